@@ -1,0 +1,63 @@
+# `make` prints the menu. Go is all that is needed; with a C compiler the tests
+# look for data races too. Tools come from tools/, pinned, apart from the
+# product's own go.mod.
+
+GO        ?= go
+FUZZTIME  ?= 10s
+BENCHTIME ?= 1s
+BENCH     ?= .
+VERSION   ?=
+
+TOOL    = $(GO) tool -modfile=tools/go.mod
+LDFLAGS = $(if $(VERSION),-X main.version=$(VERSION))
+# Go says CGO_ENABLED=1 on any machine when it was set by hand: look for the compiler too.
+CC_FOUND = $(shell test "$$($(GO) env CGO_ENABLED)" = 1 && command -v $$($(GO) env CC | cut -d' ' -f1))
+RACE     = $(if $(CC_FOUND),-race)
+# Hand-written Go only; nothing generated, nothing fetched.
+GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test check fuzz bench vuln clean
+
+help: ## this menu
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-7s %s\n' "$$name" "$$what"; done
+
+run: ## start a node with a small live community, and say where to look
+	$(GO) run ./cmd/tidemark run --demo
+
+build: ## bin/tidemark (VERSION=v1.2.3 names it)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
+
+test: ## every test, acceptance too, with the race detector where there is a C compiler
+	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
+	$(GO) test $(RACE) -timeout 20m ./...
+
+check: ## build, vet, staticcheck, gofumpt, go mod tidy: all must be silent
+	CGO_ENABLED=0 $(GO) build ./...
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+	@unformatted=$$($(TOOL) gofumpt -l $(GO_FILES)) || exit 1; test -z "$$unformatted" || { echo "gofumpt -w is due for:"; echo "$$unformatted"; exit 1; }
+	$(GO) mod tidy -diff
+
+# A failure that wrote no input is Go's own: -fuzztime may end in a bare
+# "context deadline exceeded" (go.dev/issue/75804, mended in Go 1.27).
+fuzz: ## each fuzz target for a while (FUZZTIME=10s)
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
+		name=$${func#func }; dir=$$(dirname "$$file"); echo "== $$dir $$name"; \
+		if out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$dir" 2>&1 </dev/null); then \
+			echo "$$out" | tail -n 1; \
+		elif echo "$$out" | grep -q '^ *context deadline exceeded$$' && ! echo "$$out" | grep -qE 'Failing input|seed corpus entry|panic:'; then \
+			echo "ended late, without a failing input: taken as good"; \
+		else echo "$$out"; exit 1; fi; \
+	done
+
+bench: ## benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW
+	@dirs=$$({ grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname; test ! -d internal/bench || echo ./internal/bench; } | sort -u); \
+	test -n "$$dirs" || { echo "make bench: there are no benchmarks yet"; exit 0; }; \
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$dirs
+
+vuln: ## known vulnerabilities in what the program calls (asks vuln.go.dev)
+	$(TOOL) govulncheck ./...
+
+clean: ## remove what make built; data/ stays
+	rm -rf bin

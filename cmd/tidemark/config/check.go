@@ -1,0 +1,413 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidemark-io/tidemark/operators"
+)
+
+// check holds every bound and what keys mean to each other. A fault is at the
+// key that the file states; defaults are within their bounds.
+func (d *decoder) check(c *Config) {
+	d.checkBounds(c)
+	d.checkNATS(&c.NATS)
+	d.checkTogether(c)
+	d.checkRules(c)
+}
+
+const ageMax = 36500 * day
+
+func (d *decoder) checkBounds(c *Config) {
+	d.given("data_dir", c.DataDir)
+	within(d, "shards", c.Shards, 1, 4096)
+
+	within(d, "nats.replicas", c.NATS.Replicas, 1, 5)
+	within(d, "nats.sync_interval", c.NATS.SyncInterval, 0, 10*time.Minute)
+	within(d, "nats.max_payload", c.NATS.MaxPayload, 64*KiB, 64*MiB)
+	within(d, "nats.streams.events.max_bytes", c.NATS.Streams.Events.MaxBytes, MiB, 1024*TiB)
+	if c.NATS.Streams.Events.MaxAge != 0 {
+		within(d, "nats.streams.events.max_age", c.NATS.Streams.Events.MaxAge, time.Second, ageMax)
+	}
+	within(d, "nats.streams.deltas.max_bytes", c.NATS.Streams.Deltas.MaxBytes, MiB, 1024*TiB)
+	within(d, "nats.streams.deadletter.max_bytes", c.NATS.Streams.DeadLetter.MaxBytes, MiB, 1024*TiB)
+
+	if c.HTTP.Listen != "" {
+		d.checkListen("http.listen", c.HTTP.Listen)
+	}
+
+	within(d, "windows.events", c.Windows.Events, 1, 65536)
+	within(d, "windows.bytes", c.Windows.Bytes, 32*KiB, 32*MiB)
+	within(d, "windows.delay", c.Windows.Delay, 0, time.Second)
+
+	within(d, "router.lanes", c.Router.Lanes, 0, 1024)
+	within(d, "router.lease_renew", c.Router.LeaseRenew, 10*time.Millisecond, time.Minute)
+	within(d, "router.lease_expiry", c.Router.LeaseExpiry, 30*time.Millisecond, time.Hour)
+
+	within(d, "checkpoint.interval", c.Checkpoint.Interval, 10*time.Millisecond, time.Minute)
+	within(d, "checkpoint.rows", c.Checkpoint.Rows, 1, rowsMax)
+
+	within(d, "badger.memtable", c.Badger.MemTable, 8*MiB, GiB)
+	within(d, "badger.block_cache", c.Badger.BlockCache, MiB, TiB)
+	within(d, "badger.index_cache", c.Badger.IndexCache, 0, TiB)
+
+	within(d, "limits.ids", c.Limits.IDs, 1, 100_000)
+	within(d, "limits.requests", c.Limits.Requests, 1, 1_000_000)
+	within(d, "limits.timeout", c.Limits.Timeout, time.Millisecond, time.Hour)
+	within(d, "limits.timeout_max", c.Limits.TimeoutMax, time.Millisecond, time.Hour)
+
+	within(d, "ready.lag", c.Ready.Lag, 10*time.Millisecond, time.Hour)
+	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
+	within(d, "feed.retention", c.Feed.Retention, time.Millisecond, ageMax)
+	within(d, "inactive_after", c.InactiveAfter, time.Millisecond, ageMax)
+	within(d, "node_expiry", c.NodeExpiry, time.Second, 3650*day)
+
+	d.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	d.oneOf("log.format", c.Log.Format, "text", "json")
+}
+
+// One Badger transaction takes 15 % of a memtable, in bytes and in entries of
+// a skip list's node: about 100,000 small rows of a memtable of 64 MiB. 60,000
+// leave room for rows of 160 bytes and the position.
+const (
+	rowsMax         = 60000
+	rowsMaxMemTable = 64 * MiB
+)
+
+func (d *decoder) checkNATS(n *NATS) {
+	if n.URL != "" {
+		d.checkURL("nats.url", n.URL)
+	}
+	if d.given("nats.listen", n.Listen) {
+		d.checkListen("nats.listen", n.Listen)
+	}
+	if n.Credentials != "" && n.NKey != "" {
+		d.crossFault([]string{"nats.credentials", "nats.nkey"}, "credentials and nkey are both given; allowed: one of them")
+	}
+	if n.TLS.Cert != "" && n.TLS.Key == "" {
+		d.crossFault([]string{"nats.tls.cert"}, "cert is given without key; the two go together")
+	}
+	if n.TLS.Key != "" && n.TLS.Cert == "" {
+		d.crossFault([]string{"nats.tls.key"}, "key is given without cert; the two go together")
+	}
+	if n.URL != "" {
+		return
+	}
+	// Ignoring these would leave an operator in the belief that they hold.
+	for _, outside := range []struct{ key, value string }{
+		{"nats.credentials", n.Credentials},
+		{"nats.nkey", n.NKey},
+		{"nats.tls.ca", n.TLS.CA},
+		{"nats.tls.cert", n.TLS.Cert},
+		{"nats.tls.key", n.TLS.Key},
+	} {
+		if outside.value != "" {
+			d.crossFault([]string{outside.key}, "is for an outside server, and nats.url is empty; state nats.url or leave this out")
+		}
+	}
+	if n.Replicas > 1 {
+		d.crossFault([]string{"nats.replicas", "nats.url"}, "%d replicas need an outside cluster, and nats.url is empty; the embedded server allows 1", n.Replicas)
+	}
+}
+
+// checkTogether compares keys of different groups.
+func (d *decoder) checkTogether(c *Config) {
+	if c.Windows.Bytes > c.NATS.MaxPayload/2 {
+		d.crossFault([]string{"windows.bytes", "nats.max_payload"},
+			"windows.bytes is %s, nats.max_payload %s; allowed: windows.bytes up to half of it, %s",
+			c.Windows.Bytes, c.NATS.MaxPayload, c.NATS.MaxPayload/2)
+	}
+	if c.Router.LeaseExpiry < 3*c.Router.LeaseRenew {
+		d.crossFault([]string{"router.lease_expiry", "router.lease_renew"},
+			"lease_expiry is %s, lease_renew %s; allowed: lease_expiry of 3 renewals or more, %s",
+			formatDuration(c.Router.LeaseExpiry), formatDuration(c.Router.LeaseRenew), formatDuration(3*c.Router.LeaseRenew))
+	}
+	if rows := rowsMax * c.Badger.MemTable / rowsMaxMemTable; c.Badger.MemTable <= GiB && Size(c.Checkpoint.Rows) > rows {
+		d.crossFault([]string{"checkpoint.rows", "badger.memtable"},
+			"checkpoint.rows is %d, badger.memtable %s; allowed: up to %d rows, which one transaction of that memtable holds",
+			c.Checkpoint.Rows, c.Badger.MemTable, int64(rows))
+	}
+	if c.Limits.Timeout > c.Limits.TimeoutMax {
+		d.crossFault([]string{"limits.timeout", "limits.timeout_max"},
+			"timeout is %s, timeout_max %s; allowed: timeout up to timeout_max",
+			formatDuration(c.Limits.Timeout), formatDuration(c.Limits.TimeoutMax))
+	}
+	if c.NodeExpiry < 3*c.Checkpoint.Interval {
+		d.crossFault([]string{"node_expiry", "checkpoint.interval"},
+			"node_expiry is %s, checkpoint.interval %s; allowed: node_expiry of 3 intervals or more, %s",
+			formatDuration(c.NodeExpiry), formatDuration(c.Checkpoint.Interval), formatDuration(3*c.Checkpoint.Interval))
+	}
+	if c.NATS.URL == "" && c.HTTP.Listen == c.NATS.Listen && !strings.HasSuffix(c.HTTP.Listen, ":0") {
+		d.crossFault([]string{"http.listen", "nats.listen"}, "http.listen and nats.listen are both %s; they need a port each", c.HTTP.Listen)
+	}
+}
+
+// The fields of the fixed event types that hold an id, and those of them that
+// hold a user's.
+var (
+	fixedFields = map[string][]string{
+		"post":    {"actor", "post", "repost_of", "author"},
+		"comment": {"actor", "post", "author"},
+		"like":    {"actor", "post", "author"},
+		"mention": {"actor", "target", "post"},
+		"message": {"actor", "target"},
+	}
+	userFields = []string{"actor", "author", "target"}
+)
+
+// builtInTypes have no rules; what each does instead.
+var builtInTypes = map[string]string{
+	"follow": "it keeps user.following, user.follower, user.friend and unread.follower",
+	"notice": "it goes to its channel",
+	"read":   "it takes unread numbers back",
+	"adjust": "it names its column itself",
+}
+
+// packTypes are subjects of EVENTS that carry no type.
+var packTypes = []string{"pack", "filler"}
+
+// commonFields mean the same in every event and are no ids.
+var commonFields = []string{"type", "at", "by", "delete"}
+
+// unreadCounter is the counter whose rows are users' and whose columns reads
+// take back.
+const unreadCounter = "unread"
+
+// rulesMax is how many rules an event type may have.
+const rulesMax = operators.RulesMax
+
+func (d *decoder) checkRules(c *Config) {
+	columns := columnNames(c.Counters)
+	if _, stated := d.lines["rules"]; !stated {
+		d.checkDefaultRules(c, columns)
+		return
+	}
+	for _, event := range c.EventRules {
+		key := under("rules", event.Type)
+		built, isBuiltIn := builtInTypes[event.Type]
+		switch {
+		case isBuiltIn:
+			d.fault(d.lines[key], key, "%s is built in and takes no rules: %s", event.Type, built)
+			continue
+		case slices.Contains(packTypes, event.Type):
+			d.fault(d.lines[key], key, "%s is a subject, not an event type; choose another name", event.Type)
+			continue
+		case !labelPattern.MatchString(event.Type):
+			d.fault(d.lines[key], key, "is not an event type's name; %s", labelAllowed)
+		}
+		for i, r := range event.Rules {
+			d.checkRule(ruleKey(key, i), event.Type, r, columns)
+		}
+	}
+}
+
+// checkDefaultRules sees whether the default rules fit counters of the file.
+func (d *decoder) checkDefaultRules(c *Config, columns []string) {
+	var missing []string
+	for _, event := range c.EventRules {
+		for _, r := range event.Rules {
+			if !slices.Contains(columns, r.Add) && !slices.Contains(missing, r.Add) {
+				missing = append(missing, r.Add)
+			}
+		}
+	}
+	if len(missing) > 0 {
+		d.crossFault([]string{"counters"}, "the default rules add to %s, which these counters do not have; state rules too (rules: {} for none)",
+			strings.Join(missing, ", "))
+	}
+}
+
+func columnNames(counters []Counter) (names []string) {
+	for _, counter := range counters {
+		for _, column := range counter.Columns {
+			names = append(names, counter.Name+"."+column.Name)
+		}
+	}
+	return names
+}
+
+func (d *decoder) checkRule(key, event string, r Rule, columns []string) {
+	counter, _, _ := strings.Cut(r.Add, ".")
+	if d.required(key, "add", r.Add, "the column, like post.like") && !slices.Contains(columns, r.Add) &&
+		d.sound("counters", under("counters", counter)) {
+		add := under(key, "add")
+		d.fault(d.lines[add], add, "no column %s; %s", quote(r.Add), instead(r.Add, columns))
+	}
+	if d.required(key, "key", r.Key, "the field that holds the row's id") {
+		d.checkField(under(key, "key"), event, r.Key, false)
+	}
+	fields, fixed := fixedFields[event]
+	isUser := !fixed || !slices.Contains(fields, r.Key) || slices.Contains(userFields, r.Key)
+	if !isUser && strings.HasPrefix(r.Add, unreadCounter+".") {
+		k := under(key, "key")
+		d.fault(d.lines[k], k, "%s is not a user, and %s is kept by user; allowed: %s", r.Key, unreadCounter, strings.Join(usersOf(fields), ", "))
+	}
+	for _, condition := range []struct{ name, field string }{{"if", r.If}, {"unless", r.Unless}} {
+		k := under(key, condition.name)
+		line, stated := d.lines[k]
+		if !stated || !d.sound(k) {
+			continue
+		}
+		if condition.field == operators.Self && !isUser {
+			d.fault(line, k, "self asks whether the key's user is the actor, but the key, %s, is not a user", r.Key)
+			continue
+		}
+		d.checkField(k, event, condition.field, true)
+	}
+	if r.If != "" && r.If == r.Unless {
+		d.crossFault([]string{under(key, "if"), under(key, "unless")}, "if and unless are both %s; the rule would never hold", r.If)
+	}
+}
+
+// checkField sees whether events of a type can have a field.
+func (d *decoder) checkField(key, event, field string, condition bool) {
+	line := d.lines[key]
+	if condition && field == operators.Self {
+		return
+	}
+	if fields, fixed := fixedFields[event]; fixed {
+		if condition {
+			fields = append(slices.Clone(fields), operators.Self)
+		}
+		if !slices.Contains(fields, field) {
+			d.fault(line, key, "a %s has no field %s; %s", event, quote(field), instead(field, fields))
+		}
+		return
+	}
+	switch {
+	case field == "" || len(field) > 64:
+		d.fault(line, key, "%s is not a field's name; allowed: 1 to 64 bytes", quote(field))
+	case slices.Contains(commonFields, field):
+		d.fault(line, key, "%s is a field of every event and holds no id; allowed: any other name", field)
+	case field == operators.Self:
+		d.fault(line, key, "self is a condition, not a field; allowed: a field's name")
+	}
+}
+
+func usersOf(fields []string) (users []string) {
+	for _, f := range fields {
+		if slices.Contains(userFields, f) {
+			users = append(users, f)
+		}
+	}
+	return users
+}
+
+// required tells whether a rule has one of its keys, soundly.
+func (d *decoder) required(rule, name, value, what string) bool {
+	key := under(rule, name)
+	line, stated := d.lines[key]
+	switch {
+	case !d.sound(rule, key):
+		return false
+	case !stated:
+		d.fault(d.lines[rule], key, "is missing; want %s", what)
+		return false
+	case value == "":
+		d.fault(line, key, "is empty; want %s", what)
+		return false
+	}
+	return true
+}
+
+// sound tells whether keys have no faults so far.
+func (d *decoder) sound(keys ...string) bool {
+	for _, key := range keys {
+		if d.unsound[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// crossFault faults several keys together, at the last that the file states,
+// unless one has a fault of its own: that is to be mended first.
+func (d *decoder) crossFault(keys []string, format string, args ...any) {
+	if !d.sound(keys...) {
+		return
+	}
+	at, line := keys[0], 1
+	for _, key := range keys {
+		if l, stated := d.lines[key]; stated && l >= line {
+			at, line = key, l
+		}
+	}
+	d.fault(line, at, format, args...)
+}
+
+// given faults a text that must not be empty.
+func (d *decoder) given(key, value string) bool {
+	if value == "" && d.sound(key) {
+		d.fault(d.lines[key], key, "is empty; want a value, or leave the key out for the default")
+	}
+	return value != ""
+}
+
+func (d *decoder) oneOf(key, value string, allowed ...string) {
+	if d.sound(key) && !slices.Contains(allowed, value) {
+		d.fault(d.lines[key], key, "%s is not known; %s", quote(value), instead(value, allowed))
+	}
+}
+
+func within[T int | Size | time.Duration](d *decoder, key string, value, low, high T) {
+	if d.sound(key) && (value < low || value > high) {
+		d.fault(d.lines[key], key, "%s is out of bounds; allowed: %s to %s", format(value), format(low), format(high))
+	}
+}
+
+func format(value any) string {
+	if d, ok := value.(time.Duration); ok {
+		return formatDuration(d)
+	}
+	return fmt.Sprint(value)
+}
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
+
+func (d *decoder) checkListen(key, address string) {
+	if !d.sound(key) {
+		return
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || !isHost(host) {
+		d.fault(d.lines[key], key, "%s is not an address; allowed: host:port like 127.0.0.1:4222, [::1]:4222 or :4222, port 0 to 65535", quote(address))
+	}
+}
+
+// isHost takes "", an IP address or a name; a name does not end in a number,
+// so that 300.0.0.1 is not one.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+		return true
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	_, err := strconv.Atoi(last)
+	return err != nil && hostPattern.MatchString(host)
+}
+
+var urlSchemes = []string{"nats", "tls", "ws", "wss"}
+
+// checkURL does not show what it read: a URL may hold a password.
+func (d *decoder) checkURL(key, list string) {
+	for i, server := range strings.Split(list, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		u, err := url.Parse(server)
+		if err != nil || u.Hostname() == "" || !slices.Contains(urlSchemes, u.Scheme) {
+			d.fault(d.lines[key], key, "server %d of the list is not a URL; allowed: nats://, tls://, ws:// or wss:// with host and port, like nats://127.0.0.1:4222", i+1)
+			return
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// Package config reads Tidemark's configuration.
+//
+// The defaults are config.yaml at the root of the repository, built into the
+// program; [Parse] lays an operator's file over them, key by key, except that
+// the sections counters, rules and channels are replaced whole. Everything
+// that is wrong with a file is found in one pass and comes back as [Faults],
+// each with its line, because an operator who mends one mistake to be told of
+// the next loses patience with the third.
+//
+// The way of a file: decode.go walks the YAML nodes into the structs by their
+// tags and remembers where each key was stated; sections.go does the same for
+// the sections whose keys are the operator's own; check.go holds the bounds
+// and what keys mean to each other; schema.go turns the result into what the
+// rooms understand.
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/tidemark-io/tidemark"
+)
+
+// fileBytesMax bounds a configuration file; the default one takes 9 KiB.
+const fileBytesMax = 1 << 20
+
+// Config is a whole configuration: every field holds a value within its
+// bounds. The defaults that the comments give are those of config.yaml.
+type Config struct {
+	DataDir       string        `yaml:"data_dir"`       // directory of everything kept; ./data
+	Shards        int           `yaml:"shards"`         // 1 to 4096; 64. Fixed once the data directory is made
+	NATS          NATS          `yaml:"nats"`           // the server of the event log
+	HTTP          HTTP          `yaml:"http"`           // metrics and health
+	Windows       Windows       `yaml:"windows"`        // what closes a window
+	Router        Router        `yaml:"router"`         // events to windows
+	Checkpoint    Checkpoint    `yaml:"checkpoint"`     // rows to disk
+	Badger        Badger        `yaml:"badger"`         // the store on disk
+	Limits        Limits        `yaml:"limits"`         // what a request may ask
+	Ready         Ready         `yaml:"ready"`          // what /readyz promises
+	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed
+	InactiveAfter time.Duration `yaml:"inactive_after"` // log time since a user's last read; 30d
+	NodeExpiry    time.Duration `yaml:"node_expiry"`    // silence after which a node no longer holds DELTAS back; 24h
+	Log           Log           `yaml:"log"`            // the process's own log
+
+	// The sections whose keys are the operator's. Their order is the file's.
+	Counters   []Counter    `yaml:"counters"`
+	EventRules []EventRules `yaml:"rules"`
+	Channels   []Channel    `yaml:"channels"`
+}
+
+// NATS is the server, embedded or outside.
+type NATS struct {
+	URL          string        `yaml:"url"`           // servers, commas between; "" = embedded
+	Listen       string        `yaml:"listen"`        // host:port of the embedded server, port 0 = any; 127.0.0.1:4222
+	Credentials  string        `yaml:"credentials"`   // path, outside server only; "" = none
+	NKey         string        `yaml:"nkey"`          // path of a seed, outside server only; "" = none
+	TLS          TLS           `yaml:"tls"`           // outside server only
+	Replicas     int           `yaml:"replicas"`      // copies of each stream, 1 to 5; 1
+	SyncInterval time.Duration `yaml:"sync_interval"` // embedded server, 0 = on every write; 200ms
+	MaxPayload   Size          `yaml:"max_payload"`   // embedded server, bytes; 1MiB
+	Streams      Streams       `yaml:"streams"`       // the streams' limits
+}
+
+// TLS names PEM files; Cert and Key are both there or both "".
+type TLS struct {
+	CA   string `yaml:"ca"`   // path; "" = the system's authorities
+	Cert string `yaml:"cert"` // path; "" = none
+	Key  string `yaml:"key"`  // path; "" = none
+}
+
+// Streams are the limits of the three streams.
+type Streams struct {
+	Events     EventsStream `yaml:"events"`
+	Deltas     Stream       `yaml:"deltas"`     // 8GiB
+	DeadLetter Stream       `yaml:"deadletter"` // 1GiB
+}
+
+// EventsStream limits EVENTS.
+type EventsStream struct {
+	MaxBytes Size          `yaml:"max_bytes"` // bytes; 64GiB
+	MaxAge   time.Duration `yaml:"max_age"`   // 0 = keep for ever; 0
+}
+
+// Stream limits one stream.
+type Stream struct {
+	MaxBytes Size `yaml:"max_bytes"` // bytes
+}
+
+// HTTP is the operators' door.
+type HTTP struct {
+	Listen string `yaml:"listen"` // host:port, port 0 = any, "" = off; 127.0.0.1:8480
+}
+
+// Windows says what closes a window, whichever comes first.
+type Windows struct {
+	Events int           `yaml:"events"` // 1 to 65536; 8192
+	Bytes  Size          `yaml:"bytes"`  // serialized, 32KiB to half of NATS.MaxPayload; 512KiB
+	Delay  time.Duration `yaml:"delay"`  // 0 to 1s; 10ms
+}
+
+// Router is how events become windows, and who does it.
+type Router struct {
+	Lanes       int           `yaml:"lanes"`        // 0 = one per core; 0
+	LeaseRenew  time.Duration `yaml:"lease_renew"`  // 1s
+	LeaseExpiry time.Duration `yaml:"lease_expiry"` // at least 3 LeaseRenew; 5s
+}
+
+// Checkpoint says when a shard writes what changed.
+type Checkpoint struct {
+	Interval time.Duration `yaml:"interval"` // 10ms to 1m; 1s
+	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 60000; 32768
+}
+
+// Badger sizes the store on disk.
+type Badger struct {
+	MemTable   Size `yaml:"memtable"`    // bytes; 128MiB
+	BlockCache Size `yaml:"block_cache"` // bytes; 64MiB
+	IndexCache Size `yaml:"index_cache"` // bytes, 0 = every index; 0
+}
+
+// Limits bound requests.
+type Limits struct {
+	IDs        int           `yaml:"ids"`         // ids or users in one; 10000
+	Requests   int           `yaml:"requests"`    // in work at once; 1024
+	Timeout    time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
+	TimeoutMax time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
+}
+
+// Ready is what /readyz promises.
+type Ready struct {
+	Lag time.Duration `yaml:"lag"` // how far behind the newest event the node may be; 5s
+}
+
+// Feed bounds what feed unread looks at.
+type Feed struct {
+	PostsPerAuthor int           `yaml:"posts_per_author"` // the newest; 1000
+	Retention      time.Duration `yaml:"retention"`        // log time; 30d
+}
+
+// Log is the process's own log.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn, error; info
+	Format string `yaml:"format"` // text, json; text
+}
+
+// Counter is a family of rows with the same columns.
+type Counter struct {
+	Name    string
+	Columns []Column
+}
+
+// Column is one number of a counter's rows.
+type Column struct {
+	Name    string
+	Bits    int    `yaml:"bits"`    // width at first, 1 to 63; 16
+	Max     int    `yaml:"max"`     // width up to which it grows, Bits to 63; 63
+	Suffix  string `yaml:"suffix"`  // its own name over all counters; "" = none
+	Default int64  `yaml:"default"` // answered for a row that does not exist; 0
+}
+
+// A column's width where the file does not state it.
+const (
+	bitsDefault = 16 // a segment of rows that outgrow it widens by itself
+	bitsMax     = 63 // a value is an int64 and never negative in an answer
+)
+
+// EventRules are the rules of one event type.
+type EventRules struct {
+	Type  string
+	Rules []Rule
+}
+
+// Rule is one line of rules; it converts to operators.Rule.
+type Rule struct {
+	Add    string `yaml:"add"`    // a column's full name
+	Key    string `yaml:"key"`    // the field that holds the row's id
+	If     string `yaml:"if"`     // a field, self or ""
+	Unless string `yaml:"unless"` // a field, self or ""
+}
+
+// Channel is a channel that the file lists.
+type Channel struct {
+	Name string
+	Kind string `yaml:"kind"` // KindNotice or KindDot; KindNotice
+}
+
+// The kinds of a channel.
+const (
+	KindNotice = "notice" // counted
+	KindDot    = "dot"    // lit or not
+)
+
+// Load reads a file and lays it over the defaults. Mistakes in it come back as
+// [Faults]; a file that cannot be read as the operating system's error.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return Parse(path, text)
+}
+
+// Parse lays a file's text over the defaults; name is what faults call it.
+// The error, if any, is a [Faults] that lists everything wrong.
+func Parse(name string, text []byte) (*Config, error) {
+	c := Default()
+	d := newDecoder(name)
+	d.document(text, c)
+	d.check(c)
+	if len(d.faults) > 0 {
+		return nil, d.sorted()
+	}
+	return c, nil
+}
+
+// Default is the configuration without a file, a copy for each caller.
+func Default() *Config {
+	c := new(Config)
+	d := newDecoder("config.yaml (built in)")
+	d.document(tidemark.DefaultConfig, c)
+	if len(d.faults) > 0 {
+		panic(d.sorted()) // the build is broken, and a test says so first
+	}
+	return c
+}

@@ -1,0 +1,346 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/tidemark-io/tidemark"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata that hold expected answers")
+
+// "A config with a mistake is refused at start, all mistakes listed with file
+// and line."
+func TestAllFaultsAtOnce(t *testing.T) {
+	text, err := os.ReadFile("testdata/faults.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Parse("faults.yaml", text)
+	var faults Faults
+	if !errors.As(err, &faults) {
+		t.Fatalf("error is %v, want Faults", err)
+	}
+	for i := 1; i < len(faults); i++ {
+		if faults[i].Line < faults[i-1].Line {
+			t.Errorf("fault %d is of line %d, after one of line %d", i, faults[i].Line, faults[i-1].Line)
+		}
+	}
+	got := err.Error() + "\n"
+	if strings.Contains(got, "secret") {
+		t.Error("a fault shows the password of a URL")
+	}
+	if *update {
+		if err := os.WriteFile("testdata/faults.golden", []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/faults.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("faults differ from testdata/faults.golden (-update rewrites it):\n%s", got)
+	}
+}
+
+// "config.yaml at the root is the default, each key with its default": the
+// numbers here are those the documentation gives.
+func TestDefaultIsWhatIsDocumented(t *testing.T) {
+	c := Default()
+	if _, err := Parse("config.yaml", tidemark.DefaultConfig); err != nil {
+		t.Fatalf("config.yaml is refused:\n%v", err)
+	}
+	for _, test := range []struct {
+		key       string
+		got, want any
+	}{
+		{"data_dir", c.DataDir, "./data"},
+		{"shards", c.Shards, 64},
+		{"nats.url", c.NATS.URL, ""},
+		{"nats.listen", c.NATS.Listen, "127.0.0.1:4222"},
+		{"nats.credentials", c.NATS.Credentials, ""},
+		{"nats.nkey", c.NATS.NKey, ""},
+		{"nats.tls", c.NATS.TLS, TLS{}},
+		{"nats.replicas", c.NATS.Replicas, 1},
+		{"nats.sync_interval", c.NATS.SyncInterval, 200 * time.Millisecond},
+		{"nats.max_payload", c.NATS.MaxPayload, MiB},
+		{"nats.streams.events", c.NATS.Streams.Events, EventsStream{MaxBytes: 64 * GiB}},
+		{"nats.streams.deltas", c.NATS.Streams.Deltas, Stream{MaxBytes: 8 * GiB}},
+		{"nats.streams.deadletter", c.NATS.Streams.DeadLetter, Stream{MaxBytes: GiB}},
+		{"http.listen", c.HTTP.Listen, "127.0.0.1:8480"},
+		{"windows", c.Windows, Windows{Events: 8192, Bytes: 512 * KiB, Delay: 10 * time.Millisecond}},
+		{"router", c.Router, Router{Lanes: 0, LeaseRenew: time.Second, LeaseExpiry: 5 * time.Second}},
+		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 32768}},
+		{"badger", c.Badger, Badger{MemTable: 128 * MiB, BlockCache: 64 * MiB}},
+		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, Timeout: 2 * time.Second, TimeoutMax: time.Minute}},
+		{"ready.lag", c.Ready.Lag, 5 * time.Second},
+		{"feed", c.Feed, Feed{PostsPerAuthor: 1000, Retention: 30 * day}},
+		{"inactive_after", c.InactiveAfter, 30 * day},
+		{"node_expiry", c.NodeExpiry, day},
+		{"log", c.Log, Log{Level: "info", Format: "text"}},
+		{"channels", len(c.Channels), 0},
+	} {
+		if !reflect.DeepEqual(test.got, test.want) {
+			t.Errorf("%s is %v, documented is %v", test.key, test.got, test.want)
+		}
+	}
+}
+
+// "… each key with its default, unit and reason": a key that the program reads
+// is in config.yaml, with a comment.
+func TestEveryKeyIsExplained(t *testing.T) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(tidemark.DefaultConfig, &root); err != nil {
+		t.Fatal(err)
+	}
+	explained(t, "", reflect.TypeFor[Config](), root.Content[0])
+}
+
+func explained(t *testing.T, key string, typ reflect.Type, group *yaml.Node) {
+	for i := range typ.NumField() {
+		name, ok := typ.Field(i).Tag.Lookup("yaml")
+		if !ok {
+			t.Errorf("field %s of %s has no key", typ.Field(i).Name, typ)
+			continue
+		}
+		at := -1
+		for j := 0; j < len(group.Content); j += 2 {
+			if group.Content[j].Value == name {
+				at = j
+			}
+		}
+		if at < 0 {
+			t.Errorf("%s is not in config.yaml", under(key, name))
+			continue
+		}
+		k, value := group.Content[at], group.Content[at+1]
+		if k.HeadComment+k.LineComment+value.HeadComment+value.LineComment == "" {
+			t.Errorf("%s has no comment in config.yaml: say its unit and reason", under(key, name))
+		}
+		if typ.Field(i).Type.Kind() == reflect.Struct {
+			explained(t, under(key, name), typ.Field(i).Type, value)
+		}
+	}
+}
+
+func TestFileStatesOnlyWhatItChanges(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		change     func(c *Config)
+	}{
+		{"empty", "", func(*Config) {}},
+		{"comments", "# nothing\n", func(*Config) {}},
+		{"null", "---\n", func(*Config) {}},
+		{"group of comments", "nats:\n  # listen: :4222\nshards: 8\n", func(c *Config) { c.Shards = 8 }},
+		{"one of a group", "windows: {events: 1}", func(c *Config) { c.Windows.Events = 1 }},
+		{
+			"deep", "nats: {streams: {events: {max_age: 1d12h}}}",
+			func(c *Config) { c.NATS.Streams.Events.MaxAge = 36 * time.Hour },
+		},
+		{"http off", `http: {listen: ""}`, func(c *Config) { c.HTTP.Listen = "" }},
+		{"any port", "nats: {listen: '[::1]:0'}", func(c *Config) { c.NATS.Listen = "[::1]:0" }},
+		{"plain bytes", "windows: {bytes: 65_536}", func(c *Config) { c.Windows.Bytes = 64 * KiB }},
+		{"sync on every write", "nats: {sync_interval: 0}", func(c *Config) { c.NATS.SyncInterval = 0 }},
+		{"alias", "ready: {lag: &a 3s}\nlimits: {timeout: *a}", func(c *Config) {
+			c.Ready.Lag, c.Limits.Timeout = 3*time.Second, 3*time.Second
+		}},
+		{
+			"outside server", "nats: {url: 'tls://a:4222, b', nkey: seed, replicas: 3}",
+			func(c *Config) { c.NATS.URL, c.NATS.NKey, c.NATS.Replicas = "tls://a:4222, b", "seed", 3 },
+		},
+		{"counters are replaced whole", "counters: {page: {view: }}\nrules: {visit: [{add: page.view, key: page}]}", func(c *Config) {
+			c.Counters = []Counter{{Name: "page", Columns: []Column{{Name: "view", Bits: 16, Max: 63}}}}
+			c.EventRules = []EventRules{{Type: "visit", Rules: []Rule{{Add: "page.view", Key: "page"}}}}
+		}},
+		{"rules are replaced whole", "rules: {like: [{add: user.liked, key: author, unless: self}]}", func(c *Config) {
+			c.EventRules = []EventRules{{Type: "like", Rules: []Rule{{Add: "user.liked", Key: "author", Unless: "self"}}}}
+		}},
+		{"no rules", "rules: {}\ncounters: {}", func(c *Config) { c.EventRules, c.Counters = nil, nil }},
+		{"rules of comments", "rules:\n  # none\n", func(*Config) {}},
+		{"channels in the file's order", "channels: {z: {kind: dot}, a: {kind: notice}, m: }", func(c *Config) {
+			c.Channels = []Channel{{"z", KindDot}, {"a", KindNotice}, {"m", KindNotice}}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := Parse("config.yaml", []byte(test.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Default()
+			test.change(want)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		line int
+		what string // the fault says this
+	}{
+		{"\tshards: 3", 1, "not YAML"},
+		{"shards: 3\nnats: {", 2, "not YAML"},
+		{"- a\n", 1, "is a list, not a group of keys"},
+		{"shards: 3\n---\nshards: 4\n", 2, "a second YAML document"},
+		{"shards: 3\n\nshards: 4\n", 3, "first in line 1"},
+		{"? [a]\n: b\n", 1, "a key is a list"},
+		{"data-dir: x", 1, `did you mean "data_dir"?`},
+		{"nats: {tls: {certificate: x}}", 1, "allowed: ca, cert, key"},
+		{"shards: 4097", 1, "allowed: 1 to 4096"},
+		{"shards: 1.5", 1, "not a whole number"},
+		{"shards: 99999999999999999999", 1, "not a whole number"},
+		{"feed: {retention: 30}", 1, "not a duration"},
+		{"feed: {retention: 99999999999d}", 1, "not a duration"},
+		{"feed: {retention: 0d}", 1, "allowed: 1ms to 36500d"},
+		{"windows: {bytes: 9223372036854775807KiB}", 1, "not a size"},
+		{"windows: {bytes: 31KiB}", 1, "allowed: 32KiB to 32MiB"},
+		{"nats:\n  max_payload: 512KiB\n", 2, "up to half of it, 256KiB"},
+		{"nats:\n  max_payload: 512KiB\nwindows:\n  bytes: 300KiB\n", 4, "up to half of it, 256KiB"},
+		{"router: {lease_expiry: 2s}", 1, "3 renewals or more, 3s"},
+		{"limits: {timeout_max: 1s}", 1, "timeout up to timeout_max"},
+		{"checkpoint: {interval: 1m}\nnode_expiry: 2m", 2, "3 intervals or more, 3m"},
+		{"badger: {memtable: 16MiB}", 1, "up to 15000 rows"},
+		{"checkpoint: {rows: 60001}", 1, "allowed: 1 to 60000"},
+		{"nats: {tls: {key: k}, url: a}", 1, "key is given without cert"},
+		{"nats: {nkey: k}", 1, "nats.url is empty"},
+		{"nats: {replicas: 3}", 1, "need an outside cluster"},
+		{"nats: {url: 'nats://'}", 1, "server 1 of the list"},
+		{"http: {listen: '300.0.0.1:80'}", 1, "not an address"},
+		{"http: {listen: '127.0.0.1:4222'}", 1, "a port each"},
+		{"counters: {page: {view: {}}}", 1, "state rules too"},
+		{"counters: [post]", 1, "is a list"},
+		{"counters: {post: 5}\nrules: {like: [{add: post.like, key: post}]}", 1, `is "5"`},
+		{"rules:\n  view:\n  - {add: post.like, key: self}", 3, "self is a condition"},
+		{"rules:\n  read: []", 2, "built in"},
+		{"rules:\n  like: post.like", 2, "not a list of rules"},
+		{"rules: {like: [{add: post.like, key: post}, {add: post.liek, key: post}]}", 1, `did you mean "post.like"?`},
+		{"channels: {games: dot}", 1, "{kind: …}"},
+		{"counters: &a {post: *a}", 1, "unknown key"},
+		{strings.Repeat("#", fileBytesMax+1), 1, "larger than 1MiB"},
+	} {
+		_, err := Parse("c.yaml", []byte(test.text))
+		var faults Faults
+		if !errors.As(err, &faults) {
+			t.Errorf("%.60q is accepted: %v", test.text, err)
+			continue
+		}
+		found := false
+		for _, f := range faults {
+			found = found || f.Line == test.line && strings.Contains(f.String(), test.what)
+		}
+		if !found {
+			t.Errorf("%.60q: want %q in line %d, got\n%v", test.text, test.what, test.line, err)
+		}
+	}
+}
+
+// One slip is one line: what follows from it is not listed too.
+func TestFaultsDoNotMultiply(t *testing.T) {
+	for _, text := range []string{
+		"nats: {max_payload: 4MB}\nwindows: {bytes: 1MiB}",
+		"counters: [post]\nrules: {like: [{add: page.like, key: post}]}",
+		"rules: {like: [5]}",
+		"rules: {like: [{add: [], key: post}]}",
+		"counters: {page: {view: {bits: x, max: 3}}}\nrules: {view: [{add: page.view, key: page}]}",
+		"log: {level: [info]}",
+		"badger: {memtable: 2GiB}",
+	} {
+		_, err := Parse("c.yaml", []byte(text))
+		var faults Faults
+		if !errors.As(err, &faults) || len(faults) != 1 {
+			t.Errorf("%q: want one fault, got\n%v", text, err)
+		}
+	}
+}
+
+func TestRulesMax(t *testing.T) {
+	rule := "  - {add: post.like, key: post}\n"
+	if _, err := Parse("c.yaml", []byte("rules:\n  like:\n"+strings.Repeat(rule, rulesMax))); err != nil {
+		t.Errorf("%d rules are refused: %v", rulesMax, err)
+	}
+	_, err := Parse("c.yaml", []byte("rules:\n  like:\n"+strings.Repeat(rule, rulesMax+1)))
+	if err == nil || !strings.Contains(err.Error(), "allowed: 64") {
+		t.Errorf("%d rules: %v", rulesMax+1, err)
+	}
+}
+
+// Aliases let a small file stand for a large one; what it brings up is bounded.
+func TestAliasesDoNotExplode(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("counters:\n  a: &a\n")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "    c%d: {bits: 99}\n", i)
+	}
+	for i := range 5000 {
+		fmt.Fprintf(&b, "  b%d: *a\n", i)
+	}
+	_, err := Parse("c.yaml", []byte(b.String()))
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) > faultsMax {
+		t.Errorf("%d faults, want at most %d", len(faults), faultsMax)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file is %v", err)
+	}
+	if err := os.WriteFile(path, []byte("shards: 0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(path)
+	if want := path + ":1: shards: 0 is out of bounds; allowed: 1 to 4096"; err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0": 0, "200ms": 200 * time.Millisecond, "1h30m": 90 * time.Minute, "30d": 30 * day, "1d12h": 36 * time.Hour,
+		"1h": time.Hour, "90s": 90 * time.Second, "-1s": -time.Second, "-2d": -2 * day,
+	} {
+		got, ok := parseDuration(text)
+		if !ok || got != want {
+			t.Errorf("%s is %v, %v; want %v", text, got, ok, want)
+		}
+		if back, ok := parseDuration(formatDuration(got)); !ok || back != got {
+			t.Errorf("%v is written %s and read as %v", got, formatDuration(got), back)
+		}
+	}
+	for _, text := range []string{"", "5", "d", "1.5d", "1d2", "1d-3h", "-1d3h", "106752d", "106751d24h", "1d1d", "s"} {
+		if d, ok := parseDuration(text); ok {
+			t.Errorf("%q is read as %v", text, d)
+		}
+	}
+	for text, want := range map[string]Size{
+		"0": 0, "65536": 64 * KiB, "512KiB": 512 * KiB, "64 GiB": 64 * GiB, "1_000": 1000, "2TiB": 2 * TiB, "-1MiB": -MiB,
+	} {
+		got, ok := parseSize(text)
+		if !ok || got != want {
+			t.Errorf("%s is %v, %v; want %v", text, got, ok, want)
+		}
+		if back, ok := parseSize(got.String()); !ok || back != got {
+			t.Errorf("%d is written %s and read as %v", int64(got), got, back)
+		}
+	}
+	for _, text := range []string{"", "1MB", "KiB", "1.5GiB", "8388608TiB", "1kib"} {
+		if s, ok := parseSize(text); ok {
+			t.Errorf("%q is read as %v", text, s)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// existsColumn is the hidden column of counters with a default.
+const existsColumn = operators.ExistsColumn
+
+// orderedColumns change with the follow graph too.
+var orderedColumns = map[string]bool{
+	"user.following":  true,
+	"user.follower":   true,
+	"user.friend":     true,
+	"unread.follower": true,
+}
+
+// Schema is the counters as the rooms know them: columns in the file's order.
+// A counter that answers a default other than 0 has a hidden column more,
+// which tells a row of zeros from no row.
+func (c *Config) Schema() (*pipeline.Schema, error) {
+	var names []string
+	var columns []pipeline.ColumnSpec
+	for i, counter := range c.Counters {
+		names = append(names, counter.Name)
+		defaults := false
+		for _, column := range counter.Columns {
+			defaults = defaults || column.Default != 0
+			columns = append(columns, pipeline.ColumnSpec{
+				Counter: i,
+				Name:    column.Name,
+				Suffix:  column.Suffix,
+				Bits:    column.Bits,
+				Max:     column.Max,
+				Default: column.Default,
+				Ordered: orderedColumns[counter.Name+"."+column.Name],
+			})
+		}
+		if defaults {
+			columns = append(columns, pipeline.ColumnSpec{Counter: i, Name: existsColumn, Bits: 1, Max: bitsMax, Hidden: true})
+		}
+	}
+	schema, err := pipeline.NewSchema(names, columns)
+	if err != nil {
+		return nil, fmt.Errorf("config: counters: %w", err)
+	}
+	return schema, nil
+}
+
+// Rules are the rules by event type. A type with no rules is in it too: its
+// events are known and add nothing.
+func (c *Config) Rules() operators.Rules {
+	rules := make(operators.Rules, len(c.EventRules))
+	for _, event := range c.EventRules {
+		list := make([]operators.Rule, len(event.Rules))
+		for i, r := range event.Rules {
+			list[i] = operators.Rule(r)
+		}
+		rules[event.Type] = list
+	}
+	return rules
+}

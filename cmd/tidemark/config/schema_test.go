@@ -1,0 +1,102 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+func TestDefaultSchema(t *testing.T) {
+	s, err := Default().Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names, ordered []string
+	for i := range s.Columns {
+		c := pipeline.Column(i)
+		names = append(names, s.FullName(c))
+		if s.Columns[c].Ordered {
+			ordered = append(ordered, s.FullName(c))
+		}
+		if s.Columns[c].Max != 63 || s.Columns[c].Hidden {
+			t.Errorf("%s: %+v", s.FullName(c), s.Columns[c])
+		}
+	}
+	if want := []string{
+		"post.repost", "post.comment", "post.like",
+		"user.post", "user.original", "user.following", "user.follower", "user.friend",
+		"user.reposted", "user.commented", "user.mentioned", "user.liked",
+		"unread.repost", "unread.comment", "unread.mention", "unread.like", "unread.follower", "unread.message",
+	}; !slices.Equal(names, want) {
+		t.Errorf("columns are %v\nwant %v", names, want)
+	}
+	if want := []string{"user.following", "user.follower", "user.friend", "unread.follower"}; !slices.Equal(ordered, want) {
+		t.Errorf("ordered columns are %v, want %v", ordered, want)
+	}
+	like, ok := s.Suffix("cntan")
+	if !ok || s.FullName(like) != "post.like" || s.Columns[like].Bits != 8 {
+		t.Errorf("suffix cntan is column %d, %v", like, ok)
+	}
+}
+
+func TestSchemaKeepsTheFilesOrderAndHidesExists(t *testing.T) {
+	c, err := Parse("c.yaml", []byte(`
+counters:
+  z: {b: {bits: 4, max: 9}, a: {bits: 3, default: 7, suffix: za}}
+  a: {c: }
+rules: {}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []pipeline.ColumnSpec{
+		{Counter: 0, Name: "b", Bits: 4, Max: 9},
+		{Counter: 0, Name: "a", Bits: 3, Max: 63, Default: 7, Suffix: "za"},
+		{Counter: 0, Name: "exists", Bits: 1, Max: 63, Hidden: true},
+		{Counter: 1, Name: "c", Bits: 16, Max: 63},
+	}
+	if !reflect.DeepEqual(s.Columns, want) {
+		t.Errorf("columns are %+v\nwant %+v", s.Columns, want)
+	}
+	if got := s.Visible(0); !slices.Equal(got, []pipeline.Column{0, 1}) {
+		t.Errorf("visible columns of z are %v", got)
+	}
+}
+
+func TestDefaultRules(t *testing.T) {
+	rules := Default().Rules()
+	want := operators.Rules{
+		"post": {
+			{Add: "user.post", Key: "actor"},
+			{Add: "user.original", Key: "actor", Unless: "repost_of"},
+			{Add: "post.repost", Key: "repost_of", If: "repost_of"},
+			{Add: "user.reposted", Key: "author", If: "repost_of"},
+			{Add: "unread.repost", Key: "author", If: "repost_of", Unless: "self"},
+		},
+		"comment": {
+			{Add: "post.comment", Key: "post"},
+			{Add: "user.commented", Key: "author"},
+			{Add: "unread.comment", Key: "author", Unless: "self"},
+		},
+		"like": {
+			{Add: "post.like", Key: "post"},
+			{Add: "user.liked", Key: "author"},
+			{Add: "unread.like", Key: "author", Unless: "self"},
+		},
+		"mention": {
+			{Add: "user.mentioned", Key: "target"},
+			{Add: "unread.mention", Key: "target", Unless: "self"},
+		},
+		"message": {{Add: "unread.message", Key: "target"}},
+	}
+	if !reflect.DeepEqual(rules, want) {
+		t.Errorf("rules are %+v\nwant %+v", rules, want)
+	}
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+	"github.com/nats-io/nuid"
+)
+
+// The data directory:
+//
+//	data/
+//	  tidemark.json   what this directory is: format, shards, this node's name
+//	  LOCK            held while a process uses it
+//	  badger/         shards' checkpoints
+//	  jetstream/      the embedded server's streams
+const (
+	markerFile = "tidemark.json"
+	lockFile   = "LOCK"
+	badgerDir  = "badger"
+	streamsDir = "jetstream"
+
+	dataFormat = 1
+)
+
+// marker is what a data directory says of itself, readable without opening it.
+type marker struct {
+	Format int    `json:"format"`
+	Shards int    `json:"shards"`
+	Node   string `json:"node"` // this directory's name among all nodes
+	Demo   bool   `json:"demo,omitempty"`
+}
+
+// dataDir is a locked data directory.
+type dataDir struct {
+	path   string
+	marker marker
+	lock   *flock.Flock
+	fresh  bool // made by this process
+}
+
+// openDataDir locks the directory, or makes it. A directory that is in use,
+// of another format or with another number of shards is refused untouched;
+// shards 0 takes any number.
+func openDataDir(path string, shards int, demo bool) (*dataDir, error) {
+	d := &dataDir{path: path}
+	entries, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.fresh = true
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return nil, fmt.Errorf("data_dir %s cannot be made: %w", path, err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
+	}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	if err := d.identify(shards, demo, len(entries) > 0); err != nil {
+		d.abandon()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *dataDir) acquire() error {
+	d.lock = flock.New(filepath.Join(d.path, lockFile))
+	ok, err := d.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("data_dir %s cannot be locked: %w", d.path, err)
+	}
+	if !ok {
+		return fmt.Errorf("data_dir %s is in use by another tidemark process: stop it, or give this one another data_dir", d.path)
+	}
+	return nil
+}
+
+// identify reads the marker, or writes it into an empty directory.
+func (d *dataDir) identify(shards int, demo, used bool) error {
+	path := filepath.Join(d.path, markerFile)
+	raw, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if used && !d.onlyLock() {
+			return fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", d.path, markerFile)
+		}
+		d.marker = marker{Format: dataFormat, Shards: shards, Node: nuid.Next(), Demo: demo}
+		return d.writeMarker()
+	case err != nil:
+		return fmt.Errorf("data_dir %s: %w", d.path, err)
+	}
+	if err := json.Unmarshal(raw, &d.marker); err != nil {
+		return fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.path, markerFile, err)
+	}
+	m := d.marker
+	switch {
+	case m.Format != dataFormat:
+		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat)
+	case m.Shards != shards && shards != 0:
+		return fmt.Errorf("data_dir %s was made with %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", d.path, m.Shards, shards, m.Shards)
+	case m.Demo != demo && m.Demo:
+		return fmt.Errorf("data_dir %s holds the demo's made-up numbers: choose another data_dir, or run with --demo", d.path)
+	case m.Demo != demo:
+		return fmt.Errorf("data_dir %s holds real numbers, the demo would add made-up ones: choose another data_dir", d.path)
+	}
+	return nil
+}
+
+func (d *dataDir) onlyLock() bool {
+	entries, err := os.ReadDir(d.path)
+	return err == nil && len(entries) == 1 && entries[0].Name() == lockFile
+}
+
+// writeMarker replaces the marker at one stroke.
+func (d *dataDir) writeMarker() error {
+	raw, err := json.MarshalIndent(d.marker, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.path, markerFile)
+	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o644); err != nil {
+		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
+	}
+	return nil
+}
+
+func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }
+
+// close lets the directory go.
+func (d *dataDir) close() error { return d.lock.Close() }
+
+// abandon lets the directory go, and takes away what this process made of it.
+// Only before the streams are open: from then on producers' events may be in it.
+func (d *dataDir) abandon() {
+	d.lock.Close()
+	if d.fresh {
+		os.RemoveAll(d.path)
+	}
+}

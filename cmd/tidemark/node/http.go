@@ -1,0 +1,70 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// httpServer is the operators' door: /metrics, /healthz, /readyz.
+type httpServer struct{ server *http.Server }
+
+func serveHTTP(n *Node) *httpServer {
+	if n.listener == nil {
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", answer(func() error { return nil }))
+	mux.HandleFunc("GET /readyz", answer(n.Ready))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "tidemark\n\n/metrics\n/healthz\n/readyz\n")
+	})
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	listener := n.listener
+	go func() {
+		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("http: stopped serving", "error", err)
+		}
+	}()
+	return &httpServer{s}
+}
+
+// answer says "ok", or 503 and the reason.
+func answer(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if err := check(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintln(w, err)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+func (s *httpServer) close(ctx context.Context) {
+	if s != nil && s.server.Shutdown(ctx) != nil {
+		s.server.Close()
+	}
+}
+
+// Ready is nil when every shard goes on and the node is within ready.lag of
+// the newest event.
+func (n *Node) Ready() error {
+	faults := []error{n.sinks.Err(), n.trouble.err()}
+	applied := n.sinks.Applied().Sequence()
+	last := n.state.Load().Events.Last
+	lag, caught := n.seen.lag(time.Now(), applied)
+	switch bound := n.config.Ready.Lag; {
+	case !caught:
+		faults = append(faults, fmt.Errorf("catching up after the start: message %d of %d applied", applied, last))
+	case lag > bound:
+		faults = append(faults, fmt.Errorf("%.1f s behind the newest event, %s allowed: message %d of %d applied", lag.Seconds(), bound, applied, last))
+	}
+	return errors.Join(faults...)
+}

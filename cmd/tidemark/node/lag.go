@@ -1,0 +1,90 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// sightings remember where the end of EVENTS was when, to tell how long ago
+// it was where this node is now.
+type sightings struct {
+	mu     sync.Mutex
+	seen   []sighting // ascending; the first one is the oldest not yet applied
+	caught bool       // has been at the end once since the start
+}
+
+type sighting struct {
+	at   time.Time
+	last uint64 // sequence
+}
+
+// sightingsMax bounds them; beyond it the newest are not kept, which makes a
+// lag of hours no shorter.
+const sightingsMax = 4096
+
+// see notes the end of the stream and how far this node has applied.
+func (s *sightings) see(now time.Time, last, applied uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.seen); last > applied && n < sightingsMax && (n == 0 || s.seen[n-1].last < last) {
+		s.seen = append(s.seen, sighting{now, last})
+	}
+	s.trimLocked(applied)
+}
+
+func (s *sightings) trimLocked(applied uint64) {
+	for len(s.seen) > 0 && s.seen[0].last <= applied {
+		s.seen = s.seen[1:]
+	}
+	if len(s.seen) == 0 {
+		s.caught = true
+	}
+}
+
+// lag is how long ago the oldest event not yet applied was seen waiting; caught
+// tells whether this node has been at the end of the log since it started.
+func (s *sightings) lag(now time.Time, applied uint64) (lag time.Duration, caught bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trimLocked(applied)
+	if len(s.seen) == 0 {
+		return 0, s.caught
+	}
+	return now.Sub(s.seen[0].at), s.caught
+}
+
+// troubles are what is wrong at the moment, by the part that it is wrong with.
+type troubles struct {
+	mu   sync.Mutex
+	list map[string]error
+}
+
+func (t *troubles) set(part string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.list == nil {
+		t.list = make(map[string]error)
+	}
+	t.list[part] = err
+}
+
+func (t *troubles) clear(part string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.list, part)
+}
+
+// err joins them; nil when there is none.
+func (t *troubles) err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var faults []error
+	for _, part := range slices.Sorted(maps.Keys(t.list)) {
+		faults = append(faults, fmt.Errorf("%s: %w", part, t.list[part]))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,463 @@
+// Package node puts the rooms together: one process of Tidemark, from the
+// streams to the answers, started and stopped in order.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// Options are what the command line adds to the configuration.
+type Options struct {
+	Version string
+	Demo    bool // the data directory is for made-up numbers
+	Logger  *slog.Logger
+}
+
+// Node is a running process. Start makes one, Close stops it.
+type Node struct {
+	config *config.Config
+	o      Options
+	log    *slog.Logger
+
+	// In the order in which they are opened; Close goes the other way.
+	listener net.Listener // of the HTTP server; nil when it is off
+	dir      *dataDir
+	server   *jetlog.Server // nil with an external one
+	nc       *nats.Conn
+	streams  *jetlog.Streams
+	store    *cold.Store
+	sinks    *sinks.Node
+	service  *query.Service
+	http     *httpServer
+
+	program  *operators.Program
+	router   *pipeline.Router
+	lease    *jetlog.Lease
+	deltas   *jetlog.DeltaLog
+	reports  *jetlog.Checkpoints
+	registry *prometheus.Registry
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	state    atomic.Pointer[streamsState] // as of the last look
+	seen     sightings
+	trouble  troubles
+	closing  sync.Once
+	closeErr error
+}
+
+// startWithin bounds the requests to the server during the start.
+const startWithin = 30 * time.Second
+
+// Start opens everything in order and returns once queries are answered.
+// What it made is taken away again when it fails.
+func Start(c *config.Config, o Options) (*Node, error) {
+	n := newNode(c, o)
+	for _, step := range []func() error{
+		n.openHTTP, n.openData, n.openServer, n.openStreams, n.openState, n.openPipeline, n.openQueries,
+	} {
+		if err := step(); err != nil {
+			n.undo()
+			return nil, err
+		}
+	}
+	n.begin()
+	return n, nil
+}
+
+func newNode(c *config.Config, o Options) *Node {
+	n := &Node{config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry()}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	return n
+}
+
+// openHTTP takes the port first: it is the cheapest thing to fail.
+func (n *Node) openHTTP() (err error) {
+	if n.config.HTTP.Listen == "" {
+		return nil
+	}
+	n.listener, err = net.Listen("tcp", n.config.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w: stop what uses the port, or choose another", err)
+	}
+	return nil
+}
+
+func (n *Node) openData() (err error) {
+	n.dir, err = openDataDir(n.config.DataDir, n.config.Shards, n.o.Demo)
+	if err != nil {
+		return err
+	}
+	return checkFree(n.dir.path)
+}
+
+func (n *Node) openServer() (err error) {
+	c := n.config.NATS
+	url := c.URL
+	if url == "" {
+		n.server, err = jetlog.StartServer(jetlog.ServerOptions{
+			Listen:          c.Listen,
+			StoreDir:        n.dir.join(streamsDir),
+			StoreBytesMax:   n.streamOptions().BytesMax(),
+			SyncInterval:    c.SyncInterval,
+			PayloadBytesMax: int(c.MaxPayload),
+			Name:            "tidemark-" + n.dir.marker.Node,
+			Logger:          n.log,
+		})
+		if err != nil {
+			return err
+		}
+		url = n.server.URL()
+	}
+	n.nc, err = jetlog.Connect(jetlog.ConnectOptions{
+		URL:             url,
+		Name:            "tidemark-" + n.dir.marker.Node,
+		CredentialsFile: c.Credentials,
+		NkeySeedFile:    c.NKey,
+		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},
+		Logger:          n.log,
+	})
+	return err
+}
+
+func (n *Node) streamOptions() jetlog.StreamOptions {
+	s := n.config.NATS.Streams
+	return jetlog.StreamOptions{
+		Replicas:    n.config.NATS.Replicas,
+		Events:      jetlog.Limits{BytesMax: int64(s.Events.MaxBytes), AgeMax: s.Events.MaxAge},
+		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
+		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
+	}
+}
+
+func (n *Node) openStreams() error {
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	defer cancel()
+	var err error
+	n.streams, err = jetlog.OpenStreams(ctx, n.nc, n.streamOptions())
+	if err != nil {
+		return err
+	}
+	n.deltas = jetlog.NewDeltaLog(n.streams)
+	n.reports = jetlog.NewCheckpoints(n.streams)
+	return n.observeStreams(ctx)
+}
+
+func (n *Node) openStore() error {
+	schema, err := n.config.Schema()
+	if err != nil {
+		return err
+	}
+	n.store, err = cold.Open(n.dir.join(badgerDir), schema, cold.Options{
+		Shards:        n.config.Shards,
+		Node:          n.dir.marker.Node,
+		MemTableBytes: int64(n.config.Badger.MemTable),
+		BlockCache:    int64(n.config.Badger.BlockCache),
+		IndexCache:    int64(n.config.Badger.IndexCache),
+		Logger:        n.log,
+	})
+	return err
+}
+
+// openState loads the shards and brings them to where DELTAS can take over.
+func (n *Node) openState() (err error) {
+	if err := n.openStore(); err != nil {
+		return err
+	}
+	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
+		Events: n.config.Windows.Events,
+		Bytes:  int(n.config.Windows.Bytes),
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.checkStreams(); err != nil {
+		return err
+	}
+	n.sinks, err = sinks.NewNode(n.store, sinks.Options{
+		Shards:          n.config.Shards,
+		Owners:          runtime.GOMAXPROCS(0),
+		CheckpointEvery: n.config.Checkpoint.Interval,
+		DirtyRowsMax:    n.config.Checkpoint.Rows,
+		WindowBytesMax:  int(n.config.Windows.Bytes),
+		SequenceMax:     n.sequenceMax(),
+		Logger:          n.log,
+	})
+	if err != nil {
+		return err
+	}
+	return n.join()
+}
+
+func (n *Node) openPipeline() error {
+	lanes := n.config.Router.Lanes
+	if lanes == 0 {
+		lanes = runtime.GOMAXPROCS(0)
+	}
+	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
+		Owner:  n.dir.marker.Node,
+		Renew:  n.config.Router.LeaseRenew,
+		Expiry: n.config.Router.LeaseExpiry,
+		Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	letters, err := jetlog.NewDeadLetters(n.streams, n.log)
+	if err != nil {
+		return err
+	}
+	n.lease = lease
+	positions := n.sinks.Positions()
+	n.router = &pipeline.Router{
+		Open:    n.openSource,
+		Log:     n.deltas,
+		Letters: letters,
+		Lane:    func() pipeline.Deriver { return n.program.NewLane() },
+		Lanes:   lanes,
+		Logger:  n.log,
+		Origin:  positions[len(positions)-1],
+		Cuts:    positions,
+	}
+	return nil
+}
+
+// runBytes bounds the bodies of one run of messages: about a window's worth
+// of single events.
+const runBytes = 1 << 20
+
+func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return jetlog.OpenSource(ctx, n.streams, from, jetlog.RunOptions{
+		MessagesMax: n.config.Windows.Events,
+		BytesMax:    runBytes,
+		Linger:      n.config.Windows.Delay,
+		Logger:      n.log,
+	})
+}
+
+func (n *Node) openQueries() (err error) {
+	n.registry.MustRegister(newCollector(n))
+	registerProcess(n.registry)
+	n.service, err = query.New(n.nc, query.Options{
+		Schema: n.store.Schema(),
+		Reader: n.sinks,
+		Limits: query.Limits{
+			IDs:        n.config.Limits.IDs,
+			Requests:   n.config.Limits.Requests,
+			Timeout:    n.config.Limits.Timeout,
+			TimeoutMax: n.config.Limits.TimeoutMax,
+		},
+		Stats:      n.figures,
+		Shards:     n.config.Shards,
+		Version:    n.o.Version,
+		Registerer: n.registry,
+		Logger:     n.log,
+		Metadata:   map[string]string{"node": n.dir.marker.Node},
+	})
+	if err != nil {
+		return err
+	}
+	n.http = serveHTTP(n)
+	return nil
+}
+
+// begin starts what runs for as long as the node does.
+func (n *Node) begin() {
+	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
+	n.work.Go(n.follow)
+	n.work.Go(n.route)
+	n.work.Go(n.keep)
+	n.log.Info("tidemark: running", "node", n.dir.marker.Node, "nats", n.nc.ConnectedUrlRedacted(),
+		"http", n.config.HTTP.Listen, "applied", n.sinks.Applied())
+}
+
+// retryAfter paces what failed and is tried again.
+const retryAfter = time.Second
+
+// follow applies DELTAS until the node closes.
+func (n *Node) follow() {
+	n.repeat("follow", func() error {
+		if err := n.join(); err != nil {
+			return err
+		}
+		tailer, err := jetlog.OpenTailer(n.ctx, n.streams, n.sinks.Sequence(), jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
+		if err != nil {
+			return err
+		}
+		defer tailer.Close()
+		n.trouble.clear("follow")
+		return n.sinks.Follow(n.ctx, tailer)
+	})
+}
+
+// route is the router while this process holds the lease.
+func (n *Node) route() {
+	n.repeat("route", func() error {
+		held, release, err := n.lease.Acquire(n.ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		n.trouble.clear("route")
+		err = n.router.Run(held)
+		if errors.Is(err, pipeline.ErrFenced) || (held.Err() != nil && n.ctx.Err() == nil) {
+			n.log.Warn("router: stepped down, standing by", "reason", err)
+			return nil
+		}
+		return err
+	})
+}
+
+// repeat does something over and over until the node closes, and remembers
+// what is wrong with it meanwhile.
+func (n *Node) repeat(name string, do func() error) {
+	for n.ctx.Err() == nil {
+		err := do()
+		if n.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			n.trouble.set(name, err)
+			n.log.Error("tidemark: "+name+" failed; trying again", "error", err)
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-n.ctx.Done():
+		}
+	}
+}
+
+// keepEvery paces housekeeping.
+const keepEvery = time.Second
+
+// keep looks at the streams, reports this node's checkpoint, and lets the
+// router purge DELTAS below the lowest of all nodes'.
+func (n *Node) keep() {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := n.keepOnce(&last); err != nil && n.ctx.Err() == nil {
+			n.trouble.set("keep", err)
+			n.log.Warn("tidemark: housekeeping failed; trying again", "error", err)
+		} else {
+			n.trouble.clear("keep")
+		}
+	}
+}
+
+// reportEvery is how often this node's checkpoint is reported, moving or not:
+// a node that is silent for node_expiry is taken for gone.
+const reportEvery = 5 * time.Second
+
+func (n *Node) keepOnce(reported *time.Time) error {
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	defer cancel()
+	if err := n.observeStreams(ctx); err != nil {
+		return err
+	}
+	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
+	if time.Since(*reported) < reportEvery {
+		return nil
+	}
+	if err := n.reports.Report(ctx, n.dir.marker.Node, n.sinks.Checkpointed()); err != nil {
+		return err
+	}
+	*reported = time.Now()
+	if !n.router.Stats.Active.Load() {
+		return nil
+	}
+	lowest, err := n.reports.Lowest(ctx, n.config.NodeExpiry)
+	if err != nil {
+		return err
+	}
+	return n.deltas.Purge(ctx, lowest)
+}
+
+// Close stops in order: no more queries, no more routing, no more windows; a
+// last checkpoint; then the database, the connection and the server.
+func (n *Node) Close() error {
+	n.closing.Do(func() { n.closeErr = n.close() })
+	return n.closeErr
+}
+
+// drainWithin bounds the wait for answers under way.
+const drainWithin = 5 * time.Second
+
+func (n *Node) close() error {
+	n.log.Info("tidemark: stopping")
+	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
+	defer cancel()
+	var faults []error
+	faults = append(faults, n.service.Stop(ctx))
+	n.cancel()
+	n.work.Wait()
+	faults = append(faults, n.sinks.Close())
+	n.log.Info("tidemark: checkpointed", "applied", n.sinks.Applied())
+	n.http.close(ctx)
+	faults = append(faults, n.store.Close())
+	n.nc.Close()
+	if n.server != nil {
+		n.server.Close()
+	}
+	faults = append(faults, n.dir.close())
+	return errors.Join(faults...)
+}
+
+// undo closes what a failed Start has opened.
+func (n *Node) undo() {
+	n.cancel()
+	if n.sinks != nil {
+		n.sinks.Close()
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.nc != nil {
+		n.nc.Close()
+	}
+	if n.server != nil {
+		n.server.Close()
+	}
+	if n.dir != nil {
+		if n.streams == nil {
+			n.dir.abandon()
+		} else {
+			n.dir.close()
+		}
+	}
+	if n.listener != nil {
+		n.listener.Close()
+	}
+}
+
+// WaitApplied returns when every later answer reflects all events up to a
+// position, or with ctx's error.
+func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
+	return n.sinks.WaitApplied(ctx, p)
+}

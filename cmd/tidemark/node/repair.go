@@ -1,0 +1,105 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// RepairOptions say what to repair; exactly one of Replay and Adopt.
+type RepairOptions struct {
+	// Replay throws away what is counted and the windows, so that the next
+	// start counts EVENTS again from its first event, by today's rules and
+	// number of shards.
+	Replay bool
+	// Adopt keeps what is counted and goes on with the EVENTS that is there,
+	// made anew or not, after everything counted.
+	Adopt  bool
+	Demo   bool
+	Logger *slog.Logger
+}
+
+// Repair mends a stopped node's data directory.
+func Repair(c *config.Config, o RepairOptions) error {
+	if o.Replay == o.Adopt {
+		return errors.New("repair: choose one of replay and adopt")
+	}
+	n := newNode(c, Options{Demo: o.Demo, Logger: o.Logger})
+	defer n.undo()
+	if o.Replay {
+		return n.replay()
+	}
+	return n.adopt()
+}
+
+func (n *Node) replay() (err error) {
+	// The number of shards may be what has changed.
+	if n.dir, err = openDataDir(n.config.DataDir, 0, n.o.Demo); err != nil {
+		return err
+	}
+	if err := n.openServer(); err != nil {
+		return err
+	}
+	if err := n.openStreams(); err != nil {
+		return err
+	}
+	events := n.state.Load().Events
+	if events.First > 1 && events.Last > 0 {
+		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted", events.First)
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	defer cancel()
+	// Dead letters come again with the events that they were.
+	for _, stream := range []string{jetlog.DeltasStream, jetlog.DeadLetterStream} {
+		if err := n.streams.Delete(ctx, stream); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(n.dir.join(badgerDir)); err != nil {
+		return fmt.Errorf("repair: %w", err)
+	}
+	n.dir.marker.Shards = n.config.Shards
+	if err := n.dir.writeMarker(); err != nil {
+		return err
+	}
+	n.log.Info("repair: the next start counts EVENTS again", "messages", events.Messages)
+	return nil
+}
+
+func (n *Node) adopt() error {
+	for _, step := range []func() error{n.openData, n.openServer, n.openStreams, n.openStore} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	counted := uint64(0)
+	for s := range n.config.Shards {
+		state, err := n.store.State(pipeline.Shard(s))
+		if err != nil {
+			return err
+		}
+		counted = max(counted, state.Applied.Sequence())
+	}
+	tail, _, err := n.deltas.Tail(n.ctx)
+	if err != nil {
+		return err
+	}
+	counted = max(counted, tail.To.Sequence())
+	if err := jetlog.FastForward(n.ctx, n.streams, counted); err != nil {
+		return err
+	}
+	now := n.state.Load()
+	known := n.store.Meta().Streams
+	err = n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
+	if err == nil {
+		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)
+	}
+	return err
+}

@@ -1,0 +1,228 @@
+package acceptance_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// Followers come first in the events, then what people did.
+const follows = 355_074
+
+// higgs finds the Higgs dataset and its tools beside the repository. Without
+// them the test is skipped, and fails where CI says that they must be there.
+func higgs(t *testing.T) (data, tools string) {
+	t.Helper()
+	shared := filepath.Join(filepath.Dir(e2e.Root()), "shared")
+	data, tools = filepath.Join(shared, "data", "higgs"), filepath.Join(shared, "tools")
+	missing := ""
+	if _, err := os.Stat(filepath.Join(data, "expected_users.tsv.gz")); err != nil {
+		missing = "the Higgs data is not at ../shared/data/higgs"
+	} else if _, err := exec.LookPath("python3"); err != nil {
+		missing = "python3, which makes the Higgs events, is not installed"
+	}
+	switch {
+	case missing == "":
+	case os.Getenv("CI") != "":
+		t.Fatal(missing)
+	default:
+		t.Skip(missing)
+	}
+	return data, tools
+}
+
+var eventsFile string // made once, by TestMain's directory
+
+// events is the file of all Higgs events.
+func events(t *testing.T) string {
+	t.Helper()
+	data, tools := higgs(t)
+	if eventsFile != "" {
+		return eventsFile
+	}
+	path := filepath.Join(scratch, "higgs.ndjson")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	c := exec.Command("python3", filepath.Join(tools, "higgs_events.py"), data)
+	c.Stdout, c.Stderr = out, os.Stderr
+	if err := c.Run(); err != nil {
+		t.Fatalf("make the events: %v", err)
+	}
+	eventsFile = path
+	return path
+}
+
+// slice is lines [from, to) of the events, as a file and taken apart.
+func slice(t *testing.T, from, to int) (path string, lines [][]byte) {
+	t.Helper()
+	f, err := os.Open(events(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for n := 0; n < to && s.Scan(); n++ {
+		if n >= from {
+			lines = append(lines, bytes.Clone(s.Bytes()))
+		}
+	}
+	path = filepath.Join(t.TempDir(), "slice.ndjson")
+	if err := os.WriteFile(path, append(bytes.Join(lines, []byte("\n")), '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path, lines
+}
+
+// oracle works out the answers for some events the slow way.
+func oracle(t *testing.T, path string) (dir string) {
+	t.Helper()
+	_, tools := higgs(t)
+	dir = t.TempDir()
+	if out, err := exec.Command("python3", filepath.Join(tools, "oracle.py"), path, dir).CombinedOutput(); err != nil {
+		t.Fatalf("oracle: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// table is an expected file: rows by id, with its columns' names.
+type table struct {
+	columns []string
+	ids     []uint64
+	rows    [][]int64
+}
+
+var (
+	userColumns = strings.Fields("post original following follower friend reposted commented mentioned liked " +
+		"unread.repost unread.comment unread.mention unread.like unread.follower feed")
+	postColumns = strings.Fields("repost comment like")
+)
+
+func readTable(t *testing.T, path string, columns []string) table {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := table{columns: columns}
+	s := bufio.NewScanner(z)
+	for s.Scan() {
+		fields := strings.Split(s.Text(), "\t")
+		if len(fields) != len(columns)+1 {
+			t.Fatalf("%s: %d fields in %q", path, len(fields), s.Text())
+		}
+		id, err := strconv.ParseUint(fields[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := make([]int64, len(columns))
+		for i, field := range fields[1:] {
+			if row[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out.ids, out.rows = append(out.ids, id), append(out.rows, row)
+	}
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// check asks for every row of the expected files and compares every column
+// that is counted.
+func check(t *testing.T, nc *nats.Conn, dir string, at client.Position) {
+	t.Helper()
+	users := readTable(t, filepath.Join(dir, "expected_users.tsv.gz"), userColumns)
+	posts := readTable(t, filepath.Join(dir, "expected_posts.tsv.gz"), postColumns)
+	compare(t, nc, "post", "", posts, at)
+	compare(t, nc, "user", "", users, at)
+	compare(t, nc, "unread", "unread.", users, at)
+}
+
+// graphColumns wait for the follow graph.
+var graphColumns = strings.Fields("following follower friend unread.follower feed")
+
+func compare(t *testing.T, nc *nats.Conn, counter, prefix string, want table, at client.Position) {
+	t.Helper()
+	var places []int
+	var columns []string
+	for i, name := range want.columns {
+		if strings.Contains(name, ".") != (prefix != "") || slices.Contains(graphColumns, name) {
+			continue
+		}
+		places, columns = append(places, i), append(columns, strings.TrimPrefix(name, prefix))
+	}
+	got, err := client.New(nc).GetMany(context.Background(), client.GetRequest{
+		Counter: counter, IDs: want.ids, Columns: columns, MinPosition: at, Timeout: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != len(want.ids) || got.Degraded {
+		t.Fatalf("%s: %d rows for %d ids, degraded: %v", counter, len(got.Rows), len(want.ids), got.Degraded)
+	}
+	wrong := 0
+	for i, row := range got.Rows {
+		for j, name := range columns {
+			if row.Values[j] == want.rows[i][places[j]] {
+				continue
+			}
+			if wrong++; wrong <= 5 {
+				t.Errorf("%s %d: %s is %d, want %d", counter, want.ids[i], name, row.Values[j], want.rows[i][places[j]])
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Fatalf("%s: %d wrong numbers in %d rows", counter, wrong, len(want.ids))
+	}
+	t.Logf("%s: %d rows × %v equal", counter, len(want.ids), columns)
+}
+
+// scratch is the package's temporary directory.
+var scratch string
+
+func setUp() (func(), error) {
+	dir, err := os.MkdirTemp("", "tidemark-acceptance-")
+	scratch = dir
+	return func() {
+		os.RemoveAll(dir)
+		e2e.Clean()
+	}, err
+}
+
+// lastPosition is the end of EVENTS.
+func lastPosition(t *testing.T, nc *nats.Conn) client.Position {
+	t.Helper()
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pipeline.EndOf(info.State.LastSeq)
+}

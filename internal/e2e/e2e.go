@@ -1,0 +1,252 @@
+// Package e2e runs the real program for tests: built once, started on free
+// ports and a temporary directory, killed at will.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Root is the repository's root directory.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "tidemark-e2e-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "tidemark")
+	c := exec.Command("go", "build", "-o", binary, "./cmd/tidemark")
+	c.Dir = Root()
+	if out, err := c.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// Binary is the program's path; it is built on the first call.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Clean removes the program; for TestMain.
+func Clean() {
+	if path, err := build(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+}
+
+// Process is one `tidemark run`, which may be killed and started again on the
+// same data and ports.
+type Process struct {
+	t      testing.TB
+	binary string
+	config string
+	URL    string // of its NATS server
+	HTTP   string // http://host:port
+	Dir    string // holds the config and the data
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *os.File
+}
+
+// FreePort is a port that nobody listens on.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Run starts a node with its own embedded server. settings are further lines
+// of its config file.
+func Run(t testing.TB, settings string) *Process {
+	t.Helper()
+	port := FreePort(t)
+	p := prepare(t, fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n%s", port, settings))
+	p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)
+	p.Start()
+	return p
+}
+
+// RunOn starts a node on somebody else's server.
+func RunOn(t testing.TB, url, settings string) *Process {
+	t.Helper()
+	p := prepare(t, fmt.Sprintf("nats: {url: %q}\n%s", url, settings))
+	p.URL = url
+	p.Start()
+	return p
+}
+
+func prepare(t testing.TB, config string) *Process {
+	t.Helper()
+	p := &Process{t: t, binary: Binary(t), Dir: t.TempDir()}
+	port := FreePort(t)
+	p.HTTP = fmt.Sprintf("http://127.0.0.1:%d", port)
+	p.config = filepath.Join(p.Dir, "config.yaml")
+	config = fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\n%s", filepath.Join(p.Dir, "data"), port, config)
+	if err := os.WriteFile(p.config, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(p.Dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.log = log
+	t.Cleanup(func() {
+		p.Kill()
+		log.Close()
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", p.URL, tail(log.Name()))
+		}
+	})
+	return p
+}
+
+// tail is the end of a log, for a failed test.
+func tail(path string) string {
+	b, _ := os.ReadFile(path)
+	if n := len(b) - 8000; n > 0 {
+		b = append([]byte("…"), b[n:]...)
+	}
+	return string(b)
+}
+
+// Start starts the process and returns once it answers.
+func (p *Process) Start() {
+	p.t.Helper()
+	p.Spawn()
+	p.WaitHealthy()
+}
+
+// Spawn starts the process and does not wait.
+func (p *Process) Spawn() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cmd := exec.Command(p.binary, "run", "--config", p.config)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(done)
+	}()
+	p.cmd, p.done = cmd, done
+}
+
+// healthyWithin bounds a start on a slow machine.
+const healthyWithin = 60 * time.Second
+
+// WaitHealthy returns once the process serves HTTP.
+func (p *Process) WaitHealthy() {
+	p.t.Helper()
+	p.wait("/healthz", healthyWithin)
+}
+
+// WaitReady returns once the process has caught up.
+func (p *Process) WaitReady() {
+	p.t.Helper()
+	p.wait("/readyz", 5*time.Minute)
+}
+
+func (p *Process) wait(path string, within time.Duration) {
+	p.t.Helper()
+	var last string
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-p.done:
+			p.t.Fatalf("the process ended: %s\n%s", p.cmd.ProcessState, tail(p.log.Name()))
+		default:
+		}
+		r, err := http.Get(p.HTTP + path)
+		if err != nil {
+			last = err.Error()
+			continue
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode == http.StatusOK {
+			return
+		}
+		last = string(body)
+	}
+	p.t.Fatalf("%s not good within %v: %s", path, within, last)
+}
+
+// Kill is kill -9, and waits for the end.
+func (p *Process) Kill() { p.end(syscall.SIGKILL) }
+
+// Stop is SIGTERM, and waits for the end.
+func (p *Process) Stop() *os.ProcessState { return p.end(syscall.SIGTERM) }
+
+func (p *Process) end(s syscall.Signal) *os.ProcessState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	p.cmd.Process.Signal(s)
+	<-p.done
+	return p.cmd.ProcessState
+}
+
+// Connect is a plain connection to the process's server; it reconnects.
+func (p *Process) Connect() *nats.Conn {
+	p.t.Helper()
+	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(nc.Close)
+	return nc
+}
+
+// Command prepares the program with other arguments, against this process's server.
+func (p *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, p.binary, args...)
+	c.Env = append(os.Environ(), "NATS_URL="+p.URL)
+	return c
+}
+
+// Do runs a command and returns what it prints; it must succeed.
+func (p *Process) Do(args ...string) string {
+	p.t.Helper()
+	var out, errs bytes.Buffer
+	c := p.Command(context.Background(), args...)
+	c.Stdout, c.Stderr = &out, &errs
+	if err := c.Run(); err != nil {
+		p.t.Fatalf("tidemark %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String()
+}

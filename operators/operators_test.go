@@ -1,0 +1,407 @@
+package operators_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+var defaultRules = operators.Rules{
+	"post": {
+		{Add: "user.post", Key: "actor"},
+		{Add: "user.original", Key: "actor", Unless: "repost_of"},
+		{Add: "post.repost", Key: "repost_of", If: "repost_of"},
+		{Add: "user.reposted", Key: "author", If: "repost_of"},
+		{Add: "unread.repost", Key: "author", If: "repost_of", Unless: "self"},
+	},
+	"comment": {{Add: "post.comment", Key: "post"}, {Add: "user.commented", Key: "author"}, {Add: "unread.comment", Key: "author", Unless: "self"}},
+	"like":    {{Add: "post.like", Key: "post"}, {Add: "user.liked", Key: "author"}, {Add: "unread.like", Key: "author", Unless: "self"}},
+	"mention": {{Add: "user.mentioned", Key: "target"}, {Add: "unread.mention", Key: "target", Unless: "self"}},
+	"message": {{Add: "unread.message", Key: "target"}},
+	"view":    {{Add: "video.views", Key: "video"}, {Add: "video.long", Key: "video", If: "long"}},
+}
+
+func columns(counter int, names string) (out []pipeline.ColumnSpec) {
+	for _, name := range strings.Fields(names) {
+		spec := pipeline.ColumnSpec{Counter: counter, Name: name, Bits: 16, Max: 63}
+		if name == operators.ExistsColumn {
+			spec.Hidden = true
+		}
+		out = append(out, spec)
+	}
+	return out
+}
+
+func schema(t interface{ Fatal(...any) }) *pipeline.Schema {
+	list := columns(0, "repost comment like")
+	list[2].Suffix = "cntan"
+	list = append(list, columns(1, "post original following follower friend reposted commented mentioned liked")...)
+	list = append(list, columns(2, "repost comment mention like follower message")...)
+	list = append(list, columns(3, "views long exists")...)
+	s, err := pipeline.NewSchema([]string{"post", "user", "unread", "video"}, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func program(t testing.TB, shards int, limits operators.Limits) *operators.Program {
+	p, err := operators.Compile(schema(t), defaultRules, shards, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var wide = operators.Limits{Events: 8192, Bytes: 512 << 10}
+
+// state applies windows the way shards do, into a map.
+type state struct {
+	cells map[string]int64
+	at    pipeline.Position
+}
+
+func (s *state) apply(t interface{ Fatalf(string, ...any) }, shards int, d pipeline.Derived) {
+	w, err := pipeline.DecodeWindow(d.Window)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if w.From != s.at || w.Header != d.Header {
+		t.Fatalf("window %+v of %+v after %d", w.Header, d.Header, s.at)
+	}
+	s.at = w.To
+	for number, section := range w.Sections {
+		r := pipeline.ReadSection(section)
+		for c, ok := r.Next(); ok; c, ok = r.Next() {
+			if pipeline.ShardOf(c.ID, shards) != pipeline.Shard(number) {
+				t.Fatalf("id %d in section %d", c.ID, number)
+			}
+			key := fmt.Sprintf("%s %d", w.Columns[c.Column], c.ID)
+			s.cells[key] = c.Delta.Apply(s.cells[key])
+		}
+		if r.Err() != nil {
+			t.Fatalf("%v", r.Err())
+		}
+	}
+}
+
+// deriveOne runs one body and shows what it changes.
+func deriveOne(t *testing.T, subject, body string) (cells map[string]int64, letters []pipeline.DeadLetter) {
+	t.Helper()
+	lane := program(t, 4, wide).NewLane()
+	out, err := lane.Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Time: 60_000, Subject: subject, Data: []byte(body)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := state{cells: map[string]int64{}}
+	for _, d := range out {
+		s.apply(t, 4, d)
+		letters = append(letters, d.Letters...)
+	}
+	return s.cells, letters
+}
+
+func TestRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		subject, body string
+		want          map[string]int64
+	}{
+		"original": {"events.post", `{"actor":1,"post":10}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
+		"repost": {
+			"events.post", `{"type":"post","actor":1,"post":10,"repost_of":"9","author":2}`,
+			map[string]int64{"user.post 1": 1, "post.repost 9": 1, "user.reposted 2": 1, "unread.repost 2": 1},
+		},
+		// "`unless: self`": self-actions notify nobody.
+		"own comment": {"events.comment", `{"actor":1,"post":10,"author":1}`, map[string]int64{"post.comment 10": 1, "user.commented 1": 1}},
+		// "`delete` turns every `add` into a subtraction, except on `unread.*`"
+		"unlike": {"events.like", `{"actor":1,"post":10,"author":2,"delete":true}`, map[string]int64{"post.like 10": -1, "user.liked 2": -1}},
+		// "ids as JSON numbers or as decimal strings", up to 64 bits
+		"largest id": {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
+		// "Unknown fields are ignored", whatever they hold
+		"unknown fields":      {"events.message", `{"x":{"y":[1,2,{"z":null}]},"actor":1,"post":"?","target":2,"at":"yesterday"}`, map[string]int64{"unread.message 2": 1}},
+		"null is absent":      {"events.post", `{"actor":1,"post":10,"repost_of":null,"author":null,"delete":null}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
+		"zero is no original": {"events.post", `{"actor":1,"post":10,"repost_of":0}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
+		"white space":         {"events.message", "\n {\"actor\" : 1 ,\n\t\"target\":2 } \r\n", map[string]int64{"unread.message 2": 1}},
+		"escaped name":        {"events.message", `{"\u0061ctor":1,"target":2}`, map[string]int64{"unread.message 2": 1}},
+		// "by (integer amount for custom counters, default 1)"; a row written to exists
+		"custom":       {"events.view", `{"video":5,"by":3}`, map[string]int64{"video.views 5": 3, "video.exists 5": 1}},
+		"custom if":    {"events.view", `{"video":5,"long":1}`, map[string]int64{"video.views 5": 1, "video.long 5": 1, "video.exists 5": 1}},
+		"custom undo":  {"events.view", `{"video":5,"by":3,"delete":true}`, map[string]int64{"video.views 5": -3, "video.exists 5": 1}},
+		"by elsewhere": {"events.message", `{"actor":1,"target":2,"by":7}`, map[string]int64{"unread.message 2": 1}},
+		"read all": {
+			"events.read", `{"actor":1,"what":["all"]}`,
+			map[string]int64{"unread.repost 1": 0, "unread.comment 1": 0, "unread.mention 1": 0, "unread.like 1": 0, "unread.follower 1": 0, "unread.message 1": 0},
+		},
+		"adjust add": {"events.adjust", `{"counter":"post","id":42,"column":"like","add":-5}`, map[string]int64{"post.like 42": -5}},
+		"adjust set": {"events.adjust", `{"counter":"post","id":42,"column":"cntan","set":"1099511627776"}`, map[string]int64{"post.like 42": 1 << 40}},
+		"adjust del": {"events.adjust", `{"counter":"post","id":42,"del":true}`, map[string]int64{"post.repost 42": 0, "post.comment 42": 0, "post.like 42": 0}},
+		"del unmakes a row": {
+			"events.pack", `{"type":"view","video":5}` + "\n" + `{"type":"adjust","counter":"video","id":5,"del":true}`,
+			map[string]int64{"video.views 5": 0, "video.long 5": 0, "video.exists 5": 0},
+		},
+		"pack": {
+			"events.pack", `{"type":"message","actor":1,"target":2}` + "\r\n\n" + `{"type":"message","actor":3,"target":2}` + "\n",
+			map[string]int64{"unread.message 2": 2},
+		},
+		"filler": {"events.filler", ``, map[string]int64{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, letters := deriveOne(t, c.subject, c.body)
+			if len(letters) > 0 {
+				t.Fatalf("refused: %s: %s", letters[0].Reason, letters[0].Detail)
+			}
+			if !maps.Equal(got, c.want) {
+				t.Errorf("got  %v\nwant %v", got, c.want)
+			}
+		})
+	}
+}
+
+// "with `seen: {"comment": 3}` only 3 are taken off (never below 0)"
+func TestReadSeen(t *testing.T) {
+	body := strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5) +
+		`{"type":"like","actor":2,"post":10,"author":1}` + "\n" +
+		`{"type":"read","actor":1,"what":["comment","comment","all"],"seen":{"comment":3,"like":"7"}}`
+	got, letters := deriveOne(t, "events.pack", body)
+	if len(letters) > 0 || got["unread.comment 1"] != 2 || got["unread.like 1"] != 0 {
+		t.Fatalf("%v %v", got, letters)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	long := strings.Repeat(`{"type":"message","actor":1,"target":2}`+"\n", pipeline.PackMax+1)
+	for name, c := range map[string]struct {
+		subject, body string
+		want          pipeline.Reason
+	}{
+		"empty":              {"events.like", ``, pipeline.ReasonJSON},
+		"not JSON":           {"events.like", `hello`, pipeline.ReasonJSON},
+		"cut short":          {"events.like", `{"actor":1,`, pipeline.ReasonJSON},
+		"a list":             {"events.like", `[1]`, pipeline.ReasonJSON},
+		"two values":         {"events.message", `{"actor":1,"target":2}{}`, pipeline.ReasonJSON},
+		"two lines":          {"events.message", "{\"actor\":1,\"target\":2}\n{\"actor\":1,\"target\":2}", pipeline.ReasonJSON},
+		"NaN":                {"events.message", `{"actor":1,"target":2,"x":NaN}`, pipeline.ReasonJSON},
+		"twice the same":     {"events.message", `{"actor":1,"target":2,"target":3}`, pipeline.ReasonJSON},
+		"bad UTF-8":          {"events.message", "{\"actor\":1,\"target\":2,\"x\":\"\xff\"}", pipeline.ReasonJSON},
+		"deep":               {"events.message", strings.Repeat("[", 20000), pipeline.ReasonJSON},
+		"unknown type":       {"events.poke", `{"actor":1}`, pipeline.ReasonType},
+		"type not a string":  {"events.message", `{"type":5,"actor":1,"target":2}`, pipeline.ReasonContradict},
+		"contradicts":        {"events.like", `{"type":"comment","actor":1,"post":2,"author":3}`, pipeline.ReasonContradict},
+		"pack without type":  {"events.pack", `{"actor":1,"target":2}`, pipeline.ReasonType},
+		"empty pack":         {"events.pack", " \n", pipeline.ReasonJSON},
+		"long pack":          {"events.pack", long, pipeline.ReasonPack},
+		"missing id":         {"events.message", `{"actor":1}`, pipeline.ReasonID},
+		"zero id":            {"events.message", `{"actor":1,"target":0}`, pipeline.ReasonID},
+		"negative id":        {"events.message", `{"actor":1,"target":-2}`, pipeline.ReasonID},
+		"fraction":           {"events.message", `{"actor":1,"target":2.5}`, pipeline.ReasonID},
+		"exponent":           {"events.message", `{"actor":1,"target":2e3}`, pipeline.ReasonID},
+		"65 bits":            {"events.message", `{"actor":1,"target":18446744073709551616}`, pipeline.ReasonID},
+		"signed string":      {"events.message", `{"actor":1,"target":"+18446744073709551615"}`, pipeline.ReasonID},
+		"empty string":       {"events.message", `{"actor":1,"target":""}`, pipeline.ReasonID},
+		"list for id":        {"events.message", `{"actor":1,"target":[2]}`, pipeline.ReasonID},
+		"repost, no author":  {"events.post", `{"actor":1,"post":2,"repost_of":3}`, pipeline.ReasonID},
+		"self-follow":        {"events.follow", `{"actor":1,"target":"1"}`, pipeline.ReasonSelf},
+		"delete not bool":    {"events.message", `{"actor":1,"target":2,"delete":1}`, pipeline.ReasonField},
+		"bad channel":        {"events.notice", `{"channel":"Big News","notice":1}`, pipeline.ReasonField},
+		"notice 0":           {"events.notice", `{"channel":"news","notice":0}`, pipeline.ReasonID},
+		"read nothing":       {"events.read", `{"actor":1,"what":[]}`, pipeline.ReasonField},
+		"read a word":        {"events.read", `{"actor":1,"what":"all"}`, pipeline.ReasonField},
+		"read the unknown":   {"events.read", `{"actor":1,"what":["comment","pokes"]}`, pipeline.ReasonUnknown},
+		"read number":        {"events.read", `{"actor":1,"what":["comment",5]}`, pipeline.ReasonField},
+		"seen below 0":       {"events.read", `{"actor":1,"what":["comment"],"seen":{"comment":-1}}`, pipeline.ReasonField},
+		"seen the unknown":   {"events.read", `{"actor":1,"what":["comment"],"seen":{"pokes":1}}`, pipeline.ReasonUnknown},
+		"seen a list":        {"events.read", `{"actor":1,"what":["comment"],"seen":[1]}`, pipeline.ReasonField},
+		"as_of a word":       {"events.read", `{"actor":1,"what":["comment"],"as_of":"now"}`, pipeline.ReasonField},
+		"undo a read":        {"events.read", `{"actor":1,"what":["comment"],"delete":true}`, pipeline.ReasonField},
+		"adjust nothing":     {"events.adjust", `{"counter":"post","id":1,"column":"like"}`, pipeline.ReasonField},
+		"adjust twice":       {"events.adjust", `{"counter":"post","id":1,"column":"like","add":1,"set":2}`, pipeline.ReasonField},
+		"adjust by half":     {"events.adjust", `{"counter":"post","id":1,"column":"like","add":0.5}`, pipeline.ReasonField},
+		"adjust over 63":     {"events.adjust", `{"counter":"post","id":1,"column":"like","set":9223372036854775808}`, pipeline.ReasonField},
+		"adjust no counter":  {"events.adjust", `{"counter":"pots","id":1,"column":"like","add":1}`, pipeline.ReasonUnknown},
+		"adjust no column":   {"events.adjust", `{"counter":"post","id":1,"column":"lick","add":1}`, pipeline.ReasonUnknown},
+		"adjust the hidden":  {"events.adjust", `{"counter":"video","id":1,"column":"exists","add":1}`, pipeline.ReasonUnknown},
+		"del with a column":  {"events.adjust", `{"counter":"post","id":1,"column":"like","del":true}`, pipeline.ReasonField},
+		"custom without key": {"events.view", `{"by":3}`, pipeline.ReasonID},
+		"custom by a word":   {"events.view", `{"video":1,"by":"many"}`, pipeline.ReasonField},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cells, letters := deriveOne(t, c.subject, c.body)
+			if len(letters) != 1 || letters[0].Reason != c.want {
+				t.Fatalf("want one letter of reason %s, got %+v", c.want, letters)
+			}
+			if len(cells) > 0 {
+				t.Errorf("a refused event changed %v", cells)
+			}
+			if string(letters[0].Data) != c.body {
+				t.Errorf("kept %q", letters[0].Data)
+			}
+		})
+	}
+}
+
+// A bad line of a pack is refused alone, and with its own line.
+func TestPackRefusesLines(t *testing.T) {
+	cells, letters := deriveOne(t, "events.pack", `{"type":"message","actor":1,"target":2}`+"\nrubbish\n"+`{"type":"message","actor":1,"target":3}`)
+	if len(letters) != 1 || letters[0].Position != pipeline.At(1, 1) || string(letters[0].Data) != "rubbish" {
+		t.Fatalf("%+v", letters)
+	}
+	if cells["unread.message 2"] != 1 || cells["unread.message 3"] != 1 {
+		t.Fatalf("%v", cells)
+	}
+}
+
+// genEvent draws an event of any counted type, on few ids.
+func genEvent(t *rapid.T) string {
+	id := func(name string) int { return rapid.IntRange(1, 4).Draw(t, name) }
+	undo := ""
+	if rapid.IntRange(0, 4).Draw(t, "undo") == 0 {
+		undo = `,"delete":true`
+	}
+	switch rapid.IntRange(0, 7).Draw(t, "type") {
+	case 0:
+		return fmt.Sprintf(`{"type":"post","actor":%d,"post":%d%s}`, id("actor"), id("post"), undo)
+	case 1:
+		return fmt.Sprintf(`{"type":"post","actor":%d,"post":%d,"repost_of":%d,"author":%d%s}`, id("actor"), id("post"), id("of"), id("author"), undo)
+	case 2:
+		return fmt.Sprintf(`{"type":"like","actor":%d,"post":%d,"author":%d%s}`, id("actor"), id("post"), id("author"), undo)
+	case 3:
+		return fmt.Sprintf(`{"type":"read","actor":%d,"what":["like","repost"],"seen":{"like":%d}}`, id("actor"), rapid.IntRange(0, 3).Draw(t, "seen"))
+	case 4:
+		return fmt.Sprintf(`{"type":"adjust","counter":"post","id":%d,"column":"like","set":%d}`, id("post"), rapid.Int64().Draw(t, "set"))
+	case 5:
+		return fmt.Sprintf(`{"type":"adjust","counter":"post","id":%d,"column":"like","add":%d}`, id("post"), rapid.Int64().Draw(t, "add"))
+	case 6:
+		return fmt.Sprintf(`{"type":"view","video":%d,"by":%d%s}`, id("video"), rapid.IntRange(-2000, 2000).Draw(t, "by"), undo)
+	}
+	return "rubbish"
+}
+
+func genMessages(t *rapid.T) (messages []pipeline.Message) {
+	sequence, now := uint64(0), int64(0)
+	for range rapid.IntRange(1, 12).Draw(t, "messages") {
+		sequence += uint64(rapid.IntRange(1, 2).Draw(t, "jump"))
+		now += rapid.Int64Range(0, 90_000).Draw(t, "ms")
+		var lines []string
+		for range rapid.IntRange(1, 6).Draw(t, "lines") {
+			lines = append(lines, genEvent(t))
+		}
+		messages = append(messages, pipeline.Message{
+			Sequence: sequence, Time: now, Subject: "events.pack", Data: []byte(strings.Join(lines, "\n")),
+		})
+	}
+	return messages
+}
+
+// "The same EVENTS through different window cuts gives the same rows", and
+// the same bytes through the same cuts (I5): whatever the lane did before,
+// and however the messages came in runs.
+func TestCutsDoNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		messages := genMessages(t)
+		run := func(shards int, limits operators.Limits, restarts bool) (state, []pipeline.DeadLetter) {
+			p, err := operators.Compile(schema(nil), defaultRules, shards, limits)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			lane := p.NewLane()
+			s := state{cells: map[string]int64{}}
+			var letters []pipeline.DeadLetter
+			for rest := messages; len(rest) > 0; {
+				n := rapid.IntRange(1, len(rest)).Draw(t, "run")
+				first, to := max(s.at+1, pipeline.At(rest[0].Sequence, 0)), pipeline.EndOf(rest[n-1].Sequence)
+				if restarts { // a cut is asked for somewhere, also inside a message
+					to = pipeline.Position(rapid.Uint64Range(uint64(first), uint64(to)).Draw(t, "to"))
+				}
+				out, err := lane.Derive(s.at, to, rest[:n])
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				again, _ := p.NewLane().Derive(s.at, to, rest[:n])
+				for i := range out {
+					if !bytes.Equal(out[i].Window, again[i].Window) {
+						t.Fatalf("two lanes made different bytes of the same messages")
+					}
+					if int(out[i].Events)+len(out[i].Letters) > limits.Events {
+						t.Fatalf("%d events in a window of %d", out[i].Events, limits.Events)
+					}
+				}
+				if restarts && len(out) > 1 { // the rest is derived again, from inside a message
+					out = out[:rapid.IntRange(1, len(out)).Draw(t, "stored")]
+				}
+				for _, d := range out {
+					s.apply(t, shards, d)
+					letters = append(letters, d.Letters...)
+				}
+				for len(rest) > 0 && pipeline.EndOf(rest[0].Sequence) <= s.at {
+					rest = rest[1:]
+				}
+			}
+			return s, letters
+		}
+		want, wantLetters := run(4, wide, false)
+		limits := operators.Limits{Events: rapid.IntRange(1, 9).Draw(t, "events"), Bytes: wide.Bytes}
+		got, letters := run(rapid.IntRange(1, 8).Draw(t, "shards"), limits, true)
+		if !maps.Equal(got.cells, want.cells) {
+			t.Fatalf("windows of %d: %v\nwide windows: %v", limits.Events, got.cells, want.cells)
+		}
+		if len(letters) != len(wantLetters) {
+			t.Fatalf("%d dead letters, %d in wide windows", len(letters), len(wantLetters))
+		}
+	})
+}
+
+// A window stays within its bytes however large the changes are.
+func TestWindowBytes(t *testing.T) {
+	limits := operators.Limits{Events: 65536, Bytes: 32 << 10}
+	lane := program(t, 64, limits).NewLane()
+	var messages []pipeline.Message
+	for i := range 4000 {
+		body := fmt.Sprintf(`{"actor":%d,"what":["all"],"seen":{"like":%d,"comment":9223372036854775806,"mention":4611686018427387905}}`, 1<<63+uint64(i), 1<<40+i)
+		messages = append(messages, pipeline.Message{Sequence: uint64(i + 1), Time: int64(i) * 60_000, Subject: "events.read", Data: []byte(body)})
+	}
+	out, err := lane.Derive(0, pipeline.EndOf(4000), messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range out {
+		if len(d.Letters) > 0 {
+			t.Fatal(d.Letters[0].Detail)
+		}
+		if len(d.Window) > limits.Bytes {
+			t.Fatalf("a window of %d bytes, %d allowed", len(d.Window), limits.Bytes)
+		}
+	}
+}
+
+func FuzzDerive(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"post","actor":1,"post":2,"repost_of":"3","author":4}`,
+		`{"type":"read","actor":1,"what":["all","channel:x"],"seen":{"like":3},"as_of":"7"}`,
+		`{"type":"adjust","counter":"post","id":1,"column":"like","add":-1}` + "\n" + `{"type":"view","video":5,"by":3}`,
+		`{"\u0074ype":"notice","channel":"a","notice":1e5}`,
+	} {
+		f.Add("pack", []byte(s))
+		f.Add("read", []byte(s))
+	}
+	lane := program(f, 4, wide).NewLane()
+	f.Fuzz(func(t *testing.T, kind string, body []byte) {
+		out, err := lane.Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Subject: "events." + kind, Data: body}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := state{cells: map[string]int64{}}
+		for _, d := range out {
+			s.apply(t, 4, d)
+		}
+		if s.at != pipeline.EndOf(1) {
+			t.Fatalf("covered up to %d", s.at)
+		}
+	})
+}

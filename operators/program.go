@@ -1,0 +1,190 @@
+package operators
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Limits bound one window.
+type Limits struct {
+	Events int // events in a window
+	Bytes  int // bytes of a serialized window
+}
+
+// The most a list in one event may hold.
+const (
+	RulesMax = 64  // rules of one event type
+	WhatMax  = 128 // entries of read.what
+)
+
+// Program is the configuration's rules compiled to a flat form: field names
+// are slots, column names are numbers, conditions are two compares. It does
+// not change and may be shared; each lane runs it with a [Lane] of its own.
+type Program struct {
+	schema *pipeline.Schema
+	shards int
+	limits Limits
+	rules  uint64
+
+	fields  map[string]int
+	types   map[string]*eventType
+	columns []string // full names, the windows' dictionary
+
+	unread     int // the counter "unread", or -1
+	unreadCols []pipeline.Column
+	exists     []int // per counter: its hidden column "exists", or -1
+
+	eventBytesMax int
+}
+
+// eventType is one type of event.
+type eventType struct {
+	name     string
+	operator operator
+	custom   bool
+	code     []instruction
+}
+
+// operator is what checks an event's fixed fields and adds what is built in.
+// It runs before the rules; a refusal leaves nothing behind.
+type operator func(l *Lane) *refusal
+
+// instruction is one rule.
+type instruction struct {
+	column  pipeline.Column
+	key     int
+	when    condition
+	unless  condition
+	unread  bool // a deletion leaves it alone
+	ordered bool
+}
+
+// condition is a field's slot, conditionSelf or conditionNone.
+type condition int
+
+const (
+	conditionNone condition = -1
+	conditionSelf condition = -2
+)
+
+// Compile checks the rules against the schema and compiles them.
+func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*Program, error) {
+	p := &Program{
+		schema: schema, shards: shards, limits: limits,
+		fields: make(map[string]int), types: make(map[string]*eventType),
+		unread: -1,
+	}
+	for slot, name := range fixedFields {
+		p.fields[name] = slot
+	}
+	for i := range schema.Columns {
+		p.columns = append(p.columns, schema.FullName(pipeline.Column(i)))
+	}
+	for _, counter := range schema.Counters {
+		if c, ok := schema.Find(counter.Name + "." + ExistsColumn); ok {
+			p.exists = append(p.exists, int(c))
+		} else {
+			p.exists = append(p.exists, -1)
+		}
+	}
+	if unread, ok := schema.Counter("unread"); ok {
+		p.unread = unread
+		p.unreadCols = schema.Visible(unread)
+	}
+	for name, op := range fixedTypes {
+		p.types[name] = &eventType{name: name, operator: op}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		if err := p.compile(name, rules[name]); err != nil {
+			return nil, err
+		}
+	}
+	p.rules = p.fingerprint(rules)
+	p.eventBytesMax = (len(schema.Columns) + 2*RulesMax) * (changeBytes + changeWideBytes)
+	if need := 2 * (p.eventBytesMax + p.overhead()); limits.Bytes < need {
+		return nil, fmt.Errorf("operators: windows of %d bytes are too small for these counters and rules: %d needed", limits.Bytes, need)
+	}
+	return p, nil
+}
+
+// ExistsColumn is the hidden column that tells a row of zeros from no row, in
+// counters that answer a default other than 0.
+const ExistsColumn = "exists"
+
+func (p *Program) compile(name string, rules []Rule) error {
+	t := p.types[name]
+	if t == nil {
+		t = &eventType{name: name, operator: custom, custom: true}
+		p.types[name] = t
+	}
+	if len(rules) > RulesMax {
+		return fmt.Errorf("operators: %s has %d rules, at most %d are allowed", name, len(rules), RulesMax)
+	}
+	for _, r := range rules {
+		column, ok := p.schema.Find(r.Add)
+		if !ok {
+			return fmt.Errorf("operators: a rule of %s adds to %s, which is not a column", name, r.Add)
+		}
+		spec := p.schema.Columns[column]
+		t.code = append(t.code, instruction{
+			column:  column,
+			key:     p.field(r.Key),
+			when:    p.condition(r.If),
+			unless:  p.condition(r.Unless),
+			unread:  spec.Counter == p.unread,
+			ordered: spec.Ordered,
+		})
+	}
+	return nil
+}
+
+func (p *Program) field(name string) int {
+	slot, ok := p.fields[name]
+	if !ok {
+		slot = len(p.fields)
+		p.fields[name] = slot
+	}
+	return slot
+}
+
+func (p *Program) condition(name string) condition {
+	switch name {
+	case "":
+		return conditionNone
+	case Self:
+		return conditionSelf
+	}
+	return condition(p.field(name))
+}
+
+// Rules is the fingerprint of the rules and columns, as windows carry it.
+func (p *Program) Rules() uint64 { return p.rules }
+
+func (p *Program) fingerprint(rules Rules) uint64 {
+	var b strings.Builder
+	for _, c := range p.columns {
+		fmt.Fprintf(&b, "column %s\n", c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		for _, r := range rules[name] {
+			fmt.Fprintf(&b, "rule %s %+v\n", name, r)
+		}
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// overhead is what a window takes besides its sections' bytes.
+func (p *Program) overhead() int {
+	n := 64 + 5*(p.shards+1)
+	for _, c := range p.columns {
+		n += 2 + len(c)
+	}
+	return n
+}

@@ -1,0 +1,74 @@
+package jetlog_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+func TestLowestCheckpoint(t *testing.T) {
+	b := newBench(t)
+	c := jetlog.NewCheckpoints(b.streams)
+	lowest := func(silentFor time.Duration, want uint64) {
+		t.Helper()
+		got, err := c.Lowest(b.ctx, silentFor)
+		if b.must(err); got != want {
+			t.Errorf("lowest %d, want %d", got, want)
+		}
+	}
+	lowest(time.Hour, 0)
+	b.must(c.Report(b.ctx, "slow", 10))
+	time.Sleep(60 * time.Millisecond)
+	b.must(c.Report(b.ctx, "fast", 90))
+	b.must(c.Report(b.ctx, "fast", 100))
+	lowest(time.Hour, 10)
+	lowest(50*time.Millisecond, 100) // slow is silent
+	b.must(c.Report(b.ctx, "slow", 20))
+	lowest(time.Hour, 20)
+	b.must(c.Forget(b.ctx, "slow"))
+	lowest(time.Hour, 100)
+	if err := c.Report(b.ctx, "a.b c", 1); err == nil {
+		t.Error("an impossible node name is accepted")
+	}
+}
+
+func TestProgress(t *testing.T) {
+	b := newBench(t)
+	p := jetlog.NewProgress(b.streams)
+	if v, err := p.Load(b.ctx, "file-1"); err != nil || v != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+	b.must(p.Save(b.ctx, "file-1", []byte("12")))
+	b.must(p.Save(b.ctx, "file-1", []byte("13")))
+	if v, err := p.Load(b.ctx, "file-1"); err != nil || string(v) != "13" {
+		t.Errorf("got %q, %v", v, err)
+	}
+	b.must(p.Forget(b.ctx, "file-1"))
+	if v, err := p.Load(b.ctx, "file-1"); err != nil || v != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+}
+
+// "so that no sequence is used twice" (I10)
+func TestFastForward(t *testing.T) {
+	b := newBench(t)
+	b.publish(3)
+	b.must(jetlog.FastForward(b.ctx, b.streams, 2)) // nothing to do
+	b.must(jetlog.FastForward(b.ctx, b.streams, 9000))
+	b.must(jetlog.FastForward(b.ctx, b.streams, 9000))
+	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
+	if b.must(err); state.Last != 9000 {
+		t.Errorf("last is %d, want 9000", state.Last)
+	}
+	fillers := b.read(b.source(0, jetlog.RunOptions{}), 9000)[3:]
+	for _, m := range fillers {
+		if m.Subject != jetlog.FillerSubject || len(m.Data) != 0 || m.Header[jetlog.HeaderFiller][0] != "1" {
+			t.Fatalf("got %+v", m)
+		}
+	}
+	if err := jetlog.FastForward(b.ctx, b.streams, 1<<40); !errors.Is(err, jetlog.ErrFillers) {
+		t.Errorf("a trillion fillers: %v", err)
+	}
+}

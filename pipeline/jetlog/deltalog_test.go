@@ -1,0 +1,178 @@
+package jetlog_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// "a zero header and sequence for a log that never had one."
+func TestTailOfANewLog(t *testing.T) {
+	b := newBench(t)
+	h, last, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx)
+	if b.must(err); h != (pipeline.Header{}) || last != 0 {
+		t.Errorf("got %+v, %d", h, last)
+	}
+}
+
+// "Append stores one encoded window iff the log's last sequence is still
+// `last`, and returns the sequence it got."
+func TestAppendIsACompareAndSet(t *testing.T) {
+	b := newBench(t)
+	first, second := jetlog.NewDeltaLog(b.streams), jetlog.NewDeltaLog(b.streams)
+	got, err := first.Append(b.ctx, 0, window(0, 10))
+	if b.must(err); got != 1 {
+		t.Fatalf("sequence %d", got)
+	}
+	if _, err := second.Append(b.ctx, 0, window(0, 99)); !errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("the second writer: %v, want ErrFenced", err)
+	}
+	if _, err := second.Append(b.ctx, 5, window(10, 99)); !errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("beyond the end: %v, want ErrFenced", err)
+	}
+	h, last, err := second.Tail(b.ctx)
+	if b.must(err); last != 1 || h.To != 10 || h.Rules != 7 {
+		t.Errorf("tail %+v at %d", h, last)
+	}
+}
+
+// Two routers that both believe to be the active one: every sequence is one
+// writer's, and the windows still chain (I2).
+func TestAppendersFenceEachOther(t *testing.T) {
+	b := newBench(t)
+	const windows = 100
+	var stored, fenced atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			log := jetlog.NewDeltaLog(b.streams)
+			for {
+				h, last, err := log.Tail(b.ctx)
+				if err != nil || last >= windows {
+					return
+				}
+				switch _, err := log.Append(b.ctx, last, window(h.To, h.To+1)); {
+				case err == nil:
+					stored.Add(1)
+				case errors.Is(err, pipeline.ErrFenced):
+					fenced.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	tailer, err := jetlog.OpenTailer(b.ctx, b.streams, 0, jetlog.RunOptions{})
+	b.must(err)
+	defer tailer.Close()
+	to := pipeline.Position(0)
+	for n := int64(0); n < stored.Load(); {
+		run, err := tailer.Next(b.ctx)
+		b.must(err)
+		for _, e := range run {
+			h, err := pipeline.DecodeHeader(e.Window)
+			if b.must(err); h.From != to || e.Sequence != uint64(n)+1 || e.Time == 0 {
+				t.Fatalf("entry %d (%+v) begins at %d, the one before ends at %d", e.Sequence, h, h.From, to)
+			}
+			to, n = h.To, n+1
+		}
+	}
+	t.Logf("%d stored, %d fenced", stored.Load(), fenced.Load())
+}
+
+// "Any other error: not known whether it was stored; read Tail before doing
+// anything else."
+func TestAppendWhoseAcknowledgementIsLost(t *testing.T) {
+	b := newBench(t)
+	wire := newWire(t, hostOf(t, b.server.URL()))
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
+	b.must(err)
+	defer nc.Close()
+	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
+	b.must(err)
+
+	wire.Mute(true)
+	ctx, cancel := contextFor(b, 200*time.Millisecond)
+	defer cancel()
+	_, err = jetlog.NewDeltaLog(streams).Append(ctx, 0, window(0, 10))
+	if err == nil || errors.Is(err, pipeline.ErrFenced) {
+		t.Fatalf("got %v, want neither success nor ErrFenced", err)
+	}
+	wire.Mute(false)
+
+	log := jetlog.NewDeltaLog(streams)
+	h, last, err := log.Tail(b.ctx)
+	if b.must(err); last != 1 || h.To != 10 {
+		t.Errorf("the window was stored, but the tail is %+v at %d", h, last)
+	}
+	if _, err := log.Append(b.ctx, 0, window(0, 10)); !errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("a blind retry: %v, want ErrFenced", err)
+	}
+}
+
+func TestPurgeKeepsTheLastWindow(t *testing.T) {
+	b := newBench(t)
+	log := jetlog.NewDeltaLog(b.streams)
+	for i := range uint64(5) {
+		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+		b.must(err)
+	}
+	for _, c := range []struct{ below, first uint64 }{{0, 1}, {1, 1}, {3, 3}, {2, 3}, {5, 5}, {100, 5}} {
+		b.must(log.Purge(b.ctx, c.below))
+		state, err := b.streams.State(b.ctx, jetlog.DeltasStream)
+		if b.must(err); state.First != c.first || state.Last != 5 {
+			t.Errorf("below %d: %d to %d, want %d to 5", c.below, state.First, state.Last, c.first)
+		}
+	}
+	if _, err := jetlog.OpenTailer(b.ctx, b.streams, 3, jetlog.RunOptions{}); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("a tailer behind the purge: %v, want ErrGap", err)
+	}
+	if _, err := jetlog.OpenTailer(b.ctx, b.streams, 6, jetlog.RunOptions{}); !errors.Is(err, jetlog.ErrTail) {
+		t.Errorf("a tailer past the end: %v, want ErrTail", err)
+	}
+}
+
+// Without its last window a log does not say where to go on: no guess is made.
+func TestTailOfAnEmptiedLog(t *testing.T) {
+	b := newBench(t)
+	log := jetlog.NewDeltaLog(b.streams)
+	for i := range uint64(2) {
+		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+		b.must(err)
+	}
+	b.must(b.stream(jetlog.DeltasStream).DeleteMsg(b.ctx, 2))
+	if _, _, err := log.Tail(b.ctx); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("last window deleted: %v, want ErrGap", err)
+	}
+	b.must(b.stream(jetlog.DeltasStream).Purge(b.ctx))
+	if _, _, err := log.Tail(b.ctx); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("emptied: %v, want ErrGap", err)
+	}
+}
+
+func TestTailOfALogMadeAnew(t *testing.T) {
+	b := newBench(t)
+	config := b.stream(jetlog.DeltasStream).CachedInfo().Config
+	b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
+	_, err := b.js.CreateStream(b.ctx, config)
+	b.must(err)
+	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetlog.ErrTail) {
+		t.Errorf("got %v, want ErrTail", err)
+	}
+	b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
+	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("deleted: %v", err)
+	}
+	if _, err := jetlog.NewDeltaLog(b.streams).Append(b.ctx, 0, window(0, 1)); err == nil || errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("append to a deleted log: %v", err)
+	}
+}

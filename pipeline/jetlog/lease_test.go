@@ -1,0 +1,133 @@
+package jetlog_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+const (
+	renew  = 50 * time.Millisecond
+	expiry = 400 * time.Millisecond
+)
+
+func (b *bench) lease(owner string) *jetlog.Lease {
+	b.Helper()
+	return b.leaseOn(b.streams, owner)
+}
+
+func (b *bench) leaseOn(s *jetlog.Streams, owner string) *jetlog.Lease {
+	b.Helper()
+	l, err := jetlog.NewLease(s, jetlog.LeaseOptions{Owner: owner, Renew: renew, Expiry: expiry})
+	b.must(err)
+	return l
+}
+
+func (b *bench) acquire(l *jetlog.Lease) (context.Context, func()) {
+	b.Helper()
+	held, release, err := l.Acquire(b.ctx)
+	b.must(err)
+	b.Cleanup(release)
+	return held, release
+}
+
+// "Acquire blocks until the lease is this process's, or ctx ends."
+func TestLeaseHasOneHolder(t *testing.T) {
+	b := newBench(t)
+	first, second := b.lease("a"), b.lease("b")
+	held, _ := b.acquire(first)
+	ctx, cancel := context.WithTimeout(b.ctx, 2*expiry)
+	defer cancel()
+	if _, _, err := second.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a renewed lease was taken: %v", err)
+	}
+	if held.Err() != nil {
+		t.Error("the holder lost it meanwhile")
+	}
+	if name, mine := first.Holder(); name != "a" || !mine {
+		t.Errorf("the holder sees %q, %t", name, mine)
+	}
+	if name, mine := second.Holder(); name != "a" || mine {
+		t.Errorf("the one standing by sees %q, %t", name, mine)
+	}
+}
+
+func TestReleasedLeaseIsTakenAtOnce(t *testing.T) {
+	b := newBench(t)
+	held, release := b.acquire(b.lease("a"))
+	release()
+	release()
+	if !errors.Is(context.Cause(held), context.Canceled) {
+		t.Errorf("released, but held ended for %v", context.Cause(held))
+	}
+	begin := time.Now()
+	b.acquire(b.lease("b"))
+	if took := time.Since(begin); took > expiry/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// The same owner after a crash does not wait for its own old lease.
+func TestRestartedOwnerTakesItsLeaseAtOnce(t *testing.T) {
+	b := newBench(t)
+	old, _ := b.acquire(b.lease("a"))
+	begin := time.Now()
+	held, _ := b.acquire(b.lease("a"))
+	if took := time.Since(begin); took > expiry/2 {
+		t.Errorf("it took %v", took)
+	}
+	<-old.Done()
+	if !errors.Is(context.Cause(old), jetlog.ErrLeaseLost) {
+		t.Errorf("the old one ended for %v", context.Cause(old))
+	}
+	if held.Err() != nil {
+		t.Error("the new one lost it")
+	}
+}
+
+// A holder cut off from the server gives up before another takes over.
+func TestSilentHolderIsReplaced(t *testing.T) {
+	b := newBench(t)
+	wire := newWire(t, hostOf(t, b.server.URL()))
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
+	b.must(err)
+	t.Cleanup(nc.Close)
+	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
+	b.must(err)
+	held, _ := b.acquire(b.leaseOn(streams, "a"))
+
+	wire.Stop() // both ways
+	begin := time.Now()
+	_, _ = b.acquire(b.lease("b"))
+	took := time.Since(begin)
+	select {
+	case <-held.Done():
+	default:
+		t.Error("two hold the lease")
+	}
+	if !errors.Is(context.Cause(held), jetlog.ErrLeaseLost) {
+		t.Errorf("held ended for %v", context.Cause(held))
+	}
+	if took < expiry-renew || took > 3*expiry {
+		t.Errorf("taken over after %v, expiry is %v", took, expiry)
+	}
+}
+
+func TestLeaseEndsWithItsContext(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	held, release, err := b.lease("a").Acquire(ctx)
+	b.must(err)
+	cancel()
+	<-held.Done()
+	release()
+	begin := time.Now()
+	b.acquire(b.lease("b"))
+	if took := time.Since(begin); took > expiry/2 {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,155 @@
+package jetlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// pullMessages are asked for in one request; two are under way at most.
+	// Fewer let the server run dry between requests, more only wait in memory.
+	pullMessages = 4096
+	// pullBytes bounds one request likewise (a request holds at least two
+	// messages of the largest size). What waits here is bounded by twice this.
+	pullBytes = 8 << 20
+	// pullExpires ends a request that found nothing; the next one follows.
+	pullExpires = 30 * time.Second
+	// controlMessages is room for heartbeats and the ends of requests.
+	controlMessages = 256
+	// consumerInactive is when the server forgets a consumer left behind.
+	consumerInactive = time.Minute
+	// pendingHeader tells, at a request's early end, how much of it was left.
+	pendingHeader = "Nats-Pending-Messages"
+)
+
+// puller is one consumer on the server and what it sends. It is thrown away
+// whenever anything is odd; the reader then makes the next one.
+type puller struct {
+	nc       *nats.Conn
+	stream   string
+	consumer string
+	inbox    *nats.Subscription
+	arrived  chan *nats.Msg // holds all that may be under way: nats.go drops what does not fit
+	next     string         // the subject of requests
+	request  []byte
+
+	prefix    string // of reply subjects, from the first message
+	delivered uint64 // consumer sequence of the last message
+	asked     int    // messages asked for and not yet seen
+}
+
+// openPuller makes a consumer that begins at sequence start and asks for the
+// first messages.
+func openPuller(ctx context.Context, s *Streams, stream string, start uint64, heartbeat time.Duration) (*puller, error) {
+	p := &puller{
+		nc: s.nc, stream: stream,
+		consumer: "tidemark_" + nuid.Next(),
+		arrived:  make(chan *nats.Msg, 2*pullMessages+controlMessages),
+	}
+	p.next = jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + stream + "." + p.consumer
+	var err error
+	p.request, err = json.Marshal(map[string]int64{
+		"batch":          pullMessages,
+		"max_bytes":      max(pullBytes, 2*s.nc.MaxPayload()),
+		"expires":        int64(pullExpires),
+		"idle_heartbeat": int64(heartbeat),
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Name:              p.consumer,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       start,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: consumerInactive,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create consumer: %w", err)
+	}
+	if p.inbox, err = s.nc.ChanSubscribe(s.nc.NewInbox(), p.arrived); err != nil {
+		p.close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	if err := p.ask(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// ask requests more when at least one request's worth is used up.
+func (p *puller) ask() error {
+	for p.asked <= pullMessages {
+		if err := p.nc.PublishRequest(p.next, p.inbox.Subject, p.request); err != nil {
+			return fmt.Errorf("request messages: %w", err)
+		}
+		p.asked += pullMessages
+	}
+	return nil
+}
+
+// errBroken: this consumer cannot go on; the stream may.
+var errBroken = errors.New("consumer interrupted")
+
+// take accounts for an arrival. stored is false for a control message, which
+// has no reply subject: nothing that a producer publishes can pass for one.
+func (p *puller) take(m *nats.Msg) (a ack, stored bool, err error) {
+	if m.Reply == "" {
+		return ack{}, false, p.control(m.Header)
+	}
+	if p.prefix == "" {
+		p.prefix = ackPrefix(m.Reply)
+	}
+	a, ok := parseAck(p.prefix, m.Reply)
+	if !ok {
+		return ack{}, false, fmt.Errorf("%w: unknown reply subject %q", errBroken, m.Reply)
+	}
+	if a.consumer != p.delivered+1 {
+		return ack{}, false, fmt.Errorf("%w: delivery %d came after %d", errBroken, a.consumer, p.delivered)
+	}
+	p.delivered = a.consumer
+	p.asked--
+	if p.asked <= pullMessages {
+		return a, true, p.ask()
+	}
+	return a, true, nil
+}
+
+// control reads a status message. Only two kinds are part of going well:
+// heartbeats, and the early end of a request, which tells how much was left.
+func (p *puller) control(h nats.Header) error {
+	if h.Get("Status") == "100" {
+		return nil
+	}
+	if left := h.Get(pendingHeader); left != "" {
+		n, err := strconv.Atoi(left)
+		if err != nil {
+			return fmt.Errorf("%w: %s %q", errBroken, pendingHeader, left)
+		}
+		p.asked -= n
+		return p.ask()
+	}
+	return fmt.Errorf("%w: status %s %s", errBroken, h.Get("Status"), h.Get("Description"))
+}
+
+// close lets the server forget the consumer at once when it can be told.
+func (p *puller) close() {
+	if p.inbox != nil {
+		_ = p.inbox.Unsubscribe()
+	}
+	if p.nc.IsConnected() {
+		// Not waited for: it goes away by itself (consumerInactive).
+		_ = p.nc.Publish(jetstream.DefaultAPIPrefix+"CONSUMER.DELETE."+p.stream+"."+p.consumer, nil)
+	}
+}

@@ -1,0 +1,350 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+const (
+	// lingerStep is how often a lingering reader looks whether its run is
+	// full. To wake for every message would cost more than reading it.
+	lingerStep = time.Millisecond
+
+	reopenWaitMin = 50 * time.Millisecond
+	reopenWaitMax = 2 * time.Second
+	// reopenTimeout bounds one attempt to make a consumer.
+	reopenTimeout = 5 * time.Second
+	// stuckLogEvery is how often a reader that cannot go on says so.
+	stuckLogEvery = 10 * time.Second
+	// runHintMin is the room of a run when the one before was short.
+	runHintMin = 16
+)
+
+// RunOptions bound what Next returns at once. Zeros take the defaults.
+type RunOptions struct {
+	MessagesMax int           // default 8192
+	BytesMax    int           // of bodies; the message that reaches it is the run's last; default 4 MiB
+	Linger      time.Duration // how long to gather after a run's first message; 0: only what is at hand
+	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 5 s
+	Logger      *slog.Logger  // default: none
+}
+
+func (o RunOptions) withDefaults() RunOptions {
+	if o.MessagesMax <= 0 {
+		o.MessagesMax = 8192
+	}
+	if o.BytesMax <= 0 {
+		o.BytesMax = 4 << 20
+	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// reader reads one stream in order, as T's, one goroutine at a time.
+//
+// Every message of the stream behind `after` comes once: a break of the
+// consumer sequence, a reconnect, a missed heartbeat or any status makes the
+// consumer anew behind the last message taken. A jump of the stream sequence
+// is checked against the stream's first sequence before the run is returned.
+type reader[T any] struct {
+	streams *Streams
+	stream  string
+	options RunOptions
+	item    func(*nats.Msg, ack) T
+	status  chan nats.Status
+	silence *time.Timer // the one timer: silence, linger, pauses
+
+	after   uint64 // stream sequence of the last message taken
+	jump    uint64 // the first sequence passed over in this run, or 0
+	room    int    // for the next run
+	pull    *puller
+	barren  bool  // the last consumer delivered nothing
+	err     error // beyond use
+	pending atomic.Uint64
+}
+
+// openReader begins behind the sequence `after`, which must still join the
+// stream (StreamState.Joins).
+func openReader[T any](
+	ctx context.Context, s *Streams, stream string, after uint64, o RunOptions, item func(*nats.Msg, ack) T,
+) (*reader[T], error) {
+	r := &reader[T]{
+		streams: s, stream: stream, after: after, item: item, options: o.withDefaults(), room: runHintMin,
+	}
+	r.status = s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	r.silence = time.NewTimer(time.Hour)
+	if err := r.open(ctx); err != nil {
+		_ = r.Close()
+		return nil, fmt.Errorf("jetlog: open %s: %w", stream, err)
+	}
+	return r, nil
+}
+
+// open makes a consumer behind the last message taken.
+func (r *reader[T]) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
+	defer cancel()
+	for len(r.status) > 0 {
+		<-r.status // of before this consumer
+	}
+	state, err := r.streams.sameState(ctx, r.stream)
+	if err != nil {
+		return err
+	}
+	if err := state.Joins(r.after); err != nil {
+		return err
+	}
+	r.pull, err = openPuller(ctx, r.streams, r.stream, r.after+1, r.options.Heartbeat)
+	return err
+}
+
+// Next implements pipeline.Source and pipeline.Tailer.
+func (r *reader[T]) Next(ctx context.Context) ([]T, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	before := r.after
+	m, a, err := r.first(ctx)
+	if err != nil {
+		return nil, r.fail(ctx, err)
+	}
+	run := r.fill(ctx, m, a)
+	if r.jump != 0 {
+		if err := r.checkJump(ctx); err != nil {
+			r.giveUp("interrupted")
+			r.after, r.jump = before, 0 // the run was not returned: it comes again
+			return nil, r.fail(ctx, err)
+		}
+	}
+	r.room = max(runHintMin, min(2*len(run), r.options.MessagesMax))
+	return run, nil
+}
+
+// fail keeps every error but the end of the caller's patience.
+func (r *reader[T]) fail(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.err = fmt.Errorf("jetlog: read %s after sequence %d: %w", r.stream, r.after, err)
+	return r.err
+}
+
+// Pending is how many messages the stream held behind the last one returned.
+// Safe for concurrent use.
+func (r *reader[T]) Pending() uint64 { return r.pending.Load() }
+
+// Close ends reading. Not to be called while Next runs: end its ctx first.
+// Closing twice is fine.
+func (r *reader[T]) Close() error {
+	if r.pull != nil {
+		r.pull.close()
+		r.pull = nil
+	}
+	r.silence.Stop()
+	r.streams.nc.RemoveStatusListener(r.status)
+	if r.err == nil {
+		r.err = fmt.Errorf("jetlog: read %s: closed", r.stream)
+	}
+	return nil
+}
+
+// first blocks until there is a message, mending the consumer as needed.
+func (r *reader[T]) first(ctx context.Context) (*nats.Msg, ack, error) {
+	for {
+		if r.pull == nil {
+			if err := r.reopen(ctx); err != nil {
+				return nil, ack{}, err
+			}
+		}
+		m, err := r.wait(ctx)
+		if err != nil {
+			return nil, ack{}, err
+		}
+		if m == nil {
+			continue
+		}
+		if a, ok := r.take(m); ok {
+			return m, a, nil
+		}
+	}
+}
+
+// wait is the next arrival, or nil after the consumer was given up.
+func (r *reader[T]) wait(ctx context.Context) (*nats.Msg, error) {
+	select {
+	case m := <-r.pull.arrived:
+		return m, nil
+	default:
+	}
+	silence := 2 * r.options.Heartbeat
+	r.silence.Reset(silence)
+	select {
+	case m := <-r.pull.arrived:
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case status := <-r.status:
+		if status == nats.CLOSED {
+			return nil, nats.ErrConnectionClosed
+		}
+		r.giveUp("connected again") // what was asked for is forgotten
+	case <-r.silence.C:
+		r.giveUp(fmt.Sprintf("nothing heard for %v", silence))
+	}
+	return nil, nil
+}
+
+// take accepts an arrival, or gives the consumer up.
+func (r *reader[T]) take(m *nats.Msg) (ack, bool) {
+	a, stored, err := r.pull.take(m)
+	if stored {
+		if a.stream <= r.after {
+			r.giveUp(fmt.Sprintf("sequence %d came after %d", a.stream, r.after))
+			return ack{}, false
+		}
+		if a.stream != r.after+1 && r.jump == 0 {
+			r.jump = r.after + 1
+		}
+		r.after = a.stream
+	}
+	if err != nil {
+		r.giveUp(err.Error())
+	}
+	return a, stored
+}
+
+// fill gathers the run that begins with m until it is full or the linger is
+// over. Interrupted, it returns what it has.
+func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
+	run := append(make([]T, 0, r.room), r.item(m, a))
+	bytes := len(m.Data)
+	var end time.Time
+	for {
+	drain:
+		for len(run) < r.options.MessagesMax && bytes < r.options.BytesMax && r.pull != nil {
+			select {
+			case m := <-r.pull.arrived:
+				if got, ok := r.take(m); ok {
+					a = got
+					run = append(run, r.item(m, a))
+					bytes += len(m.Data)
+				}
+			default:
+				break drain
+			}
+		}
+		full := len(run) >= r.options.MessagesMax || bytes >= r.options.BytesMax
+		if full || r.pull == nil || !r.linger(ctx, &end) {
+			r.pending.Store(a.pending)
+			return run
+		}
+	}
+}
+
+// linger waits a step, and says whether the run may go on after it.
+func (r *reader[T]) linger(ctx context.Context, end *time.Time) bool {
+	if r.options.Linger <= 0 {
+		return false
+	}
+	now := time.Now()
+	if end.IsZero() {
+		*end = now.Add(r.options.Linger)
+	}
+	left := end.Sub(now)
+	if left <= 0 {
+		return false
+	}
+	r.silence.Reset(min(left, lingerStep))
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.silence.C:
+		return true
+	}
+}
+
+// checkJump tells messages that were deleted one by one, which the stream may
+// do without, from messages that left its front before they were read.
+func (r *reader[T]) checkJump(ctx context.Context) error {
+	return r.retry(ctx, func() error {
+		state, err := r.streams.sameState(ctx, r.stream)
+		if err != nil {
+			return err
+		}
+		if err := state.Joins(r.jump - 1); err != nil {
+			return err
+		}
+		r.jump = 0
+		return nil
+	})
+}
+
+func (r *reader[T]) giveUp(why string) {
+	if r.pull == nil {
+		return
+	}
+	r.options.Logger.Info("jetlog: consumer made anew", "stream", r.stream, "after", r.after, "why", why)
+	r.barren = r.pull.delivered == 0
+	r.pull.close()
+	r.pull = nil
+}
+
+// reopen makes the next consumer, after a pause when the last one was of no
+// use at all.
+func (r *reader[T]) reopen(ctx context.Context) error {
+	if r.barren {
+		if err := r.pause(ctx, reopenWaitMin); err != nil {
+			return err
+		}
+	}
+	return r.retry(ctx, func() error { return r.open(ctx) })
+}
+
+// retry tries for as long as there is hope, and says so now and then.
+func (r *reader[T]) retry(ctx context.Context, try func() error) error {
+	wait, logged := reopenWaitMin, time.Now()
+	for {
+		err := try()
+		if err == nil || hopeless(err) {
+			return err
+		}
+		if time.Since(logged) >= stuckLogEvery {
+			logged = time.Now()
+			r.options.Logger.Warn("jetlog: cannot read on", "stream", r.stream, "after", r.after, "err", err)
+		}
+		if err := r.pause(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, reopenWaitMax)
+	}
+}
+
+func (r *reader[T]) pause(ctx context.Context, d time.Duration) error {
+	r.silence.Reset(d)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.silence.C:
+		return nil
+	}
+}
+
+// hopeless errors do not go away by trying again.
+func hopeless(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrTail) ||
+		errors.Is(err, pipeline.ErrGap) || errors.Is(err, nats.ErrConnectionClosed)
+}

@@ -1,0 +1,227 @@
+package jetlog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+const (
+	// serverReadyWithin bounds the wait for the listener once the streams
+	// have been recovered, which itself takes as long as it takes.
+	serverReadyWithin = 10 * time.Second
+	// serverMemoryMax bounds streams in memory: we have none, consumers only.
+	serverMemoryMax = 64 << 20
+	// globalAccount is where a server without accounts keeps its streams.
+	globalAccount = "$G"
+)
+
+// ServerOptions configure an embedded server.
+type ServerOptions struct {
+	Listen          string        // host:port; port 0 takes a free one
+	StoreDir        string        // made when missing
+	StoreBytesMax   int64         // all streams' BytesMax count against it (StreamOptions.BytesMax); 0 lets the server choose by free disk
+	SyncInterval    time.Duration // how much a power cut may cost; 0 syncs every message
+	PayloadBytesMax int           // default 1 MiB
+	Name            string        // default "tidemark"
+	Logger          *slog.Logger  // default: none
+}
+
+// Server is an embedded NATS server with JetStream. It handles no signals and
+// never ends the process.
+type Server struct {
+	ns *server.Server
+}
+
+// StartServer starts a server and returns once clients can connect. When it
+// fails it leaves nothing behind that was not there before.
+//
+// A stream whose directory is there but which the server could not recover is
+// an error: going on would create an empty one over it (I10).
+func StartServer(o ServerOptions) (*Server, error) {
+	host, port, err := listenAddress(o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: start server: listen address %q: %w", o.Listen, err)
+	}
+	if err := checkPort(o.Listen); err != nil {
+		return nil, fmt.Errorf("jetlog: start server: cannot listen on %s: %w", o.Listen, err)
+	}
+	undo, err := prepareDir(o.StoreDir)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: start server: store directory %s: %w", o.StoreDir, err)
+	}
+	stored := storedStreams(o.StoreDir)
+
+	s, err := start(o, host, port)
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	if err := s.checkRecovered(o.StoreDir, stored); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func start(o ServerOptions, host string, port int) (*Server, error) {
+	ns, err := server.NewServer(&server.Options{
+		ServerName:             cmp.Or(o.Name, "tidemark"),
+		Host:                   host,
+		Port:                   port,
+		JetStream:              true,
+		StoreDir:               o.StoreDir,
+		JetStreamMaxStore:      o.StoreBytesMax,
+		JetStreamMaxMemory:     serverMemoryMax,
+		MaxPayload:             int32(cmp.Or(o.PayloadBytesMax, server.MAX_PAYLOAD_SIZE)),
+		SyncInterval:           o.SyncInterval,
+		SyncAlways:             o.SyncInterval == 0,
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: start server: %w", err)
+	}
+	log := &serverLog{to: o.Logger}
+	if log.to == nil {
+		log.to = slog.New(slog.DiscardHandler)
+	}
+	ns.SetLoggerV2(log, false, false, false)
+	ns.Start()
+	if ns.ReadyForConnections(serverReadyWithin) && log.fatal.Load() == nil {
+		return &Server{ns: ns}, nil
+	}
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	if fatal := log.fatal.Load(); fatal != nil {
+		return nil, fmt.Errorf("jetlog: start server: %s", *fatal)
+	}
+	return nil, fmt.Errorf("jetlog: start server: not ready within %v", serverReadyWithin)
+}
+
+// URL is what clients connect to.
+func (s *Server) URL() string { return s.ns.ClientURL() }
+
+// Close stops the server and returns when everything is on disk. Close
+// connections and whatever uses them first; closing twice is fine.
+func (s *Server) Close() {
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+}
+
+// checkRecovered compares the streams found on disk with those that run.
+func (s *Server) checkRecovered(dir string, stored []string) error {
+	if len(stored) == 0 {
+		return nil
+	}
+	account, err := s.ns.JszAccount(&server.JSzOptions{Account: globalAccount, Streams: true})
+	if err != nil {
+		return fmt.Errorf("jetlog: start server: list streams: %w", err)
+	}
+	var lost []string
+	for _, name := range stored {
+		if !slices.ContainsFunc(account.Streams, func(d server.StreamDetail) bool { return d.Name == name }) {
+			lost = append(lost, name)
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return fmt.Errorf("jetlog: start server: %s under %s cannot be recovered (the log says why): "+
+		"restore the directory from a backup, or move it away to begin without it",
+		strings.Join(lost, ", "), streamsDir(dir))
+}
+
+func streamsDir(store string) string {
+	return filepath.Join(store, server.JetStreamStoreDir, globalAccount, "streams")
+}
+
+// storedStreams names the streams on disk. A leading dot marks one that is
+// being deleted.
+func storedStreams(store string) []string {
+	entries, _ := os.ReadDir(streamsDir(store))
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func listenAddress(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port %q is not a number from 0 to 65535", text)
+	}
+	if n == 0 {
+		return host, server.RANDOM_PORT, nil
+	}
+	return host, int(n), nil
+}
+
+// checkPort finds a taken port before anything is created.
+func checkPort(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		if inner := new(net.OpError); errors.As(err, &inner) {
+			return inner.Err
+		}
+		return err
+	}
+	return l.Close()
+}
+
+// prepareDir makes dir and proves that it can be written. undo takes away
+// what was made.
+func prepareDir(dir string) (undo func(), err error) {
+	if dir == "" {
+		return nil, errors.New("none is set")
+	}
+	made := firstMissing(dir)
+	undo = func() {
+		if made != "" {
+			_ = os.RemoveAll(made)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		undo()
+		return nil, err
+	}
+	probe, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// firstMissing is the topmost directory on the way to dir that is not there.
+func firstMissing(dir string) string {
+	missing := ""
+	for {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			return missing
+		}
+		missing = dir
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return missing
+		}
+		dir = parent
+	}
+}

@@ -1,0 +1,98 @@
+package jetlog_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// "When it fails it leaves nothing behind that was not there before", and the
+// error is one line that names what is wrong.
+func TestStartServerFailsCleanly(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		listen, dir, want string
+	}{
+		"port in use":    {taken.Addr().String(), filepath.Join(t.TempDir(), "a", "b"), "address already in use"},
+		"bad address":    {"127.0.0.1", filepath.Join(t.TempDir(), "a"), "missing port"},
+		"bad port":       {"127.0.0.1:http", filepath.Join(t.TempDir(), "a"), "not a number"},
+		"unwritable dir": {"127.0.0.1:0", filepath.Join(file, "a"), "not a directory"},
+		"no dir":         {"127.0.0.1:0", "", "none is set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := jetlog.StartServer(jetlog.ServerOptions{Listen: c.listen, StoreDir: c.dir})
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want one line with %q", err, c.want)
+			}
+			if _, err := os.Stat(filepath.Dir(c.dir)); c.dir != "" && name == "port in use" && err == nil {
+				t.Error("a directory was left behind")
+			}
+		})
+	}
+}
+
+// "A stream whose directory is there but which the server could not recover is
+// an error."
+func TestStartServerRefusesALostStream(t *testing.T) {
+	o := jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
+	server, err := jetlog.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, js := natstest.Streams(t, server)
+	js.Conn().Close()
+	server.Close()
+
+	meta := filepath.Join(o.StoreDir, "jetstream", "$G", "streams", jetlog.EventsStream, "meta.inf")
+	if err := os.WriteFile(meta, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = jetlog.StartServer(o); err == nil || !strings.Contains(err.Error(), "EVENTS under") {
+		t.Fatalf("got %v, want an error about EVENTS", err)
+	}
+}
+
+func TestServerStartsAgainWithItsStreams(t *testing.T) {
+	o := jetlog.ServerOptions{
+		Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: natstest.Options().BytesMax(),
+	}
+	for range 2 {
+		server, err := jetlog.StartServer(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, js := natstest.Streams(t, server)
+		js.Conn().Close()
+		server.Close()
+		server.Close()
+	}
+}
+
+func TestConnectNamesWhatItCannotReach(t *testing.T) {
+	_, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://me:secret@" + freePort(t)})
+	if err == nil || !strings.Contains(err.Error(), "nats://me:") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	_, err = jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", NkeySeedFile: "/nowhere/seed"})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere/seed") {
+		t.Errorf("got %v", err)
+	}
+	_, err = jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", CredentialsFile: "/nowhere/creds"})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere/creds") {
+		t.Errorf("got %v", err)
+	}
+}

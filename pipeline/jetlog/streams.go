@@ -1,0 +1,214 @@
+package jetlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// The names of the streams, the bucket and their subjects.
+const (
+	EventsStream     = "EVENTS"
+	DeltasStream     = "DELTAS"
+	DeadLetterStream = "DEADLETTER"
+	Bucket           = "TIDEMARK"
+
+	EventsSubject     = "events."     // + type
+	DeltasSubject     = "deltas"      // all of it
+	DeadLetterSubject = "deadletter." // + reason
+
+	bucketStream = "KV_" + Bucket
+)
+
+const (
+	// DuplicateWindow is how long Nats-Msg-Id is remembered.
+	DuplicateWindow = 2 * time.Minute
+
+	// EnvelopeBytes is the room kept between the largest event and the
+	// server's max payload, for the headers that a dead letter adds. Both
+	// limits count headers and body together, and a letter carries the
+	// event's headers again, so this is all it needs (see letterMessage).
+	EnvelopeBytes = 16 << 10
+
+	// payloadBytesMin is the least max payload a server must allow.
+	payloadBytesMin = 4 * EnvelopeBytes
+
+	// eventBytesMin is the least useful limit on an event's size: a pack of
+	// 1,024 plain events.
+	eventBytesMin = 256 << 10
+)
+
+// ErrTail says that a stream ends before what has been read from it: it lost
+// its tail (a power cut), or was deleted and made anew (I10).
+var ErrTail = errors.New("jetlog: the stream ends before what was read from it, or was made anew")
+
+// Limits bound one stream.
+type Limits struct {
+	BytesMax int64
+	AgeMax   time.Duration // 0: no limit
+}
+
+// StreamOptions are the settings of the streams. Zeros take the defaults.
+type StreamOptions struct {
+	Replicas       int    // default 1
+	Events         Limits // default 64 GiB: months of packs; the operator prunes
+	Deltas         Limits // default 8 GiB: purged as checkpoints move on; AgeMax is not used
+	DeadLetters    Limits // default 1 GiB, the oldest go first
+	BucketBytesMax int64  // default 16 MiB
+}
+
+func (o StreamOptions) withDefaults() StreamOptions {
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.Events.BytesMax = cmp.Or(o.Events.BytesMax, 64<<30)
+	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 8<<30)
+	o.DeadLetters.BytesMax = cmp.Or(o.DeadLetters.BytesMax, 1<<30)
+	o.BucketBytesMax = cmp.Or(o.BucketBytesMax, 16<<20)
+	return o
+}
+
+// BytesMax is what all streams may take together, the least
+// ServerOptions.StoreBytesMax: the server reserves it when they are created.
+func (o StreamOptions) BytesMax() int64 {
+	o = o.withDefaults()
+	return o.Events.BytesMax + o.Deltas.BytesMax + o.DeadLetters.BytesMax + o.BucketBytesMax
+}
+
+// Streams are the opened streams. Safe for concurrent use.
+type Streams struct {
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	bucket  jetstream.KeyValue
+	created map[string]time.Time // by stream, when opened; never changes
+}
+
+// OpenStreams creates the streams and the bucket that are missing. Existing
+// ones are never changed: one that does not fit is a refusal that lists every
+// difference of every stream, before anything is created. The connection
+// stays the caller's, and is used by all that is opened on the streams.
+func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: open streams: %w", err)
+	}
+	s := &Streams{js: js, nc: nc, created: make(map[string]time.Time)}
+	if payload := s.nc.MaxPayload(); payload < payloadBytesMin {
+		return nil, fmt.Errorf("jetlog: open streams: the server's max payload is %d bytes, must be at least %d", payload, payloadBytesMin)
+	}
+	configs := o.withDefaults().configs(s.nc.MaxPayload())
+	if err := s.refuseMisfits(ctx, configs); err != nil {
+		return nil, err
+	}
+	for _, c := range configs {
+		if err := s.openStream(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	bucket, err := js.KeyValue(ctx, Bucket)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
+	}
+	s.bucket = bucket
+	return s, nil
+}
+
+func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) error {
+	stream, err := s.js.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = s.js.CreateStream(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: open stream %s: %w", c.Name, err)
+	}
+	s.created[c.Name] = stream.CachedInfo().Created
+	return nil
+}
+
+// configs are the four streams as they are created. The bucket is a stream
+// like the others, laid out as nats.go lays out its buckets.
+func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
+	base := jetstream.StreamConfig{
+		Storage:      jetstream.FileStorage,
+		Retention:    jetstream.LimitsPolicy,
+		Discard:      jetstream.DiscardNew,
+		Replicas:     o.Replicas,
+		MaxMsgs:      -1,
+		MaxConsumers: -1,
+		MaxMsgSize:   -1,
+		Duplicates:   DuplicateWindow,
+	}
+	with := func(name, subject string, l Limits) jetstream.StreamConfig {
+		c := base
+		c.Name, c.Subjects = name, []string{subject}
+		c.MaxBytes, c.MaxAge = l.BytesMax, l.AgeMax
+		c.MaxMsgsPerSubject = -1
+		if l.AgeMax > 0 {
+			c.Duplicates = min(c.Duplicates, l.AgeMax)
+		}
+		return c
+	}
+	events := with(EventsStream, EventsSubject+">", o.Events)
+	events.MaxMsgSize = int32(payloadBytesMax - EnvelopeBytes)
+	deltas := with(DeltasStream, DeltasSubject, Limits{BytesMax: o.Deltas.BytesMax})
+	letters := with(DeadLetterStream, DeadLetterSubject+">", o.DeadLetters)
+	letters.Discard = jetstream.DiscardOld // a full one must not stop the pipeline (I9)
+	bucket := with(bucketStream, "$KV."+Bucket+".>", Limits{BytesMax: o.BucketBytesMax})
+	bucket.MaxMsgsPerSubject = 1
+	bucket.AllowRollup, bucket.DenyDelete, bucket.AllowDirect = true, true, true
+	return []jetstream.StreamConfig{events, deltas, letters, bucket}
+}
+
+// StreamState is what identifies a stream and its extent (I10). A stream that
+// has never had a message has First and Last 0 or First 1; an emptied one has
+// First = Last + 1.
+type StreamState struct {
+	Name            string
+	Created         time.Time
+	First, Last     uint64 // sequences
+	Messages, Bytes uint64
+}
+
+// State asks the stream's leader.
+func (s *Streams) State(ctx context.Context, stream string) (StreamState, error) {
+	h, err := s.js.Stream(ctx, stream)
+	if err != nil {
+		return StreamState{}, fmt.Errorf("jetlog: state of stream %s: %w", stream, err)
+	}
+	i := h.CachedInfo()
+	return StreamState{
+		Name: stream, Created: i.Created,
+		First: i.State.FirstSeq, Last: i.State.LastSeq,
+		Messages: i.State.Msgs, Bytes: i.State.Bytes,
+	}, nil
+}
+
+// sameState is State for a stream that must still be the one we opened.
+func (s *Streams) sameState(ctx context.Context, stream string) (StreamState, error) {
+	state, err := s.State(ctx, stream)
+	if err == nil && !state.Created.Equal(s.created[stream]) {
+		err = fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, stream, state.Created, s.created[stream])
+	}
+	return state, err
+}
+
+// Joins checks that reading can go on after the message `after`: the one
+// behind it is still there or yet to come, and the stream has not lost
+// `after` itself. The first fault wraps pipeline.ErrGap, the second ErrTail.
+//
+// A message that an operator deleted is told from one never stored only
+// between First and Last; at the front of the stream it counts as a gap.
+func (s StreamState) Joins(after uint64) error {
+	switch {
+	case after > s.Last:
+		return fmt.Errorf("%w: %s ends at sequence %d, but %d has been read", ErrTail, s.Name, s.Last, after)
+	case after+1 < s.First:
+		return fmt.Errorf("%w: %s begins at sequence %d, but %d is the next to read", pipeline.ErrGap, s.Name, s.First, after+1)
+	}
+	return nil
+}

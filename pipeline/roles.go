@@ -1,0 +1,150 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+)
+
+// Message is one message of EVENTS as the stream holds it.
+type Message struct {
+	Sequence uint64
+	Time     int64               // the stream's timestamp, Unix milliseconds
+	Subject  string              // "events.like"
+	Header   map[string][]string // may be nil
+	Data     []byte              // owned by the receiver
+}
+
+// Source reads EVENTS in order.
+//
+// Next blocks until there is a message, then returns the run of messages at
+// hand: consecutive in log order, at least one, bounded in number and bytes,
+// gathered for no longer than the source's linger. Sequences may jump only
+// where the stream itself has no message (a deleted one). It returns an error
+// that wraps ErrGap where messages that should be there are not, ctx's error
+// when ctx ends, and any other error when the source is beyond use.
+// Not for concurrent use.
+type Source interface {
+	Next(ctx context.Context) ([]Message, error)
+	Close() error
+}
+
+// Log is DELTAS: one message a window, appended by compare-and-set.
+type Log interface {
+	// Tail is the last window's header and sequence as the stream's leader
+	// holds it; a zero header and sequence for a log that never had one.
+	Tail(ctx context.Context) (Header, uint64, error)
+
+	// Append stores one encoded window iff the log's last sequence is still
+	// `last`, and returns the sequence it got. ErrFenced: another writer was
+	// faster, nothing was stored. Any other error: not known whether it was
+	// stored; read Tail before doing anything else. window is not kept.
+	Append(ctx context.Context, last uint64, window []byte) (uint64, error)
+}
+
+// Entry is one message of DELTAS.
+type Entry struct {
+	Sequence uint64
+	Time     int64 // Unix milliseconds of the append
+	Window   []byte
+}
+
+// Tailer follows DELTAS in order, with Source's rules for Next.
+type Tailer interface {
+	Next(ctx context.Context) ([]Entry, error)
+	Close() error
+}
+
+// DeadLetters keeps what cannot be understood.
+//
+// Keep returns when every letter is stored; a letter kept twice (same
+// position) is stored once within the stream's duplicate window. It retries
+// by itself while ctx lives.
+type DeadLetters interface {
+	Keep(ctx context.Context, letters []DeadLetter) error
+}
+
+// DeadLetter is one event, or one whole message, that could not be
+// understood (I9).
+type DeadLetter struct {
+	Position Position
+	Reason   Reason
+	Detail   string              // one sentence for a person
+	Header   map[string][]string // as it came
+	Data     []byte              // the body as it came; of a pack, the line
+}
+
+// Reason is the class of a dead letter, the last token of its subject.
+type Reason string
+
+// The reasons. A pack is refused whole for ReasonPack only.
+const (
+	ReasonJSON       Reason = "json"       // not one JSON object
+	ReasonType       Reason = "type"       // no type, or one no rule knows
+	ReasonContradict Reason = "contradict" // the body's type is not the subject's
+	ReasonID         Reason = "id"         // an id is missing, zero or not an unsigned 64-bit integer
+	ReasonField      Reason = "field"      // any other field is missing or malformed
+	ReasonSelf       Reason = "self"       // a user follows themself
+	ReasonUnknown    Reason = "unknown"    // names a counter, column or unread kind that is not configured
+	ReasonPack       Reason = "pack"       // more lines than PackMax
+)
+
+// Reasons lists them all, for metrics and documentation.
+var Reasons = []Reason{
+	ReasonJSON, ReasonType, ReasonContradict, ReasonID, ReasonField, ReasonSelf, ReasonUnknown, ReasonPack,
+}
+
+// Derived is one window with what else came out of its messages.
+type Derived struct {
+	Header
+	Window  []byte // encoded; owned by the receiver
+	Letters []DeadLetter
+	Changes int // before merging
+	Merged  int // in the window
+}
+
+// Deriver turns events into windows. It is a pure function of the messages,
+// from and the rules (I5); it keeps no state but buffers, and one Deriver is
+// used by one goroutine at a time.
+//
+// Derive covers (from, to] with one or more windows that chain (I2), each
+// within the deriver's bounds; lines outside are passed over. to is not past
+// EndOf(last message), and after from.
+type Deriver interface {
+	Derive(from, to Position, messages []Message) ([]Derived, error)
+}
+
+// DeriveRun covers (from, EndOf(last message)] and ends a window at each of
+// cuts, which ascend, that falls inside: where a shard stands that has to go
+// on from there (I3).
+func DeriveRun(d Deriver, from Position, messages []Message, cuts []Position) ([]Derived, error) {
+	end := EndOf(messages[len(messages)-1].Sequence)
+	var out []Derived
+	for _, cut := range cuts {
+		if cut <= from || cut >= end {
+			continue
+		}
+		part, err := d.Derive(from, cut, messages)
+		if err != nil {
+			return nil, err
+		}
+		out, from = append(out, part...), cut
+	}
+	rest, err := d.Derive(from, end, messages)
+	return append(out, rest...), err
+}
+
+// Lease says which router is the active one. It saves work, not correctness:
+// two routers that both think they hold it are told apart by Log.Append.
+type Lease interface {
+	// Acquire blocks until the lease is this process's, or ctx ends. The
+	// returned context ends when the lease is lost or released.
+	Acquire(ctx context.Context) (held context.Context, release func(), err error)
+}
+
+// Errors that callers tell apart.
+var (
+	// ErrFenced: another router has appended to DELTAS; step down.
+	ErrFenced = errors.New("pipeline: another router has written to the delta log")
+	// ErrGap: the log does not join on to what was read before (I2, I3).
+	ErrGap = errors.New("pipeline: gap in the log")
+)

@@ -1,0 +1,187 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// Header is what a window says of itself.
+type Header struct {
+	From, To Position // covers (From, To]; From is To of the window before (I2)
+	Rules    uint64   // fingerprint of the rules that derived it
+	Events   uint64   // events counted in it, dead letters left out
+	Time     int64    // the newest stream timestamp it covers, Unix ms; 0 for none
+}
+
+// TimeMark says that Position is the first of a log minute: ages are measured
+// by these (log time), not by anyone's clock.
+type TimeMark struct {
+	Minute   int64 // Unix minutes
+	Position Position
+}
+
+// Window is a decoded window. Its slices alias the encoded bytes.
+type Window struct {
+	Header
+	Marks    []TimeMark // minutes that begin in this window, ascending
+	Columns  []string   // full names; sections refer to them by index
+	Sections [][]byte   // one for each shard, then one for every node (channels)
+}
+
+// The encoding of a window, all integers unsigned LEB128 unless said:
+//
+//	┌─────┬────┬─────────┬───────┬────────┬──────┬───────┬───────────────┐
+//	│"TMW"│ 01 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
+//	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δmin, │
+//	│     │    │         │       │        │      │       │  pos - From)  │
+//	├─────┴────┴─────┬───┴───────┴──────┬─┴──────┴───┬───┴───────────────┤
+//	│ columns        │ sections         │ section    │ CRC-32C of all    │
+//	│ n, n × (len,   │ n, n × length    │ bytes, one │ before it, 4 B LE │
+//	│  name)         │                  │ by one     │                   │
+//	└────────────────┴──────────────────┴────────────┴───────────────────┘
+const windowMagic = "TMW\x01"
+
+// ErrWindow wraps every complaint about a window's bytes.
+var ErrWindow = errors.New("pipeline: malformed window")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// AppendWindow appends w's encoding.
+func AppendWindow(dst []byte, w *Window) []byte {
+	start := len(dst)
+	dst = append(dst, windowMagic...)
+	dst = binary.AppendUvarint(dst, uint64(w.From))
+	dst = binary.AppendUvarint(dst, uint64(w.To-w.From))
+	dst = binary.LittleEndian.AppendUint64(dst, w.Rules)
+	dst = binary.AppendUvarint(dst, w.Events)
+	dst = binary.AppendUvarint(dst, uint64(w.Time))
+	dst = binary.AppendUvarint(dst, uint64(len(w.Marks)))
+	minute := int64(0)
+	for _, m := range w.Marks {
+		dst = binary.AppendUvarint(dst, uint64(m.Minute-minute))
+		dst = binary.AppendUvarint(dst, uint64(m.Position-w.From))
+		minute = m.Minute
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(w.Columns)))
+	for _, name := range w.Columns {
+		dst = binary.AppendUvarint(dst, uint64(len(name)))
+		dst = append(dst, name...)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(w.Sections)))
+	for _, s := range w.Sections {
+		dst = binary.AppendUvarint(dst, uint64(len(s)))
+	}
+	for _, s := range w.Sections {
+		dst = append(dst, s...)
+	}
+	return appendChecksum(dst, start)
+}
+
+// appendChecksum closes the window that begins at dst[start].
+func appendChecksum(dst []byte, start int) []byte {
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// DecodeHeader reads a window's header alone.
+func DecodeHeader(b []byte) (Header, error) {
+	r := reader{b: b}
+	h := r.header()
+	return h, r.err
+}
+
+// DecodeWindow reads a whole window and checks it. The result aliases b.
+func DecodeWindow(b []byte) (*Window, error) {
+	if len(b) < len(windowMagic)+4 {
+		return nil, fmt.Errorf("%w: %d bytes are too few", ErrWindow, len(b))
+	}
+	body := b[:len(b)-4]
+	if sum := binary.LittleEndian.Uint32(b[len(body):]); sum != crc32.Checksum(body, castagnoli) {
+		return nil, fmt.Errorf("%w: checksum does not match", ErrWindow)
+	}
+	r := reader{b: body}
+	w := &Window{Header: r.header()}
+	minute := int64(0)
+	for range r.count(2) {
+		minute += int64(r.uvarint())
+		w.Marks = append(w.Marks, TimeMark{minute, w.From + Position(r.uvarint())})
+	}
+	for range r.count(1) {
+		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))
+	}
+	lengths := make([]uint64, r.count(1))
+	for i := range lengths {
+		lengths[i] = r.uvarint()
+	}
+	w.Sections = make([][]byte, len(lengths))
+	for i, n := range lengths {
+		w.Sections[i] = r.bytes(n)
+	}
+	if r.err == nil && len(r.b) != 0 {
+		r.fail("%d bytes too many", len(r.b))
+	}
+	return w, r.err
+}
+
+// reader decodes varints and remembers the first error.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", ErrWindow, fmt.Sprintf(format, args...))
+	}
+	r.b = nil
+}
+
+func (r *reader) header() Header {
+	if string(r.bytes(uint64(len(windowMagic)))) != windowMagic {
+		r.fail("it does not begin with the magic of format 1")
+		return Header{}
+	}
+	var h Header
+	h.From = Position(r.uvarint())
+	h.To = h.From + Position(r.uvarint())
+	if rules := r.bytes(8); rules != nil {
+		h.Rules = binary.LittleEndian.Uint64(rules)
+	}
+	h.Events = r.uvarint()
+	h.Time = int64(r.uvarint())
+	if r.err == nil && h.To <= h.From {
+		r.fail("it covers nothing: (%d, %d]", h.From, h.To)
+	}
+	return h
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail("it is cut short")
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// count reads how many items of at least `size` bytes follow.
+func (r *reader) count(size int) int {
+	n := r.uvarint()
+	if n > uint64(len(r.b)/size) {
+		r.fail("%d items do not fit in %d bytes", n, len(r.b))
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail("it is cut short")
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}

@@ -1,0 +1,136 @@
+package query
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// catalog is the schema as requests ask for it: by words, with everything
+// that an answer needs prepared. It does not change after newCatalog.
+type catalog struct {
+	counters map[string]*counter
+	suffixes map[string]*counter // the counter that a suffix belongs to
+	names    string              // all counters, for a 404
+	endings  string              // all suffixes, for a 404
+}
+
+// counter is one counter that has something to show.
+type counter struct {
+	index   int
+	name    string
+	visible []*word          // by name, in the configuration's order
+	words   map[string]*word // names and suffixes
+	list    string           // "repost (cntrn), comment (cntcm)", for a 404
+}
+
+// word is a column under one of its names.
+type word struct {
+	column       pipeline.Column
+	key          []byte // `,"like":`
+	defaultValue int64
+}
+
+func newCatalog(schema *pipeline.Schema) *catalog {
+	c := &catalog{counters: map[string]*counter{}, suffixes: map[string]*counter{}}
+	var names, endings []string
+	for i := range schema.Counters {
+		columns := schema.Visible(i)
+		if len(columns) == 0 {
+			continue
+		}
+		entry := newCounter(schema, i, columns)
+		c.counters[entry.name] = entry
+		names = append(names, entry.name)
+		for _, column := range columns {
+			if suffix := schema.Columns[column].Suffix; suffix != "" {
+				c.suffixes[suffix] = entry
+				endings = append(endings, suffix)
+			}
+		}
+	}
+	c.names, c.endings = strings.Join(names, ", "), strings.Join(endings, ", ")
+	return c
+}
+
+func newCounter(schema *pipeline.Schema, index int, columns []pipeline.Column) *counter {
+	c := &counter{index: index, name: schema.Counters[index].Name, words: map[string]*word{}}
+	var list []string
+	for _, column := range columns {
+		spec := &schema.Columns[column]
+		entry := spec.Name
+		if spec.Suffix != "" {
+			c.words[spec.Suffix] = newWord(spec.Suffix, column, spec)
+			entry = fmt.Sprintf("%s (%s)", spec.Name, spec.Suffix)
+		}
+		list = append(list, entry)
+	}
+	for _, column := range columns { // a name goes before a suffix that is spelt the same
+		spec := &schema.Columns[column]
+		w := newWord(spec.Name, column, spec)
+		c.words[spec.Name] = w
+		c.visible = append(c.visible, w)
+	}
+	c.list = strings.Join(list, ", ")
+	return c
+}
+
+func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *word {
+	key, _ := jsontext.AppendQuote([]byte{','}, name)
+	return &word{column: column, key: append(key, ':'), defaultValue: max(spec.Default, 0)}
+}
+
+// resolve finds the counter that a request means. Without a counter, all
+// columns must be suffixes of one.
+func (c *catalog) resolve(name []byte, columns [][]byte) (*counter, *failure) {
+	if len(name) > 0 {
+		found, ok := c.counters[string(name)]
+		if !ok {
+			return nil, fail(codeNotFound, "counter %q is unknown; there are: %s", clip(name), c.names)
+		}
+		return found, nil
+	}
+	if len(columns) == 0 {
+		return nil, fail(codeBadRequest, "counter is missing; there are: %s", c.names)
+	}
+	var found *counter
+	for i, column := range columns {
+		owner, ok := c.suffixes[string(column)]
+		switch {
+		case !ok && c.endings == "":
+			return nil, fail(codeBadRequest, "counter is missing, and no column has a suffix to find it by; there are: %s", c.names)
+		case !ok:
+			return nil, fail(codeNotFound, "columns[%d]: suffix %q is unknown (a name needs a counter with it); there are: %s", i, clip(column), c.endings)
+		case found != nil && owner != found:
+			return nil, fail(codeBadRequest, "columns[%d]: %q is of counter %s, those before it of %s; ask one counter at a time", i, clip(column), owner.name, found.name)
+		}
+		found = owner
+	}
+	return found, nil
+}
+
+// find lists the asked words of one counter, each once, in the order asked.
+func (c *counter) find(columns [][]byte, words []*word) ([]*word, *failure) {
+	for i, column := range columns {
+		w, ok := c.words[string(column)]
+		if !ok {
+			return nil, fail(codeNotFound, "columns[%d]: counter %s has no column %q; there are: %s", i, c.name, clip(column), c.list)
+		}
+		if !contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return words, nil
+}
+
+func contains(words []*word, w *word) bool {
+	for _, other := range words {
+		if other == w {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package client
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A reply of another form than expected is an error or read rightly, never a
+// wrong value.
+func TestDecodeReply(t *testing.T) {
+	for body, want := range map[string]string{
+		` { "as_of" : "7" , "rows" : [ { "like" : 3 , "id" : 42 } , {"id":"43","like":-4} ] , "new" : {"a":[]} } `: `{[like] [{42 [3]} {43 [-4]}] 7 false []}`,
+		`{"rows":[],"as_of":"7"}`: `{[] [] 7 false []}`,
+		`{"rows":[{"id":"1"},{"id":"2","a":1,"b":2}],"as_of":"7","degraded":true,"missing":["1"]}`:                    `{[a b] [{1 []} {2 [1 2]}] 7 true [1]}`,
+		`{"rows":[{"id":"1","a":1},{"id":"2","b":2}]}`:                                                                `id 2 has a column b where others have not`,
+		`{"rows":[{"id":"1","a":1,"b":1},{"id":"2","a":2}]}`:                                                          `id 2 has 1 columns, others have 2`,
+		`{"rows":[{"id":"1","a":1},{"id":"2","a":2},{"a":3,"id":"3"},{"id":"4"},{"id":5,"a":5 } , {"id":"6","a":6}]}`: `{[a] [{1 [1]} {2 [2]} {3 [3]} {4 []} {5 [5]} {6 [6]}] 0 false []}`,
+		`{"rows":[{"id":"1","a":1},{"id":"2","a":2]}`:                                                                 `byte 41 is ']' where a comma or } was expected`,
+		`{"rows":[{"id":"1","a":1.5}]}`:                                                                               `id 1: a is 1.5`,
+		`{"rows":[{"id":"x","a":1}]}`:                                                                                 `an id is "x"`,
+		`{"rows":[{"id":"1","a":1}`:                                                                                   `it ends after 25 bytes where a comma or ] was expected`,
+		`{"as_of":"soon"}`:                                                                                            `as_of is "soon"`,
+	} {
+		var reply GetReply
+		err := reply.decode([]byte(body), 1)
+		got := fmt.Sprint(reply)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", body, got, want)
+		}
+	}
+}
+
+func BenchmarkDecodeReply(b *testing.B) {
+	var body strings.Builder
+	body.WriteString(`{"rows":[`)
+	for i := range 500 {
+		if i > 0 {
+			body.WriteByte(',')
+		}
+		fmt.Fprintf(&body, `{"id":"%d","like":%d}`, 1_000_000_000_000_000+i, i)
+	}
+	body.WriteString(`],"as_of":"7"}`)
+	text := []byte(body.String())
+	b.ReportAllocs()
+	for b.Loop() {
+		var reply GetReply
+		if err := reply.decode(text, 500); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/id")
+}

@@ -1,0 +1,74 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the service's own figures. Every series exists from the start,
+// so a rate never misses its first step and no label is looked up on the way.
+type metrics struct {
+	inFlight prometheus.Gauge
+	ids      prometheus.Observer
+}
+
+// series is one endpoint's part: a histogram and a count for each code.
+type series struct {
+	seconds [len(codes)]prometheus.Observer
+	answers [len(codes)]atomic.Uint64
+}
+
+func newMetrics(r prometheus.Registerer, endpoints []*endpoint) (*metrics, error) {
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "tidemark_query_seconds",
+		Help:    "Time from a request's arrival in this process to its answer, waiting for min_position included.",
+		Buckets: []float64{20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 200e-3, 1, 5},
+	}, []string{"endpoint", "code"})
+	inFlight := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidemark_query_in_flight",
+		Help: "Requests in work, those that wait for min_position included.",
+	})
+	ids := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "tidemark_query_ids",
+		Help:    "Ids in one request.",
+		Buckets: []float64{1, 10, 50, 100, 500, 1000, 5000, 10000},
+	})
+	for _, e := range endpoints {
+		for i, c := range codes {
+			e.series.seconds[i] = seconds.WithLabelValues(e.name, strconv.Itoa(int(c)))
+		}
+	}
+	if r != nil {
+		err := errors.Join(r.Register(seconds), r.Register(inFlight), r.Register(ids))
+		if err != nil {
+			return nil, fmt.Errorf("query: register metrics: %w", err)
+		}
+	}
+	return &metrics{inFlight, ids}, nil
+}
+
+func (s *series) answered(c code, took time.Duration) {
+	for i := range codes {
+		if codes[i] == c {
+			s.seconds[i].Observe(took.Seconds())
+			s.answers[i].Add(1)
+		}
+	}
+}
+
+// byCode is what `nats micro stats` shows beside its own figures, which do
+// not know of errors that were answered after waiting.
+func (s *series) byCode() map[string]uint64 {
+	counts := map[string]uint64{}
+	for i, c := range codes {
+		if n := s.answers[i].Load(); n > 0 {
+			counts[strconv.Itoa(int(c))] = n
+		}
+	}
+	return counts
+}

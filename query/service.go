@@ -1,0 +1,461 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
+)
+
+// Name is the micro service's name and the first token of its subjects.
+const Name = "tidemark"
+
+// Limits bound what requests may ask. Zero fields take their defaults.
+type Limits struct {
+	// IDs is the most ids (or users) in one request. Default 10,000: about
+	// 200 kB of request, well within NATS's usual 1 MB.
+	IDs int
+	// Requests is the most requests in flight at once, nearly all of them
+	// waiting for their min_position; one more is answered 503. Default
+	// 1,024: each may hold a request and a reply, some 100 MB at the worst.
+	Requests int
+	// Timeout is how long a request waits for its min_position when it does
+	// not say. Default 2 s, the contract's.
+	Timeout time.Duration
+	// TimeoutMax is the longest that a request may wait; more is cut to it.
+	// Default 30 s: a client that is gone is forgotten by then.
+	TimeoutMax time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.IDs <= 0 {
+		l.IDs = 10_000
+	}
+	if l.Requests <= 0 {
+		l.Requests = 1024
+	}
+	if l.Timeout <= 0 {
+		l.Timeout = 2 * time.Second
+	}
+	if l.TimeoutMax <= 0 {
+		l.TimeoutMax = 30 * time.Second
+	}
+	return l
+}
+
+// Options are what a Service is made of. Schema and Reader must be given.
+type Options struct {
+	Schema *pipeline.Schema
+	Reader Reader
+	// Publisher is kept for tidemark.read, which is not served yet.
+	Publisher Publisher
+	Limits    Limits
+	// Stats gives tidemark.stats its figures; they must go into JSON.
+	Stats func() map[string]any
+	// Ready tells why the counters cannot be asked yet, nil when they can.
+	// Every request asks it: it must be cheap. Default: always ready.
+	Ready func() error
+	// Shards and Version are told by tidemark.schema. A Version that is not
+	// a semantic one shows as 0.0.0 in `nats micro info`.
+	Shards     int
+	Version    string
+	Registerer prometheus.Registerer // nil: no metrics
+	Logger     *slog.Logger          // nil: slog.Default()
+	Metadata   map[string]string     // for `nats micro info`
+}
+
+// Service answers requests until Stop.
+//
+// Each endpoint's subscription has one goroutine, and what can be answered at
+// once is answered there: a read takes microseconds, and a full queue is
+// NATS's to hold. Only a request that has to wait for its min_position gets
+// a goroutine of its own, so it holds up nobody; their number is bounded.
+type Service struct {
+	nc        *nats.Conn
+	micro     micro.Service
+	endpoints []*endpoint
+
+	catalog *catalog
+	schema  []byte // the reply of tidemark.schema
+	reader  Reader
+	stats   func() map[string]any
+	ready   func() error
+	limits  Limits
+	metrics *metrics
+	log     *slog.Logger
+
+	calls    sync.Pool
+	inFlight atomic.Int64
+
+	ctx     context.Context // ends when waiting is no longer wanted
+	cancel  context.CancelFunc
+	waiting sync.WaitGroup // goroutines of requests that wait
+	stop    sync.Once
+	stopErr error
+
+	mu     sync.Mutex
+	closed bool // nobody may join waiting any more
+}
+
+// endpoint is one subject. parse reads the request into the call, answer
+// appends the reply to call.out; in between the service waits.
+type endpoint struct {
+	name, description string
+	request, reply    string // shapes, for `nats micro info`
+
+	gated  bool // answered 503 while the node is not ready
+	parse  func(*call) *failure
+	answer func(context.Context, *call) *failure
+	series series
+}
+
+// call is one request in work with all the memory that it needs; it goes
+// from request to request.
+type call struct {
+	endpoint *endpoint
+	request  micro.Request
+	start    time.Time
+	body     []byte // the request's; valid while the call is
+	out      []byte
+	scanner  jsonscan.Scanner
+	wait     wait
+	ids      int // asked; 0 where there are none
+	get      getCall
+}
+
+// New starts the service on a connection that outlives it. It is there for
+// clients once New has returned.
+func New(nc *nats.Conn, o Options) (*Service, error) {
+	if o.Schema == nil || o.Reader == nil {
+		return nil, errors.New("query: a service needs a schema and a reader")
+	}
+	schema, err := encodeSchema(o.Schema, o.Shards, o.Version)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		nc:      nc,
+		catalog: newCatalog(o.Schema),
+		schema:  schema,
+		reader:  o.Reader,
+		stats:   o.Stats,
+		ready:   o.Ready,
+		limits:  o.Limits.withDefaults(),
+		log:     o.Logger,
+	}
+	if s.ready == nil {
+		s.ready = func() error { return nil }
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.calls.New = func() any { return new(call) }
+	s.endpoints = []*endpoint{s.getEndpoint(), s.statsEndpoint(), s.schemaEndpoint()}
+	if s.metrics, err = newMetrics(o.Registerer, s.endpoints); err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	if err := s.serve(o); err != nil {
+		s.cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Service) serve(o Options) error {
+	service, err := micro.AddService(s.nc, micro.Config{
+		Name:        Name,
+		Version:     semantic(o.Version),
+		Description: "counters and unread numbers; ask tidemark.schema what there is",
+		Metadata:    maps.Clone(o.Metadata),
+		StatsHandler: func(e *micro.Endpoint) any {
+			return map[string]any{"answers": s.answersOf(e.Name)}
+		},
+		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
+			s.log.Warn("query: NATS reports an error", "subject", e.Subject, "err", e.Description)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("query: start the micro service: %w", err)
+	}
+	s.micro = service
+	group := service.AddGroup(Name)
+	for _, e := range s.endpoints {
+		err := group.AddEndpoint(e.name, micro.HandlerFunc(func(r micro.Request) { s.handle(e, r) }),
+			micro.WithEndpointMetadata(map[string]string{
+				"description": e.description,
+				"request":     e.request,
+				"reply":       e.reply,
+			}))
+		if err != nil {
+			return errors.Join(fmt.Errorf("query: serve %s.%s: %w", Name, e.name, err), service.Stop())
+		}
+	}
+	if err := s.nc.Flush(); err != nil { // the server knows of the subscriptions
+		return errors.Join(fmt.Errorf("query: start the micro service: %w", err), service.Stop())
+	}
+	return nil
+}
+
+func (s *Service) answersOf(name string) map[string]uint64 {
+	for _, e := range s.endpoints {
+		if e.name == name {
+			return e.series.byCode()
+		}
+	}
+	return nil
+}
+
+// semantic is the version as the micro protocol insists on it.
+func semantic(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if versionPattern.MatchString(version) {
+		return version
+	}
+	return "0.0.0"
+}
+
+// versionPattern is semver's form, a little narrower than the micro package's.
+var versionPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z][0-9a-zA-Z-]*(\.[a-zA-Z][0-9a-zA-Z-]*|\.(0|[1-9]\d*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
+
+// Stop takes the service off NATS, answers everything that has arrived, and
+// returns when the last answer is with the server. When ctx ends first, the
+// requests that still wait are answered 503 and ctx's error is returned.
+// The connection stays open. Another Stop waits for the first and returns
+// the same.
+func (s *Service) Stop(ctx context.Context) error {
+	s.stop.Do(func() {
+		defer s.cancel()
+		if err := s.micro.Stop(); err != nil {
+			s.stopErr = fmt.Errorf("query: stop: %w", err)
+			return
+		}
+		if err := s.drain(ctx); err != nil {
+			s.abandon()
+			s.stopErr = fmt.Errorf("query: stop: %w", err)
+		}
+	})
+	return s.stopErr
+}
+
+// abandon sends everyone home who still waits.
+func (s *Service) abandon() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.waiting.Wait()
+	if err := s.nc.FlushTimeout(time.Second); err != nil {
+		s.log.Warn("query: the last answers may be lost", "err", err)
+	}
+}
+
+// drain waits for what is in the subscriptions' queues, then for the
+// requests that wait, then for the server to have their answers.
+func (s *Service) drain(ctx context.Context) error {
+	// FlushWithContext wants a deadline; nobody waits longer than this.
+	ctx, cancel := context.WithTimeout(ctx, s.limits.TimeoutMax+5*time.Second)
+	defer cancel()
+	// After a round trip, everything that the server had sent is queued; a
+	// barrier runs behind all that is queued.
+	if err := s.nc.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	passed := make(chan struct{})
+	if err := s.nc.Barrier(func() { close(passed) }); err != nil {
+		return err
+	}
+	if err := until(ctx, passed); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		s.waiting.Wait()
+		close(done)
+	}()
+	if err := until(ctx, done); err != nil {
+		return err
+	}
+	return s.nc.FlushWithContext(ctx)
+}
+
+func until(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// handle runs in the endpoint's subscription.
+func (s *Service) handle(e *endpoint, r micro.Request) {
+	c := s.calls.Get().(*call)
+	c.endpoint, c.request, c.start = e, r, time.Now()
+	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
+
+	n := s.inFlight.Add(1)
+	s.metrics.inFlight.Inc()
+	f := s.prepare(c, n)
+	if f == nil && c.wait.position > s.reader.Applied() {
+		if s.later(c) {
+			return
+		}
+		f = s.stopping(c)
+	}
+	if f == nil {
+		f = s.guard(c, func() *failure { return e.answer(s.ctx, c) })
+	}
+	s.finish(c, f, false)
+}
+
+// prepare does all that comes before waiting.
+func (s *Service) prepare(c *call, inFlight int64) *failure {
+	if inFlight > int64(s.limits.Requests) {
+		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
+	}
+	if c.endpoint.gated {
+		if err := s.ready(); err != nil {
+			return fail(codeNotReady, "not ready: %v", err)
+		}
+	}
+	return s.guard(c, func() *failure { return c.endpoint.parse(c) })
+}
+
+// later has the call answered in a goroutine of its own, unless the service
+// is past waiting.
+func (s *Service) later(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.waiting.Go(func() { s.finish(c, s.answerLater(c), true) })
+	return true
+}
+
+func (s *Service) stopping(c *call) *failure {
+	return fail(codeNotReady, "stopping: min_position %s was not reached, applied is %s", c.wait.position, s.reader.Applied())
+}
+
+func (s *Service) answerLater(c *call) *failure {
+	timeout := c.wait.timeout
+	if timeout < 0 {
+		timeout = s.limits.Timeout
+	}
+	timeout = min(timeout, s.limits.TimeoutMax)
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	defer cancel()
+	return s.guard(c, func() *failure {
+		err := s.reader.WaitApplied(ctx, c.wait.position)
+		switch {
+		case err == nil:
+			return c.endpoint.answer(s.ctx, c)
+		case s.ctx.Err() != nil:
+			return s.stopping(c)
+		case ctx.Err() != nil:
+			return fail(codeTooLate, "min_position %s was not reached within %d ms, applied is %s", c.wait.position, timeout.Milliseconds(), s.reader.Applied())
+		}
+		return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v", c.wait.position, err)
+	})
+}
+
+// guard turns a panic into an answer: one bad request takes nobody along.
+func (s *Service) guard(c *call, work func() *failure) (f *failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("query: a request made the service panic", "endpoint", c.endpoint.name,
+				"panic", p, "request", clip(c.body), "stack", string(debug.Stack()))
+			f = fail(codeInternal, "internal error; the node's log has it")
+		}
+	}()
+	return work()
+}
+
+// unreadable is the answer for a Reader's error.
+func (s *Service) unreadable(c *call, err error) *failure {
+	if s.ctx.Err() != nil {
+		return fail(codeNotReady, "stopping")
+	}
+	s.log.Error("query: a request could not be answered", "endpoint", c.endpoint.name, "err", err)
+	return fail(codeInternal, "the counters cannot be read: %v", err)
+}
+
+// finish sends the answer and gives the call back. late: not in the
+// subscription's goroutine.
+func (s *Service) finish(c *call, f *failure, late bool) {
+	if most := int(s.nc.MaxPayload()); f == nil && len(c.out) > most {
+		f = fail(codeTooMuch, "the reply has %d bytes, the NATS server's max_payload is %d; ask for fewer ids or columns at once", len(c.out), most)
+	}
+	if err := s.respond(c, f, late); err != nil {
+		s.log.Debug("query: an answer could not be sent", "endpoint", c.endpoint.name, "err", err)
+	}
+	result := codeOK
+	if f != nil {
+		result = f.code
+	}
+	c.endpoint.series.answered(result, time.Since(c.start))
+	if c.ids > 0 {
+		s.metrics.ids.Observe(float64(c.ids))
+	}
+	s.inFlight.Add(-1)
+	s.metrics.inFlight.Dec()
+	c.release()
+	s.calls.Put(c)
+}
+
+// respond must not touch a late request's micro.Request beyond its subject:
+// the micro package reads the outcome as soon as its handler has returned.
+func (s *Service) respond(c *call, f *failure, late bool) error {
+	switch {
+	case f != nil && late:
+		reply := nats.NewMsg(c.request.Reply())
+		reply.Header.Set(micro.ErrorHeader, f.line())
+		reply.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(int(f.code)))
+		return s.nc.PublishMsg(reply)
+	case f != nil:
+		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), nil)
+	case late:
+		return s.nc.Publish(c.request.Reply(), c.out)
+	}
+	return c.request.Respond(c.out)
+}
+
+// line is the message as a header can carry it.
+func (f *failure) line() string {
+	const most = 4096
+	line := strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, f.message)
+	return line[:min(len(line), most)]
+}
+
+// release lets go of the request, and of memory that only a giant needed.
+func (c *call) release() {
+	const most = 1 << 20
+	c.request, c.body, c.endpoint = nil, nil, nil
+	c.scanner.Reset(nil)
+	c.get.counter, c.get.counts = nil, nil
+	clear(c.get.columns[:cap(c.get.columns)])
+	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 {
+		c.out, c.get = nil, getCall{}
+	}
+}

@@ -1,0 +1,89 @@
+package cold
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Dictionary gives counters and columns their numbers on disk: a counter its
+// index here, a column its index in its counter. Names are only ever added.
+type Dictionary []DictionaryCounter
+
+// DictionaryCounter is a counter with every column it ever had.
+type DictionaryCounter struct {
+	Name    string   `json:"name"`
+	Columns []string `json:"columns"`
+}
+
+// countersMax is what a row's key has room for.
+const countersMax = 255
+
+// extend adds the schema's names; changed says whether there were new ones.
+func (d Dictionary) extend(schema *pipeline.Schema) (out Dictionary, changed bool, err error) {
+	out = append(out, d...)
+	for _, counter := range schema.Counters {
+		at := out.find(counter.Name)
+		if at < 0 {
+			at = len(out)
+			out = append(out, DictionaryCounter{Name: counter.Name})
+			changed = true
+		}
+		for _, c := range schema.Columns[counter.First : counter.First+pipeline.Column(counter.Count)] {
+			if slices.Index(out[at].Columns, c.Name) < 0 {
+				out[at].Columns = append(out[at].Columns[:len(out[at].Columns):len(out[at].Columns)], c.Name)
+				changed = true
+			}
+		}
+	}
+	if len(out) > countersMax {
+		return nil, false, fmt.Errorf("cold: %d counters have been counted here, at most %d fit", len(out), countersMax)
+	}
+	return out, changed, nil
+}
+
+// merge is the schema with what earlier configurations counted added as
+// hidden columns: a column taken out of the configuration by mistake loses
+// nothing.
+func (d Dictionary) merge(schema *pipeline.Schema) (*pipeline.Schema, error) {
+	var names []string
+	for _, c := range schema.Counters {
+		names = append(names, c.Name)
+	}
+	for _, c := range d {
+		if _, ok := schema.Counter(c.Name); !ok {
+			names = append(names, c.Name)
+		}
+	}
+	var columns []pipeline.ColumnSpec
+	for i, name := range names {
+		var known []string
+		if i < len(schema.Counters) {
+			c := schema.Counters[i]
+			columns = append(columns, schema.Columns[c.First:c.First+pipeline.Column(c.Count)]...)
+			for _, spec := range schema.Columns[c.First : c.First+pipeline.Column(c.Count)] {
+				known = append(known, spec.Name)
+			}
+		}
+		at := d.find(name)
+		if at < 0 {
+			continue
+		}
+		for _, column := range d[at].Columns {
+			if slices.Index(known, column) < 0 {
+				columns = append(columns, pipeline.ColumnSpec{Counter: i, Name: column, Bits: 16, Max: 63, Hidden: true})
+			}
+		}
+	}
+	return pipeline.NewSchema(names, columns)
+}
+
+func (d Dictionary) find(counter string) int {
+	for i := range d {
+		if d[i].Name == counter {
+			return i
+		}
+	}
+	return -1
+}

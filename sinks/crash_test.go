@@ -1,0 +1,100 @@
+package sinks_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/sinks"
+)
+
+const victimEnv = "TIDEMARK_TEST_VICTIM"
+
+func victimDir() string { return os.Getenv(victimEnv) }
+
+const (
+	victimShards = 5
+	victimIDs    = 400
+)
+
+func victimWorld() *world {
+	w := newWorld(victimShards)
+	w.random(rand.New(rand.NewPCG(1, 2)), 2000, 40, victimIDs)
+	return w
+}
+
+func victimOptions() sinks.Options {
+	o := options(victimShards)
+	o.CheckpointEvery, o.DirtyRowsMax = 2*time.Millisecond, 60
+	return o
+}
+
+// exit stands in for a test where there is none.
+type exit struct{}
+
+func (exit) Helper() {}
+func (exit) Fatalf(format string, args ...any) {
+	quiet.Error(format, "args", args)
+	os.Exit(3)
+}
+
+// victim follows the log until it is killed.
+func victim(dir string) {
+	n := newNode(exit{}, openStore(exit{}, dir, victimShards), victimOptions())
+	w := victimWorld()
+	os.Stdout.WriteString("on\n")
+	for _, e := range w.entries[n.Sequence():] {
+		follow(exit{}, n, &slice{w.entries[e.Sequence-1 : e.Sequence]})
+		time.Sleep(100 * time.Microsecond)
+	}
+	select {} // all done; the kill still comes
+}
+
+// "Rows and position commit together. After a crash a shard is as of some
+// window's end, exactly." (I4) By kill -9, again and again on one directory.
+func TestKilled(t *testing.T) {
+	dir, w := t.TempDir(), victimWorld()
+	moved := 0
+	for round := range 5 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), victimEnv+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := out.Read(make([]byte, 3)); n == 0 {
+			t.Fatalf("round %d: the process did not come up: %v, %v", round, err, cmd.Wait())
+		}
+		time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait()
+
+		store := openStore(t, dir, victimShards)
+		n := newNode(t, store, victimOptions())
+		w.sameByShard(t, n, upTo(victimIDs))
+		if p := n.Applied(); p > 0 && p < w.last() {
+			moved++
+		}
+		n.Crash() // the next round goes on from what the killed one left
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if moved == 0 {
+		t.Error("no kill hit the process at work")
+	}
+	store := openStore(t, dir, victimShards)
+	defer store.Close()
+	n := newNode(t, store, victimOptions())
+	defer n.Close()
+	follow(t, n, w.tail(n.Sequence()))
+	wait(t, n, w.last())
+	if asOf := w.same(t, n, upTo(victimIDs)); asOf != w.last() {
+		t.Fatalf("as of %d, want %d", asOf, w.last())
+	}
+}

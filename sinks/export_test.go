@@ -1,0 +1,39 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Crash ends the node without its last checkpoint: a window that fits nowhere
+// stops every shard, and stopped shards are not checkpointed. A commit under
+// way may still land, as in a real crash.
+func (n *Node) Crash() {
+	for _, o := range n.owners {
+		o.windows <- handed{window: &pipeline.Window{Header: pipeline.Header{From: math.MaxUint64 - 1, To: math.MaxUint64}, Sections: make([][]byte, n.o.Shards+1)}}
+	}
+	n.Close()
+	for _, s := range n.shards {
+		if !errors.Is(s.Err(), pipeline.ErrGap) {
+			panic("a shard was not stopped")
+		}
+	}
+}
+
+// Progress opens progress to the tests.
+type Progress struct{ p progress }
+
+func (p *Progress) Set(position pipeline.Position) { p.p.set(position) }
+func (p *Progress) Get() pipeline.Position         { return p.p.get() }
+func (p *Progress) Wait(ctx context.Context, position pipeline.Position) error {
+	return p.p.wait(ctx, position)
+}
+
+func (p *Progress) Waiters() int {
+	p.p.mu.Lock()
+	defer p.p.mu.Unlock()
+	return len(p.p.waiters)
+}

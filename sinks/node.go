@@ -1,0 +1,319 @@
+// Package sinks keeps what windows change: a Node follows DELTAS, has each
+// section applied by its shard's owner, checkpoints into Badger and answers
+// reads.
+//
+//	DELTAS ─► Follow ─► owner 0: shards 0, n, 2n …   ─┬─► committer ─► Badger
+//	              └───► owner 1: shards 1, n+1, …    ─┘
+//
+// A failed shard (I3) stops alone; the others go on and answers name what is
+// missing.
+package sinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// Options shape a node.
+type Options struct {
+	Shards          int
+	Owners          int           // goroutines that own shards
+	CheckpointEvery time.Duration // at most this much is applied again after a crash
+	DirtyRowsMax    int           // of one shard, before it must checkpoint
+	WindowBytesMax  int           // the largest window to expect
+	// SequenceMax is the last window that DELTAS holds. A state that names a
+	// later one refers to windows that are lost (I10).
+	SequenceMax uint64
+	Logger      *slog.Logger
+}
+
+// queueMax bounds the windows that wait for one owner.
+const queueMax = 16
+
+// Node is all state of one process.
+type Node struct {
+	store  *cold.Store
+	schema *pipeline.Schema
+	o      Options
+	shards []*shard.Shard
+	owners []*owner
+
+	rowsMax int // of one shard, in one transaction
+
+	progress progress
+
+	// Follow's own.
+	sequence uint64            // the last window handed to the owners
+	handed   pipeline.Position // its end
+	names    []string
+	columns  []pipeline.Column
+
+	newest atomic.Int64 // log time of the newest window applied, Unix ms
+
+	stopping atomic.Bool
+	wait     sync.WaitGroup
+	Stats    NodeStats
+}
+
+// NodeStats are a node's figures since the process started.
+type NodeStats struct {
+	Windows          atomic.Uint64 // handed to the owners
+	Checkpoints      atomic.Uint64
+	CheckpointErrors atomic.Uint64
+	CheckpointRows   atomic.Uint64
+	CheckpointNanos  atomic.Uint64 // spent in commits
+	LastCheckpoint   atomic.Int64  // wall clock, Unix ms, for the age alone
+}
+
+// NewNode loads every shard from the store and starts the owners.
+func NewNode(store *cold.Store, o Options) (*Node, error) {
+	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*shard.Shard, o.Shards)}
+	n.rowsMax = store.BatchRowsMax() - 1 // the state takes one
+	if o.DirtyRowsMax > n.rowsMax {
+		return nil, fmt.Errorf("sinks: a shard may collect %d changed rows and one Badger transaction holds %d of these counters: lower checkpoint.rows or raise badger.memtable",
+			o.DirtyRowsMax, n.rowsMax)
+	}
+	if err := n.load(); err != nil {
+		return nil, err
+	}
+	n.sequence = math.MaxUint64
+	for _, s := range n.shards {
+		if s.Err() != nil {
+			continue
+		}
+		state := s.State()
+		n.sequence = min(n.sequence, state.Sequence)
+		n.newest.Store(max(n.newest.Load(), state.Time))
+	}
+	n.Stats.LastCheckpoint.Store(time.Now().UnixMilli())
+	for i := range o.Owners {
+		n.owners = append(n.owners, newOwner(n, i))
+	}
+	n.advance()
+	for _, w := range n.owners {
+		n.wait.Go(w.run)
+	}
+	return n, nil
+}
+
+// load reads the shards, some at a time. A shard that cannot be read has
+// failed; the others serve.
+func (n *Node) load() error {
+	var work sync.WaitGroup
+	next := make(chan int)
+	for range n.o.Owners {
+		work.Go(func() {
+			for i := range next {
+				n.shards[i] = n.loadShard(pipeline.Shard(i))
+			}
+		})
+	}
+	for i := range n.shards {
+		next <- i
+	}
+	close(next)
+	work.Wait()
+	var faults []error
+	for _, s := range n.shards {
+		if err := s.Err(); err != nil {
+			n.o.Logger.Error("sinks: shard not loaded", "shard", s.Number, "error", err)
+			faults = append(faults, err)
+		}
+	}
+	if len(faults) == len(n.shards) {
+		return faults[0]
+	}
+	return nil
+}
+
+func (n *Node) loadShard(number pipeline.Shard) *shard.Shard {
+	state, err := n.store.State(number)
+	state.Sequence = min(state.Sequence, n.o.SequenceMax)
+	s := shard.New(number, n.schema, state)
+	if err == nil {
+		err = n.store.Scan(number, func(counter int, id uint64, cells []int64) error {
+			s.Load(counter, id, cells)
+			return nil
+		})
+	}
+	if err != nil {
+		s.Fail(err)
+	}
+	return s
+}
+
+// Positions are where the shards that go on stand, ascending, each once.
+func (n *Node) Positions() []pipeline.Position {
+	var out []pipeline.Position
+	for _, s := range n.shards {
+		if s.Err() == nil {
+			out = append(out, s.State().Applied)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Sequence is the window of DELTAS after which this node goes on.
+func (n *Node) Sequence() uint64 { return n.sequence }
+
+// Settle returns when what was handed over is applied.
+func (n *Node) Settle(ctx context.Context) error { return n.progress.wait(ctx, n.handed) }
+
+// Resume says that DELTAS goes on after a window, where the shards stand now.
+func (n *Node) Resume(sequence uint64) { n.sequence = sequence }
+
+// Schema is what this node's shards hold.
+func (n *Node) Schema() *pipeline.Schema { return n.schema }
+
+// Time is the log time of the newest window applied, Unix milliseconds.
+func (n *Node) Time() int64 { return n.newest.Load() }
+
+// Follow hands the log's windows to the owners until ctx ends or the tailer
+// fails. It may be called again with a tailer opened after Sequence. One
+// caller at a time.
+func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
+	for {
+		entries, err := tailer.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := n.Hand(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Hand gives one window to every owner: Follow does it, or who derives
+// windows here that DELTAS does not hold any more. Not both at once.
+func (n *Node) Hand(ctx context.Context, e pipeline.Entry) error {
+	if err := n.hand(ctx, e); err != nil {
+		return fmt.Errorf("sinks: window %d: %w", e.Sequence, err)
+	}
+	return nil
+}
+
+func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
+	w, err := pipeline.DecodeWindow(e.Window)
+	if err != nil {
+		return err
+	}
+	if len(w.Sections) != n.o.Shards+1 {
+		return fmt.Errorf("it has %d shards and this node has %d: every node of one delta log must have the same number", len(w.Sections)-1, n.o.Shards)
+	}
+	columns, err := n.translate(w.Columns)
+	if err != nil {
+		return err
+	}
+	for _, o := range n.owners {
+		select {
+		case o.windows <- handed{e.Sequence, w, columns}:
+		case <-ctx.Done():
+			// Some owners have it and some do not; those that do pass it over
+			// when it comes again (I3).
+			return ctx.Err()
+		}
+	}
+	n.sequence, n.handed = e.Sequence, w.To
+	n.Stats.Windows.Add(1)
+	return nil
+}
+
+// translate maps a window's columns to the schema's.
+func (n *Node) translate(names []string) ([]pipeline.Column, error) {
+	if n.columns != nil && slices.Equal(names, n.names) {
+		return n.columns, nil
+	}
+	columns := make([]pipeline.Column, len(names))
+	for i, name := range names {
+		c, ok := n.schema.Find(name)
+		if !ok {
+			return nil, fmt.Errorf("it changes column %s, which this node's configuration does not have: add it to counters", name)
+		}
+		columns[i] = c
+	}
+	n.names, n.columns = names, columns
+	return columns, nil
+}
+
+// advance recomputes how far the whole node has come.
+func (n *Node) advance() {
+	position, healthy := pipeline.Position(0), false
+	for _, o := range n.owners {
+		p, ok := o.applied()
+		if ok && (!healthy || p < position) {
+			position, healthy = p, true
+		}
+	}
+	if healthy {
+		n.progress.set(position)
+	}
+}
+
+// Checkpointed is the lowest window of DELTAS that is checkpointed in every
+// shard; earlier ones are not needed by this node again.
+func (n *Node) Checkpointed() uint64 {
+	lowest := n.owners[0].durable.Load()
+	for _, o := range n.owners[1:] {
+		lowest = min(lowest, o.durable.Load())
+	}
+	return lowest
+}
+
+// Err joins what stopped shards; nil when all go on.
+func (n *Node) Err() error {
+	var faults []error
+	for _, s := range n.shards {
+		faults = append(faults, s.Err())
+	}
+	return errors.Join(faults...)
+}
+
+// Failed is the number of shards that have stopped.
+func (n *Node) Failed() (failed int) {
+	for _, s := range n.shards {
+		if s.Err() != nil {
+			failed++
+		}
+	}
+	return failed
+}
+
+// ShardStats gathers every shard's figures.
+func (n *Node) ShardStats() []shard.Stats {
+	out := make([]shard.Stats, len(n.shards))
+	for i, s := range n.shards {
+		out[i] = s.Stats()
+	}
+	return out
+}
+
+// Close applies what was handed over, checkpoints and stops the owners. The
+// store stays open. Follow must have returned.
+func (n *Node) Close() error {
+	if n.stopping.Swap(true) {
+		return nil
+	}
+	for _, o := range n.owners {
+		close(o.windows)
+	}
+	n.wait.Wait()
+	var faults []error
+	for _, o := range n.owners {
+		faults = append(faults, o.err)
+	}
+	return errors.Join(faults...)
+}

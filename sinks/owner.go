@@ -1,0 +1,238 @@
+package sinks
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// handed is one window on its way to the owners.
+type handed struct {
+	sequence uint64
+	window   *pipeline.Window
+	columns  []pipeline.Column
+}
+
+// owner is the goroutine that writes some of the shards: every window to each
+// of them in turn, and their checkpoints.
+//
+// A checkpoint gathers rows in the owner's goroutine and commits in another,
+// one at a time: while it commits, windows go on being applied.
+type owner struct {
+	node    *Node
+	shards  []*shard.Shard
+	windows chan handed
+
+	committed chan *commit // the commit under way reports here
+	busy      bool
+	next      int   // the shard that the next checkpoint begins with
+	err       error // of the last checkpoint, after run has returned
+
+	position atomic.Uint64 // applied by all its shards that go on
+	healthy  atomic.Bool
+	durable  atomic.Uint64 // lowest window checkpointed by all its shards
+}
+
+// commit is one transaction under way.
+type commit struct {
+	rows   []shard.Row
+	shards []*shard.Shard
+	states []uint64 // DELTAS sequence of each shard's state in it
+	err    error
+}
+
+func newOwner(n *Node, number int) *owner {
+	o := &owner{node: n, windows: make(chan handed, queueMax), committed: make(chan *commit, 1)}
+	for i := number; i < len(n.shards); i += n.o.Owners {
+		o.shards = append(o.shards, n.shards[i])
+	}
+	o.observe()
+	o.durable.Store(o.lowest())
+	return o
+}
+
+// lowest is the lowest window that one of the owner's shards has
+// checkpointed. A failed shard's counts too: what it lacks must stay in DELTAS.
+func (o *owner) lowest() uint64 {
+	lowest := uint64(math.MaxUint64)
+	for _, s := range o.shards {
+		lowest = min(lowest, s.Durable())
+	}
+	return lowest
+}
+
+func (o *owner) applied() (pipeline.Position, bool) {
+	return pipeline.Position(o.position.Load()), o.healthy.Load()
+}
+
+// observe publishes how far the owner's shards have come.
+func (o *owner) observe() {
+	position, healthy := pipeline.Position(0), false
+	for _, s := range o.shards {
+		if s.Err() != nil {
+			continue
+		}
+		if p := s.State().Applied; !healthy || p < position {
+			position, healthy = p, true
+		}
+	}
+	o.position.Store(uint64(position))
+	o.healthy.Store(healthy)
+}
+
+func (o *owner) run() {
+	ticker := time.NewTicker(o.node.o.CheckpointEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case h, ok := <-o.windows:
+			if !ok {
+				o.finish()
+				return
+			}
+			o.apply(h)
+		case c := <-o.committed:
+			o.settle(c)
+		case <-ticker.C:
+			if !o.busy {
+				o.checkpoint()
+			}
+		}
+	}
+}
+
+func (o *owner) apply(h handed) {
+	o.room(h.window)
+	for _, s := range o.shards {
+		was := s.Err()
+		if was == nil && s.Pending() == 0 && !s.Fits(h.window, o.node.rowsMax) {
+			s.Fail(fmt.Errorf("shard %d: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
+				s.Number, h.window.From, h.window.To, o.node.rowsMax))
+		}
+		if err := s.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
+			o.node.o.Logger.Error("sinks: shard stopped; the others go on", "shard", s.Number, "error", err)
+		}
+	}
+	o.observe()
+	for t, was := h.window.Time, o.node.newest.Load(); t > was && !o.node.newest.CompareAndSwap(was, t); {
+		was = o.node.newest.Load()
+	}
+	o.node.advance()
+	o.bound()
+}
+
+// checkpointRetry paces checkpoints that fail while nothing more may be taken.
+const checkpointRetry = time.Second
+
+// bound returns when no shard holds more dirty rows than it may: rather than
+// take more, the owner waits.
+func (o *owner) bound() {
+	o.checkpointWhile(func(s *shard.Shard) bool { return s.Dirty() >= o.node.o.DirtyRowsMax })
+}
+
+// room returns when every shard could hand over in one transaction (I4) what
+// it holds and what the window changes, also when the commit under way fails
+// and its rows are dirty again.
+func (o *owner) room(w *pipeline.Window) {
+	o.checkpointWhile(func(s *shard.Shard) bool { return s.Pending() > 0 && !s.Fits(w, o.node.rowsMax) })
+}
+
+// checkpointWhile checkpoints until no shard is full any more.
+func (o *owner) checkpointWhile(full func(*shard.Shard) bool) {
+	for slices.ContainsFunc(o.shards, func(s *shard.Shard) bool { return s.Err() == nil && full(s) }) {
+		if o.busy {
+			o.settle(<-o.committed)
+			continue
+		}
+		if o.err != nil {
+			if o.node.stopping.Load() {
+				return
+			}
+			time.Sleep(checkpointRetry)
+		}
+		o.checkpoint()
+	}
+}
+
+// checkpoint gathers dirty rows and states, of as many shards as fit one
+// transaction, and starts its commit. The next one begins with those that did
+// not fit.
+func (o *owner) checkpoint() {
+	work := &commit{}
+	batch := o.node.store.Begin()
+	var err error
+	for i := range o.shards {
+		at := (o.next + i) % len(o.shards)
+		s := o.shards[at]
+		if !s.Moved() || s.Err() != nil {
+			continue
+		}
+		if batch.Rows() > 0 && batch.Rows()+s.Dirty()+1 > o.node.store.BatchRowsMax() {
+			o.next = at
+			break
+		}
+		work.shards = append(work.shards, s)
+		work.states = append(work.states, s.State().Sequence)
+		if work.rows, err = s.Checkpoint(batch, work.rows); err != nil {
+			break
+		}
+	}
+	if len(work.shards) == 0 {
+		batch.Discard()
+		return
+	}
+	o.busy = true
+	go func() {
+		begun := time.Now()
+		if err == nil {
+			err = batch.Commit()
+		} else {
+			batch.Discard()
+		}
+		work.err = err
+		o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
+		o.committed <- work
+	}()
+}
+
+// settle takes in what became of a commit.
+func (o *owner) settle(c *commit) {
+	o.busy = false
+	o.err = c.err
+	stats := &o.node.Stats
+	if c.err != nil {
+		stats.CheckpointErrors.Add(1)
+		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", len(c.rows), "error", c.err)
+		shard.Redo(c.rows, c.shards)
+		return
+	}
+	for i, s := range c.shards {
+		s.SetDurable(c.states[i])
+	}
+	stats.Checkpoints.Add(1)
+	stats.CheckpointRows.Add(uint64(len(c.rows)))
+	stats.LastCheckpoint.Store(time.Now().UnixMilli())
+	o.durable.Store(o.lowest())
+}
+
+// finish checkpoints the last time. It tries each shard's rows once.
+func (o *owner) finish() {
+	if o.busy {
+		o.settle(<-o.committed)
+	}
+	for {
+		o.checkpoint()
+		if !o.busy {
+			return
+		}
+		o.settle(<-o.committed)
+		if o.err != nil {
+			return
+		}
+	}
+}
