@@ -40,6 +40,8 @@ type Lane struct {
 	looked   []uint8 // per unread column
 	seen     []int64
 	position pipeline.Position
+
+	operation pipeline.Operation // being put together
 }
 
 // NewLane makes a lane of the program.
@@ -112,12 +114,12 @@ func (l *Lane) mark(m *pipeline.Message) {
 		return
 	}
 	w.Time = m.Time
-	minute := m.Time / 60_000
-	if n := len(w.Marks); n > 0 && w.Marks[n-1].Minute >= minute {
+	second := m.Time / 1000
+	if n := len(w.Marks); n > 0 && w.Marks[n-1].Second >= second {
 		return
 	}
 	at := max(pipeline.At(m.Sequence, 0), w.From+1)
-	w.Marks = append(w.Marks, pipeline.TimeMark{Minute: minute, Position: at})
+	w.Marks = append(w.Marks, pipeline.TimeMark{Second: second, Position: at})
 }
 
 // markBytes is the most a time mark takes.
@@ -162,12 +164,15 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 	}
 	l.deletion, l.by = deletion, 1
 	clear(l.ids)
-	if fault := l.event.operator(l); fault != nil {
+	if fault := l.event.operator.check(l); fault != nil {
 		return fault
 	}
 	active, fault := l.activeRules()
 	if fault != nil {
 		return fault
+	}
+	if l.event.operator.change != nil {
+		l.event.operator.change(l)
 	}
 	amount := l.by
 	if deletion {
@@ -244,6 +249,11 @@ func (l *Lane) changeCell(column pipeline.Column, id uint64, d pipeline.Delta, w
 		return
 	}
 	l.merger.add(column, id, d, wide)
+}
+
+// operate adds the operation in hand to the section of an id's shard.
+func (l *Lane) operate(id uint64) {
+	l.merger.operate(int(pipeline.ShardOf(id, l.shards)), l.window.From, &l.operation)
 }
 
 // refuse keeps one event as a dead letter.

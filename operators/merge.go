@@ -102,6 +102,14 @@ func (m *merger) addOrdered(column pipeline.Column, id uint64, d pipeline.Delta)
 	m.bytes += len(m.ordered[shard]) - was
 }
 
+// operate keeps one operation in its place, in the section of a shard.
+func (m *merger) operate(section int, from pipeline.Position, o *pipeline.Operation) {
+	m.changes++
+	was := len(m.ordered[section])
+	m.ordered[section] = pipeline.AppendOperation(m.ordered[section], from, o)
+	m.bytes += len(m.ordered[section]) - was
+}
+
 // sections encodes everything gathered, reusing dst.
 func (m *merger) sections(dst [][]byte) [][]byte {
 	for len(dst) <= m.shards {

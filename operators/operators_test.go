@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,7 @@ var wide = operators.Limits{Events: 8192, Bytes: 512 << 10}
 // state applies windows the way shards do, into a map.
 type state struct {
 	cells map[string]int64
+	ops   []string // operations, in the order of sections
 	at    pipeline.Position
 }
 
@@ -78,10 +80,18 @@ func (s *state) apply(t interface{ Fatalf(string, ...any) }, shards int, d pipel
 	}
 	s.at = w.To
 	for number, section := range w.Sections {
-		r := pipeline.ReadSection(section)
+		r := pipeline.ReadSection(section, w.From)
 		for c, ok := r.Next(); ok; c, ok = r.Next() {
+			if number == shards {
+				s.ops = append(s.ops, describe(&r.Operation))
+				continue
+			}
 			if pipeline.ShardOf(c.ID, shards) != pipeline.Shard(number) {
 				t.Fatalf("id %d in section %d", c.ID, number)
+			}
+			if c.Op != pipeline.OpCell {
+				s.ops = append(s.ops, describe(&r.Operation))
+				continue
 			}
 			key := fmt.Sprintf("%s %d", w.Columns[c.Column], c.ID)
 			s.cells[key] = c.Delta.Apply(s.cells[key])
@@ -90,6 +100,15 @@ func (s *state) apply(t interface{ Fatalf(string, ...any) }, shards int, d pipel
 			t.Fatalf("%v", r.Err())
 		}
 	}
+}
+
+var opNames = map[pipeline.Op]string{
+	pipeline.OpFollow: "follow", pipeline.OpUnfollow: "unfollow", pipeline.OpFollowed: "followed", pipeline.OpUnfollowed: "unfollowed",
+	pipeline.OpPost: "post", pipeline.OpUnpost: "unpost", pipeline.OpRead: "read", pipeline.OpNotice: "notice", pipeline.OpWithdraw: "withdraw",
+}
+
+func describe(o *pipeline.Operation) string {
+	return fmt.Sprintf("%s %d %d @%d mark %d looked %d %q", opNames[o.Op], o.ID, o.Other, o.Position, o.Mark, o.Looked, o.Channels)
 }
 
 // deriveOne runs one body and shows what it changes.
@@ -172,6 +191,40 @@ func TestReadSeen(t *testing.T) {
 	got, letters := deriveOne(t, "events.pack", body)
 	if len(letters) > 0 || got["unread.comment 1"] != 2 || got["unread.like 1"] != 0 {
 		t.Fatalf("%v %v", got, letters)
+	}
+}
+
+// What the shards are told besides sums.
+func TestOperations(t *testing.T) {
+	at := pipeline.At(1, 0)
+	for name, c := range map[string]struct {
+		subject, body string
+		want          []string
+	}{
+		"follow":   {"events.follow", `{"actor":1,"target":2}`, []string{"followed 2 1 @0 mark 0 looked 0 []", fmt.Sprintf("follow 1 2 @%d mark 0 looked 0 []", at)}},
+		"unfollow": {"events.follow", `{"actor":1,"target":2,"delete":true}`, []string{"unfollow 1 2 @0 mark 0 looked 0 []", "unfollowed 2 1 @0 mark 0 looked 0 []"}},
+		"post":     {"events.post", `{"actor":1,"post":10}`, []string{fmt.Sprintf("post 1 10 @%d mark 0 looked 0 []", at)}},
+		"unpost":   {"events.post", `{"actor":1,"post":10,"delete":true}`, []string{"unpost 1 10 @0 mark 0 looked 0 []"}},
+		"notice":   {"events.notice", `{"channel":"games","notice":7}`, []string{fmt.Sprintf(`notice 7 0 @%d mark 0 looked 0 ["games"]`, at)}},
+		"withdraw": {"events.notice", `{"channel":"games","notice":7,"delete":true}`, []string{`withdraw 7 0 @0 mark 0 looked 0 ["games"]`}},
+		// "A read's mark is its own position, or `as_of` when given", but no later than itself (I7).
+		"read":       {"events.read", `{"actor":1,"what":["feed","channel:games"],"as_of":"7"}`, []string{fmt.Sprintf(`read 1 0 @%d mark 7 looked 1 ["games"]`, at)}},
+		"read ahead": {"events.read", `{"actor":1,"what":["all"],"as_of":99999}`, []string{fmt.Sprintf("read 1 0 @%d mark %d looked 3 []", at, at)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lane := program(t, 4, wide).NewLane()
+			out, err := lane.Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Subject: c.subject, Data: []byte(c.body)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := state{cells: map[string]int64{}}
+			s.apply(t, 4, out[0])
+			slices.Sort(s.ops)
+			slices.Sort(c.want)
+			if !slices.Equal(s.ops, c.want) {
+				t.Errorf("got  %q\nwant %q", s.ops, c.want)
+			}
+		})
 	}
 }
 
@@ -264,7 +317,11 @@ func genEvent(t *rapid.T) string {
 	if rapid.IntRange(0, 4).Draw(t, "undo") == 0 {
 		undo = `,"delete":true`
 	}
-	switch rapid.IntRange(0, 7).Draw(t, "type") {
+	switch rapid.IntRange(0, 9).Draw(t, "type") {
+	case 8:
+		return fmt.Sprintf(`{"type":"follow","actor":%d,"target":%d%s}`, id("actor"), id("target"), undo)
+	case 9:
+		return fmt.Sprintf(`{"type":"notice","channel":"c%d","notice":%d%s}`, id("channel"), id("notice"), undo)
 	case 0:
 		return fmt.Sprintf(`{"type":"post","actor":%d,"post":%d%s}`, id("actor"), id("post"), undo)
 	case 1:
@@ -272,7 +329,7 @@ func genEvent(t *rapid.T) string {
 	case 2:
 		return fmt.Sprintf(`{"type":"like","actor":%d,"post":%d,"author":%d%s}`, id("actor"), id("post"), id("author"), undo)
 	case 3:
-		return fmt.Sprintf(`{"type":"read","actor":%d,"what":["like","repost"],"seen":{"like":%d}}`, id("actor"), rapid.IntRange(0, 3).Draw(t, "seen"))
+		return fmt.Sprintf(`{"type":"read","actor":%d,"what":["like","repost","feed","channel:c1"],"as_of":%d,"seen":{"like":%d}}`, id("actor"), rapid.IntRange(0, 5000).Draw(t, "as_of"), rapid.IntRange(0, 3).Draw(t, "seen"))
 	case 4:
 		return fmt.Sprintf(`{"type":"adjust","counter":"post","id":%d,"column":"like","set":%d}`, id("post"), rapid.Int64().Draw(t, "set"))
 	case 5:
@@ -350,6 +407,11 @@ func TestCutsDoNotMatter(t *testing.T) {
 		got, letters := run(rapid.IntRange(1, 8).Draw(t, "shards"), limits, true)
 		if !maps.Equal(got.cells, want.cells) {
 			t.Fatalf("windows of %d: %v\nwide windows: %v", limits.Events, got.cells, want.cells)
+		}
+		slices.Sort(got.ops)
+		slices.Sort(want.ops)
+		if !slices.Equal(got.ops, want.ops) {
+			t.Fatalf("windows of %d: %q\nwide windows: %q", limits.Events, got.ops, want.ops)
 		}
 		if len(letters) != len(wantLetters) {
 			t.Fatalf("%d dead letters, %d in wide windows", len(letters), len(wantLetters))

@@ -47,13 +47,17 @@ type Program struct {
 type eventType struct {
 	name     string
 	operator operator
-	custom   bool
 	code     []instruction
 }
 
-// operator is what checks an event's fixed fields and adds what is built in.
-// It runs before the rules; a refusal leaves nothing behind.
-type operator func(l *Lane) *refusal
+// operator is what is built in for an event type. check reads and checks the
+// fixed fields; a type that no rules may be given for makes its changes there
+// too, once nothing can be refused any more. change, where there is one, makes
+// them when the rules have agreed as well: a refusal leaves nothing behind.
+type operator struct {
+	check  func(l *Lane) *refusal
+	change func(l *Lane)
+}
 
 // instruction is one rule.
 type instruction struct {
@@ -106,7 +110,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 		}
 	}
 	p.rules = p.fingerprint(rules)
-	p.eventBytesMax = (len(schema.Columns) + 2*RulesMax) * (changeBytes + changeWideBytes)
+	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + 64 + WhatMax*66 // a read of channels
 	if need := 2 * (p.eventBytesMax + p.overhead()); limits.Bytes < need {
 		return nil, fmt.Errorf("operators: windows of %d bytes are too small for these counters and rules: %d needed", limits.Bytes, need)
 	}
@@ -120,7 +124,7 @@ const ExistsColumn = "exists"
 func (p *Program) compile(name string, rules []Rule) error {
 	t := p.types[name]
 	if t == nil {
-		t = &eventType{name: name, operator: custom, custom: true}
+		t = &eventType{name: name, operator: operator{check: custom}}
 		p.types[name] = t
 	}
 	if len(rules) > RulesMax {

@@ -11,10 +11,7 @@ import (
 //	change     tag = column<<2 | form      form 0  Add     n (zigzag)
 //	           id                               1  Set     v (zigzag)
 //	           form's numbers                   2  Delta   From, Low, High (zigzag)
-//	                                            3  operation: tag>>2 is its code
-//
-// Operations of the follow graph, timelines, marks and channels (form 3) are
-// described in op.go.
+//	                                            3  operation: tag>>2 is its Op
 const (
 	formAdd = iota
 	formSet
@@ -43,19 +40,28 @@ func AppendChange(dst []byte, column int, id uint64, d Delta) []byte {
 	return binary.AppendVarint(dst, d.High)
 }
 
-// Change is one change of a cell.
+// Change is one change of a cell, or stands for the reader's Operation.
 type Change struct {
+	Op     Op
 	Column int // index in the window's Columns
 	ID     uint64
 	Delta  Delta
 }
 
 // SectionReader walks a section.
-type SectionReader struct{ r reader }
+type SectionReader struct {
+	// Operation has the details of a Change whose Op is not OpCell, until the
+	// next one.
+	Operation Operation
 
-// ReadSection begins at the first change.
-func ReadSection(section []byte) SectionReader {
-	return SectionReader{reader{b: section}}
+	r    reader
+	from Position
+}
+
+// ReadSection begins at the first change of a section of a window that covers
+// what is after from.
+func ReadSection(section []byte, from Position) SectionReader {
+	return SectionReader{r: reader{b: section}, from: from}
 }
 
 // Next reads the next change; ok is false at the end or on malformed bytes,
@@ -65,6 +71,11 @@ func (s *SectionReader) Next() (c Change, ok bool) {
 		return Change{}, false
 	}
 	tag := s.r.uvarint()
+	if tag&3 == formOp {
+		op := Op(min(tag>>2, uint64(opsEnd)))
+		s.operation(op)
+		return Change{Op: op, ID: s.Operation.ID}, s.r.err == nil
+	}
 	c.Column = int(tag >> 2)
 	c.ID = s.r.uvarint()
 	switch tag & 3 {
@@ -74,8 +85,6 @@ func (s *SectionReader) Next() (c Change, ok bool) {
 		c.Delta = Set(s.varint())
 	case formDelta:
 		c.Delta = Delta{s.varint(), s.varint(), s.varint()}
-	default:
-		s.r.fail("operation %d is not known", tag>>2)
 	}
 	return c, s.r.err == nil
 }

@@ -15,17 +15,17 @@ type Header struct {
 	Time     int64    // the newest stream timestamp it covers, Unix ms; 0 for none
 }
 
-// TimeMark says that Position is the first of a log minute: ages are measured
+// TimeMark says that Position is the first of a log second: ages are measured
 // by these (log time), not by anyone's clock.
 type TimeMark struct {
-	Minute   int64 // Unix minutes
+	Second   int64 // Unix seconds
 	Position Position
 }
 
 // Window is a decoded window. Its slices alias the encoded bytes.
 type Window struct {
 	Header
-	Marks    []TimeMark // minutes that begin in this window, ascending
+	Marks    []TimeMark // seconds that begin in this window, ascending
 	Columns  []string   // full names; sections refer to them by index
 	Sections [][]byte   // one for each shard, then one for every node (channels)
 }
@@ -34,7 +34,7 @@ type Window struct {
 //
 //	┌─────┬────┬─────────┬───────┬────────┬──────┬───────┬───────────────┐
 //	│"TMW"│ 01 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
-//	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δmin, │
+//	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δsec, │
 //	│     │    │         │       │        │      │       │  pos - From)  │
 //	├─────┴────┴─────┬───┴───────┴──────┬─┴──────┴───┬───┴───────────────┤
 //	│ columns        │ sections         │ section    │ CRC-32C of all    │
@@ -58,11 +58,11 @@ func AppendWindow(dst []byte, w *Window) []byte {
 	dst = binary.AppendUvarint(dst, w.Events)
 	dst = binary.AppendUvarint(dst, uint64(w.Time))
 	dst = binary.AppendUvarint(dst, uint64(len(w.Marks)))
-	minute := int64(0)
+	second := int64(0)
 	for _, m := range w.Marks {
-		dst = binary.AppendUvarint(dst, uint64(m.Minute-minute))
+		dst = binary.AppendUvarint(dst, uint64(m.Second-second))
 		dst = binary.AppendUvarint(dst, uint64(m.Position-w.From))
-		minute = m.Minute
+		second = m.Second
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(w.Columns)))
 	for _, name := range w.Columns {
@@ -102,10 +102,10 @@ func DecodeWindow(b []byte) (*Window, error) {
 	}
 	r := reader{b: body}
 	w := &Window{Header: r.header()}
-	minute := int64(0)
+	second := int64(0)
 	for range r.count(2) {
-		minute += int64(r.uvarint())
-		w.Marks = append(w.Marks, TimeMark{minute, w.From + Position(r.uvarint())})
+		second += int64(r.uvarint())
+		w.Marks = append(w.Marks, TimeMark{second, w.From + Position(r.uvarint())})
 	}
 	for range r.count(1) {
 		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))

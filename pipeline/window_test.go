@@ -71,7 +71,7 @@ func TestSectionRoundTrip(t *testing.T) {
 			want = append(want, c)
 			b = AppendChange(b, c.Column, c.ID, c.Delta)
 		}
-		r := ReadSection(b)
+		r := ReadSection(b, 0)
 		for i, w := range want {
 			if got, ok := r.Next(); !ok || got != w {
 				t.Fatalf("change %d: %+v, %v; want %+v", i, got, ok, w)
@@ -100,7 +100,7 @@ func FuzzDecodeWindow(f *testing.F) {
 }
 
 func decodeAll(b []byte) {
-	r := ReadSection(b)
+	r := ReadSection(b, 0)
 	for _, ok := r.Next(); ok; _, ok = r.Next() {
 	}
 	DecodeHeader(b)

@@ -16,6 +16,11 @@ type catalog struct {
 	suffixes map[string]*counter // the counter that a suffix belongs to
 	names    string              // all counters, for a 404
 	endings  string              // all suffixes, for a 404
+
+	unread      []*word          // the columns of counter "unread" that are shown
+	unreadNames map[string]*word // the same by name: suffixes are no names of a read
+	unreadList  string           // "comment, mention", for a 404
+	readable    string           // all that a read can name, for a 404
 }
 
 // counter is one counter that has something to show.
@@ -53,7 +58,25 @@ func newCatalog(schema *pipeline.Schema) *catalog {
 		}
 	}
 	c.names, c.endings = strings.Join(names, ", "), strings.Join(endings, ", ")
+	c.addUnread(schema)
 	return c
+}
+
+// addUnread prepares what tidemark.unread shows and tidemark.read names.
+// There may be no such counter.
+func (c *catalog) addUnread(schema *pipeline.Schema) {
+	c.unreadNames = map[string]*word{}
+	var names []string
+	if counter, ok := c.counters["unread"]; ok {
+		c.unread = counter.visible
+	}
+	for _, w := range c.unread {
+		name := schema.Columns[w.column].Name
+		c.unreadNames[name] = w
+		names = append(names, name)
+	}
+	c.unreadList = strings.Join(names, ", ")
+	c.readable = strings.Join(append(names, "feed", "channel:<name>", "all"), ", ")
 }
 
 func newCounter(schema *pipeline.Schema, index int, columns []pipeline.Column) *counter {
@@ -82,6 +105,9 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	key, _ := jsontext.AppendQuote([]byte{','}, name)
 	return &word{column: column, key: append(key, ':'), defaultValue: max(spec.Default, 0)}
 }
+
+// quoted is the word as a JSON string.
+func (w *word) quoted() []byte { return w.key[1 : len(w.key)-1] }
 
 // resolve finds the counter that a request means. Without a counter, all
 // columns must be suffixes of one.

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -16,12 +18,15 @@ import (
 
 func testSchema(t testing.TB) *pipeline.Schema {
 	t.Helper()
-	schema, err := pipeline.NewSchema([]string{"post", "user"}, []pipeline.ColumnSpec{
+	schema, err := pipeline.NewSchema([]string{"post", "user", "unread"}, []pipeline.ColumnSpec{
 		{Counter: 0, Name: "repost", Suffix: "cntrn", Bits: 16, Max: 63},
 		{Counter: 0, Name: "comment", Suffix: "cntcm", Bits: 16, Max: 63},
 		{Counter: 0, Name: "like", Suffix: "cntan", Bits: 8, Max: 63, Default: 5},
 		{Counter: 0, Name: "old", Bits: 8, Max: 63, Hidden: true},
 		{Counter: 1, Name: "post", Suffix: "cntup", Bits: 16, Max: 63},
+		{Counter: 2, Name: "comment", Bits: 8, Max: 63},
+		{Counter: 2, Name: `o"d`, Bits: 8, Max: 63},
+		{Counter: 2, Name: "old", Bits: 8, Max: 63, Hidden: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -32,8 +37,12 @@ func testSchema(t testing.TB) *pipeline.Schema {
 // parser is a Service as far as parsing needs one.
 func parser(t testing.TB) *Service {
 	t.Helper()
-	return &Service{catalog: newCatalog(testSchema(t)), limits: Limits{}.withDefaults()}
+	s := &Service{catalog: newCatalog(testSchema(t)), limits: Limits{}.withDefaults(), publisher: nowhere{}}
+	s.heavy, s.writes = newLanes(s.limits)
+	return s
 }
+
+type nowhere struct{ Publisher }
 
 func parsed(s *Service, body string) (*call, *failure) {
 	c := &call{body: []byte(body), wait: wait{timeout: -1}}
@@ -82,6 +91,101 @@ func FuzzGetRequest(f *testing.F) {
 		}
 		if !slices.Equal(c.get.ids, c2.get.ids) || c.wait.position != c2.wait.position {
 			t.Fatalf("%q gave ids %v, written again %v", body, c.get.ids, c2.get.ids)
+		}
+	})
+}
+
+func FuzzUnreadRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"users":["7",8]}`, ` { "x" : {"users":[0]} , "users" : [ "\u0037" ] , "min_position" : "5" } `, `{"users":[0]}`, `{"users":null}`, `[]`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	s := parser(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := &call{body: body, wait: wait{timeout: -1}}
+		if s.parseUnread(c) != nil {
+			return
+		}
+		u := &c.unread
+		if !json.Valid(body) || slices.Contains(u.ids, 0) {
+			t.Fatalf("%q was accepted: %v", body, u.ids)
+		}
+		u.unreads.Reset(len(u.ids), len(s.catalog.unread), []string{"system"}, nil)
+		var reply struct {
+			Users []struct{ User string }
+		}
+		if err := json.Unmarshal(u.appendReply(nil, body, s.catalog.unread, 1<<30), &reply); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range u.ids {
+			if reply.Users[i].User != strconv.FormatUint(id, 10) {
+				t.Fatalf("%q: user %d is answered as %s", body, id, reply.Users[i].User)
+			}
+		}
+	})
+}
+
+// An accepted read is an event on one line that is accepted as the same again.
+func FuzzReadRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"2048","wait":true}`,
+		` { "what" : [ "\u0061ll" , "channel:a-_9" , "feed" , "o\"d" ] , "seen" : { "o\u0022d" : "007" , "comment" : 0 } , "user" : 18446744073709551615 , "as_of" : 0 } `,
+		`{"user":7,"what":["old"]}`, `{"user":7,"what":["channel:A"]}`, `{"user":7,"what":[],"seen":{"comment":-1}}`, `{"user":0,"what":["all"]}`,
+		`{"user":7,"what":["all"],"seen":{"comment":1,"comment":2}}`, `{"user":7,"what":["all","all"],"what":null,"seen":{},"delete":true}`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	s := parser(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := &call{body: body, endpoint: s.readEndpoint(), wait: wait{timeout: -1}}
+		if s.parseRead(c) != nil {
+			return
+		}
+		event := c.read.event
+		if !json.Valid(body) || !jsontext.Value(event).IsValid() || bytes.ContainsAny(event, "\n\r") { // no name twice
+			t.Fatalf("%q was accepted as %q", body, event)
+		}
+		var plain struct {
+			Type  string
+			Actor uint64
+			What  []string
+			Seen  map[string]int64
+		}
+		if err := json.Unmarshal(event, &plain); err != nil || plain.Type != "read" || plain.Actor == 0 || len(plain.What) < 1 || len(plain.What) > whatMax {
+			t.Fatalf("%q became %s: %v", body, event, err)
+		}
+		for name, n := range plain.Seen {
+			if name != "comment" && name != `o"d` || n < 0 || n > pipeline.Limit {
+				t.Fatalf("%q became %s", body, event)
+			}
+		}
+		again := &call{body: bytes.Replace(event, []byte(`"actor"`), []byte(`"user"`), 1), endpoint: c.endpoint, wait: wait{timeout: -1}}
+		if f := s.parseRead(again); f != nil || !bytes.Equal(again.read.event, event) {
+			t.Fatalf("%q became %s, and that %s (%v)", body, event, again.read.event, f)
+		}
+	})
+}
+
+func FuzzPageRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"user":"7","limit":20,"before":"5"}`, `{"user":7,"limit":"1000","x":{"limit":[]},"before":null}`, `{"user":7,"limit":0}`,
+		`{"user":7,"limit":99999999999999999999}`, `{"user":7,"limit":"\u0031"}`, `{"limit":1}`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := &call{body: body, wait: wait{timeout: -1}}
+		p := &c.page
+		if p.parse(c, "before", "a position", feedLimit, feedLimitMax) != nil {
+			return
+		}
+		if !json.Valid(body) || p.user == 0 || p.limit < 1 || p.limit > feedLimitMax {
+			t.Fatalf("%q was accepted as %+v", body, p.pageRequest)
+		}
+		again := &call{body: fmt.Appendf(nil, `{"before":"%d","limit":"%d","user":%d}`, p.place, p.limit, p.user), wait: wait{timeout: -1}}
+		if f := again.page.parse(again, "before", "a position", feedLimit, feedLimitMax); f != nil || again.page.pageRequest != p.pageRequest {
+			t.Fatalf("%q is %+v, written again %+v", body, p.pageRequest, again.page.pageRequest)
 		}
 	})
 }
@@ -196,6 +300,40 @@ func TestNothingIsAllocatedForAnID(t *testing.T) {
 	}
 }
 
+// Nor for a user, a channel, a post or a read.
+func TestNothingIsAllocatedForAUser(t *testing.T) {
+	s := parser(t)
+	users := &call{body: benchUsers(500)}
+	page := &call{body: []byte(`{"user":"7","limit":500,"before":"9"}`)}
+	read := &call{body: []byte(`{"user":"7","what":["comment","feed"],"seen":{"comment":3},"as_of":"2048"}`)}
+	notices, dots := []string{"news", "system"}, []string{"games"}
+	for name, work := range map[string]func() *failure{
+		"unread": func() *failure {
+			f := s.parseUnread(users)
+			users.unread.unreads.Reset(len(users.unread.ids), len(s.catalog.unread), notices, dots)
+			users.out = users.unread.appendReply(users.out[:0], users.body, s.catalog.unread, 1<<30)
+			return f
+		},
+		"feed": func() *failure {
+			f := page.page.parse(page, "before", "a position", feedLimit, feedLimitMax)
+			page.page.feed.Reset()
+			for i := range uint64(500) {
+				page.page.feed.Posts = append(page.page.feed.Posts, FeedPost{i, i, pipeline.Position(i)})
+			}
+			page.out = page.page.appendFeed(page.out[:0])
+			return f
+		},
+		"read": func() *failure { return s.parseRead(read) },
+	} {
+		if f := work(); f != nil {
+			t.Fatal(f.message)
+		}
+		if n := testing.AllocsPerRun(100, func() { work() }); n > 0 {
+			t.Errorf("%s: %v allocations a request", name, n)
+		}
+	}
+}
+
 func benchBody(n int, quoted bool) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	body := []byte(`{"counter":"post","ids":[`)
@@ -242,6 +380,30 @@ func BenchmarkGet(b *testing.B) {
 				c.out = c.get.appendReply(c.out[:0], c.body)
 			}
 			perID(b)
+		})
+	}
+}
+
+func benchUsers(n int) []byte {
+	list := bytes.SplitAfter(benchBody(n, true), []byte("]"))[0]
+	return append(bytes.Replace(list, []byte(`"counter":"post","ids"`), []byte(`"users"`), 1), '}')
+}
+
+func BenchmarkUnread(b *testing.B) {
+	s := parser(b)
+	notices, dots := []string{"news", "system"}, []string{"games"}
+	for _, n := range []int{1, 500} {
+		c := &call{body: benchUsers(n)}
+		b.Run(fmt.Sprintf("users=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if f := s.parseUnread(c); f != nil {
+					b.Fatal(f.message)
+				}
+				c.unread.unreads.Reset(n, len(s.catalog.unread), notices, dots)
+				c.out = c.unread.appendReply(c.out[:0], c.body, s.catalog.unread, 1<<30)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/user")
 		})
 	}
 }

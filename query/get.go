@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -11,15 +12,13 @@ import (
 // Its words lie in the request's body; its slices are used again.
 type getRequest struct {
 	counter []byte
-	ids     []uint64
-	digits  []span // of each id in the body, where the reply can copy them
+	idList
 	columns [][]byte
-	hasIDs  bool
 }
 
-// span is a part of the request's body, offset<<8 | length. Writing an id's
-// 19 digits takes four times as long as copying them.
-type span uint64
+// getInline is the most ids that are read in the subscription's goroutine:
+// some 100 µs of work. More would hold up the small requests behind them.
+const getInline = 1000
 
 // getCall is a tidemark.get in work.
 type getCall struct {
@@ -36,6 +35,7 @@ func (s *Service) getEndpoint() *endpoint {
 		description: "values of counters, in the order asked, one row for every id",
 		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"min_position":"…","timeout_ms":2000}; columns (names or suffixes), min_position and timeout_ms are optional`,
 		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a shard is stopped`,
+		advice:      "ask for fewer ids or columns at once",
 		gated:       true,
 		parse:       s.parseGet,
 		answer:      s.answerGet,
@@ -49,6 +49,9 @@ func (s *Service) parseGet(c *call) *failure {
 		return f
 	}
 	c.ids = len(g.ids)
+	if c.ids > getInline {
+		c.wants = s.heavy
+	}
 	counts, f := s.catalog.resolve(g.counter, g.columns)
 	if f != nil {
 		return f
@@ -70,8 +73,8 @@ func (s *Service) parseGet(c *call) *failure {
 // parse reads the body. Unknown members are passed over; an empty list of
 // columns is none, an empty list of ids is a request for no rows.
 func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
-	g.counter, g.columns, g.ids, g.hasIDs = nil, g.columns[:0], g.ids[:0], false
-	g.digits = g.digits[:0]
+	g.counter, g.columns = nil, g.columns[:0]
+	g.idList.reset()
 	s := &c.scanner
 	s.Reset(c.body)
 	for s.Object(); s.Member(); {
@@ -79,14 +82,11 @@ func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
 		case "counter":
 			f = g.parseCounter(c)
 		case "ids":
-			f = g.parseIDs(c, idsMax)
+			f = g.idList.parse(c, "ids", idsMax)
 		case "columns":
 			f = g.parseColumns(c)
 		default:
-			var taken bool
-			if taken, f = c.wait.member(s, key); !taken {
-				s.Value()
-			}
+			f = c.wait.orPass(s, key)
 		}
 		if f != nil {
 			return f
@@ -95,7 +95,7 @@ func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
 	if f := notJSON(s.End()); f != nil {
 		return f
 	}
-	if !g.hasIDs {
+	if !g.given {
 		return fail(codeBadRequest, `ids is missing; a request is {"counter":"post","ids":["42"]}`)
 	}
 	return nil
@@ -114,53 +114,13 @@ func (g *getRequest) parseCounter(c *call) *failure {
 	return nil
 }
 
-// parseIDs is where a request of many ids spends its time.
-func (g *getRequest) parseIDs(c *call, most int) *failure {
-	s := &c.scanner
-	switch {
-	case s.Null():
-		return nil
-	case g.hasIDs:
-		return fail(codeBadRequest, "ids is given twice")
-	case !s.IsArray():
-		raw := s.Value()
-		if s.Err() != nil {
-			return nil // End tells
-		}
-		return fail(codeBadRequest, "ids: %s is not a list", clip(raw))
-	}
-	g.hasIDs = true
-	ids, digits := g.ids, g.digits
-	for s.Array(); s.Element(); {
-		id, raw, ok := s.Uint()
-		if s.Err() != nil {
-			break
-		}
-		if !ok || id == 0 {
-			return fail(codeBadRequest, "ids[%d]: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", len(ids), clip(raw))
-		}
-		if len(ids) == most {
-			return fail(codeTooMuch, "ids: more than %d in one request; ask in parts", most)
-		}
-		ids = append(ids, id)
-		offset, length := s.Digits()
-		digits = append(digits, span(offset<<8|length))
-	}
-	g.ids, g.digits = ids, digits
-	return nil
-}
-
 func (g *getRequest) parseColumns(c *call) *failure {
 	s := &c.scanner
 	if s.Null() {
 		return nil
 	}
 	if !s.IsArray() {
-		raw := s.Value()
-		if s.Err() != nil {
-			return nil
-		}
-		return fail(codeBadRequest, "columns: %s is not a list", clip(raw))
+		return notOf(s, "columns", "a list")
 	}
 	g.columns = g.columns[:0]
 	for s.Array(); s.Element(); {
@@ -175,7 +135,14 @@ func (g *getRequest) parseColumns(c *call) *failure {
 
 func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g := &c.get
-	if err := s.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows); err != nil {
+	applied := s.reader.Applied()
+	err := s.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows)
+	if errors.Is(err, ErrStopped) {
+		g.rows.Reset(len(g.ids), len(g.wanted))
+		g.rows.Missing = everyIndex(g.rows.Missing, len(g.ids))
+		g.rows.AsOf, err = applied, nil
+	}
+	if err != nil {
 		return s.unreadable(c, err)
 	}
 	c.out = g.appendReply(c.out, c.body)
@@ -185,13 +152,7 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 // appendReply writes {"rows":[…],"as_of":"…"}. A missing id keeps its place
 // in rows, but has no values: nothing that could be taken for a zero.
 func (g *getCall) appendReply(out, body []byte) []byte {
-	var missing []bool
-	if len(g.rows.Missing) > 0 {
-		missing = make([]bool, len(g.ids))
-		for _, i := range g.rows.Missing {
-			missing[i] = true
-		}
-	}
+	missing := g.marks(g.rows.Missing)
 	out = append(out, `{"rows":[`...)
 	for i := range g.ids {
 		out = append(out, `{"id":"`...)
@@ -205,20 +166,12 @@ func (g *getCall) appendReply(out, body []byte) []byte {
 	if len(g.ids) > 0 {
 		out = out[:len(out)-1] // the last comma
 	}
-	out = append(out, `],"as_of":"`...)
-	out = strconv.AppendUint(out, uint64(g.rows.AsOf), 10)
-	out = append(out, '"')
+	out = append(out, ']')
+	out = appendAsOf(out, g.rows.AsOf)
 	if missing != nil {
-		out = g.appendMissing(out)
+		out = g.appendMissing(out, g.rows.Missing)
 	}
 	return append(out, '}')
-}
-
-func (g *getCall) appendID(out, body []byte, i int) []byte {
-	if at := g.digits[i]; at&0xff > 0 {
-		return append(out, body[at>>8:at>>8+at&0xff]...)
-	}
-	return strconv.AppendUint(out, g.ids[i], 10)
 }
 
 func (g *getCall) appendValues(out []byte, values []int64, exists bool) []byte {
@@ -238,24 +191,4 @@ func (g *getCall) appendValues(out []byte, values []int64, exists bool) []byte {
 		}
 	}
 	return out
-}
-
-// appendMissing names the ids that could not be read, each once.
-func (g *getCall) appendMissing(out []byte) []byte {
-	out = append(out, `,"degraded":true,"missing":[`...)
-	told := make(map[uint64]struct{}, len(g.rows.Missing))
-	for _, i := range g.rows.Missing {
-		id := g.ids[i]
-		if _, twice := told[id]; twice {
-			continue
-		}
-		if len(told) > 0 {
-			out = append(out, ',')
-		}
-		told[id] = struct{}{}
-		out = append(out, '"')
-		out = strconv.AppendUint(out, id, 10)
-		out = append(out, '"')
-	}
-	return append(out, ']')
 }

@@ -2,9 +2,15 @@ package query
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
+
+// ErrStopped: what was asked lies in a shard that is stopped, so there is no
+// answer. It is told to the one who asked as "degraded", with the id as
+// missing: never as an empty list or a zero.
+var ErrStopped = errors.New("query: the shard is stopped")
 
 // Reader is the state that answers come from: one node's shards, or several
 // nodes' put together. All methods may be called concurrently.
@@ -28,8 +34,43 @@ type Reader interface {
 	//
 	// An answer that is put together from parts (shards, nodes) reaches as
 	// far as the part that is furthest behind: AsOf is their minimum, and at
-	// least what Applied() was when Rows was called.
+	// least what Applied() was when Rows was called. The same goes for the
+	// AsOf of all other answers.
 	Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *Rows) error
+
+	// Unread answers for users, in the order asked, the same user as often as
+	// it is asked. It calls out.Reset first and keeps neither users nor out.
+	// It may block for as long as a disk read takes.
+	//
+	// A user of whom any part cannot be read (their own shard is stopped, or
+	// that of someone they follow) goes to out.Missing and is no error; an
+	// error means that there is no answer at all, and out is void.
+	Unread(ctx context.Context, users []uint64, out *Unreads) error
+
+	// Feed reads the listed posts of everyone user follows now, also those
+	// before the follow, newest first, at positions below before (0: from the
+	// newest), at most limit of them (limit >= 1). It calls out.Reset first
+	// and keeps nothing. It may block.
+	//
+	// Pages that are asked one after the other, each before the last post of
+	// the one before, have no gap and no repeat while new posts arrive.
+	//
+	// Where the user's own shard is stopped the error wraps ErrStopped; where
+	// only that of someone they follow is, the rest is read and out.Missing
+	// set. After an error out is void.
+	Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *FeedPage) error
+
+	// Following lists whom user follows by id, ascending, those above after
+	// (0: from the first), at most limit of them (limit >= 1). A user of whom
+	// nothing is known follows nobody. It calls out.Reset first and keeps
+	// nothing. It may block. A page costs the same at any depth.
+	//
+	// Where the user's shard is stopped the error wraps ErrStopped. After an
+	// error out is void.
+	Following(ctx context.Context, user, after uint64, limit int, out *UserPage) error
+
+	// Followers lists who follows user; all else is as in Following.
+	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage) error
 }
 
 // Rows is a Reader's answer: a matrix of ids by columns. It belongs to the
@@ -56,6 +97,101 @@ func (r *Rows) Reset(ids, columns int) {
 	r.AsOf = 0
 }
 
+// Unreads is the answer of [Reader.Unread]. It belongs to the caller, who uses
+// it again and again; Reset keeps its memory.
+type Unreads struct {
+	// Notices and Dots name the channels of each kind, ascending; they are
+	// the same for all users. A channel is of one kind.
+	Notices []string
+	Dots    []string
+	// Users holds the answers in the order asked.
+	Users []UserUnread
+	// Missing lists the indexes of users that could not be answered wholly,
+	// in any order, each once. What Users holds of them means nothing.
+	Missing []int
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+
+	counts  []int64 // of all users, one behind the other; Users[i].Counts is a part
+	notices []uint64
+	dots    []bool
+}
+
+// UserUnread is what one user has not looked at yet.
+type UserUnread struct {
+	// Feed counts unread posts of those the user follows.
+	Feed uint64
+	// Counts holds the 1:1 counters, in the order of Schema.Visible(unread);
+	// empty where the schema has no counter of that name. A sum may be below
+	// zero for a while. Where the user has no row, the columns' defaults.
+	Counts []int64
+	// Notices[i] counts what is unread on the channel Unreads.Notices[i].
+	Notices []uint64
+	// Dots[i] tells whether the dot of the channel Unreads.Dots[i] is lit.
+	Dots []bool
+}
+
+// Reset makes room for an answer of so many users, with so many 1:1 columns
+// and these channels: nothing is unread, nothing is missing. The names are
+// copied, the slices are not kept.
+func (u *Unreads) Reset(users, columns int, notices, dots []string) {
+	u.Notices = append(u.Notices[:0], notices...)
+	u.Dots = append(u.Dots[:0], dots...)
+	u.counts = zeroed(u.counts, users*columns)
+	u.notices = zeroed(u.notices, users*len(notices))
+	u.dots = zeroed(u.dots, users*len(dots))
+	u.Users = zeroed(u.Users, users)
+	for i := range u.Users {
+		u.Users[i].Counts = part(u.counts, i, columns)
+		u.Users[i].Notices = part(u.notices, i, len(notices))
+		u.Users[i].Dots = part(u.dots, i, len(dots))
+	}
+	u.Missing = u.Missing[:0]
+	u.AsOf = 0
+}
+
+// part is the i-th part of s when parts have n elements.
+func part[T any](s []T, i, n int) []T { return s[i*n : (i+1)*n : (i+1)*n] }
+
+// FeedPage is the answer of [Reader.Feed]. It belongs to the caller; Reset
+// keeps its memory.
+type FeedPage struct {
+	// Posts are newest first: positions descend, each above 0.
+	Posts []FeedPost
+	// More tells that there are posts older than the last of Posts, which is
+	// then not empty.
+	More bool
+	// Missing tells that some of those the user follows could not be read:
+	// their posts are not in the page.
+	Missing bool
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+}
+
+// FeedPost is a post in someone's feed.
+type FeedPost struct {
+	Post, Author uint64
+	Position     pipeline.Position // of the event that published it
+}
+
+// Reset empties the page.
+func (p *FeedPage) Reset() { *p = FeedPage{Posts: p.Posts[:0]} }
+
+// UserPage is the answer of [Reader.Following] and [Reader.Followers]. It
+// belongs to the caller; Reset keeps its memory.
+type UserPage struct {
+	// Users ascend.
+	Users []uint64
+	// More tells that there are users above the last of Users, which is then
+	// not empty.
+	More bool
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+}
+
+// Reset empties the page.
+func (p *UserPage) Reset() { *p = UserPage{Users: p.Users[:0]} }
+
 func zeroed[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
@@ -65,12 +201,15 @@ func zeroed[T any](s []T, n int) []T {
 	return s
 }
 
-// Publisher puts events into the log. It is for tidemark.read, which answers
-// with the position that it got; no other endpoint writes.
+// Publisher puts read events into the log, subject events.read. It is for
+// tidemark.read, which answers with the position that it got; no other
+// endpoint writes.
 //
-// Publish returns when the event is stored in EVENTS. An error means that it
-// is not known whether it was. Event is one JSON object and is not kept.
-// It may be called concurrently.
+// Publish returns when the event is stored in EVENTS (JetStream has
+// acknowledged it), with the event's position. An error means that it is not
+// known whether it was; it returns soon after ctx ends. It does not try again
+// by itself unless it can tell a repeat from a second read. Event is one JSON
+// object on one line and is not kept. It may be called concurrently.
 type Publisher interface {
 	Publish(ctx context.Context, event []byte) (pipeline.Position, error)
 }

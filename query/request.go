@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,10 +15,11 @@ import (
 type failure struct {
 	code    code
 	message string
+	body    []byte // beside the headers, for programs; mostly none
 }
 
 func fail(c code, format string, args ...any) *failure {
-	return &failure{c, fmt.Sprintf(format, args...)}
+	return &failure{code: c, message: fmt.Sprintf(format, args...)}
 }
 
 // code is the class of an answer, after HTTP's.
@@ -29,8 +31,8 @@ const (
 	codeNotFound   code = 404 // no such counter or column
 	codeTooMuch    code = 413 // more than one request or reply may hold
 	codeInternal   code = 500
-	codeNotReady   code = 503 // still loading, busy, or stopping
-	codeTooLate    code = 504 // min_position was not reached in time
+	codeNotReady   code = 503 // still loading, busy, or stopping; the log does not answer
+	codeTooLate    code = 504 // a position was not reached in time
 )
 
 var codes = [...]code{codeOK, codeBadRequest, codeNotFound, codeTooMuch, codeInternal, codeNotReady, codeTooLate}
@@ -68,6 +70,80 @@ func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) 
 	return false, nil
 }
 
+// orPass reads a member if it is wait's own and passes over it otherwise.
+func (w *wait) orPass(s *jsonscan.Scanner, key []byte) *failure {
+	taken, f := w.member(s, key)
+	if !taken {
+		s.Value()
+	}
+	return f
+}
+
+// parseUser reads the one user that a request is about; null is none given.
+func parseUser(s *jsonscan.Scanner, user *uint64) *failure {
+	if s.Null() {
+		return nil
+	}
+	id, raw, ok := s.Uint()
+	if s.Err() == nil && (!ok || id == 0) {
+		return fail(codeBadRequest, "user: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", clip(raw))
+	}
+	*user = id
+	return nil
+}
+
+// parsePlace reads where a page starts or what was shown: a position or an
+// id, where 0 and null stand for none.
+func parsePlace(s *jsonscan.Scanner, name, kind string, place *uint64) (given bool, f *failure) {
+	if s.Null() {
+		return false, nil
+	}
+	u, raw, ok := s.Uint()
+	if s.Err() == nil && !ok {
+		return false, fail(codeBadRequest, "%s: %s is not %s (an unsigned 64-bit integer, or the same as a string)", name, clip(raw), kind)
+	}
+	*place = u
+	return true, nil
+}
+
+// parseLimit reads how much one page may hold.
+func parseLimit(s *jsonscan.Scanner, limit *int, most int) *failure {
+	if s.Null() {
+		return nil
+	}
+	raw := s.Value()
+	if s.Err() != nil {
+		return nil // End tells
+	}
+	digits := raw
+	if len(raw) > 2 && raw[0] == '"' {
+		digits = raw[1 : len(raw)-1]
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return fail(codeBadRequest, "limit: %s is not a number from 1 to %d", clip(raw), most)
+		}
+	}
+	n, err := strconv.Atoi(string(digits)) // all digits: the only error is that it is too large
+	switch {
+	case err != nil || n > most:
+		return fail(codeTooMuch, "limit: %s is more than %d; ask for one page after the other", clip(raw), most)
+	case n == 0:
+		return fail(codeBadRequest, "limit: %s is not a number from 1 to %d", clip(raw), most)
+	}
+	*limit = n
+	return nil
+}
+
+// notOf passes over a value of another kind than it should be.
+func notOf(s *jsonscan.Scanner, name, kind string) *failure {
+	raw := s.Value()
+	if s.Err() != nil {
+		return nil // End tells
+	}
+	return fail(codeBadRequest, "%s: %s is not %s", name, clip(raw), kind)
+}
+
 // timeoutCeiling keeps a timeout within time.Duration, however long was asked.
 const timeoutCeiling = 24 * time.Hour
 
@@ -80,12 +156,8 @@ func parseWait(c *call) *failure {
 	s := &c.scanner
 	s.Reset(c.body)
 	for s.Object(); s.Member(); {
-		taken, f := c.wait.member(s, s.Key())
-		if f != nil {
+		if f := c.wait.orPass(s, s.Key()); f != nil {
 			return f
-		}
-		if !taken {
-			s.Value()
 		}
 	}
 	return notJSON(s.End())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -40,6 +41,14 @@ type Limits struct {
 	// TimeoutMax is the longest that a request may wait; more is cut to it.
 	// Default 30 s: a client that is gone is forgotten by then.
 	TimeoutMax time.Duration
+	// Workers is how many large requests (gets of more than 1,000 ids, unread
+	// of more than 16 users, feeds, lists of users) are answered at a time,
+	// beside the small ones. Default: half the processors, at least 2, so
+	// that one that waits for the disk leaves room for another.
+	Workers int
+	// Publish is how long tidemark.read waits for the log's acknowledgement.
+	// Default 5 s, JetStream's own.
+	Publish time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -55,6 +64,12 @@ func (l Limits) withDefaults() Limits {
 	if l.TimeoutMax <= 0 {
 		l.TimeoutMax = 30 * time.Second
 	}
+	if l.Workers <= 0 {
+		l.Workers = max(2, runtime.GOMAXPROCS(0)/2)
+	}
+	if l.Publish <= 0 {
+		l.Publish = 5 * time.Second
+	}
 	return l
 }
 
@@ -62,7 +77,7 @@ func (l Limits) withDefaults() Limits {
 type Options struct {
 	Schema *pipeline.Schema
 	Reader Reader
-	// Publisher is kept for tidemark.read, which is not served yet.
+	// Publisher takes the events of tidemark.read. nil: reads are answered 503.
 	Publisher Publisher
 	Limits    Limits
 	// Stats gives tidemark.stats its figures; they must go into JSON.
@@ -90,14 +105,18 @@ type Service struct {
 	micro     micro.Service
 	endpoints []*endpoint
 
-	catalog *catalog
-	schema  []byte // the reply of tidemark.schema
-	reader  Reader
-	stats   func() map[string]any
-	ready   func() error
-	limits  Limits
-	metrics *metrics
-	log     *slog.Logger
+	catalog   *catalog
+	schema    []byte // the reply of tidemark.schema
+	reader    Reader
+	publisher Publisher
+	stats     func() map[string]any
+	ready     func() error
+	limits    Limits
+	metrics   *metrics
+	log       *slog.Logger
+
+	heavy  *lane // large requests
+	writes *lane // requests that wait for the log
 
 	calls    sync.Pool
 	inFlight atomic.Int64
@@ -117,6 +136,8 @@ type Service struct {
 type endpoint struct {
 	name, description string
 	request, reply    string // shapes, for `nats micro info`
+	advice            string // what to do when the reply is too large
+	early             string // for an error before answer was called: what that means
 
 	gated  bool // answered 503 while the node is not ready
 	parse  func(*call) *failure
@@ -135,7 +156,14 @@ type call struct {
 	scanner  jsonscan.Scanner
 	wait     wait
 	ids      int // asked; 0 where there are none
-	get      getCall
+
+	wants *lane // parse's wish to be answered apart
+	lane  *lane // granted, until finish
+
+	get    getCall
+	unread unreadCall
+	read   readCall
+	page   pageCall
 }
 
 // New starts the service on a connection that outlives it. It is there for
@@ -149,15 +177,17 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		nc:      nc,
-		catalog: newCatalog(o.Schema),
-		schema:  schema,
-		reader:  o.Reader,
-		stats:   o.Stats,
-		ready:   o.Ready,
-		limits:  o.Limits.withDefaults(),
-		log:     o.Logger,
+		nc:        nc,
+		catalog:   newCatalog(o.Schema),
+		schema:    schema,
+		reader:    o.Reader,
+		publisher: o.Publisher,
+		stats:     o.Stats,
+		ready:     o.Ready,
+		limits:    o.Limits.withDefaults(),
+		log:       o.Logger,
 	}
+	s.heavy, s.writes = newLanes(s.limits)
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -165,7 +195,10 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		s.log = slog.Default()
 	}
 	s.calls.New = func() any { return new(call) }
-	s.endpoints = []*endpoint{s.getEndpoint(), s.statsEndpoint(), s.schemaEndpoint()}
+	s.endpoints = []*endpoint{
+		s.getEndpoint(), s.unreadEndpoint(), s.readEndpoint(), s.feedEndpoint(),
+		s.followingEndpoint(), s.followersEndpoint(), s.statsEndpoint(), s.schemaEndpoint(),
+	}
 	if s.metrics, err = newMetrics(o.Registerer, s.endpoints); err != nil {
 		return nil, err
 	}
@@ -312,7 +345,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	n := s.inFlight.Add(1)
 	s.metrics.inFlight.Inc()
 	f := s.prepare(c, n)
-	if f == nil && c.wait.position > s.reader.Applied() {
+	if f == nil && (c.lane != nil || c.wait.position > s.reader.Applied()) {
 		if s.later(c) {
 			return
 		}
@@ -334,7 +367,10 @@ func (s *Service) prepare(c *call, inFlight int64) *failure {
 			return fail(codeNotReady, "not ready: %v", err)
 		}
 	}
-	return s.guard(c, func() *failure { return c.endpoint.parse(c) })
+	if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
+		return f
+	}
+	return c.wants.admit(c)
 }
 
 // later has the call answered in a goroutine of its own, unless the service
@@ -345,34 +381,75 @@ func (s *Service) later(c *call) bool {
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(func() { s.finish(c, s.answerLater(c), true) })
+	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
 	return true
 }
 
+// stopping is the answer for a call that answer was not called for.
 func (s *Service) stopping(c *call) *failure {
-	return fail(codeNotReady, "stopping: min_position %s was not reached, applied is %s", c.wait.position, s.reader.Applied())
+	if c.wait.position > s.reader.Applied() {
+		return fail(codeNotReady, "stopping: min_position %s was not reached, applied is %s%s", c.wait.position, s.reader.Applied(), c.endpoint.early)
+	}
+	return fail(codeNotReady, "stopping%s", c.endpoint.early)
+}
+
+// timeout is how long a call may wait, from its arrival on.
+func (s *Service) timeout(c *call) time.Duration {
+	if c.wait.timeout < 0 {
+		return min(s.limits.Timeout, s.limits.TimeoutMax)
+	}
+	return min(c.wait.timeout, s.limits.TimeoutMax)
 }
 
 func (s *Service) answerLater(c *call) *failure {
-	timeout := c.wait.timeout
-	if timeout < 0 {
-		timeout = s.limits.Timeout
+	if c.wait.position > s.reader.Applied() {
+		if f := s.untilApplied(c); f != nil {
+			return f
+		}
 	}
-	timeout = min(timeout, s.limits.TimeoutMax)
+	if l := c.wants; l != nil && l.workers != nil { // also when it was not admitted
+		if f := s.untilTurn(c, l.workers); f != nil {
+			return f
+		}
+		defer func() { <-l.workers }()
+	}
+	return c.endpoint.answer(s.ctx, c)
+}
+
+func (s *Service) untilApplied(c *call) *failure {
+	timeout := s.timeout(c)
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
-	return s.guard(c, func() *failure {
-		err := s.reader.WaitApplied(ctx, c.wait.position)
-		switch {
-		case err == nil:
-			return c.endpoint.answer(s.ctx, c)
-		case s.ctx.Err() != nil:
-			return s.stopping(c)
-		case ctx.Err() != nil:
-			return fail(codeTooLate, "min_position %s was not reached within %d ms, applied is %s", c.wait.position, timeout.Milliseconds(), s.reader.Applied())
-		}
-		return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v", c.wait.position, err)
-	})
+	err := s.reader.WaitApplied(ctx, c.wait.position)
+	switch {
+	case err == nil:
+		return nil
+	case s.ctx.Err() != nil:
+		return s.stopping(c)
+	case ctx.Err() != nil:
+		return fail(codeTooLate, "min_position %s was not reached within %d ms, applied is %s%s", c.wait.position, timeout.Milliseconds(), s.reader.Applied(), c.endpoint.early)
+	}
+	return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v%s", c.wait.position, err, c.endpoint.early)
+}
+
+// untilTurn waits for a worker; the call gives it back. Whoever asked has
+// given up after a while, and is not worked for.
+func (s *Service) untilTurn(c *call, workers chan<- struct{}) *failure {
+	select {
+	case workers <- struct{}{}:
+		return nil
+	default:
+	}
+	patience := time.NewTimer(max(s.timeout(c), s.limits.Timeout))
+	defer patience.Stop()
+	select {
+	case workers <- struct{}{}:
+		return nil
+	case <-s.ctx.Done():
+		return s.stopping(c)
+	case <-patience.C:
+		return fail(codeNotReady, "busy: no turn for a large request; ask again later, or for less at once")
+	}
 }
 
 // guard turns a panic into an answer: one bad request takes nobody along.
@@ -396,11 +473,14 @@ func (s *Service) unreadable(c *call, err error) *failure {
 	return fail(codeInternal, "the counters cannot be read: %v", err)
 }
 
+// replyMax is the longest reply that the NATS server takes.
+func (s *Service) replyMax() int { return int(s.nc.MaxPayload()) }
+
 // finish sends the answer and gives the call back. late: not in the
 // subscription's goroutine.
 func (s *Service) finish(c *call, f *failure, late bool) {
-	if most := int(s.nc.MaxPayload()); f == nil && len(c.out) > most {
-		f = fail(codeTooMuch, "the reply has %d bytes, the NATS server's max_payload is %d; ask for fewer ids or columns at once", len(c.out), most)
+	if most := s.replyMax(); f == nil && len(c.out) > most {
+		f = fail(codeTooMuch, "the reply has %d bytes or more, the NATS server's max_payload is %d; %s", len(c.out), most, c.endpoint.advice)
 	}
 	if err := s.respond(c, f, late); err != nil {
 		s.log.Debug("query: an answer could not be sent", "endpoint", c.endpoint.name, "err", err)
@@ -412,6 +492,9 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	c.endpoint.series.answered(result, time.Since(c.start))
 	if c.ids > 0 {
 		s.metrics.ids.Observe(float64(c.ids))
+	}
+	if c.lane != nil {
+		c.lane.in.Add(-1)
 	}
 	s.inFlight.Add(-1)
 	s.metrics.inFlight.Dec()
@@ -427,9 +510,10 @@ func (s *Service) respond(c *call, f *failure, late bool) error {
 		reply := nats.NewMsg(c.request.Reply())
 		reply.Header.Set(micro.ErrorHeader, f.line())
 		reply.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(int(f.code)))
+		reply.Data = f.body
 		return s.nc.PublishMsg(reply)
 	case f != nil:
-		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), nil)
+		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), f.body)
 	case late:
 		return s.nc.Publish(c.request.Reply(), c.out)
 	}
@@ -451,11 +535,14 @@ func (f *failure) line() string {
 // release lets go of the request, and of memory that only a giant needed.
 func (c *call) release() {
 	const most = 1 << 20
-	c.request, c.body, c.endpoint = nil, nil, nil
+	c.request, c.body, c.endpoint, c.wants, c.lane = nil, nil, nil, nil, nil
 	c.scanner.Reset(nil)
 	c.get.counter, c.get.counts = nil, nil
 	clear(c.get.columns[:cap(c.get.columns)])
 	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 {
 		c.out, c.get = nil, getCall{}
+	}
+	if u := &c.unread.unreads; cap(u.counts)+cap(u.notices)+cap(u.dots)/8 > most/8 {
+		c.unread = unreadCall{}
 	}
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type room struct {
 	t       testing.TB
 	reader  *querytest.Reader
+	events  *querytest.Log
 	service *query.Service
 	nc      *nats.Conn // the client's
 	metrics *prometheus.Registry
@@ -40,10 +41,11 @@ type room struct {
 
 func start(t testing.TB, change ...func(*query.Options, *server.Options)) *room {
 	t.Helper()
-	r := &room{t: t, reader: querytest.NewReader(), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
+	r := &room{t: t, reader: querytest.NewReader(), events: new(querytest.Log), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
 	o := query.Options{
 		Schema:     querytest.Schema(t),
 		Reader:     r.reader,
+		Publisher:  r.events,
 		Stats:      func() map[string]any { return map[string]any{"tidemark_events_total": 12} },
 		Shards:     64,
 		Version:    "v1.2.3-rc.1",
@@ -88,21 +90,31 @@ func (r *room) ask(subject, body string) string {
 
 func (r *room) get(body, want string) {
 	r.t.Helper()
-	if got := r.ask("tidemark.get", body); got != want {
-		r.t.Errorf("%s\ngot  %s\nwant %s", body, got, want)
+	r.answers("get", body, want)
+}
+
+func (r *room) answers(endpoint, body, want string) {
+	r.t.Helper()
+	if got := r.ask("tidemark."+endpoint, body); got != want {
+		r.t.Errorf("%s %.200s\ngot  %.1000s\nwant %.1000s", endpoint, body, got, want)
 	}
 }
 
-// refused: the error starts with the code and has all the words.
 func (r *room) refused(body, code string, words ...string) {
 	r.t.Helper()
-	got := r.ask("tidemark.get", body)
+	r.refuses("get", body, code, words...)
+}
+
+// refuses: the error starts with the code and has all the words.
+func (r *room) refuses(endpoint, body, code string, words ...string) {
+	r.t.Helper()
+	got := r.ask("tidemark."+endpoint, body)
 	ok := strings.HasPrefix(got, code+" ")
 	for _, word := range words {
 		ok = ok && strings.Contains(got, word)
 	}
 	if !ok {
-		r.t.Errorf("%.200s\ngot  %s\nwant %s … %q", body, got, code, words)
+		r.t.Errorf("%s %.200s\ngot  %.1000s\nwant %s … %q", endpoint, body, got, code, words)
 	}
 }
 
@@ -205,6 +217,10 @@ func TestRefusals(t *testing.T) {
 	// A hidden column is none.
 	r.refused(`{"counter":"post","ids":[1],"columns":["old"]}`, "404", `no column "old"`)
 	r.refused(`{"ids":[1],"columns":["cntold"]}`, "404", `suffix "cntold" is unknown`)
+	// Nor is a counter of which all columns are hidden.
+	r.refused(`{"counter":"gone","ids":[1]}`, "404", `counter "gone" is unknown; there are: post, user, unread`)
+	r.refused(`{"counter":"gone","ids":[1],"columns":["old"]}`, "404", `counter "gone" is unknown`)
+	r.refused(`{"ids":[1],"columns":["cntgo"]}`, "404", `suffix "cntgo" is unknown`)
 }
 
 // "At most 10,000 ids (or users) a request." "413 too many"
@@ -356,7 +372,7 @@ func TestMicroVerbs(t *testing.T) {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[tidemark.get tidemark.stats tidemark.schema]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.schema]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	var stats micro.Stats
@@ -388,6 +404,8 @@ func TestStatsAndSchema(t *testing.T) {
 		`{"name":"repost","suffix":"cntrn","bits":16,"max":63,"default":0},`+
 		`{"name":"comment","suffix":"cntcm","bits":16,"max":63,"default":0},`+
 		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]},`+
+		`"unread":{"columns":[{"name":"comment","suffix":"cntuc","bits":8,"max":63,"default":0},`+
+		`{"name":"mention","bits":8,"max":63,"default":0}]},`+
 		`"user":{"columns":[{"name":"post","suffix":"cntup","bits":16,"max":63,"default":0},`+
 		`{"name":"score","bits":16,"max":63,"default":100}]}},"shards":64,"version":"v1.2.3-rc.1"}`; got != want {
 		t.Errorf("schema: %s", got)
@@ -532,7 +550,7 @@ func BenchmarkOverNATS(b *testing.B) {
 }
 
 // flat answers at once: what remains is the service and NATS.
-type flat struct{}
+type flat struct{ query.Reader }
 
 func (flat) Applied() pipeline.Position                                 { return 1 }
 func (flat) WaitApplied(ctx context.Context, _ pipeline.Position) error { return ctx.Err() }

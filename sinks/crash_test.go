@@ -57,7 +57,7 @@ func victim(dir string) {
 func TestKilled(t *testing.T) {
 	dir, w := t.TempDir(), victimWorld()
 	moved := 0
-	for round := range 5 {
+	for round := 0; moved < 4 && round < 15; round++ {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), victimEnv+"="+dir)
 		out, err := cmd.StdoutPipe()
@@ -70,7 +70,7 @@ func TestKilled(t *testing.T) {
 		if n, err := out.Read(make([]byte, 3)); n == 0 {
 			t.Fatalf("round %d: the process did not come up: %v, %v", round, err, cmd.Wait())
 		}
-		time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
+		time.Sleep(time.Duration(20+rand.IntN(60)+10*round) * time.Millisecond)
 		cmd.Process.Kill()
 		cmd.Wait()
 

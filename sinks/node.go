@@ -31,7 +31,9 @@ type Options struct {
 	Owners          int           // goroutines that own shards
 	CheckpointEvery time.Duration // at most this much is applied again after a crash
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
-	WindowBytesMax  int           // the largest window to expect
+	Users           shard.Limits
+	Notices         []string // configured channels, by kind
+	Dots            []string
 	// SequenceMax is the last window that DELTAS holds. A state that names a
 	// later one refers to windows that are lost (I10).
 	SequenceMax uint64
@@ -43,11 +45,13 @@ const queueMax = 16
 
 // Node is all state of one process.
 type Node struct {
-	store  *cold.Store
-	schema *pipeline.Schema
-	o      Options
-	shards []*shard.Shard
-	owners []*owner
+	store   *cold.Store
+	schema  *pipeline.Schema
+	o       Options
+	shards  []*shard.Shard
+	clock   *shard.Clock
+	commons *shard.Commons
+	owners  []*owner
 
 	rowsMax int // of one shard, in one transaction
 
@@ -78,7 +82,7 @@ type NodeStats struct {
 
 // NewNode loads every shard from the store and starts the owners.
 func NewNode(store *cold.Store, o Options) (*Node, error) {
-	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*shard.Shard, o.Shards)}
+	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*shard.Shard, o.Shards), clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	n.rowsMax = store.BatchRowsMax() - 1 // the state takes one
 	if o.DirtyRowsMax > n.rowsMax {
 		return nil, fmt.Errorf("sinks: a shard may collect %d changed rows and one Badger transaction holds %d of these counters: lower checkpoint.rows or raise badger.memtable",
@@ -88,11 +92,11 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 		return nil, err
 	}
 	n.sequence = math.MaxUint64
-	for _, s := range n.shards {
-		if s.Err() != nil {
+	for _, u := range n.units() {
+		if u.Err() != nil {
 			continue
 		}
-		state := s.State()
+		state := u.State()
 		n.sequence = min(n.sequence, state.Sequence)
 		n.newest.Store(max(n.newest.Load(), state.Time))
 	}
@@ -110,6 +114,7 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 // load reads the shards, some at a time. A shard that cannot be read has
 // failed; the others serve.
 func (n *Node) load() error {
+	n.loadCommons()
 	var work sync.WaitGroup
 	next := make(chan int)
 	for range n.o.Owners {
@@ -125,27 +130,23 @@ func (n *Node) load() error {
 	close(next)
 	work.Wait()
 	var faults []error
-	for _, s := range n.shards {
-		if err := s.Err(); err != nil {
-			n.o.Logger.Error("sinks: shard not loaded", "shard", s.Number, "error", err)
+	for _, u := range n.units() {
+		if err := u.Err(); err != nil {
+			n.o.Logger.Error("sinks: not loaded", "what", u.Name(), "error", err)
 			faults = append(faults, err)
 		}
 	}
-	if len(faults) == len(n.shards) {
+	if len(faults) == len(n.units()) {
 		return faults[0]
 	}
 	return nil
 }
 
 func (n *Node) loadShard(number pipeline.Shard) *shard.Shard {
-	state, err := n.store.State(number)
-	state.Sequence = min(state.Sequence, n.o.SequenceMax)
-	s := shard.New(number, n.schema, state)
+	state, err := n.storedState(number)
+	s := shard.New(number, n.schema, n.o.Users, n.clock, state)
 	if err == nil {
-		err = n.store.Scan(number, func(counter int, id uint64, cells []int64) error {
-			s.Load(counter, id, cells)
-			return nil
-		})
+		err = s.Load(n.store)
 	}
 	if err != nil {
 		s.Fail(err)
@@ -153,12 +154,40 @@ func (n *Node) loadShard(number pipeline.Shard) *shard.Shard {
 	return s
 }
 
-// Positions are where the shards that go on stand, ascending, each once.
+// loadCommons reads what every node holds: log time first, which shards ask for.
+func (n *Node) loadCommons() {
+	number := pipeline.Shard(n.o.Shards)
+	state, err := n.storedState(number)
+	n.commons = shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots)
+	if err == nil {
+		err = n.commons.Load(n.store)
+	}
+	if err != nil {
+		n.commons.Fail(err)
+	}
+}
+
+func (n *Node) storedState(number pipeline.Shard) (cold.State, error) {
+	state, err := n.store.State(number)
+	state.Sequence = min(state.Sequence, n.o.SequenceMax)
+	return state, err
+}
+
+// units are the shards and the commons.
+func (n *Node) units() []unit {
+	var out []unit
+	for _, s := range n.shards {
+		out = append(out, s)
+	}
+	return append(out, n.commons)
+}
+
+// Positions are where the shards (and the commons) that go on stand, ascending, each once.
 func (n *Node) Positions() []pipeline.Position {
 	var out []pipeline.Position
-	for _, s := range n.shards {
-		if s.Err() == nil {
-			out = append(out, s.State().Applied)
+	for _, u := range n.units() {
+		if u.Err() == nil {
+			out = append(out, u.State().Applied)
 		}
 	}
 	slices.Sort(out)
@@ -218,9 +247,10 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	if err != nil {
 		return err
 	}
+	noted := n.clock.Note(w.Marks)
 	for _, o := range n.owners {
 		select {
-		case o.windows <- handed{e.Sequence, w, columns}:
+		case o.windows <- handed{e.Sequence, w, columns, noted}:
 		case <-ctx.Done():
 			// Some owners have it and some do not; those that do pass it over
 			// when it comes again (I3).
@@ -276,16 +306,16 @@ func (n *Node) Checkpointed() uint64 {
 // Err joins what stopped shards; nil when all go on.
 func (n *Node) Err() error {
 	var faults []error
-	for _, s := range n.shards {
-		faults = append(faults, s.Err())
+	for _, u := range n.units() {
+		faults = append(faults, u.Err())
 	}
 	return errors.Join(faults...)
 }
 
-// Failed is the number of shards that have stopped.
+// Failed is the number of shards (and the commons) that have stopped.
 func (n *Node) Failed() (failed int) {
-	for _, s := range n.shards {
-		if s.Err() != nil {
+	for _, u := range n.units() {
+		if u.Err() != nil {
 			failed++
 		}
 	}

@@ -8,14 +8,34 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
+
+// unit is what a window has a section for: a shard, or what every node holds.
+// One goroutine, its owner, calls all methods but State and Err.
+type unit interface {
+	Name() string
+	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
+	State() cold.State
+	Err() error
+	Fail(error) error
+
+	Dirty() int                        // rows and entries that changed
+	Pending() int                      // and those in a commit that may yet fail
+	Fits(*pipeline.Window, int) bool   // whether both stay within a number with a window more
+	Moved() bool                       // whether there is anything to checkpoint
+	Checkpoint(*cold.Checkpoint) error // hands over; Settle must follow
+	Settle(committed bool)
+	Durable() uint64 // the last window committed
+}
 
 // handed is one window on its way to the owners.
 type handed struct {
 	sequence uint64
 	window   *pipeline.Window
 	columns  []pipeline.Column
+	noted    []pipeline.TimeMark // those of the window's that are new
 }
 
 // owner is the goroutine that writes some of the shards: every window to each
@@ -25,12 +45,13 @@ type handed struct {
 // one at a time: while it commits, windows go on being applied.
 type owner struct {
 	node    *Node
-	shards  []*shard.Shard
+	units   []unit
+	commons *shard.Commons // one of the units, of one owner; nil for the others
 	windows chan handed
 
 	committed chan *commit // the commit under way reports here
 	busy      bool
-	next      int   // the shard that the next checkpoint begins with
+	next      int   // the unit that the next checkpoint begins with
 	err       error // of the last checkpoint, after run has returned
 
 	position atomic.Uint64 // applied by all its shards that go on
@@ -40,16 +61,19 @@ type owner struct {
 
 // commit is one transaction under way.
 type commit struct {
-	rows   []shard.Row
-	shards []*shard.Shard
-	states []uint64 // DELTAS sequence of each shard's state in it
-	err    error
+	units []unit
+	rows  int
+	err   error
 }
 
 func newOwner(n *Node, number int) *owner {
 	o := &owner{node: n, windows: make(chan handed, queueMax), committed: make(chan *commit, 1)}
 	for i := number; i < len(n.shards); i += n.o.Owners {
-		o.shards = append(o.shards, n.shards[i])
+		o.units = append(o.units, n.shards[i])
+	}
+	if number == 0 {
+		o.commons = n.commons
+		o.units = append(o.units, n.commons)
 	}
 	o.observe()
 	o.durable.Store(o.lowest())
@@ -60,8 +84,8 @@ func newOwner(n *Node, number int) *owner {
 // checkpointed. A failed shard's counts too: what it lacks must stay in DELTAS.
 func (o *owner) lowest() uint64 {
 	lowest := uint64(math.MaxUint64)
-	for _, s := range o.shards {
-		lowest = min(lowest, s.Durable())
+	for _, u := range o.units {
+		lowest = min(lowest, u.Durable())
 	}
 	return lowest
 }
@@ -73,11 +97,11 @@ func (o *owner) applied() (pipeline.Position, bool) {
 // observe publishes how far the owner's shards have come.
 func (o *owner) observe() {
 	position, healthy := pipeline.Position(0), false
-	for _, s := range o.shards {
-		if s.Err() != nil {
+	for _, u := range o.units {
+		if u.Err() != nil {
 			continue
 		}
-		if p := s.State().Applied; !healthy || p < position {
+		if p := u.State().Applied; !healthy || p < position {
 			position, healthy = p, true
 		}
 	}
@@ -108,14 +132,17 @@ func (o *owner) run() {
 
 func (o *owner) apply(h handed) {
 	o.room(h.window)
-	for _, s := range o.shards {
-		was := s.Err()
-		if was == nil && s.Pending() == 0 && !s.Fits(h.window, o.node.rowsMax) {
-			s.Fail(fmt.Errorf("shard %d: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
-				s.Number, h.window.From, h.window.To, o.node.rowsMax))
+	if o.commons != nil {
+		o.commons.Noted(h.noted)
+	}
+	for _, u := range o.units {
+		was := u.Err()
+		if was == nil && u.Pending() == 0 && !u.Fits(h.window, o.node.rowsMax) {
+			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
+				u.Name(), h.window.From, h.window.To, o.node.rowsMax))
 		}
-		if err := s.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
-			o.node.o.Logger.Error("sinks: shard stopped; the others go on", "shard", s.Number, "error", err)
+		if err := u.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
+			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
 		}
 	}
 	o.observe()
@@ -132,19 +159,19 @@ const checkpointRetry = time.Second
 // bound returns when no shard holds more dirty rows than it may: rather than
 // take more, the owner waits.
 func (o *owner) bound() {
-	o.checkpointWhile(func(s *shard.Shard) bool { return s.Dirty() >= o.node.o.DirtyRowsMax })
+	o.checkpointWhile(func(u unit) bool { return u.Dirty() >= o.node.o.DirtyRowsMax })
 }
 
 // room returns when every shard could hand over in one transaction (I4) what
 // it holds and what the window changes, also when the commit under way fails
 // and its rows are dirty again.
 func (o *owner) room(w *pipeline.Window) {
-	o.checkpointWhile(func(s *shard.Shard) bool { return s.Pending() > 0 && !s.Fits(w, o.node.rowsMax) })
+	o.checkpointWhile(func(u unit) bool { return u.Pending() > 0 && !u.Fits(w, o.node.rowsMax) })
 }
 
 // checkpointWhile checkpoints until no shard is full any more.
-func (o *owner) checkpointWhile(full func(*shard.Shard) bool) {
-	for slices.ContainsFunc(o.shards, func(s *shard.Shard) bool { return s.Err() == nil && full(s) }) {
+func (o *owner) checkpointWhile(full func(unit) bool) {
+	for slices.ContainsFunc(o.units, func(u unit) bool { return u.Err() == nil && full(u) }) {
 		if o.busy {
 			o.settle(<-o.committed)
 			continue
@@ -166,23 +193,23 @@ func (o *owner) checkpoint() {
 	work := &commit{}
 	batch := o.node.store.Begin()
 	var err error
-	for i := range o.shards {
-		at := (o.next + i) % len(o.shards)
-		s := o.shards[at]
-		if !s.Moved() || s.Err() != nil {
+	for i := range o.units {
+		at := (o.next + i) % len(o.units)
+		u := o.units[at]
+		if !u.Moved() || u.Err() != nil {
 			continue
 		}
-		if batch.Rows() > 0 && batch.Rows()+s.Dirty()+1 > o.node.store.BatchRowsMax() {
+		if batch.Rows() > 0 && batch.Rows()+u.Dirty()+1 > o.node.store.BatchRowsMax() {
 			o.next = at
 			break
 		}
-		work.shards = append(work.shards, s)
-		work.states = append(work.states, s.State().Sequence)
-		if work.rows, err = s.Checkpoint(batch, work.rows); err != nil {
+		work.units = append(work.units, u)
+		if err = u.Checkpoint(batch); err != nil {
 			break
 		}
 	}
-	if len(work.shards) == 0 {
+	work.rows = batch.Rows()
+	if len(work.units) == 0 {
 		batch.Discard()
 		return
 	}
@@ -204,18 +231,17 @@ func (o *owner) checkpoint() {
 func (o *owner) settle(c *commit) {
 	o.busy = false
 	o.err = c.err
+	for _, u := range c.units {
+		u.Settle(c.err == nil)
+	}
 	stats := &o.node.Stats
 	if c.err != nil {
 		stats.CheckpointErrors.Add(1)
-		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", len(c.rows), "error", c.err)
-		shard.Redo(c.rows, c.shards)
+		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
 		return
 	}
-	for i, s := range c.shards {
-		s.SetDurable(c.states[i])
-	}
 	stats.Checkpoints.Add(1)
-	stats.CheckpointRows.Add(uint64(len(c.rows)))
+	stats.CheckpointRows.Add(uint64(c.rows))
 	stats.LastCheckpoint.Store(time.Now().UnixMilli())
 	o.durable.Store(o.lowest())
 }

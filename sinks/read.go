@@ -106,3 +106,5 @@ func exists(cells []int64) bool {
 	}
 	return false
 }
+
+var _ query.Reader = (*Node)(nil)

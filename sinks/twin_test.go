@@ -76,7 +76,9 @@ func TestNodeTwin(t *testing.T) {
 			"settle": func(t *rapid.T) {
 				want := w.ends[n.Sequence()]
 				wait(t, n, want)
-				if asOf := w.same(t, n, ids); asOf != want {
+				if at := n.Positions(); len(at) > 1 || at[0] != want { // since a crash some shards are ahead
+					w.sameByShard(t, n, ids)
+				} else if asOf := w.same(t, n, ids); asOf != want {
 					t.Fatalf("as of %d, applied up to %d", asOf, want)
 				}
 			},

@@ -62,7 +62,7 @@ func openStore(t fataler, dir string, shards int) *cold.Store {
 func options(shards int) sinks.Options {
 	return sinks.Options{
 		Shards: shards, Owners: 2, CheckpointEvery: time.Hour, DirtyRowsMax: 1000,
-		WindowBytesMax: 4096, SequenceMax: 1 << 40, Logger: quiet,
+		SequenceMax: 1 << 40, Logger: quiet,
 	}
 }
 

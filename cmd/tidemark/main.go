@@ -1,23 +1,91 @@
+// Tidemark counts: events come in over NATS, counts go out over NATS, and the
+// program is both the node that does it (run) and the commands that speak to
+// one.
+//
+//	tidemark run                  a node, with a NATS server of its own
+//	tidemark get post 42          ask it
+//	tidemark incr 42.cntcm        change a count by hand
+//	tidemark import events.ndjson feed it
+//
+// One file holds one command. What commands share: arguments.go (the command
+// line before kong sees it), remote.go (the connection and its flags), cell.go
+// (42.cntcm), table.go (columns for people), fault.go (exit codes).
 package main
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
-	"log/slog"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/alecthomas/kong"
 )
 
+// commands is the command line; kong reads it from the tags.
+type commands struct {
+	Run    runCommand    `cmd:"" help:"Run a node: take events, count, answer."`
+	Import importCommand `cmd:"" help:"Publish the events in a file."`
+
+	Get   getCommand   `cmd:"" help:"Show counts." group:"Counts:"`
+	Incr  incrCommand  `cmd:"" help:"Add to a count." group:"Counts:"`
+	Set   setCommand   `cmd:"" help:"Set a count." group:"Counts:"`
+	Del   delCommand   `cmd:"" help:"Delete a row of counts." group:"Counts:"`
+	Stats statsCommand `cmd:"" help:"Show a node's figures." group:"Counts:"`
+
+	Config struct {
+		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`
+	} `cmd:"" help:"Look at a configuration." group:"Upkeep:"`
+	Repair  repairCommand  `cmd:"" help:"Mend a stopped node's data directory." group:"Upkeep:"`
+	Version versionCommand `cmd:"" help:"Show the version." group:"Upkeep:"`
+}
+
+// terminal is where a command reads and writes.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
 func main() {
-	c := config.Default()
-	if len(os.Args) > 1 { c.DataDir = os.Args[1] }
-	n, err := node.Start(c, node.Options{Version: "0.1.0", Logger: slog.Default()})
-	if err != nil { fmt.Println(err); os.Exit(1) }
-	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, syscall.SIGTERM, os.Interrupt)
-	<-ch
-	fmt.Println(n.Close())
+	os.Exit(run(os.Args[1:], terminal{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// run is the whole program but for the process's own exit, which --help and a
+// second signal take on their own.
+func run(args []string, t terminal) int {
+	var c commands
+	parser := kong.Must(
+		&c,
+		kong.Name("tidemark"),
+		kong.Description("Counters, kept exactly, from a log of events."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Writers(t.out, t.err),
+	)
+	if len(args) == 0 {
+		args = []string{"--help"}
+		parser.Exit = func(int) { os.Exit(exitUsage) }
+		parser.Stdout = t.err
+	}
+	parsed, err := parser.Parse(arguments(args))
+	if err != nil {
+		return report(t.err, usage("%s (see %s --help)", hyphens.Replace(err.Error()), commandOf(err)))
+	}
+	return report(t.err, parsed.Run(&t))
+}
+
+// commandOf is the command that a mistake was made in.
+func commandOf(err error) string {
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
+		if node := e.Context.Selected(); node != nil {
+			return strings.TrimSpace("tidemark " + node.Path())
+		}
+	}
+	return "tidemark"
+}
+
+// interruptible ends when the user has had enough.
+func interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }

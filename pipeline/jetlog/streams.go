@@ -25,6 +25,9 @@ const (
 	DeadLetterSubject = "deadletter." // + reason
 
 	bucketStream = "KV_" + Bucket
+
+	// insufficientStorage is the server's code for limits that exceed its own.
+	insufficientStorage = 10047
 )
 
 const (
@@ -58,16 +61,16 @@ type Limits struct {
 // StreamOptions are the settings of the streams. Zeros take the defaults.
 type StreamOptions struct {
 	Replicas       int    // default 1
-	Events         Limits // default 64 GiB: months of packs; the operator prunes
-	Deltas         Limits // default 8 GiB: purged as checkpoints move on; AgeMax is not used
+	Events         Limits // default 16 GiB
+	Deltas         Limits // default 4 GiB: purged as checkpoints move on; AgeMax is not used
 	DeadLetters    Limits // default 1 GiB, the oldest go first
 	BucketBytesMax int64  // default 16 MiB
 }
 
 func (o StreamOptions) withDefaults() StreamOptions {
 	o.Replicas = cmp.Or(o.Replicas, 1)
-	o.Events.BytesMax = cmp.Or(o.Events.BytesMax, 64<<30)
-	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 8<<30)
+	o.Events.BytesMax = cmp.Or(o.Events.BytesMax, 16<<30)
+	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 4<<30)
 	o.DeadLetters.BytesMax = cmp.Or(o.DeadLetters.BytesMax, 1<<30)
 	o.BucketBytesMax = cmp.Or(o.BucketBytesMax, 16<<20)
 	return o
@@ -122,6 +125,9 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	stream, err := s.js.Stream(ctx, c.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = s.js.CreateStream(ctx, c)
+	}
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == insufficientStorage {
+		return fmt.Errorf("jetlog: create stream %s of %d MiB: the server has no room for it (%w): lower nats.streams.*.max_bytes, or let the server store more", c.Name, c.MaxBytes>>20, err)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: open stream %s: %w", c.Name, err)

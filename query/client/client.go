@@ -9,6 +9,10 @@
 // messages in flight. [Client.Get] reads up to 10,000 rows of a counter in one
 // request, [Client.GetMany] any number.
 //
+// [Client.Unread] tells what users have not looked at yet, [Client.Read] that
+// they have now. [Client.Feed], [Client.Following] and [Client.Followers] read
+// one page; AllFeed, AllFollowing and AllFollowers go through all of them.
+//
 // Everything goes over NATS as docs/queries.md describes it; nothing here is
 // out of reach for a client in another language.
 package client
@@ -71,11 +75,14 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("tidemark: %s (%d)", e.Message, e.Code) }
 
-// Unwrap is nats.ErrNoResponders when nobody was there to answer.
+// Unwrap is nats.ErrNoResponders when nobody was there to answer, ErrUncertain
+// when the node does not know whether it stored a read.
 func (e *Error) Unwrap() error { return e.cause }
 
-// codeUnavailable: not ready, busy, or nobody there. Asking again may help.
-const codeUnavailable = 503
+const (
+	codeTooMuch     = 413 // a part of it may be answered
+	codeUnavailable = 503 // not ready, busy, or nobody there: asking again may help
+)
 
 // isCode tells whether err is an Error with that code.
 func isCode(err error, code int) bool {
@@ -111,16 +118,20 @@ func (w wait) appendTo(body []byte) []byte {
 	return body
 }
 
-// answerTimeout is added to the time that a node may wait, for a caller whose
-// context has no deadline.
-const answerTimeout = 5 * time.Second
+const (
+	// timeoutDefault is how long a node waits that is not told.
+	timeoutDefault = 2 * time.Second
+	// answerTimeout is added to the time that a node may wait, for a caller
+	// whose context has no deadline.
+	answerTimeout = 5 * time.Second
+)
 
-// ask sends a request and gives the reply's body.
+// ask sends a request and gives the reply's body, that of an *Error too.
 func (c *Client) ask(ctx context.Context, subject string, body []byte, w wait) ([]byte, error) {
 	if _, has := ctx.Deadline(); !has {
 		timeout := w.timeout
 		if timeout == 0 {
-			timeout = 2 * time.Second
+			timeout = timeoutDefault
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout+answerTimeout)
@@ -138,17 +149,14 @@ func (c *Client) ask(ctx context.Context, subject string, body []byte, w wait) (
 		if err != nil {
 			return nil, fmt.Errorf("client: ask %s: error code %q", subject, text)
 		}
-		return nil, &Error{Code: code, Message: reply.Header.Get(micro.ErrorHeader)}
+		return reply.Data, &Error{Code: code, Message: reply.Header.Get(micro.ErrorHeader)}
 	}
 	return reply.Data, nil
 }
 
 // simple asks an endpoint that has no fields of its own.
 func (c *Client) simple(ctx context.Context, subject string, options []Option) ([]byte, error) {
-	var w wait
-	for _, o := range options {
-		o(&w)
-	}
+	w := waitOf(options)
 	body := append(w.appendTo([]byte{'{'}), '}')
 	if len(body) > 2 {
 		body = append(body[:1], body[2:]...) // the first comma

@@ -35,6 +35,7 @@ type room struct {
 	reader *querytest.Reader
 	client *client.Client
 	stream jetstream.Stream
+	fail   atomic.Pointer[error] // of the publisher
 }
 
 func start(t testing.TB, options ...func(*server.Options)) *room {
@@ -44,8 +45,23 @@ func start(t testing.TB, options ...func(*server.Options)) *room {
 		change(o)
 	}
 	r := &room{server: querytest.Server(t, o), reader: querytest.NewReader()}
-	service, err := query.New(querytest.Connect(t, r.server), query.Options{
+	nc := querytest.Connect(t, r.server)
+	service, err := query.New(nc, query.Options{
 		Schema: querytest.Schema(t), Reader: r.reader, Shards: 64, Version: "1.2.3",
+		Publisher: querytest.Publish(func(ctx context.Context, event []byte) (pipeline.Position, error) {
+			if fail := r.fail.Load(); fail != nil {
+				return 0, *fail
+			}
+			reply, err := nc.RequestWithContext(ctx, "events.read", event)
+			if err != nil {
+				return 0, err
+			}
+			var ack jetstream.PubAck
+			if err := json.Unmarshal(reply.Data, &ack); err != nil || ack.Sequence == 0 {
+				return 0, fmt.Errorf("no acknowledgement: %s", reply.Data)
+			}
+			return pipeline.At(ack.Sequence, 0), nil
+		}),
 		Stats:  func() map[string]any { return map[string]any{"applied": uint64(math.MaxUint64)} },
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})

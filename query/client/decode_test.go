@@ -54,3 +54,39 @@ func BenchmarkDecodeReply(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/id")
 }
+
+// The same for the other replies.
+func TestDecodeOtherReplies(t *testing.T) {
+	type decoder interface{ decode(body []byte) error }
+	for _, c := range []struct {
+		reply decoder
+		body  string
+		want  string
+	}{
+		{new(unreadOfTwo), ` { "as_of" : "7" , "users" : [ { "dots" : { "a" : false } , "feed" : "3" , "x" : [ { } ] , "user" : 42 } , {"user":"43"} ] } `, `&{{[{42 false 3 map[] map[] map[a:false]} {43 true 0 map[] map[] map[]}] 7 false []}}`},
+		{new(unreadOfTwo), `{"users":[{"user":"1","feed":-1}]}`, `feed is -1`},
+		{new(unreadOfTwo), `{"users":[{"user":"1","counts":{"a":1.5}}]}`, `user 1: a is 1.5`},
+		{new(unreadOfTwo), `{"users":[{"user":"1","channels":{"a":null}}]}`, `a is null`},
+		{new(unreadOfTwo), `{"users":[{"user":"1","dots":{"a":1}}]}`, `user 1: a is neither true nor false`},
+		{new(unreadOfTwo), `{"users":[{"user":"1"`, `it ends after 21 bytes where a comma or } was expected`},
+		{new(FeedReply), `{"next":5,"posts":[{"position":"5","author":"6","post":"7","x":{}}],"as_of":"9","x":1}`, `&{[{7 6 5}] 5 9 false []}`},
+		{new(FeedReply), `{"posts":[{"post":"x"}]}`, `an id is "x"`},
+		{new(FeedReply), `{"posts":[`, `it ends after 10 bytes where a comma or ] was expected`},
+		{new(UsersReply), `{"missing":["1"],"degraded":true,"users":[],"as_of":"9"}`, `&{[] 0 9 true [1]}`},
+		{new(UsersReply), `{"users":[1.5]}`, `an id is 1.5`},
+		{new(UsersReply), `{"next":"x"}`, `next is "x"`},
+	} {
+		err := c.reply.decode([]byte(c.body))
+		got := fmt.Sprint(c.reply)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s\ngot  %s\nwant %s", c.body, got, c.want)
+		}
+	}
+}
+
+type unreadOfTwo struct{ UnreadReply }
+
+func (u *unreadOfTwo) decode(body []byte) error { return u.UnreadReply.decode(body, 2) }

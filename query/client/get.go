@@ -114,7 +114,7 @@ func (c *Client) GetMany(ctx context.Context, r GetRequest) (GetReply, error) {
 // getHalved asks again in halves when the reply does not fit into a message.
 func (c *Client) getHalved(ctx context.Context, r GetRequest) (GetReply, error) {
 	reply, err := c.Get(ctx, r)
-	if !isCode(err, 413) || len(r.IDs) < 2 {
+	if !isCode(err, codeTooMuch) || len(r.IDs) < 2 {
 		return reply, err
 	}
 	var halves [2]GetReply
@@ -151,10 +151,7 @@ func join(parts []GetReply) GetReply {
 // Counts reads all columns of one id. An id that cannot be read now is an
 // *Error with code 503.
 func (c *Client) Counts(ctx context.Context, counter string, id uint64, options ...Option) (map[string]int64, Position, error) {
-	var w wait
-	for _, o := range options {
-		o(&w)
-	}
+	w := waitOf(options)
 	reply, err := c.Get(ctx, GetRequest{Counter: counter, IDs: []uint64{id}, MinPosition: w.position, Timeout: w.timeout})
 	if err != nil {
 		return nil, 0, err
@@ -206,9 +203,10 @@ func (r *GetReply) decode(body []byte, rows int) error {
 	s.Reset(body)
 	var values []int64
 	var form rowForm
+	var end ending
 	var err error
 	for s.Object(); s.Member() && err == nil; {
-		switch string(s.Key()) {
+		switch key := s.Key(); string(key) {
 		case "rows":
 			r.Rows = make([]Row, 0, rows)
 			for s.Array(); s.Element() && err == nil; {
@@ -222,28 +220,14 @@ func (r *GetReply) decode(body []byte, rows int) error {
 					form = newRowForm(r.Columns)
 				}
 			}
-		case "as_of":
-			u, raw, ok := s.Uint()
-			if !ok && s.Err() == nil {
-				err = fmt.Errorf("as_of is %s", raw)
-			}
-			r.AsOf = Position(u)
-		case "degraded":
-			r.Degraded, _ = s.Bool()
-		case "missing":
-			for s.Array(); s.Element() && err == nil; {
-				var id uint64
-				if id, err = decodeID(&s); err == nil {
-					r.Missing = append(r.Missing, id)
-				}
-			}
 		default:
-			s.Value()
+			err = end.member(&s, key)
 		}
 	}
 	if err != nil {
 		return err
 	}
+	r.AsOf, r.Degraded, r.Missing = end.asOf, end.degraded, end.missing
 	return s.End()
 }
 

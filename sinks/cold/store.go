@@ -90,7 +90,7 @@ func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 func badgerOptions(dir string, o Options) badger.Options {
 	return badger.DefaultOptions(dir).
 		WithLogger(logger{o.Logger}).
-		WithSyncWrites(false). // DELTAS is the write-ahead log: what is lost here is lost with its position (I4)
+		WithSyncWrites(true). // one sync a commit: a log that rotates unsynced could outlive an older one in a power cut (I4)
 		WithDetectConflicts(false).
 		WithNumVersionsToKeep(1).
 		WithCompression(options.None). // rows are packed already

@@ -73,13 +73,13 @@ type TLS struct {
 // Streams are the limits of the three streams.
 type Streams struct {
 	Events     EventsStream `yaml:"events"`
-	Deltas     Stream       `yaml:"deltas"`     // 8GiB
+	Deltas     Stream       `yaml:"deltas"`     // 4GiB
 	DeadLetter Stream       `yaml:"deadletter"` // 1GiB
 }
 
 // EventsStream limits EVENTS.
 type EventsStream struct {
-	MaxBytes Size          `yaml:"max_bytes"` // bytes; 64GiB
+	MaxBytes Size          `yaml:"max_bytes"` // bytes; 16GiB
 	MaxAge   time.Duration `yaml:"max_age"`   // 0 = keep for ever; 0
 }
 

@@ -63,3 +63,13 @@ func (c *Config) Rules() operators.Rules {
 	}
 	return rules
 }
+
+// ChannelsOf names the listed channels of a kind.
+func (c *Config) ChannelsOf(kind string) (names []string) {
+	for _, channel := range c.Channels {
+		if channel.Kind == kind {
+			names = append(names, channel.Name)
+		}
+	}
+	return names
+}

@@ -24,6 +24,8 @@ const (
 	badgerDir  = "badger"
 	streamsDir = "jetstream"
 
+	newSuffix = ".new" // of a marker not yet in its place
+
 	dataFormat = 1
 )
 
@@ -40,7 +42,8 @@ type dataDir struct {
 	path   string
 	marker marker
 	lock   *flock.Flock
-	fresh  bool // made by this process
+	made   bool // by this process
+	fresh  bool // made, or found empty
 }
 
 // openDataDir locks the directory, or makes it. A directory that is in use,
@@ -51,21 +54,40 @@ func openDataDir(path string, shards int, demo bool) (*dataDir, error) {
 	entries, err := os.ReadDir(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.fresh = true
+		d.made = true
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return nil, fmt.Errorf("data_dir %s cannot be made: %w", path, err)
 		}
 	case err != nil:
 		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
+	case foreign(entries):
+		return nil, fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", path, markerFile)
 	}
+	d.fresh = len(entries) == 0
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	if err := d.identify(shards, demo, len(entries) > 0); err != nil {
+	if err := d.identify(shards, demo); err != nil {
 		d.abandon()
 		return nil, err
 	}
 	return d, nil
+}
+
+// foreign: there is something, and it is not ours. A start that was killed at
+// once leaves a lock, and a marker not yet in its place.
+func foreign(entries []os.DirEntry) bool {
+	others := false
+	for _, e := range entries {
+		switch e.Name() {
+		case markerFile:
+			return false
+		case lockFile, markerFile + newSuffix:
+		default:
+			others = true
+		}
+	}
+	return others
 }
 
 func (d *dataDir) acquire() error {
@@ -81,19 +103,17 @@ func (d *dataDir) acquire() error {
 }
 
 // identify reads the marker, or writes it into an empty directory.
-func (d *dataDir) identify(shards int, demo, used bool) error {
+func (d *dataDir) identify(shards int, demo bool) error {
 	path := filepath.Join(d.path, markerFile)
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if used && !d.onlyLock() {
-			return fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", d.path, markerFile)
-		}
 		d.marker = marker{Format: dataFormat, Shards: shards, Node: nuid.Next(), Demo: demo}
 		return d.writeMarker()
 	case err != nil:
 		return fmt.Errorf("data_dir %s: %w", d.path, err)
 	}
+	d.made, d.fresh = false, false // somebody was here between the look and the lock
 	if err := json.Unmarshal(raw, &d.marker); err != nil {
 		return fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.path, markerFile, err)
 	}
@@ -111,11 +131,6 @@ func (d *dataDir) identify(shards int, demo, used bool) error {
 	return nil
 }
 
-func (d *dataDir) onlyLock() bool {
-	entries, err := os.ReadDir(d.path)
-	return err == nil && len(entries) == 1 && entries[0].Name() == lockFile
-}
-
 // writeMarker replaces the marker at one stroke.
 func (d *dataDir) writeMarker() error {
 	raw, err := json.MarshalIndent(d.marker, "", "  ")
@@ -123,10 +138,10 @@ func (d *dataDir) writeMarker() error {
 		return err
 	}
 	path := filepath.Join(d.path, markerFile)
-	if err := os.WriteFile(path+".new", append(raw, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(path+newSuffix, append(raw, '\n'), 0o644); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := os.Rename(path+newSuffix, path); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
 	return nil
@@ -141,7 +156,12 @@ func (d *dataDir) close() error { return d.lock.Close() }
 // Only before the streams are open: from then on producers' events may be in it.
 func (d *dataDir) abandon() {
 	d.lock.Close()
-	if d.fresh {
+	switch {
+	case d.made:
 		os.RemoveAll(d.path)
+	case d.fresh:
+		for _, name := range []string{markerFile, badgerDir, streamsDir, lockFile} {
+			os.RemoveAll(d.join(name))
+		}
 	}
 }

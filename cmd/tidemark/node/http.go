@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -21,8 +22,12 @@ func serveHTTP(n *Node) *httpServer {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }))
 	mux.HandleFunc("GET /readyz", answer(n.Ready))
+	// Where the time and the memory go, for whoever has to look at night.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "tidemark\n\n/metrics\n/healthz\n/readyz\n")
+		fmt.Fprint(w, "tidemark\n\n/metrics\n/healthz\n/readyz\n/debug/pprof/\n")
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener := n.listener

@@ -23,6 +23,7 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // Options are what the command line adds to the configuration.
@@ -199,8 +200,14 @@ func (n *Node) openState() (err error) {
 		Owners:          runtime.GOMAXPROCS(0),
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
-		WindowBytesMax:  int(n.config.Windows.Bytes),
 		SequenceMax:     n.sequenceMax(),
+		Users: shard.Limits{
+			PostsMax:  n.config.Feed.PostsPerAuthor,
+			Retention: int64(n.config.Feed.Retention / time.Second),
+			Inactive:  int64(n.config.InactiveAfter / time.Second),
+		},
+		Notices: n.config.ChannelsOf(config.KindNotice),
+		Dots:    n.config.ChannelsOf(config.KindDot),
 		Logger:          n.log,
 	})
 	if err != nil {
@@ -288,7 +295,7 @@ func (n *Node) begin() {
 	n.work.Go(n.route)
 	n.work.Go(n.keep)
 	n.log.Info("tidemark: running", "node", n.dir.marker.Node, "nats", n.nc.ConnectedUrlRedacted(),
-		"http", n.config.HTTP.Listen, "applied", n.sinks.Applied())
+		"http", n.HTTPAddress(), "applied", n.sinks.Applied())
 }
 
 // retryAfter paces what failed and is tried again.

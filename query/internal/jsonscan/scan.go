@@ -162,6 +162,9 @@ func (s *Scanner) Null() bool {
 // IsArray tells whether an array comes; it reads nothing.
 func (s *Scanner) IsArray() bool { return s.peek() == '[' }
 
+// IsObject tells whether an object comes; it reads nothing.
+func (s *Scanner) IsObject() bool { return s.peek() == '{' }
+
 // String reads a string; ok is false when the value is something else, raw
 // is the value as it stands.
 func (s *Scanner) String() (text, raw []byte, ok bool) {

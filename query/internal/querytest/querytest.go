@@ -1,9 +1,11 @@
 // Package querytest is what the tests of query and its client share: a real
-// NATS server in the process, and a Reader that is a map.
+// NATS server in the process, a Reader that is a map, a Publisher that is a list.
 package querytest
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -16,16 +18,21 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// Schema has two counters, suffixes, a default and a hidden column.
+// Schema has suffixes, a default, hidden columns, the 1:1 counters and a
+// counter that is all hidden.
 func Schema(t testing.TB) *pipeline.Schema {
 	t.Helper()
-	schema, err := pipeline.NewSchema([]string{"post", "user"}, []pipeline.ColumnSpec{
+	schema, err := pipeline.NewSchema([]string{"post", "user", "unread", "gone"}, []pipeline.ColumnSpec{
 		{Counter: 0, Name: "repost", Suffix: "cntrn", Bits: 16, Max: 63},
 		{Counter: 0, Name: "comment", Suffix: "cntcm", Bits: 16, Max: 63},
 		{Counter: 0, Name: "like", Suffix: "cntan", Bits: 8, Max: 63},
 		{Counter: 0, Name: "old", Suffix: "cntold", Bits: 8, Max: 63, Hidden: true},
 		{Counter: 1, Name: "post", Suffix: "cntup", Bits: 16, Max: 63},
 		{Counter: 1, Name: "score", Bits: 16, Max: 63, Default: 100},
+		{Counter: 2, Name: "comment", Suffix: "cntuc", Bits: 8, Max: 63},
+		{Counter: 2, Name: "old", Bits: 8, Max: 63, Hidden: true},
+		{Counter: 2, Name: "mention", Bits: 8, Max: 63},
+		{Counter: 3, Name: "old", Suffix: "cntgo", Bits: 8, Max: 63, Hidden: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,18 +74,26 @@ func Connect(t testing.TB, s *server.Server, o ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// Reader is the dumb twin of the state: rows in a map under one lock.
+// Reader is the dumb twin of the state: maps and lists under one lock.
 type Reader struct {
-	// Before, if set, runs at the start of every Rows.
+	// Before, if set, runs at the start of every answer. Set it before the
+	// first request.
 	Before func()
 
-	mu      sync.Mutex
-	applied pipeline.Position
-	moved   chan struct{} // closed when applied moves
-	rows    map[cell]int64
-	exist   map[row]bool
-	stopped map[uint64]bool // ids whose shard is stopped
-	err     error
+	mu       sync.Mutex
+	applied  pipeline.Position
+	moved    chan struct{} // closed when applied moves
+	rows     map[cell]int64
+	exist    map[row]bool
+	stopped  map[uint64]bool // ids whose shard is stopped
+	err      error
+	notices  []string
+	dots     []string
+	unread   map[uint64]query.UserUnread
+	follows  map[[2]uint64]bool // who, whom
+	posts    []query.FeedPost
+	columns  int // of counter unread
+	allStops bool
 }
 
 type (
@@ -94,7 +109,10 @@ type (
 
 // NewReader is empty, at position 0.
 func NewReader() *Reader {
-	return &Reader{moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{}}
+	return &Reader{
+		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{},
+		unread: map[uint64]query.UserUnread{}, follows: map[[2]uint64]bool{}, columns: 2,
+	}
 }
 
 // Set sets one cell.
@@ -112,7 +130,49 @@ func (r *Reader) StopShardOf(id uint64) {
 	r.stopped[id] = true
 }
 
-// Fail makes every Rows fail.
+// StopAll makes every answer an error that wraps query.ErrStopped.
+func (r *Reader) StopAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.allStops = true
+}
+
+// Channels names the channels.
+func (r *Reader) Channels(notices, dots []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notices, r.dots = notices, dots
+}
+
+// SetUnread sets what one user has not read.
+func (r *Reader) SetUnread(user uint64, u query.UserUnread) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unread[user] = u
+}
+
+// NoUnreadCounter is for a schema without one.
+func (r *Reader) NoUnreadCounter() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.columns = 0
+}
+
+// Follow makes who follow whom.
+func (r *Reader) Follow(who, whom uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.follows[[2]uint64{who, whom}] = true
+}
+
+// Post lists a post.
+func (r *Reader) Post(author, post uint64, at pipeline.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.posts = append(r.posts, query.FeedPost{Post: post, Author: author, Position: at})
+}
+
+// Fail makes every answer fail.
 func (r *Reader) Fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,15 +212,24 @@ func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	}
 }
 
-// Rows is query.Reader's.
-func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
+// enter begins an answer; the caller unlocks.
+func (r *Reader) enter() error {
 	if r.Before != nil {
 		r.Before()
 	}
 	r.mu.Lock()
+	if r.allStops {
+		return fmt.Errorf("shard 7: %w", query.ErrStopped)
+	}
+	return r.err
+}
+
+// Rows is query.Reader's.
+func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
+	err := r.enter()
 	defer r.mu.Unlock()
-	if r.err != nil {
-		return r.err
+	if err != nil {
+		return err
 	}
 	rows.Reset(len(ids), len(columns))
 	rows.AsOf = r.applied
@@ -176,4 +245,132 @@ func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column,
 	}
 	slices.Reverse(rows.Missing) // in any order
 	return nil
+}
+
+// Unread is query.Reader's.
+func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
+	err := r.enter()
+	defer r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	out.Reset(len(users), r.columns, r.notices, r.dots)
+	out.AsOf = r.applied
+	for i, user := range users {
+		if r.stopped[user] {
+			out.Missing = append(out.Missing, i)
+		}
+		u := r.unread[user]
+		out.Users[i].Feed = u.Feed
+		copy(out.Users[i].Counts, u.Counts)
+		copy(out.Users[i].Notices, u.Notices)
+		copy(out.Users[i].Dots, u.Dots)
+	}
+	slices.Reverse(out.Missing)
+	return nil
+}
+
+// Feed is query.Reader's.
+func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage) error {
+	err := r.enter()
+	defer r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if r.stopped[user] {
+		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
+	}
+	out.Reset()
+	out.AsOf = r.applied
+	for _, p := range r.posts {
+		switch {
+		case !r.follows[[2]uint64{user, p.Author}] || before > 0 && p.Position >= before:
+		case r.stopped[p.Author]:
+			out.Missing = true
+		default:
+			out.Posts = append(out.Posts, p)
+		}
+	}
+	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
+	if out.More = len(out.Posts) > limit; out.More {
+		out.Posts = out.Posts[:limit]
+	}
+	return nil
+}
+
+// Following is query.Reader's.
+func (r *Reader) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
+	return r.users(user, after, limit, out, 0)
+}
+
+// Followers is query.Reader's.
+func (r *Reader) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
+	return r.users(user, after, limit, out, 1)
+}
+
+func (r *Reader) users(user, after uint64, limit int, out *query.UserPage, side int) error {
+	err := r.enter()
+	defer r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if r.stopped[user] {
+		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
+	}
+	out.Reset()
+	out.AsOf = r.applied
+	for pair := range r.follows {
+		if pair[side] == user && pair[1-side] > after {
+			out.Users = append(out.Users, pair[1-side])
+		}
+	}
+	slices.Sort(out.Users)
+	if out.More = len(out.Users) > limit; out.More {
+		out.Users = out.Users[:limit]
+	}
+	return nil
+}
+
+// Publish is a Publisher that is a function.
+type Publish func(ctx context.Context, event []byte) (pipeline.Position, error)
+
+// Publish is query.Publisher's.
+func (f Publish) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
+	return f(ctx, event)
+}
+
+// Log is a Publisher that keeps its events in a list.
+type Log struct {
+	mu     sync.Mutex
+	events []string
+
+	// Before, if set, runs at the start of every Publish; its error is
+	// Publish's. Set it before the first request.
+	Before func(context.Context) error
+	// Stored, if set, gets every event's position.
+	Stored func(pipeline.Position)
+}
+
+// Publish is query.Publisher's: events get the sequences 1, 2, …
+func (l *Log) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
+	if l.Before != nil {
+		if err := l.Before(ctx); err != nil {
+			return 0, err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, string(event))
+	at := pipeline.At(uint64(len(l.events)), 0)
+	if l.Stored != nil {
+		l.Stored(at)
+	}
+	return at, nil
+}
+
+// Events lists what was published.
+func (l *Log) Events() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
 }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// One node serves all of these; ids keep them apart.
+func TestCounts(t *testing.T) {
+	n := newPlace(t).start(t)
+
+	// "`get COUNTER ID…` · `get 42.cntcm` · `incr 42.cntcm [N]` · `set 42.cntcm N` · `del COUNTER ID`":
+	// the counter service's own session, as its users know it.
+	t.Run("session", func(t *testing.T) {
+		n.want("987654", "set", "42.cntcm", "987654")
+		n.want("1", "incr", "42.cntrn")
+		n.want("987654", "get", "42.cntcm")
+		n.want("987655", "incr", "42.cntcm", "1")
+		n.want("id  repost  comment  like\n42       1   987655     0", "get", "post", "42")
+		n.want("deleted", "del", "post", "42")
+		n.want("0", "get", "42.cntcm")
+		n.want("1", "incr", "42.cntcm")
+	})
+
+	// "bits: width in the packed row; grows by itself to `max` (default 63)"
+	t.Run("a 16-bit column grows", func(t *testing.T) {
+		n.want("65535", "set", "43.cntcm", "65535")
+		n.want("65536", "incr", "43.cntcm")
+		n.want("1099511627776", "set", "43.cntcm", "1099511627776")
+		n.want("1099511627776", "get", "43.cntcm")
+		n.want("9223372036854775807", "set", "43.cntrn", "9223372036854775807")
+	})
+
+	// "`incr 42.cntcm [N]`" with N below zero, as kong would not have it.
+	t.Run("negative numbers", func(t *testing.T) {
+		n.want("10", "set", "44.cntcm", "10")
+		n.want("5", "incr", "44.cntcm", "-5")
+		n.want("3", "incr", "--", "44.cntcm", "-2")
+		n.want("2", "incr", "44.cntcm", "--", "-1")
+		n.want(`{"counter":"post","id":"44","column":"comment","value":1,"position":"`+n.position(t, "incr", "44.cntcm", "-1", "--json")+`"}`,
+			"incr", "44.cntcm", "0", "--json")
+		// "a sum that is below zero for a while is remembered, not clamped, inside"
+		n.want("0", "set", "44.cntcm", "-3")
+		n.want("0", "incr", "44.cntcm", "2")
+		n.want("1", "incr", "44.cntcm", "2")
+	})
+
+	t.Run("a column by name and by suffix", func(t *testing.T) {
+		n.want("7", "set", "45.post.like", "7")
+		n.want("8", "incr", "45.cntan")
+		n.want("9", "incr", "45.post.cntan")
+		n.want("9", "get", "45.post.like")
+		n.want("9\n0\n9", "get", "45.cntan", "45.cntcm", "45.post.like")
+		n.want("id  like  comment\n45     9        0\n 9     0        0", "get", "post", "45", "9", "--columns", "like,comment")
+		n.want("id  cntan\n45      9", "get", "post", "45", "--columns", "cntan")
+	})
+
+	// "Users and posts are unsigned 64-bit integers."
+	t.Run("the largest id", func(t *testing.T) {
+		n.want("5", "incr", "18446744073709551615.user.post", "5")
+		n.want("5", "get", "18446744073709551615.user.post")
+	})
+
+	// "`--json` on every query command"
+	t.Run("json", func(t *testing.T) {
+		n.want("3", "set", "46.cntan", "3")
+		for args, want := range map[string]string{
+			"get post 46 47 --json --columns like": `{"rows":[{"id":"46","like":3},{"id":"47","like":0}]}`,
+			"get 47.cntcm 46.cntan --json":         `{"rows":[{"id":"47","cntcm":0},{"id":"46","cntan":3}]}`,
+			"--json get 46.post.like":              `{"rows":[{"id":"46","like":3}]}`,
+			"set 48.cntrn 2 --json":                `{"counter":"post","id":"48","column":"repost","value":2}`,
+			"del post 49 --json":                   `{"counter":"post","id":"49","deleted":true}`,
+		} {
+			got, want := document(t, n.do(strings.Fields(args)...).out), document(t, want)
+			for _, name := range []string{"as_of", "position"} {
+				delete(got, name)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %v, want %v", args, got, want)
+			}
+		}
+		if stats := document(t, n.do("stats", "--json").out); stats["tidemark_applied_position"] == 0.0 || stats["go_goroutines"] == nil {
+			t.Errorf("stats: %v", stats)
+		}
+	})
+
+	t.Run("stats", func(t *testing.T) {
+		r := n.do("stats")
+		if r.code != 0 || !strings.Contains(r.out, "\nevents_total ") || strings.Contains(r.out, "go_goroutines") {
+			t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+		}
+		if r = n.do("stats", "--all"); !strings.Contains(r.out, "\ngo_goroutines ") {
+			t.Error(r.out)
+		}
+	})
+
+	// "404 unknown counter or column": exit 1, and what there is instead.
+	t.Run("unknown", func(t *testing.T) {
+		n.do("get", "pots", "42").fails(t, 1, `counter "pots" is unknown`, "post", "user", "unread")
+		n.do("get", "42.nope").fails(t, 1, "nope", "cntcm")
+		n.do("get", "post", "42", "--columns", "nope").fails(t, 1, "nope", "repost (cntrn)")
+		n.do("incr", "42.nope").fails(t, 1, "nope", "cntcm")
+		n.do("incr", "42.like").fails(t, 1, "42.post.like or 42.unread.like")
+		n.do("set", "42.pots.like", "1").fails(t, 1, `counter "pots" is unknown`)
+		n.do("set", "42.post.nope", "1").fails(t, 1, "repost (cntrn)")
+		n.do("del", "pots", "42").fails(t, 1, `counter "pots" is unknown`)
+	})
+
+	t.Run("--nats before and after", func(t *testing.T) {
+		for _, args := range [][]string{
+			{"--nats", n.nats, "get", "9.cntcm"},
+			{"--nats=" + n.nats, "get", "9.cntcm"},
+			{"get", "9.cntcm", "--nats", n.nats},
+		} {
+			if r := tidemark(t, args...); r.code != 0 || r.out != "0\n" {
+				t.Errorf("%v: %+v", args, r)
+			}
+		}
+	})
+
+	// "`/metrics` (Prometheus), `/healthz`, `/readyz`"
+	t.Run("http", func(t *testing.T) {
+		eventually(t, "ready", func() bool { status, _ := n.page("/readyz"); return status == 200 })
+		if status, body := n.page("/healthz"); status != 200 || body != "ok\n" {
+			t.Errorf("%d %s", status, body)
+		}
+		if _, body := n.page("/metrics"); !strings.Contains(body, "\ntidemark_applied_position ") {
+			t.Error(body)
+		}
+	})
+}
+
+// position runs a command with --json and gives the position that the next
+// event will have.
+func (n *process) position(t *testing.T, args ...string) string {
+	t.Helper()
+	r := document(t, n.do(args...).out)
+	return next(t, r["position"])
+}
+
+func document(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	return out
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	url := "nats://u:secret@" + freeAddress(t)
+	for _, args := range []string{"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats"} {
+		r := tidemark(t, append(strings.Fields(args), "--nats", url)...)
+		r.fails(t, 1, "no tidemark answers at nats://u:xxxxx@127.0.0.1:", "is 'tidemark run' running?")
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/demo"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// playDemo lets the made-up community live on a node until ctx ends.
+func playDemo(ctx context.Context, t *terminal, c *config.Config, n *node.Node) error {
+	log := logger(t.err, c.Log)
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: n.URL(), Name: "tidemark demo", Logger: log})
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	fmt.Fprint(t.out, demoText(c.DataDir, n.URL(), n.HTTPAddress()))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		tell(ctx, t.out, client.New(nc))
+	}()
+	err = demo.Run(ctx, nc, demo.Options{Logger: log})
+	if err == nil && ctx.Err() == nil {
+		fmt.Fprintln(t.out, "The community has gone to sleep; the node goes on. Ctrl-C stops it.")
+		<-ctx.Done()
+	}
+	cancel()
+	<-told
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// demoText says what runs, where to look and what to try.
+func demoText(dir, url, http string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `
+Tidemark runs, with a demo: a small community of MADE-UP users (1, 2, 3, …)
+who write, repost, comment, like and follow. All of it is synthetic, and kept
+in %s, apart from real numbers.
+
+`, dir)
+	if http != "" {
+		fmt.Fprintf(&b, "  figures    http://%s/metrics\n  ready?     http://%s/readyz\n", http, http)
+	}
+	flag := ""
+	if url != defaultURL {
+		flag = " --nats " + url
+	}
+	fmt.Fprintf(&b, `  NATS       %s
+
+Try in another terminal, more than once, the numbers move:
+
+  go run ./cmd/tidemark get post 1 2 3%s
+  go run ./cmd/tidemark get user 1 2 3 --columns post,liked,follower%s
+
+Ctrl-C stops it.
+
+`, url, flag, flag)
+	return b.String()
+}
+
+const defaultURL = nats.DefaultURL
+
+// tellEvery paces the demo's line of figures.
+const tellEvery = 5 * time.Second
+
+func tell(ctx context.Context, to io.Writer, c *client.Client) {
+	ticker := time.NewTicker(tellEvery)
+	defer ticker.Stop()
+	var before float64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		figures, err := c.Stats(ctx)
+		if err != nil {
+			continue // the node says what is wrong in its own log
+		}
+		events := number(figures["tidemark_events_total"])
+		fmt.Fprintf(to, "%s  %.0f events so far, %.0f a second, %.0f messages behind\n",
+			time.Now().Format(time.TimeOnly), events, (events-before)/tellEvery.Seconds(), number(figures["tidemark_lag_messages"]))
+		before = events
+	}
+}
+
+func number(v any) float64 {
+	n, _ := v.(json.Number)
+	f, _ := n.Float64()
+	return f
+}

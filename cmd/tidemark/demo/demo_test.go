@@ -1,0 +1,256 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func lane(tb testing.TB) *operators.Lane {
+	tb.Helper()
+	c := config.Default()
+	schema, err := c.Schema()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	program, err := operators.Compile(schema, c.Rules(), c.Shards, operators.Limits{Events: 8192, Bytes: 512 << 10})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return program.NewLane()
+}
+
+// derive counts events by type and fails on dead letters.
+func derive(tb testing.TB, messages []pipeline.Message) map[string]int {
+	tb.Helper()
+	l, last := lane(tb), messages[len(messages)-1].Sequence
+	derived, err := l.Derive(0, pipeline.EndOf(last), messages)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, d := range derived {
+		for _, letter := range d.Letters {
+			tb.Errorf("dead letter: %s: %s: %s", letter.Reason, letter.Detail, letter.Data)
+		}
+	}
+	kinds := map[string]int{}
+	for _, m := range messages {
+		for line := range bytes.Lines(m.Data) {
+			var e struct {
+				Type   string
+				Delete bool
+				Repost uint64 `json:"repost_of"`
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				tb.Fatal(err)
+			}
+			if e.Delete {
+				e.Type = "un" + e.Type
+			}
+			if e.Repost != 0 {
+				e.Type = "repost"
+			}
+			kinds[e.Type]++
+		}
+	}
+	return kinds
+}
+
+func read(tb testing.TB, js jetstream.JetStream) (messages []pipeline.Message) {
+	tb.Helper()
+	stream, err := js.Stream(tb.Context(), jetlog.EventsStream)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for sequence := uint64(1); sequence <= stream.CachedInfo().State.LastSeq; sequence++ {
+		m, err := stream.GetMsg(tb.Context(), sequence)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		messages = append(messages, pipeline.Message{Sequence: sequence, Time: m.Time.UnixMilli(), Subject: m.Subject, Header: m.Header, Data: m.Data})
+	}
+	return messages
+}
+
+func TestCommunity(t *testing.T) {
+	server := natstest.Server(t)
+	_, js := natstest.Streams(t, server)
+	var log bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	o := Options{Rate: 1000, Users: 50, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := Run(ctx, natstest.Connect(t, server), o); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "synthetic") {
+		t.Errorf("the log does not say what it is: %s", log.String())
+	}
+	total := 0
+	kinds := derive(t, read(t, js))
+	for _, kind := range strings.Fields("post repost comment like mention message follow notice read unlike unfollow") {
+		if kinds[kind] == 0 {
+			t.Errorf("no %s", kind)
+		}
+		if kind != "like" && kind != "follow" && kinds[kind] >= kinds["like"] {
+			t.Errorf("more of %s than of like", kind)
+		}
+	}
+	for _, n := range kinds {
+		total += n
+	}
+	opening := evergreens + followsEach*o.Users + 2
+	if lively := total - opening; lively < 1500 || lively > 2050 {
+		t.Errorf("%d events in 2 s, want about 2000 (%v)", lively, kinds)
+	}
+}
+
+func TestBound(t *testing.T) {
+	server := natstest.Server(t)
+	_, js := natstest.Streams(t, server)
+	nc := natstest.Connect(t, server)
+	for _, bound := range []int{1, 3, 500} {
+		before := 0
+		for _, m := range read(t, js) {
+			before += bytes.Count(m.Data, []byte("\n")) + 1
+		}
+		if err := Run(t.Context(), nc, Options{Rate: 5000, Users: 2, EventsMax: bound}); err != nil {
+			t.Fatal(err)
+		}
+		after := 0
+		for _, m := range read(t, js) {
+			after += bytes.Count(m.Data, []byte("\n")) + 1
+		}
+		if after-before != bound {
+			t.Errorf("%d events, want %d", after-before, bound)
+		}
+	}
+}
+
+// "firstFree is a post number that no earlier demo on the same log has used"
+func TestNumbersStayApart(t *testing.T) {
+	server := natstest.Server(t)
+	_, js := natstest.Streams(t, server)
+	nc := natstest.Connect(t, server)
+	for range 3 {
+		if err := Run(t.Context(), nc, Options{Rate: 20_000, Users: 30, EventsMax: 3000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[uint64]bool{}
+	for _, m := range read(t, js) {
+		for line := range bytes.Lines(m.Data) {
+			var e struct {
+				Type string
+				Post uint64
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == "post" && seen[e.Post] {
+				t.Errorf("post %d is published twice", e.Post)
+			}
+			seen[e.Post] = seen[e.Post] || e.Type == "post"
+		}
+	}
+	for p := range uint64(evergreens) {
+		if !seen[p+1] {
+			t.Errorf("no post %d", p+1)
+		}
+	}
+}
+
+// Thousands of events, none of them a dead letter, the same every time.
+func TestTown(t *testing.T) {
+	for _, users := range []int{2, 3, 1000} {
+		live := func() (body []byte) {
+			town := newTown(users, firstFree(0), true)
+			events := town.opening()
+			for range 30_000 {
+				events = append(events, town.next())
+			}
+			var err error
+			for _, e := range events {
+				if body, err = e.AppendJSON(body); err != nil {
+					t.Fatal(err)
+				}
+				body = append(body, '\n')
+			}
+			return body
+		}
+		body := live()
+		if !bytes.Equal(body, live()) {
+			t.Error("two towns of one seed differ")
+		}
+		var messages []pipeline.Message
+		for line := range bytes.Lines(body) {
+			messages = append(messages, pipeline.Message{Sequence: uint64(len(messages)) + 1, Time: 1, Subject: "events.pack", Data: line})
+		}
+		derive(t, messages)
+	}
+}
+
+func TestServerAway(t *testing.T) {
+	dir := t.TempDir()
+	start := func(listen string) *jetlog.Server {
+		s, err := jetlog.StartServer(jetlog.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	server := start("127.0.0.1:0")
+	address := strings.TrimPrefix(server.URL(), "nats://")
+	nc := natstest.Connect(t, server)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, nc, Options{Rate: 2000, Users: 10}) }()
+	time.Sleep(100 * time.Millisecond) // no streams yet
+	_, js := natstest.Streams(t, server)
+	messages := func() uint64 {
+		stream, err := js.Stream(t.Context(), jetlog.EventsStream)
+		if err != nil {
+			return 0
+		}
+		return stream.CachedInfo().State.Msgs
+	}
+	grow := func(beyond uint64) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); messages() <= beyond; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no more than %d messages", messages())
+			}
+		}
+	}
+	grow(10)
+	server.Close()
+	time.Sleep(200 * time.Millisecond)
+	server = start(address)
+	grow(messages() + 10)
+	server.Close()
+	time.Sleep(100 * time.Millisecond)
+	cancel() // while the log is away
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end")
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The demo says that it is made up, and the commands that it tells to try
+// work and show numbers that move.
+func TestDemo(t *testing.T) {
+	p := newPlace(t)
+	n := p.start(t, "--demo")
+	eventually(t, "the text", func() bool { return strings.Contains(n.out.String(), "Ctrl-C stops it.") })
+	text := n.out.String()
+	for _, want := range []string{"MADE-UP", "synthetic", n.url + "/metrics", n.url + "/readyz", n.nats, p.data + "-demo"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("does not say %s:\n%s", want, text)
+		}
+	}
+	commands := regexp.MustCompile(`go run ./cmd/tidemark (.*)`).FindAllStringSubmatch(text, -1)
+	if len(commands) != 2 {
+		t.Fatalf("%d commands to try:\n%s", len(commands), text)
+	}
+	for _, command := range commands {
+		args := strings.Fields(command[1])
+		before := tidemark(t, args...)
+		if before.code != 0 || before.err != "" {
+			t.Errorf("%s: %+v", command[1], before)
+		}
+		eventually(t, "numbers move", func() bool { return tidemark(t, args...).out != before.out })
+	}
+	if code := n.stop(syscall.SIGINT); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	absent(t, p.data)
+
+	// Made-up numbers and real ones do not mix.
+	p.data += "-demo"
+	p.configure(t, "")
+	p.refuses(t, "made-up numbers", "--demo")
+	p.configure(t, "nats: {url: 'nats://127.0.0.1:1'}\n")
+	tidemark(t, "run", "--demo", "--config", p.config).fails(t, 2, "embedded server only")
+}

@@ -1,0 +1,447 @@
+package importer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// "exact when run again after an interruption"
+func TestKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	const kills, packs = 20, 5000
+	b := newBench(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	lines, text := events(packs * childPack)
+	path := write(t, filepath.Join(t.TempDir(), "events.ndjson"), []byte(text))
+
+	var others atomic.Int64 // packs of another producer, in between
+	ctx, stop := context.WithCancel(b.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, 2*time.Millisecond) {
+			if _, err := b.js.Publish(ctx, packSubject, []byte(lines[0])); err == nil {
+				others.Add(1)
+			}
+		}
+	}()
+	ours := func() int {
+		n := others.Load()
+		stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
+		b.must(err)
+		i, err := stream.Info(b.ctx, jetstream.WithSubjectFilter(packSubject))
+		b.must(err)
+		return int(i.State.Subjects[packSubject]) - int(n)
+	}
+	start := func() (*exec.Cmd, <-chan string) {
+		command := exec.Command(os.Args[0])
+		command.Env = append(os.Environ(), childEnv+"="+b.server.URL()+" "+path)
+		var out bytes.Buffer
+		command.Stderr = &out
+		b.must(command.Start())
+		exited := make(chan string, 1)
+		go func() { exited <- fmt.Sprint(command.Wait(), out.String()) }()
+		return command, exited
+	}
+	within := 0
+	for killed := range kills {
+		before := ours()
+		// When it has brought some packs more, or now and then at any moment.
+		enough, late := before+rng.IntN(packs/kills), time.After(time.Minute)
+		if killed%4 == 3 {
+			late = time.After(time.Duration(rng.Int64N(int64(200 * time.Millisecond))))
+		}
+		command, exited := start()
+		for watching := true; watching && ours() <= enough; {
+			select {
+			case out := <-exited:
+				t.Fatalf("ended after %d kills: %s", killed, out)
+			case <-late:
+				watching = false
+			case <-time.After(time.Duration(rng.Int64N(int64(time.Millisecond)))):
+			}
+		}
+		b.must(command.Process.Kill())
+		<-exited
+		n := ours()
+		if n > before && n < packs {
+			within++
+		}
+		t.Logf("killed with %d packs stored, %d lines recorded", n, b.recorded())
+	}
+	_, exited := start()
+	if out := <-exited; out != "<nil>" {
+		t.Fatal(out)
+	}
+	stop()
+	<-done
+	if within < 15 {
+		t.Errorf("only %d of %d kills were within the import", within, kills)
+	}
+	b.want(lines)
+}
+
+func TestServerRestart(t *testing.T) {
+	dir := t.TempDir()
+	start := func(listen string) *jetlog.Server {
+		s, err := jetlog.StartServer(jetlog.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	server := start("127.0.0.1:0")
+	address := strings.TrimPrefix(server.URL(), "nats://")
+	_, js := natstest.Streams(t, server)
+	b := benchOf(t, server, js)
+	lines, text := events(60_000)
+	in := atBytes(text, len(text)/3, func() {
+		server.Close()
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			server = start(address)
+		}()
+	})
+	r, err := Run(b.ctx, b.nc, "-", in, Options{Pack: 8})
+	b.must(err)
+	t.Cleanup(server.Close)
+	if r.Lines+r.Skipped != uint64(len(lines)) {
+		t.Errorf("%+v", r)
+	}
+	b.want(lines)
+}
+
+func TestInputs(t *testing.T) {
+	lines, text := events(3000)
+	half := strings.Index(text, lines[1500]) + 20 // in the middle of a line
+	blanks := "\xef\xbb\xbf\n \t\r\n" + strings.ReplaceAll(text, "\n", "\n\n\r\n")
+	for name, data := range map[string][]byte{
+		"plain":  []byte(text),
+		"no end": []byte(strings.TrimSuffix(text, "\n")),
+		"gzip":   zip(text),
+		"gzips":  append(zip(text[:half]), zip(text[half:])...),
+		"blanks": []byte(blanks),
+	} {
+		for _, from := range []string{"file", "stdin"} {
+			t.Run(name+" from "+from, func(t *testing.T) {
+				b := newBench(t)
+				path, stdin := "-", bytes.NewReader(data)
+				if from == "file" {
+					path = write(t, filepath.Join(t.TempDir(), "events"), data)
+				}
+				var progress bytes.Buffer
+				r, err := Run(b.ctx, b.nc, path, stdin, Options{Progress: &progress})
+				b.must(err)
+				b.want(lines)
+				want := Result{
+					Lines: 3000, Packs: 12, Bytes: uint64(len(text)),
+					Elapsed: r.Elapsed, Last: pipeline.At(12, 3000-11*256-1),
+				}
+				if r != want {
+					t.Errorf("got %+v, want %+v", r, want)
+				}
+				again, err := Run(b.ctx, b.nc, path, bytes.NewReader(data), Options{Pack: 7})
+				b.must(err)
+				want = Result{Skipped: 3000, Elapsed: again.Elapsed, Last: r.Last, Already: true}
+				if again != want {
+					t.Errorf("again: got %+v, want %+v", again, want)
+				}
+				b.want(lines)
+			})
+		}
+	}
+}
+
+func TestNothing(t *testing.T) {
+	b := newBench(t)
+	for _, text := range []string{"", "\n\n \n"} {
+		if r, err := b.run(text, Options{}); err != nil || r.Lines != 0 {
+			t.Errorf("%q: %+v, %v", text, r, err)
+		}
+	}
+	b.want(nil)
+}
+
+func TestTooLongLine(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(1000)
+	long := `{"type":"like","x":"` + repeat("x", 1<<20) + `"}` + "\n"
+	at := strings.Index(text, lines[700])
+	r, err := b.run(text[:at]+"\n"+long+text[at:], Options{Name: "long"})
+	if err == nil || !strings.Contains(err.Error(), "line 702 ") || r.Lines != 700 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	b.want(lines[:700])
+	r, err = b.run(text, Options{Name: "long"}) // mended
+	if b.must(err); r.Lines != 300 || r.Skipped != 700 {
+		t.Errorf("%+v", r)
+	}
+	b.want(lines)
+
+	fits := `{"type":"like","x":"` + repeat("x", 900<<10) + `"}`
+	_, err = b.run(fits+"\n"+text, Options{Name: "fits"})
+	b.must(err)
+	b.want(append(append(lines, fits), lines...))
+}
+
+func TestBrokenGzip(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(20_000)
+	zipped := string(zip(text))
+	r, err := b.run(zipped[:len(zipped)/2], Options{})
+	if err == nil || !strings.Contains(err.Error(), "unexpected EOF") || r.Lines == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.want(lines[:r.Lines])
+	whole, err := b.run(zipped, Options{})
+	if b.must(err); whole.Skipped != r.Lines {
+		t.Errorf("%+v after %+v", whole, r)
+	}
+	b.want(lines)
+}
+
+func TestGrown(t *testing.T) {
+	for _, name := range []string{"", "my import.json"} {
+		b := newBench(t)
+		lines, _ := events(5000)
+		had := 0
+		for _, n := range []int{1, 2, 300, 300, 301, 700, 2000, 5000} {
+			r, err := b.run(strings.Join(lines[:n], "\n"), Options{Name: name, Pack: 100})
+			if b.must(err); r.Lines != uint64(n-had) || r.Skipped != uint64(had) || r.Already != (n == had) {
+				t.Errorf("%d lines: %+v", n, r)
+			}
+			had = n
+			b.want(lines[:n])
+		}
+	}
+}
+
+func TestAnotherInput(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(5000)
+	_, err := b.run(text, Options{})
+	b.must(err)
+	changed := strings.Replace(text, lines[4000], `{}`, 1)
+	for name, other := range map[string]string{
+		"changed": changed, "shorter": strings.Join(lines[:4999], "\n"),
+	} {
+		if _, err := b.run(other, Options{}); !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b.want(lines)
+	if r, err := b.run(text, Options{}); err != nil || !r.Already {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// Files that begin differently are imports of their own, and so are names.
+	_, err = b.run(lines[1], Options{})
+	b.must(err)
+	_, err = b.run(changed, Options{Name: "changed"})
+	b.must(err)
+	b.want(append(append(lines, lines[1]), strings.Split(strings.TrimSpace(changed), "\n")...))
+}
+
+func TestCancelled(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(50_000)
+	ctx, cancel := context.WithCancel(b.ctx)
+	r, err := Run(ctx, b.nc, "-", atBytes(text, len(text)/2, cancel), Options{Pack: 32})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "run it again") {
+		t.Fatal(err)
+	}
+	if r.Lines == 0 || r.Lines >= 50_000 || r.Last == 0 {
+		t.Errorf("%+v", r)
+	}
+	b.want(lines[:r.Lines])
+	rest, err := b.run(text, Options{})
+	if b.must(err); rest.Lines+r.Lines != 50_000 || rest.Skipped != r.Lines {
+		t.Errorf("%+v after %+v", rest, r)
+	}
+	b.want(lines)
+	if _, err := Run(ctx, b.nc, "-", strings.NewReader(text), Options{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestTwoAtOnce(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(30_000)
+	var second error
+	in := atBytes(text, len(text)/2, func() { _, second = b.run(text, Options{}) })
+	_, err := Run(b.ctx, b.nc, "-", in, Options{})
+	b.must(err)
+	if !errors.Is(second, ErrRunning) || !strings.Contains(second.Error(), "process") {
+		t.Error(second)
+	}
+	b.want(lines)
+}
+
+// "sends the same packs in the same order with the same ids, and the stream
+// keeps one of each"
+func TestTakenForDead(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(30_000)
+	taken := false
+	in := atBytes(text, len(text)/2, func() {
+		// The record looks like that of a process that is gone.
+		kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+		b.must(err)
+		keys, err := kv.Keys(b.ctx)
+		b.must(err)
+		e, err := kv.Get(b.ctx, keys[0])
+		b.must(err)
+		session := string(e.Value())
+		at := strings.Index(session, "_INBOX.")
+		_, err = kv.Update(b.ctx, keys[0], []byte(session[:at]+"gone"+session[at+4:]), e.Revision())
+		b.must(err)
+		r, err := b.run(text, Options{})
+		b.must(err)
+		taken = r.Lines > 0
+	})
+	_, err := Run(b.ctx, b.nc, "-", in, Options{Pack: 50})
+	if !taken || err != nil && !errors.Is(err, ErrRunning) {
+		t.Errorf("%t, %v", taken, err)
+	}
+	b.want(lines)
+}
+
+func TestNoStream(t *testing.T) {
+	server := natstest.Server(t)
+	nc := natstest.Connect(t, server)
+	_, err := Run(t.Context(), nc, "-", strings.NewReader("{}"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "is 'tidemark run' running?") || !strings.Contains(err.Error(), server.URL()) {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), nc, "/does/not/exist", nil, Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), nc, t.TempDir(), nil, Options{}); err == nil {
+		t.Error("a directory is imported")
+	}
+}
+
+// plainStreams are made by hand, with settings of the test's own.
+func plainStreams(t *testing.T, c jetstream.StreamConfig) *bench {
+	server := natstest.Server(t)
+	js, err := jetstream.New(natstest.Connect(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := benchOf(t, server, js)
+	c.Name, c.Subjects, c.Discard = jetlog.EventsStream, []string{"events.>"}, jetstream.DiscardNew
+	_, err = js.CreateStream(b.ctx, c)
+	b.must(err)
+	_, err = js.CreateKeyValue(b.ctx, jetstream.KeyValueConfig{Bucket: jetlog.Bucket})
+	b.must(err)
+	return b
+}
+
+func TestFull(t *testing.T) {
+	b := plainStreams(t, jetstream.StreamConfig{MaxBytes: 1 << 20})
+	lines, text := events(30_000)
+	r, err := b.run(text, Options{})
+	if err == nil || !strings.Contains(err.Error(), "takes no more (maximum bytes exceeded)") || r.Lines == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
+	b.must(err)
+	c := stream.CachedInfo().Config
+	c.MaxBytes = -1
+	_, err = b.js.UpdateStream(b.ctx, c)
+	b.must(err)
+	_, err = b.run(text, Options{})
+	b.must(err)
+	if got := b.imported(); len(got) != len(lines) {
+		t.Errorf("%d lines, want %d", len(got), len(lines))
+	}
+}
+
+// "Counts stay exact then; the lines of the hole come late in the log"
+func TestHole(t *testing.T) {
+	b := plainStreams(t, jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	lines, text := events(100)
+	_, err := b.run(text, Options{Name: "hole", Pack: 10})
+	b.must(err)
+	stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
+	b.must(err)
+	b.must(stream.DeleteMsg(b.ctx, 4))
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	h := newCutter(0, 0, 0, nil).hash()
+	_, err = kv.Put(b.ctx, "import.hole", []byte(`{"lines":0,"hash":"`+h.String()+`","last":"0","after":0,"pack":10,"bytes":1000000,"cut":100,"open":true,"session":"gone","stream":"`+
+		stream.CachedInfo().Created.Format(time.RFC3339Nano)+`"}`))
+	b.must(err)
+	time.Sleep(300 * time.Millisecond) // the window of duplicates
+	r, err := b.run(text, Options{Name: "hole"})
+	if b.must(err); r.Lines != 10 || r.Skipped != 90 {
+		t.Errorf("%+v", r)
+	}
+	b.want(append(append(append([]string{}, lines[:30]...), lines[40:]...), lines[30:40]...))
+	if r, err = b.run(text, Options{Name: "hole"}); err != nil || !r.Already {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// "A successor that gets neither an answer nor that word waits whether the
+// record still changes."
+func TestSilentSession(t *testing.T) {
+	t.Parallel()
+	for _, moves := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moves %t", moves), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			lines, text := events(1000)
+			_, err := b.run(strings.Join(lines[:500], "\n"), Options{Name: "silent"})
+			b.must(err)
+			_, err = b.nc.SubscribeSync("still")
+			b.must(err)
+			b.must(b.nc.Flush())
+			kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+			b.must(err)
+			e, err := kv.Get(b.ctx, "import.silent")
+			b.must(err)
+			var r record
+			b.must(json.Unmarshal(e.Value(), &r))
+			r.Open, r.Session = true, "still"
+			value, err := json.Marshal(r)
+			b.must(err)
+			_, err = kv.Put(b.ctx, "import.silent", value)
+			b.must(err)
+			if moves {
+				move := time.AfterFunc(asks*askTimeout+staleAfter/2, func() { _, _ = kv.Put(b.ctx, "import.silent", value) })
+				defer move.Stop()
+			}
+			result, err := b.run(text, Options{Name: "silent"})
+			if moves {
+				if !errors.Is(err, ErrRunning) {
+					t.Error(err)
+				}
+				b.want(lines[:500])
+				return
+			}
+			if b.must(err); result.Lines != 500 || result.Elapsed < staleAfter {
+				t.Errorf("%+v", result)
+			}
+			b.want(lines)
+		})
+	}
+}

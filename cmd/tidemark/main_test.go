@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// These tests use the program as its users do: the built binary, its exit
+// codes and what it prints. Sentences in quotation marks are the contract's.
+
+// binary is the program, built once.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "tidemark-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "tidemark")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+		return 1
+	}
+	os.Unsetenv("NATS_URL")
+	return m.Run()
+}
+
+// result is what a command left.
+type result struct {
+	out, err string
+	code     int
+}
+
+// tidemark runs a command to its end in an empty directory.
+func tidemark(t testing.TB, args ...string) result {
+	t.Helper()
+	return command(t, nil, "", args...)
+}
+
+func command(t testing.TB, env []string, stdin string, args ...string) result {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, err bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &err
+	if e := cmd.Run(); e != nil && cmd.ProcessState == nil {
+		t.Fatal(e)
+	}
+	return result{out.String(), err.String(), cmd.ProcessState.ExitCode()}
+}
+
+// fails checks an exit code and that one line says why.
+func (r result) fails(t testing.TB, code int, why ...string) {
+	t.Helper()
+	if r.code != code || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "tidemark: ") {
+		t.Errorf("exit code %d, want %d with one line; standard error:\n%s", r.code, code, r.err)
+	}
+	for _, text := range why {
+		if !strings.Contains(r.err, text) {
+			t.Errorf("%q does not say %q", r.err, text)
+		}
+	}
+}
+
+// place is a data directory and a configuration for it.
+type place struct{ dir, data, config string }
+
+func newPlace(t testing.TB) place {
+	t.Helper()
+	dir := t.TempDir()
+	p := place{dir, filepath.Join(dir, "data"), filepath.Join(dir, "tidemark.yaml")}
+	p.configure(t, "")
+	return p
+}
+
+// configure writes the configuration: small, on free ports, and more of it.
+func (p place) configure(t testing.TB, more string) {
+	t.Helper()
+	text := "data_dir: " + p.data + "\nlog: {format: json}\n" +
+		"badger: {memtable: 8MiB}\ncheckpoint: {rows: 4000, interval: 100ms}\n" + more
+	for key, value := range map[string]string{
+		"\nshards:": "shards: 4\n",
+		"\nhttp:":   "http: {listen: '127.0.0.1:0'}\n",
+		"\nnats:":   "nats: {listen: '127.0.0.1:0', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n",
+	} {
+		if !strings.Contains(text, key) {
+			text += value
+		}
+	}
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// process is a running node.
+type process struct {
+	t         testing.TB
+	cmd       *exec.Cmd
+	nats, url string // of NATS, of HTTP
+	out, log  lines
+	ended     chan struct{}
+}
+
+// start runs a node and returns when it answers.
+func (p place) start(t testing.TB, flags ...string) *process {
+	t.Helper()
+	n := &process{t: t, ended: make(chan struct{})}
+	n.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
+	n.cmd.Dir = p.dir
+	n.cmd.Stdout = &n.out
+	pipe, err := n.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	running := make(chan struct{})
+	go n.read(pipe, running)
+	t.Cleanup(func() {
+		n.cmd.Process.Kill()
+		<-n.ended
+		if t.Failed() {
+			t.Logf("the node's log:\n%s", n.log.String())
+		}
+	})
+	select {
+	case <-running:
+	case <-n.ended:
+		t.Fatalf("the node ended:\n%s", n.log.String())
+	case <-time.After(20 * time.Second):
+		t.Fatalf("the node does not start:\n%s", n.log.String())
+	}
+	return n
+}
+
+func (n *process) read(pipe io.Reader, running chan struct{}) {
+	defer close(n.ended)
+	s := bufio.NewScanner(pipe)
+	for s.Scan() {
+		fmt.Fprintln(&n.log, s.Text())
+		var line struct{ Msg, NATS, HTTP string }
+		if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg == "tidemark: running" {
+			n.nats, n.url = line.NATS, "http://"+line.HTTP
+			close(running)
+		}
+	}
+	_ = n.cmd.Wait()
+}
+
+// do runs a command against the node.
+func (n *process) do(args ...string) result {
+	n.t.Helper()
+	return n.feed("", args...)
+}
+
+func (n *process) feed(stdin string, args ...string) result {
+	n.t.Helper()
+	return command(n.t, []string{"NATS_URL=" + n.nats}, stdin, args...)
+}
+
+// want runs a command that must print exactly that.
+func (n *process) want(out string, args ...string) {
+	n.t.Helper()
+	if r := n.do(args...); r.code != 0 || r.out != out+"\n" || r.err != "" {
+		n.t.Errorf("tidemark %s: exit code %d\n%s%s\nwant\n%s", strings.Join(args, " "), r.code, r.out, r.err, out)
+	}
+}
+
+// stop sends a signal and gives the exit code, -1 when the signal ended it.
+func (n *process) stop(s os.Signal) int {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatal(err)
+	}
+	select {
+	case <-n.ended:
+	case <-time.After(20 * time.Second):
+		_ = n.cmd.Process.Signal(syscall.SIGQUIT)
+		n.t.Fatal("the node does not stop")
+	}
+	return n.cmd.ProcessState.ExitCode()
+}
+
+func (n *process) page(path string) (status int, body string) {
+	n.t.Helper()
+	reply, err := http.Get(n.url + path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return reply.StatusCode, string(text)
+}
+
+// lines is a buffer that a process writes while a test reads.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// eventually waits for something that a running node brings about.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not come about: %s", what)
+		}
+	}
+}
+
+// absent checks that nothing is left behind.
+func absent(t testing.TB, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s was left behind", path)
+	}
+}

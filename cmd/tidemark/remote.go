@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// remote are the flags of every command that speaks to a running node.
+type remote struct {
+	NATS    string        `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The NATS server that tidemark is on (${default})." group:"Connection:"`
+	Creds   string        `type:"existingfile" placeholder:"FILE" help:"Credentials file for the server." group:"Connection:"`
+	NKey    string        `name:"nkey" type:"existingfile" placeholder:"FILE" help:"NKey seed file for the server." group:"Connection:"`
+	Timeout time.Duration `default:"5s" help:"The longest to wait for an answer." group:"Connection:"`
+	JSON    bool          `name:"json" help:"Print one JSON document." group:"Output:"`
+}
+
+// Validate is called by kong.
+func (r *remote) Validate() error {
+	switch {
+	case r.Timeout <= 0:
+		return fmt.Errorf("--timeout %s is not a time to wait", r.Timeout)
+	case r.Creds != "" && r.NKey != "":
+		return errors.New("--creds and --nkey are both given; give one of them")
+	}
+	return nil
+}
+
+// dial connects for one question, or to stay connected.
+func (r *remote) dial(once bool) (*nats.Conn, error) {
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{
+		URL:             r.NATS,
+		Name:            "tidemark command",
+		CredentialsFile: r.Creds,
+		NkeySeedFile:    r.NKey,
+		Once:            once,
+		Timeout:         r.Timeout,
+	})
+	if errors.Is(err, nats.ErrNoServers) {
+		return nil, r.silence()
+	}
+	return nc, err
+}
+
+func (r *remote) silence() error {
+	return fmt.Errorf("no tidemark answers at %s: is 'tidemark run' running?", redacted(r.NATS))
+}
+
+// answerSlack lets the node's own "too late" come before ours.
+const answerSlack = 500 * time.Millisecond
+
+// ask connects, does one thing within the timeout, and closes.
+func (r *remote) ask(do func(ctx context.Context, c *client.Client) error) error {
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
+	defer cancel()
+	nc, err := r.dial(true)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return r.explain(do(ctx, client.New(nc)))
+}
+
+// explain says what a user can do about an error of the connection.
+func (r *remote) explain(err error) error {
+	_, answered := errors.AsType[*client.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrNoResponders):
+		return r.silence()
+	case errors.Is(err, client.ErrUncertain):
+		return fmt.Errorf("%s did not say in time whether it stored the event: look at the count before trying again", redacted(r.NATS))
+	case !answered && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from %s within %s", redacted(r.NATS), r.Timeout)
+	}
+	return err
+}
+
+// redacted is the URL without a password.
+func redacted(list string) string {
+	servers := strings.Split(list, ",")
+	for i, s := range servers {
+		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
+			servers[i] = u.Redacted()
+		} else if _, host, found := strings.Cut(s, "@"); found {
+			servers[i] = host
+		}
+	}
+	return strings.Join(servers, ",")
+}
+
+// printJSON writes one document.
+func printJSON(to io.Writer, v any) error {
+	e := json.NewEncoder(to)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

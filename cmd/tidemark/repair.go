@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+)
+
+type repairCommand struct {
+	Replay bool `help:"Throw away what is counted; the next start counts all events again, by today's rules and shards."`
+	Adopt  bool `help:"Keep what is counted, and go on with the stream EVENTS that is there, made anew or not."`
+	Demo   bool `help:"The demo's data directory."`
+	settings
+}
+
+func (repairCommand) Help() string {
+	return `Works on the data directory of a node that is stopped. Choose one of --replay and --adopt.
+
+EXAMPLE
+
+    tidemark repair --replay      after a change of rules or shards
+    tidemark repair --adopt       after EVENTS was lost or made anew`
+}
+
+// Validate is called by kong.
+func (r *repairCommand) Validate() error {
+	if r.Replay == r.Adopt {
+		return errors.New("choose one of --replay and --adopt")
+	}
+	return nil
+}
+
+func (r *repairCommand) Run(t *terminal) error {
+	c, _, err := r.load()
+	if err != nil {
+		return err
+	}
+	if r.Demo {
+		c.DataDir = demoDir(c.DataDir)
+	}
+	err = node.Repair(c, node.RepairOptions{Replay: r.Replay, Adopt: r.Adopt, Demo: r.Demo, Logger: logger(t.err, c.Log)})
+	if err != nil {
+		return err
+	}
+	what := "the next start counts all events again"
+	if r.Adopt {
+		what = "the counts stand, and the next start goes on with the events that are there"
+	}
+	_, err = fmt.Fprintf(t.out, "%s: %s\n", c.DataDir, what)
+	return err
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+)
+
+type runCommand struct {
+	Demo bool `help:"With a small live community of made-up users, in a data directory of its own."`
+	settings
+}
+
+func (runCommand) Help() string {
+	return `Runs until SIGTERM or SIGINT, then stops in order: no more work, a last checkpoint, close. A second signal ends the process at once. Killing it at any moment loses nothing and counts nothing twice.
+
+Without a configuration it brings a NATS server of its own, on 127.0.0.1:4222, and keeps everything under ./data.
+
+EXAMPLE
+
+    tidemark run
+    tidemark run --config /etc/tidemark.yaml
+    tidemark run --demo`
+}
+
+func (r *runCommand) Run(t *terminal) error {
+	c, _, err := r.load()
+	if err != nil {
+		return err
+	}
+	if r.Demo {
+		if err := demoConfig(c); err != nil {
+			return err
+		}
+	}
+	ctx := untilSignal()
+	n, err := node.Start(c, node.Options{Version: readBuild().Version, Demo: r.Demo, Logger: logger(t.err, c.Log)})
+	if err != nil {
+		return err
+	}
+	if r.Demo {
+		err = playDemo(ctx, t, c, n)
+	} else {
+		<-ctx.Done()
+	}
+	if closed := n.Close(); err == nil && closed != nil {
+		err = fmt.Errorf("stopped, but not in order: %w", closed)
+	}
+	return err
+}
+
+// untilSignal ends with the first signal. The second ends the process.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(exitFailed)
+	}()
+	return ctx
+}
+
+// demoDir is where the demo's numbers are kept: made-up ones and real ones
+// never mix.
+func demoDir(dir string) string { return filepath.Clean(dir) + "-demo" }
+
+func demoConfig(c *config.Config) error {
+	if c.NATS.URL != "" {
+		return usage("--demo makes events up, and will not publish them to %s: it runs with an embedded server only (nats.url: \"\")", redacted(c.NATS.URL))
+	}
+	c.DataDir = demoDir(c.DataDir)
+	return nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// next is the position of the event after the one at p.
+func next(t testing.TB, p any) string {
+	t.Helper()
+	n, err := strconv.ParseUint(fmt.Sprint(p), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.FormatUint(n+1024, 10)
+}
+
+// "SIGTERM: stop taking work, checkpoint, close": and a restart keeps all.
+func TestStop(t *testing.T) {
+	p := newPlace(t)
+	for i, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGTERM} {
+		n := p.start(t)
+		n.want(strconv.Itoa(i+1), "incr", "42.cntcm")
+		if code := n.stop(signal); code != 0 {
+			t.Errorf("exit code %d after %s:\n%s", code, signal, n.log.String())
+		}
+		if n.out.String() != "" {
+			t.Errorf("standard output: %s", n.out.String())
+		}
+	}
+}
+
+// "kill -9 at any moment loses and doubles nothing"
+func TestKill(t *testing.T) {
+	p := newPlace(t)
+	for i := range 3 {
+		n := p.start(t)
+		n.want(strconv.Itoa(i+1), "incr", "42.cntcm")
+		if code := n.stop(syscall.SIGKILL); code != -1 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	p.start(t).want("3", "get", "42.cntcm")
+}
+
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, key := range []string{"http", "nats"} {
+		p := newPlace(t)
+		p.configure(t, key+": {listen: '"+l.Addr().String()+"'}\n")
+		p.refuses(t, l.Addr().String(), "in use")
+		absent(t, p.data)
+	}
+}
+
+// refuses starts a node that must not start.
+func (p place) refuses(t testing.TB, why ...string) {
+	t.Helper()
+	tidemark(t, "run", "--config", p.config).fails(t, 1, why...)
+}
+
+func TestServerOutOfReach(t *testing.T) {
+	p := newPlace(t)
+	address := freeAddress(t)
+	p.configure(t, "nats: {url: 'nats://u:secret@"+address+"'}\n")
+	p.refuses(t, "nats://u:xxxxx@"+address)
+	absent(t, p.data)
+}
+
+func TestDataDirOfAnother(t *testing.T) {
+	p := newPlace(t)
+	n := p.start(t)
+	n.want("5", "incr", "42.cntcm", "5")
+
+	// "a second process on the same data_dir gets a clear refusal"
+	p.refuses(t, p.data, "in use by another tidemark process")
+	n.want("5", "get", "42.cntcm")
+	if code := n.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+
+	p.configure(t, "shards: 8\n")
+	p.refuses(t, "made with 4 shards", "shards: 4", "tidemark repair --replay")
+	p.configure(t, "")
+	n = p.start(t)
+	n.want("5", "get", "42.cntcm")
+	n.stop(syscall.SIGTERM)
+
+	// What the refusal tells the operator to do.
+	p.configure(t, "shards: 8\n")
+	if r := tidemark(t, "repair", "--replay", "--config", p.config); r.code != 0 || !strings.Contains(r.out, p.data) {
+		t.Fatalf("%+v", r)
+	}
+	n = p.start(t)
+	eventually(t, "counted again", func() bool { return n.do("get", "42.cntcm").out == "5\n" })
+}
+
+func TestDataDirOfSomethingElse(t *testing.T) {
+	p := newPlace(t)
+	if err := os.Mkdir(p.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	precious := filepath.Join(p.data, "letters.txt")
+	if err := os.WriteFile(precious, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.refuses(t, p.data, "not tidemark's", "choose another data_dir")
+	entries, err := os.ReadDir(p.data)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the directory was touched: %v %v", entries, err)
+	}
+}
+
+// A start that fails in an empty directory leaves it empty.
+func TestEmptyDataDirStaysEmpty(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := newPlace(t)
+	p.configure(t, "nats: {listen: '"+l.Addr().String()+"'}\n")
+	if err := os.Mkdir(p.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.refuses(t, "in use")
+	if entries, err := os.ReadDir(p.data); err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v %v", entries, err)
+	}
+}
+
+func TestDataDirDamaged(t *testing.T) {
+	p := newPlace(t)
+	n := p.start(t)
+	n.want("5", "incr", "42.cntcm", "5")
+	n.stop(syscall.SIGTERM)
+	manifest := filepath.Join(p.data, "badger", "MANIFEST")
+	if err := os.WriteFile(manifest, []byte("not this"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := tidemark(t, "run", "--config", p.config)
+	last := r.err[strings.LastIndex(strings.TrimSpace(r.err), "\n")+1:]
+	if r.code != 1 || !strings.HasPrefix(last, "tidemark: ") || strings.Contains(r.err, "goroutine ") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	if !strings.Contains(last, "--replay") {
+		t.Logf("does not say what to do: %s", last)
+	}
+}

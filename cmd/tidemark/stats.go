@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+type statsCommand struct {
+	All bool `help:"The Go runtime's and the process's figures too."`
+	remote
+}
+
+func (statsCommand) Help() string {
+	return `Shows what /metrics holds, as of now. --json prints every figure.
+
+EXAMPLE
+
+    tidemark stats
+    tidemark stats --json | jq '.tidemark_lag_messages'`
+}
+
+func (s *statsCommand) Run(t *terminal) error {
+	return s.ask(func(ctx context.Context, c *client.Client) error {
+		figures, err := c.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if s.JSON {
+			return printJSON(t.out, figures)
+		}
+		return s.table(figures).print(t.out)
+	})
+}
+
+// own is how the names of Tidemark's figures begin.
+const own = "tidemark_"
+
+// table has a line for each figure; a name stands once, before the first of
+// its labels. Zeros with labels are left out, all but one.
+func (s *statsCommand) table(figures map[string]any) *table {
+	out := &table{left: []bool{true, true}}
+	names := slices.SortedFunc(maps.Keys(figures), byName)
+	for len(names) > 0 {
+		name, _ := split(names[0])
+		rest := slices.IndexFunc(names, func(figure string) bool { other, _ := split(figure); return other != name })
+		if rest < 0 {
+			rest = len(names)
+		}
+		if s.All || strings.HasPrefix(name, own) {
+			s.family(out, strings.TrimPrefix(name, own), names[:rest], figures)
+		}
+		names = names[rest:]
+	}
+	return out
+}
+
+func (s *statsCommand) family(out *table, name string, names []string, figures map[string]any) {
+	shown := name
+	for _, figure := range names {
+		value := readable(figures[figure])
+		_, labels := split(figure)
+		if labels != "" && value == "0" && !s.All {
+			continue
+		}
+		out.add(shown, labels, value)
+		shown = ""
+	}
+	if shown == name {
+		out.add(name, "", "0")
+	}
+}
+
+// split parts a figure's name from its labels, which lose their quotes.
+func split(figure string) (name, labels string) {
+	name, labels, _ = strings.Cut(figure, "{")
+	return name, strings.ReplaceAll(strings.ReplaceAll(strings.TrimSuffix(labels, "}"), `"`, ""), ",", ", ")
+}
+
+// byName puts Tidemark's figures first, and all of one name together: "{"
+// sorts behind letters and would let a_b in between a{…}.
+func byName(a, b string) int {
+	nameA, labelsA := split(a)
+	nameB, labelsB := split(b)
+	if ownA, ownB := strings.HasPrefix(nameA, own), strings.HasPrefix(nameB, own); ownA != ownB {
+		if ownA {
+			return -1
+		}
+		return 1
+	}
+	if c := strings.Compare(nameA, nameB); c != 0 {
+		return c
+	}
+	return strings.Compare(labelsA, labelsB)
+}
+
+// readable shortens fractions, and leaves whole numbers whole.
+func readable(v any) string {
+	text := fmt.Sprint(v)
+	if f, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text, ".eE") {
+		if f == float64(int64(f)) {
+			return strconv.FormatFloat(f, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(f, 'g', 4, 64)
+	}
+	return text
+}

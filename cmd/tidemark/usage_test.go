@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// "exit codes: 0 good, 1 failed, 2 wrong usage"
+func TestWrongUsage(t *testing.T) {
+	for args, why := range map[string]string{
+		"nope":                                "nope",
+		"get":                                 "what",
+		"get post":                            "which ids",
+		"get 42":                              "which counter",
+		"get post 42 --colums like":           "--columns",
+		"get post x":                          `"x" is not an id`,
+		"get post 0":                          `"0" is not an id`,
+		"get post -5":                         "-5",
+		"get 0.cntcm":                         `"0" is not an id`,
+		"get x.cntcm":                         `"x" is not an id`,
+		"get 42.":                             "42.cntcm",
+		"get 42.a.b.c":                        "42.post.comment",
+		"get 42.cntcm 43":                     "42.cntcm",
+		"get 42.cntcm --columns x":            "--columns",
+		"get 42.cntcm --timeout 0s":           "--timeout",
+		"get 42.cntcm --timeout -5":           "--timeout",
+		"get 18446744073709551616.c":          "is not an id",
+		"incr":                                "count",
+		"incr 42":                             "42.cntcm",
+		"incr 42.cntcm x":                     `"x" is not a whole number`,
+		"incr 42.cntcm -1.5":                  `"-1.5" is not a whole number`,
+		"incr 42.cntcm 1 2":                   "2",
+		"incr -5 42.cntcm":                    `"-5" is not a count`,
+		"incr 42.cntcm --by -5":               "--by",
+		"set 42.cntcm":                        "<n>",
+		"set 42.cntcm 1e3":                    "is not a whole number",
+		"set 0.cntcm 1":                       `"0" is not an id`,
+		"set 42.cntcm 9999999999999999999999": "is not a whole number",
+		"del post":                            "<id>",
+		"del post x":                          `"x" is not an id`,
+		"import":                              "<file>",
+		"import - --pack 0":                   "1 to 1024",
+		"import - --pack 1025":                "1 to 1024",
+		"repair":                              "--replay",
+		"repair --replay --adopt":             "--replay",
+		"config":                              "check",
+		"config check a --config b":           "two files",
+		"run --config nowhere.yaml":           "nowhere.yaml",
+		"config check nowhere.yaml":           "nowhere.yaml",
+		"stats --creds nowhere.creds":         "nowhere.creds",
+	} {
+		tidemark(t, strings.Fields(args)...).fails(t, 2, why)
+	}
+	if r := tidemark(t); r.code != 2 || r.out != "" || !strings.Contains(r.err, "Usage: tidemark <command>") {
+		t.Errorf("no command: %+v", r)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	if r := tidemark(t, "--help"); r.code != 0 || r.err != "" || !strings.Contains(r.out, "config check") {
+		t.Errorf("%+v", r)
+	}
+	for _, name := range []string{"run", "import", "get", "incr", "set", "del", "stats", "config check", "repair", "version"} {
+		r := tidemark(t, append(strings.Fields(name), "--help")...)
+		if r.code != 0 || r.err != "" || !strings.Contains(r.out, "EXAMPLE\n") || !strings.Contains(r.out, "tidemark "+name) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if r := tidemark(t, "version"); r.code != 0 || !strings.HasPrefix(r.out, "tidemark ") || !strings.Contains(r.out, "(go1.") {
+		t.Errorf("%+v", r)
+	}
+	if short, long := tidemark(t, "--version"), tidemark(t, "version"); short != long {
+		t.Errorf("%+v, %+v", short, long)
+	}
+	var b build
+	if r := tidemark(t, "version", "--json"); r.code != 0 || json.Unmarshal([]byte(r.out), &b) != nil || b.Version == "" || b.Go == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// "A config with a mistake is refused at start, all mistakes listed with file and line."
+func TestConfigMistakes(t *testing.T) {
+	p := newPlace(t)
+	p.configure(t, "shards: 0\nwindow: {}\nrules:\n  like: [{add: pots.like, key: post}]\n")
+	for _, args := range [][]string{
+		{"run", "--config", p.config},
+		{"config", "check", "--config", p.config},
+		{"config", "check", p.config},
+	} {
+		r := tidemark(t, args...)
+		lines := strings.Split(strings.TrimSpace(r.err), "\n")
+		if r.code != 2 || r.out != "" || len(lines) != 4 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, r.code, r.out, r.err)
+		}
+		for i, start := range []string{p.config + ":5: shards: ", p.config + ":6: window: ", p.config + ":8: rules.like", "tidemark: " + p.config + ": 3 mistakes"} {
+			if !strings.HasPrefix(lines[i], start) {
+				t.Errorf("%q does not begin with %q", lines[i], start)
+			}
+		}
+	}
+	absent(t, p.data)
+}
+
+func TestConfigCheck(t *testing.T) {
+	p := newPlace(t)
+	r := tidemark(t, "config", "check", "--config", p.config)
+	if r.code != 0 || r.err != "" || !strings.HasPrefix(r.out, p.config+": good\n") || !strings.Contains(r.out, "post (3), user (9), unread (6)") {
+		t.Errorf("%+v", r)
+	}
+	if r := tidemark(t, "config", "check"); r.code != 0 || !strings.HasPrefix(r.out, "built-in defaults: good\n") {
+		t.Errorf("%+v", r)
+	}
+	// The repository's own file is the built-in one.
+	text, err := os.ReadFile("../../config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := tidemark(t, "config", "check", file); r.code != 0 || !strings.HasPrefix(r.out, file+": good\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for in, want := range map[string]string{
+		"get post 42":                      "get post 42",
+		"--nats u get post 42":             "get --nats u post 42",
+		"--json --nats=u --timeout 1s get": "get --json --nats=u --timeout 1s",
+		"--help":                           "--help",
+		"--nats":                           "--nats",
+		"--nats u":                         "--nats u",
+		"incr 4.c -5 --json":               "incr 4.c \u22125 --json",
+		"--json set 4.c -5":                "set --json 4.c \u22125",
+		"set 4.c -- -5":                    "set 4.c -- -5",
+		"get -5":                           "get -5",
+		"incr -h":                          "incr -h",
+		"--version":                        "version",
+	} {
+		if got := strings.Join(arguments(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package acceptance_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
+)
+
+// "Two processes on one NATS server: one routes, the other waits; kill
+// either, at any moment: counts stay exact."
+func TestTwoProcesses(t *testing.T) {
+	path, lines := slice(t, follows, follows+60_000)
+	want := oracle(t, path)
+	server := natstest.Server(t)
+	const settings = "router: {lease_renew: 50ms, lease_expiry: 400ms}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
+	nodes := []*e2e.Process{e2e.RunOn(t, server.URL(), settings), e2e.RunOn(t, server.URL(), settings)}
+	nc := nodes[0].Connect()
+
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 2))
+	const rounds = 12
+	for i := range rounds {
+		part := lines[i*len(lines)/rounds : (i+1)*len(lines)/rounds]
+		victim := nodes[random.IntN(2)]
+		killed := make(chan struct{})
+		go func() {
+			defer close(killed)
+			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			victim.Kill()
+		}()
+		publishSingles(t, nc, part)
+		<-killed
+		victim.Start()
+	}
+	for i, node := range nodes {
+		node.WaitReady()
+		other := nodes[1-i]
+		other.Kill() // the answers are this node's alone
+		check(t, nc, want, lastPosition(t, nc))
+		other.Start()
+	}
+}

@@ -1,0 +1,120 @@
+package operators
+
+import (
+	"strings"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// read moves the user's marks, and takes unread columns back to 0 or takes off
+// what was seen.
+func read(l *Lane) *refusal {
+	if err := l.need(fieldActor); err != nil {
+		return err
+	}
+	if l.deletion {
+		return refuse(pipeline.ReasonField, "delete: a read cannot be undone")
+	}
+	asOf, ok := l.object.id(fieldAsOf)
+	if !ok {
+		return refuse(pipeline.ReasonField, "as_of: %s is not a position", clip(l.object.fields[fieldAsOf]))
+	}
+	what, ok := l.object.texts(fieldWhat, WhatMax)
+	if !ok || len(what) == 0 {
+		return refuse(pipeline.ReasonField, "what: it must be a list of 1 to %d names", WhatMax)
+	}
+	clear(l.looked)
+	l.operation = pipeline.Operation{
+		Op: pipeline.OpRead, ID: l.ids[fieldActor], Position: l.position, Mark: l.position,
+		Channels: l.operation.Channels[:0],
+	}
+	if l.object.has(fieldAsOf) { // not past the read itself, whatever it says (I7)
+		l.operation.Mark = min(l.position, pipeline.Position(asOf))
+	}
+	for _, name := range what {
+		if err := l.look(name); err != nil {
+			return err
+		}
+	}
+	return l.see()
+}
+
+// look marks what one entry of read.what names.
+func (l *Lane) look(name string) *refusal {
+	switch {
+	case name == "all":
+		for i := range l.looked {
+			l.looked[i] = lookedAll
+		}
+		l.operation.Looked |= pipeline.LookedAll | pipeline.LookedFeed
+		return nil
+	case name == "feed":
+		l.operation.Looked |= pipeline.LookedFeed
+		return nil
+	case strings.HasPrefix(name, "channel:"):
+		if !validChannel(name[len("channel:"):]) {
+			return refuse(pipeline.ReasonField, "what: %s is not a channel's name", clip([]byte(name)))
+		}
+		l.operation.Channels = append(l.operation.Channels, name[len("channel:"):])
+		return nil
+	}
+	for i, c := range l.unreadCols {
+		if l.schema.Columns[c].Name == name {
+			l.looked[i] = lookedAll
+			return nil
+		}
+	}
+	return refuse(pipeline.ReasonUnknown, "what: %s is not something unread", clip([]byte(name)))
+}
+
+// lookedAll marks an unread column that goes to 0; a number n ≥ 0 plus
+// lookedSeen one of which n are taken off.
+const (
+	lookedAll  = 1
+	lookedSeen = 2
+)
+
+// see reads read.seen and adds the changes of every column looked at.
+func (l *Lane) see() *refusal {
+	var fault *refusal
+	clear(l.seen)
+	if l.object.has(fieldSeen) {
+		ok := l.object.pairs(fieldSeen, func(name string, value []byte) bool {
+			fault = l.seeOne(name, value)
+			return fault == nil
+		})
+		if fault != nil {
+			return fault
+		}
+		if !ok {
+			return refuse(pipeline.ReasonField, "seen: it must be an object of counts")
+		}
+	}
+	user := l.ids[fieldActor]
+	l.operate(user)
+	for i, c := range l.unreadCols {
+		switch l.looked[i] {
+		case lookedAll:
+			l.change(c, user, pipeline.Set(0), false)
+		case lookedAll | lookedSeen:
+			l.change(c, user, pipeline.Take(l.seen[i]), true)
+		}
+	}
+	return nil
+}
+
+func (l *Lane) seeOne(name string, value []byte) *refusal {
+	for i, c := range l.unreadCols {
+		if l.schema.Columns[c].Name != name {
+			continue
+		}
+		n, ok := parseUint(unquoted(value))
+		if !ok || n > pipeline.Limit {
+			return refuse(pipeline.ReasonField, "seen.%s: %s is not a count", name, clip(value))
+		}
+		l.looked[i] |= lookedSeen
+		l.seen[i] = int64(n)
+		return nil
+	}
+	return refuse(pipeline.ReasonUnknown, "seen: %s is not an unread column", clip([]byte(name)))
+}

@@ -1,0 +1,113 @@
+package pipeline
+
+import "encoding/binary"
+
+// Op is what a change in a section's ordered part does, where it is more than
+// arithmetic on a cell. Sets (the follow graph, outboxes, channels) and marks
+// live in shards, and only a shard can tell whether a follow is a new one;
+// so operations are not merged but applied in log order.
+type Op uint8
+
+// The operations. A position is that of the event.
+const (
+	OpCell       Op = iota // not an operation: Change's Column and Delta
+	OpFollow               // ID follows Other, at Position
+	OpUnfollow             // ID no longer follows Other
+	OpFollowed             // ID is followed by Other
+	OpUnfollowed           // ID is no longer followed by Other
+	OpPost                 // author ID has published post Other, at Position
+	OpUnpost               // author ID has taken post Other back
+	OpRead                 // user ID has looked: Mark, Looked, Channels
+	OpNotice               // channel Channels[0] has notice ID, at Position; for every node
+	OpWithdraw             // channel Channels[0] no longer has notice ID
+	opsEnd
+)
+
+// Looked says what a read covers besides unread columns and channels.
+type Looked uint8
+
+// What a read may cover.
+const (
+	LookedFeed Looked = 1 << iota
+	LookedAll
+)
+
+// Operation is an operation with its details; which count depends on Op.
+type Operation struct {
+	Op       Op
+	ID       uint64
+	Other    uint64
+	Position Position
+	Mark     Position // of a read: its own position, or the one its user was shown
+	Looked   Looked
+	Channels []string
+}
+
+// AppendOperation appends an operation to the ordered part of a section, all
+// integers unsigned LEB128:
+//
+//	op<<2 | 3 │ ID │ follow, post, notice: Position - From
+//	               │ graph, post:          Other
+//	               │ read:                 Position - From │ Position - Mark │ Looked │ n
+//	               │ read, notice:         n × (length, name)
+func AppendOperation(dst []byte, from Position, o *Operation) []byte {
+	dst = binary.AppendUvarint(dst, uint64(o.Op)<<2|formOp)
+	dst = binary.AppendUvarint(dst, o.ID)
+	switch o.Op {
+	case OpFollow, OpPost:
+		dst = binary.AppendUvarint(dst, uint64(o.Position-from))
+		dst = binary.AppendUvarint(dst, o.Other)
+	case OpUnfollow, OpFollowed, OpUnfollowed, OpUnpost:
+		dst = binary.AppendUvarint(dst, o.Other)
+	case OpRead:
+		dst = binary.AppendUvarint(dst, uint64(o.Position-from))
+		dst = binary.AppendUvarint(dst, uint64(o.Position-o.Mark))
+		dst = binary.AppendUvarint(dst, uint64(o.Looked))
+		dst = binary.AppendUvarint(dst, uint64(len(o.Channels)))
+		for _, name := range o.Channels {
+			dst = appendName(dst, name)
+		}
+	case OpNotice:
+		dst = binary.AppendUvarint(dst, uint64(o.Position-from))
+		dst = appendName(dst, o.Channels[0])
+	case OpWithdraw:
+		dst = appendName(dst, o.Channels[0])
+	}
+	return dst
+}
+
+func appendName(dst []byte, name string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(name)))
+	return append(dst, name...)
+}
+
+// operation reads what AppendOperation wrote, behind the tag.
+func (s *SectionReader) operation(op Op) {
+	o := &s.Operation
+	*o = Operation{Op: op, ID: s.r.uvarint(), Channels: o.Channels[:0]}
+	switch op {
+	case OpFollow, OpPost:
+		o.Position = s.from + Position(s.r.uvarint())
+		o.Other = s.r.uvarint()
+	case OpUnfollow, OpFollowed, OpUnfollowed, OpUnpost:
+		o.Other = s.r.uvarint()
+	case OpRead:
+		o.Position = s.from + Position(s.r.uvarint())
+		o.Mark = o.Position - min(o.Position, Position(s.r.uvarint()))
+		o.Looked = Looked(s.r.uvarint())
+		for range s.r.count(1) {
+			s.name()
+		}
+	case OpNotice:
+		o.Position = s.from + Position(s.r.uvarint())
+		s.name()
+	case OpWithdraw:
+		s.name()
+	default:
+		s.r.fail("operation %d is not known", op)
+	}
+}
+
+func (s *SectionReader) name() {
+	s.Operation.Channels = append(s.Operation.Channels, string(s.r.bytes(s.r.uvarint())))
+}

@@ -1,0 +1,113 @@
+package sinks
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// feedGroup is how many followees one goroutine merges; more are shared out.
+const feedGroup = 1024
+
+// Feed implements [query.Reader].
+func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage) error {
+	out.Reset()
+	if before == 0 {
+		before = math.MaxUint64
+	}
+	from := n.clock.Horizon(n.Applied(), n.o.Users.Retention)
+	g := gathers.Get().(*gather)
+	defer gathers.Put(g)
+	state, err := n.shardOf(user).Profile(user, -1, nil, &g.profile)
+	if err != nil {
+		return fmt.Errorf("%w: %w", query.ErrStopped, err)
+	}
+	var reach reach
+	reach.add(state.Applied)
+	g.lay(len(n.shards))
+
+	groups := min(1+len(g.pairs)/feedGroup, runtime.GOMAXPROCS(0))
+	parts := make([]newest, groups)
+	var work sync.WaitGroup
+	for i := range parts {
+		parts[i].room = limit + 1 // one more tells whether there are more
+		work.Go(func() {
+			for s := i; s < len(n.shards); s += groups {
+				parts[i].read(n.shards[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
+			}
+		})
+	}
+	work.Wait()
+	for i := range parts {
+		out.Posts = append(out.Posts, parts[i].posts...)
+		out.Missing = out.Missing || parts[i].missing
+		if parts[i].reach.any {
+			reach.add(parts[i].reach.position)
+		}
+	}
+	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
+	if len(out.Posts) > limit {
+		out.Posts, out.More = out.Posts[:limit], true
+	}
+	out.AsOf = reach.or(n.Applied())
+	return nil
+}
+
+// newest keeps the newest posts offered, as a heap with the oldest on top, so
+// that an author whose next post is older than all of them is left at once.
+type newest struct {
+	posts   []query.FeedPost
+	room    int
+	reach   reach
+	missing bool
+}
+
+func (h *newest) read(s *shard.Shard, followees []hot.Pair, from, before pipeline.Position) {
+	if len(followees) == 0 {
+		return
+	}
+	state, err := s.Posts(followees, from, before, h.offer)
+	if err != nil {
+		h.missing = true
+		return
+	}
+	h.reach.add(state.Applied)
+}
+
+// offer says whether the author's next, older post may still be wanted.
+func (h *newest) offer(author uint64, p hot.Pair) bool {
+	post := query.FeedPost{Post: p.B, Author: author, Position: pipeline.Position(p.A)}
+	switch {
+	case len(h.posts) < h.room:
+		heap.Push(h, post)
+	case post.Position > h.posts[0].Position:
+		h.posts[0] = post
+		heap.Fix(h, 0)
+	default:
+		return false
+	}
+	return true
+}
+
+// The heap's own, for container/heap.
+
+func (h *newest) Len() int           { return len(h.posts) }
+func (h *newest) Less(i, j int) bool { return h.posts[i].Position < h.posts[j].Position }
+func (h *newest) Swap(i, j int)      { h.posts[i], h.posts[j] = h.posts[j], h.posts[i] }
+func (h *newest) Push(x any)         { h.posts = append(h.posts, x.(query.FeedPost)) }
+func (h *newest) Pop() any {
+	last := len(h.posts) - 1
+	p := h.posts[last]
+	h.posts = h.posts[:last]
+	return p
+}

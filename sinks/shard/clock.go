@@ -1,0 +1,73 @@
+package shard
+
+import (
+	"sort"
+	"sync"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Clock is log time: which position each moment of the log began with. Ages
+// are compared as positions, so nobody's wall clock has a say and a replay
+// comes to the same answers. All shards of a node share one.
+type Clock struct {
+	grain int64 // seconds told apart: 1, or 1/43,200 of the longest age
+	keep  int64 // seconds
+
+	mu    sync.RWMutex
+	marks []pipeline.TimeMark // ascending, one for each grain that has an event
+}
+
+const (
+	clockGrains = 43_200
+	// clockSlack is kept beyond the longest age, for shards that lag.
+	clockSlack = 86_400
+)
+
+// NewClock makes a clock for ages up to `longest` seconds.
+func NewClock(longest int64) *Clock {
+	return &Clock{grain: max(1, longest/clockGrains), keep: longest + clockSlack}
+}
+
+// Note takes in a window's marks and returns those that are new. It keeps the
+// first of each grain, so how the log was cut into windows does not matter.
+func (c *Clock) Note(marks []pipeline.TimeMark) (noted []pipeline.TimeMark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range marks {
+		if n := len(c.marks); n > 0 && m.Second/c.grain <= c.marks[n-1].Second/c.grain {
+			continue
+		}
+		c.marks = append(c.marks, m)
+		noted = append(noted, m)
+	}
+	return noted
+}
+
+// Trim forgets marks that no age reaches back to, and returns them.
+func (c *Clock) Trim() (old []pipeline.TimeMark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.marks) == 0 {
+		return nil
+	}
+	oldest := c.marks[len(c.marks)-1].Second - c.keep
+	n := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Second >= oldest })
+	old, c.marks = c.marks[:n:n], c.marks[n:]
+	return old
+}
+
+// Horizon is the first position that, at position `at`, is no older than an
+// age in seconds.
+func (c *Clock) Horizon(at pipeline.Position, age int64) pipeline.Position {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	now := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Position > at }) - 1
+	if now < 0 {
+		return 0
+	}
+	oldest := c.marks[now].Second/c.grain - age/c.grain
+	// Nearly always the log is younger than the age, or much older than one mark.
+	first := sort.Search(now, func(i int) bool { return c.marks[i].Second/c.grain >= oldest })
+	return c.marks[first].Position
+}
