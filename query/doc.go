@@ -1,4 +1,5 @@
-// Package query answers questions about the counters over NATS.
+// Package query answers questions about the counters and unread numbers over
+// NATS, and takes in what users have read.
 //
 // [Service] is the NATS micro service "tidemark": it reads a request from the
 // wire, resolves its words against the schema, waits until enough of the log
@@ -6,8 +7,12 @@
 // that state fills: rows in batches, partial answers named as such.
 //
 // One endpoint is one file: get.go is tidemark.get from its request to its
-// reply, stats.go and schema.go the same for theirs. request.go holds what
-// all requests share, service.go the frame they run in. Go programs speak to
+// reply, unread.go, read.go, stats.go and schema.go the same for theirs;
+// page.go has the three that answer page by page (feed, following, followers).
+// request.go holds what all requests share, ids.go their long lists,
+// service.go the frame they run in and lane.go who waits for whom in it.
+// tidemark.read alone writes: it puts an event into the log, by a [Publisher],
+// and is checked as strictly as the router checks it. Go programs speak to
 // the service through the package client; docs/queries.md tells everyone else
 // what goes over the wire.
 package query

@@ -162,8 +162,12 @@ func TestLargeRequestsHoldUpNobody(t *testing.T) {
 	}
 	var waiting sync.WaitGroup
 	for _, c := range [][2]string{
-		{"get", `{"counter":"post","ids":[` + large + `]}`}, {"unread", `{"users":[` + large + `]}`}, {"feed", `{"user":7}`},
-		{"following", `{"user":7}`}, {"followers", `{"user":7}`}, {"get", `{"ids":[` + large + `],"columns":["cntan"],"min_position":0}`},
+		{"get", `{"counter":"post","ids":[` + large + `]}`},
+		{"unread", `{"users":[` + large + `]}`},
+		{"feed", `{"user":7}`},
+		{"following", `{"user":7}`},
+		{"followers", `{"user":7}`},
+		{"get", `{"ids":[` + large + `],"columns":["cntan"],"min_position":0}`},
 	} {
 		waiting.Go(func() {
 			if got := r.ask("tidemark."+c[0], c[1]); !json.Valid([]byte(got)) {
@@ -171,7 +175,13 @@ func TestLargeRequestsHoldUpNobody(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(100 * time.Millisecond) // all have arrived
+	for working, tries := 0, 0; working < 2 && tries < 1000; tries++ {
+		time.Sleep(5 * time.Millisecond)
+		mu.Lock()
+		working = most
+		mu.Unlock()
+	}
+	time.Sleep(50 * time.Millisecond) // a third would be there by now
 	mu.Lock()
 	blocking = false
 	mu.Unlock()
@@ -191,7 +201,7 @@ func TestLargeRequestsHoldUpNobody(t *testing.T) {
 // is answered where it is.
 func TestNoTurn(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) {
-		o.Limits.Workers, o.Limits.Timeout, o.Limits.Requests = 1, 50*time.Millisecond, 8 // 2 in the lane
+		o.Limits.Workers, o.Limits.Timeout, o.Limits.Requests = 1, 500*time.Millisecond, 8 // 2 in the lane
 	})
 	release := make(chan struct{})
 	begun := make(chan struct{}, 1)
@@ -206,9 +216,9 @@ func TestNoTurn(t *testing.T) {
 	waiting.Go(func() { r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`) })
 	<-begun
 	waiting.Go(func() { r.refuses("followers", `{"user":7}`, "503", "busy: no turn for a large request") })
-	time.Sleep(10 * time.Millisecond)
-	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
 	time.Sleep(100 * time.Millisecond)
+	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
+	time.Sleep(500 * time.Millisecond)
 	close(release)
 	waiting.Wait()
 }

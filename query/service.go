@@ -43,8 +43,10 @@ type Limits struct {
 	TimeoutMax time.Duration
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
 	// of more than 16 users, feeds, lists of users) are answered at a time,
-	// beside the small ones. Default: half the processors, at least 2, so
-	// that one that waits for the disk leaves room for another.
+	// beside the small ones. Default: half the processors, at least 1. More
+	// would take them from the small requests: with unread of 10,000 users
+	// going on and on, two cores answer one user in 0.05 ms at the median with
+	// one worker, in 20 ms with four, in 470 ms when all stand in one queue.
 	Workers int
 	// Publish is how long tidemark.read waits for the log's acknowledgement.
 	// Default 5 s, JetStream's own.
@@ -65,7 +67,7 @@ func (l Limits) withDefaults() Limits {
 		l.TimeoutMax = 30 * time.Second
 	}
 	if l.Workers <= 0 {
-		l.Workers = max(2, runtime.GOMAXPROCS(0)/2)
+		l.Workers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
 	if l.Publish <= 0 {
 		l.Publish = 5 * time.Second

@@ -549,6 +549,33 @@ func BenchmarkOverNATS(b *testing.B) {
 	}
 }
 
+// What an endpoint costs besides its Reader, in the subscription's goroutine
+// (unread of one) and in one of its own.
+func BenchmarkEndpointOverNATS(b *testing.B) {
+	for _, c := range [][2]string{
+		{"unread", `{"users":["1000000000000000"]}`},
+		{"unread", `{"users":[` + strings.Repeat("1000000000000000,", 99) + `1]}`},
+		{"feed", `{"user":"1000000000000000"}`},
+		{"read", `{"user":"1000000000000000","what":["feed"],"wait":true}`},
+	} {
+		b.Run(fmt.Sprintf("%s/bytes=%d", c[0], len(c[1])), func(b *testing.B) {
+			r := start(b, func(o *query.Options, _ *server.Options) {
+				o.Reader = flat{}
+				o.Publisher = querytest.Publish(func(context.Context, []byte) (pipeline.Position, error) { return 1, nil })
+			})
+			b.SetParallelism(16)
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := r.nc.Request("tidemark."+c[0], []byte(c[1]), 5*time.Second); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // flat answers at once: what remains is the service and NATS.
 type flat struct{ query.Reader }
 
@@ -559,6 +586,19 @@ func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint
 	for i := range ids {
 		rows.Exist[i] = true
 		rows.Values[i] = int64(i)
+	}
+	return nil
+}
+
+func (flat) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
+	out.Reset(len(users), 2, nil, nil)
+	return nil
+}
+
+func (flat) Feed(_ context.Context, _ uint64, _ pipeline.Position, limit int, out *query.FeedPage) error {
+	out.Reset()
+	for i := range limit {
+		out.Posts = append(out.Posts, query.FeedPost{Post: 1e15, Author: 1e15, Position: pipeline.Position(i + 1)})
 	}
 	return nil
 }

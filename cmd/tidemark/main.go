@@ -5,6 +5,7 @@
 //	tidemark run                  a node, with a NATS server of its own
 //	tidemark get post 42          ask it
 //	tidemark incr 42.cntcm        change a count by hand
+//	tidemark unread 7             what user 7 has not looked at yet
 //	tidemark import events.ndjson feed it
 //
 // One file holds one command. What commands share: arguments.go (the command
@@ -34,6 +35,10 @@ type commands struct {
 	Set   setCommand   `cmd:"" help:"Set a count." group:"Counts:"`
 	Del   delCommand   `cmd:"" help:"Delete a row of counts." group:"Counts:"`
 	Stats statsCommand `cmd:"" help:"Show a node's figures." group:"Counts:"`
+
+	Unread unreadCommand `cmd:"" help:"Show what users have not looked at yet." group:"Users:"`
+	Read   readCommand   `cmd:"" help:"Mark as read." group:"Users:"`
+	Feed   feedCommand   `cmd:"" help:"Show a user's feed." group:"Users:"`
 
 	Config struct {
 		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`

@@ -102,6 +102,20 @@ func redacted(list string) string {
 	return strings.Join(servers, ",")
 }
 
+// printReply asks an endpoint and prints its reply as it came.
+func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, endpoint string, request any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	reply, err := c.Ask(ctx, endpoint, body)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.out, "%s\n", reply)
+	return err
+}
+
 // printJSON writes one document.
 func printJSON(to io.Writer, v any) error {
 	e := json.NewEncoder(to)

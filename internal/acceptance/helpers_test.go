@@ -159,9 +159,46 @@ func check(t *testing.T, nc *nats.Conn, dir string, at client.Position) {
 	compare(t, nc, "post", "", posts, at)
 	compare(t, nc, "user", "", users, at)
 	compare(t, nc, "unread", "unread.", users, at)
+	compareUnread(t, nc, users, at)
 }
 
-// feed is not a column: compareFeed asks for it.
+// compareUnread asks tidemark.unread for every user and compares the feed, and
+// the 1:1 counts once more as users see them.
+func compareUnread(t *testing.T, nc *nats.Conn, want table, at client.Position) {
+	t.Helper()
+	got, err := client.New(nc).UnreadMany(context.Background(), client.UnreadRequest{Users: want.ids, MinPosition: at, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Users) != len(want.ids) || got.Degraded {
+		t.Fatalf("unread: %d users for %d ids, degraded: %v", len(got.Users), len(want.ids), got.Degraded)
+	}
+	wrong := 0
+	for i, user := range got.Users {
+		for j, name := range want.columns {
+			kind, oneToOne := strings.CutPrefix(name, "unread.")
+			number := int64(user.Feed)
+			switch {
+			case oneToOne:
+				number = user.Counts[kind]
+			case name != "feed":
+				continue
+			}
+			if number == want.rows[i][j] {
+				continue
+			}
+			if wrong++; wrong <= 5 {
+				t.Errorf("unread of %d: %s is %d, want %d", user.User, name, number, want.rows[i][j])
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Fatalf("unread: %d wrong numbers of %d users", wrong, len(want.ids))
+	}
+	t.Logf("unread: %d users' feed and 1:1 counts equal", len(want.ids))
+}
+
+// feed is not a column: compareUnread asks for it.
 
 func compare(t *testing.T, nc *nats.Conn, counter, prefix string, want table, at client.Position) {
 	t.Helper()

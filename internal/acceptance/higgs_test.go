@@ -57,12 +57,12 @@ func TestHiggsKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p := e2e.Run(t, "checkpoint: {interval: 50ms, rows: 4096}\n")
 	for i := range kills {
-		// Small packs make the import long enough to be hit.
-		importer := p.Command(t.Context(), "import", file, "--pack", "16")
+		// Small packs make the import long enough to be hit all along its way.
+		importer := p.Command(t.Context(), "import", file, "--pack", "32")
 		if err := importer.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(100+random.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(300+random.IntN(600)) * time.Millisecond)
 		if i%2 == 0 { // one time the importer goes first, one time the node
 			importer.Process.Kill()
 			importer.Wait()
@@ -75,7 +75,7 @@ func TestHiggsKilled(t *testing.T) {
 		}
 		p.Start()
 	}
-	t.Log(p.Do("import", file, "--pack", "16"))
+	t.Log(p.Do("import", file, "--pack", "32"))
 	nc := p.Connect()
 	check(t, nc, data, lastPosition(t, nc))
 	t.Logf("%d kills of the node, each with an importer at work", kills)

@@ -34,23 +34,6 @@ func TestLowestCheckpoint(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
-	b := newBench(t)
-	p := jetlog.NewProgress(b.streams)
-	if v, err := p.Load(b.ctx, "file-1"); err != nil || v != nil {
-		t.Errorf("got %q, %v", v, err)
-	}
-	b.must(p.Save(b.ctx, "file-1", []byte("12")))
-	b.must(p.Save(b.ctx, "file-1", []byte("13")))
-	if v, err := p.Load(b.ctx, "file-1"); err != nil || string(v) != "13" {
-		t.Errorf("got %q, %v", v, err)
-	}
-	b.must(p.Forget(b.ctx, "file-1"))
-	if v, err := p.Load(b.ctx, "file-1"); err != nil || v != nil {
-		t.Errorf("got %q, %v", v, err)
-	}
-}
-
 // "so that no sequence is used twice" (I10)
 func TestFastForward(t *testing.T) {
 	b := newBench(t)

@@ -154,6 +154,16 @@ func (c *Client) ask(ctx context.Context, subject string, body []byte, w wait) (
 	return reply.Data, nil
 }
 
+// Ask sends hand-written JSON to an endpoint ("get", "unread", …) and gives
+// the reply's JSON. Errors of the node are *Error.
+func (c *Client) Ask(ctx context.Context, endpoint string, body []byte) ([]byte, error) {
+	reply, err := c.ask(ctx, "tidemark."+endpoint, body, wait{})
+	if err != nil {
+		return nil, err
+	}
+	return reply, nil
+}
+
 // simple asks an endpoint that has no fields of its own.
 func (c *Client) simple(ctx context.Context, subject string, options []Option) ([]byte, error) {
 	w := waitOf(options)

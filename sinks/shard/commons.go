@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,10 +41,12 @@ type Commons struct {
 }
 
 // channel lists its live notices by position: (position, notice). It is a set
-// of notices.
+// of notices. A channel that is not configured exists while it has one: only
+// so do a node that has started again and one that has not name the same.
 type channel struct {
-	list []hot.Pair
-	at   map[uint64]pipeline.Position // by notice
+	configured bool
+	list       []hot.Pair
+	at         map[uint64]pipeline.Position // by notice
 }
 
 type noticeKey struct {
@@ -67,7 +70,7 @@ func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, 
 		notices:  slices.Sorted(slices.Values(notices)), dots: slices.Sorted(slices.Values(dots)),
 	}
 	for _, name := range slices.Concat(notices, dots) {
-		c.channels[name] = &channel{at: make(map[uint64]pipeline.Position)}
+		c.channels[name] = &channel{configured: true, at: make(map[uint64]pipeline.Position)}
 	}
 	return c
 }
@@ -80,9 +83,20 @@ func (c *Commons) Load(store *cold.Store) error {
 	if err != nil {
 		return err
 	}
-	return store.ScanNotices(c.number, func(name string, notice uint64, position pipeline.Position) {
-		c.listLocked(name, notice, position)
+	type stored struct {
+		name     string
+		notice   uint64
+		position pipeline.Position
+	}
+	var live []stored // stored by notice, listed by position
+	err = store.ScanNotices(c.number, func(name string, notice uint64, position pipeline.Position) {
+		live = append(live, stored{name, notice, position})
 	})
+	slices.SortFunc(live, func(a, b stored) int { return cmp.Compare(a.position, b.position) })
+	for _, s := range live {
+		c.listLocked(s.name, s.notice, s.position)
+	}
+	return err
 }
 
 // Apply applies the last section of a window, as Shard.Apply does a shard's.
@@ -147,8 +161,7 @@ func (c *Commons) listLocked(name string, notice uint64, position pipeline.Posit
 		at, _ := slices.BinarySearch(c.notices, name)
 		c.notices = slices.Insert(slices.Clone(c.notices), at, name) // answers hold the old slice
 	}
-	at := sort.Search(len(ch.list), func(i int) bool { return ch.list[i].A > uint64(position) })
-	ch.list = slices.Insert(ch.list, at, hot.Pair{A: uint64(position), B: notice})
+	ch.list = append(ch.list, hot.Pair{A: uint64(position), B: notice}) // the newest of all
 	ch.at[notice] = position
 	return true
 }
@@ -164,8 +177,16 @@ func (c *Commons) withdrawLocked(name string, notice uint64) {
 	}
 	delete(ch.at, notice)
 	at := sort.Search(len(ch.list), func(i int) bool { return ch.list[i].A >= uint64(position) })
-	ch.list = slices.Delete(ch.list, at, at+1)
+	if at == 0 {
+		ch.list = ch.list[1:]
+	} else {
+		ch.list = slices.Delete(ch.list, at, at+1)
+	}
 	c.changed = append(c.changed, noticeKey{name, notice})
+	if len(ch.list) == 0 && !ch.configured {
+		delete(c.channels, name)
+		c.notices = slices.DeleteFunc(slices.Clone(c.notices), func(n string) bool { return n == name }) // as above
+	}
 }
 
 // Names are the channels of each kind, ascending. Not to be changed.
@@ -184,11 +205,12 @@ func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Posit
 		return cold.State{}, c.failed
 	}
 	for i, name := range names {
-		list := c.channels[name].list
-		if len(list) == 0 {
+		ch := c.channels[name]
+		if ch == nil || len(ch.list) == 0 { // gone since Names, or empty
 			count(i, 0)
 			continue
 		}
+		list := ch.list
 		after := uint64(cursor(name))
 		read := sort.Search(len(list), func(i int) bool { return list[i].A > after })
 		count(i, uint64(len(list)-read))
@@ -264,9 +286,12 @@ func (c *Commons) Checkpoint(to *cold.Checkpoint) error {
 		}
 	}
 	for _, k := range c.inflight.changed {
-		position, ok := c.channels[k.channel].at[k.notice]
+		var position pipeline.Position
+		if ch := c.channels[k.channel]; ch != nil {
+			position = ch.at[k.notice]
+		}
 		var err error
-		if ok {
+		if position > 0 {
 			err = to.PutNotice(c.number, k.channel, k.notice, position)
 		} else {
 			err = to.DeleteNotice(c.number, k.channel, k.notice)

@@ -208,7 +208,7 @@ func (n *Node) openState() (err error) {
 		},
 		Notices: n.config.ChannelsOf(config.KindNotice),
 		Dots:    n.config.ChannelsOf(config.KindDot),
-		Logger:          n.log,
+		Logger:  n.log,
 	})
 	if err != nil {
 		return err
@@ -266,8 +266,9 @@ func (n *Node) openQueries() (err error) {
 	n.registry.MustRegister(newCollector(n))
 	registerProcess(n.registry)
 	n.service, err = query.New(n.nc, query.Options{
-		Schema: n.store.Schema(),
-		Reader: n.sinks,
+		Schema:    n.store.Schema(),
+		Reader:    n.sinks,
+		Publisher: jetlog.NewReads(n.streams),
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,

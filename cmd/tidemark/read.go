@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+type readCommand struct {
+	User id               `arg:"" help:"Who has looked."`
+	What []string         `arg:"" help:"Unread columns (comment …), feed, channel:NAME, all."`
+	Seen map[string]int64 `placeholder:"COLUMN=N,…" mapsep:"," help:"Take only so many off these columns: what was shown."`
+	AsOf string           `placeholder:"POSITION" help:"The as_of of the answer that was shown: what came after it stays unread."`
+	remote
+}
+
+func (readCommand) Help() string {
+	return `Marks as read, and returns when every query shows it.
+
+EXAMPLE
+
+    tidemark read 7 comment mention
+    tidemark read 7 comment --seen comment=3
+    tidemark read 7 feed channel:system --as-of 5939442
+    tidemark read 7 all`
+}
+
+func (r *readCommand) Run(t *terminal) error {
+	request := client.ReadRequest{User: uint64(r.User), What: r.What, Wait: true, Timeout: r.Timeout}
+	if len(r.Seen) > 0 {
+		request.Seen = maps.Clone(r.Seen)
+	}
+	if r.AsOf != "" {
+		position, err := pipeline.ParsePosition(r.AsOf)
+		if err != nil {
+			return usage("--as-of %s is not a position", r.AsOf)
+		}
+		request.AsOf = &position
+	}
+	return r.ask(func(ctx context.Context, c *client.Client) error {
+		position, err := c.Read(ctx, request)
+		if err != nil {
+			return err
+		}
+		if r.JSON {
+			return printJSON(t.out, map[string]string{"position": position.String()})
+		}
+		_, err = fmt.Fprintf(t.out, "read, at position %s\n", position)
+		return err
+	})
+}

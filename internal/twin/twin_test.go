@@ -1,0 +1,258 @@
+package twin
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	seedFlag      = flag.Uint64("seed", 0, "seed of the generated sequences; 0 draws one")
+	sequencesFlag = flag.Int("sequences", 0, "how many sequences; 0 is as many as the build is meant for")
+	onlyFlag      = flag.Int("only", -1, "this sequence alone")
+)
+
+const perWorld = 200 // sequences in one world
+
+// draw makes everything that must not change an answer, and the ages.
+func draw(r *rand.Rand) setup {
+	s := setup{
+		shards:       []int{1, 2, 3, 5, 8}[r.IntN(5)],
+		owners:       1 + r.IntN(2),
+		dirtyRowsMax: []int{20, 200, 5000}[r.IntN(3)],
+		every:        []time.Duration{time.Millisecond, 20 * time.Millisecond, time.Hour}[r.IntN(3)],
+		ages:         rulesOfAges{3 + r.IntN(3), 3600, 7200},
+	}
+	switch r.IntN(4) {
+	case 0:
+		s.ages = rulesOfAges{4, 7200, 3600}
+	case 1: // log time is told to the minute
+		s.ages.retention, s.ages.inactiveAfter = 30*86_400, 12*86_400
+	}
+	if r.IntN(3) == 0 {
+		s.defaults = map[string]int64{"user.liked": 9, "unread.like": 4, "post.comment": 2, "page.view": 5}
+	}
+	return s
+}
+
+// "Feed unread, 1:1, channels and the graph: generated event sequences (all
+// types, deletes, reads with seen and as_of, channels, unfollows) against a
+// naive in-memory model."
+//
+// A failure names the seed and the sequence and shows the shortest list of
+// messages found that fails, too.
+func TestTwin(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	sequences := sequencesFor(testing.Short())
+	if *sequencesFlag > 0 {
+		sequences = *sequencesFlag
+	}
+	t.Logf("%d sequences, seed %d: go test ./internal/twin -run 'TestTwin$' -seed=%d", sequences, seed, seed)
+	for first := 0; first < sequences; first += perWorld {
+		last := min(first+perWorld, sequences)
+		if *onlyFlag >= 0 {
+			if *onlyFlag < first || *onlyFlag >= last {
+				continue
+			}
+			first, last = *onlyFlag, *onlyFlag+1
+		}
+		if number, err := many(t.TempDir(), seed, first, last); err != nil {
+			t.Fatalf("sequence %d: %v\n%s", number, err, explain(t, seed, number))
+		}
+		if *onlyFlag >= 0 {
+			return
+		}
+	}
+}
+
+// chances is the source of everything by chance in one sequence.
+func chances(seed uint64, number int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(number))) }
+
+func setupOf(seed uint64, number int) setup {
+	return draw(rand.New(rand.NewPCG(^seed, uint64(number/perWorld))))
+}
+
+// past is a sequence that is over.
+type past struct {
+	sequence
+	model *model
+}
+
+// many tells sequences one after the other in one world, and then once more in
+// another one, from an empty directory, cut otherwise.
+func many(root string, seed uint64, first, last int) (number int, err error) {
+	w, err := newWorld(root, setupOf(seed, first))
+	if err != nil {
+		return first, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	var all []past
+	for number := first; number < last; number++ {
+		r := chances(seed, number)
+		s := generate(r, number)
+		m := &model{ages: w.ages, defaults: w.defaults}
+		if err := w.tell(r, s, m); err != nil {
+			return number, err
+		}
+		all = append(all, past{s, m})
+		if r.IntN(20) == 0 { // an old one still answers
+			old := all[r.IntN(len(all))]
+			if err := w.same(old.model, old.people, 3); err != nil {
+				return number, fmt.Errorf("of an earlier sequence: %w", err)
+			}
+		}
+	}
+	r := chances(seed, first)
+	other, err := w.again(draw(r), r.IntN(len(windowEvents)))
+	if err != nil {
+		return last - 1, err
+	}
+	defer func() { err = errors.Join(err, other.close()) }()
+	for i := range all {
+		for _, world := range []*world{w, other} {
+			if err := world.same(all[i].model, all[i].people, 4); err != nil {
+				return first + i, fmt.Errorf("when all is told: %w", err)
+			}
+		}
+	}
+	return 0, nil
+}
+
+// tell publishes a sequence in runs, asks now and then, and restarts and
+// crashes now and then.
+func (w *world) tell(r *rand.Rand, s sequence, m *model) error {
+	for rest := s.messages; len(rest) > 0; {
+		n := min(1+r.IntN(25), len(rest))
+		if err := w.publish(rest[:n], r.IntN(len(windowEvents)), m); err != nil {
+			return err
+		}
+		rest = rest[n:]
+		var err error
+		switch r.IntN(60) {
+		case 0:
+			err = w.restart(false)
+		case 1:
+			err = w.crash()
+		case 2:
+			if r.IntN(5) == 0 {
+				err = w.restart(true)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("start again: %w", err)
+		}
+		if len(rest) == 0 || r.IntN(4) == 0 {
+			if err := w.same(m, s.people, 1+r.IntN(6)); err != nil {
+				return fmt.Errorf("with %d messages left: %w", len(rest), err)
+			}
+		}
+	}
+	if end := s.finish(); len(end) > 0 {
+		return w.publish(end, 3, m)
+	}
+	return nil
+}
+
+// manner is how a shrunk sequence is told again.
+type manner int
+
+const (
+	plainly    manner = iota
+	restarting        // after every message
+	crashing          // after every message
+	manners
+)
+
+func (m manner) String() string {
+	return [...]string{"asked", "restarted and asked", "crashed and asked"}[m]
+}
+
+// retell tells messages in a world of their own and asks after each.
+func retell(root string, s setup, about people, messages []message, how manner) error {
+	w, err := newWorld(root, s)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	m := &model{ages: s.ages, defaults: s.defaults}
+	for i := range messages {
+		if err := w.publish(messages[i:i+1], 3, m); err != nil {
+			return err
+		}
+		switch how {
+		case restarting:
+			err = w.restart(false)
+		case crashing:
+			err = w.crash()
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.same(m, about, 2); err != nil {
+			return fmt.Errorf("after message %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// explain looks for a short list of messages that fails, too.
+func explain(t *testing.T, seed uint64, number int) string {
+	t.Helper()
+	again := fmt.Sprintf("go test ./internal/twin -run 'TestTwin$' -seed=%d -sequences=%d", seed, (number/perWorld+1)*perWorld)
+	s, set := generate(chances(seed, number), number), setupOf(seed, number)
+	var single []message
+	for _, m := range s.messages {
+		for i, e := range m.events {
+			line := message{events: []event{e}}
+			if i == 0 {
+				line.step = m.step
+			}
+			single = append(single, line)
+		}
+	}
+	for _, messages := range [][]message{single, s.messages} {
+		for how := range manners {
+			fails := func(messages []message) error { return retell(t.TempDir(), set, s.people, messages, how) }
+			if fails(messages) != nil {
+				messages = shorten(messages, func(messages []message) bool { return fails(messages) != nil })
+				return fmt.Sprintf("it alone: %s -only=%d\nshortened, %s after each message, setup %+v:\n%v\n%s", again, number, how, set, fails(messages), list(messages))
+			}
+		}
+	}
+	return again + "\nits messages alone, asked after each, do not fail"
+}
+
+// shorten leaves out what is not needed for a failure, large pieces first.
+func shorten(messages []message, fails func([]message) bool) []message {
+	deadline := time.Now().Add(30 * time.Second)
+	for size := len(messages) / 2; size > 0; size /= 2 {
+		for at := 0; at+size <= len(messages) && time.Now().Before(deadline); {
+			less := append(append([]message{}, messages[:at]...), messages[at+size:]...)
+			if fails(less) {
+				messages = less
+			} else {
+				at += size
+			}
+		}
+	}
+	return messages
+}
+
+func list(messages []message) string {
+	var b strings.Builder
+	for i, m := range messages {
+		fmt.Fprintf(&b, "%4d  %s\n", i+1, m)
+	}
+	return b.String()
+}

@@ -1,0 +1,373 @@
+package twin
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// setup is everything that must not change an answer, and the ages that do.
+type setup struct {
+	shards, owners int
+	dirtyRowsMax   int
+	every          time.Duration // between checkpoints
+	ages           rulesOfAges
+	defaults       map[string]int64
+}
+
+// windowEvents are the sizes of windows that runs are cut into.
+var windowEvents = []int{1, 2, 7, 20}
+
+// world is the real thing: a log of messages, what is derived from them, and
+// a node that applies it. Sequences of events that have no id in common live
+// in one world one after the other.
+type world struct {
+	setup
+	root  string // where directories are made
+	dir   string
+	store *cold.Store
+	node  *sinks.Node
+
+	schema  *pipeline.Schema
+	lanes   []*operators.Lane
+	log     []pipeline.Message
+	entries []pipeline.Entry // entries[i] has sequence i+1
+	end     pipeline.Position
+	letters int
+
+	clock   int64 // the newest timestamp, ms
+	notices []logged
+}
+
+func newWorld(root string, s setup) (*world, error) {
+	w := &world{setup: s, root: root, clock: 1_700_000_000_123}
+	c := config.Default()
+	c.Counters = append(c.Counters, config.Counter{Name: "page", Columns: []config.Column{{Name: "view", Bits: 16, Max: 63}}})
+	c.EventRules = append(c.EventRules, config.EventRules{Type: "view", Rules: []config.Rule{{Add: "page.view", Key: "page"}}})
+	for i := range c.Counters {
+		for j := range c.Counters[i].Columns {
+			column := &c.Counters[i].Columns[j]
+			column.Default = s.defaults[c.Counters[i].Name+"."+column.Name]
+		}
+	}
+	var err error
+	if w.schema, err = c.Schema(); err != nil {
+		return nil, err
+	}
+	for _, events := range windowEvents {
+		p, err := operators.Compile(w.schema, c.Rules(), s.shards, operators.Limits{Events: events, Bytes: 512 << 10})
+		if err != nil {
+			return nil, err
+		}
+		w.lanes = append(w.lanes, p.NewLane())
+	}
+	if w.dir, err = os.MkdirTemp(root, "node"); err != nil {
+		return nil, err
+	}
+	return w, w.open()
+}
+
+func (w *world) open() (err error) {
+	w.store, err = cold.Open(w.dir, w.schema, cold.Options{Shards: w.shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	return w.start()
+}
+
+func (w *world) start() (err error) {
+	w.node, err = sinks.NewNode(w.store, sinks.Options{
+		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax,
+		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
+		Notices: noticeChannels, Dots: dotChannels,
+		SequenceMax: uint64(len(w.entries)), Logger: quiet,
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range w.entries[w.node.Sequence():] { // what the last checkpoint has not
+		if err := w.node.Hand(context.Background(), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// close ends the world.
+func (w *world) close() error {
+	defer os.RemoveAll(w.dir)
+	if err := w.node.Close(); err != nil {
+		return err
+	}
+	return w.store.Close()
+}
+
+// restart closes the node, and with store the database too, and starts again.
+func (w *world) restart(store bool) error {
+	if err := w.node.Close(); err != nil {
+		return err
+	}
+	if w.node.Checkpointed() != uint64(len(w.entries)) {
+		return fmt.Errorf("closed after window %d, checkpointed up to %d", len(w.entries), w.node.Checkpointed())
+	}
+	if !store {
+		return w.start()
+	}
+	if err := w.store.Close(); err != nil {
+		return err
+	}
+	return w.open()
+}
+
+// crash ends the node without its last checkpoint: a window that joins on
+// nowhere stops every shard (I3), and stopped shards are not checkpointed. A
+// commit under way may still land, as in a real crash.
+func (w *world) crash() error {
+	gap := pipeline.AppendWindow(nil, &pipeline.Window{
+		Header:   pipeline.Header{From: math.MaxInt64 - 1, To: math.MaxInt64},
+		Sections: make([][]byte, w.shards+1),
+	})
+	if err := w.node.Hand(context.Background(), pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: gap}); err != nil {
+		return err
+	}
+	w.node.Close()
+	if failed := w.node.Failed(); failed != w.shards+1 {
+		return fmt.Errorf("%d of %d shards were stopped", failed, w.shards+1)
+	}
+	return w.start()
+}
+
+// publish puts messages into the log, has them derived as one run into windows
+// of a size, hands those to the node, and tells the model.
+func (w *world) publish(messages []message, size int, m *model) error {
+	run := len(w.log)
+	refused := 0
+	for i := range messages {
+		sequence := uint64(len(w.log) + 1)
+		at := w.clock + messages[i].step
+		w.clock = max(w.clock, at)
+		subject, data := messages[i].encode(sequence)
+		w.log = append(w.log, pipeline.Message{Sequence: sequence, Time: at, Subject: subject, Data: data})
+		for line, e := range messages[i].events {
+			if e.junk != "" || e.kind == "follow" && e.actor == e.target {
+				refused++ // "self-follow": to DEADLETTER
+				continue
+			}
+			l := logged{e, pipeline.At(sequence, line), w.clock / 1000}
+			m.log = append(m.log, l)
+			if e.kind == "notice" {
+				w.notices = append(w.notices, l)
+			}
+		}
+	}
+	was := w.letters
+	if err := w.derive(w.log[run:], size); err != nil {
+		return err
+	}
+	if w.letters-was != refused {
+		return fmt.Errorf("%d dead letters of %d", w.letters-was, refused)
+	}
+	return nil
+}
+
+func (w *world) derive(run []pipeline.Message, size int) error {
+	windows, err := pipeline.DeriveRun(w.lanes[size], w.end, run, nil)
+	if err != nil {
+		return err
+	}
+	for _, d := range windows {
+		if d.From != w.end {
+			return fmt.Errorf("a window from %d joins on to %d (I2)", d.From, w.end)
+		}
+		w.end = d.To
+		w.letters += len(d.Letters)
+		e := pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: d.Window}
+		w.entries = append(w.entries, e)
+		if err := w.node.Hand(context.Background(), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again is another world with the same log, from an empty directory.
+func (w *world) again(s setup, size int) (*world, error) {
+	s.ages, s.defaults = w.ages, w.defaults
+	other, err := newWorld(w.root, s)
+	if err != nil {
+		return nil, err
+	}
+	other.log, other.clock, other.notices = w.log, w.clock, w.notices
+	return other, other.derive(w.log, size)
+}
+
+// settle waits until everything is applied.
+func (w *world) settle() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := w.node.WaitApplied(ctx, w.end); err != nil {
+		return fmt.Errorf("waiting for %d at %d: %w", w.end, w.node.Applied(), err)
+	}
+	return w.node.Err()
+}
+
+// people are the ids that a sequence is about.
+type people struct{ users, posts, pages []uint64 }
+
+// same asks the node everything about people and compares with the model.
+// pages is the size of the pages that lists are read in.
+func (w *world) same(m *model, p people, page int) error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	m.now, m.notices = w.clock/1000, w.notices
+	c := m.count()
+	got, err := w.answers(p.users, page)
+	if err != nil {
+		return err
+	}
+	for i, user := range p.users {
+		if want := m.answer(c, user); !reflect.DeepEqual(got[i], want) {
+			return fmt.Errorf("user %d:\n got %+v\nwant %+v", user, got[i], want)
+		}
+	}
+	for _, about := range []struct {
+		counter string
+		columns []string
+		ids     []uint64
+	}{{"post", postColumns, p.posts}, {"page", []string{"view"}, p.pages}} {
+		rows, err := w.rows(about.counter, about.columns, about.ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range about.ids {
+			for j, column := range about.columns {
+				if want := m.value(c, about.counter, column, id); rows[i][j] != want {
+					return fmt.Errorf("%s.%s of %d is %d, want %d", about.counter, column, id, rows[i][j], want)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) rows(counter string, columns []string, ids []uint64) ([][]int64, error) {
+	schema := w.node.Schema()
+	number, _ := schema.Counter(counter)
+	var numbers []pipeline.Column
+	for _, name := range columns {
+		column, _ := schema.Find(counter + "." + name)
+		numbers = append(numbers, column)
+	}
+	var rows query.Rows
+	if err := w.node.Rows(context.Background(), number, numbers, ids, &rows); err != nil {
+		return nil, err
+	}
+	if len(rows.Missing) > 0 || rows.AsOf != w.end {
+		return nil, fmt.Errorf("rows as of %d, want %d; missing %v", rows.AsOf, w.end, rows.Missing)
+	}
+	var out [][]int64
+	for i := range ids {
+		row := slices.Clone(rows.Values[i*len(columns) : (i+1)*len(columns)])
+		if !rows.Exist[i] {
+			for j, column := range numbers {
+				row[j] = schema.Columns[column].Default
+			}
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// answers asks about users.
+func (w *world) answers(users []uint64, page int) ([]answer, error) {
+	rows, err := w.rows("user", userColumns, users)
+	if err != nil {
+		return nil, err
+	}
+	var unread query.Unreads
+	if err := w.node.Unread(context.Background(), users, &unread); err != nil {
+		return nil, err
+	}
+	if len(unread.Missing) > 0 || unread.AsOf != w.end {
+		return nil, fmt.Errorf("unread as of %d, want %d; missing %v", unread.AsOf, w.end, unread.Missing)
+	}
+	var out []answer
+	for i, user := range users {
+		u := &unread.Users[i]
+		a := answer{Row: rows[i], Feed: u.Feed, Unread: map[string]int64{}, Channels: map[string]uint64{}, Dots: map[string]bool{}}
+		for j, kind := range unreadKinds {
+			a.Unread[kind] = u.Counts[j]
+		}
+		for j, name := range unread.Notices {
+			a.Channels[name] = u.Notices[j]
+		}
+		for j, name := range unread.Dots {
+			a.Dots[name] = u.Dots[j]
+		}
+		if a.Posts, err = w.feed(user, page); err != nil {
+			return nil, err
+		}
+		if a.Following, err = w.list(w.node.Following, user, page); err != nil {
+			return nil, err
+		}
+		if a.Followers, err = w.list(w.node.Followers, user, page); err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// feed reads a feed page by page.
+func (w *world) feed(user uint64, limit int) (posts []query.FeedPost, err error) {
+	var page query.FeedPage
+	before := pipeline.Position(0)
+	for {
+		if err := w.node.Feed(context.Background(), user, before, limit, &page); err != nil {
+			return nil, err
+		}
+		if page.Missing || page.AsOf != w.end || len(page.Posts) > limit || page.More && len(page.Posts) < limit {
+			return nil, fmt.Errorf("a page of %d of the feed of %d: %+v", limit, user, page)
+		}
+		posts = append(posts, page.Posts...)
+		if !page.More {
+			return posts, nil
+		}
+		before = page.Posts[limit-1].Position
+	}
+}
+
+// list reads a list of users page by page.
+func (w *world) list(read func(ctx context.Context, user, after uint64, limit int, out *query.UserPage) error, user uint64, limit int) (users []uint64, err error) {
+	var page query.UserPage
+	after := uint64(0)
+	for {
+		if err := read(context.Background(), user, after, limit, &page); err != nil {
+			return nil, err
+		}
+		if page.AsOf != w.end || len(page.Users) > limit || page.More && len(page.Users) < limit {
+			return nil, fmt.Errorf("a page of %d of a list of %d: %+v", limit, user, page)
+		}
+		users = append(users, page.Users...)
+		if !page.More {
+			return users, nil
+		}
+		after = page.Users[limit-1]
+	}
+}
