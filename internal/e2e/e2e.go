@@ -65,6 +65,7 @@ type Process struct {
 	t      testing.TB
 	binary string
 	config string
+	fixed  string // what every version of the config says
 	URL    string // of its NATS server
 	HTTP   string // http://host:port
 	Dir    string // holds the config and the data
@@ -91,7 +92,7 @@ func FreePort(t testing.TB) int {
 func Run(t testing.TB, settings string) *Process {
 	t.Helper()
 	port := FreePort(t)
-	p := prepare(t, fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n%s", port, settings))
+	p := prepare(t, fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n", port), settings)
 	p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	p.Start()
 	return p
@@ -100,22 +101,20 @@ func Run(t testing.TB, settings string) *Process {
 // RunOn starts a node on somebody else's server.
 func RunOn(t testing.TB, url, settings string) *Process {
 	t.Helper()
-	p := prepare(t, fmt.Sprintf("nats: {url: %q}\n%s", url, settings))
+	p := prepare(t, fmt.Sprintf("nats: {url: %q}\n", url), settings)
 	p.URL = url
 	p.Start()
 	return p
 }
 
-func prepare(t testing.TB, config string) *Process {
+func prepare(t testing.TB, nats, settings string) *Process {
 	t.Helper()
 	p := &Process{t: t, binary: Binary(t), Dir: t.TempDir()}
 	port := FreePort(t)
 	p.HTTP = fmt.Sprintf("http://127.0.0.1:%d", port)
 	p.config = filepath.Join(p.Dir, "config.yaml")
-	config = fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\n%s", filepath.Join(p.Dir, "data"), port, config)
-	if err := os.WriteFile(p.config, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	p.fixed = fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\n%s", filepath.Join(p.Dir, "data"), port, nats)
+	p.Configure(settings)
 	log, err := os.Create(filepath.Join(p.Dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +129,17 @@ func prepare(t testing.TB, config string) *Process {
 	})
 	return p
 }
+
+// Configure replaces the settings, for the next Start.
+func (p *Process) Configure(settings string) {
+	p.t.Helper()
+	if err := os.WriteFile(p.config, []byte(p.fixed+settings), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Config is the path of the config file.
+func (p *Process) Config() string { return p.config }
 
 // tail is the end of a log, for a failed test.
 func tail(path string) string {

@@ -159,8 +159,11 @@ func (w *world) tell(r *rand.Rand, s sequence, m *model) error {
 		}
 	}
 	if end := s.finish(); len(end) > 0 {
-		return w.publish(end, 3, m)
+		if err := w.publish(end, 3, m); err != nil {
+			return err
+		}
 	}
+	w.notices = nil // none of them lives
 	return nil
 }
 
