@@ -117,9 +117,8 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	return p, nil
 }
 
-// ExistsColumn is the hidden column that tells a row of zeros from no row, in
-// counters that answer a default other than 0.
-const ExistsColumn = "exists"
+// ExistsColumn is set by every change of a row but its deletion.
+const ExistsColumn = pipeline.ExistsColumn
 
 func (p *Program) compile(name string, rules []Rule) error {
 	t := p.types[name]

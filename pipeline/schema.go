@@ -45,8 +45,15 @@ type ColumnSpec struct {
 	Ordered bool
 }
 
+// ExistsColumn is the hidden column that tells a row of zeros from no row, in
+// counters that answer a default other than 0.
+const ExistsColumn = "exists"
+
 // orderedColumns are those that the follow graph maintains.
-var orderedColumns = []string{"user.following", "user.follower", "user.friend", "unread.follower"}
+var orderedColumns = []string{
+	"user.following", "user.follower", "user.friend", "unread.follower",
+	"user." + ExistsColumn, "unread." + ExistsColumn,
+}
 
 // FullName is the column's name over all counters: "post.like".
 func (s *Schema) FullName(c Column) string {

@@ -111,5 +111,3 @@ func (b *bench) connect() *nats.Conn { b.Helper(); return natstest.Connect(b, b.
 func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
-
-func streamOptions() jetlog.StreamOptions { return natstest.Options() }

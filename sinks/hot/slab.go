@@ -60,7 +60,7 @@ func (s *slab) grow(pairs int) uint32 {
 	}
 	s.chunks = append(s.chunks, make([]Pair, pairs))
 	s.bytes += pairs * 16
-	return uint32(len(s.chunks)-1)<<slabBits | 0
+	return uint32(len(s.chunks)-1) << slabBits
 }
 
 // release takes a block back.

@@ -22,9 +22,14 @@ func findGraphColumns(schema *pipeline.Schema) (g graphColumns) {
 	return g
 }
 
+// countLocked counts a change of the graph, as a rule would.
 func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int64) {
-	if has {
-		s.changeLocked(column, user, pipeline.Add(n))
+	if !has {
+		return
+	}
+	s.changeLocked(column, user, pipeline.Add(n))
+	if e := s.exists[s.schema.Columns[column].Counter]; e >= 0 {
+		s.changeLocked(pipeline.Column(e), user, pipeline.Set(1))
 	}
 }
 

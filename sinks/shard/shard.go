@@ -35,6 +35,7 @@ type Shard struct {
 
 	tables    []*hot.Table // by the schema's counter index
 	graph     graphColumns
+	exists    []int      // by counter: its column of that name, or -1
 	following *hot.Lists // user → (followee, position of the follow), by followee
 	followers *hot.Edges // (user, follower)
 	outboxes  *hot.Lists // author → (position, post), by position
@@ -94,6 +95,11 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 	}
 	for _, c := range schema.Counters {
 		s.tables = append(s.tables, hot.NewTable(c.Count))
+		exists := -1
+		if column, ok := schema.Find(c.Name + "." + pipeline.ExistsColumn); ok {
+			exists = int(column)
+		}
+		s.exists = append(s.exists, exists)
 	}
 	return s
 }
@@ -324,13 +330,13 @@ func (s *Shard) Checkpoint(c *cold.Checkpoint) error {
 		f.marks = append(f.marks, user)
 		note(c.PutMarks(s.Number, user, cells))
 	})
-	f.changed, s.changed = s.changed, nil
+	f.changed = s.changed
 	for _, e := range f.changed {
 		note(s.put(c, e))
 	}
 	note(c.State(s.Number, s.state))
 	s.mu.Lock()
-	s.flight = f
+	s.flight, s.changed = f, nil // at once: a reader finds what is not on disk in one of them
 	s.mu.Unlock()
 	s.gathered = s.state
 	s.dirty.Store(0)
@@ -368,6 +374,9 @@ func (s *Shard) Settle(committed bool) {
 	s.mu.Lock()
 	f := s.flight
 	s.flight = flight{}
+	if !committed {
+		s.changed = append(f.changed, s.changed...)
+	}
 	s.mu.Unlock()
 	if committed {
 		s.durable = s.gathered.Sequence
@@ -380,7 +389,6 @@ func (s *Shard) Settle(committed bool) {
 	for _, user := range f.marks {
 		s.marks.MarkDirty(user)
 	}
-	s.changed = append(f.changed, s.changed...)
 	s.dirty.Store(int64(s.Dirty()))
 }
 
