@@ -109,7 +109,12 @@ func (o *owner) observe() {
 	o.healthy.Store(healthy)
 }
 
+// backlogTicks is how many intervals a checkpoint waits while windows do: rows
+// that change again meanwhile are written once.
+const backlogTicks = 5
+
 func (o *owner) run() {
+	ticks := 0
 	ticker := time.NewTicker(o.node.o.CheckpointEvery)
 	defer ticker.Stop()
 	for {
@@ -123,8 +128,10 @@ func (o *owner) run() {
 		case c := <-o.committed:
 			o.settle(c)
 		case <-ticker.C:
-			if !o.busy {
+			ticks++
+			if !o.busy && (len(o.windows) == 0 || ticks >= backlogTicks) {
 				o.checkpoint()
+				ticks = 0
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/demo"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/examples/badges"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -47,6 +50,15 @@ func playDemo(ctx context.Context, t *terminal, c *config.Config, n *node.Node) 
 	return err
 }
 
+// demoPath is where the HTTP server has the page of badges.
+const demoPath = "/demo/"
+
+func demoPages(log *slog.Logger) map[string]func(*nats.Conn) http.Handler {
+	return map[string]func(*nats.Conn) http.Handler{demoPath: func(nc *nats.Conn) http.Handler {
+		return badges.Handler(client.New(nc), badges.Options{MadeUp: true, Logger: log})
+	}}
+}
+
 // demoText says what runs, where to look and what to try.
 func demoText(dir, url, http string) string {
 	var b strings.Builder
@@ -57,6 +69,7 @@ in %s, apart from real numbers.
 
 `, dir)
 	if http != "" {
+		fmt.Fprintf(&b, "  badges     http://%s%s      open it in a browser: what is new for user 1, live\n", http, demoPath)
 		fmt.Fprintf(&b, "  figures    http://%s/metrics\n  ready?     http://%s/readyz\n", http, http)
 	}
 	flag := ""

@@ -40,7 +40,11 @@ func (r *runCommand) Run(t *terminal) error {
 		}
 	}
 	ctx := untilSignal()
-	n, err := node.Start(c, node.Options{Version: readBuild().Version, Demo: r.Demo, Logger: logger(t.err, c.Log)})
+	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Logger: logger(t.err, c.Log)}
+	if r.Demo {
+		o.Pages = demoPages(o.Logger)
+	}
+	n, err := node.Start(c, o)
 	if err != nil {
 		return err
 	}
@@ -78,5 +82,8 @@ func demoConfig(c *config.Config) error {
 		return usage("--demo makes events up, and will not publish them to %s: it runs with an embedded server only (nats.url: \"\")", redacted(c.NATS.URL))
 	}
 	c.DataDir = demoDir(c.DataDir)
+	if len(c.Channels) == 0 {
+		c.Channels = []config.Channel{{Name: "games", Kind: config.KindDot}} // the community lights it
+	}
 	return nil
 }

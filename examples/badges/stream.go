@@ -39,10 +39,10 @@ func (h *handler) look(ctx context.Context, user uint64, least client.Position) 
 	if err != nil {
 		return nil, err
 	}
-	u := unread.Users[0]
-	if u.Missing {
-		return nil, fmt.Errorf("user %d cannot be read now", user)
+	if len(unread.Users) != 1 || unread.Users[0].Missing {
+		return nil, fmt.Errorf("user %d cannot be read now: a part of the node is stopped", user)
 	}
+	u := unread.Users[0]
 	// The posts up to where the numbers are: what is listed is what is counted.
 	feed, err := h.client.Feed(ctx, client.FeedRequest{User: user, Limit: postsShown, Before: unread.AsOf + 1, MinPosition: unread.AsOf})
 	if err != nil {

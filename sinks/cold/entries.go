@@ -45,13 +45,7 @@ func (c *Checkpoint) put(key []byte, numbers ...uint64) error {
 	for _, n := range numbers {
 		value = binary.AppendUvarint(value, n)
 	}
-	c.rows++
-	return c.wrap(c.txn.Set(key, value))
-}
-
-func (c *Checkpoint) delete(key []byte) error {
-	c.rows++
-	return c.wrap(c.txn.Delete(key))
+	return c.set(key, value)
 }
 
 // PutFollowing adds that a user follows another since a position.

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -54,6 +56,10 @@ type Store struct {
 	meta   Meta
 	schema *pipeline.Schema
 
+	// Versions are given out here and not by Badger, whose own transactions
+	// wait for each other to commit: owners must not stall one another.
+	version atomic.Uint64
+
 	counters []counterCodec // by the schema's counter index
 	byNumber []int          // dictionary counter → schema counter
 }
@@ -69,7 +75,7 @@ type counterCodec struct {
 // configuration's with hidden columns for what it counted before.
 func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 	fresh := isEmpty(dir)
-	db, err := badger.Open(badgerOptions(dir, o))
+	db, err := badger.OpenManaged(badgerOptions(dir, o))
 	if err != nil {
 		if fresh {
 			os.RemoveAll(dir)
@@ -77,6 +83,7 @@ func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
 	s := &Store{db: db}
+	s.version.Store(db.MaxVersion())
 	if err := s.load(schema, o); err != nil {
 		db.Close()
 		if fresh {
@@ -176,11 +183,11 @@ func (s *Store) writeMeta() error {
 	if err != nil {
 		return err
 	}
-	err = s.db.Update(func(txn *badger.Txn) error { return txn.Set(metaKey, value) })
-	if err == nil {
-		err = s.db.Sync() // rows written by new numbers must not survive without them
+	c := s.Begin()
+	if err := c.set(metaKey, value); err != nil {
+		return fmt.Errorf("cold: write the store's meta: %w", err)
 	}
-	if err != nil {
+	if err := c.Commit(); err != nil { // synced: rows written by new numbers must not survive without them
 		return fmt.Errorf("cold: write the store's meta: %w", err)
 	}
 	return nil
@@ -312,33 +319,41 @@ type Checkpoint struct {
 func (s *Store) Begin() *Checkpoint {
 	c := &Checkpoint{store: s}
 	if !s.db.IsClosed() { // Badger would wait for ever
-		c.txn = s.db.NewTransaction(true)
+		c.txn = s.db.NewTransactionAt(math.MaxUint64, true)
 	}
 	return c
 }
 
 // Row adds one row; a row of zeros is taken off the disk.
 func (c *Checkpoint) Row(shard pipeline.Shard, counter int, id uint64, cells []int64) error {
-	c.rows++
-	if c.txn == nil {
-		return c.wrap(badger.ErrDBClosed)
-	}
 	codec := &c.store.counters[counter]
 	key := rowKey(shard, codec.number, id)
 	value := appendCells(nil, codec.numbers, cells)
 	if len(value) == 0 {
-		return c.wrap(c.txn.Delete(key))
+		return c.delete(key)
 	}
-	return c.wrap(c.txn.Set(key, value))
+	return c.set(key, value)
 }
 
-// State adds how far a shard has come with the rows added.
-func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
+func (c *Checkpoint) set(key, value []byte) error {
 	c.rows++
 	if c.txn == nil {
 		return c.wrap(badger.ErrDBClosed)
 	}
-	return c.wrap(c.txn.Set(shardKey(shard, kindState), state.encode()))
+	return c.wrap(c.txn.Set(key, value))
+}
+
+func (c *Checkpoint) delete(key []byte) error {
+	c.rows++
+	if c.txn == nil {
+		return c.wrap(badger.ErrDBClosed)
+	}
+	return c.wrap(c.txn.Delete(key))
+}
+
+// State adds how far a shard has come with the rows added.
+func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
+	return c.set(shardKey(shard, kindState), state.encode())
 }
 
 // Rows is how many rows and states have been added.
@@ -349,7 +364,12 @@ func (c *Checkpoint) Commit() error {
 	if c.txn == nil {
 		return c.wrap(badger.ErrDBClosed)
 	}
-	return c.wrap(c.txn.Commit())
+	version := c.store.version.Add(1)
+	if err := c.txn.CommitAt(version, nil); err != nil {
+		return c.wrap(err)
+	}
+	c.store.db.SetDiscardTs(version) // of each key the newest version stays
+	return nil
 }
 
 // Discard lets an uncommitted checkpoint go.

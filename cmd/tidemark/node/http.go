@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// httpServer is the operators' door: /metrics, /healthz, /readyz.
+// httpServer is the operators' door: /metrics, /healthz, /readyz; and what
+// Options.Pages adds to it.
 type httpServer struct{ server *http.Server }
 
 func serveHTTP(n *Node) *httpServer {
@@ -26,10 +29,18 @@ func serveHTTP(n *Node) *httpServer {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	for path, page := range n.o.Pages {
+		mux.Handle(path, http.StripPrefix(strings.TrimSuffix(path, "/"), page(n.nc)))
+	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "tidemark\n\n/metrics\n/healthz\n/readyz\n/debug/pprof/\n")
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	s := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		// What goes on for as long as somebody looks ends when the node closes.
+		BaseContext: func(net.Listener) context.Context { return n.ctx },
+	}
 	listener := n.listener
 	go func() {
 		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

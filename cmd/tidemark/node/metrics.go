@@ -2,7 +2,6 @@ package node
 
 import (
 	"math"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -208,12 +207,4 @@ func labelsOf(m *dto.Metric) string {
 		s += l.GetName() + `="` + l.GetValue() + `"`
 	}
 	return s + "}"
-}
-
-// Version is the module's, as the build recorded it.
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "0.1.0-dev"
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,10 @@ type Options struct {
 	Version string
 	Demo    bool // the data directory is for made-up numbers
 	Logger  *slog.Logger
+	// Pages are further pages of the HTTP server, by path: "/demo/". Each is
+	// made once queries are answered, with the node's own connection, which it
+	// must not close. Its requests end when the node closes.
+	Pages map[string]func(*nats.Conn) http.Handler
 }
 
 // Node is a running process. Start makes one, Close stops it.
@@ -383,6 +388,9 @@ func (n *Node) keep() {
 // a node that is silent for node_expiry is taken for gone.
 const reportEvery = 5 * time.Second
 
+// silenceUnderPressure is what node_expiry comes down to when DELTAS is half full.
+const silenceUnderPressure = time.Minute
+
 func (n *Node) keepOnce(reported *time.Time) error {
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
@@ -400,7 +408,13 @@ func (n *Node) keepOnce(reported *time.Time) error {
 	if !n.router.Stats.Active.Load() {
 		return nil
 	}
-	lowest, err := n.reports.Lowest(ctx, n.config.NodeExpiry)
+	silence := n.config.NodeExpiry
+	if n.state.Load().Deltas.Bytes > uint64(n.config.NATS.Streams.Deltas.MaxBytes)/2 {
+		// A node that is away must not fill the log for all; it can derive
+		// what it missed from EVENTS.
+		silence = min(silence, silenceUnderPressure)
+	}
+	lowest, err := n.reports.Lowest(ctx, silence)
 	if err != nil {
 		return err
 	}

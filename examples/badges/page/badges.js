@@ -1,0 +1,234 @@
+// One user's badges. The stream "events" says what they are; a click says to
+// "read" what of it was on the screen.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+
+// What a tile looks like: a name, a hue, a path in a box of 24.
+const looks = {
+  feed: ["Feed", 220, "M4 6h16M4 11h16M4 16h10"],
+  comment: ["Comments", 160, "M5 5h14a1 1 0 0 1 1 1v9a1 1 0 0 1-1 1h-8l-4 4v-4H5a1 1 0 0 1-1-1V6a1 1 0 0 1 1-1z"],
+  mention: ["Mentions", 265, "M16 12a4 4 0 1 1-8 0 4 4 0 0 1 8 0zm0-4v5.5a2.3 2.3 0 0 0 4.6 0V12a8.6 8.6 0 1 0-3.4 6.8"],
+  like: ["Likes", 345, "M12 20S4 15 4 9.3A4.3 4.3 0 0 1 12 7a4.3 4.3 0 0 1 8 2.3C20 15 12 20 12 20z"],
+  repost: ["Reposts", 130, "M7 9l-3-3 3-3M4 6h12a3 3 0 0 1 3 3v2M17 15l3 3-3 3M20 18H8a3 3 0 0 1-3-3v-2"],
+  follower: ["Followers", 195, "M13 8a4 4 0 1 1-8 0 4 4 0 0 1 8 0zM2.5 20a6.5 6.5 0 0 1 13 0M19 8v6M16 11h6"],
+  message: ["Messages", 235, "M4 6h16v12H4zM4 7l8 6 8-6"],
+  channel: ["", 35, "M6 17V11a6 6 0 1 1 12 0v6l1.5 1.5h-15zM10 21.5h4"],
+  dot: ["", 290, "M8 8h8a5 5 0 0 1 5 5v1a3 3 0 0 1-5.5 1.6L14.5 14h-5l-1 1.6A3 3 0 0 1 3 14v-1a5 5 0 0 1 5-5zM8 10.5v2.5M6.8 11.7h2.5M16 11.7h.01"],
+  other: ["", 220, "M12 4l2.5 5 5.5.8-4 3.9 1 5.5-5-2.6-5 2.6 1-5.5-4-3.9 5.5-.8z"],
+};
+const order = ["comment", "mention", "like", "repost", "follower", "message"];
+
+let user = "1";
+let source = null; // the stream of this user
+let shown = null; // the state that is drawn, of this user
+let reading = null; // a read under way: {user, what, position}
+
+const title = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
+const hueOf = (id) => Number((BigInt(id) * 137n) % 360n);
+const brief = (n) => (n > 999 ? "999+" : String(n));
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const move = (element, frames, duration) => {
+  if (!still.matches) element.animate(frames, { duration, easing: "ease-out" });
+};
+
+// trouble says what is wrong, for a while (in ms) or until all is well.
+let troubled = 0;
+function trouble(text, least = 0) {
+  if (!text && Date.now() < troubled) return;
+  troubled = Date.now() + least;
+  $("trouble").textContent = text;
+  $("trouble").hidden = !text;
+}
+
+// tilesOf lists a state's tiles: what a read calls it, how it looks, how many.
+function tilesOf(state) {
+  const rank = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
+  const counts = Object.keys(state.counts).sort((a, b) => rank(a) - rank(b));
+  const tile = (what, name, look, n, dot) => ({ what, name: looks[look][0] || title(name), look, n, dot });
+  return [
+    tile("feed", "feed", "feed", state.feed),
+    ...counts.map((name) => tile(name, name, Object.hasOwn(looks, name) ? name : "other", state.counts[name])),
+    ...Object.keys(state.channels).map((name) => tile("channel:" + name, name, "channel", state.channels[name])),
+    ...Object.keys(state.dots).map((name) => tile("channel:" + name, name, "dot", state.dots[name] ? 1 : 0, true)),
+  ];
+}
+
+function makeTile(tile) {
+  const button = $("tile").content.cloneNode(true).querySelector("button");
+  const [, hue, path] = looks[tile.look];
+  button.dataset.what = tile.what;
+  button.querySelector("path").setAttribute("d", path);
+  button.querySelector(".icon").style.setProperty("--hue", hue);
+  button.querySelector(".name").textContent = tile.name;
+  button.addEventListener("click", () => read([tile.what]));
+  return button;
+}
+
+function drawTile(tile, place, animate) {
+  let button = $("tiles").querySelector(`[data-what="${CSS.escape(tile.what)}"]`);
+  if (!button) button = makeTile(tile);
+  if ($("tiles").children[place] !== button) $("tiles").insertBefore(button, $("tiles").children[place] ?? null);
+  const badge = button.querySelector(".badge");
+  const before = badge.hidden ? 0 : Number(badge.dataset.n);
+  badge.hidden = !tile.n;
+  badge.dataset.n = tile.n;
+  badge.classList.toggle("dot", !!tile.dot);
+  badge.textContent = tile.dot ? "" : brief(tile.n);
+  const says = tile.dot ? (tile.n ? "something new" : "nothing new") : tile.n + " unread";
+  button.setAttribute("aria-label", tile.name + ": " + says);
+  button.title = says + "; click: read";
+  button.classList.toggle("going", !!reading && (reading.what.includes(tile.what) || reading.what[0] === "all"));
+  if (animate && tile.n > before) {
+    move(badge, [{ transform: "scale(.6)" }, { transform: "scale(1.25)" }, { transform: "none" }], 260);
+  }
+}
+
+function drawPosts(posts, animate) {
+  const old = new Set([...$("posts").children].map((li) => li.dataset.post));
+  const rows = posts.map(({ post, author }) => {
+    const li = document.createElement("li");
+    li.dataset.post = post;
+    const face = document.createElement("span");
+    face.className = "avatar";
+    face.textContent = author.slice(-3);
+    face.style.setProperty("--hue", hueOf(author));
+    const who = document.createElement("span");
+    who.textContent = "User " + author;
+    const which = document.createElement("span");
+    which.className = "post";
+    which.textContent = "post " + post;
+    li.append(face, who, which);
+    return li;
+  });
+  if (!rows.length) {
+    const li = document.createElement("li");
+    li.className = "none";
+    li.textContent = "Nothing yet: nobody followed has posted.";
+    rows.push(li);
+  }
+  $("posts").replaceChildren(...rows);
+  for (const li of rows) {
+    if (animate && li.dataset.post && !old.has(li.dataset.post)) {
+      move(li, [{ opacity: 0, transform: "translateY(-.5rem)" }, { opacity: 1, transform: "none" }], 300);
+    }
+  }
+}
+
+function draw(state) {
+  const animate = shown !== null;
+  shown = state;
+  if (reading && reading.position && BigInt(state.as_of) >= BigInt(reading.position)) reading = null;
+  const tiles = tilesOf(state);
+  const names = new Set(tiles.map((tile) => tile.what));
+  for (const button of [...$("tiles").children]) {
+    if (!names.has(button.dataset.what)) button.remove();
+  }
+  tiles.forEach((tile, place) => drawTile(tile, place, animate));
+  drawPosts(state.posts, animate);
+  $("as-of").textContent = state.as_of;
+  $("made-up").hidden = !state.made_up;
+  $("live").className = "on";
+  busy();
+  const total = tiles.reduce((sum, tile) => sum + tile.n, 0);
+  document.title = (total ? `(${brief(total)}) ` : "") + "Badges of user " + user;
+}
+
+function busy() {
+  $("tiles").setAttribute("aria-busy", String(reading !== null));
+  $("all").disabled = reading !== null || shown === null;
+}
+
+// read says that what is drawn was looked at: counts as they are drawn, feed
+// and channels as of the drawn state. What came since stays unread. One at a
+// time: a count that is taken back twice would take what nobody saw.
+async function read(what) {
+  if (reading || !shown) return;
+  const mine = (reading = { user, what, position: null });
+  const query = new URLSearchParams({ user, as_of: shown.as_of });
+  for (const name of what) query.append("what", name);
+  for (const [name, n] of Object.entries(shown.counts)) {
+    if (what.includes(name) || what[0] === "all") query.append("seen", name + ":" + n);
+  }
+  draw(shown);
+  let failed = "";
+  try {
+    const reply = await fetch("read?" + query, { method: "POST" });
+    const text = await reply.text();
+    if (reply.ok) mine.position = JSON.parse(text).position;
+    else failed = text.trim();
+  } catch (e) {
+    failed = "not known whether it was read: " + e.message;
+  }
+  if (reading !== mine) return; // another user is shown by now
+  if (failed) {
+    reading = null;
+    trouble(failed, 5000);
+  }
+  draw(shown); // it may be as of the read already
+}
+
+// show turns to a user. What the number may be, the server says.
+function show(id) {
+  source?.close();
+  user = id;
+  shown = reading = null;
+  $("user").value = id;
+  const valid = /^[0-9]{1,20}$/.test(id);
+  $("face").textContent = valid ? id.slice(-3) : "?";
+  $("face").style.setProperty("--hue", valid ? hueOf(id) : 220);
+  $("prev").disabled = !valid || BigInt(id) <= 1n;
+  $("tiles").replaceChildren();
+  $("posts").replaceChildren();
+  $("as-of").textContent = "…";
+  $("live").className = "";
+  document.title = "Badges";
+  history.replaceState(null, "", "?user=" + encodeURIComponent(id));
+  troubled = 0;
+  trouble("");
+  busy();
+  listen();
+}
+
+function listen() {
+  const url = "events?user=" + encodeURIComponent(user);
+  const mine = (source = new EventSource(url));
+  mine.addEventListener("state", (e) => {
+    trouble("");
+    draw(JSON.parse(e.data));
+  });
+  mine.addEventListener("trouble", (e) => {
+    $("live").className = "";
+    trouble(JSON.parse(e.data));
+  });
+  mine.onerror = async () => {
+    $("live").className = "";
+    if (mine.readyState !== EventSource.CLOSED) return trouble("Not connected; trying again.");
+    const why = await refusal(url); // the browser does not tell
+    if (mine !== source) return;
+    trouble(why.text);
+    if (why.again) setTimeout(() => mine === source && listen(), 3000);
+  };
+}
+
+async function refusal(url) {
+  const enough = new AbortController();
+  try {
+    const reply = await fetch(url, { signal: enough.signal });
+    if (reply.ok) return { text: "Not connected; trying again.", again: true };
+    return { text: (await reply.text()).trim(), again: reply.status >= 500 };
+  } catch {
+    return { text: "Not connected; trying again.", again: true };
+  } finally {
+    enough.abort();
+  }
+}
+
+const step = (by) => show(/^[0-9]{1,20}$/.test(user) ? String(BigInt(user) + by) : "1");
+$("prev").addEventListener("click", () => step(-1n));
+$("next").addEventListener("click", () => step(1n));
+$("all").addEventListener("click", () => read(["all"]));
+$("who").addEventListener("submit", (e) => e.preventDefault()); // Enter is a change already
+$("user").addEventListener("change", () => show($("user").value.trim()));
+
+show(new URLSearchParams(location.search).get("user") || "1");
