@@ -266,11 +266,21 @@ func parseUint(digits []byte) (uint64, bool) {
 	return u, true
 }
 
-// nonZero is true when the field is there and neither 0, false nor empty.
+// nonZero is true when the field is there and neither 0, however it is
+// written, nor false nor empty.
 func (o *object) nonZero(slot int) bool {
-	switch raw := unquoted(o.fields[slot]); string(raw) {
-	case "", "0", "false":
+	raw := unquoted(o.fields[slot])
+	if string(raw) == "false" {
 		return false
 	}
-	return true
+	for _, c := range raw {
+		switch c {
+		case '-', '+', '.', '0':
+		case 'e', 'E': // of a zero
+			return false
+		default:
+			return true
+		}
+	}
+	return false
 }

@@ -13,8 +13,10 @@ const (
 	subjectPrefix = "events."
 	typePack      = "pack"
 	// typeFiller messages hold nothing: they only use up sequences, after
-	// the stream lost its tail (I10).
-	typeFiller = "filler"
+	// the stream lost its tail (I10). The header tells them from a producer's
+	// mistake.
+	typeFiller   = "filler"
+	headerFiller = "Tidemark-Filler"
 )
 
 // Lane runs a program over messages: a [pipeline.Deriver]. It keeps buffers
@@ -72,7 +74,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 			break
 		}
 		kind := strings.TrimPrefix(m.Subject, subjectPrefix)
-		events := split(kind, m.Data)
+		events := split(kind, m)
 		for line := 0; events.next(); line++ {
 			l.position = pipeline.At(m.Sequence, line)
 			if l.position <= from || l.position > to {
@@ -274,11 +276,12 @@ type events struct {
 	fault      *refusal
 }
 
-func split(kind string, body []byte) events {
-	switch kind {
-	case typeFiller:
+func split(kind string, m *pipeline.Message) events {
+	body := m.Data
+	switch {
+	case kind == typeFiller && len(m.Header[headerFiller]) > 0:
 		return events{done: true}
-	case typePack:
+	case kind == typePack:
 		switch n := countLines(body); {
 		case n == 0:
 			return events{rest: body, fault: refuse(pipeline.ReasonJSON, "the pack is empty")}

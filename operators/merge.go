@@ -15,7 +15,7 @@ type merger struct {
 
 	ordered [][]byte // per section: changes that keep their log order
 	bytes   int      // upper bound of the encoded sections
-	changes int      // before merging
+	changes int      // of cells, before merging
 }
 
 type cell struct {
@@ -95,7 +95,6 @@ func (m *merger) add(column pipeline.Column, id uint64, d pipeline.Delta, wide b
 
 // addOrdered keeps one change in its place.
 func (m *merger) addOrdered(column pipeline.Column, id uint64, d pipeline.Delta) {
-	m.changes++
 	shard := pipeline.ShardOf(id, m.shards)
 	was := len(m.ordered[shard])
 	m.ordered[shard] = pipeline.AppendChange(m.ordered[shard], int(column), id, d)
@@ -104,7 +103,6 @@ func (m *merger) addOrdered(column pipeline.Column, id uint64, d pipeline.Delta)
 
 // operate keeps one operation in its place, in the section of a shard.
 func (m *merger) operate(section int, from pipeline.Position, o *pipeline.Operation) {
-	m.changes++
 	was := len(m.ordered[section])
 	m.ordered[section] = pipeline.AppendOperation(m.ordered[section], from, o)
 	m.bytes += len(m.ordered[section]) - was

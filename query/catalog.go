@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,7 +38,13 @@ type word struct {
 	column       pipeline.Column
 	key          []byte // `,"like":`
 	defaultValue int64
+	largest      int64 // what the column's widest form holds
 }
+
+// shown is a stored sum as an answer shows it: not below zero, where a
+// deletion has overtaken its event, and not above what the column may hold.
+// What is inside stays exact, so that it comes back by itself.
+func (w *word) shown(sum int64) int64 { return min(max(sum, 0), w.largest) }
 
 func newCatalog(schema *pipeline.Schema) *catalog {
 	c := &catalog{counters: map[string]*counter{}, suffixes: map[string]*counter{}}
@@ -103,7 +110,11 @@ func newCounter(schema *pipeline.Schema, index int, columns []pipeline.Column) *
 
 func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *word {
 	key, _ := jsontext.AppendQuote([]byte{','}, name)
-	return &word{column: column, key: append(key, ':'), defaultValue: max(spec.Default, 0)}
+	largest := int64(math.MaxInt64)
+	if spec.Max > 0 && spec.Max < 63 {
+		largest = 1<<spec.Max - 1
+	}
+	return &word{column: column, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
 }
 
 // quoted is the word as a JSON string.

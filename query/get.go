@@ -177,12 +177,9 @@ func (g *getCall) appendReply(out, body []byte) []byte {
 func (g *getCall) appendValues(out []byte, values []int64, exists bool) []byte {
 	for j, w := range g.words {
 		out = append(out, w.key...)
-		value := values[j]
-		switch {
-		case !exists:
+		value := w.shown(values[j])
+		if !exists {
 			value = w.defaultValue
-		case value < 0: // a deletion has overtaken its event
-			value = 0
 		}
 		if value < 10 {
 			out = append(out, '0'+byte(value))

@@ -115,7 +115,7 @@ func (u *unreadCall) appendUser(out []byte, user *UserUnread, columns []*word) [
 			key = key[1:] // without the comma
 		}
 		out = append(out, key...)
-		out = strconv.AppendUint(out, uint64(max(user.Counts[i], 0)), 10)
+		out = strconv.AppendUint(out, uint64(w.shown(user.Counts[i])), 10)
 	}
 	out = append(out, `},"channels":{`...)
 	for i, name := range u.unreads.Notices {

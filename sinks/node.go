@@ -296,9 +296,21 @@ func (n *Node) advance() {
 // Checkpointed is the lowest window of DELTAS that is checkpointed in every
 // shard; earlier ones are not needed by this node again.
 func (n *Node) Checkpointed() uint64 {
-	lowest := n.owners[0].durable.Load()
-	for _, o := range n.owners[1:] {
+	lowest := uint64(math.MaxUint64)
+	for _, o := range n.owners {
 		lowest = min(lowest, o.durable.Load())
+	}
+	return lowest
+}
+
+// CheckpointedGoing leaves out shards that have stopped, unless all have.
+func (n *Node) CheckpointedGoing() uint64 {
+	lowest := uint64(math.MaxUint64)
+	for _, o := range n.owners {
+		lowest = min(lowest, o.durableGoing.Load())
+	}
+	if lowest == math.MaxUint64 {
+		return n.Checkpointed()
 	}
 	return lowest
 }
@@ -330,6 +342,9 @@ func (n *Node) ShardStats() []shard.Stats {
 	}
 	return out
 }
+
+// Channels is the number of channels and of their live notices.
+func (n *Node) Channels() (channels, notices int) { return n.commons.Channels() }
 
 // Close applies what was handed over, checkpoints and stops the owners. The
 // store stays open. Follow must have returned.

@@ -57,6 +57,8 @@ type owner struct {
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
 	durable  atomic.Uint64 // lowest window checkpointed by all its shards
+	// durableGoing is that of those that go on.
+	durableGoing atomic.Uint64
 }
 
 // commit is one transaction under way.
@@ -76,18 +78,22 @@ func newOwner(n *Node, number int) *owner {
 		o.units = append(o.units, n.commons)
 	}
 	o.observe()
-	o.durable.Store(o.lowest())
+	o.noteDurable()
 	return o
 }
 
-// lowest is the lowest window that one of the owner's shards has
-// checkpointed. A failed shard's counts too: what it lacks must stay in DELTAS.
-func (o *owner) lowest() uint64 {
-	lowest := uint64(math.MaxUint64)
+// noteDurable publishes the lowest window that one of the owner's units has
+// checkpointed.
+func (o *owner) noteDurable() {
+	all, going := uint64(math.MaxUint64), uint64(math.MaxUint64)
 	for _, u := range o.units {
-		lowest = min(lowest, u.Durable())
+		all = min(all, u.Durable())
+		if u.Err() == nil {
+			going = min(going, u.Durable())
+		}
 	}
-	return lowest
+	o.durable.Store(all)
+	o.durableGoing.Store(going)
 }
 
 func (o *owner) applied() (pipeline.Position, bool) {
@@ -250,7 +256,7 @@ func (o *owner) settle(c *commit) {
 	stats.Checkpoints.Add(1)
 	stats.CheckpointRows.Add(uint64(c.rows))
 	stats.LastCheckpoint.Store(time.Now().UnixMilli())
-	o.durable.Store(o.lowest())
+	o.noteDurable()
 }
 
 // finish checkpoints the last time. It tries each shard's rows once.

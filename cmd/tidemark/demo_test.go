@@ -14,7 +14,7 @@ func TestDemo(t *testing.T) {
 	n := p.start(t, "--demo")
 	eventually(t, "the text", func() bool { return strings.Contains(n.out.String(), "Ctrl-C stops it.") })
 	text := n.out.String()
-	for _, want := range []string{"MADE-UP", "synthetic", n.url + "/metrics", n.url + "/readyz", n.nats, p.data + "-demo"} {
+	for _, want := range []string{"MADE-UP", "synthetic", n.url + "/demo/", n.url + "/metrics", n.url + "/readyz", n.nats, p.data + "-demo"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("does not say %s:\n%s", want, text)
 		}

@@ -59,14 +59,14 @@ func TestBrowser(t *testing.T) {
 	b.until(`document.querySelectorAll(".badge:not([hidden])").length`, 0.0)
 	b.until(`document.title`, "Badges of user 7")
 
-	// Another user, and one that is none.
+	// Another user, for whom the dot is lit, and one that is none.
 	b.click("#prev")
-	b.until(`document.title`, "Badges of user 6")
+	b.until(`document.title`, "(1) Badges of user 6")
 	b.until(`location.search`, "?user=6")
 	b.eval(`(i => { i.value = "nobody"; i.dispatchEvent(new Event("change")) })(document.getElementById("user"))`)
 	b.until(`document.getElementById("trouble").textContent`, `"nobody" is not a user: a whole number from 1 to 18446744073709551615`)
 	b.eval(`(i => { i.value = "18446744073709551615"; i.dispatchEvent(new Event("change")) })(document.getElementById("user"))`)
-	b.until(`document.title`, "Badges of user 18446744073709551615")
+	b.until(`document.title`, "(1) Badges of user 18446744073709551615")
 }
 
 // I7 in the browser: what comes while the click is under way stays.

@@ -206,9 +206,10 @@ func (b *chromium) click(selector string) {
 	}
 }
 
-// picture writes what the page looks like.
+// picture writes what the page looks like once nothing moves.
 func (b *chromium) picture(path string) {
 	b.t.Helper()
+	b.eval(`Promise.all(document.getAnimations().map(a => a.finished)).then(() => 0)`)
 	var shot struct{ Data string }
 	b.ask("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
 	png, err := base64.StdEncoding.DecodeString(shot.Data)

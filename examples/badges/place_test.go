@@ -17,14 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, leaksNotOurs...) }
-
-// leaksNotOurs outlive the embedded server and the store.
-var leaksNotOurs = []goleak.Option{
-	goleak.IgnoreAnyFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
-	goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-	goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // place is a node with the page on it, as `tidemark run --demo` has it, but
 // with nobody in it.

@@ -137,6 +137,24 @@ func (n *Node) stateFigures(c *collector) {
 			return total
 		})
 	}
+	c.add(prometheus.GaugeValue, "entries", "Entries in memory besides counter rows: edges by who follows and by who is followed, posts in outboxes, users with marks, channels and their live notices.", []string{"kind"}, func(emit func(float64, ...string)) {
+		var following, followers, posts, users int
+		for _, shard := range n.sinks.ShardStats() {
+			following, followers, posts, users = following+shard.Following, followers+shard.Followers, posts+shard.Posts, users+shard.Users
+		}
+		channels, notices := n.sinks.Channels()
+		for kind, count := range map[string]int{
+			"following": following, "followers": followers, "posts": posts, "users": users, "channels": channels, "notices": notices,
+		} {
+			emit(float64(count), kind)
+		}
+	})
+	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
+		if n.Ready() != nil {
+			return 0
+		}
+		return 1
+	})
 	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(n.sinks.Failed()) })
 	c.add(prometheus.GaugeValue, "badger_bytes", "Bytes on disk.", []string{"part"}, func(emit func(float64, ...string)) {
 		tables, log := n.store.Sizes()
@@ -156,6 +174,12 @@ func (n *Node) streamFigures(c *collector) {
 	}
 	label := []string{"stream"}
 	c.add(prometheus.GaugeValue, "stream_bytes", "Bytes in a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Bytes) }))
+	c.add(prometheus.GaugeValue, "stream_bytes_max", "The configured limit of a stream.", label, func(emit func(float64, ...string)) {
+		streams := n.config.NATS.Streams
+		emit(float64(streams.Events.MaxBytes), jetlog.EventsStream)
+		emit(float64(streams.Deltas.MaxBytes), jetlog.DeltasStream)
+		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
+	})
 	c.add(prometheus.GaugeValue, "stream_messages", "Messages in a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Messages) }))
 	c.add(prometheus.GaugeValue, "stream_last_sequence", "The newest message of a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Last) }))
 }

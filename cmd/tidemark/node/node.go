@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -117,6 +118,10 @@ func (n *Node) openData() (err error) {
 	return checkFree(n.dir.path)
 }
 
+// storeBytesMin is what the embedded server may store at least: its limit is
+// not the streams', which an operator may raise while it runs.
+const storeBytesMin = 1 << 40
+
 func (n *Node) openServer() (err error) {
 	c := n.config.NATS
 	url := c.URL
@@ -124,12 +129,15 @@ func (n *Node) openServer() (err error) {
 		n.server, err = jetlog.StartServer(jetlog.ServerOptions{
 			Listen:          c.Listen,
 			StoreDir:        n.dir.join(streamsDir),
-			StoreBytesMax:   n.streamOptions().BytesMax(),
+			StoreBytesMax:   max(2*n.streamOptions().BytesMax(), storeBytesMin),
 			SyncInterval:    c.SyncInterval,
 			PayloadBytesMax: int(c.MaxPayload),
 			Name:            "tidemark-" + n.dir.marker.Node,
 			Logger:          n.log,
 		})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("nats.listen: %w: stop what uses the port, or choose another; to use the server there, set nats.url", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -166,8 +174,15 @@ func (n *Node) openStreams() error {
 	}
 	n.deltas = jetlog.NewDeltaLog(n.streams)
 	n.reports = jetlog.NewCheckpoints(n.streams)
+	if most := n.nc.MaxPayload() - windowEnvelope; int64(n.config.Windows.Bytes) > most {
+		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
+			n.config.Windows.Bytes, n.nc.MaxPayload(), most)
+	}
 	return n.observeStreams(ctx)
 }
+
+// windowEnvelope is left for the headers of a window's message.
+const windowEnvelope = 4 << 10
 
 func (n *Node) openStore() error {
 	schema, err := n.config.Schema()
@@ -401,7 +416,11 @@ func (n *Node) keepOnce(reported *time.Time) error {
 	if time.Since(*reported) < reportEvery {
 		return nil
 	}
-	if err := n.reports.Report(ctx, n.dir.marker.Node, n.sinks.Checkpointed()); err != nil {
+	checkpointed := n.sinks.Checkpointed()
+	if n.pressed() {
+		checkpointed = n.sinks.CheckpointedGoing()
+	}
+	if err := n.reports.Report(ctx, n.dir.marker.Node, checkpointed); err != nil {
 		return err
 	}
 	*reported = time.Now()
@@ -409,9 +428,7 @@ func (n *Node) keepOnce(reported *time.Time) error {
 		return nil
 	}
 	silence := n.config.NodeExpiry
-	if n.state.Load().Deltas.Bytes > uint64(n.config.NATS.Streams.Deltas.MaxBytes)/2 {
-		// A node that is away must not fill the log for all; it can derive
-		// what it missed from EVENTS.
+	if n.pressed() {
 		silence = min(silence, silenceUnderPressure)
 	}
 	lowest, err := n.reports.Lowest(ctx, silence)
@@ -419,6 +436,13 @@ func (n *Node) keepOnce(reported *time.Time) error {
 		return err
 	}
 	return n.deltas.Purge(ctx, lowest)
+}
+
+// pressed says that DELTAS is half full. From then on nodes that are away and
+// shards that have stopped no longer hold it back: it must not fill up for
+// all, and they can derive what they missed from EVENTS.
+func (n *Node) pressed() bool {
+	return n.state.Load().Deltas.Bytes > uint64(n.config.NATS.Streams.Deltas.MaxBytes)/2
 }
 
 // Close stops in order: no more queries, no more routing, no more windows; a
