@@ -265,8 +265,9 @@ func (c *Commons) Fits(w *pipeline.Window, rows int) bool {
 	return c.Pending()+len(w.Sections[c.number])+2*len(w.Marks) <= rows
 }
 
-// Moved says whether the state differs from the last one handed over.
-func (c *Commons) Moved() bool { return c.state != c.gathered }
+// Moved says whether there is anything to hand over: the state differs from
+// the last one, or marks have expired in windows that were applied before.
+func (c *Commons) Moved() bool { return c.state != c.gathered || c.Dirty() > 0 }
 
 // Durable is the last window of DELTAS whose changes are committed.
 func (c *Commons) Durable() uint64 { return c.durable }
