@@ -75,6 +75,9 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		}
 		kind := strings.TrimPrefix(m.Subject, subjectPrefix)
 		events := split(kind, m)
+		if events.done && pipeline.EndOf(m.Sequence) > from { // a filler: nothing but time passes
+			l.mark(m)
+		}
 		for line := 0; events.next(); line++ {
 			l.position = pipeline.At(m.Sequence, line)
 			if l.position <= from || l.position > to {
@@ -180,7 +183,7 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 	if deletion {
 		amount = -amount
 	}
-	delta, wide := pipeline.Add(amount), amount > narrow || amount < -narrow
+	delta, wide := pipeline.Add(amount), amount > narrow || amount < 0
 	for i := range l.event.code {
 		if active&(1<<i) != 0 {
 			in := &l.event.code[i]

@@ -72,7 +72,10 @@ func (m *merger) find(id uint64, column pipeline.Column, hash uint64) *uint32 {
 	}
 }
 
-// add merges one change. wide says that its numbers may need more than four bytes.
+// add merges one change. wide says that its numbers, or those of what it is
+// merged with, may need more than four bytes: that is everything but setting
+// or adding a small number that is not negative. (Adding 1 and then -1 is not
+// adding 0: a saturated cell loses one.)
 func (m *merger) add(column pipeline.Column, id uint64, d pipeline.Delta, wide bool) {
 	m.changes++
 	if wide {

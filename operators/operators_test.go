@@ -452,6 +452,29 @@ func TestWindowBytes(t *testing.T) {
 	}
 }
 
+// Deletions merged with what they undo are no plain sums any more.
+func TestWindowBytesOfDeletions(t *testing.T) {
+	limits := operators.Limits{Events: 65536, Bytes: 64 << 10}
+	lane := program(t, 64, limits).NewLane()
+	var messages []pipeline.Message
+	for i := range 6000 {
+		body := fmt.Sprintf(`{"actor":%d,"post":%d,"repost_of":%d,"author":%d`, 1<<63+uint64(i/2), 1<<62+i/2, 1<<63+uint64(i/2), 1<<63+uint64(i/2))
+		if i%2 == 1 {
+			body += `,"delete":true`
+		}
+		messages = append(messages, pipeline.Message{Sequence: uint64(i + 1), Time: 1, Subject: "events.post", Data: []byte(body + "}")})
+	}
+	out, err := lane.Derive(0, pipeline.EndOf(6000), messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range out {
+		if len(d.Window) > limits.Bytes || len(d.Letters) > 0 {
+			t.Fatalf("a window of %d bytes, %d allowed; letters: %+v", len(d.Window), limits.Bytes, d.Letters)
+		}
+	}
+}
+
 func FuzzDerive(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"post","actor":1,"post":2,"repost_of":"3","author":4}`,

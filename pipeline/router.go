@@ -30,10 +30,11 @@ type Router struct {
 	Logger  *slog.Logger
 
 	// Origin is where a log that never had a window begins.
-	Origin Position
-	// Cuts are positions, ascending, at which a window must end: shards
-	// stand there that are ahead of a log which lost its tail (I10).
-	Cuts []Position
+	Origin func() Position // nil: 0
+	// Cuts gives positions, ascending, at which a window must end, as of the
+	// start of a Run: shards stand there that may be ahead of a log which lost
+	// its tail (I10). nil: none.
+	Cuts func() []Position
 
 	Stats RouterStats
 }
@@ -70,8 +71,12 @@ func (r *Router) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pipeline: read the end of the delta log: %w", err)
 	}
-	if last == 0 {
-		header.To = r.Origin
+	if last == 0 && r.Origin != nil {
+		header.To = r.Origin()
+	}
+	var cuts []Position
+	if r.Cuts != nil {
+		cuts = r.Cuts()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +98,7 @@ func (r *Router) Run(ctx context.Context) error {
 	readErr := make(chan error, 1)
 	go func() {
 		defer close(runs)
-		readErr <- r.read(ctx, source, header.To, runs)
+		readErr <- r.read(ctx, source, header.To, cuts, runs)
 	}()
 	err = r.append(ctx, runs, header, last)
 	cancel()
@@ -119,7 +124,7 @@ type run struct {
 }
 
 // read hands runs to lanes.
-func (r *Router) read(ctx context.Context, source Source, from Position, runs chan<- *run) error {
+func (r *Router) read(ctx context.Context, source Source, from Position, cuts []Position, runs chan<- *run) error {
 	lanes := make(chan Deriver, r.Lanes)
 	for range r.Lanes {
 		lanes <- r.Lane()
@@ -134,7 +139,7 @@ func (r *Router) read(ctx context.Context, source Source, from Position, runs ch
 		work := &run{count: len(messages), done: make(chan struct{})}
 		go func(from Position) {
 			defer close(work.done)
-			work.derived, work.err = DeriveRun(lane, from, messages, r.Cuts)
+			work.derived, work.err = DeriveRun(lane, from, messages, cuts)
 			lanes <- lane
 		}(from)
 		from = EndOf(messages[len(messages)-1].Sequence)
@@ -175,13 +180,19 @@ func (r *Router) append(ctx context.Context, runs <-chan *run, tail Header, last
 	return nil
 }
 
-// retryAfter paces appends that fail.
-const retryAfter = 100 * time.Millisecond
+const (
+	// retryAfter paces appends that fail.
+	retryAfter = 100 * time.Millisecond
+	// appendPatience is how long one window is tried before the router gives
+	// up, for whoever runs it to say so and try again.
+	appendPatience = 15 * time.Second
+)
 
 // store appends one window. When the answer is an error it looks at the log
 // before it does anything else: the window is there (the answer was lost), or
 // the log is as before (try again), or somebody else wrote (ErrFenced).
 func (r *Router) store(ctx context.Context, last uint64, d *Derived) (uint64, error) {
+	begun := time.Now()
 	for attempt := 0; ; attempt++ {
 		sequence, err := r.Log.Append(ctx, last, d.Window)
 		if err == nil {
@@ -195,8 +206,8 @@ func (r *Router) store(ctx context.Context, last uint64, d *Derived) (uint64, er
 		for {
 			header, at, tailErr := r.Log.Tail(ctx)
 			switch {
-			case tailErr != nil && errors.Is(tailErr, ErrGap):
-				return 0, tailErr
+			case time.Since(begun) > appendPatience || errors.Is(tailErr, ErrGap):
+				return 0, fmt.Errorf("pipeline: append window (%d, %d]: %w", d.From, d.To, errors.Join(err, tailErr))
 			case tailErr != nil: // no leader at the moment
 			case at == last:
 				err = nil

@@ -58,8 +58,8 @@ type Node struct {
 	progress progress
 
 	// Follow's own.
-	sequence uint64            // the last window handed to the owners
-	handed   pipeline.Position // its end
+	sequence uint64        // the last window handed to the owners
+	handed   atomic.Uint64 // its end
 	names    []string
 	columns  []pipeline.Column
 
@@ -194,11 +194,22 @@ func (n *Node) Positions() []pipeline.Position {
 	return slices.Compact(out)
 }
 
+// Furthest is how far the furthest shard has come, and the log time there,
+// Unix milliseconds.
+func (n *Node) Furthest() (position pipeline.Position, time int64) {
+	for _, u := range n.units() {
+		if s := u.State(); s.Applied > position {
+			position, time = s.Applied, s.Time
+		}
+	}
+	return position, time
+}
+
 // Sequence is the window of DELTAS after which this node goes on.
 func (n *Node) Sequence() uint64 { return n.sequence }
 
 // Settle returns when what was handed over is applied.
-func (n *Node) Settle(ctx context.Context) error { return n.progress.wait(ctx, n.handed) }
+func (n *Node) Settle(ctx context.Context) error { return n.progress.wait(ctx, n.Handed()) }
 
 // Resume says that DELTAS goes on after a window, where the shards stand now.
 func (n *Node) Resume(sequence uint64) { n.sequence = sequence }
@@ -257,7 +268,8 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 			return ctx.Err()
 		}
 	}
-	n.sequence, n.handed = e.Sequence, w.To
+	n.sequence = e.Sequence
+	n.handed.Store(uint64(w.To))
 	n.Stats.Windows.Add(1)
 	return nil
 }
@@ -271,7 +283,7 @@ func (n *Node) translate(names []string) ([]pipeline.Column, error) {
 	for i, name := range names {
 		c, ok := n.schema.Find(name)
 		if !ok {
-			return nil, fmt.Errorf("it changes column %s, which this node's configuration does not have: add it to counters", name)
+			c = shard.NoColumn // an error once something changes it
 		}
 		columns[i] = c
 	}
@@ -315,6 +327,15 @@ func (n *Node) CheckpointedGoing() uint64 {
 	return lowest
 }
 
+// kept is the position up to which every shard is checkpointed.
+func (n *Node) kept() pipeline.Position {
+	lowest := n.owners[0].kept.Load()
+	for _, o := range n.owners[1:] {
+		lowest = min(lowest, o.kept.Load())
+	}
+	return pipeline.Position(lowest)
+}
+
 // Err joins what stopped shards; nil when all go on.
 func (n *Node) Err() error {
 	var faults []error
@@ -323,6 +344,12 @@ func (n *Node) Err() error {
 	}
 	return errors.Join(faults...)
 }
+
+// Handed is the end of the last window handed over.
+func (n *Node) Handed() pipeline.Position { return pipeline.Position(n.handed.Load()) }
+
+// Stopped says that nothing goes on any more.
+func (n *Node) Stopped() bool { return n.Failed() == len(n.shards)+1 }
 
 // Failed is the number of shards (and the commons) that have stopped.
 func (n *Node) Failed() (failed int) {

@@ -169,14 +169,12 @@ func TestOneShardStopsAlone(t *testing.T) {
 func TestFollowRefuses(t *testing.T) {
 	n := started(t, options(2))
 	good := pipeline.Window{Header: pipeline.Header{To: 10}, Columns: []string{"post.like"}, Sections: make([][]byte, 3)}
-	unknown, many, one := good, good, good
-	unknown.Columns = []string{"post.like", "post.smile"}
+	many, one := good, good
 	many.Sections = make([][]byte, 5)
 	one.Sections = nil
 	flipped := pipeline.AppendWindow(nil, &good)
 	flipped[5] ^= 1
 	for part, b := range map[string][]byte{
-		"column post.smile":                pipeline.AppendWindow(nil, &unknown),
 		"has 4 shards and this node has 2": pipeline.AppendWindow(nil, &many),
 		"shards and this node has 2":       pipeline.AppendWindow(nil, &one),
 		"checksum":                         flipped,
@@ -192,6 +190,28 @@ func TestFollowRefuses(t *testing.T) {
 	}
 	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 5, Window: pipeline.AppendWindow(nil, &good)}}})
 	wait(t, n, 10)
+}
+
+// A column that this node does not have is no matter until something counts it.
+func TestUnknownColumn(t *testing.T) {
+	n := started(t, options(1))
+	w := pipeline.Window{
+		Header: pipeline.Header{To: 10}, Columns: []string{"post.like", "post.smile"},
+		Sections: [][]byte{pipeline.AppendChange(pipeline.AppendChange(nil, 0, 1, pipeline.Add(1)), 1, 1, pipeline.Set(0)), nil},
+	}
+	counted := w
+	counted.Header = pipeline.Header{From: 10, To: 20}
+	counted.Sections = [][]byte{pipeline.AppendChange(nil, 1, 1, pipeline.Add(1)), nil}
+	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, &w)}}})
+	wait(t, n, 10)
+	if n.Err() != nil {
+		t.Fatal(n.Err())
+	}
+	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 2, Window: pipeline.AppendWindow(nil, &counted)}}})
+	await(t, "stopped", func() bool { return n.Failed() == 1 })
+	if !strings.Contains(n.Err().Error(), "column post.smile") {
+		t.Error(n.Err())
+	}
 }
 
 // A tailer's own error comes back as it is, and Follow may be called again.

@@ -27,7 +27,8 @@ type unit interface {
 	Moved() bool                       // whether there is anything to checkpoint
 	Checkpoint(*cold.Checkpoint) error // hands over; Settle must follow
 	Settle(committed bool)
-	Durable() uint64 // the last window committed
+	Durable() uint64         // the last window committed
+	Kept() pipeline.Position // and its end
 }
 
 // handed is one window on its way to the owners.
@@ -59,6 +60,9 @@ type owner struct {
 	durable  atomic.Uint64 // lowest window checkpointed by all its shards
 	// durableGoing is that of those that go on.
 	durableGoing atomic.Uint64
+	// kept is the lowest position checkpointed by all its units: what a crash
+	// goes back to.
+	kept atomic.Uint64
 }
 
 // commit is one transaction under way.
@@ -85,15 +89,16 @@ func newOwner(n *Node, number int) *owner {
 // noteDurable publishes the lowest window that one of the owner's units has
 // checkpointed.
 func (o *owner) noteDurable() {
-	all, going := uint64(math.MaxUint64), uint64(math.MaxUint64)
+	all, going, kept := uint64(math.MaxUint64), uint64(math.MaxUint64), pipeline.Position(math.MaxUint64)
 	for _, u := range o.units {
-		all = min(all, u.Durable())
+		all, kept = min(all, u.Durable()), min(kept, u.Kept())
 		if u.Err() == nil {
 			going = min(going, u.Durable())
 		}
 	}
 	o.durable.Store(all)
 	o.durableGoing.Store(going)
+	o.kept.Store(uint64(kept))
 }
 
 func (o *owner) applied() (pipeline.Position, bool) {
@@ -146,7 +151,7 @@ func (o *owner) run() {
 func (o *owner) apply(h handed) {
 	o.room(h.window)
 	if o.commons != nil {
-		o.commons.Noted(h.noted)
+		o.commons.Noted(h.noted, o.node.kept())
 	}
 	for _, u := range o.units {
 		was := u.Err()

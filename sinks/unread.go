@@ -37,7 +37,7 @@ func (g *gather) lay(shards int) {
 
 // Unread implements [query.Reader].
 func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
-	notices, dots := n.commons.Names()
+	notices, dots, named := n.commons.Names()
 	counter, columns := n.unreadColumns()
 	out.Reset(len(users), len(columns), notices, dots)
 	out.AsOf = n.Applied()
@@ -48,6 +48,7 @@ func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads) err
 	defer gathers.Put(g)
 	g.channels = append(append(g.channels[:0], notices...), dots...)
 	reach := reach{}
+	reach.add(named.Applied) // a channel that opens after this is not in the answer
 	for i, user := range users {
 		if !n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach) {
 			out.Missing = append(out.Missing, i)

@@ -268,8 +268,9 @@ func TestCapOfPosts(t *testing.T) {
 	})
 }
 
-// "Counters … it is counted exactly in log order": an adjust of columns that
-// the follow graph maintains, with follows around it in the same window.
+// "Log order (stream sequence, then line) is THE order: everything below is
+// defined by it." An adjust of columns that the follow graph maintains, with
+// follows around it in the same window.
 func TestAdjustAmongFollows(t *testing.T) {
 	told(t, func(s *story) {
 		s.pack(follow(ann, bob), follow(bob, ann), adjust("following", ann, 10), follow(ann, cleo), adjust("friend", bob, 5), undo(follow(ann, bob)))
@@ -290,8 +291,8 @@ func TestAdjustAmongFollows(t *testing.T) {
 	})
 }
 
-// "A window is a contiguous range of positions": a follow and its undoing in
-// one message, among others of the same people, cut anywhere.
+// "`tidemark.following`, `tidemark.followers`: by id". Follows in any order,
+// some undone.
 func TestFollowersArePaged(t *testing.T) {
 	told(t, func(s *story) {
 		var packed []event
@@ -329,4 +330,28 @@ func TestNothingAfterTheShownAnswerIsRead(t *testing.T) {
 		s.channel(bob, "system", 0)
 		s.dot(bob, "games", false)
 	})
+}
+
+// What is listed by id is complete at any moment, also while it is on its way
+// to the disk.
+func TestFollowersDuringCheckpoints(t *testing.T) {
+	w, err := newWorld(t.TempDir(), setup{shards: 1, owners: 1, dirtyRowsMax: 5000, every: time.Millisecond, ages: rulesOfAges{3, 3600, 7200}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	m := &model{ages: w.ages}
+	for i := range uint64(200) {
+		if err := w.publish([]message{{events: []event{follow(100+i, ann)}}}, 0, m); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.settle(); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if users, err := w.list(w.node.Followers, ann, 1000); err != nil || uint64(len(users)) != i+1 {
+				t.Fatalf("%d of %d followers, %v", len(users), i+1, err)
+			}
+		}
+	}
 }

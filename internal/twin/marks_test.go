@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -179,5 +180,105 @@ func TestInactiveUser(t *testing.T) {
 		s.unread(bob, "like", 1)
 		s.channel(bob, "system", 1)
 		s.dot(bob, "games", true)
+	})
+}
+
+// "Ages are measured in log time": after a crash, windows are applied again by
+// the log time of their own positions, whatever has been seen since. A post is
+// listed, listed again while it still is (which changes nothing), and ages:
+// its first place counts, also when all that is told again at once.
+func TestCrashAfterAges(t *testing.T) {
+	const day = 24 * time.Hour
+	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: rulesOfAges{3, 30 * 86_400, 30 * 86_400}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	m, about := &model{ages: w.ages}, people{users: []uint64{ann}}
+	at := func(step time.Duration, make func(author uint64) event) {
+		t.Helper()
+		var messages []message
+		for author := uint64(20); author < 40; author++ {
+			messages = append(messages, message{step: step.Milliseconds(), events: []event{make(author)}})
+			step = 0
+		}
+		if err := w.publish(messages, 3, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at(0, func(author uint64) event { return follow(ann, author) })
+	at(0, func(author uint64) event { return post(author, author) })
+	at(20*day, func(author uint64) event { return post(author, author) })
+	at(12*day, func(author uint64) event { return direct(author, ann) })
+	for range 20 {
+		if err := errors.Join(w.same(m, about, 7), w.crash()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A log that is silent for long after a busy time forgets many moments, more
+// than one checkpoint takes: little by little, in windows that came after.
+func TestSilenceAfterBusyTime(t *testing.T) {
+	w, err := newWorld(t.TempDir(), setup{shards: 2, owners: 2, dirtyRowsMax: 300, every: 2 * time.Millisecond, ages: rulesOfAges{3, 3600, 7200}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	m := &model{ages: w.ages}
+	about := people{users: []uint64{ann, bob}}
+	busy := func(seconds int, step time.Duration) {
+		t.Helper()
+		var messages []message
+		for range seconds {
+			messages = append(messages, message{step: step.Milliseconds(), events: []event{direct(ann, bob)}})
+		}
+		if err := w.publish(messages, len(windowEvents)-1, m); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.same(m, about, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy(1, 0)
+	if err := w.publish([]message{{events: []event{follow(bob, ann), post(ann, 11)}}}, 0, m); err != nil {
+		t.Fatal(err)
+	}
+	busy(20_000, time.Second)
+	busy(3, 30*24*time.Hour)
+	if err := errors.Join(w.crash(), w.same(m, about, 2)); err != nil {
+		t.Fatal(err)
+	}
+	busy(500, 0)
+	if err := errors.Join(w.restart(true), w.same(m, about, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if w.node.Stats.CheckpointErrors.Load() > 0 {
+		t.Error("checkpoints failed")
+	}
+}
+
+// "`default` (default 0) is answered for a row that does not exist": one that
+// the graph or a read has written does, whatever it sums up to.
+func TestDefaults(t *testing.T) {
+	defaults := map[string]int64{"user.liked": 9, "unread.like": 4}
+	toldWith(t, defaults, func(s *story) {
+		s.column(ann, "liked", 9)
+		s.unread(ann, "like", 4)
+		s.do(follow(ann, bob), undo(follow(ann, bob)))
+		s.column(ann, "liked", 0)
+		s.column(bob, "liked", 0)
+		s.unread(bob, "like", 0)
+		s.unread(ann, "like", 4)
+		s.do(read(ann, "feed")) // touches no counter
+		s.unread(ann, "like", 4)
+		s.do(read(ann, "like"))
+		s.unread(ann, "like", 0)
+		del := event{kind: "adjust", counter: "user", id: ann, del: true}
+		s.pack(follow(ann, bob), del)
+		s.column(ann, "liked", 9)
+		s.pack(del, undo(follow(ann, bob)))
+		s.column(ann, "liked", 0)
+		s.column(ann, "following", -1)
 	})
 }

@@ -35,16 +35,22 @@ type story struct {
 // from an empty directory, in other shards and in one window.
 func told(t *testing.T, tell func(s *story)) {
 	t.Helper()
+	toldWith(t, nil, tell)
+}
+
+// toldWith does so where columns answer defaults other than 0.
+func toldWith(t *testing.T, defaults map[string]int64, tell func(s *story)) {
+	t.Helper()
 	for how := range manners {
 		t.Run(how.String(), func(t *testing.T) {
 			w, err := newWorld(t.TempDir(), setup{
 				shards: 3, owners: 2, dirtyRowsMax: 5000, every: time.Hour,
-				ages: rulesOfAges{postsPerAuthor: 3, retention: 3600, inactiveAfter: 7200},
+				ages: rulesOfAges{postsPerAuthor: 3, retention: 3600, inactiveAfter: 7200}, defaults: defaults,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &story{T: t, w: w, m: &model{ages: w.ages}, how: how, people: people{users: []uint64{ann, bob, cleo, dan}, posts: []uint64{11, 12, 13}}}
+			s := &story{T: t, w: w, m: &model{ages: w.ages, defaults: defaults}, how: how, people: people{users: []uint64{ann, bob, cleo, dan}, posts: []uint64{11, 12, 13}}}
 			tell(s)
 			other, err := w.again(setup{shards: 5, owners: 1, dirtyRowsMax: 5000, every: time.Hour}, len(windowEvents)-1)
 			if err != nil {
@@ -168,26 +174,35 @@ func (s *story) letters(n int) {
 // The events of the cases.
 
 func post(actor, p uint64) event { return event{kind: "post", actor: actor, post: p} }
+
 func repost(actor, p, of, author uint64) event {
 	return event{kind: "post", actor: actor, post: p, repostOf: of, author: author}
 }
+
 func comment(actor, p, author uint64) event {
 	return event{kind: "comment", actor: actor, post: p, author: author}
 }
+
 func like(actor, p, author uint64) event {
 	return event{kind: "like", actor: actor, post: p, author: author}
 }
+
 func mention(actor, target uint64) event {
 	return event{kind: "mention", actor: actor, target: target}
 }
+
 func direct(actor, target uint64) event { return event{kind: "message", actor: actor, target: target} }
+
 func follow(actor, target uint64) event { return event{kind: "follow", actor: actor, target: target} }
+
 func notice(channel string, id uint64) event {
 	return event{kind: "notice", channel: channel, notice: id}
 }
+
 func read(actor uint64, what ...string) event {
 	return event{kind: "read", actor: actor, what: what}
 }
+
 func readSeen(actor uint64, kind string, n int64) event {
 	return event{kind: "read", actor: actor, what: []string{kind}, seen: map[string]int64{kind: n}}
 }
@@ -197,6 +212,7 @@ func readSeen(actor uint64, kind string, n int64) event {
 func readAsOf(actor, back uint64, what ...string) event {
 	return event{kind: "read", actor: actor, what: what, asOf: asOf{asOfBack, back}}
 }
+
 func adjust(column string, id uint64, set int64) event {
 	return event{kind: "adjust", counter: "user", column: column, id: id, set: &set}
 }

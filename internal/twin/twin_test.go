@@ -43,9 +43,10 @@ func draw(r *rand.Rand) setup {
 	return s
 }
 
-// "Feed unread, 1:1, channels and the graph: generated event sequences (all
-// types, deletes, reads with seen and as_of, channels, unfollows) against a
-// naive in-memory model."
+// Generated event sequences (all types, deletes, reads with seen and as_of,
+// channels, unfollows, adjusts, refused ones) against the naive model, in
+// windows, shards and owners of any number, with restarts and crashes between;
+// and all of it once more from an empty directory.
 //
 // A failure names the seed and the sequence and shows the shortest list of
 // messages found that fails, too.

@@ -32,7 +32,7 @@ const (
 // RunOptions bound what Next returns at once. Zeros take the defaults.
 type RunOptions struct {
 	MessagesMax int           // default 8192
-	BytesMax    int           // of bodies; the message that reaches it is the run's last; default 4 MiB
+	BytesMax    int           // of whole messages; the message that reaches it is the run's last; default 4 MiB
 	Linger      time.Duration // how long to gather after a run's first message; 0: only what is at hand
 	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 5 s
 	Logger      *slog.Logger  // default: none
@@ -69,6 +69,7 @@ type reader[T any] struct {
 	silence *time.Timer // the one timer: silence, linger, pauses
 
 	after   uint64 // stream sequence of the last message taken
+	stamp   int64  // its timestamp, Unix ns; 0 before the first
 	jump    uint64 // the first sequence passed over in this run, or 0
 	room    int    // for the next run
 	pull    *puller
@@ -108,8 +109,34 @@ func (r *reader[T]) open(ctx context.Context) error {
 	if err := state.Joins(r.after); err != nil {
 		return err
 	}
+	if err := r.sameLast(ctx); err != nil {
+		return err
+	}
 	r.pull, err = openPuller(ctx, r.streams, r.stream, r.after+1, r.options.Heartbeat)
 	return err
+}
+
+// sameLast makes sure that the last message taken is still the one at its
+// sequence: a stream that lost its tail may have been filled again (I10).
+func (r *reader[T]) sameLast(ctx context.Context) error {
+	if r.stamp == 0 {
+		return nil
+	}
+	stream, err := r.streams.js.Stream(ctx, r.stream)
+	if err != nil {
+		return err
+	}
+	m, err := stream.GetMsg(ctx, r.after)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // purged since, or deleted
+	}
+	if err != nil {
+		return err
+	}
+	if m.Time.UnixNano() != r.stamp {
+		return fmt.Errorf("%w: sequence %d of %s was stored at another time than the one read", ErrTail, r.after, r.stream)
+	}
+	return nil
 }
 
 // Next implements pipeline.Source and pipeline.Tailer.
@@ -126,7 +153,7 @@ func (r *reader[T]) Next(ctx context.Context) ([]T, error) {
 	if r.jump != 0 {
 		if err := r.checkJump(ctx); err != nil {
 			r.giveUp("interrupted")
-			r.after, r.jump = before, 0 // the run was not returned: it comes again
+			r.after, r.stamp, r.jump = before, 0, 0 // the run was not returned: it comes again
 			return nil, r.fail(ctx, err)
 		}
 	}
@@ -219,7 +246,7 @@ func (r *reader[T]) take(m *nats.Msg) (ack, bool) {
 		if a.stream != r.after+1 && r.jump == 0 {
 			r.jump = r.after + 1
 		}
-		r.after = a.stream
+		r.after, r.stamp = a.stream, a.nanos
 	}
 	if err != nil {
 		r.giveUp(err.Error())
@@ -231,7 +258,7 @@ func (r *reader[T]) take(m *nats.Msg) (ack, bool) {
 // over. Interrupted, it returns what it has.
 func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
 	run := append(make([]T, 0, r.room), r.item(m, a))
-	bytes := len(m.Data)
+	bytes := m.Size() // headers too
 	var end time.Time
 	for {
 	drain:
@@ -241,7 +268,7 @@ func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
 				if got, ok := r.take(m); ok {
 					a = got
 					run = append(run, r.item(m, a))
-					bytes += len(m.Data)
+					bytes += m.Size()
 				}
 			default:
 				break drain

@@ -44,17 +44,27 @@ func (c *Clock) Note(marks []pipeline.TimeMark) (noted []pipeline.TimeMark) {
 	return noted
 }
 
-// Trim forgets marks that no age reaches back to, and returns them.
-func (c *Clock) Trim() (old []pipeline.TimeMark) {
+// Trim forgets marks that no age reaches back to from a position on, and
+// returns them, at most so many. Earlier positions must not be asked for any
+// more: not by a shard that lags, nor by one that applies windows again after
+// a crash.
+func (c *Clock) Trim(from pipeline.Position, most int) (old []pipeline.TimeMark) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.marks) == 0 {
+	now := c.atLocked(from)
+	if now < 0 {
 		return nil
 	}
-	oldest := c.marks[len(c.marks)-1].Second - c.keep
-	n := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Second >= oldest })
+	oldest := c.marks[now].Second - c.keep
+	n := sort.Search(now, func(i int) bool { return c.marks[i].Second >= oldest })
+	n = min(n, most)
 	old, c.marks = c.marks[:n:n], c.marks[n:]
 	return old
+}
+
+// atLocked is the place of the mark that a position lies behind, or -1.
+func (c *Clock) atLocked(at pipeline.Position) int {
+	return sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Position > at }) - 1
 }
 
 // Horizon is the first position that, at position `at`, is no older than an
@@ -62,7 +72,7 @@ func (c *Clock) Trim() (old []pipeline.TimeMark) {
 func (c *Clock) Horizon(at pipeline.Position, age int64) pipeline.Position {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	now := sort.Search(len(c.marks), func(i int) bool { return c.marks[i].Position > at }) - 1
+	now := c.atLocked(at)
 	if now < 0 {
 		return 0
 	}

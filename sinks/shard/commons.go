@@ -30,7 +30,7 @@ type Commons struct {
 
 	// The owner's alone.
 	gathered cold.State
-	durable  uint64
+	durable  cold.State
 	noted    []pipeline.TimeMark // not yet handed over
 	expired  []pipeline.TimeMark
 	changed  []noticeKey
@@ -65,7 +65,7 @@ const (
 // configured channels; any other is a notice channel.
 func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, dots []string) *Commons {
 	c := &Commons{
-		number: number, clock: clock, state: state, gathered: state, durable: state.Sequence,
+		number: number, clock: clock, state: state, gathered: state, durable: state,
 		channels: make(map[string]*channel),
 		notices:  slices.Sorted(slices.Values(notices)), dots: slices.Sorted(slices.Values(dots)),
 	}
@@ -130,11 +130,16 @@ func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column
 	return nil
 }
 
-// Noted takes over time marks to be stored. Owner only.
-func (c *Commons) Noted(marks []pipeline.TimeMark) {
+// Noted takes over time marks to be stored. durable is the position up to
+// which every unit of the node is checkpointed. Owner only.
+func (c *Commons) Noted(marks []pipeline.TimeMark, durable pipeline.Position) {
 	c.noted = append(c.noted, marks...)
-	c.expired = append(c.expired, c.clock.Trim()...)
+	c.expired = append(c.expired, c.clock.Trim(durable, len(marks)+trimMax)...)
 }
+
+// trimMax is how many marks more than new ones expire with one window: a log
+// that was silent for long loses all of them at once.
+const trimMax = 256
 
 func (c *Commons) noticeLocked(name string, notice uint64, position pipeline.Position) {
 	if ch := c.channels[name]; ch != nil {
@@ -189,11 +194,12 @@ func (c *Commons) withdrawLocked(name string, notice uint64) {
 	}
 }
 
-// Names are the channels of each kind, ascending. Not to be changed.
-func (c *Commons) Names() (notices, dots []string) {
+// Names are the channels of each kind, ascending, not to be changed, and the
+// state that they are of.
+func (c *Commons) Names() (notices, dots []string, state cold.State) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.notices, c.dots
+	return c.notices, c.dots, c.state
 }
 
 // Unread counts the live notices of each channel of names after a position
@@ -262,15 +268,16 @@ func (c *Commons) Pending() int {
 
 // Fits says whether a window more stays within so many entries.
 func (c *Commons) Fits(w *pipeline.Window, rows int) bool {
-	return c.Pending()+len(w.Sections[c.number])+2*len(w.Marks) <= rows
+	return c.Pending()+len(w.Sections[c.number])+2*len(w.Marks)+trimMax <= rows
 }
 
 // Moved says whether there is anything to hand over: the state differs from
 // the last one, or marks have expired in windows that were applied before.
 func (c *Commons) Moved() bool { return c.state != c.gathered || c.Dirty() > 0 }
 
-// Durable is the last window of DELTAS whose changes are committed.
-func (c *Commons) Durable() uint64 { return c.durable }
+// Durable is the last window of DELTAS whose changes are committed, Kept its end.
+func (c *Commons) Durable() uint64         { return c.durable.Sequence }
+func (c *Commons) Kept() pipeline.Position { return c.durable.Applied }
 
 // Checkpoint adds what changed, and the state, to a checkpoint.
 func (c *Commons) Checkpoint(to *cold.Checkpoint) error {
@@ -309,7 +316,7 @@ func (c *Commons) Checkpoint(to *cold.Checkpoint) error {
 func (c *Commons) Settle(committed bool) {
 	in := &c.inflight
 	if committed {
-		c.durable = c.gathered.Sequence
+		c.durable = c.gathered
 	} else {
 		c.noted = append(in.noted, c.noted...)
 		c.expired = append(in.expired, c.expired...)

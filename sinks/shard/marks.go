@@ -33,6 +33,12 @@ func (s *Shard) readLocked(o *pipeline.Operation) {
 	}
 	cells[markLast] = max(cells[markLast], int64(o.Position))
 	for _, name := range o.Channels {
+		if mark <= max(cells[markAll], cells[markFirst]) {
+			continue // these say as much, and more
+		}
+		if _, known := s.channels[name]; !known && len(s.names) >= namesMax {
+			continue
+		}
 		at := cursor{user, s.channel(name)}
 		if o.Mark > s.cursors[at] {
 			s.cursors[at] = o.Mark
@@ -40,6 +46,11 @@ func (s *Shard) readLocked(o *pipeline.Operation) {
 		}
 	}
 }
+
+// namesMax bounds the channels that the users of one shard have cursors in:
+// far more than there may be channels (ChannelsMax), so only names that nobody
+// publishes to are passed over.
+const namesMax = 16 * ChannelsMax
 
 // channel is a channel's number in this shard.
 func (s *Shard) channel(name string) uint32 {

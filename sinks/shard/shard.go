@@ -48,10 +48,13 @@ type Shard struct {
 
 	// The owner's alone.
 	gathered cold.State // the last state handed over for a checkpoint
-	durable  uint64     // DELTAS sequence of the last state committed
+	durable  cold.State // the last state committed
 	changed  []change   // entries changed since then
 	dirty    atomic.Int64
 }
+
+// NoColumn stands for a column of a window that the schema does not have.
+const NoColumn = ^pipeline.Column(0)
 
 // change names an entry that changed; what it is now is to be looked up.
 type change struct {
@@ -87,7 +90,7 @@ func (f *flight) len() int { return len(f.rows) + len(f.marks) + len(f.changed) 
 func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *Clock, state cold.State) *Shard {
 	s := &Shard{
 		Number: number, schema: schema, limits: limits, clock: clock,
-		state: state, gathered: state, durable: state.Sequence,
+		state: state, gathered: state, durable: state,
 		graph:     findGraphColumns(schema),
 		following: hot.NewLists(), followers: hot.NewEdges(), outboxes: hot.NewLists(),
 		marks:   hot.NewTable(marksCount),
@@ -161,6 +164,13 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 		case change.Op != pipeline.OpCell:
 			if err := s.operateLocked(&section.Operation); err != nil {
 				return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
+			}
+		case change.Column < len(columns) && columns[change.Column] == NoColumn:
+			// What another node's history has and this one's has not: to
+			// empty it is nothing, to count it is a configuration apart.
+			if v, set := change.Delta.Value(); !set || v != 0 {
+				return s.failLocked(fmt.Errorf("shard %d: the window (%d, %d] changes column %s, which this node's configuration does not have: add it to counters",
+					s.Number, w.From, w.To, w.Columns[change.Column]))
 			}
 		case change.Column >= len(columns) || change.ID == 0:
 			return s.failLocked(fmt.Errorf("%w: shard %d: column %d of id %d", pipeline.ErrWindow, s.Number, change.Column, change.ID))
@@ -306,8 +316,10 @@ func (s *Shard) Fits(w *pipeline.Window, rows int) bool {
 // Moved says whether the state differs from the last one handed over. Owner only.
 func (s *Shard) Moved() bool { return s.state != s.gathered }
 
-// Durable is the last window of DELTAS whose changes are committed. Owner only.
-func (s *Shard) Durable() uint64 { return s.durable }
+// Durable is the last window of DELTAS whose changes are committed, Kept its
+// end. Owner only.
+func (s *Shard) Durable() uint64         { return s.durable.Sequence }
+func (s *Shard) Kept() pipeline.Position { return s.durable.Applied }
 
 // Checkpoint adds everything dirty and the state to a checkpoint and marks it
 // clean; Settle must follow. Owner only; nothing changes meanwhile, so reads
@@ -379,7 +391,7 @@ func (s *Shard) Settle(committed bool) {
 	}
 	s.mu.Unlock()
 	if committed {
-		s.durable = s.gathered.Sequence
+		s.durable = s.gathered
 		return
 	}
 	s.gathered = cold.State{}

@@ -138,13 +138,23 @@ func (d *dataDir) writeMarker() error {
 		return err
 	}
 	path := filepath.Join(d.path, markerFile)
-	if err := os.WriteFile(path+newSuffix, append(raw, '\n'), 0o644); err != nil {
+	if err := writeSynced(path+newSuffix, append(raw, '\n')); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
 	if err := os.Rename(path+newSuffix, path); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
 	return nil
+}
+
+// writeSynced writes a file that is whole on disk before it is renamed.
+func writeSynced(path string, data []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }

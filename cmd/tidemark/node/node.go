@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -68,6 +69,7 @@ type Node struct {
 	work     sync.WaitGroup
 	state    atomic.Pointer[streamsState] // as of the last look
 	seen     sightings
+	guard    sync.Mutex // one at a time mends the tail of EVENTS
 	trouble  troubles
 	closing  sync.Once
 	closeErr error
@@ -255,7 +257,6 @@ func (n *Node) openPipeline() error {
 		return err
 	}
 	n.lease = lease
-	positions := n.sinks.Positions()
 	n.router = &pipeline.Router{
 		Open:    n.openSource,
 		Log:     n.deltas,
@@ -263,10 +264,21 @@ func (n *Node) openPipeline() error {
 		Lane:    func() pipeline.Deriver { return n.program.NewLane() },
 		Lanes:   lanes,
 		Logger:  n.log,
-		Origin:  positions[len(positions)-1],
-		Cuts:    positions,
+		Origin: func() pipeline.Position {
+			cuts := n.cuts()
+			return cuts[len(cuts)-1]
+		},
+		Cuts: n.cuts,
 	}
 	return nil
+}
+
+// cuts are where this node's shards stand, or will when they have applied what
+// was handed to them.
+func (n *Node) cuts() []pipeline.Position {
+	cuts := append(n.sinks.Positions(), n.sinks.Handed())
+	slices.Sort(cuts)
+	return slices.Compact(cuts)
 }
 
 // runBytes bounds the bodies of one run of messages: about a window's worth
@@ -334,7 +346,11 @@ func (n *Node) follow() {
 		}
 		defer tailer.Close()
 		n.trouble.clear("follow")
-		return n.sinks.Follow(n.ctx, tailer)
+		err = n.sinks.Follow(n.ctx, tailer)
+		if errors.Is(err, jetlog.ErrTail) {
+			n.sinks.Resume(0) // sequences mean other windows now: join finds the place by positions
+		}
+		return err
 	})
 }
 
@@ -346,6 +362,9 @@ func (n *Node) route() {
 			return err
 		}
 		defer release()
+		if err := n.guardTail(); err != nil {
+			return err
+		}
 		n.trouble.clear("route")
 		err = n.router.Run(held)
 		if errors.Is(err, pipeline.ErrFenced) || (held.Err() != nil && n.ctx.Err() == nil) {

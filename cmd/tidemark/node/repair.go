@@ -62,7 +62,15 @@ func (n *Node) replay() (err error) {
 			return err
 		}
 	}
-	if err := os.RemoveAll(n.dir.join(badgerDir)); err != nil {
+	// At one stroke, so that no start ever sees half a database.
+	old := n.dir.join(badgerDir + ".old")
+	if err := os.RemoveAll(old); err != nil {
+		return fmt.Errorf("repair: %w", err)
+	}
+	if err := os.Rename(n.dir.join(badgerDir), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("repair: %w", err)
+	}
+	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
 	n.dir.marker.Shards = n.config.Shards
@@ -80,7 +88,7 @@ func (n *Node) adopt() error {
 		}
 	}
 	counted := uint64(0)
-	for s := range n.config.Shards {
+	for s := range n.config.Shards + 1 { // and the channels
 		state, err := n.store.State(pipeline.Shard(s))
 		if err != nil {
 			return err

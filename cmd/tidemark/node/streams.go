@@ -57,42 +57,45 @@ func (n *Node) sequenceMax() uint64 {
 	return now.Last
 }
 
-// join brings the shards to where DELTAS can take over, and makes sure that
-// EVENTS will not use a sequence twice. It changes nothing where all is well.
+// join brings the shards to where DELTAS can take over. It changes nothing
+// where all is well. What decides is positions, not sequences: a catch-up may
+// have been interrupted, and a log that was made anew begins anywhere.
 func (n *Node) join() error {
-	if n.sinks.Failed() == n.config.Shards {
+	if n.sinks.Stopped() {
 		return n.sinks.Err()
 	}
 	if err := n.sinks.Settle(n.ctx); err != nil {
 		return err
 	}
+	if err := n.guardTail(); err != nil {
+		return err
+	}
 	positions := n.sinks.Positions()
-	tail, last, err := n.deltas.Tail(n.ctx)
+	lowest, highest := positions[0], positions[len(positions)-1]
+	deltas := n.state.Load().Deltas
+	if deltas.Messages == 0 {
+		// All shards to where the furthest stands; there the log will begin.
+		if err := n.catchUp(highest, positions); err != nil {
+			return err
+		}
+		n.sinks.Resume(0)
+		return n.recordStreams()
+	}
+	if at := n.sinks.Sequence(); at >= deltas.First && at <= deltas.Last {
+		return n.recordStreams()
+	}
+	// The window after which this node would go on is gone, or lies behind the
+	// end: from the oldest there is. Those applied already are passed over.
+	first, err := n.deltas.First(n.ctx)
 	if err != nil {
 		return err
 	}
-	if err := n.observeStreams(n.ctx); err != nil {
-		return err
-	}
-	if err := n.fastForward(max(tail.To, positions[len(positions)-1])); err != nil {
-		return err
-	}
-	target, sequence := positions[len(positions)-1], uint64(0)
-	switch first := n.state.Load().Deltas.First; {
-	case last == 0: // all shards to where the furthest stands; there the log will begin
-	case n.sinks.Sequence()+1 >= first:
-		return n.recordStreams()
-	default: // the windows in between have been purged
-		header, err := n.deltas.First(n.ctx)
-		if err != nil {
+	if lowest < first.From {
+		if err := n.catchUp(first.From, positions); err != nil {
 			return err
 		}
-		target, sequence = header.From, first-1
 	}
-	if err := n.catchUp(target, sequence, positions); err != nil {
-		return err
-	}
-	n.sinks.Resume(sequence)
+	n.sinks.Resume(deltas.First - 1)
 	return n.recordStreams()
 }
 
@@ -105,26 +108,52 @@ func (n *Node) recordStreams() error {
 	return n.store.SetStreams(want)
 }
 
-// fastForward moves EVENTS past everything counted, when it has lost its tail
-// (a power cut): no sequence may mean two events (I10).
-func (n *Node) fastForward(to pipeline.Position) error {
-	counted := to.Sequence()
-	events := n.state.Load().Events
-	if events.Last >= counted {
-		return nil
+// guardTail makes sure that no sequence of EVENTS means two events (I10): when
+// the stream has lost its tail (a power cut), it is moved past everything
+// counted, and events that producers stored meanwhile at used sequences are
+// moved behind.
+func (n *Node) guardTail() error {
+	n.guard.Lock()
+	defer n.guard.Unlock()
+	// What is counted first, the stream's end after it: in the other order an
+	// event counted in between would look lost.
+	counted, at := n.sinks.Furthest()
+	tail, _, err := n.deltas.Tail(n.ctx)
+	if err != nil {
+		return err
 	}
-	n.log.Error("stream EVENTS has lost its tail: events were counted that it does not hold any more; "+
-		"their sequences are passed over and the counts stand", "last", events.Last, "counted", counted)
-	if err := jetlog.FastForward(n.ctx, n.streams, counted); err != nil {
-		return fmt.Errorf("pass over the lost tail of EVENTS: %w", err)
+	if tail.To > counted {
+		counted, at = tail.To, tail.Time
+	}
+	if err := n.observeStreams(n.ctx); err != nil {
+		return err
+	}
+	sequence := counted.Sequence()
+	if events := n.state.Load().Events; events.Last < sequence {
+		n.log.Error("stream EVENTS has lost its tail: events were counted that it does not hold any more; "+
+			"their sequences are passed over and the counts stand", "last", events.Last, "counted", sequence)
+		if err := jetlog.FastForward(n.ctx, n.streams, sequence); err != nil {
+			return fmt.Errorf("pass over the lost tail of EVENTS: %w", err)
+		}
+	}
+	if at > 0 && sequence > 0 {
+		moved, err := jetlog.Reclaim(n.ctx, n.streams, sequence, at)
+		if moved > 0 {
+			n.log.Error("stream EVENTS had lost its tail, and events were stored at used sequences: they are published again behind the end", "events", moved)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return n.observeStreams(n.ctx)
 }
 
 // catchUp derives from EVENTS, here and for this node alone, the windows that
 // DELTAS does not hold (any more), up to a target position. Windows end
-// wherever a shard stands, so that each goes on from its own place (I3).
-func (n *Node) catchUp(target pipeline.Position, sequence uint64, positions []pipeline.Position) error {
+// wherever a shard stands, so that each goes on from its own place (I3). They
+// have no sequence in DELTAS: until it is done, nothing there is purged, and
+// an interruption is found by positions.
+func (n *Node) catchUp(target pipeline.Position, positions []pipeline.Position) error {
 	from := positions[0]
 	if from >= target {
 		return nil
@@ -149,11 +178,14 @@ func (n *Node) catchUp(target pipeline.Position, sequence uint64, positions []pi
 			if from >= target {
 				break
 			}
-			if err := n.sinks.Hand(n.ctx, pipeline.Entry{Sequence: sequence, Window: derived[i].Window}); err != nil {
+			if err := n.sinks.Hand(n.ctx, pipeline.Entry{Window: derived[i].Window}); err != nil {
 				return err
 			}
 			from = derived[i].To
 		}
 	}
-	return n.sinks.WaitApplied(n.ctx, target)
+	if n.sinks.Stopped() {
+		return n.sinks.Err()
+	}
+	return n.sinks.Settle(n.ctx)
 }

@@ -1,0 +1,322 @@
+package acceptance_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// cluster is somebody else's NATS server, whose streams can be put back to
+// what they were, as a power cut does.
+type cluster struct {
+	*testing.T
+	dir    string
+	port   int
+	server *jetlog.Server
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{T: t, dir: t.TempDir(), port: e2e.FreePort(t)}
+	c.start()
+	t.Cleanup(func() { c.server.Close() })
+	return c
+}
+
+func (c *cluster) start() {
+	c.Helper()
+	var err error
+	c.server, err = jetlog.StartServer(jetlog.ServerOptions{
+		Listen: fmt.Sprintf("127.0.0.1:%d", c.port), StoreDir: c.dir, SyncInterval: time.Second, StoreBytesMax: 1 << 40,
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) run(settings string) *e2e.Process {
+	return e2e.RunOn(c.T, c.server.URL(), settings)
+}
+
+// save copies a stream; the function it returns puts the copy back. The
+// server is down meanwhile, both times.
+func (c *cluster) save(stream string) (restore func()) {
+	c.server.Close()
+	kept := filepath.Join(c.TempDir(), stream)
+	copyDir(c.T, streamDir(c.dir, stream), kept)
+	c.start()
+	return func() {
+		c.server.Close()
+		if err := os.RemoveAll(streamDir(c.dir, stream)); err != nil {
+			c.Fatal(err)
+		}
+		copyDir(c.T, kept, streamDir(c.dir, stream))
+		c.start()
+	}
+}
+
+func streamDir(store, stream string) string {
+	return filepath.Join(store, "jetstream", "$G", "streams", stream)
+}
+
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// likes publishes likes of post 42; all are acknowledged when it returns.
+func likes(t *testing.T, url string, n int) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := js.PublishAsync("events.like", []byte(`{"actor":1,"post":42,"author":7}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+}
+
+// liked waits until post 42 has so many likes, and a moment longer.
+func liked(t *testing.T, p *e2e.Process, want int64) {
+	t.Helper()
+	c, err := client.Connect(p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := func() int64 {
+		reply, err := c.Get(context.Background(), client.GetRequest{Counter: "post", IDs: []uint64{42}, Columns: []string{"like"}})
+		if err != nil || reply.Degraded {
+			return -1
+		}
+		return reply.Rows[0].Values[0]
+	}
+	got := ask()
+	for deadline := time.Now().Add(30 * time.Second); got != want && time.Now().Before(deadline); got = ask() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	if got = ask(); got != want {
+		t.Fatalf("%d likes, want %d", got, want)
+	}
+}
+
+// "If EVENTS lost its tail in a power cut, fast-forward it past the last `to`,
+// so that no sequence is used twice." (I10) Producers may be faster: what they
+// were acknowledged counts all the same.
+func TestEventsLoseTheirTail(t *testing.T) {
+	t.Run("while the node runs", func(t *testing.T) {
+		c := newCluster(t)
+		p := c.run("shards: 4\n")
+		likes(t, p.URL, 100)
+		liked(t, p, 100)
+		restore := c.save("EVENTS")
+		likes(t, p.URL, 100)
+		liked(t, p, 200)
+		restore()
+		for range 15 {
+			likes(t, p.URL, 10)
+			time.Sleep(100 * time.Millisecond)
+		}
+		liked(t, p, 350)
+		likes(t, p.URL, 1)
+		liked(t, p, 351)
+	})
+	t.Run("before the start", func(t *testing.T) {
+		p := e2e.Run(t, "shards: 4\n")
+		likes(t, p.URL, 1000)
+		liked(t, p, 1000)
+		p.Stop()
+		store, kept := filepath.Join(p.Dir, "data", "jetstream"), filepath.Join(t.TempDir(), "EVENTS")
+		copyDir(t, streamDir(store, "EVENTS"), kept)
+		p.Start()
+		likes(t, p.URL, 1000)
+		liked(t, p, 2000)
+		p.Stop()
+		if err := os.RemoveAll(streamDir(store, "EVENTS")); err != nil {
+			t.Fatal(err)
+		}
+		copyDir(t, kept, streamDir(store, "EVENTS"))
+
+		// A producer that is there before the node is.
+		var acknowledged atomic.Int64
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			hurry(p.URL, &acknowledged, stop)
+		}()
+		p.Start()
+		time.Sleep(time.Second)
+		close(stop)
+		<-done
+		t.Logf("%d events acknowledged since the power cut", acknowledged.Load())
+		liked(t, p, 2000+acknowledged.Load())
+	})
+}
+
+// hurry publishes likes from the first moment that a server is there.
+func hurry(url string, acknowledged *atomic.Int64, stop <-chan struct{}) {
+	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Millisecond), nats.MaxReconnects(-1))
+	if err != nil {
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_, err := js.Publish(ctx, "events.like", []byte(`{"actor":1,"post":42,"author":7}`), jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			acknowledged.Add(1)
+		}
+	}
+}
+
+// DELTAS loses windows that shards have applied: they are derived again, with
+// ends where the shards stand (I3).
+func TestDeltasLoseTheirTail(t *testing.T) {
+	c := newCluster(t)
+	p := c.run("shards: 4\ncheckpoint: {interval: 50ms}\n")
+	for range 5 {
+		likes(t, p.URL, 20)
+		time.Sleep(50 * time.Millisecond)
+	}
+	liked(t, p, 100)
+	restore := c.save("DELTAS")
+	for range 2 {
+		likes(t, p.URL, 20)
+		time.Sleep(50 * time.Millisecond)
+	}
+	liked(t, p, 140)
+	restore()
+	for range 20 {
+		likes(t, p.URL, 10)
+		time.Sleep(50 * time.Millisecond)
+	}
+	liked(t, p, 340)
+	p.Stop()
+	p.Start()
+	liked(t, p, 340)
+}
+
+// A log that was made anew begins anywhere: a node without state, too, comes to
+// where it begins.
+func TestDeltasMadeAnew(t *testing.T) {
+	c := newCluster(t)
+	a := c.run("shards: 4\n")
+	likes(t, a.URL, 100)
+	liked(t, a, 100)
+	a.Stop()
+	nc := a.Connect()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(context.Background(), "DELTAS"); err != nil {
+		t.Fatal(err)
+	}
+	a.Start()
+	likes(t, a.URL, 100)
+	liked(t, a, 200)
+	b := c.run("shards: 4\n")
+	b.WaitReady()
+	a.Stop()
+	liked(t, b, 200)
+	likes(t, b.URL, 1)
+	liked(t, b, 201)
+}
+
+// A node that derives for itself what DELTAS no longer holds is killed on the
+// way, and goes on from there.
+func TestCatchUpKilled(t *testing.T) {
+	c := newCluster(t)
+	a := c.run("shards: 4\ncheckpoint: {interval: 20ms}\n")
+	likes(t, a.URL, 30_000)
+	liked(t, a, 30_000)
+	nc := a.Connect()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(context.Background(), "DELTAS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(context.Background(), jetstream.WithPurgeSequence(stream.CachedInfo().State.LastSeq)); err != nil {
+		t.Fatal(err)
+	}
+	b := c.run("shards: 4\n")
+	b.Kill()
+	if err := os.RemoveAll(filepath.Join(b.Dir, "data", "badger")); err != nil {
+		t.Fatal(err)
+	}
+	// Windows of one event make the way long.
+	b.Configure("shards: 4\nwindows: {events: 1}\ncheckpoint: {interval: 10ms}\n")
+	for i := range 5 {
+		b.Spawn()
+		time.Sleep(time.Duration(150+100*i) * time.Millisecond)
+		b.Kill()
+	}
+	log, err := os.ReadFile(filepath.Join(b.Dir, "log"))
+	if err != nil || !strings.Contains(string(log), "deriving windows again") {
+		t.Fatalf("%v: it did not have to catch up:\n%s", err, log)
+	}
+	b.Start()
+	b.WaitReady()
+	a.Stop()
+	liked(t, b, 30_000)
+	likes(t, b.URL, 1)
+	liked(t, b, 30_001)
+}
+
+// Two nodes with the same configuration, of which one has had another column
+// before.
+func TestHistoriesDiffer(t *testing.T) {
+	c := newCluster(t)
+	const now = "shards: 4\ncounters: {post: {like: {}}}\nrules: {like: [{add: post.like, key: post}]}\n"
+	a := c.run("shards: 4\ncounters: {post: {like: {}, odd: {}}}\nrules: {like: [{add: post.like, key: post}]}\n")
+	likes(t, a.URL, 10)
+	liked(t, a, 10)
+	a.Stop()
+	a.Configure(now)
+	a.Start()
+	b := c.run(now)
+	likes(t, a.URL, 10)
+	if _, err := client.New(a.Connect()).Publish(context.Background(), client.AdjustDel("post", 43)); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitReady()
+	a.WaitReady()
+	a.Stop()
+	liked(t, b, 20)
+}

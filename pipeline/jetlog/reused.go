@@ -1,0 +1,67 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reclaim finds events stored at sequences, up to `counted`, that had been
+// used before: EVENTS lost its tail, and producers were faster than
+// FastForward. Nobody would read them there, so each is published once more
+// behind the end. counted was read at the log time `at` (Unix ms), so that
+// whatever stands there with a later timestamp is not what was read.
+//
+// It may be run again after an interruption: within the duplicate window each
+// comes once. It returns how many were moved.
+func Reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, error) {
+	moved, err := reclaim(ctx, s, counted, at)
+	if err != nil {
+		return moved, fmt.Errorf("jetlog: publish again what was stored at used sequences of %s: %w", EventsStream, err)
+	}
+	return moved, nil
+}
+
+func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, error) {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	if err != nil {
+		return 0, err
+	}
+	first := counted + 1
+	for seq := counted; seq > 0 && counted-seq < FillersMax; seq-- {
+		m, err := stream.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break // deleted by somebody, or gone with the front
+		}
+		if err != nil {
+			return 0, err
+		}
+		if m.Time.UnixMilli() <= at {
+			break
+		}
+		first = seq
+	}
+	moved := 0
+	for seq := first; seq <= counted; seq++ {
+		m, err := stream.GetMsg(ctx, seq)
+		if err != nil {
+			return moved, err
+		}
+		if m.Header.Get(HeaderFiller) != "" {
+			continue
+		}
+		again := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
+		for name, values := range m.Header {
+			again.Header[name] = values
+		}
+		again.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", seq, m.Time.UnixNano()))
+		if _, err := s.js.PublishMsg(ctx, again, jetstream.WithExpectStream(EventsStream)); err != nil {
+			return moved, err
+		}
+		moved++
+	}
+	return moved, nil
+}
