@@ -58,14 +58,14 @@ type object struct {
 	decoder *jsontext.Decoder
 	buffer  bytes.Buffer
 	fields  [][]byte
-	names   map[string]int // field → slot, shared and read-only
+	names   *words // of fields, numbered by slot; shared
 	list    []string
 }
 
-func newObject(names map[string]int) *object {
+func newObject(names *words, slots int) *object {
 	return &object{
 		decoder: jsontext.NewDecoder(bytes.NewReader(nil)),
-		fields:  make([][]byte, len(names)),
+		fields:  make([][]byte, slots),
 		names:   names,
 	}
 }
@@ -119,11 +119,10 @@ func notJSON(err error) *refusal {
 
 func (o *object) slot(quoted []byte) (int, bool) {
 	if bytes.IndexByte(quoted, '\\') < 0 {
-		slot, ok := o.names[string(quoted[1:len(quoted)-1])]
-		return slot, ok
+		return o.names.find(quoted[1 : len(quoted)-1])
 	}
 	name, err := jsontext.AppendUnquote(nil, quoted)
-	slot, ok := o.names[string(name)]
+	slot, ok := o.names.find(name)
 	return slot, ok && err == nil
 }
 

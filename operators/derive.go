@@ -23,8 +23,6 @@ const (
 // from run to run and no state.
 type Lane struct {
 	*Program
-	fieldNames []string
-
 	merger   *merger
 	sections [][]byte
 	encoded  []byte
@@ -49,16 +47,12 @@ type Lane struct {
 // NewLane makes a lane of the program.
 func (p *Program) NewLane() *Lane {
 	l := &Lane{
-		Program:    p,
-		fieldNames: make([]string, len(p.fields)),
-		merger:     newMerger(p.shards),
-		object:     newObject(p.fields),
-		ids:        make([]uint64, len(p.fields)),
-		looked:     make([]uint8, len(p.unreadCols)),
-		seen:       make([]int64, len(p.unreadCols)),
-	}
-	for name, slot := range p.fields {
-		l.fieldNames[slot] = name
+		Program: p,
+		merger:  newMerger(p.shards),
+		object:  newObject(p.slots, len(p.fields)),
+		ids:     make([]uint64, len(p.fields)),
+		looked:  make([]uint8, len(p.unreadCols)),
+		seen:    make([]int64, len(p.unreadCols)),
 	}
 	return l
 }
@@ -201,16 +195,24 @@ func (l *Lane) resolve(kind string) *refusal {
 		if kind == typePack {
 			return refuse(pipeline.ReasonType, "type is missing; in a pack every line needs one")
 		}
-		l.event = l.types[kind]
+		l.event = l.typeOf([]byte(kind))
 	} else {
 		name := l.object.word(fieldType)
-		l.event = l.types[string(name)]
+		l.event = l.typeOf(name)
 		if kind != typePack && string(name) != kind {
 			return refuse(pipeline.ReasonContradict, "type %s came on subject %s%s", clip(raw), subjectPrefix, clip([]byte(kind)))
 		}
 	}
 	if l.event == nil {
 		return refuse(pipeline.ReasonType, "no rule knows the type %s", clip([]byte(cmp.Or(string(raw), kind))))
+	}
+	return nil
+}
+
+// typeOf is the event type of a name, nil when there is none.
+func (l *Lane) typeOf(name []byte) *eventType {
+	if at, ok := l.kinds.find(name); ok {
+		return l.types[at]
 	}
 	return nil
 }

@@ -32,9 +32,11 @@ type Program struct {
 	limits Limits
 	rules  uint64
 
-	fields  map[string]int
-	types   map[string]*eventType
-	columns []string // full names, the windows' dictionary
+	fields  []string     // names of slots
+	slots   *words       // of fields
+	types   []*eventType // the fixed ones and those of the rules
+	kinds   *words       // of types
+	columns []string     // full names, the windows' dictionary
 
 	unread     int // the counter "unread", or -1
 	unreadCols []pipeline.Column
@@ -81,11 +83,8 @@ const (
 func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*Program, error) {
 	p := &Program{
 		schema: schema, shards: shards, limits: limits,
-		fields: make(map[string]int), types: make(map[string]*eventType),
+		fields: slices.Clone(fixedFields[:]),
 		unread: -1,
-	}
-	for slot, name := range fixedFields {
-		p.fields[name] = slot
 	}
 	for i := range schema.Columns {
 		p.columns = append(p.columns, schema.FullName(pipeline.Column(i)))
@@ -101,14 +100,23 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 		p.unread = unread
 		p.unreadCols = schema.Visible(unread)
 	}
-	for name, op := range fixedTypes {
-		p.types[name] = &eventType{name: name, operator: op}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(fixedTypes)) {
+		p.types = append(p.types, &eventType{name: name, operator: fixedTypes[name]})
+		names = append(names, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
-		if err := p.compile(name, rules[name]); err != nil {
+		at := slices.Index(names, name)
+		if at < 0 {
+			at = len(names)
+			p.types = append(p.types, &eventType{name: name, operator: operator{check: custom}})
+			names = append(names, name)
+		}
+		if err := p.compile(p.types[at], rules[name]); err != nil {
 			return nil, err
 		}
 	}
+	p.slots, p.kinds = newWords(p.fields), newWords(names)
 	p.rules = p.fingerprint(rules)
 	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + 64 + WhatMax*66 // a read of channels
 	if need := 2 * (p.eventBytesMax + p.overhead()); limits.Bytes < need {
@@ -120,19 +128,14 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 // ExistsColumn is set by every change of a row but its deletion.
 const ExistsColumn = pipeline.ExistsColumn
 
-func (p *Program) compile(name string, rules []Rule) error {
-	t := p.types[name]
-	if t == nil {
-		t = &eventType{name: name, operator: operator{check: custom}}
-		p.types[name] = t
-	}
+func (p *Program) compile(t *eventType, rules []Rule) error {
 	if len(rules) > RulesMax {
-		return fmt.Errorf("operators: %s has %d rules, at most %d are allowed", name, len(rules), RulesMax)
+		return fmt.Errorf("operators: %s has %d rules, at most %d are allowed", t.name, len(rules), RulesMax)
 	}
 	for _, r := range rules {
 		column, ok := p.schema.Find(r.Add)
 		if !ok {
-			return fmt.Errorf("operators: a rule of %s adds to %s, which is not a column", name, r.Add)
+			return fmt.Errorf("operators: a rule of %s adds to %s, which is not a column", t.name, r.Add)
 		}
 		spec := p.schema.Columns[column]
 		t.code = append(t.code, instruction{
@@ -148,10 +151,10 @@ func (p *Program) compile(name string, rules []Rule) error {
 }
 
 func (p *Program) field(name string) int {
-	slot, ok := p.fields[name]
-	if !ok {
+	slot := slices.Index(p.fields, name)
+	if slot < 0 {
 		slot = len(p.fields)
-		p.fields[name] = slot
+		p.fields = append(p.fields, name)
 	}
 	return slot
 }

@@ -32,7 +32,7 @@ func (l *Lane) need(slots ...int) *refusal {
 func (l *Lane) want(slot int) *refusal {
 	id, ok := l.object.id(slot)
 	if !ok {
-		return refuse(pipeline.ReasonID, "%s: %s is not an unsigned 64-bit integer", l.fieldNames[slot], clip(l.object.fields[slot]))
+		return refuse(pipeline.ReasonID, "%s: %s is not an unsigned 64-bit integer", l.Program.fields[slot], clip(l.object.fields[slot]))
 	}
 	l.ids[slot] = id
 	return nil
@@ -40,9 +40,9 @@ func (l *Lane) want(slot int) *refusal {
 
 func (l *Lane) noID(slot int) *refusal {
 	if l.object.has(slot) {
-		return refuse(pipeline.ReasonID, "%s: 0 is not an id", l.fieldNames[slot])
+		return refuse(pipeline.ReasonID, "%s: 0 is not an id", l.Program.fields[slot])
 	}
-	return refuse(pipeline.ReasonID, "%s is missing", l.fieldNames[slot])
+	return refuse(pipeline.ReasonID, "%s is missing", l.Program.fields[slot])
 }
 
 func onPost(l *Lane) *refusal   { return l.need(fieldActor, fieldPost, fieldAuthor) }
@@ -121,7 +121,7 @@ func adjust(l *Lane) *refusal {
 	}
 	n, ok := l.object.integer(slot)
 	if !ok {
-		return refuse(pipeline.ReasonField, "%s: %s is not a 64-bit integer", l.fieldNames[slot], clip(l.object.fields[slot]))
+		return refuse(pipeline.ReasonField, "%s: %s is not a 64-bit integer", l.Program.fields[slot], clip(l.object.fields[slot]))
 	}
 	l.change(column, id, law(n), true)
 	return nil
