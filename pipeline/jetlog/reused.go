@@ -15,8 +15,9 @@ import (
 // behind the end. counted was read at the log time `at` (Unix ms), so that
 // whatever stands there with a later timestamp is not what was read.
 //
-// It may be run again after an interruption: within the duplicate window each
-// comes once. It returns how many were moved.
+// It may be run again: the bucket remembers the last one that was finished, and
+// after an interruption each comes once within the duplicate window. It returns
+// how many were moved.
 func Reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, error) {
 	moved, err := reclaim(ctx, s, counted, at)
 	if err != nil {
@@ -44,6 +45,15 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		}
 		first = seq
 	}
+	if first > counted {
+		return 0, nil
+	}
+	done := fmt.Sprintf("%d at %d", counted, at)
+	if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
+		return 0, nil
+	} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 0, err
+	}
 	moved := 0
 	for seq := first; seq <= counted; seq++ {
 		m, err := stream.GetMsg(ctx, seq)
@@ -63,5 +73,9 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		}
 		moved++
 	}
-	return moved, nil
+	_, err = s.bucket.PutString(ctx, reclaimedKey, done)
+	return moved, err
 }
+
+// reclaimedKey says which lost tail was the last one mended.
+const reclaimedKey = "reclaimed"
