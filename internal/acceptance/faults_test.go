@@ -91,7 +91,7 @@ func likes(t *testing.T, url string, n int) {
 		t.Fatal(err)
 	}
 	for range n {
-		if _, err := js.PublishAsync("events.like", []byte(`{"actor":1,"post":42,"author":7}`)); err != nil {
+		if _, err := js.PublishAsync("events.like", []byte(`{"actor":1,"post":42,"author":7}`), patient); err != nil {
 			t.Fatal(err)
 		}
 	}

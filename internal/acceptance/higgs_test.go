@@ -142,6 +142,9 @@ func TestHiggsCuts(t *testing.T) {
 	}
 }
 
+// patient waits for the server when many messages are not yet acknowledged.
+var patient = jetstream.WithStallWait(time.Minute)
+
 // publishSingles publishes each line as a message of its own, the way a plain
 // NATS client does.
 func publishSingles(t *testing.T, nc *nats.Conn, lines [][]byte) {
@@ -156,7 +159,7 @@ func publishSingles(t *testing.T, nc *nats.Conn, lines [][]byte) {
 		if err := json.Unmarshal(line, &event); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.PublishAsync("events."+event.Type, line); err != nil {
+		if _, err := js.PublishAsync("events."+event.Type, line, patient); err != nil {
 			t.Fatal(err)
 		}
 	}

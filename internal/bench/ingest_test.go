@@ -74,7 +74,7 @@ func server(b *testing.B, n, pack int) (*jetlog.Server, *nats.Conn) {
 		if pack > 1 {
 			kind = "pack"
 		}
-		if _, err := js.PublishAsync("events."+kind, []byte(strings.Join(lines, "\n"))); err != nil {
+		if _, err := js.PublishAsync("events."+kind, []byte(strings.Join(lines, "\n")), jetstream.WithStallWait(time.Minute)); err != nil {
 			b.Fatal(err)
 		}
 		lines = lines[:0]
