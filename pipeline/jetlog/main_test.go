@@ -49,7 +49,7 @@ func (b *bench) publish(n int) {
 	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
 	b.must(err)
 	for i := range n {
-		_, err := b.js.PublishAsync("events.like", fmt.Append(nil, state.Last+uint64(i)+1))
+		_, err := b.js.PublishAsync("events.like", fmt.Append(nil, state.Last+uint64(i)+1), jetstream.WithStallWait(time.Minute))
 		b.must(err)
 		if i%2000 == 1999 || i == n-1 {
 			<-b.js.PublishAsyncComplete()

@@ -106,7 +106,7 @@ func fillEvents(tb testing.TB, js jetstream.JetStream, n int) {
 	tb.Helper()
 	body := []byte(fmt.Sprintf("%-*s", benchBodyBytes, `{"type":"like","actor":1234567,"post":"98765432123","author":7654321}`))
 	for i := range n {
-		if _, err := js.PublishAsync("events.like", body); err != nil {
+		if _, err := js.PublishAsync("events.like", body, jetstream.WithStallWait(time.Minute)); err != nil {
 			tb.Fatal(err)
 		}
 		if i%4000 == 3999 || i == n-1 {
