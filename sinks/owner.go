@@ -161,6 +161,7 @@ func (o *owner) apply(h handed) {
 		}
 		if err := u.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
 			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
+			o.noteDurable()
 		}
 	}
 	o.observe()

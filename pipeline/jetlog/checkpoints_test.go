@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -68,6 +70,12 @@ func TestReclaim(t *testing.T) {
 	at := third.Time.UnixMilli()
 	time.Sleep(5 * time.Millisecond)
 	b.publish(4) // 4 to 7: say that 4 and 5 were used before, and read at a time before these
+	var moved []*jetstream.RawStreamMsg
+	for _, seq := range []uint64{4, 5} {
+		m, err := stream.GetMsg(b.ctx, seq)
+		b.must(err)
+		moved = append(moved, m)
+	}
 	for range 2 {
 		moved, err := jetlog.Reclaim(b.ctx, b.streams, 5, at)
 		b.must(err)
@@ -77,9 +85,11 @@ func TestReclaim(t *testing.T) {
 	if b.must(err); info.State.LastSeq != 9 {
 		t.Errorf("the stream ends at %d, want 9", info.State.LastSeq)
 	}
-	for i, from := range []uint64{4, 5} {
-		was, err := stream.GetMsg(b.ctx, from)
-		b.must(err)
+	for i := range moved {
+		was := moved[i]
+		if _, err := stream.GetMsg(b.ctx, was.Sequence); !errors.Is(err, jetstream.ErrMsgNotFound) {
+			t.Errorf("message %d is still there: %v", was.Sequence, err)
+		}
 		is, err := stream.GetMsg(b.ctx, uint64(8+i))
 		if b.must(err); string(was.Data) != string(is.Data) || was.Subject != is.Subject {
 			t.Errorf("message %d: %s %s, want %s %s", 8+i, is.Subject, is.Data, was.Subject, was.Data)

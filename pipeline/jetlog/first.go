@@ -21,17 +21,26 @@ func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, error) {
 	if state.Messages == 0 {
 		return pipeline.Header{}, nil
 	}
-	stream, err := l.streams.js.Stream(ctx, DeltasStream)
+	h, err := l.At(ctx, state.First)
 	if err != nil {
 		return fail(err)
 	}
-	m, err := stream.GetMsg(ctx, state.First)
+	return h, nil
+}
+
+// At is the header of the window with a sequence.
+func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, error) {
+	stream, err := l.streams.js.Stream(ctx, DeltasStream)
 	if err != nil {
-		return fail(err)
+		return pipeline.Header{}, err
+	}
+	m, err := stream.GetMsg(ctx, sequence)
+	if err != nil {
+		return pipeline.Header{}, fmt.Errorf("jetlog: read window %d of %s: %w", sequence, DeltasStream, err)
 	}
 	h, err := pipeline.DecodeHeader(m.Data)
 	if err != nil {
-		return fail(fmt.Errorf("sequence %d: %w", state.First, err))
+		return pipeline.Header{}, fmt.Errorf("jetlog: window %d of %s: %w", sequence, DeltasStream, err)
 	}
 	return h, nil
 }

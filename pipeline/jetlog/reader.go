@@ -88,7 +88,11 @@ func openReader[T any](
 	}
 	r.status = s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	r.silence = time.NewTimer(time.Hour)
-	if err := r.open(ctx); err != nil {
+	err := r.open(ctx)
+	if err == nil {
+		err = r.note(ctx)
+	}
+	if err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("jetlog: open %s: %w", stream, err)
 	}
@@ -113,6 +117,25 @@ func (r *reader[T]) open(ctx context.Context) error {
 		return err
 	}
 	r.pull, err = openPuller(ctx, r.streams, r.stream, r.after+1, r.options.Heartbeat)
+	return err
+}
+
+// note remembers the timestamp of the message behind which reading begins.
+func (r *reader[T]) note(ctx context.Context) error {
+	if r.after == 0 {
+		return nil
+	}
+	stream, err := r.streams.js.Stream(ctx, r.stream)
+	if err != nil {
+		return err
+	}
+	m, err := stream.GetMsg(ctx, r.after)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err == nil {
+		r.stamp = m.Time.UnixNano()
+	}
 	return err
 }
 

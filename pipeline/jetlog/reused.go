@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,9 +12,11 @@ import (
 
 // Reclaim finds events stored at sequences, up to `counted`, that had been
 // used before: EVENTS lost its tail, and producers were faster than
-// FastForward. Nobody would read them there, so each is published once more
-// behind the end. counted was read at the log time `at` (Unix ms), so that
-// whatever stands there with a later timestamp is not what was read.
+// FastForward. Whoever has counted up to there would not read them, so each is
+// published once more behind the end and then deleted where it stood: a reader
+// that is behind, or a replay, finds it once. counted was read at the log time
+// `at` (Unix ms), so that whatever stands there with a later timestamp is not
+// what was read.
 //
 // It may be run again: the bucket remembers the last one that was finished, and
 // after an interruption each comes once within the duplicate window. It returns
@@ -31,31 +34,25 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	if err != nil {
 		return 0, err
 	}
-	first := counted + 1
-	for seq := counted; seq > 0 && counted-seq < FillersMax; seq-- {
-		m, err := stream.GetMsg(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break // deleted by somebody, or gone with the front
-		}
-		if err != nil {
-			return 0, err
-		}
-		if m.Time.UnixMilli() <= at {
-			break
-		}
-		first = seq
+	last, err := stream.GetMsg(ctx, counted)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil // deleted: moved before, or by somebody; or gone with the front
 	}
-	if first > counted {
-		return 0, nil
+	if err != nil || last.Time.UnixMilli() <= at {
+		return 0, err
 	}
-	done := fmt.Sprintf("%d at %d", counted, at)
+	done := fmt.Sprintf("%d at %d: %d", counted, at, last.Time.UnixNano())
 	if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
 		return 0, nil
 	} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return 0, err
 	}
+	first, err := firstReused(ctx, stream, counted, at)
+	if err != nil {
+		return 0, err
+	}
 	moved := 0
-	for seq := first; seq <= counted; seq++ {
+	for seq := first; seq <= counted; seq++ { // ascending: interrupted, the walk back stops at the last one moved
 		m, err := stream.GetMsg(ctx, seq)
 		if err != nil {
 			return moved, err
@@ -63,12 +60,10 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		if m.Header.Get(HeaderFiller) != "" {
 			continue
 		}
-		again := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
-		for name, values := range m.Header {
-			again.Header[name] = values
+		if _, err := s.js.PublishMsg(ctx, again(m), jetstream.WithExpectStream(EventsStream)); err != nil {
+			return moved, err
 		}
-		again.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", seq, m.Time.UnixNano()))
-		if _, err := s.js.PublishMsg(ctx, again, jetstream.WithExpectStream(EventsStream)); err != nil {
+		if err := stream.DeleteMsg(ctx, seq); err != nil {
 			return moved, err
 		}
 		moved++
@@ -79,3 +74,35 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 
 // reclaimedKey says which lost tail was the last one mended.
 const reclaimedKey = "reclaimed"
+
+// firstReused walks back from counted over what is younger than it may be.
+func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, at int64) (uint64, error) {
+	first := counted
+	for seq := counted - 1; seq > 0 && counted-seq < FillersMax; seq-- {
+		m, err := stream.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		if m.Time.UnixMilli() <= at {
+			break
+		}
+		first = seq
+	}
+	return first, nil
+}
+
+// again is a stored message to be published once more. What its producer
+// expected of the stream was true then.
+func again(m *jetstream.RawStreamMsg) *nats.Msg {
+	copied := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
+	for name, values := range m.Header {
+		if !strings.HasPrefix(name, "Nats-Expected-") {
+			copied.Header[name] = values
+		}
+	}
+	copied.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", m.Sequence, m.Time.UnixNano()))
+	return copied
+}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -82,7 +83,10 @@ func (n *Node) join() error {
 		return n.recordStreams()
 	}
 	if at := n.sinks.Sequence(); at >= deltas.First && at <= deltas.Last {
-		return n.recordStreams()
+		// The sequence may be of a log that lost its tail and was filled again.
+		if h, err := n.deltas.At(n.ctx, at); err == nil && h.To <= lowest {
+			return n.recordStreams()
+		}
 	}
 	// The window after which this node would go on is gone, or lies behind the
 	// end: from the oldest there is. Those applied already are passed over.
@@ -123,7 +127,10 @@ func (n *Node) guardTail() error {
 		return err
 	}
 	if tail.To > counted {
-		counted, at = tail.To, tail.Time
+		counted = tail.To
+		if at = max(at, tail.Time); tail.Time == 0 {
+			at = 0 // it does not tell: nothing can be said of timestamps
+		}
 	}
 	if err := n.observeStreams(n.ctx); err != nil {
 		return err
@@ -164,7 +171,8 @@ func (n *Node) catchUp(target pipeline.Position, positions []pipeline.Position) 
 		return fmt.Errorf("state up to position %d is missing here, DELTAS no longer has it, and EVENTS cannot give it: %w", target, err)
 	}
 	defer source.Close()
-	lane, cuts := n.program.NewLane(), append(positions, target)
+	below, _ := slices.BinarySearch(positions, target)
+	lane, cuts := n.program.NewLane(), append(slices.Clone(positions[:below]), target)
 	for from < target {
 		messages, err := source.Next(n.ctx)
 		if err != nil {
