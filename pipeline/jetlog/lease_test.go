@@ -66,7 +66,7 @@ func TestReleasedLeaseIsTakenAtOnce(t *testing.T) {
 	}
 	begin := time.Now()
 	b.acquire(b.lease("b"))
-	if took := time.Since(begin); took > expiry/2 {
+	if took := time.Since(begin); took >= expiry { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 }
@@ -77,7 +77,7 @@ func TestRestartedOwnerTakesItsLeaseAtOnce(t *testing.T) {
 	old, _ := b.acquire(b.lease("a"))
 	begin := time.Now()
 	held, _ := b.acquire(b.lease("a"))
-	if took := time.Since(begin); took > expiry/2 {
+	if took := time.Since(begin); took >= expiry { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 	<-old.Done()
@@ -129,7 +129,7 @@ func TestLeaseEndsWithItsContext(t *testing.T) {
 	release()
 	begin := time.Now()
 	b.acquire(b.lease("b"))
-	if took := time.Since(begin); took > expiry/2 {
+	if took := time.Since(begin); took >= expiry { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 }
