@@ -88,11 +88,7 @@ func openReader[T any](
 	}
 	r.status = s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	r.silence = time.NewTimer(time.Hour)
-	err := r.open(ctx)
-	if err == nil {
-		err = r.note(ctx)
-	}
-	if err != nil {
+	if err := r.open(ctx); err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("jetlog: open %s: %w", stream, err)
 	}
@@ -120,29 +116,11 @@ func (r *reader[T]) open(ctx context.Context) error {
 	return err
 }
 
-// note remembers the timestamp of the message behind which reading begins.
-func (r *reader[T]) note(ctx context.Context) error {
-	if r.after == 0 {
-		return nil
-	}
-	stream, err := r.streams.js.Stream(ctx, r.stream)
-	if err != nil {
-		return err
-	}
-	m, err := stream.GetMsg(ctx, r.after)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil
-	}
-	if err == nil {
-		r.stamp = m.Time.UnixNano()
-	}
-	return err
-}
-
 // sameLast makes sure that the last message taken is still the one at its
-// sequence: a stream that lost its tail may have been filled again (I10).
+// sequence: a stream that lost its tail may have been filled again (I10). The
+// first time it notes what is there.
 func (r *reader[T]) sameLast(ctx context.Context) error {
-	if r.stamp == 0 {
+	if r.after == 0 {
 		return nil
 	}
 	stream, err := r.streams.js.Stream(ctx, r.stream)
@@ -156,7 +134,11 @@ func (r *reader[T]) sameLast(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.Time.UnixNano() != r.stamp {
+	stamp := m.Time.UnixNano()
+	if r.stamp == 0 {
+		r.stamp = stamp
+	}
+	if stamp != r.stamp {
 		return fmt.Errorf("%w: sequence %d of %s was stored at another time than the one read", ErrTail, r.after, r.stream)
 	}
 	return nil

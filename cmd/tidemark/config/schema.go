@@ -10,14 +10,6 @@ import (
 // existsColumn is the hidden column of counters with a default.
 const existsColumn = operators.ExistsColumn
 
-// orderedColumns change with the follow graph too.
-var orderedColumns = map[string]bool{
-	"user.following":  true,
-	"user.follower":   true,
-	"user.friend":     true,
-	"unread.follower": true,
-}
-
 // Schema is the counters as the rooms know them: columns in the file's order.
 // A counter that answers a default other than 0 has a hidden column more,
 // which tells a row of zeros from no row.
@@ -36,7 +28,6 @@ func (c *Config) Schema() (*pipeline.Schema, error) {
 				Bits:    column.Bits,
 				Max:     column.Max,
 				Default: column.Default,
-				Ordered: orderedColumns[counter.Name+"."+column.Name],
 			})
 		}
 		if defaults {
