@@ -57,8 +57,8 @@ type Tailer interface {
 // DeadLetters keeps what cannot be understood.
 //
 // Keep returns when every letter is stored; a letter kept twice (same
-// position) is stored once within the stream's duplicate window. It retries
-// by itself while ctx lives.
+// position and body) is stored once within the stream's duplicate window. It
+// retries by itself while ctx lives.
 type DeadLetters interface {
 	Keep(ctx context.Context, letters []DeadLetter) error
 }

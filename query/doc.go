@@ -7,10 +7,17 @@
 // that state fills: rows in batches, partial answers named as such.
 //
 // One endpoint is one file: get.go is tidemark.get from its request to its
-// reply, unread.go, read.go, stats.go and schema.go the same for theirs;
-// page.go has the three that answer page by page (feed, following, followers).
-// request.go holds what all requests share, ids.go their long lists,
-// service.go the frame they run in and lane.go who waits for whom in it.
+// reply, unread.go, read.go, stats.go, slowlog.go and schema.go the same for
+// theirs; page.go has the three that answer page by page (feed, following,
+// followers). request.go holds what all requests share, ids.go their long
+// lists, service.go the frame they run in and lane.go who waits for whom in
+// it. clock.go parts the time that a request takes, slow.go remembers those
+// that took long.
+//
+// What is asked may be in memory or on disk. A small request is answered in
+// its subscription's goroutine as long as all of it is in memory; one that is
+// not goes on in the lane for cold requests, so that it holds up nobody.
+//
 // tidemark.read alone writes: it puts an event into the log, by a [Publisher],
 // and is checked as strictly as the router checks it. Go programs speak to
 // the service through the package client; docs/queries.md tells everyone else

@@ -136,7 +136,9 @@ func (g *getRequest) parseColumns(c *call) *failure {
 func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g := &c.get
 	applied := s.reader.Applied()
-	err := s.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows)
+	g.rows.Cost = Cost{}
+	err := s.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)
+	c.took(g.rows.Cost)
 	if errors.Is(err, ErrStopped) {
 		g.rows.Reset(len(g.ids), len(g.wanted))
 		g.rows.Missing = everyIndex(g.rows.Missing, len(g.ids))

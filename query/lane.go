@@ -3,24 +3,41 @@ package query
 import "sync/atomic"
 
 // lane is for requests that the subscriptions' goroutines leave to others, so
-// that they do not hold up those behind them.
+// that they do not hold up those behind them. There are three: heavy for large
+// requests, cold for those that must read the disk, writes for those that wait
+// for the log.
 //
 // One that finds no place is answered in its subscription's goroutine: then
 // requests wait in NATS's queue, as they would without lanes. Where a request
-// waits for somebody else, so that one such answer could hold up the queue for
-// seconds, it is refused.
+// waits for something slow, so that one such answer could hold up the queue
+// for seconds, it is refused.
+//
+// A call is in one lane at most. Heavy requests have their disk reads where
+// they are; the cold lane takes small ones, and large ones that found heavy
+// full.
 type lane struct {
 	most    int64         // requests in the lane at once
 	workers chan struct{} // a place for each that is worked on; nil: all are
 	refuses string        // what is in the lane, when one more is refused
+	noTurn  string        // what one is told that waited for a worker in vain
 	in      atomic.Int64
 }
 
-// newLanes divides the requests in flight: neither lane can take them all.
-func newLanes(l Limits) (heavy, writes *lane) {
-	heavy = &lane{most: int64(max(l.Requests/4, 1)), workers: make(chan struct{}, l.Workers)}
+// newLanes divides the requests in flight: no lane can take them all.
+func newLanes(l Limits) (heavy, cold, writes *lane) {
+	heavy = &lane{
+		most:    int64(max(l.Requests/4, 1)),
+		workers: make(chan struct{}, l.Workers),
+		noTurn:  "no turn for a large request; ask again later, or for less at once",
+	}
+	cold = &lane{
+		most:    int64(max(l.Requests/4, 1)),
+		workers: make(chan struct{}, l.ColdReads),
+		refuses: "requests that read the disk",
+		noTurn:  "no turn for a request that reads the disk; ask again later",
+	}
 	writes = &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"}
-	return heavy, writes
+	return heavy, cold, writes
 }
 
 // admit takes a call in; it leaves at its finish.

@@ -15,6 +15,10 @@ import (
 type metrics struct {
 	inFlight prometheus.Gauge
 	ids      prometheus.Observer
+
+	cold, coldRefused        prometheus.Counter
+	diskEntries, diskSeconds prometheus.Counter
+	slow                     prometheus.Counter
 }
 
 // series is one endpoint's part: a histogram and a count for each code.
@@ -23,7 +27,7 @@ type series struct {
 	answers [len(codes)]atomic.Uint64
 }
 
-func newMetrics(r prometheus.Registerer, endpoints []*endpoint) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*metrics, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "tidemark_query_seconds",
 		Help:    "Time from a request's arrival in this process to its answer, waiting for min_position included.",
@@ -38,18 +42,39 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint) (*metrics, error
 		Help:    "Ids in one request.",
 		Buckets: []float64{1, 10, 50, 100, 500, 1000, 5000, 10000},
 	})
+	coldInFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidemark_query_cold_in_flight",
+		Help: "Requests in the cold lane: those that read the disk, and those in line for that.",
+	}, func() float64 { return float64(cold.in.Load()) })
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_query_" + name, Help: help})
+	}
+	m := &metrics{
+		inFlight:    inFlight,
+		ids:         ids,
+		cold:        counter("cold_total", "Requests that went to the cold lane, because a part of the answer was on disk."),
+		coldRefused: counter("cold_refused_total", "Requests that were refused because the cold lane was full."),
+		diskEntries: counter("disk_entries_total", "Entries read from disk for answers, those of large requests included."),
+		diskSeconds: counter("disk_seconds_total", "Time that requests spent on reading the disk."),
+		slow:        counter("slow_total", "Requests that took longer than slow.threshold."),
+	}
 	for _, e := range endpoints {
 		for i, c := range codes {
 			e.series.seconds[i] = seconds.WithLabelValues(e.name, strconv.Itoa(int(c)))
 		}
 	}
 	if r != nil {
-		err := errors.Join(r.Register(seconds), r.Register(inFlight), r.Register(ids))
-		if err != nil {
+		var errs []error
+		for _, c := range []prometheus.Collector{
+			seconds, inFlight, ids, coldInFlight, m.cold, m.coldRefused, m.diskEntries, m.diskSeconds, m.slow,
+		} {
+			errs = append(errs, r.Register(c))
+		}
+		if err := errors.Join(errs...); err != nil {
 			return nil, fmt.Errorf("query: register metrics: %w", err)
 		}
 	}
-	return &metrics{inFlight, ids}, nil
+	return m, nil
 }
 
 func (s *series) answered(c code, took time.Duration) {

@@ -81,7 +81,9 @@ func (s *Service) feedEndpoint() *endpoint {
 func (s *Service) answerFeed(ctx context.Context, c *call) *failure {
 	p := &c.page
 	applied := s.reader.Applied()
-	err := s.reader.Feed(ctx, p.user, pipeline.Position(p.place), p.limit, &p.feed)
+	p.feed.Cost = Cost{}
+	err := s.reader.Feed(ctx, p.user, pipeline.Position(p.place), p.limit, &p.feed, c.disk)
+	c.took(p.feed.Cost)
 	if errors.Is(err, ErrStopped) {
 		p.feed.Reset()
 		p.feed.Missing, p.feed.AsOf, err = true, applied, nil
@@ -123,7 +125,10 @@ func (s *Service) followersEndpoint() *endpoint {
 	return s.usersEndpoint("followers", "who follows a user, by id, page by page", s.reader.Followers)
 }
 
-func (s *Service) usersEndpoint(name, description string, read func(context.Context, uint64, uint64, int, *UserPage) error) *endpoint {
+// readUsers is [Reader.Following] or [Reader.Followers].
+type readUsers func(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
+
+func (s *Service) usersEndpoint(name, description string, read readUsers) *endpoint {
 	return &endpoint{
 		name:        name,
 		description: description,
@@ -139,10 +144,12 @@ func (s *Service) usersEndpoint(name, description string, read func(context.Cont
 	}
 }
 
-func (s *Service) answerUsers(ctx context.Context, c *call, read func(context.Context, uint64, uint64, int, *UserPage) error) *failure {
+func (s *Service) answerUsers(ctx context.Context, c *call, read readUsers) *failure {
 	p := &c.page
 	applied := s.reader.Applied()
-	err := read(ctx, p.user, p.place, p.limit, &p.users)
+	p.users.Cost = Cost{}
+	err := read(ctx, p.user, p.place, p.limit, &p.users, c.disk)
+	c.took(p.users.Cost)
 	stopped := errors.Is(err, ErrStopped)
 	if stopped {
 		p.users.Reset()

@@ -64,7 +64,7 @@ func (s *Service) parseRead(c *call) *failure {
 		case "as_of":
 			r.hasAsOf, f = parsePlace(sc, "as_of", "a position", &r.asOf)
 		case "wait":
-			f = r.parseWait(sc)
+			f = parseBool(sc, "wait", &r.visible)
 		default:
 			f = c.wait.orPass(sc, key)
 		}
@@ -188,21 +188,6 @@ func (r *readCall) parseSeen(s *jsonscan.Scanner, known *catalog) *failure {
 	return nil
 }
 
-func (r *readCall) parseWait(s *jsonscan.Scanner) *failure {
-	if s.Null() {
-		return nil
-	}
-	raw := s.Value()
-	if s.Err() != nil {
-		return nil // End tells
-	}
-	r.visible = string(raw) == "true"
-	if !r.visible && string(raw) != "false" {
-		return fail(codeBadRequest, "wait: %s is not true or false", clip(raw))
-	}
-	return nil
-}
-
 // writeEvent writes {"type":"read","actor":7,"what":["comment"],…}.
 func (r *readCall) writeEvent() {
 	e := append(r.event[:0], `{"type":"read","actor":`...)
@@ -230,7 +215,9 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	toLog, cancel := context.WithTimeout(ctx, s.limits.Publish)
 	defer cancel()
 	var err error
-	if r.position, err = s.publisher.Publish(toLog, r.event); err != nil {
+	r.position, err = s.publisher.Publish(toLog, r.event)
+	c.clock.lap(stageLog)
+	if err != nil {
 		s.log.Warn("query: a read may be lost", "user", r.user, "err", err)
 		return r.uncertain(err)
 	}
@@ -265,7 +252,8 @@ func (r *readCall) uncertain(err error) *failure {
 // untilVisible waits for the rest of the request's time.
 func (s *Service) untilVisible(ctx context.Context, c *call) *failure {
 	position, timeout := c.read.position, s.timeout(c)
-	waiting, cancel := context.WithDeadline(ctx, c.start.Add(timeout))
+	defer c.clock.lap(stagePosition)
+	waiting, cancel := context.WithDeadline(ctx, c.clock.start.Add(timeout))
 	defer cancel()
 	err := s.reader.WaitApplied(waiting, position)
 	switch {

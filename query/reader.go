@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -12,8 +13,21 @@ import (
 // missing: never as an empty list or a zero.
 var ErrStopped = errors.New("query: the shard is stopped")
 
+// ErrCold: a part of the answer is on disk, and whoever asked did not allow to
+// read it there. It says nothing of the data: asked again with disk, the same
+// question has an answer.
+var ErrCold = errors.New("query: a part of the answer is on disk")
+
 // Reader is the state that answers come from: one node's shards, or several
 // nodes' put together. All methods may be called concurrently.
+//
+// What is asked may be cold: on disk and not in memory. The last parameter of
+// each reading method says whether the disk may be read. Without it the method
+// blocks for no longer than a lock takes, and returns an error that wraps
+// [ErrCold] where a part of the answer is cold, as soon as it sees that; the
+// answer is void then. With it the method may block for as long as the disk
+// takes, and never returns ErrCold. What the disk cost stands in the answer's
+// Cost.
 type Reader interface {
 	// Applied is a position that every later answer of this node reflects:
 	// all events at or before it (I6). It never goes back and costs no more
@@ -26,8 +40,7 @@ type Reader interface {
 
 	// Rows reads columns of one counter for ids into rows, in the order of
 	// ids, the same id as often as it is asked. It calls rows.Reset first and
-	// keeps neither ids nor columns nor rows. It may block for as long as a
-	// disk read takes.
+	// keeps neither ids nor columns nor rows.
 	//
 	// An id whose shard is stopped goes to rows.Missing and is no error: an
 	// error means that there is no answer at all, and rows is void.
@@ -36,21 +49,20 @@ type Reader interface {
 	// far as the part that is furthest behind: AsOf is their minimum, and at
 	// least what Applied() was when Rows was called. The same goes for the
 	// AsOf of all other answers.
-	Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *Rows) error
+	Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *Rows, disk bool) error
 
 	// Unread answers for users, in the order asked, the same user as often as
 	// it is asked. It calls out.Reset first and keeps neither users nor out.
-	// It may block for as long as a disk read takes.
 	//
 	// A user of whom any part cannot be read (their own shard is stopped, or
 	// that of someone they follow) goes to out.Missing and is no error; an
 	// error means that there is no answer at all, and out is void.
-	Unread(ctx context.Context, users []uint64, out *Unreads) error
+	Unread(ctx context.Context, users []uint64, out *Unreads, disk bool) error
 
 	// Feed reads the listed posts of everyone user follows now, also those
 	// before the follow, newest first, at positions below before (0: from the
 	// newest), at most limit of them (limit >= 1). It calls out.Reset first
-	// and keeps nothing. It may block.
+	// and keeps nothing.
 	//
 	// Pages that are asked one after the other, each before the last post of
 	// the one before, have no gap and no repeat while new posts arrive.
@@ -58,19 +70,32 @@ type Reader interface {
 	// Where the user's own shard is stopped the error wraps ErrStopped; where
 	// only that of someone they follow is, the rest is read and out.Missing
 	// set. After an error out is void.
-	Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *FeedPage) error
+	Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *FeedPage, disk bool) error
 
 	// Following lists whom user follows by id, ascending, those above after
 	// (0: from the first), at most limit of them (limit >= 1). A user of whom
 	// nothing is known follows nobody. It calls out.Reset first and keeps
-	// nothing. It may block. A page costs the same at any depth.
+	// nothing. A page costs the same at any depth.
 	//
 	// Where the user's shard is stopped the error wraps ErrStopped. After an
 	// error out is void.
-	Following(ctx context.Context, user, after uint64, limit int, out *UserPage) error
+	Following(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
 	// Followers lists who follows user; all else is as in Following.
-	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage) error
+	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
+}
+
+// Cost is what the disk cost an answer: nothing, where all of it was in memory.
+// It tells operators why a request was slow, and has no bearing on the answer.
+// The Reader sets it; it may also stand where the method returns an error.
+type Cost struct {
+	// Cold counts the entries (rows, lists of edges, outboxes) that were read
+	// from disk for this answer.
+	Cold int
+	// Disk is how long the method was held up by that. Where parts are read
+	// side by side it is the longest of them, not their sum: it is never more
+	// than what the whole call took.
+	Disk time.Duration
 }
 
 // Rows is a Reader's answer: a matrix of ids by columns. It belongs to the
@@ -86,15 +111,17 @@ type Rows struct {
 	Missing []int
 	// AsOf is the position that the answer reaches.
 	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
 }
 
 // Reset makes room for an answer of that size: all values 0, no row exists,
-// nothing is missing.
+// nothing is missing, the disk cost nothing.
 func (r *Rows) Reset(ids, columns int) {
 	r.Values = zeroed(r.Values, ids*columns)
 	r.Exist = zeroed(r.Exist, ids)
 	r.Missing = r.Missing[:0]
-	r.AsOf = 0
+	r.AsOf, r.Cost = 0, Cost{}
 }
 
 // Unreads is the answer of [Reader.Unread]. It belongs to the caller, who uses
@@ -111,6 +138,8 @@ type Unreads struct {
 	Missing []int
 	// AsOf is the position that the answer reaches.
 	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
 
 	counts  []int64 // of all users, one behind the other; Users[i].Counts is a part
 	notices []uint64
@@ -132,8 +161,8 @@ type UserUnread struct {
 }
 
 // Reset makes room for an answer of so many users, with so many 1:1 columns
-// and these channels: nothing is unread, nothing is missing. The names are
-// copied, the slices are not kept.
+// and these channels: nothing is unread, nothing is missing, the disk cost
+// nothing. The names are copied, the slices are not kept.
 func (u *Unreads) Reset(users, columns int, notices, dots []string) {
 	u.Notices = append(u.Notices[:0], notices...)
 	u.Dots = append(u.Dots[:0], dots...)
@@ -147,7 +176,7 @@ func (u *Unreads) Reset(users, columns int, notices, dots []string) {
 		u.Users[i].Dots = part(u.dots, i, len(dots))
 	}
 	u.Missing = u.Missing[:0]
-	u.AsOf = 0
+	u.AsOf, u.Cost = 0, Cost{}
 }
 
 // part is the i-th part of s when parts have n elements.
@@ -166,6 +195,8 @@ type FeedPage struct {
 	Missing bool
 	// AsOf is the position that the answer reaches.
 	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
 }
 
 // FeedPost is a post in someone's feed.
@@ -174,7 +205,7 @@ type FeedPost struct {
 	Position     pipeline.Position // of the event that published it
 }
 
-// Reset empties the page.
+// Reset empties the page; the disk cost nothing.
 func (p *FeedPage) Reset() { *p = FeedPage{Posts: p.Posts[:0]} }
 
 // UserPage is the answer of [Reader.Following] and [Reader.Followers]. It
@@ -187,9 +218,11 @@ type UserPage struct {
 	More bool
 	// AsOf is the position that the answer reaches.
 	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
 }
 
-// Reset empties the page.
+// Reset empties the page; the disk cost nothing.
 func (p *UserPage) Reset() { *p = UserPage{Users: p.Users[:0]} }
 
 func zeroed[T any](s []T, n int) []T {

@@ -135,6 +135,22 @@ func parseLimit(s *jsonscan.Scanner, limit *int, most int) *failure {
 	return nil
 }
 
+// parseBool reads true or false; null is none given.
+func parseBool(s *jsonscan.Scanner, name string, to *bool) *failure {
+	if s.Null() {
+		return nil
+	}
+	raw := s.Value()
+	if s.Err() != nil {
+		return nil // End tells
+	}
+	*to = string(raw) == "true"
+	if !*to && string(raw) != "false" {
+		return fail(codeBadRequest, "%s: %s is not true or false", name, clip(raw))
+	}
+	return nil
+}
+
 // notOf passes over a value of another kind than it should be.
 func notOf(s *jsonscan.Scanner, name, kind string) *failure {
 	raw := s.Value()
@@ -171,12 +187,17 @@ func notJSON(err error) *failure {
 }
 
 // clip makes a request's own words fit into an error: short, and of one line.
-func clip(raw []byte) string {
-	const most = 48
+func clip(raw []byte) string { return clipTo(raw, 48) }
+
+// clipTo clips to most bytes.
+func clipTo(raw []byte, most int) string {
 	text := raw
 	if len(text) > most {
 		text = text[:most]
-		for len(text) > 0 && !utf8.Valid(text) {
+		for len(text) > 0 { // not half a character
+			if r, size := utf8.DecodeLastRune(text); r != utf8.RuneError || size > 1 {
+				break
+			}
 			text = text[:len(text)-1]
 		}
 	}

@@ -48,6 +48,12 @@ type Limits struct {
 	// going on and on, two cores answer one user in 0.05 ms at the median with
 	// one worker, in 20 ms with four, in 470 ms when all stand in one queue.
 	Workers int
+	// ColdReads is how many small requests read the disk at a time, on workers
+	// of their own: what is in memory is answered meanwhile. At most Requests/4
+	// stand in line for them or are worked on; one more is answered 503.
+	// Default 16: an SSD has its best throughput from about there on, and a
+	// slow disk is not buried.
+	ColdReads int
 	// Publish is how long tidemark.read waits for the log's acknowledgement.
 	// Default 5 s, JetStream's own.
 	Publish time.Duration
@@ -69,6 +75,9 @@ func (l Limits) withDefaults() Limits {
 	if l.Workers <= 0 {
 		l.Workers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
+	if l.ColdReads <= 0 {
+		l.ColdReads = 16
+	}
 	if l.Publish <= 0 {
 		l.Publish = 5 * time.Second
 	}
@@ -82,6 +91,8 @@ type Options struct {
 	// Publisher takes the events of tidemark.read. nil: reads are answered 503.
 	Publisher Publisher
 	Limits    Limits
+	// Slow says which requests tidemark.slowlog remembers.
+	Slow Slow
 	// Stats gives tidemark.stats its figures; they must go into JSON.
 	Stats func() map[string]any
 	// Ready tells why the counters cannot be asked yet, nil when they can.
@@ -93,15 +104,17 @@ type Options struct {
 	Version    string
 	Registerer prometheus.Registerer // nil: no metrics
 	Logger     *slog.Logger          // nil: slog.Default()
-	Metadata   map[string]string     // for `nats micro info`
+	Metadata   map[string]string     // for `nats micro info`; "node" is told by tidemark.slowlog too
 }
 
 // Service answers requests until Stop.
 //
 // Each endpoint's subscription has one goroutine, and what can be answered at
 // once is answered there: a read takes microseconds, and a full queue is
-// NATS's to hold. Only a request that has to wait for its min_position gets
-// a goroutine of its own, so it holds up nobody; their number is bounded.
+// NATS's to hold. There the Reader may not touch the disk. A request that has
+// to wait for its min_position, that is large, or that turns out to be cold
+// goes on in a goroutine of its own, so it holds up nobody; their number is
+// bounded.
 type Service struct {
 	nc        *nats.Conn
 	micro     micro.Service
@@ -115,9 +128,12 @@ type Service struct {
 	ready     func() error
 	limits    Limits
 	metrics   *metrics
+	slow      *slowLog
+	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
 
 	heavy  *lane // large requests
+	cold   *lane // requests that must read the disk
 	writes *lane // requests that wait for the log
 
 	calls    sync.Pool
@@ -152,7 +168,7 @@ type endpoint struct {
 type call struct {
 	endpoint *endpoint
 	request  micro.Request
-	start    time.Time
+	clock    clock  // from the request's arrival on
 	body     []byte // the request's; valid while the call is
 	out      []byte
 	scanner  jsonscan.Scanner
@@ -161,11 +177,14 @@ type call struct {
 
 	wants *lane // parse's wish to be answered apart
 	lane  *lane // granted, until finish
+	disk  bool  // the Reader may read it: the call is on a worker
+	cold  int   // entries that came from it
 
 	get    getCall
 	unread unreadCall
 	read   readCall
 	page   pageCall
+	slow   slowCall
 }
 
 // New starts the service on a connection that outlives it. It is there for
@@ -187,9 +206,11 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		stats:     o.Stats,
 		ready:     o.Ready,
 		limits:    o.Limits.withDefaults(),
+		slow:      newSlowLog(o.Slow),
+		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
-	s.heavy, s.writes = newLanes(s.limits)
+	s.heavy, s.cold, s.writes = newLanes(s.limits)
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -199,9 +220,9 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 	s.calls.New = func() any { return new(call) }
 	s.endpoints = []*endpoint{
 		s.getEndpoint(), s.unreadEndpoint(), s.readEndpoint(), s.feedEndpoint(),
-		s.followingEndpoint(), s.followersEndpoint(), s.statsEndpoint(), s.schemaEndpoint(),
+		s.followingEndpoint(), s.followersEndpoint(), s.statsEndpoint(), s.slowlogEndpoint(), s.schemaEndpoint(),
 	}
-	if s.metrics, err = newMetrics(o.Registerer, s.endpoints); err != nil {
+	if s.metrics, err = newMetrics(o.Registerer, s.endpoints, s.cold); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -341,20 +362,31 @@ func until(ctx context.Context, done <-chan struct{}) error {
 // handle runs in the endpoint's subscription.
 func (s *Service) handle(e *endpoint, r micro.Request) {
 	c := s.calls.Get().(*call)
-	c.endpoint, c.request, c.start = e, r, time.Now()
+	c.clock.begin()
+	c.endpoint, c.request = e, r
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
+	c.disk, c.cold = false, 0
 
 	n := s.inFlight.Add(1)
 	s.metrics.inFlight.Inc()
 	f := s.prepare(c, n)
+	c.clock.lap(stageParse)
 	if f == nil && (c.lane != nil || c.wait.position > s.reader.Applied()) {
-		if s.later(c) {
+		if s.later(c, s.answerLater) {
 			return
 		}
 		f = s.stopping(c)
 	}
 	if f == nil {
 		f = s.guard(c, func() *failure { return e.answer(s.ctx, c) })
+	}
+	if f == onDisk {
+		if f = s.admitCold(c); f == nil {
+			if s.later(c, s.answerCold) {
+				return
+			}
+			f = s.stopping(c)
+		}
 	}
 	s.finish(c, f, false)
 }
@@ -377,13 +409,13 @@ func (s *Service) prepare(c *call, inFlight int64) *failure {
 
 // later has the call answered in a goroutine of its own, unless the service
 // is past waiting.
-func (s *Service) later(c *call) bool {
+func (s *Service) later(c *call, answer func(*call) *failure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
+	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return answer(c) }), true) })
 	return true
 }
 
@@ -403,22 +435,57 @@ func (s *Service) timeout(c *call) time.Duration {
 	return min(c.wait.timeout, s.limits.TimeoutMax)
 }
 
+// answerLater is for calls that wait, large ones and writes. A small one that
+// has waited reads memory here; for the disk it waits again, for its turn.
 func (s *Service) answerLater(c *call) *failure {
+	c.clock.lap(stageTurn)
 	if c.wait.position > s.reader.Applied() {
 		if f := s.untilApplied(c); f != nil {
 			return f
 		}
 	}
 	if l := c.wants; l != nil && l.workers != nil { // also when it was not admitted
-		if f := s.untilTurn(c, l.workers); f != nil {
-			return f
-		}
-		defer func() { <-l.workers }()
+		return s.onWorker(c, l)
 	}
+	f := c.endpoint.answer(s.ctx, c)
+	if f != onDisk {
+		return f
+	}
+	if f = s.admitCold(c); f != nil {
+		return f
+	}
+	return s.answerCold(c)
+}
+
+// onDisk is the answer of an endpoint whose Reader returned ErrCold. It goes
+// to nobody: the call is answered again on a worker of the cold lane.
+var onDisk = &failure{code: codeInternal, message: "the answer is on disk, and nobody went there"}
+
+// admitCold takes a call into the cold lane, in which answerCold answers it.
+func (s *Service) admitCold(c *call) *failure {
+	f := s.cold.admit(c)
+	if f != nil {
+		s.metrics.coldRefused.Inc()
+		return f
+	}
+	s.metrics.cold.Inc()
+	return nil
+}
+
+func (s *Service) answerCold(c *call) *failure { return s.onWorker(c, s.cold) }
+
+// onWorker answers once it is the call's turn. Workers may read the disk.
+func (s *Service) onWorker(c *call, l *lane) *failure {
+	if f := s.untilTurn(c, l); f != nil {
+		return f
+	}
+	defer func() { <-l.workers }()
+	c.disk = true
 	return c.endpoint.answer(s.ctx, c)
 }
 
 func (s *Service) untilApplied(c *call) *failure {
+	defer c.clock.lap(stagePosition)
 	timeout := s.timeout(c)
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
@@ -436,21 +503,22 @@ func (s *Service) untilApplied(c *call) *failure {
 
 // untilTurn waits for a worker; the call gives it back. Whoever asked has
 // given up after a while, and is not worked for.
-func (s *Service) untilTurn(c *call, workers chan<- struct{}) *failure {
+func (s *Service) untilTurn(c *call, l *lane) *failure {
+	defer c.clock.lap(stageTurn)
 	select {
-	case workers <- struct{}{}:
+	case l.workers <- struct{}{}:
 		return nil
 	default:
 	}
 	patience := time.NewTimer(max(s.timeout(c), s.limits.Timeout))
 	defer patience.Stop()
 	select {
-	case workers <- struct{}{}:
+	case l.workers <- struct{}{}:
 		return nil
 	case <-s.ctx.Done():
 		return s.stopping(c)
 	case <-patience.C:
-		return fail(codeNotReady, "busy: no turn for a large request; ask again later, or for less at once")
+		return fail(codeNotReady, "busy: %s", l.noTurn)
 	}
 }
 
@@ -466,8 +534,18 @@ func (s *Service) guard(c *call, work func() *failure) (f *failure) {
 	return work()
 }
 
+// took books what a Reader's answer cost. An error leaves the cost standing,
+// so the caller clears it before: an answer's memory was another call's.
+func (c *call) took(cost Cost) {
+	c.clock.read(cost.Disk)
+	c.cold += cost.Cold
+}
+
 // unreadable is the answer for a Reader's error.
 func (s *Service) unreadable(c *call, err error) *failure {
+	if !c.disk && errors.Is(err, ErrCold) {
+		return onDisk
+	}
 	if s.ctx.Err() != nil {
 		return fail(codeNotReady, "stopping")
 	}
@@ -491,9 +569,17 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	if f != nil {
 		result = f.code
 	}
-	c.endpoint.series.answered(result, time.Since(c.start))
+	c.clock.lap(stageWrite)
+	c.endpoint.series.answered(result, c.clock.total)
 	if c.ids > 0 {
 		s.metrics.ids.Observe(float64(c.ids))
+	}
+	if c.cold > 0 {
+		s.metrics.diskEntries.Add(float64(c.cold))
+		s.metrics.diskSeconds.Add(c.clock.spent[stageDisk].Seconds())
+	}
+	if s.slow.wants(c.clock.total) {
+		s.remember(c, result)
 	}
 	if c.lane != nil {
 		c.lane.in.Add(-1)

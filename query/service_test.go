@@ -372,7 +372,7 @@ func TestMicroVerbs(t *testing.T) {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.schema]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.slowlog tidemark.schema]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	var stats micro.Stats
@@ -581,7 +581,7 @@ type flat struct{ query.Reader }
 
 func (flat) Applied() pipeline.Position                                 { return 1 }
 func (flat) WaitApplied(ctx context.Context, _ pipeline.Position) error { return ctx.Err() }
-func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
+func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint64, rows *query.Rows, _ bool) error {
 	rows.Reset(len(ids), len(columns))
 	for i := range ids {
 		rows.Exist[i] = true
@@ -590,12 +590,12 @@ func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint
 	return nil
 }
 
-func (flat) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
+func (flat) Unread(_ context.Context, users []uint64, out *query.Unreads, _ bool) error {
 	out.Reset(len(users), 2, nil, nil)
 	return nil
 }
 
-func (flat) Feed(_ context.Context, _ uint64, _ pipeline.Position, limit int, out *query.FeedPage) error {
+func (flat) Feed(_ context.Context, _ uint64, _ pipeline.Position, limit int, out *query.FeedPage, _ bool) error {
 	out.Reset()
 	for i := range limit {
 		out.Posts = append(out.Posts, query.FeedPost{Post: 1e15, Author: 1e15, Position: pipeline.Position(i + 1)})

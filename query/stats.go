@@ -21,6 +21,7 @@ func (s *Service) answerStats(_ context.Context, c *call) *failure {
 	if s.stats != nil {
 		figures = s.stats()
 	}
+	c.clock.lap(stageMemory)
 	out, err := json.Marshal(figures)
 	if err != nil {
 		s.log.Error("query: stats cannot be written as JSON", "err", err)

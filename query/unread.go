@@ -62,7 +62,9 @@ func (s *Service) parseUnread(c *call) *failure {
 func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	u := &c.unread
 	applied := s.reader.Applied()
-	err := s.reader.Unread(ctx, u.ids, &u.unreads)
+	u.unreads.Cost = Cost{}
+	err := s.reader.Unread(ctx, u.ids, &u.unreads, c.disk)
+	c.took(u.unreads.Cost)
 	if errors.Is(err, ErrStopped) {
 		u.unreads.Reset(len(u.ids), len(s.catalog.unread), nil, nil)
 		u.unreads.Missing = everyIndex(u.unreads.Missing, len(u.ids))

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"fmt"
+	"errors"
 	"math"
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -20,7 +21,7 @@ import (
 const feedGroup = 1024
 
 // Feed implements [query.Reader].
-func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage) error {
+func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
 	out.Reset()
 	if before == 0 {
 		before = math.MaxUint64
@@ -28,9 +29,10 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	from := n.clock.Horizon(n.Applied(), n.o.Users.Retention)
 	g := gathers.Get().(*gather)
 	defer gathers.Put(g)
-	state, err := n.shardOf(user).Profile(user, -1, nil, &g.profile)
+	g.disk = n.onDisk(disk)
+	state, err := n.shardOf(user).Profile(user, -1, nil, &g.profile, &g.disk)
 	if err != nil {
-		return fmt.Errorf("%w: %w", query.ErrStopped, err)
+		return unanswered(err)
 	}
 	var reach reach
 	reach.add(state.Applied)
@@ -41,6 +43,7 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	var work sync.WaitGroup
 	for i := range parts {
 		parts[i].room = limit + 1 // one more tells whether there are more
+		parts[i].disk = n.onDisk(disk)
 		work.Go(func() {
 			for s := i; s < len(n.shards); s += groups {
 				parts[i].read(n.shards[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
@@ -48,13 +51,21 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 		})
 	}
 	work.Wait()
+	out.Cost = cost(&g.disk)
+	side := time.Duration(0) // parts are read side by side
 	for i := range parts {
+		if parts[i].cold {
+			return query.ErrCold
+		}
+		out.Cost.Cold += parts[i].disk.Reads
+		side = max(side, parts[i].disk.Time)
 		out.Posts = append(out.Posts, parts[i].posts...)
 		out.Missing = out.Missing || parts[i].missing
 		if parts[i].reach.any {
 			reach.add(parts[i].reach.position)
 		}
 	}
+	out.Cost.Disk += side
 	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
 	if len(out.Posts) > limit {
 		out.Posts, out.More = out.Posts[:limit], true
@@ -70,18 +81,25 @@ type newest struct {
 	room    int
 	reach   reach
 	missing bool
+	cold    bool // and could not be read
+
+	disk      shard.Disk
+	gathering shard.Gathering
 }
 
 func (h *newest) read(s *shard.Shard, followees []hot.Pair, from, before pipeline.Position) {
 	if len(followees) == 0 {
 		return
 	}
-	state, err := s.Posts(followees, from, before, h.offer)
-	if err != nil {
+	state, err := s.Posts(followees, from, before, &h.gathering, &h.disk, h.offer)
+	switch {
+	case errors.Is(err, shard.ErrCold):
+		h.cold = true
+	case err != nil:
 		h.missing = true
-		return
+	default:
+		h.reach.add(state.Applied)
 	}
-	h.reach.add(state.Applied)
 }
 
 // offer says whether the author's next, older post may still be wanted.

@@ -31,6 +31,7 @@ type Options struct {
 	Owners          int           // goroutines that own shards
 	CheckpointEvery time.Duration // at most this much is applied again after a crash
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
+	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
 	Dots            []string
@@ -56,6 +57,10 @@ type Node struct {
 	rowsMax int // of one shard, in one transaction
 
 	progress progress
+	timeline *shard.Timeline
+	warmth   warmth
+
+	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
 	// Follow's own.
 	sequence uint64        // the last window handed to the owners
@@ -72,15 +77,17 @@ type Node struct {
 
 // NodeStats are a node's figures since the process started.
 type NodeStats struct {
-	Windows          atomic.Uint64 // handed to the owners
-	Checkpoints      atomic.Uint64
-	CheckpointErrors atomic.Uint64
-	CheckpointRows   atomic.Uint64
-	CheckpointNanos  atomic.Uint64 // spent in commits
-	LastCheckpoint   atomic.Int64  // wall clock, Unix ms, for the age alone
+	Windows           atomic.Uint64 // handed to the owners
+	Checkpoints       atomic.Uint64
+	CheckpointErrors  atomic.Uint64
+	CheckpointsForced atomic.Uint64 // before their time
+	CheckpointRows    atomic.Uint64
+	CheckpointNanos   atomic.Uint64 // spent in commits
+	LastCheckpoint    atomic.Int64  // wall clock, Unix ms, for the age alone
 }
 
-// NewNode loads every shard from the store and starts the owners.
+// NewNode opens every shard and starts the owners. What the shards hold is
+// read from the store when it is asked for, and in the background (Warmth).
 func NewNode(store *cold.Store, o Options) (*Node, error) {
 	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*shard.Shard, o.Shards), clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	n.rowsMax = store.BatchRowsMax() - 1 // the state takes one
@@ -106,29 +113,27 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 	}
 	n.advance()
 	for _, w := range n.owners {
+		n.wait.Go(w.ahead)
 		n.wait.Go(w.run)
 	}
+	n.wait.Go(n.warm)
+	n.wait.Go(n.verify)
 	return n, nil
 }
 
-// load reads the shards, some at a time. A shard that cannot be read has
-// failed; the others serve.
+// load opens the shards. One whose state cannot be read has failed; the others
+// serve.
 func (n *Node) load() error {
 	n.loadCommons()
-	var work sync.WaitGroup
-	next := make(chan int)
-	for range n.o.Owners {
-		work.Go(func() {
-			for i := range next {
-				n.shards[i] = n.loadShard(pipeline.Shard(i))
-			}
-		})
-	}
 	for i := range n.shards {
-		next <- i
+		number := pipeline.Shard(i)
+		state, err := n.storedState(number)
+		n.shards[i] = shard.New(number, n.schema, n.o.Users, n.clock, state)
+		if err != nil {
+			n.shards[i].Fail(err)
+		}
 	}
-	close(next)
-	work.Wait()
+	n.timeline = shard.NewTimeline(n.shards)
 	var faults []error
 	for _, u := range n.units() {
 		if err := u.Err(); err != nil {
@@ -140,18 +145,6 @@ func (n *Node) load() error {
 		return faults[0]
 	}
 	return nil
-}
-
-func (n *Node) loadShard(number pipeline.Shard) *shard.Shard {
-	state, err := n.storedState(number)
-	s := shard.New(number, n.schema, n.o.Users, n.clock, state)
-	if err == nil {
-		err = s.Load(n.store)
-	}
-	if err != nil {
-		s.Fail(err)
-	}
-	return s
 }
 
 // loadCommons reads what every node holds: log time first, which shards ask for.
@@ -351,6 +344,16 @@ func (n *Node) Handed() pipeline.Position { return pipeline.Position(n.handed.Lo
 // Stopped says that nothing goes on any more.
 func (n *Node) Stopped() bool { return n.Failed() == len(n.shards)+1 }
 
+// CheckpointErr is why the last checkpoint failed; nil when it did not. Until
+// one succeeds what changes is kept in memory, and when that is full nothing
+// more is applied. Reads go on.
+func (n *Node) CheckpointErr() error {
+	if err := n.checkpointErr.Load(); err != nil && *err != nil {
+		return fmt.Errorf("checkpoints fail, and applying stops when memory for changes is full: %w", *err)
+	}
+	return nil
+}
+
 // Failed is the number of shards (and the commons) that have stopped.
 func (n *Node) Failed() (failed int) {
 	for _, u := range n.units() {
@@ -359,15 +362,6 @@ func (n *Node) Failed() (failed int) {
 		}
 	}
 	return failed
-}
-
-// ShardStats gathers every shard's figures.
-func (n *Node) ShardStats() []shard.Stats {
-	out := make([]shard.Stats, len(n.shards))
-	for i, s := range n.shards {
-		out[i] = s.Stats()
-	}
-	return out
 }
 
 // Channels is the number of channels and of their live notices.

@@ -25,8 +25,16 @@ type unit interface {
 	Pending() int                      // and those in a commit that may yet fail
 	Fits(*pipeline.Window, int) bool   // whether both stay within a number with a window more
 	Moved() bool                       // whether there is anything to checkpoint
-	Checkpoint(*cold.Checkpoint) error // hands over; Settle must follow
+	Checkpoint(*cold.Checkpoint) error // hands over; Complete and Settle must follow
 	Settle(committed bool)
+	Shed(share float64) // gives up a part of what is in memory and on disk too
+
+	// Prepare reads what a window needs and memory does not hold; any
+	// goroutine may call it ahead. Complete reads what a checkpoint needs; the
+	// commit's goroutine calls it.
+	Prepare(*cold.Store, *pipeline.Window) error
+	Complete(*cold.Store, *cold.Checkpoint) error
+
 	Durable() uint64         // the last window committed
 	Kept() pipeline.Position // and its end
 }
@@ -42,6 +50,8 @@ type handed struct {
 // owner is the goroutine that writes some of the shards: every window to each
 // of them in turn, and their checkpoints.
 //
+//	windows ─► ahead: reads what is on disk only ─► prepared ─► run: applies
+//
 // A checkpoint gathers rows in the owner's goroutine and commits in another,
 // one at a time: while it commits, windows go on being applied.
 type owner struct {
@@ -49,11 +59,14 @@ type owner struct {
 	units   []unit
 	commons *shard.Commons // one of the units, of one owner; nil for the others
 	windows chan handed
+	// prepared are windows for which everything was in memory a moment ago.
+	prepared chan handed
 
 	committed chan *commit // the commit under way reports here
 	busy      bool
 	next      int   // the unit that the next checkpoint begins with
 	err       error // of the last checkpoint, after run has returned
+	relieved  time.Time
 
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
@@ -68,12 +81,13 @@ type owner struct {
 // commit is one transaction under way.
 type commit struct {
 	units []unit
+	batch *cold.Checkpoint
 	rows  int
 	err   error
 }
 
 func newOwner(n *Node, number int) *owner {
-	o := &owner{node: n, windows: make(chan handed, queueMax), committed: make(chan *commit, 1)}
+	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax), committed: make(chan *commit, 1)}
 	for i := number; i < len(n.shards); i += n.o.Owners {
 		o.units = append(o.units, n.shards[i])
 	}
@@ -124,13 +138,29 @@ func (o *owner) observe() {
 // that change again meanwhile are written once.
 const backlogTicks = 5
 
+// preparedMax bounds the windows that are read ahead for: what they need may be
+// evicted again before they are applied.
+const preparedMax = 4
+
+// ahead reads, while other windows are applied, what the next ones need from
+// the disk.
+func (o *owner) ahead() {
+	defer close(o.prepared)
+	for h := range o.windows {
+		for _, u := range o.units {
+			_ = u.Prepare(o.node.store, h.window) // the owner asks again, and then it matters
+		}
+		o.prepared <- h
+	}
+}
+
 func (o *owner) run() {
 	ticks := 0
 	ticker := time.NewTicker(o.node.o.CheckpointEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case h, ok := <-o.windows:
+		case h, ok := <-o.prepared:
 			if !ok {
 				o.finish()
 				return
@@ -140,10 +170,11 @@ func (o *owner) run() {
 			o.settle(c)
 		case <-ticker.C:
 			ticks++
-			if !o.busy && (len(o.windows) == 0 || ticks >= backlogTicks) {
+			if !o.busy && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
 				o.checkpoint()
 				ticks = 0
 			}
+			o.relieve()
 		}
 	}
 }
@@ -155,6 +186,9 @@ func (o *owner) apply(h handed) {
 	}
 	for _, u := range o.units {
 		was := u.Err()
+		if was == nil {
+			o.prepare(u, h.window)
+		}
 		if was == nil && u.Pending() == 0 && !u.Fits(h.window, o.node.rowsMax) {
 			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
 				u.Name(), h.window.From, h.window.To, o.node.rowsMax))
@@ -170,6 +204,48 @@ func (o *owner) apply(h handed) {
 	}
 	o.node.advance()
 	o.bound()
+	o.relieve()
+}
+
+// prepare returns when everything that a window needs of a unit is in memory,
+// or the unit has stopped. Nearly always the work was done ahead.
+func (o *owner) prepare(u unit, w *pipeline.Window) {
+	for {
+		err := u.Prepare(o.node.store, w)
+		if err == nil || u.Err() != nil || o.node.stopping.Load() {
+			return
+		}
+		o.node.o.Logger.Error("sinks: cannot read what a window needs; trying again", "what", u.Name(), "error", err)
+		time.Sleep(checkpointRetry)
+	}
+}
+
+// relieveEvery paces what is done about too much memory: a checkpoint must
+// have the time to make dirty rows clean.
+const relieveEvery = 20 * time.Millisecond
+
+// relieve keeps memory within its budget (I8). What is clean is evicted; if
+// most is dirty, a checkpoint comes first, and its end calls shed.
+func (o *owner) relieve() {
+	if o.busy || !o.node.over() || time.Since(o.relieved) < relieveEvery {
+		return
+	}
+	o.relieved = time.Now()
+	o.node.Stats.CheckpointsForced.Add(1)
+	o.checkpoint()
+	if !o.busy { // nothing was dirty
+		o.shed()
+	}
+}
+
+// shed evicts what is over the budget, and some more, so as not to come back
+// at once.
+func (o *owner) shed() {
+	if share := o.node.excess(); share > 0 {
+		for _, u := range o.units {
+			u.Shed(share)
+		}
+	}
 }
 
 // checkpointRetry paces checkpoints that fail while nothing more may be taken.
@@ -201,6 +277,7 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 			}
 			time.Sleep(checkpointRetry)
 		}
+		o.node.Stats.CheckpointsForced.Add(1)
 		o.checkpoint()
 	}
 }
@@ -209,8 +286,8 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 // transaction, and starts its commit. The next one begins with those that did
 // not fit.
 func (o *owner) checkpoint() {
-	work := &commit{}
 	batch := o.node.store.Begin()
+	work := &commit{batch: batch}
 	var err error
 	for i := range o.units {
 		at := (o.next + i) % len(o.units)
@@ -230,11 +307,17 @@ func (o *owner) checkpoint() {
 	work.rows = batch.Rows()
 	if len(work.units) == 0 {
 		batch.Discard()
+		batch.Settle()
 		return
 	}
 	o.busy = true
 	go func() {
 		begun := time.Now()
+		for _, u := range work.units {
+			if err == nil {
+				err = u.Complete(o.node.store, batch)
+			}
+		}
 		if err == nil {
 			err = batch.Commit()
 		} else {
@@ -253,7 +336,10 @@ func (o *owner) settle(c *commit) {
 	for _, u := range c.units {
 		u.Settle(c.err == nil)
 	}
+	c.batch.Settle()
+	o.shed()
 	stats := &o.node.Stats
+	o.node.checkpointErr.Store(&c.err)
 	if c.err != nil {
 		stats.CheckpointErrors.Add(1)
 		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", c.rows, "error", c.err)

@@ -2,10 +2,12 @@ package sinks
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // plan is the ids of one request sorted by shard.
@@ -15,8 +17,6 @@ type plan struct {
 	start []int    // shard s has ids[start[s]:start[s+1]]
 	shard []pipeline.Shard
 }
-
-var plans = sync.Pool{New: func() any { return new(plan) }}
 
 // lay sorts ids by shard, keeping their order within one (counting sort).
 func (p *plan) lay(ids []uint64, shards int) {
@@ -58,40 +58,59 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	return n.progress.wait(ctx, p)
 }
 
+// reading is the memory that one request works in, and what it cost.
+type reading struct {
+	plan  plan
+	batch shard.Batch
+	disk  shard.Disk
+}
+
+var readings = sync.Pool{New: func() any { return new(reading) }}
+
+// cost is what the disk cost a request.
+func cost(d *shard.Disk) query.Cost { return query.Cost{Cold: d.Reads, Disk: d.Time} }
+
+// onDisk is how a request may use the disk.
+func (n *Node) onDisk(disk bool) shard.Disk {
+	if disk {
+		return shard.Disk{Store: n.store}
+	}
+	return shard.Disk{}
+}
+
 // Rows implements [query.Reader].
-func (n *Node) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
+func (n *Node) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
 	rows.Reset(len(ids), len(columns))
 	rows.AsOf = n.Applied()
-	p := plans.Get().(*plan)
-	defer plans.Put(p)
+	r := readings.Get().(*reading)
+	defer readings.Put(r)
+	p := &r.plan
 	p.lay(ids, len(n.shards))
+	r.disk = n.onDisk(disk)
 	first := n.schema.Counters[counter].First
-	asOf, answered := pipeline.Position(0), false
+	var reach reach
 	for s, sh := range n.shards {
 		from, to := p.start[s], p.start[s+1]
 		if from == to {
 			continue
 		}
-		state, err := sh.Read(counter, p.ids[from:to], func(i int, cells []int64) {
+		state, err := sh.Read(counter, p.ids[from:to], &r.batch, &r.disk, func(i int, cells []int64) {
 			place := p.place[from+i]
 			for j, c := range columns {
-				if cells != nil {
-					rows.Values[place*len(columns)+j] = cells[c-first]
-				}
+				rows.Values[place*len(columns)+j] = cells[c-first]
 			}
 			rows.Exist[place] = exists(cells)
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, shard.ErrCold):
+			return query.ErrCold
+		case err != nil:
 			rows.Missing = append(rows.Missing, p.place[from:to]...)
-			continue
-		}
-		if !answered || state.Applied < asOf {
-			asOf, answered = state.Applied, true
+		default:
+			reach.add(state.Applied)
 		}
 	}
-	if answered {
-		rows.AsOf = asOf
-	}
+	rows.AsOf, rows.Cost = reach.or(rows.AsOf), cost(&r.disk)
 	return nil
 }
 

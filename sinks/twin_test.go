@@ -28,6 +28,7 @@ func TestNodeTwin(t *testing.T) {
 		draw := func(t *rapid.T) sinks.Options {
 			o.Owners = rapid.IntRange(1, 3).Draw(t, "owners")
 			o.DirtyRowsMax = rapid.SampledFrom([]int{1, 3, 20, 1000}).Draw(t, "dirty")
+			o.MemoryBytes = rapid.SampledFrom([]int{0, 1, 64 << 10}).Draw(t, "memory")
 			o.CheckpointEvery = rapid.SampledFrom([]time.Duration{100 * time.Microsecond, time.Millisecond, time.Hour}).Draw(t, "every")
 			return o
 		}

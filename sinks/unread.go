@@ -2,22 +2,28 @@ package sinks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // gather is the memory that one request for users' numbers works in.
 type gather struct {
-	profile  shard.Profile
-	channels []string // notices, then dots
-	ids      []uint64
-	pairs    []hot.Pair // profile.Following, shard by shard
-	plan     plan
+	profile   shard.Profile
+	gathering shard.Gathering
+	channels  []string // notices, then dots
+	disk      shard.Disk
+
+	// A feed's: the followees shard by shard.
+	ids   []uint64
+	pairs []hot.Pair
+	plan  plan
 }
 
 var gathers = sync.Pool{New: func() any { return new(gather) }}
@@ -36,7 +42,7 @@ func (g *gather) lay(shards int) {
 }
 
 // Unread implements [query.Reader].
-func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
+func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads, disk bool) error {
 	notices, dots, named := n.commons.Names()
 	counter, columns := n.unreadColumns()
 	out.Reset(len(users), len(columns), notices, dots)
@@ -46,15 +52,20 @@ func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads) err
 	active := n.clock.Horizon(out.AsOf, n.o.Users.Inactive)
 	g := gathers.Get().(*gather)
 	defer gathers.Put(g)
+	g.disk = n.onDisk(disk)
 	g.channels = append(append(g.channels[:0], notices...), dots...)
 	reach := reach{}
 	reach.add(named.Applied) // a channel that opens after this is not in the answer
 	for i, user := range users {
-		if !n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach) {
+		err := n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach)
+		switch {
+		case errors.Is(err, shard.ErrCold):
+			return query.ErrCold
+		case err != nil:
 			out.Missing = append(out.Missing, i)
 		}
 	}
-	out.AsOf = reach.or(out.AsOf)
+	out.AsOf, out.Cost = reach.or(out.AsOf), cost(&g.disk)
 	return nil
 }
 
@@ -67,16 +78,16 @@ func (n *Node) unreadColumns() (counter int, columns []pipeline.Column) {
 	return counter, n.schema.Visible(counter)
 }
 
-// unread fills in one user's numbers; false when a part of them is missing.
-func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Column, horizon, active pipeline.Position, out *query.UserUnread, reach *reach) bool {
+// unread fills in one user's numbers; an error when a part of them cannot be read.
+func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Column, horizon, active pipeline.Position, out *query.UserUnread, reach *reach) error {
 	p := &g.profile
-	state, err := n.shardOf(user).Profile(user, counter, g.channels, p)
+	state, err := n.shardOf(user).Profile(user, counter, g.channels, p, &g.disk)
 	if err != nil {
-		return false
+		return err
 	}
 	reach.add(state.Applied)
 	if p.Marks.Last != 0 && p.Marks.Last < active {
-		return true // dropped until the next read: every number is 0
+		return nil // dropped until the next read: every number is 0
 	}
 	for i, c := range columns {
 		switch {
@@ -86,12 +97,20 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 			out.Counts[i] = n.schema.Columns[c].Default
 		}
 	}
-	return n.channelsUnread(g, out, reach) && n.feedUnread(g, max(p.Marks.Feed, p.Marks.All), horizon, out, reach)
+	if err := n.channelsUnread(g, out, reach); err != nil {
+		return err
+	}
+	count, applied, err := n.timeline.CountPosts(p.Following, max(p.Marks.Feed, p.Marks.All), horizon, &g.gathering, &g.disk)
+	out.Feed = count
+	if len(p.Following) > 0 {
+		reach.add(applied)
+	}
+	return err
 }
 
 // channelsUnread: live notices after the user's cursor, which is the latest
 // of their last read of the channel, of all, and their first read of anything.
-func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) bool {
+func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) error {
 	p := &g.profile
 	next := 0
 	state, err := n.commons.Unread(g.channels, func(string) pipeline.Position {
@@ -106,29 +125,10 @@ func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) bo
 			out.Notices[i] = unread
 		}
 	})
-	if err != nil {
-		return false
-	}
-	reach.add(state.Applied)
-	return true
-}
-
-// feedUnread: the posts of everyone followed after max(mark, that follow).
-func (n *Node) feedUnread(g *gather, mark, horizon pipeline.Position, out *query.UserUnread, reach *reach) bool {
-	g.lay(len(n.shards))
-	for s, sh := range n.shards {
-		from, to := g.plan.start[s], g.plan.start[s+1]
-		if from == to {
-			continue
-		}
-		count, state, err := sh.CountPosts(g.pairs[from:to], mark, horizon)
-		if err != nil {
-			return false
-		}
-		out.Feed += count
+	if err == nil {
 		reach.add(state.Applied)
 	}
-	return true
+	return err
 }
 
 func (n *Node) shardOf(id uint64) *shard.Shard {
@@ -156,23 +156,34 @@ func (r *reach) or(p pipeline.Position) pipeline.Position {
 }
 
 // Following implements [query.Reader].
-func (n *Node) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
-	out.Reset()
-	users, more, state, err := n.shardOf(user).Following(user, after, limit, out.Users)
-	if err != nil {
-		return fmt.Errorf("%w: %w", query.ErrStopped, err)
-	}
-	out.Users, out.More, out.AsOf = users, more, state.Applied
-	return nil
+func (n *Node) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return n.page(out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+		return n.shardOf(user).Following(user, after, limit, out.Users, d)
+	})
 }
 
 // Followers implements [query.Reader].
-func (n *Node) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
+func (n *Node) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return n.page(out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+		return n.shardOf(user).Followers(user, after, limit, out.Users, d)
+	})
+}
+
+func (n *Node) page(out *query.UserPage, disk bool, read func(*shard.Disk) ([]uint64, bool, cold.State, error)) error {
 	out.Reset()
-	users, more, state, err := n.shardOf(user).Followers(n.store, user, after, limit, out.Users)
+	d := n.onDisk(disk)
+	users, more, state, err := read(&d)
 	if err != nil {
-		return fmt.Errorf("%w: %w", query.ErrStopped, err)
+		return unanswered(err)
 	}
-	out.Users, out.More, out.AsOf = users, more, state.Applied
+	out.Users, out.More, out.AsOf, out.Cost = users, more, state.Applied, cost(&d)
 	return nil
+}
+
+// unanswered is why there is no answer, in the reader's words.
+func unanswered(err error) error {
+	if errors.Is(err, shard.ErrCold) {
+		return query.ErrCold
+	}
+	return fmt.Errorf("%w: %w", query.ErrStopped, err)
 }

@@ -98,7 +98,7 @@ func BenchmarkFeedUnread(b *testing.B) {
 			var out query.Unreads
 			user, total := uint64(0), uint64(0)
 			for b.Loop() {
-				if err := n.Unread(context.Background(), []uint64{first + user}, &out); err != nil {
+				if err := n.Unread(context.Background(), []uint64{first + user}, &out, true); err != nil {
 					b.Fatal(err)
 				}
 				total += out.Users[0].Feed

@@ -204,7 +204,7 @@ func ask(t fataler, n *sinks.Node, ids []uint64, see func(counter int, first pip
 		for i := range c.Count {
 			columns = append(columns, c.First+pipeline.Column(i))
 		}
-		if err := n.Rows(context.Background(), counter, columns, ids, &rows); err != nil {
+		if err := n.Rows(context.Background(), counter, columns, ids, &rows, true); err != nil {
 			t.Fatalf("Rows: %v", err)
 		}
 		see(counter, c.First, len(columns), &rows)

@@ -94,6 +94,26 @@ func TestCounts(t *testing.T) {
 		if r = n.do("stats", "--all"); !strings.Contains(r.out, "\ngo_goroutines ") {
 			t.Error(r.out)
 		}
+		// A line for each counter, before all else, and not said again.
+		lines := strings.Split(r.out, "\n")
+		if !strings.HasPrefix(lines[0], "COUNTER  ") || !strings.HasPrefix(lines[1], "post  ") || !strings.HasPrefix(lines[3], "user  ") || strings.Contains(r.out, "\nrows  ") {
+			t.Error(r.out)
+		}
+	})
+
+	t.Run("slowlog", func(t *testing.T) {
+		n.do("get", "47.cntcm", "46.cntan")
+		r := n.do("slowlog", "--limit", "1000")
+		if r.code != 0 || r.err != "" || !strings.Contains(r.out, "\nTOTAL  ") && !strings.Contains(r.out, " TOTAL  ") || !strings.Contains(r.out, `{"ids":[`) {
+			t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+		}
+		log := document(t, n.do("slowlog", "--json", "--reset").out)
+		if log["threshold_us"] != 50_000.0 || log["node"] == "" || len(log["slowest"].([]any)) == 0 {
+			t.Errorf("%v", log)
+		}
+		if log = document(t, n.do("slowlog", "--json").out); len(log["slowest"].([]any)) != 1 {
+			t.Errorf("after the reset: %v", log)
+		}
 	})
 
 	// "404 unknown counter or column": exit 1, and what there is instead.
@@ -151,7 +171,7 @@ func document(t *testing.T, text string) map[string]any {
 
 func TestNobodyAnswers(t *testing.T) {
 	url := "nats://u:secret@" + freeAddress(t)
-	for _, args := range []string{"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats"} {
+	for _, args := range []string{"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats", "slowlog"} {
 		r := tidemark(t, append(strings.Fields(args), "--nats", url)...)
 		r.fails(t, 1, "no tidemark answers at nats://u:xxxxx@127.0.0.1:", "is 'tidemark run' running?")
 	}

@@ -10,7 +10,8 @@
 //
 // One file holds one command. What commands share: arguments.go (the command
 // line before kong sees it), remote.go (the connection and its flags), cell.go
-// (42.cntcm), table.go (columns for people), fault.go (exit codes).
+// (42.cntcm), table.go (columns for people), fault.go (exit codes). figures.go
+// has the tables that stats begins with.
 package main
 
 import (
@@ -30,11 +31,13 @@ type commands struct {
 	Run    runCommand    `cmd:"" help:"Run a node: take events, count, answer."`
 	Import importCommand `cmd:"" help:"Publish the events in a file."`
 
-	Get   getCommand   `cmd:"" help:"Show counts." group:"Counts:"`
-	Incr  incrCommand  `cmd:"" help:"Add to a count." group:"Counts:"`
-	Set   setCommand   `cmd:"" help:"Set a count." group:"Counts:"`
-	Del   delCommand   `cmd:"" help:"Delete a row of counts." group:"Counts:"`
-	Stats statsCommand `cmd:"" help:"Show a node's figures." group:"Counts:"`
+	Get  getCommand  `cmd:"" help:"Show counts." group:"Counts:"`
+	Incr incrCommand `cmd:"" help:"Add to a count." group:"Counts:"`
+	Set  setCommand  `cmd:"" help:"Set a count." group:"Counts:"`
+	Del  delCommand  `cmd:"" help:"Delete a row of counts." group:"Counts:"`
+
+	Stats   statsCommand   `cmd:"" help:"Show a node's figures." group:"A node:"`
+	Slowlog slowlogCommand `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
 
 	Unread unreadCommand `cmd:"" help:"Show what users have not looked at yet." group:"Users:"`
 	Read   readCommand   `cmd:"" help:"Mark as read." group:"Users:"`

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
@@ -39,6 +40,7 @@ func (r *runCommand) Run(t *terminal) error {
 			return err
 		}
 	}
+	boundMemory(c)
 	ctx := untilSignal()
 	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Logger: logger(t.err, c.Log)}
 	if r.Demo {
@@ -57,6 +59,15 @@ func (r *runCommand) Run(t *terminal) error {
 		err = fmt.Errorf("stopped, but not in order: %w", closed)
 	}
 	return err
+}
+
+// boundMemory has the garbage collector work harder where the heap would grow
+// past the budget and what config.yaml says of the rest. It is no hard limit;
+// GOMEMLIMIT in the environment has the last word.
+func boundMemory(c *config.Config) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB))
+	}
 }
 
 // untilSignal ends with the first signal. The second ends the process.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,7 +18,8 @@ type statsCommand struct {
 }
 
 func (statsCommand) Help() string {
-	return `Shows what /metrics holds, as of now. --json prints every figure.
+	return `Shows what /metrics holds, as of now: a line for each counter, one for each column, then what is not of a counter.
+--json prints every figure.
 
 EXAMPLE
 
@@ -34,8 +36,25 @@ func (s *statsCommand) Run(t *terminal) error {
 		if s.JSON {
 			return printJSON(t.out, figures)
 		}
-		return s.table(figures).print(t.out)
+		return s.print(t.out, figures)
 	})
+}
+
+// print says each figure once.
+func (s *statsCommand) print(to io.Writer, figures map[string]any) error {
+	rest := maps.Clone(figures)
+	for _, begin := range []*table{counterTable(rest), columnTable(rest, s.All)} {
+		if begin == nil {
+			continue
+		}
+		if err := begin.print(to); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(to); err != nil {
+			return err
+		}
+	}
+	return s.table(rest).print(to)
 }
 
 // own is how the names of Tidemark's figures begin.

@@ -50,6 +50,8 @@ func TestWrongUsage(t *testing.T) {
 		"config check a --config b":           "two files",
 		"run --config nowhere.yaml":           "nowhere.yaml",
 		"config check nowhere.yaml":           "nowhere.yaml",
+		"slowlog --limit 0":                   "--limit",
+		"slowlog now":                         "now",
 		"stats --creds nowhere.creds":         "nowhere.creds",
 	} {
 		tidemark(t, strings.Fields(args)...).fails(t, 2, why)
@@ -63,7 +65,7 @@ func TestHelp(t *testing.T) {
 	if r := tidemark(t, "--help"); r.code != 0 || r.err != "" || !strings.Contains(r.out, "config check") {
 		t.Errorf("%+v", r)
 	}
-	for _, name := range []string{"run", "import", "get", "incr", "set", "del", "stats", "config check", "repair", "version"} {
+	for _, name := range []string{"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version"} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)
 		if r.code != 0 || r.err != "" || !strings.Contains(r.out, "EXAMPLE\n") || !strings.Contains(r.out, "tidemark "+name) {
 			t.Errorf("%s: %+v", name, r)

@@ -46,6 +46,44 @@ func TestHiggs(t *testing.T) {
 	check(t, nc, data, lastPosition(t, nc))
 }
 
+// cold leaves the shards 5 MiB, a small part of what they hold: most of it is
+// on disk only.
+const cold = "memory: {budget: 66MiB}\nbadger: {memtable: 16MiB, block_cache: 1MiB}\ncheckpoint: {rows: 15000}\n"
+
+// "The acceptance runs of both earlier issues pass with a budget so small that
+// most rows are cold, and with memory.budget large: the answers are the same"
+// (I8). Also while nothing is in memory after a start, and from what kill -9
+// leaves.
+func TestHiggsCold(t *testing.T) {
+	data, _ := higgs(t)
+	file := events(t)
+	p := e2e.Run(t, cold)
+	begun := time.Now()
+	t.Log(p.Do("import", file))
+	nc := p.Connect()
+	check(t, nc, data, lastPosition(t, nc))
+	t.Logf("imported, applied and compared in %v", time.Since(begun).Round(time.Millisecond))
+	figures := stats(t, p)
+	t.Logf("%.1f MB in memory of %.1f allowed, %.0f evictions, %.0f partial rows completed",
+		figures["tidemark_memory_bytes"]/1e6, figures["tidemark_memory_budget_bytes"]/1e6, figures["tidemark_evictions_total"], figures["tidemark_rows_completed_total"])
+	if figures["tidemark_evictions_total"] < 100_000 {
+		t.Errorf("only %.0f evictions: the budget is no small one", figures["tidemark_evictions_total"])
+	}
+	p.Kill()
+	p.Start()
+	check(t, nc, data, lastPosition(t, nc))
+}
+
+// stats are a node's figures.
+func stats(t *testing.T, p *e2e.Process) map[string]float64 {
+	t.Helper()
+	var figures map[string]float64
+	if err := json.Unmarshal([]byte(p.Do("stats", "--json")), &figures); err != nil {
+		t.Fatal(err)
+	}
+	return figures
+}
+
 // "The same with at least 20 kill -9 of the process (router, applying and
 // checkpoint all under fire) during the import, the importer restarted too:
 // still exactly equal."

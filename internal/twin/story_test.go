@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 )
 
 // The people and posts of the cases.
@@ -222,4 +221,4 @@ func undo(e event) event {
 	return e
 }
 
-func newestFirst(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) }
+func newestFirst(a, b feedPost) int { return cmp.Compare(b.Position, a.Position) }

@@ -28,6 +28,7 @@ func draw(r *rand.Rand) setup {
 		shards:       []int{1, 2, 3, 5, 8}[r.IntN(5)],
 		owners:       1 + r.IntN(2),
 		dirtyRowsMax: []int{20, 200, 5000}[r.IntN(3)],
+		memory:       []int{0, 1, 100_000}[r.IntN(3)],
 		every:        []time.Duration{time.Millisecond, 20 * time.Millisecond, time.Hour}[r.IntN(3)],
 		ages:         rulesOfAges{3 + r.IntN(3), 3600, 7200},
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -23,6 +22,7 @@ import (
 type setup struct {
 	shards, owners int
 	dirtyRowsMax   int
+	memory         int           // bytes for what shards hold; 0: no bound, 1: nothing clean stays
 	every          time.Duration // between checkpoints
 	ages           rulesOfAges
 	defaults       map[string]int64
@@ -54,9 +54,7 @@ type world struct {
 
 func newWorld(root string, s setup) (*world, error) {
 	w := &world{setup: s, root: root, clock: 1_700_000_000_123}
-	c := config.Default()
-	c.Counters = append(c.Counters, config.Counter{Name: "page", Columns: []config.Column{{Name: "view", Bits: 16, Max: 63}}})
-	c.EventRules = append(c.EventRules, config.EventRules{Type: "view", Rules: []config.Rule{{Add: "page.view", Key: "page"}}})
+	c := Configuration()
 	for i := range c.Counters {
 		for j := range c.Counters[i].Columns {
 			column := &c.Counters[i].Columns[j]
@@ -90,7 +88,7 @@ func (w *world) open() (err error) {
 
 func (w *world) start() (err error) {
 	w.node, err = sinks.NewNode(w.store, sinks.Options{
-		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax,
+		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax, MemoryBytes: w.memory,
 		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
 		Notices: noticeChannels, Dots: dotChannels,
 		SequenceMax: uint64(len(w.entries)), Logger: quiet,
@@ -226,9 +224,6 @@ func (w *world) settle() error {
 	return w.node.Err()
 }
 
-// people are the ids that a sequence is about.
-type people struct{ users, posts, pages []uint64 }
-
 // same asks the node everything about people and compares with the model.
 // pages is the size of the pages that lists are read in.
 func (w *world) same(m *model, p people, page int) error {
@@ -275,7 +270,7 @@ func (w *world) rows(counter string, columns []string, ids []uint64) ([][]int64,
 		numbers = append(numbers, column)
 	}
 	var rows query.Rows
-	if err := w.node.Rows(context.Background(), number, numbers, ids, &rows); err != nil {
+	if err := w.node.Rows(context.Background(), number, numbers, ids, &rows, true); err != nil {
 		return nil, err
 	}
 	if len(rows.Missing) > 0 || rows.AsOf != w.end {
@@ -301,7 +296,7 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 		return nil, err
 	}
 	var unread query.Unreads
-	if err := w.node.Unread(context.Background(), users, &unread); err != nil {
+	if err := w.node.Unread(context.Background(), users, &unread, true); err != nil {
 		return nil, err
 	}
 	if len(unread.Missing) > 0 || unread.AsOf != w.end {
@@ -335,17 +330,19 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 }
 
 // feed reads a feed page by page.
-func (w *world) feed(user uint64, limit int) (posts []query.FeedPost, err error) {
+func (w *world) feed(user uint64, limit int) (posts []feedPost, err error) {
 	var page query.FeedPage
 	before := pipeline.Position(0)
 	for {
-		if err := w.node.Feed(context.Background(), user, before, limit, &page); err != nil {
+		if err := w.node.Feed(context.Background(), user, before, limit, &page, true); err != nil {
 			return nil, err
 		}
 		if page.Missing || page.AsOf != w.end || len(page.Posts) > limit || page.More && len(page.Posts) < limit {
 			return nil, fmt.Errorf("a page of %d of the feed of %d: %+v", limit, user, page)
 		}
-		posts = append(posts, page.Posts...)
+		for _, p := range page.Posts {
+			posts = append(posts, feedPost(p))
+		}
 		if !page.More {
 			return posts, nil
 		}
@@ -354,11 +351,11 @@ func (w *world) feed(user uint64, limit int) (posts []query.FeedPost, err error)
 }
 
 // list reads a list of users page by page.
-func (w *world) list(read func(ctx context.Context, user, after uint64, limit int, out *query.UserPage) error, user uint64, limit int) (users []uint64, err error) {
+func (w *world) list(read func(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error, user uint64, limit int) (users []uint64, err error) {
 	var page query.UserPage
 	after := uint64(0)
 	for {
-		if err := read(context.Background(), user, after, limit, &page); err != nil {
+		if err := read(context.Background(), user, after, limit, &page, true); err != nil {
 			return nil, err
 		}
 		if page.AsOf != w.end || len(page.Users) > limit || page.More && len(page.Users) < limit {

@@ -1,6 +1,8 @@
 package jetlog
 
 import (
+	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,7 +55,7 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 			HeaderError:    {cut(l.Detail, detailBytesMax)},
 			HeaderLeftOut:  {strconv.Itoa(len(l.Header))}, // room for the worst
 
-			jetstream.MsgIDHeader:          {"dl-" + l.Position.String()},
+			jetstream.MsgIDHeader:          {letterID(l)},
 			jetstream.ExpectedStreamHeader: {DeadLetterStream},
 		},
 	}
@@ -75,6 +77,13 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 		m.Header.Set(HeaderLeftOut, strconv.Itoa(omitted))
 	}
 	return m
+}
+
+// letterID names a letter by its position and its body: EVENTS that lost its
+// tail before a position was counted may hold another message there, and that
+// one must not pass for the letter already kept (I9).
+func letterID(l pipeline.DeadLetter) string {
+	return fmt.Sprintf("dl-%d-%08x", l.Position, crc32.ChecksumIEEE(l.Data))
 }
 
 // headerBytes is what a header takes on the wire.

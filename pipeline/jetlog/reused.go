@@ -47,13 +47,16 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return 0, err
 	}
-	first, err := firstReused(ctx, stream, counted, at)
+	first, err := firstReused(ctx, stream, stream.CachedInfo().State.FirstSeq, counted, at)
 	if err != nil {
 		return 0, err
 	}
 	moved := 0
-	for seq := first; seq <= counted; seq++ { // ascending: interrupted, the walk back stops at the last one moved
+	for seq := first; seq <= counted; seq++ {
 		m, err := stream.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // moved before, or by another
+		}
 		if err != nil {
 			return moved, err
 		}
@@ -75,13 +78,15 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 // reclaimedKey says which lost tail was the last one mended.
 const reclaimedKey = "reclaimed"
 
-// firstReused walks back from counted over what is younger than it may be.
-func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, at int64) (uint64, error) {
+// firstReused walks back from counted, to the stream's front at most, over
+// what is younger than it may be, and over holes: whoever was interrupted, or
+// was at it at the same time, has moved some and left others before them.
+func firstReused(ctx context.Context, stream jetstream.Stream, front, counted uint64, at int64) (uint64, error) {
 	first := counted
-	for seq := counted - 1; seq > 0 && counted-seq < FillersMax; seq-- {
+	for seq := counted - 1; seq > 0 && seq >= front && counted-seq < FillersMax; seq-- {
 		m, err := stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
+			continue
 		}
 		if err != nil {
 			return 0, err

@@ -12,6 +12,7 @@
 // [Client.Unread] tells what users have not looked at yet, [Client.Read] that
 // they have now. [Client.Feed], [Client.Following] and [Client.Followers] read
 // one page; AllFeed, AllFollowing and AllFollowers go through all of them.
+// [Client.Stats], [Client.SlowLog] and [Client.Schema] are for operators.
 //
 // Everything goes over NATS as docs/queries.md describes it; nothing here is
 // out of reach for a client in another language.

@@ -1,11 +1,8 @@
 package cold
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -79,12 +76,8 @@ func (c *Checkpoint) DeletePost(shard pipeline.Shard, author uint64, position pi
 }
 
 // PutMarks adds what a user has read.
-func (c *Checkpoint) PutMarks(shard pipeline.Shard, user uint64, marks []int64) error {
-	value := make([]uint64, len(marks))
-	for i, m := range marks {
-		value[i] = uint64(m)
-	}
-	return c.put(entryKey(shard, kindMarks, user), value...)
+func (c *Checkpoint) PutMarks(shard pipeline.Shard, user uint64, marks ...uint64) error {
+	return c.put(entryKey(shard, kindMarks, user), marks...)
 }
 
 // PutCursor adds how far a user has read a channel.
@@ -121,47 +114,6 @@ type entry struct {
 // number is the i-th number of the key.
 func (e *entry) number(i int) uint64 { return binary.BigEndian.Uint64(e.key[8*i:]) }
 
-// entries calls visit for every entry of a kind, in key order.
-func (s *Store) entries(shard pipeline.Shard, kind byte, numbers, values int, visit func(e *entry)) error {
-	return s.entriesFrom(shardKey(shard, kind), nil, numbers, values, func(e *entry) bool {
-		visit(e)
-		return true
-	})
-}
-
-// entriesFrom does so for those with a prefix, from a key on, until visit
-// returns false.
-func (s *Store) entriesFrom(prefix, from []byte, numbers, values int, visit func(e *entry) bool) error {
-	err := s.db.View(func(txn *badger.Txn) error {
-		o := badger.DefaultIteratorOptions
-		o.Prefix = prefix
-		o.PrefetchValues = values > 0
-		it := txn.NewIterator(o)
-		defer it.Close()
-		e := entry{value: make([]uint64, values)}
-		for it.Seek(append(bytes.Clone(prefix), from...)); it.Valid(); it.Next() {
-			item := it.Item()
-			e.key = item.Key()[kindEnd:]
-			if len(e.key) < 8*numbers {
-				return fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(item.Key()))
-			}
-			if values > 0 {
-				if err := item.Value(e.decode); err != nil {
-					return err
-				}
-			}
-			if !visit(&e) {
-				return nil
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)
-	}
-	return nil
-}
-
 // kindEnd is where a key goes on behind its kind.
 const kindEnd = 4
 
@@ -176,42 +128,14 @@ func (e *entry) decode(b []byte) error {
 	return nil
 }
 
-// ScanFollowing calls visit for whom the users of a shard follow, by user and
-// followee.
-func (s *Store) ScanFollowing(shard pipeline.Shard, visit func(user, followee uint64, since pipeline.Position)) error {
-	return s.entries(shard, kindFollowing, 2, 1, func(e *entry) { visit(e.number(0), e.number(1), pipeline.Position(e.value[0])) })
-}
-
-// ScanFollowers calls visit for who follows the users of a shard.
-func (s *Store) ScanFollowers(shard pipeline.Shard, visit func(user, follower uint64)) error {
-	return s.entries(shard, kindFollower, 2, 0, func(e *entry) { visit(e.number(0), e.number(1)) })
-}
-
-// Followers calls visit for a user's followers above an id, ascending, until
-// it returns false. It costs the same at any depth.
-func (s *Store) Followers(shard pipeline.Shard, user, after uint64, visit func(follower uint64) bool) error {
-	if after+1 == 0 {
-		return nil
-	}
-	return s.entriesFrom(entryKey(shard, kindFollower, user), binary.BigEndian.AppendUint64(nil, after+1), 2, 0,
-		func(e *entry) bool { return visit(e.number(1)) })
-}
-
-// ScanPosts calls visit for the posts in a shard's outboxes, by author and position.
-func (s *Store) ScanPosts(shard pipeline.Shard, visit func(author uint64, position pipeline.Position, post uint64)) error {
-	return s.entries(shard, kindPost, 2, 1, func(e *entry) { visit(e.number(0), pipeline.Position(e.number(1)), e.value[0]) })
-}
-
-// ScanMarks calls visit for what the users of a shard have read.
-func (s *Store) ScanMarks(shard pipeline.Shard, visit func(user uint64, marks [4]int64)) error {
-	return s.entries(shard, kindMarks, 1, 4, func(e *entry) {
-		visit(e.number(0), [4]int64{int64(e.value[0]), int64(e.value[1]), int64(e.value[2]), int64(e.value[3])})
+// entries calls visit for every entry of a kind, in key order.
+func (s *Store) entries(shard pipeline.Shard, kind byte, numbers, values int, visit func(e *entry)) error {
+	return s.View(Newest, func(v *View) error {
+		return v.entries(shardKey(shard, kind), nil, numbers, values, func(e *entry) bool {
+			visit(e)
+			return true
+		})
 	})
-}
-
-// ScanCursors calls visit for how far the users of a shard have read channels.
-func (s *Store) ScanCursors(shard pipeline.Shard, visit func(user uint64, channel string, position pipeline.Position)) error {
-	return s.entries(shard, kindCursor, 1, 1, func(e *entry) { visit(e.number(0), string(e.key[8:]), pipeline.Position(e.value[0])) })
 }
 
 // ScanNotices calls visit for the live notices.

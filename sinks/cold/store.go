@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -47,18 +46,31 @@ type Options struct {
 	MemTableBytes int64
 	BlockCache    int64
 	IndexCache    int64
-	Logger        *slog.Logger
+	// Free tells how many bytes the disk has left; nil: it is not asked. Below
+	// [Reserve] nothing is written: Badger writes through memory maps, where a
+	// full disk does not return an error but ends the process.
+	Free   func() (bytes uint64, ok bool)
+	Logger *slog.Logger
 }
+
+// Reserve is what the disk must have free for a checkpoint: the buffers that
+// may be written out because of it, and some of what compaction needs.
+func (o Options) Reserve() uint64 { return uint64(2*o.MemTableBytes) + 64<<20 }
+
+// ErrDiskFull: the disk has too little left to write a checkpoint.
+var ErrDiskFull = errors.New("cold: the disk is full")
 
 // Store is one node's Badger database. Its methods may be used concurrently.
 type Store struct {
 	db     *badger.DB
+	dir    string
+	o      Options
 	meta   Meta
 	schema *pipeline.Schema
 
 	// Versions are given out here and not by Badger, whose own transactions
 	// wait for each other to commit: owners must not stall one another.
-	version atomic.Uint64
+	versions versions
 
 	counters []counterCodec // by the schema's counter index
 	byNumber []int          // dictionary counter → schema counter
@@ -82,8 +94,8 @@ func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 		}
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
-	s := &Store{db: db}
-	s.version.Store(db.MaxVersion())
+	s := &Store{db: db, dir: dir, o: o}
+	s.versions.last = db.MaxVersion()
 	if err := s.load(schema, o); err != nil {
 		db.Close()
 		if fresh {
@@ -120,14 +132,12 @@ func isEmpty(dir string) bool {
 
 // load reads meta, or writes it into a new store, and merges the schema.
 func (s *Store) load(schema *pipeline.Schema, o Options) error {
-	err := s.db.View(func(txn *badger.Txn) error {
-		item, err := txn.Get(metaKey)
-		if err != nil {
-			return err
-		}
-		return item.Value(func(v []byte) error { return json.Unmarshal(v, &s.meta) })
+	found := false
+	err := s.View(Newest, func(v *View) (err error) {
+		found, err = v.get(metaKey, func(b []byte) error { return json.Unmarshal(b, &s.meta) })
+		return err
 	})
-	fresh := errors.Is(err, badger.ErrKeyNotFound)
+	fresh := err == nil && !found
 	switch {
 	case fresh && !s.empty():
 		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir")
@@ -184,6 +194,7 @@ func (s *Store) writeMeta() error {
 		return err
 	}
 	c := s.Begin()
+	defer c.Settle()
 	if err := c.set(metaKey, value); err != nil {
 		return fmt.Errorf("cold: write the store's meta: %w", err)
 	}
@@ -243,81 +254,48 @@ func (s *Store) BatchRowsMax() int {
 // Sizes are Badger's own figures: bytes of tables and of value logs.
 func (s *Store) Sizes() (tables, valueLog int64) { return s.db.Size() }
 
+// DataBytes is how many bytes the tables hold before any compression.
+func (s *Store) DataBytes() (bytes uint64) {
+	for _, t := range s.db.Tables() {
+		bytes += uint64(t.UncompressedSize)
+	}
+	return bytes
+}
+
 // Close closes the database; nothing may use the store any more.
 func (s *Store) Close() error { return s.db.Close() }
 
 // State reads how far a shard has come; the zero State if it never did.
-func (s *Store) State(shard pipeline.Shard) (State, error) {
-	var state State
-	err := s.db.View(func(txn *badger.Txn) error {
-		item, err := txn.Get(shardKey(shard, kindState))
-		if err != nil {
-			return err
-		}
-		return item.Value(func(v []byte) error {
-			state, err = decodeState(v)
+func (s *Store) State(shard pipeline.Shard) (state State, err error) {
+	err = s.View(Newest, func(v *View) error {
+		_, err := v.get(shardKey(shard, kindState), func(b []byte) (err error) {
+			state, err = decodeState(b)
 			return err
 		})
+		return err
 	})
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return State{}, nil
-	}
 	if err != nil {
 		return state, fmt.Errorf("cold: read the state of shard %d: %w", shard, err)
 	}
 	return state, nil
 }
 
-// Scan calls visit for every row of a shard. cells are valid during the call.
-func (s *Store) Scan(shard pipeline.Shard, visit func(counter int, id uint64, cells []int64) error) error {
-	err := s.db.View(func(txn *badger.Txn) error {
-		o := badger.DefaultIteratorOptions
-		o.Prefix = shardKey(shard, kindRow)
-		it := txn.NewIterator(o)
-		defer it.Close()
-		cells := make([]int64, len(s.schema.Columns))
-		for it.Rewind(); it.Valid(); it.Next() {
-			item := it.Item()
-			number, id, err := parseRowKey(item.Key())
-			if err != nil {
-				return err
-			}
-			if id == 0 {
-				return fmt.Errorf("%w: a row of id 0", ErrCorrupt) // no table can hold it
-			}
-			if int(number) >= len(s.byNumber) {
-				return fmt.Errorf("%w: counter %d of %d", ErrCorrupt, number, len(s.byNumber))
-			}
-			counter := s.byNumber[number]
-			row := cells[:s.schema.Counters[counter].Count]
-			clear(row)
-			err = item.Value(func(v []byte) error { return decodeCells(v, s.counters[counter].places, row) })
-			if err != nil {
-				return fmt.Errorf("row %d of counter %s: %w", id, s.schema.Counters[counter].Name, err)
-			}
-			if err := visit(counter, id, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("cold: read shard %d: %w", shard, err)
-	}
-	return nil
-}
-
 // Checkpoint is one transaction: changed rows of some shards and those
 // shards' states, together or not at all (I4).
+//
+// Its version stays reserved until Settle: what it overwrites can be read, as
+// of the version before, until then.
 type Checkpoint struct {
-	store *Store
-	txn   *badger.Txn
-	rows  int
+	store   *Store
+	txn     *badger.Txn
+	version uint64
+	rows    int
 }
 
 // Begin opens a checkpoint. It holds at most BatchRowsMax rows and states.
+// Settle must follow, after Commit or Discard.
 func (s *Store) Begin() *Checkpoint {
-	c := &Checkpoint{store: s}
+	c := &Checkpoint{store: s, version: s.versions.begin()}
 	if !s.db.IsClosed() { // Badger would wait for ever
 		c.txn = s.db.NewTransactionAt(math.MaxUint64, true)
 	}
@@ -359,17 +337,31 @@ func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
 // Rows is how many rows and states have been added.
 func (c *Checkpoint) Rows() int { return c.rows }
 
+// Reserve counts rows that are added later.
+func (c *Checkpoint) Reserve(rows int) { c.rows += rows }
+
 // Commit writes the transaction. After an error nothing of it is there.
 func (c *Checkpoint) Commit() error {
 	if c.txn == nil {
 		return c.wrap(badger.ErrDBClosed)
 	}
-	version := c.store.version.Add(1)
-	if err := c.txn.CommitAt(version, nil); err != nil {
-		return c.wrap(err)
+	if o := c.store.o; o.Free != nil {
+		if free, ok := o.Free(); ok && free < o.Reserve() {
+			c.txn.Discard()
+			return c.wrap(fmt.Errorf("%w: it has %d MiB left, and a checkpoint needs %d MiB", ErrDiskFull, free>>20, o.Reserve()>>20))
+		}
 	}
-	c.store.db.SetDiscardTs(version) // of each key the newest version stays
-	return nil
+	return c.wrap(c.txn.CommitAt(c.version, nil))
+}
+
+// Version is what the checkpoint's changes are written as.
+func (c *Checkpoint) Version() uint64 { return c.version }
+
+// Settle says that nobody reads as of before this checkpoint any more.
+func (c *Checkpoint) Settle() {
+	if keep := c.store.versions.settle(c.version); c.txn != nil && !c.store.db.IsClosed() {
+		c.store.db.SetDiscardTs(keep) // of each key the newest version up to here stays
+	}
 }
 
 // Discard lets an uncommitted checkpoint go.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,11 +69,16 @@ func (c cells) put(s *Store, counter int, id uint64, row []int64) {
 	}
 }
 
+// scanAll visits every row of a shard.
+func scanAll(s *Store, shard pipeline.Shard, visit func(counter int, id uint64, row []int64) error) error {
+	return s.View(Newest, func(v *View) error { return v.Rows(shard, &Part{Most: math.MaxInt}, visit) })
+}
+
 func scanned(t *testing.T, s *Store) cells {
 	t.Helper()
 	out := cells{}
 	for shard := range s.meta.Shards {
-		err := s.Scan(pipeline.Shard(shard), func(counter int, id uint64, row []int64) error {
+		err := scanAll(s, pipeline.Shard(shard), func(counter int, id uint64, row []int64) error {
 			if pipeline.ShardOf(id, s.meta.Shards) != pipeline.Shard(shard) {
 				t.Errorf("id %d is in shard %d", id, shard)
 			}
@@ -95,6 +101,7 @@ func write(t *testing.T, s *Store, counter string, id uint64, row ...int64) {
 	}
 	row = append(row, make([]int64, s.schema.Counters[at].Count-len(row))...)
 	c, shard := s.Begin(), pipeline.ShardOf(id, s.meta.Shards)
+	defer c.Settle()
 	if err := errors.Join(c.Row(shard, at, id, row), c.State(shard, State{Applied: pipeline.Position(id), Sequence: 1}), c.Commit()); err != nil {
 		t.Fatal(err)
 	}
@@ -386,6 +393,7 @@ func TestStateOfUnknownShardIsZero(t *testing.T) {
 		t.Fatalf("%+v, %v", state, err)
 	}
 	bad := s.Begin()
+	defer bad.Settle()
 	if err := errors.Join(bad.txn.Set(shardKey(3, kindState), []byte{0xff}), bad.txn.Set(rowKey(3, 9, 1), []byte{1, 1}), bad.txn.Set(rowKey(2, 0, 0), []byte{0, 2}),
 		bad.txn.Set(rowKey(1, 0, 1), []byte{5, 5}), bad.Commit()); err != nil {
 		t.Fatal(err)
@@ -394,7 +402,7 @@ func TestStateOfUnknownShardIsZero(t *testing.T) {
 		t.Errorf("a damaged state gave %v", err)
 	}
 	for shard, part := range map[pipeline.Shard]string{1: "row 1 of counter post", 2: "id 0", 3: "counter 9"} {
-		err := s.Scan(shard, func(int, uint64, []int64) error { return nil })
+		err := scanAll(s, shard, func(int, uint64, []int64) error { return nil })
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), part) {
 			t.Errorf("shard %d: %v does not say %q", shard, err, part)
 		}

@@ -1,85 +1,74 @@
 package hot
 
-import "github.com/tidemark-io/tidemark/pipeline"
-
-// Edges is a set of pairs of ids: who is followed by whom. Open addressing
-// with linear probing, without pointers; removal shifts back what probed past
-// the gap, so that there are no tombstones and probes stay short.
+// Edges holds facts about pairs of ids: that a follows b, or that a does not.
+// A pair that is not in it is not known.
+//
+//	row  a │ b │ 1 present, 0 absent
+//
+// One goroutine writes, and keeps readers out by its owner's lock meanwhile.
+// Get may run side by side.
 type Edges struct {
-	slots []Pair // A = 0: free
-	used  int
+	index   index
+	present int
 }
+
+const (
+	edgeFlag  = 16 // the flag's place in a row
+	edgeBytes = edgeFlag + 1
+)
 
 // NewEdges makes an empty set.
-func NewEdges() *Edges { return &Edges{slots: make([]Pair, tableMin)} }
+func NewEdges() *Edges { return &Edges{index: *newIndex(2, edgeBytes)} }
 
-// Count is the number of pairs.
-func (s *Edges) Count() int { return s.used }
+// Count is the number of pairs known to be present.
+func (e *Edges) Count() int { return e.present }
 
-// Bytes is the memory taken.
-func (s *Edges) Bytes() int { return 16 * len(s.slots) }
+// Known is the number of pairs known to be present or absent.
+func (e *Edges) Known() int { return e.index.rows() }
 
-// Has says whether a pair is in the set.
-func (s *Edges) Has(a, b uint64) bool {
-	_, ok := s.find(Pair{a, b})
-	return ok
+// Bytes is all memory taken.
+func (e *Edges) Bytes() int { return e.index.bytes() }
+
+// Get is what is known of a pair, and marks it as used.
+func (e *Edges) Get(a, b uint64) (present, known bool) {
+	row, ok := e.index.use([2]uint64{a, b})
+	return ok && row[edgeFlag] == 1, ok
 }
 
-// Add puts a pair in, and says whether it was not there. Neither id is 0.
-func (s *Edges) Add(a, b uint64) bool {
-	at, ok := s.find(Pair{a, b})
-	if ok {
-		return false
-	}
-	if 4*(s.used+1) > 3*len(s.slots) {
-		s.grow()
-		at, _ = s.find(Pair{a, b})
-	}
-	s.slots[at] = Pair{a, b}
-	s.used++
-	return true
-}
-
-// Remove takes a pair out, and says whether it was there.
-func (s *Edges) Remove(a, b uint64) bool {
-	at, ok := s.find(Pair{a, b})
+// Put makes a pair known. a is not 0.
+func (e *Edges) Put(a, b uint64, present bool) {
+	key := [2]uint64{a, b}
+	row, ok := e.index.find(key)
 	if !ok {
-		return false
+		row = e.index.insert(key)
 	}
-	s.used--
-	mask := uint64(len(s.slots) - 1)
-	for next := (at + 1) & mask; s.slots[next].A != 0; next = (next + 1) & mask {
-		// The pair at next may move to the gap unless its home lies between.
-		if home := s.home(s.slots[next]); (next-home)&mask >= (next-at)&mask {
-			s.slots[at] = s.slots[next]
-			at = next
-		}
+	e.present -= int(row[edgeFlag])
+	row[edgeFlag] = 0
+	if present {
+		row[edgeFlag] = 1
+		e.present++
 	}
-	s.slots[at] = Pair{}
-	return true
 }
 
-func (s *Edges) home(p Pair) uint64 {
-	return pipeline.Mix(pipeline.Mix(p.A)+p.B) >> 8 & uint64(len(s.slots)-1)
+// Forget makes a pair unknown.
+func (e *Edges) Forget(a, b uint64) {
+	key := [2]uint64{a, b}
+	if row, ok := e.index.find(key); ok {
+		e.present -= int(row[edgeFlag])
+		e.index.remove(key)
+	}
 }
 
-func (s *Edges) find(p Pair) (at uint64, ok bool) {
-	mask := uint64(len(s.slots) - 1)
-	for at = s.home(p); s.slots[at] != p; at = (at + 1) & mask {
-		if s.slots[at].A == 0 {
-			return at, false
+// Evict forgets pairs that were not used since the clock hand last passed, and
+// that keep does not hold, until it has forgotten so many or the hand went
+// round twice. It returns how many. Before the first call, which may be for 0
+// pairs, use is not recorded.
+func (e *Edges) Evict(pairs int, keep func(a, b uint64) bool) (evicted int) {
+	return e.index.sweepFor(func(row []byte, used bool) bool {
+		if used || keep(rowWord(row, 0), rowWord(row, 1)) {
+			return false
 		}
-	}
-	return at, true
-}
-
-func (s *Edges) grow() {
-	old := s.slots
-	s.slots = make([]Pair, 2*len(old))
-	for _, p := range old {
-		if p.A != 0 {
-			at, _ := s.find(p)
-			s.slots[at] = p
-		}
-	}
+		e.present -= int(row[edgeFlag])
+		return true
+	}, 2*e.index.slots+evictSlack, pairs)
 }

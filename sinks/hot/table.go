@@ -1,130 +1,442 @@
-// Package hot keeps counter rows in memory, flat and without pointers, so
-// that the garbage collector passes them by.
+// Package hot keeps the state of shards in memory, flat and without pointers,
+// so that the garbage collector passes it by, and packed: 10^7 counter rows
+// are to take some 17 bytes each.
+//
+// A counter's row is its id and its cells, each as wide as it is configured:
+//
+//	byte 0 … 7   8 … 13
+//	     id      dirty │ partial │ view 16 bits │ like 16 bits │ hide 8 bits │ free
+//
+// Rows lie in an index, in the order of their hashes with a few gaps. A row of
+// 14 bytes lies in one cache line or in two that are neighbours, and to read
+// its cells takes one load, shift and mask each. What a cell cannot hold is an
+// escape: the cell is all ones, and the value stands in a table beside.
 package hot
 
-import "github.com/tidemark-io/tidemark/pipeline"
+import (
+	"encoding/binary"
+	"math"
+	"runtime"
 
-// Table is the rows of one counter in one shard: open addressing with linear
-// probing, grown by doubling at three quarters full. One goroutine writes;
-// readers must be kept out meanwhile by the owner's lock.
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// State says how much of a row is in memory.
+type State uint8
+
+// The states of a row.
+const (
+	None    State = iota // not here
+	Partial              // what has come since its base, which is on disk
+	Whole                // all of it
+)
+
+// Table is the rows of one counter in one shard.
 //
-//	keys   id │ 0 = free │ id │ …
-//	cells  column 0 … column n-1 of keys[0] │ of keys[1] │ …
+// A cell is a pipeline.Delta. In a whole row it is Set(v), and the cell holds
+// v; in a partial row it is what has come since the base, as a rule Add(n),
+// and the cell holds n. Values from 0 to two less than 2^bits are packed.
+// Everything else escapes: larger ones, negative ones, and in a partial row
+// any Delta that is not Add(n) of n >= 0. It comes back when it fits again.
 //
-// A row that was touched stays, also when all its cells are 0 again: it
+// A row that was changed stays, also when all its cells are 0 again: it
 // remembers that the id has no counts.
+//
+// One goroutine writes; readers must be kept out meanwhile by the owner's
+// lock. Read, ReadBatch and Deltas may run side by side. Ids are never 0.
 type Table struct {
-	columns int
-	keys    []uint64
-	cells   []int64
-	dirty   []bool
-	rows    int
-
+	index   index
+	columns []column
 	changed []uint64 // ids of dirty rows, each once
+
+	escaped *index // (id, column) → Delta; nil until there is one
+	escapes []int  // by column: how many are in escaped
 }
 
-const tableMin = 16
+// column is where a column's cell is in a row. Eight bytes loaded from offset
+// hold all of it.
+type column struct {
+	offset int
+	shift  uint8
+	mask   uint64 // also the value of a cell that escaped
+}
 
-// NewTable makes a table of rows of so many columns.
-func NewTable(columns int) *Table {
-	t := &Table{columns: columns}
-	t.resize(tableMin)
+const (
+	// Bits of a row's first byte behind the id.
+	dirtyBit   = 1
+	partialBit = 2
+	stateBits  = 2
+
+	stateByte = 8 // behind the id
+
+	// columnBitsMax is the widest column that any bit of a byte may begin; of
+	// a wider one the end could lie beyond the eight bytes loaded.
+	columnBitsMax = 56
+	// columnBitsMin leaves a value beside 0 and the escape.
+	columnBitsMin = 2
+
+	escapeStride = 16 + 24 // id, column; From, Low, High
+
+	// batchMisses is how many rows a batch asks the memory for at once: the
+	// fastest of 8 to 128 as measured.
+	batchMisses = 32
+
+	// evictSlack is how many places beyond two rounds the hand goes, because
+	// rows shift a little when a segment shrinks behind it.
+	evictSlack = 100
+
+	// changedKept is the largest list of dirty ids kept for use again.
+	changedKept = 1024
+)
+
+// NewTable makes an empty table with a column for each width in bits, 1 to
+// 64. Widths over 56 take 64 bits, and one of 1 takes 2: with the escape it
+// could hold no 1.
+func NewTable(bits []int) *Table {
+	t := &Table{columns: make([]column, len(bits)), escapes: make([]int, len(bits))}
+	at := 8*stateByte + stateBits
+	for i, width := range bits {
+		width = max(width, columnBitsMin)
+		if width > columnBitsMax {
+			width, at = 64, (at+7)&^7
+		}
+		t.columns[i] = column{offset: at / 8, shift: uint8(at % 8), mask: math.MaxUint64 >> (64 - width)}
+		at += width
+	}
+	t.index = *newIndex(1, (at+7)/8)
 	return t
 }
 
 // Rows is the number of rows held.
-func (t *Table) Rows() int { return t.rows }
+func (t *Table) Rows() int { return t.index.rows() }
 
-// Bytes is the memory the rows take, free places included.
+// Bytes is all memory the table takes: rows with their free places, the
+// directory, escapes, and the list of dirty ids.
 func (t *Table) Bytes() int {
-	return 8*len(t.keys) + 8*len(t.cells) + len(t.dirty)
+	n := t.index.bytes() + 8*cap(t.changed)
+	if t.escaped != nil {
+		n += t.escaped.bytes()
+	}
+	return n
 }
 
-// Row is the cells of an id, or nil when there is no row. It is valid until
-// the next Touch.
-func (t *Table) Row(id uint64) []int64 {
-	at, ok := t.find(id)
+// Escapes is the number of a column's cells that are not packed.
+func (t *Table) Escapes(column int) int { return t.escapes[column] }
+
+// Load is rows per place for one, 0 to 0.9.
+func (t *Table) Load() float64 { return float64(t.index.rows()) / float64(t.index.slots) }
+
+// Probe says how many places from their own rows stand, in the mean and at
+// most. It walks all rows.
+func (t *Table) Probe() (mean float64, longest int) { return t.index.probe() }
+
+// Read fills cells, one for each column, with a whole row and marks it used.
+// Of a row that is not whole cells stay as they are; a partial one is marked
+// all the same.
+func (t *Table) Read(id uint64, cells []int64) State {
+	s, at, ok := t.index.place1(id)
 	if !ok {
-		return nil
+		return None
 	}
-	return t.row(at)
+	t.index.mark(s, at)
+	return t.read(id, t.row(s, at), cells)
 }
 
-// Touch is the cells of an id to be written: a row is made when there is
-// none, and marked dirty. id is not 0.
-func (t *Table) Touch(id uint64) []int64 {
-	at := t.place(id)
-	if !t.dirty[at] {
-		t.dirty[at] = true
-		t.changed = append(t.changed, id)
+// ReadBatch is Read for every id: its cells begin at cells[i*columns], its
+// state is states[i]. It is several times as fast, because it waits for many
+// rows to come from memory at once.
+func (t *Table) ReadBatch(ids []uint64, cells []int64, states []State) {
+	n := len(t.columns)
+	for len(ids) > batchMisses {
+		t.readBatch(ids[:batchMisses], cells, states)
+		ids, cells, states = ids[batchMisses:], cells[batchMisses*n:], states[batchMisses:]
 	}
-	return t.row(at)
+	t.readBatch(ids, cells, states)
 }
 
-// Load puts a row as it is on disk: clean.
-func (t *Table) Load(id uint64) []int64 { return t.row(t.place(id)) }
+func (t *Table) readBatch(ids []uint64, cells []int64, states []State) {
+	var places [batchMisses]struct {
+		segment *segment
+		home    int
+	}
+	x, n := &t.index, len(t.columns)
+	for i, id := range ids {
+		p := &places[i]
+		p.segment, p.home = x.home(pipeline.Mix(id))
+	}
+	// This loop is so short, and waits for nothing it loads, that the misses of
+	// many turns overlap. The next one would wait at each wrong guess.
+	touched := uint64(0)
+	for i := range ids {
+		p := &places[i]
+		if x.swept {
+			p.segment.marks.load(p.home)
+		}
+		touched += x.word(p.segment, p.home, 0)
+	}
+	runtime.KeepAlive(touched)
+	for i, id := range ids {
+		p := &places[i]
+		at, ok := x.search(p.segment, p.home, id)
+		if !ok {
+			states[i] = None
+			continue
+		}
+		x.mark(p.segment, at)
+		states[i] = t.read(id, t.row(p.segment, at), cells[i*n:(i+1)*n])
+	}
+}
+
+// Deltas fills deltas, one for each column: Set(v) of a whole row, and of a
+// partial one what has come since its base. It does not mark the row used.
+func (t *Table) Deltas(id uint64, deltas []pipeline.Delta) State {
+	s, at, ok := t.index.place1(id)
+	if !ok {
+		return None
+	}
+	row := t.row(s, at)
+	for i := range t.columns {
+		deltas[i] = t.delta(id, row, i)
+	}
+	return state(row)
+}
+
+// Change applies a change to a cell and marks the row dirty and used. If
+// there is no row it makes one, in state missing: Whole with zeros, or Partial
+// with nothing come yet. saturated says that a whole row's cell is now at
+// ±pipeline.Limit.
+func (t *Table) Change(id uint64, column int, d pipeline.Delta, missing State) (saturated bool) {
+	row := t.changing(id, missing)
+	c := &t.columns[column]
+	if v := c.load(row); v != c.mask {
+		// Most changes: a little more in a packed cell. Of a partial row only
+		// sums upwards are Add again, since less may have met the limit first.
+		if n, ok := d.Amount(); ok && (n >= 0 || state(row) == Whole) {
+			if sum := v + uint64(n); sum < c.mask && sum <= math.MaxInt64 {
+				c.store(row, sum)
+				return sum == pipeline.Limit && state(row) == Whole
+			}
+		}
+	}
+	next := t.delta(id, row, column).Then(d)
+	t.put(id, row, column, next, state(row))
+	return state(row) == Whole && (next.Low == pipeline.Limit || next.Low == -pipeline.Limit)
+}
+
+// changing is a row that is about to be changed.
+func (t *Table) changing(id uint64, missing State) []byte {
+	s, at, ok := t.index.place1(id)
+	if !ok {
+		s, at = t.index.insertAt([2]uint64{id})
+	}
+	t.index.mark(s, at)
+	row := t.row(s, at)
+	if !ok && missing == Partial {
+		row[stateByte] |= partialBit
+	}
+	t.soil(id, row)
+	return row
+}
+
+// Put makes a row as it is on disk: whole, clean, and not marked used. The id
+// has no row yet.
+func (t *Table) Put(id uint64, cells []int64) {
+	s, at := t.index.insertAt([2]uint64{id})
+	row := t.row(s, at)
+	for i, v := range cells {
+		t.put(id, row, i, pipeline.Set(v), Whole)
+	}
+}
+
+// Complete makes a partial row whole: what has come is applied to its base,
+// nil for zeros. It stays as dirty as it was. Other ids are left alone.
+func (t *Table) Complete(id uint64, base []int64) {
+	s, at, ok := t.index.place1(id)
+	if !ok {
+		return
+	}
+	row := t.row(s, at)
+	if state(row) == Whole {
+		return
+	}
+	for i := range t.columns {
+		v := int64(0)
+		if base != nil {
+			v = base[i]
+		}
+		d := t.delta(id, row, i)
+		t.put(id, row, i, pipeline.Set(d.Apply(v)), Whole)
+	}
+	row[stateByte] &^= partialBit
+}
 
 // Dirty is the number of dirty rows.
 func (t *Table) Dirty() int { return len(t.changed) }
 
-// Clean calls visit for every dirty row and marks it clean.
-func (t *Table) Clean(visit func(id uint64, cells []int64)) {
-	for _, id := range t.changed {
-		at, _ := t.find(id)
-		t.dirty[at] = false
-		visit(id, t.row(at))
+// Clean marks every dirty row clean and visits it, once. visit may read the
+// table, and may mark rows dirty again.
+func (t *Table) Clean(visit func(id uint64, state State)) {
+	changed := t.changed
+	t.changed = nil
+	for _, id := range changed {
+		s, at, _ := t.index.place1(id)
+		row := t.row(s, at)
+		row[stateByte] &^= dirtyBit
+		visit(id, state(row))
 	}
-	t.changed = t.changed[:0]
+	if t.changed == nil && cap(changed) <= changedKept {
+		t.changed = changed[:0]
+	}
 }
 
-// MarkDirty marks a row dirty again, after a checkpoint that failed.
-func (t *Table) MarkDirty(id uint64) { t.Touch(id) }
-
-func (t *Table) row(at uint64) []int64 {
-	n := uint64(t.columns)
-	return t.cells[at*n : at*n+n : at*n+n]
+// MarkDirty marks a row dirty, again after a checkpoint that failed. The row
+// is there.
+func (t *Table) MarkDirty(id uint64) {
+	s, at, _ := t.index.place1(id)
+	t.soil(id, t.row(s, at))
 }
 
-// find is the slot of an id, or the free slot it would take.
-func (t *Table) find(id uint64) (at uint64, ok bool) {
-	mask := uint64(len(t.keys) - 1)
-	// A shard's ids agree in Mix modulo the number of shards: use the high bits.
-	at = pipeline.Mix(id) >> 20 & mask
-	for t.keys[at] != id {
-		if t.keys[at] == 0 {
-			return at, false
+// Remove takes a clean row out. A dirty one stays.
+func (t *Table) Remove(id uint64) {
+	s, at, ok := t.index.place1(id)
+	if !ok {
+		return
+	}
+	if row := t.row(s, at); row[stateByte]&dirtyBit == 0 {
+		t.forget(id, row)
+		t.index.removeAt(s, at)
+		t.index.shrink(s)
+	}
+}
+
+// Evict takes out so many rows that are clean, whole, and were not used since
+// the clock hand last passed them, or as many as it finds in two rounds of the
+// hand. Before the first call, which may be Evict(0), use is not recorded.
+func (t *Table) Evict(rows int) (evicted int) {
+	return t.index.sweepFor(func(row []byte, used bool) bool {
+		if used || row[stateByte]&(dirtyBit|partialBit) != 0 {
+			return false
 		}
-		at = (at + 1) & mask
-	}
-	return at, true
+		t.forget(binary.LittleEndian.Uint64(row), row[:cap(row)])
+		return true
+	}, 2*t.index.slots+evictSlack, rows)
 }
 
-func (t *Table) place(id uint64) uint64 {
-	at, ok := t.find(id)
-	if ok {
-		return at
-	}
-	if 4*(t.rows+1) > 3*len(t.keys) {
-		t.resize(2 * len(t.keys))
-		at, _ = t.find(id)
-	}
-	t.keys[at] = id
-	t.rows++
-	return at
+// row is a row and the 8 bytes behind it: what the load of a cell may reach.
+func (t *Table) row(s *segment, at int) []byte {
+	row := t.index.row(s, at)
+	return row[:cap(row)]
 }
 
-func (t *Table) resize(size int) {
-	old := *t
-	t.keys = make([]uint64, size)
-	t.cells = make([]int64, size*t.columns)
-	t.dirty = make([]bool, size)
-	for i, id := range old.keys {
-		if id == 0 {
-			continue
+func state(row []byte) State {
+	if row[stateByte]&partialBit != 0 {
+		return Partial
+	}
+	return Whole
+}
+
+// soil marks a row dirty.
+func (t *Table) soil(id uint64, row []byte) {
+	if row[stateByte]&dirtyBit == 0 {
+		row[stateByte] |= dirtyBit
+		t.changed = append(t.changed, id)
+	}
+}
+
+func (t *Table) read(id uint64, row []byte, cells []int64) State {
+	if state(row) != Whole {
+		return Partial
+	}
+	for i := range t.columns {
+		c := &t.columns[i]
+		v := c.load(row)
+		if v == c.mask {
+			v = uint64(t.escapedDelta(id, i).Low)
 		}
-		at, _ := t.find(id)
-		t.keys[at] = id
-		t.dirty[at] = old.dirty[i]
-		copy(t.row(at), old.row(uint64(i)))
+		cells[i] = int64(v)
 	}
+	return Whole
+}
+
+// delta is a cell.
+func (t *Table) delta(id uint64, row []byte, column int) pipeline.Delta {
+	c := &t.columns[column]
+	v := c.load(row)
+	switch {
+	case v == c.mask:
+		return t.escapedDelta(id, column)
+	case state(row) == Whole:
+		return pipeline.Set(int64(v))
+	}
+	return pipeline.Add(int64(v))
+}
+
+// put replaces a cell by one of a row in state as.
+func (t *Table) put(id uint64, row []byte, column int, d pipeline.Delta, as State) {
+	c := &t.columns[column]
+	was := c.load(row) == c.mask
+	v, fits := d.Value()
+	if as == Partial {
+		v, fits = d.Amount()
+	}
+	if fits && v >= 0 && uint64(v) < c.mask {
+		c.store(row, uint64(v))
+		if was {
+			t.unescape(id, column)
+		}
+		return
+	}
+	c.store(row, c.mask)
+	t.escape(id, column, d, was)
+}
+
+// escape puts a cell into the table beside, or replaces it there.
+func (t *Table) escape(id uint64, column int, d pipeline.Delta, was bool) {
+	if t.escaped == nil {
+		t.escaped = newIndex(2, escapeStride)
+	}
+	key := [2]uint64{id, uint64(column)}
+	var row []byte
+	if was {
+		row, _ = t.escaped.find(key)
+	} else {
+		row = t.escaped.insert(key)
+		t.escapes[column]++
+	}
+	binary.LittleEndian.PutUint64(row[16:], uint64(d.From))
+	binary.LittleEndian.PutUint64(row[24:], uint64(d.Low))
+	binary.LittleEndian.PutUint64(row[32:], uint64(d.High))
+}
+
+func (t *Table) unescape(id uint64, column int) {
+	t.escaped.remove([2]uint64{id, uint64(column)})
+	t.escapes[column]--
+}
+
+func (t *Table) escapedDelta(id uint64, column int) pipeline.Delta {
+	row, _ := t.escaped.find([2]uint64{id, uint64(column)})
+	return pipeline.Delta{
+		From: int64(binary.LittleEndian.Uint64(row[16:])),
+		Low:  int64(binary.LittleEndian.Uint64(row[24:])),
+		High: int64(binary.LittleEndian.Uint64(row[32:])),
+	}
+}
+
+// forget takes a row's cells out of the table beside, before the row goes.
+func (t *Table) forget(id uint64, row []byte) {
+	for i := range t.columns {
+		if c := &t.columns[i]; c.load(row) == c.mask {
+			t.unescape(id, i)
+		}
+	}
+}
+
+func (c *column) load(row []byte) uint64 {
+	return binary.LittleEndian.Uint64(row[c.offset:]) >> (c.shift & 7) & c.mask
+}
+
+func (c *column) store(row []byte, v uint64) {
+	b := row[c.offset:]
+	rest := binary.LittleEndian.Uint64(b) &^ (c.mask << (c.shift & 7))
+	binary.LittleEndian.PutUint64(b, rest|v<<(c.shift&7))
 }

@@ -1,147 +1,523 @@
-package hot_test
+package hot
 
 import (
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// unmix is the id whose Mix is m.
-func unmix(m uint64) uint64 {
-	m ^= m>>31 ^ m>>62
-	m *= inverse(0x94d049bb133111eb)
-	m ^= m>>27 ^ m>>54
-	m *= inverse(0xbf58476d1ce4e5b9)
-	m ^= m>>30 ^ m>>60
-	return m - 0x9e3779b97f4a7c15
+// tableTwin is a table beside a plain map.
+type tableTwin struct {
+	*Table
+	widths []int
+	rows   map[uint64]*twinRow
 }
 
-// inverse of an odd number modulo 2^64, by Newton's iteration.
-func inverse(a uint64) uint64 {
-	x := a
-	for range 6 {
-		x *= 2 - a*x
-	}
-	return x
+type twinRow struct {
+	state State
+	dirty bool
+	cells []pipeline.Delta
 }
 
-// ids are few enough to meet again, and of every sort that is hard on a table.
-func ids() *rapid.Generator[uint64] {
-	few := rapid.Uint64Range(1, 40)
-	nonzero := func(id uint64) bool { return id != 0 }
-	return rapid.OneOf(
-		few, // small
-		rapid.Map(few, func(n uint64) uint64 { return -n }),             // huge
-		rapid.Map(few, func(n uint64) uint64 { return unmix(n << 52) }), // all in one slot, in tables up to 2^32
-		rapid.Map(few, func(n uint64) uint64 { return unmix(n << 20) }), // in a row of slots
-		rapid.Map(few, func(n uint64) uint64 { return unmix(n<<52 | 1<<20 - 1<<12) }),
-		rapid.Map(few, func(n uint64) uint64 { return unmix(n<<20 | 0x7) }), // the low bits, by which shards are chosen
-		rapid.Uint64(),
-	).Filter(nonzero)
+func newTableTwin(widths []int) *tableTwin {
+	return &tableTwin{NewTable(widths), widths, map[uint64]*twinRow{}}
 }
 
-// "The hot table against map" (STYLE 21): rows, and which of them are dirty.
-func TestTableTwin(t *testing.T) {
-	if pipeline.Mix(unmix(12345678901234567)) != 12345678901234567 {
-		t.Fatal("unmix is not Mix's inverse")
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		columns := rapid.IntRange(1, 4).Draw(t, "columns")
-		table := hot.NewTable(columns)
-		rows, dirty := map[uint64][]int64{}, map[uint64]bool{}
-		known := func(t *rapid.T) uint64 {
-			if len(rows) == 0 {
-				t.Skip("no rows yet")
-			}
-			var list []uint64
-			for id := range rows {
-				list = append(list, id)
-			}
-			slices.Sort(list)
-			return rapid.SampledFrom(list).Draw(t, "known")
+func (x *tableTwin) change(t *rapid.T, id uint64, column int, d pipeline.Delta, missing State) {
+	row := x.rows[id]
+	if row == nil {
+		identity := pipeline.Set(0)
+		if missing == Partial {
+			identity = pipeline.Identity
 		}
-		touch := func(t *rapid.T, id uint64) {
-			cells := table.Touch(id)
-			if rows[id] == nil {
-				rows[id] = make([]int64, columns)
-			}
-			if !slices.Equal(cells, rows[id]) {
-				t.Fatalf("Touch(%d): %v, want %v", id, cells, rows[id])
-			}
-			at := rapid.IntRange(0, columns-1).Draw(t, "column")
-			cells[at] = rapid.Int64().Draw(t, "value")
-			rows[id][at] = cells[at]
-			dirty[id] = true
+		row = &twinRow{state: missing, cells: slices.Repeat([]pipeline.Delta{identity}, len(x.widths))}
+		x.rows[id] = row
+	}
+	row.cells[column] = row.cells[column].Then(d)
+	row.dirty = true
+	v, whole := row.cells[column].Value()
+	want := row.state == Whole && whole && (v == pipeline.Limit || v == -pipeline.Limit)
+	if got := x.Change(id, column, d, missing); got != want {
+		t.Fatalf("Change(%d, %d, %v) says saturated %v", id, column, d, got)
+	}
+}
+
+// read is what Read is to find.
+func (x *tableTwin) read(id uint64) (cells []int64, state State) {
+	cells = slices.Repeat([]int64{-77}, len(x.widths)) // what was in them before
+	row := x.rows[id]
+	if row == nil {
+		return cells, None
+	}
+	if row.state == Whole {
+		for i, d := range row.cells {
+			cells[i], _ = d.Value()
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"touch":      func(t *rapid.T) { touch(t, ids().Draw(t, "id")) },
-			"touchKnown": func(t *rapid.T) { touch(t, known(t)) },
-			"touchMany": func(t *rapid.T) { // growth
-				for _, id := range rapid.SliceOfN(ids(), 1, 60).Draw(t, "ids") {
-					touch(t, id)
-				}
-			},
-			"load": func(t *rapid.T) {
-				id := ids().Draw(t, "id")
-				if rows[id] != nil {
-					t.Skip("rows are loaded once, first")
-				}
-				rows[id] = rapid.SliceOfN(rapid.Int64(), columns, columns).Draw(t, "cells")
-				copy(table.Load(id), rows[id])
-			},
-			"row": func(t *rapid.T) {
-				id := ids().Draw(t, "id")
-				if got := table.Row(id); !slices.Equal(got, rows[id]) || (got == nil) != (rows[id] == nil) {
-					t.Fatalf("Row(%d): %v, want %v", id, got, rows[id])
-				}
-			},
-			"markDirty": func(t *rapid.T) {
-				id := known(t)
-				table.MarkDirty(id)
-				dirty[id] = true
-			},
-			"clean": func(t *rapid.T) {
-				table.Clean(func(id uint64, cells []int64) {
-					if !dirty[id] {
-						t.Fatalf("row %d is clean, or was reported twice", id)
-					}
-					delete(dirty, id)
-					if !slices.Equal(cells, rows[id]) {
-						t.Fatalf("dirty row %d: %v, want %v", id, cells, rows[id])
-					}
-				})
-				if len(dirty) > 0 {
-					t.Fatalf("dirty rows were not reported: %v", dirty)
-				}
-			},
-			"": func(t *rapid.T) {
-				if table.Rows() != len(rows) || table.Dirty() != len(dirty) {
-					t.Fatalf("%d rows, %d dirty; want %d, %d", table.Rows(), table.Dirty(), len(rows), len(dirty))
-				}
-			},
-		})
-		for id, want := range rows {
-			if got := table.Row(id); !slices.Equal(got, want) {
-				t.Fatalf("Row(%d): %v, want %v", id, got, want)
-			}
+	}
+	return cells, row.state
+}
+
+func (x *tableTwin) readAgrees(t *rapid.T, id uint64) {
+	want, state := x.read(id)
+	got := slices.Repeat([]int64{-77}, len(x.widths))
+	if s := x.Read(id, got); s != state || !slices.Equal(got, want) {
+		t.Fatalf("Read(%d): %v, %v; want %v, %v", id, got, s, want, state)
+	}
+}
+
+func (x *tableTwin) batchAgrees(t *rapid.T, ids []uint64) {
+	n := len(x.widths)
+	cells, states := slices.Repeat([]int64{-77}, n*len(ids)), make([]State, len(ids))
+	x.ReadBatch(ids, cells, states)
+	for i, id := range ids {
+		want, state := x.read(id)
+		if got := cells[i*n : (i+1)*n]; states[i] != state || !slices.Equal(got, want) {
+			t.Fatalf("ReadBatch, id %d of %d: %v, %v; want %v, %v", i, len(ids), got, states[i], want, state)
+		}
+	}
+}
+
+func (x *tableTwin) deltasAgree(t *rapid.T, id uint64) {
+	got := make([]pipeline.Delta, len(x.widths))
+	state, row := x.Deltas(id, got), x.rows[id]
+	switch {
+	case row == nil && state == None:
+	case row == nil || state != row.state || !slices.Equal(got, row.cells):
+		t.Fatalf("Deltas(%d): %v, %v; want %v", id, got, state, row)
+	}
+}
+
+// put is a row as on disk.
+func (x *tableTwin) put(id uint64, cells []int64) {
+	row := &twinRow{state: Whole}
+	for _, v := range cells {
+		row.cells = append(row.cells, pipeline.Set(v))
+	}
+	x.rows[id] = row
+	x.Put(id, cells)
+}
+
+func (x *tableTwin) complete(id uint64, base []int64) {
+	x.Complete(id, base)
+	row := x.rows[id]
+	if row == nil || row.state == Whole {
+		return
+	}
+	row.state = Whole
+	for i, d := range row.cells {
+		v := int64(0)
+		if base != nil {
+			v = base[i]
+		}
+		row.cells[i] = pipeline.Set(d.Apply(v))
+	}
+}
+
+func (x *tableTwin) clean(t *rapid.T, again uint64) {
+	var failed []uint64
+	x.Clean(func(id uint64, state State) {
+		row := x.rows[id]
+		if row == nil || !row.dirty || row.state != state {
+			t.Fatalf("visited row %d, %v, which is %v", id, state, row)
+		}
+		row.dirty = false
+		x.deltasAgree(t, id)
+		x.readAgrees(t, id)
+		if again > 0 && id%again == 0 {
+			failed = append(failed, id)
 		}
 	})
+	if dirty := x.dirty(); dirty > 0 || x.Dirty() > 0 {
+		t.Fatalf("%d dirty rows were not visited", dirty)
+	}
+	for _, id := range failed {
+		x.MarkDirty(id)
+		x.rows[id].dirty = true
+	}
 }
 
-func TestTableNeverFull(t *testing.T) {
-	table := hot.NewTable(1)
-	for n := uint64(1); n <= 3000; n++ {
-		table.Touch(unmix(n << 52 & ^uint64(1)))[0]++ // 4096 slots' worth of one place
-		table.Touch(n)[0]++
+func (x *tableTwin) dirty() int {
+	return x.count(func(row *twinRow) bool { return row.dirty })
+}
+
+func (x *tableTwin) count(which func(*twinRow) bool) (n int) {
+	for _, row := range x.rows {
+		if which(row) {
+			n++
+		}
 	}
-	if got := table.Row(77)[0]; got != 1 {
-		t.Fatalf("row 77 is %d", got)
+	return n
+}
+
+func (x *tableTwin) remove(id uint64) {
+	x.Remove(id)
+	if row := x.rows[id]; row != nil && !row.dirty {
+		delete(x.rows, id)
 	}
-	if table.Row(1<<40) != nil {
-		t.Fatal("a row that nobody made")
+}
+
+// evict: only clean whole rows go, and as many as were asked for.
+func (x *tableTwin) evict(t *rapid.T, n int) {
+	can := x.count(func(row *twinRow) bool { return !row.dirty && row.state == Whole })
+	got := x.Evict(n)
+	if got != min(n, can) {
+		t.Fatalf("Evict(%d) evicts %d, could %d", n, got, can)
 	}
+	deltas := make([]pipeline.Delta, len(x.widths))
+	for id, row := range x.rows {
+		if x.Deltas(id, deltas) != None {
+			continue
+		}
+		if row.dirty || row.state != Whole {
+			t.Fatalf("evicted row %d: %v", id, row)
+		}
+		delete(x.rows, id)
+		got--
+	}
+	if got != 0 {
+		t.Fatalf("evicted %d rows more than are gone", got)
+	}
+}
+
+// check holds everything that can be held without a known id.
+func (x *tableTwin) check(t *rapid.T) {
+	if x.Rows() != len(x.rows) || x.Dirty() != x.dirty() {
+		t.Fatalf("%d rows, %d dirty; want %d, %d", x.Rows(), x.Dirty(), len(x.rows), x.dirty())
+	}
+	escaped := 0
+	for i, width := range x.widths {
+		want := x.count(func(row *twinRow) bool { return !fits(row.cells[i], row.state, width) })
+		if got := x.Escapes(i); got != want {
+			t.Fatalf("%d escapes of %d bits, want %d", got, width, want)
+		}
+		escaped += want
+	}
+	if x.escaped != nil && x.escaped.rows() != escaped {
+		t.Fatalf("%d rows in the table of %d escapes", x.escaped.rows(), escaped)
+	}
+	if load := x.Load(); load < 0 || load > 0.9 || x.Bytes() < x.Rows()*x.index.stride {
+		t.Fatalf("load %v, %d bytes", load, x.Bytes())
+	}
+	if mean, longest := x.Probe(); mean > float64(longest) || longest > x.Rows() {
+		t.Fatalf("probes of %v, at most %d", mean, longest)
+	}
+}
+
+func (x *tableTwin) agrees(t *rapid.T) {
+	var all []uint64
+	for id := range x.rows {
+		x.readAgrees(t, id)
+		x.deltasAgree(t, id)
+		all = append(all, id)
+	}
+	x.batchAgrees(t, all)
+}
+
+func fits(d pipeline.Delta, state State, width int) bool {
+	v, ok := d.Value()
+	if state == Partial {
+		v, ok = d.Amount()
+	}
+	return ok && v >= 0 && (width > columnBitsMax || v <= 1<<max(width, columnBitsMin)-2)
+}
+
+// amounts meet the ends of cells of all widths.
+func amounts() *rapid.Generator[int64] {
+	return rapid.OneOf(
+		rapid.Int64Range(-3, 3),
+		rapid.Map(rapid.IntRange(0, 63), func(bits int) int64 { return 1<<bits - 1 }),
+		rapid.Map(rapid.IntRange(0, 62), func(bits int) int64 { return 1<<bits - 2 }),
+		rapid.Map(rapid.IntRange(0, 63), func(bits int) int64 { return -1<<bits + 1 }),
+		rapid.Int64Range(-pipeline.Limit, pipeline.Limit),
+	)
+}
+
+func changes() *rapid.Generator[pipeline.Delta] {
+	taken := rapid.Map(amounts(), func(n int64) int64 { return max(n, -n) })
+	return rapid.OneOf(
+		rapid.Map(rapid.Int64Range(-1, 2), pipeline.Add),
+		rapid.Map(amounts(), pipeline.Add),
+		rapid.Map(amounts(), pipeline.Set),
+		rapid.Map(taken, pipeline.Take),
+	)
+}
+
+// "The hot table against map" (STYLE 21).
+func TestTableTwin(t *testing.T) { rapid.Check(t, tableAgrees) }
+
+func FuzzTable(f *testing.F) { f.Fuzz(rapid.MakeFuzz(tableAgrees)) }
+
+func tableAgrees(t *rapid.T) {
+	width := rapid.OneOf(rapid.SampledFrom([]int{1, 2, 8, 16, 55, 56, 57, 63, 64}), rapid.IntRange(1, 64))
+	x := newTableTwin(rapid.SliceOfN(width, 1, 5).Draw(t, "widths"))
+	columns := len(x.widths)
+	states := rapid.SampledFrom([]State{Partial, Whole})
+	known := func(t *rapid.T) uint64 {
+		if len(x.rows) == 0 {
+			t.Skip("no rows yet")
+		}
+		var list []uint64
+		for id := range x.rows {
+			list = append(list, id)
+		}
+		slices.Sort(list)
+		return rapid.SampledFrom(list).Draw(t, "known")
+	}
+	change := func(t *rapid.T, id uint64) {
+		x.change(t, id, rapid.IntRange(0, columns-1).Draw(t, "column"), changes().Draw(t, "change"), states.Draw(t, "missing"))
+	}
+	cells := rapid.SliceOfN(amounts(), columns, columns)
+	t.Repeat(map[string]func(*rapid.T){
+		"change":      func(t *rapid.T) { change(t, ids().Draw(t, "id")) },
+		"changeKnown": func(t *rapid.T) { change(t, known(t)) },
+		"changeMany": func(t *rapid.T) { // growth
+			from, state := rapid.Uint64Range(1, 1<<40).Draw(t, "from"), states.Draw(t, "missing")
+			for i := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+				x.change(t, from+i, int(i)%columns, pipeline.Add(int64(i)), state)
+			}
+		},
+		"put": func(t *rapid.T) {
+			if id := ids().Draw(t, "id"); x.rows[id] == nil {
+				x.put(id, cells.Draw(t, "cells"))
+			}
+		},
+		"complete": func(t *rapid.T) {
+			base := cells.Draw(t, "base")
+			if rapid.Bool().Draw(t, "nil") {
+				base = nil
+			}
+			x.complete(known(t), base)
+		},
+		"completeAny": func(t *rapid.T) { x.complete(ids().Draw(t, "id"), nil) },
+		"read":        func(t *rapid.T) { x.readAgrees(t, ids().Draw(t, "id")) },
+		"readNone":    func(t *rapid.T) { x.readAgrees(t, 0) }, // what free slots hold
+		"readBatch": func(t *rapid.T) {
+			x.batchAgrees(t, append(rapid.SliceOfN(ids(), 0, 70).Draw(t, "ids"), 0))
+		},
+		"deltas": func(t *rapid.T) { x.deltasAgree(t, ids().Draw(t, "id")) },
+		"clean":  func(t *rapid.T) { x.clean(t, rapid.Uint64Range(0, 4).Draw(t, "again")) },
+		"markDirty": func(t *rapid.T) {
+			id := known(t)
+			x.MarkDirty(id)
+			x.rows[id].dirty = true
+		},
+		"remove":      func(t *rapid.T) { x.remove(ids().Draw(t, "id")) },
+		"removeKnown": func(t *rapid.T) { x.remove(known(t)) },
+		"evict":       func(t *rapid.T) { x.evict(t, rapid.IntRange(0, 100).Draw(t, "rows")) },
+		"evictAll":    func(t *rapid.T) { x.evict(t, 1<<30) },
+		"":            x.check,
+	})
+	x.agrees(t)
+}
+
+func TestTableMany(t *testing.T) {
+	const n = 300_000
+	table := NewTable([]int{16, 16, 8})
+	of := func(id uint64) int64 { return int64(id % 70_000) } // some escape
+	for id := uint64(1); id <= n; id++ {
+		if id%2 == 0 {
+			table.Put(id, []int64{of(id), -1, 1})
+			continue
+		}
+		table.Change(id, 0, pipeline.Add(of(id)-1), Partial)
+		table.Change(id, 0, pipeline.Add(1), Whole)
+	}
+	cells := make([]int64, 3)
+	for id := uint64(1); id <= n; id++ {
+		if id%2 == 1 {
+			table.Complete(id, []int64{0, -1, 1})
+		}
+		if table.Read(id, cells) != Whole || !slices.Equal(cells, []int64{of(id), -1, 1}) {
+			t.Fatalf("row %d: %v", id, cells)
+		}
+	}
+	if table.Rows() != n || table.Dirty() != n/2 || table.Escapes(1) != n || table.Escapes(2) != 0 {
+		t.Fatalf("%d rows, %d dirty, %d escapes", table.Rows(), table.Dirty(), table.Escapes(1))
+	}
+	if got := table.Evict(n); got != n/2 || table.Rows() != n/2 || table.Escapes(1) != n/2 {
+		t.Fatalf("evicted %d, %d rows left, %d escapes", got, table.Rows(), table.Escapes(1))
+	}
+	for id := uint64(1); id <= n; id++ {
+		want := None
+		if id%2 == 1 {
+			want = Whole
+		}
+		if got := table.Read(id, cells); got != want {
+			t.Fatalf("row %d after the eviction: %v", id, got)
+		}
+	}
+	for id := uint64(n + 1); id <= 2*n; id++ {
+		if table.Read(id, cells) != None {
+			t.Fatalf("row %d is there", id)
+		}
+	}
+}
+
+// The clock: what was used since the hand passed outlives what was not.
+func TestTableEvictsUnused(t *testing.T) {
+	const n = 10_000
+	table, cells := NewTable([]int{16}), make([]int64, 1)
+	for id := uint64(1); id <= n; id++ {
+		table.Put(id, []int64{1})
+	}
+	table.Evict(0)
+	for id := uint64(1); id <= n; id += 2 {
+		table.Read(id, cells)
+	}
+	for range 10 {
+		if got := table.Evict(n / 20); got != n/20 {
+			t.Fatalf("evicted %d", got)
+		}
+	}
+	gone := 0
+	for id := uint64(1); id <= n; id += 2 {
+		if table.Deltas(id, make([]pipeline.Delta, 1)) == None {
+			gone++
+		}
+	}
+	// Rows that move back around the end of their segment meet the hand again.
+	if gone > 5*table.index.segments {
+		t.Fatalf("%d rows were used and evicted", gone)
+	}
+}
+
+// A second round takes what the first one found used.
+func TestTableEvictsUsed(t *testing.T) {
+	table, cells := NewTable([]int{16}), make([]int64, 1)
+	table.Evict(0)
+	for id := uint64(1); id <= 1000; id++ {
+		table.Put(id, []int64{1})
+		table.Read(id, cells)
+	}
+	if got := table.Evict(999); got != 999 || table.Rows() != 1 {
+		t.Fatalf("evicted %d, left %d", got, table.Rows())
+	}
+}
+
+// Readers beside each other, and a writer that keeps them out: columns 0 and 1
+// of a row always change together.
+func TestTableReaders(t *testing.T) {
+	const n = 5000
+	table := NewTable([]int{16, 8, 4})
+	var mu sync.RWMutex
+	var done sync.WaitGroup
+	stop := make(chan struct{})
+	reader := func(read func(id uint64) (a, b int64)) {
+		done.Go(func() {
+			for {
+				for range 50 {
+					mu.RLock()
+					if a, b := read(1 + rand.Uint64N(n)); a != b {
+						t.Errorf("cells %d and %d", a, b)
+					}
+					mu.RUnlock()
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for range 2 {
+		reader(func(id uint64) (a, b int64) {
+			var cells [3]int64
+			table.Read(id, cells[:])
+			return cells[0], cells[1]
+		})
+	}
+	reader(func(id uint64) (a, b int64) {
+		var deltas [3]pipeline.Delta
+		table.Deltas(id, deltas[:])
+		return deltas[0].Low, deltas[1].Low
+	})
+	reader(func(id uint64) (a, b int64) {
+		list, cells, states := make([]uint64, 100), make([]int64, 300), make([]State, 100)
+		for i := range list {
+			list[i] = id + uint64(i)
+		}
+		table.ReadBatch(list, cells, states)
+		for i := range list {
+			a, b = a+cells[3*i], b+cells[3*i+1]
+		}
+		return a, b
+	})
+	for i := range 5000 {
+		id := 1 + rand.Uint64N(n)
+		mu.Lock()
+		table.Change(id, 0, pipeline.Add(int64(i%5-1)), Whole)
+		table.Change(id, 1, pipeline.Add(int64(i%5-1)), Whole)
+		if i%1000 == 0 {
+			table.Clean(func(uint64, State) {})
+			table.Evict(500)
+		}
+		mu.Unlock()
+	}
+	close(stop)
+	done.Wait()
+}
+
+// shardID is one of many ids of a shard of 64.
+func shardID(shard pipeline.Shard, n int) uint64 {
+	return unmix(pipeline.Mix(uint64(n))<<6 | uint64(shard))
+}
+
+// "10^7 counter rows are to take some 17 bytes each": 20 at most at any size
+// from 1M rows on, of three columns of 16, 16 and 8 bits in 64 tables.
+func TestTableBytesLevel(t *testing.T) {
+	least, most := 99.0, 0.0
+	for shard := range pipeline.Shard(2) {
+		table := NewTable([]int{16, 16, 8})
+		for n := range 160_000 {
+			table.Put(shardID(shard, n), []int64{1, 2, 3})
+			if n < 15_000 {
+				continue
+			}
+			perRow := float64(table.Bytes()) / float64(table.Rows())
+			least, most = min(least, perRow), max(most, perRow)
+			if perRow > 20 {
+				t.Fatalf("%d rows take %.2f bytes each", table.Rows(), perRow)
+			}
+		}
+		mean, longest := table.Probe()
+		t.Logf("shard %d: load %.3f, distance %.2f, at most %d", shard, table.Load(), mean, longest)
+	}
+	t.Logf("%.2f to %.2f bytes a row", least, most)
+}
+
+// Bytes says what the heap says.
+func TestTableBytesTrue(t *testing.T) {
+	for _, rows := range []int{100, 20_000} {
+		tables := make([]*Table, 16)
+		before := heap()
+		counted := 0
+		for i := range tables {
+			tables[i] = NewTable([]int{16, 16, 8})
+			for n := range rows {
+				tables[i].Put(shardID(pipeline.Shard(i), n), []int64{1, 2, 3})
+			}
+			counted += tables[i].Bytes()
+		}
+		took := heap() - before
+		t.Logf("16 tables of %d rows: %d bytes, counted %d", rows, took, counted)
+		if limit := counted/50 + 16*600; took > counted+limit || took < counted-limit {
+			t.Errorf("16 tables of %d rows take %d bytes, counted %d", rows, took, counted)
+		}
+		runtime.KeepAlive(tables)
+	}
+}
+
+func heap() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }

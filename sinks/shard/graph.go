@@ -1,11 +1,6 @@
 package shard
 
-import (
-	"sort"
-
-	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/hot"
-)
+import "github.com/tidemark-io/tidemark/pipeline"
 
 // graphColumns are the columns that the follow graph maintains, where the
 // configuration has them.
@@ -33,61 +28,91 @@ func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int
 	}
 }
 
-// follows is where a followee stands in a user's list, or would.
-func follows(list []hot.Pair, user uint64) (at int, ok bool) {
-	at = sort.Search(len(list), func(i int) bool { return list[i].A >= user })
-	return at, at < len(list) && list[at].A == user
-}
-
 // A user's shard holds both directions: whom they follow, with the position of
 // the follow, and who follows them. A friend is in both, whichever came first.
 // Following or unfollowing twice changes nothing.
 
-func (s *Shard) followLocked(user, followee uint64, position pipeline.Position) {
-	at, ok := follows(s.following.Get(user), followee)
-	if ok {
-		return
+// edgeLocked says how two users of whom this shard holds the first stand to
+// each other.
+func (s *Shard) edgeLocked(user, other uint64) (follows, followed bool, err error) {
+	follows, known := s.followsLocked(user, other)
+	followed, knownToo := s.followedByLocked(user, other)
+	if !known || !knownToo {
+		return false, false, errNotLoaded
 	}
-	s.following.Insert(user, at, hot.Pair{A: followee, B: uint64(position)})
-	s.changed = append(s.changed, change{kindFollowing, user, followee})
+	return follows, followed, nil
+}
+
+func (s *Shard) followLocked(user, followee uint64, position pipeline.Position) error {
+	follows, followed, err := s.edgeLocked(user, followee)
+	if follows || err != nil {
+		return err
+	}
+	s.setFollowingLocked(user, followee, position, true)
 	s.countLocked(s.graph.following, s.graph.has[0], user, 1)
-	if s.followers.Has(user, followee) {
+	if followed {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, 1)
 	}
+	return nil
 }
 
-func (s *Shard) unfollowLocked(user, followee uint64) {
-	at, ok := follows(s.following.Get(user), followee)
-	if !ok {
-		return
+func (s *Shard) unfollowLocked(user, followee uint64) error {
+	follows, followed, err := s.edgeLocked(user, followee)
+	if !follows || err != nil {
+		return err
 	}
-	s.following.Remove(user, at, 1)
-	s.changed = append(s.changed, change{kindFollowing, user, followee})
+	s.setFollowingLocked(user, followee, 0, false)
 	s.countLocked(s.graph.following, s.graph.has[0], user, -1)
-	if s.followers.Has(user, followee) {
+	if followed {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, -1)
 	}
+	return nil
 }
 
-func (s *Shard) followedLocked(user, follower uint64) {
-	if !s.followers.Add(user, follower) {
-		return
+// setFollowingLocked writes an edge into the user's list, or where the list is
+// on disk, notes what is known of the edge.
+func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Position, follows bool) {
+	if s.userLocked(user) {
+		s.setFolloweeLocked(user, followee, uint64(position), follows)
+		s.following.Forget(user, followee) // the list knows better, and may be evicted
+	} else {
+		s.following.Put(user, followee, follows)
 	}
-	s.changed = append(s.changed, change{kindFollower, user, follower})
+	s.changed = append(s.changed, change{kind: kindFollowing, gone: !follows, a: user, b: followee, v: uint64(position)})
+}
+
+func (s *Shard) followedLocked(user, follower uint64) error {
+	follows, followed, err := s.edgeLocked(user, follower)
+	if followed || err != nil {
+		return err
+	}
+	s.setFollowerLocked(user, follower, true)
 	s.countLocked(s.graph.follower, s.graph.has[1], user, 1)
 	s.countLocked(s.graph.unread, s.graph.has[3], user, 1)
-	if _, ok := follows(s.following.Get(user), follower); ok {
+	if follows {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, 1)
 	}
+	return nil
 }
 
-func (s *Shard) unfollowedLocked(user, follower uint64) {
-	if !s.followers.Remove(user, follower) {
-		return
+func (s *Shard) unfollowedLocked(user, follower uint64) error {
+	follows, followed, err := s.edgeLocked(user, follower)
+	if !followed || err != nil {
+		return err
 	}
-	s.changed = append(s.changed, change{kindFollower, user, follower})
+	s.setFollowerLocked(user, follower, false)
 	s.countLocked(s.graph.follower, s.graph.has[1], user, -1)
-	if _, ok := follows(s.following.Get(user), follower); ok {
+	if follows {
 		s.countLocked(s.graph.friend, s.graph.has[2], user, -1)
 	}
+	return nil
+}
+
+func (s *Shard) setFollowerLocked(user, follower uint64, follows bool) {
+	if !follows && s.residency.edges {
+		s.followers.Forget(user, follower) // what is not known is not
+	} else {
+		s.followers.Put(user, follower, follows)
+	}
+	s.changed = append(s.changed, change{kind: kindFollower, gone: !follows, a: user, b: follower})
 }

@@ -90,11 +90,12 @@ func TestRedoTwin(t *testing.T) {
 				if batch == nil {
 					t.Skip("nothing is under way")
 				}
-				if err := batch.Commit(); err != nil {
+				if err := errors.Join(s.Complete(store, batch), batch.Commit()); err != nil {
 					t.Fatal(err)
 				}
-				batch = nil
 				s.Settle(true)
+				batch.Settle()
+				batch = nil
 				onDisk(t, store, state, handed)
 				if s.Durable() != state.Sequence || s.Pending() != s.Dirty() {
 					t.Fatalf("durable %d, pending %d", s.Durable(), s.Pending())
@@ -105,8 +106,9 @@ func TestRedoTwin(t *testing.T) {
 					t.Skip("nothing is under way")
 				}
 				batch.Discard()
-				batch = nil
 				s.Settle(false)
+				batch.Settle()
+				batch = nil
 				if !s.Moved() || s.Dirty() < rows || s.Pending() != s.Dirty() {
 					t.Fatalf("moved %v, dirty %d of %d", s.Moved(), s.Dirty(), rows)
 				}
@@ -114,6 +116,7 @@ func TestRedoTwin(t *testing.T) {
 		})
 		if batch != nil {
 			batch.Discard()
+			batch.Settle()
 		}
 	})
 }
@@ -121,6 +124,7 @@ func TestRedoTwin(t *testing.T) {
 // clean takes rows and state of earlier runs off the disk.
 func clean(t *rapid.T, store *cold.Store) {
 	c := store.Begin()
+	defer c.Settle()
 	for counter := range 2 {
 		for id := range uint64(13) {
 			if err := c.Row(0, counter, id, []int64{0}); err != nil {
@@ -138,9 +142,11 @@ func onDisk(t *rapid.T, store *cold.Store, state cold.State, want map[cell]int64
 		t.Fatalf("state %+v, %v; want %+v", got, err, state)
 	}
 	got := map[cell]int64{}
-	if err := store.Scan(0, func(counter int, id uint64, cells []int64) error {
-		got[cell{counter, id}] = cells[0]
-		return nil
+	if err := store.View(cold.Newest, func(v *cold.View) error {
+		return v.Rows(0, &cold.Part{Most: math.MaxInt}, func(counter int, id uint64, cells []int64) error {
+			got[cell{counter, id}] = cells[0]
+			return nil
+		})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +167,7 @@ func TestSaturationIsCounted(t *testing.T) {
 	if err := s.Apply(1, w, []pipeline.Column{0}); err != nil {
 		t.Fatal(err)
 	}
-	if stats := s.Stats(); stats.Saturated != 1 || stats.Rows[0] != 1 || stats.Rows[1] != 0 || stats.Dirty != 1 || stats.Bytes <= 0 {
+	if stats := s.Stats(); stats.Columns[0].Saturated != 1 || stats.Counters[0].Rows != 1 || stats.Counters[1].Rows != 0 || stats.Dirty != 1 || stats.Bytes <= 0 {
 		t.Errorf("%+v", stats)
 	}
 }

@@ -54,14 +54,19 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "checkpoint.interval", c.Checkpoint.Interval, 10*time.Millisecond, time.Minute)
 	within(d, "checkpoint.rows", c.Checkpoint.Rows, 1, rowsMax)
 
+	within(d, "memory.budget", c.Memory.Budget, MiB, 64*1024*GiB)
 	within(d, "badger.memtable", c.Badger.MemTable, 8*MiB, GiB)
 	within(d, "badger.block_cache", c.Badger.BlockCache, MiB, TiB)
 	within(d, "badger.index_cache", c.Badger.IndexCache, 0, TiB)
 
 	within(d, "limits.ids", c.Limits.IDs, 1, 100_000)
 	within(d, "limits.requests", c.Limits.Requests, 1, 1_000_000)
+	within(d, "limits.cold_reads", c.Limits.ColdReads, 1, 1024)
 	within(d, "limits.timeout", c.Limits.Timeout, time.Millisecond, time.Hour)
 	within(d, "limits.timeout_max", c.Limits.TimeoutMax, time.Millisecond, time.Hour)
+
+	within(d, "slow.threshold", c.Slow.Threshold, 0, time.Hour)
+	within(d, "slow.entries", c.Slow.Entries, 1, 1024)
 
 	within(d, "ready.lag", c.Ready.Lag, 10*time.Millisecond, time.Hour)
 	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
@@ -128,6 +133,11 @@ func (d *decoder) checkTogether(c *Config) {
 		d.crossFault([]string{"router.lease_expiry", "router.lease_renew"},
 			"lease_expiry is %s, lease_renew %s; allowed: lease_expiry of 3 renewals or more, %s",
 			formatDuration(c.Router.LeaseExpiry), formatDuration(c.Router.LeaseRenew), formatDuration(3*c.Router.LeaseRenew))
+	}
+	if least := c.badgerBytes() + shardBytesMin; c.Memory.Budget < least && c.Memory.Budget >= MiB {
+		d.crossFault([]string{"memory.budget", "badger.memtable", "badger.block_cache", "badger.index_cache"},
+			"memory.budget is %s; allowed: %s or more, of which Badger's buffers and caches take %s and the state at least %s",
+			c.Memory.Budget, least, c.badgerBytes(), Size(shardBytesMin))
 	}
 	if rows := rowsMax * c.Badger.MemTable / rowsMaxMemTable; c.Badger.MemTable <= GiB && Size(c.Checkpoint.Rows) > rows {
 		d.crossFault([]string{"checkpoint.rows", "badger.memtable"},

@@ -36,8 +36,10 @@ type Config struct {
 	Windows       Windows       `yaml:"windows"`        // what closes a window
 	Router        Router        `yaml:"router"`         // events to windows
 	Checkpoint    Checkpoint    `yaml:"checkpoint"`     // rows to disk
+	Memory        Memory        `yaml:"memory"`         // what may be kept in it
 	Badger        Badger        `yaml:"badger"`         // the store on disk
 	Limits        Limits        `yaml:"limits"`         // what a request may ask
+	Slow          Slow          `yaml:"slow"`           // which requests are remembered
 	Ready         Ready         `yaml:"ready"`          // what /readyz promises
 	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed
 	InactiveAfter time.Duration `yaml:"inactive_after"` // log time since a user's last read; 30d
@@ -113,6 +115,24 @@ type Checkpoint struct {
 	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 60000; 32768
 }
 
+// Memory bounds what is kept in memory.
+type Memory struct {
+	Budget Size `yaml:"budget"` // bytes: state in memory and Badger's buffers and caches; 2GiB
+}
+
+// shardBytesMin is what the shards need of memory.budget.
+const shardBytesMin = 4 * MiB
+
+// badgerBytes is what Badger takes of memory.budget: one buffer that is
+// written to and two that are written out, each with a quarter for its
+// entries' links, and the caches.
+func (c *Config) badgerBytes() Size {
+	return 3*(c.Badger.MemTable+c.Badger.MemTable/4) + c.Badger.BlockCache + c.Badger.IndexCache
+}
+
+// ShardBytes is what memory.budget leaves to the shards: rows, outboxes, lists.
+func (c *Config) ShardBytes() int { return int(c.Memory.Budget - c.badgerBytes()) }
+
 // Badger sizes the store on disk.
 type Badger struct {
 	MemTable   Size `yaml:"memtable"`    // bytes; 128MiB
@@ -124,8 +144,15 @@ type Badger struct {
 type Limits struct {
 	IDs        int           `yaml:"ids"`         // ids or users in one; 10000
 	Requests   int           `yaml:"requests"`    // in work at once; 1024
+	ColdReads  int           `yaml:"cold_reads"`  // that read the disk at once, 1 to 1024; 16
 	Timeout    time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
 	TimeoutMax time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
+}
+
+// Slow says which requests the slow log keeps.
+type Slow struct {
+	Threshold time.Duration `yaml:"threshold"` // above it a request is slow, 0 to 1h, 0 = none is; 50ms
+	Entries   int           `yaml:"entries"`   // of the slowest and of the latest, 1 to 1024; 128
 }
 
 // Ready is what /readyz promises.

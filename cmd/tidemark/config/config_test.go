@@ -82,8 +82,10 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"windows", c.Windows, Windows{Events: 8192, Bytes: 512 * KiB, Delay: 10 * time.Millisecond}},
 		{"router", c.Router, Router{Lanes: 0, LeaseRenew: time.Second, LeaseExpiry: 5 * time.Second}},
 		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 32768}},
+		{"memory", c.Memory, Memory{Budget: 2 * GiB}},
 		{"badger", c.Badger, Badger{MemTable: 128 * MiB, BlockCache: 64 * MiB}},
-		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, Timeout: 2 * time.Second, TimeoutMax: time.Minute}},
+		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, ColdReads: 16, Timeout: 2 * time.Second, TimeoutMax: time.Minute}},
+		{"slow", c.Slow, Slow{Threshold: 50 * time.Millisecond, Entries: 128}},
 		{"ready.lag", c.Ready.Lag, 5 * time.Second},
 		{"feed", c.Feed, Feed{PostsPerAuthor: 1000, Retention: 30 * day}},
 		{"inactive_after", c.InactiveAfter, 30 * day},
@@ -152,6 +154,9 @@ func TestFileStatesOnlyWhatItChanges(t *testing.T) {
 		{"any port", "nats: {listen: '[::1]:0'}", func(c *Config) { c.NATS.Listen = "[::1]:0" }},
 		{"plain bytes", "windows: {bytes: 65_536}", func(c *Config) { c.Windows.Bytes = 64 * KiB }},
 		{"sync on every write", "nats: {sync_interval: 0}", func(c *Config) { c.NATS.SyncInterval = 0 }},
+		{"no request is slow", "slow: {threshold: 0}\nlimits: {cold_reads: 1024}", func(c *Config) {
+			c.Slow.Threshold, c.Limits.ColdReads = 0, 1024
+		}},
 		{"alias", "ready: {lag: &a 3s}\nlimits: {timeout: *a}", func(c *Config) {
 			c.Ready.Lag, c.Limits.Timeout = 3*time.Second, 3*time.Second
 		}},
@@ -214,6 +219,7 @@ func TestFaults(t *testing.T) {
 		{"limits: {timeout_max: 1s}", 1, "timeout up to timeout_max"},
 		{"checkpoint: {interval: 1m}\nnode_expiry: 2m", 2, "3 intervals or more, 3m"},
 		{"badger: {memtable: 16MiB}", 1, "up to 15000 rows"},
+		{"memory: {budget: 256MiB}", 1, "memory.budget is 256MiB; allowed: 548MiB or more, of which Badger's buffers and caches take 544MiB and the state at least 4MiB"},
 		{"checkpoint: {rows: 60001}", 1, "allowed: 1 to 60000"},
 		{"nats: {tls: {key: k}, url: a}", 1, "key is given without cert"},
 		{"nats: {nkey: k}", 1, "nats.url is empty"},

@@ -10,14 +10,19 @@ import (
 // diskFreeMin is what a start needs: Badger's logs and the streams' first blocks.
 const diskFreeMin = 256 << 20
 
+// diskFree is how many bytes a disk has left for this process.
+func diskFree(path string) (free uint64, ok bool) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(path, &s); err != nil {
+		return 0, false // not every file system tells
+	}
+	return s.Bavail * uint64(s.Bsize), true
+}
+
 // checkFree refuses to start on a full disk, where everything would fail later
 // and worse.
 func checkFree(path string) error {
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(path, &s); err != nil {
-		return nil // not every file system tells
-	}
-	if free := s.Bavail * uint64(s.Bsize); free < diskFreeMin {
+	if free, ok := diskFree(path); ok && free < diskFreeMin {
 		return fmt.Errorf("data_dir %s: the disk has %d MiB free and %d MiB are needed to start: make room, or choose another data_dir", path, free>>20, diskFreeMin>>20)
 	}
 	return nil

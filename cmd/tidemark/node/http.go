@@ -23,8 +23,8 @@ func serveHTTP(n *Node) *httpServer {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", answer(func() error { return nil }))
-	mux.HandleFunc("GET /readyz", answer(n.Ready))
+	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
+	mux.HandleFunc("GET /readyz", answer(n.Ready, n.warming))
 	// Where the time and the memory go, for whoever has to look at night.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -50,8 +50,8 @@ func serveHTTP(n *Node) *httpServer {
 	return &httpServer{s}
 }
 
-// answer says "ok", or 503 and the reason.
-func answer(check func() error) http.HandlerFunc {
+// answer says "ok", and what is to be told besides; or 503 and the reason.
+func answer(check func() error, besides func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if err := check(); err != nil {
@@ -60,7 +60,19 @@ func answer(check func() error) http.HandlerFunc {
 			return
 		}
 		fmt.Fprintln(w, "ok")
+		if besides != nil {
+			fmt.Fprint(w, besides())
+		}
 	}
+}
+
+// warming says how far the loading of what is on disk has come, while it goes on.
+func (n *Node) warming() string {
+	loaded, all := n.sinks.Warmth()
+	if loaded == all {
+		return ""
+	}
+	return fmt.Sprintf("warming: %d of %d shards are loaded, the others are answered from disk\n", loaded, all)
 }
 
 func (s *httpServer) close(ctx context.Context) {
@@ -72,7 +84,7 @@ func (s *httpServer) close(ctx context.Context) {
 // Ready is nil when every shard goes on and the node is within ready.lag of
 // the newest event.
 func (n *Node) Ready() error {
-	faults := []error{n.sinks.Err(), n.trouble.err()}
+	faults := []error{n.sinks.Err(), n.sinks.CheckpointErr(), n.trouble.err()}
 	applied := n.sinks.Applied().Sequence()
 	last := n.state.Load().Events.Last
 	lag, caught := n.seen.lag(time.Now(), applied)

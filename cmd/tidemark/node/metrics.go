@@ -10,6 +10,8 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // registerProcess adds the figures of the process and the Go runtime.
@@ -111,44 +113,8 @@ func (n *Node) stateFigures(c *collector) {
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
-	c.add(prometheus.GaugeValue, "rows", "Counter rows in memory.", []string{"counter"}, func(emit func(float64, ...string)) {
-		rows := make([]int, len(n.sinks.Schema().Counters))
-		for _, shard := range n.sinks.ShardStats() {
-			for counter, count := range shard.Rows {
-				rows[counter] += count
-			}
-		}
-		for counter, count := range rows {
-			emit(float64(count), n.sinks.Schema().Counters[counter].Name)
-		}
-	})
-	for _, sum := range []struct {
-		name, help string
-		of         func(rows, dirty int, saturated uint64) float64
-	}{
-		{"rows_bytes", "Memory of the counter rows.", func(bytes, _ int, _ uint64) float64 { return float64(bytes) }},
-		{"rows_dirty", "Rows changed since their last checkpoint.", func(_, dirty int, _ uint64) float64 { return float64(dirty) }},
-		{"saturated", "Changes that left a cell at the end of 63 bits, since the start.", func(_, _ int, n uint64) float64 { return float64(n) }},
-	} {
-		c.gauge(sum.name, sum.help, func() (total float64) {
-			for _, shard := range n.sinks.ShardStats() {
-				total += sum.of(shard.Bytes, shard.Dirty, shard.Saturated)
-			}
-			return total
-		})
-	}
-	c.add(prometheus.GaugeValue, "entries", "Entries in memory besides counter rows: edges by who follows and by who is followed, posts in outboxes, users with marks, channels and their live notices.", []string{"kind"}, func(emit func(float64, ...string)) {
-		var following, followers, posts, users int
-		for _, shard := range n.sinks.ShardStats() {
-			following, followers, posts, users = following+shard.Following, followers+shard.Followers, posts+shard.Posts, users+shard.Users
-		}
-		channels, notices := n.sinks.Channels()
-		for kind, count := range map[string]int{
-			"following": following, "followers": followers, "posts": posts, "users": users, "channels": channels, "notices": notices,
-		} {
-			emit(float64(count), kind)
-		}
-	})
+	n.counterFigures(c)
+	n.memoryFigures(c)
 	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
 		if n.Ready() != nil {
 			return 0
@@ -161,6 +127,106 @@ func (n *Node) stateFigures(c *collector) {
 		emit(float64(tables), "tables")
 		emit(float64(log), "log")
 	})
+}
+
+// counterFigures are those of each counter and each column.
+func (n *Node) counterFigures(c *collector) {
+	schema := n.sinks.Schema()
+	each := func(kind prometheus.ValueType, name, help string, of func(counter int, s shard.CounterStats) float64) {
+		c.add(kind, name, help, []string{"counter"}, func(emit func(float64, ...string)) {
+			for i, s := range n.sinks.CounterStats() {
+				emit(of(i, s), schema.Counters[i].Name)
+			}
+		})
+	}
+	each(prometheus.GaugeValue, "rows", "Counter rows in memory.", func(_ int, s shard.CounterStats) float64 { return float64(s.Rows) })
+	each(prometheus.GaugeValue, "row_bytes", "Memory of counter rows, free places included.", func(_ int, s shard.CounterStats) float64 { return float64(s.Bytes) })
+	each(prometheus.GaugeValue, "row_cached", "Rows in memory that were read from disk and not written since.", func(_ int, s shard.CounterStats) float64 { return float64(s.Cached) })
+	each(prometheus.GaugeValue, "row_dirty", "Rows changed since they were last handed to a checkpoint.", func(_ int, s shard.CounterStats) float64 { return float64(s.Dirty) })
+	each(prometheus.CounterValue, "row_gets_total", "Rows asked for.", func(_ int, s shard.CounterStats) float64 { return float64(s.Gets) })
+	each(prometheus.CounterValue, "row_hits_total", "Rows asked for whose answer, or absence, was known in memory.", func(_ int, s shard.CounterStats) float64 { return float64(s.Hits) })
+	each(prometheus.CounterValue, "row_misses_total", "Rows asked for that were not in memory.", func(_ int, s shard.CounterStats) float64 { return float64(s.Cold) })
+	each(prometheus.CounterValue, "row_cold_reads_total", "Rows read from disk to answer.", func(_ int, s shard.CounterStats) float64 { return float64(s.Reads) })
+	each(prometheus.CounterValue, "row_errors_total", "Reads of rows that the disk refused.", func(_ int, s shard.CounterStats) float64 { return float64(s.Errors) })
+	each(prometheus.CounterValue, "row_evictions_total", "Rows evicted from memory.", func(_ int, s shard.CounterStats) float64 { return float64(s.Evictions) })
+	each(prometheus.CounterValue, "row_sets_total", "Changes of cells applied.", func(i int, _ shard.CounterStats) float64 {
+		sum := uint64(0)
+		for _, column := range n.sinks.ColumnStats()[schema.Counters[i].First:][:schema.Counters[i].Count] {
+			sum += column.Sets
+		}
+		return float64(sum)
+	})
+	probe := func(name, help string, of func(p sinks.Probe) float64) {
+		each(prometheus.GaugeValue, name, help, func(i int, _ shard.CounterStats) float64 { return of(n.sinks.Probe(i)) })
+	}
+	probe("row_load", "Rows for each place in the tables.", func(p sinks.Probe) float64 { return p.Load })
+	probe("row_probe_mean", "How far a row stands from its home, in places; of a sample.", func(p sinks.Probe) float64 { return p.Mean })
+	probe("row_probe_longest", "The farthest that a row stands from its home, in places; of a sample.", func(p sinks.Probe) float64 { return float64(p.Longest) })
+
+	column := func(kind prometheus.ValueType, name, help string, of func(s shard.ColumnStats) float64) {
+		c.add(kind, name, help, []string{"counter", "column"}, func(emit func(float64, ...string)) {
+			for i, s := range n.sinks.ColumnStats() {
+				emit(of(s), schema.Counters[schema.Columns[i].Counter].Name, schema.Columns[i].Name)
+			}
+		})
+	}
+	column(prometheus.CounterValue, "column_sets_total", "Changes of cells applied.", func(s shard.ColumnStats) float64 { return float64(s.Sets) })
+	column(prometheus.GaugeValue, "column_escapes", "Cells that do not fit the column's bits and stand beside the row.", func(s shard.ColumnStats) float64 { return float64(s.Escapes) })
+	column(prometheus.CounterValue, "column_saturated_total", "Changes that left a cell at the end of 63 bits.", func(s shard.ColumnStats) float64 { return float64(s.Saturated) })
+	c.gauge("saturated", "Changes that left a cell at the end of 63 bits, since the start.", func() float64 {
+		sum := uint64(0)
+		for _, s := range n.sinks.ColumnStats() {
+			sum += s.Saturated
+		}
+		return float64(sum)
+	})
+}
+
+// memoryFigures are those of what shards hold, and of what they leave to the disk.
+func (n *Node) memoryFigures(c *collector) {
+	sum := func(kind prometheus.ValueType, name, help string, of func(s shard.Stats) float64) {
+		c.add(kind, name, help, nil, func(emit func(float64, ...string)) {
+			total := 0.0
+			for _, s := range n.sinks.ShardStats() {
+				total += of(s)
+			}
+			emit(total)
+		})
+	}
+	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.config.ShardBytes()) })
+	sum(prometheus.GaugeValue, "memory_bytes", "Memory of what the shards hold.", func(s shard.Stats) float64 { return float64(s.Bytes) })
+	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
+	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint.", func(s shard.Stats) float64 { return float64(s.Dirty) })
+	sum(prometheus.CounterValue, "rows_completed_total", "Partial rows whose base a checkpoint read from disk.", func(s shard.Stats) float64 { return float64(s.Completed) })
+	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {
+		if s.Whole {
+			return 1
+		}
+		return 0
+	})
+	c.gauge("shards_warmed", "Shards that have been loaded since the start, as far as the budget allows.", func() float64 {
+		loaded, _ := n.sinks.Warmth()
+		return float64(loaded)
+	})
+	c.counter("checkpoints_forced_total", "Checkpoints before their time: a shard held as many changed rows as it may, or memory was over its budget.", func() float64 {
+		return float64(n.sinks.Stats.CheckpointsForced.Load())
+	})
+	entries := func(name, help string, of func(s shard.Stats) (users, authors, edges int)) {
+		c.add(prometheus.GaugeValue, name, help, []string{"kind"}, func(emit func(float64, ...string)) {
+			var users, authors, edges int
+			for _, s := range n.sinks.ShardStats() {
+				u, a, e := of(s)
+				users, authors, edges = users+u, authors+a, edges+e
+			}
+			emit(float64(users), "users")
+			emit(float64(authors), "authors")
+			emit(float64(edges), "edges")
+		})
+	}
+	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed.", func(s shard.Stats) (int, int, int) { return s.Users, s.Authors, s.Edges })
+	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) (int, int, int) { return s.UserBytes, s.OutboxBytes, s.EdgeBytes })
+	c.gauge("channels", "Channels.", func() float64 { channels, _ := n.sinks.Channels(); return float64(channels) })
+	c.gauge("notices", "Live notices of all channels.", func() float64 { _, notices := n.sinks.Channels(); return float64(notices) })
 }
 
 func (n *Node) streamFigures(c *collector) {

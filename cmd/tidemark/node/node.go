@@ -197,6 +197,7 @@ func (n *Node) openStore() error {
 		MemTableBytes: int64(n.config.Badger.MemTable),
 		BlockCache:    int64(n.config.Badger.BlockCache),
 		IndexCache:    int64(n.config.Badger.IndexCache),
+		Free:          func() (uint64, bool) { return diskFree(n.dir.path) },
 		Logger:        n.log,
 	})
 	return err
@@ -222,6 +223,7 @@ func (n *Node) openState() (err error) {
 		Owners:          runtime.GOMAXPROCS(0),
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
+		MemoryBytes:     n.config.ShardBytes(),
 		SequenceMax:     n.sequenceMax(),
 		Users: shard.Limits{
 			PostsMax:  n.config.Feed.PostsPerAuthor,
@@ -304,9 +306,11 @@ func (n *Node) openQueries() (err error) {
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
+			ColdReads:  n.config.Limits.ColdReads,
 			Timeout:    n.config.Limits.Timeout,
 			TimeoutMax: n.config.Limits.TimeoutMax,
 		},
+		Slow:       query.Slow(n.config.Slow),
 		Stats:      n.figures,
 		Shards:     n.config.Shards,
 		Version:    n.o.Version,

@@ -79,6 +79,9 @@ type Reader struct {
 	// Before, if set, runs at the start of every answer. Set it before the
 	// first request.
 	Before func()
+	// Disk, if set, runs whenever the disk is read, without the lock. Set it
+	// before the first request.
+	Disk func()
 
 	mu       sync.Mutex
 	applied  pipeline.Position
@@ -86,6 +89,7 @@ type Reader struct {
 	rows     map[cell]int64
 	exist    map[row]bool
 	stopped  map[uint64]bool // ids whose shard is stopped
+	cold     map[uint64]bool // ids of which everything is on disk
 	err      error
 	notices  []string
 	dots     []string
@@ -110,7 +114,7 @@ type (
 // NewReader is empty, at position 0.
 func NewReader() *Reader {
 	return &Reader{
-		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{},
+		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{}, cold: map[uint64]bool{},
 		unread: map[uint64]query.UserUnread{}, follows: map[[2]uint64]bool{}, columns: 2,
 	}
 }
@@ -128,6 +132,13 @@ func (r *Reader) StopShardOf(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped[id] = true
+}
+
+// Cool puts everything of an id on disk, for good: reading it does not warm it.
+func (r *Reader) Cool(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cold[id] = true
 }
 
 // StopAll makes every answer an error that wraps query.ErrStopped.
@@ -212,27 +223,54 @@ func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	}
 }
 
-// enter begins an answer; the caller unlocks.
-func (r *Reader) enter() error {
+// enter begins an answer about ids; the caller unlocks.
+func (r *Reader) enter(disk bool, ids ...uint64) (cost query.Cost, err error) {
 	if r.Before != nil {
 		r.Before()
 	}
+	cost, err = r.warm(disk, ids)
 	r.mu.Lock()
-	if r.allStops {
-		return fmt.Errorf("shard 7: %w", query.ErrStopped)
+	switch {
+	case err != nil:
+		return cost, err
+	case r.allStops:
+		return cost, fmt.Errorf("shard 7: %w", query.ErrStopped)
 	}
-	return r.err
+	return cost, r.err
+}
+
+// warm goes to the disk for those of ids that are there.
+func (r *Reader) warm(disk bool, ids []uint64) (cost query.Cost, err error) {
+	r.mu.Lock()
+	for _, id := range ids {
+		if r.cold[id] {
+			cost.Cold++
+		}
+	}
+	r.mu.Unlock()
+	switch {
+	case cost.Cold == 0:
+		return cost, nil
+	case !disk:
+		return query.Cost{}, fmt.Errorf("shard 7: %w", query.ErrCold)
+	}
+	since := time.Now()
+	if r.Disk != nil {
+		r.Disk()
+	}
+	cost.Disk = time.Since(since)
+	return cost, nil
 }
 
 // Rows is query.Reader's.
-func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
-	err := r.enter()
+func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+	cost, err := r.enter(disk, ids...)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	rows.Reset(len(ids), len(columns))
-	rows.AsOf = r.applied
+	rows.AsOf, rows.Cost = r.applied, cost
 	for i, id := range ids {
 		if r.stopped[id] {
 			rows.Missing = append(rows.Missing, i)
@@ -248,14 +286,14 @@ func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column,
 }
 
 // Unread is query.Reader's.
-func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads) error {
-	err := r.enter()
+func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads, disk bool) error {
+	cost, err := r.enter(disk, users...)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	out.Reset(len(users), r.columns, r.notices, r.dots)
-	out.AsOf = r.applied
+	out.AsOf, out.Cost = r.applied, cost
 	for i, user := range users {
 		if r.stopped[user] {
 			out.Missing = append(out.Missing, i)
@@ -271,8 +309,8 @@ func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads) e
 }
 
 // Feed is query.Reader's.
-func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage) error {
-	err := r.enter()
+func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
+	cost, err := r.enter(disk, user)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
@@ -281,7 +319,7 @@ func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, 
 		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
 	}
 	out.Reset()
-	out.AsOf = r.applied
+	out.AsOf, out.Cost = r.applied, cost
 	for _, p := range r.posts {
 		switch {
 		case !r.follows[[2]uint64{user, p.Author}] || before > 0 && p.Position >= before:
@@ -299,17 +337,17 @@ func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, 
 }
 
 // Following is query.Reader's.
-func (r *Reader) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
-	return r.users(user, after, limit, out, 0)
+func (r *Reader) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.users(user, after, limit, out, disk, 0)
 }
 
 // Followers is query.Reader's.
-func (r *Reader) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage) error {
-	return r.users(user, after, limit, out, 1)
+func (r *Reader) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.users(user, after, limit, out, disk, 1)
 }
 
-func (r *Reader) users(user, after uint64, limit int, out *query.UserPage, side int) error {
-	err := r.enter()
+func (r *Reader) users(user, after uint64, limit int, out *query.UserPage, disk bool, side int) error {
+	cost, err := r.enter(disk, user)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
@@ -318,7 +356,7 @@ func (r *Reader) users(user, after uint64, limit int, out *query.UserPage, side 
 		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
 	}
 	out.Reset()
-	out.AsOf = r.applied
+	out.AsOf, out.Cost = r.applied, cost
 	for pair := range r.follows {
 		if pair[side] == user && pair[1-side] > after {
 			out.Users = append(out.Users, pair[1-side])

@@ -35,7 +35,7 @@ type event struct {
 // asOf says which answer a read's user was shown.
 type asOf struct {
 	kind asOfKind
-	back uint64 // messages ago
+	back uint64 // messages ago; of asOfAt, the position itself
 }
 
 type asOfKind uint8
@@ -45,6 +45,7 @@ const (
 	asOfBack                   // the position some messages ago
 	asOfZero                   // 0
 	asOfFuture                 // beyond the read itself
+	asOfAt                     // a position
 )
 
 // position is what goes into the event at a position of its own; ok is false
@@ -55,6 +56,8 @@ func (a asOf) position(own pipeline.Position) (p pipeline.Position, ok bool) {
 		return pipeline.EndOf(own.Sequence() - min(own.Sequence(), a.back+1)), true
 	case asOfFuture:
 		return own + 12_345, true
+	case asOfAt:
+		return pipeline.Position(a.back), true
 	}
 	return 0, a.kind == asOfZero
 }

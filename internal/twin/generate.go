@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 )
 
+// people are the ids that a sequence is about.
+type people struct{ users, posts, pages []uint64 }
+
 // sequence is a story by chance: messages about a few users and posts whose
 // ids no other sequence has.
 type sequence struct {

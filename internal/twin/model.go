@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 )
 
 // rulesOfAges are the configured numbers that the model goes by.
@@ -251,6 +250,13 @@ func (m *model) everyone() (users []uint64) {
 
 // Feed.
 
+// feedPost is one post of a feed.
+type feedPost struct {
+	Post     uint64
+	Author   uint64
+	Position pipeline.Position
+}
+
 // listed are the live posts of an author that count: "newest
 // `feed.posts_per_author` per author and `feed.retention` back".
 //
@@ -260,9 +266,9 @@ func (m *model) everyone() (users []uint64) {
 // Reading: what has left the list, by age or because newer ones filled it, has
 // left it for good: deleting a newer post does not bring it back, and posting
 // it again lists it anew, at the new place.
-func (m *model) listed(author uint64) []query.FeedPost {
+func (m *model) listed(author uint64) []feedPost {
 	type entry struct {
-		post query.FeedPost
+		post feedPost
 		then int64
 	}
 	var list []entry
@@ -279,14 +285,14 @@ func (m *model) listed(author uint64) []query.FeedPost {
 		case e.delete && at >= 0:
 			list = slices.Delete(list, at, at+1)
 		case !e.delete && at < 0:
-			list = append(list, entry{query.FeedPost{Post: e.post, Author: author, Position: e.position}, e.second})
+			list = append(list, entry{feedPost{Post: e.post, Author: author, Position: e.position}, e.second})
 			if len(list) > m.ages.postsPerAuthor {
 				list = list[1:]
 			}
 		}
 	}
 	drop(m.now)
-	var posts []query.FeedPost
+	var posts []feedPost
 	for _, e := range list {
 		posts = append(posts, e.post)
 	}
@@ -294,11 +300,11 @@ func (m *model) listed(author uint64) []query.FeedPost {
 }
 
 // "every listed post of everyone followed now (those before the follow too)", "newest first"
-func (m *model) feed(user uint64) (posts []query.FeedPost) {
+func (m *model) feed(user uint64) (posts []feedPost) {
 	for _, author := range m.following(user) {
 		posts = append(posts, m.listed(author)...)
 	}
-	slices.SortFunc(posts, func(a, b query.FeedPost) int { return int(b.Position) - int(a.Position) })
+	slices.SortFunc(posts, func(a, b feedPost) int { return int(b.Position) - int(a.Position) })
 	return posts
 }
 
@@ -423,7 +429,7 @@ type answer struct {
 	Feed      uint64
 	Channels  map[string]uint64
 	Dots      map[string]bool
-	Posts     []query.FeedPost
+	Posts     []feedPost
 	Following []uint64
 	Followers []uint64
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// figuresOf reads "name value" lines as a node would give them.
+func figuresOf(text string) map[string]any {
+	figures := map[string]any{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			figures[name] = json.Number(value)
+		}
+	}
+	return figures
+}
+
+func printed(t *testing.T, s statsCommand, figures string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := s.print(&out, figuresOf(figures)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+const everyFigure = `
+	tidemark_rows{counter="post"} 1000000
+	tidemark_row_bytes{counter="post"} 15728640
+	tidemark_row_load{counter="post"} 0.8125
+	tidemark_row_gets_total{counter="post"} 12
+	tidemark_row_sets_total{counter="post"} 34
+	tidemark_row_hits_total{counter="post"} 56
+	tidemark_row_misses_total{counter="post"} 78
+	tidemark_row_cold_reads_total{counter="post"} 9
+	tidemark_row_errors_total{counter="post"} 1
+	tidemark_row_full_total{counter="post"} 2
+	tidemark_row_evictions_total{counter="post"} 3
+	tidemark_row_probe_mean{counter="post"} 1.0417
+	tidemark_row_probe_longest{counter="post"} 7
+	tidemark_row_cached{counter="post"} 5
+	tidemark_rows_partial{counter="post"} 6
+	tidemark_rows{counter="a"} 0
+	tidemark_row_bytes{counter="a"} 512
+	tidemark_column_sets_total{column="like",counter="post"} 30
+	tidemark_column_escapes{column="like",counter="post"} 4
+	tidemark_column_saturated_total{column="like",counter="post"} 0
+	tidemark_column_sets_total{column="repost",counter="post"} 0
+	tidemark_column_escapes{column="repost",counter="post"} 0
+	tidemark_column_sets_total{column="x",counter="a"} 1
+	tidemark_rows_dirty 8
+	tidemark_events_total 99
+	go_goroutines 17
+`
+
+func TestStatsBeginWithTables(t *testing.T) {
+	want := `COUNTER     ROWS    BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  FULL  EVICTED   PROBE
+a              0      512          -     -     -     -     -       -     -       -     -        -       -
+post     1000000  15.0MiB       15.7  0.81    12    34    56      78     9       1     2        3  1.04/7
+
+COUNTER.COLUMN  SETS  ESCAPES  SATURATED
+a.x                1        -          -
+post.like         30        4          0
+
+events_total                99
+row_cached    counter=post   5
+rows_dirty                   8
+rows_partial  counter=post   6
+`
+	if got := printed(t, statsCommand{}, everyFigure); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	got := printed(t, statsCommand{All: true}, everyFigure)
+	if !strings.Contains(got, "\npost.repost        0        0          -\n") || !strings.Contains(got, "\ngo_goroutines ") {
+		t.Errorf("--all:\n%s", got)
+	}
+}
+
+// A store that tells less, or something else under these names.
+func TestStatsWithoutTheStoresFigures(t *testing.T) {
+	if got, want := printed(t, statsCommand{}, "tidemark_events_total 99"), "events_total    99\n"; got != want {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+	got := printed(t, statsCommand{}, `
+		tidemark_rows{counter="post",shard="3"} 5
+		tidemark_rows 7
+		tidemark_row_load{counter=""} 1
+		tidemark_column_sets_total{column="like",counter="post"} 0
+		tidemark_row_probe_longest{counter="post"} 4
+	`)
+	want := `COUNTER  ROWS  BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  FULL  EVICTED  PROBE
+post        -      -          -     -     -     -     -       -     -       -     -        -    -/4
+
+row_load  counter=               1
+rows                             7
+          counter=post, shard=3  5
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

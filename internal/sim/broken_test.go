@@ -1,0 +1,265 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// brokenMax is how many seeds it may take to notice that something is broken.
+const brokenMax = 400
+
+// broken are variants of the router, of what it derives by and of what it
+// stands on, each with one thing left out. notices is what the simulation must
+// say of it, a regular expression.
+var broken = map[string]struct {
+	notices string
+	fault
+}{
+	"compare-and-set left out": {`\(I2`, fault{
+		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = blind{r.Log, p.w.server} },
+	}},
+	"an unknown append taken for one that was not stored": {`\(I2`, fault{
+		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
+	}},
+	"an unknown append taken for one that was stored": {`\(I2`, fault{
+		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = trusting{r.Log} },
+	}},
+	"window cut not recorded: a restart goes on at the end of EVENTS": {`\(I2|stuck`, fault{
+		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
+	}},
+	"window cut not recorded: a restart goes on at the next message": {`what the model says`, fault{
+		router: func(_ *process, _ *Client, r *pipeline.Router) {
+			lane := r.Lane
+			r.Lane = func() pipeline.Deriver { return whole{lane()} }
+		},
+	}},
+	"read merged in the wrong order": {`what the model says`, fault{
+		router: func(p *process, c *Client, r *pipeline.Router) {
+			r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards, wrong: true}) }
+		},
+	}},
+	"a window left out": {`\(I2`, fault{
+		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
+	}},
+	"EVENTS' tail guarded before the end of DELTAS is read": {`\(I10\)`, fault{
+		setup: func(s *setup) { s.machine, s.processes, s.steals, s.cuts = outside, 3, 6, 3; s.events = []int{7, 7, 7} },
+		route: func(ctx, held context.Context, p *process, c *Client) error {
+			if err := p.guardTail(ctx, c); err != nil {
+				return err
+			}
+			r := p.router(ctx, c)
+			r.Open = func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
+				return c.Source(held, from, jetlog.RunOptions{MessagesMax: runMax})
+			}
+			return r.Run(held)
+		},
+	}},
+	"a dead letter told by its position alone": {`\(I9\)`, fault{
+		setup: func(s *setup) { s.machine, s.processes, s.cuts = embedded, 1, 3 },
+		router: func(p *process, _ *Client, r *pipeline.Router) {
+			r.Letters = byPosition{r.Letters, p.w.server}
+		},
+	}},
+}
+
+// Each of these promises rests on one thing that could be left out; without it
+// the simulation must fail, and say why.
+func TestBroken(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(broken)) {
+		t.Run(name, func(t *testing.T) {
+			b := broken[name]
+			for seed := uint64(1); seed <= brokenMax; seed++ {
+				_, err := simulate(t, seed, &b.fault, nil)
+				if err == nil {
+					continue
+				}
+				if !regexp.MustCompile(b.notices).MatchString(err.Error()) {
+					t.Errorf("seed %d: %v\nwant something about %q", seed, err, b.notices)
+				}
+				t.Logf("noticed by seed %d: %.300s", seed, err)
+				return
+			}
+			t.Errorf("%d seeds do not notice it", brokenMax)
+		})
+	}
+}
+
+// blind appends behind whatever is last.
+type blind struct {
+	pipeline.Log
+	s *Server
+}
+
+func (l blind) Append(ctx context.Context, _ uint64, window []byte) (uint64, error) {
+	return l.Log.Append(ctx, l.s.State(jetlog.DeltasStream).Last, window)
+}
+
+// hasty appends once more when there was no answer.
+type hasty struct {
+	pipeline.Log
+	s *Server
+}
+
+func (l hasty) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
+	sequence, err := l.Log.Append(ctx, last, window)
+	if err != nil && !errors.Is(err, pipeline.ErrFenced) && ctx.Err() == nil {
+		return l.Log.Append(ctx, l.s.State(jetlog.DeltasStream).Last, window)
+	}
+	return sequence, err
+}
+
+// trusting hears no error where there was no answer.
+type trusting struct{ pipeline.Log }
+
+func (l trusting) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
+	sequence, err := l.Log.Append(ctx, last, window)
+	if err != nil && !errors.Is(err, pipeline.ErrFenced) && ctx.Err() == nil {
+		return last + 1, nil
+	}
+	return sequence, err
+}
+
+// forgetful says that the last window ended where EVENTS ends now.
+type forgetful struct {
+	pipeline.Log
+	s *Server
+}
+
+func (l forgetful) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
+	h, last, err := l.Log.Tail(ctx)
+	if last > 0 {
+		h.To = pipeline.EndOf(l.s.State(jetlog.EventsStream).Last)
+	}
+	return h, last, err
+}
+
+// whole takes the message that a window begins in for read.
+type whole struct{ pipeline.Deriver }
+
+func (d whole) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	if messages[0].Sequence == from.Sequence() {
+		messages = messages[1:]
+	}
+	return d.Deriver.Derive(from, to, messages)
+}
+
+// unchained leaves a window out, now and then.
+type unchained struct {
+	pipeline.Log
+	n int
+}
+
+func (l *unchained) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
+	if l.n++; l.n%4 == 0 {
+		return last, nil
+	}
+	return l.Log.Append(ctx, last, window)
+}
+
+// byPosition keeps one letter for a position.
+type byPosition struct {
+	pipeline.DeadLetters
+	s *Server
+}
+
+func (k byPosition) Keep(ctx context.Context, letters []pipeline.DeadLetter) error {
+	var others []pipeline.DeadLetter
+	for _, l := range letters {
+		if !slices.ContainsFunc(k.s.Letters(), func(have pipeline.DeadLetter) bool { return have.Position == l.Position }) {
+			others = append(others, l)
+		}
+	}
+	return k.DeadLetters.Keep(ctx, others)
+}
+
+// remerger derives events one by one and merges them by itself: an
+// independent way to the same windows, or, by reads, to wrong ones.
+type remerger struct {
+	shards int
+	wrong  bool
+}
+
+func (m *remerger) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	singles, err := program(m.shards, 1).NewLane().Derive(from, to, messages)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := configuration().Schema()
+	if err != nil {
+		return nil, err
+	}
+	out := pipeline.Derived{Header: singles[0].Header}
+	out.Events, out.Time, out.To = 0, 0, to
+	merged := pipeline.Window{Sections: make([][]byte, m.shards+1)}
+	cells := map[cellOf]pipeline.Delta{}
+	var order []cellOf
+	ordered := make([][]byte, m.shards+1)
+	for _, d := range singles {
+		w, err := pipeline.DecodeWindow(d.Window)
+		if err != nil {
+			return nil, err
+		}
+		out.Events, out.Time = out.Events+w.Events, max(out.Time, w.Time)
+		out.Letters = append(out.Letters, d.Letters...)
+		merged.Columns = w.Columns
+		for _, mark := range w.Marks {
+			if n := len(merged.Marks); n == 0 || merged.Marks[n-1].Second < mark.Second {
+				merged.Marks = append(merged.Marks, mark)
+			}
+		}
+		for section, b := range w.Sections {
+			r := pipeline.ReadSection(b, w.From)
+			for c, ok := r.Next(); ok; c, ok = r.Next() {
+				at := cellOf{section, c.Column, c.ID}
+				have, known := cells[at]
+				switch {
+				case c.Op != pipeline.OpCell:
+					ordered[section] = pipeline.AppendOperation(ordered[section], from, &r.Operation)
+				case schema.Columns[c.Column].Ordered:
+					ordered[section] = pipeline.AppendChange(ordered[section], c.Column, c.ID, c.Delta)
+				case !known:
+					order = append(order, at)
+					cells[at] = c.Delta
+				case m.wrong:
+					cells[at] = c.Delta.Then(have)
+				default:
+					cells[at] = have.Then(c.Delta)
+				}
+			}
+		}
+	}
+	for _, at := range order {
+		merged.Sections[at.section] = pipeline.AppendChange(merged.Sections[at.section], at.column, at.id, cells[at])
+	}
+	for section := range ordered {
+		merged.Sections[section] = append(merged.Sections[section], ordered[section]...)
+	}
+	merged.Header = out.Header
+	out.Window = pipeline.AppendWindow(nil, &merged)
+	return []pipeline.Derived{out}, nil
+}
+
+type cellOf struct {
+	section, column int
+	id              uint64
+}
+
+// The one who merges once more does so in the right order when told to: it is
+// the order alone that TestBroken notices.
+func TestRemerger(t *testing.T) {
+	f := &fault{router: func(p *process, c *Client, r *pipeline.Router) {
+		r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards}) }
+	}}
+	for seed := uint64(1); seed <= 50; seed++ {
+		if _, err := simulate(t, seed, f, nil); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}

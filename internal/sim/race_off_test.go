@@ -1,0 +1,11 @@
+//go:build !race
+
+package sim
+
+// seedsFor is what a few seconds are enough for.
+func seedsFor(short bool) int {
+	if short {
+		return 100
+	}
+	return 500
+}

@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	seedFlag  = flag.Uint64("sim.seed", 0, "this seed alone; with -v, what happens in it")
+	seedsFlag = flag.Int("sim.seeds", 0, "how many seeds; 0 is as many as the build is meant for")
+	firstFlag = flag.Uint64("sim.first", 1, "the first of them")
+)
+
+// failuresMax is how many seeds may fail before the rest is not tried.
+const failuresMax = 5
+
+// simulate runs a seed in a bubble: a clock of its own, and goroutines that end
+// with it.
+func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
+	synctest.Test(t, func(*testing.T) { sum, err = run(seed, f, trace) })
+	return sum, err
+}
+
+// replay is the command that tells a seed again.
+func replay(seed uint64) string {
+	return fmt.Sprintf("go test ./internal/sim -run 'TestSimulation$' -count=1 -v -sim.seed=%d", seed)
+}
+
+// "Every event in EVENTS changes every cell that its rules name exactly once,
+// whatever crashes, restarts, doubles or stalls" (I1): whatever a seed does to
+// routers, to the delta log and to those who follow it, it ends where the model
+// does.
+func TestSimulation(t *testing.T) {
+	if *seedFlag != 0 {
+		var trace io.Writer
+		if testing.Verbose() {
+			trace = t.Output()
+		}
+		if _, err := simulate(t, *seedFlag, nil, trace); err != nil {
+			t.Fatalf("seed %d: %v", *seedFlag, err)
+		}
+		return
+	}
+	seeds := uint64(seedsFor(testing.Short()))
+	if *seedsFlag > 0 {
+		seeds = uint64(*seedsFlag)
+	}
+	begun, failures := time.Now(), 0
+	for seed := *firstFlag; seed < *firstFlag+seeds && failures < failuresMax; seed++ {
+		if _, err := simulate(t, seed, nil, nil); err != nil {
+			t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
+			failures++
+		}
+	}
+	t.Logf("%d seeds from %d in %v", seeds, *firstFlag, time.Since(begun).Round(time.Millisecond))
+}
+
+// A seed is worth its name only if it tells the same story again, on however
+// many processors.
+func TestSameSeedSameStory(t *testing.T) {
+	const seeds = 50
+	var sums [seeds]uint64
+	for seed := range uint64(seeds) {
+		sums[seed], _ = simulate(t, seed+1, nil, nil)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for seed := range uint64(seeds) {
+		if sum, _ := simulate(t, seed+1, nil, nil); sum != sums[seed] {
+			t.Errorf("seed %d is another story the second time", seed+1)
+		}
+	}
+}

@@ -1,0 +1,843 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/twin"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// machine is what goes down together when the power is cut.
+type machine int
+
+const (
+	safe     machine = iota // streams are replicated: nothing is lost
+	embedded                // one process with the server inside: all goes down
+	outside                 // the server alone: processes live on, with what they have read
+)
+
+// setup is everything drawn before the first step.
+type setup struct {
+	processes, shards, lanes int
+	events                   []int   // in a window, by process
+	faults                   float64 // chance that a call goes wrong
+	crashes, steals          int     // weights of what happens
+	leaders                  int     // of a leader change
+	machine                  machine
+	cuts                     int // of the power
+}
+
+func draw(r *rand.Rand) setup {
+	s := setup{
+		processes: 1 + r.IntN(3),
+		shards:    1 + r.IntN(4),
+		lanes:     1 + r.IntN(3),
+		faults:    []float64{0, 0.02, 0.1, 0.3}[r.IntN(4)],
+		crashes:   []int{0, 1, 4}[r.IntN(3)],
+		steals:    []int{0, 2, 6}[r.IntN(3)],
+		leaders:   []int{0, 0, 2}[r.IntN(3)],
+		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
+		cuts:      []int{1, 3}[r.IntN(2)],
+	}
+	if s.machine == embedded {
+		s.processes = 1
+	}
+	for range s.processes {
+		s.events = append(s.events, []int{1, 2, 7, 20}[r.IntN(4)])
+	}
+	return s
+}
+
+// world is one run of the simulation.
+type world struct {
+	setup
+	schedule
+	rand   *rand.Rand
+	server *Server
+	story  *twin.Story
+	fault  *fault // nil: everything as it should be
+
+	published int
+	processes []*process
+	late      []*Call     // requests under way whose callers have given up
+	outage    int         // steps until there is a leader again
+	asleep    map[int]int // processes that stand still, for so many steps more
+	calm      bool        // no more faults: everything must come to its end
+
+	windows uint64 // the last one noted
+	hash    hash.Hash64
+	trace   io.Writer // nil: nowhere
+	steps   int
+
+	mu      sync.Mutex
+	sources map[string][]*Stored // by window: the messages that it was derived from
+	wrong   error                // the first promise broken
+}
+
+// fault is something deliberately broken.
+type fault struct {
+	setup  func(s *setup)                                               // how to meet it soon; may be nil
+	router func(p *process, c *Client, r *pipeline.Router)              // may be nil
+	route  func(ctx, held context.Context, p *process, c *Client) error // instead of the router's run; may be nil
+}
+
+// run is the simulation of one seed. It must be called in a bubble of its own.
+// The sum is of everything that happened.
+func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
+	r := rand.New(rand.NewPCG(seed, 0x7157))
+	w := &world{
+		setup: draw(r), rand: r, server: NewServer(), fault: f,
+		asleep: map[int]int{}, sources: map[string][]*Stored{},
+		hash: fnv.New64a(), trace: trace,
+	}
+	if f != nil && f.setup != nil {
+		f.setup(&w.setup)
+	}
+	w.story = twin.Generate(r, int(seed%1000))
+	w.note("%+v, %d messages", w.setup, len(w.story.Messages))
+	for i := range w.setup.processes {
+		p := &process{w: w, number: i}
+		for n := range w.shards + 1 {
+			p.disk = append(p.disk, newState(n, w.shards))
+		}
+		w.processes = append(w.processes, p)
+		p.start()
+	}
+	defer func() {
+		for _, p := range w.processes {
+			if p.alive() {
+				p.crash()
+			}
+		}
+	}()
+	if err := w.live(); err != nil {
+		return 0, fmt.Errorf("step %d: %w", w.steps, err)
+	}
+	for _, m := range w.server.Held(jetlog.DeltasStream) {
+		w.hash.Write(m.Data)
+	}
+	return w.hash.Sum64(), nil
+}
+
+// note adds to the trace, which is all that two runs of a seed have to agree in.
+func (w *world) note(format string, args ...any) {
+	fmt.Fprintf(w.hash, format, args...)
+	if w.trace != nil {
+		fmt.Fprintf(w.trace, "%6d %v  "+format+"\n", append([]any{w.steps, time.Since(epoch).Round(time.Millisecond)}, args...)...)
+	}
+}
+
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// noteWindows notes what has been appended since the last step.
+func (w *world) noteWindows() {
+	last := w.server.State(jetlog.DeltasStream).Last
+	for _, m := range w.server.Held(jetlog.DeltasStream) {
+		if m.Sequence > w.windows {
+			h, _ := pipeline.DecodeHeader(m.Data)
+			w.note("window %d: (%v.%d, %v.%d] %d events", m.Sequence, h.From.Sequence(), h.From.Line(), h.To.Sequence(), h.To.Line(), h.Events)
+		}
+	}
+	w.windows = last
+}
+
+// broken keeps the first promise that was broken.
+func (w *world) broken(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wrong == nil {
+		w.wrong = err
+	}
+}
+
+// caught makes a panic the seed's failure rather than the test binary's.
+func (w *world) caught() {
+	if fault := recover(); fault != nil {
+		w.broken(fmt.Errorf("panic: %v\n%s", fault, debug.Stack()))
+	}
+}
+
+// heard is what a process's router or follower ended with: part of life.
+func (w *world) heard(p *process, err error) {
+	if w.trace != nil {
+		fmt.Fprintf(w.trace, "       process %d: %v\n", p.number, err)
+	}
+}
+
+// lifeMax is how long faults last: a message that is moved behind the end of
+// EVENTS must not be forgotten by the stream's duplicate window before it is.
+const lifeMax = jetlog.DuplicateWindow / 2
+
+const (
+	stepsMax = 200_000 // of one run
+	calmMax  = 3_000   // from the last fault to the end
+)
+
+// live takes steps until everything is told, applied and compared.
+func (w *world) live() error {
+	calmSince := 0
+	for w.steps = 1; w.steps < stepsMax; w.steps++ {
+		synctest.Wait()
+		w.noteWindows()
+		if w.wrong != nil {
+			return w.wrong
+		}
+		if !w.calm && w.left() == 0 && w.rand.IntN(60) == 0 {
+			w.calm, calmSince = true, w.steps
+			w.note("calm")
+			w.mend()
+		}
+		if w.calm && w.done() {
+			return w.settle()
+		}
+		if w.calm && w.steps-calmSince > calmMax {
+			return errors.Join(fmt.Errorf("stuck: nothing goes wrong any more, and %d steps later it is still not done", calmMax), w.unmoved(), w.stand())
+		}
+		if err := w.step(); err != nil {
+			return err
+		}
+	}
+	return errors.New("endless")
+}
+
+// action is something that can happen, and how often it does.
+type action struct {
+	weight int
+	do     func() error
+}
+
+func (w *world) step() error {
+	for p, left := range w.asleep {
+		if w.asleep[p] = left - 1; left <= 1 {
+			delete(w.asleep, p)
+		}
+	}
+	w.outage = max(0, w.outage-1)
+	ready, forced := w.ready()
+	actions := []action{
+		{when(len(ready) > 0, 100), func() error { w.let(ready[w.rand.IntN(len(ready))]); return nil }},
+		{when(w.left() > 0, 12), w.publish},
+		{when(len(ready) == 0, 60) + 4, w.sleep},
+		{4, w.check},
+		{6, w.checkpoint},
+		{when(len(w.late) > 0, 8), w.land},
+		{when(w.down() > 0, 8), w.restart},
+		{when(w.deposed() > 0, 3), func() error {
+			w.note("depose")
+			w.underWay(processOf(w.server.Deposed()))
+			w.server.Depose()
+			return nil
+		}},
+	}
+	if !w.calm {
+		actions = append(actions,
+			action{3, w.sync},
+			action{1, w.purge},
+			action{w.crashes, w.crash},
+			action{when(len(forced) > 0, w.steals), func() error { w.let(forced[w.rand.IntN(len(forced))]); return nil }},
+			action{when(w.steals > 0, 1), w.expire},
+			action{1, w.doze},
+			action{w.leaders, w.loseLeader},
+			action{when(w.machine != safe, w.cuts), w.cutPower},
+		)
+	}
+	total := 0
+	for _, a := range actions {
+		total += a.weight
+	}
+	at := w.rand.IntN(total)
+	for _, a := range actions {
+		if at -= a.weight; at < 0 {
+			return a.do()
+		}
+	}
+	panic("no action")
+}
+
+func when(is bool, weight int) int {
+	if is {
+		return weight
+	}
+	return 0
+}
+
+// ready are the calls that may go on, and those that may by force.
+func (w *world) ready() (ready, forced []*waiting) {
+	for _, c := range w.calls() {
+		switch {
+		case w.asleep[c.Process] > 0:
+		case c.Ready == nil || c.Ready():
+			ready = append(ready, c)
+		case c.Kind == Acquire:
+			forced = append(forced, c)
+		}
+	}
+	return ready, forced
+}
+
+var (
+	errNoAnswer = errors.New("sim: no answer")
+	errLost     = errors.New("sim: the connection is lost")
+	errRefused  = errors.New("sim: refused")
+)
+
+// let lets a call on, with a fate by chance.
+func (w *world) let(c *waiting) {
+	fate := w.fate(c)
+	w.note("let %d %d %s %d: %v %v %d", c.Process, c.Turn, c.Kind, c.Key, fate.Err, fate.Done, fate.Size)
+	w.schedule.let(c, fate)
+}
+
+func (w *world) fate(c *waiting) (fate Fate) {
+	if w.calm {
+		return fate
+	}
+	wrong := w.rand.Float64() < w.faults
+	if w.outage > 0 && c.Kind != Next && c.Kind != Work && c.Kind != Acquire {
+		wrong = true
+	}
+	switch c.Kind {
+	case Work, Acquire:
+	case Next:
+		fate.Size = 1 + w.rand.IntN(runMax)
+		if wrong && w.rand.IntN(8) == 0 {
+			fate.Err = errLost
+		}
+	case Keep:
+		if wrong && w.rand.IntN(4) == 0 {
+			fate = Fate{Err: errRefused, Done: w.rand.IntN(2) == 0}
+		}
+	default:
+		if !wrong {
+			break
+		}
+		fate.Err = errNoAnswer
+		switch w.rand.IntN(3) {
+		case 0:
+			fate.Done = true
+		case 1:
+			if c.Land != nil {
+				w.late = append(w.late, c.Call)
+			}
+		}
+	}
+	return fate
+}
+
+// left is how many messages producers have still to store. The last one waits
+// for the calm: a router that has nothing to append does not notice that DELTAS
+// has lost its tail, and those who follow wait with it.
+func (w *world) left() int {
+	left := len(w.story.Messages) - w.published
+	if !w.calm {
+		left--
+	}
+	return left
+}
+
+// publish stores what producers have to say next.
+func (w *world) publish() error {
+	for range 1 + w.rand.IntN(6) {
+		if w.left() == 0 {
+			break
+		}
+		sequence := w.server.State(jetlog.EventsStream).Last + 1
+		m := w.story.Messages[w.published].Stored(sequence)
+		w.published++
+		subject, data := m.Encode(sequence)
+		w.server.Store(Stored{Subject: subject, Data: data, Tag: &told{m}})
+		w.note("publish %d", sequence)
+	}
+	return nil
+}
+
+// told is a message that a producer has had stored: the same wherever it is moved.
+type told struct{ twin.Message }
+
+func (w *world) sleep() error {
+	d := []time.Duration{time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond, 2 * time.Second}[w.rand.IntN(4)]
+	switch lived := time.Since(epoch); {
+	case lived > lifeMax:
+		d = min(d, 150*time.Millisecond)
+	case lived < lifeMax/2 && w.rand.IntN(30) == 0:
+		d = 17 * time.Second // past every patience
+	}
+	w.note("sleep %v", d)
+	time.Sleep(d)
+	return nil
+}
+
+// doze lets a process stand still for a while, in the middle of what it does.
+func (w *world) doze() error {
+	p, steps := w.rand.IntN(len(w.processes)), 10+w.rand.IntN(300)
+	w.note("%d stands still for %d", p, steps)
+	w.asleep[p] = steps
+	return nil
+}
+
+// loseLeader makes requests fail for a while, whether they were done or not.
+func (w *world) loseLeader() error {
+	w.outage = 1 + w.rand.IntN(40)
+	w.note("no leader for %d", w.outage)
+	return nil
+}
+
+func (w *world) land() error {
+	i := w.rand.IntN(len(w.late))
+	c := w.late[i]
+	w.late = slices.Delete(w.late, i, i+1)
+	drop := w.rand.IntN(3) == 0
+	w.note("late %s of %d: dropped %v", c.Kind, c.Process, drop)
+	if !drop {
+		c.Land()
+	}
+	return nil
+}
+
+// underWay takes the requests of a process that is about to give up waiting.
+func (w *world) underWay(process int) {
+	for _, c := range w.calls() {
+		if c.Process == process && c.Land != nil && w.rand.IntN(2) == 0 {
+			w.late = append(w.late, c.Call)
+		}
+	}
+}
+
+// processOf is the number of the process that an owner of the lease is.
+func processOf(owner string) int {
+	n, err := strconv.Atoi(owner)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (w *world) sync() error {
+	stream := []string{jetlog.EventsStream, jetlog.DeltasStream}[w.rand.IntN(2)]
+	w.note("sync %s", stream)
+	w.server.Sync(stream)
+	return nil
+}
+
+// checkpoint keeps one shard of a process.
+func (w *world) checkpoint() error {
+	p := w.processes[w.rand.IntN(len(w.processes))]
+	i := w.rand.IntN(w.shards + 1)
+	if p.alive() && w.asleep[p.number] == 0 {
+		p.disk[i] = p.shards[i].clone()
+		w.note("checkpoint %d %d at %d", p.number, i, p.disk[i].position)
+	}
+	return nil
+}
+
+// purge takes from DELTAS what every process has checkpointed.
+func (w *world) purge() error {
+	lowest := ^uint64(0)
+	for _, p := range w.processes {
+		for _, s := range p.disk {
+			lowest = min(lowest, s.sequence)
+		}
+	}
+	lowest = min(lowest, w.server.State(jetlog.DeltasStream).Last)
+	w.note("purge below %d", lowest)
+	w.server.Purge(jetlog.DeltasStream, lowest)
+	return nil
+}
+
+func (w *world) crash() error {
+	if p := w.processes[w.rand.IntN(len(w.processes))]; p.alive() {
+		w.note("crash %d", p.number)
+		w.crashed(p)
+	}
+	return nil
+}
+
+func (w *world) crashed(p *process) {
+	w.underWay(p.number)
+	p.crash()
+}
+
+func (w *world) down() (n int) {
+	for _, p := range w.processes {
+		n += when(!p.alive(), 1)
+	}
+	return n
+}
+
+func (w *world) restart() error {
+	n := w.rand.IntN(w.down())
+	for _, p := range w.processes {
+		if p.alive() {
+			continue
+		}
+		if n == 0 {
+			w.note("start %d", p.number)
+			p.start()
+			return nil
+		}
+		n--
+	}
+	return nil
+}
+
+func (w *world) deposed() int {
+	_, n := w.server.Holder()
+	return n
+}
+
+// expire lets the lease run out: its holder is told, if it lives.
+func (w *world) expire() error {
+	owner, _ := w.server.Holder()
+	w.note("the lease of %s expires", owner)
+	if owner != "" {
+		w.underWay(processOf(owner))
+	}
+	w.server.Expire()
+	return nil
+}
+
+// cutPower takes what is not on disk, within what is known not to be mended:
+//
+//   - A stream keeps a message: windows that were purged are not in EVENTS'
+//     place, and a router in the middle of a message cannot open a stream that
+//     begins behind it.
+//   - What made good an earlier power cut is kept (mended, moving): two in a row
+//     may lose or double a message that was on its way behind the end.
+//   - DELTAS loses its tail under one process only: where the shards of others
+//     stand the router does not know (decision 0012).
+func (w *world) cutPower() error {
+	tail := func(stream string) uint64 {
+		state := w.server.State(stream)
+		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
+		if stream == jetlog.DeltasStream && (w.machine == outside && len(w.processes) > 1 || w.moving()) {
+			return last
+		}
+		return least + w.rand.Uint64N(last-least+1)
+	}
+	events, deltas := tail(jetlog.EventsStream), tail(jetlog.DeltasStream)
+	w.note("power cut: EVENTS %d of %d, DELTAS %d of %d", events, w.server.State(jetlog.EventsStream).Last,
+		deltas, w.server.State(jetlog.DeltasStream).Last)
+	if w.machine == embedded {
+		for _, p := range w.processes {
+			if p.alive() {
+				w.crashed(p)
+			}
+		}
+	}
+	w.late = nil // what was under way met no server
+	w.server.PowerCut(events, deltas)
+	time.Sleep(100 * time.Millisecond) // nothing stored after it has a timestamp from before
+	return nil
+}
+
+// mended is the last filler or moved message in EVENTS.
+func (w *world) mended(stream string) (last uint64) {
+	for _, m := range w.server.Held(stream) {
+		if m.Header != nil {
+			last = m.Sequence
+		}
+	}
+	return last
+}
+
+// moving says whether a message stands in EVENTS twice: where it is about to be
+// deleted, and behind the end. Were DELTAS to lose its tail now, the first
+// place would count again.
+func (w *world) moving() bool {
+	held := map[any]bool{}
+	for _, m := range w.server.Held(jetlog.EventsStream) {
+		if m.Tag != nil && held[m.Tag] {
+			return true
+		}
+		held[m.Tag] = true
+	}
+	return false
+}
+
+// mend ends all that goes wrong.
+func (w *world) mend() {
+	w.outage, w.late = 0, nil
+	clear(w.asleep)
+}
+
+// done says whether every process has applied every event, and nobody is
+// wrong about who routes.
+func (w *world) done() bool {
+	end := pipeline.Position(0)
+	if held := w.server.Held(jetlog.EventsStream); len(held) > 0 {
+		end = pipeline.EndOf(held[len(held)-1].Sequence)
+	}
+	for _, p := range w.processes {
+		if !p.alive() || p.positions()[0] < end {
+			return false
+		}
+	}
+	return w.left() == 0 && w.deposed() == 0 && w.unmoved() == nil
+}
+
+// unmoved is an error as long as a message stands where nobody reads it.
+func (w *world) unmoved() error {
+	held := w.server.Held(jetlog.EventsStream)
+	for _, p := range w.processes {
+		for _, s := range p.shards {
+			if _, err := truth(s, held, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stand says where everyone stands.
+func (w *world) stand() error {
+	state := w.server.State(jetlog.EventsStream)
+	s := fmt.Sprintf("EVENTS ends at %d, with %d messages to come", pipeline.EndOf(state.Last), w.left())
+	if h, last, err := w.server.NewClient(-1, nil).Deltas().Tail(context.Background()); err == nil {
+		s += fmt.Sprintf("; window %d is %+v", last, h)
+	}
+	for _, p := range w.processes {
+		if p.alive() {
+			s += fmt.Sprintf("; process %d stands at %v, after window %d", p.number, p.positions(), p.sequence)
+		}
+	}
+	return errors.New(s)
+}
+
+// derived remembers from which messages windows were derived.
+func (w *world) derived(windows []pipeline.Derived, messages []pipeline.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range windows {
+		var from []*Stored
+		for i := range messages {
+			m := &messages[i]
+			if pipeline.EndOf(m.Sequence) > d.From && pipeline.At(m.Sequence, 0) <= d.To {
+				from = append(from, w.server.Ever(m.Sequence, m.Time))
+			}
+		}
+		w.sources[string(d.Window)] = from
+	}
+}
+
+func (w *world) messagesOf(window []byte) []*Stored {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sources[string(window)]
+}
+
+// check compares what a process has, at whatever position each of its shards
+// stands, with the model.
+func (w *world) check() error {
+	p := w.processes[w.rand.IntN(len(w.processes))]
+	if !p.alive() {
+		return nil
+	}
+	w.note("check %d at %v", p.number, p.positions())
+	return w.compare(p, false)
+}
+
+// compare compares all of a process. At the end nothing is left to be mended.
+func (w *world) compare(p *process, end bool) error {
+	held := w.server.Held(jetlog.EventsStream)
+	var last []span // most shards stand where the one before does
+	var all map[twin.Fact]int64
+	for _, s := range p.shards {
+		log, err := truth(s, held, end)
+		if err != nil {
+			return fmt.Errorf("process %d: shard %d, at %d: %w", p.number, s.number, s.position, err)
+		}
+		if all == nil || !slices.Equal(log, last) {
+			m := twin.NewModel()
+			for _, t := range log {
+				m.Tell(t.Tag.(*told).Message, t.Sequence, t.from, t.to)
+			}
+			all, last = m.Facts(w.story), log
+		}
+		want := maps.Clone(all)
+		maps.DeleteFunc(want, func(f twin.Fact, _ int64) bool { return s.number != shardOf(f, s.shards) })
+		if diff := differ(s.facts(w.story), want); diff != "" {
+			return fmt.Errorf("process %d: shard %d, at %d, is not what the model says (I1, I4):%s", p.number, s.number, s.position, diff)
+		}
+	}
+	return nil
+}
+
+// shardOf is the shard that a fact is in; the last one is what every node holds.
+func shardOf(f twin.Fact, shards int) int {
+	if f.ID == 0 {
+		return shards
+	}
+	return int(pipeline.ShardOf(f.ID, shards))
+}
+
+// truth is what a shard should have counted, in log order: every event that
+// EVENTS holds up to where the shard stands, and of those that EVENTS has lost
+// the ones that were counted before, or read before: "what was counted stays
+// counted". Whether a lost one was, only the windows can tell.
+func truth(s *state, held []*Stored, end bool) (log []span, err error) {
+	saw := map[uint64]*Stored{} // the last one seen at a sequence
+	for _, m := range s.seen {
+		saw[m.Sequence] = m.Stored
+	}
+	is := map[*Stored]bool{}
+	for _, m := range held {
+		is[m] = true
+		if m.Tag == nil || pipeline.At(m.Sequence, 0) > s.position {
+			continue
+		}
+		if other := saw[m.Sequence]; other != nil && other != m {
+			if end {
+				return nil, fmt.Errorf("message %d was stored where another one had been counted, and was not moved behind it (I10)", m.Sequence)
+			}
+			continue // about to be moved
+		}
+		log = append(log, span{m, 0, s.position})
+	}
+	for _, m := range s.seen {
+		if m.Tag != nil && !is[m.Stored] {
+			log = append(log, m)
+		}
+	}
+	slices.SortStableFunc(log, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.from, b.from))
+	})
+	twice := map[any]*Stored{}
+	for _, m := range log {
+		if other := twice[m.Tag]; other != nil && other != m.Stored {
+			return nil, fmt.Errorf("a message was counted at %d, and again at %d (I1)", other.Sequence, m.Sequence)
+		}
+		twice[m.Tag] = m.Stored
+	}
+	return log, nil
+}
+
+func differ(got, want map[twin.Fact]int64) (diff string) {
+	var facts []twin.Fact
+	for f := range got {
+		facts = append(facts, f)
+	}
+	for f := range want {
+		if _, ok := got[f]; !ok {
+			facts = append(facts, f)
+		}
+	}
+	slices.SortFunc(facts, func(a, b twin.Fact) int {
+		return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Other, b.Other))
+	})
+	for _, f := range facts {
+		if got[f] != want[f] {
+			diff += fmt.Sprintf("\n    %v: %d, want %d", f, got[f], want[f])
+		}
+	}
+	return diff
+}
+
+// settle is the end: everything is as if nothing had ever gone wrong, but for
+// what EVENTS has lost.
+func (w *world) settle() error {
+	to := pipeline.Position(0)
+	for _, m := range w.server.Held(jetlog.DeltasStream) {
+		h, err := pipeline.DecodeHeader(m.Data)
+		if err != nil {
+			return fmt.Errorf("window %d: %w", m.Sequence, err)
+		}
+		if to != 0 && h.From != to {
+			return fmt.Errorf("window %d, %+v, follows one that ends at %d (I2)", m.Sequence, h, to)
+		}
+		to = h.To
+	}
+	for _, p := range w.processes {
+		if err := w.compare(p, true); err != nil {
+			return fmt.Errorf("at the end: %w", err)
+		}
+	}
+	return w.letters()
+}
+
+// letters compares DEADLETTER with what should be there: "bad input is kept
+// whole in DEADLETTER with its reason" (I9).
+func (w *world) letters() error {
+	kept := map[pipeline.Position][]pipeline.DeadLetter{}
+	for _, l := range w.server.Letters() {
+		kept[l.Position] = append(kept[l.Position], l)
+	}
+	is := map[pipeline.Position]bool{}
+	for _, m := range w.server.Held(jetlog.EventsStream) {
+		t, ok := m.Tag.(*told)
+		for line := 0; ok && line < t.Lines(); line++ {
+			at := pipeline.At(m.Sequence, line)
+			if is[at] = t.Refused(line); !is[at] {
+				continue
+			}
+			body := m.Data
+			if m.Subject == "events.pack" {
+				body = bytes.Split(m.Data, []byte("\n"))[line]
+			}
+			if !slices.ContainsFunc(kept[at], func(l pipeline.DeadLetter) bool { return bytes.Equal(l.Data, body) }) {
+				return fmt.Errorf("event %d was refused, and is not among the %d letters of that position (I9): %s", at, len(kept[at]), body)
+			}
+		}
+	}
+	for at := range kept {
+		if ok, held := is[at]; held && !ok && !w.everRefused(at) {
+			return fmt.Errorf("event %d is in DEADLETTER, and was good: %s", at, kept[at][0].Data)
+		}
+	}
+	return nil
+}
+
+// everRefused says whether a message that was ever at a position was to be refused.
+func (w *world) everRefused(at pipeline.Position) bool {
+	for _, m := range w.server.AllEver() {
+		if t, ok := m.Tag.(*told); ok && m.Sequence == at.Sequence() && at.Line() < t.Lines() && t.Refused(at.Line()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Programs are the same in every world, and take time to make.
+var programs sync.Map
+
+type programKey struct{ shards, events int }
+
+func (w *world) newLane(process int) pipeline.Deriver {
+	return program(w.shards, w.events[process]).NewLane()
+}
+
+var configuration = sync.OnceValue(twin.Configuration)
+
+// program makes windows of so many events at most.
+func program(shards, events int) *operators.Program {
+	key := programKey{shards, events}
+	p, ok := programs.Load(key)
+	if !ok {
+		c := configuration()
+		schema, err := c.Schema()
+		if err == nil {
+			p, err = operators.Compile(schema, c.Rules(), key.shards, operators.Limits{Events: key.events, Bytes: 512 << 10})
+		}
+		if err != nil {
+			panic(err)
+		}
+		programs.Store(key, p)
+	}
+	return p.(*operators.Program)
+}

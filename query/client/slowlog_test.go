@@ -1,0 +1,50 @@
+package client_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+func TestSlowLog(t *testing.T) {
+	r := start(t)
+	ctx := t.Context()
+	r.reader.Cool(42)
+	r.reader.Disk = func() { time.Sleep(5 * time.Millisecond) }
+	since := time.Now()
+	if _, _, err := r.client.Counts(ctx, "post", 42); err != nil {
+		t.Fatal(err)
+	}
+	var log client.SlowLog
+	var err error
+	for range 500 { // it is answered a moment before it is remembered
+		if log, err = r.client.SlowLog(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		if len(log.Slowest) > 0 && log.Slowest[0].Endpoint == "get" {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if len(log.Slowest) == 0 || len(log.Latest) != 0 || log.Threshold != 0 || log.Since.After(time.Now()) {
+		t.Fatalf("%+v", log)
+	}
+	get := log.Slowest[0]
+	sum := get.Parse + get.Turn + get.Position + get.Memory + get.Disk + get.Log + get.Write
+	if get.Code != 200 || get.IDs != 1 || get.Cold != 1 || get.Request != `{"ids":[42],"counter":"post"}` ||
+		get.Disk < 5*time.Millisecond || sum > get.Total || sum < get.Total-7*time.Microsecond || get.At.Before(since.Add(-time.Millisecond)) {
+		t.Errorf("%+v", get)
+	}
+	if log, err = r.client.SlowLog(ctx, true); err != nil || log.Slowest[0].Endpoint != "get" {
+		t.Errorf("%+v %v", log, err)
+	}
+	if log, err = r.client.SlowLog(ctx, false); err != nil {
+		t.Error(err)
+	}
+	for _, s := range log.Slowest {
+		if s.Endpoint != "slowlog" {
+			t.Errorf("after the reset there is %+v", s)
+		}
+	}
+}
