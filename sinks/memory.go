@@ -20,6 +20,9 @@ func (n *Node) Resident() (bytes int) {
 // over says whether the shards take more memory than they may.
 func (n *Node) over() bool { return n.o.MemoryBytes > 0 && n.Resident() > n.o.MemoryBytes }
 
+// near says whether memory will be over its budget before long.
+func (n *Node) near() bool { return n.o.MemoryBytes > 0 && n.Resident() > n.o.MemoryBytes/4*3 }
+
 // slack is how far below the budget memory is brought when it was over it, as
 // one part in so many.
 const slack = 16

@@ -59,7 +59,7 @@ func TestFloodOfOldReads(t *testing.T) {
 	store := openStore(t, t.TempDir(), shards)
 	defer store.Close()
 	o := options(shards)
-	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 50*time.Millisecond, 1<<20, 5000
+	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 1<<20, 5000
 	n := newNode(t, store, o)
 	defer n.Close()
 	w := newWorld(shards)
@@ -113,7 +113,7 @@ func TestFloodOfOldReads(t *testing.T) {
 	if read.Load() < old {
 		t.Errorf("that was no flood: %d rows", read.Load())
 	}
-	if cold > asked/100 {
+	if cold > asked*3/100 { // a row that went is cold for as long as a checkpoint takes
 		t.Errorf("%d of %d reads of hot rows were cold", cold, asked)
 	}
 }

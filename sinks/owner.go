@@ -27,6 +27,7 @@ type unit interface {
 	Moved() bool                       // whether there is anything to checkpoint
 	Checkpoint(*cold.Checkpoint) error // hands over; Complete and Settle must follow
 	Settle(committed bool)
+	Watch()             // memory is nearly full: notes what is used
 	Shed(share float64) // gives up a part of what is in memory and on disk too
 
 	// Prepare reads what a window needs and memory does not hold; any
@@ -67,6 +68,7 @@ type owner struct {
 	next      int   // the unit that the next checkpoint begins with
 	err       error // of the last checkpoint, after run has returned
 	relieved  time.Time
+	watching  bool // units note what is used
 
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
@@ -241,6 +243,12 @@ func (o *owner) relieve() {
 // shed evicts what is over the budget, and some more, so as not to come back
 // at once.
 func (o *owner) shed() {
+	if !o.watching && o.node.near() {
+		o.watching = true
+		for _, u := range o.units {
+			u.Watch()
+		}
+	}
 	if share := o.node.excess(); share > 0 {
 		for _, u := range o.units {
 			u.Shed(share)

@@ -36,6 +36,7 @@ func newBare(b *testing.B) *bare {
 	for i := range bareShards {
 		n.shards = append(n.shards, shard.New(pipeline.Shard(i), schema, limits, n.clock, cold.State{}))
 	}
+	n.timeline = shard.NewTimeline(n.shards)
 	return &bare{Node: n, sections: make([][]byte, bareShards+1)}
 }
 

@@ -123,7 +123,7 @@ func (p *process) router(ctx context.Context, c *Client) *pipeline.Router {
 			cuts := p.positions()
 			return cuts[len(cuts)-1]
 		},
-		Cuts: p.positions,
+		Cuts: p.cuts,
 	}
 	if p.w.fault != nil && p.w.fault.router != nil {
 		p.w.fault.router(p, c, r)
@@ -157,6 +157,17 @@ const runMax = 12
 // positions are where the shards stand, ascending, each once.
 func (p *process) positions() (all []pipeline.Position) {
 	for _, s := range p.shards {
+		all = append(all, s.position)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// cuts are where windows must end that are derived again because DELTAS lost
+// them: where shards stand, and where they will after a crash.
+func (p *process) cuts() []pipeline.Position {
+	all := p.positions()
+	for _, s := range p.disk {
 		all = append(all, s.position)
 	}
 	slices.Sort(all)
@@ -360,12 +371,8 @@ func fastForward(ctx context.Context, c *Client, past uint64) error {
 
 // reclaim is jetlog.Reclaim.
 func reclaim(ctx context.Context, c *Client, counted uint64, at int64) error {
-	last, err := c.Message(ctx, counted)
-	if err != nil || last == nil || last.Time.UnixMilli() <= at {
-		return err
-	}
-	first := counted
-	for seq := counted - 1; seq > 0; seq-- {
+	first := counted + 1
+	for seq := counted; seq > 0; seq-- {
 		m, err := c.Message(ctx, seq)
 		if err != nil {
 			return err

@@ -95,16 +95,18 @@ func TestReclaim(t *testing.T) {
 			t.Errorf("message %d: %s %s, want %s %s", 8+i, is.Subject, is.Data, was.Subject, was.Data)
 		}
 	}
-	// One that was moved by another meanwhile hides none of those before it.
+	// Those that were moved by another meanwhile hide none of those before them.
 	at = time.Now().UnixMilli()
 	time.Sleep(5 * time.Millisecond)
 	b.publish(4) // 10 to 13
-	b.must(stream.DeleteMsg(b.ctx, 12))
-	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 13, at); moved != 3 || err != nil {
-		t.Errorf("%d moved, %v, want 3 of 10 to 13", moved, err)
+	for _, gone := range []uint64{11, 13} {
+		b.must(stream.DeleteMsg(b.ctx, gone))
+	}
+	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 13, at); moved != 2 || err != nil {
+		t.Errorf("%d moved, %v, want 10 and 12", moved, err)
 	}
 	// Nothing is younger than what was read: nothing is moved.
-	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 16, time.Now().UnixMilli()); moved != 0 || err != nil {
+	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 15, time.Now().UnixMilli()); moved != 0 || err != nil {
 		t.Errorf("%d moved, %v", moved, err)
 	}
 }

@@ -35,19 +35,22 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		return 0, err
 	}
 	last, err := stream.GetMsg(ctx, counted)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil // deleted: moved before, or by somebody; or gone with the front
-	}
-	if err != nil || last.Time.UnixMilli() <= at {
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, err
 	}
-	done := fmt.Sprintf("%d at %d: %d", counted, at, last.Time.UnixNano())
-	if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
-		return 0, nil
-	} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, err
+	done := ""
+	if err == nil {
+		if last.Time.UnixMilli() <= at {
+			return 0, nil
+		}
+		done = fmt.Sprintf("%d at %d: %d", counted, at, last.Time.UnixNano())
+		if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
+			return 0, nil
+		} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return 0, err
+		}
 	}
-	first, err := firstReused(ctx, stream, stream.CachedInfo().State.FirstSeq, counted, at)
+	first, err := firstReused(ctx, stream, counted, at)
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +74,9 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		}
 		moved++
 	}
-	_, err = s.bucket.PutString(ctx, reclaimedKey, done)
+	if done != "" {
+		_, err = s.bucket.PutString(ctx, reclaimedKey, done)
+	}
 	return moved, err
 }
 
@@ -80,10 +85,11 @@ const reclaimedKey = "reclaimed"
 
 // firstReused walks back from counted, to the stream's front at most, over
 // what is younger than it may be, and over holes: whoever was interrupted, or
-// was at it at the same time, has moved some and left others before them.
-func firstReused(ctx context.Context, stream jetstream.Stream, front, counted uint64, at int64) (uint64, error) {
-	first := counted
-	for seq := counted - 1; seq > 0 && seq >= front && counted-seq < FillersMax; seq-- {
+// was at it at the same time, has moved some and left others before them. It is
+// behind counted when there is none.
+func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, at int64) (uint64, error) {
+	first, front := counted+1, max(stream.CachedInfo().State.FirstSeq, 1)
+	for seq := counted; seq >= front && counted-seq < FillersMax; seq-- {
 		m, err := stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue

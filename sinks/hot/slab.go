@@ -195,14 +195,17 @@ func (s *slab) carve(size int) uint64 {
 	return ref
 }
 
-// tailChunk is the chunk of the tail, which may be full.
-func (s *slab) tailChunk() *chunk { return &s.chunks[(s.tail+uint64(s.room)-1)>>chunkBits] }
+// tailNumber is the number of the tail's chunk, of which all may be left, or
+// nothing.
+func (s *slab) tailNumber() uint64 { return (s.tail + uint64(s.room) - 1) >> chunkBits }
 
 // widen doubles the first chunk. Refs stay as they are.
 func (s *slab) widen() {
 	c := &s.chunks[s.tailNumber()]
 	more := len(c.bytes)
-	c.bytes = append(c.bytes, make([]byte, more)...)
+	wide := make([]byte, 2*more)
+	copy(wide, c.bytes)
+	c.bytes = wide
 	s.room += more
 	s.total += more
 }

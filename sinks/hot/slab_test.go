@@ -105,6 +105,10 @@ func TestSlabSmall(t *testing.T) {
 	if s.size() > 5<<10 {
 		t.Errorf("a string of 100 bytes takes %d", s.size())
 	}
+	var large slab // its first string does not fit the first chunk
+	if b := large.put(0, make([]byte, 30_000)); b.length() != 30_000 || large.size() > 33<<10 {
+		t.Errorf("a string of 30,000 bytes takes %d", large.size())
+	}
 	for range 20_000 {
 		s.put(0, make([]byte, 100))
 	}

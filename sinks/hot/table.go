@@ -49,8 +49,9 @@ type Table struct {
 	columns []column
 	changed []uint64 // ids of dirty rows, each once
 
-	escaped *index // (id, column) → Delta; nil until there is one
-	escapes []int  // by column: how many are in escaped
+	escaped  *index // (id, column) → Delta; nil until there is one
+	escapes  []int  // by column: how many are in escaped
+	byWrites bool   // only changes mark rows as used
 }
 
 // column is where a column's cell is in a row. Eight bytes loaded from offset
@@ -107,6 +108,10 @@ func NewTable(bits []int) *Table {
 	return t
 }
 
+// KeepWritten has only changes count as use: reads, however many, keep no row
+// in memory. To be called before the first row.
+func (t *Table) KeepWritten() { t.byWrites = true }
+
 // Rows is the number of rows held.
 func (t *Table) Rows() int { return t.index.rows() }
 
@@ -130,7 +135,8 @@ func (t *Table) Load() float64 { return float64(t.index.rows()) / float64(t.inde
 // most. It walks all rows.
 func (t *Table) Probe() (mean float64, longest int) { return t.index.probe() }
 
-// Read fills cells, one for each column, with a whole row and marks it used.
+// Read fills cells, one for each column, with a whole row and marks it used
+// (but see KeepWritten).
 // Of a row that is not whole cells stay as they are; a partial one is marked
 // all the same.
 func (t *Table) Read(id uint64, cells []int64) State {
@@ -138,7 +144,9 @@ func (t *Table) Read(id uint64, cells []int64) State {
 	if !ok {
 		return None
 	}
-	t.index.mark(s, at)
+	if !t.byWrites {
+		t.index.mark(s, at)
+	}
 	return t.read(id, t.row(s, at), cells)
 }
 
@@ -169,7 +177,7 @@ func (t *Table) readBatch(ids []uint64, cells []int64, states []State) {
 	touched := uint64(0)
 	for i := range ids {
 		p := &places[i]
-		if x.swept {
+		if x.swept && !t.byWrites {
 			p.segment.marks.load(p.home)
 		}
 		touched += x.word(p.segment, p.home, 0)
@@ -182,7 +190,9 @@ func (t *Table) readBatch(ids []uint64, cells []int64, states []State) {
 			states[i] = None
 			continue
 		}
-		x.mark(p.segment, at)
+		if !t.byWrites {
+			x.mark(p.segment, at)
+		}
 		states[i] = t.read(id, t.row(p.segment, at), cells[i*n:(i+1)*n])
 	}
 }

@@ -336,7 +336,7 @@ func (c *Commons) Channels() (channels, notices int) {
 	return len(c.channels), notices
 }
 
-// Prepare, Complete and Shed have nothing to do: all of it is in memory, always.
+// Prepare, Complete, Watch and Shed have nothing to do: all of it is in memory, always.
 func (c *Commons) Prepare(*cold.Store, *pipeline.Window) error { return nil }
 
 // Complete is as Prepare.
@@ -344,3 +344,6 @@ func (c *Commons) Complete(*cold.Store, *cold.Checkpoint) error { return nil }
 
 // Shed is as Prepare.
 func (c *Commons) Shed(float64) {}
+
+// Watch is as Prepare.
+func (c *Commons) Watch() {}

@@ -422,7 +422,8 @@ const cacheBytesMin = 16 << 10
 func (s *Shard) Bytes() int { return int(s.bytes.Load()) }
 
 func (s *Shard) residentBytesLocked() int {
-	n := s.users.Bytes() + s.outboxes.Bytes() + s.followers.Bytes() + s.following.Bytes()
+	// What is free within the slabs serves the next ones, and is given back once it is much.
+	n := s.users.Bytes() - s.users.Free() + s.outboxes.Bytes() - s.outboxes.Free() + s.followers.Bytes() + s.following.Bytes()
 	for i := range s.rows {
 		n += s.rows[i].Bytes() + s.cache[i].Bytes()
 	}
@@ -436,6 +437,21 @@ func (s *Shard) measureLocked() {
 	}
 	s.dirty.Store(int64(dirty + len(s.changed)))
 	s.bytes.Store(int64(s.residentBytesLocked()))
+}
+
+// Watch begins to note what is used, so that Shed knows. It costs every read a
+// little, so it is left until memory is nearly full. Owner only.
+func (s *Shard) Watch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.rows {
+		s.rows[i].Evict(0)
+		s.cache[i].Evict(0)
+	}
+	keep := func(uint64, uint64) bool { return true }
+	s.users.Evict(0, func(uint64) bool { return true })
+	s.followers.Evict(0, keep)
+	s.following.Evict(0, keep)
 }
 
 // Shed gives up a share (0 to 1) of what the shard holds in memory and is on
@@ -476,12 +492,15 @@ func (s *Shard) shedCacheLocked(share float64) (rest float64) {
 	for _, cache := range s.cache {
 		cached += cache.Bytes()
 	}
-	part := min(1, share*float64(resident)/float64(max(cached, 1)))
+	excess := share * float64(resident)
+	part := min(1, excess/float64(max(cached, 1)))
 	for i, cache := range s.cache {
 		s.counts[i].evictions += uint64(cache.Evict(int(math.Ceil(float64(cache.Rows()) * part))))
 	}
-	left := s.residentBytesLocked()
-	return 1 - (1-share)*float64(resident)/float64(max(left, 1))
+	if part < 1 {
+		return 0 // it was enough, or will be the next time
+	}
+	return (excess - float64(cached)) / float64(max(resident-cached, 1))
 }
 
 // shedEdgesLocked forgets facts of the graph, but those that are not on disk.
