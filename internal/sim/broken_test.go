@@ -61,10 +61,6 @@ var broken = map[string]struct {
 			return r.Run(held)
 		},
 	}},
-	"lost windows derived again without an end where checkpoints stand": {`\(I2, I3\)`, fault{
-		setup:  func(s *setup) { s.machine, s.processes, s.crashes, s.cuts = outside, 1, 4, 3 },
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Cuts = p.positions },
-	}},
 	"a dead letter told by its position alone": {`\(I9\)`, fault{
 		setup: func(s *setup) { s.machine, s.processes, s.cuts = embedded, 1, 3 },
 		router: func(p *process, _ *Client, r *pipeline.Router) {

@@ -79,6 +79,7 @@ type world struct {
 	late      []*Call     // requests under way whose callers have given up
 	outage    int         // steps until there is a leader again
 	asleep    map[int]int // processes that stand still, for so many steps more
+	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
 	windows uint64 // the last one noted
@@ -513,27 +514,30 @@ func (w *world) expire() error {
 	return nil
 }
 
-// cutPower takes what is not on disk, within what is known not to be mended:
+// cutPower takes what is not on disk, as far as that is known to be mended:
 //
-//   - A stream keeps a message: windows that were purged are not in EVENTS'
-//     place, and a router in the middle of a message cannot open a stream that
-//     begins behind it.
-//   - What made good an earlier power cut is kept (mended, moving): two in a row
-//     may lose or double a message that was on its way behind the end.
-//   - DELTAS loses its tail under one process only: where the shards of others
-//     stand the router does not know (decision 0012).
+//   - A stream keeps a message. A DELTAS whose every window is gone, purged or
+//     lost, makes no guess where to go on; and a router in the middle of a
+//     message cannot open an EVENTS that begins behind it.
+//   - What made good an earlier power cut is kept (mended), and DELTAS loses no
+//     tail once EVENTS has lost one (hurt): a second power cut, while the first
+//     is being made good, may lose or double a message that was on its way
+//     behind the end.
+//   - DELTAS loses its tail under one process only: the router does not know
+//     where the shards of others stand (decision 0012).
 func (w *world) cutPower() error {
 	tail := func(stream string) uint64 {
 		state := w.server.State(stream)
 		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
-		if stream == jetlog.DeltasStream && (w.machine == outside && len(w.processes) > 1 || w.moving()) {
+		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt) {
 			return last
 		}
 		return least + w.rand.Uint64N(last-least+1)
 	}
 	events, deltas := tail(jetlog.EventsStream), tail(jetlog.DeltasStream)
-	w.note("power cut: EVENTS %d of %d, DELTAS %d of %d", events, w.server.State(jetlog.EventsStream).Last,
-		deltas, w.server.State(jetlog.DeltasStream).Last)
+	last := w.server.State(jetlog.EventsStream).Last
+	w.note("power cut: EVENTS %d of %d, DELTAS %d of %d", events, last, deltas, w.server.State(jetlog.DeltasStream).Last)
+	w.hurt = w.hurt || events < last
 	if w.machine == embedded {
 		for _, p := range w.processes {
 			if p.alive() {
@@ -555,20 +559,6 @@ func (w *world) mended(stream string) (last uint64) {
 		}
 	}
 	return last
-}
-
-// moving says whether a message stands in EVENTS twice: where it is about to be
-// deleted, and behind the end. Were DELTAS to lose its tail now, the first
-// place would count again.
-func (w *world) moving() bool {
-	held := map[any]bool{}
-	for _, m := range w.server.Held(jetlog.EventsStream) {
-		if m.Tag != nil && held[m.Tag] {
-			return true
-		}
-		held[m.Tag] = true
-	}
-	return false
 }
 
 // mend ends all that goes wrong.

@@ -186,6 +186,9 @@ func (s *Shard) profileLocked(user uint64, channels []string, p *Profile) (state
 
 // Gathering is the memory that counts of posts work in; it is reused.
 type Gathering struct {
+	cells  []uint32
+	some   []int
+	asked  []hot.Pair
 	newest []uint64
 	box    []hot.Pair
 	cold   []hot.Pair
@@ -196,13 +199,14 @@ type Gathering struct {
 type Timeline struct {
 	shards   []*Shard
 	outboxes []*hot.Blobs
+	newest   []*hot.Newest
 }
 
 // NewTimeline makes one of all shards, by number.
 func NewTimeline(shards []*Shard) *Timeline {
 	t := &Timeline{shards: shards}
 	for _, s := range shards {
-		t.outboxes = append(t.outboxes, s.outboxes)
+		t.outboxes, t.newest = append(t.outboxes, s.outboxes), append(t.newest, s.newest)
 	}
 	return t
 }
@@ -211,9 +215,10 @@ func NewTimeline(shards []*Shard) *Timeline {
 // follow (each pair's B). horizon is the first position that is not too old.
 // applied is how far the count reaches.
 //
-// Nearly every followee has nothing new, which the position of the author's
-// newest post tells: one look, one compare. All shards are locked for reading
-// at once, in order, so that the looks of all followees overlap.
+// Nearly every followee has nothing new, which four bytes tell (hot.Newest): one
+// look, one compare. All shards are locked for reading at once, in order, so
+// that the looks of all followees overlap. Only the few that may have something
+// are looked up.
 func (t *Timeline) CountPosts(followees []hot.Pair, mark, horizon pipeline.Position, g *Gathering, disk *Disk) (n uint64, applied pipeline.Position, err error) {
 	if horizon > 0 {
 		mark = max(mark, horizon-1)
@@ -238,7 +243,6 @@ func (t *Timeline) CountPosts(followees []hot.Pair, mark, horizon pipeline.Posit
 func (t *Timeline) of(id uint64) *Shard { return t.shards[pipeline.ShardOf(id, len(t.shards))] }
 
 func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gathering) (n uint64, applied pipeline.Position, err error) {
-	g.newest = grown(g.newest, len(followees))
 	g.cold = g.cold[:0]
 	oldest, failed := uint64(0), false // below oldest, outboxes may be on disk
 	for _, s := range t.shards {
@@ -261,6 +265,15 @@ func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gat
 			}
 		}
 	}
+	if uint64(mark) >= oldest { // else who is not in memory may have something too
+		g.cells, g.some = hot.May(t.newest, followees, uint64(mark), g.cells, g.some[:0])
+		g.asked = g.asked[:0]
+		for _, i := range g.some {
+			g.asked = append(g.asked, followees[i])
+		}
+		followees = g.asked
+	}
+	g.newest = grown(g.newest, len(followees))
 	hot.Gather(t.outboxes, followees, g.newest)
 	for i, f := range followees {
 		after := max(uint64(mark), f.B)

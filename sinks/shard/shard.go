@@ -38,11 +38,12 @@ type Shard struct {
 	rows      []*hot.Table // by the schema's counter index
 	cache     []*hot.Table // rows that were read from the disk and not written since; an id is in one of both
 	graph     graphColumns
-	exists    []int      // by counter: its column of that name, or -1
-	users     *hot.Blobs // user → marks; cursors and followees: see users.go
-	outboxes  *hot.Blobs // author → position of the newest post; posts: see timeline.go
-	followers *hot.Edges // (user, follower)
-	following *hot.Edges // (user, followee), of users who are not in users
+	exists    []int       // by counter: its column of that name, or -1
+	users     *hot.Blobs  // user → marks; cursors and followees: see users.go
+	outboxes  *hot.Blobs  // author → position of the newest post; posts: see timeline.go
+	newest    *hot.Newest // of every author in outboxes: a bound
+	followers *hot.Edges  // (user, follower)
+	following *hot.Edges  // (user, followee), of users who are not in users
 	channels  map[string]uint32
 	names     []string // of channels, by the numbers that cursors have
 	residency residency
@@ -88,7 +89,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		Number: number, schema: schema, limits: limits, clock: clock,
 		state: state, gathered: state, durable: state,
 		graph: findGraphColumns(schema),
-		users: hot.NewBlobs(marksCount), outboxes: hot.NewBlobs(1),
+		users: hot.NewBlobs(marksCount), outboxes: hot.NewBlobs(1), newest: hot.NewNewest(0),
 		followers: hot.NewEdges(), following: hot.NewEdges(),
 		channels: make(map[string]uint32),
 		counts:   make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),

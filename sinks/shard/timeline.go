@@ -35,6 +35,22 @@ func (s *Shard) putOutboxLocked(author uint64, box []hot.Pair) {
 		newest = box[len(box)-1].A
 	}
 	s.outboxes.SetWord(author, 0, newest)
+	if newest > 0 {
+		s.raiseLocked(author, newest)
+	}
+}
+
+// raiseLocked notes an author's newest post where feeds look first. There is a
+// cell an author at least, made anew for half as many more.
+func (s *Shard) raiseLocked(author, position uint64) {
+	if s.outboxes.Count() > s.newest.Cells() {
+		*s.newest = *hot.NewNewest(s.outboxes.Count() * 3 / 2)
+		s.outboxes.Each(func(author uint64) {
+			word, _ := s.outboxes.Word(author, 0)
+			s.newest.Raise(author, word)
+		})
+	}
+	s.newest.Raise(author, position)
 }
 
 func (s *Shard) postLocked(author, post uint64, position pipeline.Position) error {
