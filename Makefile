@@ -2,11 +2,12 @@
 # look for data races too. Tools come from tools/, pinned, apart from the
 # product's own go.mod.
 
-GO        ?= go
-FUZZTIME  ?= 10s
-BENCHTIME ?= 1s
-BENCH     ?= .
-VERSION   ?=
+GO         ?= go
+FUZZTIME   ?= 10s
+BENCHTIME  ?= 1s
+BENCH      ?= .
+BENCHFLAGS ?=
+VERSION    ?=
 
 TOOL    = $(GO) tool -modfile=tools/go.mod
 LDFLAGS = $(if $(VERSION),-X main.version=$(VERSION))
@@ -17,10 +18,10 @@ RACE     = $(if $(CC_FOUND),-race)
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check fuzz bench vuln clean
+.PHONY: help run build test check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-7s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 run: ## start a node with a small live community, and say where to look
 	$(GO) run ./cmd/tidemark run --demo
@@ -51,9 +52,15 @@ fuzz: ## each fuzz target for a while (FUZZTIME=10s)
 		else echo "$$out"; exit 1; fi; \
 	done
 
-bench: ## benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW
-	@dirs=$$({ grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname; test ! -d internal/bench || echo ./internal/bench; } | sort -u); \
-	test -n "$$dirs" || { echo "make bench: there are no benchmarks yet"; exit 0; }; \
+bench: ## one table: every target, measured beside its rival; some minutes (BENCHFLAGS='-only feed -markdown')
+	@GO='$(GO)' $(GO) run ./internal/bench $(BENCHFLAGS)
+
+bench-full: ## the same at large sizes: 16 GiB of memory, 60 GB of disk, about an hour
+	@GO='$(GO)' $(GO) run ./internal/bench -full $(BENCHFLAGS)
+
+bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW
+	@dirs=$$(grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
+	test -n "$$dirs" || { echo "make bench-go: there are no benchmarks yet"; exit 0; }; \
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$dirs
 
 vuln: ## known vulnerabilities in what the program calls (asks vuln.go.dev)

@@ -1,0 +1,52 @@
+package main
+
+import "time"
+
+// sizes are how much is measured.
+type sizes struct {
+	rounds int // of what takes turns
+
+	backlog int // events, one a message
+	packed  int // events, in packs
+
+	pace    int           // events a second while visibility is measured
+	probes  int           // probes a second beside them
+	visible time.Duration // of a round
+
+	rows      []int         // post rows with three columns at which memory is looked at, ascending
+	ask       time.Duration // of a round of multi-gets
+	hot       int           // post rows while pauses are measured
+	pauses    time.Duration // how long
+	inProcess int           // post rows that are read without NATS
+
+	authors   int    // of whom followees are drawn
+	feedTime  string // -benchtime
+	distinct  int    // rows that grow out of the memory's budget; 0: not measured
+	unbounded int    // the same where the program has no budget: they must fit
+}
+
+// short takes some minutes on two cores.
+var short = sizes{
+	rounds:  3,
+	backlog: 500_000, packed: 2_000_000,
+	pace: 50_000, probes: 200, visible: 5 * time.Second,
+	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
+	hot: 5_000_000, pauses: 15 * time.Second,
+	inProcess: 1_000_000,
+	authors:   1_000_000, feedTime: "2s",
+}
+
+// large is what the targets speak of.
+var large = sizes{
+	rounds:  5,
+	backlog: 2_000_000, packed: 10_000_000,
+	pace: 50_000, probes: 200, visible: 20 * time.Second,
+	rows: []int{
+		1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000,
+		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,
+	}, ask: 5 * time.Second,
+	hot: 50_000_000, pauses: time.Minute,
+	inProcess: 10_000_000,
+	authors:   10_000_000, feedTime: "5s",
+	distinct: 100_000_000, unbounded: 10_000_000,
+}
