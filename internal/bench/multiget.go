@@ -174,7 +174,7 @@ func sumOf(at []uint64, columns int) (sum int64) {
 // readRows is the one place that asks a reader for rows in process.
 func readRows(ctx context.Context, r query.Reader, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
 	const post = 0 // the first counter of the default configuration
-	return r.Rows(ctx, post, columns, ids, rows)
+	return r.Rows(ctx, post, columns, ids, rows, true)
 }
 
 // inProcess reads 500 ids at a time from a node within this process, by one

@@ -13,7 +13,7 @@ import (
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
-const brokenMax = 400
+const brokenMax = 600
 
 // broken are variants of the router, of what it derives by and of what it
 // stands on, each with one thing left out. notices is what the simulation must
@@ -62,7 +62,7 @@ var broken = map[string]struct {
 		},
 	}},
 	"a dead letter told by its position alone": {`\(I9\)`, fault{
-		setup: func(s *setup) { s.machine, s.processes, s.cuts = embedded, 1, 3 },
+		setup: func(s *setup) { s.machine, s.processes, s.lanes, s.cuts, s.events = outside, 1, 3, 12, []int{1} },
 		router: func(p *process, _ *Client, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},

@@ -15,8 +15,8 @@ import (
 )
 
 // process is a node: the real router, under the lease, and a follower that
-// applies DELTAS to a state for each shard. What cmd/tidemark/node does around
-// them is told again here in short, with the names it has there.
+// applies DELTAS to a state for each shard. What a node has to do around them
+// is told here in short, with the names that it has in cmd/tidemark/node.
 type process struct {
 	w      *world
 	number int
