@@ -187,6 +187,17 @@ func (n *Node) Positions() []pipeline.Position {
 	return slices.Compact(out)
 }
 
+// Kept are the positions up to which the shards (and the commons) that go on
+// are checkpointed: where a crash would leave them.
+func (n *Node) Kept() []pipeline.Position {
+	var out []pipeline.Position
+	for _, o := range n.owners {
+		out = append(out, *o.keptEach.Load()...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Furthest is how far the furthest shard has come, and the log time there,
 // Unix milliseconds.
 func (n *Node) Furthest() (position pipeline.Position, time int64) {

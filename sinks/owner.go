@@ -78,6 +78,8 @@ type owner struct {
 	// kept is the lowest position checkpointed by all its units: what a crash
 	// goes back to.
 	kept atomic.Uint64
+	// keptEach are those of the units that go on.
+	keptEach atomic.Pointer[[]pipeline.Position]
 }
 
 // commit is one transaction under way.
@@ -106,12 +108,15 @@ func newOwner(n *Node, number int) *owner {
 // checkpointed.
 func (o *owner) noteDurable() {
 	all, going, kept := uint64(math.MaxUint64), uint64(math.MaxUint64), pipeline.Position(math.MaxUint64)
+	var each []pipeline.Position
 	for _, u := range o.units {
 		all, kept = min(all, u.Durable()), min(kept, u.Kept())
 		if u.Err() == nil {
 			going = min(going, u.Durable())
+			each = append(each, u.Kept())
 		}
 	}
+	o.keptEach.Store(&each)
 	o.durable.Store(all)
 	o.durableGoing.Store(going)
 	o.kept.Store(uint64(kept))

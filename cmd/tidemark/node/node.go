@@ -275,10 +275,12 @@ func (n *Node) openPipeline() error {
 	return nil
 }
 
-// cuts are where this node's shards stand, or will when they have applied what
-// was handed to them.
+// cuts are where this node's shards stand, will stand when they have applied
+// what was handed to them, and would stand after a crash: a window that went
+// over one of these could not be applied from there.
 func (n *Node) cuts() []pipeline.Position {
 	cuts := append(n.sinks.Positions(), n.sinks.Handed())
+	cuts = append(cuts, n.sinks.Kept()...)
 	slices.Sort(cuts)
 	return slices.Compact(cuts)
 }
@@ -287,13 +289,27 @@ func (n *Node) cuts() []pipeline.Position {
 // of single events.
 const runBytes = 1 << 20
 
+// openSource opens EVENTS between two looks at its tail. The first mends what
+// was lost before the router read where to go on; the second sees what another
+// router, which did not know yet that it had been replaced, appended meanwhile.
 func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
-	return jetlog.OpenSource(ctx, n.streams, from, jetlog.RunOptions{
+	if err := n.guardTail(); err != nil {
+		return nil, err
+	}
+	source, err := jetlog.OpenSource(ctx, n.streams, from, jetlog.RunOptions{
 		MessagesMax: n.config.Windows.Events,
 		BytesMax:    runBytes,
 		Linger:      n.config.Windows.Delay,
 		Logger:      n.log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := n.guardTail(); err != nil {
+		source.Close()
+		return nil, err
+	}
+	return source, nil
 }
 
 func (n *Node) openQueries() (err error) {
@@ -366,9 +382,6 @@ func (n *Node) route() {
 			return err
 		}
 		defer release()
-		if err := n.guardTail(); err != nil {
-			return err
-		}
 		n.trouble.clear("route")
 		err = n.router.Run(held)
 		if errors.Is(err, pipeline.ErrFenced) || (held.Err() != nil && n.ctx.Err() == nil) {
