@@ -48,7 +48,7 @@ type Limits struct {
 	// going on and on, two cores answer one user in 0.05 ms at the median with
 	// one worker, in 20 ms with four, in 470 ms when all stand in one queue.
 	Workers int
-	// ColdReads is how many small requests read the disk at a time, on workers
+	// ColdReads is how many requests read the disk at a time, on workers
 	// of their own: what is in memory is answered meanwhile. At most Requests/4
 	// stand in line for them or are worked on; one more is answered 503.
 	// Default 16: an SSD has its best throughput from about there on, and a
@@ -132,9 +132,10 @@ type Service struct {
 	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
 
-	heavy  *lane // large requests
-	cold   *lane // requests that must read the disk
-	writes *lane // requests that wait for the log
+	heavy  *lane         // large requests
+	cold   *lane         // requests that must read the disk
+	spare  chan struct{} // a place for each goroutine beside a subscription's
+	writes *lane         // requests that wait for the log
 
 	calls    sync.Pool
 	inFlight atomic.Int64
@@ -211,6 +212,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		log:       o.Logger,
 	}
 	s.heavy, s.cold, s.writes = newLanes(s.limits)
+	s.spare = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -377,6 +379,17 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 		}
 		f = s.stopping(c)
 	}
+	if f == nil && c.ids >= spareIDs {
+		select {
+		case s.spare <- struct{}{}:
+			if s.later(c, s.answerSpare) {
+				return
+			}
+			<-s.spare
+			f = s.stopping(c)
+		default: // all are busy: here, then
+		}
+	}
 	if f == nil {
 		f = s.guard(c, func() *failure { return e.answer(s.ctx, c) })
 	}
@@ -457,6 +470,17 @@ func (s *Service) answerLater(c *call) *failure {
 	return s.answerCold(c)
 }
 
+// spareIDs is from how many ids on a request that is not large is handed to
+// another goroutine when a processor may be free: what that costs is little
+// beside the work. A subscription's own goroutine is only one.
+const spareIDs = 100
+
+// answerSpare answers beside the subscription's goroutine.
+func (s *Service) answerSpare(c *call) *failure {
+	defer func() { <-s.spare }()
+	return s.answerLater(c)
+}
+
 // onDisk is the answer of an endpoint whose Reader returned ErrCold. It goes
 // to nobody: the call is answered again on a worker of the cold lane.
 var onDisk = &failure{code: codeInternal, message: "the answer is on disk, and nobody went there"}
@@ -474,14 +498,28 @@ func (s *Service) admitCold(c *call) *failure {
 
 func (s *Service) answerCold(c *call) *failure { return s.onWorker(c, s.cold) }
 
-// onWorker answers once it is the call's turn. Workers may read the disk.
+// onWorker answers once it is the call's turn. Only workers of the cold lane
+// read the disk: large requests that need it do not hold up those that do not.
 func (s *Service) onWorker(c *call, l *lane) *failure {
 	if f := s.untilTurn(c, l); f != nil {
 		return f
 	}
-	defer func() { <-l.workers }()
-	c.disk = true
-	return c.endpoint.answer(s.ctx, c)
+	c.disk = l == s.cold
+	f := func() *failure {
+		defer func() { <-l.workers }()
+		return c.endpoint.answer(s.ctx, c)
+	}()
+	if f != onDisk {
+		return f
+	}
+	if c.lane != nil { // it leaves the one lane for the other
+		c.lane.in.Add(-1)
+		c.lane = nil
+	}
+	if f = s.admitCold(c); f != nil {
+		return f
+	}
+	return s.answerCold(c)
 }
 
 func (s *Service) untilApplied(c *call) *failure {

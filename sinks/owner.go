@@ -143,7 +143,7 @@ func (o *owner) observe() {
 
 // backlogTicks is how many intervals a checkpoint waits while windows do: rows
 // that change again meanwhile are written once.
-const backlogTicks = 5
+const backlogTicks = 15
 
 // preparedMax bounds the windows that are read ahead for: what they need may be
 // evicted again before they are applied.
