@@ -12,9 +12,8 @@ import "sync/atomic"
 // waits for something slow, so that one such answer could hold up the queue
 // for seconds, it is refused.
 //
-// A call is in one lane at most. Heavy requests have their disk reads where
-// they are; the cold lane takes small ones, and large ones that found heavy
-// full.
+// A call is in one lane at most. One that turns out to need the disk leaves its
+// lane for the cold one.
 type lane struct {
 	most    int64         // requests in the lane at once
 	workers chan struct{} // a place for each that is worked on; nil: all are
