@@ -3,7 +3,6 @@ package sinks
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -36,21 +35,15 @@ func (n *Node) excess() float64 {
 	return float64(resident-goal) / float64(resident)
 }
 
-// warmth is how far the start's loading has come.
-type warmth struct {
-	shards atomic.Int64 // loaded, as far as the budget allowed
-	whole  atomic.Int64 // loaded with nothing left on disk only
-}
-
 // Warmth is how many of the shards have been loaded after the start. Queries
 // are answered from the disk meanwhile.
-func (n *Node) Warmth() (loaded, all int) { return int(n.warmth.shards.Load()), len(n.shards) }
+func (n *Node) Warmth() (loaded, all int) { return int(n.warmed.Load()), len(n.shards) }
 
 // warm loads the shards in the background: everything where it fits, else what
 // was written last.
 func (n *Node) warm() {
 	if !slices.ContainsFunc(n.units(), func(u unit) bool { return u.State() != cold.State{} }) {
-		n.warmth.shards.Store(int64(len(n.shards)))
+		n.warmed.Store(int64(len(n.shards)))
 		return // nothing is on disk
 	}
 	written := n.writtenLast()
@@ -64,7 +57,7 @@ func (n *Node) warm() {
 				if err := n.shards[i].Warm(n.store, written, more); err != nil && !n.stopping.Load() {
 					n.o.Logger.Error("sinks: not loaded", "what", n.shards[i].Name(), "error", err)
 				}
-				n.warmth.shards.Add(1)
+				n.warmed.Add(1)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ type Node struct {
 
 	progress progress
 	timeline *shard.Timeline
-	warmth   warmth
+	warmed   atomic.Int64 // shards loaded since the start, as far as the budget allows
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 

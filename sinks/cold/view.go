@@ -52,7 +52,6 @@ func (v *versions) settle(version uint64) (keep uint64) {
 type View struct {
 	store *Store
 	txn   *badger.Txn
-	key   []byte
 }
 
 // View reads as of a version: [Newest], or the one before a checkpoint that is
