@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -78,16 +79,25 @@ func (n *Node) writtenLast() uint64 {
 	if n.o.MemoryBytes == 0 || disk <= float64(n.o.MemoryBytes) {
 		return 0
 	}
-	var versions []uint64
+	keys, all := make(map[uint64]int), 0 // by version
 	err := n.store.View(cold.Newest, func(v *cold.View) error {
-		return v.Written(pipeline.Shard(0), func(version uint64) { versions = append(versions, version) })
+		return v.Written(pipeline.Shard(0), func(version uint64) (more bool) {
+			keys[version]++
+			all++
+			return !n.stopping.Load()
+		})
 	})
-	if err != nil || len(versions) == 0 {
+	if err != nil || all == 0 {
 		return 1
 	}
-	slices.Sort(versions)
-	old := int(float64(len(versions)) * (1 - float64(n.o.MemoryBytes)/disk))
-	return max(1, versions[min(old, len(versions)-1)])
+	old := int(float64(all) * (1 - float64(n.o.MemoryBytes)/disk))
+	versions := slices.Sorted(maps.Keys(keys))
+	for _, version := range versions {
+		if old -= keys[version]; old < 0 {
+			return version
+		}
+	}
+	return versions[len(versions)-1]
 }
 
 // verify compares what the store holds with its checksums. A damaged table

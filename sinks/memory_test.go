@@ -329,3 +329,109 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// "All of it is as of one window's end", also where a row was in memory when
+// the answer began, and was changed and evicted before it ended (I6, I8).
+func TestEvictedWhileRead(t *testing.T) {
+	store := openStore(t, t.TempDir(), 1)
+	defer store.Close()
+	o := options(1)
+	o.CheckpointEvery, o.MemoryBytes = 100*time.Microsecond, 1
+	n := newNode(t, store, o)
+	defer n.Close()
+	w := newWorld(1)
+	w.likes(upBetween(1, 2000)...)
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	const hot = 1 << 40
+	for range 2000 {
+		w.likes(hot)
+	}
+	var stop atomic.Bool
+	applied := make(chan struct{})
+	defer func() { stop.Store(true); <-applied }()
+	go func() {
+		defer close(applied)
+		for _, e := range w.entries[1:] {
+			if stop.Load() {
+				return
+			}
+			follow(t, n, &slice{[]pipeline.Entry{e}})
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	r := rand.New(rand.NewPCG(1, 2))
+	for done := false; !done; {
+		ids := []uint64{hot}
+		for range 200 {
+			ids = append(ids, 1+r.Uint64N(1999))
+		}
+		w.same(t, n, ids)
+		select {
+		case <-applied:
+			done = true
+		default:
+		}
+	}
+}
+
+// Where not everything fits, what was written last is loaded, also when that
+// is one checkpoint.
+func TestWarmStartOfOneCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	store := openStore(t, dir, 1)
+	o := options(1)
+	n := newNode(t, store, o)
+	w := newWorld(1)
+	w.likes(upTo(900)...)
+	follow(t, n, w.tail(0))
+	if err := errors.Join(n.Close(), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	store = openStore(t, dir, 1)
+	defer store.Close()
+	rows := 0
+	last := uint64(0)
+	err := store.View(cold.Newest, func(v *cold.View) error {
+		err := v.Written(0, func(version uint64) bool { last = max(last, version); return true })
+		return errors.Join(err, v.Rows(0, &cold.Part{Since: last, Most: 1000}, func(int, uint64, []int64) error { rows++; return nil }))
+	})
+	if err != nil || rows != 900 {
+		t.Errorf("%d rows were written as of version %d or later, %v", rows, last, err)
+	}
+}
+
+// A full disk is not asked for a checkpoint again and again because memory is
+// over its budget too.
+func TestDiskFullOverBudget(t *testing.T) {
+	var full atomic.Bool
+	store, err := cold.Open(t.TempDir(), schema(), cold.Options{
+		Shards: 1, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet,
+		Free: func() (uint64, bool) {
+			if full.Load() {
+				return 1 << 20, true
+			}
+			return 1 << 40, true
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	o := options(1)
+	o.MemoryBytes = 1
+	n := newNode(t, store, o)
+	defer n.Close()
+	full.Store(true)
+	w := newWorld(1)
+	for range 100 {
+		w.likes(1)
+		follow(t, n, w.tail(n.Sequence()))
+		time.Sleep(6 * time.Millisecond)
+	}
+	wait(t, n, w.last())
+	if failed := n.Stats.CheckpointErrors.Load(); failed == 0 || failed > 3 {
+		t.Errorf("%d checkpoints failed within a second", failed)
+	}
+	full.Store(false)
+}

@@ -65,8 +65,9 @@ type owner struct {
 
 	committed chan *commit // the commit under way reports here
 	busy      bool
-	next      int   // the unit that the next checkpoint begins with
-	err       error // of the last checkpoint, after run has returned
+	next      int       // the unit that the next checkpoint begins with
+	err       error     // of the last checkpoint, after run has returned
+	failed    time.Time // when it failed, if it did
 	relieved  time.Time
 	watching  bool // units note what is used
 
@@ -238,9 +239,11 @@ func (o *owner) relieve() {
 		return
 	}
 	o.relieved = time.Now()
-	o.node.Stats.CheckpointsForced.Add(1)
-	o.checkpoint()
-	if !o.busy { // nothing was dirty
+	if o.err == nil || time.Since(o.failed) >= checkpointRetry {
+		o.node.Stats.CheckpointsForced.Add(1)
+		o.checkpoint()
+	}
+	if !o.busy { // nothing was dirty, or can be written now
 		o.shed()
 	}
 }
@@ -354,6 +357,7 @@ func (o *owner) settle(c *commit) {
 	stats := &o.node.Stats
 	o.node.checkpointErr.Store(&c.err)
 	if c.err != nil {
+		o.failed = time.Now()
 		stats.CheckpointErrors.Add(1)
 		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
 		return

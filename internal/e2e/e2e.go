@@ -242,6 +242,22 @@ func (p *Process) Connect() *nats.Conn {
 	return nc
 }
 
+// Anonymous is the process's memory that no file stands behind, in bytes: what
+// it holds itself, without the pages of mapped files, which the system takes
+// back when it wants them. ok is false where the system does not tell.
+func (p *Process) Anonymous() (bytes int, ok bool) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	_, rest, found := strings.Cut(string(status), "RssAnon:")
+	if !found {
+		return 0, false
+	}
+	_, err = fmt.Sscanf(rest, "%d kB", &bytes)
+	return bytes << 10, err == nil
+}
+
 // Command prepares the program with other arguments, against this process's server.
 func (p *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, p.binary, args...)

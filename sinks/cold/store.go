@@ -234,8 +234,11 @@ func (s *Store) SetStreams(streams Streams) error {
 	return s.writeMeta()
 }
 
-// BatchRowsMax is how many rows and states one transaction takes, whatever
-// the rows hold. Badger bounds a transaction in entries and in bytes, both
+// ChannelBytesMax is the longest name of a channel that rules let pass.
+const ChannelBytesMax = 64
+
+// BatchRowsMax is how many rows, entries and states one transaction takes,
+// whatever they hold. Badger bounds a transaction in entries and in bytes, both
 // exclusive, and one entry is its own.
 func (s *Store) BatchRowsMax() int {
 	const own, perEntry = 64, 12 // bytes of Badger's own, at most
@@ -247,7 +250,8 @@ func (s *Store) BatchRowsMax() int {
 		}
 		row = max(row, rowKeyBytes+value+perEntry)
 	}
-	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry) // a state
+	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry)             // a state
+	row = max(row, kindEnd+8+ChannelBytesMax+binary.MaxVarintLen64+perEntry) // a cursor: the longest entry
 	return int(min(s.db.MaxBatchCount()-2, (s.db.MaxBatchSize()-own)/int64(row)))
 }
 

@@ -437,6 +437,22 @@ func TestBatchRowsMax(t *testing.T) {
 	}
 }
 
+// Entries count as rows do: cursors in channels with the longest names, too.
+func TestBatchOfEntries(t *testing.T) {
+	s := open(t, t.TempDir(), "post: like")
+	defer closeStore(t, s)
+	c := s.Begin()
+	for i := range s.BatchRowsMax() {
+		if err := c.PutCursor(0, uint64(i+1), strings.Repeat("c", ChannelBytesMax), 1<<63); err != nil {
+			t.Fatalf("cursor %d of %d: %v", i, s.BatchRowsMax(), err)
+		}
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	c.Settle()
+}
+
 // Rows and position commit together, or not at all (I4).
 func TestCheckpointIsOneTransaction(t *testing.T) {
 	dir := t.TempDir()

@@ -256,7 +256,7 @@ func (v *View) Edges(shard pipeline.Shard, part *Part, visit func(user, follower
 // where to go on.
 func (v *View) scan(prefix []byte, part *Part, visit func(*badger.Item) (more bool, err error)) error {
 	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues, o.SinceTs = prefix, false, part.Since
+	o.Prefix, o.PrefetchValues, o.SinceTs = prefix, false, max(part.Since, 1)-1 // Badger's is the last that is left out
 	it := v.txn.NewIterator(o)
 	defer it.Close()
 	from := part.From
@@ -278,14 +278,16 @@ func (v *View) scan(prefix []byte, part *Part, visit func(*badger.Item) (more bo
 }
 
 // Written calls visit with the version of every key of a shard: how long ago
-// each was written, counted in checkpoints.
-func (v *View) Written(shard pipeline.Shard, visit func(version uint64)) error {
+// each was written, counted in checkpoints. It ends when visit says no.
+func (v *View) Written(shard pipeline.Shard, visit func(version uint64) (more bool)) error {
 	o := badger.DefaultIteratorOptions
 	o.Prefix, o.PrefetchValues = binary.BigEndian.AppendUint16([]byte{prefixShard}, uint16(shard)), false
 	it := v.txn.NewIterator(o)
 	defer it.Close()
 	for it.Rewind(); it.Valid(); it.Next() {
-		visit(it.Item().Version())
+		if !visit(it.Item().Version()) {
+			return nil
+		}
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type flight struct {
 	bases   []int64 // of partial, at the same places as deltas; nil until they are read
 	changed []change
 	marks   [][marksCount]uint64 // of changed, in their order
+	names   []string             // of channels, for cursors; who loads users adds more to the shard's
 }
 
 // rowAt is a row that was handed over, with the place of its cells.
@@ -128,7 +129,7 @@ func (s *Shard) Checkpoint(c *cold.Checkpoint) error {
 func (s *Shard) handOver(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := flight{open: true, changed: s.changed}
+	f := flight{open: true, changed: s.changed, names: s.names}
 	for counter, t := range s.rows {
 		n := s.schema.Counters[counter].Count
 		t.Clean(func(id uint64, state hot.State) {
@@ -173,7 +174,7 @@ func (s *Shard) put(c *cold.Checkpoint, e change) error {
 		}
 		return c.PutPost(s.Number, e.a, pipeline.Position(e.b), e.v)
 	}
-	return c.PutCursor(s.Number, e.a, s.names[e.b], pipeline.Position(e.v))
+	return c.PutCursor(s.Number, e.a, s.flight.names[e.b], pipeline.Position(e.v))
 }
 
 // Complete reads the bases of partial rows, in the order of the disk, and adds

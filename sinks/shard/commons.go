@@ -102,11 +102,11 @@ func (c *Commons) Load(store *cold.Store) error {
 // Apply applies the last section of a window, as Shard.Apply does a shard's.
 // The window's time marks have been noted.
 func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.failed != nil || w.To <= c.state.Applied {
 		return c.failed
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if w.From != c.state.Applied {
 		return c.failLocked(fmt.Errorf("%w: the channels are applied up to position %d and the next window is (%d, %d] (I3)",
 			pipeline.ErrGap, c.state.Applied, w.From, w.To))

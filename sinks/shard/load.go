@@ -109,6 +109,9 @@ func (s *Shard) Wants(w *pipeline.Window, want *Want) {
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		id, other := section.Operation.ID, section.Operation.Other
+		if id == 0 {
+			continue // no table can hold it: Apply tells
+		}
 		switch c.Op {
 		case pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed:
 			if _, known := s.followsLocked(id, other); !known {
@@ -382,36 +385,81 @@ func (s *Shard) takeCachedLocked(counter int, id uint64) {
 // as one part in so many.
 const cacheShare = 8
 
+// loadedRows are rows of one counter as they are on disk.
+type loadedRows struct {
+	counter int
+	ids     []uint64 // ascending
+	base    []int64
+}
+
+func (r *loadedRows) read(s *Shard, v *cold.View) error {
+	n := s.schema.Counters[r.counter].Count
+	r.base = grown(r.base, n*len(r.ids))
+	for i, id := range r.ids {
+		if _, err := v.Row(s.Number, r.counter, id, r.base[i*n:i*n+n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install puts them into the cache, or under what has come since. Where no row
+// is only on disk (any more), one that is not in memory is not at all.
+func (r *loadedRows) install(s *Shard) {
+	rows, cache, n := s.rows[r.counter], s.cache[r.counter], s.schema.Counters[r.counter].Count
+	cells := make([]int64, n)
+	for i, id := range r.ids {
+		base := r.base[i*n : i*n+n]
+		switch rows.Read(id, cells) {
+		case hot.Partial:
+			rows.Complete(id, base)
+		case hot.None:
+			if !s.residency.rows[r.counter] && cache.Read(id, cells) == hot.None {
+				cache.Put(id, base)
+			}
+		}
+	}
+}
+
 // loadRows brings rows of one counter into memory, ids ascending; then, with
-// all of them there and nobody writing, it calls then, which may be nil.
+// all of them there and nobody writing, it calls then.
 func (s *Shard) loadRows(store *cold.Store, counter int, ids []uint64, then func()) error {
-	n := s.schema.Counters[counter].Count
-	base := make([]int64, n*len(ids))
+	r := loadedRows{counter: counter, ids: ids}
+	return s.consistent(store, func(v *cold.View) error { return r.read(s, v) }, func() {
+		r.install(s)
+		then()
+		s.boundCacheLocked(counter, len(ids))
+	})
+}
+
+// loadUser does so for a user and their row of a counter, -1 for none.
+func (s *Shard) loadUser(store *cold.Store, user uint64, counter int, then func()) error {
+	want, l := Want{users: []uint64{user}}, loaded{}
+	r := loadedRows{counter: counter, ids: want.users}
 	return s.consistent(store, func(v *cold.View) error {
-		for i, id := range ids {
-			if _, err := v.Row(s.Number, counter, id, base[i*n:i*n+n]); err != nil {
-				return err
-			}
+		l = loaded{}
+		if err := l.read(v, s.Number, &want); err != nil || counter < 0 {
+			return err
 		}
-		return nil
+		return r.read(s, v)
 	}, func() {
-		rows, cache := s.rows[counter], s.cache[counter]
-		cells := make([]int64, n)
-		for i, id := range ids {
-			switch b := base[i*n : i*n+n]; {
-			case rows.Read(id, cells) == hot.Partial:
-				rows.Complete(id, b)
-			case rows.Read(id, cells) == hot.None && cache.Read(id, cells) == hot.None:
-				cache.Put(id, b)
-			}
+		s.installLocked(&want, &l)
+		if counter >= 0 {
+			r.install(s)
 		}
-		if then != nil {
-			then()
-		}
-		if most := s.residentBytesLocked() / cacheShare; cache.Bytes() > max(most, cacheBytesMin) {
-			cache.Evict(max(len(ids), cache.Rows()/16))
+		then()
+		if counter >= 0 {
+			s.boundCacheLocked(counter, 1)
 		}
 	})
+}
+
+// boundCacheLocked makes room in the cache of read rows for some that came.
+func (s *Shard) boundCacheLocked(counter, came int) {
+	cache := s.cache[counter]
+	if most := s.residentBytesLocked() / cacheShare; cache.Bytes() > max(most, cacheBytesMin) {
+		cache.Evict(max(came, cache.Rows()/16))
+	}
 }
 
 // cacheBytesMin is what the cache of read rows may take in any case.
@@ -490,7 +538,9 @@ func (s *Shard) Shed(share float64) {
 func (s *Shard) shedCacheLocked(share float64) (rest float64) {
 	resident, cached := s.residentBytesLocked(), 0
 	for _, cache := range s.cache {
-		cached += cache.Bytes()
+		if cache.Rows() > 0 { // else its bytes stay
+			cached += cache.Bytes()
+		}
 	}
 	excess := share * float64(resident)
 	part := min(1, excess/float64(max(cached, 1)))

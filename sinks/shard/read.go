@@ -2,7 +2,6 @@ package shard
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -51,18 +50,20 @@ func (s *Shard) Read(counter int, ids []uint64, b *Batch, disk *Disk, row func(i
 	if err != nil || len(b.cold) == 0 {
 		return state, err
 	}
-	b.ids = append(b.ids[:0], b.cold...)
-	slices.Sort(b.ids)
-	b.ids = slices.Compact(b.ids)
-	err = disk.use(len(b.ids), func() error {
-		return s.loadRows(disk.Store, counter, b.ids, func() { state = s.rowsLocked(counter, ids, b, row) })
-	})
 	c := &s.counts[counter]
-	switch {
-	case err == nil:
-		c.reads.Add(uint64(len(b.ids)))
-	case !errors.Is(err, ErrCold):
-		c.errors.Add(1)
+	for load := b.cold; err == nil && len(b.cold) > 0; load = ids { // again when others were evicted meanwhile: then all
+		b.ids = append(b.ids[:0], load...)
+		slices.Sort(b.ids)
+		b.ids = slices.Compact(b.ids)
+		err = disk.use(len(b.ids), func() error {
+			return s.loadRows(disk.Store, counter, b.ids, func() { state = s.rowsLocked(counter, ids, b, row) })
+		})
+		switch {
+		case err == nil:
+			c.reads.Add(uint64(len(b.ids)))
+		case !errors.Is(err, ErrCold):
+			c.errors.Add(1)
+		}
 	}
 	return state, err
 }
@@ -123,31 +124,17 @@ type Profile struct {
 	user  [1]uint64
 }
 
-// profileTries is how often what was loaded may be evicted again before it was
-// read.
-const profileTries = 16
-
 // Profile reads a user's, as of one window's end. counter may be -1 for none;
 // channels are the channels whose cursors are wanted.
 func (s *Shard) Profile(user uint64, counter int, channels []string, p *Profile, disk *Disk) (cold.State, error) {
-	for range profileTries {
-		state, err := s.profileHot(user, counter, channels, p)
-		if !errors.Is(err, ErrCold) {
-			return state, err
-		}
-		err = disk.use(1, func() error {
-			if len(p.batch.cold) > 0 {
-				if err := s.loadRows(disk.Store, counter, p.batch.cold, nil); err != nil {
-					return err
-				}
-			}
-			return s.Load(disk.Store, &Want{users: []uint64{user}}, nil)
-		})
-		if err != nil {
-			return cold.State{}, err
-		}
+	state, err := s.profileHot(user, counter, channels, p)
+	if !errors.Is(err, ErrCold) {
+		return state, err
 	}
-	return cold.State{}, fmt.Errorf("shard %d: user %d was evicted %d times while being read: raise memory.budget", s.Number, user, profileTries)
+	err = disk.use(1, func() error {
+		return s.loadUser(disk.Store, user, counter, func() { state, _ = s.profileLocked(user, counter, channels, p) })
+	})
+	return state, err
 }
 
 // profileHot answers from memory, or not at all: ErrCold.
@@ -157,19 +144,20 @@ func (s *Shard) profileHot(user uint64, counter int, channels []string, p *Profi
 	if s.failed != nil {
 		return cold.State{}, s.failed
 	}
-	p.Cells, p.batch.cold = p.Cells[:0], p.batch.cold[:0]
-	if counter >= 0 {
-		p.user[0] = user
-		s.rowsLocked(counter, p.user[:], &p.batch, func(_ int, cells []int64) { p.Cells = append(p.Cells, cells...) })
-	}
-	state, known := s.profileLocked(user, channels, p)
-	if !known || len(p.batch.cold) > 0 {
+	state, known := s.profileLocked(user, counter, channels, p)
+	if !known {
 		return state, ErrCold
 	}
 	return state, nil
 }
 
-func (s *Shard) profileLocked(user uint64, channels []string, p *Profile) (state cold.State, known bool) {
+// profileLocked fills in what memory holds; known says whether that is all.
+func (s *Shard) profileLocked(user uint64, counter int, channels []string, p *Profile) (state cold.State, known bool) {
+	p.Cells, p.batch.cold = p.Cells[:0], p.batch.cold[:0]
+	if counter >= 0 {
+		p.user[0] = user
+		s.rowsLocked(counter, p.user[:], &p.batch, func(_ int, cells []int64) { p.Cells = append(p.Cells, cells...) })
+	}
 	p.Following, known = s.decodeFolloweesLocked(user, p.Following[:0])
 	p.Marks, _ = s.marksLocked(user)
 	p.Cursors = p.Cursors[:0]
@@ -181,7 +169,7 @@ func (s *Shard) profileLocked(user uint64, channels []string, p *Profile) (state
 		}
 		p.Cursors = append(p.Cursors, position)
 	}
-	return s.state, known
+	return s.state, known && len(p.batch.cold) == 0
 }
 
 // Gathering is the memory that counts of posts work in; it is reused.
@@ -249,11 +237,13 @@ func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gat
 		s.mu.RLock()
 	}
 	defer t.unlock()
-	for i, s := range t.shards {
-		failed = failed || s.failed != nil
-		if i == 0 || s.state.Applied < applied {
-			applied = s.state.Applied
+	applied = math.MaxUint64
+	for _, s := range t.shards {
+		if s.failed != nil {
+			failed = true
+			continue // who asks for its authors gets no answer
 		}
+		applied = min(applied, s.state.Applied)
 		if !s.residency.outboxes {
 			oldest = max(oldest, s.residency.newest)
 		}

@@ -120,11 +120,11 @@ func (s *Shard) bits(counter int) (bits []int) {
 // it has applied before (I3). columns maps the window's columns to the
 // schema's. An error is final: the shard has failed.
 func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.failed != nil || w.To <= s.state.Applied {
 		return s.failed
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if w.From != s.state.Applied {
 		return s.failLocked(fmt.Errorf("%w: shard %d has applied up to position %d and the next window is (%d, %d] (I3)",
 			pipeline.ErrGap, s.Number, s.state.Applied, w.From, w.To))

@@ -70,7 +70,10 @@ func (s *Shard) warmOutboxes(store *cold.Store, written uint64, more func() bool
 				}
 				l.authors[len(l.authors)-1].post(position, post)
 			})
-		}, func() { s.installLocked(&Want{}, &l) })
+		}, func() {
+			s.addFreshAuthorsLocked(&l, r)
+			s.installLocked(&Want{}, &l)
+		})
 		r.From = r.To
 		return r.To == math.MaxUint64, err
 	}
@@ -129,21 +132,40 @@ func (s *Shard) warmUsers(store *cold.Store, written uint64, more func() bool) (
 	})
 }
 
-// addFreshUsersLocked adds users of a range of whom only changes are known,
+// addFreshAuthorsLocked adds authors of a range of whom only changes are known,
 // which are not on disk yet.
+func (s *Shard) addFreshAuthorsLocked(l *loaded, r cold.Range) {
+	known := make(map[uint64]bool, len(l.authors))
+	for i := range l.authors {
+		known[l.authors[i].id] = true
+	}
+	for _, id := range s.freshLocked(kindPost, r, known) {
+		l.authors = append(l.authors, loadedAuthor{id: id})
+	}
+}
+
+// addFreshUsersLocked adds such users.
 func (s *Shard) addFreshUsersLocked(l *loaded, r cold.Range) {
 	known := make(map[uint64]bool, len(l.users))
 	for i := range l.users {
 		known[l.users[i].id] = true
 	}
+	for _, id := range s.freshLocked(kindFollowing, r, known) {
+		l.users = append(l.users, loadedUser{id: id})
+	}
+}
+
+// freshLocked are who has changes of a kind, in a range, and is not known yet.
+func (s *Shard) freshLocked(kind kind, r cold.Range, known map[uint64]bool) (ids []uint64) {
 	for _, list := range [][]change{s.flight.changed, s.changed} {
 		for _, c := range list {
-			if c.kind == kindFollowing && c.a >= r.From && (c.a < r.To || r.To == math.MaxUint64) && !known[c.a] {
+			if c.kind == kind && c.a >= r.From && (c.a < r.To || r.To == math.MaxUint64) && !known[c.a] {
 				known[c.a] = true
-				l.users = append(l.users, loadedUser{id: c.a})
+				ids = append(ids, c.a)
 			}
 		}
 	}
+	return ids
 }
 
 func (s *Shard) warmRows(store *cold.Store, written uint64, more func() bool) (bool, error) {

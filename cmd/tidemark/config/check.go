@@ -56,7 +56,7 @@ func (d *decoder) checkBounds(c *Config) {
 
 	within(d, "memory.budget", c.Memory.Budget, MiB, 64*1024*GiB)
 	within(d, "badger.memtable", c.Badger.MemTable, 8*MiB, GiB)
-	within(d, "badger.block_cache", c.Badger.BlockCache, MiB, TiB)
+	within(d, "badger.block_cache", c.Badger.BlockCache, 0, TiB)
 	within(d, "badger.index_cache", c.Badger.IndexCache, 0, TiB)
 
 	within(d, "limits.ids", c.Limits.IDs, 1, 100_000)

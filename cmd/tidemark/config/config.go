@@ -136,7 +136,7 @@ func (c *Config) ShardBytes() int { return int(c.Memory.Budget - c.badgerBytes()
 // Badger sizes the store on disk.
 type Badger struct {
 	MemTable   Size `yaml:"memtable"`    // bytes; 128MiB
-	BlockCache Size `yaml:"block_cache"` // bytes; 64MiB
+	BlockCache Size `yaml:"block_cache"` // bytes, 0 = none; 0
 	IndexCache Size `yaml:"index_cache"` // bytes, 0 = every index; 0
 }
 
