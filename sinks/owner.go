@@ -196,6 +196,7 @@ func (o *owner) apply(h handed) {
 		was := u.Err()
 		if was == nil {
 			o.prepare(u, h.window)
+			was = u.Err()
 		}
 		if was == nil && u.Pending() == 0 && !u.Fits(h.window, o.node.rowsMax) {
 			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
@@ -220,7 +221,11 @@ func (o *owner) apply(h handed) {
 func (o *owner) prepare(u unit, w *pipeline.Window) {
 	for {
 		err := u.Prepare(o.node.store, w)
-		if err == nil || u.Err() != nil || o.node.stopping.Load() {
+		switch {
+		case err == nil || u.Err() != nil:
+			return
+		case o.node.stopping.Load():
+			u.Fail(fmt.Errorf("%s: stopping, and what window (%d, %d] needs cannot be read: %w", u.Name(), w.From, w.To, err))
 			return
 		}
 		o.node.o.Logger.Error("sinks: cannot read what a window needs; trying again", "what", u.Name(), "error", err)

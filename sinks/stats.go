@@ -1,6 +1,9 @@
 package sinks
 
-import "github.com/tidemark-io/tidemark/sinks/shard"
+import (
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
 
 // ShardStats gathers every shard's figures.
 func (n *Node) ShardStats() []shard.Stats {
@@ -11,10 +14,10 @@ func (n *Node) ShardStats() []shard.Stats {
 	return out
 }
 
-// CounterStats sums the figures of each counter over the shards.
-func (n *Node) CounterStats() []shard.CounterStats {
-	out := make([]shard.CounterStats, len(n.schema.Counters))
-	for _, s := range n.ShardStats() {
+// CounterStats sums the figures of each counter over shards.
+func CounterStats(schema *pipeline.Schema, shards []shard.Stats) []shard.CounterStats {
+	out := make([]shard.CounterStats, len(schema.Counters))
+	for _, s := range shards {
 		for i, c := range s.Counters {
 			out[i].Add(c)
 		}
@@ -22,10 +25,10 @@ func (n *Node) CounterStats() []shard.CounterStats {
 	return out
 }
 
-// ColumnStats sums the figures of each column over the shards.
-func (n *Node) ColumnStats() []shard.ColumnStats {
-	out := make([]shard.ColumnStats, len(n.schema.Columns))
-	for _, s := range n.ShardStats() {
+// ColumnStats sums the figures of each column over shards.
+func ColumnStats(schema *pipeline.Schema, shards []shard.Stats) []shard.ColumnStats {
+	out := make([]shard.ColumnStats, len(schema.Columns))
+	for _, s := range shards {
 		for i, c := range s.Columns {
 			out[i].Add(c)
 		}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"math"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,19 @@ type figure struct {
 
 // collector reads the node's figures when they are asked for; nothing is
 // counted twice.
-type collector struct{ figures []figure }
+type collector struct {
+	mu      sync.Mutex // one scrape at a time
+	look    func()     // what several figures tell of is looked at once a scrape
+	figures []figure
+}
+
+// looked is what figures of one scrape share.
+type looked struct {
+	shards   []shard.Stats
+	counters []shard.CounterStats
+	columns  []shard.ColumnStats
+	probes   []sinks.Probe
+}
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range c.figures {
@@ -37,6 +50,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
 	for _, f := range c.figures {
 		f.value(func(v float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, v, labels...)
@@ -58,8 +74,19 @@ func (c *collector) gauge(name, help string, value func() float64) {
 
 func newCollector(n *Node) *collector {
 	c := new(collector)
+	l := new(looked)
+	c.look = func() {
+		l.shards = n.sinks.ShardStats()
+		l.counters, l.columns = sinks.CounterStats(n.sinks.Schema(), l.shards), sinks.ColumnStats(n.sinks.Schema(), l.shards)
+		l.probes = l.probes[:0]
+		for counter := range n.sinks.Schema().Counters {
+			l.probes = append(l.probes, n.sinks.Probe(counter))
+		}
+	}
 	n.routerFigures(c)
 	n.stateFigures(c)
+	n.counterFigures(c, l)
+	n.memoryFigures(c, l)
 	n.streamFigures(c)
 	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
 		emit(1, n.o.Version, n.dir.marker.Node)
@@ -113,8 +140,6 @@ func (n *Node) stateFigures(c *collector) {
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
-	n.counterFigures(c)
-	n.memoryFigures(c)
 	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
 		if n.Ready() != nil {
 			return 0
@@ -130,11 +155,11 @@ func (n *Node) stateFigures(c *collector) {
 }
 
 // counterFigures are those of each counter and each column.
-func (n *Node) counterFigures(c *collector) {
+func (n *Node) counterFigures(c *collector, l *looked) {
 	schema := n.sinks.Schema()
 	each := func(kind prometheus.ValueType, name, help string, of func(counter int, s shard.CounterStats) float64) {
 		c.add(kind, name, help, []string{"counter"}, func(emit func(float64, ...string)) {
-			for i, s := range n.sinks.CounterStats() {
+			for i, s := range l.counters {
 				emit(of(i, s), schema.Counters[i].Name)
 			}
 		})
@@ -151,13 +176,13 @@ func (n *Node) counterFigures(c *collector) {
 	each(prometheus.CounterValue, "row_evictions_total", "Rows evicted from memory.", func(_ int, s shard.CounterStats) float64 { return float64(s.Evictions) })
 	each(prometheus.CounterValue, "row_sets_total", "Changes of cells applied.", func(i int, _ shard.CounterStats) float64 {
 		sum := uint64(0)
-		for _, column := range n.sinks.ColumnStats()[schema.Counters[i].First:][:schema.Counters[i].Count] {
+		for _, column := range l.columns[schema.Counters[i].First:][:schema.Counters[i].Count] {
 			sum += column.Sets
 		}
 		return float64(sum)
 	})
 	probe := func(name, help string, of func(p sinks.Probe) float64) {
-		each(prometheus.GaugeValue, name, help, func(i int, _ shard.CounterStats) float64 { return of(n.sinks.Probe(i)) })
+		each(prometheus.GaugeValue, name, help, func(i int, _ shard.CounterStats) float64 { return of(l.probes[i]) })
 	}
 	probe("row_load", "Rows for each place in the tables.", func(p sinks.Probe) float64 { return p.Load })
 	probe("row_probe_mean", "How far a row stands from its home, in places; of a sample.", func(p sinks.Probe) float64 { return p.Mean })
@@ -165,7 +190,7 @@ func (n *Node) counterFigures(c *collector) {
 
 	column := func(kind prometheus.ValueType, name, help string, of func(s shard.ColumnStats) float64) {
 		c.add(kind, name, help, []string{"counter", "column"}, func(emit func(float64, ...string)) {
-			for i, s := range n.sinks.ColumnStats() {
+			for i, s := range l.columns {
 				emit(of(s), schema.Counters[schema.Columns[i].Counter].Name, schema.Columns[i].Name)
 			}
 		})
@@ -175,7 +200,7 @@ func (n *Node) counterFigures(c *collector) {
 	column(prometheus.CounterValue, "column_saturated_total", "Changes that left a cell at the end of 63 bits.", func(s shard.ColumnStats) float64 { return float64(s.Saturated) })
 	c.gauge("saturated", "Changes that left a cell at the end of 63 bits, since the start.", func() float64 {
 		sum := uint64(0)
-		for _, s := range n.sinks.ColumnStats() {
+		for _, s := range l.columns {
 			sum += s.Saturated
 		}
 		return float64(sum)
@@ -183,11 +208,11 @@ func (n *Node) counterFigures(c *collector) {
 }
 
 // memoryFigures are those of what shards hold, and of what they leave to the disk.
-func (n *Node) memoryFigures(c *collector) {
+func (n *Node) memoryFigures(c *collector, l *looked) {
 	sum := func(kind prometheus.ValueType, name, help string, of func(s shard.Stats) float64) {
 		c.add(kind, name, help, nil, func(emit func(float64, ...string)) {
 			total := 0.0
-			for _, s := range n.sinks.ShardStats() {
+			for _, s := range l.shards {
 				total += of(s)
 			}
 			emit(total)
@@ -214,7 +239,7 @@ func (n *Node) memoryFigures(c *collector) {
 	entries := func(name, help string, of func(s shard.Stats) (users, authors, edges int)) {
 		c.add(prometheus.GaugeValue, name, help, []string{"kind"}, func(emit func(float64, ...string)) {
 			var users, authors, edges int
-			for _, s := range n.sinks.ShardStats() {
+			for _, s := range l.shards {
 				u, a, e := of(s)
 				users, authors, edges = users+u, authors+a, edges+e
 			}
