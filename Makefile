@@ -7,6 +7,8 @@ FUZZTIME   ?= 10s
 BENCHTIME  ?= 1s
 BENCH      ?= .
 BENCHFLAGS ?=
+SOAK       ?= 10m
+SEED       ?= 0
 VERSION    ?=
 
 TOOL    = $(GO) tool -modfile=tools/go.mod
@@ -18,7 +20,7 @@ RACE     = $(if $(CC_FOUND),-race)
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run build test soak check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -32,6 +34,9 @@ build: ## bin/tidemark (VERSION=v1.2.3 names it)
 test: ## every test, acceptance too, with the race detector where there is a C compiler
 	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
 	$(GO) test $(RACE) -timeout 20m -count=1 ./...
+
+soak: ## real processes under real faults for a while (SOAK=10m; SEED=0 draws one)
+	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED)
 
 check: ## build, vet, staticcheck, gofumpt, go mod tidy: all must be silent
 	CGO_ENABLED=0 $(GO) build ./...

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,8 +64,9 @@ type Node struct {
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
 	// Follow's own.
-	sequence uint64        // the last window handed to the owners
-	handed   atomic.Uint64 // its end
+	sequence uint64            // the last window handed to the owners
+	timed    pipeline.Position // the clock knows the log's time up to here
+	handed   atomic.Uint64     // its end
 	names    []string
 	columns  []pipeline.Column
 
@@ -98,6 +100,7 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 	if err := n.load(); err != nil {
 		return nil, err
 	}
+	n.timed = n.commons.State().Applied
 	n.sequence = math.MaxUint64
 	for _, u := range n.units() {
 		if u.Err() != nil {
@@ -262,7 +265,11 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	if err != nil {
 		return err
 	}
-	noted := n.clock.Note(w.Marks)
+	// What is handed over again, with fillers in it perhaps where a power cut
+	// took what had been counted, has its place in time already.
+	first := sort.Search(len(w.Marks), func(i int) bool { return w.Marks[i].Position > n.timed })
+	noted := n.clock.Note(w.Marks[first:])
+	n.timed = max(n.timed, w.To)
 	for _, o := range n.owners {
 		select {
 		case o.windows <- handed{e.Sequence, w, columns, noted}:

@@ -34,13 +34,18 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "tidemark")
-	c := exec.Command("go", "build", "-o", binary, "./cmd/tidemark")
+	return binary, Build(binary, "./cmd/tidemark")
+})
+
+// Build compiles a program of this repository, with further flags of go build.
+func Build(binary, pkg string, flags ...string) error {
+	c := exec.Command("go", append(append([]string{"build", "-o", binary}, flags...), pkg)...)
 	c.Dir = Root()
 	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
+		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return binary, nil
-})
+	return nil
+}
 
 // Binary is the program's path; it is built on the first call.
 func Binary(t testing.TB) string {
@@ -64,6 +69,7 @@ func Clean() {
 type Process struct {
 	t      testing.TB
 	binary string
+	env    []string
 	config string
 	fixed  string // what every version of the config says
 	URL    string // of its NATS server
@@ -91,9 +97,7 @@ func FreePort(t testing.TB) int {
 // of its config file.
 func Run(t testing.TB, settings string) *Process {
 	t.Helper()
-	port := FreePort(t)
-	p := prepare(t, fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n", port), settings)
-	p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)
+	p := Prepare(t, Setup{Settings: settings})
 	p.Start()
 	return p
 }
@@ -101,20 +105,47 @@ func Run(t testing.TB, settings string) *Process {
 // RunOn starts a node on somebody else's server.
 func RunOn(t testing.TB, url, settings string) *Process {
 	t.Helper()
-	p := prepare(t, fmt.Sprintf("nats: {url: %q}\n", url), settings)
-	p.URL = url
+	p := Prepare(t, Setup{URL: url, Settings: settings})
 	p.Start()
 	return p
 }
 
-func prepare(t testing.TB, nats, settings string) *Process {
+// Setup says how a process is to be. Zero fields take their defaults.
+type Setup struct {
+	Settings string   // further lines of the config file
+	URL      string   // of somebody else's server; default: its own, embedded
+	Dir      string   // for the config and the log; default: a temporary one
+	DataDir  string   // default: "data" in Dir
+	Binary   string   // default: Binary
+	Env      []string // besides this process's own
+}
+
+// Prepare makes a process that is not started yet. It is killed when the test
+// ends.
+func Prepare(t testing.TB, s Setup) *Process {
 	t.Helper()
-	p := &Process{t: t, binary: Binary(t), Dir: t.TempDir()}
+	p := &Process{t: t, binary: s.Binary, env: s.Env, URL: s.URL, Dir: s.Dir}
+	if p.binary == "" {
+		p.binary = Binary(t)
+	}
+	if p.Dir == "" {
+		p.Dir = t.TempDir()
+	}
+	nats := fmt.Sprintf("nats: {url: %q}\n", s.URL)
+	if s.URL == "" {
+		port := FreePort(t)
+		p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)
+		nats = fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n", port)
+	}
+	data := s.DataDir
+	if data == "" {
+		data = filepath.Join(p.Dir, "data")
+	}
 	port := FreePort(t)
 	p.HTTP = fmt.Sprintf("http://127.0.0.1:%d", port)
 	p.config = filepath.Join(p.Dir, "config.yaml")
-	p.fixed = fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\n%s", filepath.Join(p.Dir, "data"), port, nats)
-	p.Configure(settings)
+	p.fixed = fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\n%s", data, port, nats)
+	p.Configure(s.Settings)
 	log, err := os.Create(filepath.Join(p.Dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +172,9 @@ func (p *Process) Configure(settings string) {
 // Config is the path of the config file.
 func (p *Process) Config() string { return p.config }
 
+// Log is the path of what the process has printed, over all its starts.
+func (p *Process) Log() string { return p.log.Name() }
+
 // tail is the end of a log, for a failed test.
 func tail(path string) string {
 	b, _ := os.ReadFile(path)
@@ -164,6 +198,7 @@ func (p *Process) Spawn() {
 	defer p.mu.Unlock()
 	cmd := exec.Command(p.binary, "run", "--config", p.config)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
+	cmd.Env = append(os.Environ(), p.env...)
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -212,6 +247,30 @@ func (p *Process) wait(path string, within time.Duration) {
 		last = string(body)
 	}
 	p.t.Fatalf("%s not good within %v: %s", path, within, last)
+}
+
+// Signal sends a signal and does not wait. A process that has ended takes none.
+func (p *Process) Signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd != nil {
+		p.cmd.Process.Signal(s)
+	}
+}
+
+// Ended is how the process ended; nil while it runs, or was never started.
+func (p *Process) Ended() *os.ProcessState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState
+	default:
+		return nil
+	}
 }
 
 // Kill is kill -9, and waits for the end.

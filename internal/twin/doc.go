@@ -7,6 +7,7 @@
 //	model.go          the naive model, sentence by sentence
 //	generate.go       events by chance
 //	facts.go          both for other tests: [Generate], [Model], [Configuration]
+//	community.go      both for tests of whole processes: [Community], [Board]
 //	world_test.go     the real thing: messages, windows, a node on Badger, restarts and crashes
 //	twin_test.go      one against the other, thousands of sequences; shrinks what fails
 //	story_test.go     how the cases are told

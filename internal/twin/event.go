@@ -30,6 +30,8 @@ type event struct {
 	by   int64
 
 	junk string // sent as it is; to be refused
+
+	number uint64 // the sender's own, in a field that nobody reads; 0: none
 }
 
 // asOf says which answer a read's user was shown.
@@ -88,6 +90,9 @@ func (e *event) encode(own pipeline.Position) []byte {
 		return []byte(e.junk)
 	}
 	o := map[string]any{"type": e.kind, "unheard_of": []int{1}}
+	if e.number != 0 {
+		o[numberField] = e.number
+	}
 	id := func(name string, v uint64) {
 		switch {
 		case v != 0 && own.Line()%2 == 0:
@@ -142,6 +147,9 @@ func (e *event) encode(own pipeline.Position) []byte {
 	}
 	return line
 }
+
+// numberField carries event.number: "Unknown fields are ignored".
+const numberField = "soak"
 
 func (m message) String() string {
 	s := fmt.Sprintf("%+d ms", m.step)

@@ -59,8 +59,8 @@ type generator struct {
 	deletes float64
 }
 
-// generate makes the sequence of a number.
-func generate(r *rand.Rand, number int) sequence {
+// newGenerator draws who there is in the sequence of a number, and how they are.
+func newGenerator(r *rand.Rand, number int) generator {
 	base := uint64(number+1) << 12
 	if number%5 == 0 {
 		base += 1 << 60 // "JavaScript loses precision past 2^53"
@@ -73,7 +73,12 @@ func generate(r *rand.Rand, number int) sequence {
 		g.posts = append(g.posts, base+100+i)
 	}
 	g.pages = []uint64{base + 200, base + 201}
+	return g
+}
 
+// generate makes the sequence of a number.
+func generate(r *rand.Rand, number int) sequence {
+	g := newGenerator(r, number)
 	s := sequence{people: g.people}
 	for left := 60 + r.IntN(91); left > 0; {
 		m := message{step: g.pace[r.IntN(len(g.pace))]}

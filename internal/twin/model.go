@@ -30,6 +30,10 @@ type model struct {
 	log      []logged         // what was understood, in log order
 	notices  []logged         // those of everyone, in log order
 	now      int64            // log time, seconds
+
+	// lives is what live says, worked out once for many models that have the
+	// same notices; nil: it was not.
+	lives map[string][]pipeline.Position
 }
 
 // "Ages are measured in log time, the stream timestamp of the newest applied
@@ -368,6 +372,9 @@ func (m *model) dropped(user uint64) bool {
 // live are a channel's notices that have not been withdrawn. They are a set:
 // a notice listed twice is listed once, at its first place.
 func (m *model) live(channel string) (at []pipeline.Position) {
+	if m.lives != nil {
+		return m.lives[channel]
+	}
 	var list []logged
 	for _, e := range m.notices {
 		if e.channel != channel {

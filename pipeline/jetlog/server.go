@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -38,9 +39,10 @@ type ServerOptions struct {
 }
 
 // Server is an embedded NATS server with JetStream. It handles no signals and
-// never ends the process.
+// never ends the process. One goroutine at a time calls Restart and Close.
 type Server struct {
-	ns *server.Server
+	options ServerOptions // Listen has the port that was taken
+	ns      atomic.Pointer[server.Server]
 }
 
 // StartServer starts a server and returns once clients can connect. When it
@@ -99,7 +101,10 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 	ns.SetLoggerV2(log, false, false, false)
 	ns.Start()
 	if ns.ReadyForConnections(serverReadyWithin) && log.fatal.Load() == nil {
-		return &Server{ns: ns}, nil
+		o.Listen = ns.Addr().String()
+		s := &Server{options: o}
+		s.ns.Store(ns)
+		return s, nil
 	}
 	ns.Shutdown()
 	ns.WaitForShutdown()
@@ -110,13 +115,44 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 }
 
 // URL is what clients connect to.
-func (s *Server) URL() string { return s.ns.ClientURL() }
+func (s *Server) URL() string { return s.ns.Load().ClientURL() }
+
+// Unwritable says which streams take nothing any more, and why: they could not
+// be written once, mostly because the disk was full. The server does not try
+// again by itself, however much room there is later; Restart does. nil: all is
+// well.
+func (s *Server) Unwritable() error {
+	var faults []error
+	for _, e := range s.ns.Load().Healthz(&server.HealthzOptions{Account: globalAccount, Details: true}).Errors {
+		switch {
+		case e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error"):
+			faults = append(faults, errors.New(e.Error))
+		case e.Type == server.HealthzErrorJetStream:
+			faults = append(faults, errors.New(e.Error))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Restart stops the server and starts it anew on the same port and directory.
+// Connections come back by themselves, as after any server's restart. When it
+// fails the server is down, and Restart may be called again.
+func (s *Server) Restart() error {
+	s.Close()
+	anew, err := StartServer(s.options)
+	if err != nil {
+		return err
+	}
+	s.ns.Store(anew.ns.Load())
+	return nil
+}
 
 // Close stops the server and returns when everything is on disk. Close
 // connections and whatever uses them first; closing twice is fine.
 func (s *Server) Close() {
-	s.ns.Shutdown()
-	s.ns.WaitForShutdown()
+	ns := s.ns.Load()
+	ns.Shutdown()
+	ns.WaitForShutdown()
 }
 
 // checkRecovered compares the streams found on disk with those that run.
@@ -124,7 +160,7 @@ func (s *Server) checkRecovered(dir string, stored []string) error {
 	if len(stored) == 0 {
 		return nil
 	}
-	account, err := s.ns.JszAccount(&server.JSzOptions{Account: globalAccount, Streams: true})
+	account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: globalAccount, Streams: true})
 	if err != nil {
 		return fmt.Errorf("jetlog: start server: list streams: %w", err)
 	}

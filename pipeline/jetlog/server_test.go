@@ -82,6 +82,37 @@ func TestServerStartsAgainWithItsStreams(t *testing.T) {
 	}
 }
 
+// A server that starts anew is the same one to its clients: its port, its
+// streams, and connections come back.
+func TestServerRestarts(t *testing.T) {
+	server := natstest.Server(t)
+	url := server.URL()
+	streams, js := natstest.Streams(t, server)
+	if _, err := js.Publish(t.Context(), "events.like", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := server.Unwritable(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		if server.URL() != url {
+			t.Errorf("its URL was %s and is %s", url, server.URL())
+		}
+	}
+	var last uint64
+	for deadline := time.Now().Add(10 * time.Second); last != 1 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if state, err := streams.State(t.Context(), jetlog.EventsStream); err == nil {
+			last = state.Last
+		}
+	}
+	if last != 1 {
+		t.Errorf("EVENTS ends at %d", last)
+	}
+}
+
 func TestConnectNamesWhatItCannotReach(t *testing.T) {
 	_, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://me:secret@" + freePort(t)})
 	if err == nil || !strings.Contains(err.Error(), "nats://me:") || strings.Contains(err.Error(), "secret") {

@@ -347,6 +347,9 @@ func (n *Node) begin() {
 	n.work.Go(n.follow)
 	n.work.Go(n.route)
 	n.work.Go(n.keep)
+	if n.server != nil {
+		n.work.Go(n.tend)
+	}
 	n.log.Info("tidemark: running", "node", n.dir.marker.Node, "nats", n.nc.ConnectedUrlRedacted(),
 		"http", n.HTTPAddress(), "applied", n.sinks.Applied())
 }

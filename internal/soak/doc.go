@@ -1,0 +1,20 @@
+// Package soak holds the long test: real processes under real faults, and what
+// they answer compared with the twin. `make soak` runs it; a run of seconds is
+// among the usual tests.
+//
+// A NATS server (natsd) and two nodes are processes of their own. Publishers
+// publish what happens in communities of the twin (internal/twin), each message
+// with an id and sent again until it is acknowledged. Meanwhile faults come by a
+// seeded schedule. Now and then everything is brought to rest, EVENTS is read
+// back as the truth, and each node is asked, alone, everything about everyone.
+//
+//	soak_test.go      the run: flags, schedule, report
+//	faults_test.go    the kinds of faults, how they begin and end
+//	powercut_test.go  the server's streams put back to an older copy
+//	cluster_test.go   the server and the nodes
+//	clock_test.go     programs whose wall clock can be stepped
+//	publish_test.go   publishers, and what they were acknowledged
+//	truth_test.go     EVENTS read back: nothing lost, nothing doubled
+//	compare_test.go   a node's answers and the twin's
+//	troubles_test.go  what the nodes' logs must say, and must not
+package soak

@@ -1,0 +1,332 @@
+package soak
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// kind is a kind of fault. begin does it and says how it ends; nil: it cannot
+// be done at the moment, or not here.
+type kind struct {
+	name   string
+	weight int // how often it comes
+	begin  func(*soak) *fault
+}
+
+// fault is one that has begun.
+type fault struct {
+	kind  string
+	what  string        // whom it hit, for the history
+	hold  time.Duration // how long it lasts at least
+	until func() bool   // and then until this, nil: no longer
+	end   func()
+	told  []telling
+}
+
+var kinds = []kind{
+	{"kill -9 of a node", 5, (*soak).killNode},
+	{"SIGTERM of a node", 2, (*soak).stopNode},
+	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie},
+	{"SIGSTOP of the node that stands by, then SIGCONT", 1, (*soak).stall},
+	{"kill -9 of the NATS server", 4, (*soak).killServer},
+	{"SIGTERM of the NATS server", 2, (*soak).stopServer},
+	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer},
+	{"the NATS server's clock stepped", 2, (*soak).stepServer},
+	{"a node's clock stepped", 2, (*soak).stepNode},
+	{"disk full, then freed", 3, (*soak).fillDisk},
+	{powerCutCounted, 2, nil},
+	{powerCutStopped, 1, nil},
+	{powerCutUnseen, 1, nil},
+}
+
+// untilWithin bounds what a fault waits for.
+const untilWithin = 30 * time.Second
+
+func (s *soak) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.random.Int64N(int64(most-least)))
+}
+
+// victim is a node that no other fault has in hand.
+func (s *soak) victim() *node {
+	first := s.random.IntN(len(s.nodes))
+	for i := range s.nodes {
+		if n := s.nodes[(first+i)%len(s.nodes)]; n.running() {
+			return n
+		}
+	}
+	return nil
+}
+
+// described says what a node does at the moment.
+func (s *soak) described(n *node) string {
+	if n.routes() {
+		return n.String() + ", which routes"
+	}
+	return n.String() + ", which stands by"
+}
+
+func (s *soak) killNode() *fault {
+	n := s.victim()
+	if n == nil {
+		return nil
+	}
+	f := &fault{what: s.described(n), hold: s.between(0, 3*time.Second)}
+	if other := s.other(n); n.routes() && other.running() && f.hold > s.leaseExpiry+time.Second && !s.server.held {
+		f.told = append(f.told, telling{other, tookOver})
+	}
+	n.held = true
+	n.kill()
+	f.end = func() {
+		s.up(n)
+		n.held = false
+	}
+	return f
+}
+
+func (s *soak) stopNode() *fault {
+	n := s.victim()
+	if n == nil {
+		return nil
+	}
+	f := &fault{what: s.described(n), hold: s.between(0, 2*time.Second)}
+	n.held = true
+	s.stop(n)
+	f.end = func() {
+		s.up(n)
+		n.held = false
+	}
+	return f
+}
+
+var (
+	tookOver    = regexp.MustCompile(`the holder of the lease is silent, taking over`)
+	steppedDown = regexp.MustCompile(`the lease is another's now|lease given up|router: stepped down`)
+	connection  = regexp.MustCompile(`nats: connection lost`)
+	diskTold    = regexp.MustCompile(`the disk is full|no space left on device`)
+	tailTold    = regexp.MustCompile(`stream EVENTS (has|had) lost its tail`)
+)
+
+// zombie: the routing process stands still for so long that another routes,
+// and wakes up with all it had in hand.
+func (s *soak) zombie() *fault {
+	var n *node
+	if s.server.held || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }) || n == nil {
+		return nil
+	}
+	other := s.other(n)
+	if !other.running() {
+		return nil
+	}
+	n.held = true
+	n.Signal(syscall.SIGSTOP)
+	return &fault{
+		what: n.String(), hold: s.between(s.leaseExpiry, s.leaseExpiry+3*time.Second), until: other.routes,
+		end: func() {
+			n.Signal(syscall.SIGCONT)
+			n.held = false
+		},
+		told: []telling{{other, tookOver}, {n, steppedDown}},
+	}
+}
+
+func (s *soak) stall() *fault {
+	var n *node
+	for _, each := range s.nodes {
+		if each.running() && !each.routes() {
+			n = each
+		}
+	}
+	if n == nil {
+		return nil
+	}
+	n.held = true
+	n.Signal(syscall.SIGSTOP)
+	return &fault{
+		what: n.String(), hold: s.between(500*time.Millisecond, 4*time.Second),
+		end: func() {
+			n.Signal(syscall.SIGCONT)
+			n.held = false
+		},
+	}
+}
+
+func (s *soak) killServer() *fault { return s.serverAway(syscall.SIGKILL) }
+func (s *soak) stopServer() *fault { return s.serverAway(syscall.SIGTERM) }
+
+func (s *soak) serverAway(signal syscall.Signal) *fault {
+	if s.server.held {
+		return nil
+	}
+	s.server.held = true
+	f := &fault{hold: s.between(0, 4*time.Second), end: func() {
+		s.server.start()
+		s.server.held = false
+	}}
+	for _, n := range s.nodes {
+		if n.running() && s.connected(n) {
+			f.told = append(f.told, telling{n, connection})
+		}
+	}
+	s.server.end(signal)
+	return f
+}
+
+// stallServer: nothing is answered for a while, in the end longer than anybody
+// waits for an answer; and then all that was asked is done.
+func (s *soak) stallServer() *fault {
+	if s.server.held {
+		return nil
+	}
+	s.server.held = true
+	s.server.cmd.Process.Signal(syscall.SIGSTOP)
+	return &fault{hold: s.between(500*time.Millisecond, 8*time.Second), end: func() {
+		s.server.cmd.Process.Signal(syscall.SIGCONT)
+		s.server.held = false
+	}}
+}
+
+// stepServer sets the server's clock forward, and back at the end: timestamps
+// of events are its, and log time with them. Publishers rest at the step
+// forward: by the new time, what is sent again is no duplicate any more.
+func (s *soak) stepServer() *fault {
+	if !s.clocks || s.server.held {
+		return nil
+	}
+	s.furthest += s.between(time.Minute, 40*time.Minute).Round(time.Second)
+	back := time.Duration(s.random.Int64N(int64(s.furthest))).Round(time.Second)
+	s.publishers.pause()
+	s.server.clock.set(s, s.furthest)
+	s.publishers.resume()
+	return &fault{
+		what: fmt.Sprintf("%v ahead, then %v", s.furthest, back), hold: s.between(time.Second, 4*time.Second),
+		end: func() { s.server.clock.set(s, back) },
+	}
+}
+
+// stepNode sets a node's clock to anything within three days.
+func (s *soak) stepNode() *fault {
+	if !s.clocks {
+		return nil
+	}
+	n := s.nodes[s.random.IntN(len(s.nodes))]
+	was := n.clock.ahead
+	ahead := s.between(-72*time.Hour, 72*time.Hour).Round(time.Second)
+	n.clock.set(s, ahead)
+	return &fault{
+		what: fmt.Sprintf("%v: %v ahead, then %v", n, ahead, was), hold: s.between(time.Second, 4*time.Second),
+		end: func() { n.clock.set(s, was) },
+	}
+}
+
+// fillDisk leaves a node not a byte until it has said so, and a while longer.
+func (s *soak) fillDisk() *fault {
+	n := s.victim()
+	if n == nil || n.disk == nil || s.diskIsFull() {
+		return nil
+	}
+	from := s.logged(n)
+	n.disk.Fill(s)
+	return &fault{
+		what: n.String(), hold: s.between(2*time.Second, 5*time.Second),
+		until: func() bool { _, ok := s.saidSince(n, from, diskTold); return ok || n.Ended() != nil },
+		end:   func() { n.disk.Free(s) },
+		told:  []telling{{n, diskTold}},
+	}
+}
+
+// wait waits for something, and says whether it came.
+func (s *soak) wait(came func() bool) bool {
+	for deadline := time.Now().Add(untilWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if came() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *soak) running() (n int) {
+	for _, each := range s.nodes {
+		if each.running() {
+			n++
+		}
+	}
+	return n
+}
+
+// inject begins faults, lets them last, and ends them in any order.
+func (s *soak) inject(chosen ...kind) {
+	s.Helper()
+	from := s.marks()
+	var begun []*fault
+	for _, k := range chosen {
+		f := k.begin(s)
+		if f == nil {
+			s.report.impossible[k.name]++
+			continue
+		}
+		f.kind = k.name
+		s.report.injected[k.name]++
+		if f.what != "" {
+			f.what = ": " + f.what
+		}
+		s.note("%s%s, for %v", k.name, f.what, f.hold.Round(time.Millisecond))
+		begun = append(begun, f)
+	}
+	hold, end := time.Duration(0), time.Now()
+	for _, f := range begun {
+		hold = max(hold, f.hold)
+	}
+	time.Sleep(time.Until(end.Add(hold)))
+	if len(begun) > 1 {
+		// What one waits for may need the other to be over: none waits.
+		s.random.Shuffle(len(begun), func(i, j int) { begun[i], begun[j] = begun[j], begun[i] })
+	}
+	for _, f := range begun {
+		came := f.until == nil || len(begun) > 1 || s.wait(f.until)
+		f.end()
+		if !came {
+			s.fail("%s%s: what it waits for did not come within %v", f.kind, f.what, untilWithin)
+		}
+	}
+	for _, n := range s.nodes {
+		if n.down { // it was to start while there was no server
+			s.up(n)
+		}
+	}
+	s.alive()
+	for _, f := range begun {
+		if len(begun) > 1 {
+			f.told = nil // which of them a line is about cannot be said
+		}
+		s.expect(f.kind, from, f.told)
+	}
+}
+
+// draw chooses the next fault, or two at once.
+func (s *soak) draw() []kind {
+	if len(s.first) > 0 { // every kind once
+		k := s.first[0]
+		s.first = s.first[1:]
+		return []kind{k}
+	}
+	chosen := []kind{s.any()}
+	if chosen[0].begin != nil && s.random.IntN(4) == 0 {
+		if second := s.any(); second.begin != nil && second.name != chosen[0].name {
+			chosen = append(chosen, second)
+		}
+	}
+	return chosen
+}
+
+func (s *soak) any() kind {
+	total := 0
+	for _, k := range s.kinds {
+		total += k.weight
+	}
+	at := s.random.IntN(total)
+	i := slices.IndexFunc(s.kinds, func(k kind) bool { at -= k.weight; return at < 0 })
+	return s.kinds[i]
+}

@@ -1,0 +1,81 @@
+package soak
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// report is what a run did.
+type report struct {
+	injected    map[string]int
+	impossible  map[string]int // drawn at a moment when they could not be done
+	left        []string       // kinds that cannot be done here, and why
+	refused     int            // starts that were refused and tried again
+	comparisons int
+	asked       int64
+	letters     int
+	twice       int // letters of these that are there once more
+
+	lines, troubles int
+	said            map[string]int
+	samples         map[string][]string
+}
+
+func newReport() *report {
+	return &report{injected: map[string]int{}, impossible: map[string]int{}, said: map[string]int{}, samples: map[string][]string{}}
+}
+
+// sample keeps the first line of each that a kind of fault was told by.
+func (r *report) sample(kind, line string) {
+	text := said.FindString(line)
+	for _, have := range r.samples[kind] {
+		if said.FindString(have) == text {
+			return
+		}
+	}
+	r.samples[kind] = append(r.samples[kind], line)
+}
+
+func (r *report) text(s *soak) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	result := "GOOD"
+	if s.Failed() {
+		result = "FAILED"
+	}
+	line("\nsoak: %s, seed %d, %v", result, s.seed, time.Since(s.begun).Round(time.Second))
+	total := 0
+	for _, n := range r.injected {
+		total += n
+	}
+	line("\nfaults: %d", total)
+	for _, kind := range slices.Sorted(maps.Keys(r.injected)) {
+		line("  %5d  %s", r.injected[kind], kind)
+	}
+	for _, left := range r.left {
+		line("  not done here: %s", left)
+	}
+	line("\nevents")
+	line("  %9d  acknowledged, in %d messages", s.book.events.Load(), len(s.book.records)-1)
+	line("  %9d  read back from EVENTS and counted, each once", s.truth.events)
+	line("  %9d  refused, each in DEADLETTER; %d of its %d letters are there a second time", len(s.truth.refused), r.twice, r.letters)
+	line("  %9d  lost in power cuts before anybody had counted them, as they must be", s.truth.lost)
+	line("  %9d  publishings again because no acknowledgement came; %d of them had been stored", s.book.retries.Load(), s.book.duplicates.Load())
+	line("  %9d  messages moved behind the end after power cuts", s.truth.moved)
+	line("\ncompared with the twin: %d times both nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
+	line("starts refused and tried again: %d", r.refused)
+	line("\nlines logged: %d, of trouble: %d", r.lines, r.troubles)
+	for _, text := range r.most() {
+		line("  %s", text)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(r.samples)) {
+		line("\n%s:", kind)
+		for _, sample := range r.samples[kind] {
+			line("  %s", sample)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,320 @@
+package soak
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/twin"
+)
+
+var (
+	soakFlag = flag.Duration("soak", 0, "how long faults are injected; 0: two kinds, a few seconds")
+	seedFlag = flag.Uint64("seed", 0, "seed of the events and of the schedule; 0 draws one")
+	onlyFlag = flag.String("only", "", "only the kinds of faults whose names have one of these in them, commas between")
+	rateFlag = flag.Float64("rate", 0, "events a second; 0: 2,000, in long runs fewer")
+)
+
+const (
+	rateMost = 2000
+	// eventsMost bounds a run: the twin keeps every event.
+	eventsMost = 1_500_000
+
+	// diskBytes is the size of a node's disk: what a start needs, and room for
+	// what a run counts.
+	diskBytes = 1 << 30
+
+	postsPerAuthor = 5
+	retention      = time.Hour
+	inactiveAfter  = 2 * time.Hour
+)
+
+// soak is one run.
+type soak struct {
+	testing.TB
+	random *rand.Rand // of the schedule
+	seed   uint64
+	dir    string
+	begun  time.Time
+
+	drawn
+	server     *server
+	nodes      []*node
+	nc         *nats.Conn
+	js         jetstream.JetStream
+	book       *book
+	publishers *publishers
+	truth      *truth
+	compared   map[*twin.Community]int // with how many events
+
+	kinds    []kind
+	first    []kind // each once, before chance decides
+	clocks   bool   // can be stepped
+	furthest time.Duration
+	cuts     []span // what power cuts took after it was counted
+
+	awaited []awaited
+	read    marks // what of the logs was looked at
+	history []string
+	report  *report
+}
+
+// drawn is what must not change an answer.
+type drawn struct {
+	shards       int
+	windowEvents int
+	leaseRenew   time.Duration
+	leaseExpiry  time.Duration
+}
+
+func (s *soak) drawSettings() {
+	s.drawn = drawn{
+		shards:       []int{1, 7, 16, 64}[s.random.IntN(4)],
+		windowEvents: []int{30, 500, 8192}[s.random.IntN(3)],
+		leaseRenew:   200 * time.Millisecond,
+		leaseExpiry:  time.Second,
+	}
+	if *soakFlag > 0 && s.random.IntN(3) == 0 {
+		s.leaseExpiry = 7 * time.Second // longer than an append waits for its answer
+	}
+	s.Logf("%d shards, windows of %d events, a lease of %v", s.shards, s.windowEvents, s.leaseExpiry)
+}
+
+// "Real processes, two routers, random kill -9, SIGSTOP long enough to be
+// declared dead and woken again (zombie), NATS server restarts, clock steps,
+// disk full and freed, power cut imitated by restoring an older copy of the
+// stream directory (I10): nothing lost, nothing doubled, every trouble told in
+// one clear line."
+func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	s := newSoak(t)
+	defer func() { t.Log(s.report.text(s)) }()
+	s.run()
+}
+
+func newSoak(t *testing.T) *soak {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64N(1 << 53)
+	}
+	t.Logf("seed %d", seed)
+	s := &soak{
+		TB: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), dir: directory(t),
+		compared: map[*twin.Community]int{}, read: marks{}, report: newReport(), begun: time.Now(),
+	}
+	s.drawSettings()
+	s.choose()
+	tidemark, natsd := s.build()
+	s.server = newServer(t, natsd, s.dir)
+	for _, name := range []string{"a", "b"} {
+		s.nodes = append(s.nodes, s.newNode(name, tidemark))
+	}
+	s.interruptible()
+	for _, n := range s.nodes {
+		s.up(n)
+	}
+	var err error
+	if s.nc, err = nats.Connect(s.server.url(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), quiet); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.nc.Close)
+	if s.js, err = jetstream.New(s.nc); err != nil {
+		t.Fatal(err)
+	}
+	s.book = &book{board: twin.NewBoard(postsPerAuthor, retention, inactiveAfter), seed: seed, records: make([]*record, 1)}
+	s.truth = &truth{book: s.book, next: 1}
+	if s.publishers, err = startPublishers(s.server.url(), s.book, s.rate()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.publishers.close)
+	return s
+}
+
+// interruptible: Ctrl-C leaves no process and no disk behind.
+func (s *soak) interruptible() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	s.Cleanup(func() { signal.Stop(signals) })
+	go func() {
+		<-signals
+		fmt.Fprintln(os.Stderr, "soak: interrupted")
+		s.server.cmd.Process.Kill()
+		for _, n := range s.nodes {
+			n.Signal(syscall.SIGKILL)
+			if n.disk != nil {
+				n.disk.Release()
+			}
+		}
+		os.RemoveAll(s.dir)
+		os.Exit(1)
+	}()
+}
+
+// directory is kept when the test fails: the logs are in it.
+func directory(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "tidemark-soak-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the logs and the streams are in %s", dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return dir
+}
+
+// choose takes the kinds of this run.
+func (s *soak) choose() {
+	only := strings.Split(*onlyFlag, ",")
+	if *soakFlag == 0 && *onlyFlag == "" {
+		only = []string{"kill -9 of a node", "zombie"}
+	}
+	for _, k := range kinds {
+		if slices.ContainsFunc(only, func(part string) bool { return strings.Contains(k.name, part) }) {
+			s.kinds = append(s.kinds, k)
+		}
+	}
+	if len(s.kinds) == 0 {
+		s.Fatalf("no kind of fault has %q in its name", *onlyFlag)
+	}
+	s.first = slices.Clone(s.kinds)
+	s.random.Shuffle(len(s.first), func(i, j int) { s.first[i], s.first[j] = s.first[j], s.first[i] })
+}
+
+// wants says whether the run has a kind that needs something.
+func (s *soak) wants(part string) bool {
+	return slices.ContainsFunc(s.kinds, func(k kind) bool { return strings.Contains(k.name, part) })
+}
+
+// without takes out the kinds that cannot be done here.
+func (s *soak) without(part string, why error) {
+	cannot := func(k kind) bool { return strings.Contains(k.name, part) }
+	s.kinds, s.first = slices.DeleteFunc(s.kinds, cannot), slices.DeleteFunc(s.first, cannot)
+	s.report.left = append(s.report.left, fmt.Sprintf("%s: %v", part, why))
+	if len(s.kinds) == 0 {
+		s.Skipf("nothing is left to do: %s", s.report.left)
+	}
+}
+
+// build makes the two programs.
+func (s *soak) build() (tidemark, natsd string) {
+	s.Helper()
+	const tidemarkMain, natsdMain = "cmd/tidemark", "internal/soak/natsd"
+	var flags []string
+	if s.wants("clock") {
+		var err error
+		if flags, err = steppable(s.dir, tidemarkMain, natsdMain); err != nil {
+			s.without("clock", err)
+		}
+		s.clocks = err == nil
+	}
+	tidemark, natsd = filepath.Join(s.dir, "tidemark"), filepath.Join(s.dir, "natsd")
+	for binary, main := range map[string]string{tidemark: tidemarkMain, natsd: natsdMain} {
+		if err := e2e.Build(binary, "./"+main, flags...); err != nil {
+			s.Fatal(err)
+		}
+	}
+	return tidemark, natsd
+}
+
+func (s *soak) newNode(name, binary string) *node {
+	s.Helper()
+	dir := filepath.Join(s.dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	n := &node{name: name, clock: newClock(filepath.Join(dir, "clock"))}
+	data := filepath.Join(dir, "data")
+	if s.wants("disk") {
+		path := filepath.Join(dir, "disk")
+		var err error
+		if n.disk, err = e2e.NewDisk(s, path, diskBytes); err != nil {
+			s.without("disk", err)
+		} else {
+			data = filepath.Join(path, "data")
+		}
+	}
+	n.Process = e2e.Prepare(s, e2e.Setup{
+		URL: s.server.url(), Dir: dir, DataDir: data, Binary: binary, Env: n.clock.env(),
+		Settings: fmt.Sprintf(`shards: %d
+windows: {events: %d}
+router: {lease_renew: %s, lease_expiry: %s}
+checkpoint: {interval: 200ms, rows: 2048}
+badger: {memtable: 8MiB, block_cache: 2MiB}
+memory: {budget: 38MiB}
+limits: {timeout_max: 60s}
+`, s.shards, s.windowEvents, s.leaseRenew, s.leaseExpiry) + twin.Settings(postsPerAuthor, retention, inactiveAfter),
+	})
+	return n
+}
+
+// rate is how many events are published in a second.
+func (s *soak) rate() float64 {
+	if *rateFlag > 0 {
+		return *rateFlag
+	}
+	return min(rateMost, eventsMost/max(soakFlag.Seconds(), 1))
+}
+
+const (
+	compareEvery = 40 * time.Second
+	sample       = 300 // communities that nothing has happened to
+)
+
+func (s *soak) run() {
+	s.Helper()
+	end, compared := time.Now().Add(*soakFlag), time.Now()
+	s.begun = time.Now()
+	pause := 2 * time.Second
+	for time.Now().Before(end) || *soakFlag == 0 && len(s.first) > 0 {
+		time.Sleep(s.between(0, pause))
+		pause = 2 * time.Second
+		if chosen := s.draw(); chosen[0].begin == nil {
+			s.powerCut(chosen[0].name)
+			pause = time.Second // the next one while nodes put EVENTS in order
+		} else {
+			s.inject(chosen...)
+		}
+		if time.Since(compared) > compareEvery {
+			s.comparison(sample)
+			s.publishers.resume()
+			compared = time.Now()
+		}
+	}
+	s.comparison(-1)
+	var err error
+	if s.report.letters, s.report.twice, err = s.truth.letters(s.js, s.cuts); err != nil {
+		s.fail("%v", err)
+	}
+}
+
+// note writes into the history.
+func (s *soak) note(format string, args ...any) {
+	s.Helper()
+	line := fmt.Sprintf("%7.1fs  ", time.Since(s.begun).Seconds()) + fmt.Sprintf(format, args...)
+	s.history = append(s.history, line)
+	s.Log(line)
+}
+
+// fail ends the run.
+func (s *soak) fail(format string, args ...any) {
+	s.Helper()
+	s.Fatalf("%s\n\nseed %d; the faults until then:\n%s", fmt.Sprintf(format, args...), s.seed, strings.Join(s.history, "\n"))
+}
