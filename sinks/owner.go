@@ -69,7 +69,8 @@ type owner struct {
 	err       error     // of the last checkpoint, after run has returned
 	failed    time.Time // when it failed, if it did
 	relieved  time.Time
-	watching  bool // units note what is used
+	told      time.Time // when the log last had that checkpoints fail; zero: they do not
+	watching  bool      // units note what is used
 
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
@@ -269,6 +270,9 @@ func (o *owner) shed() {
 	}
 }
 
+// tellEvery paces what the log has of a trouble that goes on.
+const tellEvery = 10 * time.Second
+
 // checkpointRetry paces checkpoints that fail while nothing more may be taken.
 const checkpointRetry = time.Second
 
@@ -364,8 +368,15 @@ func (o *owner) settle(c *commit) {
 	if c.err != nil {
 		o.failed = time.Now()
 		stats.CheckpointErrors.Add(1)
-		o.node.o.Logger.Error("sinks: checkpoint failed; its rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
+		if time.Since(o.told) > tellEvery {
+			o.told = time.Now()
+			o.node.o.Logger.Error("sinks: checkpoints fail; their rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
+		}
 		return
+	}
+	if !o.told.IsZero() {
+		o.told = time.Time{}
+		o.node.o.Logger.Info("sinks: checkpoints succeed again")
 	}
 	stats.Checkpoints.Add(1)
 	stats.CheckpointRows.Add(uint64(c.rows))
