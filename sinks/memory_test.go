@@ -182,11 +182,10 @@ func TestWarmStart(t *testing.T) {
 	}
 }
 
-// "disk full during a checkpoint → writes stop, queries go on, recovery
-// without loss when space is back".
-func TestDiskFull(t *testing.T) {
-	const shards = 2
-	var full atomic.Bool
+// openFilling opens a store on a disk that is full when full says so.
+func openFilling(t *testing.T, shards int) (store *cold.Store, full *atomic.Bool) {
+	t.Helper()
+	full = new(atomic.Bool)
 	store, err := cold.Open(t.TempDir(), schema(), cold.Options{
 		Shards: shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet,
 		Free: func() (uint64, bool) {
@@ -199,6 +198,14 @@ func TestDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return store, full
+}
+
+// "disk full during a checkpoint → writes stop, queries go on, recovery
+// without loss when space is back".
+func TestDiskFull(t *testing.T) {
+	const shards = 2
+	store, full := openFilling(t, shards)
 	defer store.Close()
 	o := options(shards)
 	o.CheckpointEvery, o.DirtyRowsMax = 2*time.Millisecond, 100
@@ -404,19 +411,7 @@ func TestWarmStartOfOneCheckpoint(t *testing.T) {
 // A full disk is not asked for a checkpoint again and again because memory is
 // over its budget too.
 func TestDiskFullOverBudget(t *testing.T) {
-	var full atomic.Bool
-	store, err := cold.Open(t.TempDir(), schema(), cold.Options{
-		Shards: 1, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet,
-		Free: func() (uint64, bool) {
-			if full.Load() {
-				return 1 << 20, true
-			}
-			return 1 << 40, true
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, full := openFilling(t, 1)
 	defer store.Close()
 	o := options(1)
 	o.MemoryBytes = 1

@@ -195,21 +195,10 @@ func (v *View) Rows(shard pipeline.Shard, part *Part, visit func(counter int, id
 	})
 }
 
-// Users calls visit for users of whom a shard has marks, cursors or whom they
-// follow, by id.
-func (v *View) Users(shard pipeline.Shard, kind UserKind, part *Part, visit func(user uint64)) error {
-	return v.owners(shard, byte(kind), part, visit)
+// Users calls visit for the users of a part of a shard's marks.
+func (v *View) Users(shard pipeline.Shard, part *Part, visit func(user uint64)) error {
+	return v.owners(shard, kindMarks, part, visit)
 }
-
-// UserKind is what is stored of a user.
-type UserKind byte
-
-// The kinds by which users are found.
-const (
-	UserFollowing UserKind = kindFollowing
-	UserMarks     UserKind = kindMarks
-	UserCursors   UserKind = kindCursor
-)
 
 // Authors calls visit for the authors of a part of a shard's posts.
 func (v *View) Authors(shard pipeline.Shard, part *Part, visit func(author uint64)) error {

@@ -3,7 +3,6 @@ package shard
 import (
 	"cmp"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -157,20 +156,14 @@ type loadedAuthor struct {
 	posts []hot.Pair
 }
 
-// Load brings what is wanted into memory; then, with all of it there and
-// nobody writing, it calls then, which may be nil.
-func (s *Shard) Load(store *cold.Store, want *Want, then func()) error {
+// Load brings what is wanted into memory.
+func (s *Shard) Load(store *cold.Store, want *Want) error {
 	want.sort()
 	var l loaded
 	return s.consistent(store, func(v *cold.View) error {
 		l = loaded{following: make([]bool, len(want.following)), followers: make([]bool, len(want.followers))}
 		return l.read(v, s.Number, want)
-	}, func() {
-		s.installLocked(want, &l)
-		if then != nil {
-			then()
-		}
-	})
+	}, func() { s.installLocked(want, &l) })
 }
 
 // loadTries is how often a checkpoint may come between before the owner is
@@ -487,115 +480,6 @@ func (s *Shard) measureLocked() {
 	s.bytes.Store(int64(s.residentBytesLocked()))
 }
 
-// Watch begins to note what is used, so that Shed knows. It costs every read a
-// little, so it is left until memory is nearly full. Owner only.
-func (s *Shard) Watch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.rows {
-		s.rows[i].Evict(0)
-		s.cache[i].Evict(0)
-	}
-	keep := func(uint64, uint64) bool { return true }
-	s.users.Evict(0, func(uint64) bool { return true })
-	s.followers.Evict(0, keep)
-	s.following.Evict(0, keep)
-}
-
-// Shed gives up a share (0 to 1) of what the shard holds in memory and is on
-// disk too, the least used first. It does nothing while a commit is under way.
-// Owner only.
-func (s *Shard) Shed(share float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.flight.open || s.failed != nil {
-		return
-	}
-	if share = s.shedCacheLocked(share); share <= 0 {
-		s.measureLocked()
-		return
-	}
-	r := &s.residency
-	for i, t := range s.rows {
-		if evicted := t.Evict(int(math.Ceil(float64(t.Rows()) * share))); evicted > 0 {
-			r.rows[i] = false
-			r.evictions += uint64(evicted)
-			s.counts[i].evictions += uint64(evicted)
-		}
-	}
-	evicted := s.users.Evict(int(float64(s.users.Bytes())*share), func(user uint64) bool { return s.marksDirty(user) })
-	if evicted > 0 {
-		r.users, r.usersTo = false, 0
-		r.evictions += uint64(evicted)
-	}
-	s.shedOutboxesLocked(share)
-	s.shedEdgesLocked(share)
-	s.measureLocked()
-}
-
-// shedCacheLocked gives up rows that were only read, and returns the share that
-// the rest has still to give: what is read once must not drive out the rest.
-func (s *Shard) shedCacheLocked(share float64) (rest float64) {
-	resident, cached := s.residentBytesLocked(), 0
-	for _, cache := range s.cache {
-		if cache.Rows() > 0 { // else its bytes stay
-			cached += cache.Bytes()
-		}
-	}
-	excess := share * float64(resident)
-	part := min(1, excess/float64(max(cached, 1)))
-	for i, cache := range s.cache {
-		s.counts[i].evictions += uint64(cache.Evict(int(math.Ceil(float64(cache.Rows()) * part))))
-	}
-	if part < 1 {
-		return 0 // it was enough, or will be the next time
-	}
-	return (excess - float64(cached)) / float64(max(resident-cached, 1))
-}
-
-// shedEdgesLocked forgets facts of the graph, but those that are not on disk.
-func (s *Shard) shedEdgesLocked(share float64) {
-	known := s.followers.Known() + s.following.Known()
-	if known == 0 {
-		return
-	}
-	dirty := make(map[hot.Pair]bool)
-	for _, c := range s.changed {
-		if c.kind == kindFollower || c.kind == kindFollowing {
-			dirty[hot.Pair{A: c.a, B: c.b}] = true
-		}
-	}
-	keep := func(a, b uint64) bool { return dirty[hot.Pair{A: a, B: b}] }
-	evicted := s.followers.Evict(int(math.Ceil(float64(s.followers.Known())*share)), keep)
-	s.residency.edges = s.residency.edges && evicted == 0
-	s.residency.evictions += uint64(evicted)
-	s.following.Evict(int(math.Ceil(float64(s.following.Known())*share)), keep)
-}
-
-// shedOutboxesLocked gives up the outboxes whose newest post is oldest.
-func (s *Shard) shedOutboxesLocked(share float64) {
-	const samples = 1024
-	var newest []uint64
-	every := max(1, s.outboxes.Count()/samples)
-	n := 0
-	s.outboxes.Each(func(author uint64) {
-		if n++; n%every == 0 {
-			word, _ := s.outboxes.Word(author, 0)
-			newest = append(newest, word)
-		}
-	})
-	if len(newest) == 0 {
-		return
-	}
-	slices.Sort(newest)
-	limit := newest[min(int(float64(len(newest))*share), len(newest)-1)]
-	if dropped := s.outboxes.DropBelow(0, limit, func(uint64) bool { return false }); dropped > 0 {
-		s.residency.outboxes = false
-		s.residency.newest = max(s.residency.newest, limit)
-		s.residency.evictions += uint64(dropped)
-	}
-}
-
 // Prepare reads what a window needs and memory does not hold.
 func (s *Shard) Prepare(store *cold.Store, w *pipeline.Window) error {
 	for {
@@ -604,7 +488,7 @@ func (s *Shard) Prepare(store *cold.Store, w *pipeline.Window) error {
 		if want.Empty() {
 			return nil
 		}
-		if err := s.Load(store, &want, nil); err != nil {
+		if err := s.Load(store, &want); err != nil {
 			return err
 		}
 	}

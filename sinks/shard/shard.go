@@ -52,13 +52,16 @@ type Shard struct {
 	counts    []counts // by counter
 	columns   []columnCounts
 
+	scratch []hot.Pair // working space of who writes
+	coded   []byte
+
 	// The owner's alone.
 	gathered cold.State // the last state handed over for a checkpoint
 	durable  cold.State // the last state committed
-	scratch  []hot.Pair
-	coded    []byte
-	dirty    atomic.Int64
-	bytes    atomic.Int64
+
+	// As of the last change, for any goroutine.
+	dirty atomic.Int64
+	bytes atomic.Int64
 }
 
 // NoColumn stands for a column of a window that the schema does not have.

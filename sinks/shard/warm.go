@@ -33,9 +33,7 @@ func (s *Shard) Warm(store *cold.Store, written uint64, more func() bool) error 
 // warm calls step until it is done; then, if all was loaded and nothing has
 // been evicted meanwhile, whole is called under the lock.
 func (s *Shard) warm(written uint64, more func() bool, step func() (done bool, err error), whole func(*residency)) (through bool, err error) {
-	s.mu.RLock()
-	evictions := s.residency.evictions
-	s.mu.RUnlock()
+	evictions := s.evictions()
 	for done := false; !done; {
 		if !more() {
 			return false, nil
@@ -50,6 +48,13 @@ func (s *Shard) warm(written uint64, more func() bool, step func() (done bool, e
 		whole(&s.residency)
 	}
 	return true, nil
+}
+
+// evictions is how many there have been.
+func (s *Shard) evictions() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.residency.evictions
 }
 
 func (s *Shard) warmOutboxes(store *cold.Store, written uint64, more func() bool) (bool, error) {
@@ -86,17 +91,17 @@ func (s *Shard) warmOwners(store *cold.Store, part *cold.Part, list func(*cold.V
 	if err := store.View(cold.Newest, func(v *cold.View) error { return list(v, &want) }); err != nil {
 		return false, s.unreadable(err)
 	}
-	return part.Done, s.Load(store, &want, nil)
+	return part.Done, s.Load(store, &want)
 }
 
 func (s *Shard) warmUsers(store *cold.Store, written uint64, more func() bool) (bool, error) {
 	r := cold.Range{Most: warmChunk}
 	part := cold.Part{Since: written, Most: warmChunk / 16} // each is some entries
-	evictions := s.Stats().Evictions
+	evictions := s.evictions()
 	step := func() (bool, error) {
 		if written > 0 {
 			return s.warmOwners(store, &part, func(v *cold.View, want *Want) error {
-				return v.Users(s.Number, cold.UserMarks, &part, func(user uint64) { want.users = append(want.users, user) })
+				return v.Users(s.Number, &part, func(user uint64) { want.users = append(want.users, user) })
 			})
 		}
 		var l loaded
