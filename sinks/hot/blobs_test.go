@@ -55,8 +55,8 @@ func (b *blobsTwin) ids() []uint64 {
 }
 
 func (b *blobsTwin) known(t *rapid.T) uint64 {
-	if len(b.rows) == 0 {
-		t.Skip("no rows yet")
+	if len(b.rows) == 0 { // rapid fails a run whose actions are all skipped, which is what a fuzzer finds first
+		b.put(1, nil)
 	}
 	return rapid.SampledFrom(b.ids()).Draw(t, "known")
 }

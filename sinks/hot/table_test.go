@@ -259,8 +259,8 @@ func tableAgrees(t *rapid.T) {
 	columns := len(x.widths)
 	states := rapid.SampledFrom([]State{Partial, Whole})
 	known := func(t *rapid.T) uint64 {
-		if len(x.rows) == 0 {
-			t.Skip("no rows yet")
+		if len(x.rows) == 0 { // rapid fails a run whose actions are all skipped, which is what a fuzzer finds first
+			x.put(1, make([]int64, columns))
 		}
 		var list []uint64
 		for id := range x.rows {
