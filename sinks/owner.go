@@ -21,20 +21,20 @@ type unit interface {
 	Err() error
 	Fail(error) error
 
-	Dirty() int                        // rows and entries that changed
-	Pending() int                      // and those in a commit that may yet fail
-	Fits(*pipeline.Window, int) bool   // whether both stay within a number with a window more
-	Moved() bool                       // whether there is anything to checkpoint
-	Checkpoint(*cold.Checkpoint) error // hands over; Complete and Settle must follow
+	Dirty() int                      // rows and entries that changed
+	Pending() int                    // and those in a commit that may yet fail
+	Fits(*pipeline.Window, int) bool // whether both stay within a number with a window more
+	Moved() bool                     // whether there is anything to checkpoint
+	HandOver(version uint64)         // takes what changed; Write and Settle must follow
 	Settle(committed bool)
 	Watch()             // memory is nearly full: notes what is used
 	Shed(share float64) // gives up a part of what is in memory and on disk too
 
 	// Prepare reads what a window needs and memory does not hold; any
-	// goroutine may call it ahead. Complete reads what a checkpoint needs; the
-	// commit's goroutine calls it.
+	// goroutine may call it ahead. Write adds what was handed over to a
+	// checkpoint; the commit's goroutine calls it.
 	Prepare(*cold.Store, *pipeline.Window) error
-	Complete(*cold.Store, *cold.Checkpoint) error
+	Write(*cold.Store, *cold.Checkpoint) error
 
 	Durable() uint64         // the last window committed
 	Kept() pipeline.Position // and its end
@@ -53,8 +53,11 @@ type handed struct {
 //
 //	windows ─► ahead: reads what is on disk only ─► prepared ─► run: applies
 //
-// A checkpoint gathers rows in the owner's goroutine and commits in another,
-// one at a time: while it commits, windows go on being applied.
+// Checkpoints go in rounds, in which every shard that has moved is handed over
+// once, in the owner's goroutine, and committed in another. While they commit,
+// windows go on being applied. A transaction is a shard's, or that of a few
+// with little to write: Badger takes a transaction's keys in no order, and the
+// nearer they lie, the cheaper (decision 0014).
 type owner struct {
 	node    *Node
 	units   []unit
@@ -63,11 +66,11 @@ type owner struct {
 	// prepared are windows for which everything was in memory a moment ago.
 	prepared chan handed
 
-	committed chan *commit // the commit under way reports here
-	busy      bool
-	next      int       // the unit that the next checkpoint begins with
-	err       error     // of the last checkpoint, after run has returned
-	failed    time.Time // when it failed, if it did
+	committed chan *commit // commits under way report here
+	commits   int          // under way
+	round     []unit       // that this round has still to hand over
+	err       error        // of the last round, after run has returned
+	failed    time.Time    // when it failed, if it did
 	relieved  time.Time
 	told      time.Time // when the log last had that checkpoints fail; zero: they do not
 	watching  bool      // units note what is used
@@ -93,7 +96,7 @@ type commit struct {
 }
 
 func newOwner(n *Node, number int) *owner {
-	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax), committed: make(chan *commit, 1)}
+	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax), committed: make(chan *commit, commitsMax)}
 	for i := number; i < len(n.shards); i += n.o.Owners {
 		o.units = append(o.units, n.shards[i])
 	}
@@ -179,7 +182,7 @@ func (o *owner) run() {
 			o.settle(c)
 		case <-ticker.C:
 			ticks++
-			if !o.busy && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
+			if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
 				o.checkpoint()
 				ticks = 0
 			}
@@ -241,7 +244,7 @@ const relieveEvery = 20 * time.Millisecond
 // relieve keeps memory within its budget (I8). What is clean is evicted; if
 // most is dirty, a checkpoint comes first, and its end calls shed.
 func (o *owner) relieve() {
-	if o.busy || !o.node.over() || time.Since(o.relieved) < relieveEvery {
+	if o.busy() || !o.node.over() || time.Since(o.relieved) < relieveEvery {
 		return
 	}
 	o.relieved = time.Now()
@@ -249,7 +252,7 @@ func (o *owner) relieve() {
 		o.node.Stats.CheckpointsForced.Add(1)
 		o.checkpoint()
 	}
-	if !o.busy { // nothing was dirty, or can be written now
+	if !o.busy() { // nothing was dirty, or can be written now
 		o.shed()
 	}
 }
@@ -291,8 +294,10 @@ func (o *owner) room(w *pipeline.Window) {
 
 // checkpointWhile checkpoints until no shard is full any more.
 func (o *owner) checkpointWhile(full func(unit) bool) {
-	for slices.ContainsFunc(o.units, func(u unit) bool { return u.Err() == nil && full(u) }) {
-		if o.busy {
+	isFull := func(u unit) bool { return u.Err() == nil && full(u) }
+	for slices.ContainsFunc(o.units, isFull) {
+		if o.busy() {
+			slices.SortStableFunc(o.round, func(a, b unit) int { return when(isFull(b)) - when(isFull(a)) }) // they first
 			o.settle(<-o.committed)
 			continue
 		}
@@ -307,94 +312,124 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 	}
 }
 
-// checkpoint gathers dirty rows and states, of as many shards as fit one
-// transaction, and starts its commit. The next one begins with those that did
-// not fit.
-func (o *owner) checkpoint() {
-	batch := o.node.store.Begin()
-	work := &commit{batch: batch}
-	var err error
-	for i := range o.units {
-		at := (o.next + i) % len(o.units)
-		u := o.units[at]
-		if !u.Moved() || u.Err() != nil {
-			continue
-		}
-		if batch.Rows() > 0 && batch.Rows()+u.Dirty()+1 > o.node.store.BatchRowsMax() {
-			o.next = at
-			break
-		}
-		work.units = append(work.units, u)
-		if err = u.Checkpoint(batch); err != nil {
-			break
-		}
+func when(b bool) int {
+	if b {
+		return 1
 	}
-	work.rows = batch.Rows()
-	if len(work.units) == 0 {
-		batch.Discard()
-		batch.Settle()
-		return
-	}
-	o.busy = true
-	go func() {
-		begun := time.Now()
-		for _, u := range work.units {
-			if err == nil {
-				err = u.Complete(o.node.store, batch)
-			}
-		}
-		if err == nil {
-			err = batch.Commit()
-		} else {
-			batch.Discard()
-		}
-		work.err = err
-		o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
-		o.committed <- work
-	}()
+	return 0
 }
 
-// settle takes in what became of a commit.
+const (
+	// commitsMax is how many transactions of an owner are under way at once:
+	// while one is written, the next is made.
+	commitsMax = 2
+	// commitRows is how many rows make a transaction large enough: below, its
+	// sync would cost more than keys that lie near each other save.
+	commitRows = 1024
+)
+
+// busy says whether a round goes on.
+func (o *owner) busy() bool { return o.commits > 0 }
+
+// checkpoint begins a round; none must go on.
+func (o *owner) checkpoint() {
+	o.err = nil
+	for _, u := range o.units {
+		if u.Moved() && u.Err() == nil {
+			o.round = append(o.round, u)
+		}
+	}
+	o.proceed()
+}
+
+// proceed starts commits of what the round has still to hand over.
+func (o *owner) proceed() {
+	for len(o.round) > 0 && o.commits < commitsMax {
+		o.commits++
+		go o.commit(o.handOver())
+	}
+}
+
+// handOver takes the next shards of the round, as many as make a transaction.
+func (o *owner) handOver() *commit {
+	c := &commit{batch: o.node.store.Begin()}
+	for len(o.round) > 0 && c.rows < commitRows {
+		u := o.round[0]
+		rows := u.Dirty() + 1 // the state
+		if c.rows > 0 && c.rows+rows > o.node.store.BatchRowsMax() {
+			break
+		}
+		u.HandOver(c.batch.Version())
+		c.units, c.rows, o.round = append(c.units, u), c.rows+rows, o.round[1:]
+	}
+	return c
+}
+
+// commit writes one transaction.
+func (o *owner) commit(c *commit) {
+	begun := time.Now()
+	for _, u := range c.units {
+		if c.err == nil {
+			c.err = u.Write(o.node.store, c.batch)
+		}
+	}
+	if c.err == nil {
+		c.err = c.batch.Commit()
+	} else {
+		c.batch.Discard()
+	}
+	o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
+	o.committed <- c
+}
+
+// settle takes in what became of a commit. After one that failed the round
+// ends with those under way.
 func (o *owner) settle(c *commit) {
-	o.busy = false
-	o.err = c.err
+	o.commits--
 	for _, u := range c.units {
 		u.Settle(c.err == nil)
 	}
 	c.batch.Settle()
-	o.shed()
 	stats := &o.node.Stats
-	o.node.checkpointErr.Store(&c.err)
 	if c.err != nil {
-		o.failed = time.Now()
+		o.err, o.failed, o.round = c.err, time.Now(), nil
+		o.node.checkpointErr.Store(&c.err)
 		stats.CheckpointErrors.Add(1)
 		if time.Since(o.told) > tellEvery {
 			o.told = time.Now()
 			o.node.o.Logger.Error("sinks: checkpoints fail; their rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
 		}
+	} else {
+		stats.Checkpoints.Add(1)
+		stats.CheckpointRows.Add(uint64(c.rows))
+		stats.LastCheckpoint.Store(time.Now().UnixMilli())
+		o.noteDurable()
+	}
+	if o.proceed(); o.busy() {
 		return
 	}
-	if !o.told.IsZero() {
-		o.told = time.Time{}
-		o.node.o.Logger.Info("sinks: checkpoints succeed again")
+	if o.err == nil {
+		o.node.checkpointErr.Store(nil)
+		if !o.told.IsZero() {
+			o.told = time.Time{}
+			o.node.o.Logger.Info("sinks: checkpoints succeed again")
+		}
 	}
-	stats.Checkpoints.Add(1)
-	stats.CheckpointRows.Add(uint64(c.rows))
-	stats.LastCheckpoint.Store(time.Now().UnixMilli())
-	o.noteDurable()
+	o.shed()
 }
 
 // finish checkpoints the last time. It tries each shard's rows once.
 func (o *owner) finish() {
-	if o.busy {
-		o.settle(<-o.committed)
-	}
 	for {
-		o.checkpoint()
-		if !o.busy {
+		for o.busy() {
+			o.settle(<-o.committed)
+		}
+		if o.checkpoint(); !o.busy() {
 			return
 		}
-		o.settle(<-o.committed)
+		for o.busy() {
+			o.settle(<-o.committed)
+		}
 		if o.err != nil {
 			return
 		}

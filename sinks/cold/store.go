@@ -293,10 +293,9 @@ type Checkpoint struct {
 	store   *Store
 	txn     *badger.Txn
 	version uint64
-	rows    int
 }
 
-// Begin opens a checkpoint. It holds at most BatchRowsMax rows and states.
+// Begin opens a checkpoint. It takes at most BatchRowsMax rows and states.
 // Settle must follow, after Commit or Discard.
 func (s *Store) Begin() *Checkpoint {
 	c := &Checkpoint{store: s, version: s.versions.begin()}
@@ -318,7 +317,6 @@ func (c *Checkpoint) Row(shard pipeline.Shard, counter int, id uint64, cells []i
 }
 
 func (c *Checkpoint) set(key, value []byte) error {
-	c.rows++
 	if c.txn == nil {
 		return c.wrap(badger.ErrDBClosed)
 	}
@@ -326,7 +324,6 @@ func (c *Checkpoint) set(key, value []byte) error {
 }
 
 func (c *Checkpoint) delete(key []byte) error {
-	c.rows++
 	if c.txn == nil {
 		return c.wrap(badger.ErrDBClosed)
 	}
@@ -337,12 +334,6 @@ func (c *Checkpoint) delete(key []byte) error {
 func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
 	return c.set(shardKey(shard, kindState), state.encode())
 }
-
-// Rows is how many rows and states have been added.
-func (c *Checkpoint) Rows() int { return c.rows }
-
-// Reserve counts rows that are added later.
-func (c *Checkpoint) Reserve(rows int) { c.rows += rows }
 
 // Commit writes the transaction. After an error nothing of it is there.
 func (c *Checkpoint) Commit() error {

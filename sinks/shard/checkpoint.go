@@ -12,9 +12,10 @@ import (
 
 // A checkpoint goes in three steps:
 //
-//	Checkpoint  owner's goroutine: what is dirty is handed over and marked clean
-//	Complete    the commit's goroutine: bases of partial rows are read, sorted
-//	Settle      owner's goroutine: committed, or to be done again
+//	HandOver  owner's goroutine: what is dirty is taken and marked clean
+//	Write     the commit's goroutine: it goes into a transaction; bases of
+//	          partial rows are read for that, sorted
+//	Settle    owner's goroutine: committed, or to be done again
 //
 // From the first step to the last the disk may or may not have what was handed
 // over. What is in memory still builds upon the disk as of before: whoever
@@ -23,6 +24,7 @@ import (
 // flight is what has been handed over and is not yet known to be committed.
 type flight struct {
 	open    bool
+	state   cold.State
 	whole   []rowAt
 	cells   []int64 // of whole
 	partial []rowAt // those whose base is on disk
@@ -96,40 +98,13 @@ func (s *Shard) Moved() bool { return s.state != s.gathered }
 func (s *Shard) Durable() uint64         { return s.durable.Sequence }
 func (s *Shard) Kept() pipeline.Position { return s.durable.Applied }
 
-// Checkpoint hands over everything dirty and the state and marks it clean;
-// Settle must follow. Owner only.
-func (s *Shard) Checkpoint(c *cold.Checkpoint) error {
-	s.handOver(c.Version())
-	f := &s.flight // nobody else writes it until Settle
-	for _, r := range f.whole {
-		n := s.schema.Counters[r.counter].Count
-		if err := c.Row(s.Number, r.counter, r.id, f.cells[r.at:r.at+n]); err != nil {
-			return err
-		}
-	}
-	c.Reserve(len(f.partial))
-	marks := f.marks
-	for _, e := range f.changed {
-		if e.kind == kindMarks {
-			if err := c.PutMarks(s.Number, e.a, marks[0][:]...); err != nil {
-				return err
-			}
-			marks = marks[1:]
-			continue
-		}
-		if err := s.put(c, e); err != nil {
-			return err
-		}
-	}
-	return c.State(s.Number, s.state)
-}
-
-// handOver takes what is dirty, at once: a reader finds what is not on disk in
-// the flight or among the changes.
-func (s *Shard) handOver(version uint64) {
+// HandOver takes everything dirty and the state, to be written as a version, and
+// marks it clean; Write and Settle must follow. A reader finds what is not on
+// disk yet in the flight or among the changes. Owner only.
+func (s *Shard) HandOver(version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := flight{open: true, changed: s.changed, names: s.names}
+	f := flight{open: true, state: s.state, changed: s.changed, names: s.names}
 	for counter, t := range s.rows {
 		n := s.schema.Counters[counter].Count
 		t.Clean(func(id uint64, state hot.State) {
@@ -155,6 +130,35 @@ func (s *Shard) handOver(version uint64) {
 	s.measureLocked()
 }
 
+// Write adds what was handed over, the state last, to a checkpoint. It runs
+// beside reads and the owner's Apply: nobody else writes the flight.
+func (s *Shard) Write(store *cold.Store, c *cold.Checkpoint) error {
+	f := &s.flight
+	for _, r := range f.whole {
+		n := s.schema.Counters[r.counter].Count
+		if err := c.Row(s.Number, r.counter, r.id, f.cells[r.at:r.at+n]); err != nil {
+			return err
+		}
+	}
+	marks := f.marks
+	for _, e := range f.changed {
+		if e.kind == kindMarks {
+			if err := c.PutMarks(s.Number, e.a, marks[0][:]...); err != nil {
+				return err
+			}
+			marks = marks[1:]
+			continue
+		}
+		if err := s.put(c, e); err != nil {
+			return err
+		}
+	}
+	if err := s.complete(store, c); err != nil {
+		return err
+	}
+	return c.State(s.Number, f.state)
+}
+
 // put adds an entry as it was left by a change; of several the last one stays.
 func (s *Shard) put(c *cold.Checkpoint, e change) error {
 	switch e.kind {
@@ -177,9 +181,9 @@ func (s *Shard) put(c *cold.Checkpoint, e change) error {
 	return c.PutCursor(s.Number, e.a, s.flight.names[e.b], pipeline.Position(e.v))
 }
 
-// Complete reads the bases of partial rows, in the order of the disk, and adds
-// the whole rows. It runs beside reads and the owner's Apply.
-func (s *Shard) Complete(store *cold.Store, c *cold.Checkpoint) error {
+// complete reads the bases of partial rows, in the order of the disk, and adds
+// the whole rows.
+func (s *Shard) complete(store *cold.Store, c *cold.Checkpoint) error {
 	f := &s.flight
 	if len(f.partial) == 0 {
 		return nil
@@ -229,7 +233,7 @@ func (s *Shard) Settle(committed bool) {
 		s.residency.completed += uint64(len(f.partial))
 	}
 	if committed {
-		s.durable = s.gathered
+		s.durable = f.state
 		s.measureLocked()
 		return
 	}

@@ -35,8 +35,10 @@ type Commons struct {
 	expired  []pipeline.TimeMark
 	changed  []noticeKey
 	inflight struct {
+		state          cold.State
 		noted, expired []pipeline.TimeMark
 		changed        []noticeKey
+		positions      []pipeline.Position // of changed; 0: gone
 	}
 }
 
@@ -279,27 +281,37 @@ func (c *Commons) Moved() bool { return c.state != c.gathered || c.Dirty() > 0 }
 func (c *Commons) Durable() uint64         { return c.durable.Sequence }
 func (c *Commons) Kept() pipeline.Position { return c.durable.Applied }
 
-// Checkpoint adds what changed, and the state, to a checkpoint.
-func (c *Commons) Checkpoint(to *cold.Checkpoint) error {
-	c.inflight.noted, c.inflight.expired, c.inflight.changed = c.noted, c.expired, c.changed
+// HandOver takes what changed, and the state, for Write.
+func (c *Commons) HandOver(uint64) {
+	in := &c.inflight
+	in.state, in.noted, in.expired, in.changed = c.state, c.noted, c.expired, c.changed
 	c.noted, c.expired, c.changed = nil, nil, nil
-	for _, m := range c.inflight.noted {
+	for _, k := range in.changed {
+		position := pipeline.Position(0)
+		if ch := c.channels[k.channel]; ch != nil {
+			position = ch.at[k.notice]
+		}
+		in.positions = append(in.positions, position)
+	}
+	c.gathered = c.state
+}
+
+// Write adds what was handed over to a checkpoint.
+func (c *Commons) Write(_ *cold.Store, to *cold.Checkpoint) error {
+	in := &c.inflight
+	for _, m := range in.noted {
 		if err := to.PutSecond(c.number, m.Second, m.Position); err != nil {
 			return err
 		}
 	}
-	for _, m := range c.inflight.expired {
+	for _, m := range in.expired {
 		if err := to.DeleteSecond(c.number, m.Second); err != nil {
 			return err
 		}
 	}
-	for _, k := range c.inflight.changed {
-		var position pipeline.Position
-		if ch := c.channels[k.channel]; ch != nil {
-			position = ch.at[k.notice]
-		}
+	for i, k := range in.changed {
 		var err error
-		if position > 0 {
+		if position := in.positions[i]; position > 0 {
 			err = to.PutNotice(c.number, k.channel, k.notice, position)
 		} else {
 			err = to.DeleteNotice(c.number, k.channel, k.notice)
@@ -308,22 +320,21 @@ func (c *Commons) Checkpoint(to *cold.Checkpoint) error {
 			return err
 		}
 	}
-	c.gathered = c.state
-	return to.State(c.number, c.state)
+	return to.State(c.number, in.state)
 }
 
 // Settle takes in what became of the last checkpoint.
 func (c *Commons) Settle(committed bool) {
 	in := &c.inflight
 	if committed {
-		c.durable = c.gathered
+		c.durable = in.state
 	} else {
 		c.noted = append(in.noted, c.noted...)
 		c.expired = append(in.expired, c.expired...)
 		c.changed = append(in.changed, c.changed...)
 		c.gathered = cold.State{}
 	}
-	in.noted, in.expired, in.changed = nil, nil, nil
+	in.noted, in.expired, in.changed, in.positions = nil, nil, nil, nil
 }
 
 // Channels is the number of channels and of their live notices.
@@ -336,11 +347,8 @@ func (c *Commons) Channels() (channels, notices int) {
 	return len(c.channels), notices
 }
 
-// Prepare, Complete, Watch and Shed have nothing to do: all of it is in memory, always.
+// Prepare, Watch and Shed have nothing to do: all of it is in memory, always.
 func (c *Commons) Prepare(*cold.Store, *pipeline.Window) error { return nil }
-
-// Complete is as Prepare.
-func (c *Commons) Complete(*cold.Store, *cold.Checkpoint) error { return nil }
 
 // Shed is as Prepare.
 func (c *Commons) Shed(float64) {}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -477,7 +478,15 @@ func (s *Shard) measureLocked() {
 		dirty += t.Dirty()
 	}
 	s.dirty.Store(int64(dirty + len(s.changed)))
-	s.bytes.Store(int64(s.residentBytesLocked()))
+	s.bytes.Store(int64(s.residentBytesLocked() + s.pendingBytesLocked()))
+}
+
+// pendingBytesLocked is the memory of what waits to be written, beside the rows.
+func (s *Shard) pendingBytesLocked() int {
+	f := &s.flight
+	entries, rows := cap(s.changed)+cap(f.changed), cap(f.whole)+cap(f.partial)
+	return entries*int(unsafe.Sizeof(change{})) + rows*int(unsafe.Sizeof(rowAt{})) +
+		8*cap(f.cells) + cap(f.deltas)*int(unsafe.Sizeof(pipeline.Delta{})) + cap(f.marks)*int(unsafe.Sizeof([marksCount]uint64{}))
 }
 
 // Prepare reads what a window needs and memory does not hold.

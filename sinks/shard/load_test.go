@@ -37,7 +37,8 @@ func apply(t *testing.T, store *cold.Store, s *shard.Shard, w *pipeline.Window) 
 func checkpoint(t *testing.T, store *cold.Store, s *shard.Shard) {
 	t.Helper()
 	c := store.Begin()
-	if err := errors.Join(s.Checkpoint(c), s.Complete(store, c), c.Commit()); err != nil {
+	s.HandOver(c.Version())
+	if err := errors.Join(s.Write(store, c), c.Commit()); err != nil {
 		t.Fatal(err)
 	}
 	s.Settle(true)

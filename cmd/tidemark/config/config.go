@@ -112,7 +112,7 @@ type Router struct {
 // Checkpoint says when a shard writes what changed.
 type Checkpoint struct {
 	Interval time.Duration `yaml:"interval"` // 10ms to 1m; 1s
-	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 60000; 32768
+	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 60000; 60000
 }
 
 // Memory bounds what is kept in memory.

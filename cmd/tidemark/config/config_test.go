@@ -81,7 +81,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"http.listen", c.HTTP.Listen, "127.0.0.1:8480"},
 		{"windows", c.Windows, Windows{Events: 8192, Bytes: 512 * KiB, Delay: 10 * time.Millisecond}},
 		{"router", c.Router, Router{Lanes: 0, LeaseRenew: time.Second, LeaseExpiry: 5 * time.Second}},
-		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 32768}},
+		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 60000}},
 		{"memory", c.Memory, Memory{Budget: 2 * GiB}},
 		{"badger", c.Badger, Badger{MemTable: 128 * MiB}},
 		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, ColdReads: 16, Timeout: 2 * time.Second, TimeoutMax: time.Minute}},
