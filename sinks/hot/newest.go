@@ -3,6 +3,7 @@ package hot
 import (
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -54,37 +55,44 @@ func coarse(position uint64) uint32 {
 	return uint32(min(position>>newestShift+1, math.MaxUint32))
 }
 
+// Looks is working space of May.
+type Looks struct {
+	tables [][]uint32 // by shard
+	at     []uint64   // shard << 32 │ place; then what the cell there holds
+}
+
 // May appends to some the indexes of those ids (each pair's A) whose author may
 // have a post after a mark and after the pair's B. cells are by shard; callers
-// hold all their locks. room is working space.
+// hold all their locks.
 //
-// Nearly every cell is a cache miss. The first loop only loads, so that the
-// misses of many ids overlap.
-func May(cells []*Newest, ids []Pair, mark uint64, room []uint32, some []int) ([]uint32, []int) {
-	if cap(room) < len(ids) {
-		room = make([]uint32, len(ids))
+// Nearly every cell is a cache miss, and as many misses overlap as the
+// processor finds within some hundred instructions. So places are worked out
+// first; the loop that looks does nothing else.
+func May(cells []*Newest, ids []Pair, mark uint64, l *Looks, some []int) []int {
+	l.tables = l.tables[:0]
+	for _, n := range cells {
+		l.tables = append(l.tables, n.cells)
 	}
-	room = room[:len(ids)]
+	l.at = slices.Grow(l.at[:0], len(ids))[:len(ids)]
 	shards := uint64(len(cells))
-	if shards&(shards-1) == 0 {
-		for i, p := range ids {
-			h := pipeline.Mix(p.A)
-			n := cells[h&(shards-1)]
-			room[i] = n.cells[n.place(h)]
+	for i, p := range ids {
+		h := pipeline.Mix(p.A)
+		shard := h & (shards - 1)
+		if shards&(shards-1) != 0 {
+			shard = h % shards // pipeline.ShardOf
 		}
-	} else {
-		for i, p := range ids {
-			h := pipeline.Mix(p.A)
-			n := cells[h%shards] // pipeline.ShardOf
-			room[i] = n.cells[n.place(h)]
-		}
+		place, _ := bits.Mul64(h, uint64(len(l.tables[shard])))
+		l.at[i] = shard<<32 | place
 	}
-	low := uint32(min(mark>>newestShift, math.MaxUint32-1))
-	for i, cell := range room {
+	for i, at := range l.at {
+		l.at[i] = uint64(l.tables[at>>32][uint32(at)])
+	}
+	low := min(mark>>newestShift, math.MaxUint32-1)
+	for i, cell := range l.at {
 		// At most a cell's 64 messages too many pass.
-		if cell > low && uint64(cell) > min(ids[i].B>>newestShift, math.MaxUint32-1) {
+		if cell > low && cell > min(ids[i].B>>newestShift, math.MaxUint32-1) {
 			some = append(some, i)
 		}
 	}
-	return room, some
+	return some
 }

@@ -38,27 +38,31 @@ func AppendFollowees(dst []byte, list []Pair) []byte {
 // whole.
 //
 // Every feed unread passes here, and differences are of two or three bytes as
-// it happens, which no branch predictor guesses. So a difference of up to
-// eight bytes followed by a position of one, which is nearly all, is taken
-// without a loop: twice as fast as binary.Uvarint.
+// it happens, which no branch predictor guesses. So varints of up to eight
+// bytes, which is nearly all, are taken without a loop: twice as fast as
+// binary.Uvarint.
 func DecodeFollowees(dst []Pair, b []byte) []Pair {
 	last := uint64(0)
 	for {
 		if len(b) >= 16 {
 			a, n := uvarint8(binary.LittleEndian.Uint64(b))
-			if b[n] < 0x80 && n <= 8 {
+			since, m := uint64(b[n&15]), 1
+			if since >= 0x80 {
+				since, m = uvarint8(binary.LittleEndian.Uint64(b[n&7:]))
+			}
+			if n <= 7 && m <= 8 {
 				last += a
-				dst = append(dst, Pair{last, uint64(b[n])})
-				b = b[n+1:]
+				dst = append(dst, Pair{last, since})
+				b = b[n+m:]
 				continue
 			}
 		}
-		a, pos, n := twoUvarints(b)
+		a, since, n := twoUvarints(b)
 		if n == 0 {
 			return dst
 		}
 		last += a
-		dst = append(dst, Pair{last, pos})
+		dst = append(dst, Pair{last, since})
 		b = b[n:]
 	}
 }

@@ -174,7 +174,7 @@ func (s *Shard) profileLocked(user uint64, counter int, channels []string, p *Pr
 
 // Gathering is the memory that counts of posts work in; it is reused.
 type Gathering struct {
-	cells  []uint32
+	looks  hot.Looks
 	some   []int
 	asked  []hot.Pair
 	newest []uint64
@@ -256,7 +256,7 @@ func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gat
 		}
 	}
 	if uint64(mark) >= oldest { // else who is not in memory may have something too
-		g.cells, g.some = hot.May(t.newest, followees, uint64(mark), g.cells, g.some[:0])
+		g.some = hot.May(t.newest, followees, uint64(mark), &g.looks, g.some[:0])
 		g.asked = g.asked[:0]
 		for _, i := range g.some {
 			g.asked = append(g.asked, followees[i])
