@@ -133,11 +133,15 @@ func FuzzSection(f *testing.F) {
 	section = AppendChange(section, 1, 1<<63, Set(0))
 	section = AppendChange(section, 300, 2, Take(4))
 	for _, o := range []Operation{
-		{Op: OpFollow, ID: 1, Other: 2, Position: 5001}, {Op: OpFollowed, ID: 2, Other: 1},
-		{Op: OpUnfollow, ID: 1, Other: 2}, {Op: OpUnfollowed, ID: 2, Other: 1},
-		{Op: OpPost, ID: 1, Other: 100, Position: 5002}, {Op: OpUnpost, ID: 1, Other: 100},
+		{Op: OpFollow, ID: 1, Other: 2, Position: 5001},
+		{Op: OpFollowed, ID: 2, Other: 1},
+		{Op: OpUnfollow, ID: 1, Other: 2},
+		{Op: OpUnfollowed, ID: 2, Other: 1},
+		{Op: OpPost, ID: 1, Other: 100, Position: 5002},
+		{Op: OpUnpost, ID: 1, Other: 100},
 		{Op: OpRead, ID: 7, Position: 5003, Mark: 4000, Looked: LookedAll | LookedFeed, Channels: []string{"system", "a"}},
-		{Op: OpNotice, ID: 9, Position: 5004, Channels: []string{"system"}}, {Op: OpWithdraw, ID: 9, Channels: []string{"system"}},
+		{Op: OpNotice, ID: 9, Position: 5004, Channels: []string{"system"}},
+		{Op: OpWithdraw, ID: 9, Channels: []string{"system"}},
 	} {
 		f.Add(AppendOperation(nil, from, &o))
 		section = AppendOperation(section, from, &o)

@@ -88,9 +88,14 @@ func FuzzApply(f *testing.F) {
 	}
 	f.Add(slices.Clone(all), []byte(nil))
 	for i, o := range []pipeline.Operation{
-		{Op: pipeline.OpUnfollow, ID: 1, Other: 2}, {Op: pipeline.OpUnfollowed, ID: 2, Other: 1}, {Op: pipeline.OpFollow, ID: 2, Other: 1},
-		{Op: pipeline.OpFollowed, ID: 9, Other: 1}, {Op: pipeline.OpUnpost, ID: 3, Other: 103}, {Op: pipeline.OpPost, ID: 3, Other: 103},
-		{Op: pipeline.OpPost, ID: 10, Other: 1}, {Op: pipeline.OpRead, ID: 1, Looked: pipeline.LookedAll, Channels: []string{"c"}},
+		{Op: pipeline.OpUnfollow, ID: 1, Other: 2},
+		{Op: pipeline.OpUnfollowed, ID: 2, Other: 1},
+		{Op: pipeline.OpFollow, ID: 2, Other: 1},
+		{Op: pipeline.OpFollowed, ID: 9, Other: 1},
+		{Op: pipeline.OpUnpost, ID: 3, Other: 103},
+		{Op: pipeline.OpPost, ID: 3, Other: 103},
+		{Op: pipeline.OpPost, ID: 10, Other: 1},
+		{Op: pipeline.OpRead, ID: 1, Looked: pipeline.LookedAll, Channels: []string{"c"}},
 		{Op: pipeline.OpRead, ID: 11, Channels: []string{"a", "b", "c"}},
 	} {
 		o.Position = from + pipeline.Position(i) + 1
