@@ -29,5 +29,5 @@ func validChannel(name string) bool {
 			return false
 		}
 	}
-	return len(name) >= 1 && len(name) <= 64
+	return len(name) >= 1 && len(name) <= pipeline.ChannelBytesMax
 }

@@ -2,6 +2,7 @@ package operators_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -475,28 +476,85 @@ func TestWindowBytesOfDeletions(t *testing.T) {
 	}
 }
 
+// Whatever comes on whatever subject: every line is an event or a dead letter,
+// whole; a pack does what its lines do alone, and windows of three events do
+// together what a wide one does; no window is larger than allowed.
 func FuzzDerive(f *testing.F) {
-	for _, s := range []string{
+	pack := []string{
 		`{"type":"post","actor":1,"post":2,"repost_of":"3","author":4}`,
+		`{"type":"post","actor":1,"post":2,"delete":true}`,
+		`{"type":"comment","actor":18446744073709551615,"post":2,"author":"4"}`,
+		`{"type":"like","actor":1,"post":2,"author":1,"at":1700000000000}`,
+		`{"type":"mention","actor":1,"target":2,"by":1e3}`,
+		`{"type":"follow","actor":1,"target":2}`, `{"type":"follow","actor":2,"target":2}`,
+		`{"type":"message","actor":1,"target":2,"delete":null}`,
+		`{"type":"notice","channel":"system","notice":5}`, `{"\u0074ype":"notice","channel":"a","notice":1e5}`,
 		`{"type":"read","actor":1,"what":["all","channel:x"],"seen":{"like":3},"as_of":"7"}`,
-		`{"type":"adjust","counter":"post","id":1,"column":"like","add":-1}` + "\n" + `{"type":"view","video":5,"by":3}`,
-		`{"\u0074ype":"notice","channel":"a","notice":1e5}`,
-	} {
-		f.Add("pack", []byte(s))
-		f.Add("read", []byte(s))
+		`{"type":"adjust","counter":"post","id":1,"column":"like","add":-1}`, `{"type":"adjust","counter":"user","id":1,"del":true}`,
+		`{"type":"view","video":5,"by":-3,"long":"1"}`, ` `, `[]`, `{"type":"like","actor":NaN}`, "{\"type\":\"like\",\"x\":\"\xff\"}",
 	}
-	lane := program(f, 4, wide).NewLane()
-	f.Fuzz(func(t *testing.T, kind string, body []byte) {
-		out, err := lane.Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Subject: "events." + kind, Data: body}})
+	for _, line := range pack {
+		f.Add("pack", []byte(line))
+		f.Add("read", []byte(line))
+	}
+	for _, kind := range []string{"post", "comment", "like", "mention", "follow", "message", "notice", "read", "adjust", "view", "filler", "no.such"} {
+		f.Add(kind, []byte(`{"actor":1,"post":2,"author":3,"target":4,"channel":"c","notice":5,"what":["feed"],"counter":"post","id":6,"column":"cntan","set":-7,"video":8}`))
+	}
+	f.Add("pack", []byte(strings.Join(pack, "\n")))
+	f.Add("pack", bytes.Repeat([]byte("{}\r\n"), pipeline.PackMax+1))
+
+	narrow := operators.Limits{Events: 3, Bytes: wide.Bytes}
+	whole, cut := program(f, 4, wide).NewLane(), program(f, 4, narrow).NewLane()
+	run := func(t *testing.T, lane *operators.Lane, limits operators.Limits, kind string, bodies ...[]byte) (s state, events int, letters []string) {
+		var messages []pipeline.Message
+		for i, body := range bodies {
+			messages = append(messages, pipeline.Message{Sequence: uint64(i + 1), Time: 1000, Subject: "events." + kind, Data: body})
+		}
+		end := pipeline.EndOf(uint64(len(bodies)))
+		out, err := lane.Derive(0, end, messages)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := state{cells: map[string]int64{}}
+		s = state{cells: map[string]int64{}}
 		for _, d := range out {
 			s.apply(t, 4, d)
+			if len(d.Window) > limits.Bytes || int(d.Events)+len(d.Letters) > limits.Events {
+				t.Fatalf("a window of %d events and %d letters in %d bytes", d.Events, len(d.Letters), len(d.Window))
+			}
+			events += int(d.Events)
+			for _, l := range d.Letters {
+				letters = append(letters, string(l.Reason)+" "+string(l.Data))
+			}
 		}
-		if s.at != pipeline.EndOf(1) {
+		if s.at != end {
 			t.Fatalf("covered up to %d", s.at)
+		}
+		return s, events, letters
+	}
+	f.Fuzz(func(t *testing.T, kind string, body []byte) {
+		s, events, letters := run(t, whole, wide, kind, body)
+		lines := [][]byte{body}
+		if kind == "pack" && !slices.ContainsFunc(letters, func(l string) bool { return l == "pack "+string(body) }) {
+			lines = slices.DeleteFunc(bytes.Split(body, []byte("\n")), func(l []byte) bool { return len(bytes.Trim(l, " \t\r")) == 0 })
+		}
+		if want := max(len(lines), 1); events+len(letters) != want {
+			t.Fatalf("%d events and %d letters of %d lines", events, len(letters), want)
+		}
+		for _, l := range letters {
+			if _, data, _ := strings.Cut(l, " "); !slices.ContainsFunc(lines, func(l []byte) bool { return string(l) == data }) && len(lines) > 0 {
+				t.Fatalf("the letter %q is no line", l)
+			}
+		}
+		if events > 0 && events == len(lines) && slices.ContainsFunc(lines, func(l []byte) bool { return !json.Valid(l) }) {
+			t.Fatalf("%q was counted and is not JSON", body)
+		}
+		if c, n, l := run(t, cut, narrow, kind, body); !maps.Equal(c.cells, s.cells) || n != events || !slices.Equal(l, letters) {
+			t.Fatalf("%d events make %v and %q, cut into windows %v and %q", events, s.cells, letters, c.cells, l)
+		}
+		if kind == "pack" && len(lines) > 1 {
+			if a, n, l := run(t, whole, wide, kind, lines...); !maps.Equal(a.cells, s.cells) || len(a.ops) != len(s.ops) || n != events || !slices.Equal(l, letters) {
+				t.Fatalf("a pack of %d events makes %v, %q and %q; its lines alone %v, %q and %q", events, s.cells, s.ops, letters, a.cells, a.ops, l)
+			}
 		}
 	})
 }

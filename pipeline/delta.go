@@ -57,6 +57,15 @@ func (d Delta) canonical() Delta {
 	return d
 }
 
+// canon says whether d is a change, written as every change is: equal functions
+// are equal values.
+func (d Delta) canon() bool {
+	if d.Low == d.High {
+		return d.From == 0 && d.Low >= -Limit
+	}
+	return d.From >= -Limit && d.Low >= -Limit && d.Low < d.High && uint64(d.High)-uint64(d.Low) <= Limit-uint64(d.From)
+}
+
 // Apply is the value of a cell that held x.
 func (d Delta) Apply(x int64) int64 {
 	if x <= d.From {

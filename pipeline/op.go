@@ -87,19 +87,19 @@ func (s *SectionReader) operation(op Op) {
 	*o = Operation{Op: op, ID: s.r.uvarint(), Channels: o.Channels[:0]}
 	switch op {
 	case OpFollow, OpPost:
-		o.Position = s.from + Position(s.r.uvarint())
+		o.Position = s.position()
 		o.Other = s.r.uvarint()
 	case OpUnfollow, OpFollowed, OpUnfollowed, OpUnpost:
 		o.Other = s.r.uvarint()
 	case OpRead:
-		o.Position = s.from + Position(s.r.uvarint())
+		o.Position = s.position()
 		o.Mark = o.Position - min(o.Position, Position(s.r.uvarint()))
 		o.Looked = Looked(s.r.uvarint())
 		for range s.r.count(1) {
 			s.name()
 		}
 	case OpNotice:
-		o.Position = s.from + Position(s.r.uvarint())
+		o.Position = s.position()
 		s.name()
 	case OpWithdraw:
 		s.name()
@@ -108,6 +108,24 @@ func (s *SectionReader) operation(op Op) {
 	}
 }
 
+// position reads that of an operation: behind the one before, for an event has
+// one operation with a position at most.
+func (s *SectionReader) position() Position {
+	p := s.from + Position(s.r.uvarint())
+	if p <= s.last {
+		s.r.fail("position %d does not come after %d", p, s.last)
+	}
+	s.last = p
+	return p
+}
+
+// ChannelBytesMax is the longest name of a channel that rules let pass.
+const ChannelBytesMax = 64
+
 func (s *SectionReader) name() {
-	s.Operation.Channels = append(s.Operation.Channels, string(s.r.bytes(s.r.uvarint())))
+	name := s.r.bytes(s.r.uvarint())
+	if len(name) > ChannelBytesMax {
+		s.r.fail("a channel's name has %d bytes", len(name))
+	}
+	s.Operation.Channels = append(s.Operation.Channels, string(name))
 }

@@ -19,6 +19,9 @@ const (
 // event.
 type Position uint64
 
+// PositionMax is beyond every log: 2^53 messages. Shards use the bit above.
+const PositionMax Position = 1<<63 - 1
+
 // At is the position of one line of a message; line is below PackMax.
 func At(sequence uint64, line int) Position {
 	return Position(sequence<<lineBits | uint64(line))

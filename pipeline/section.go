@@ -56,16 +56,19 @@ type SectionReader struct {
 
 	r    reader
 	from Position
+	last Position // of an operation
 }
 
 // ReadSection begins at the first change of a section of a window that covers
 // what is after from.
 func ReadSection(section []byte, from Position) SectionReader {
-	return SectionReader{r: reader{b: section}, from: from}
+	return SectionReader{r: reader{b: section}, from: from, last: from}
 }
 
 // Next reads the next change; ok is false at the end or on malformed bytes,
-// which Err tells apart.
+// which Err tells apart. What it gives is what a router can have written:
+// deltas are canonical, positions ascend, names of channels are short. That an
+// id is not 0 and a position within the window is left to who applies it.
 func (s *SectionReader) Next() (c Change, ok bool) {
 	if len(s.r.b) == 0 {
 		return Change{}, false
@@ -85,6 +88,9 @@ func (s *SectionReader) Next() (c Change, ok bool) {
 		c.Delta = Set(s.varint())
 	case formDelta:
 		c.Delta = Delta{s.varint(), s.varint(), s.varint()}
+		if !c.Delta.canon() {
+			s.r.fail("%+v is no change", c.Delta)
+		}
 	}
 	return c, s.r.err == nil
 }

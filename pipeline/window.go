@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 )
 
 // Header is what a window says of itself.
@@ -102,10 +103,15 @@ func DecodeWindow(b []byte) (*Window, error) {
 	}
 	r := reader{b: body}
 	w := &Window{Header: r.header()}
-	second := int64(0)
-	for range r.count(2) {
-		second += int64(r.uvarint())
-		w.Marks = append(w.Marks, TimeMark{second, w.From + Position(r.uvarint())})
+	last := TimeMark{math.MinInt64, w.From}
+	for n := r.count(2); n > 0; n-- {
+		m := TimeMark{max(last.Second, 0) + int64(r.uvarint()), w.From + Position(r.uvarint())}
+		if m.Second <= last.Second || m.Position <= last.Position || m.Position > w.To {
+			r.fail("second %d at position %d follows %d at %d", m.Second, m.Position, last.Second, last.Position)
+			break
+		}
+		w.Marks = append(w.Marks, m)
+		last = m
 	}
 	for range r.count(1) {
 		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))
@@ -150,8 +156,12 @@ func (r *reader) header() Header {
 	}
 	h.Events = r.uvarint()
 	h.Time = int64(r.uvarint())
-	if r.err == nil && h.To <= h.From {
+	switch {
+	case r.err != nil:
+	case h.To <= h.From:
 		r.fail("it covers nothing: (%d, %d]", h.From, h.To)
+	case h.To > PositionMax:
+		r.fail("it ends at position %d, which no log has", h.To)
 	}
 	return h
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,7 +18,7 @@ func windows() *rapid.Generator[*Window] {
 			Events: rapid.Uint64Range(0, 1<<20).Draw(t, "events"),
 			Time:   rapid.Int64Range(0, 1<<50).Draw(t, "time"),
 		}}
-		w.To = w.From + Position(rapid.Uint64Range(1, 1<<40).Draw(t, "length"))
+		w.To = w.From + Position(rapid.Uint64Range(300, 1<<40).Draw(t, "length"))
 		minute, at := int64(0), w.From
 		for range rapid.IntRange(0, 3).Draw(t, "marks") {
 			minute += rapid.Int64Range(1, 1<<30).Draw(t, "minute")
@@ -83,26 +84,112 @@ func TestSectionRoundTrip(t *testing.T) {
 	})
 }
 
+// Whatever a message of DELTAS holds: a window whose header, marks and columns
+// can be used, and which is the same when it is written again, or ErrWindow.
 func FuzzDecodeWindow(f *testing.F) {
-	f.Add(AppendWindow(nil, &Window{Header: Header{From: 1, To: 2}, Sections: [][]byte{AppendChange(nil, 1, 2, Add(3))}}))
+	seed := func(w *Window) { f.Add(AppendWindow(nil, w)) }
+	seed(&Window{Header: Header{From: 1, To: 2}, Sections: [][]byte{AppendChange(nil, 1, 2, Add(3))}})
+	seed(&Window{
+		Header:   Header{From: 1024, To: 4095, Rules: 1 << 63, Events: 7, Time: 1_700_000_000_123},
+		Marks:    []TimeMark{{0, 1025}, {1_700_000_000, 2048}},
+		Columns:  []string{"post.like", ""},
+		Sections: [][]byte{nil, {1}, []byte("three")},
+	})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// The checksum would stop nearly all: give it the right one too.
-		decodeAll(b)
-		if len(b) > 4 {
-			if w, err := DecodeWindow(b); err == nil {
-				again := AppendWindow(nil, w)
-				if _, err := DecodeWindow(again); err != nil {
-					t.Fatalf("re-encoded: %v", err)
-				}
+		if _, err := DecodeWindow(b); err != nil && !errors.Is(err, ErrWindow) {
+			t.Fatal(err)
+		}
+		// The checksum would stop nearly all: give it the right one.
+		body := b[:max(len(b)-4, 0)]
+		w, err := DecodeWindow(appendChecksum(bytes.Clone(body), 0))
+		if err != nil {
+			if !errors.Is(err, ErrWindow) {
+				t.Fatal(err)
 			}
+			return
+		}
+		if h, err := DecodeHeader(b); err != nil || h != w.Header || h.To <= h.From {
+			t.Fatalf("header %+v, %v; want %+v", h, err, w.Header)
+		}
+		last := TimeMark{-1 << 63, w.From}
+		for _, m := range w.Marks {
+			if m.Second <= last.Second || m.Position <= last.Position || m.Position > w.To {
+				t.Fatalf("marks %v of (%d, %d]", w.Marks, w.From, w.To)
+			}
+			last = m
+		}
+		encoded := AppendWindow(nil, w)
+		if again, err := DecodeWindow(encoded); err != nil || len(encoded) > len(body)+4 || !reflect.DeepEqual(again, w) {
+			t.Fatalf("%+v, %v, %d of %d bytes; want %+v", again, err, len(encoded), len(body)+4, w)
 		}
 	})
 }
 
-func decodeAll(b []byte) {
-	r := ReadSection(b, 0)
-	for _, ok := r.Next(); ok; _, ok = r.Next() {
+// Whatever a section holds: changes and operations that are the same when they
+// are written again, and in no more bytes, or ErrWindow behind some of them.
+func FuzzSection(f *testing.F) {
+	const from = Position(5000)
+	section := AppendChange(nil, 0, 1, Add(-3))
+	section = AppendChange(section, 1, 1<<63, Set(0))
+	section = AppendChange(section, 300, 2, Take(4))
+	for _, o := range []Operation{
+		{Op: OpFollow, ID: 1, Other: 2, Position: 5001},
+		{Op: OpFollowed, ID: 2, Other: 1},
+		{Op: OpUnfollow, ID: 1, Other: 2},
+		{Op: OpUnfollowed, ID: 2, Other: 1},
+		{Op: OpPost, ID: 1, Other: 100, Position: 5002},
+		{Op: OpUnpost, ID: 1, Other: 100},
+		{Op: OpRead, ID: 7, Position: 5003, Mark: 4000, Looked: LookedAll | LookedFeed, Channels: []string{"system", "a"}},
+		{Op: OpNotice, ID: 9, Position: 5004, Channels: []string{"system"}},
+		{Op: OpWithdraw, ID: 9, Channels: []string{"system"}},
+	} {
+		f.Add(AppendOperation(nil, from, &o))
+		section = AppendOperation(section, from, &o)
 	}
-	DecodeHeader(b)
-	DecodeWindow(appendChecksum(bytes.Clone(b), 0))
+	f.Add(section)
+	f.Add(AppendChange(nil, 1, 1, Delta{1 << 62, -Limit, Limit})) // no change has this shape
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := ReadSection(b, from)
+		var changes []Change
+		var operations []Operation
+		var again []byte
+		for c, ok := r.Next(); ok; c, ok = r.Next() {
+			changes = append(changes, c)
+			if c.Op == OpCell {
+				again = AppendChange(again, c.Column, c.ID, c.Delta)
+				continue
+			}
+			o := r.Operation
+			o.Channels = slices.Clone(o.Channels)
+			operations = append(operations, o)
+			again = AppendOperation(again, from, &o)
+		}
+		if err := r.Err(); err != nil && !errors.Is(err, ErrWindow) {
+			t.Fatal(err)
+		}
+		if len(again) > len(b) {
+			t.Fatalf("%d bytes became %d", len(b), len(again))
+		}
+		r = ReadSection(again, from)
+		for _, want := range changes {
+			got, ok := r.Next()
+			if !ok || got != want {
+				t.Fatalf("%+v, %v; want %+v", got, r.Err(), want)
+			}
+			if got.Op != OpCell {
+				got, want := r.Operation, operations[0]
+				if !slices.Equal(got.Channels, want.Channels) {
+					t.Fatalf("channels %q, want %q", got.Channels, want.Channels)
+				}
+				got.Channels, want.Channels = nil, nil
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%+v, want %+v", got, want)
+				}
+				operations = operations[1:]
+			}
+		}
+		if _, ok := r.Next(); ok || r.Err() != nil {
+			t.Fatalf("more than was written, or %v", r.Err())
+		}
+	})
 }

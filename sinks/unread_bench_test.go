@@ -82,11 +82,14 @@ func BenchmarkFeedUnread(b *testing.B) {
 				n.apply(b, from+each)
 			}
 			for u := range uint64(users) {
+				p := n.at
 				for range followees {
-					n.own(pipeline.Operation{Op: pipeline.OpFollow, ID: first + u, Other: 1 + r.Uint64N(uint64(authors)), Position: n.at + 1})
+					p++
+					n.own(pipeline.Operation{Op: pipeline.OpFollow, ID: first + u, Other: 1 + r.Uint64N(uint64(authors)), Position: p})
 				}
-				n.own(pipeline.Operation{Op: pipeline.OpRead, ID: first + u, Position: n.at + 1, Mark: n.at + 1, Looked: pipeline.LookedFeed})
-				n.apply(b, n.at+2)
+				p++
+				n.own(pipeline.Operation{Op: pipeline.OpRead, ID: first + u, Position: p, Mark: p, Looked: pipeline.LookedFeed})
+				n.apply(b, p)
 			}
 			for at := 0; at < authors/50; at += each {
 				from := n.at
@@ -117,9 +120,9 @@ func BenchmarkReset(b *testing.B) {
 		b.Run(fmt.Sprintf("followees=%d", followees), func(b *testing.B) {
 			n := newBare(b)
 			for i := range uint64(followees) {
-				n.own(pipeline.Operation{Op: pipeline.OpFollow, ID: 1, Other: 2 + i, Position: n.at + 1})
+				n.own(pipeline.Operation{Op: pipeline.OpFollow, ID: 1, Other: 2 + i, Position: n.at + 1 + pipeline.Position(i)})
 			}
-			n.apply(b, n.at+2)
+			n.apply(b, n.at+pipeline.Position(followees))
 			for b.Loop() {
 				n.own(pipeline.Operation{Op: pipeline.OpRead, ID: 1, Position: n.at + 1, Mark: n.at + 1, Looked: pipeline.LookedAll | pipeline.LookedFeed})
 				n.apply(b, n.at+2)
@@ -135,10 +138,12 @@ func BenchmarkNotice(b *testing.B) {
 			n := newBare(b)
 			const each = 1 << 16
 			for at := 0; at < users; at += each {
+				p := n.at
 				for i := at; i < min(at+each, users); i++ {
-					n.own(pipeline.Operation{Op: pipeline.OpRead, ID: uint64(i + 1), Position: n.at + 1, Mark: n.at + 1, Looked: pipeline.LookedAll})
+					p++
+					n.own(pipeline.Operation{Op: pipeline.OpRead, ID: uint64(i + 1), Position: p, Mark: p, Looked: pipeline.LookedAll})
 				}
-				n.apply(b, n.at+2)
+				n.apply(b, p)
 			}
 			notice, to := uint64(0), n.at
 			for b.Loop() {

@@ -47,6 +47,9 @@ func (d Dictionary) extend(schema *pipeline.Schema) (out Dictionary, changed boo
 // hidden columns: a column taken out of the configuration by mistake loses
 // nothing.
 func (d Dictionary) merge(schema *pipeline.Schema) (*pipeline.Schema, error) {
+	if twice := d.twice(); twice != "" {
+		return nil, fmt.Errorf("%w: the dictionary has %q twice", ErrCorrupt, twice)
+	}
 	var names []string
 	for _, c := range schema.Counters {
 		names = append(names, c.Name)
@@ -77,6 +80,21 @@ func (d Dictionary) merge(schema *pipeline.Schema) (*pipeline.Schema, error) {
 		}
 	}
 	return pipeline.NewSchema(names, columns)
+}
+
+// twice is a name that two numbers mean, or nothing.
+func (d Dictionary) twice() string {
+	for i, counter := range d {
+		if d.find(counter.Name) != i {
+			return counter.Name
+		}
+		for j, column := range counter.Columns {
+			if slices.Index(counter.Columns, column) != j {
+				return counter.Name + "." + column
+			}
+		}
+	}
+	return ""
 }
 
 func (d Dictionary) find(counter string) int {

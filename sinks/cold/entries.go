@@ -107,6 +107,7 @@ func (c *Checkpoint) DeleteSecond(shard pipeline.Shard, second int64) error {
 
 // entry is a stored entry taken apart.
 type entry struct {
+	kind  byte
 	key   []byte // behind the kind
 	value []uint64
 }
@@ -123,10 +124,16 @@ func (e *entry) decode(b []byte) error {
 		if n <= 0 {
 			return fmt.Errorf("%w: a value is cut short", ErrCorrupt)
 		}
+		if e.kind != kindPost && v > uint64(pipeline.PositionMax) {
+			return fmt.Errorf("%w: position %d", ErrCorrupt, v)
+		}
 		e.value[i], b = v, b[n:]
 	}
 	return nil
 }
+
+// errNobody: no table in memory can hold an id of 0.
+var errNobody = fmt.Errorf("%w: an entry of id 0", ErrCorrupt)
 
 // entries calls visit for every entry of a kind, in key order.
 func (s *Store) entries(shard pipeline.Shard, kind byte, numbers, values int, visit func(e *entry)) error {

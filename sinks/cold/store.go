@@ -234,9 +234,6 @@ func (s *Store) SetStreams(streams Streams) error {
 	return s.writeMeta()
 }
 
-// ChannelBytesMax is the longest name of a channel that rules let pass.
-const ChannelBytesMax = 64
-
 // BatchRowsMax is how many rows, entries and states one transaction takes,
 // whatever they hold. Badger bounds a transaction in entries and in bytes, both
 // exclusive, and one entry is its own.
@@ -250,8 +247,8 @@ func (s *Store) BatchRowsMax() int {
 		}
 		row = max(row, rowKeyBytes+value+perEntry)
 	}
-	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry)             // a state
-	row = max(row, kindEnd+8+ChannelBytesMax+binary.MaxVarintLen64+perEntry) // a cursor: the longest entry
+	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry)                      // a state
+	row = max(row, kindEnd+8+pipeline.ChannelBytesMax+binary.MaxVarintLen64+perEntry) // a cursor: the longest entry
 	return int(min(s.db.MaxBatchCount()-2, (s.db.MaxBatchSize()-own)/int64(row)))
 }
 

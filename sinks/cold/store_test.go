@@ -443,7 +443,7 @@ func TestBatchOfEntries(t *testing.T) {
 	defer closeStore(t, s)
 	c := s.Begin()
 	for i := range s.BatchRowsMax() {
-		if err := c.PutCursor(0, uint64(i+1), strings.Repeat("c", ChannelBytesMax), 1<<63); err != nil {
+		if err := c.PutCursor(0, uint64(i+1), strings.Repeat("c", pipeline.ChannelBytesMax), 1<<63); err != nil {
 			t.Fatalf("cursor %d of %d: %v", i, s.BatchRowsMax(), err)
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -65,37 +67,45 @@ var errChecksum = errors.New("the checksum does not match")
 //
 //	… blocks │ index │ size 4 B │ checksum │ size of the checksum 4 B
 //
-// and a block in checksum │ size 4 B.
+// and a block in checksum │ size 4 B. It is read block by block: a memtable of
+// badger.memtable bytes becomes one table, and compaction makes larger ones.
 func verifyTable(path string) error {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	index, rest, err := checked(b)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	tail, err := readTail(f, size)
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
-	if len(index) < 4 {
-		return fmt.Errorf("index: %w", errChecksum)
+	index, sum, err := checked(tail)
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
 	}
-	size := int(binary.BigEndian.Uint32(index[len(index)-4:]))
 	index = index[:len(index)-4]
-	if size <= 0 || size > len(index) {
-		return fmt.Errorf("index: it has %d of %d bytes", size, len(index))
-	}
-	index = index[len(index)-size:]
-	if err := y.VerifyChecksum(index, rest); err != nil {
+	if err := y.VerifyChecksum(index, sum); err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
 	blocks := fb.GetRootAsTableIndex(index, 0)
+	var b []byte
 	for i := range blocks.OffsetsLength() {
 		var block fb.BlockOffset
 		blocks.Offsets(&block, i)
-		from, to := int(block.Offset()), int(block.Offset())+int(block.Len())
-		if from > to || to > len(b) {
-			return fmt.Errorf("block %d lies at %d to %d of %d bytes", i, from, to, len(b))
+		from, to := int64(block.Offset()), int64(block.Offset())+int64(block.Len())
+		if to > size {
+			return fmt.Errorf("block %d lies at %d to %d of %d bytes", i, from, to, size)
 		}
-		data, sum, err := checked(b[from:to])
+		b = slices.Grow(b[:0], int(to-from))[:to-from]
+		if _, err := f.ReadAt(b, from); err != nil {
+			return fmt.Errorf("block %d at byte %d: %w", i, from, err)
+		}
+		data, sum, err := checked(b)
 		if err == nil {
 			err = y.VerifyChecksum(data, sum)
 		}
@@ -104,6 +114,29 @@ func verifyTable(path string) error {
 		}
 	}
 	return nil
+}
+
+// readTail reads a table from its index on.
+func readTail(f io.ReaderAt, size int64) (tail []byte, err error) {
+	// The length of the checksum, then of the index, say how far it goes back.
+	length := int64(0)
+	for range 2 {
+		length += 4
+		if length > size {
+			return nil, errChecksum
+		}
+		var b [4]byte
+		if _, err := f.ReadAt(b[:], size-length); err != nil {
+			return nil, err
+		}
+		length += int64(binary.BigEndian.Uint32(b[:]))
+	}
+	if length > size {
+		return nil, errChecksum
+	}
+	tail = make([]byte, length)
+	_, err = f.ReadAt(tail, size-length)
+	return tail, err
 }
 
 // checked splits off the checksum at the end.

@@ -95,7 +95,7 @@ func (v *View) Row(shard pipeline.Shard, counter int, id uint64, cells []int64) 
 
 // Marks are what a user has read; zeros when there is nothing.
 func (v *View) Marks(shard pipeline.Shard, user uint64) (marks [4]uint64, err error) {
-	e := entry{value: marks[:]}
+	e := entry{kind: kindMarks, value: marks[:]}
 	if _, err = v.get(entryKey(shard, kindMarks, user), e.decode); err != nil {
 		return marks, fmt.Errorf("cold: marks of user %d: %w", user, err)
 	}
@@ -179,7 +179,7 @@ func (v *View) Rows(shard pipeline.Shard, part *Part, visit func(counter int, id
 			return false, err
 		}
 		if id == 0 {
-			return false, fmt.Errorf("%w: a row of id 0", ErrCorrupt) // no table can hold it
+			return false, errNobody
 		}
 		if int(number) >= len(s.byNumber) {
 			return false, fmt.Errorf("%w: counter %d of %d", ErrCorrupt, number, len(s.byNumber))
@@ -214,6 +214,9 @@ func (v *View) owners(shard pipeline.Shard, kind byte, part *Part, visit func(id
 			return false, fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(key))
 		}
 		id := binary.BigEndian.Uint64(key[kindEnd:])
+		if id == 0 {
+			return false, errNobody
+		}
 		if taken++; taken > part.Most && id != last {
 			return false, nil
 		}
@@ -236,7 +239,11 @@ func (v *View) Edges(shard pipeline.Shard, part *Part, visit func(user, follower
 		if len(key) != kindEnd+16 {
 			return false, fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(key))
 		}
-		visit(binary.BigEndian.Uint64(key[kindEnd:]), binary.BigEndian.Uint64(key[kindEnd+8:]))
+		user := binary.BigEndian.Uint64(key[kindEnd:])
+		if user == 0 {
+			return false, errNobody
+		}
+		visit(user, binary.BigEndian.Uint64(key[kindEnd+8:]))
 		return true, nil
 	})
 }
@@ -288,7 +295,7 @@ func (v *View) entries(prefix, from []byte, numbers, values int, visit func(e *e
 	o.Prefix, o.PrefetchValues = prefix, false
 	it := v.txn.NewIterator(o)
 	defer it.Close()
-	e := entry{value: make([]uint64, values)}
+	e := entry{kind: prefix[kindEnd-1], value: make([]uint64, values)}
 	for it.Seek(append(bytes.Clone(prefix), from...)); it.Valid(); it.Next() {
 		item := it.Item()
 		e.key = item.Key()[kindEnd:]
@@ -296,6 +303,8 @@ func (v *View) entries(prefix, from []byte, numbers, values int, visit func(e *e
 		switch {
 		case len(e.key) < 8*numbers:
 			err = fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(item.Key()))
+		case e.kind != kindSecond && e.number(0) == 0:
+			err = errNobody
 		case values > 0:
 			err = item.Value(e.decode)
 		}

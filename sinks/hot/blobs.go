@@ -104,7 +104,7 @@ func (b *Blobs) Evict(bytes int, keep func(id uint64) bool) (evicted int) {
 		if used || bytes <= 0 || keep(rowWord(row, 0)) {
 			return false
 		}
-		bytes -= b.index.stride + b.blob(row).bytes()
+		bytes -= b.index.stride + b.slab.bytes(b.blob(row))
 		b.slab.drop(b.blob(row))
 		return true
 	}
@@ -121,12 +121,12 @@ func (b *Blobs) Each(visit func(id uint64)) {
 	b.index.each(func(row []byte) { visit(rowWord(row, 0)) })
 }
 
-// DropBelow takes all ids out whose word is at most limit, but those that keep
-// holds, and returns their number.
-func (b *Blobs) DropBelow(word int, limit uint64, keep func(id uint64) bool) (dropped int) {
+// DropBelow takes all ids out whose word is at most limit, and returns their
+// number.
+func (b *Blobs) DropBelow(word int, limit uint64) (dropped int) {
 	var ids []uint64
 	b.index.each(func(row []byte) {
-		if rowWord(row, 1+word) <= limit && !keep(rowWord(row, 0)) {
+		if rowWord(row, 1+word) <= limit {
 			ids = append(ids, rowWord(row, 0))
 		}
 	})

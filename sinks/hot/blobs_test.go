@@ -110,14 +110,14 @@ func (b *blobsTwin) evict(t *rapid.T) {
 func (b *blobsTwin) dropBelow(t *rapid.T) {
 	word := rapid.IntRange(0, b.fixed-1).Draw(t, "word")
 	limit := rapid.Uint64Range(0, 12).Draw(t, "limit")
-	keep := func(id uint64) bool { return id%3 == 0 || b.rows[id].words[word] > limit }
+	keep := func(id uint64) bool { return b.rows[id].words[word] > limit }
 	want := 0
 	for id := range b.rows {
 		if !keep(id) {
 			want++
 		}
 	}
-	dropped := b.DropBelow(word, limit, func(id uint64) bool { return id%3 == 0 })
+	dropped := b.DropBelow(word, limit)
 	if count, _ := b.taken(t, keep); count != want || dropped != want {
 		t.Fatalf("%d ids are gone, DropBelow says %d, want %d", count, dropped, want)
 	}
@@ -272,6 +272,34 @@ func TestBlobsGiveBack(t *testing.T) {
 		if got, _ := b.Get(id); !bytes.Equal(got, payload(id, len(got))) {
 			t.Fatalf("string of %d is %x", id, got)
 		}
+	}
+}
+
+// Who follows five million people is held like anybody else: put, changed,
+// moved beside others, evicted, and their memory given back.
+func TestBlobsLong(t *testing.T) {
+	b := NewBlobs(1)
+	for id := uint64(2); id <= 5000; id++ {
+		b.Put(id, payload(id, 100))
+	}
+	before := b.Bytes()
+	for _, n := range []int{lengthLong - 1, lengthLong, 20 << 20, 17 << 20, lengthLong} {
+		b.Put(1, payload(7, n))
+		if got, ok := b.Get(1); !ok || !bytes.Equal(got, payload(7, n)) {
+			t.Fatalf("a string of %d bytes became one of %d", n, len(got))
+		}
+		if took := b.Bytes() - before; took < n || took > n+n/4+4096 {
+			t.Fatalf("a string of %d bytes takes %d", n, took)
+		}
+	}
+	for id := uint64(2); id <= 5000; id += 2 { // so that what stays is moved
+		b.Drop(id)
+	}
+	if got, _ := b.Get(1); !bytes.Equal(got, payload(7, lengthLong)) {
+		t.Fatalf("the string became one of %d bytes", len(got))
+	}
+	if evicted := b.Evict(lengthLong, func(id uint64) bool { return id != 1 }); evicted != 1 || b.Bytes() > before {
+		t.Fatalf("%d evicted, %d bytes of %d", evicted, b.Bytes(), before)
 	}
 }
 

@@ -61,12 +61,13 @@ func (s *slab) sift() {
 // condemned says whether a block has to move. (Chunk 0, of no block, never is.)
 func (s *slab) condemned(ref uint64) bool { return s.chunks[ref>>chunkBits].condemned }
 
-// move takes a string to another block.
+// move takes a string to another block. It is a short one: who has a chunk of
+// their own is never condemned.
 func (s *slab) move(b blob) blob {
-	ref := s.alloc(b.class())
-	copy(s.block(ref, b.length()), s.get(b))
+	ref := s.alloc(s.class(b))
+	copy(s.block(ref, s.length(b)), s.get(b))
 	s.drop(b)
-	return blob(ref<<lengthBits | uint64(b.length()))
+	return blob(ref<<lengthBits) | b&lengthLong
 }
 
 // raze gives the condemned chunks back.

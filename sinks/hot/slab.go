@@ -2,7 +2,6 @@ package hot
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"unsafe"
 )
@@ -46,6 +45,7 @@ type slab struct {
 type chunk struct {
 	bytes     []byte
 	live      int // bytes of blocks given out
+	long      int // length of its one string, where that does not fit in a blob
 	condemned bool
 }
 
@@ -70,27 +70,35 @@ func classOf(n int) int {
 func classBytes(class int) int { return (4 + class&3) << (class>>2 + 1) }
 
 // blob is a string in a slab: its block and its length. 0 is the empty string,
-// which has no block.
+// which has no block. A string of lengthLong bytes and more (four million
+// followees) has a chunk of its own, and its length stands there.
 //
-//	ref 40 bits │ length 24 bits
+//	ref 40 bits │ length 24 bits, lengthLong: see the chunk
 type blob uint64
 
 const (
 	lengthBits = 64 - refBits
-	// BlobBytesMax bounds the length of one string: four million pairs.
-	BlobBytesMax = 1<<lengthBits - 1
+	lengthLong = 1<<lengthBits - 1
 )
 
 func (b blob) ref() uint64 { return uint64(b >> lengthBits) }
-func (b blob) length() int { return int(b & BlobBytesMax) }
-func (b blob) class() int  { return classOf(b.length()) }
 
-// bytes is the size of the block.
-func (b blob) bytes() int {
+// length is the length of a string, class that of its block.
+func (s *slab) length(b blob) int {
+	if n := int(b & lengthLong); n < lengthLong {
+		return n
+	}
+	return s.chunks[b.ref()>>chunkBits].long
+}
+
+func (s *slab) class(b blob) int { return classOf(s.length(b)) }
+
+// bytes is the size of a string's block.
+func (s *slab) bytes(b blob) int {
 	if b == 0 {
 		return 0
 	}
-	return classBytes(b.class())
+	return classBytes(s.class(b))
 }
 
 // get is a view of a string.
@@ -98,34 +106,34 @@ func (s *slab) get(b blob) []byte {
 	if b == 0 {
 		return nil
 	}
-	return s.block(b.ref(), b.length())
+	return s.block(b.ref(), s.length(b))
 }
 
 // put replaces a string by another, which may be a view of the first.
 func (s *slab) put(old blob, payload []byte) blob {
 	n := len(payload)
-	if n > BlobBytesMax {
-		panic(fmt.Sprintf("hot: a string of %d bytes, at most %d", n, BlobBytesMax))
-	}
 	if n == 0 {
 		s.drop(old)
 		return 0
 	}
 	ref := old.ref()
-	if old == 0 || old.class() != classOf(n) {
+	if old == 0 || s.class(old) != classOf(n) {
 		ref = s.alloc(classOf(n))
 	}
 	copy(s.block(ref, n), payload)
 	if ref != old.ref() {
 		s.drop(old) // now that payload is out of it
 	}
-	return blob(ref<<lengthBits | uint64(n))
+	if n >= lengthLong {
+		s.chunks[ref>>chunkBits].long = n
+	}
+	return blob(ref<<lengthBits | uint64(min(n, lengthLong)))
 }
 
 // drop frees a string.
 func (s *slab) drop(b blob) {
 	if b != 0 {
-		s.release(b.ref(), b.class())
+		s.release(b.ref(), s.class(b))
 	}
 }
 

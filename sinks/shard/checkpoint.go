@@ -32,7 +32,7 @@ type flight struct {
 	bases   []int64 // of partial, at the same places as deltas; nil until they are read
 	changed []change
 	marks   [][marksCount]uint64 // of changed, in their order
-	names   []string             // of channels, for cursors; who loads users adds more to the shard's
+	names   []string             // of the channels of cursors in changed
 }
 
 // rowAt is a row that was handed over, with the place of its cells.
@@ -124,7 +124,7 @@ func (s *Shard) HandOver(version uint64) {
 			f.marks = append(f.marks, s.handOverMarks(e.a))
 		}
 	}
-	s.flight, s.changed = f, nil
+	s.flight, s.changed, s.names = f, nil, nil
 	s.residency.handOver(version)
 	s.gathered = s.state
 	s.measureLocked()
@@ -248,6 +248,11 @@ func (s *Shard) Settle(committed bool) {
 			s.markDirty(e.a)
 		}
 	}
-	s.changed = append(f.changed, s.changed...)
+	for i := range s.changed {
+		if c := &s.changed[i]; c.kind == kindCursor {
+			c.b += uint64(len(f.names))
+		}
+	}
+	s.changed, s.names = append(f.changed, s.changed...), append(f.names, s.names...)
 	s.measureLocked()
 }

@@ -117,6 +117,8 @@ func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column
 	for change, ok := section.Next(); ok; change, ok = section.Next() {
 		o := &section.Operation
 		switch {
+		case o.ID == 0 || o.Position > w.To:
+			return c.failLocked(fmt.Errorf("%w: operation %d of notice %d at position %d", pipeline.ErrWindow, change.Op, o.ID, o.Position))
 		case change.Op == pipeline.OpNotice && len(o.Channels) == 1:
 			c.noticeLocked(o.Channels[0], o.ID, o.Position)
 		case change.Op == pipeline.OpWithdraw && len(o.Channels) == 1:

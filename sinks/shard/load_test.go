@@ -27,14 +27,14 @@ func window(s *shard.Shard, operations ...pipeline.Operation) *pipeline.Window {
 }
 
 // apply applies the next window as an owner does.
-func apply(t *testing.T, store *cold.Store, s *shard.Shard, w *pipeline.Window) {
+func apply(t testing.TB, store *cold.Store, s *shard.Shard, w *pipeline.Window) {
 	t.Helper()
 	if err := errors.Join(s.Prepare(store, w), s.Apply(s.State().Sequence+1, w, []pipeline.Column{0, 1})); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func checkpoint(t *testing.T, store *cold.Store, s *shard.Shard) {
+func checkpoint(t testing.TB, store *cold.Store, s *shard.Shard) {
 	t.Helper()
 	c := store.Begin()
 	s.HandOver(c.Version())
@@ -46,7 +46,7 @@ func checkpoint(t *testing.T, store *cold.Store, s *shard.Shard) {
 }
 
 // restarted is a shard that holds nothing of what the store has.
-func restarted(t *testing.T, store *cold.Store) *shard.Shard {
+func restarted(t testing.TB, store *cold.Store) *shard.Shard {
 	t.Helper()
 	state, err := store.State(0)
 	if err != nil {

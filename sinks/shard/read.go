@@ -163,10 +163,7 @@ func (s *Shard) profileLocked(user uint64, counter int, channels []string, p *Pr
 	p.Cursors = p.Cursors[:0]
 	b, _ := s.users.Get(user)
 	for _, name := range channels {
-		position := pipeline.Position(0)
-		if number, ok := s.channels[name]; ok {
-			position, _, _ = cursorOf(b, uint64(number))
-		}
+		position, _, _ := cursorOf(b, name)
 		p.Cursors = append(p.Cursors, position)
 	}
 	return s.state, known && len(p.batch.cold) == 0

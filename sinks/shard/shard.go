@@ -44,11 +44,10 @@ type Shard struct {
 	newest    *hot.Newest // of every author in outboxes: a bound
 	followers *hot.Edges  // (user, follower)
 	following *hot.Edges  // (user, followee), of users who are not in users
-	channels  map[string]uint32
-	names     []string // of channels, by the numbers that cursors have
 	residency residency
 	flight    flight // what is handed over and not known to be committed
 	changed   []change
+	names     []string // of the channels of cursors in changed
 	counts    []counts // by counter
 	columns   []columnCounts
 
@@ -81,7 +80,7 @@ const (
 	kindFollowing kind = iota // user, followee: position of the follow
 	kindFollower              // user, follower
 	kindPost                  // author, position: post
-	kindCursor                // user, channel's number: position
+	kindCursor                // user, place of the channel's name in names: position
 	kindMarks                 // user; what they are is with the user
 )
 
@@ -94,8 +93,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		graph: findGraphColumns(schema),
 		users: hot.NewBlobs(marksCount), outboxes: hot.NewBlobs(1), newest: hot.NewNewest(0),
 		followers: hot.NewEdges(), following: hot.NewEdges(),
-		channels: make(map[string]uint32),
-		counts:   make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
+		counts: make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
 	}
 	for i, c := range schema.Counters {
 		s.rows, s.cache = append(s.rows, hot.NewTable(s.bits(i))), append(s.cache, hot.NewTable(s.bits(i)))
@@ -136,7 +134,7 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 	for change, ok := section.Next(); ok; change, ok = section.Next() {
 		switch {
 		case change.Op != pipeline.OpCell:
-			if err := s.operateLocked(&section.Operation); err != nil {
+			if err := s.operateLocked(&section.Operation, w.To); err != nil {
 				return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
 			}
 		case change.Column < len(columns) && columns[change.Column] == NoColumn:
@@ -175,9 +173,9 @@ func (s *Shard) changeLocked(column pipeline.Column, id uint64, d pipeline.Delta
 	s.columns[column].sets++
 }
 
-func (s *Shard) operateLocked(o *pipeline.Operation) error {
-	if o.ID == 0 || (o.Other == 0) != (o.Op == pipeline.OpRead) {
-		return fmt.Errorf("%w: operation %d of id %d and %d", pipeline.ErrWindow, o.Op, o.ID, o.Other)
+func (s *Shard) operateLocked(o *pipeline.Operation, to pipeline.Position) error {
+	if o.ID == 0 || (o.Other == 0) != (o.Op == pipeline.OpRead) || o.Position > to {
+		return fmt.Errorf("%w: operation %d of id %d and %d at position %d", pipeline.ErrWindow, o.Op, o.ID, o.Other, o.Position)
 	}
 	switch o.Op {
 	case pipeline.OpFollow:

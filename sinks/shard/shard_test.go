@@ -4,6 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,9 +18,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func openStore(t *testing.T) *cold.Store {
+// openStore is a store of some columns, "post.like" and "user.post" if none
+// are named; those of a counter are neighbours.
+func openStore(t testing.TB, full ...string) *cold.Store {
 	t.Helper()
-	schema, err := pipeline.NewSchema([]string{"post", "user"}, []pipeline.ColumnSpec{{Name: "like"}, {Counter: 1, Name: "post"}})
+	if len(full) == 0 {
+		full = []string{"post.like", "user.post"}
+	}
+	var counters []string
+	var columns []pipeline.ColumnSpec
+	for _, name := range full {
+		counter, column, _ := strings.Cut(name, ".")
+		if !slices.Contains(counters, counter) {
+			counters = append(counters, counter)
+		}
+		columns = append(columns, pipeline.ColumnSpec{Counter: len(counters) - 1, Name: column, Bits: 16})
+	}
+	schema, err := pipeline.NewSchema(counters, columns)
 	if err != nil {
 		t.Fatal(err)
 	}

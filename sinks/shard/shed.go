@@ -111,7 +111,7 @@ func (s *Shard) shedOutboxesLocked(share float64) {
 	}
 	slices.Sort(newest)
 	limit := newest[min(int(float64(len(newest))*share), len(newest)-1)]
-	if dropped := s.outboxes.DropBelow(0, limit, func(uint64) bool { return false }); dropped > 0 {
+	if dropped := s.outboxes.DropBelow(0, limit); dropped > 0 {
 		s.residency.outboxes = false
 		s.residency.newest = max(s.residency.newest, limit)
 		s.residency.evictions += uint64(dropped)

@@ -9,9 +9,13 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// What a shard holds of a user: marks in four words, and behind them, LEB128,
+// What a shard holds of a user: marks in four words, and behind them
 //
-//	cursors │ (channel's number, position) … │ followees, see hot.AppendFollowees
+//	cursors │ (length, channel │ position) … │ followees, see hot.AppendFollowees
+//
+// with all numbers LEB128. Channels stand there by name, and not by a number
+// of the shard's: what is kept of a user is then a function of the log alone,
+// and does not depend on whose channels this node happens to have met.
 //
 // A followee's position is 0 when the feed has been read since the follow.
 
@@ -83,8 +87,7 @@ func (s *Shard) putUserLocked(u *loadedUser) {
 	}
 	b := binary.AppendUvarint(s.coded[:0], uint64(len(u.cursors)))
 	for _, c := range u.cursors {
-		b = binary.AppendUvarint(b, uint64(s.channel(c.channel)))
-		b = binary.AppendUvarint(b, uint64(c.position))
+		b = appendCursor(b, c.channel, c.position)
 	}
 	b = hot.AppendFollowees(b, u.follows)
 	s.coded = b
@@ -106,48 +109,68 @@ func (s *Shard) userLocked(user uint64) bool {
 	return true
 }
 
+func appendCursor(b []byte, channel string, position pipeline.Position) []byte {
+	b = binary.AppendUvarint(b, uint64(len(channel)))
+	b = append(b, channel...)
+	return binary.AppendUvarint(b, uint64(position))
+}
+
+// nextCursor is the cursor that b begins with, and where it ends.
+func nextCursor(b []byte) (channel []byte, position pipeline.Position, end int) {
+	n, m := binary.Uvarint(b)
+	end = m + int(n)
+	p, k := binary.Uvarint(b[end:])
+	return b[m:end], pipeline.Position(p), end + k
+}
+
 // cursorsEnd is where the followees begin.
 func cursorsEnd(b []byte) int {
 	n, at := binary.Uvarint(b)
-	at = max(at, 0)
-	for range 2 * n {
-		_, m := binary.Uvarint(b[at:])
-		at += max(m, 0)
+	for range n {
+		_, _, end := nextCursor(b[at:])
+		at += end
 	}
 	return at
 }
 
-// cursor is a user's cursor in a channel, by its number: where it stands in
-// the user's bytes, and where it ends.
-func cursorOf(b []byte, number uint64) (position pipeline.Position, from, to int) {
+// cursorOf is a user's cursor in a channel: where it stands in the user's
+// bytes, and where it ends.
+func cursorOf(b []byte, channel string) (position pipeline.Position, from, to int) {
 	n, at := binary.Uvarint(b)
 	for range n {
-		from = at
-		channel, m := binary.Uvarint(b[at:])
-		p, k := binary.Uvarint(b[at+m:])
-		at += m + k
-		if channel == number {
-			return pipeline.Position(p), from, at
+		name, p, end := nextCursor(b[at:])
+		from, at = at, at+end
+		if string(name) == channel {
+			return p, from, at
 		}
 	}
 	return 0, at, at
 }
 
-// setCursorLocked writes a cursor into a user's bytes.
-func (s *Shard) setCursorLocked(user uint64, number uint32, position pipeline.Position) {
+// cursorsMax bounds the channels that one user has cursors in: far more than
+// there may be channels (ChannelsMax), so only names that nobody publishes to
+// are passed over.
+const cursorsMax = 16 * ChannelsMax
+
+// setCursorLocked writes a cursor into a user's bytes, and says whether it is
+// later than the one there was.
+func (s *Shard) setCursorLocked(user uint64, channel string, position pipeline.Position) bool {
 	b, _ := s.users.Get(user)
-	_, from, to := cursorOf(b, uint64(number))
+	was, from, to := cursorOf(b, channel)
 	count, m := binary.Uvarint(b)
+	if position <= was || from == to && count >= cursorsMax {
+		return false
+	}
 	if from == to {
 		count++
 	}
 	out := binary.AppendUvarint(s.coded[:0], count)
 	out = append(out, b[m:from]...)
-	out = binary.AppendUvarint(out, uint64(number))
-	out = binary.AppendUvarint(out, uint64(position))
+	out = appendCursor(out, channel, position)
 	out = append(out, b[to:]...)
 	s.coded = out
 	s.users.Put(user, out)
+	return true
 }
 
 // readLocked moves a user's marks. They never go back: a read that comes late
@@ -179,33 +202,12 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 		if mark <= max(words[markAll], words[markFirst]) {
 			continue // these say as much, and more
 		}
-		if _, known := s.channels[name]; !known && len(s.names) >= namesMax {
-			continue
-		}
-		number := s.channel(name)
-		b, _ := s.users.Get(user)
-		if was, _, _ := cursorOf(b, uint64(number)); o.Mark > was {
-			s.setCursorLocked(user, number, o.Mark)
-			s.changed = append(s.changed, change{kind: kindCursor, a: user, b: uint64(number), v: uint64(o.Mark)})
+		if s.setCursorLocked(user, name, o.Mark) {
+			s.changed = append(s.changed, change{kind: kindCursor, a: user, b: uint64(len(s.names)), v: uint64(o.Mark)})
+			s.names = append(s.names, name)
 		}
 	}
 	return nil
-}
-
-// namesMax bounds the channels that the users of one shard have cursors in:
-// far more than there may be channels (ChannelsMax), so only names that nobody
-// publishes to are passed over.
-const namesMax = 16 * ChannelsMax
-
-// channel is a channel's number in this shard.
-func (s *Shard) channel(name string) uint32 {
-	number, ok := s.channels[name]
-	if !ok {
-		number = uint32(len(s.names))
-		s.channels[name] = number
-		s.names = append(s.names, name)
-	}
-	return number
 }
 
 // followeesOf are a user's followees as they are coded.
