@@ -55,6 +55,9 @@ func (b *bench) hostile(ctx context.Context) error {
 		lines[i] = line{what: "small requests, p99 beside " + l.what, unit: "ms", beside: "p99 when all is quiet", target: ratioAtMost(2)}
 	}
 	for range b.size.rounds {
+		if err := p.settle(ctx); err != nil {
+			return err
+		}
 		quiet, err := b.call(ctx, p, b.size.calling)
 		if err != nil {
 			return err
@@ -136,6 +139,22 @@ func (b *bench) callBeside(ctx context.Context, p *program, l load) (sample, err
 		return nil, errors.Join(ended, err)
 	}
 	return s, err
+}
+
+// settle returns once the program has next to nothing to do: after much was
+// published it writes and compacts for some seconds.
+func (p *program) settle(ctx context.Context) error {
+	const every, little = 500 * time.Millisecond, 3 * tick
+	before := p.busy()
+	time.Sleep(every)
+	return p.until(ctx, "wait for a program at rest", every, func() error {
+		now := p.busy()
+		spent := now - before
+		if before = now; spent > little {
+			return fmt.Errorf("%v of processor time in %v", spent, every)
+		}
+		return nil
+	})
 }
 
 // niceCommand is what comes before a command that is to run at a lower
