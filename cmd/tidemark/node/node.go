@@ -51,6 +51,7 @@ type Node struct {
 	dir      *dataDir
 	server   *jetlog.Server // nil with an external one
 	nc       *nats.Conn
+	asked    *nats.Conn // queries alone: on nc they would stand behind megabytes of events
 	streams  *jetlog.Streams
 	store    *cold.Store
 	sinks    *sinks.Node
@@ -145,15 +146,24 @@ func (n *Node) openServer() (err error) {
 		}
 		url = n.server.URL()
 	}
-	n.nc, err = jetlog.Connect(jetlog.ConnectOptions{
+	if n.nc, err = n.connect(url, ""); err != nil {
+		return err
+	}
+	n.asked, err = n.connect(url, "-queries")
+	return err
+}
+
+// connect makes a connection; suffix sets its name apart from the others'.
+func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
+	c := n.config.NATS
+	return jetlog.Connect(jetlog.ConnectOptions{
 		URL:             url,
-		Name:            "tidemark-" + n.dir.marker.Node,
+		Name:            "tidemark-" + n.dir.marker.Node + suffix,
 		CredentialsFile: c.Credentials,
 		NkeySeedFile:    c.NKey,
 		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},
 		Logger:          n.log,
 	})
-	return err
 }
 
 func (n *Node) streamOptions() jetlog.StreamOptions {
@@ -315,7 +325,7 @@ func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline
 func (n *Node) openQueries() (err error) {
 	n.registry.MustRegister(newCollector(n))
 	registerProcess(n.registry)
-	n.service, err = query.New(n.nc, query.Options{
+	n.service, err = query.New(n.asked, query.Options{
 		Schema:    n.store.Schema(),
 		Reader:    n.sinks,
 		Publisher: jetlog.NewReads(n.streams),
@@ -506,6 +516,7 @@ func (n *Node) close() error {
 	n.log.Info("tidemark: checkpointed", "applied", n.sinks.Applied())
 	n.http.close(ctx)
 	faults = append(faults, n.store.Close())
+	n.asked.Close()
 	n.nc.Close()
 	if n.server != nil {
 		n.server.Close()
@@ -522,6 +533,9 @@ func (n *Node) undo() {
 	}
 	if n.store != nil {
 		n.store.Close()
+	}
+	if n.asked != nil {
+		n.asked.Close()
 	}
 	if n.nc != nil {
 		n.nc.Close()
