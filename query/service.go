@@ -32,8 +32,10 @@ type Limits struct {
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
 	// Requests is the most requests in flight at once, nearly all of them
-	// waiting for their min_position; one more is answered 503. Default
-	// 1,024: each may hold a request and a reply, some 100 MB at the worst.
+	// waiting for their min_position; one more that has to wait for anything is
+	// answered 503. A small one that need not is answered all the same: those
+	// who wait cannot shut it out. Default 1,024: each may hold a request and a
+	// reply, some 100 MB at the worst.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
 	// not say. Default 2 s, the contract's.
@@ -423,9 +425,6 @@ func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline
 
 // prepare does all that comes before waiting.
 func (s *Service) prepare(c *call, inFlight int64) *failure {
-	if inFlight > int64(s.limits.Requests) {
-		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
-	}
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
 			return fail(codeNotReady, "not ready: %v", err)
@@ -435,6 +434,9 @@ func (s *Service) prepare(c *call, inFlight int64) *failure {
 		c.wants = s.heavy
 	} else if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
 		return f
+	}
+	if inFlight > int64(s.limits.Requests) && (c.wants != nil || c.wait.position > s.reader.Applied()) {
+		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
 	}
 	return c.wants.admit(c)
 }
