@@ -33,7 +33,11 @@ import (
 type Options struct {
 	Version string
 	Demo    bool // the data directory is for made-up numbers
-	Logger  *slog.Logger
+	// Processors is how many goroutines of a kind compute side by side: lanes
+	// of the router, owners of shards, workers for large requests. Default:
+	// GOMAXPROCS.
+	Processors int
+	Logger     *slog.Logger
 	// Pages are further pages of the HTTP server, by path: "/demo/". Each is
 	// made once queries are answered, with the node's own connection, which it
 	// must not close. Its requests end when the node closes.
@@ -96,6 +100,9 @@ func Start(c *config.Config, o Options) (*Node, error) {
 }
 
 func newNode(c *config.Config, o Options) *Node {
+	if o.Processors <= 0 {
+		o.Processors = runtime.GOMAXPROCS(0)
+	}
 	n := &Node{config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry()}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
@@ -230,7 +237,7 @@ func (n *Node) openState() (err error) {
 	}
 	n.sinks, err = sinks.NewNode(n.store, sinks.Options{
 		Shards:          n.config.Shards,
-		Owners:          runtime.GOMAXPROCS(0),
+		Owners:          n.o.Processors,
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
 		MemoryBytes:     n.config.ShardBytes(),
@@ -253,7 +260,7 @@ func (n *Node) openState() (err error) {
 func (n *Node) openPipeline() error {
 	lanes := n.config.Router.Lanes
 	if lanes == 0 {
-		lanes = runtime.GOMAXPROCS(0)
+		lanes = n.o.Processors
 	}
 	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
 		Owner:  n.dir.marker.Node,
@@ -332,6 +339,7 @@ func (n *Node) openQueries() (err error) {
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
+			Workers:    max(1, n.o.Processors/2),
 			ColdReads:  n.config.Limits.ColdReads,
 			Timeout:    n.config.Limits.Timeout,
 			TimeoutMax: n.config.Limits.TimeoutMax,
