@@ -53,6 +53,9 @@ func (b *bench) hostile(ctx context.Context) error {
 	lines := make([]line, len(loads))
 	for i, l := range loads {
 		lines[i] = line{what: "small requests, p99 beside " + l.what, unit: "ms", beside: "p99 when all is quiet", target: ratioAtMost(2)}
+		if l.name == control {
+			lines[i].target = target{}
+		}
 	}
 	for range b.size.rounds {
 		if err := p.settle(ctx); err != nil {
@@ -133,7 +136,7 @@ func (b *bench) callBeside(ctx context.Context, p *program, l load) (sample, err
 		return nil, err
 	}
 	defer func() { child.end(syscall.SIGKILL) }()
-	time.Sleep(warmUp / 2)
+	time.Sleep(warmUp / 4)
 	s, err := b.call(ctx, p, b.size.calling)
 	if ended := child.ended(); ended != nil {
 		return nil, errors.Join(ended, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -31,7 +32,12 @@ var loads = []load{
 	{"unknown", "those, of unknown ids", (*attacker).unknown},
 	{"slow", "4 who ask and do not read", (*attacker).slow},
 	{"producers", "producers at full speed", (*attacker).produce},
+	{control, "who asks nothing and computes", (*attacker).compute},
 }
+
+// control is the load that has nothing to do with the node: what small
+// requests take beside it is the machine's doing.
+const control = "control"
 
 const (
 	attackers  = 4      // clients at once
@@ -220,6 +226,18 @@ func askUnread(conn net.Conn, inbox string, q question) {
 		if _, err := conn.Write(publish); err != nil {
 			return
 		}
+	}
+}
+
+// compute keeps all processors busy.
+func (a *attacker) compute() error {
+	for range runtime.GOMAXPROCS(0) - 1 {
+		go func() {
+			for {
+			}
+		}()
+	}
+	for {
 	}
 }
 

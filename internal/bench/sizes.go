@@ -35,7 +35,7 @@ var short = sizes{
 	rounds:  3,
 	backlog: 500_000, packed: 2_000_000,
 	pace: 50_000, probes: 200, visible: 5 * time.Second,
-	asked: 300_000, persons: 10_000, calls: 500, calling: 1500 * time.Millisecond,
+	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
 	hot: 5_000_000, pauses: 15 * time.Second,
 	inProcess: 1_000_000,
