@@ -37,6 +37,7 @@ func (s *Service) getEndpoint() *endpoint {
 		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a shard is stopped`,
 		advice:      "ask for fewer ids or columns at once",
 		gated:       true,
+		lists:       true,
 		parse:       s.parseGet,
 		answer:      s.answerGet,
 	}

@@ -3,14 +3,13 @@ package query
 import "sync/atomic"
 
 // lane is for requests that the subscriptions' goroutines leave to others, so
-// that they do not hold up those behind them. There are three: heavy for large
-// requests, cold for those that must read the disk, writes for those that wait
-// for the log.
+// that they do not hold up those behind them. There are four: heavy for large
+// requests, pages for feeds and lists of users, cold for those that must read
+// the disk, writes for those that wait for the log.
 //
-// One that finds no place is answered in its subscription's goroutine: then
-// requests wait in NATS's queue, as they would without lanes. Where a request
-// waits for something slow, so that one such answer could hold up the queue
-// for seconds, it is refused.
+// One that finds no place is refused. To answer it in its subscription's
+// goroutine would hold up the small ones behind it, and let requests pile up in
+// nats.go, which at some point drops them without a word.
 //
 // A call is in one lane at most. One that turns out to need the disk leaves its
 // lane for the cold one.
@@ -23,11 +22,18 @@ type lane struct {
 }
 
 // newLanes divides the requests in flight: no lane can take them all.
-func newLanes(l Limits) (heavy, cold, writes *lane) {
+func newLanes(l Limits) (heavy, pages, cold, writes *lane) {
 	heavy = &lane{
 		most:    int64(max(l.Requests/4, 1)),
 		workers: make(chan struct{}, l.Workers),
+		refuses: "large requests",
 		noTurn:  "no turn for a large request; ask again later, or for less at once",
+	}
+	pages = &lane{
+		most:    int64(max(l.Requests/4, 1)),
+		workers: make(chan struct{}, l.Workers),
+		refuses: "requests for pages",
+		noTurn:  "no turn for a page; ask again later",
 	}
 	cold = &lane{
 		most:    int64(max(l.Requests/4, 1)),
@@ -36,7 +42,7 @@ func newLanes(l Limits) (heavy, cold, writes *lane) {
 		noTurn:  "no turn for a request that reads the disk; ask again later",
 	}
 	writes = &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"}
-	return heavy, cold, writes
+	return heavy, pages, cold, writes
 }
 
 // admit takes a call in; it leaves at its finish.
@@ -49,8 +55,5 @@ func (l *lane) admit(c *call) *failure {
 		return nil
 	}
 	l.in.Add(-1)
-	if l.refuses == "" {
-		return nil
-	}
 	return fail(codeNotReady, "busy: %d %s are in flight%s; ask again later", l.most, l.refuses, c.endpoint.early)
 }

@@ -71,7 +71,7 @@ func (s *Service) feedEndpoint() *endpoint {
 		advice:      "pass a lower limit",
 		gated:       true,
 		parse: func(c *call) *failure {
-			c.wants = s.heavy
+			c.wants = s.pages
 			return c.page.parse(c, "before", "a position", feedLimit, feedLimitMax)
 		},
 		answer: s.answerFeed,
@@ -137,7 +137,7 @@ func (s *Service) usersEndpoint(name, description string, read readUsers) *endpo
 		advice:      "pass a lower limit",
 		gated:       true,
 		parse: func(c *call) *failure {
-			c.wants = s.heavy
+			c.wants = s.pages
 			return c.page.parse(c, "after", "an id", usersLimit, usersLimitMax)
 		},
 		answer: func(ctx context.Context, c *call) *failure { return s.answerUsers(ctx, c, read) },

@@ -138,7 +138,7 @@ func TestPageReplyTooLarge(t *testing.T) {
 	}
 }
 
-// Large requests do not hold up small ones, and few are worked on at a time.
+// Large requests and pages do not hold up small ones, and few are worked on at a time.
 func TestLargeRequestsHoldUpNobody(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Workers = 2 })
 	large := strings.TrimSuffix(strings.Repeat("1,", 1001), ",")
@@ -175,13 +175,13 @@ func TestLargeRequestsHoldUpNobody(t *testing.T) {
 			}
 		})
 	}
-	for working, tries := 0, 0; working < 2 && tries < 1000; tries++ {
+	for working, tries := 0, 0; working < 4 && tries < 1000; tries++ {
 		time.Sleep(5 * time.Millisecond)
 		mu.Lock()
 		working = most
 		mu.Unlock()
 	}
-	time.Sleep(50 * time.Millisecond) // a third would be there by now
+	time.Sleep(50 * time.Millisecond) // a fifth would be there by now
 	mu.Lock()
 	blocking = false
 	mu.Unlock()
@@ -192,13 +192,13 @@ func TestLargeRequestsHoldUpNobody(t *testing.T) {
 	mu.Unlock()
 	close(release)
 	waiting.Wait()
-	if most != 2 {
-		t.Errorf("%d large requests were worked on at a time, not 2", most)
+	if most != 4 {
+		t.Errorf("%d requests were worked on at a time, not 2 large ones and 2 pages", most)
 	}
 }
 
-// One that gets no turn in its time is told so; one that finds the lane full
-// is answered where it is.
+// One that gets no turn in its time is told so, and so is one that finds the
+// lane full.
 func TestNoTurn(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) {
 		o.Limits.Workers, o.Limits.Timeout, o.Limits.Requests = 1, 500*time.Millisecond, 8 // 2 in the lane
@@ -215,10 +215,74 @@ func TestNoTurn(t *testing.T) {
 	var waiting sync.WaitGroup
 	waiting.Go(func() { r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`) })
 	<-begun
-	waiting.Go(func() { r.refuses("followers", `{"user":7}`, "503", "busy: no turn for a large request") })
+	waiting.Go(func() { r.refuses("followers", `{"user":7}`, "503", "busy: no turn for a page") })
 	time.Sleep(100 * time.Millisecond)
-	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
+	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests for pages are in flight")
 	time.Sleep(500 * time.Millisecond)
 	close(release)
 	waiting.Wait()
+}
+
+// Large requests that find their lane full are refused at once and in words,
+// before they are read; the small ones of the same subscription and pages go on
+// meanwhile.
+func TestFloodOfLargeRequests(t *testing.T) {
+	const lane, flood = 4, 40
+	r := start(t, func(o *query.Options, _ *server.Options) {
+		o.Limits = query.Limits{Requests: 4 * lane, Workers: 1, Timeout: 20 * time.Second}
+	})
+	release, begun := make(chan struct{}), make(chan struct{}, 1)
+	var first atomic.Bool
+	r.reader.Before = func() {
+		if first.CompareAndSwap(false, true) {
+			begun <- struct{}{}
+			<-release
+		}
+	}
+	answers, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.TrimSuffix(strings.Repeat("10000000000000000000,", 10_000), ",")
+	large := [][2]string{
+		{"tidemark.get", `{"counter":"post","columns":["like"],"ids":[` + long + `]}`},
+		{"tidemark.get", `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]}`}, // not long
+		{"tidemark.unread", `{"users":[` + long[:21*2000-1] + `]}`},
+	}
+	for i := range flood {
+		q := large[i%len(large)]
+		if err := r.nc.PublishRequest(q[0], answers.Subject, []byte(q[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-begun
+	for range flood - lane {
+		m, err := answers.NextMsg(5 * time.Second)
+		if err != nil || m.Header.Get("Nats-Service-Error") != "busy: 4 large requests are in flight; ask again later" || m.Header.Get("Nats-Service-Error-Code") != "503" {
+			t.Fatalf("%+v %v", m, err)
+		}
+	}
+	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
+	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"0"}`)
+	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
+	close(release)
+	for range lane {
+		if m, err := answers.NextMsg(5 * time.Second); err != nil || m.Header != nil || !json.Valid(m.Data) {
+			t.Errorf("%+v %v", m, err)
+		}
+	}
+}
+
+// A long request that is wrong, or has to wait, fares as a short one does.
+func TestLongRequests(t *testing.T) {
+	r := start(t)
+	r.reader.Apply(1000)
+	padding := strings.Repeat(" ", 30_000)
+	r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_position":"1000"`+padding+`}`, `{"rows":[{"id":"1","like":0}],"as_of":"1000"}`)
+	r.refused(`{"counter":"post","ids":[0]`+padding+`}`, "400", "ids[0]: 0 is not an id")
+	r.refused(`{"counter":"post","ids":[1],"min_position":"1001","timeout_ms":1`+padding+`}`, "504", "min_position 1001")
+	r.answers("unread", `{"users":[]`+padding+`}`, `{"users":[],"as_of":"1000"}`)
+	r.reader.Cool(42)
+	r.get(`{"counter":"post","ids":[42],"columns":["like"]`+padding+`}`, `{"rows":[{"id":"42","like":0}],"as_of":"1000"}`)
+	r.answers("feed", `{"user":7`+padding+`}`, `{"posts":[],"as_of":"1000"}`)
 }

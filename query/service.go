@@ -32,8 +32,10 @@ type Limits struct {
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
 	// Requests is the most requests in flight at once, nearly all of them
-	// waiting for their min_position; one more is answered 503. Default
-	// 1,024: each may hold a request and a reply, some 100 MB at the worst.
+	// waiting for their min_position; one more that has to wait for anything is
+	// answered 503. A small one that need not is answered all the same: those
+	// who wait cannot shut it out. Default 1,024: each may hold a request and a
+	// reply, some 100 MB at the worst.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
 	// not say. Default 2 s, the contract's.
@@ -42,8 +44,8 @@ type Limits struct {
 	// Default 30 s: a client that is gone is forgotten by then.
 	TimeoutMax time.Duration
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
-	// of more than 16 users, feeds, lists of users) are answered at a time,
-	// beside the small ones. Default: half the processors, at least 1. More
+	// of more than 16 users) are answered at a time, beside the small ones, and
+	// how many pages (feeds, lists of users) beside both. Default: half the processors, at least 1. More
 	// would take them from the small requests: with unread of 10,000 users
 	// going on and on, two cores answer one user in 0.05 ms at the median with
 	// one worker, in 20 ms with four, in 470 ms when all stand in one queue.
@@ -133,6 +135,7 @@ type Service struct {
 	log       *slog.Logger
 
 	heavy  *lane         // large requests
+	pages  *lane         // feeds and lists of users
 	cold   *lane         // requests that must read the disk
 	spare  chan struct{} // a place for each goroutine beside a subscription's
 	writes *lane         // requests that wait for the log
@@ -159,6 +162,7 @@ type endpoint struct {
 	early             string // for an error before answer was called: what that means
 
 	gated  bool // answered 503 while the node is not ready
+	lists  bool // requests may be long: see bodyInline
 	parse  func(*call) *failure
 	answer func(context.Context, *call) *failure
 	series series
@@ -211,7 +215,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
-	s.heavy, s.cold, s.writes = newLanes(s.limits)
+	s.heavy, s.pages, s.cold, s.writes = newLanes(s.limits)
 	s.spare = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
 	if s.ready == nil {
 		s.ready = func() error { return nil }
@@ -373,6 +377,12 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	s.metrics.inFlight.Inc()
 	f := s.prepare(c, n)
 	c.clock.lap(stageParse)
+	if f == nil && c.long() {
+		if s.later(c, s.answerLong) {
+			return
+		}
+		f = s.stopping(c)
+	}
 	if f == nil && (c.lane != nil || c.wait.position > s.reader.Applied()) {
 		if s.later(c, s.answerLater) {
 			return
@@ -404,18 +414,29 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	s.finish(c, f, false)
 }
 
+// bodyInline is how long a request may be that the subscription's goroutine
+// reads itself: as long as one of getInline ids. Reading 10,000 ids takes half
+// as long as answering them; those behind it would wait, and above 64 MB of
+// waiting requests nats.go drops what comes without a word.
+const bodyInline = getInline * 24
+
+// long says that parse is still to come, on a worker.
+func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline }
+
 // prepare does all that comes before waiting.
 func (s *Service) prepare(c *call, inFlight int64) *failure {
-	if inFlight > int64(s.limits.Requests) {
-		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
-	}
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
 			return fail(codeNotReady, "not ready: %v", err)
 		}
 	}
-	if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
+	if c.long() {
+		c.wants = s.heavy
+	} else if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
 		return f
+	}
+	if inFlight > int64(s.limits.Requests) && (c.wants != nil || c.wait.position > s.reader.Applied()) {
+		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
 	}
 	return c.wants.admit(c)
 }
@@ -464,10 +485,33 @@ func (s *Service) answerLater(c *call) *failure {
 	if f != onDisk {
 		return f
 	}
-	if f = s.admitCold(c); f != nil {
+	return s.fromDisk(c)
+}
+
+// answerLong reads a long request on a worker of the heavy lane, and answers
+// it there unless it has to wait.
+func (s *Service) answerLong(c *call) *failure {
+	c.wants = nil // parse's to say
+	if f := s.untilTurn(c, s.heavy); f != nil {
 		return f
 	}
-	return s.answerCold(c)
+	waits := false
+	f := func() *failure {
+		defer func() { <-s.heavy.workers }()
+		f := c.endpoint.parse(c)
+		c.clock.lap(stageParse)
+		if waits = f == nil && c.wait.position > s.reader.Applied(); f != nil || waits {
+			return f
+		}
+		return c.endpoint.answer(s.ctx, c)
+	}()
+	switch {
+	case waits:
+		return s.answerLater(c)
+	case f == onDisk:
+		return s.fromDisk(c)
+	}
+	return f
 }
 
 // spareIDs is from how many ids on a request that is not large is handed to
@@ -512,11 +556,17 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 	if f != onDisk {
 		return f
 	}
-	if c.lane != nil { // it leaves the one lane for the other
+	return s.fromDisk(c)
+}
+
+// fromDisk answers a call that turned out to be cold; it leaves its lane for
+// the cold one.
+func (s *Service) fromDisk(c *call) *failure {
+	if c.lane != nil {
 		c.lane.in.Add(-1)
 		c.lane = nil
 	}
-	if f = s.admitCold(c); f != nil {
+	if f := s.admitCold(c); f != nil {
 		return f
 	}
 	return s.answerCold(c)

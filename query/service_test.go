@@ -328,6 +328,7 @@ func TestNotReady(t *testing.T) {
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 }
 
+// Those who wait shut out others who would have to wait, and nobody else.
 func TestBusy(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Requests = 2 })
 	var waiting sync.WaitGroup
@@ -335,9 +336,12 @@ func TestBusy(t *testing.T) {
 		waiting.Go(func() { r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":300}`, "504") })
 	}
 	time.Sleep(100 * time.Millisecond)
-	r.refused(`{"counter":"post","ids":[1]}`, "503", "busy: 2 requests are in flight")
-	waiting.Wait()
+	r.refused(`{"counter":"post","ids":[1],"min_position":"1"}`, "503", "busy: 2 requests are in flight")
+	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests are in flight")
+	r.refused(`{"counter":"post","ids":[`+strings.Repeat("1,", 1000)+`1]}`, "503", "busy: 2 requests are in flight")
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
+	waiting.Wait()
+	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
 }
 
 func TestPanicIsAnAnswer(t *testing.T) {

@@ -25,6 +25,7 @@ func (s *Service) unreadEndpoint() *endpoint {
 		reply:       `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},"channels":{"system":2},"dots":{"games":true}}],"as_of":"…"}; with "degraded":true and "missing":["7"] when a shard is stopped`,
 		advice:      "ask for fewer users at once",
 		gated:       true,
+		lists:       true,
 		parse:       s.parseUnread,
 		answer:      s.answerUnread,
 	}

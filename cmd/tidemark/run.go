@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -42,7 +43,7 @@ func (r *runCommand) Run(t *terminal) error {
 	}
 	boundMemory(c)
 	ctx := untilSignal()
-	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Logger: logger(t.err, c.Log)}
+	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Processors: moreThreads(), Logger: logger(t.err, c.Log)}
 	if r.Demo {
 		o.Pages = demoPages(o.Logger)
 	}
@@ -68,6 +69,23 @@ func boundMemory(c *config.Config) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB))
 	}
+}
+
+// threadsPerProcessor is how many threads may run Go for each processor.
+const threadsPerProcessor = 2
+
+// moreThreads has more threads run Go than there are processors, and says how
+// many of these there are. While as many goroutines compute as there are
+// threads, Go lets each go on for 10 ms before it looks for others, and a small
+// request passes six goroutines on its way through the server and back. With
+// threads to spare the operating system chooses, which at once prefers the one
+// that has slept. GOMAXPROCS in the environment has the last word.
+func moreThreads() (processors int) {
+	processors = runtime.GOMAXPROCS(0)
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(threadsPerProcessor * processors)
+	}
+	return processors
 }
 
 // untilSignal ends with the first signal. The second ends the process.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,11 +23,21 @@ var tiny = sizes{
 	rounds:  1,
 	backlog: 5000, packed: 5120,
 	pace: 1000, probes: 20, visible: 500 * time.Millisecond,
+	asked: 1000, persons: 100, calls: 20, calling: 500 * time.Millisecond,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
 	hot: 2000, pauses: 1500 * time.Millisecond,
 	inProcess: 1000,
 	authors:   1_000_000, feedTime: "1x",
 	distinct: 2000, unbounded: 2000,
+}
+
+// A load is this program again, with other arguments.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == loadArgument {
+		fmt.Fprintln(os.Stderr, "load:", attack(os.Args[2:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
 }
 
 // Every measurement runs, at a size that says nothing.
@@ -56,7 +67,7 @@ func TestEveryLine(t *testing.T) {
 			t.Errorf("%s: nothing says that there is no Redis", l.what)
 		}
 	}
-	if want := 16; len(b.table.lines) != want {
+	if want := 22; len(b.table.lines) != want {
 		t.Errorf("%d lines, want %d", len(b.table.lines), want)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -30,11 +31,27 @@ func cpuNow() (now cpu, ok bool) {
 	// "cpu" user nice system idle iowait irq softirq steal, then guests, whose
 	// time is in user's.
 	first, _, _ := strings.Cut(string(machine), "\n")
+	now = cpu{time.Now(), ticks(first, 1, 2, 3, 6, 7, 8), processTime(process)}
+	return now, now.busy > 0 && now.ours > 0
+}
+
+// processTime is what a process and its children that have ended took, by its
+// stat in /proc.
+func processTime(stat []byte) time.Duration {
 	// What follows the name in brackets, from the third field on: user and
 	// system are the 14th and 15th, and those of ended children.
-	_, rest, _ := strings.Cut(string(process), ") ")
-	now = cpu{time.Now(), ticks(first, 1, 2, 3, 6, 7, 8), ticks(rest, 11, 12, 13, 14)}
-	return now, now.busy > 0 && now.ours > 0
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return ticks(rest, 11, 12, 13, 14)
+}
+
+// busy is the processor time that a child has taken; nothing where the system
+// does not tell.
+func (p *child) busy() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	return processTime(stat)
 }
 
 // ticks sums up some words of a line.

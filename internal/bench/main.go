@@ -34,6 +34,10 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == loadArgument {
+		fmt.Fprintln(os.Stderr, "load:", attack(os.Args[2:]))
+		os.Exit(1)
+	}
 	full := flag.Bool("full", false, "large sizes")
 	markdown := flag.Bool("markdown", false, "print the table as Markdown")
 	only := flag.String("only", "", "measure these alone, commas between: "+strings.Join(names(), ", "))
@@ -77,6 +81,7 @@ var measurements = []measurement{
 	{[]string{"ingest"}, (*bench).ingest},
 	{[]string{"packs"}, (*bench).packs},
 	{[]string{"visible"}, (*bench).visible},
+	{[]string{"hostile"}, (*bench).hostile},
 	{[]string{"memory", "multiget", "restart", "pause"}, (*bench).rows}, // of one node that grows
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},

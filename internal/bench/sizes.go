@@ -13,6 +13,11 @@ type sizes struct {
 	probes  int           // probes a second beside them
 	visible time.Duration // of a round
 
+	asked   int           // post rows that hostile requests ask for
+	persons int           // users, likewise
+	calls   int           // small requests a second beside them
+	calling time.Duration // of a round of these
+
 	rows      []int         // post rows with three columns at which memory is looked at, ascending
 	ask       time.Duration // of a round of multi-gets
 	hot       int           // post rows while pauses are measured
@@ -30,6 +35,7 @@ var short = sizes{
 	rounds:  3,
 	backlog: 500_000, packed: 2_000_000,
 	pace: 50_000, probes: 200, visible: 5 * time.Second,
+	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
 	hot: 5_000_000, pauses: 15 * time.Second,
 	inProcess: 1_000_000,
@@ -41,6 +47,7 @@ var large = sizes{
 	rounds:  5,
 	backlog: 2_000_000, packed: 10_000_000,
 	pace: 50_000, probes: 200, visible: 20 * time.Second,
+	asked: 3_000_000, persons: 100_000, calls: 500, calling: 10 * time.Second,
 	rows: []int{
 		1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000,
 		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,

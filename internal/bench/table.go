@@ -36,6 +36,7 @@ type target struct {
 }
 
 func ratioAtLeast(bound float64) target { return target{ratio: true, bound: bound} }
+func ratioAtMost(bound float64) target  { return target{ratio: true, atMost: true, bound: bound} }
 func atLeast(bound float64) target      { return target{bound: bound} }
 func atMost(bound float64) target       { return target{atMost: true, bound: bound} }
 
@@ -47,6 +48,8 @@ func (t target) text(unit string) string {
 	switch {
 	case t == target{}:
 		return "–"
+	case t.ratio && t.atMost:
+		return "≤ " + bound + " ×"
 	case t.ratio:
 		return "≥ " + bound + " ×"
 	case t.atMost:

@@ -90,6 +90,9 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		SyncAlways:             o.SyncInterval == 0,
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
+		// Without it the server holds up whoever sends to a client that does
+		// not read: the node's answers to everybody. So the one goes without.
+		NoFastProducerStall: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: %w", err)

@@ -127,3 +127,31 @@ func TestConnectNamesWhatItCannotReach(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Who does not read is not waited for: what the node sends to others stands
+// behind what it sends to this one.
+func TestServerDoesNotWaitForASlowReader(t *testing.T) {
+	s := natstest.Server(t)
+	slow, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if _, err := slow.Write([]byte("CONNECT {\"verbose\":false}\r\nSUB slow 1\r\nPUB subscribed 0\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	nc := natstest.Connect(t, s)
+	// 66 MB: above what the server takes for a reader to wait for, below what
+	// it cuts one off for.
+	for range 66 {
+		if err := nc.Publish("slow", make([]byte, 1e6)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stalled(); n > 0 {
+		t.Errorf("who sends was held up %d times", n)
+	}
+}

@@ -33,7 +33,11 @@ import (
 type Options struct {
 	Version string
 	Demo    bool // the data directory is for made-up numbers
-	Logger  *slog.Logger
+	// Processors is how many goroutines of a kind compute side by side: lanes
+	// of the router, owners of shards, workers for large requests. Default:
+	// GOMAXPROCS.
+	Processors int
+	Logger     *slog.Logger
 	// Pages are further pages of the HTTP server, by path: "/demo/". Each is
 	// made once queries are answered, with the node's own connection, which it
 	// must not close. Its requests end when the node closes.
@@ -51,6 +55,7 @@ type Node struct {
 	dir      *dataDir
 	server   *jetlog.Server // nil with an external one
 	nc       *nats.Conn
+	asked    *nats.Conn // queries alone: on nc they would stand behind megabytes of events
 	streams  *jetlog.Streams
 	store    *cold.Store
 	sinks    *sinks.Node
@@ -95,6 +100,9 @@ func Start(c *config.Config, o Options) (*Node, error) {
 }
 
 func newNode(c *config.Config, o Options) *Node {
+	if o.Processors <= 0 {
+		o.Processors = runtime.GOMAXPROCS(0)
+	}
 	n := &Node{config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry()}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
@@ -145,15 +153,24 @@ func (n *Node) openServer() (err error) {
 		}
 		url = n.server.URL()
 	}
-	n.nc, err = jetlog.Connect(jetlog.ConnectOptions{
+	if n.nc, err = n.connect(url, ""); err != nil {
+		return err
+	}
+	n.asked, err = n.connect(url, "-queries")
+	return err
+}
+
+// connect makes a connection; suffix sets its name apart from the others'.
+func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
+	c := n.config.NATS
+	return jetlog.Connect(jetlog.ConnectOptions{
 		URL:             url,
-		Name:            "tidemark-" + n.dir.marker.Node,
+		Name:            "tidemark-" + n.dir.marker.Node + suffix,
 		CredentialsFile: c.Credentials,
 		NkeySeedFile:    c.NKey,
 		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},
 		Logger:          n.log,
 	})
-	return err
 }
 
 func (n *Node) streamOptions() jetlog.StreamOptions {
@@ -220,7 +237,7 @@ func (n *Node) openState() (err error) {
 	}
 	n.sinks, err = sinks.NewNode(n.store, sinks.Options{
 		Shards:          n.config.Shards,
-		Owners:          runtime.GOMAXPROCS(0),
+		Owners:          n.o.Processors,
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
 		MemoryBytes:     n.config.ShardBytes(),
@@ -243,7 +260,7 @@ func (n *Node) openState() (err error) {
 func (n *Node) openPipeline() error {
 	lanes := n.config.Router.Lanes
 	if lanes == 0 {
-		lanes = runtime.GOMAXPROCS(0)
+		lanes = n.o.Processors
 	}
 	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
 		Owner:  n.dir.marker.Node,
@@ -315,13 +332,14 @@ func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline
 func (n *Node) openQueries() (err error) {
 	n.registry.MustRegister(newCollector(n))
 	registerProcess(n.registry)
-	n.service, err = query.New(n.nc, query.Options{
+	n.service, err = query.New(n.asked, query.Options{
 		Schema:    n.store.Schema(),
 		Reader:    n.sinks,
 		Publisher: jetlog.NewReads(n.streams),
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
+			Workers:    max(1, n.o.Processors/2),
 			ColdReads:  n.config.Limits.ColdReads,
 			Timeout:    n.config.Limits.Timeout,
 			TimeoutMax: n.config.Limits.TimeoutMax,
@@ -506,6 +524,7 @@ func (n *Node) close() error {
 	n.log.Info("tidemark: checkpointed", "applied", n.sinks.Applied())
 	n.http.close(ctx)
 	faults = append(faults, n.store.Close())
+	n.asked.Close()
 	n.nc.Close()
 	if n.server != nil {
 		n.server.Close()
@@ -522,6 +541,9 @@ func (n *Node) undo() {
 	}
 	if n.store != nil {
 		n.store.Close()
+	}
+	if n.asked != nil {
+		n.asked.Close()
 	}
 	if n.nc != nil {
 		n.nc.Close()
