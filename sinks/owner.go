@@ -168,6 +168,20 @@ func (o *owner) run() {
 	ticker := time.NewTicker(o.node.o.CheckpointEvery)
 	defer ticker.Stop()
 	for {
+		// What makes room first, when several wait: a window can. (And what is
+		// ready decides, not chance: the simulation replays a seed.)
+		select {
+		case c := <-o.committed:
+			o.settle(c)
+			continue
+		default:
+		}
+		select {
+		case <-ticker.C:
+			ticks = o.tick(ticks)
+			continue
+		default:
+		}
 		select {
 		case h, ok := <-o.prepared:
 			if !ok {
@@ -178,14 +192,20 @@ func (o *owner) run() {
 		case c := <-o.committed:
 			o.settle(c)
 		case <-ticker.C:
-			ticks++
-			if !o.busy && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
-				o.checkpoint()
-				ticks = 0
-			}
-			o.relieve()
+			ticks = o.tick(ticks)
 		}
 	}
+}
+
+// tick checkpoints, unless windows wait: then after so many ticks.
+func (o *owner) tick(ticks int) int {
+	ticks++
+	if !o.busy && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
+		o.checkpoint()
+		ticks = 0
+	}
+	o.relieve()
+	return ticks
 }
 
 func (o *owner) apply(h handed) {
