@@ -8,8 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
@@ -61,8 +64,20 @@ var broken = map[string]struct {
 			return r.Run(held)
 		},
 	}},
+	"checkpoint in two transactions": {`what the model says`, fault{
+		engine: func(e cold.Engine) cold.Engine { return torn{e} },
+	}},
+	"applied position not compared": {`what the model says`, fault{
+		state: func(o *sinks.Options) {
+			o.Joins = func(pipeline.Position, *pipeline.Window) (bool, error) { return true, nil }
+		},
+	}},
 	"a dead letter told by its position alone": {`\(I9\)`, fault{
 		setup: func(s *setup) { s.machine, s.processes, s.lanes, s.cuts, s.events = outside, 1, 3, 12, []int{1} },
+		story: func(s *twin.Story) { // mostly what is to be refused
+			first := s.Messages[0]
+			s.Messages = append(slices.DeleteFunc(s.Messages, func(m twin.Message) bool { return !m.Refused(0) }), first)
+		},
 		router: func(p *process, _ *Client, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
@@ -162,6 +177,44 @@ func (l *unchained) Append(ctx context.Context, last uint64, window []byte) (uin
 	}
 	return l.Log.Append(ctx, last, window)
 }
+
+// torn commits a transaction as two.
+type torn struct{ cold.Engine }
+
+func (e torn) Begin() cold.Transaction { return &tornTransaction{e: e.Engine} }
+
+type tornTransaction struct {
+	e    cold.Engine
+	adds []func(cold.Transaction) error
+}
+
+func (t *tornTransaction) Set(key, value []byte) error {
+	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Set(key, value) })
+	return nil
+}
+
+func (t *tornTransaction) Delete(key []byte) error {
+	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Delete(key) })
+	return nil
+}
+
+func (t *tornTransaction) Commit(version uint64) error {
+	half := len(t.adds) / 2
+	for _, adds := range [][]func(cold.Transaction) error{t.adds[:half], t.adds[half:]} {
+		txn := t.e.Begin()
+		for _, add := range adds {
+			if err := add(txn); err != nil {
+				return err
+			}
+		}
+		if err := txn.Commit(version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tornTransaction) Discard() {}
 
 // byPosition keeps one letter for a position.
 type byPosition struct {

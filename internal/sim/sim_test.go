@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +14,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // worlds are small and many
+	goleak.VerifyTestMain(m)
+}
 
 var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "this seed alone; with -v, what happens in it")
@@ -54,14 +59,23 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag > 0 {
 		seeds = uint64(*seedsFlag)
 	}
-	begun, failures := time.Now(), 0
-	for seed := *firstFlag; seed < *firstFlag+seeds && failures < failuresMax; seed++ {
-		if _, err := simulate(t, seed, nil, nil); err != nil {
-			t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
-			failures++
-		}
+	var next, failures atomic.Uint64
+	begun := time.Now()
+	t.Cleanup(func() {
+		t.Logf("%d seeds from %d in %v", min(next.Load(), seeds), *firstFlag, time.Since(begun).Round(time.Millisecond))
+	})
+	for range runtime.GOMAXPROCS(0) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for n := next.Add(1); n <= seeds && failures.Load() < failuresMax; n = next.Add(1) {
+				seed := *firstFlag + n - 1
+				if _, err := simulate(t, seed, nil, nil); err != nil {
+					t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
+					failures.Add(1)
+				}
+			}
+		})
 	}
-	t.Logf("%d seeds from %d in %v", seeds, *firstFlag, time.Since(begun).Round(time.Millisecond))
 }
 
 // A seed is worth its name only if it tells the same story again, on however
