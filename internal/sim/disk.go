@@ -129,8 +129,14 @@ type Mount struct {
 
 var _ cold.Engine = (*Mount)(nil)
 
-// Mount opens a disk.
-func (c *Client) Mount(ctx context.Context, d *Disk) *Mount { return &Mount{ctx: ctx, c: c, disk: d} }
+// Mount opens a disk. What the life before had said may be forgotten has been;
+// versions that it had begun and not committed are given out again.
+func (c *Client) Mount(ctx context.Context, d *Disk) *Mount {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgot = 0
+	return &Mount{ctx: ctx, c: c, disk: d}
+}
 
 // ErrUnreadable is what looks return while they are told to fail.
 var ErrUnreadable = errors.New("sim: the disk cannot be read")

@@ -14,24 +14,29 @@ import (
 )
 
 // engines all keep the contract of cold.Engine: what the simulation finds on
-// its disk is true of Badger as far as these tests go.
-var engines = map[string]func(t *testing.T) cold.Engine{
-	"badger": func(t *testing.T) cold.Engine {
-		e, err := cold.OpenBadger(t.TempDir(), cold.SmallOptions())
-		if err != nil {
-			t.Fatal(err)
+// its disk is true of Badger as far as these tests go. What they return opens
+// one, and opens it again.
+var engines = map[string]func(t *testing.T) (open func() cold.Engine){
+	"badger": func(t *testing.T) func() cold.Engine {
+		dir := t.TempDir()
+		return func() cold.Engine {
+			e, err := cold.OpenBadger(dir, cold.SmallOptions())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
 		}
-		return e
 	},
-	"sim": func(*testing.T) cold.Engine {
-		return sim.NewServer().NewClient(0, nil).Mount(context.Background(), new(sim.Disk))
+	"sim": func(*testing.T) func() cold.Engine {
+		disk := new(sim.Disk)
+		return func() cold.Engine { return sim.NewServer().NewClient(0, nil).Mount(context.Background(), disk) }
 	},
 }
 
 func onEngines(t *testing.T, test func(t *testing.T, e cold.Engine)) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
-			e := open(t)
+			e := open(t)()
 			defer e.Close()
 			test(t, e)
 		})
@@ -207,10 +212,39 @@ func TestEngineClosed(t *testing.T) {
 	})
 }
 
+// What was committed is there again, and what was only begun is not: its version
+// is given out once more, and what is before it can be looked at.
+func TestEngineOpenedAgain(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) {
+			open := engine(t)
+			e := open()
+			commit(t, e, 1, "a=1", "b=1")
+			txn := e.Begin()
+			if err := add(txn, "a=9"); err != nil {
+				t.Fatal(err)
+			}
+			txn.Discard()
+			e.Forget(9)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			e = open()
+			defer e.Close()
+			if got := e.MaxVersion(); got != 1 {
+				t.Errorf("the newest version is %d", got)
+			}
+			commit(t, e, 2, "a=2", "-b")
+			same(t, "as of 1", held(t, e, 1, "", "", 0), []string{"a=1@1", "b=1@1"})
+			same(t, "newest", held(t, e, cold.Newest, "", "", 0), []string{"a=2@2"})
+		})
+	}
+}
+
 // By chance, both say the same of every version that may be looked at.
 func TestEnginesAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
-	badger, disk := engines["badger"](t), engines["sim"](t)
+	badger, disk := engines["badger"](t)(), engines["sim"](t)()
 	defer badger.Close()
 	key := func() string { return strings.Repeat(string(rune('a'+r.IntN(3))), 1+r.IntN(3)) }
 	forgot := uint64(0)
