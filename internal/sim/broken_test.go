@@ -52,7 +52,10 @@ var broken = map[string]struct {
 		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
 	}},
 	"EVENTS' tail guarded before the end of DELTAS is read": {`\(I10\)`, fault{
-		setup: func(s *setup) { s.machine, s.processes, s.steals, s.cuts = outside, 3, 6, 3; s.events = []int{7, 7, 7} },
+		setup: func(s *setup) {
+			s.machine, s.processes, s.steals, s.cuts, s.events = outside, 3, 6, 8, []int{7, 7, 7}
+			s.crashes, s.leaders, s.faults = 0, 0, 0
+		},
 		route: func(ctx, held context.Context, p *process, c *Client) error {
 			if err := p.guardTail(ctx, c); err != nil {
 				return err
@@ -74,9 +77,10 @@ var broken = map[string]struct {
 	}},
 	"a dead letter told by its position alone": {`\(I9\)`, fault{
 		setup: func(s *setup) { s.machine, s.processes, s.lanes, s.cuts, s.events = outside, 1, 3, 12, []int{1} },
-		story: func(s *twin.Story) { // mostly what is to be refused
-			first := s.Messages[0]
-			s.Messages = append(slices.DeleteFunc(s.Messages, func(m twin.Message) bool { return !m.Refused(0) }), first)
+		story: func(s *twin.Story) { // what is to be refused, over and over
+			good := s.Messages[:1:1]
+			bad := slices.DeleteFunc(s.Messages[1:], func(m twin.Message) bool { return !m.Refused(0) })
+			s.Messages = append(good, slices.Repeat(bad, 5)...)
 		},
 		router: func(p *process, _ *Client, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
@@ -89,6 +93,7 @@ var broken = map[string]struct {
 func TestBroken(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(broken)) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := broken[name]
 			for seed := uint64(1); seed <= brokenMax; seed++ {
 				_, err := simulate(t, seed, &b.fault, nil)
@@ -310,7 +315,7 @@ func TestRemerger(t *testing.T) {
 	f := &fault{router: func(p *process, c *Client, r *pipeline.Router) {
 		r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards}) }
 	}}
-	for seed := uint64(1); seed <= 50; seed++ {
+	for seed := uint64(1); seed <= uint64(fewSeeds()); seed++ {
 		if _, err := simulate(t, seed, f, nil); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

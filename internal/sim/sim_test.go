@@ -35,6 +35,9 @@ func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64,
 	return sum, err
 }
 
+// fewSeeds is for what each of them is told more than once, or not often.
+func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
+
 // replay is the command that tells a seed again.
 func replay(seed uint64) string {
 	return fmt.Sprintf("go test ./internal/sim -run 'TestSimulation$' -count=1 -v -sim.seed=%d", seed)
@@ -81,13 +84,13 @@ func TestSimulation(t *testing.T) {
 // A seed is worth its name only if it tells the same story again, on however
 // many processors.
 func TestSameSeedSameStory(t *testing.T) {
-	const seeds = 50
-	var sums [seeds]uint64
-	for seed := range uint64(seeds) {
+	seeds := uint64(fewSeeds())
+	sums := make([]uint64, seeds)
+	for seed := range seeds {
 		sums[seed], _ = simulate(t, seed+1, nil, nil)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for seed := range uint64(seeds) {
+	for seed := range seeds {
 		if sum, _ := simulate(t, seed+1, nil, nil); sum != sums[seed] {
 			t.Errorf("seed %d is another story the second time", seed+1)
 		}
