@@ -39,7 +39,11 @@ type Options struct {
 	// SequenceMax is the last window that DELTAS holds. A state that names a
 	// later one refers to windows that are lost (I10).
 	SequenceMax uint64
-	Logger      *slog.Logger
+	// Joins replaces the rule by which a shard finds that a window goes on
+	// where it stands; nil: I3. It is there to be broken on purpose: the
+	// simulation must notice.
+	Joins  shard.Joins
+	Logger *slog.Logger
 }
 
 // queueMax bounds the windows that wait for one owner.
@@ -132,6 +136,7 @@ func (n *Node) load() error {
 		number := pipeline.Shard(i)
 		state, err := n.storedState(number)
 		n.shards[i] = shard.New(number, n.schema, n.o.Users, n.clock, state)
+		n.shards[i].Joins = n.o.Joins
 		if err != nil {
 			n.shards[i].Fail(err)
 		}

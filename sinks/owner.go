@@ -55,7 +55,8 @@ type handed struct {
 //
 // Checkpoints go in rounds, in which every shard that has moved is handed over
 // once, in the owner's goroutine, and committed in another. While they commit,
-// windows go on being applied. A transaction is a shard's, or that of a few
+// windows go on being applied. A round takes most of an interval: all shards at
+// once would take the processors and the disk from those who wait for answers. A transaction is a shard's, or that of a few
 // with little to write: Badger takes a transaction's keys in no order, and the
 // nearer they lie, the cheaper (decision 0014).
 type owner struct {
@@ -69,6 +70,8 @@ type owner struct {
 	committed chan *commit // commits under way report here
 	commits   int          // under way
 	round     []unit       // that this round has still to hand over
+	pace      *time.Ticker // of a round in no hurry: the next shards may be handed over
+	hurry     bool         // the round waits for nothing but the disk
 	err       error        // of the last round, after run has returned
 	failed    time.Time    // when it failed, if it did
 	relieved  time.Time
@@ -97,6 +100,8 @@ type commit struct {
 
 func newOwner(n *Node, number int) *owner {
 	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax), committed: make(chan *commit, commitsMax)}
+	o.pace = time.NewTicker(n.o.CheckpointEvery)
+	o.pace.Stop()
 	for i := number; i < len(n.shards); i += n.o.Owners {
 		o.units = append(o.units, n.shards[i])
 	}
@@ -170,7 +175,28 @@ func (o *owner) run() {
 	ticks := 0
 	ticker := time.NewTicker(o.node.o.CheckpointEvery)
 	defer ticker.Stop()
+	defer o.pace.Stop()
 	for {
+		// What makes room first, when several wait: a window can. (And what is
+		// ready decides, not chance: the simulation replays a seed.)
+		select {
+		case c := <-o.committed:
+			o.settle(c)
+			continue
+		default:
+		}
+		select {
+		case <-ticker.C:
+			ticks = o.tick(ticks)
+			continue
+		default:
+		}
+		select {
+		case <-o.pace.C:
+			o.proceed()
+			continue
+		default:
+		}
 		select {
 		case h, ok := <-o.prepared:
 			if !ok {
@@ -181,14 +207,22 @@ func (o *owner) run() {
 		case c := <-o.committed:
 			o.settle(c)
 		case <-ticker.C:
-			ticks++
-			if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
-				o.checkpoint()
-				ticks = 0
-			}
-			o.relieve()
+			ticks = o.tick(ticks)
+		case <-o.pace.C:
+			o.proceed()
 		}
 	}
+}
+
+// tick begins a round, unless windows wait: then after so many ticks.
+func (o *owner) tick(ticks int) int {
+	ticks++
+	if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
+		o.checkpoint(false)
+		ticks = 0
+	}
+	o.relieve()
+	return ticks
 }
 
 func (o *owner) apply(h handed) {
@@ -244,13 +278,17 @@ const relieveEvery = 20 * time.Millisecond
 // relieve keeps memory within its budget (I8). What is clean is evicted; if
 // most is dirty, a checkpoint comes first, and its end calls shed.
 func (o *owner) relieve() {
-	if o.busy() || !o.node.over() || time.Since(o.relieved) < relieveEvery {
+	if !o.node.over() || time.Since(o.relieved) < relieveEvery {
+		return
+	}
+	if o.busy() {
+		o.hasten()
 		return
 	}
 	o.relieved = time.Now()
 	if o.err == nil || time.Since(o.failed) >= checkpointRetry {
 		o.node.Stats.CheckpointsForced.Add(1)
-		o.checkpoint()
+		o.checkpoint(true)
 	}
 	if !o.busy() { // nothing was dirty, or can be written now
 		o.shed()
@@ -298,6 +336,7 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 	for slices.ContainsFunc(o.units, isFull) {
 		if o.busy() {
 			slices.SortStableFunc(o.round, func(a, b unit) int { return when(isFull(b)) - when(isFull(a)) }) // they first
+			o.hasten()
 			o.settle(<-o.committed)
 			continue
 		}
@@ -308,7 +347,7 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 			time.Sleep(checkpointRetry)
 		}
 		o.node.Stats.CheckpointsForced.Add(1)
-		o.checkpoint()
+		o.checkpoint(true)
 	}
 }
 
@@ -326,28 +365,49 @@ const (
 	// commitRows is how many rows make a transaction large enough: below, its
 	// sync would cost more than keys that lie near each other save.
 	commitRows = 1024
+	// roundPart is the part of an interval that a round in no hurry takes.
+	roundPart = 0.75
 )
 
 // busy says whether a round goes on.
-func (o *owner) busy() bool { return o.commits > 0 }
+func (o *owner) busy() bool { return o.commits > 0 || len(o.round) > 0 }
 
 // checkpoint begins a round; none must go on.
-func (o *owner) checkpoint() {
-	o.err = nil
+func (o *owner) checkpoint(hurry bool) {
+	o.err, o.hurry = nil, hurry
 	for _, u := range o.units {
 		if u.Moved() && u.Err() == nil {
 			o.round = append(o.round, u)
 		}
 	}
+	if len(o.round) == 0 {
+		return
+	}
+	if !hurry {
+		o.pace.Reset(time.Duration(float64(o.node.o.CheckpointEvery) * roundPart / float64(len(o.round))))
+	}
 	o.proceed()
 }
 
-// proceed starts commits of what the round has still to hand over.
+// proceed starts the next commit of the round, in a hurry as many as may be
+// under way.
 func (o *owner) proceed() {
 	for len(o.round) > 0 && o.commits < commitsMax {
 		o.commits++
 		go o.commit(o.handOver())
+		if !o.hurry {
+			break
+		}
 	}
+	if len(o.round) == 0 {
+		o.pace.Stop()
+	}
+}
+
+// hasten has the round wait for nothing but the disk from now on.
+func (o *owner) hasten() {
+	o.hurry = true
+	o.proceed()
 }
 
 // handOver takes the next shards of the round, as many as make a transaction.
@@ -405,7 +465,10 @@ func (o *owner) settle(c *commit) {
 		stats.LastCheckpoint.Store(time.Now().UnixMilli())
 		o.noteDurable()
 	}
-	if o.proceed(); o.busy() {
+	if o.hurry {
+		o.proceed()
+	}
+	if o.busy() {
 		return
 	}
 	if o.err == nil {
@@ -420,18 +483,21 @@ func (o *owner) settle(c *commit) {
 
 // finish checkpoints the last time. It tries each shard's rows once.
 func (o *owner) finish() {
+	o.drain()
 	for {
-		for o.busy() {
-			o.settle(<-o.committed)
-		}
-		if o.checkpoint(); !o.busy() {
+		if o.checkpoint(true); !o.busy() {
 			return
 		}
-		for o.busy() {
-			o.settle(<-o.committed)
-		}
-		if o.err != nil {
+		if o.drain(); o.err != nil {
 			return
 		}
+	}
+}
+
+// drain ends the round.
+func (o *owner) drain() {
+	for o.busy() {
+		o.hasten()
+		o.settle(<-o.committed)
 	}
 }

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
@@ -49,7 +52,10 @@ var broken = map[string]struct {
 		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
 	}},
 	"EVENTS' tail guarded before the end of DELTAS is read": {`\(I10\)`, fault{
-		setup: func(s *setup) { s.machine, s.processes, s.steals, s.cuts = outside, 3, 6, 3; s.events = []int{7, 7, 7} },
+		setup: func(s *setup) {
+			s.machine, s.processes, s.steals, s.cuts, s.events = outside, 3, 6, 8, []int{7, 7, 7}
+			s.crashes, s.leaders, s.faults = 0, 0, 0
+		},
 		route: func(ctx, held context.Context, p *process, c *Client) error {
 			if err := p.guardTail(ctx, c); err != nil {
 				return err
@@ -61,8 +67,21 @@ var broken = map[string]struct {
 			return r.Run(held)
 		},
 	}},
+	"checkpoint in two transactions": {`what the model says`, fault{
+		engine: func(e cold.Engine) cold.Engine { return torn{e} },
+	}},
+	"applied position not compared": {`what the model says`, fault{
+		state: func(o *sinks.Options) {
+			o.Joins = func(pipeline.Position, *pipeline.Window) (bool, error) { return true, nil }
+		},
+	}},
 	"a dead letter told by its position alone": {`\(I9\)`, fault{
 		setup: func(s *setup) { s.machine, s.processes, s.lanes, s.cuts, s.events = outside, 1, 3, 12, []int{1} },
+		story: func(s *twin.Story) { // what is to be refused, over and over
+			good := s.Messages[:1:1]
+			bad := slices.DeleteFunc(s.Messages[1:], func(m twin.Message) bool { return !m.Refused(0) })
+			s.Messages = append(good, slices.Repeat(bad, 5)...)
+		},
 		router: func(p *process, _ *Client, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
@@ -74,6 +93,7 @@ var broken = map[string]struct {
 func TestBroken(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(broken)) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := broken[name]
 			for seed := uint64(1); seed <= brokenMax; seed++ {
 				_, err := simulate(t, seed, &b.fault, nil)
@@ -162,6 +182,44 @@ func (l *unchained) Append(ctx context.Context, last uint64, window []byte) (uin
 	}
 	return l.Log.Append(ctx, last, window)
 }
+
+// torn commits a transaction as two.
+type torn struct{ cold.Engine }
+
+func (e torn) Begin() cold.Transaction { return &tornTransaction{e: e.Engine} }
+
+type tornTransaction struct {
+	e    cold.Engine
+	adds []func(cold.Transaction) error
+}
+
+func (t *tornTransaction) Set(key, value []byte) error {
+	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Set(key, value) })
+	return nil
+}
+
+func (t *tornTransaction) Delete(key []byte) error {
+	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Delete(key) })
+	return nil
+}
+
+func (t *tornTransaction) Commit(version uint64) error {
+	half := len(t.adds) / 2
+	for _, adds := range [][]func(cold.Transaction) error{t.adds[:half], t.adds[half:]} {
+		txn := t.e.Begin()
+		for _, add := range adds {
+			if err := add(txn); err != nil {
+				return err
+			}
+		}
+		if err := txn.Commit(version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tornTransaction) Discard() {}
 
 // byPosition keeps one letter for a position.
 type byPosition struct {
@@ -257,7 +315,7 @@ func TestRemerger(t *testing.T) {
 	f := &fault{router: func(p *process, c *Client, r *pipeline.Router) {
 		r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards}) }
 	}}
-	for seed := uint64(1); seed <= 50; seed++ {
+	for seed := uint64(1); seed <= uint64(fewSeeds()); seed++ {
 		if _, err := simulate(t, seed, f, nil); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

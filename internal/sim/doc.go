@@ -1,33 +1,37 @@
-// Package sim is a log that lies within its contract, and the simulation that
-// runs on it: routers, DELTAS and those who follow it, on one schedule and one
-// clock, all from a seed.
+// Package sim is a log and a disk that lie within their contracts, and the
+// simulation that runs on them: routers, DELTAS, the nodes that follow it and
+// their checkpoints, on one schedule and one clock, all from a seed.
 //
-// The fake, for tests of any package:
+// The fakes, for tests of any package:
 //
 //	server.go   EVENTS, DELTAS, DEADLETTER and the lease in memory; what happens to them
 //	stream.go   a stream: sequences, deletions, message ids, a tail that is not on disk yet
 //	gate.go     what stands before every call: who goes on next, and what goes wrong
 //	reader.go   pipeline.Source and pipeline.Tailer    deltas.go   pipeline.Log
 //	letters.go  pipeline.DeadLetters                   lease.go    pipeline.Lease
+//	disk.go     cold.Engine: what a process's store commits, which outlives it
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
 // well, at once. contract_test.go holds one suite, which the fake and jetlog on
-// the embedded server both pass: what the simulation finds is true of the real
-// log as far as that suite goes.
+// the embedded server both pass, and engine_test.go in sinks/cold one for the
+// disk and Badger: what the simulation finds is true of the real ones as far as
+// those suites go.
 //
 // Faults are where the roles let them show. A reader of jetlog's hides what the
 // wire doubles, drops and resets (that is tested there, against the server); so
 // here a reader returns runs of any length, breaks off, still returns what it
 // had read before a power cut, and must find its place again after one. An
 // append is stored or not, whatever its caller is told, or later; the lease may
-// have two who believe to hold it.
+// have two who believe to hold it. A commit is refused, or on disk when its
+// process crashes, or not; for a while nothing can be read.
 //
 // The simulation:
 //
 //	schedule_test.go  the gate that lets one call on at a time
 //	world_test.go     what happens next, by chance; what must hold all the while
-//	process_test.go   a node: the real pipeline.Router, the real lanes, and a follower
-//	state_test.go     what a follower keeps: plain maps
+//	process_test.go   a node: the real pipeline.Router, the real lanes, the real sinks.Node
+//	given_test.go     what each shard must have applied
+//	facts_test.go     what a node must answer, if the model is right
 //	sim_test.go       seeds
 //	broken_test.go    what must be noticed
 //
@@ -39,8 +43,15 @@
 // that share no state: so the order in which the runtime wakes goroutines does
 // not show, and a seed is the same story every time (TestSameSeedSameStory).
 //
-// At random moments and at the end, what each shard has is compared with
-// internal/twin's model, told all events up to where the shard stands (I1, I4);
-// windows must chain (I2), a shard that meets a gap fails the seed (I3), and
-// every refused event must be in DEADLETTER (I9).
+// Looks at a disk pass no gate, because shards look under their locks. Where
+// memory is bounded, a window is handed over only while the owners keep up: so
+// reading ahead and evicting never meet within a step (world.pace).
+//
+// At random moments, whenever a position is reached that somebody waited for
+// (I6), and at the end, all that a node answers is compared with internal/twin's
+// model, told for each shard all events up to where that shard stands (I1, I4).
+// Windows must chain (I2), a shard that meets a gap fails the seed (I3), after a
+// crash a shard stands at the end of a window that it had been given, and not
+// before its last acknowledged checkpoint (I4), and every refused event must be
+// in DEADLETTER (I9).
 package sim

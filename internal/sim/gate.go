@@ -16,10 +16,11 @@ const (
 	Look                // at a stream's state, or at one message
 	Write               // to EVENTS: fill it up, move a message behind its end
 	Work                // no call at all: a place where whoever runs on the fake lets others go first
+	Commit              // to a disk
 )
 
 func (k Kind) String() string {
-	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work"}[k]
+	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit"}[k]
 }
 
 // Call is one call into the fake, before it has done anything.

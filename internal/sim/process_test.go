@@ -12,56 +12,167 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// process is a node: the real router, under the lease, and a follower that
-// applies DELTAS to a state for each shard. What a node has to do around them
-// is told here in short, with the names that it has in cmd/tidemark/node.
+// process is a node: the real router, under the lease, and the real state,
+// which follows DELTAS and has its checkpoints on a disk. What a node has to do
+// around them is told here in short, with the names that it has in
+// cmd/tidemark/node.
 type process struct {
 	w      *world
 	number int
 	lives  int
 
-	disk []*state // checkpoints: what a restart finds
+	disk     Disk
+	given    []given             // to each shard, and to what every node holds, last
+	kept     []pipeline.Position // lowest and highest acknowledged checkpoint when it went down
+	reported uint64              // the window that it needs no more
 
-	// Of this life; nil or zero while the process is down.
-	ctx      context.Context
-	kill     context.CancelFunc
-	guard    chan struct{} // held by who mends the log
-	shards   []*state      // and what every node holds, last
-	sequence uint64        // the window of DELTAS after which it goes on
+	// Of this life; nil while the process is down.
+	ctx    context.Context
+	kill   context.CancelFunc
+	unplug context.CancelFunc // its disk
+	guard  chan struct{}      // held by who mends the log
+	mount  *Mount
+	node   *sinks.Node // nil until the disk is open
+	closed chan error  // what Close returned; nil unless it is stopping
+	tailer *Tailer     // nil unless it follows
+	waits  []*wait
+
+	memory int                 // bytes; 0: no bound
+	ends   []pipeline.Position // of windows handed over and not applied everywhere
+}
+
+// wait is somebody who wants answers as of a position.
+type wait struct {
+	position pipeline.Position
+	over     chan struct{} // closed
 }
 
 const (
-	routeTurn = iota // turns of calls: two goroutines are told apart
+	openTurn = iota // turns of calls: goroutines are told apart
+	routeTurn
 	followTurn
 	turns
 )
 
 func (p *process) alive() bool { return p.kill != nil }
 
+// up says whether it has opened its disk, and is not stopping.
+func (p *process) up() bool { return p.node != nil && p.closed == nil }
+
 // start is a process that finds its disk as it was left.
-func (p *process) start() {
-	p.ctx, p.kill = context.WithCancel(context.Background())
+func (p *process) start(o sinks.Options) {
+	plugged, unplug := context.WithCancel(context.Background())
+	p.ctx, p.kill = context.WithCancel(plugged)
+	p.unplug = unplug
 	p.guard = make(chan struct{}, 1)
-	p.shards, p.sequence = nil, ^uint64(0)
-	for _, s := range p.disk {
-		p.shards = append(p.shards, s.clone())
-		p.sequence = min(p.sequence, s.sequence)
-	}
-	// "A stored sequence is not blindly trusted" (I10).
-	p.sequence = min(p.sequence, p.w.server.State(jetlog.DeltasStream).Last)
+	p.memory, p.ends = o.MemoryBytes, nil
 	p.lives++
 	base := p.lives << 32
-	go p.repeat(func(turn int) error { return p.route(p.client(base + turns*turn + routeTurn)) })
-	go p.repeat(func(turn int) error { return p.follow(p.client(base + turns*turn + followTurn)) })
+	go func() {
+		if p.repeat(func(turn int) error { return p.open(plugged, p.client(base+turns*turn+openTurn), o) }, true) {
+			go p.repeat(func(turn int) error { return p.route(p.client(base + turns*turn + routeTurn)) }, false)
+			go p.repeat(func(turn int) error { return p.follow(p.client(base + turns*turn + followTurn)) }, false)
+		}
+	}()
+}
+
+// open opens the state. "After a crash a shard is as of some window's end,
+// exactly" (I4), and not of an earlier one than it had been told is kept.
+func (p *process) open(plugged context.Context, c *Client, o sinks.Options) error {
+	mount := c.Mount(plugged, &p.disk)
+	engine := cold.Engine(mount)
+	if p.w.fault != nil && p.w.fault.engine != nil {
+		engine = p.w.fault.engine(engine)
+	}
+	schema, err := configuration().Schema()
+	if err != nil {
+		return err
+	}
+	store, err := cold.OpenOn(engine, schema, p.w.shards, strconv.Itoa(p.number))
+	if err != nil {
+		return err
+	}
+	var stands []pipeline.Position
+	for i := range p.given {
+		state, err := store.State(pipeline.Shard(i))
+		if err == nil {
+			err = p.given[i].backTo(state.Applied)
+		}
+		if err != nil {
+			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
+		}
+		stands = append(stands, state.Applied)
+	}
+	if len(p.kept) > 0 && (slices.Min(stands) < p.kept[0] || slices.Max(stands) < p.kept[1]) {
+		p.w.broken(fmt.Errorf("process %d: shards stand at %v after a start, and were checkpointed up to %v (I4)", p.number, stands, p.kept))
+	}
+	// "A stored sequence is not blindly trusted" (I10).
+	o.SequenceMax = p.w.server.State(jetlog.DeltasStream).Last
+	node, err := sinks.NewNode(store, o)
+	if err != nil {
+		return err
+	}
+	p.mount, p.node = mount, node
+	return nil
 }
 
 // crash ends it: nothing that it does from now on has any effect.
 func (p *process) crash() {
+	if p.up() {
+		p.noteKept(0)
+	}
+	p.unplug() // and with it all else
+	synctest.Wait()
+	if p.node != nil {
+		go p.node.Close() // its disk is gone: what is left of it comes to its end some time
+	}
+	p.down()
+}
+
+// stop ends it in order: no more routing, no more windows, a last checkpoint.
+func (p *process) stop() {
+	p.noteKept(0)
 	p.kill()
 	synctest.Wait()
-	p.kill, p.shards = nil, nil
+	node, closed := p.node, make(chan error, 1)
+	p.closed = closed
+	go func() { closed <- errors.Join(node.Close(), node.Err()) }()
+}
+
+// stopped takes in that it has: Close "applies what was handed over,
+// checkpoints and stops the owners".
+func (p *process) stopped() bool {
+	select {
+	case err := <-p.closed:
+		if err == nil {
+			p.noteKept(p.node.Handed())
+		}
+		p.unplug()
+		p.down()
+		return true
+	default:
+		return false
+	}
+}
+
+// noteKept notes what must be on disk: what is checkpointed, and all up to a
+// position.
+func (p *process) noteKept(all pipeline.Position) {
+	kept := p.node.Kept()
+	p.kept = []pipeline.Position{max(all, kept[0]), max(all, kept[len(kept)-1])}
+}
+
+func (p *process) down() {
+	p.kill, p.unplug, p.mount, p.node, p.closed, p.waits = nil, nil, nil, nil, nil, nil
+}
+
+// inHand says whether it has read windows that it has not handed over.
+func (p *process) inHand() bool {
+	return p.up() && p.tailer != nil && p.tailer.taken() > p.node.Sequence()
 }
 
 func (p *process) client(turn int) *Client {
@@ -71,18 +182,27 @@ func (p *process) client(turn int) *Client {
 // retryAfter paces what failed and is tried again.
 const retryAfter = time.Second
 
-func (p *process) repeat(do func(turn int) error) {
+// repeat does something over and over while the process lives, or until it was
+// done once.
+func (p *process) repeat(do func(turn int) error, once bool) (done bool) {
 	ctx := p.ctx
 	defer p.w.caught()
 	for turn := 0; ctx.Err() == nil; turn++ {
-		if err := do(turn); err != nil && ctx.Err() == nil {
+		err := do(turn)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
 			p.w.heard(p, err)
+		case once:
+			return true
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryAfter):
 		}
 	}
+	return false
 }
 
 // route is the router while this process holds the lease.
@@ -120,7 +240,7 @@ func (p *process) router(ctx context.Context, c *Client) *pipeline.Router {
 		Lanes:   p.w.lanes,
 		Logger:  slog.New(slog.DiscardHandler),
 		Origin: func() pipeline.Position {
-			cuts := p.positions()
+			cuts := p.cuts()
 			return cuts[len(cuts)-1]
 		},
 		Cuts: p.cuts,
@@ -154,34 +274,13 @@ func (p *process) guarded(ctx context.Context, c *Client, open func() (*Source, 
 // runMax is the most messages of a run.
 const runMax = 12
 
-// positions are where the shards stand, ascending, each once.
-func (p *process) positions() (all []pipeline.Position) {
-	for _, s := range p.shards {
-		all = append(all, s.position)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // cuts are where windows must end that are derived again because DELTAS lost
 // them: where shards stand, and where they will after a crash.
 func (p *process) cuts() []pipeline.Position {
-	all := p.positions()
-	for _, s := range p.disk {
-		all = append(all, s.position)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// furthest is how far the furthest shard has come, and the log time there.
-func (p *process) furthest() (position pipeline.Position, time int64) {
-	for _, s := range p.shards {
-		if s.position > position {
-			position, time = s.position, s.time
-		}
-	}
-	return position, time
+	cuts := append(p.node.Positions(), p.node.Handed())
+	cuts = append(cuts, p.node.Kept()...)
+	slices.Sort(cuts)
+	return slices.Compact(cuts)
 }
 
 func (p *process) lane(c *Client) pipeline.Deriver { return p.witness(c, p.w.newLane(p.number)) }
@@ -216,53 +315,60 @@ func (p *process) follow(c *Client) error {
 	if err := p.join(ctx, c); err != nil {
 		return err
 	}
-	tailer, err := c.Tailer(ctx, p.sequence, jetlog.RunOptions{MessagesMax: runMax})
+	tailer, err := c.Tailer(ctx, p.node.Sequence(), jetlog.RunOptions{MessagesMax: runMax})
 	if err != nil {
 		return err
 	}
 	defer tailer.Close()
+	p.tailer = tailer
+	defer func() { p.tailer = nil }()
 	for {
 		entries, err := tailer.Next(ctx)
 		if errors.Is(err, jetlog.ErrTail) {
-			p.sequence = 0 // sequences mean other windows now: join finds the place by positions
+			p.node.Resume(0) // sequences mean other windows now: join finds the place by positions
 		}
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			if err := p.hand(ctx, e); err != nil {
+			if err := p.hand(ctx, c, e); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// hand applies one window to every shard.
-func (p *process) hand(ctx context.Context, e pipeline.Entry) error {
-	if ctx.Err() != nil {
-		return ctx.Err() // a process that is down applies nothing
-	}
-	w, err := pipeline.DecodeWindow(e.Window)
+// hand gives one window to the node.
+func (p *process) hand(ctx context.Context, c *Client, e pipeline.Entry) error {
+	h, err := pipeline.DecodeHeader(e.Window)
 	if err != nil {
 		return err
 	}
+	if err := p.w.pace(ctx, c, p, h); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // a process that is down applies nothing
+	}
 	messages := p.w.messagesOf(e.Window)
-	for _, s := range p.shards {
-		if err := s.apply(e.Sequence, w, messages); err != nil {
+	for i := range p.given {
+		if err := p.given[i].take(e.Sequence, h, messages); err != nil {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 			return err
 		}
 	}
-	p.sequence = e.Sequence
-	return nil
+	return p.node.Hand(ctx, e)
 }
 
 // join brings the shards to where DELTAS can take over.
 func (p *process) join(ctx context.Context, c *Client) error {
+	if err := p.node.Settle(ctx); err != nil {
+		return err
+	}
 	if err := p.guardTail(ctx, c); err != nil {
 		return err
 	}
-	positions := p.positions()
+	positions := p.node.Positions()
 	lowest, highest := positions[0], positions[len(positions)-1]
 	deltas, err := c.State(ctx, jetlog.DeltasStream)
 	if err != nil {
@@ -272,10 +378,10 @@ func (p *process) join(ctx context.Context, c *Client) error {
 		if err := p.catchUp(ctx, c, highest, positions); err != nil {
 			return err
 		}
-		p.sequence = 0
+		p.node.Resume(0)
 		return nil
 	}
-	if at := p.sequence; at >= deltas.First && at <= deltas.Last {
+	if at := p.node.Sequence(); at >= deltas.First && at <= deltas.Last {
 		if h, err := c.At(ctx, at); err == nil && h.To <= lowest {
 			return nil
 		}
@@ -289,7 +395,7 @@ func (p *process) join(ctx context.Context, c *Client) error {
 			return err
 		}
 	}
-	p.sequence = deltas.First - 1
+	p.node.Resume(deltas.First - 1)
 	return nil
 }
 
@@ -319,13 +425,13 @@ func (p *process) catchUp(ctx context.Context, c *Client, target pipeline.Positi
 			if from >= target {
 				break
 			}
-			if err := p.hand(ctx, pipeline.Entry{Window: derived[i].Window}); err != nil {
+			if err := p.hand(ctx, c, pipeline.Entry{Window: derived[i].Window}); err != nil {
 				return err
 			}
 			from = derived[i].To
 		}
 	}
-	return nil
+	return p.node.Settle(ctx)
 }
 
 // guardTail makes sure that no sequence of EVENTS means two events (I10).
@@ -336,7 +442,7 @@ func (p *process) guardTail(ctx context.Context, c *Client) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	counted, at := p.furthest()
+	counted, at := p.node.Furthest()
 	tail, _, err := c.Deltas().Tail(ctx)
 	if err != nil {
 		return err

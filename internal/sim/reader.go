@@ -129,16 +129,21 @@ func (r *reader[T]) take(size int) ([]T, error) {
 // aheadMax bounds what is taken off the wire and not returned yet.
 const aheadMax = 64
 
+// taken is the last message that was taken off the wire.
+func (r *reader[T]) taken() uint64 {
+	if n := len(r.ahead); n > 0 {
+		return r.ahead[n-1].Sequence
+	}
+	return r.after
+}
+
 // fetchLocked takes what the stream has off the wire.
 func (r *reader[T]) fetchLocked() error {
 	of, err := r.c.sameLocked(r.stream)
 	if err != nil {
 		return err
 	}
-	at := r.after
-	if n := len(r.ahead); n > 0 {
-		at = r.ahead[n-1].Sequence
-	}
+	at := r.taken()
 	if err := of.state().Joins(at); err != nil {
 		return err
 	}

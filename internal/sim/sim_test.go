@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +14,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // worlds are small and many
+	goleak.VerifyTestMain(m)
+}
 
 var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "this seed alone; with -v, what happens in it")
@@ -29,6 +34,9 @@ func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64,
 	synctest.Test(t, func(*testing.T) { sum, err = run(seed, f, trace) })
 	return sum, err
 }
+
+// fewSeeds is for what each of them is told more than once, or not often.
+func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
 
 // replay is the command that tells a seed again.
 func replay(seed uint64) string {
@@ -54,26 +62,35 @@ func TestSimulation(t *testing.T) {
 	if *seedsFlag > 0 {
 		seeds = uint64(*seedsFlag)
 	}
-	begun, failures := time.Now(), 0
-	for seed := *firstFlag; seed < *firstFlag+seeds && failures < failuresMax; seed++ {
-		if _, err := simulate(t, seed, nil, nil); err != nil {
-			t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
-			failures++
-		}
+	var next, failures atomic.Uint64
+	begun := time.Now()
+	t.Cleanup(func() {
+		t.Logf("%d seeds from %d in %v", min(next.Load(), seeds), *firstFlag, time.Since(begun).Round(time.Millisecond))
+	})
+	for range runtime.GOMAXPROCS(0) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for n := next.Add(1); n <= seeds && failures.Load() < failuresMax; n = next.Add(1) {
+				seed := *firstFlag + n - 1
+				if _, err := simulate(t, seed, nil, nil); err != nil {
+					t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
+					failures.Add(1)
+				}
+			}
+		})
 	}
-	t.Logf("%d seeds from %d in %v", seeds, *firstFlag, time.Since(begun).Round(time.Millisecond))
 }
 
 // A seed is worth its name only if it tells the same story again, on however
 // many processors.
 func TestSameSeedSameStory(t *testing.T) {
-	const seeds = 50
-	var sums [seeds]uint64
-	for seed := range uint64(seeds) {
+	seeds := uint64(fewSeeds())
+	sums := make([]uint64, seeds)
+	for seed := range seeds {
 		sums[seed], _ = simulate(t, seed+1, nil, nil)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for seed := range uint64(seeds) {
+	for seed := range seeds {
 		if sum, _ := simulate(t, seed+1, nil, nil); sum != sums[seed] {
 			t.Errorf("seed %d is another story the second time", seed+1)
 		}

@@ -9,7 +9,8 @@ import (
 	"hash"
 	"hash/fnv"
 	"io"
-	"maps"
+	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -18,10 +19,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
 // machine is what goes down together when the power is cut.
@@ -41,7 +46,8 @@ type setup struct {
 	crashes, steals          int     // weights of what happens
 	leaders                  int     // of a leader change
 	machine                  machine
-	cuts                     int // of the power
+	cuts                     int   // of the power
+	changes                  int64 // in a transaction, at most
 }
 
 func draw(r *rand.Rand) setup {
@@ -55,6 +61,7 @@ func draw(r *rand.Rand) setup {
 		leaders:   []int{0, 0, 2}[r.IntN(3)],
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
+		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
 	}
 	if s.machine == embedded {
 		s.processes = 1
@@ -79,6 +86,7 @@ type world struct {
 	late      []*Call     // requests under way whose callers have given up
 	outage    int         // steps until there is a leader again
 	asleep    map[int]int // processes that stand still, for so many steps more
+	blind     map[int]int // processes whose disk cannot be read
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
@@ -95,8 +103,11 @@ type world struct {
 // fault is something deliberately broken.
 type fault struct {
 	setup  func(s *setup)                                               // how to meet it soon; may be nil
+	story  func(s *twin.Story)                                          // likewise
 	router func(p *process, c *Client, r *pipeline.Router)              // may be nil
 	route  func(ctx, held context.Context, p *process, c *Client) error // instead of the router's run; may be nil
+	engine func(cold.Engine) cold.Engine                                // what a process's store runs on; may be nil
+	state  func(o *sinks.Options)                                       // may be nil
 }
 
 // run is the simulation of one seed. It must be called in a bubble of its own.
@@ -105,21 +116,24 @@ func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	r := rand.New(rand.NewPCG(seed, 0x7157))
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
-		asleep: map[int]int{}, sources: map[string][]*Stored{},
+		asleep: map[int]int{}, blind: map[int]int{}, sources: map[string][]*Stored{},
 		hash: fnv.New64a(), trace: trace,
 	}
 	if f != nil && f.setup != nil {
 		f.setup(&w.setup)
 	}
 	w.story = twin.Generate(r, int(seed%1000))
+	if f != nil && f.story != nil {
+		f.story(w.story)
+	}
 	w.note("%+v, %d messages", w.setup, len(w.story.Messages))
 	for i := range w.setup.processes {
-		p := &process{w: w, number: i}
-		for n := range w.shards + 1 {
-			p.disk = append(p.disk, newState(n, w.shards))
+		p := &process{w: w, number: i, disk: Disk{ChangesMax: w.changes}}
+		for shard := range w.shards + 1 {
+			p.given = append(p.given, given{shard: shard})
 		}
 		w.processes = append(w.processes, p)
-		p.start()
+		p.start(w.options())
 	}
 	defer func() {
 		for _, p := range w.processes {
@@ -127,6 +141,7 @@ func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 				p.crash()
 			}
 		}
+		time.Sleep(time.Minute) // until what is left of nodes has come to its end
 	}()
 	if err := w.live(); err != nil {
 		return 0, fmt.Errorf("step %d: %w", w.steps, err)
@@ -134,7 +149,36 @@ func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	for _, m := range w.server.Held(jetlog.DeltasStream) {
 		w.hash.Write(m.Data)
 	}
+	for _, p := range w.processes {
+		p.disk.Dump(w.hash)
+	}
 	return w.hash.Sum64(), nil
+}
+
+// changesFew is about as few as a transaction may take.
+const changesFew = 1000
+
+// options are those of one life's state.
+func (w *world) options() sinks.Options {
+	o := sinks.Options{
+		Shards:          w.shards,
+		Owners:          1 + w.rand.IntN(2),
+		CheckpointEvery: []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second}[w.rand.IntN(3)],
+		DirtyRowsMax:    []int{1, 20, changesFew / 2}[w.rand.IntN(3)],
+		MemoryBytes:     []int{0, 1, w.shards * 8 << 10}[w.rand.IntN(3)],                            // all of it, nothing but what must be, a part
+		Users:           shard.Limits{PostsMax: math.MaxInt32, Retention: 86_400, Inactive: 86_400}, // a seed is over in minutes
+		Notices:         configuration().ChannelsOf(config.KindNotice),
+		Dots:            configuration().ChannelsOf(config.KindDot),
+		Logger:          slog.New(slog.DiscardHandler),
+	}
+	if o.MemoryBytes > 1 {
+		o.Owners = 1 // one owner evicts by what others hold at the moment
+	}
+	if w.fault != nil && w.fault.state != nil {
+		w.fault.state(&o)
+	}
+	w.note("owners %d, checkpoints every %v or %d rows, memory %d", o.Owners, o.CheckpointEvery, o.DirtyRowsMax, o.MemoryBytes)
+	return o
 }
 
 // note adds to the trace, which is all that two runs of a seed have to agree in.
@@ -197,8 +241,13 @@ func (w *world) live() error {
 	for w.steps = 1; w.steps < stepsMax; w.steps++ {
 		synctest.Wait()
 		w.noteWindows()
-		if w.wrong != nil {
-			return w.wrong
+		for _, p := range w.processes {
+			if p.stopped() {
+				w.note("%d has stopped: %v", p.number, p.kept)
+			}
+		}
+		if err := cmp.Or(w.wrong, w.stopped(), w.answered()); err != nil {
+			return err
 		}
 		if !w.calm && w.left() == 0 && w.rand.IntN(60) == 0 {
 			w.calm, calmSince = true, w.steps
@@ -230,6 +279,11 @@ func (w *world) step() error {
 			delete(w.asleep, p)
 		}
 	}
+	for p, left := range w.blind {
+		if w.blind[p] = left - 1; left <= 1 {
+			w.sees(p)
+		}
+	}
 	w.outage = max(0, w.outage-1)
 	ready, forced := w.ready()
 	actions := []action{
@@ -237,7 +291,7 @@ func (w *world) step() error {
 		{when(w.left() > 0, 12), w.publish},
 		{when(len(ready) == 0, 60) + 4, w.sleep},
 		{4, w.check},
-		{6, w.checkpoint},
+		{2, w.waitFor},
 		{when(len(w.late) > 0, 8), w.land},
 		{when(w.down() > 0, 8), w.restart},
 		{when(w.deposed() > 0, 3), func() error {
@@ -252,9 +306,11 @@ func (w *world) step() error {
 			action{3, w.sync},
 			action{1, w.purge},
 			action{w.crashes, w.crash},
+			action{when(w.crashes > 0, 1), w.stop},
 			action{when(len(forced) > 0, w.steals), func() error { w.let(forced[w.rand.IntN(len(forced))]); return nil }},
 			action{when(w.steals > 0, 1), w.expire},
 			action{1, w.doze},
+			action{1, w.blindfold},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -316,6 +372,10 @@ func (w *world) fate(c *waiting) (fate Fate) {
 	}
 	switch c.Kind {
 	case Work, Acquire:
+	case Commit:
+		if wrong {
+			fate.Err = cold.ErrDiskFull
+		}
 	case Next:
 		fate.Size = 1 + w.rand.IntN(runMax)
 		if wrong && w.rand.IntN(8) == 0 {
@@ -415,7 +475,7 @@ func (w *world) land() error {
 // underWay takes the requests of a process that is about to give up waiting.
 func (w *world) underWay(process int) {
 	for _, c := range w.calls() {
-		if c.Process == process && c.Land != nil && w.rand.IntN(2) == 0 {
+		if c.Process == process && c.Kind != Commit && c.Land != nil && w.rand.IntN(2) == 0 {
 			w.late = append(w.late, c.Call)
 		}
 	}
@@ -437,28 +497,66 @@ func (w *world) sync() error {
 	return nil
 }
 
-// checkpoint keeps one shard of a process.
-func (w *world) checkpoint() error {
-	p := w.processes[w.rand.IntN(len(w.processes))]
-	i := w.rand.IntN(w.shards + 1)
-	if p.alive() && w.asleep[p.number] == 0 {
-		p.disk[i] = p.shards[i].clone()
-		w.note("checkpoint %d %d at %d", p.number, i, p.disk[i].position)
+// blindfold makes a process's disk unreadable for a while.
+func (w *world) blindfold() error {
+	p, steps := w.processes[w.rand.IntN(len(w.processes))], 10+w.rand.IntN(200)
+	if p.up() {
+		w.note("%d cannot read its disk for %d", p.number, steps)
+		p.mount.Unreadable(true)
+		w.blind[p.number] = steps
 	}
 	return nil
+}
+
+// sees ends that.
+func (w *world) sees(process int) {
+	delete(w.blind, process)
+	if p := w.processes[process]; p.mount != nil {
+		p.mount.Unreadable(false)
+	}
+}
+
+// handedMax is what an owner and its reader ahead can have without the latter
+// being held up.
+const handedMax = 4
+
+// pace lets a process hand its state a window. Where memory is bounded, what is
+// read ahead and what is evicted must not meet: so many windows are read ahead
+// at once, and what the owners are slow to apply waits here.
+func (w *world) pace(ctx context.Context, c *Client, p *process, h pipeline.Header) error {
+	if p.memory == 0 {
+		return nil
+	}
+	p.ends = append(p.ends, h.To)
+	_, err := c.pass(ctx, Call{Kind: Work, Key: uint64(h.From), Ready: func() bool {
+		p.ends = slices.DeleteFunc(p.ends, func(end pipeline.Position) bool { return end <= p.node.Applied() })
+		return len(p.ends) <= handedMax
+	}})
+	return err
 }
 
 // purge takes from DELTAS what every process has checkpointed.
 func (w *world) purge() error {
 	lowest := ^uint64(0)
 	for _, p := range w.processes {
-		for _, s := range p.disk {
-			lowest = min(lowest, s.sequence)
+		if p.up() {
+			p.reported = p.node.Checkpointed()
 		}
+		lowest = min(lowest, p.reported)
 	}
 	lowest = min(lowest, w.server.State(jetlog.DeltasStream).Last)
 	w.note("purge below %d", lowest)
 	w.server.Purge(jetlog.DeltasStream, lowest)
+	return nil
+}
+
+// stop has a process end in order, which takes it a while.
+func (w *world) stop() error {
+	if p := w.processes[w.rand.IntN(len(w.processes))]; p.up() {
+		w.note("stop %d", p.number)
+		w.underWay(p.number)
+		p.stop()
+	}
 	return nil
 }
 
@@ -470,8 +568,16 @@ func (w *world) crash() error {
 	return nil
 }
 
+// crashed: a commit under way is on disk, whole, or it is not.
 func (w *world) crashed(p *process) {
 	w.underWay(p.number)
+	for _, c := range w.calls() {
+		if c.Process == p.number && c.Kind == Commit && w.rand.IntN(2) == 0 {
+			w.note("it has committed %d", c.Key)
+			c.Land()
+		}
+	}
+	delete(w.blind, p.number)
 	p.crash()
 }
 
@@ -490,7 +596,7 @@ func (w *world) restart() error {
 		}
 		if n == 0 {
 			w.note("start %d", p.number)
-			p.start()
+			p.start(w.options())
 			return nil
 		}
 		n--
@@ -524,12 +630,17 @@ func (w *world) expire() error {
 //     is being made good, may lose or double a message that was on its way
 //     behind the end.
 //   - DELTAS loses its tail under one process only: the router does not know
-//     where the shards of others stand (decision 0012).
+//     where the shards of others stand; and not while that one has windows in
+//     hand that are lost, which it could apply after the router has looked where
+//     its shards stand (both: decision 0012).
+//   - A window that was derived before it is stored at once or never: stored
+//     when the log has come as far again, by others made of what came instead,
+//     it would join on to them.
 func (w *world) cutPower() error {
 	tail := func(stream string) uint64 {
 		state := w.server.State(stream)
 		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
-		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt) {
+		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt || w.machine == outside && w.processes[0].inHand()) {
 			return last
 		}
 		return least + w.rand.Uint64N(last-least+1)
@@ -546,6 +657,11 @@ func (w *world) cutPower() error {
 		}
 	}
 	w.late = nil // what was under way met no server
+	for _, c := range w.calls() {
+		if c.Kind == Append {
+			c.Land = nil // nor does what is sent now overtake what the same process sends later
+		}
+	}
 	w.server.PowerCut(events, deltas)
 	time.Sleep(100 * time.Millisecond) // nothing stored after it has a timestamp from before
 	return nil
@@ -565,6 +681,9 @@ func (w *world) mended(stream string) (last uint64) {
 func (w *world) mend() {
 	w.outage, w.late = 0, nil
 	clear(w.asleep)
+	for _, p := range w.processes {
+		w.sees(p.number)
+	}
 }
 
 // done says whether every process has applied every event, and nobody is
@@ -575,7 +694,7 @@ func (w *world) done() bool {
 		end = pipeline.EndOf(held[len(held)-1].Sequence)
 	}
 	for _, p := range w.processes {
-		if !p.alive() || p.positions()[0] < end {
+		if !p.up() || p.node.Positions()[0] < end {
 			return false
 		}
 	}
@@ -586,8 +705,8 @@ func (w *world) done() bool {
 func (w *world) unmoved() error {
 	held := w.server.Held(jetlog.EventsStream)
 	for _, p := range w.processes {
-		for _, s := range p.shards {
-			if _, err := truth(s, held, true); err != nil {
+		for _, g := range p.given {
+			if _, err := truth(g.seen, g.position, held, true); err != nil {
 				return err
 			}
 		}
@@ -603,8 +722,8 @@ func (w *world) stand() error {
 		s += fmt.Sprintf("; window %d is %+v", last, h)
 	}
 	for _, p := range w.processes {
-		if p.alive() {
-			s += fmt.Sprintf("; process %d stands at %v, after window %d", p.number, p.positions(), p.sequence)
+		if p.up() {
+			s += fmt.Sprintf("; process %d stands at %v, after window %d", p.number, p.node.Positions(), p.node.Sequence())
 		}
 	}
 	return errors.New(s)
@@ -632,26 +751,95 @@ func (w *world) messagesOf(window []byte) []*Stored {
 	return w.sources[string(window)]
 }
 
+// stopped says which state has stopped: none ever should.
+func (w *world) stopped() error {
+	for _, p := range w.processes {
+		if p.up() {
+			if err := p.node.Err(); err != nil {
+				return fmt.Errorf("process %d has stopped (I2, I3): %w", p.number, err)
+			}
+		}
+	}
+	return nil
+}
+
+// waitFor has somebody wait for a position of which answers must be: "An answer
+// with min_position P reflects every event at or before P" (I6).
+func (w *world) waitFor() error {
+	p := w.processes[w.rand.IntN(len(w.processes))]
+	if !p.up() || len(p.waits) > 2 {
+		return nil
+	}
+	end := pipeline.EndOf(w.server.State(jetlog.EventsStream).Last)
+	waits := &wait{position: min(p.node.Applied()+pipeline.Position(w.rand.Uint64N(1<<14)), end), over: make(chan struct{})}
+	w.note("wait for %d of %d", waits.position, p.number)
+	p.waits = append(p.waits, waits)
+	node, ctx := p.node, p.ctx
+	go func() {
+		if node.WaitApplied(ctx, waits.position) == nil {
+			close(waits.over)
+		}
+	}()
+	return nil
+}
+
+// answered asks whoever has reached what was waited for.
+func (w *world) answered() error {
+	for _, p := range w.processes {
+		if w.blind[p.number] > 0 {
+			continue // no answers at all
+		}
+		for i := 0; i < len(p.waits); i++ {
+			select {
+			case <-p.waits[i].over:
+			default:
+				continue
+			}
+			least := p.waits[i].position
+			p.waits = slices.Delete(p.waits, i, i+1)
+			w.note("answer of %d as of %d", p.number, least)
+			if err := w.compare(p, least, false); err != nil {
+				return err
+			}
+			i--
+		}
+	}
+	return nil
+}
+
 // check compares what a process has, at whatever position each of its shards
 // stands, with the model.
 func (w *world) check() error {
 	p := w.processes[w.rand.IntN(len(w.processes))]
-	if !p.alive() {
+	if !p.up() || w.blind[p.number] > 0 {
 		return nil
 	}
-	w.note("check %d at %v", p.number, p.positions())
-	return w.compare(p, false)
+	w.note("check %d at %v", p.number, p.node.Positions())
+	return w.compare(p, 0, false)
 }
 
-// compare compares all of a process. At the end nothing is left to be mended.
-func (w *world) compare(p *process, end bool) error {
+// compare compares all of a process, which must stand at a position at least.
+// At the end nothing is left to be mended.
+func (w *world) compare(p *process, least pipeline.Position, end bool) error {
+	stands, err := w.stands(p.node)
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.number, err)
+	}
 	held := w.server.Held(jetlog.EventsStream)
 	var last []span // most shards stand where the one before does
 	var all map[twin.Fact]int64
-	for _, s := range p.shards {
-		log, err := truth(s, held, end)
+	want := facts{}
+	for i, at := range stands {
+		if at < least {
+			return fmt.Errorf("process %d: shard %d answers as of %d, and %d was waited for (I6)", p.number, i, at, least)
+		}
+		seen, err := p.given[i].upTo(at)
 		if err != nil {
-			return fmt.Errorf("process %d: shard %d, at %d: %w", p.number, s.number, s.position, err)
+			return fmt.Errorf("process %d: %w", p.number, err)
+		}
+		log, err := truth(seen, at, held, end)
+		if err != nil {
+			return fmt.Errorf("process %d: shard %d, at %d: %w", p.number, i, at, err)
 		}
 		if all == nil || !slices.Equal(log, last) {
 			m := twin.NewModel()
@@ -660,11 +848,18 @@ func (w *world) compare(p *process, end bool) error {
 			}
 			all, last = m.Facts(w.story), log
 		}
-		want := maps.Clone(all)
-		maps.DeleteFunc(want, func(f twin.Fact, _ int64) bool { return s.number != shardOf(f, s.shards) })
-		if diff := differ(s.facts(w.story), want); diff != "" {
-			return fmt.Errorf("process %d: shard %d, at %d, is not what the model says (I1, I4):%s", p.number, s.number, s.position, diff)
+		for f, n := range all {
+			if shardOf(f, w.shards) == i {
+				want.add(f, n)
+			}
 		}
+	}
+	diff, err := w.ask(p.node, want)
+	if err == nil && diff != "" {
+		err = fmt.Errorf("shards at %v: not what the model says (I1, I4):%s", stands, diff)
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.number, err)
 	}
 	return nil
 }
@@ -681,15 +876,15 @@ func shardOf(f twin.Fact, shards int) int {
 // EVENTS holds up to where the shard stands, and of those that EVENTS has lost
 // the ones that were counted before, or read before: "what was counted stays
 // counted". Whether a lost one was, only the windows can tell.
-func truth(s *state, held []*Stored, end bool) (log []span, err error) {
+func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (log []span, err error) {
 	saw := map[uint64]*Stored{} // the last one seen at a sequence
-	for _, m := range s.seen {
+	for _, m := range seen {
 		saw[m.Sequence] = m.Stored
 	}
 	is := map[*Stored]bool{}
 	for _, m := range held {
 		is[m] = true
-		if m.Tag == nil || pipeline.At(m.Sequence, 0) > s.position {
+		if m.Tag == nil || pipeline.At(m.Sequence, 0) > position {
 			continue
 		}
 		if other := saw[m.Sequence]; other != nil && other != m {
@@ -698,9 +893,9 @@ func truth(s *state, held []*Stored, end bool) (log []span, err error) {
 			}
 			continue // about to be moved
 		}
-		log = append(log, span{m, 0, s.position})
+		log = append(log, span{m, 0, position})
 	}
-	for _, m := range s.seen {
+	for _, m := range seen {
 		if m.Tag != nil && !is[m.Stored] {
 			log = append(log, m)
 		}
@@ -718,27 +913,6 @@ func truth(s *state, held []*Stored, end bool) (log []span, err error) {
 	return log, nil
 }
 
-func differ(got, want map[twin.Fact]int64) (diff string) {
-	var facts []twin.Fact
-	for f := range got {
-		facts = append(facts, f)
-	}
-	for f := range want {
-		if _, ok := got[f]; !ok {
-			facts = append(facts, f)
-		}
-	}
-	slices.SortFunc(facts, func(a, b twin.Fact) int {
-		return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Other, b.Other))
-	})
-	for _, f := range facts {
-		if got[f] != want[f] {
-			diff += fmt.Sprintf("\n    %v: %d, want %d", f, got[f], want[f])
-		}
-	}
-	return diff
-}
-
 // settle is the end: everything is as if nothing had ever gone wrong, but for
 // what EVENTS has lost.
 func (w *world) settle() error {
@@ -754,7 +928,7 @@ func (w *world) settle() error {
 		to = h.To
 	}
 	for _, p := range w.processes {
-		if err := w.compare(p, true); err != nil {
+		if err := w.compare(p, 0, true); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}

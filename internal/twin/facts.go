@@ -128,7 +128,7 @@ func (m *Model) Facts(of *Story) map[Fact]int64 {
 			note("mark channel:"+channel, user, 0, int64(m.m.mark(user, "channel:"+channel)))
 		}
 		if reads := m.m.reads(user); len(reads) > 0 {
-			note("first read", user, 0, int64(markOf(&reads[0])))
+			note("first read", user, 0, int64(max(markOf(&reads[0]), 1))) // there was one, if from before every event
 		}
 	}
 	for _, channel := range of.Channels {

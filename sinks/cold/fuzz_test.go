@@ -112,13 +112,14 @@ func FuzzEntries(f *testing.F) {
 	}
 	f.Add(byte(kindRow), rowKey(0, 1, 5)[kindEnd:], appendCells(nil, []uint64{0}, []int64{math.MinInt64}))
 	f.Fuzz(func(t *testing.T, kind byte, key, value []byte) {
-		v := &View{store: store, txn: store.db.NewTransactionAt(Newest, true)}
-		defer v.txn.Discard() // nothing is written
+		txn := store.engine.(*badgerEngine).db.NewTransactionAt(Newest, true)
+		defer txn.Discard() // nothing is written
+		v := &View{store: store, reader: badgerReader{txn}}
 		full := append(shardKey(shard, kind), key...)
-		if err := v.txn.Set(full, value); err != nil {
+		if err := txn.Set(full, value); err != nil {
 			t.Skip(err) // Badger does not take such keys
 		}
-		if _, err := v.txn.Get(full); errors.Is(err, badger.ErrKeyNotFound) {
+		if _, err := txn.Get(full); errors.Is(err, badger.ErrKeyNotFound) {
 			t.Fatal("the entry is not there to be read")
 		}
 		refused := 0

@@ -6,14 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"math"
-	"os"
 	"time"
-
-	"github.com/dgraph-io/badger/v4"
-	"github.com/dgraph-io/badger/v4/options"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -39,32 +32,9 @@ type Streams struct {
 	Deltas time.Time `json:"deltas"`
 }
 
-// Options shape a store.
-type Options struct {
-	Shards        int
-	Node          string // given to a new store
-	MemTableBytes int64
-	BlockCache    int64
-	IndexCache    int64
-	// Free tells how many bytes the disk has left; nil: it is not asked. Below
-	// [Reserve] nothing is written: Badger writes through memory maps, where a
-	// full disk does not return an error but ends the process.
-	Free   func() (bytes uint64, ok bool)
-	Logger *slog.Logger
-}
-
-// Reserve is what the disk must have free for a checkpoint: the buffers that
-// may be written out because of it, and some of what compaction needs.
-func (o Options) Reserve() uint64 { return uint64(2*o.MemTableBytes) + 64<<20 }
-
-// ErrDiskFull: the disk has too little left to write a checkpoint.
-var ErrDiskFull = errors.New("cold: the disk is full")
-
-// Store is one node's Badger database. Its methods may be used concurrently.
+// Store is one node's database. Its methods may be used concurrently.
 type Store struct {
-	db     *badger.DB
-	dir    string
-	o      Options
+	engine Engine
 	meta   Meta
 	schema *pipeline.Schema
 
@@ -83,55 +53,19 @@ type counterCodec struct {
 	places  []int    // dictionary column → cell
 }
 
-// Open opens the store in dir, or makes it. The store's schema is the
-// configuration's with hidden columns for what it counted before.
-func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
-	fresh := isEmpty(dir)
-	db, err := badger.OpenManaged(badgerOptions(dir, o))
-	if err != nil {
-		if fresh {
-			os.RemoveAll(dir)
-		}
-		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
-	}
-	s := &Store{db: db, dir: dir, o: o}
-	s.versions.last = db.MaxVersion()
-	if err := s.load(schema, o); err != nil {
-		db.Close()
-		if fresh {
-			os.RemoveAll(dir)
-		}
+// OpenOn opens the store that an engine holds, or makes it; node is its name
+// then. An engine that cannot be used stays open.
+func OpenOn(engine Engine, schema *pipeline.Schema, shards int, node string) (*Store, error) {
+	s := &Store{engine: engine}
+	s.versions.last = engine.MaxVersion()
+	if err := s.load(schema, shards, node); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func badgerOptions(dir string, o Options) badger.Options {
-	return badger.DefaultOptions(dir).
-		WithLogger(logger{o.Logger}).
-		WithSyncWrites(true). // one sync a commit: a log that rotates unsynced could outlive an older one in a power cut (I4)
-		WithDetectConflicts(false).
-		WithNumVersionsToKeep(1).
-		WithCompression(options.None). // rows are packed already
-		WithMemTableSize(o.MemTableBytes).
-		WithNumMemtables(2).
-		WithBlockCacheSize(o.BlockCache).
-		WithIndexCacheSize(o.IndexCache).
-		WithMetricsEnabled(false)
-}
-
-func isEmpty(dir string) bool {
-	f, err := os.Open(dir)
-	if err != nil {
-		return errors.Is(err, os.ErrNotExist)
-	}
-	defer f.Close()
-	_, err = f.Readdirnames(1)
-	return errors.Is(err, io.EOF)
-}
-
 // load reads meta, or writes it into a new store, and merges the schema.
-func (s *Store) load(schema *pipeline.Schema, o Options) error {
+func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 	found := false
 	err := s.View(Newest, func(v *View) (err error) {
 		found, err = v.get(metaKey, func(b []byte) error { return json.Unmarshal(b, &s.meta) })
@@ -142,13 +76,13 @@ func (s *Store) load(schema *pipeline.Schema, o Options) error {
 	case fresh && !s.empty():
 		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir")
 	case fresh:
-		s.meta = Meta{Format: Format, Shards: o.Shards, Node: o.Node}
+		s.meta = Meta{Format: Format, Shards: shards, Node: node}
 	case err != nil:
 		return fmt.Errorf("cold: read the store's meta: %w", err)
 	case s.meta.Format != Format:
 		return fmt.Errorf("cold: the data directory has format %d, this version reads format %d: use the version that wrote it, or another data_dir", s.meta.Format, Format)
-	case s.meta.Shards != o.Shards:
-		return fmt.Errorf("cold: the data directory has %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", s.meta.Shards, o.Shards, s.meta.Shards)
+	case s.meta.Shards != shards:
+		return fmt.Errorf("cold: the data directory has %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", s.meta.Shards, shards, s.meta.Shards)
 	}
 	changed, err := s.adopt(schema)
 	if err != nil {
@@ -163,12 +97,11 @@ func (s *Store) load(schema *pipeline.Schema, o Options) error {
 // empty says whether the database has no key at all.
 func (s *Store) empty() bool {
 	empty := true
-	_ = s.db.View(func(txn *badger.Txn) error {
-		it := txn.NewIterator(badger.IteratorOptions{})
-		defer it.Close()
-		it.Rewind()
-		empty = !it.Valid()
-		return nil
+	_ = s.View(Newest, func(v *View) error {
+		return v.reader.Scan(nil, nil, 0, func(Item) (bool, error) {
+			empty = false
+			return false, nil
+		})
 	})
 	return empty
 }
@@ -249,22 +182,22 @@ func (s *Store) BatchRowsMax() int {
 	}
 	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry)                      // a state
 	row = max(row, kindEnd+8+pipeline.ChannelBytesMax+binary.MaxVarintLen64+perEntry) // a cursor: the longest entry
-	return int(min(s.db.MaxBatchCount()-2, (s.db.MaxBatchSize()-own)/int64(row)))
+	changes, bytes := s.engine.TransactionMax()
+	return int(min(changes-2, (bytes-own)/int64(row)))
 }
 
-// Sizes are Badger's own figures: bytes of tables and of value logs.
-func (s *Store) Sizes() (tables, valueLog int64) { return s.db.Size() }
+// Sizes are the engine's own figures: bytes of tables and of value logs.
+func (s *Store) Sizes() (tables, valueLog int64) { return s.engine.Sizes() }
 
 // DataBytes is how many bytes the tables hold before any compression.
-func (s *Store) DataBytes() (bytes uint64) {
-	for _, t := range s.db.Tables() {
-		bytes += uint64(t.UncompressedSize)
-	}
-	return bytes
-}
+func (s *Store) DataBytes() uint64 { return s.engine.DataBytes() }
+
+// Verify reads all that is stored and compares it with its checksums, until
+// more says no.
+func (s *Store) Verify(more func() bool, damaged func(Damage)) { s.engine.Verify(more, damaged) }
 
 // Close closes the database; nothing may use the store any more.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error { return s.engine.Close() }
 
 // State reads how far a shard has come; the zero State if it never did.
 func (s *Store) State(shard pipeline.Shard) (state State, err error) {
@@ -288,18 +221,14 @@ func (s *Store) State(shard pipeline.Shard) (state State, err error) {
 // of the version before, until then.
 type Checkpoint struct {
 	store   *Store
-	txn     *badger.Txn
+	txn     Transaction
 	version uint64
 }
 
 // Begin opens a checkpoint. It takes at most BatchRowsMax rows and states.
 // Settle must follow, after Commit or Discard.
 func (s *Store) Begin() *Checkpoint {
-	c := &Checkpoint{store: s, version: s.versions.begin()}
-	if !s.db.IsClosed() { // Badger would wait for ever
-		c.txn = s.db.NewTransactionAt(math.MaxUint64, true)
-	}
-	return c
+	return &Checkpoint{store: s, txn: s.engine.Begin(), version: s.versions.begin()}
 }
 
 // Row adds one row; a row of zeros is taken off the disk.
@@ -314,16 +243,10 @@ func (c *Checkpoint) Row(shard pipeline.Shard, counter int, id uint64, cells []i
 }
 
 func (c *Checkpoint) set(key, value []byte) error {
-	if c.txn == nil {
-		return c.wrap(badger.ErrDBClosed)
-	}
 	return c.wrap(c.txn.Set(key, value))
 }
 
 func (c *Checkpoint) delete(key []byte) error {
-	if c.txn == nil {
-		return c.wrap(badger.ErrDBClosed)
-	}
 	return c.wrap(c.txn.Delete(key))
 }
 
@@ -333,55 +256,20 @@ func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
 }
 
 // Commit writes the transaction. After an error nothing of it is there.
-func (c *Checkpoint) Commit() error {
-	if c.txn == nil {
-		return c.wrap(badger.ErrDBClosed)
-	}
-	if o := c.store.o; o.Free != nil {
-		if free, ok := o.Free(); ok && free < o.Reserve() {
-			c.txn.Discard()
-			return c.wrap(fmt.Errorf("%w: it has %d MiB left, and a checkpoint needs %d MiB", ErrDiskFull, free>>20, o.Reserve()>>20))
-		}
-	}
-	return c.wrap(c.txn.CommitAt(c.version, nil))
-}
+func (c *Checkpoint) Commit() error { return c.wrap(c.txn.Commit(c.version)) }
 
 // Version is what the checkpoint's changes are written as.
 func (c *Checkpoint) Version() uint64 { return c.version }
 
 // Settle says that nobody reads as of before this checkpoint any more.
-func (c *Checkpoint) Settle() {
-	if keep := c.store.versions.settle(c.version); c.txn != nil && !c.store.db.IsClosed() {
-		c.store.db.SetDiscardTs(keep) // of each key the newest version up to here stays
-	}
-}
+func (c *Checkpoint) Settle() { c.store.engine.Forget(c.store.versions.settle(c.version)) }
 
 // Discard lets an uncommitted checkpoint go.
-func (c *Checkpoint) Discard() {
-	if c.txn != nil {
-		c.txn.Discard()
-	}
-}
+func (c *Checkpoint) Discard() { c.txn.Discard() }
 
 func (c *Checkpoint) wrap(err error) error {
 	if err != nil {
 		return fmt.Errorf("cold: checkpoint: %w", err)
 	}
 	return nil
-}
-
-// logger passes Badger's log on, with its chatter as debug.
-type logger struct{ *slog.Logger }
-
-func (l logger) Errorf(f string, v ...any)   { l.Error("badger: " + line(f, v)) }
-func (l logger) Warningf(f string, v ...any) { l.Warn("badger: " + line(f, v)) }
-func (l logger) Infof(f string, v ...any)    { l.Debug("badger: " + line(f, v)) }
-func (l logger) Debugf(f string, v ...any)   { l.Debug("badger: " + line(f, v)) }
-
-func line(f string, v []any) string {
-	s := fmt.Sprintf(f, v...)
-	for len(s) > 0 && s[len(s)-1] == '\n' {
-		s = s[:len(s)-1]
-	}
-	return s
 }

@@ -469,7 +469,7 @@ func TestCheckpointIsOneTransaction(t *testing.T) {
 	}
 	closeStore(t, s)
 	c = s.Begin()
-	if err := errors.Join(c.Row(shard, 0, 7, []int64{2}), c.Commit()); !errors.Is(err, badger.ErrDBClosed) {
+	if err := errors.Join(c.Row(shard, 0, 7, []int64{2}), c.Commit()); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed store gave %v", err)
 	}
 	c.Discard()

@@ -34,15 +34,15 @@ func (d Damage) Error() string {
 // Unwrap makes a damage an [ErrCorrupt].
 func (d Damage) Unwrap() error { return ErrCorrupt }
 
-// Verify reads every table and compares it with its checksums, until more says
-// no. Badger itself does not: a lookup that meets a damaged block says that
-// there is no such key, and with that a counter would answer 0.
-func (s *Store) Verify(more func() bool, damaged func(Damage)) {
-	for _, t := range s.db.Tables() {
+// Verify implements [Engine]. Badger itself does not compare: a lookup that
+// meets a damaged block says that there is no such key, and with that a counter
+// would answer 0.
+func (e *badgerEngine) Verify(more func() bool, damaged func(Damage)) {
+	for _, t := range e.db.Tables() {
 		if !more() {
 			return
 		}
-		file := table.NewFilename(t.ID, s.dir)
+		file := table.NewFilename(t.ID, e.dir)
 		err := verifyTable(file)
 		if err == nil || errors.Is(err, fs.ErrNotExist) { // compacted away meanwhile
 			continue

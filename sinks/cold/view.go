@@ -3,12 +3,9 @@ package cold
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -50,33 +47,20 @@ func (v *versions) settle(version uint64) (keep uint64) {
 // View is the store as of a version: what was committed up to it. It belongs
 // to one goroutine.
 type View struct {
-	store *Store
-	txn   *badger.Txn
+	store  *Store
+	reader Reader
 }
 
 // View reads as of a version: [Newest], or the one before a checkpoint that is
 // not settled. An error of stored bytes wraps [ErrCorrupt].
-func (s *Store) View(as uint64, read func(*View) error) (err error) {
-	if s.db.IsClosed() { // Badger would wait for ever
-		return badger.ErrDBClosed
-	}
-	v := &View{store: s, txn: s.db.NewTransactionAt(as, false)}
-	defer v.txn.Discard()
-	defer func() { // Badger panics on some damaged blocks
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: Badger panicked: %v", ErrCorrupt, p)
-		}
-	}()
-	return read(v)
+func (s *Store) View(as uint64, read func(*View) error) error {
+	return s.engine.View(as, func(r Reader) error { return read(&View{s, r}) })
 }
 
 // get calls value with what a key holds; found says whether it is there.
 func (v *View) get(key []byte, value func([]byte) error) (found bool, err error) {
-	item, err := v.txn.Get(key)
-	switch {
-	case errors.Is(err, badger.ErrKeyNotFound):
-		return false, nil
-	case err != nil:
+	item, err := v.reader.Get(key)
+	if item == nil || err != nil {
 		return false, err
 	}
 	return true, item.Value(value)
@@ -170,7 +154,10 @@ func (v *View) Rows(shard pipeline.Shard, part *Part, visit func(counter int, id
 	s := v.store
 	cells := make([]int64, len(s.schema.Columns))
 	taken := 0
-	return v.scan(shardKey(shard, kindRow), part, func(item *badger.Item) (bool, error) {
+	var row []int64
+	var places []int
+	decode := func(b []byte) error { return decodeCells(b, places, row) } // once, not for each row
+	return v.scan(shardKey(shard, kindRow), part, func(item Item) (bool, error) {
 		if taken++; taken > part.Most {
 			return false, nil
 		}
@@ -185,10 +172,9 @@ func (v *View) Rows(shard pipeline.Shard, part *Part, visit func(counter int, id
 			return false, fmt.Errorf("%w: counter %d of %d", ErrCorrupt, number, len(s.byNumber))
 		}
 		counter := s.byNumber[number]
-		row := cells[:s.schema.Counters[counter].Count]
+		row, places = cells[:s.schema.Counters[counter].Count], s.counters[counter].places
 		clear(row)
-		err = item.Value(func(b []byte) error { return decodeCells(b, s.counters[counter].places, row) })
-		if err != nil {
+		if err = item.Value(decode); err != nil {
 			return false, fmt.Errorf("row %d of counter %s: %w", id, s.schema.Counters[counter].Name, err)
 		}
 		return true, visit(counter, id, row)
@@ -208,7 +194,7 @@ func (v *View) Authors(shard pipeline.Shard, part *Part, visit func(author uint6
 // owners calls visit for the first number of each key, once for neighbours.
 func (v *View) owners(shard pipeline.Shard, kind byte, part *Part, visit func(id uint64)) error {
 	last, taken := uint64(0), 0
-	return v.scan(shardKey(shard, kind), part, func(item *badger.Item) (bool, error) {
+	return v.scan(shardKey(shard, kind), part, func(item Item) (bool, error) {
 		key := item.Key()
 		if len(key) < kindEnd+8 {
 			return false, fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(key))
@@ -231,7 +217,7 @@ func (v *View) owners(shard pipeline.Shard, kind byte, part *Part, visit func(id
 // Edges calls visit for a part of who follows the users of a shard.
 func (v *View) Edges(shard pipeline.Shard, part *Part, visit func(user, follower uint64)) error {
 	taken := 0
-	return v.scan(shardKey(shard, kindFollower), part, func(item *badger.Item) (bool, error) {
+	return v.scan(shardKey(shard, kindFollower), part, func(item Item) (bool, error) {
 		if taken++; taken > part.Most {
 			return false, nil
 		}
@@ -250,70 +236,53 @@ func (v *View) Edges(shard pipeline.Shard, part *Part, visit func(user, follower
 
 // scan visits a part's items from part.From on until visit says no, and notes
 // where to go on.
-func (v *View) scan(prefix []byte, part *Part, visit func(*badger.Item) (more bool, err error)) error {
-	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues, o.SinceTs = prefix, false, max(part.Since, 1)-1 // Badger's is the last that is left out
-	it := v.txn.NewIterator(o)
-	defer it.Close()
+func (v *View) scan(prefix []byte, part *Part, visit func(Item) (more bool, err error)) error {
 	from := part.From
 	if from == nil {
 		from = prefix
 	}
-	for it.Seek(from); it.Valid(); it.Next() {
-		more, err := visit(it.Item())
-		if err != nil {
-			return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)
+	done := true
+	err := v.reader.Scan(prefix, from, part.Since, func(item Item) (more bool, err error) {
+		if more, err = visit(item); err == nil && !more {
+			part.From, done = bytes.Clone(item.Key()), false
 		}
-		if !more {
-			part.From = it.Item().KeyCopy(nil)
-			return nil
-		}
+		return more, err
+	})
+	if err != nil {
+		return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)
 	}
-	part.Done = true
+	part.Done = done
 	return nil
 }
 
 // Written calls visit with the version of every key of a shard: how long ago
 // each was written, counted in checkpoints. It ends when visit says no.
 func (v *View) Written(shard pipeline.Shard, visit func(version uint64) (more bool)) error {
-	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues = binary.BigEndian.AppendUint16([]byte{prefixShard}, uint16(shard)), false
-	it := v.txn.NewIterator(o)
-	defer it.Close()
-	for it.Rewind(); it.Valid(); it.Next() {
-		if !visit(it.Item().Version()) {
-			return nil
-		}
-	}
-	return nil
+	prefix := binary.BigEndian.AppendUint16([]byte{prefixShard}, uint16(shard))
+	return v.reader.Scan(prefix, prefix, 0, func(item Item) (bool, error) { return visit(item.Version()), nil })
 }
 
 // entries calls visit for every entry with a prefix, from a key on, in key
 // order, until visit returns false.
 func (v *View) entries(prefix, from []byte, numbers, values int, visit func(e *entry) bool) error {
-	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues = prefix, false
-	it := v.txn.NewIterator(o)
-	defer it.Close()
 	e := entry{kind: prefix[kindEnd-1], value: make([]uint64, values)}
-	for it.Seek(append(bytes.Clone(prefix), from...)); it.Valid(); it.Next() {
-		item := it.Item()
-		e.key = item.Key()[kindEnd:]
-		err := error(nil)
-		switch {
-		case len(e.key) < 8*numbers:
-			err = fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(item.Key()))
-		case e.kind != kindSecond && e.number(0) == 0:
-			err = errNobody
-		case values > 0:
-			err = item.Value(e.decode)
+	decode := e.decode
+	err := v.reader.Scan(prefix, append(bytes.Clone(prefix), from...), 0, func(item Item) (bool, error) {
+		if e.key = item.Key()[kindEnd:]; len(e.key) < 8*numbers {
+			return false, fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(item.Key()))
 		}
-		if err != nil {
-			return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)
+		if e.kind != kindSecond && e.number(0) == 0 {
+			return false, errNobody
 		}
-		if !visit(&e) {
-			return nil
+		if values > 0 {
+			if err := item.Value(decode); err != nil {
+				return false, err
+			}
 		}
+		return visit(&e), nil
+	})
+	if err != nil {
+		return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)
 	}
 	return nil
 }

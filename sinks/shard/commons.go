@@ -106,12 +106,14 @@ func (c *Commons) Load(store *cold.Store) error {
 func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed != nil || w.To <= c.state.Applied {
+	if c.failed != nil {
 		return c.failed
 	}
-	if w.From != c.state.Applied {
+	if goesOn, err := joinsOn(c.state.Applied, w); err != nil {
 		return c.failLocked(fmt.Errorf("%w: the channels are applied up to position %d and the next window is (%d, %d] (I3)",
-			pipeline.ErrGap, c.state.Applied, w.From, w.To))
+			err, c.state.Applied, w.From, w.To))
+	} else if !goesOn {
+		return nil
 	}
 	section := pipeline.ReadSection(w.Sections[c.number], w.From)
 	for change, ok := section.Next(); ok; change, ok = section.Next() {

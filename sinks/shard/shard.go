@@ -27,6 +27,7 @@ type Limits struct {
 // What it holds in memory may be a part of what the store has: see load.go.
 type Shard struct {
 	Number pipeline.Shard
+	Joins  Joins // nil: I3. Set before the first Apply.
 
 	mu     sync.RWMutex
 	schema *pipeline.Schema
@@ -123,12 +124,18 @@ func (s *Shard) bits(counter int) (bits []int) {
 func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed != nil || w.To <= s.state.Applied {
+	if s.failed != nil {
 		return s.failed
 	}
-	if w.From != s.state.Applied {
+	joins := s.Joins
+	if joins == nil {
+		joins = joinsOn
+	}
+	if goesOn, err := joins(s.state.Applied, w); err != nil {
 		return s.failLocked(fmt.Errorf("%w: shard %d has applied up to position %d and the next window is (%d, %d] (I3)",
-			pipeline.ErrGap, s.Number, s.state.Applied, w.From, w.To))
+			err, s.Number, s.state.Applied, w.From, w.To))
+	} else if !goesOn {
+		return nil
 	}
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
 	for change, ok := section.Next(); ok; change, ok = section.Next() {
@@ -156,6 +163,21 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 	s.measureLocked()
 	s.state = cold.State{Applied: w.To, Sequence: sequence, Time: max(s.state.Time, w.Time)}
 	return nil
+}
+
+// Joins says whether a window goes on where a shard stands; if not, the shard
+// has applied it before, or there is a gap (pipeline.ErrGap).
+type Joins func(applied pipeline.Position, w *pipeline.Window) (goesOn bool, err error)
+
+// joinsOn is the rule (I3).
+func joinsOn(applied pipeline.Position, w *pipeline.Window) (goesOn bool, err error) {
+	switch {
+	case w.To <= applied:
+		return false, nil
+	case w.From != applied:
+		return false, pipeline.ErrGap
+	}
+	return true, nil
 }
 
 // changeLocked changes a cell. It never waits for the disk: where the row's

@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/internal/twin"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks"
+)
+
+// facts are what a twin.Model says of a node, of each shard as of where that
+// stands: by kind and id, with Other by what it says.
+type facts map[subject]map[uint64]int64
+
+type subject struct {
+	what string
+	id   uint64
+}
+
+func (f facts) add(fact twin.Fact, n int64) {
+	s := subject{fact.What, fact.ID}
+	if f[s] == nil {
+		f[s] = map[uint64]int64{}
+	}
+	f[s][fact.Other] = n
+}
+
+// of is the one number that a kind has of an id.
+func (f facts) of(what string, id uint64) int64 { return f[subject{what, id}][0] }
+
+// stands is where each shard of a node stands, and what every node holds, last.
+// A reading tells, of an id in the shard.
+func (w *world) stands(n *sinks.Node) ([]pipeline.Position, error) {
+	var all []pipeline.Position
+	var rows query.Rows
+	for shard := range w.shards {
+		id := uint64(1)
+		for pipeline.ShardOf(id, w.shards) != pipeline.Shard(shard) {
+			id++
+		}
+		if err := n.Rows(context.Background(), 0, []pipeline.Column{0}, []uint64{id}, &rows, true); err != nil {
+			return nil, err
+		}
+		all = append(all, rows.AsOf)
+	}
+	var unread query.Unreads
+	if err := n.Unread(context.Background(), nil, &unread, true); err != nil {
+		return nil, err
+	}
+	return append(all, unread.AsOf), nil
+}
+
+// ask asks a node everything about a story's people, and says where the
+// answers are not what follows from the facts.
+func (w *world) ask(n *sinks.Node, f facts) (diff string, err error) {
+	for _, ask := range []func(*sinks.Node, facts) (string, error){w.askRows, w.askUnread, w.askFeeds, w.askLists} {
+		d, err := ask(n, f)
+		if err != nil {
+			return "", err
+		}
+		diff += d
+	}
+	return diff, nil
+}
+
+func (w *world) askRows(n *sinks.Node, f facts) (diff string, err error) {
+	ids := slices.Concat(w.story.Users, w.story.Posts, w.story.Pages)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	var rows query.Rows
+	for counter := range n.Schema().Counters {
+		columns := n.Schema().Visible(counter)
+		names := names(n.Schema(), columns)
+		if err := n.Rows(context.Background(), counter, columns, ids, &rows, true); err != nil {
+			return "", err
+		}
+		if len(rows.Missing) > 0 {
+			return "", fmt.Errorf("rows %v are missing", rows.Missing)
+		}
+		for i, id := range ids {
+			for j, name := range names {
+				diff += differs(name, id, "", rows.Values[i*len(columns)+j], f.of(name, id))
+			}
+		}
+	}
+	return diff, nil
+}
+
+// "unread = live notices after the user's cursor", "live posts by people the
+// user follows, after max(user's feed mark, that follow)"
+func (w *world) askUnread(n *sinks.Node, f facts) (diff string, err error) {
+	var unread query.Unreads
+	if err := n.Unread(context.Background(), w.story.Users, &unread, true); err != nil {
+		return "", err
+	}
+	if len(unread.Missing) > 0 {
+		return "", fmt.Errorf("unread numbers of users %v are missing", unread.Missing)
+	}
+	counter, _ := n.Schema().Counter("unread")
+	names := names(n.Schema(), n.Schema().Visible(counter))
+	for i, user := range w.story.Users {
+		got := &unread.Users[i]
+		for j, name := range names {
+			diff += differs(name, user, "among unread numbers", got.Counts[j], f.of(name, user))
+		}
+		posts := int64(0)
+		for author, since := range f[subject{"follows", user}] {
+			for _, at := range f[subject{"post", author}] {
+				posts += int64(when(at > max(f.of("mark feed", user), since), 1))
+			}
+		}
+		diff += differs("unread posts", user, "", int64(got.Feed), posts)
+		for j, channel := range unread.Notices {
+			want := int64(0) // of who has never read anything
+			if f.of("first read", user) != 0 {
+				want = f.notices(user, channel)
+			}
+			diff += differs("unread notices", user, channel, int64(got.Notices[j]), want)
+		}
+		for j, channel := range unread.Dots {
+			diff += differs("dot", user, channel, got.Dots[j], f.notices(user, channel) > 0)
+		}
+	}
+	return diff, nil
+}
+
+// notices counts those of a channel after a user's cursor.
+func (f facts) notices(user uint64, channel string) (n int64) {
+	cursor := max(f.of("mark channel:"+channel, user), f.of("first read", user))
+	for at := range f[subject{"notice " + channel, 0}] {
+		n += int64(when(int64(at) > cursor, 1))
+	}
+	return n
+}
+
+// limit is more than any list has.
+const limit = math.MaxInt32
+
+func (w *world) askFeeds(n *sinks.Node, f facts) (diff string, err error) {
+	var page query.FeedPage
+	for _, user := range w.story.Users {
+		if err := n.Feed(context.Background(), user, 0, limit, &page, true); err != nil {
+			return "", err
+		}
+		var want []query.FeedPost
+		for author := range f[subject{"follows", user}] {
+			for post, at := range f[subject{"post", author}] {
+				want = append(want, query.FeedPost{Post: post, Author: author, Position: pipeline.Position(at)})
+			}
+		}
+		slices.SortFunc(want, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
+		if !slices.Equal(page.Posts, want) {
+			diff += differs("feed", user, "", fmt.Sprint(page.Posts), fmt.Sprint(want))
+		}
+	}
+	return diff, nil
+}
+
+func (w *world) askLists(n *sinks.Node, f facts) (diff string, err error) {
+	var page query.UserPage
+	for _, user := range w.story.Users {
+		for _, list := range []struct {
+			what string
+			read func(context.Context, uint64, uint64, int, *query.UserPage, bool) error
+		}{{"follows", n.Following}, {"followed", n.Followers}} {
+			if err := list.read(context.Background(), user, 0, limit, &page, true); err != nil {
+				return "", err
+			}
+			var want []uint64
+			for other := range f[subject{list.what, user}] {
+				want = append(want, other)
+			}
+			slices.Sort(want)
+			if !slices.Equal(page.Users, want) {
+				diff += differs(list.what, user, "", fmt.Sprint(page.Users), fmt.Sprint(want))
+			}
+		}
+	}
+	return diff, nil
+}
+
+func differs[T comparable](what string, id uint64, of string, got, want T) string {
+	if got == want {
+		return ""
+	}
+	return fmt.Sprintf("\n    %s of %d %s: %v, want %v", what, id, of, got, want)
+}
+
+func names(s *pipeline.Schema, columns []pipeline.Column) (names []string) {
+	for _, c := range columns {
+		names = append(names, s.FullName(c))
+	}
+	return names
+}

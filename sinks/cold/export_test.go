@@ -1,0 +1,7 @@
+package cold
+
+// OpenBadger is the engine below Open, for the suite that every engine passes.
+func OpenBadger(dir string, o Options) (Engine, error) { return openBadger(dir, o) }
+
+// SmallOptions are those of this package's tests.
+func SmallOptions() Options { return testOptions() }
