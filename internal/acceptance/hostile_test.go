@@ -315,7 +315,7 @@ func TestOneShardAndUnknownIDs(t *testing.T) {
 			}
 			unknown(1<<50, 20_000) // the buffers of large requests are there after this
 			rows, memory := figure(t, p, "tidemark_row_bytes"), anonymous(t, p)
-			rounds := uint64(3)
+			rounds := uint64(2)
 			if name != "all in memory" {
 				rounds = 1 // each id is looked for on disk
 			}
