@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // started is a node over an empty store; both are closed at the end.
@@ -92,6 +93,48 @@ func TestOverlapIsAGap(t *testing.T) {
 
 // "A failed shard (I3) stops alone; the others go on and answers name what is
 // missing."
+// A shard that stops amid a window, while a round of checkpoints goes on that it
+// is still to be part of, writes nothing of that window (I4).
+func TestStopsAmidARound(t *testing.T) {
+	const shards, many = 4, 6000
+	o := options(shards)
+	o.Owners, o.CheckpointEvery, o.DirtyRowsMax = 1, 800*time.Millisecond, 5000
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(many)
+	defer n.Close()
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	await(t, "the round has begun", func() bool { return n.Stats.Checkpoints.Load() > 0 })
+	w.likes(ids...)
+	win, err := pipeline.DecodeWindow(w.entries[1].Window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range shards { // whichever is still to come
+		win.Sections[shard] = append(win.Sections[shard], 3|30<<2, 7)
+	}
+	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 2, Window: pipeline.AppendWindow(nil, win)}}})
+	await(t, "the shards have stopped", func() bool { return n.Failed() == shards })
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cells := make([]int64, 3)
+	for _, id := range ids {
+		shard := pipeline.ShardOf(id, shards)
+		state, err := store.State(shard)
+		if err == nil {
+			err = store.View(cold.Newest, func(v *cold.View) error {
+				_, err := v.Row(shard, 0, id, cells)
+				return err
+			})
+		}
+		if want := w.at(cell{0, id}, state.Applied); err != nil || cells[0] != want {
+			t.Fatalf("row %d is %d on disk, want %d, as of %d: %v", id, cells[0], want, state.Applied, err)
+		}
+	}
+}
+
 func TestOneShardStopsAlone(t *testing.T) {
 	const shards = 4
 	bad := pipeline.ShardOf(7, shards)

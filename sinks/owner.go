@@ -392,6 +392,8 @@ func (o *owner) checkpoint(hurry bool) {
 // proceed starts the next commit of the round, in a hurry as many as may be
 // under way.
 func (o *owner) proceed() {
+	// What has stopped since the round began may have done so amid a window (I4).
+	o.round = slices.DeleteFunc(o.round, func(u unit) bool { return u.Err() != nil })
 	for len(o.round) > 0 && o.commits < commitsMax {
 		o.commits++
 		go o.commit(o.handOver())
