@@ -201,6 +201,22 @@ func TestRequestsAtTheirLimits(t *testing.T) {
 	}
 }
 
+// A window's rows fit one transaction also where transactions are smallest and
+// all of it is for one shard.
+func TestSmallTransactions(t *testing.T) {
+	const users = 12_000
+	p := e2e.Run(t, "shards: 1\ncheckpoint: {rows: 7500}\nbadger: {memtable: 8MiB}\n")
+	nc := p.Connect()
+	pack(t, nc, func(add func(client.Event)) {
+		for i := range uint64(users) { // two edges and four rows each
+			add(client.Follow(1+i, 1_000_001+i))
+		}
+	})
+	if got, want := askRaw(t, nc, "get", `{"counter":"user","columns":["follower"],"ids":[1000001,1012000]}`), `{"rows":[{"id":"1000001","follower":1},{"id":"1012000","follower":1}],`; !strings.HasPrefix(got, want) {
+		t.Errorf("got %.200s, want %s…", got, want)
+	}
+}
+
 // wordsOfRaw is what a server says to a client that speaks the protocol itself,
 // until it has said an error.
 func wordsOfRaw(t *testing.T, url, say string) (all string) {
@@ -268,7 +284,7 @@ func figure(t *testing.T, p *e2e.Process, name string) (sum float64) {
 func TestOneShardAndUnknownIDs(t *testing.T) {
 	for name, settings := range map[string]string{
 		"all in memory": "shards: 4\n",
-		"with a budget": "shards: 4\nwindows: {events: 1024}\nmemory: {budget: 36MiB}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 2048}\n",
+		"with a budget": "shards: 4\nmemory: {budget: 36MiB}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 2048}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := e2e.Run(t, settings)

@@ -220,13 +220,17 @@ func (n *Node) openStore() error {
 	return err
 }
 
+// rowsPerEvent is how many rows of one shard an event is reckoned to change, so
+// that a window's fit one transaction also with a small badger.memtable.
+const rowsPerEvent = 8
+
 // openState loads the shards and brings them to where DELTAS can take over.
 func (n *Node) openState() (err error) {
 	if err := n.openStore(); err != nil {
 		return err
 	}
 	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
-		Events: n.config.Windows.Events,
+		Events: min(n.config.Windows.Events, max(1, n.store.BatchRowsMax()/rowsPerEvent)),
 		Bytes:  int(n.config.Windows.Bytes),
 	})
 	if err != nil {
