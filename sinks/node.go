@@ -32,6 +32,7 @@ type Options struct {
 	Owners          int           // goroutines that own shards
 	CheckpointEvery time.Duration // at most this much is applied again after a crash
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
+	CommitRows      int           // that make a transaction large enough for no more shards; 0: 1024
 	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind

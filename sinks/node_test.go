@@ -91,21 +91,19 @@ func TestOverlapIsAGap(t *testing.T) {
 	}
 }
 
-// "A failed shard (I3) stops alone; the others go on and answers name what is
-// missing."
 // A shard that stops amid a window, while a round of checkpoints goes on that it
 // is still to be part of, writes nothing of that window (I4).
 func TestStopsAmidARound(t *testing.T) {
 	const shards, many = 4, 6000
 	o := options(shards)
-	o.Owners, o.CheckpointEvery, o.DirtyRowsMax = 1, 800*time.Millisecond, 5000
+	o.CheckpointEvery, o.DirtyRowsMax = time.Second, 5000
 	store := openStore(t, t.TempDir(), shards)
 	defer store.Close()
 	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(many)
 	defer n.Close()
 	w.likes(ids...)
 	follow(t, n, w.tail(0))
-	await(t, "the round has begun", func() bool { return n.Stats.Checkpoints.Load() > 0 })
+	await(t, "the rounds have begun", func() bool { return n.Stats.Checkpoints.Load() >= 2 })
 	w.likes(ids...)
 	win, err := pipeline.DecodeWindow(w.entries[1].Window)
 	if err != nil {
@@ -135,6 +133,36 @@ func TestStopsAmidARound(t *testing.T) {
 	}
 }
 
+// What is left of a round may have stopped when somebody waits for the round: it
+// has come to its end, and the others go on.
+func TestOthersGoOnAmidARound(t *testing.T) {
+	const shards, many, stops = 4, 6000, 3
+	o := options(shards)
+	o.CheckpointEvery, o.DirtyRowsMax = time.Second, 3000
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(many)
+	defer n.Close()
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	await(t, "the rounds have begun", func() bool { return n.Stats.Checkpoints.Load() >= 2 }) // shards 0 and 1 are written, 2 and 3 are to come
+	w.likes(ids[:10]...)
+	win, err := pipeline.DecodeWindow(w.entries[1].Window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	win.Sections[stops] = append(win.Sections[stops], 3|30<<2, 7)
+	w.likes(upBetween(many+1, many+15_000)...) // more than shard 1 may collect
+	w.likes(ids[:10]...)
+	follow(t, n, &slice{slices.Concat([]pipeline.Entry{{Sequence: 2, Window: pipeline.AppendWindow(nil, win)}}, w.entries[2:])})
+	wait(t, n, w.last())
+	if n.Failed() != 1 {
+		t.Errorf("%d shards have stopped", n.Failed())
+	}
+}
+
+// "A failed shard (I3) stops alone; the others go on and answers name what is
+// missing."
 func TestOneShardStopsAlone(t *testing.T) {
 	const shards = 4
 	bad := pipeline.ShardOf(7, shards)

@@ -3,7 +3,6 @@ package sinks
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,12 +52,7 @@ type handed struct {
 //
 //	windows ─► ahead: reads what is on disk only ─► prepared ─► run: applies
 //
-// Checkpoints go in rounds, in which every shard that has moved is handed over
-// once, in the owner's goroutine, and committed in another. While they commit,
-// windows go on being applied. A round takes most of an interval: all shards at
-// once would take the processors and the disk from those who wait for answers. A transaction is a shard's, or that of a few
-// with little to write: Badger takes a transaction's keys in no order, and the
-// nearer they lie, the cheaper (decision 0014).
+// Its checkpoints are told in rounds.go.
 type owner struct {
 	node    *Node
 	units   []unit
@@ -67,16 +61,9 @@ type owner struct {
 	// prepared are windows for which everything was in memory a moment ago.
 	prepared chan handed
 
-	committed chan *commit // commits under way report here
-	commits   int          // under way
-	round     []unit       // that this round has still to hand over
-	pace      *time.Ticker // of a round in no hurry: the next shards may be handed over
-	hurry     bool         // the round waits for nothing but the disk
-	err       error        // of the last round, after run has returned
-	failed    time.Time    // when it failed, if it did
-	relieved  time.Time
-	told      time.Time // when the log last had that checkpoints fail; zero: they do not
-	watching  bool      // units note what is used
+	round    // of checkpoints
+	relieved time.Time
+	watching bool // units note what is used
 
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
@@ -90,18 +77,8 @@ type owner struct {
 	keptEach atomic.Pointer[[]pipeline.Position]
 }
 
-// commit is one transaction under way.
-type commit struct {
-	units []unit
-	batch *cold.Checkpoint
-	rows  int
-	err   error
-}
-
 func newOwner(n *Node, number int) *owner {
-	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax), committed: make(chan *commit, commitsMax)}
-	o.pace = time.NewTicker(n.o.CheckpointEvery)
-	o.pace.Stop()
+	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax)}
 	for i := number; i < len(n.shards); i += n.o.Owners {
 		o.units = append(o.units, n.shards[i])
 	}
@@ -109,6 +86,7 @@ func newOwner(n *Node, number int) *owner {
 		o.commons = n.commons
 		o.units = append(o.units, n.commons)
 	}
+	o.round = newRound(o.units, n.o)
 	o.observe()
 	o.noteDurable()
 	return o
@@ -193,7 +171,7 @@ func (o *owner) run() {
 		}
 		select {
 		case <-o.pace.C:
-			o.proceed()
+			o.proceed(true)
 			continue
 		default:
 		}
@@ -209,7 +187,7 @@ func (o *owner) run() {
 		case <-ticker.C:
 			ticks = o.tick(ticks)
 		case <-o.pace.C:
-			o.proceed()
+			o.proceed(true)
 		}
 	}
 }
@@ -218,7 +196,7 @@ func (o *owner) run() {
 func (o *owner) tick(ticks int) int {
 	ticks++
 	if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
-		o.checkpoint(false)
+		o.checkpoint()
 		ticks = 0
 	}
 	o.relieve()
@@ -281,18 +259,15 @@ func (o *owner) relieve() {
 	if !o.node.over() || time.Since(o.relieved) < relieveEvery {
 		return
 	}
+	o.relieved = time.Now()
+	if !o.busy() && (o.err == nil || time.Since(o.failedAt) >= checkpointRetry) {
+		o.begin()
+	}
 	if o.busy() {
 		o.hasten()
 		return
 	}
-	o.relieved = time.Now()
-	if o.err == nil || time.Since(o.failed) >= checkpointRetry {
-		o.node.Stats.CheckpointsForced.Add(1)
-		o.checkpoint(true)
-	}
-	if !o.busy() { // nothing was dirty, or can be written now
-		o.shed()
-	}
+	o.shed() // nothing was dirty, or can be written now
 }
 
 // shed evicts what is over the budget, and some more, so as not to come back
@@ -311,12 +286,6 @@ func (o *owner) shed() {
 	}
 }
 
-// tellEvery paces what the log has of a trouble that goes on.
-const tellEvery = 10 * time.Second
-
-// checkpointRetry paces checkpoints that fail while nothing more may be taken.
-const checkpointRetry = time.Second
-
 // bound returns when no shard holds more dirty rows than it may: rather than
 // take more, the owner waits.
 func (o *owner) bound() {
@@ -328,178 +297,4 @@ func (o *owner) bound() {
 // and its rows are dirty again.
 func (o *owner) room(w *pipeline.Window) {
 	o.checkpointWhile(func(u unit) bool { return u.Pending() > 0 && !u.Fits(w, o.node.rowsMax) })
-}
-
-// checkpointWhile checkpoints until no shard is full any more.
-func (o *owner) checkpointWhile(full func(unit) bool) {
-	isFull := func(u unit) bool { return u.Err() == nil && full(u) }
-	for slices.ContainsFunc(o.units, isFull) {
-		if o.busy() {
-			slices.SortStableFunc(o.round, func(a, b unit) int { return when(isFull(b)) - when(isFull(a)) }) // they first
-			o.hasten()
-			o.settle(<-o.committed)
-			continue
-		}
-		if o.err != nil {
-			if o.node.stopping.Load() {
-				return
-			}
-			time.Sleep(checkpointRetry)
-		}
-		o.node.Stats.CheckpointsForced.Add(1)
-		o.checkpoint(true)
-	}
-}
-
-func when(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-const (
-	// commitsMax is how many transactions of an owner are under way at once:
-	// while one is written, the next is made.
-	commitsMax = 2
-	// commitRows is how many rows make a transaction large enough: below, its
-	// sync would cost more than keys that lie near each other save.
-	commitRows = 1024
-	// roundPart is the part of an interval that a round in no hurry takes.
-	roundPart = 0.75
-)
-
-// busy says whether a round goes on.
-func (o *owner) busy() bool { return o.commits > 0 || len(o.round) > 0 }
-
-// checkpoint begins a round; none must go on.
-func (o *owner) checkpoint(hurry bool) {
-	o.err, o.hurry = nil, hurry
-	for _, u := range o.units {
-		if u.Moved() && u.Err() == nil {
-			o.round = append(o.round, u)
-		}
-	}
-	if len(o.round) == 0 {
-		return
-	}
-	if !hurry {
-		o.pace.Reset(time.Duration(float64(o.node.o.CheckpointEvery) * roundPart / float64(len(o.round))))
-	}
-	o.proceed()
-}
-
-// proceed starts the next commit of the round, in a hurry as many as may be
-// under way.
-func (o *owner) proceed() {
-	// What has stopped since the round began may have done so amid a window (I4).
-	o.round = slices.DeleteFunc(o.round, func(u unit) bool { return u.Err() != nil })
-	for len(o.round) > 0 && o.commits < commitsMax {
-		o.commits++
-		go o.commit(o.handOver())
-		if !o.hurry {
-			break
-		}
-	}
-	if len(o.round) == 0 {
-		o.pace.Stop()
-	}
-}
-
-// hasten has the round wait for nothing but the disk from now on.
-func (o *owner) hasten() {
-	o.hurry = true
-	o.proceed()
-}
-
-// handOver takes the next shards of the round, as many as make a transaction.
-func (o *owner) handOver() *commit {
-	c := &commit{batch: o.node.store.Begin()}
-	for len(o.round) > 0 && c.rows < commitRows {
-		u := o.round[0]
-		rows := u.Dirty() + 1 // the state
-		if c.rows > 0 && c.rows+rows > o.node.store.BatchRowsMax() {
-			break
-		}
-		u.HandOver(c.batch.Version())
-		c.units, c.rows, o.round = append(c.units, u), c.rows+rows, o.round[1:]
-	}
-	return c
-}
-
-// commit writes one transaction.
-func (o *owner) commit(c *commit) {
-	begun := time.Now()
-	for _, u := range c.units {
-		if c.err == nil {
-			c.err = u.Write(o.node.store, c.batch)
-		}
-	}
-	if c.err == nil {
-		c.err = c.batch.Commit()
-	} else {
-		c.batch.Discard()
-	}
-	o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
-	o.committed <- c
-}
-
-// settle takes in what became of a commit. After one that failed the round
-// ends with those under way.
-func (o *owner) settle(c *commit) {
-	o.commits--
-	for _, u := range c.units {
-		u.Settle(c.err == nil)
-	}
-	c.batch.Settle()
-	stats := &o.node.Stats
-	if c.err != nil {
-		o.err, o.failed, o.round = c.err, time.Now(), nil
-		o.node.checkpointErr.Store(&c.err)
-		stats.CheckpointErrors.Add(1)
-		if time.Since(o.told) > tellEvery {
-			o.told = time.Now()
-			o.node.o.Logger.Error("sinks: checkpoints fail; their rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
-		}
-	} else {
-		stats.Checkpoints.Add(1)
-		stats.CheckpointRows.Add(uint64(c.rows))
-		stats.LastCheckpoint.Store(time.Now().UnixMilli())
-		o.noteDurable()
-	}
-	if o.hurry {
-		o.proceed()
-	}
-	if o.busy() {
-		return
-	}
-	if o.err == nil {
-		o.node.checkpointErr.Store(nil)
-		if !o.told.IsZero() {
-			o.told = time.Time{}
-			o.node.o.Logger.Info("sinks: checkpoints succeed again")
-		}
-	}
-	o.shed()
-}
-
-// finish checkpoints the last time. It tries each shard's rows once.
-func (o *owner) finish() {
-	o.drain()
-	for {
-		if o.checkpoint(true); !o.busy() {
-			return
-		}
-		if o.drain(); o.err != nil {
-			return
-		}
-	}
-}
-
-// drain ends the round.
-func (o *owner) drain() {
-	for o.busy() {
-		o.hasten()
-		o.settle(<-o.committed)
-	}
 }

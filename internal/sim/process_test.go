@@ -442,6 +442,9 @@ func (p *process) guardTail(ctx context.Context, c *Client) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if err := p.node.Settle(ctx); err != nil {
+		return err
+	}
 	counted, at := p.node.Furthest()
 	tail, _, err := c.Deltas().Tail(ctx)
 	if err != nil {

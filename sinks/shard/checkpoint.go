@@ -90,8 +90,8 @@ func (s *Shard) Fits(w *pipeline.Window, rows int) bool {
 	return left >= 0
 }
 
-// Moved says whether the state differs from the last one handed over. Owner only.
-func (s *Shard) Moved() bool { return s.state != s.gathered }
+// Moved says whether there is anything to hand over. Owner only.
+func (s *Shard) Moved() bool { return s.state != s.gathered || s.Dirty() > 0 }
 
 // Durable is the last window of DELTAS whose changes are committed, Kept its
 // end. Owner only.

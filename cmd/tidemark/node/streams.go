@@ -112,6 +112,19 @@ func (n *Node) recordStreams() error {
 	return n.store.SetStreams(want)
 }
 
+// settle returns when what was handed to shards is counted, so that where they
+// stand tells what has been, or all have stopped.
+func (n *Node) settle() error {
+	for n.ctx.Err() == nil && !n.sinks.Stopped() {
+		ctx, end := context.WithTimeout(n.ctx, time.Second)
+		err := n.sinks.Settle(ctx)
+		if end(); err == nil {
+			return nil
+		}
+	}
+	return n.ctx.Err()
+}
+
 // guardTail makes sure that no sequence of EVENTS means two events (I10): when
 // the stream has lost its tail (a power cut), it is moved past everything
 // counted, and events that producers stored meanwhile at used sequences are
@@ -119,6 +132,9 @@ func (n *Node) recordStreams() error {
 func (n *Node) guardTail() error {
 	n.guard.Lock()
 	defer n.guard.Unlock()
+	if err := n.settle(); err != nil {
+		return err
+	}
 	// What is counted first, the stream's end after it: in the other order an
 	// event counted in between would look lost.
 	counted, at := n.sinks.Furthest()
