@@ -787,8 +787,8 @@ func (w *world) waitFor() error {
 // answered asks whoever has reached what was waited for.
 func (w *world) answered() error {
 	for _, p := range w.processes {
-		if w.blind[p.number] > 0 {
-			continue // no answers at all
+		if w.blind[p.number] > 0 || p.closed != nil {
+			continue // no answers at all, or whoever stops has sent home who asks
 		}
 		for i := 0; i < len(p.waits); i++ {
 			select {
