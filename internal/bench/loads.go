@@ -22,17 +22,20 @@ import (
 type load struct {
 	name, what string
 	run        func(*attacker) error
+	says       string // on standard output, once it is what it is called
 }
 
 const loadArgument = "load"
 
+// The control comes first, when the node is at rest; producers last: what they
+// leave to write and compact is in none of the others.
 var loads = []load{
-	{"maximal", "maximal requests of 4 clients", (*attacker).maximal},
-	{"shard", "those, all ids in one shard", (*attacker).oneShard},
-	{"unknown", "those, of unknown ids", (*attacker).unknown},
-	{"slow", "4 who ask and do not read", (*attacker).slow},
-	{"producers", "producers at full speed", (*attacker).produce},
-	{control, "who asks nothing and computes", (*attacker).compute},
+	{control, "who asks nothing and computes", (*attacker).compute, ""},
+	{"maximal", "maximal requests of 4 clients", (*attacker).maximal, ""},
+	{"shard", "those, all ids in one shard", (*attacker).oneShard, ""},
+	{"unknown", "those, of unknown ids", (*attacker).unknown, ""},
+	{"slow", "4 who ask and do not read", (*attacker).slow, cutOff},
+	{"producers", "producers at full speed", (*attacker).produce, ""},
 }
 
 // control is the load that has nothing to do with the node: what small
@@ -44,10 +47,13 @@ const (
 	maximalIDs = 10_000 // limits.ids
 	// maximalUsers is what fits into a reply of NATS's usual 1 MiB.
 	maximalUsers = 7000
-	// A slow reader asks so often for so much: what the node would send is
-	// far more than the server keeps for it.
-	slowAsks = 500 // a second
-	slowIDs  = 1000
+	// A slow reader asks so often for so much: what the node would send in
+	// two or three seconds is more than the 64 MiB that the server keeps for
+	// it. One begins after the other, so that some are always near the end.
+	slowAsks  = 500 // a second
+	slowIDs   = 1000
+	slowApart = 600 * time.Millisecond
+	cutOff    = "cut off"
 )
 
 // attacker is the load's process.
@@ -202,6 +208,7 @@ func (a *attacker) slow() error {
 	for n := range attackers {
 		work.Go(func() error {
 			inbox := fmt.Sprintf("_INBOX.slow.%d", n)
+			time.Sleep(time.Duration(n) * slowApart)
 			for {
 				conn, err := net.Dial("tcp", server.Host)
 				if err != nil {
@@ -209,6 +216,7 @@ func (a *attacker) slow() error {
 				}
 				askUnread(conn, inbox, q)
 				conn.Close()
+				fmt.Println(cutOff)
 			}
 		})
 	}
