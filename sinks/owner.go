@@ -408,6 +408,9 @@ func (o *owner) proceed() {
 
 // hasten has the round wait for nothing but the disk from now on.
 func (o *owner) hasten() {
+	if !o.hurry {
+		o.node.Stats.CheckpointsForced.Add(1)
+	}
 	o.hurry = true
 	o.proceed()
 }
