@@ -39,6 +39,8 @@ func TestReadmeCommands(t *testing.T) {
 		t.Fatalf("%d commands beside claims", len(commands))
 	}
 	makefile := read("Makefile")
+	_, measurements, _ := strings.Cut(read("internal/bench/main.go"), "\nvar measurements = ")
+	measurements, _, _ = strings.Cut(measurements, "\n}\n")
 	for _, match := range commands {
 		words := strings.Fields(match[1])
 		exists := true
@@ -55,6 +57,12 @@ func TestReadmeCommands(t *testing.T) {
 			exists = strings.Contains(makefile, "\n"+words[1]+": ")
 			if _, bench, ok := strings.Cut(match[1], "BENCH="); ok {
 				exists = exists && strings.Contains(everywhere, "\nfunc Benchmark"+bench+"(")
+			}
+			if _, only, ok := strings.Cut(match[1], "-only "); ok {
+				only, _, _ = strings.Cut(only, "'")
+				for name := range strings.SplitSeq(only, ",") {
+					exists = exists && strings.Contains(measurements, `"`+name+`"`)
+				}
 			}
 		}
 		if !exists {

@@ -85,11 +85,11 @@ type Node struct {
 // NodeStats are a node's figures since the process started.
 type NodeStats struct {
 	Windows           atomic.Uint64 // handed to the owners
-	Checkpoints       atomic.Uint64
+	Checkpoints       atomic.Uint64 // transactions
 	CheckpointErrors  atomic.Uint64
-	CheckpointsForced atomic.Uint64 // before their time
+	CheckpointsForced atomic.Uint64 // rounds begun before their time, or hastened
 	CheckpointRows    atomic.Uint64
-	CheckpointNanos   atomic.Uint64 // spent in commits
+	CheckpointNanos   atomic.Uint64 // spent making and committing them; an owner's overlap
 	LastCheckpoint    atomic.Int64  // wall clock, Unix ms, for the age alone
 }
 

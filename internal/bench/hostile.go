@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -131,11 +132,25 @@ func (b *bench) callBeside(ctx context.Context, p *program, l load) (sample, err
 		return nil, err
 	}
 	command := append(niceCommand(), self, loadArgument, l.name, p.url, fmt.Sprint(b.size.asked), fmt.Sprint(b.size.persons))
-	child, err := b.children.start(filepath.Join(b.dir, "load"), nil, command[0], command[1:]...)
+	log := filepath.Join(b.dir, "load")
+	if err := os.RemoveAll(log); err != nil { // of the load before
+		return nil, err
+	}
+	child, err := b.children.start(log, nil, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { child.end(syscall.SIGKILL) }()
+	err = p.until(ctx, "wait for the load", 10*time.Millisecond, func() error {
+		said, err := os.ReadFile(log)
+		if err != nil || child.ended() != nil || strings.Contains(string(said), l.says) { // one that ended is told below
+			return err
+		}
+		return fmt.Errorf("it has not said %q", l.says)
+	})
+	if err != nil {
+		return nil, err
+	}
 	time.Sleep(warmUp / 4)
 	s, err := b.call(ctx, p, b.size.calling)
 	if ended := child.ended(); ended != nil {
@@ -201,7 +216,8 @@ func (b *bench) call(ctx context.Context, p *program, during time.Duration) (too
 			return nil
 		})
 	}
-	return took, work.Wait()
+	err = work.Wait()
+	return took, err
 }
 
 func (b *bench) callGet(ctx context.Context, c *client.Client, seed uint64) error {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,17 +23,20 @@ import (
 type load struct {
 	name, what string
 	run        func(*attacker) error
+	says       string // on standard output, once it is what it is called
 }
 
 const loadArgument = "load"
 
+// The control comes first, when the node is at rest; producers last: what they
+// leave to write and compact is in none of the others.
 var loads = []load{
-	{"maximal", "maximal requests of 4 clients", (*attacker).maximal},
-	{"shard", "those, all ids in one shard", (*attacker).oneShard},
-	{"unknown", "those, of unknown ids", (*attacker).unknown},
-	{"slow", "4 who ask and do not read", (*attacker).slow},
-	{"producers", "producers at full speed", (*attacker).produce},
-	{control, "who asks nothing and computes", (*attacker).compute},
+	{control, "who asks nothing and computes", (*attacker).compute, ""},
+	{"maximal", "maximal requests of 4 clients", (*attacker).maximal, ""},
+	{"shard", "those, all ids in one shard", (*attacker).oneShard, ""},
+	{"unknown", "those, of unknown ids", (*attacker).unknown, ""},
+	{"slow", "4 who ask and do not read", (*attacker).slow, cutOff},
+	{"producers", "producers at full speed", (*attacker).produce, ""},
 }
 
 // control is the load that has nothing to do with the node: what small
@@ -44,10 +48,14 @@ const (
 	maximalIDs = 10_000 // limits.ids
 	// maximalUsers is what fits into a reply of NATS's usual 1 MiB.
 	maximalUsers = 7000
-	// A slow reader asks so often for so much: what the node would send is
-	// far more than the server keeps for it.
-	slowAsks = 500 // a second
-	slowIDs  = 1000
+	// A slow reader asks so often for so much, and so much is sent to it before
+	// it comes again: the 64 MiB that the server keeps for a client, and some
+	// that the system keeps.
+	slowAsks  = 125 // a second
+	slowIDs   = 1000
+	slowBytes = 72 << 20
+	slowInbox = "_INBOX.slow"
+	cutOff    = "cut off"
 )
 
 // attacker is the load's process.
@@ -187,8 +195,10 @@ func (a *attacker) unknown() error {
 	})
 }
 
-// slow asks at a pace and never reads an answer. Whoever is cut off for that
-// comes again.
+// slow asks at a pace and never reads an answer: the server cuts off whoever
+// does not for what it may keep, and that one comes again. Each is sent what all
+// asked for; one more client reads it, to know how much that is. They begin at
+// a different amount each, so that one is always in the last quarter.
 func (a *attacker) slow() error {
 	q, err := getOf(firstOf(slowIDs, func(i uint64) (uint64, bool) { return postID(i % a.posts), true }))
 	if err != nil {
@@ -198,17 +208,29 @@ func (a *attacker) slow() error {
 	if err != nil {
 		return err
 	}
+	nc, err := nats.Connect(a.url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var sent atomic.Int64
+	if _, err := nc.Subscribe(slowInbox, func(m *nats.Msg) { sent.Add(int64(len(m.Data))) }); err != nil {
+		return err
+	}
 	var work errgroup.Group
-	for n := range attackers {
+	for n := range int64(attackers) {
 		work.Go(func() error {
-			inbox := fmt.Sprintf("_INBOX.slow.%d", n)
-			for {
+			for most := slowBytes * (n + 1) / attackers; ; most = slowBytes {
 				conn, err := net.Dial("tcp", server.Host)
 				if err != nil {
 					return err
 				}
-				askUnread(conn, inbox, q)
+				before := sent.Load()
+				askUnread(conn, q, func() bool { return sent.Load()-before >= most })
 				conn.Close()
+				if most == slowBytes {
+					fmt.Println(cutOff)
+				}
 			}
 		})
 	}
@@ -216,14 +238,15 @@ func (a *attacker) slow() error {
 }
 
 // askUnread speaks as much of NATS's protocol as it takes to ask, and returns
-// when the server has cut the connection off.
-func askUnread(conn net.Conn, inbox string, q question) {
-	if _, err := fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\n", inbox); err != nil {
+// when enough was sent to it, or the server has closed the connection: it does
+// so when it could not write for 10 s, also to who was cut off before.
+func askUnread(conn net.Conn, q question, enough func() bool) {
+	if _, err := fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\n", slowInbox); err != nil {
 		return
 	}
-	publish := fmt.Appendf(nil, "PUB %s %s %d\r\n%s\r\n", q.subject, inbox, len(q.body), q.body)
+	publish := fmt.Appendf(nil, "PUB %s %s %d\r\n%s\r\n", q.subject, slowInbox, len(q.body), q.body)
 	for range time.Tick(time.Second / slowAsks) {
-		if _, err := conn.Write(publish); err != nil {
+		if _, err := conn.Write(publish); err != nil || enough() {
 			return
 		}
 	}

@@ -132,6 +132,14 @@ func TestConnectNamesWhatItCannotReach(t *testing.T) {
 // behind what it sends to this one.
 func TestServerDoesNotWaitForASlowReader(t *testing.T) {
 	s := natstest.Server(t)
+	nc := natstest.Connect(t, s)
+	subscribed, err := nc.SubscribeSync("subscribed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
 	slow, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +148,9 @@ func TestServerDoesNotWaitForASlowReader(t *testing.T) {
 	if _, err := slow.Write([]byte("CONNECT {\"verbose\":false}\r\nSUB slow 1\r\nPUB subscribed 0\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	nc := natstest.Connect(t, s)
+	if _, err := subscribed.NextMsg(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
 	// 66 MB: above what the server takes for a reader to wait for, below what
 	// it cuts one off for.
 	for range 66 {

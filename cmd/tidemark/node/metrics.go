@@ -133,10 +133,10 @@ func (n *Node) stateFigures(c *collector) {
 		lag, _ := n.seen.lag(time.Now(), n.sinks.Applied().Sequence())
 		return lag.Seconds()
 	})
-	c.counter("checkpoints_total", "Checkpoints committed.", func() float64 { return float64(s.Checkpoints.Load()) })
-	c.counter("checkpoint_errors_total", "Checkpoints that failed; their rows are tried again.", func() float64 { return float64(s.CheckpointErrors.Load()) })
+	c.counter("checkpoints_total", "Transactions of checkpoints committed: up to one a shard each checkpoint.interval.", func() float64 { return float64(s.Checkpoints.Load()) })
+	c.counter("checkpoint_errors_total", "Transactions of checkpoints that failed; their rows are tried again.", func() float64 { return float64(s.CheckpointErrors.Load()) })
 	c.counter("checkpoint_rows_total", "Rows written by checkpoints.", func() float64 { return float64(s.CheckpointRows.Load()) })
-	c.counter("checkpoint_seconds_total", "Time spent committing checkpoints.", func() float64 { return float64(s.CheckpointNanos.Load()) / 1e9 })
+	c.counter("checkpoint_seconds_total", "Time spent making and committing the transactions of checkpoints; two of an owner may overlap.", func() float64 { return float64(s.CheckpointNanos.Load()) / 1e9 })
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
@@ -221,7 +221,7 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.config.ShardBytes()) })
 	sum(prometheus.GaugeValue, "memory_bytes", "Memory of what the shards hold.", func(s shard.Stats) float64 { return float64(s.Bytes) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
-	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint.", func(s shard.Stats) float64 { return float64(s.Dirty) })
+	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
 	sum(prometheus.CounterValue, "rows_completed_total", "Partial rows whose base a checkpoint read from disk.", func(s shard.Stats) float64 { return float64(s.Completed) })
 	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {
 		if s.Whole {
@@ -233,7 +233,7 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 		loaded, _ := n.sinks.Warmth()
 		return float64(loaded)
 	})
-	c.counter("checkpoints_forced_total", "Checkpoints before their time: a shard held as many changed rows as it may, or memory was over its budget.", func() float64 {
+	c.counter("checkpoints_forced_total", "Rounds of checkpoints begun before their time or hastened: a shard held as many changed rows as it may, or memory was over its budget.", func() float64 {
 		return float64(n.sinks.Stats.CheckpointsForced.Load())
 	})
 	entries := func(name, help string, of func(s shard.Stats) (users, authors, edges int)) {
