@@ -165,7 +165,7 @@ func (w *world) options() sinks.Options {
 		Owners:          1 + w.rand.IntN(2),
 		CheckpointEvery: []time.Duration{20 * time.Millisecond, 300 * time.Millisecond, time.Second}[w.rand.IntN(3)],
 		DirtyRowsMax:    []int{1, 20, changesFew / 2}[w.rand.IntN(3)],
-		CommitRows:      []int{1, 10, 0}[w.rand.IntN(3)], // a shard's alone, a few, all
+		CommitRows:      []int{1, 10, 0}[w.rand.IntN(3)],                                            // a shard's alone, a few, all
 		MemoryBytes:     []int{0, 1, w.shards * 8 << 10}[w.rand.IntN(3)],                            // all of it, nothing but what must be, a part
 		Users:           shard.Limits{PostsMax: math.MaxInt32, Retention: 86_400, Inactive: 86_400}, // a seed is over in minutes
 		Notices:         configuration().ChannelsOf(config.KindNotice),
