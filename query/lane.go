@@ -8,8 +8,7 @@ import "sync/atomic"
 // the disk, writes for those that wait for the log.
 //
 // One that finds no place is refused. To answer it in its subscription's
-// goroutine would hold up the small ones behind it, and let requests pile up in
-// nats.go, which at some point drops them without a word.
+// goroutine would hold up the small ones behind it.
 //
 // A call is in one lane at most. One that turns out to need the disk leaves its
 // lane for the cold one.

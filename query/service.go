@@ -112,8 +112,8 @@ type Options struct {
 // Service answers requests until Stop.
 //
 // Each endpoint's subscription has one goroutine, and what can be answered at
-// once is answered there: a read takes microseconds, and a full queue is
-// NATS's to hold. There the Reader may not touch the disk. A request that has
+// once is answered there: a read takes microseconds. What waits for it is
+// bounded: see backlog. There the Reader may not touch the disk. A request that has
 // to wait for its min_position, that is large, or that turns out to be cold
 // goes on in a goroutine of its own, so it holds up nobody; their number is
 // bounded.
@@ -131,6 +131,7 @@ type Service struct {
 	limits    Limits
 	metrics   *metrics
 	slow      *slowLog
+	backlog   *backlog
 	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
 
@@ -192,7 +193,8 @@ type call struct {
 	slow   slowCall
 }
 
-// New starts the service on a connection that outlives it. It is there for
+// New starts the service on a connection that outlives it, and that nobody else
+// should use: what arrives for others counts as waiting, too. It is there for
 // clients once New has returned.
 func New(nc *nats.Conn, o Options) (*Service, error) {
 	if o.Schema == nil || o.Reader == nil {
@@ -212,6 +214,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		ready:     o.Ready,
 		limits:    o.Limits.withDefaults(),
 		slow:      newSlowLog(o.Slow),
+		backlog:   newBacklog(nc),
 		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
@@ -259,6 +262,7 @@ func (s *Service) serve(o Options) error {
 	group := service.AddGroup(Name)
 	for _, e := range s.endpoints {
 		err := group.AddEndpoint(e.name, micro.HandlerFunc(func(r micro.Request) { s.handle(e, r) }),
+			micro.WithEndpointPendingLimits(-1, -1), // see backlog
 			micro.WithEndpointMetadata(map[string]string{
 				"description": e.description,
 				"request":     e.request,
@@ -416,8 +420,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 
 // bodyInline is how long a request may be that the subscription's goroutine
 // reads itself: as long as one of getInline ids. Reading 10,000 ids takes half
-// as long as answering them; those behind it would wait, and above 64 MB of
-// waiting requests nats.go drops what comes without a word.
+// as long as answering them; those behind it would wait.
 const bodyInline = getInline * 24
 
 // long says that parse is still to come, on a worker.
@@ -425,6 +428,9 @@ func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline
 
 // prepare does all that comes before waiting.
 func (s *Service) prepare(c *call, inFlight int64) *failure {
+	if s.backlog.take(len(c.body)) {
+		return fail(codeNotReady, "busy: more than %d MiB of requests wait for this node%s; ask again later", waitingMax>>20, c.endpoint.early)
+	}
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
 			return fail(codeNotReady, "not ready: %v", err)

@@ -34,6 +34,7 @@ type room struct {
 	reader  *querytest.Reader
 	events  *querytest.Log
 	service *query.Service
+	serving *nats.Conn // the service's
 	nc      *nats.Conn // the client's
 	metrics *prometheus.Registry
 	log     *bytes.Buffer
@@ -58,8 +59,9 @@ func start(t testing.TB, change ...func(*query.Options, *server.Options)) *room 
 		c(&o, &so)
 	}
 	s := querytest.Server(t, &so)
+	r.serving = querytest.Connect(t, s)
 	var err error
-	if r.service, err = query.New(querytest.Connect(t, s), o); err != nil {
+	if r.service, err = query.New(r.serving, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
