@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,11 +30,10 @@ type Limits struct {
 	// IDs is the most ids (or users) in one request. Default 10,000: about
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
-	// Requests is the most requests in flight at once, nearly all of them
-	// waiting for their min_position; one more that has to wait for anything is
-	// answered 503. A small one that need not is answered all the same: those
-	// who wait cannot shut it out. Default 1,024: each may hold a request and a
-	// reply, some 100 MB at the worst.
+	// Requests is the most requests that wait for their min_position at once;
+	// one more is answered 503. All others that cannot be answered at once have
+	// lanes of their own, in proportion: those who wait cannot shut them out.
+	// Default 1,024: each holds a request, the large ones a reply too.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
 	// not say. Default 2 s, the contract's.
@@ -115,8 +113,8 @@ type Options struct {
 // once is answered there: a read takes microseconds. What waits for it is
 // bounded: see backlog. There the Reader may not touch the disk. A request that has
 // to wait for its min_position, that is large, or that turns out to be cold
-// goes on in a goroutine of its own, so it holds up nobody; their number is
-// bounded.
+// goes on in a lane, in a goroutine of its own, so it holds up nobody; their
+// number is bounded.
 type Service struct {
 	nc        *nats.Conn
 	micro     micro.Service
@@ -135,14 +133,8 @@ type Service struct {
 	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
 
-	heavy  *lane         // large requests
-	pages  *lane         // feeds and lists of users
-	cold   *lane         // requests that must read the disk
-	spare  chan struct{} // a place for each goroutine beside a subscription's
-	writes *lane         // requests that wait for the log
-
-	calls    sync.Pool
-	inFlight atomic.Int64
+	lanes
+	calls sync.Pool
 
 	ctx     context.Context // ends when waiting is no longer wanted
 	cancel  context.CancelFunc
@@ -182,7 +174,7 @@ type call struct {
 	ids      int // asked; 0 where there are none
 
 	wants *lane // parse's wish to be answered apart
-	lane  *lane // granted, until finish
+	lane  *lane // where it is now; nil: with its subscription
 	disk  bool  // the Reader may read it: the call is on a worker
 	cold  int   // entries that came from it
 
@@ -218,8 +210,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
-	s.heavy, s.pages, s.cold, s.writes = newLanes(s.limits)
-	s.spare = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+	s.lanes = newLanes(s.limits)
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -377,43 +368,19 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
 	c.disk, c.cold = false, 0
 
-	n := s.inFlight.Add(1)
 	s.metrics.inFlight.Inc()
-	f := s.prepare(c, n)
+	f := s.prepare(c)
 	c.clock.lap(stageParse)
-	if f == nil && c.long() {
-		if s.later(c, s.answerLong) {
+	if f == nil && c.lane == nil {
+		if f = s.guard(c, func() *failure { return e.answer(s.ctx, c) }); f == onDisk {
+			f = s.admitCold(c)
+		}
+	}
+	if f == nil && c.lane != nil {
+		if s.later(c) {
 			return
 		}
 		f = s.stopping(c)
-	}
-	if f == nil && (c.lane != nil || c.wait.position > s.reader.Applied()) {
-		if s.later(c, s.answerLater) {
-			return
-		}
-		f = s.stopping(c)
-	}
-	if f == nil && c.ids >= spareIDs {
-		select {
-		case s.spare <- struct{}{}:
-			if s.later(c, s.answerSpare) {
-				return
-			}
-			<-s.spare
-			f = s.stopping(c)
-		default: // all are busy: here, then
-		}
-	}
-	if f == nil {
-		f = s.guard(c, func() *failure { return e.answer(s.ctx, c) })
-	}
-	if f == onDisk {
-		if f = s.admitCold(c); f == nil {
-			if s.later(c, s.answerCold) {
-				return
-			}
-			f = s.stopping(c)
-		}
 	}
 	s.finish(c, f, false)
 }
@@ -426,8 +393,9 @@ const bodyInline = getInline * 24
 // long says that parse is still to come, on a worker.
 func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline }
 
-// prepare does all that comes before waiting.
-func (s *Service) prepare(c *call, inFlight int64) *failure {
+// prepare does all that comes before waiting, and takes the call into the lane
+// that it is answered in, if any.
+func (s *Service) prepare(c *call) *failure {
 	if s.backlog.take(len(c.body)) {
 		return fail(codeNotReady, "busy: more than %d MiB of requests wait for this node%s; ask again later", waitingMax>>20, c.endpoint.early)
 	}
@@ -437,25 +405,31 @@ func (s *Service) prepare(c *call, inFlight int64) *failure {
 		}
 	}
 	if c.long() {
-		c.wants = s.heavy
-	} else if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
+		return s.heavy.admit(c)
+	}
+	if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
 		return f
 	}
-	if inFlight > int64(s.limits.Requests) && (c.wants != nil || c.wait.position > s.reader.Applied()) {
-		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
+	switch {
+	case c.wait.position > s.reader.Applied():
+		return s.waits.admit(c)
+	case c.wants != nil:
+		return c.wants.admit(c)
+	case c.ids >= spareIDs:
+		s.spare.enter(c) // all are busy: with its subscription, then
 	}
-	return c.wants.admit(c)
+	return nil
 }
 
 // later has the call answered in a goroutine of its own, unless the service
 // is past waiting.
-func (s *Service) later(c *call, answer func(*call) *failure) bool {
+func (s *Service) later(c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return answer(c) }), true) })
+	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
 	return true
 }
 
@@ -475,17 +449,35 @@ func (s *Service) timeout(c *call) time.Duration {
 	return min(c.wait.timeout, s.limits.TimeoutMax)
 }
 
-// answerLater is for calls that wait, large ones and writes. A small one that
-// has waited reads memory here; for the disk it waits again, for its turn.
+// answerLater answers a call that has a place in a lane.
 func (s *Service) answerLater(c *call) *failure {
 	c.clock.lap(stageTurn)
-	if c.wait.position > s.reader.Applied() {
-		if f := s.untilApplied(c); f != nil {
-			return f
-		}
+	switch {
+	case c.lane == s.waits:
+		return s.answerWaited(c)
+	case c.lane == s.heavy && c.long():
+		return s.answerLong(c)
 	}
-	if l := c.wants; l != nil && l.workers != nil { // also when it was not admitted
-		return s.onWorker(c, l)
+	return s.answerInLane(c)
+}
+
+// answerWaited waits for the call's position. Only then the call asks for a
+// place where others want to be worked on.
+func (s *Service) answerWaited(c *call) *failure {
+	if f := s.untilApplied(c); f != nil {
+		return f
+	}
+	c.leave()
+	if f := c.wants.admit(c); f != nil {
+		return f
+	}
+	return s.answerInLane(c)
+}
+
+// answerInLane answers on a worker where the call's lane has them.
+func (s *Service) answerInLane(c *call) *failure {
+	if c.lane != nil && c.lane.workers != nil {
+		return s.onWorker(c, c.lane)
 	}
 	f := c.endpoint.answer(s.ctx, c)
 	if f != onDisk {
@@ -497,7 +489,6 @@ func (s *Service) answerLater(c *call) *failure {
 // answerLong reads a long request on a worker of the heavy lane, and answers
 // it there unless it has to wait.
 func (s *Service) answerLong(c *call) *failure {
-	c.wants = nil // parse's to say
 	if f := s.untilTurn(c, s.heavy); f != nil {
 		return f
 	}
@@ -513,7 +504,11 @@ func (s *Service) answerLong(c *call) *failure {
 	}()
 	switch {
 	case waits:
-		return s.answerLater(c)
+		c.leave()
+		if f := s.longWaits.admit(c); f != nil {
+			return f
+		}
+		return s.answerWaited(c)
 	case f == onDisk:
 		return s.fromDisk(c)
 	}
@@ -525,17 +520,11 @@ func (s *Service) answerLong(c *call) *failure {
 // beside the work. A subscription's own goroutine is only one.
 const spareIDs = 100
 
-// answerSpare answers beside the subscription's goroutine.
-func (s *Service) answerSpare(c *call) *failure {
-	defer func() { <-s.spare }()
-	return s.answerLater(c)
-}
-
 // onDisk is the answer of an endpoint whose Reader returned ErrCold. It goes
 // to nobody: the call is answered again on a worker of the cold lane.
 var onDisk = &failure{code: codeInternal, message: "the answer is on disk, and nobody went there"}
 
-// admitCold takes a call into the cold lane, in which answerCold answers it.
+// admitCold takes a call into the cold lane.
 func (s *Service) admitCold(c *call) *failure {
 	f := s.cold.admit(c)
 	if f != nil {
@@ -545,8 +534,6 @@ func (s *Service) admitCold(c *call) *failure {
 	s.metrics.cold.Inc()
 	return nil
 }
-
-func (s *Service) answerCold(c *call) *failure { return s.onWorker(c, s.cold) }
 
 // onWorker answers once it is the call's turn. Only workers of the cold lane
 // read the disk: large requests that need it do not hold up those that do not.
@@ -568,14 +555,11 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 // fromDisk answers a call that turned out to be cold; it leaves its lane for
 // the cold one.
 func (s *Service) fromDisk(c *call) *failure {
-	if c.lane != nil {
-		c.lane.in.Add(-1)
-		c.lane = nil
-	}
+	c.leave()
 	if f := s.admitCold(c); f != nil {
 		return f
 	}
-	return s.answerCold(c)
+	return s.onWorker(c, s.cold)
 }
 
 func (s *Service) untilApplied(c *call) *failure {
@@ -675,10 +659,7 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	if s.slow.wants(c.clock.total) {
 		s.remember(c, result)
 	}
-	if c.lane != nil {
-		c.lane.in.Add(-1)
-	}
-	s.inFlight.Add(-1)
+	c.leave()
 	s.metrics.inFlight.Dec()
 	c.release()
 	s.calls.Put(c)
@@ -717,7 +698,7 @@ func (f *failure) line() string {
 // release lets go of the request, and of memory that only a giant needed.
 func (c *call) release() {
 	const most = 1 << 20
-	c.request, c.body, c.endpoint, c.wants, c.lane = nil, nil, nil, nil, nil
+	c.request, c.body, c.endpoint, c.wants = nil, nil, nil, nil
 	c.scanner.Reset(nil)
 	c.get.counter, c.get.counts = nil, nil
 	clear(c.get.columns[:cap(c.get.columns)])

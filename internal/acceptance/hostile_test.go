@@ -449,7 +449,7 @@ type flood struct {
 func (f flood) String() string { return fmt.Sprintf("%s %.40s…", f.endpoint, f.body) }
 
 var (
-	busyPattern = regexp.MustCompile(`^503 busy: (256 large requests|256 requests for pages|1024 requests|no turn for a large request|no turn for a page|more than 32 MiB of requests wait for this node)( are in flight)?; ask again later(, or for less at once)?$`)
+	busyPattern = regexp.MustCompile(`^503 busy: (256 large requests|256 requests for pages|1024 requests that wait for their min_position|no turn for a large request|no turn for a page|more than 32 MiB of requests wait for this node)( are in flight)?; ask again later(, or for less at once)?$`)
 	latePattern = regexp.MustCompile(`^504 min_position 18446744073709551615 was not reached within 100 ms, applied is \d+$`)
 )
 
