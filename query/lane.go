@@ -79,6 +79,9 @@ func (l *lane) admit(c *call) *failure {
 	return fail(codeNotReady, "busy: %d %s are in flight%s; ask again later", l.most, l.refuses, c.endpoint.early)
 }
 
+// tooLate is the answer for a call that got no worker in its time.
+func (l *lane) tooLate() *failure { return fail(codeNotReady, "busy: %s", l.noTurn) }
+
 // leave gives a call's place back; at its finish, if not before.
 func (c *call) leave() {
 	if c.lane != nil {

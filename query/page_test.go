@@ -273,6 +273,41 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 }
 
+// "`timeout_ms` … from the request's arrival": the time in line for a worker
+// counts, also where it is not known yet how long a request would wait.
+func TestTimeInLineCounts(t *testing.T) {
+	const timeout = 400 * time.Millisecond
+	r := start(t, func(o *query.Options, _ *server.Options) {
+		o.Limits = query.Limits{Workers: 1, Timeout: timeout, TimeoutMax: 20 * time.Second}
+	})
+	release, begun := make(chan struct{}), make(chan struct{}, 1)
+	var first atomic.Bool
+	r.reader.Before = func() {
+		if first.CompareAndSwap(false, true) {
+			begun <- struct{}{}
+			<-release
+		}
+	}
+	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]`
+	padding := strings.Repeat(" ", 24_000)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { r.ask("tidemark.get", large+`}`) })
+	<-begun // the only worker
+	since := time.Now()
+	waiting.Go(func() { // is read when its time is over
+		r.refused(`{"counter":"post","ids":[1]`+padding+`}`, "503", "busy: no turn for a large request")
+	})
+	waiting.Go(func() { // waits on, for the rest of its time
+		r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":2000`+padding+`}`, "504", "within 2000 ms")
+		if took := time.Since(since); took < 2*time.Second || took > 2*time.Second+2*timeout {
+			t.Errorf("2,000 ms were %v", took)
+		}
+	})
+	time.Sleep(2 * timeout)
+	close(release)
+	waiting.Wait()
+}
+
 // A long request that is wrong, or has to wait, fares as a short one does.
 func TestLongRequests(t *testing.T) {
 	r := start(t)

@@ -489,14 +489,16 @@ func (s *Service) answerInLane(c *call) *failure {
 // answerLong reads a long request on a worker of the heavy lane, and answers
 // it there unless it has to wait.
 func (s *Service) answerLong(c *call) *failure {
-	if f := s.untilTurn(c, s.heavy); f != nil {
+	if f := s.untilTurn(c, s.heavy, max(s.limits.TimeoutMax, s.limits.Timeout)); f != nil { // its own is not read yet
 		return f
 	}
 	waits := false
 	f := func() *failure {
 		defer func() { <-s.heavy.workers }()
 		f := c.endpoint.parse(c)
-		c.clock.lap(stageParse)
+		if c.clock.lap(stageParse); f == nil && c.clock.total > s.patience(c) {
+			return s.heavy.tooLate()
+		}
 		if waits = f == nil && c.wait.position > s.reader.Applied(); f != nil || waits {
 			return f
 		}
@@ -538,7 +540,7 @@ func (s *Service) admitCold(c *call) *failure {
 // onWorker answers once it is the call's turn. Only workers of the cold lane
 // read the disk: large requests that need it do not hold up those that do not.
 func (s *Service) onWorker(c *call, l *lane) *failure {
-	if f := s.untilTurn(c, l); f != nil {
+	if f := s.untilTurn(c, l, s.patience(c)); f != nil {
 		return f
 	}
 	c.disk = l == s.cold
@@ -565,7 +567,7 @@ func (s *Service) fromDisk(c *call) *failure {
 func (s *Service) untilApplied(c *call) *failure {
 	defer c.clock.lap(stagePosition)
 	timeout := s.timeout(c)
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	ctx, cancel := context.WithDeadline(s.ctx, c.clock.start.Add(timeout))
 	defer cancel()
 	err := s.reader.WaitApplied(ctx, c.wait.position)
 	switch {
@@ -579,24 +581,28 @@ func (s *Service) untilApplied(c *call) *failure {
 	return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v%s", c.wait.position, err, c.endpoint.early)
 }
 
+// patience is how long whoever asked waits for their turn, from the call's
+// arrival on.
+func (s *Service) patience(c *call) time.Duration { return max(s.timeout(c), s.limits.Timeout) }
+
 // untilTurn waits for a worker; the call gives it back. Whoever asked has
 // given up after a while, and is not worked for.
-func (s *Service) untilTurn(c *call, l *lane) *failure {
+func (s *Service) untilTurn(c *call, l *lane, patience time.Duration) *failure {
 	defer c.clock.lap(stageTurn)
 	select {
 	case l.workers <- struct{}{}:
 		return nil
 	default:
 	}
-	patience := time.NewTimer(max(s.timeout(c), s.limits.Timeout))
-	defer patience.Stop()
+	gone := time.NewTimer(time.Until(c.clock.start.Add(patience)))
+	defer gone.Stop()
 	select {
 	case l.workers <- struct{}{}:
 		return nil
 	case <-s.ctx.Done():
 		return s.stopping(c)
-	case <-patience.C:
-		return fail(codeNotReady, "busy: %s", l.noTurn)
+	case <-gone.C:
+		return l.tooLate()
 	}
 }
 
