@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -319,5 +320,19 @@ func TestLongRequests(t *testing.T) {
 	r.answers("unread", `{"users":[]`+padding+`}`, `{"users":[],"as_of":"1000"}`)
 	r.reader.Cool(42)
 	r.get(`{"counter":"post","ids":[42],"columns":["like"]`+padding+`}`, `{"rows":[{"id":"42","like":0}],"as_of":"1000"}`)
-	r.answers("feed", `{"user":7`+padding+`}`, `{"posts":[],"as_of":"1000"}`)
+}
+
+// What waits holds its whole message, so only those that list ids may be long.
+func TestTooLongRequests(t *testing.T) {
+	r := start(t)
+	r.reader.Apply(1000)
+	r.events.Before = func(context.Context) error { t.Error("a read that is too long is stored"); return nil }
+	for endpoint, body := range map[string]string{
+		"read": `{"user":7,"what":["feed"]`, "feed": `{"user":7`, "following": `{"user":7`, "followers": `{"user":7`,
+		"stats": `{"x":1`, "slowlog": `{"x":1`, "schema": `{"x":1`,
+	} {
+		body += strings.Repeat(" ", 24_000-len(body)) + "}"
+		r.refuses(endpoint, body, "413", "the request has 24001 bytes; tidemark."+endpoint+" takes 24000")
+	}
+	r.answers("feed", `{"user":7`+strings.Repeat(" ", 23_990)+`}`, `{"posts":[],"as_of":"1000"}`)
 }

@@ -155,7 +155,7 @@ type endpoint struct {
 	early             string // for an error before answer was called: what that means
 
 	gated  bool // answered 503 while the node is not ready
-	lists  bool // requests may be long: see bodyInline
+	lists  bool // requests may be longer than bodyInline
 	parse  func(*call) *failure
 	answer func(context.Context, *call) *failure
 	series series
@@ -387,11 +387,12 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 
 // bodyInline is how long a request may be that the subscription's goroutine
 // reads itself: as long as one of getInline ids. Reading 10,000 ids takes half
-// as long as answering them; those behind it would wait.
+// as long as answering them; those behind it would wait. Where nothing asks for
+// that much, longer ones are refused: what waits holds its whole message.
 const bodyInline = getInline * 24
 
 // long says that parse is still to come, on a worker.
-func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline }
+func (c *call) long() bool { return len(c.body) > bodyInline }
 
 // prepare does all that comes before waiting, and takes the call into the lane
 // that it is answered in, if any.
@@ -404,7 +405,10 @@ func (s *Service) prepare(c *call) *failure {
 			return fail(codeNotReady, "not ready: %v", err)
 		}
 	}
-	if c.long() {
+	switch {
+	case c.long() && !c.endpoint.lists:
+		return fail(codeTooMuch, "the request has %d bytes; %s.%s takes %d%s", len(c.body), Name, c.endpoint.name, bodyInline, c.endpoint.early)
+	case c.long():
 		return s.heavy.admit(c)
 	}
 	if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
