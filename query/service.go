@@ -402,7 +402,7 @@ func (s *Service) prepare(c *call) *failure {
 	}
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
-			return fail(codeNotReady, "not ready: %v", err)
+			return fail(codeNotReady, "not ready: %v%s", err, c.endpoint.early)
 		}
 	}
 	switch {

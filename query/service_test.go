@@ -323,6 +323,7 @@ func TestNotReady(t *testing.T) {
 		}
 	})
 	r.refused(`{"counter":"post","ids":[1]}`, "503", "not ready: still loading: shard 7 of 64")
+	r.refuses("read", `{"user":7,"what":["feed"]}`, "503", "not ready: still loading: shard 7 of 64; nothing was stored")
 	if got := r.ask("tidemark.stats", `{}`); got != `{"tidemark_events_total":12}` {
 		t.Errorf("stats while loading: %s", got)
 	}
