@@ -1,9 +1,6 @@
 package query
 
-import (
-	"runtime"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // lane is for requests that the subscriptions' goroutines leave to others, so
 // that they do not hold up those behind them.
@@ -57,7 +54,7 @@ func newLanes(l Limits) lanes {
 			noTurn:  "no turn for a request that reads the disk; ask again later",
 		},
 		writes: &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"},
-		spare:  &lane{most: int64(max(1, runtime.GOMAXPROCS(0)-1))},
+		spare:  &lane{most: int64(max(1, l.Processors-1))},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -305,6 +306,27 @@ func TestTimeInLineCounts(t *testing.T) {
 		}
 	})
 	time.Sleep(2 * timeout)
+	close(release)
+	waiting.Wait()
+}
+
+// Requests of some size are shared out among the processors, however many
+// threads run Go.
+func TestSpareProcessors(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0) + 2
+	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Processors = processors })
+	release := make(chan struct{})
+	var working atomic.Int64
+	r.reader.Before = func() { working.Add(1); <-release }
+	var waiting sync.WaitGroup
+	for range processors + 2 {
+		waiting.Go(func() { r.ask("tidemark.get", `{"counter":"post","ids":[`+strings.Repeat("1,", 100)+`1]}`) })
+	}
+	until(t, "all processors are used", func() bool { return working.Load() >= int64(processors) })
+	time.Sleep(50 * time.Millisecond) // one more would be there by now
+	if n := working.Load(); n != int64(processors) {
+		t.Errorf("%d are worked on at a time, not %d", n, processors)
+	}
 	close(release)
 	waiting.Wait()
 }

@@ -41,6 +41,9 @@ type Limits struct {
 	// TimeoutMax is the longest that a request may wait; more is cut to it.
 	// Default 30 s: a client that is gone is forgotten by then.
 	TimeoutMax time.Duration
+	// Processors is how many there are to compute on. Default: GOMAXPROCS, which
+	// may be more.
+	Processors int
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
 	// of more than 16 users) are answered at a time, beside the small ones, and
 	// how many pages (feeds, lists of users) beside both. Default: half the processors, at least 1. More
@@ -72,8 +75,11 @@ func (l Limits) withDefaults() Limits {
 	if l.TimeoutMax <= 0 {
 		l.TimeoutMax = 30 * time.Second
 	}
+	if l.Processors <= 0 {
+		l.Processors = runtime.GOMAXPROCS(0)
+	}
 	if l.Workers <= 0 {
-		l.Workers = max(1, runtime.GOMAXPROCS(0)/2)
+		l.Workers = max(1, l.Processors/2)
 	}
 	if l.ColdReads <= 0 {
 		l.ColdReads = 16

@@ -29,7 +29,7 @@ import (
 // Options shape a node.
 type Options struct {
 	Shards          int
-	Owners          int           // goroutines that own shards
+	Owners          int           // goroutines that own shards; at most as many merge a feed
 	CheckpointEvery time.Duration // at most this much is applied again after a crash
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
 	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is

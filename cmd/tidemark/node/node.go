@@ -34,7 +34,7 @@ type Options struct {
 	Version string
 	Demo    bool // the data directory is for made-up numbers
 	// Processors is how many goroutines of a kind compute side by side: lanes
-	// of the router, owners of shards, workers for large requests. Default:
+	// of the router, owners of shards, workers for requests. Default:
 	// GOMAXPROCS.
 	Processors int
 	Logger     *slog.Logger
@@ -343,7 +343,7 @@ func (n *Node) openQueries() (err error) {
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
-			Workers:    max(1, n.o.Processors/2),
+			Processors: n.o.Processors,
 			ColdReads:  n.config.Limits.ColdReads,
 			Timeout:    n.config.Limits.Timeout,
 			TimeoutMax: n.config.Limits.TimeoutMax,
