@@ -38,8 +38,7 @@ func testSchema(t testing.TB) *pipeline.Schema {
 func parser(t testing.TB) *Service {
 	t.Helper()
 	s := &Service{catalog: newCatalog(testSchema(t)), limits: Limits{}.withDefaults(), publisher: nowhere{}}
-	s.heavy, s.pages, s.cold, s.writes = newLanes(s.limits)
-	s.spare = make(chan struct{}, 1)
+	s.lanes = newLanes(s.limits)
 	return s
 }
 

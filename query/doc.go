@@ -10,8 +10,8 @@
 // reply, unread.go, read.go, stats.go, slowlog.go and schema.go the same for
 // theirs; page.go has the three that answer page by page (feed, following,
 // followers). request.go holds what all requests share, ids.go their long
-// lists, service.go the frame they run in and lane.go who waits for whom in
-// it. clock.go parts the time that a request takes, slow.go remembers those
+// lists, service.go the frame they run in, backlog.go what may wait in front
+// of it and lane.go who waits for whom in it. clock.go parts the time that a request takes, slow.go remembers those
 // that took long.
 //
 // What is asked may be in memory or on disk. A small request is answered in

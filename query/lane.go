@@ -3,16 +3,14 @@ package query
 import "sync/atomic"
 
 // lane is for requests that the subscriptions' goroutines leave to others, so
-// that they do not hold up those behind them. There are four: heavy for large
-// requests, pages for feeds and lists of users, cold for those that must read
-// the disk, writes for those that wait for the log.
+// that they do not hold up those behind them.
 //
 // One that finds no place is refused. To answer it in its subscription's
-// goroutine would hold up the small ones behind it, and let requests pile up in
-// nats.go, which at some point drops them without a word.
+// goroutine would hold up the small ones behind it.
 //
-// A call is in one lane at most. One that turns out to need the disk leaves its
-// lane for the cold one.
+// A call is in one lane at a time. While it waits for its min_position it takes
+// no place from those who can be worked on, and one that turns out to need the
+// disk leaves its lane for the cold one.
 type lane struct {
 	most    int64         // requests in the lane at once
 	workers chan struct{} // a place for each that is worked on; nil: all are
@@ -21,39 +19,70 @@ type lane struct {
 	in      atomic.Int64
 }
 
-// newLanes divides the requests in flight: no lane can take them all.
-func newLanes(l Limits) (heavy, pages, cold, writes *lane) {
-	heavy = &lane{
-		most:    int64(max(l.Requests/4, 1)),
-		workers: make(chan struct{}, l.Workers),
-		refuses: "large requests",
-		noTurn:  "no turn for a large request; ask again later, or for less at once",
-	}
-	pages = &lane{
-		most:    int64(max(l.Requests/4, 1)),
-		workers: make(chan struct{}, l.Workers),
-		refuses: "requests for pages",
-		noTurn:  "no turn for a page; ask again later",
-	}
-	cold = &lane{
-		most:    int64(max(l.Requests/4, 1)),
-		workers: make(chan struct{}, l.ColdReads),
-		refuses: "requests that read the disk",
-		noTurn:  "no turn for a request that reads the disk; ask again later",
-	}
-	writes = &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"}
-	return heavy, pages, cold, writes
+// lanes are all there are.
+type lanes struct {
+	waits     *lane // requests that wait for their min_position
+	longWaits *lane // the long ones of these: each holds its whole message
+	heavy     *lane // large requests
+	pages     *lane // feeds and lists of users
+	cold      *lane // requests that must read the disk
+	writes    *lane // requests that wait for the log
+	spare     *lane // requests of some size, while processors may be free; nobody waits or is refused
 }
 
-// admit takes a call in; it leaves at its finish.
+func newLanes(l Limits) lanes {
+	quarter := int64(max(l.Requests/4, 1))
+	return lanes{
+		waits:     &lane{most: int64(l.Requests), refuses: "requests that wait for their min_position"},
+		longWaits: &lane{most: quarter, refuses: "large requests that wait for their min_position"},
+		heavy: &lane{
+			most:    quarter,
+			workers: make(chan struct{}, l.Workers),
+			refuses: "large requests",
+			noTurn:  "no turn for a large request; ask again later, or for less at once",
+		},
+		pages: &lane{
+			most:    quarter,
+			workers: make(chan struct{}, l.Workers),
+			refuses: "requests for pages",
+			noTurn:  "no turn for a page; ask again later",
+		},
+		cold: &lane{
+			most:    quarter,
+			workers: make(chan struct{}, l.ColdReads),
+			refuses: "requests that read the disk",
+			noTurn:  "no turn for a request that reads the disk; ask again later",
+		},
+		writes: &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"},
+		spare:  &lane{most: int64(max(1, l.Processors-1))},
+	}
+}
+
+// enter takes a call in if there is a place.
+func (l *lane) enter(c *call) bool {
+	if l.in.Add(1) > l.most {
+		l.in.Add(-1)
+		return false
+	}
+	c.lane = l
+	return true
+}
+
+// admit takes a call in or says why not. No lane takes all, nowhere.
 func (l *lane) admit(c *call) *failure {
-	if l == nil {
+	if l == nil || l.enter(c) {
 		return nil
 	}
-	if l.in.Add(1) <= l.most {
-		c.lane = l
-		return nil
-	}
-	l.in.Add(-1)
 	return fail(codeNotReady, "busy: %d %s are in flight%s; ask again later", l.most, l.refuses, c.endpoint.early)
+}
+
+// tooLate is the answer for a call that got no worker in its time.
+func (l *lane) tooLate() *failure { return fail(codeNotReady, "busy: %s", l.noTurn) }
+
+// leave gives a call's place back; at its finish, if not before.
+func (c *call) leave() {
+	if c.lane != nil {
+		c.lane.in.Add(-1)
+		c.lane = nil
+	}
 }

@@ -1,8 +1,10 @@
 package query_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,6 +275,62 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 }
 
+// "`timeout_ms` … from the request's arrival": the time in line for a worker
+// counts, also where it is not known yet how long a request would wait.
+func TestTimeInLineCounts(t *testing.T) {
+	const timeout = 400 * time.Millisecond
+	r := start(t, func(o *query.Options, _ *server.Options) {
+		o.Limits = query.Limits{Workers: 1, Timeout: timeout, TimeoutMax: 20 * time.Second}
+	})
+	release, begun := make(chan struct{}), make(chan struct{}, 1)
+	var first atomic.Bool
+	r.reader.Before = func() {
+		if first.CompareAndSwap(false, true) {
+			begun <- struct{}{}
+			<-release
+		}
+	}
+	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]`
+	padding := strings.Repeat(" ", 24_000)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { r.ask("tidemark.get", large+`}`) })
+	<-begun // the only worker
+	since := time.Now()
+	waiting.Go(func() { // is read when its time is over
+		r.refused(`{"counter":"post","ids":[1]`+padding+`}`, "503", "busy: no turn for a large request")
+	})
+	waiting.Go(func() { // waits on, for the rest of its time
+		r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":2000`+padding+`}`, "504", "within 2000 ms")
+		if took := time.Since(since); took < 2*time.Second || took > 2*time.Second+2*timeout {
+			t.Errorf("2,000 ms were %v", took)
+		}
+	})
+	time.Sleep(2 * timeout)
+	close(release)
+	waiting.Wait()
+}
+
+// Requests of some size are shared out among the processors, however many
+// threads run Go.
+func TestSpareProcessors(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0) + 2
+	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Processors = processors })
+	release := make(chan struct{})
+	var working atomic.Int64
+	r.reader.Before = func() { working.Add(1); <-release }
+	var waiting sync.WaitGroup
+	for range processors + 2 {
+		waiting.Go(func() { r.ask("tidemark.get", `{"counter":"post","ids":[`+strings.Repeat("1,", 100)+`1]}`) })
+	}
+	until(t, "all processors are used", func() bool { return working.Load() >= int64(processors) })
+	time.Sleep(50 * time.Millisecond) // one more would be there by now
+	if n := working.Load(); n != int64(processors) {
+		t.Errorf("%d are worked on at a time, not %d", n, processors)
+	}
+	close(release)
+	waiting.Wait()
+}
+
 // A long request that is wrong, or has to wait, fares as a short one does.
 func TestLongRequests(t *testing.T) {
 	r := start(t)
@@ -284,5 +342,19 @@ func TestLongRequests(t *testing.T) {
 	r.answers("unread", `{"users":[]`+padding+`}`, `{"users":[],"as_of":"1000"}`)
 	r.reader.Cool(42)
 	r.get(`{"counter":"post","ids":[42],"columns":["like"]`+padding+`}`, `{"rows":[{"id":"42","like":0}],"as_of":"1000"}`)
-	r.answers("feed", `{"user":7`+padding+`}`, `{"posts":[],"as_of":"1000"}`)
+}
+
+// What waits holds its whole message, so only those that list ids may be long.
+func TestTooLongRequests(t *testing.T) {
+	r := start(t)
+	r.reader.Apply(1000)
+	r.events.Before = func(context.Context) error { t.Error("a read that is too long is stored"); return nil }
+	for endpoint, body := range map[string]string{
+		"read": `{"user":7,"what":["feed"]`, "feed": `{"user":7`, "following": `{"user":7`, "followers": `{"user":7`,
+		"stats": `{"x":1`, "slowlog": `{"x":1`, "schema": `{"x":1`,
+	} {
+		body += strings.Repeat(" ", 24_000-len(body)) + "}"
+		r.refuses(endpoint, body, "413", "the request has 24001 bytes; tidemark."+endpoint+" takes 24000")
+	}
+	r.answers("feed", `{"user":7`+strings.Repeat(" ", 23_990)+`}`, `{"posts":[],"as_of":"1000"}`)
 }

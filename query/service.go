@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,11 +30,10 @@ type Limits struct {
 	// IDs is the most ids (or users) in one request. Default 10,000: about
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
-	// Requests is the most requests in flight at once, nearly all of them
-	// waiting for their min_position; one more that has to wait for anything is
-	// answered 503. A small one that need not is answered all the same: those
-	// who wait cannot shut it out. Default 1,024: each may hold a request and a
-	// reply, some 100 MB at the worst.
+	// Requests is the most requests that wait for their min_position at once;
+	// one more is answered 503. All others that cannot be answered at once have
+	// lanes of their own, in proportion: those who wait cannot shut them out.
+	// Default 1,024: each holds a request, the large ones a reply too.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
 	// not say. Default 2 s, the contract's.
@@ -43,6 +41,9 @@ type Limits struct {
 	// TimeoutMax is the longest that a request may wait; more is cut to it.
 	// Default 30 s: a client that is gone is forgotten by then.
 	TimeoutMax time.Duration
+	// Processors is how many there are to compute on. Default: GOMAXPROCS, which
+	// may be more.
+	Processors int
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
 	// of more than 16 users) are answered at a time, beside the small ones, and
 	// how many pages (feeds, lists of users) beside both. Default: half the processors, at least 1. More
@@ -74,8 +75,11 @@ func (l Limits) withDefaults() Limits {
 	if l.TimeoutMax <= 0 {
 		l.TimeoutMax = 30 * time.Second
 	}
+	if l.Processors <= 0 {
+		l.Processors = runtime.GOMAXPROCS(0)
+	}
 	if l.Workers <= 0 {
-		l.Workers = max(1, runtime.GOMAXPROCS(0)/2)
+		l.Workers = max(1, l.Processors/2)
 	}
 	if l.ColdReads <= 0 {
 		l.ColdReads = 16
@@ -112,11 +116,11 @@ type Options struct {
 // Service answers requests until Stop.
 //
 // Each endpoint's subscription has one goroutine, and what can be answered at
-// once is answered there: a read takes microseconds, and a full queue is
-// NATS's to hold. There the Reader may not touch the disk. A request that has
+// once is answered there: a read takes microseconds. What waits for it is
+// bounded: see backlog. There the Reader may not touch the disk. A request that has
 // to wait for its min_position, that is large, or that turns out to be cold
-// goes on in a goroutine of its own, so it holds up nobody; their number is
-// bounded.
+// goes on in a lane, in a goroutine of its own, so it holds up nobody; their
+// number is bounded.
 type Service struct {
 	nc        *nats.Conn
 	micro     micro.Service
@@ -131,17 +135,12 @@ type Service struct {
 	limits    Limits
 	metrics   *metrics
 	slow      *slowLog
+	backlog   *backlog
 	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
 
-	heavy  *lane         // large requests
-	pages  *lane         // feeds and lists of users
-	cold   *lane         // requests that must read the disk
-	spare  chan struct{} // a place for each goroutine beside a subscription's
-	writes *lane         // requests that wait for the log
-
-	calls    sync.Pool
-	inFlight atomic.Int64
+	lanes
+	calls sync.Pool
 
 	ctx     context.Context // ends when waiting is no longer wanted
 	cancel  context.CancelFunc
@@ -162,7 +161,7 @@ type endpoint struct {
 	early             string // for an error before answer was called: what that means
 
 	gated  bool // answered 503 while the node is not ready
-	lists  bool // requests may be long: see bodyInline
+	lists  bool // requests may be longer than bodyInline
 	parse  func(*call) *failure
 	answer func(context.Context, *call) *failure
 	series series
@@ -181,7 +180,7 @@ type call struct {
 	ids      int // asked; 0 where there are none
 
 	wants *lane // parse's wish to be answered apart
-	lane  *lane // granted, until finish
+	lane  *lane // where it is now; nil: with its subscription
 	disk  bool  // the Reader may read it: the call is on a worker
 	cold  int   // entries that came from it
 
@@ -192,7 +191,8 @@ type call struct {
 	slow   slowCall
 }
 
-// New starts the service on a connection that outlives it. It is there for
+// New starts the service on a connection that outlives it, and that nobody else
+// should use: what arrives for others counts as waiting, too. It is there for
 // clients once New has returned.
 func New(nc *nats.Conn, o Options) (*Service, error) {
 	if o.Schema == nil || o.Reader == nil {
@@ -212,11 +212,11 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		ready:     o.Ready,
 		limits:    o.Limits.withDefaults(),
 		slow:      newSlowLog(o.Slow),
+		backlog:   newBacklog(nc),
 		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
-	s.heavy, s.pages, s.cold, s.writes = newLanes(s.limits)
-	s.spare = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+	s.lanes = newLanes(s.limits)
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -259,6 +259,7 @@ func (s *Service) serve(o Options) error {
 	group := service.AddGroup(Name)
 	for _, e := range s.endpoints {
 		err := group.AddEndpoint(e.name, micro.HandlerFunc(func(r micro.Request) { s.handle(e, r) }),
+			micro.WithEndpointPendingLimits(-1, -1), // see backlog
 			micro.WithEndpointMetadata(map[string]string{
 				"description": e.description,
 				"request":     e.request,
@@ -373,83 +374,72 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
 	c.disk, c.cold = false, 0
 
-	n := s.inFlight.Add(1)
 	s.metrics.inFlight.Inc()
-	f := s.prepare(c, n)
+	f := s.prepare(c)
 	c.clock.lap(stageParse)
-	if f == nil && c.long() {
-		if s.later(c, s.answerLong) {
+	if f == nil && c.lane == nil {
+		if f = s.guard(c, func() *failure { return e.answer(s.ctx, c) }); f == onDisk {
+			f = s.admitCold(c)
+		}
+	}
+	if f == nil && c.lane != nil {
+		if s.later(c) {
 			return
 		}
 		f = s.stopping(c)
-	}
-	if f == nil && (c.lane != nil || c.wait.position > s.reader.Applied()) {
-		if s.later(c, s.answerLater) {
-			return
-		}
-		f = s.stopping(c)
-	}
-	if f == nil && c.ids >= spareIDs {
-		select {
-		case s.spare <- struct{}{}:
-			if s.later(c, s.answerSpare) {
-				return
-			}
-			<-s.spare
-			f = s.stopping(c)
-		default: // all are busy: here, then
-		}
-	}
-	if f == nil {
-		f = s.guard(c, func() *failure { return e.answer(s.ctx, c) })
-	}
-	if f == onDisk {
-		if f = s.admitCold(c); f == nil {
-			if s.later(c, s.answerCold) {
-				return
-			}
-			f = s.stopping(c)
-		}
 	}
 	s.finish(c, f, false)
 }
 
 // bodyInline is how long a request may be that the subscription's goroutine
 // reads itself: as long as one of getInline ids. Reading 10,000 ids takes half
-// as long as answering them; those behind it would wait, and above 64 MB of
-// waiting requests nats.go drops what comes without a word.
+// as long as answering them; those behind it would wait. Where nothing asks for
+// that much, longer ones are refused: what waits holds its whole message.
 const bodyInline = getInline * 24
 
 // long says that parse is still to come, on a worker.
-func (c *call) long() bool { return c.endpoint.lists && len(c.body) > bodyInline }
+func (c *call) long() bool { return len(c.body) > bodyInline }
 
-// prepare does all that comes before waiting.
-func (s *Service) prepare(c *call, inFlight int64) *failure {
+// prepare does all that comes before waiting, and takes the call into the lane
+// that it is answered in, if any.
+func (s *Service) prepare(c *call) *failure {
+	if s.backlog.take(len(c.body)) {
+		return fail(codeNotReady, "busy: more than %d MiB of requests wait for this node%s; ask again later", waitingMax>>20, c.endpoint.early)
+	}
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
-			return fail(codeNotReady, "not ready: %v", err)
+			return fail(codeNotReady, "not ready: %v%s", err, c.endpoint.early)
 		}
 	}
-	if c.long() {
-		c.wants = s.heavy
-	} else if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
+	switch {
+	case c.long() && !c.endpoint.lists:
+		return fail(codeTooMuch, "the request has %d bytes; %s.%s takes %d%s", len(c.body), Name, c.endpoint.name, bodyInline, c.endpoint.early)
+	case c.long():
+		return s.heavy.admit(c)
+	}
+	if f := s.guard(c, func() *failure { return c.endpoint.parse(c) }); f != nil {
 		return f
 	}
-	if inFlight > int64(s.limits.Requests) && (c.wants != nil || c.wait.position > s.reader.Applied()) {
-		return fail(codeNotReady, "busy: %d requests are in flight; ask again later", s.limits.Requests)
+	switch {
+	case c.wait.position > s.reader.Applied():
+		return s.waits.admit(c)
+	case c.wants != nil:
+		return c.wants.admit(c)
+	case c.ids >= spareIDs:
+		s.spare.enter(c) // all are busy: with its subscription, then
 	}
-	return c.wants.admit(c)
+	return nil
 }
 
 // later has the call answered in a goroutine of its own, unless the service
 // is past waiting.
-func (s *Service) later(c *call, answer func(*call) *failure) bool {
+func (s *Service) later(c *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return answer(c) }), true) })
+	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
 	return true
 }
 
@@ -469,17 +459,35 @@ func (s *Service) timeout(c *call) time.Duration {
 	return min(c.wait.timeout, s.limits.TimeoutMax)
 }
 
-// answerLater is for calls that wait, large ones and writes. A small one that
-// has waited reads memory here; for the disk it waits again, for its turn.
+// answerLater answers a call that has a place in a lane.
 func (s *Service) answerLater(c *call) *failure {
 	c.clock.lap(stageTurn)
-	if c.wait.position > s.reader.Applied() {
-		if f := s.untilApplied(c); f != nil {
-			return f
-		}
+	switch {
+	case c.lane == s.waits:
+		return s.answerWaited(c)
+	case c.lane == s.heavy && c.long():
+		return s.answerLong(c)
 	}
-	if l := c.wants; l != nil && l.workers != nil { // also when it was not admitted
-		return s.onWorker(c, l)
+	return s.answerInLane(c)
+}
+
+// answerWaited waits for the call's position. Only then the call asks for a
+// place where others want to be worked on.
+func (s *Service) answerWaited(c *call) *failure {
+	if f := s.untilApplied(c); f != nil {
+		return f
+	}
+	c.leave()
+	if f := c.wants.admit(c); f != nil {
+		return f
+	}
+	return s.answerInLane(c)
+}
+
+// answerInLane answers on a worker where the call's lane has them.
+func (s *Service) answerInLane(c *call) *failure {
+	if c.lane != nil && c.lane.workers != nil {
+		return s.onWorker(c, c.lane)
 	}
 	f := c.endpoint.answer(s.ctx, c)
 	if f != onDisk {
@@ -491,15 +499,16 @@ func (s *Service) answerLater(c *call) *failure {
 // answerLong reads a long request on a worker of the heavy lane, and answers
 // it there unless it has to wait.
 func (s *Service) answerLong(c *call) *failure {
-	c.wants = nil // parse's to say
-	if f := s.untilTurn(c, s.heavy); f != nil {
+	if f := s.untilTurn(c, s.heavy, max(s.limits.TimeoutMax, s.limits.Timeout)); f != nil { // its own is not read yet
 		return f
 	}
 	waits := false
 	f := func() *failure {
 		defer func() { <-s.heavy.workers }()
 		f := c.endpoint.parse(c)
-		c.clock.lap(stageParse)
+		if c.clock.lap(stageParse); f == nil && c.clock.total > s.patience(c) {
+			return s.heavy.tooLate()
+		}
 		if waits = f == nil && c.wait.position > s.reader.Applied(); f != nil || waits {
 			return f
 		}
@@ -507,7 +516,11 @@ func (s *Service) answerLong(c *call) *failure {
 	}()
 	switch {
 	case waits:
-		return s.answerLater(c)
+		c.leave()
+		if f := s.longWaits.admit(c); f != nil {
+			return f
+		}
+		return s.answerWaited(c)
 	case f == onDisk:
 		return s.fromDisk(c)
 	}
@@ -519,17 +532,11 @@ func (s *Service) answerLong(c *call) *failure {
 // beside the work. A subscription's own goroutine is only one.
 const spareIDs = 100
 
-// answerSpare answers beside the subscription's goroutine.
-func (s *Service) answerSpare(c *call) *failure {
-	defer func() { <-s.spare }()
-	return s.answerLater(c)
-}
-
 // onDisk is the answer of an endpoint whose Reader returned ErrCold. It goes
 // to nobody: the call is answered again on a worker of the cold lane.
 var onDisk = &failure{code: codeInternal, message: "the answer is on disk, and nobody went there"}
 
-// admitCold takes a call into the cold lane, in which answerCold answers it.
+// admitCold takes a call into the cold lane.
 func (s *Service) admitCold(c *call) *failure {
 	f := s.cold.admit(c)
 	if f != nil {
@@ -540,12 +547,10 @@ func (s *Service) admitCold(c *call) *failure {
 	return nil
 }
 
-func (s *Service) answerCold(c *call) *failure { return s.onWorker(c, s.cold) }
-
 // onWorker answers once it is the call's turn. Only workers of the cold lane
 // read the disk: large requests that need it do not hold up those that do not.
 func (s *Service) onWorker(c *call, l *lane) *failure {
-	if f := s.untilTurn(c, l); f != nil {
+	if f := s.untilTurn(c, l, s.patience(c)); f != nil {
 		return f
 	}
 	c.disk = l == s.cold
@@ -562,20 +567,17 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 // fromDisk answers a call that turned out to be cold; it leaves its lane for
 // the cold one.
 func (s *Service) fromDisk(c *call) *failure {
-	if c.lane != nil {
-		c.lane.in.Add(-1)
-		c.lane = nil
-	}
+	c.leave()
 	if f := s.admitCold(c); f != nil {
 		return f
 	}
-	return s.answerCold(c)
+	return s.onWorker(c, s.cold)
 }
 
 func (s *Service) untilApplied(c *call) *failure {
 	defer c.clock.lap(stagePosition)
 	timeout := s.timeout(c)
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	ctx, cancel := context.WithDeadline(s.ctx, c.clock.start.Add(timeout))
 	defer cancel()
 	err := s.reader.WaitApplied(ctx, c.wait.position)
 	switch {
@@ -589,24 +591,28 @@ func (s *Service) untilApplied(c *call) *failure {
 	return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v%s", c.wait.position, err, c.endpoint.early)
 }
 
+// patience is how long whoever asked waits for their turn, from the call's
+// arrival on.
+func (s *Service) patience(c *call) time.Duration { return max(s.timeout(c), s.limits.Timeout) }
+
 // untilTurn waits for a worker; the call gives it back. Whoever asked has
 // given up after a while, and is not worked for.
-func (s *Service) untilTurn(c *call, l *lane) *failure {
+func (s *Service) untilTurn(c *call, l *lane, patience time.Duration) *failure {
 	defer c.clock.lap(stageTurn)
 	select {
 	case l.workers <- struct{}{}:
 		return nil
 	default:
 	}
-	patience := time.NewTimer(max(s.timeout(c), s.limits.Timeout))
-	defer patience.Stop()
+	gone := time.NewTimer(time.Until(c.clock.start.Add(patience)))
+	defer gone.Stop()
 	select {
 	case l.workers <- struct{}{}:
 		return nil
 	case <-s.ctx.Done():
 		return s.stopping(c)
-	case <-patience.C:
-		return fail(codeNotReady, "busy: %s", l.noTurn)
+	case <-gone.C:
+		return l.tooLate()
 	}
 }
 
@@ -669,10 +675,7 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	if s.slow.wants(c.clock.total) {
 		s.remember(c, result)
 	}
-	if c.lane != nil {
-		c.lane.in.Add(-1)
-	}
-	s.inFlight.Add(-1)
+	c.leave()
 	s.metrics.inFlight.Dec()
 	c.release()
 	s.calls.Put(c)
@@ -711,7 +714,7 @@ func (f *failure) line() string {
 // release lets go of the request, and of memory that only a giant needed.
 func (c *call) release() {
 	const most = 1 << 20
-	c.request, c.body, c.endpoint, c.wants, c.lane = nil, nil, nil, nil, nil
+	c.request, c.body, c.endpoint, c.wants = nil, nil, nil, nil
 	c.scanner.Reset(nil)
 	c.get.counter, c.get.counts = nil, nil
 	clear(c.get.columns[:cap(c.get.columns)])

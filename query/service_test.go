@@ -34,6 +34,7 @@ type room struct {
 	reader  *querytest.Reader
 	events  *querytest.Log
 	service *query.Service
+	serving *nats.Conn // the service's
 	nc      *nats.Conn // the client's
 	metrics *prometheus.Registry
 	log     *bytes.Buffer
@@ -58,8 +59,9 @@ func start(t testing.TB, change ...func(*query.Options, *server.Options)) *room 
 		c(&o, &so)
 	}
 	s := querytest.Server(t, &so)
+	r.serving = querytest.Connect(t, s)
 	var err error
-	if r.service, err = query.New(querytest.Connect(t, s), o); err != nil {
+	if r.service, err = query.New(r.serving, o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -321,6 +323,7 @@ func TestNotReady(t *testing.T) {
 		}
 	})
 	r.refused(`{"counter":"post","ids":[1]}`, "503", "not ready: still loading: shard 7 of 64")
+	r.refuses("read", `{"user":7,"what":["feed"]}`, "503", "not ready: still loading: shard 7 of 64; nothing was stored")
 	if got := r.ask("tidemark.stats", `{}`); got != `{"tidemark_events_total":12}` {
 		t.Errorf("stats while loading: %s", got)
 	}
@@ -328,20 +331,49 @@ func TestNotReady(t *testing.T) {
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 }
 
-// Those who wait shut out others who would have to wait, and nobody else.
+// Those who wait for a position shut out others who would have to, and nobody
+// else: large requests, pages and reads find their lanes empty, however many
+// of the same kind wait.
 func TestBusy(t *testing.T) {
-	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Requests = 2 })
+	const requests = 8
+	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.Requests = requests })
 	var waiting sync.WaitGroup
-	for range 2 {
-		waiting.Go(func() { r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":300}`, "504") })
+	wait := func(n int, endpoint, body, want string) {
+		for range n {
+			waiting.Go(func() {
+				if got := r.ask("tidemark."+endpoint, body+`,"min_position":"1","timeout_ms":30000}`); !strings.HasPrefix(got, want) {
+					t.Errorf("%s that waited: %.100s", endpoint, got)
+				}
+			})
+		}
 	}
-	time.Sleep(100 * time.Millisecond)
-	r.refused(`{"counter":"post","ids":[1],"min_position":"1"}`, "503", "busy: 2 requests are in flight")
-	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests are in flight")
-	r.refused(`{"counter":"post","ids":[`+strings.Repeat("1,", 1000)+`1]}`, "503", "busy: 2 requests are in flight")
+	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]`
+	padding := strings.Repeat(" ", 24_000)
+	wait(2, "feed", `{"user":7`, `{"posts":[],`)
+	wait(2, "get", large, `{"rows":[`)
+	wait(1, "read", `{"user":7,"what":["feed"]`, `{"position":`)
+	wait(3, "stats", `{"x":1`, `{"tidemark_`)
+	wait(2, "get", `{"counter":"post","ids":[1]`+padding, `{"rows":[`)
+	until(t, "all wait", func() bool { return r.figure("tidemark_query_in_flight") == requests+2 })
+
+	r.refused(`{"counter":"post","ids":[1],"min_position":"1"}`, "503", "busy: 8 requests that wait for their min_position are in flight")
+	r.refuses("read", `{"user":7,"what":["feed"],"min_position":"1"}`, "503", "busy: 8 requests that wait", "nothing was stored")
+	until(t, "long ones wait and are refused in their turn", func() bool {
+		return strings.HasPrefix(r.ask("tidemark.get", `{"counter":"post","ids":[1],"min_position":"1","timeout_ms":100`+padding+`}`), "503 busy: 2 large requests that wait")
+	})
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	waiting.Wait()
 	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
+	r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`)
+	r.answers("read", `{"user":7,"what":["feed"]}`, `{"position":"1024"}`)
+	if got := r.ask("tidemark.get", large+`}`); !strings.HasPrefix(got, `{"rows":[`) {
+		t.Errorf("a large request: %.100s", got)
+	}
+	if got := r.ask("tidemark.get", `{"counter":"post","ids":[1]`+padding+`}`); !strings.HasPrefix(got, `{"rows":[`) {
+		t.Errorf("a long request: %.100s", got)
+	}
+	r.reader.Apply(1)
+	waiting.Wait()
+	r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_position":"1"}`, `{"rows":[{"id":"1","like":0}],"as_of":"1"}`)
 }
 
 func TestPanicIsAnAnswer(t *testing.T) {

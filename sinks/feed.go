@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +37,7 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	reach.add(state.Applied)
 	g.lay(len(n.shards))
 
-	groups := min(1+len(g.pairs)/feedGroup, runtime.GOMAXPROCS(0))
+	groups := min(1+len(g.pairs)/feedGroup, n.o.Owners)
 	parts := make([]newest, groups)
 	var work sync.WaitGroup
 	for i := range parts {

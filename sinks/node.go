@@ -29,7 +29,7 @@ import (
 // Options shape a node.
 type Options struct {
 	Shards          int
-	Owners          int           // goroutines that own shards
+	Owners          int           // goroutines that own shards; at most as many merge a feed
 	CheckpointEvery time.Duration // at most this much is applied again after a crash
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
 	CommitRows      int           // that make a transaction large enough for no more shards; 0: 1024

@@ -42,8 +42,10 @@ func (r *runCommand) Run(t *terminal) error {
 		}
 	}
 	boundMemory(c)
+	processors := runtime.GOMAXPROCS(0)
+	setThreads(processors)
 	ctx := untilSignal()
-	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Processors: moreThreads(), Logger: logger(t.err, c.Log)}
+	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Processors: processors, Logger: logger(t.err, c.Log)}
 	if r.Demo {
 		o.Pages = demoPages(o.Logger)
 	}
@@ -74,18 +76,26 @@ func boundMemory(c *config.Config) {
 // threadsPerProcessor is how many threads may run Go for each processor.
 const threadsPerProcessor = 2
 
-// moreThreads has more threads run Go than there are processors, and says how
-// many of these there are. While as many goroutines compute as there are
-// threads, Go lets each go on for 10 ms before it looks for others, and a small
-// request passes six goroutines on its way through the server and back. With
-// threads to spare the operating system chooses, which at once prefers the one
-// that has slept. GOMAXPROCS in the environment has the last word.
-func moreThreads() (processors int) {
-	processors = runtime.GOMAXPROCS(0)
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(threadsPerProcessor * processors)
+// threads is how many threads should run Go, more than there are processors.
+// While as many goroutines compute as there are threads, Go lets each go on for
+// 10 ms before it looks for others, and a small request passes six goroutines on
+// its way through the server and back. With threads to spare the operating
+// system chooses, which at once prefers the one that has slept. Not so where a
+// quota leaves fewer processors than the machine has: more threads would only
+// use it up sooner, and then all stand still. GOMAXPROCS in the environment has
+// the last word.
+func threads(processors, machine int, environment string) int {
+	if environment != "" || processors != machine {
+		return processors
 	}
-	return processors
+	return threadsPerProcessor * processors
+}
+
+// setThreads has as many threads run Go as threads says.
+func setThreads(processors int) {
+	if n := threads(processors, runtime.NumCPU(), os.Getenv("GOMAXPROCS")); n != processors {
+		runtime.GOMAXPROCS(n)
+	}
 }
 
 // untilSignal ends with the first signal. The second ends the process.

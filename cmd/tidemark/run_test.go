@@ -31,6 +31,23 @@ func next(t testing.TB, p any) string {
 	return strconv.FormatUint(n+1024, 10)
 }
 
+func TestThreads(t *testing.T) {
+	for _, c := range []struct {
+		processors, machine int
+		environment         string
+		want                int
+	}{
+		{4, 4, "", 8},
+		{2, 8, "", 2}, // a quota
+		{4, 4, "4", 4},
+		{3, 8, "3", 3},
+	} {
+		if got := threads(c.processors, c.machine, c.environment); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
 // "SIGTERM: stop taking work, checkpoint, close": and a restart keeps all.
 func TestStop(t *testing.T) {
 	p := newPlace(t)

@@ -81,10 +81,13 @@ func (s *httpServer) close(ctx context.Context) {
 	}
 }
 
-// Ready is nil when every shard goes on and the node is within ready.lag of
-// the newest event.
+// Ready is nil when every shard goes on, requests can arrive and the node is
+// within ready.lag of the newest event.
 func (n *Node) Ready() error {
 	faults := []error{n.sinks.Err(), n.sinks.CheckpointErr(), n.trouble.err()}
+	if !n.queries.IsConnected() {
+		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
+	}
 	applied := n.sinks.Applied().Sequence()
 	last := n.state.Load().Events.Last
 	lag, caught := n.seen.lag(time.Now(), applied)

@@ -34,7 +34,7 @@ type Options struct {
 	Version string
 	Demo    bool // the data directory is for made-up numbers
 	// Processors is how many goroutines of a kind compute side by side: lanes
-	// of the router, owners of shards, workers for large requests. Default:
+	// of the router, owners of shards, workers for requests. Default:
 	// GOMAXPROCS.
 	Processors int
 	Logger     *slog.Logger
@@ -55,7 +55,7 @@ type Node struct {
 	dir      *dataDir
 	server   *jetlog.Server // nil with an external one
 	nc       *nats.Conn
-	asked    *nats.Conn // queries alone: on nc they would stand behind megabytes of events
+	queries  *nats.Conn // for requests alone: on nc they would stand behind megabytes of events
 	streams  *jetlog.Streams
 	store    *cold.Store
 	sinks    *sinks.Node
@@ -156,7 +156,7 @@ func (n *Node) openServer() (err error) {
 	if n.nc, err = n.connect(url, ""); err != nil {
 		return err
 	}
-	n.asked, err = n.connect(url, "-queries")
+	n.queries, err = n.connect(url, "-queries")
 	return err
 }
 
@@ -336,14 +336,14 @@ func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline
 func (n *Node) openQueries() (err error) {
 	n.registry.MustRegister(newCollector(n))
 	registerProcess(n.registry)
-	n.service, err = query.New(n.asked, query.Options{
+	n.service, err = query.New(n.queries, query.Options{
 		Schema:    n.store.Schema(),
 		Reader:    n.sinks,
 		Publisher: jetlog.NewReads(n.streams),
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
-			Workers:    max(1, n.o.Processors/2),
+			Processors: n.o.Processors,
 			ColdReads:  n.config.Limits.ColdReads,
 			Timeout:    n.config.Limits.Timeout,
 			TimeoutMax: n.config.Limits.TimeoutMax,
@@ -528,7 +528,7 @@ func (n *Node) close() error {
 	n.log.Info("tidemark: checkpointed", "applied", n.sinks.Applied())
 	n.http.close(ctx)
 	faults = append(faults, n.store.Close())
-	n.asked.Close()
+	n.queries.Close()
 	n.nc.Close()
 	if n.server != nil {
 		n.server.Close()
@@ -546,8 +546,8 @@ func (n *Node) undo() {
 	if n.store != nil {
 		n.store.Close()
 	}
-	if n.asked != nil {
-		n.asked.Close()
+	if n.queries != nil {
+		n.queries.Close()
 	}
 	if n.nc != nil {
 		n.nc.Close()
