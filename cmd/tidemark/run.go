@@ -65,11 +65,12 @@ func (r *runCommand) Run(t *terminal) error {
 }
 
 // boundMemory has the garbage collector work harder where the heap would grow
-// past the budget and what config.yaml says of the rest. It is no hard limit;
-// GOMEMLIMIT in the environment has the last word.
+// past the budget and what config.yaml says of the rest, but for what is not
+// Go's. It is no hard limit; GOMEMLIMIT in the environment has the last word.
 func boundMemory(c *config.Config) {
+	const notGo = 32 * config.MiB
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB))
+		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB - notGo))
 	}
 }
 
