@@ -30,7 +30,7 @@ import (
 type Options struct {
 	Shards          int
 	Owners          int           // goroutines that own shards; at most as many merge a feed
-	CheckpointEvery time.Duration // at most this much is applied again after a crash
+	CheckpointEvery time.Duration // twice as much is applied again after a crash, or of a backlog backlogTicks times
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
 	CommitRows      int           // that make a transaction large enough for no more shards; 0: 1024
 	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is

@@ -66,7 +66,7 @@ type Transaction interface {
 	Delete(key []byte) error
 
 	// Commit writes all of it as one version, at once: it survives the process
-	// when Commit returns nil, and after an error nothing of it is there.
+	// when Commit returns nil. After an error all of it is there, or nothing.
 	// Transactions of several goroutines may commit side by side, in any order
 	// of versions; they have no key in common.
 	Commit(version uint64) error

@@ -255,7 +255,7 @@ func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
 	return c.set(shardKey(shard, kindState), state.encode())
 }
 
-// Commit writes the transaction. After an error nothing of it is there.
+// Commit writes the transaction. After an error all of it is there, or nothing.
 func (c *Checkpoint) Commit() error { return c.wrap(c.txn.Commit(c.version)) }
 
 // Version is what the checkpoint's changes are written as.

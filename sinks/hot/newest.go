@@ -94,5 +94,6 @@ func May(cells []*Newest, ids []Pair, mark uint64, l *Looks, some []int) []int {
 			some = append(some, i)
 		}
 	}
+	clear(l.tables) // a table that has grown since is to be collected
 	return some
 }

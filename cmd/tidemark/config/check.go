@@ -139,7 +139,11 @@ func (d *decoder) checkTogether(c *Config) {
 			"memory.budget is %s; allowed: %s or more, of which Badger's buffers and caches take %s and the state at least %s",
 			c.Memory.Budget, least, c.badgerBytes(), Size(shardBytesMin))
 	}
-	if rows := rowsMax * c.Badger.MemTable / rowsMaxMemTable; c.Badger.MemTable <= GiB && Size(c.Checkpoint.Rows) > rows {
+	rows := max(1, rowsMax*c.Badger.MemTable/rowsMaxMemTable)
+	if _, stated := d.lines["checkpoint.rows"]; !stated && d.sound("badger.memtable") {
+		c.Checkpoint.Rows = int(min(Size(c.Checkpoint.Rows), rows))
+	}
+	if c.Badger.MemTable <= GiB && Size(c.Checkpoint.Rows) > rows {
 		d.crossFault([]string{"checkpoint.rows", "badger.memtable"},
 			"checkpoint.rows is %d, badger.memtable %s; allowed: up to %d rows, which one transaction of that memtable holds",
 			c.Checkpoint.Rows, c.Badger.MemTable, int64(rows))

@@ -54,6 +54,20 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
+// Who makes badger.memtable small need not know of checkpoint.rows.
+func TestRowsFitTheMemtable(t *testing.T) {
+	for text, want := range map[string]int{
+		"badger: {memtable: 16MiB}":                               15_000,
+		"badger: {memtable: 16MiB}\ncheckpoint: {rows: 300}":      300,
+		"badger: {memtable: 256MiB}\nmemory: {budget: 4GiB}":      60_000,
+		"badger: {memtable: 8MiB}\ncheckpoint: {interval: 500ms}": 7_500,
+	} {
+		if c, err := Parse("c.yaml", []byte(text)); err != nil || c.Checkpoint.Rows != want {
+			t.Errorf("%q: %v; want %d rows", text, err, want)
+		}
+	}
+}
+
 // "config.yaml at the root is the default, each key with its default": the
 // numbers here are those the documentation gives.
 func TestDefaultIsWhatIsDocumented(t *testing.T) {
@@ -218,7 +232,7 @@ func TestFaults(t *testing.T) {
 		{"router: {lease_expiry: 2s}", 1, "3 renewals or more, 3s"},
 		{"limits: {timeout_max: 1s}", 1, "timeout up to timeout_max"},
 		{"checkpoint: {interval: 1m}\nnode_expiry: 2m", 2, "3 intervals or more, 3m"},
-		{"badger: {memtable: 16MiB}", 1, "up to 15000 rows"},
+		{"badger: {memtable: 16MiB}\ncheckpoint: {rows: 15001}", 2, "up to 15000 rows"},
 		{"memory: {budget: 256MiB}", 1, "memory.budget is 256MiB; allowed: 484MiB or more, of which Badger's buffers and caches take 480MiB and the state at least 4MiB"},
 		{"checkpoint: {rows: 60001}", 1, "allowed: 1 to 60000"},
 		{"nats: {tls: {key: k}, url: a}", 1, "key is given without cert"},

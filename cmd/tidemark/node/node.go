@@ -243,7 +243,7 @@ func (n *Node) openState() (err error) {
 		Shards:          n.config.Shards,
 		Owners:          n.o.Processors,
 		CheckpointEvery: n.config.Checkpoint.Interval,
-		DirtyRowsMax:    n.config.Checkpoint.Rows,
+		DirtyRowsMax:    min(n.config.Checkpoint.Rows, n.store.BatchRowsMax()-1), // counters may have many columns
 		MemoryBytes:     n.config.ShardBytes(),
 		SequenceMax:     n.sequenceMax(),
 		Users: shard.Limits{
