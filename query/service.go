@@ -46,10 +46,11 @@ type Limits struct {
 	Processors int
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
 	// of more than 16 users) are answered at a time, beside the small ones, and
-	// how many pages (feeds, lists of users) beside both. Default: half the processors, at least 1. More
-	// would take them from the small requests: with unread of 10,000 users
-	// going on and on, two cores answer one user in 0.05 ms at the median with
-	// one worker, in 20 ms with four, in 470 ms when all stand in one queue.
+	// how many pages (feeds, lists of users) beside both. Default: half the
+	// processors, at least 1. More would take them from the small requests:
+	// with unread of 10,000 users going on and on, two cores answer one user in
+	// 0.05 ms at the median with one worker, in 20 ms with four, in 470 ms when
+	// all stand in one queue.
 	Workers int
 	// ColdReads is how many requests read the disk at a time, on workers
 	// of their own: what is in memory is answered meanwhile. At most Requests/4
@@ -117,8 +118,8 @@ type Options struct {
 //
 // Each endpoint's subscription has one goroutine, and what can be answered at
 // once is answered there: a read takes microseconds. What waits for it is
-// bounded: see backlog. There the Reader may not touch the disk. A request that has
-// to wait for its min_position, that is large, or that turns out to be cold
+// bounded: see backlog. There the Reader may not touch the disk. A request that
+// has to wait for its min_position, that is large, or that turns out to be cold
 // goes on in a lane, in a goroutine of its own, so it holds up nobody; their
 // number is bounded.
 type Service struct {

@@ -91,19 +91,27 @@ func TestOverlapIsAGap(t *testing.T) {
 	}
 }
 
+// amidARound is a node that has written one shard of each owner, and will write
+// the others before the second is over.
+func amidARound(t *testing.T, store *cold.Store, shards, many, dirty int) (*sinks.Node, *world, []uint64) {
+	t.Helper()
+	o := options(shards)
+	o.CheckpointEvery, o.DirtyRowsMax = time.Second, dirty
+	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(uint64(many))
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	await(t, "the rounds have begun", func() bool { return n.Stats.Checkpoints.Load() >= uint64(o.Owners) })
+	return n, w, ids
+}
+
 // A shard that stops amid a window, while a round of checkpoints goes on that it
 // is still to be part of, writes nothing of that window (I4).
 func TestStopsAmidARound(t *testing.T) {
 	const shards, many = 4, 6000
-	o := options(shards)
-	o.CheckpointEvery, o.DirtyRowsMax = time.Second, 5000
 	store := openStore(t, t.TempDir(), shards)
 	defer store.Close()
-	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(many)
+	n, w, ids := amidARound(t, store, shards, many, 5000)
 	defer n.Close()
-	w.likes(ids...)
-	follow(t, n, w.tail(0))
-	await(t, "the rounds have begun", func() bool { return n.Stats.Checkpoints.Load() >= 2 })
 	w.likes(ids...)
 	win, err := pipeline.DecodeWindow(w.entries[1].Window)
 	if err != nil {
@@ -137,15 +145,10 @@ func TestStopsAmidARound(t *testing.T) {
 // has come to its end, and the others go on.
 func TestOthersGoOnAmidARound(t *testing.T) {
 	const shards, many, stops = 4, 6000, 3
-	o := options(shards)
-	o.CheckpointEvery, o.DirtyRowsMax = time.Second, 3000
 	store := openStore(t, t.TempDir(), shards)
 	defer store.Close()
-	n, w, ids := newNode(t, store, o), newWorld(shards), upTo(many)
+	n, w, ids := amidARound(t, store, shards, many, 3000)
 	defer n.Close()
-	w.likes(ids...)
-	follow(t, n, w.tail(0))
-	await(t, "the rounds have begun", func() bool { return n.Stats.Checkpoints.Load() >= 2 }) // shards 0 and 1 are written, 2 and 3 are to come
 	w.likes(ids[:10]...)
 	win, err := pipeline.DecodeWindow(w.entries[1].Window)
 	if err != nil {

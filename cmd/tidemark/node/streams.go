@@ -112,15 +112,20 @@ func (n *Node) recordStreams() error {
 	return n.store.SetStreams(want)
 }
 
+// settleWithin is how long whoever is to route waits for its own shards. With a
+// full disk they may stand still for hours: then another node is to route.
+const settleWithin = 10 * time.Second
+
 // settle returns when what was handed to shards is counted, so that where they
 // stand tells what has been, or all have stopped.
 func (n *Node) settle() error {
-	for n.ctx.Err() == nil && !n.sinks.Stopped() {
-		ctx, end := context.WithTimeout(n.ctx, time.Second)
-		err := n.sinks.Settle(ctx)
-		if end(); err == nil {
-			return nil
-		}
+	if n.sinks.Stopped() {
+		return nil
+	}
+	ctx, end := context.WithTimeout(n.ctx, settleWithin)
+	defer end()
+	if err := n.sinks.Settle(ctx); err != nil && !n.sinks.Stopped() {
+		return fmt.Errorf("shards have windows still to apply: %w", err)
 	}
 	return n.ctx.Err()
 }
