@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -36,7 +37,8 @@ func (o Options) Reserve() uint64 { return uint64(2*o.MemTableBytes) + 64<<20 }
 var ErrDiskFull = errors.New("cold: the disk is full")
 
 // Open opens the store in dir, or makes it. The store's schema is the
-// configuration's with hidden columns for what it counted before.
+// configuration's with hidden columns for what it counted before. The caller
+// sees to it that no other process opens dir at the same time.
 func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 	fresh := isEmpty(dir)
 	undo := func() {
@@ -76,11 +78,41 @@ type badgerEngine struct {
 }
 
 func openBadger(dir string, o Options) (*badgerEngine, error) {
+	if err := removeEmptyLogs(dir); err != nil {
+		return nil, fmt.Errorf("cold: open the database in %s: %w", dir, err)
+	}
 	db, err := badger.OpenManaged(badgerOptions(dir, o))
 	if err != nil {
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
 	return &badgerEngine{db, dir, o}, nil
+}
+
+// removeEmptyLogs removes the logs of length 0, which hold nothing. A kill
+// leaves them: Badger makes a log, then gives it its length, and takes the
+// length away again before it removes a log that it needs no more. Badger
+// refuses to open a directory that holds one.
+func removeEmptyLogs(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".mem" && ext != ".vlog" {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if info.Size() > 0 {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func badgerOptions(dir string, o Options) badger.Options {

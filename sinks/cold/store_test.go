@@ -386,6 +386,32 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 	}
 }
 
+// A kill between two of Badger's steps leaves logs of length 0, new ones and
+// those about to be removed: the store opens, and nothing is lost. (Badger
+// itself says "Create a new file" and gives up.)
+func TestEmptyLogsOfAKill(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, "post: like")
+	write(t, s, "post", 7, 42)
+	killed := t.TempDir() // the directory as a kill leaves it: logs hold what no table has
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	for _, name := range []string{"00000.mem", "00099.mem", "000000.vlog", "000099.vlog"} {
+		if err := os.WriteFile(filepath.Join(killed, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // and once more
+		s = open(t, killed, "post: like")
+		if got, want := scanned(t, s), (cells{"post.like 7": 42}); !maps.Equal(got, want) {
+			t.Fatalf("the store holds %v, not %v", got, want)
+		}
+		closeStore(t, s)
+	}
+}
+
 func TestStateOfUnknownShardIsZero(t *testing.T) {
 	s := open(t, t.TempDir(), "post: like")
 	defer closeStore(t, s)
