@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -245,6 +246,7 @@ func setUp() (func(), error) {
 	return func() {
 		os.RemoveAll(dir)
 		e2e.Clean()
+		natstest.Clean()
 	}, err
 }
 

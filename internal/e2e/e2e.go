@@ -113,7 +113,8 @@ func RunOn(t testing.TB, url, settings string) *Process {
 // Setup says how a process is to be. Zero fields take their defaults.
 type Setup struct {
 	Settings string   // further lines of the config file
-	URL      string   // of somebody else's server; default: its own, embedded
+	URL      string   // of somebody else's server, or several with commas; default: its own, embedded
+	NATS     string   // further keys of nats, with somebody else's server: "replicas: 3, nkey: FILE"
 	Dir      string   // for the config and the log; default: a temporary one
 	DataDir  string   // default: "data" in Dir
 	Binary   string   // default: Binary
@@ -131,7 +132,7 @@ func Prepare(t testing.TB, s Setup) *Process {
 	if p.Dir == "" {
 		p.Dir = t.TempDir()
 	}
-	nats := fmt.Sprintf("nats: {url: %q}\n", s.URL)
+	nats := fmt.Sprintf("nats: {url: %q, %s}\n", s.URL, s.NATS)
 	if s.URL == "" {
 		port := FreePort(t)
 		p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)

@@ -216,7 +216,7 @@ func (s *soak) without(part string, why error) {
 // build makes the two programs.
 func (s *soak) build() (tidemark, natsd string) {
 	s.Helper()
-	const tidemarkMain, natsdMain = "cmd/tidemark", "internal/soak/natsd"
+	const tidemarkMain, natsdMain = "cmd/tidemark", "internal/natstest/natsd"
 	var flags []string
 	if s.wants("clock") {
 		var err error
