@@ -21,6 +21,9 @@ type remote struct {
 	NATS    string        `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The NATS server that tidemark is on (${default})." group:"Connection:"`
 	Creds   string        `type:"existingfile" placeholder:"FILE" help:"Credentials file for the server." group:"Connection:"`
 	NKey    string        `name:"nkey" type:"existingfile" placeholder:"FILE" help:"NKey seed file for the server." group:"Connection:"`
+	TLSCA   string        `name:"tls-ca" type:"existingfile" placeholder:"FILE" help:"Authority to trust, PEM; the system's by default." group:"Connection:"`
+	TLSCert string        `name:"tls-cert" type:"existingfile" placeholder:"FILE" help:"Certificate for the server, PEM." group:"Connection:"`
+	TLSKey  string        `name:"tls-key" type:"existingfile" placeholder:"FILE" help:"Private key of --tls-cert, PEM." group:"Connection:"`
 	Timeout time.Duration `default:"5s" help:"The longest to wait for an answer." group:"Connection:"`
 	JSON    bool          `name:"json" help:"Print one JSON document." group:"Output:"`
 }
@@ -32,6 +35,8 @@ func (r *remote) Validate() error {
 		return fmt.Errorf("--timeout %s is not a time to wait", r.Timeout)
 	case r.Creds != "" && r.NKey != "":
 		return errors.New("--creds and --nkey are both given; give one of them")
+	case (r.TLSCert == "") != (r.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key go together; give both or none")
 	}
 	return nil
 }
@@ -43,11 +48,19 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		Name:            "tidemark command",
 		CredentialsFile: r.Creds,
 		NkeySeedFile:    r.NKey,
+		TLS:             jetlog.TLSOptions{CA: r.TLSCA, Certificate: r.TLSCert, Key: r.TLSKey},
 		Once:            once,
 		Timeout:         r.Timeout,
 	})
-	if errors.Is(err, nats.ErrNoServers) {
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
 		return nil, r.silence()
+	case errors.Is(err, jetlog.ErrCredentials):
+		return nil, fmt.Errorf("%w: give --creds or --nkey that it knows", err)
+	case errors.Is(err, jetlog.ErrAuthority):
+		return nil, fmt.Errorf("%w: give --tls-ca, the authority that signed it", err)
+	case errors.Is(err, jetlog.ErrCertificate):
+		return nil, fmt.Errorf("%w: give --tls-cert and --tls-key that it trusts", err)
 	}
 	return nc, err
 }

@@ -53,6 +53,7 @@ func TestWrongUsage(t *testing.T) {
 		"slowlog --limit 0":                   "--limit",
 		"slowlog now":                         "now",
 		"stats --creds nowhere.creds":         "nowhere.creds",
+		"stats --tls-cert /dev/null":          "--tls-cert and --tls-key go together",
 	} {
 		tidemark(t, strings.Fields(args)...).fails(t, 2, why)
 	}

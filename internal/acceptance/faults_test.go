@@ -79,9 +79,9 @@ func copyDir(t *testing.T, from, to string) {
 }
 
 // likes publishes likes of post 42; all are acknowledged when it returns.
-func likes(t *testing.T, url string, n int) {
+func likes(t *testing.T, url string, n int, options ...nats.Option) {
 	t.Helper()
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +99,9 @@ func likes(t *testing.T, url string, n int) {
 }
 
 // liked waits until post 42 has so many likes, and a moment longer.
-func liked(t *testing.T, p *e2e.Process, want int64) {
+func liked(t *testing.T, p *e2e.Process, want int64, options ...nats.Option) {
 	t.Helper()
-	c, err := client.Connect(p.URL)
+	c, err := client.Connect(p.URL, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

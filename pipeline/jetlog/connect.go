@@ -2,6 +2,8 @@ package jetlog
 
 import (
 	"cmp"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -34,9 +36,20 @@ type TLSOptions struct {
 	CA, Certificate, Key string
 }
 
+// What Connect's errors wrap when a server is there and the two cannot agree.
+var (
+	// ErrCredentials: the server wants credentials, or others.
+	ErrCredentials = errors.New("jetlog: the server refuses these credentials")
+	// ErrAuthority: the server's certificate is none that is trusted here.
+	ErrAuthority = errors.New("jetlog: the server's certificate is not trusted")
+	// ErrCertificate: the server wants a certificate of its client, or another.
+	ErrCertificate = errors.New("jetlog: the server refuses this client's certificate")
+)
+
 // Connect connects. A first connect that fails is an error naming the URL,
-// without its password; after that the connection is kept up for ever, and
-// losing it and having it back are logged. The caller closes it.
+// without its password; after that the connection is kept up for ever, also
+// through refusals, and losing it and having it back are logged. The caller
+// closes it.
 func Connect(o ConnectOptions) (*nats.Conn, error) {
 	options, err := o.natsOptions()
 	if err != nil {
@@ -44,7 +57,7 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(o.URL, options...)
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: connect %s: %w", redacted(o.URL), err)
+		return nil, fmt.Errorf("jetlog: connect %s: %w", redacted(o.URL), classified(err))
 	}
 	return nc, nil
 }
@@ -58,6 +71,7 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 		nats.Name(cmp.Or(o.Name, "tidemark")),
 		nats.Timeout(cmp.Or(o.Timeout, nats.DefaultTimeout)),
 		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(), // a server that refuses us now may not tomorrow
 		nats.ReconnectWait(reconnectWait),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil: we closed it
@@ -95,6 +109,26 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 		options = append(options, nats.ClientCert(o.TLS.Certificate, o.TLS.Key))
 	}
 	return options, nil
+}
+
+// classified adds what an error of nats.go means to those who set it up.
+func classified(err error) error {
+	var class error
+	text := err.Error()
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+		class = ErrCredentials
+	case unverified:
+		class = ErrAuthority
+	case strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate"), // no type tells it
+		strings.Contains(text, "after TLS handshake"): // nor this: it was told, and the line cut before it was read
+		class = ErrCertificate
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %w", class, err)
 }
 
 // redacted is the URL list without passwords.

@@ -26,6 +26,9 @@ const (
 
 	bucketStream = "KV_" + Bucket
 
+	// noCluster and noPlacement are its codes for more replicas than servers.
+	noCluster   = 10074
+	noPlacement = 10005
 	// insufficientStorage is the server's code for limits that exceed its own.
 	insufficientStorage = 10047
 )
@@ -128,6 +131,10 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == insufficientStorage {
 		return fmt.Errorf("jetlog: create stream %s of %d MiB: the server has no room for it (%w): lower nats.streams.*.max_bytes, or let the server store more", c.Name, c.MaxBytes>>20, err)
+	}
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && c.Replicas > 1 &&
+		(api.ErrorCode == noCluster || api.ErrorCode == noPlacement) {
+		return fmt.Errorf("jetlog: create stream %s: the server has no place for %d copies (%w): lower nats.replicas, or let its cluster have as many servers", c.Name, c.Replicas, err)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: open stream %s: %w", c.Name, err)

@@ -160,19 +160,6 @@ func (n *Node) openServer() (err error) {
 	return err
 }
 
-// connect makes a connection; suffix sets its name apart from the others'.
-func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
-	c := n.config.NATS
-	return jetlog.Connect(jetlog.ConnectOptions{
-		URL:             url,
-		Name:            "tidemark-" + n.dir.marker.Node + suffix,
-		CredentialsFile: c.Credentials,
-		NkeySeedFile:    c.NKey,
-		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},
-		Logger:          n.log,
-	})
-}
-
 func (n *Node) streamOptions() jetlog.StreamOptions {
 	s := n.config.NATS.Streams
 	return jetlog.StreamOptions{
