@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/query/client"
 )
 
 // docs/operations.md of a full disk: "make room; it goes on by itself".
@@ -119,4 +121,126 @@ func logged(t *testing.T, p *e2e.Process, what string) string {
 	}
 	t.Fatalf("it did not say %q within 30 s", what)
 	return ""
+}
+
+// "Two processes on one outside server are a stand-by for each other"
+// (docs/operations.md), also where the disk of the one that routes is full: "A
+// node whose shards do not within ten seconds (a full disk) leaves routing to
+// another" (decision 0012), and "make room; it goes on by itself".
+func TestDiskFullOfWhoRoutes(t *testing.T) {
+	disk, err := e2e.NewDisk(t, filepath.Join(t.TempDir(), "disk"), 512<<20)
+	if err != nil {
+		t.Skip(err)
+	}
+	server := natstest.Server(t)
+	const settings = "shards: 4\nrouter: {lease_renew: 100ms, lease_expiry: 3s}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 256}\n"
+	full := e2e.Prepare(t, e2e.Setup{URL: server.URL(), DataDir: filepath.Join(disk.Path, "data"), Settings: settings})
+	full.Start()
+	routes(t, full)
+	other := e2e.RunOn(t, server.URL(), settings)
+	nc := other.Connect()
+	liking(t, nc, 0, 2000)
+	full.WaitReady()
+
+	disk.Fill(t)
+	liking(t, nc, 2000, 12_000)
+	logged(t, full, "the disk is full")
+	counted(t, nc, 12_000) // by the other: it still routes, and takes no more itself
+
+	// It loses the lease, as after its server was away, and has it back at once.
+	shake(t, nc)
+	begun := time.Now()
+	logged(t, full, "the router's lease is lost")
+	liking(t, nc, 12_000, 14_000)
+	routes(t, other)
+	t.Logf("the other routes %v after the lease was lost", time.Since(begun).Round(time.Millisecond))
+	logged(t, full, "shards have windows still to apply")
+	counted(t, nc, 14_000)
+
+	disk.Free(t)
+	full.WaitReady()
+	other.Stop()
+	liking(t, nc, 14_000, 15_000) // routed by the first again
+	counted(t, nc, 15_000)
+	other.Start()
+	other.WaitReady()
+	full.Stop()
+	counted(t, nc, 15_000)
+}
+
+// routes waits until a node routes.
+func routes(t *testing.T, p *e2e.Process) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); figure(t, p, "tidemark_router_active") != 1; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not route within a minute")
+		}
+	}
+}
+
+// shake takes the lease from its holder, who is the next to have it.
+func shake(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := js.KeyValue(t.Context(), "TIDEMARK")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := bucket.Get(t.Context(), "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holder struct{ Owner, Session string }
+	if err := json.Unmarshal(lease.Value(), &holder); err != nil || holder.Owner == "" {
+		t.Fatalf("the lease is %s: %v", lease.Value(), err)
+	}
+	if _, err := bucket.PutString(t.Context(), "router", fmt.Sprintf(`{"owner": %q, "session": "another"}`, holder.Owner)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// liking publishes likes of post 42, each of another author: all rows are new.
+func liking(t *testing.T, nc *nats.Conn, from, to int) {
+	t.Helper()
+	var lines [][]byte
+	for i := from; i < to; i++ {
+		lines = append(lines, fmt.Appendf(nil, `{"type":"like","actor":1,"post":42,"author":%d}`, firstUser+uint64(i)))
+	}
+	publishSingles(t, nc, lines)
+}
+
+// counted asks, until somebody can answer, for everything up to the end of
+// EVENTS: post 42 and each author have their likes and no more.
+func counted(t *testing.T, nc *nats.Conn, likes int) {
+	t.Helper()
+	at, c := lastPosition(t, nc), client.New(nc)
+	ask := func(counter, column string, ids ...uint64) client.GetReply {
+		request := client.GetRequest{Counter: counter, IDs: ids, Columns: []string{column}, MinPosition: at, Timeout: 200 * time.Millisecond}
+		var err error
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+			var reply client.GetReply
+			if reply, err = c.Get(t.Context(), request); err == nil && !reply.Degraded {
+				return reply
+			}
+		}
+		t.Fatalf("nobody has counted up to %d within a minute: %v", at, err)
+		return client.GetReply{}
+	}
+	if got := ask("post", "like", 42).Rows[0].Values[0]; got != int64(likes) {
+		t.Errorf("%d likes, want %d", got, likes)
+	}
+	for from := 0; from < likes; from += 10_000 {
+		var authors []uint64
+		for i := from; i < min(from+10_000, likes); i++ {
+			authors = append(authors, firstUser+uint64(i))
+		}
+		for _, row := range ask("user", "liked", authors...).Rows {
+			if row.Values[0] != 1 {
+				t.Fatalf("author %d has %d likes, want 1", row.ID, row.Values[0])
+			}
+		}
+	}
 }

@@ -394,7 +394,6 @@ func (n *Node) route() {
 			return err
 		}
 		defer release()
-		n.trouble.clear("route")
 		err = n.router.Run(held)
 		if errors.Is(err, pipeline.ErrFenced) || (held.Err() != nil && n.ctx.Err() == nil) {
 			n.log.Warn("router: stepped down, standing by", "reason", err)
@@ -402,6 +401,13 @@ func (n *Node) route() {
 		}
 		return err
 	})
+}
+
+// routed says that this node routes, or another: what kept this one from it
+// is nobody's trouble any more.
+func (n *Node) routed() bool {
+	holder, mine := n.lease.Holder()
+	return n.router.Stats.Active.Load() || holder != "" && !mine
 }
 
 // repeat does something over and over until the node closes, and remembers
@@ -437,6 +443,9 @@ func (n *Node) keep() {
 		case <-n.ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if n.routed() {
+			n.trouble.clear("route")
 		}
 		if err := n.keepOnce(&last); err != nil && n.ctx.Err() == nil {
 			n.trouble.set("keep", err)
