@@ -13,8 +13,10 @@ import (
 )
 
 const (
-	// appendTimeout bounds one append; what became of it is read from Tail.
-	appendTimeout = 5 * time.Second
+	// appendTimeout bounds one append; what became of it is read from Tail. An
+	// answer that a server took along when it stopped never comes, and as long
+	// nothing is counted: less than the default of ready.lag.
+	appendTimeout = 2 * time.Second
 
 	// The server's two ways to say that the expected sequence is not the
 	// last one; the second when the competing message is still on its way

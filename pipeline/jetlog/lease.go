@@ -141,10 +141,13 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 	if value.Owner != "" && value.Owner != l.options.Owner && !silent {
 		return 0, nil
 	}
-	if silent && value.Owner != "" {
+	taken, err := l.write(ctx, l.mine(), revision)
+	if err == nil && silent && value.Owner != "" {
+		// Not before: a cluster without a leader can be read and not written, and
+		// this comes again and again.
 		l.options.Logger.Warn("jetlog: the holder of the lease is silent, taking over", "holder", value.Owner)
 	}
-	return l.write(ctx, l.mine(), revision)
+	return taken, err
 }
 
 // hold keeps the lease until it is released, lost or ctx ends.

@@ -34,7 +34,7 @@ type RunOptions struct {
 	MessagesMax int           // default 8192
 	BytesMax    int           // of whole messages; the message that reaches it is the run's last; default 4 MiB
 	Linger      time.Duration // how long to gather after a run's first message; 0: only what is at hand
-	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 5 s
+	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 2 s
 	Logger      *slog.Logger  // default: none
 }
 
@@ -46,7 +46,9 @@ func (o RunOptions) withDefaults() RunOptions {
 		o.BytesMax = 4 << 20
 	}
 	if o.Heartbeat <= 0 {
-		o.Heartbeat = 5 * time.Second
+		// A consumer lives on one server of a cluster, and dies with it in
+		// silence: twice this is less than the default of ready.lag.
+		o.Heartbeat = 2 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

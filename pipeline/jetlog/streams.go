@@ -26,6 +26,8 @@ const (
 
 	bucketStream = "KV_" + Bucket
 
+	// clusterUnavailable is the server's code for a cluster without a leader.
+	clusterUnavailable = 10008
 	// noCluster and noPlacement are its codes for more replicas than servers.
 	noCluster   = 10074
 	noPlacement = 10005
@@ -175,6 +177,14 @@ func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
 	bucket.MaxMsgsPerSubject = 1
 	bucket.AllowRollup, bucket.DenyDelete, bucket.AllowDirect = true, true, true
 	return []jetstream.StreamConfig{events, deltas, letters, bucket}
+}
+
+// Leaderless says of an error that the server may answer in a moment: a cluster
+// is choosing a leader, of itself or of a stream.
+func Leaderless(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.As(err, &api) && api.ErrorCode == clusterUnavailable
 }
 
 // StreamState is what identifies a stream and its extent (I10). A stream that

@@ -173,9 +173,7 @@ func (n *Node) streamOptions() jetlog.StreamOptions {
 func (n *Node) openStreams() error {
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
-	var err error
-	n.streams, err = jetlog.OpenStreams(ctx, n.nc, n.streamOptions())
-	if err != nil {
+	if err := n.tryStreams(ctx); err != nil {
 		return err
 	}
 	n.deltas = jetlog.NewDeltaLog(n.streams)
@@ -185,6 +183,33 @@ func (n *Node) openStreams() error {
 			n.config.Windows.Bytes, n.nc.MaxPayload(), most)
 	}
 	return n.observeStreams(ctx)
+}
+
+// lookWithin bounds requests to the server that take a moment. In a cluster
+// without a leader nobody answers, and later neither: who is to ask again must
+// not wait for long.
+const lookWithin = 5 * time.Second
+
+// tryStreams opens the streams, and tries again while the server's cluster
+// chooses a leader.
+func (n *Node) tryStreams(ctx context.Context) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, lookWithin)
+		streams, err := jetlog.OpenStreams(try, n.nc, n.streamOptions())
+		cancel()
+		n.streams = streams
+		switch {
+		case !jetlog.Leaderless(err):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("the NATS server has not answered for its streams within %v: has its cluster a leader? %w", startWithin, err)
+		}
+		n.log.Warn("the NATS server does not answer for its streams; trying again", "error", err)
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // windowEnvelope is left for the headers of a window's message.
@@ -243,6 +268,12 @@ func (n *Node) openState() (err error) {
 		Logger:  n.log,
 	})
 	if err != nil {
+		return err
+	}
+	// Before it reads: the router purges what no node that it knows of needs.
+	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	defer cancel()
+	if err := n.reports.Report(ctx, n.dir.marker.Node, n.sinks.Checkpointed()); err != nil {
 		return err
 	}
 	return n.join()
@@ -395,7 +426,11 @@ func (n *Node) route() {
 		}
 		defer release()
 		err = n.router.Run(held)
-		if errors.Is(err, pipeline.ErrFenced) || (held.Err() != nil && n.ctx.Err() == nil) {
+		lost := held.Err() != nil && n.ctx.Err() == nil
+		if lost {
+			err = context.Cause(held)
+		}
+		if lost || errors.Is(err, pipeline.ErrFenced) {
 			n.log.Warn("router: stepped down, standing by", "reason", err)
 			return nil
 		}
@@ -464,7 +499,7 @@ const reportEvery = 5 * time.Second
 const silenceUnderPressure = time.Minute
 
 func (n *Node) keepOnce(reported *time.Time) error {
-	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
 	if err := n.observeStreams(ctx); err != nil {
 		return err
@@ -492,7 +527,9 @@ func (n *Node) keepOnce(reported *time.Time) error {
 	if err != nil {
 		return err
 	}
-	return n.deltas.Purge(ctx, lowest)
+	purging, cancel := context.WithTimeout(n.ctx, startWithin)
+	defer cancel()
+	return n.deltas.Purge(purging, lowest)
 }
 
 // pressed says that DELTAS is half full. From then on nodes that are away and
