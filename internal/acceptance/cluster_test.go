@@ -44,11 +44,14 @@ func TestCluster(t *testing.T) {
 				return m.Start
 			})
 		},
-		"who leads every stream stands still until others lead": func(r *clusterRun) {
+		"who leads every stream, and has the router's connection, stands still until others do": func(r *clusterRun) {
 			m := r.leader()
 			r.during(func() (end func()) {
 				m.Signal(syscall.SIGSTOP)
-				return func() { m.Signal(syscall.SIGCONT) }
+				return func() {
+					r.counted()
+					m.Signal(syscall.SIGCONT)
+				}
 			})
 			r.during(func() (end func()) {
 				r.restartRouter()
@@ -137,11 +140,21 @@ func (r *clusterRun) during(begin func() (end func())) {
 	r.WaitWhole()
 }
 
-// leader is a server that leads every stream.
+// leader is the server that the routing node is connected to, once it leads
+// every stream.
 func (r *clusterRun) leader() *natstest.Member {
 	r.t.Helper()
+	log, err := os.ReadFile(r.router().Log())
+	if err != nil {
+		r.t.Fatal(err)
+	}
 	m := r.Leader("EVENTS")
-	for _, stream := range []string{"DELTAS", "KV_TIDEMARK"} {
+	for _, each := range r.Servers {
+		if strings.Contains(string(log), " nats="+each.URL+" ") {
+			m = each
+		}
+	}
+	for _, stream := range []string{"EVENTS", "DELTAS", "KV_TIDEMARK"} {
 		r.Lead(m, stream)
 	}
 	return m
@@ -151,12 +164,31 @@ func (r *clusterRun) leader() *natstest.Member {
 // once.
 func (r *clusterRun) restartRouter() {
 	r.t.Helper()
-	n := r.nodes[0]
-	if figure(r.t, r.nodes[1], "tidemark_router_active") == 1 {
-		n = r.nodes[1]
-	}
+	n := r.router()
 	n.Kill()
 	n.Start()
+}
+
+// router is the node that routes, or one of them.
+func (r *clusterRun) router() *e2e.Process {
+	r.t.Helper()
+	if figure(r.t, r.nodes[1], "tidemark_router_active") == 1 {
+		return r.nodes[1]
+	}
+	return r.nodes[0]
+}
+
+// counted waits until both nodes have counted what is published.
+func (r *clusterRun) counted() {
+	r.t.Helper()
+	end := float64(lastPosition(r.t, r.Conn()))
+	for _, n := range r.nodes {
+		for deadline := time.Now().Add(time.Minute); figure(r.t, n, "tidemark_applied_position") < end; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				r.t.Fatal("it has not counted within a minute")
+			}
+		}
+	}
 }
 
 // publishers send side by side, each what it has until it is acknowledged.

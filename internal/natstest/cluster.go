@@ -149,7 +149,7 @@ func (c *Cluster) Conn() *nats.Conn { return c.nc }
 func (c *Cluster) connect() {
 	c.tb.Helper()
 	nc, err := nats.Connect(c.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.RetryOnFailedConnect(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.RetryOnFailedConnect(true), nats.PingInterval(time.Second), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		c.tb.Fatal(err)
 	}
