@@ -182,7 +182,7 @@ func (n *Node) openStreams() error {
 		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
 			n.config.Windows.Bytes, n.nc.MaxPayload(), most)
 	}
-	return n.observeStreams(ctx)
+	return nil
 }
 
 // lookWithin bounds requests to the server that take a moment. In a cluster
@@ -190,14 +190,16 @@ func (n *Node) openStreams() error {
 // not wait for long.
 const lookWithin = 5 * time.Second
 
-// tryStreams opens the streams, and tries again while the server's cluster
-// chooses a leader.
+// tryStreams opens the streams and looks at them, and tries again while the
+// server's cluster chooses a leader.
 func (n *Node) tryStreams(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, lookWithin)
 		streams, err := jetlog.OpenStreams(try, n.nc, n.streamOptions())
+		if n.streams = streams; err == nil {
+			err = n.observeStreams(try)
+		}
 		cancel()
-		n.streams = streams
 		switch {
 		case !jetlog.Leaderless(err):
 			return err
