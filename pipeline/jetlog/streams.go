@@ -179,15 +179,15 @@ func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{events, deltas, letters, bucket}
 }
 
-// Leaderless says of an error of OpenStreams or State that the server may answer
-// in a moment: a cluster is choosing a leader, of itself or of a stream. One that
-// leads no more and has not heard so, or not heard of what was just made, says
-// that it is not there.
-func Leaderless(err error) bool {
+// Passing says of an error of OpenStreams or State that it may be over in a
+// moment: a cluster is choosing a leader, of itself or of a stream, or has just
+// started and its leader has not heard of all servers. One that leads no more and
+// has not heard so, or not heard of what was just made, says that it is not there.
+func Passing(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) ||
-		errors.As(err, &api) && api.ErrorCode == clusterUnavailable
+		errors.As(err, &api) && (api.ErrorCode == clusterUnavailable || api.ErrorCode == noPlacement)
 }
 
 // StreamState is what identifies a stream and its extent (I10). A stream that

@@ -191,7 +191,7 @@ func (n *Node) openStreams() error {
 const lookWithin = 5 * time.Second
 
 // tryStreams opens the streams and looks at them, and tries again while the
-// server's cluster chooses a leader.
+// server's cluster chooses a leader or has just started.
 func (n *Node) tryStreams(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, lookWithin)
@@ -201,12 +201,12 @@ func (n *Node) tryStreams(ctx context.Context) error {
 		}
 		cancel()
 		switch {
-		case !jetlog.Leaderless(err):
+		case !jetlog.Passing(err):
 			return err
 		case ctx.Err() != nil:
-			return fmt.Errorf("the NATS server has not answered for its streams within %v: has its cluster a leader? %w", startWithin, err)
+			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", startWithin, err)
 		}
-		n.log.Warn("the NATS server does not answer for its streams; trying again", "error", err)
+		n.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
