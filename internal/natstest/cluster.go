@@ -36,6 +36,7 @@ type Member struct {
 	config string
 	log    *os.File
 	cmd    *exec.Cmd // nil: it does not run
+	done   chan struct{}
 }
 
 const clusterSize = 3
@@ -61,6 +62,26 @@ func Clean() {
 // servers. They are gone when the test ends.
 func NewCluster(tb testing.TB) *Cluster {
 	tb.Helper()
+	for try := 1; ; try++ {
+		c := startCluster(tb)
+		err := c.wait(firstWithin)
+		switch {
+		case err == nil:
+			return c
+		case try == 3:
+			tb.Fatalf("the cluster does not start: %v", err)
+		}
+		// A port that was free may be somebody's by now.
+		tb.Logf("the cluster does not start, another: %v", err)
+		c.nc.Close()
+		for _, m := range c.Servers {
+			m.Kill()
+		}
+	}
+}
+
+func startCluster(tb testing.TB) *Cluster {
+	tb.Helper()
 	c := &Cluster{tb: tb}
 	var routes []string
 	for range clusterSize {
@@ -73,7 +94,6 @@ func NewCluster(tb testing.TB) *Cluster {
 		m.Start()
 	}
 	c.connect()
-	c.WaitWhole()
 	return c
 }
 
@@ -114,6 +134,24 @@ func (m *Member) Start() {
 	if err := m.cmd.Start(); err != nil {
 		m.tb.Fatal(err)
 	}
+	m.done = make(chan struct{})
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		cmd.Wait()
+		close(done)
+	}(m.cmd, m.done)
+}
+
+// ended says that it runs no more although it was not stopped.
+func (m *Member) ended() bool {
+	if m.cmd == nil {
+		return false
+	}
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Kill is kill -9: the others find out by themselves.
@@ -127,7 +165,7 @@ func (m *Member) end(s syscall.Signal) {
 		return
 	}
 	m.Signal(s)
-	m.cmd.Wait()
+	<-m.done
 	m.cmd = nil
 }
 
@@ -160,21 +198,35 @@ func (c *Cluster) connect() {
 	}
 }
 
-// wholeWithin bounds an election after another, and a replica's catching up, on
-// a slow machine.
-const wholeWithin = 2 * time.Minute
+const (
+	// firstWithin bounds the first election.
+	firstWithin = 40 * time.Second
+	// wholeWithin bounds an election after another, and a replica's catching up,
+	// on a slow machine.
+	wholeWithin = 2 * time.Minute
+)
 
 // WaitWhole returns when there is a leader of everything, and every replica of
 // every stream has all of it.
 func (c *Cluster) WaitWhole() {
 	c.tb.Helper()
-	var err error
-	for deadline := time.Now().Add(wholeWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	if err := c.wait(wholeWithin); err != nil {
+		c.tb.Fatal(err)
+	}
+}
+
+func (c *Cluster) wait(within time.Duration) (err error) {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for _, m := range c.Servers {
+			if m.ended() {
+				return fmt.Errorf("%s has ended by itself", m.Name)
+			}
+		}
 		if err = c.whole(); err == nil {
-			return
+			return nil
 		}
 	}
-	c.tb.Fatalf("the cluster is not whole within %v: %v", wholeWithin, err)
+	return fmt.Errorf("the cluster is not whole within %v: %w", within, err)
 }
 
 func (c *Cluster) whole() error {
