@@ -26,44 +26,42 @@ var broken = map[string]struct {
 	fault
 }{
 	"compare-and-set left out": {`\(I2`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = blind{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = blind{r.Log, p.w.server} },
 	}},
 	"an unknown append taken for one that was not stored": {`\(I2`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
 	}},
 	"an unknown append taken for one that was stored": {`\(I2`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = trusting{r.Log} },
+		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = trusting{r.Log} },
 	}},
 	"window cut not recorded: a restart goes on at the end of EVENTS": {`\(I2|stuck`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
 	}},
 	"window cut not recorded: a restart goes on at the next message": {`what the model says`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) {
+		router: func(_ context.Context, _ *process, r *pipeline.Router) {
 			lane := r.Lane
 			r.Lane = func() pipeline.Deriver { return whole{lane()} }
 		},
 	}},
 	"read merged in the wrong order": {`what the model says`, fault{
-		router: func(p *process, c *Client, r *pipeline.Router) {
-			r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards, wrong: true}) }
+		router: func(ctx context.Context, p *process, r *pipeline.Router) {
+			r.Lane = func() pipeline.Deriver { return p.witness(ctx, &remerger{shards: p.w.shards, wrong: true}) }
 		},
 	}},
 	"a window left out": {`\(I2`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
+		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
 	}},
 	"EVENTS' tail guarded before the end of DELTAS is read": {`\(I10\)`, fault{
 		setup: func(s *setup) {
 			s.machine, s.processes, s.steals, s.cuts, s.events = outside, 3, 6, 8, []int{7, 7, 7}
 			s.crashes, s.leaders, s.faults = 0, 0, 0
 		},
-		route: func(ctx, held context.Context, p *process, c *Client) error {
-			if err := p.guardTail(ctx, c); err != nil {
+		route: func(ctx, held context.Context, p *process) error {
+			if err := p.guard.Mend(ctx); err != nil {
 				return err
 			}
-			r := p.router(ctx, c)
-			r.Open = func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
-				return c.Source(held, from, jetlog.RunOptions{MessagesMax: runMax})
-			}
+			r := p.router(ctx)
+			r.Open = p.guard.Events.Open
 			return r.Run(held)
 		},
 	}},
@@ -82,7 +80,7 @@ var broken = map[string]struct {
 			bad := slices.DeleteFunc(s.Messages[1:], func(m twin.Message) bool { return !m.Refused(0) })
 			s.Messages = append(good, slices.Repeat(bad, 5)...)
 		},
-		router: func(p *process, _ *Client, r *pipeline.Router) {
+		router: func(_ context.Context, p *process, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
 	}},
@@ -312,8 +310,8 @@ type cellOf struct {
 // The one who merges once more does so in the right order when told to: it is
 // the order alone that TestBroken notices.
 func TestRemerger(t *testing.T) {
-	f := &fault{router: func(p *process, c *Client, r *pipeline.Router) {
-		r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards}) }
+	f := &fault{router: func(ctx context.Context, p *process, r *pipeline.Router) {
+		r.Lane = func() pipeline.Deriver { return p.witness(ctx, &remerger{shards: p.w.shards}) }
 	}}
 	for seed := uint64(1); seed <= uint64(fewSeeds()); seed++ {
 		if _, err := simulate(t, seed, f, nil); err != nil {

@@ -102,12 +102,14 @@ type world struct {
 
 // fault is something deliberately broken.
 type fault struct {
-	setup  func(s *setup)                                               // how to meet it soon; may be nil
-	story  func(s *twin.Story)                                          // likewise
-	router func(p *process, c *Client, r *pipeline.Router)              // may be nil
-	route  func(ctx, held context.Context, p *process, c *Client) error // instead of the router's run; may be nil
-	engine func(cold.Engine) cold.Engine                                // what a process's store runs on; may be nil
-	state  func(o *sinks.Options)                                       // may be nil
+	setup    func(s *setup)                                            // how to meet it soon; may be nil
+	story    func(s *twin.Story)                                       // likewise
+	router   func(ctx context.Context, p *process, r *pipeline.Router) // may be nil
+	route    func(ctx, held context.Context, p *process) error         // instead of the router's run; may be nil
+	guard    func(p *process, g *pipeline.Guard)                       // may be nil
+	follower func(p *process, f *pipeline.Follower)                    // may be nil
+	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
+	state    func(o *sinks.Options)                                    // may be nil
 }
 
 // run is the simulation of one seed. It must be called in a bubble of its own.
@@ -524,12 +526,12 @@ const handedMax = 4
 // pace lets a process hand its state a window. Where memory is bounded, what is
 // read ahead and what is evicted must not meet: so many windows are read ahead
 // at once, and what the owners are slow to apply waits here.
-func (w *world) pace(ctx context.Context, c *Client, p *process, h pipeline.Header) error {
+func (w *world) pace(ctx context.Context, p *process, h pipeline.Header) error {
 	if p.memory == 0 {
 		return nil
 	}
 	p.ends = append(p.ends, h.To)
-	_, err := c.pass(ctx, Call{Kind: Work, Key: uint64(h.From), Ready: func() bool {
+	_, err := p.client.pass(ctx, Call{Kind: Work, Key: uint64(h.From), Ready: func() bool {
 		p.ends = slices.DeleteFunc(p.ends, func(end pipeline.Position) bool { return end <= p.node.Applied() })
 		return len(p.ends) <= handedMax
 	}})
