@@ -100,7 +100,7 @@ type Shards interface {
 
 	// Positions are where those that go on stand, ascending, each once.
 	Positions() []Position
-	// Kept are where a crash would leave them.
+	// Kept are where a crash would leave them, also those that have stopped.
 	Kept() []Position
 	// Handed is the end of the last window handed over.
 	Handed() Position

@@ -198,8 +198,9 @@ func (n *Node) Positions() []pipeline.Position {
 	return slices.Compact(out)
 }
 
-// Kept are the positions up to which the shards (and the commons) that go on
-// are checkpointed: where a crash would leave them.
+// Kept are the positions up to which the shards (and the commons) are
+// checkpointed, ascending, each once: where a crash would leave them. Those that
+// have stopped go on from there after the next start.
 func (n *Node) Kept() []pipeline.Position {
 	var out []pipeline.Position
 	for _, o := range n.owners {

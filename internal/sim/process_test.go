@@ -41,6 +41,9 @@ type process struct {
 	tailer *Tailer    // nil unless it follows
 	waits  []*wait
 
+	spoil   int          // the shard whose next section comes spoiled; -1: none
+	spoiled map[int]bool // those that have stopped, or are about to
+
 	memory int                 // bytes; 0: no bound
 	ends   []pipeline.Position // of windows handed over and not applied everywhere
 }
@@ -72,6 +75,7 @@ func (p *process) start(o sinks.Options) {
 	p.unplug = unplug
 	p.client = p.w.server.NewClient(p.number, &p.w.schedule)
 	p.memory, p.ends = o.MemoryBytes, nil
+	p.spoil, p.spoiled = -1, map[int]bool{}
 	go func() {
 		if p.repeat(openTurn, func(context.Context) error { return p.open(plugged, o) }, true) {
 			go p.repeat(routeTurn, p.route, false)
@@ -290,13 +294,33 @@ func (s shards) Hand(ctx context.Context, e pipeline.Entry) error {
 		return ctx.Err() // a process that is down applies nothing
 	}
 	messages := p.w.messagesOf(e.Window)
+	if at := p.spoil; at >= 0 && !p.spoiled[at] && p.given[at].position == h.From {
+		p.spoil, p.spoiled[at] = -1, true
+		if e.Window, err = spoiled(e.Window, at); err != nil {
+			return err
+		}
+	}
 	for i := range p.given {
+		if p.spoiled[i] {
+			continue
+		}
 		if err := p.given[i].take(e.Sequence, h, messages); err != nil {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 			return err
 		}
 	}
 	return s.Node.Hand(ctx, e)
+}
+
+// spoiled is a window in which one shard's section makes no sense any more
+// after all its changes: the shard stops in the middle of it.
+func spoiled(window []byte, section int) ([]byte, error) {
+	w, err := pipeline.DecodeWindow(window)
+	if err != nil {
+		return nil, err
+	}
+	w.Sections[section] = append(slices.Clone(w.Sections[section]), 0xff)
+	return pipeline.AppendWindow(nil, w), nil
 }
 
 func (p *process) lane(ctx context.Context) pipeline.Deriver {

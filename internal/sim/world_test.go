@@ -48,6 +48,8 @@ type setup struct {
 	machine                  machine
 	cuts                     int   // of the power
 	changes                  int64 // in a transaction, at most
+	spoils                   int   // weight of sections that make no sense
+	presses                  bool  // DELTAS gets full: who is away does not hold it back
 }
 
 func draw(r *rand.Rand) setup {
@@ -62,6 +64,8 @@ func draw(r *rand.Rand) setup {
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
 		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
+		spoils:    []int{0, 0, 1}[r.IntN(3)],
+		presses:   r.IntN(2) == 0,
 	}
 	if s.machine == embedded {
 		s.processes = 1
@@ -314,6 +318,7 @@ func (w *world) step() error {
 			action{when(w.steals > 0, 1), w.expire},
 			action{1, w.doze},
 			action{1, w.blindfold},
+			action{w.spoils, w.spoil},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -511,6 +516,17 @@ func (w *world) blindfold() error {
 	return nil
 }
 
+// spoil stops one of a process's shards in the middle of a window; the others
+// go on. It takes part again when the process has started anew.
+func (w *world) spoil() error {
+	p, unit := w.processes[w.rand.IntN(len(w.processes))], w.rand.IntN(w.shards+1)
+	if p.up() {
+		w.note("of %d, %d is spoiled", p.number, unit)
+		p.spoil = unit
+	}
+	return nil
+}
+
 // sees ends that.
 func (w *world) sees(process int) {
 	delete(w.blind, process)
@@ -538,12 +554,19 @@ func (w *world) pace(ctx context.Context, p *process, h pipeline.Header) error {
 	return err
 }
 
-// purge takes from DELTAS what every process has checkpointed.
+// purge takes from DELTAS what every process has checkpointed; when it is full,
+// also what those do not have that are down, or shards that have stopped: they
+// derive it again.
 func (w *world) purge() error {
-	lowest := ^uint64(0)
+	lowest, pressed := ^uint64(0), w.presses && w.rand.IntN(2) == 0
 	for _, p := range w.processes {
-		if p.up() {
+		switch {
+		case p.up() && pressed:
+			p.reported = p.node.CheckpointedGoing()
+		case p.up():
 			p.reported = p.node.Checkpointed()
+		case pressed:
+			continue
 		}
 		lowest = min(lowest, p.reported)
 	}
@@ -686,6 +709,9 @@ func (w *world) mend() {
 	clear(w.asleep)
 	for _, p := range w.processes {
 		w.sees(p.number)
+		if p.spoil = -1; p.up() && len(p.spoiled) > 0 {
+			p.stop() // somebody has read what it says, and starts it anew
+		}
 	}
 }
 
@@ -754,11 +780,11 @@ func (w *world) messagesOf(window []byte) []*Stored {
 	return w.sources[string(window)]
 }
 
-// stopped says which state has stopped: none ever should.
+// stopped says which state has stopped: none ever should but what was spoiled.
 func (w *world) stopped() error {
 	for _, p := range w.processes {
 		if p.up() {
-			if err := p.node.Err(); err != nil {
+			if err := p.node.Err(); p.node.Failed() > len(p.spoiled) || errors.Is(err, pipeline.ErrGap) {
 				return fmt.Errorf("process %d has stopped (I2, I3): %w", p.number, err)
 			}
 		}
@@ -833,7 +859,10 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 	var all map[twin.Fact]int64
 	want := facts{}
 	for i, at := range stands {
-		if at < least {
+		if at == nowhere {
+			continue
+		}
+		if at < least && p.node.Failed() == 0 {
 			return fmt.Errorf("process %d: shard %d answers as of %d, and %d was waited for (I6)", p.number, i, at, least)
 		}
 		seen, err := p.given[i].upTo(at)
