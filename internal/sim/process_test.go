@@ -123,7 +123,7 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 	p.mount, p.node = mount, node
 	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
 	if p.w.fault != nil && p.w.fault.guard != nil {
-		p.w.fault.guard(p, p.guard)
+		p.w.fault.guard(p.guard)
 	}
 	return nil
 }
@@ -256,16 +256,17 @@ const runMax = 12
 
 // follow applies DELTAS.
 func (p *process) follow(ctx context.Context) error {
+	guard := *p.guard
+	if p.w.fault != nil && p.w.fault.follower != nil {
+		p.w.fault.follower(&guard)
+	}
 	f := &pipeline.Follower{
-		Guard: p.guard,
+		Guard: &guard,
 		Tailer: func(ctx context.Context, after uint64) (_ pipeline.Tailer, err error) {
 			p.tailer, err = p.client.Tailer(ctx, after, p.runs())
 			return p.tailer, err
 		},
 		Lane: func() pipeline.Deriver { return p.lane(ctx) },
-	}
-	if p.w.fault != nil && p.w.fault.follower != nil {
-		p.w.fault.follower(p, f)
 	}
 	defer func() { p.tailer = nil }()
 	if err := f.Join(ctx); err != nil {

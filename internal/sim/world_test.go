@@ -47,6 +47,7 @@ type setup struct {
 	leaders                  int     // of a leader change
 	machine                  machine
 	cuts                     int   // of the power
+	solid                    bool  // EVENTS loses nothing to it
 	changes                  int64 // in a transaction, at most
 	spoils                   int   // weight of sections that make no sense
 	presses                  bool  // DELTAS gets full: who is away does not hold it back
@@ -66,6 +67,7 @@ func draw(r *rand.Rand) setup {
 		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
 		spoils:    []int{0, 0, 1}[r.IntN(3)],
 		presses:   r.IntN(2) == 0,
+		solid:     r.IntN(3) == 0,
 	}
 	if s.machine == embedded {
 		s.processes = 1
@@ -110,8 +112,8 @@ type fault struct {
 	story    func(s *twin.Story)                                       // likewise
 	router   func(ctx context.Context, p *process, r *pipeline.Router) // may be nil
 	route    func(ctx, held context.Context, p *process) error         // instead of the router's run; may be nil
-	guard    func(p *process, g *pipeline.Guard)                       // may be nil
-	follower func(p *process, f *pipeline.Follower)                    // may be nil
+	guard    func(g *pipeline.Guard)                                   // may be nil
+	follower func(g *pipeline.Guard)                                   // of the follower alone; may be nil
 	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
 	state    func(o *sinks.Options)                                    // may be nil
 }
@@ -667,6 +669,9 @@ func (w *world) cutPower() error {
 		state := w.server.State(stream)
 		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
 		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt || w.machine == outside && w.processes[0].inHand()) {
+			return last
+		}
+		if stream == jetlog.EventsStream && w.solid {
 			return last
 		}
 		return least + w.rand.Uint64N(last-least+1)
