@@ -49,7 +49,7 @@ type setup struct {
 	cuts                     int   // of the power
 	solid                    bool  // EVENTS loses nothing to it
 	changes                  int64 // in a transaction, at most
-	spoils                   int   // weight of sections that make no sense
+	blinds, spoils           int   // weights of disks that cannot be read, sections that make no sense
 	presses                  bool  // DELTAS gets full: who is away does not hold it back
 }
 
@@ -65,6 +65,7 @@ func draw(r *rand.Rand) setup {
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
 		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
+		blinds:    1,
 		spoils:    []int{0, 0, 1}[r.IntN(3)],
 		presses:   r.IntN(2) == 0,
 		solid:     r.IntN(3) == 0,
@@ -319,7 +320,7 @@ func (w *world) step() error {
 			action{when(len(forced) > 0, w.steals), func() error { w.let(forced[w.rand.IntN(len(forced))]); return nil }},
 			action{when(w.steals > 0, 1), w.expire},
 			action{1, w.doze},
-			action{1, w.blindfold},
+			action{w.blinds, w.blindfold},
 			action{w.spoils, w.spoil},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
