@@ -17,7 +17,7 @@ import (
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
-const brokenMax = 600
+const brokenMax = 1000
 
 // broken are variants of the router, of what it derives by and of what it
 // stands on, each with one thing left out. notices is what the simulation must
@@ -107,14 +107,14 @@ var broken = map[string]struct {
 	"windows not cut where a crash would leave shards": {`\(I2, I3\)`, fault{
 		setup: func(s *setup) {
 			looseDeltas(s)
-			s.spoils = 2
+			s.syncs = 0
 		},
 		state: seldom,
 		guard: func(g *pipeline.Guard) { g.Shards = crashless{g.Shards} },
 	}},
 	"DELTAS followed by its sequences alone": {`\(I2, I3\)`, fault{
 		setup:    looseDeltas,
-		state:    seldom,
+		state:    func(o *sinks.Options) { o.DirtyRowsMax, o.CheckpointEvery = 20, time.Second },
 		follower: func(g *pipeline.Guard) { g.Log = credulous{g.Log} },
 	}},
 	"DELTAS followed from a window later": {`\(I2, I3\)`, fault{
@@ -172,7 +172,7 @@ func looseDeltas(s *setup) {
 }
 
 // seldom has checkpoints be far apart.
-func seldom(o *sinks.Options) { o.DirtyRowsMax, o.CheckpointEvery = 20, time.Second }
+func seldom(o *sinks.Options) { o.DirtyRowsMax, o.CommitRows, o.CheckpointEvery = 4, 1, 30*time.Second }
 
 // forgetting has shards wait for their disk, with windows handed to them.
 func forgetting(o *sinks.Options) { o.MemoryBytes, o.Owners = 1, 1 }

@@ -47,6 +47,7 @@ type setup struct {
 	leaders                  int     // of a leader change
 	machine                  machine
 	cuts                     int   // of the power
+	syncs                    int   // weight of streams' syncs
 	solid                    bool  // EVENTS loses nothing to it
 	changes                  int64 // in a transaction, at most
 	blinds, spoils           int   // weights of disks that cannot be read, sections that make no sense
@@ -65,6 +66,7 @@ func draw(r *rand.Rand) setup {
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
 		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
+		syncs:     3,
 		blinds:    1,
 		spoils:    []int{0, 0, 1}[r.IntN(3)],
 		presses:   r.IntN(2) == 0,
@@ -313,7 +315,7 @@ func (w *world) step() error {
 	}
 	if !w.calm {
 		actions = append(actions,
-			action{3, w.sync},
+			action{w.syncs, w.sync},
 			action{1, w.purge},
 			action{w.crashes, w.crash},
 			action{when(w.crashes > 0, 1), w.stop},
