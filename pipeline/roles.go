@@ -28,6 +28,28 @@ type Source interface {
 	Close() error
 }
 
+// Events is EVENTS to who reads it and guards its tail.
+type Events interface {
+	// Open reads on after from: the message that from.Next names comes first,
+	// even if some of its lines have been read. It is an error when messages
+	// behind from are gone (ErrGap), and when the stream ends before from.
+	Open(ctx context.Context, from Position) (Source, error)
+
+	// Last is the stream's last sequence, as its leader says, 0 for none. It
+	// is an error when the stream is not the one that was opened first.
+	Last(ctx context.Context) (sequence uint64, err error)
+
+	// FastForward stores messages that mean nothing until Last is past or
+	// later. It may be run again after an interruption.
+	FastForward(ctx context.Context, past uint64) error
+
+	// Reclaim stores again behind the end, and deletes where they stood, the
+	// messages up to counted that are younger than at (Unix ms) and so were
+	// not read when that much was counted. It returns how many. It may be run
+	// again: within the stream's duplicate window none comes twice.
+	Reclaim(ctx context.Context, counted uint64, at int64) (moved int, err error)
+}
+
 // Log is DELTAS: one message a window, appended by compare-and-set.
 type Log interface {
 	// Tail is the last window's header and sequence as the stream's leader
@@ -39,6 +61,14 @@ type Log interface {
 	// faster, nothing was stored. Any other error: not known whether it was
 	// stored; read Tail before doing anything else. window is not kept.
 	Append(ctx context.Context, last uint64, window []byte) (uint64, error)
+
+	// First is the header and sequence of the oldest window still there; zeros
+	// for a log that holds none. From is where the log takes over from what
+	// has been purged.
+	First(ctx context.Context) (Header, uint64, error)
+
+	// At is the header of the window with a sequence.
+	At(ctx context.Context, sequence uint64) (Header, error)
 }
 
 // Entry is one message of DELTAS.
@@ -52,6 +82,35 @@ type Entry struct {
 type Tailer interface {
 	Next(ctx context.Context) ([]Entry, error)
 	Close() error
+}
+
+// Shards are a node's, with what every node holds: what windows are applied to.
+// Hand, Sequence and Resume are for one caller at a time, the others for any.
+type Shards interface {
+	// Hand gives a window to all of them, which apply it some time later, or
+	// pass it over (I3). It blocks while too many wait.
+	Hand(ctx context.Context, e Entry) error
+	// Settle returns when what was handed over is applied by all that go on.
+	// It may not return before ctx ends when all have stopped.
+	Settle(ctx context.Context) error
+	// Sequence is the window of DELTAS after which Hand goes on: the last one
+	// handed over, or what Resume said since.
+	Sequence() uint64
+	Resume(sequence uint64)
+
+	// Positions are where those that go on stand, ascending, each once.
+	Positions() []Position
+	// Kept are where a crash would leave them, also those that have stopped.
+	Kept() []Position
+	// Handed is the end of the last window handed over.
+	Handed() Position
+	// Furthest is how far the furthest has come, stopped or not, and the log
+	// time there (Unix ms; 0 when it is not known).
+	Furthest() (position Position, time int64)
+
+	// Stopped says that none goes on; Err is why those stopped that have.
+	Stopped() bool
+	Err() error
 }
 
 // DeadLetters keeps what cannot be understood.

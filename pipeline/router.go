@@ -29,11 +29,10 @@ type Router struct {
 	Lanes   int
 	Logger  *slog.Logger
 
-	// Origin is where a log that never had a window begins.
-	Origin func() Position // nil: 0
 	// Cuts gives positions, ascending, at which a window must end, as of the
 	// start of a Run: shards stand there that may be ahead of a log which lost
-	// its tail (I10). nil: none.
+	// its tail (I10). A log that never had a window begins at the last one.
+	// nil: none.
 	Cuts func() []Position
 
 	Stats RouterStats
@@ -71,12 +70,12 @@ func (r *Router) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pipeline: read the end of the delta log: %w", err)
 	}
-	if last == 0 && r.Origin != nil {
-		header.To = r.Origin()
-	}
 	var cuts []Position
 	if r.Cuts != nil {
 		cuts = r.Cuts()
+	}
+	if last == 0 && len(cuts) > 0 {
+		header.To = cuts[len(cuts)-1]
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

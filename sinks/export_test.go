@@ -23,6 +23,15 @@ func (n *Node) Crash() {
 	}
 }
 
+// Follow is what a pipeline.Follower does with a tailer.
+func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
+	f := pipeline.Follower{
+		Guard:  &pipeline.Guard{Shards: n},
+		Tailer: func(context.Context, uint64) (pipeline.Tailer, error) { return tailer, nil },
+	}
+	return f.Follow(ctx)
+}
+
 // Progress opens progress to the tests.
 type Progress struct{ p progress }
 

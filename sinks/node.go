@@ -1,8 +1,8 @@
-// Package sinks keeps what windows change: a Node follows DELTAS, has each
-// section applied by its shard's owner, checkpoints into Badger and answers
+// Package sinks keeps what windows change: a Node is handed those of DELTAS, has
+// each section applied by its shard's owner, checkpoints into Badger and answers
 // reads.
 //
-//	DELTAS ─► Follow ─► owner 0: shards 0, n, 2n …   ─┬─► committer ─► Badger
+//	DELTAS ───► Hand ─► owner 0: shards 0, n, 2n …   ─┬─► committer ─► Badger
 //	              └───► owner 1: shards 1, n+1, …    ─┘
 //
 // A failed shard (I3) stops alone; the others go on and answers name what is
@@ -50,7 +50,7 @@ type Options struct {
 // queueMax bounds the windows that wait for one owner.
 const queueMax = 16
 
-// Node is all state of one process.
+// Node is all state of one process. It implements pipeline.Shards.
 type Node struct {
 	store   *cold.Store
 	schema  *pipeline.Schema
@@ -68,7 +68,7 @@ type Node struct {
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
-	// Follow's own.
+	// Of who hands over.
 	sequence uint64            // the last window handed to the owners
 	timed    pipeline.Position // the clock knows the log's time up to here
 	handed   atomic.Uint64     // its end
@@ -81,6 +81,8 @@ type Node struct {
 	wait     sync.WaitGroup
 	Stats    NodeStats
 }
+
+var _ pipeline.Shards = (*Node)(nil)
 
 // NodeStats are a node's figures since the process started.
 type NodeStats struct {
@@ -196,8 +198,9 @@ func (n *Node) Positions() []pipeline.Position {
 	return slices.Compact(out)
 }
 
-// Kept are the positions up to which the shards (and the commons) that go on
-// are checkpointed: where a crash would leave them.
+// Kept are the positions up to which the shards (and the commons) are
+// checkpointed, ascending, each once: where a crash would leave them. Those that
+// have stopped go on from there after the next start.
 func (n *Node) Kept() []pipeline.Position {
 	var out []pipeline.Position
 	for _, o := range n.owners {
@@ -233,25 +236,7 @@ func (n *Node) Schema() *pipeline.Schema { return n.schema }
 // Time is the log time of the newest window applied, Unix milliseconds.
 func (n *Node) Time() int64 { return n.newest.Load() }
 
-// Follow hands the log's windows to the owners until ctx ends or the tailer
-// fails. It may be called again with a tailer opened after Sequence. One
-// caller at a time.
-func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
-	for {
-		entries, err := tailer.Next(ctx)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := n.Hand(ctx, e); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// Hand gives one window to every owner: Follow does it, or who derives
-// windows here that DELTAS does not hold any more. Not both at once.
+// Hand gives one window to every owner. One caller at a time.
 func (n *Node) Hand(ctx context.Context, e pipeline.Entry) error {
 	if err := n.hand(ctx, e); err != nil {
 		return fmt.Errorf("sinks: window %d: %w", e.Sequence, err)
@@ -392,7 +377,7 @@ func (n *Node) Failed() (failed int) {
 func (n *Node) Channels() (channels, notices int) { return n.commons.Channels() }
 
 // Close applies what was handed over, checkpoints and stops the owners. The
-// store stays open. Follow must have returned.
+// store stays open. Nobody may hand over any more.
 func (n *Node) Close() error {
 	if n.stopping.Swap(true) {
 		return nil

@@ -220,6 +220,9 @@ func TestOneShardStopsAlone(t *testing.T) {
 			if err := n.Close(); err != nil {
 				t.Error(err)
 			}
+			if kept := n.Kept(); !slices.Equal(kept, []pipeline.Position{before, w.last()}) {
+				t.Errorf("kept at %v, want %v and %v: the next start is from there", kept, before, w.last())
+			}
 			if n.Checkpointed() != 3 {
 				t.Errorf("window 4 is needed again, and all up to %d may be purged", n.Checkpointed())
 			}

@@ -73,7 +73,7 @@ type owner struct {
 	// kept is the lowest position checkpointed by all its units: what a crash
 	// goes back to.
 	kept atomic.Uint64
-	// keptEach are those of the units that go on.
+	// keptEach are those of each unit, stopped or not.
 	keptEach atomic.Pointer[[]pipeline.Position]
 }
 
@@ -101,8 +101,8 @@ func (o *owner) noteDurable() {
 		all, kept = min(all, u.Durable()), min(kept, u.Kept())
 		if u.Err() == nil {
 			going = min(going, u.Durable())
-			each = append(each, u.Kept())
 		}
+		each = append(each, u.Kept())
 	}
 	o.keptEach.Store(&each)
 	o.durable.Store(all)

@@ -48,6 +48,7 @@ func (b *fakeBench) tailer(ctx context.Context, after uint64) (pipeline.Tailer, 
 	return b.c.Tailer(ctx, after, jetlog.RunOptions{})
 }
 
+func (b *fakeBench) guarded() pipeline.Events          { return b.c.Events(jetlog.RunOptions{}) }
 func (b *fakeBench) log() pipeline.Log                 { return b.c.Deltas() }
 func (b *fakeBench) letters() pipeline.DeadLetters     { return b.c.Letters() }
 func (b *fakeBench) lease(owner string) pipeline.Lease { return b.c.Lease(owner) }

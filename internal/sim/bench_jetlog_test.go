@@ -125,6 +125,10 @@ func (b *realBench) tailer(ctx context.Context, after uint64) (pipeline.Tailer, 
 	return jetlog.OpenTailer(ctx, b.streams, after, jetlog.RunOptions{})
 }
 
+func (b *realBench) guarded() pipeline.Events {
+	return jetlog.NewEvents(b.streams, jetlog.RunOptions{})
+}
+
 func (b *realBench) log() pipeline.Log { return jetlog.NewDeltaLog(b.streams) }
 
 func (b *realBench) letters() pipeline.DeadLetters {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -16,7 +17,7 @@ import (
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
-const brokenMax = 600
+const brokenMax = 1000
 
 // broken are variants of the router, of what it derives by and of what it
 // stands on, each with one thing left out. notices is what the simulation must
@@ -26,46 +27,114 @@ var broken = map[string]struct {
 	fault
 }{
 	"compare-and-set left out": {`\(I2`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = blind{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = blind{r.Log, p.w.server} },
 	}},
 	"an unknown append taken for one that was not stored": {`\(I2`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
 	}},
 	"an unknown append taken for one that was stored": {`\(I2`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = trusting{r.Log} },
+		setup:  func(s *setup) { s.machine, s.processes, s.steals, s.faults, s.events = safe, 3, 6, 0.3, []int{1, 2, 7} },
+		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = trusting{r.Log} },
 	}},
 	"window cut not recorded: a restart goes on at the end of EVENTS": {`\(I2|stuck`, fault{
-		router: func(p *process, _ *Client, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
+		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
 	}},
 	"window cut not recorded: a restart goes on at the next message": {`what the model says`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) {
+		router: func(_ context.Context, _ *process, r *pipeline.Router) {
 			lane := r.Lane
 			r.Lane = func() pipeline.Deriver { return whole{lane()} }
 		},
 	}},
 	"read merged in the wrong order": {`what the model says`, fault{
-		router: func(p *process, c *Client, r *pipeline.Router) {
-			r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards, wrong: true}) }
+		router: func(ctx context.Context, p *process, r *pipeline.Router) {
+			r.Lane = func() pipeline.Deriver { return p.witness(ctx, &remerger{shards: p.w.shards, wrong: true}) }
 		},
 	}},
 	"a window left out": {`\(I2`, fault{
-		router: func(_ *process, _ *Client, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
+		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
 	}},
 	"EVENTS' tail guarded before the end of DELTAS is read": {`\(I10\)`, fault{
-		setup: func(s *setup) {
-			s.machine, s.processes, s.steals, s.cuts, s.events = outside, 3, 6, 8, []int{7, 7, 7}
-			s.crashes, s.leaders, s.faults = 0, 0, 0
-		},
-		route: func(ctx, held context.Context, p *process, c *Client) error {
-			if err := p.guardTail(ctx, c); err != nil {
+		setup: looseEvents,
+		route: func(ctx, held context.Context, p *process) error {
+			if err := p.guard.Mend(ctx); err != nil {
 				return err
 			}
-			r := p.router(ctx, c)
-			r.Open = func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
-				return c.Source(held, from, jetlog.RunOptions{MessagesMax: runMax})
-			}
+			r := p.router(ctx)
+			r.Open = p.guard.Events.Open
 			return r.Run(held)
 		},
+	}},
+	"EVENTS' tail guarded before EVENTS is opened, and not after": {`\(I10\)`, fault{
+		setup: func(s *setup) {
+			looseEvents(s)
+			s.processes, s.steals, s.cuts = 1, 0, 16
+		},
+		router: func(ctx context.Context, p *process, r *pipeline.Router) {
+			r.Open = func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
+				if err := p.guard.Mend(ctx); err != nil {
+					return nil, err
+				}
+				return p.guard.Events.Open(held, from)
+			}
+		},
+	}},
+	"EVENTS' tail guarded without waiting for the shards": {`\(I10\)|\(I1\)|what the model says`, fault{
+		setup: func(s *setup) {
+			looseDeltas(s)
+			s.events, s.crashes, s.solid, s.blinds = []int{2}, 0, false, 6
+		},
+		state: forgetting,
+		guard: func(g *pipeline.Guard) { g.Shards = unsettled{g.Shards} },
+	}},
+	"what was stored at used sequences not moved": {`\(I10\)|what the model says`, fault{
+		guard: func(g *pipeline.Guard) { g.Events = unmoved{g.Events} },
+	}},
+	"windows not cut where shards stand": {`\(I2, I3\)`, fault{
+		setup: looseDeltas,
+		router: func(_ context.Context, _ *process, r *pipeline.Router) {
+			cuts := r.Cuts
+			r.Cuts = func() []pipeline.Position { return cuts()[:1] }
+		},
+	}},
+	"windows not cut where shards will stand": {`\(I2, I3\)`, fault{
+		setup: func(s *setup) {
+			looseDeltas(s)
+			s.events, s.crashes, s.blinds = []int{4}, 0, 6
+		},
+		state: forgetting,
+		guard: func(g *pipeline.Guard) { g.Shards = unforeseen{g.Shards} },
+	}},
+	"windows not cut where a crash would leave shards": {`\(I2, I3\)`, fault{
+		setup: func(s *setup) {
+			looseDeltas(s)
+			s.syncs = 0
+		},
+		state: seldom,
+		guard: func(g *pipeline.Guard) { g.Shards = crashless{g.Shards} },
+	}},
+	"DELTAS followed by its sequences alone": {`\(I2, I3\)`, fault{
+		setup:    looseDeltas,
+		state:    func(o *sinks.Options) { o.DirtyRowsMax, o.CheckpointEvery = 20, time.Second },
+		follower: func(g *pipeline.Guard) { g.Log = credulous{g.Log} },
+	}},
+	"DELTAS followed from a window later": {`\(I2, I3\)`, fault{
+		follower: func(g *pipeline.Guard) { g.Shards = hurried{g.Shards} },
+	}},
+	"not caught up": {`\(I2, I3\)`, fault{
+		setup:    behind,
+		follower: func(g *pipeline.Guard) { g.Log = endless{g.Log} },
+	}},
+	"caught up from where the furthest shard stands": {`\(I2, I3\)`, fault{
+		setup:    behind,
+		follower: func(g *pipeline.Guard) { g.Shards = furthest{g.Shards} },
+	}},
+	"caught up in windows that go over where shards stand": {`\(I2, I3\)`, fault{
+		setup:    behind,
+		follower: func(g *pipeline.Guard) { g.Shards = outermost{g.Shards} },
+	}},
+	"caught up from a message later": {`what the model says`, fault{
+		setup:    behind,
+		follower: func(g *pipeline.Guard) { g.Events = late{g.Events} },
 	}},
 	"checkpoint in two transactions": {`what the model says`, fault{
 		engine: func(e cold.Engine) cold.Engine { return torn{e} },
@@ -82,10 +151,35 @@ var broken = map[string]struct {
 			bad := slices.DeleteFunc(s.Messages[1:], func(m twin.Message) bool { return !m.Refused(0) })
 			s.Messages = append(good, slices.Repeat(bad, 5)...)
 		},
-		router: func(p *process, _ *Client, r *pipeline.Router) {
+		router: func(_ context.Context, p *process, r *pipeline.Router) {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
 	}},
+}
+
+// looseEvents has EVENTS lose its tail again and again, under routers that
+// replace each other.
+func looseEvents(s *setup) {
+	s.machine, s.processes, s.steals, s.cuts, s.events = outside, 3, 6, 8, []int{7, 7, 7}
+	s.crashes, s.leaders, s.faults = 0, 0, 0
+}
+
+// looseDeltas has DELTAS lose its tail under one process that goes on, or
+// crashes.
+func looseDeltas(s *setup) {
+	s.machine, s.processes, s.solid, s.cuts, s.events = outside, 1, true, 8, []int{20}
+	s.crashes, s.leaders, s.faults = 1, 0, 0
+}
+
+// seldom has checkpoints be far apart.
+func seldom(o *sinks.Options) { o.DirtyRowsMax, o.CommitRows, o.CheckpointEvery = 4, 1, 30*time.Second }
+
+// forgetting has shards wait for their disk, with windows handed to them.
+func forgetting(o *sinks.Options) { o.MemoryBytes, o.Owners = 1, 1 }
+
+// behind has shards stop and DELTAS purged past them.
+func behind(s *setup) {
+	s.machine, s.shards, s.crashes, s.spoils, s.presses = safe, 4, 4, 4, true
 }
 
 // Each of these promises rests on one thing that could be left out; without it
@@ -181,6 +275,78 @@ func (l *unchained) Append(ctx context.Context, last uint64, window []byte) (uin
 		return last, nil
 	}
 	return l.Log.Append(ctx, last, window)
+}
+
+// unsettled waits for nothing when its patience is bounded: when the guard asks.
+type unsettled struct{ pipeline.Shards }
+
+func (s unsettled) Settle(ctx context.Context) error {
+	if _, bounded := ctx.Deadline(); bounded {
+		return nil
+	}
+	return s.Shards.Settle(ctx)
+}
+
+// unforeseen knows nothing of windows under way to the shards.
+type unforeseen struct{ pipeline.Shards }
+
+func (unforeseen) Handed() pipeline.Position { return 0 }
+
+// crashless knows no checkpoints.
+type crashless struct{ pipeline.Shards }
+
+func (crashless) Kept() []pipeline.Position { return nil }
+
+// hurried goes on one window later than it is told.
+type hurried struct{ pipeline.Shards }
+
+func (s hurried) Resume(sequence uint64) { s.Shards.Resume(sequence + 1) }
+
+// furthest knows no shards but the one that has come furthest.
+type furthest struct{ pipeline.Shards }
+
+func (s furthest) Positions() []pipeline.Position {
+	all := s.Shards.Positions()
+	return all[max(0, len(all)-1):]
+}
+
+// outermost knows no shards between the first and the last.
+type outermost struct{ pipeline.Shards }
+
+func (s outermost) Positions() []pipeline.Position {
+	all := s.Shards.Positions()
+	if len(all) > 2 {
+		all = slices.Delete(all, 1, len(all)-1)
+	}
+	return all
+}
+
+// unmoved leaves messages where they are.
+type unmoved struct{ pipeline.Events }
+
+func (unmoved) Reclaim(context.Context, uint64, int64) (int, error) { return 0, nil }
+
+// late begins a message later.
+type late struct{ pipeline.Events }
+
+func (l late) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return l.Events.Open(ctx, pipeline.EndOf(from.Next()))
+}
+
+// credulous takes any window for the one that is meant.
+type credulous struct{ pipeline.Log }
+
+func (l credulous) At(ctx context.Context, sequence uint64) (pipeline.Header, error) {
+	_, err := l.Log.At(ctx, sequence)
+	return pipeline.Header{}, err
+}
+
+// endless says that nothing was ever purged.
+type endless struct{ pipeline.Log }
+
+func (l endless) First(ctx context.Context) (pipeline.Header, uint64, error) {
+	_, first, err := l.Log.First(ctx)
+	return pipeline.Header{}, first, err
 }
 
 // torn commits a transaction as two.
@@ -312,8 +478,8 @@ type cellOf struct {
 // The one who merges once more does so in the right order when told to: it is
 // the order alone that TestBroken notices.
 func TestRemerger(t *testing.T) {
-	f := &fault{router: func(p *process, c *Client, r *pipeline.Router) {
-		r.Lane = func() pipeline.Deriver { return p.witness(c, &remerger{shards: p.w.shards}) }
+	f := &fault{router: func(ctx context.Context, p *process, r *pipeline.Router) {
+		r.Lane = func() pipeline.Deriver { return p.witness(ctx, &remerger{shards: p.w.shards}) }
 	}}
 	for seed := uint64(1); seed <= uint64(fewSeeds()); seed++ {
 		if _, err := simulate(t, seed, f, nil); err != nil {

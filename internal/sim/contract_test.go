@@ -29,6 +29,7 @@ type bench interface {
 
 	source(ctx context.Context, from pipeline.Position, o jetlog.RunOptions) (pipeline.Source, error)
 	tailer(ctx context.Context, after uint64) (pipeline.Tailer, error)
+	guarded() pipeline.Events
 	log() pipeline.Log
 	letters() pipeline.DeadLetters
 	kept() []pipeline.Position // letters in DEADLETTER
@@ -442,6 +443,87 @@ var contractTests = map[string]func(c *contract){
 		c.recreate(jetlog.DeltasStream)
 		_, _, err := log.Tail(c.ctx)
 		c.is(err, jetlog.ErrTail, "tail")
+	},
+
+	"the oldest window is where the log takes over": func(c *contract) {
+		first := func(header pipeline.Header, sequence uint64) {
+			c.Helper()
+			h, oldest, err := c.log().First(c.ctx)
+			if c.must(err); h.From != header.From || h.To != header.To || oldest != sequence {
+				c.Errorf("%+v at %d, want %+v at %d", h, oldest, header, sequence)
+			}
+		}
+		first(pipeline.Header{}, 0)
+		c.append(5)
+		first(pipeline.Header{To: 1}, 1)
+		c.purge(jetlog.DeltasStream, 4)
+		first(pipeline.Header{From: 3, To: 4}, 4)
+		if h, err := c.log().At(c.ctx, 5); err != nil || h.From != 4 || h.To != 5 {
+			c.Errorf("window 5 is %+v, %v", h, err)
+		}
+		for _, gone := range []uint64{3, 6} {
+			if h, err := c.log().At(c.ctx, gone); err == nil {
+				c.Errorf("window %d is %+v", gone, h)
+			}
+		}
+		c.purge(jetlog.DeltasStream, 6)
+		first(pipeline.Header{}, 0)
+	},
+
+	"what is passed over means nothing": func(c *contract) {
+		e := c.guarded()
+		last := func(want uint64) {
+			c.Helper()
+			if got, err := e.Last(c.ctx); err != nil || got != want {
+				c.Errorf("EVENTS ends at %d, %v, want %d", got, err, want)
+			}
+		}
+		last(0)
+		c.events(3)
+		for _, past := range []uint64{2, 6, 6} {
+			c.must(e.FastForward(c.ctx, past))
+			last(max(3, past))
+		}
+		for _, m := range c.read(c.open(pipeline.EndOf(3), jetlog.RunOptions{}), 3) {
+			if m.Subject != jetlog.FillerSubject || len(m.Data) != 0 || len(m.Header[jetlog.HeaderFiller]) == 0 {
+				c.Errorf("got %+v", m)
+			}
+		}
+	},
+	"what is younger than what was counted is moved behind it, once": func(c *contract) {
+		e := c.guarded()
+		c.events(3)
+		time.Sleep(5 * time.Millisecond)
+		at := time.Now().UnixMilli()
+		time.Sleep(5 * time.Millisecond)
+		for i := range 4 { // 4 to 7, of which 6 were counted
+			c.publish("events.like", "", map[string][]string{"A": {"b"}}, fmt.Append(nil, "new ", i))
+		}
+		c.deleteMessage(jetlog.EventsStream, 5)
+		for _, want := range []int{2, 0} {
+			if moved, err := e.Reclaim(c.ctx, 6, at); err != nil || moved != want {
+				c.Errorf("%d moved, %v, want %d", moved, err, want)
+			}
+		}
+		got := c.read(c.open(0, jetlog.RunOptions{}), 6)
+		if sequences := sequencesOf(got); !slices.Equal(sequences, []uint64{1, 2, 3, 7, 8, 9}) {
+			c.Fatalf("EVENTS holds %v", sequences)
+		}
+		for i, want := range []string{"new 0", "new 2"} {
+			if m := got[4+i]; string(m.Data) != want || m.Subject != "events.like" || m.Time <= at {
+				c.Errorf("moved: %+v, want %s", m, want)
+			}
+		}
+		if moved, err := e.Reclaim(c.ctx, 9, time.Now().UnixMilli()); err != nil || moved != 0 {
+			c.Errorf("%d moved, %v, and nothing is younger", moved, err)
+		}
+	},
+	"an EVENTS made anew is another one": func(c *contract) {
+		e := c.guarded()
+		c.events(2)
+		c.recreate(jetlog.EventsStream)
+		_, err := e.Last(c.ctx)
+		c.is(err, jetlog.ErrTail, "last")
 	},
 
 	"a letter is kept once": func(c *contract) {

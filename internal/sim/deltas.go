@@ -73,13 +73,26 @@ func (d Deltas) append(last uint64, window []byte) (uint64, error) {
 	return sequence, nil
 }
 
-// First is the header of the oldest window still in the log; a zero header for
-// a log that holds none.
-func (d Deltas) First(ctx context.Context) (h pipeline.Header, err error) {
+// First implements pipeline.Log.
+func (d Deltas) First(ctx context.Context) (h pipeline.Header, first uint64, err error) {
 	err = d.c.look(ctx, jetlog.DeltasStream, func(of *stream) error {
 		if m := of.held[of.first]; m != nil {
+			first = of.first
 			h, err = pipeline.DecodeHeader(m.Data)
 		}
+		return err
+	})
+	return h, first, err
+}
+
+// At implements pipeline.Log.
+func (d Deltas) At(ctx context.Context, sequence uint64) (h pipeline.Header, err error) {
+	err = d.c.look(ctx, jetlog.DeltasStream, func(of *stream) error {
+		m := of.held[sequence]
+		if m == nil {
+			return fmt.Errorf("sim: window %d is not there", sequence)
+		}
+		h, err = pipeline.DecodeHeader(m.Data)
 		return err
 	})
 	return h, err

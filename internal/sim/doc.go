@@ -8,7 +8,8 @@
 //	stream.go   a stream: sequences, deletions, message ids, a tail that is not on disk yet
 //	gate.go     what stands before every call: who goes on next, and what goes wrong
 //	reader.go   pipeline.Source and pipeline.Tailer    deltas.go   pipeline.Log
-//	letters.go  pipeline.DeadLetters                   lease.go    pipeline.Lease
+//	events.go   pipeline.Events                        lease.go    pipeline.Lease
+//	letters.go  pipeline.DeadLetters
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
@@ -23,13 +24,15 @@
 // had read before a power cut, and must find its place again after one. An
 // append is stored or not, whatever its caller is told, or later; the lease may
 // have two who believe to hold it. A commit is refused, or on disk when its
-// process crashes, or not; for a while nothing can be read.
+// process crashes, or not; for a while nothing can be read. A section makes no
+// sense after all its changes: its shard stops in the middle of a window, and
+// the node goes on without it until it starts anew.
 //
 // The simulation:
 //
 //	schedule_test.go  the gate that lets one call on at a time
 //	world_test.go     what happens next, by chance; what must hold all the while
-//	process_test.go   a node: the real pipeline.Router, the real lanes, the real sinks.Node
+//	process_test.go   a node: the real pipeline.Router, Follower and Guard, the real lanes and sinks.Node
 //	given_test.go     what each shard must have applied
 //	facts_test.go     what a node must answer, if the model is right
 //	sim_test.go       seeds

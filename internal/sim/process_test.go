@@ -16,10 +16,9 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// process is a node: the real router, under the lease, and the real state,
-// which follows DELTAS and has its checkpoints on a disk. What a node has to do
-// around them is told here in short, with the names that it has in
-// cmd/tidemark/node.
+// process is a node: the real router, under the lease, the real follower, the
+// guard of both, and the real state, which has its checkpoints on a disk. They
+// are put together as in cmd/tidemark/node.
 type process struct {
 	w      *world
 	number int
@@ -31,15 +30,19 @@ type process struct {
 	reported uint64              // the window that it needs no more
 
 	// Of this life; nil while the process is down.
+	client *Client
 	ctx    context.Context
 	kill   context.CancelFunc
 	unplug context.CancelFunc // its disk
-	guard  chan struct{}      // held by who mends the log
 	mount  *Mount
 	node   *sinks.Node // nil until the disk is open
-	closed chan error  // what Close returned; nil unless it is stopping
-	tailer *Tailer     // nil unless it follows
+	guard  *pipeline.Guard
+	closed chan error // what Close returned; nil unless it is stopping
+	tailer *Tailer    // nil unless it follows
 	waits  []*wait
+
+	spoil   int          // the shard whose next section comes spoiled; -1: none
+	spoiled map[int]bool // those that have stopped, or are about to
 
 	memory int                 // bytes; 0: no bound
 	ends   []pipeline.Position // of windows handed over and not applied everywhere
@@ -52,7 +55,8 @@ type wait struct {
 }
 
 const (
-	openTurn = iota // turns of calls: goroutines are told apart
+	diskTurn = iota // turns of calls: goroutines are told apart
+	openTurn
 	routeTurn
 	followTurn
 	turns
@@ -65,25 +69,25 @@ func (p *process) up() bool { return p.node != nil && p.closed == nil }
 
 // start is a process that finds its disk as it was left.
 func (p *process) start(o sinks.Options) {
-	plugged, unplug := context.WithCancel(context.Background())
+	p.lives++
+	plugged, unplug := context.WithCancel(Turn(context.Background(), p.lives<<32+diskTurn))
 	p.ctx, p.kill = context.WithCancel(plugged)
 	p.unplug = unplug
-	p.guard = make(chan struct{}, 1)
+	p.client = p.w.server.NewClient(p.number, &p.w.schedule)
 	p.memory, p.ends = o.MemoryBytes, nil
-	p.lives++
-	base := p.lives << 32
+	p.spoil, p.spoiled = -1, map[int]bool{}
 	go func() {
-		if p.repeat(func(turn int) error { return p.open(plugged, p.client(base+turns*turn+openTurn), o) }, true) {
-			go p.repeat(func(turn int) error { return p.route(p.client(base + turns*turn + routeTurn)) }, false)
-			go p.repeat(func(turn int) error { return p.follow(p.client(base + turns*turn + followTurn)) }, false)
+		if p.repeat(openTurn, func(context.Context) error { return p.open(plugged, o) }, true) {
+			go p.repeat(routeTurn, p.route, false)
+			go p.repeat(followTurn, p.follow, false)
 		}
 	}()
 }
 
 // open opens the state. "After a crash a shard is as of some window's end,
 // exactly" (I4), and not of an earlier one than it had been told is kept.
-func (p *process) open(plugged context.Context, c *Client, o sinks.Options) error {
-	mount := c.Mount(plugged, &p.disk)
+func (p *process) open(plugged context.Context, o sinks.Options) error {
+	mount := p.client.Mount(plugged, &p.disk)
 	engine := cold.Engine(mount)
 	if p.w.fault != nil && p.w.fault.engine != nil {
 		engine = p.w.fault.engine(engine)
@@ -117,6 +121,10 @@ func (p *process) open(plugged context.Context, c *Client, o sinks.Options) erro
 		return err
 	}
 	p.mount, p.node = mount, node
+	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
+	if p.w.fault != nil && p.w.fault.guard != nil {
+		p.w.fault.guard(p.guard)
+	}
 	return nil
 }
 
@@ -175,20 +183,16 @@ func (p *process) inHand() bool {
 	return p.up() && p.tailer != nil && p.tailer.taken() > p.node.Sequence()
 }
 
-func (p *process) client(turn int) *Client {
-	return p.w.server.NewClient(p.number, &p.w.schedule).Turn(turn)
-}
-
 // retryAfter paces what failed and is tried again.
 const retryAfter = time.Second
 
 // repeat does something over and over while the process lives, or until it was
 // done once.
-func (p *process) repeat(do func(turn int) error, once bool) (done bool) {
+func (p *process) repeat(kind int, do func(context.Context) error, once bool) (done bool) {
 	ctx := p.ctx
 	defer p.w.caught()
-	for turn := 0; ctx.Err() == nil; turn++ {
-		err := do(turn)
+	for turn := p.lives<<32 + kind; ctx.Err() == nil; turn += turns {
+		err := do(Turn(ctx, turn))
 		switch {
 		case ctx.Err() != nil:
 			return false
@@ -206,9 +210,8 @@ func (p *process) repeat(do func(turn int) error, once bool) (done bool) {
 }
 
 // route is the router while this process holds the lease.
-func (p *process) route(c *Client) error {
-	ctx := p.ctx
-	held, release, err := c.Lease(strconv.Itoa(p.number)).Acquire(ctx)
+func (p *process) route(ctx context.Context) error {
+	held, release, err := p.client.Lease(strconv.Itoa(p.number)).Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -218,299 +221,132 @@ func (p *process) route(c *Client) error {
 		}
 	}()
 	if p.w.fault != nil && p.w.fault.route != nil {
-		return p.w.fault.route(ctx, held, p, c)
+		return p.w.fault.route(ctx, held, p)
 	}
-	err = p.router(ctx, c).Run(held)
+	err = p.router(ctx).Run(held)
 	if errors.Is(err, pipeline.ErrGap) { // EVENTS is whole, and windows chain
 		p.w.broken(fmt.Errorf("process %d: the router: %w", p.number, err))
 	}
 	return err
 }
 
-func (p *process) router(ctx context.Context, c *Client) *pipeline.Router {
+func (p *process) router(ctx context.Context) *pipeline.Router {
 	r := &pipeline.Router{
 		Open: func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
-			return p.guarded(ctx, c, func() (*Source, error) {
-				return c.Source(held, from, jetlog.RunOptions{MessagesMax: runMax})
-			})
+			return p.guard.Open(ctx, held, from)
 		},
-		Log:     c.Deltas(),
-		Letters: c.Letters(),
-		Lane:    func() pipeline.Deriver { return p.lane(c) },
+		Log:     p.client.Deltas(),
+		Letters: p.client.Letters(),
+		Lane:    func() pipeline.Deriver { return p.lane(ctx) },
 		Lanes:   p.w.lanes,
 		Logger:  slog.New(slog.DiscardHandler),
-		Origin: func() pipeline.Position {
-			cuts := p.cuts()
-			return cuts[len(cuts)-1]
-		},
-		Cuts: p.cuts,
+		Cuts:    p.guard.Cuts,
 	}
 	if p.w.fault != nil && p.w.fault.router != nil {
-		p.w.fault.router(p, c, r)
+		p.w.fault.router(ctx, p, r)
 	}
 	return r
 }
 
-// guarded opens EVENTS between two looks at its tail. The first makes good what
-// would keep it from being opened. The second is the one that counts: what has
-// happened before the source noted where it begins, that look finds; what
-// happens later, the source does. And both come after the router has read the
-// end of DELTAS: whoever appends behind that fences it.
-func (p *process) guarded(ctx context.Context, c *Client, open func() (*Source, error)) (pipeline.Source, error) {
-	if err := p.guardTail(ctx, c); err != nil {
-		return nil, err
-	}
-	source, err := open()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.guardTail(ctx, c); err != nil {
-		_ = source.Close()
-		return nil, err
-	}
-	return source, nil
-}
+// runs bound what is read at once.
+func (p *process) runs() jetlog.RunOptions { return jetlog.RunOptions{MessagesMax: runMax} }
 
 // runMax is the most messages of a run.
 const runMax = 12
 
-// cuts are where windows must end that are derived again because DELTAS lost
-// them: where shards stand, and where they will after a crash.
-func (p *process) cuts() []pipeline.Position {
-	cuts := append(p.node.Positions(), p.node.Handed())
-	cuts = append(cuts, p.node.Kept()...)
-	slices.Sort(cuts)
-	return slices.Compact(cuts)
-}
-
-func (p *process) lane(c *Client) pipeline.Deriver { return p.witness(c, p.w.newLane(p.number)) }
-
-// witness derives when it is let, and tells the world from what.
-func (p *process) witness(c *Client, inner pipeline.Deriver) pipeline.Deriver {
-	return &lane{ctx: p.ctx, c: c, w: p.w, inner: inner}
-}
-
-type lane struct {
-	ctx   context.Context
-	c     *Client
-	w     *world
-	inner pipeline.Deriver
-}
-
-func (l *lane) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
-	defer l.w.caught()
-	if err := l.c.Work(l.ctx, uint64(from)); err != nil {
-		return nil, err
-	}
-	derived, err := l.inner.Derive(from, to, messages)
-	if err == nil {
-		l.w.derived(derived, messages)
-	}
-	return derived, err
-}
-
 // follow applies DELTAS.
-func (p *process) follow(c *Client) error {
-	ctx := p.ctx
-	if err := p.join(ctx, c); err != nil {
-		return err
+func (p *process) follow(ctx context.Context) error {
+	guard := *p.guard
+	if p.w.fault != nil && p.w.fault.follower != nil {
+		p.w.fault.follower(&guard)
 	}
-	tailer, err := c.Tailer(ctx, p.node.Sequence(), jetlog.RunOptions{MessagesMax: runMax})
-	if err != nil {
-		return err
+	f := &pipeline.Follower{
+		Guard: &guard,
+		Tailer: func(ctx context.Context, after uint64) (_ pipeline.Tailer, err error) {
+			p.tailer, err = p.client.Tailer(ctx, after, p.runs())
+			return p.tailer, err
+		},
+		Lane: func() pipeline.Deriver { return p.lane(ctx) },
 	}
-	defer tailer.Close()
-	p.tailer = tailer
 	defer func() { p.tailer = nil }()
-	for {
-		entries, err := tailer.Next(ctx)
-		if errors.Is(err, jetlog.ErrTail) {
-			p.node.Resume(0) // sequences mean other windows now: join finds the place by positions
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := p.hand(ctx, c, e); err != nil {
-				return err
-			}
-		}
+	if err := f.Join(ctx); err != nil {
+		return err
 	}
+	return f.Follow(ctx)
 }
 
-// hand gives one window to the node.
-func (p *process) hand(ctx context.Context, c *Client, e pipeline.Entry) error {
+// shards are a process's, and tell the world what they are given.
+type shards struct {
+	*sinks.Node
+	p *process
+}
+
+// Hand implements pipeline.Shards.
+func (s shards) Hand(ctx context.Context, e pipeline.Entry) error {
+	p := s.p
 	h, err := pipeline.DecodeHeader(e.Window)
 	if err != nil {
 		return err
 	}
-	if err := p.w.pace(ctx, c, p, h); err != nil {
+	if err := p.w.pace(ctx, p, h); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // a process that is down applies nothing
 	}
 	messages := p.w.messagesOf(e.Window)
+	if at := p.spoil; at >= 0 && !p.spoiled[at] && p.given[at].position == h.From {
+		p.spoil, p.spoiled[at] = -1, true
+		if e.Window, err = spoiled(e.Window, at); err != nil {
+			return err
+		}
+	}
 	for i := range p.given {
+		if p.spoiled[i] {
+			continue
+		}
 		if err := p.given[i].take(e.Sequence, h, messages); err != nil {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 			return err
 		}
 	}
-	return p.node.Hand(ctx, e)
+	return s.Node.Hand(ctx, e)
 }
 
-// join brings the shards to where DELTAS can take over.
-func (p *process) join(ctx context.Context, c *Client) error {
-	if err := p.node.Settle(ctx); err != nil {
-		return err
-	}
-	if err := p.guardTail(ctx, c); err != nil {
-		return err
-	}
-	positions := p.node.Positions()
-	lowest, highest := positions[0], positions[len(positions)-1]
-	deltas, err := c.State(ctx, jetlog.DeltasStream)
+// spoiled is a window in which one shard's section makes no sense any more
+// after all its changes: the shard stops in the middle of it.
+func spoiled(window []byte, section int) ([]byte, error) {
+	w, err := pipeline.DecodeWindow(window)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if deltas.Messages == 0 {
-		if err := p.catchUp(ctx, c, highest, positions); err != nil {
-			return err
-		}
-		p.node.Resume(0)
-		return nil
-	}
-	if at := p.node.Sequence(); at >= deltas.First && at <= deltas.Last {
-		if h, err := c.At(ctx, at); err == nil && h.To <= lowest {
-			return nil
-		}
-	}
-	first, err := c.Deltas().First(ctx)
-	if err != nil {
-		return err
-	}
-	if lowest < first.From {
-		if err := p.catchUp(ctx, c, first.From, positions); err != nil {
-			return err
-		}
-	}
-	p.node.Resume(deltas.First - 1)
-	return nil
+	w.Sections[section] = append(slices.Clone(w.Sections[section]), 0xff)
+	return pipeline.AppendWindow(nil, w), nil
 }
 
-// catchUp derives from EVENTS what DELTAS does not hold any more.
-func (p *process) catchUp(ctx context.Context, c *Client, target pipeline.Position, positions []pipeline.Position) error {
-	from := positions[0]
-	if from >= target {
-		return nil
-	}
-	source, err := c.Source(ctx, from, jetlog.RunOptions{MessagesMax: runMax})
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	below, _ := slices.BinarySearch(positions, target)
-	lane, cuts := p.lane(c), append(slices.Clone(positions[:below]), target)
-	for from < target {
-		messages, err := source.Next(ctx)
-		if err != nil {
-			return err
-		}
-		derived, err := pipeline.DeriveRun(lane, from, messages, cuts)
-		if err != nil {
-			return err
-		}
-		for i := range derived {
-			if from >= target {
-				break
-			}
-			if err := p.hand(ctx, c, pipeline.Entry{Window: derived[i].Window}); err != nil {
-				return err
-			}
-			from = derived[i].To
-		}
-	}
-	return p.node.Settle(ctx)
+func (p *process) lane(ctx context.Context) pipeline.Deriver {
+	return p.witness(ctx, p.w.newLane(p.number))
 }
 
-// guardTail makes sure that no sequence of EVENTS means two events (I10).
-func (p *process) guardTail(ctx context.Context, c *Client) error {
-	select {
-	case p.guard <- struct{}{}:
-		defer func() { <-p.guard }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := p.node.Settle(ctx); err != nil {
-		return err
-	}
-	counted, at := p.node.Furthest()
-	tail, _, err := c.Deltas().Tail(ctx)
-	if err != nil {
-		return err
-	}
-	if tail.To > counted {
-		counted = tail.To
-		if at = max(at, tail.Time); tail.Time == 0 {
-			at = 0
-		}
-	}
-	if err := fastForward(ctx, c, counted.Sequence()); err != nil {
-		return err
-	}
-	if at == 0 || counted.Sequence() == 0 {
-		return nil
-	}
-	return reclaim(ctx, c, counted.Sequence(), at)
+// witness derives when it is let, and tells the world from what.
+func (p *process) witness(ctx context.Context, inner pipeline.Deriver) pipeline.Deriver {
+	return &lane{ctx, p, inner}
 }
 
-// fastForward is jetlog.FastForward.
-func fastForward(ctx context.Context, c *Client, past uint64) error {
-	for {
-		state, err := c.State(ctx, jetlog.EventsStream)
-		if err != nil || state.Last >= past {
-			return err
-		}
-		if err := c.Publish(ctx, Stored{Subject: jetlog.FillerSubject, Header: map[string][]string{jetlog.HeaderFiller: {"1"}}}); err != nil {
-			return err
-		}
-	}
+type lane struct {
+	ctx   context.Context
+	p     *process
+	inner pipeline.Deriver
 }
 
-// reclaim is jetlog.Reclaim.
-func reclaim(ctx context.Context, c *Client, counted uint64, at int64) error {
-	first := counted + 1
-	for seq := counted; seq > 0; seq-- {
-		m, err := c.Message(ctx, seq)
-		if err != nil {
-			return err
-		}
-		if m == nil {
-			continue
-		}
-		if m.Time.UnixMilli() <= at {
-			break
-		}
-		first = seq
+func (l *lane) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	defer l.p.w.caught()
+	if err := l.p.client.Work(l.ctx, uint64(from)); err != nil {
+		return nil, err
 	}
-	for seq := first; seq <= counted; seq++ {
-		m, err := c.Message(ctx, seq)
-		if err != nil {
-			return err
-		}
-		if m == nil || len(m.Header[jetlog.HeaderFiller]) > 0 {
-			continue
-		}
-		copied := Stored{Subject: m.Subject, Data: m.Data, Tag: m.Tag, Header: map[string][]string{
-			msgID: {fmt.Sprintf("reclaimed-%d-%d", m.Sequence, m.Time.UnixNano())},
-		}}
-		if err := c.Publish(ctx, copied); err != nil {
-			return err
-		}
-		if err := c.Delete(ctx, seq); err != nil {
-			return err
-		}
+	derived, err := l.inner.Derive(from, to, messages)
+	if err == nil {
+		l.p.w.derived(derived, messages)
 	}
-	return nil
+	return derived, err
 }

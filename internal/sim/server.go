@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -194,7 +193,6 @@ type Client struct {
 	s       *Server
 	gate    Gate
 	process int
-	turn    int
 	created map[string]time.Time // of the streams, when they were opened
 }
 
@@ -211,17 +209,18 @@ func (s *Server) NewClient(process int, gate Gate) *Client {
 	}}
 }
 
-// Turn is the client for another life of its process, or another go of
-// something in it: calls of two turns are told apart at the gate.
-func (c *Client) Turn(turn int) *Client {
-	other := *c
-	other.turn = turn
-	return &other
+type turnKey struct{}
+
+// Turn is a context for another life of a process, or another go of something
+// in it: calls of two turns are told apart at the gate.
+func Turn(ctx context.Context, turn int) context.Context {
+	return context.WithValue(ctx, turnKey{}, turn)
 }
 
 // pass takes a call to the gate.
 func (c *Client) pass(ctx context.Context, call Call) (Fate, error) {
-	call.Process, call.Turn = c.process, c.turn
+	call.Process = c.process
+	call.Turn, _ = ctx.Value(turnKey{}).(int)
 	return c.gate.Pass(ctx, &call)
 }
 
@@ -256,57 +255,4 @@ func (c *Client) look(ctx context.Context, name string, ask func(*stream) error)
 		return err
 	}
 	return ask(of)
-}
-
-// State is a stream's, as its leader says.
-func (c *Client) State(ctx context.Context, name string) (state jetlog.StreamState, err error) {
-	err = c.look(ctx, name, func(of *stream) error {
-		state = of.state()
-		return nil
-	})
-	return state, err
-}
-
-// Message is one message of EVENTS; nil for none.
-func (c *Client) Message(ctx context.Context, sequence uint64) (m *Stored, err error) {
-	err = c.look(ctx, jetlog.EventsStream, func(of *stream) error {
-		m = of.held[sequence]
-		return nil
-	})
-	return m, err
-}
-
-// Delete removes one message of EVENTS.
-func (c *Client) Delete(ctx context.Context, sequence uint64) error {
-	return c.write(ctx, Call{Kind: Write, Land: func() { c.s.Delete(jetlog.EventsStream, sequence) }})
-}
-
-// Publish stores a message in EVENTS.
-func (c *Client) Publish(ctx context.Context, m Stored) error {
-	return c.write(ctx, Call{Kind: Write, Land: func() { c.s.Store(m) }})
-}
-
-// write does what a call lands, unless it is not to be.
-func (c *Client) write(ctx context.Context, call Call) error {
-	fate, err := c.pass(ctx, call)
-	if err != nil {
-		return err
-	}
-	if fate.Err == nil || fate.Done {
-		call.Land()
-	}
-	return fate.Err
-}
-
-// At is the header of the window with a sequence.
-func (c *Client) At(ctx context.Context, sequence uint64) (h pipeline.Header, err error) {
-	err = c.look(ctx, jetlog.DeltasStream, func(of *stream) error {
-		m := of.held[sequence]
-		if m == nil {
-			return fmt.Errorf("sim: window %d is not there", sequence)
-		}
-		h, err = pipeline.DecodeHeader(m.Data)
-		return err
-	})
-	return h, err
 }

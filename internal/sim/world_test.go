@@ -47,7 +47,11 @@ type setup struct {
 	leaders                  int     // of a leader change
 	machine                  machine
 	cuts                     int   // of the power
+	syncs                    int   // weight of streams' syncs
+	solid                    bool  // EVENTS loses nothing to it
 	changes                  int64 // in a transaction, at most
+	blinds, spoils           int   // weights of disks that cannot be read, sections that make no sense
+	presses                  bool  // DELTAS gets full: who is away does not hold it back
 }
 
 func draw(r *rand.Rand) setup {
@@ -62,6 +66,11 @@ func draw(r *rand.Rand) setup {
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
 		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
+		syncs:     3,
+		blinds:    1,
+		spoils:    []int{0, 0, 1}[r.IntN(3)],
+		presses:   r.IntN(2) == 0,
+		solid:     r.IntN(3) == 0,
 	}
 	if s.machine == embedded {
 		s.processes = 1
@@ -102,12 +111,14 @@ type world struct {
 
 // fault is something deliberately broken.
 type fault struct {
-	setup  func(s *setup)                                               // how to meet it soon; may be nil
-	story  func(s *twin.Story)                                          // likewise
-	router func(p *process, c *Client, r *pipeline.Router)              // may be nil
-	route  func(ctx, held context.Context, p *process, c *Client) error // instead of the router's run; may be nil
-	engine func(cold.Engine) cold.Engine                                // what a process's store runs on; may be nil
-	state  func(o *sinks.Options)                                       // may be nil
+	setup    func(s *setup)                                            // how to meet it soon; may be nil
+	story    func(s *twin.Story)                                       // likewise
+	router   func(ctx context.Context, p *process, r *pipeline.Router) // may be nil
+	route    func(ctx, held context.Context, p *process) error         // instead of the router's run; may be nil
+	guard    func(g *pipeline.Guard)                                   // may be nil
+	follower func(g *pipeline.Guard)                                   // of the follower alone; may be nil
+	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
+	state    func(o *sinks.Options)                                    // may be nil
 }
 
 // run is the simulation of one seed. It must be called in a bubble of its own.
@@ -304,14 +315,15 @@ func (w *world) step() error {
 	}
 	if !w.calm {
 		actions = append(actions,
-			action{3, w.sync},
+			action{w.syncs, w.sync},
 			action{1, w.purge},
 			action{w.crashes, w.crash},
 			action{when(w.crashes > 0, 1), w.stop},
 			action{when(len(forced) > 0, w.steals), func() error { w.let(forced[w.rand.IntN(len(forced))]); return nil }},
 			action{when(w.steals > 0, 1), w.expire},
 			action{1, w.doze},
-			action{1, w.blindfold},
+			action{w.blinds, w.blindfold},
+			action{w.spoils, w.spoil},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -509,6 +521,17 @@ func (w *world) blindfold() error {
 	return nil
 }
 
+// spoil stops one of a process's shards in the middle of a window; the others
+// go on. It takes part again when the process has started anew.
+func (w *world) spoil() error {
+	p, unit := w.processes[w.rand.IntN(len(w.processes))], w.rand.IntN(w.shards+1)
+	if p.up() {
+		w.note("of %d, %d is spoiled", p.number, unit)
+		p.spoil = unit
+	}
+	return nil
+}
+
 // sees ends that.
 func (w *world) sees(process int) {
 	delete(w.blind, process)
@@ -524,24 +547,31 @@ const handedMax = 4
 // pace lets a process hand its state a window. Where memory is bounded, what is
 // read ahead and what is evicted must not meet: so many windows are read ahead
 // at once, and what the owners are slow to apply waits here.
-func (w *world) pace(ctx context.Context, c *Client, p *process, h pipeline.Header) error {
+func (w *world) pace(ctx context.Context, p *process, h pipeline.Header) error {
 	if p.memory == 0 {
 		return nil
 	}
 	p.ends = append(p.ends, h.To)
-	_, err := c.pass(ctx, Call{Kind: Work, Key: uint64(h.From), Ready: func() bool {
+	_, err := p.client.pass(ctx, Call{Kind: Work, Key: uint64(h.From), Ready: func() bool {
 		p.ends = slices.DeleteFunc(p.ends, func(end pipeline.Position) bool { return end <= p.node.Applied() })
 		return len(p.ends) <= handedMax
 	}})
 	return err
 }
 
-// purge takes from DELTAS what every process has checkpointed.
+// purge takes from DELTAS what every process has checkpointed; when it is full,
+// also what those do not have that are down, or shards that have stopped: they
+// derive it again.
 func (w *world) purge() error {
-	lowest := ^uint64(0)
+	lowest, pressed := ^uint64(0), w.presses && w.rand.IntN(2) == 0
 	for _, p := range w.processes {
-		if p.up() {
+		switch {
+		case p.up() && pressed:
+			p.reported = p.node.CheckpointedGoing()
+		case p.up():
 			p.reported = p.node.Checkpointed()
+		case pressed:
+			continue
 		}
 		lowest = min(lowest, p.reported)
 	}
@@ -644,6 +674,9 @@ func (w *world) cutPower() error {
 		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt || w.machine == outside && w.processes[0].inHand()) {
 			return last
 		}
+		if stream == jetlog.EventsStream && w.solid {
+			return last
+		}
 		return least + w.rand.Uint64N(last-least+1)
 	}
 	events, deltas := tail(jetlog.EventsStream), tail(jetlog.DeltasStream)
@@ -684,6 +717,9 @@ func (w *world) mend() {
 	clear(w.asleep)
 	for _, p := range w.processes {
 		w.sees(p.number)
+		if p.spoil = -1; p.up() && len(p.spoiled) > 0 {
+			p.stop() // somebody has read what it says, and starts it anew
+		}
 	}
 }
 
@@ -752,11 +788,11 @@ func (w *world) messagesOf(window []byte) []*Stored {
 	return w.sources[string(window)]
 }
 
-// stopped says which state has stopped: none ever should.
+// stopped says which state has stopped: none ever should but what was spoiled.
 func (w *world) stopped() error {
 	for _, p := range w.processes {
 		if p.up() {
-			if err := p.node.Err(); err != nil {
+			if err := p.node.Err(); p.node.Failed() > len(p.spoiled) || errors.Is(err, pipeline.ErrGap) {
 				return fmt.Errorf("process %d has stopped (I2, I3): %w", p.number, err)
 			}
 		}
@@ -831,7 +867,10 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 	var all map[twin.Fact]int64
 	want := facts{}
 	for i, at := range stands {
-		if at < least {
+		if at == nowhere {
+			continue
+		}
+		if at < least && p.node.Failed() == 0 {
 			return fmt.Errorf("process %d: shard %d answers as of %d, and %d was waited for (I6)", p.number, i, at, least)
 		}
 		seen, err := p.given[i].upTo(at)

@@ -40,9 +40,9 @@ func TestLowestCheckpoint(t *testing.T) {
 func TestFastForward(t *testing.T) {
 	b := newBench(t)
 	b.publish(3)
-	b.must(jetlog.FastForward(b.ctx, b.streams, 2)) // nothing to do
-	b.must(jetlog.FastForward(b.ctx, b.streams, 9000))
-	b.must(jetlog.FastForward(b.ctx, b.streams, 9000))
+	b.must(b.events().FastForward(b.ctx, 2)) // nothing to do
+	b.must(b.events().FastForward(b.ctx, 9000))
+	b.must(b.events().FastForward(b.ctx, 9000))
 	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
 	if b.must(err); state.Last != 9000 {
 		t.Errorf("last is %d, want 9000", state.Last)
@@ -53,7 +53,7 @@ func TestFastForward(t *testing.T) {
 			t.Fatalf("got %+v", m)
 		}
 	}
-	if err := jetlog.FastForward(b.ctx, b.streams, 1<<40); !errors.Is(err, jetlog.ErrFillers) {
+	if err := b.events().FastForward(b.ctx, 1<<40); !errors.Is(err, jetlog.ErrFillers) {
 		t.Errorf("a trillion fillers: %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestReclaim(t *testing.T) {
 		moved = append(moved, m)
 	}
 	for range 2 {
-		moved, err := jetlog.Reclaim(b.ctx, b.streams, 5, at)
+		moved, err := b.events().Reclaim(b.ctx, 5, at)
 		b.must(err)
 		t.Logf("%d moved", moved)
 	}
@@ -102,11 +102,11 @@ func TestReclaim(t *testing.T) {
 	for _, gone := range []uint64{11, 13} {
 		b.must(stream.DeleteMsg(b.ctx, gone))
 	}
-	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 13, at); moved != 2 || err != nil {
+	if moved, err := b.events().Reclaim(b.ctx, 13, at); moved != 2 || err != nil {
 		t.Errorf("%d moved, %v, want 10 and 12", moved, err)
 	}
 	// Nothing is younger than what was read: nothing is moved.
-	if moved, err := jetlog.Reclaim(b.ctx, b.streams, 15, time.Now().UnixMilli()); moved != 0 || err != nil {
+	if moved, err := b.events().Reclaim(b.ctx, 15, time.Now().UnixMilli()); moved != 0 || err != nil {
 		t.Errorf("%d moved, %v", moved, err)
 	}
 }

@@ -11,8 +11,8 @@
 // creates what is missing and refuses what does not fit. [OpenSource] reads
 // EVENTS and [OpenTailer] reads DELTAS, both through the one reader of
 // reader.go. [DeltaLog] appends; [DeadLetters] keeps; [Lease] elects;
-// [Checkpoints] remember how far nodes are; [FastForward] mends EVENTS after
-// a power cut (I10).
+// [Checkpoints] remember how far nodes are; [Events] is mended after a power
+// cut (I10).
 //
 // # Why not the library's ordered consumer
 //

@@ -28,13 +28,12 @@ const (
 // ErrFillers says that so much is missing that it was no power cut.
 var ErrFillers = errors.New("jetlog: too far to fast-forward")
 
-// FastForward publishes fillers until the last sequence of EVENTS is past or
-// later, so that no sequence is used twice after the stream lost its tail
-// (I10). It may be run again after an interruption. No other writer is
-// harmed: sequences that events take meanwhile count too. Those events would
-// be missed, though, below past: stop producers first.
-func FastForward(ctx context.Context, s *Streams, past uint64) error {
-	if err := fastForward(ctx, s, past); err != nil {
+// FastForward implements pipeline.Events: it publishes fillers, so that no
+// sequence is used twice after the stream lost its tail (I10). No other writer
+// is harmed: sequences that events take meanwhile count too. Those events would
+// be missed, though, below past: stop producers first, or call Reclaim.
+func (e *Events) FastForward(ctx context.Context, past uint64) error {
+	if err := fastForward(ctx, e.streams, past); err != nil {
 		return fmt.Errorf("jetlog: fast-forward %s to sequence %d: %w", EventsStream, past, err)
 	}
 	return nil

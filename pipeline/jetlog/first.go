@@ -7,28 +7,25 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// First is the header of the oldest window still in the log; a zero header
-// for a log that holds none. Its From is where the log takes over from what
-// has been purged.
-func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, error) {
-	fail := func(err error) (pipeline.Header, error) {
-		return pipeline.Header{}, fmt.Errorf("jetlog: read the first window of %s: %w", DeltasStream, err)
-	}
-	state, err := l.streams.sameState(ctx, DeltasStream)
+// First implements pipeline.Log.
+func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
+	h, first, err := l.first(ctx)
 	if err != nil {
-		return fail(err)
+		return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the first window of %s: %w", DeltasStream, err)
 	}
-	if state.Messages == 0 {
-		return pipeline.Header{}, nil
-	}
-	h, err := l.At(ctx, state.First)
-	if err != nil {
-		return fail(err)
-	}
-	return h, nil
+	return h, first, nil
 }
 
-// At is the header of the window with a sequence.
+func (l *DeltaLog) first(ctx context.Context) (pipeline.Header, uint64, error) {
+	state, err := l.streams.sameState(ctx, DeltasStream)
+	if err != nil || state.Messages == 0 {
+		return pipeline.Header{}, 0, err
+	}
+	h, err := l.At(ctx, state.First)
+	return h, state.First, err
+}
+
+// At implements pipeline.Log.
 func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, error) {
 	stream, err := l.streams.js.Stream(ctx, DeltasStream)
 	if err != nil {

@@ -64,6 +64,8 @@ func (b *bench) stream(name string) jetstream.Stream {
 	return s
 }
 
+func (b *bench) events() *jetlog.Events { return jetlog.NewEvents(b.streams, jetlog.RunOptions{}) }
+
 func (b *bench) source(from pipeline.Position, o jetlog.RunOptions) *jetlog.Source {
 	b.Helper()
 	s, err := jetlog.OpenSource(b.ctx, b.streams, from, o)

@@ -10,19 +10,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reclaim finds events stored at sequences, up to `counted`, that had been
-// used before: EVENTS lost its tail, and producers were faster than
-// FastForward. Whoever has counted up to there would not read them, so each is
-// published once more behind the end and then deleted where it stood: a reader
-// that is behind, or a replay, finds it once. counted was read at the log time
-// `at` (Unix ms), so that whatever stands there with a later timestamp is not
-// what was read.
+// Reclaim implements pipeline.Events. It finds events stored at sequences, up
+// to `counted`, that had been used before: EVENTS lost its tail, and producers
+// were faster than FastForward. Whoever has counted up to there would not read
+// them, so each is published once more behind the end and then deleted where it
+// stood: a reader that is behind, or a replay, finds it once. counted was read
+// at the log time `at` (Unix ms), so that whatever stands there with a later
+// timestamp is not what was read.
 //
 // It may be run again: the bucket remembers the last one that was finished, and
 // after an interruption each comes once within the duplicate window. It returns
 // how many were moved.
-func Reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, error) {
-	moved, err := reclaim(ctx, s, counted, at)
+func (e *Events) Reclaim(ctx context.Context, counted uint64, at int64) (int, error) {
+	moved, err := reclaim(ctx, e.streams, counted, at)
 	if err != nil {
 		return moved, fmt.Errorf("jetlog: publish again what was stored at used sequences of %s: %w", EventsStream, err)
 	}

@@ -9,6 +9,29 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
+// Events is EVENTS. It implements pipeline.Events. Safe for concurrent use.
+type Events struct {
+	streams *Streams
+	options RunOptions
+}
+
+var _ pipeline.Events = (*Events)(nil)
+
+// NewEvents reads the EVENTS of s in runs within the options.
+func NewEvents(s *Streams, o RunOptions) *Events { return &Events{s, o} }
+
+// Open implements pipeline.Events. It is OpenSource.
+func (e *Events) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return OpenSource(ctx, e.streams, from, e.options)
+}
+
+// Last implements pipeline.Events. When the stream was made anew since
+// OpenStreams, the error wraps ErrTail.
+func (e *Events) Last(ctx context.Context) (uint64, error) {
+	state, err := e.streams.sameState(ctx, EventsStream)
+	return state.Last, err
+}
+
 // Source reads EVENTS. It implements pipeline.Source.
 type Source struct {
 	*reader[pipeline.Message]

@@ -21,6 +21,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimEnv); dir != "" {
+		victim(dir)
+	}
 	goleak.VerifyTestMain(m, // what Badger leaves of an open that failed
 		goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
 		goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))

@@ -94,11 +94,17 @@ func (c *Commons) Load(store *cold.Store) error {
 	err = store.ScanNotices(c.number, func(name string, notice uint64, position pipeline.Position) {
 		live = append(live, stored{name, notice, position})
 	})
+	if err != nil {
+		return err
+	}
 	slices.SortFunc(live, func(a, b stored) int { return cmp.Compare(a.position, b.position) })
-	for _, s := range live {
+	for i, s := range live {
+		if s.position > c.state.Applied || i > 0 && s.position == live[i-1].position { // an event has one notice
+			return fmt.Errorf("%w: channel %s: notice %d at position %d, applied up to %d", cold.ErrCorrupt, s.name, s.notice, s.position, c.state.Applied)
+		}
 		c.listLocked(s.name, s.notice, s.position)
 	}
-	return err
+	return nil
 }
 
 // Apply applies the last section of a window, as Shard.Apply does a shard's.

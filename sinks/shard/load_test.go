@@ -240,3 +240,34 @@ func TestShedBesideEmptyCaches(t *testing.T) {
 		t.Error("nothing was evicted")
 	}
 }
+
+// Stored notices that no log can have led to are damage that is named; to go on
+// with them would be a panic when one is withdrawn.
+func TestStoredNoticesThatCannotBe(t *testing.T) {
+	const applied = 100
+	for name, positions := range map[string][]pipeline.Position{
+		"two at one position":      {7, 7},
+		"behind what is applied":   {7, applied + 1},
+		"none that is wrong":       {7, 8},
+		"the last one, and before": {applied, applied - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := openStore(t)
+			to := store.Begin()
+			var errs []error
+			for i, p := range positions {
+				errs = append(errs, to.PutNotice(1, "news", uint64(i+1), p))
+			}
+			state := cold.State{Applied: applied, Sequence: 1}
+			if err := errors.Join(append(errs, to.State(1, state), to.Commit())...); err != nil {
+				t.Fatal(err)
+			}
+			to.Settle()
+			err := shard.NewCommons(1, shard.NewClock(1), state, nil, nil).Load(store)
+			wrong := positions[0] == positions[1] || positions[1] > applied
+			if errors.Is(err, cold.ErrCorrupt) != wrong || wrong == (err == nil) {
+				t.Errorf("positions %v: %v", positions, err)
+			}
+		})
+	}
+}

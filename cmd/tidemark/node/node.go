@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -63,8 +62,11 @@ type Node struct {
 	http     *httpServer
 
 	program  *operators.Program
+	guard    *pipeline.Guard
+	follower *pipeline.Follower
 	router   *pipeline.Router
 	lease    *jetlog.Lease
+	events   *jetlog.Events
 	deltas   *jetlog.DeltaLog
 	reports  *jetlog.Checkpoints
 	registry *prometheus.Registry
@@ -74,7 +76,6 @@ type Node struct {
 	work     sync.WaitGroup
 	state    atomic.Pointer[streamsState] // as of the last look
 	seen     sightings
-	guard    sync.Mutex // one at a time mends the tail of EVENTS
 	trouble  troubles
 	closing  sync.Once
 	closeErr error
@@ -176,6 +177,12 @@ func (n *Node) openStreams() error {
 	if err := n.tryStreams(ctx); err != nil {
 		return err
 	}
+	n.events = jetlog.NewEvents(n.streams, jetlog.RunOptions{
+		MessagesMax: n.config.Windows.Events,
+		BytesMax:    runBytes,
+		Linger:      n.config.Windows.Delay,
+		Logger:      n.log,
+	})
 	n.deltas = jetlog.NewDeltaLog(n.streams)
 	n.reports = jetlog.NewCheckpoints(n.streams)
 	if most := n.nc.MaxPayload() - windowEnvelope; int64(n.config.Windows.Bytes) > most {
@@ -213,6 +220,10 @@ func (n *Node) tryStreams(ctx context.Context) error {
 		}
 	}
 }
+
+// runBytes bounds the bodies of one run of messages: about a window's worth
+// of single events.
+const runBytes = 1 << 20
 
 // windowEnvelope is left for the headers of a window's message.
 const windowEnvelope = 4 << 10
@@ -272,6 +283,8 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
+	n.guard = pipeline.NewGuard(n.sinks, n.events, n.deltas, n.log)
+	n.follower = &pipeline.Follower{Guard: n.guard, Tailer: n.openTailer, Lane: n.lane}
 	// Before it reads: the router purges what no node that it knows of needs.
 	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
@@ -279,6 +292,17 @@ func (n *Node) openState() (err error) {
 		return err
 	}
 	return n.join()
+}
+
+func (n *Node) lane() pipeline.Deriver { return n.program.NewLane() }
+
+func (n *Node) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := jetlog.OpenTailer(ctx, n.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
+	if err != nil {
+		return nil, err
+	}
+	n.trouble.clear("follow")
+	return tailer, nil
 }
 
 func (n *Node) openPipeline() error {
@@ -301,56 +325,17 @@ func (n *Node) openPipeline() error {
 	}
 	n.lease = lease
 	n.router = &pipeline.Router{
-		Open:    n.openSource,
+		Open: func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
+			return n.guard.Open(n.ctx, held, from)
+		},
 		Log:     n.deltas,
 		Letters: letters,
-		Lane:    func() pipeline.Deriver { return n.program.NewLane() },
+		Lane:    n.lane,
 		Lanes:   lanes,
 		Logger:  n.log,
-		Origin: func() pipeline.Position {
-			cuts := n.cuts()
-			return cuts[len(cuts)-1]
-		},
-		Cuts: n.cuts,
+		Cuts:    n.guard.Cuts,
 	}
 	return nil
-}
-
-// cuts are where this node's shards stand, will stand when they have applied
-// what was handed to them, and would stand after a crash: a window that went
-// over one of these could not be applied from there.
-func (n *Node) cuts() []pipeline.Position {
-	cuts := append(n.sinks.Positions(), n.sinks.Handed())
-	cuts = append(cuts, n.sinks.Kept()...)
-	slices.Sort(cuts)
-	return slices.Compact(cuts)
-}
-
-// runBytes bounds the bodies of one run of messages: about a window's worth
-// of single events.
-const runBytes = 1 << 20
-
-// openSource opens EVENTS between two looks at its tail. The first mends what
-// was lost before the router read where to go on; the second sees what another
-// router, which did not know yet that it had been replaced, appended meanwhile.
-func (n *Node) openSource(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
-	if err := n.guardTail(); err != nil {
-		return nil, err
-	}
-	source, err := jetlog.OpenSource(ctx, n.streams, from, jetlog.RunOptions{
-		MessagesMax: n.config.Windows.Events,
-		BytesMax:    runBytes,
-		Linger:      n.config.Windows.Delay,
-		Logger:      n.log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := n.guardTail(); err != nil {
-		source.Close()
-		return nil, err
-	}
-	return source, nil
 }
 
 func (n *Node) openQueries() (err error) {
@@ -405,17 +390,7 @@ func (n *Node) follow() {
 		if err := n.join(); err != nil {
 			return err
 		}
-		tailer, err := jetlog.OpenTailer(n.ctx, n.streams, n.sinks.Sequence(), jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
-		if err != nil {
-			return err
-		}
-		defer tailer.Close()
-		n.trouble.clear("follow")
-		err = n.sinks.Follow(n.ctx, tailer)
-		if errors.Is(err, jetlog.ErrTail) {
-			n.sinks.Resume(0) // sequences mean other windows now: join finds the place by positions
-		}
-		return err
+		return n.follower.Follow(n.ctx)
 	})
 }
 

@@ -100,7 +100,7 @@ func (n *Node) adopt() error {
 		return err
 	}
 	counted = max(counted, tail.To.Sequence())
-	if err := jetlog.FastForward(n.ctx, n.streams, counted); err != nil {
+	if err := n.events.FastForward(n.ctx, counted); err != nil {
 		return err
 	}
 	now := n.state.Load()

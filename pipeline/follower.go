@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Follower hands DELTAS to a node's shards. What DELTAS does not hold it
+// derives from EVENTS, for this node alone.
+//
+//	Join ─► DELTAS goes on where the shards stand ────────► Follow
+//	  └───► it begins behind them: EVENTS ─► lane ─► shards ──┘
+type Follower struct {
+	*Guard
+	Tailer func(ctx context.Context, after uint64) (Tailer, error)
+	Lane   func() Deriver
+}
+
+// Follow hands on the windows of DELTAS after Shards.Sequence, until ctx ends or
+// something is wrong. Join must come before it, each time.
+func (f *Follower) Follow(ctx context.Context) error {
+	tailer, err := f.Tailer(ctx, f.Shards.Sequence())
+	if err != nil {
+		return err
+	}
+	defer tailer.Close()
+	for {
+		entries, err := tailer.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := f.Shards.Hand(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Join brings the shards to where DELTAS can take over. It changes nothing
+// where all is well. What decides is positions, not sequences: a catch-up may
+// have been interrupted, a log that was made anew begins anywhere, and one that
+// lost its tail has other windows at the same sequences.
+func (f *Follower) Join(ctx context.Context) error {
+	if f.Shards.Stopped() {
+		return f.Shards.Err()
+	}
+	if err := f.Shards.Settle(ctx); err != nil {
+		return err
+	}
+	if err := f.Mend(ctx); err != nil {
+		return err
+	}
+	positions := f.Shards.Positions()
+	if len(positions) == 0 { // all have stopped since
+		return f.Shards.Err()
+	}
+	lowest, highest := positions[0], positions[len(positions)-1]
+	first, oldest, err := f.Log.First(ctx)
+	if err != nil {
+		return err
+	}
+	if oldest == 0 {
+		// All shards to where the furthest stands; there the log will begin.
+		if err := f.catchUp(ctx, highest, positions); err != nil {
+			return err
+		}
+		f.Shards.Resume(0)
+		return nil
+	}
+	if at := f.Shards.Sequence(); at >= oldest {
+		// The sequence may be of a log that lost its tail and was filled again.
+		if h, err := f.Log.At(ctx, at); err == nil && h.To <= lowest {
+			return nil
+		}
+	}
+	// The window after which this node would go on is gone, or lies behind the
+	// end: from the oldest there is. Those applied already are passed over.
+	if lowest < first.From {
+		if err := f.catchUp(ctx, first.From, positions); err != nil {
+			return err
+		}
+	}
+	f.Shards.Resume(oldest - 1)
+	return nil
+}
+
+// catchUp derives from EVENTS, here and for this node alone, the windows that
+// DELTAS does not hold (any more), up to a target position. Windows end
+// wherever a shard stands, so that each goes on from its own place (I3). They
+// have no sequence in DELTAS: until it is done, nothing there is purged, and
+// an interruption is found by positions.
+func (f *Follower) catchUp(ctx context.Context, target Position, positions []Position) error {
+	from := positions[0]
+	if from >= target {
+		return nil
+	}
+	f.Logger.Warn("tidemark: deriving windows again from EVENTS", "from", from, "to", target)
+	source, err := f.Open(ctx, ctx, from)
+	if err != nil {
+		return fmt.Errorf("state up to position %d is missing here, DELTAS no longer has it, and EVENTS cannot give it: %w", target, err)
+	}
+	defer source.Close()
+	below, _ := slices.BinarySearch(positions, target)
+	lane, cuts := f.Lane(), append(slices.Clone(positions[:below]), target)
+	for from < target {
+		messages, err := source.Next(ctx)
+		if err != nil {
+			return err
+		}
+		derived, err := DeriveRun(lane, from, messages, cuts)
+		if err != nil {
+			return err
+		}
+		for i := range derived {
+			if from >= target {
+				break
+			}
+			if err := f.Shards.Hand(ctx, Entry{Window: derived[i].Window}); err != nil {
+				return err
+			}
+			from = derived[i].To
+		}
+	}
+	if f.Shards.Stopped() {
+		return f.Shards.Err()
+	}
+	return f.Shards.Settle(ctx)
+}

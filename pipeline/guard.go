@@ -1,0 +1,125 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Guard makes good what a power cut does to the streams under shards that have
+// counted what is lost (I10). A node has one, which its router and its follower
+// ask before they read.
+type Guard struct {
+	Shards Shards
+	Events Events
+	Log    Log
+	Logger *slog.Logger
+
+	turn chan struct{} // held by who mends: one at a time
+}
+
+// NewGuard makes a guard over what it is given.
+func NewGuard(shards Shards, events Events, log Log, logger *slog.Logger) *Guard {
+	return &Guard{Shards: shards, Events: events, Log: log, Logger: logger, turn: make(chan struct{}, 1)}
+}
+
+// Cuts are where the shards stand, will stand when they have applied what was
+// handed to them, and would stand after a crash, ascending: a window that went
+// over one of these could not be applied from there. There is at least one.
+func (g *Guard) Cuts() []Position {
+	cuts := append(g.Shards.Positions(), g.Shards.Handed())
+	cuts = append(cuts, g.Shards.Kept()...)
+	slices.Sort(cuts)
+	return slices.Compact(cuts)
+}
+
+// Open opens EVENTS between two looks at its tail. The first mends what would
+// keep it from being opened. The second is the one that counts: what has
+// happened before the source noted where it begins, that look finds; what
+// happens later, the source does. A router must have read the end of DELTAS
+// before: whoever appends behind that fences it.
+//
+// held ends with the lease; ctx, which the mending goes by, does not: what is
+// half moved must not wait for another.
+func (g *Guard) Open(ctx, held context.Context, from Position) (Source, error) {
+	if err := g.Mend(ctx); err != nil {
+		return nil, err
+	}
+	source, err := g.Events.Open(held, from)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.Mend(ctx); err != nil {
+		_ = source.Close()
+		return nil, err
+	}
+	return source, nil
+}
+
+// Mend makes sure that no sequence of EVENTS means two events: when the stream
+// has lost its tail (a power cut), it is moved past everything counted, and
+// events that producers stored meanwhile at used sequences are moved behind.
+func (g *Guard) Mend(ctx context.Context) error {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := g.settle(ctx); err != nil {
+		return err
+	}
+	// What is counted first, the stream's end after it: in the other order an
+	// event counted in between would look lost.
+	counted, at := g.Shards.Furthest()
+	tail, _, err := g.Log.Tail(ctx)
+	if err != nil {
+		return err
+	}
+	if tail.To > counted {
+		counted = tail.To
+		if at = max(at, tail.Time); tail.Time == 0 {
+			at = 0 // it does not tell: nothing can be said of timestamps
+		}
+	}
+	sequence := counted.Sequence()
+	last, err := g.Events.Last(ctx)
+	if err != nil {
+		return err
+	}
+	if last < sequence {
+		g.Logger.Error("stream EVENTS has lost its tail: events were counted that it does not hold any more; "+
+			"their sequences are passed over and the counts stand", "last", last, "counted", sequence)
+		if err := g.Events.FastForward(ctx, sequence); err != nil {
+			return fmt.Errorf("pass over the lost tail of EVENTS: %w", err)
+		}
+	}
+	if at == 0 || sequence == 0 {
+		return nil
+	}
+	moved, err := g.Events.Reclaim(ctx, sequence, at)
+	if moved > 0 {
+		g.Logger.Error("stream EVENTS had lost its tail, and events were stored at used sequences: they are published again behind the end", "events", moved)
+	}
+	return err
+}
+
+// settleWithin is how long whoever is to route waits for its own shards. With a
+// full disk they may stand still for hours: then another node is to route.
+const settleWithin = 10 * time.Second
+
+// settle returns when what was handed to shards is counted, so that where they
+// stand tells what has been, or all have stopped.
+func (g *Guard) settle(ctx context.Context) error {
+	if g.Shards.Stopped() {
+		return nil
+	}
+	within, end := context.WithTimeout(ctx, settleWithin)
+	defer end()
+	if err := g.Shards.Settle(within); err != nil && !g.Shards.Stopped() {
+		return fmt.Errorf("shards have windows still to apply: %w", err)
+	}
+	return ctx.Err()
+}
