@@ -269,17 +269,34 @@ func parseUint(digits []byte) (uint64, bool) {
 // written, nor false nor empty.
 func (o *object) nonZero(slot int) bool {
 	raw := unquoted(o.fields[slot])
-	if string(raw) == "false" {
-		return false
-	}
-	for _, c := range raw {
+	return len(raw) > 0 && string(raw) != "false" && !isZero(raw)
+}
+
+// isZero is true for what spells 0: 0, -0, 00, 0.0, 0e5. A word that only
+// begins like one ("east", "-") does not.
+func isZero(text []byte) bool {
+	text = unsigned(text)
+	zeros, points := 0, 0
+	for i, c := range text {
 		switch c {
-		case '-', '+', '.', '0':
-		case 'e', 'E': // of a zero
-			return false
+		case '0':
+			zeros++
+		case '.':
+			points++
+		case 'e', 'E':
+			exponent := unsigned(text[i+1:])
+			return zeros > 0 && points <= 1 && len(exponent) > 0 && len(bytes.Trim(exponent, "0123456789")) == 0
 		default:
-			return true
+			return false
 		}
 	}
-	return false
+	return zeros > 0 && points <= 1
+}
+
+// unsigned takes one sign off.
+func unsigned(text []byte) []byte {
+	if len(text) > 0 && (text[0] == '-' || text[0] == '+') {
+		return text[1:]
+	}
+	return text
 }

@@ -184,6 +184,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// "`if`/`unless` name a field (true when present and non-zero)"
+func TestNonZero(t *testing.T) {
+	for text, want := range map[string]bool{
+		`1`: true, `-1`: true, `0.5`: true, `1e5`: true, `1e-400`: true, `true`: true, `[]`: true, `{}`: true,
+		`0`: false, `-0`: false, `0.0`: false, `0e5`: false, `-0.00E-3`: false, `0e99999999999999999999999`: false, `false`: false, `null`: false,
+		`"0"`: false, `"00"`: false, `"-0.0"`: false, `".0"`: false, `""`: false, `"false"`: false,
+		`"east"`: true, `"Error"`: true, `"e"`: true, `"-e5"`: true, `"-"`: true, `"--0"`: true, `"..."`: true, `"0.0.0"`: true, `"0east"`: true, `"0e"`: true, `" "`: true,
+	} {
+		cells, letters := deriveOne(t, "events.view", `{"video":5,"long":`+text+`}`)
+		if got := cells["video.long 5"] == 1; got != want || len(letters) > 0 {
+			t.Errorf("%s: taken for non-zero is %v, %+v", text, got, letters)
+		}
+	}
+}
+
 func TestFiller(t *testing.T) {
 	out, err := program(t, 4, wide).NewLane().Derive(0, pipeline.EndOf(2), []pipeline.Message{
 		{Sequence: 1, Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}}},
