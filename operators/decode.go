@@ -178,14 +178,7 @@ func (o *object) word(slot int) []byte {
 	if len(raw) < 2 || raw[0] != '"' {
 		return nil
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
-	}
-	s, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return nil
-	}
-	return s
+	return unquoted(raw)
 }
 
 // texts reads a list of at most `most` strings. The result is valid until the next call.
@@ -239,11 +232,16 @@ func (o *object) inner(slot int, kind jsontext.Kind) *jsontext.Decoder {
 	return o.decoder
 }
 
+// unquoted is what a string says ("\u0031" says 1), and anything else as it stands.
 func unquoted(raw []byte) []byte {
-	if len(raw) >= 2 && raw[0] == '"' {
+	if len(raw) < 2 || raw[0] != '"' {
+		return raw
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	return raw
+	text, _ := jsontext.AppendUnquote(nil, raw) // it has been read once: it is well-formed
+	return text
 }
 
 // parseUint reads decimal digits and nothing else.

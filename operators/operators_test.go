@@ -143,7 +143,9 @@ func TestRules(t *testing.T) {
 		// "`delete` turns every `add` into a subtraction, except on `unread.*`"
 		"unlike": {"events.like", `{"actor":1,"post":10,"author":2,"delete":true}`, map[string]int64{"post.like 10": -1, "user.liked 2": -1}},
 		// "ids as JSON numbers or as decimal strings", up to 64 bits
-		"largest id": {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
+		"escaped ids":     {"events.message", `{"actor":"\u0031","target":"1\u0032"}`, map[string]int64{"unread.message 12": 1}},
+		"escaped numbers": {"events.view", `{"video":"\u0035","by":"\u002d3","long":"\u0030"}`, map[string]int64{"video.views 5": -3, "video.exists 5": 1}},
+		"largest id":      {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
 		// "Unknown fields are ignored", whatever they hold
 		"unknown fields":      {"events.message", `{"x":{"y":[1,2,{"z":null}]},"actor":1,"post":"?","target":2,"at":"yesterday"}`, map[string]int64{"unread.message 2": 1}},
 		"null is absent":      {"events.post", `{"actor":1,"post":10,"repost_of":null,"author":null,"delete":null}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
@@ -206,6 +208,15 @@ func TestFiller(t *testing.T) {
 	})
 	if err != nil || len(out) != 1 || len(out[0].Letters) != 1 || out[0].Letters[0].Position.Sequence() != 2 {
 		t.Fatalf("%+v, %v", out, err)
+	}
+}
+
+// "Requests accept them as JSON numbers or as decimal strings": "\u0033" is the string 3.
+func TestEscapedCountsAndPositions(t *testing.T) {
+	cells, letters := deriveOne(t, "events.pack", strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5)+
+		`{"type":"read","actor":1,"what":["\u0063omment"],"seen":{"\u0063omment":"\u0033"},"as_of":"\u0031"}`)
+	if len(letters) > 0 || cells["unread.comment 1"] != 2 {
+		t.Fatalf("%v, %+v", cells, letters)
 	}
 }
 
