@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -70,13 +71,21 @@ func newObject(names *words, slots int) *object {
 	}
 }
 
+// halves lets half a surrogate pair pass ("\ud83d"): RFC 8259 does, and a text
+// that was cut within an emoji has one at its end. Bytes that are not UTF-8 it
+// would let pass too; parse looks for these itself.
+var halves = []jsontext.Options{jsontext.AllowInvalidUTF8(true)}
+
 // parse takes apart exactly one JSON object (RFC 8259, no duplicate names).
 // The raw values alias line.
 func (o *object) parse(line []byte) *refusal {
 	clear(o.fields)
+	if !utf8.Valid(line) {
+		return refuse(pipeline.ReasonJSON, "not JSON: not UTF-8")
+	}
 	o.buffer = *bytes.NewBuffer(line)
 	d := o.decoder
-	d.Reset(&o.buffer)
+	d.Reset(&o.buffer, halves...)
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadToken(); err != nil {
 			return notJSON(err)
@@ -240,7 +249,7 @@ func unquoted(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	text, _ := jsontext.AppendUnquote(nil, raw) // it has been read once: it is well-formed
+	text, _ := jsontext.AppendUnquote(nil, raw) // well-formed, it has been read once; half a surrogate pair becomes U+FFFD
 	return text
 }
 

@@ -148,6 +148,8 @@ func TestRules(t *testing.T) {
 		"largest id":      {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
 		// "Unknown fields are ignored", whatever they hold
 		"unknown fields":      {"events.message", `{"x":{"y":[1,2,{"z":null}]},"actor":1,"post":"?","target":2,"at":"yesterday"}`, map[string]int64{"unread.message 2": 1}},
+		"unknown half emoji":  {"events.message", `{"actor":1,"target":2,"text":"cut \ud83d","\udead":1}`, map[string]int64{"unread.message 2": 1}},
+		"custom if half":      {"events.view", `{"video":5,"long":"\ud83d"}`, map[string]int64{"video.views 5": 1, "video.long 5": 1, "video.exists 5": 1}},
 		"null is absent":      {"events.post", `{"actor":1,"post":10,"repost_of":null,"author":null,"delete":null}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
 		"zero is no original": {"events.post", `{"actor":1,"post":10,"repost_of":0}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
 		"white space":         {"events.message", "\n {\"actor\" : 1 ,\n\t\"target\":2 } \r\n", map[string]int64{"unread.message 2": 1}},
@@ -280,6 +282,9 @@ func TestRefusals(t *testing.T) {
 		"NaN":                {"events.message", `{"actor":1,"target":2,"x":NaN}`, pipeline.ReasonJSON},
 		"twice the same":     {"events.message", `{"actor":1,"target":2,"target":3}`, pipeline.ReasonJSON},
 		"bad UTF-8":          {"events.message", "{\"actor\":1,\"target\":2,\"x\":\"\xff\"}", pipeline.ReasonJSON},
+		"half a name":        {"events.notice", `{"channel":"a\ud83d","notice":1}`, pipeline.ReasonField},
+		"half a kind":        {"events.read", `{"actor":1,"what":["\ud83d"]}`, pipeline.ReasonField},
+		"half a type":        {"events.pack", `{"type":"message\ud83d","actor":1,"target":2}`, pipeline.ReasonType},
 		"deep":               {"events.message", strings.Repeat("[", 20000), pipeline.ReasonJSON},
 		"unknown type":       {"events.poke", `{"actor":1}`, pipeline.ReasonType},
 		"type not a string":  {"events.message", `{"type":5,"actor":1,"target":2}`, pipeline.ReasonContradict},
