@@ -47,6 +47,13 @@ func TestCounts(t *testing.T) {
 		n.want("1", "incr", "44.cntcm", "2")
 	})
 
+	// "`get COUNTER ID… [--columns a,b]`": a flag ends no list.
+	t.Run("flags anywhere", func(t *testing.T) {
+		n.want("5", "set", "46.cntcm", "--timeout", "4s", "5")
+		n.want("id  comment\n46        5\n47        0", "get", "post", "--columns", "comment", "46", "--timeout=4s", "47")
+		n.want("5\n0", "get", "46.cntcm", "--timeout", "4s", "47.cntcm")
+	})
+
 	t.Run("a column by name and by suffix", func(t *testing.T) {
 		n.want("7", "set", "45.post.like", "7")
 		n.want("8", "incr", "45.cntan")
