@@ -133,6 +133,7 @@ func TestCounts(t *testing.T) {
 		n.do("set", "42.pots.like", "1").fails(t, 1, `counter "pots" is unknown`)
 		n.do("set", "42.post.nope", "1").fails(t, 1, "repost (cntrn)")
 		n.do("del", "pots", "42").fails(t, 1, `counter "pots" is unknown`)
+		n.do("read", "7", "pokes").fails(t, 1, `"pokes" is not something unread`)
 	})
 
 	t.Run("--nats before and after", func(t *testing.T) {
@@ -174,6 +175,13 @@ func document(t *testing.T, text string) map[string]any {
 		t.Fatalf("%v in %q", err, text)
 	}
 	return out
+}
+
+// "exit codes: 0 good, 1 failed, 2 wrong usage", also where only the node sees it
+func TestWrongUsageByAnswer(t *testing.T) {
+	n := newPlace(t).start(t)
+	n.do("read", "7", "channel:GAMES").fails(t, 2, "is not a channel's name")
+	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
 }
 
 func TestNobodyAnswers(t *testing.T) {
