@@ -184,6 +184,14 @@ func TestWrongUsageByAnswer(t *testing.T) {
 	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
 }
 
+// "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"
+func TestEmptyURLIsNone(t *testing.T) {
+	r := remote{Timeout: 1}
+	if err := r.Validate(); err != nil || r.NATS != "nats://127.0.0.1:4222" {
+		t.Errorf("%q, %v", r.NATS, err)
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	url := "nats://u:secret@" + freeAddress(t)
 	for _, args := range []string{"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats", "slowlog"} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type remote struct {
 
 // Validate is called by kong.
 func (r *remote) Validate() error {
+	r.NATS = cmp.Or(r.NATS, nats.DefaultURL) // NATS_URL= is the same as none
 	switch {
 	case r.Timeout <= 0:
 		return fmt.Errorf("--timeout %s is not a time to wait", r.Timeout)
