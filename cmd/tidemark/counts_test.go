@@ -5,6 +5,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // One node serves all of these; ids keep them apart.
@@ -182,6 +186,39 @@ func TestWrongUsageByAnswer(t *testing.T) {
 	n := newPlace(t).start(t)
 	n.do("read", "7", "channel:GAMES").fails(t, 2, "is not a channel's name")
 	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
+}
+
+// "An answer that is not whole says so": by its exit code too, for people and for programs.
+func TestNotWhole(t *testing.T) {
+	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for endpoint, reply := range map[string]string{ // of a node that has stopped user 7's shard
+		"unread": `{"users":[{"user":"7"}],"as_of":"1023","degraded":true,"missing":["7"]}`,
+		"feed":   `{"posts":[],"as_of":"1023","degraded":true,"missing":["7"]}`,
+		"get":    `{"rows":[{"id":"7"}],"as_of":"1023","degraded":true,"missing":["7"]}`,
+	} {
+		if _, err := nc.Subscribe("tidemark."+endpoint, func(m *nats.Msg) { _ = m.Respond([]byte(reply)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"unread 7", "unread 7 --json", "feed 7", "feed 7 --json", "get user 7 --columns post", "get user 7 --columns post --json"} {
+		r := tidemark(t, append(strings.Fields(args), "--nats", server.URL())...)
+		r.fails(t, 1, "the answer is not whole", "cannot be read now: 7")
+		if strings.Contains(args, "--json") && document(t, r.out)["degraded"] != true {
+			t.Errorf("%s: %s", args, r.out)
+		}
+	}
 }
 
 // "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"

@@ -104,7 +104,8 @@ func redacted(list string) string {
 	return strings.Join(servers, ",")
 }
 
-// printReply asks an endpoint and prints its reply as it came.
+// printReply asks an endpoint and prints its reply as it came. A reply that
+// is not whole is an error besides, as it is without --json.
 func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, endpoint string, request any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -114,8 +115,21 @@ func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, 
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.out, "%s\n", reply)
-	return err
+	if _, err := fmt.Fprintf(t.out, "%s\n", reply); err != nil {
+		return err
+	}
+	var part struct {
+		Degraded bool     `json:"degraded"`
+		Missing  []string `json:"missing"`
+	}
+	if err := json.Unmarshal(reply, &part); err != nil || !part.Degraded {
+		return err
+	}
+	return notWhole(part.Missing)
+}
+
+func notWhole(users []string) error {
+	return fmt.Errorf("the answer is not whole, these users cannot be read now: %s", strings.Join(users, ", "))
 }
 
 // printJSON writes one document.
