@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -70,13 +71,21 @@ func newObject(names *words, slots int) *object {
 	}
 }
 
+// halves lets half a surrogate pair pass ("\ud83d"): RFC 8259 does, and a text
+// that was cut within an emoji has one at its end. Bytes that are not UTF-8 it
+// would let pass too; parse looks for these itself.
+var halves = []jsontext.Options{jsontext.AllowInvalidUTF8(true)}
+
 // parse takes apart exactly one JSON object (RFC 8259, no duplicate names).
 // The raw values alias line.
 func (o *object) parse(line []byte) *refusal {
 	clear(o.fields)
+	if !utf8.Valid(line) {
+		return refuse(pipeline.ReasonJSON, "not JSON: not UTF-8")
+	}
 	o.buffer = *bytes.NewBuffer(line)
 	d := o.decoder
-	d.Reset(&o.buffer)
+	d.Reset(&o.buffer, halves...)
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadToken(); err != nil {
 			return notJSON(err)
@@ -178,14 +187,7 @@ func (o *object) word(slot int) []byte {
 	if len(raw) < 2 || raw[0] != '"' {
 		return nil
 	}
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
-	}
-	s, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return nil
-	}
-	return s
+	return unquoted(raw)
 }
 
 // texts reads a list of at most `most` strings. The result is valid until the next call.
@@ -239,11 +241,16 @@ func (o *object) inner(slot int, kind jsontext.Kind) *jsontext.Decoder {
 	return o.decoder
 }
 
+// unquoted is what a string says ("\u0031" says 1), and anything else as it stands.
 func unquoted(raw []byte) []byte {
-	if len(raw) >= 2 && raw[0] == '"' {
+	if len(raw) < 2 || raw[0] != '"' {
+		return raw
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	return raw
+	text, _ := jsontext.AppendUnquote(nil, raw) // well-formed, it has been read once; half a surrogate pair becomes U+FFFD
+	return text
 }
 
 // parseUint reads decimal digits and nothing else.
@@ -269,17 +276,34 @@ func parseUint(digits []byte) (uint64, bool) {
 // written, nor false nor empty.
 func (o *object) nonZero(slot int) bool {
 	raw := unquoted(o.fields[slot])
-	if string(raw) == "false" {
-		return false
-	}
-	for _, c := range raw {
+	return len(raw) > 0 && string(raw) != "false" && !isZero(raw)
+}
+
+// isZero is true for what spells 0: 0, -0, 00, 0.0, 0e5. A word that only
+// begins like one ("east", "-") does not.
+func isZero(text []byte) bool {
+	text = unsigned(text)
+	zeros, points := 0, 0
+	for i, c := range text {
 		switch c {
-		case '-', '+', '.', '0':
-		case 'e', 'E': // of a zero
-			return false
+		case '0':
+			zeros++
+		case '.':
+			points++
+		case 'e', 'E':
+			exponent := unsigned(text[i+1:])
+			return zeros > 0 && points <= 1 && len(exponent) > 0 && len(bytes.Trim(exponent, "0123456789")) == 0
 		default:
-			return true
+			return false
 		}
 	}
-	return false
+	return zeros > 0 && points <= 1
+}
+
+// unsigned takes one sign off.
+func unsigned(text []byte) []byte {
+	if len(text) > 0 && (text[0] == '-' || text[0] == '+') {
+		return text[1:]
+	}
+	return text
 }

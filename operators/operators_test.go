@@ -143,9 +143,13 @@ func TestRules(t *testing.T) {
 		// "`delete` turns every `add` into a subtraction, except on `unread.*`"
 		"unlike": {"events.like", `{"actor":1,"post":10,"author":2,"delete":true}`, map[string]int64{"post.like 10": -1, "user.liked 2": -1}},
 		// "ids as JSON numbers or as decimal strings", up to 64 bits
-		"largest id": {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
+		"escaped ids":     {"events.message", `{"actor":"\u0031","target":"1\u0032"}`, map[string]int64{"unread.message 12": 1}},
+		"escaped numbers": {"events.view", `{"video":"\u0035","by":"\u002d3","long":"\u0030"}`, map[string]int64{"video.views 5": -3, "video.exists 5": 1}},
+		"largest id":      {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
 		// "Unknown fields are ignored", whatever they hold
 		"unknown fields":      {"events.message", `{"x":{"y":[1,2,{"z":null}]},"actor":1,"post":"?","target":2,"at":"yesterday"}`, map[string]int64{"unread.message 2": 1}},
+		"unknown half emoji":  {"events.message", `{"actor":1,"target":2,"text":"cut \ud83d","\udead":1}`, map[string]int64{"unread.message 2": 1}},
+		"custom if half":      {"events.view", `{"video":5,"long":"\ud83d"}`, map[string]int64{"video.views 5": 1, "video.long 5": 1, "video.exists 5": 1}},
 		"null is absent":      {"events.post", `{"actor":1,"post":10,"repost_of":null,"author":null,"delete":null}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
 		"zero is no original": {"events.post", `{"actor":1,"post":10,"repost_of":0}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
 		"white space":         {"events.message", "\n {\"actor\" : 1 ,\n\t\"target\":2 } \r\n", map[string]int64{"unread.message 2": 1}},
@@ -184,6 +188,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// "`if`/`unless` name a field (true when present and non-zero)"
+func TestNonZero(t *testing.T) {
+	for text, want := range map[string]bool{
+		`1`: true, `-1`: true, `0.5`: true, `1e5`: true, `1e-400`: true, `true`: true, `[]`: true, `{}`: true,
+		`0`: false, `-0`: false, `0.0`: false, `0e5`: false, `-0.00E-3`: false, `0e99999999999999999999999`: false, `false`: false, `null`: false,
+		`"0"`: false, `"00"`: false, `"-0.0"`: false, `".0"`: false, `""`: false, `"false"`: false,
+		`"east"`: true, `"Error"`: true, `"e"`: true, `"-e5"`: true, `"-"`: true, `"--0"`: true, `"..."`: true, `"0.0.0"`: true, `"0east"`: true, `"0e"`: true, `" "`: true,
+	} {
+		cells, letters := deriveOne(t, "events.view", `{"video":5,"long":`+text+`}`)
+		if got := cells["video.long 5"] == 1; got != want || len(letters) > 0 {
+			t.Errorf("%s: taken for non-zero is %v, %+v", text, got, letters)
+		}
+	}
+}
+
 func TestFiller(t *testing.T) {
 	out, err := program(t, 4, wide).NewLane().Derive(0, pipeline.EndOf(2), []pipeline.Message{
 		{Sequence: 1, Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}}},
@@ -191,6 +210,15 @@ func TestFiller(t *testing.T) {
 	})
 	if err != nil || len(out) != 1 || len(out[0].Letters) != 1 || out[0].Letters[0].Position.Sequence() != 2 {
 		t.Fatalf("%+v, %v", out, err)
+	}
+}
+
+// "Requests accept them as JSON numbers or as decimal strings": "\u0033" is the string 3.
+func TestEscapedCountsAndPositions(t *testing.T) {
+	cells, letters := deriveOne(t, "events.pack", strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5)+
+		`{"type":"read","actor":1,"what":["\u0063omment"],"seen":{"\u0063omment":"\u0033"},"as_of":"\u0031"}`)
+	if len(letters) > 0 || cells["unread.comment 1"] != 2 {
+		t.Fatalf("%v, %+v", cells, letters)
 	}
 }
 
@@ -254,6 +282,9 @@ func TestRefusals(t *testing.T) {
 		"NaN":                {"events.message", `{"actor":1,"target":2,"x":NaN}`, pipeline.ReasonJSON},
 		"twice the same":     {"events.message", `{"actor":1,"target":2,"target":3}`, pipeline.ReasonJSON},
 		"bad UTF-8":          {"events.message", "{\"actor\":1,\"target\":2,\"x\":\"\xff\"}", pipeline.ReasonJSON},
+		"half a name":        {"events.notice", `{"channel":"a\ud83d","notice":1}`, pipeline.ReasonField},
+		"half a kind":        {"events.read", `{"actor":1,"what":["\ud83d"]}`, pipeline.ReasonField},
+		"half a type":        {"events.pack", `{"type":"message\ud83d","actor":1,"target":2}`, pipeline.ReasonType},
 		"deep":               {"events.message", strings.Repeat("[", 20000), pipeline.ReasonJSON},
 		"unknown type":       {"events.poke", `{"actor":1}`, pipeline.ReasonType},
 		"type not a string":  {"events.message", `{"type":5,"actor":1,"target":2}`, pipeline.ReasonContradict},

@@ -206,4 +206,6 @@ var (
 	ErrFenced = errors.New("pipeline: another router has written to the delta log")
 	// ErrGap: the log does not join on to what was read before (I2, I3).
 	ErrGap = errors.New("pipeline: gap in the log")
+	// ErrFull: EVENTS has no room, and the event was not stored.
+	ErrFull = errors.New("pipeline: the log is full")
 )

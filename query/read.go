@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -217,6 +218,10 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	var err error
 	r.position, err = s.publisher.Publish(toLog, r.event)
 	c.clock.lap(stageLog)
+	if errors.Is(err, pipeline.ErrFull) {
+		s.log.Warn("query: a read is refused", "user", r.user, "err", err)
+		return fail(codeNotReady, "the log is full, nothing was stored")
+	}
 	if err != nil {
 		s.log.Warn("query: a read may be lost", "user", r.user, "err", err)
 		return r.uncertain(err)

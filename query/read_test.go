@@ -144,6 +144,17 @@ func TestReadIsUncertain(t *testing.T) {
 	}
 }
 
+// "503 not ready": a full log is known to have refused the read.
+func TestReadWithAFullLog(t *testing.T) {
+	r := start(t)
+	r.events.Before = func(context.Context) error { return fmt.Errorf("no room: %w", pipeline.ErrFull) }
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Second)
+	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
+		m.Header.Get("Nats-Service-Error") != "the log is full, nothing was stored" {
+		t.Errorf("%v %v", m, err)
+	}
+}
+
 func TestReadWithoutPublisher(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) { o.Publisher = nil })
 	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "takes no reads")

@@ -4,11 +4,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/alecthomas/kong"
 )
 
-// kong takes every argument that begins with a hyphen for a flag, -5 too, and
-// a command's flags only after the command's name. Users know neither: so the
-// command line is put in order before kong sees it.
+// kong takes every argument that begins with a hyphen for a flag, -5 too, a
+// command's flags only after the command's name, and a list (ID…) as ended by
+// the first flag. Users know none of it: so the command line is put in order
+// before kong sees it.
 //
 // A negative number of incr and set goes through with a minus sign that is not
 // a hyphen, which amount reads. (Moving it behind a "--" would lose its place,
@@ -16,41 +19,58 @@ import (
 const minus = "\u2212"
 
 var (
-	negative  = regexp.MustCompile(`^-[0-9]`)
-	hyphens   = strings.NewReplacer(minus, "-")
-	withValue = []string{"--nats", "--creds", "--nkey", "--timeout"}
+	negative = regexp.MustCompile(`^-[0-9]`)
+	hyphens  = strings.NewReplacer(minus, "-")
 )
 
-func arguments(args []string) []string {
+// arguments puts flags between the command's name and the rest:
+// tidemark --nats URL get post --json 42. What stands behind "--" stays.
+func arguments(parser *kong.Kong, args []string) []string {
 	if len(args) == 1 && args[0] == "--version" {
 		return []string{"version"}
 	}
-	args = commandFirst(args)
-	if len(args) > 0 && (args[0] == "incr" || args[0] == "set") {
-		for i, arg := range args {
-			if arg == "--" {
-				break
-			}
-			if negative.MatchString(arg) {
-				args[i] = minus + arg[1:]
+	valued := withValue(map[string]bool{}, parser.Model.Node)
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	var flags, words []string
+	for i := 0; i < end; i++ {
+		switch arg := args[i]; {
+		case arg == "-" || !strings.HasPrefix(arg, "-") || negative.MatchString(arg):
+			words = append(words, arg)
+		case !valued[arg]:
+			flags = append(flags, arg)
+		case i+1 < end:
+			i++
+			flags = append(flags, arg, args[i])
+		default: // its value is missing, and no other word may be taken for it
+			words = append(words, arg)
+		}
+	}
+	name := min(1, len(words))
+	if name == 1 && words[0] == "config" {
+		name = min(2, len(words))
+	}
+	if name == 1 && (words[0] == "incr" || words[0] == "set") {
+		for i, word := range words {
+			if negative.MatchString(word) {
+				words[i] = minus + word[1:]
 			}
 		}
 	}
-	return args
+	return slices.Concat(words[:name], flags, words[name:], args[end:])
 }
 
-// commandFirst moves flags in front of the command behind it:
-// tidemark --nats URL get post 42.
-func commandFirst(args []string) []string {
-	first := 0
-	for first < len(args) && strings.HasPrefix(args[first], "--") && args[first] != "--" {
-		if slices.Contains(withValue, args[first]) {
-			first++
+// withValue collects the flags that take the next argument.
+func withValue(names map[string]bool, node *kong.Node) map[string]bool {
+	for _, flag := range node.Flags {
+		if !flag.IsBool() {
+			names["--"+flag.Name] = true
 		}
-		first++
 	}
-	if first >= len(args) || args[first] == "--" {
-		return slices.Clone(args)
+	for _, child := range node.Children {
+		withValue(names, child)
 	}
-	return slices.Concat(args[first:first+1], args[:first], args[first+1:])
+	return names
 }

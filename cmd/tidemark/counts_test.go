@@ -5,6 +5,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // One node serves all of these; ids keep them apart.
@@ -45,6 +49,13 @@ func TestCounts(t *testing.T) {
 		n.want("0", "set", "44.cntcm", "-3")
 		n.want("0", "incr", "44.cntcm", "2")
 		n.want("1", "incr", "44.cntcm", "2")
+	})
+
+	// "`get COUNTER ID… [--columns a,b]`": a flag ends no list.
+	t.Run("flags anywhere", func(t *testing.T) {
+		n.want("5", "set", "46.cntcm", "--timeout", "4s", "5")
+		n.want("id  comment\n46        5\n47        0", "get", "post", "--columns", "comment", "46", "--timeout=4s", "47")
+		n.want("5\n0", "get", "46.cntcm", "--timeout", "4s", "47.cntcm")
 	})
 
 	t.Run("a column by name and by suffix", func(t *testing.T) {
@@ -126,6 +137,7 @@ func TestCounts(t *testing.T) {
 		n.do("set", "42.pots.like", "1").fails(t, 1, `counter "pots" is unknown`)
 		n.do("set", "42.post.nope", "1").fails(t, 1, "repost (cntrn)")
 		n.do("del", "pots", "42").fails(t, 1, `counter "pots" is unknown`)
+		n.do("read", "7", "pokes").fails(t, 1, `"pokes" is not something unread`)
 	})
 
 	t.Run("--nats before and after", func(t *testing.T) {
@@ -167,6 +179,54 @@ func document(t *testing.T, text string) map[string]any {
 		t.Fatalf("%v in %q", err, text)
 	}
 	return out
+}
+
+// "exit codes: 0 good, 1 failed, 2 wrong usage", also where only the node sees it
+func TestWrongUsageByAnswer(t *testing.T) {
+	n := newPlace(t).start(t)
+	n.do("read", "7", "channel:GAMES").fails(t, 2, "is not a channel's name")
+	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
+}
+
+// "An answer that is not whole says so": by its exit code too, for people and for programs.
+func TestNotWhole(t *testing.T) {
+	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for endpoint, reply := range map[string]string{ // of a node that has stopped user 7's shard
+		"unread": `{"users":[{"user":"7"}],"as_of":"1023","degraded":true,"missing":["7"]}`,
+		"feed":   `{"posts":[],"as_of":"1023","degraded":true,"missing":["7"]}`,
+		"get":    `{"rows":[{"id":"7"}],"as_of":"1023","degraded":true,"missing":["7"]}`,
+	} {
+		if _, err := nc.Subscribe("tidemark."+endpoint, func(m *nats.Msg) { _ = m.Respond([]byte(reply)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"unread 7", "unread 7 --json", "feed 7", "feed 7 --json", "get user 7 --columns post", "get user 7 --columns post --json"} {
+		r := tidemark(t, append(strings.Fields(args), "--nats", server.URL())...)
+		r.fails(t, 1, "the answer is not whole", "cannot be read now: 7")
+		if strings.Contains(args, "--json") && document(t, r.out)["degraded"] != true {
+			t.Errorf("%s: %s", args, r.out)
+		}
+	}
+}
+
+// "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"
+func TestEmptyURLIsNone(t *testing.T) {
+	r := remote{Timeout: 1}
+	if err := r.Validate(); err != nil || r.NATS != "nats://127.0.0.1:4222" {
+		t.Errorf("%q, %v", r.NATS, err)
+	}
 }
 
 func TestNobodyAnswers(t *testing.T) {

@@ -63,24 +63,27 @@ func main() {
 // run is the whole program but for the process's own exit, which --help and a
 // second signal take on their own.
 func run(args []string, t terminal) int {
-	var c commands
-	parser := kong.Must(
-		&c,
-		kong.Name("tidemark"),
-		kong.Description("Counters, kept exactly, from a log of events."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Writers(t.out, t.err),
-	)
+	parser := newParser(t)
 	if len(args) == 0 {
 		args = []string{"--help"}
 		parser.Exit = func(int) { os.Exit(exitUsage) }
 		parser.Stdout = t.err
 	}
-	parsed, err := parser.Parse(arguments(args))
+	parsed, err := parser.Parse(arguments(parser, args))
 	if err != nil {
 		return report(t.err, usage("%s (see %s --help)", hyphens.Replace(err.Error()), commandOf(err)))
 	}
 	return report(t.err, parsed.Run(&t))
+}
+
+func newParser(t terminal) *kong.Kong {
+	return kong.Must(
+		new(commands),
+		kong.Name("tidemark"),
+		kong.Description("Counters, kept exactly, from a log of events."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Writers(t.out, t.err),
+	)
 }
 
 // commandOf is the command that a mistake was made in.

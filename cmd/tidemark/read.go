@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -28,6 +29,9 @@ EXAMPLE
     tidemark read 7 all`
 }
 
+// malformed is the node's code for what no node could do: a channel's name that is none.
+const malformed = 400
+
 func (r *readCommand) Run(t *terminal) error {
 	request := client.ReadRequest{User: uint64(r.User), What: r.What, Wait: true, Timeout: r.Timeout}
 	if len(r.Seen) > 0 {
@@ -42,6 +46,9 @@ func (r *readCommand) Run(t *terminal) error {
 	}
 	return r.ask(func(ctx context.Context, c *client.Client) error {
 		position, err := c.Read(ctx, request)
+		if answer, answered := errors.AsType[*client.Error](err); answered && answer.Code == malformed {
+			return usage("%s", answer.Message)
+		}
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type remote struct {
 
 // Validate is called by kong.
 func (r *remote) Validate() error {
+	r.NATS = cmp.Or(r.NATS, nats.DefaultURL) // NATS_URL= is the same as none
 	switch {
 	case r.Timeout <= 0:
 		return fmt.Errorf("--timeout %s is not a time to wait", r.Timeout)
@@ -115,7 +117,8 @@ func redacted(list string) string {
 	return strings.Join(servers, ",")
 }
 
-// printReply asks an endpoint and prints its reply as it came.
+// printReply asks an endpoint and prints its reply as it came. A reply that
+// is not whole is an error besides, as it is without --json.
 func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, endpoint string, request any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -125,8 +128,21 @@ func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, 
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.out, "%s\n", reply)
-	return err
+	if _, err := fmt.Fprintf(t.out, "%s\n", reply); err != nil {
+		return err
+	}
+	var part struct {
+		Degraded bool     `json:"degraded"`
+		Missing  []string `json:"missing"`
+	}
+	if err := json.Unmarshal(reply, &part); err != nil || !part.Degraded {
+		return err
+	}
+	return notWhole(part.Missing)
+}
+
+func notWhole(users []string) error {
+	return fmt.Errorf("the answer is not whole, these users cannot be read now: %s", strings.Join(users, ", "))
 }
 
 // printJSON writes one document.

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -91,7 +89,7 @@ func wholeUsers(degraded bool, missing []uint64) error {
 	for _, user := range missing {
 		users = append(users, strconv.FormatUint(user, 10))
 	}
-	return fmt.Errorf("the answer is not whole, these users cannot be read now: %s", strings.Join(users, ", "))
+	return notWhole(users)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -133,22 +133,35 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
+// "`get COUNTER ID… [--columns a,b]`", "`--json` on every query command": wherever they stand.
 func TestArguments(t *testing.T) {
+	parser := newParser(terminal{})
 	for in, want := range map[string]string{
-		"get post 42":                      "get post 42",
-		"--nats u get post 42":             "get --nats u post 42",
-		"--json --nats=u --timeout 1s get": "get --json --nats=u --timeout 1s",
-		"--help":                           "--help",
-		"--nats":                           "--nats",
-		"--nats u":                         "--nats u",
-		"incr 4.c -5 --json":               "incr 4.c \u22125 --json",
-		"--json set 4.c -5":                "set --json 4.c \u22125",
-		"set 4.c -- -5":                    "set 4.c -- -5",
-		"get -5":                           "get -5",
-		"incr -h":                          "incr -h",
-		"--version":                        "version",
+		"get post 42":                              "get post 42",
+		"get post --json 42":                       "get --json post 42",
+		"get post 42 --columns like 43":            "get --columns like post 42 43",
+		"get post 42 --columns=like 43 --json":     "get --columns=like --json post 42 43",
+		"unread 7 --nats u 8":                      "unread --nats u 7 8",
+		"read 7 comment --as-of 5 --seen a=1 like": "read --as-of 5 --seen a=1 7 comment like",
+		"get post --json -- 42":                    "get --json post -- 42",
+		"import - --wait":                          "import --wait -",
+		"config check a --config b":                "config check --config b a",
+		"--config b config check":                  "config check --config b",
+		"config":                                   "config",
+		"--nats u get post 42":                     "get --nats u post 42",
+		"--json --nats=u --timeout 1s get":         "get --json --nats=u --timeout 1s",
+		"--help":                                   "--help",
+		"--nats":                                   "--nats",
+		"--nats u":                                 "--nats u",
+		"get post 42 --nats":                       "get post 42 --nats",
+		"incr 4.c -5 --json":                       "incr --json 4.c \u22125",
+		"--json set 4.c -5":                        "set --json 4.c \u22125",
+		"set 4.c -- -5":                            "set 4.c -- -5",
+		"get -5":                                   "get -5",
+		"incr -h":                                  "incr -h",
+		"--version":                                "version",
 	} {
-		if got := strings.Join(arguments(strings.Fields(in)), " "); got != want {
+		if got := strings.Join(arguments(parser, strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}

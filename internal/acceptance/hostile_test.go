@@ -201,6 +201,32 @@ func TestRequestsAtTheirLimits(t *testing.T) {
 	}
 }
 
+// "At most 10,000 ids (or users) a request": as many are answered by a node as it comes, also when ids and counts are
+// long.
+func TestAsManyAsTheContractSays(t *testing.T) {
+	nc := e2e.Run(t, "").Connect()
+	const first = 1<<64 - 1 - idsMax
+	pack(t, nc, func(add func(client.Event)) {
+		for i := range uint64(idsMax) {
+			for _, column := range []string{"post", "original", "following", "follower", "friend", "reposted", "commented", "mentioned", "liked"} {
+				add(client.AdjustSet("user", first+i, column, 1<<40))
+			}
+			for _, column := range []string{"repost", "comment", "mention", "like", "follower", "message"} {
+				add(client.AdjustSet("unread", first+i, column, 1<<40))
+			}
+		}
+	})
+	for endpoint, body := range map[string]string{
+		"get":    `{"counter":"user","ids":` + list(first, idsMax) + `}`,
+		"unread": `{"users":` + list(first, idsMax) + `}`,
+	} {
+		got := askRaw(t, nc, endpoint, body)
+		if n := strings.Count(got, fmt.Sprint(1<<40)); n != idsMax*map[string]int{"get": 9, "unread": 6}[endpoint] {
+			t.Errorf("%s of 10,000 users: %d counts: %.300s", endpoint, n, got)
+		}
+	}
+}
+
 // A window's rows fit one transaction also where transactions are smallest and
 // all of it is for one shard.
 func TestSmallTransactions(t *testing.T) {

@@ -22,6 +22,11 @@ func (b *bench) lease(owner string) *jetlog.Lease {
 
 func (b *bench) leaseOn(s *jetlog.Streams, owner string) *jetlog.Lease {
 	b.Helper()
+	return b.leaseFor(s, owner, expiry)
+}
+
+func (b *bench) leaseFor(s *jetlog.Streams, owner string, expiry time.Duration) *jetlog.Lease {
+	b.Helper()
 	l, err := jetlog.NewLease(s, jetlog.LeaseOptions{Owner: owner, Renew: renew, Expiry: expiry})
 	b.must(err)
 	return l
@@ -37,8 +42,9 @@ func (b *bench) acquire(l *jetlog.Lease) (context.Context, func()) {
 
 // "Acquire blocks until the lease is this process's, or ctx ends."
 func TestLeaseHasOneHolder(t *testing.T) {
+	const expiry = 2 * time.Second // a machine so slow that nothing is renewed for that long would be silent indeed
 	b := newBench(t)
-	first, second := b.lease("a"), b.lease("b")
+	first, second := b.leaseFor(b.streams, "a", expiry), b.leaseFor(b.streams, "b", expiry)
 	held, _ := b.acquire(first)
 	ctx, cancel := context.WithTimeout(b.ctx, 2*expiry)
 	defer cancel()

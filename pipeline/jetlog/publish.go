@@ -2,7 +2,9 @@ package jetlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,8 +30,23 @@ const (
 func (r *Reads) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
 	ack, err := r.streams.js.Publish(ctx, EventsSubject+"read", event,
 		jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))
+	if full(err) {
+		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrFull, err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("jetlog: publish a read: %w", err)
 	}
 	return pipeline.At(ack.Sequence, 0), nil
+}
+
+// storeFailed is the server's code for an event that it could not store. The
+// description says whether that was for a limit of the stream, which it looks
+// at before it writes ("maximum bytes exceeded"), or for the disk, which may
+// have it all the same.
+const storeFailed = 10077
+
+// full is true when the stream's limits refused an event.
+func full(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == storeFailed && strings.HasPrefix(api.Description, "maximum ")
 }

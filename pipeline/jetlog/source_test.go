@@ -160,7 +160,7 @@ func TestSourceRuns(t *testing.T) {
 	}{
 		"messages": {jetlog.RunOptions{MessagesMax: 7, Linger: time.Minute}, 7},
 		"bytes":    {jetlog.RunOptions{BytesMax: 9, Linger: time.Minute}, 1}, // subjects and headers count too
-		"linger":   {jetlog.RunOptions{Linger: 100 * time.Millisecond}, 1000},
+		"linger":   {jetlog.RunOptions{Linger: 2 * time.Second}, 1000},
 	} {
 		run, err := b.source(0, c.options).Next(b.ctx)
 		if b.must(err); len(run) != c.want {

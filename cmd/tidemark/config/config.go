@@ -61,7 +61,7 @@ type NATS struct {
 	TLS          TLS           `yaml:"tls"`           // outside server only
 	Replicas     int           `yaml:"replicas"`      // copies of each stream, 1 to 5; 1
 	SyncInterval time.Duration `yaml:"sync_interval"` // embedded server, 0 = on every write; 200ms
-	MaxPayload   Size          `yaml:"max_payload"`   // embedded server, bytes; 1MiB
+	MaxPayload   Size          `yaml:"max_payload"`   // embedded server, bytes; 4MiB
 	Streams      Streams       `yaml:"streams"`       // the streams' limits
 }
 

@@ -88,7 +88,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"nats.tls", c.NATS.TLS, TLS{}},
 		{"nats.replicas", c.NATS.Replicas, 1},
 		{"nats.sync_interval", c.NATS.SyncInterval, 200 * time.Millisecond},
-		{"nats.max_payload", c.NATS.MaxPayload, MiB},
+		{"nats.max_payload", c.NATS.MaxPayload, 4 * MiB},
 		{"nats.streams.events", c.NATS.Streams.Events, EventsStream{MaxBytes: 16 * GiB}},
 		{"nats.streams.deltas", c.NATS.Streams.Deltas, Stream{MaxBytes: 4 * GiB}},
 		{"nats.streams.deadletter", c.NATS.Streams.DeadLetter, Stream{MaxBytes: GiB}},
