@@ -56,14 +56,16 @@ func (f *Follower) Join(ctx context.Context) error {
 	if len(positions) == 0 { // all have stopped since
 		return f.Shards.Err()
 	}
-	lowest, highest := positions[0], positions[len(positions)-1]
+	lowest := positions[0]
 	first, oldest, err := f.Log.First(ctx)
 	if err != nil {
 		return err
 	}
 	if oldest == 0 {
-		// All shards to where the furthest stands; there the log will begin.
-		if err := f.catchUp(ctx, highest, positions); err != nil {
+		// All shards to where the furthest stands, or would after a crash if it
+		// has stopped; there the log will begin (Router.Cuts).
+		cuts := f.Cuts()
+		if err := f.catchUp(ctx, cuts[len(cuts)-1], positions); err != nil {
 			return err
 		}
 		f.Shards.Resume(0)
