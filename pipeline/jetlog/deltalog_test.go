@@ -176,3 +176,32 @@ func TestTailOfALogMadeAnew(t *testing.T) {
 		t.Errorf("append to a deleted log: %v", err)
 	}
 }
+
+// The active router purges while a node that starts asks where the log begins.
+func TestFirstDuringPurges(t *testing.T) {
+	b := newBench(t)
+	log := jetlog.NewDeltaLog(b.streams)
+	const windows = 1500
+	for i := range uint64(windows) {
+		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+		b.must(err)
+	}
+	purged := make(chan error, 1)
+	go func() {
+		for below := uint64(2); below <= windows; below++ {
+			if err := log.Purge(b.ctx, below); err != nil {
+				purged <- err
+				return
+			}
+		}
+		purged <- nil
+	}()
+	for oldest := uint64(0); oldest < windows; {
+		h, first, err := log.First(b.ctx)
+		if err != nil || first < oldest || uint64(h.From) != first-1 {
+			t.Fatalf("the log begins with %+v at %d, after %d: %v", h, first, oldest, err)
+		}
+		oldest = first
+	}
+	b.must(<-purged)
+}

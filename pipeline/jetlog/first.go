@@ -2,7 +2,10 @@ package jetlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -17,12 +20,19 @@ func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
 }
 
 func (l *DeltaLog) first(ctx context.Context) (pipeline.Header, uint64, error) {
-	state, err := l.streams.sameState(ctx, DeltasStream)
-	if err != nil || state.Messages == 0 {
-		return pipeline.Header{}, 0, err
+	missing := uint64(0)
+	for {
+		state, err := l.streams.sameState(ctx, DeltasStream)
+		if err != nil || state.Messages == 0 {
+			return pipeline.Header{}, 0, err
+		}
+		h, err := l.At(ctx, state.First)
+		if errors.Is(err, jetstream.ErrMsgNotFound) && state.First != missing {
+			missing = state.First // purged since
+			continue
+		}
+		return h, state.First, err
 	}
-	h, err := l.At(ctx, state.First)
-	return h, state.First, err
 }
 
 // At implements pipeline.Log.
