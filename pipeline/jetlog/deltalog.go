@@ -79,8 +79,13 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, error) {
 	}
 }
 
-// Append implements pipeline.Log. It sends once and never again by itself.
+// Append implements pipeline.Log. It sends once and never again by itself, and
+// nothing without a connection: nats.go would keep it for the next one, where
+// it may find another log that has come to the sequence it names.
 func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
+	if !l.streams.nc.IsConnected() {
+		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", DeltasStream, last, nats.ErrDisconnected)
+	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
 	got, err := l.streams.js.PublishMsg(ctx, &nats.Msg{Subject: DeltasSubject, Data: window},

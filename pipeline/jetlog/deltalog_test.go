@@ -205,3 +205,40 @@ func TestFirstDuringPurges(t *testing.T) {
 	}
 	b.must(<-purged)
 }
+
+// "It takes a request that outlives its connection" (decision 0012): none does
+// because it was kept for the next connection.
+func TestAppendDoesNotWaitForAConnection(t *testing.T) {
+	server := natstest.NewOutside(t, "")
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: server.URL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	streams, err := jetlog.OpenStreams(t.Context(), nc, jetlog.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := jetlog.NewDeltaLog(streams)
+	if _, err := log.Append(t.Context(), 0, window(0, 10)); err != nil {
+		t.Fatal(err)
+	}
+	until := func(is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the connection is %v", nc.Status())
+			}
+		}
+	}
+	server.Stop()
+	until(func() bool { return !nc.IsConnected() })
+	if _, err := log.Append(t.Context(), 1, window(10, 20)); err == nil {
+		t.Error("stored without a server")
+	}
+	server.Restart()
+	until(nc.IsConnected)
+	if h, last, err := log.Tail(t.Context()); err != nil || last != 1 || h.To != 10 {
+		t.Errorf("the log ends with %+v at %d, %v", h, last, err)
+	}
+}
