@@ -254,7 +254,7 @@ func (r *clusterRun) compare() {
 		if strings.Contains(string(log), "lost its tail") {
 			t.Errorf("it says that EVENTS has lost something:\n%s", log)
 		}
-		if n := strings.Count(string(log), "taking over"); n > 5 {
+		if n := strings.Count(string(log), "taking over"); n > 50 { // to try again and again without success makes hundreds
 			t.Errorf("it says %d times that it takes over", n)
 		}
 	}
