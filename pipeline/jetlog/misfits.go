@@ -63,7 +63,7 @@ func misfits(have, want jetstream.StreamConfig) []string {
 
 	least, most := messageBytes(want)
 	must(have.MaxMsgSize <= 0 || have.MaxMsgSize >= least, "max message size", have.MaxMsgSize, fmt.Sprintf("at least %d", least))
-	must(most <= 0 || have.MaxMsgSize > 0 && have.MaxMsgSize <= most, "max message size", have.MaxMsgSize, fmt.Sprintf("at most %d", most))
+	must(most <= 0 || have.MaxMsgSize > 0 && have.MaxMsgSize <= most, "max message size", have.MaxMsgSize, fmt.Sprintf("at most %d, the server's max_payload less %d", most, EnvelopeBytes))
 
 	same("no ack", have.NoAck, false)
 	same("sealed", have.Sealed, false)

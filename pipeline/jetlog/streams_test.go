@@ -59,7 +59,7 @@ func TestOpenStreamsRefusesMisfits(t *testing.T) {
 		"EVENTS: max messages is 5, must be -1",
 		"EVENTS: max bytes is -1, must be 1073741824",
 		"EVENTS: allow rollup is true, must be false",
-		"EVENTS: max message size is -1, must be at most 1032192",
+		"EVENTS: max message size is -1, must be at most 1032192, the server's max_payload less 16384",
 		"DELTAS: storage is Memory, must be File",
 		"DELTAS: allow direct is true, must be false",
 		"DELTAS: max message size is 1000, must be at least",
