@@ -70,6 +70,26 @@ func TestConnectSaysWhatAServerRefuses(t *testing.T) {
 	}
 }
 
+// A server without JetStream, or an account without, is said to be that.
+func TestOpenStreamsWithoutJetStream(t *testing.T) {
+	for name, config := range map[string]string{
+		"the server's":  "jetstream: false\n",
+		"the account's": "accounts {A {users: [{user: a, password: b}]}}\nno_auth_user: a\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: natstest.NewOutside(t, config).URL()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			_, err = jetlog.OpenStreams(t.Context(), nc, jetlog.StreamOptions{})
+			if err == nil || jetlog.Passing(err) || !strings.Contains(err.Error(), "the server has no JetStream for this account") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // "after that the connection is kept up for ever, also through refusals": an
 // operator mends the server's users, and nobody has to start anything again.
 func TestConnectionOutlivesARefusal(t *testing.T) {
