@@ -57,6 +57,7 @@ type eventsUpTo uint64
 func (e eventsUpTo) Open(_ context.Context, from Position) (Source, error) {
 	return &remaining{from.Next(), uint64(e)}, nil
 }
+
 func (e eventsUpTo) Last(context.Context) (uint64, error)                        { return uint64(e), nil }
 func (e eventsUpTo) FastForward(context.Context, uint64) error                   { return nil }
 func (e eventsUpTo) Reclaim(context.Context, uint64, int64) (moved int, _ error) { return 0, nil }
