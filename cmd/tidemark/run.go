@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -49,7 +50,11 @@ func (r *runCommand) Run(t *terminal) error {
 	if r.Demo {
 		o.Pages = demoPages(o.Logger)
 	}
-	n, err := node.Start(c, o)
+	n, err := node.Start(ctx, c, o)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		o.Logger.Info("tidemark: stopped before it had started", "error", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func open(t testing.TB) *place {
 	c.Checkpoint.Rows = 1024
 	c.Channels = []config.Channel{{Name: "games", Kind: config.KindDot}}
 	log := slog.New(slog.DiscardHandler)
-	n, err := node.Start(c, node.Options{Version: "test", Logger: log, Pages: map[string]func(*nats.Conn) http.Handler{
+	n, err := node.Start(t.Context(), c, node.Options{Version: "test", Logger: log, Pages: map[string]func(*nats.Conn) http.Handler{
 		"/demo/": func(nc *nats.Conn) http.Handler {
 			return badges.Handler(client.New(nc), badges.Options{MadeUp: true, Logger: log})
 		},

@@ -119,7 +119,7 @@ func (l *backlog) count(ctx context.Context, check func(*client.Client) error) (
 	c.Limits.TimeoutMax = applyWithin
 	runtime.GC()
 	begun := time.Now()
-	n, err := node.Start(c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		return 0, err
 	}

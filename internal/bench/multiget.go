@@ -188,7 +188,7 @@ func (b *bench) inProcess(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	c := config.Default()
 	c.DataDir, c.HTTP.Listen, c.NATS.Listen, c.Limits.TimeoutMax = filepath.Join(dir, "data"), "", "127.0.0.1:0", applyWithin
-	n, err := node.Start(c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		return err
 	}

@@ -85,9 +85,12 @@ type Node struct {
 const startWithin = 30 * time.Second
 
 // Start opens everything in order and returns once queries are answered.
-// What it made is taken away again when it fails.
-func Start(c *config.Config, o Options) (*Node, error) {
+// What it made is taken away again when it fails, or ctx ends meanwhile. The
+// node lives on when ctx ends later.
+func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 	n := newNode(c, o)
+	started := context.AfterFunc(ctx, n.cancel)
+	defer started()
 	for _, step := range []func() error{
 		n.openHTTP, n.openData, n.openServer, n.openStreams, n.openState, n.openPipeline, n.openQueries,
 	} {

@@ -13,7 +13,7 @@ import (
 func TestReadyWithoutQueries(t *testing.T) {
 	c := config.Default()
 	c.DataDir, c.NATS.Listen, c.HTTP.Listen, c.Shards = t.TempDir(), "127.0.0.1:0", "", 4
-	n, err := Start(c, Options{Logger: slog.New(slog.DiscardHandler)})
+	n, err := Start(t.Context(), c, Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
