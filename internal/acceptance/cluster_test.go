@@ -218,6 +218,8 @@ func (r *clusterRun) publish(to int) {
 	r.published = to
 }
 
+// insistOn publishes an event with an id, again and again until it is
+// acknowledged.
 func insistOn(js jetstream.JetStream, id string, line []byte) {
 	var event struct{ Type string }
 	if err := json.Unmarshal(line, &event); err != nil {

@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -86,15 +85,7 @@ func insist(t *testing.T, url string) (end func() int64) {
 				return
 			default:
 			}
-			for stored := false; !stored; {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				_, err := js.Publish(ctx, "events.like", []byte(`{"actor":1,"post":42,"author":7}`),
-					jetstream.WithMsgID(fmt.Sprint("like ", n)), jetstream.WithRetryAttempts(0))
-				cancel()
-				if stored = err == nil; !stored {
-					time.Sleep(10 * time.Millisecond)
-				}
-			}
+			insistOn(js, fmt.Sprint("like ", n), []byte(`{"type":"like","actor":1,"post":42,"author":7}`))
 		}
 	}()
 	return func() int64 {

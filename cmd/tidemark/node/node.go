@@ -205,8 +205,8 @@ const lookWithin = 5 * time.Second
 func (n *Node) tryStreams(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, lookWithin)
-		streams, err := jetlog.OpenStreams(try, n.nc, n.streamOptions())
-		if n.streams = streams; err == nil {
+		var err error
+		if n.streams, err = jetlog.OpenStreams(try, n.nc, n.streamOptions()); err == nil {
 			err = n.observeStreams(try)
 		}
 		cancel()
