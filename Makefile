@@ -9,6 +9,7 @@ BENCH      ?= .
 BENCHFLAGS ?=
 SOAK       ?= 10m
 SEED       ?= 0
+SOAKFLAGS  ?=
 VERSION    ?=
 
 TOOL    = $(GO) tool -modfile=tools/go.mod
@@ -16,6 +17,8 @@ LDFLAGS = $(if $(VERSION),-X main.version=$(VERSION))
 # Go says CGO_ENABLED=1 on any machine when it was set by hand: look for the compiler too.
 CC_FOUND = $(shell test "$$($(GO) env CGO_ENABLED)" = 1 && command -v $$($(GO) env CC | cut -d' ' -f1))
 RACE     = $(if $(CC_FOUND),-race)
+# What the program must build for besides the system at hand.
+SYSTEMS = freebsd darwin
 # Hand-written Go only; nothing generated, nothing fetched.
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
@@ -25,8 +28,9 @@ GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
-run: ## start a node with a small live community, and say where to look
-	$(GO) run ./cmd/tidemark run --demo
+# Not by go run, which fails after Ctrl-C though the program has ended well.
+run: build ## start a node with a small live community, and say where to look
+	bin/tidemark run --demo
 
 build: ## bin/tidemark (VERSION=v1.2.3 names it)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
@@ -35,11 +39,13 @@ test: ## every test, acceptance too, with the race detector where there is a C c
 	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
 	$(GO) test $(RACE) -timeout 20m -count=1 ./...
 
-soak: ## real processes under real faults for a while (SOAK=10m; SEED=0 draws one)
-	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED)
+soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')
+	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
 
-check: ## build, vet, staticcheck, gofumpt, go mod tidy: all must be silent
+check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy: all must be silent
 	CGO_ENABLED=0 $(GO) build ./...
+	@for system in $(SYSTEMS); do echo "GOOS=$$system $(GO) build ./cmd/tidemark"; \
+		GOOS=$$system CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/tidemark || exit 1; done
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	@unformatted=$$($(TOOL) gofumpt -l $(GO_FILES)) || exit 1; test -z "$$unformatted" || { echo "gofumpt -w is due for:"; echo "$$unformatted"; exit 1; }

@@ -9,6 +9,9 @@ func notice(l *Lane) *refusal {
 	if !ok || !validChannel(name) {
 		return refuse(pipeline.ReasonField, "channel: %s is not a name of 1 to 64 of a-z 0-9 _ -", clip(l.object.fields[fieldChannel]))
 	}
+	if l.limits.Channels != nil && !l.deletion && !l.channels[name] { // what was opened before can be withdrawn
+		return refuse(pipeline.ReasonUnknown, "channel %s is not configured, and channels_open is false", name)
+	}
 	if err := l.need(fieldNotice); err != nil {
 		return err
 	}

@@ -70,6 +70,9 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		kind := strings.TrimPrefix(m.Subject, subjectPrefix)
 		events := split(kind, m)
 		if events.done && pipeline.EndOf(m.Sequence) > from { // a filler: nothing but time passes
+			if l.full() {
+				out = append(out, l.cut(last))
+			}
 			l.mark(m)
 		}
 		for line := 0; events.next(); line++ {
@@ -126,10 +129,17 @@ const markBytes = 20
 
 // full says that the window may not take another event.
 func (l *Lane) full() bool {
-	bytes := l.merger.bytes + markBytes*len(l.window.Marks)
+	marks := len(l.window.Marks)
+	bytes := l.merger.bytes + markBytes*marks
+	commons := l.merger.touched[l.shards] + marksChanges*marks
 	return int(l.window.Events)+len(l.letters) >= l.limits.Events ||
-		bytes+l.eventBytesMax+l.overhead() > l.limits.Bytes
+		bytes+l.eventBytesMax+l.overhead() > l.limits.Bytes ||
+		max(l.merger.most, commons)+l.eventChangesMax > pipeline.SectionChangesMax
 }
+
+// marksChanges is how many entries a time mark changes: it comes, and an old
+// one goes.
+const marksChanges = 2
 
 // cut closes the window at a position and opens the next.
 func (l *Lane) cut(to pipeline.Position) pipeline.Derived {

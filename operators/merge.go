@@ -14,6 +14,8 @@ type merger struct {
 	mask   uint64
 
 	ordered [][]byte // per section: changes that keep their log order
+	touched []int    // per section: the most rows and entries that its changes change
+	most    int      // of touched, but for the last section
 	bytes   int      // upper bound of the encoded sections
 	changes int      // of cells, before merging
 }
@@ -35,7 +37,7 @@ const (
 )
 
 func newMerger(shards int) *merger {
-	m := &merger{shards: shards, ordered: make([][]byte, shards+1)}
+	m := &merger{shards: shards, ordered: make([][]byte, shards+1), touched: make([]int, shards+1)}
 	m.resize(1 << 12)
 	return m
 }
@@ -46,7 +48,8 @@ func (m *merger) reset() {
 	for i := range m.ordered {
 		m.ordered[i] = m.ordered[i][:0]
 	}
-	m.bytes, m.changes = 0, 0
+	clear(m.touched)
+	m.bytes, m.changes, m.most = 0, 0, 0
 }
 
 func (m *merger) resize(size int) {
@@ -91,6 +94,7 @@ func (m *merger) add(column pipeline.Column, id uint64, d pipeline.Delta, wide b
 	m.cells = append(m.cells, cell{id, d, column, pipeline.Shard(hash % uint64(m.shards))})
 	*slot = uint32(len(m.cells))
 	m.bytes += changeBytes
+	m.touch(int(m.cells[len(m.cells)-1].shard), 1)
 	if len(m.cells)*2 > len(m.table) {
 		m.resize(len(m.table) * 2)
 	}
@@ -102,6 +106,14 @@ func (m *merger) addOrdered(column pipeline.Column, id uint64, d pipeline.Delta)
 	was := len(m.ordered[shard])
 	m.ordered[shard] = pipeline.AppendChange(m.ordered[shard], int(column), id, d)
 	m.bytes += len(m.ordered[shard]) - was
+	m.touch(int(shard), 1)
+}
+
+// touch notes that a section changes more rows and entries.
+func (m *merger) touch(section, more int) {
+	if m.touched[section] += more; section < m.shards {
+		m.most = max(m.most, m.touched[section])
+	}
 }
 
 // operate keeps one operation in its place, in the section of a shard.
@@ -109,6 +121,7 @@ func (m *merger) operate(section int, from pipeline.Position, o *pipeline.Operat
 	was := len(m.ordered[section])
 	m.ordered[section] = pipeline.AppendOperation(m.ordered[section], from, o)
 	m.bytes += len(m.ordered[section]) - was
+	m.touch(section, o.Changes())
 }
 
 // sections encodes everything gathered, reusing dst.

@@ -484,6 +484,95 @@ func TestWindowBytes(t *testing.T) {
 	}
 }
 
+// "nothing that the contract allows may stop a shard for its size": a section
+// never changes more than every node can hand over in one transaction,
+// whatever the window's other bounds let in: follows of one user, which change
+// three entries each; reads of many channels; notices; a second for each event.
+func TestSectionChanges(t *testing.T) {
+	const events = 30_000
+	for name, event := range map[string]func(i int) (kind, body string){
+		"follows":  func(i int) (string, string) { return "follow", fmt.Sprintf(`{"actor":1,"target":%d}`, i+2) },
+		"followed": func(i int) (string, string) { return "follow", fmt.Sprintf(`{"actor":%d,"target":1}`, i+2) },
+		"posts":    func(i int) (string, string) { return "post", fmt.Sprintf(`{"actor":1,"post":%d}`, i+1) },
+		"comments": func(i int) (string, string) {
+			return "comment", fmt.Sprintf(`{"actor":1,"post":%d,"author":%d}`, i+1, i+9)
+		},
+		"notices": func(i int) (string, string) {
+			return "notice", fmt.Sprintf(`{"channel":"system","notice":%d}`, 1<<62+uint64(i))
+		},
+		"reads": func(i int) (string, string) {
+			what := `"all"`
+			for n := range 120 {
+				what += fmt.Sprintf(`,"channel:%d"`, i*120+n)
+			}
+			return "read", fmt.Sprintf(`{"actor":1,"what":[%s]}`, what)
+		},
+	} {
+		limits := operators.Limits{Events: 65536, Bytes: 32 << 20}
+		lane := program(t, 1, limits).NewLane()
+		var messages []pipeline.Message
+		for i := range events {
+			kind, body := event(i)
+			messages = append(messages, pipeline.Message{Sequence: uint64(i + 1), Time: int64(i) * 1000, Subject: "events." + kind, Data: []byte(body)})
+		}
+		out, err := lane.Derive(0, pipeline.EndOf(events), messages)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, d := range out {
+			total += int(d.Events)
+			w, err := pipeline.DecodeWindow(d.Window)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for number, section := range w.Sections {
+				changes := 0
+				if number == len(w.Sections)-1 {
+					changes = 2 * len(w.Marks)
+				}
+				r := pipeline.ReadSection(section, w.From)
+				for c, ok := r.Next(); ok; c, ok = r.Next() {
+					if changes++; c.Op != pipeline.OpCell {
+						changes += r.Operation.Changes() - 1
+					}
+				}
+				if changes > pipeline.SectionChangesMax {
+					t.Fatalf("%s: section %d changes %d, at most %d", name, number, changes, pipeline.SectionChangesMax)
+				}
+			}
+		}
+		if total != events {
+			t.Errorf("%s: %d of %d events", name, total, events)
+		}
+	}
+}
+
+// "`channels_open: false` takes notices for configured channels only": others
+// are dead letters, and the fingerprint of the rules tells the two apart. What was
+// opened before can be withdrawn.
+func TestChannelsOpen(t *testing.T) {
+	limits := wide
+	limits.Channels = []string{"system", "games"}
+	closed := program(t, 1, limits)
+	if closed.Rules() == program(t, 1, wide).Rules() {
+		t.Error("the fingerprint of the rules does not tell that channels are closed")
+	}
+	body := `{"type":"notice","channel":"games","notice":1}
+{"type":"notice","channel":"squat","notice":1}
+{"type":"notice","channel":"squat","notice":1,"delete":true}
+{"type":"read","actor":1,"what":["channel:squat"]}`
+	out, err := closed.NewLane().Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Time: 1, Subject: "events.pack", Data: []byte(body)}})
+	if err != nil || len(out) != 1 || out[0].Events != 3 || len(out[0].Letters) != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for _, letter := range out[0].Letters {
+		if letter.Reason != pipeline.ReasonUnknown || !strings.Contains(letter.Detail, "channel squat is not configured") {
+			t.Errorf("%+v", letter)
+		}
+	}
+}
+
 // Deletions merged with what they undo are no plain sums any more.
 func TestWindowBytesOfDeletions(t *testing.T) {
 	limits := operators.Limits{Events: 65536, Bytes: 64 << 10}

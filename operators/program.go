@@ -11,10 +11,12 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// Limits bound one window.
+// Limits bound one window, and what events may name.
 type Limits struct {
 	Events int // events in a window
 	Bytes  int // bytes of a serialized window
+	// Channels are those that notices may open; nil: any.
+	Channels []string
 }
 
 // The most a list in one event may hold.
@@ -42,7 +44,10 @@ type Program struct {
 	unreadCols []pipeline.Column
 	exists     []int // per counter: its hidden column "exists", or -1
 
-	eventBytesMax int
+	channels map[string]bool // that notices may open, where not all may be
+
+	eventBytesMax   int
+	eventChangesMax int // in one section
 }
 
 // eventType is one type of event.
@@ -84,7 +89,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	p := &Program{
 		schema: schema, shards: shards, limits: limits,
 		fields: slices.Clone(fixedFields[:]),
-		unread: -1,
+		unread: -1, channels: make(map[string]bool),
 	}
 	for i := range schema.Columns {
 		p.columns = append(p.columns, schema.FullName(pipeline.Column(i)))
@@ -117,8 +122,15 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 		}
 	}
 	p.slots, p.kinds = newWords(p.fields), newWords(names)
-	p.rules = p.fingerprint(rules)
+	p.rules = p.fingerprint(rules, limits.Channels)
 	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + 64 + WhatMax*66 // a read of channels
+	for _, name := range limits.Channels {
+		p.channels[name] = true
+	}
+	p.eventChangesMax = 2*len(schema.Columns) + 2*RulesMax + 1 + max(WhatMax, pipeline.PostDropsMax)
+	if need := 2 * p.eventChangesMax; need > pipeline.SectionChangesMax {
+		return nil, fmt.Errorf("operators: %d columns are too many: an event may change %d rows and entries, and a window %d", len(schema.Columns), need/2, pipeline.SectionChangesMax)
+	}
 	if need := 2 * (p.eventBytesMax + p.overhead()); limits.Bytes < need {
 		return nil, fmt.Errorf("operators: windows of %d bytes are too small for these counters and rules: %d needed", limits.Bytes, need)
 	}
@@ -172,7 +184,7 @@ func (p *Program) condition(name string) condition {
 // Rules is the fingerprint of the rules and columns, as windows carry it.
 func (p *Program) Rules() uint64 { return p.rules }
 
-func (p *Program) fingerprint(rules Rules) uint64 {
+func (p *Program) fingerprint(rules Rules, channels []string) uint64 {
 	var b strings.Builder
 	for _, c := range p.columns {
 		fmt.Fprintf(&b, "column %s\n", c)
@@ -181,6 +193,9 @@ func (p *Program) fingerprint(rules Rules) uint64 {
 		for _, r := range rules[name] {
 			fmt.Fprintf(&b, "rule %s %+v\n", name, r)
 		}
+	}
+	if channels != nil {
+		fmt.Fprintf(&b, "channels %q\n", slices.Sorted(slices.Values(channels)))
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return binary.LittleEndian.Uint64(sum[:])

@@ -25,22 +25,54 @@ func (f *Follower) Follow(ctx context.Context) error {
 		return err
 	}
 	defer tailer.Close()
+	stands := f.Shards.Positions()
 	for {
 		entries, err := tailer.Next(ctx)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			if err := f.Shards.Hand(ctx, e); err != nil {
+			if err := f.hand(ctx, e, stands); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// hand gives a window to the shards, which stood at some positions when the
+// first one came. A log that was recreated begins, and one that lost its tail
+// goes on, where the router's own shards stood: it does not know where this
+// node's do. A window that goes over where one of them stands is of no use to
+// that one (I3), nor is a log's first window to one that stands before it. Then
+// this node derives for itself all up to the window's end, cut as it needs it.
+//
+// (One that leaves a gap behind another window is a fault, I2: shards say so.)
+func (f *Follower) hand(ctx context.Context, e Entry, stood []Position) error {
+	h, err := DecodeHeader(e.Window)
+	if err != nil {
+		return err
+	}
+	// Whoever stood in the middle of it stands there still: what came so far
+	// ends before.
+	over := slices.ContainsFunc(stood, func(p Position) bool { return h.From < p && p < h.To })
+	begins := e.Sequence == 1 && len(stood) > 0 && stood[0] < h.From
+	if (over || begins) && !f.Shards.Stopped() {
+		if err := f.Shards.Settle(ctx); err != nil {
+			return err
+		}
+		stands := f.Shards.Positions()
+		if len(stands) > 0 && (begins || stands[0] >= h.From) {
+			if err := f.catchUp(ctx, h.To, stands); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Shards.Hand(ctx, e)
+}
+
 // Join brings the shards to where DELTAS can take over. It changes nothing
 // where all is well. What decides is positions, not sequences: a catch-up may
-// have been interrupted, a log that was made anew begins anywhere, and one that
+// have been interrupted, a log that was recreated begins anywhere, and one that
 // lost its tail has other windows at the same sequences.
 func (f *Follower) Join(ctx context.Context) error {
 	if f.Shards.Stopped() {

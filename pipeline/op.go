@@ -43,6 +43,38 @@ type Operation struct {
 	Channels []string
 }
 
+// SectionChangesMax bounds the rows and entries that one section of a window
+// changes: every node can hand over so many in one transaction (I4), whatever
+// its memory. Lanes close a window before one of its sections could exceed it.
+const SectionChangesMax = 8192
+
+// ByteChangesMax is the most rows and entries that a byte of a section changes.
+const ByteChangesMax = 4
+
+// PostDropsMax is how many older posts one post takes out of an outbox at most.
+const PostDropsMax = 8
+
+// NoticeDropsMax is how many older notices one notice takes out of its channel
+// at most.
+const NoticeDropsMax = 2
+
+// Changes is the most rows and entries that the operation changes in the
+// section that it is in: those of the columns that the follow graph maintains
+// included.
+func (o *Operation) Changes() int {
+	switch o.Op {
+	case OpPost:
+		return 1 + PostDropsMax
+	case OpRead: // marks, and a cursor for each channel
+		return 1 + len(o.Channels)
+	case OpNotice:
+		return 1 + NoticeDropsMax
+	case OpUnpost, OpWithdraw:
+		return 1
+	}
+	return 3 // the edge, the user's row, their unread row
+}
+
 // AppendOperation appends an operation to the ordered part of a section, all
 // integers unsigned LEB128:
 //

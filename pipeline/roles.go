@@ -43,27 +43,30 @@ type Events interface {
 	// later. It may be run again after an interruption.
 	FastForward(ctx context.Context, past uint64) error
 
-	// Reclaim stores again behind the end, and deletes where they stood, the
-	// messages up to counted that are younger than at (Unix ms) and so were
-	// not read when that much was counted. It returns how many. It may be run
-	// again: within the stream's duplicate window none comes twice.
+	// Reclaim stores again behind the end the messages up to counted that are
+	// younger than at (Unix ms) and so were not read when that much was counted.
+	// Sources opened, or first read, after that give fillers in their places. It
+	// returns how many. It may be run again: none comes twice.
 	Reclaim(ctx context.Context, counted uint64, at int64) (moved int, err error)
 }
 
 // Log is DELTAS: one message a window, appended by compare-and-set.
 type Log interface {
 	// Tail is the last window's header and sequence as the stream's leader
-	// holds it; a zero header and sequence for a log that never had one.
+	// holds it; a zero header and sequence for a log that never had one. A log
+	// that is gone, has lost its last window, or ends with something that is no
+	// window, it recreates: then that log never had one.
 	Tail(ctx context.Context) (Header, uint64, error)
 
-	// Append stores one encoded window iff the log's last sequence is still
-	// `last`, and returns the sequence it got. ErrFenced: another writer was
+	// Append stores one encoded window iff the log is the one that Tail has
+	// seen and its last sequence is still `last`, and returns the sequence it got. ErrFenced: another writer was
 	// faster, nothing was stored. Any other error: not known whether it was
 	// stored; read Tail before doing anything else. window is not kept.
 	Append(ctx context.Context, last uint64, window []byte) (uint64, error)
 
 	// First is the header and sequence of the oldest window still there; zeros
-	// for a log that holds none. From is where the log takes over from what
+	// for a log that holds none. It is an error, and the log recreated, when what
+	// it begins with is no window of a router's. From is where the log takes over from what
 	// has been purged.
 	First(ctx context.Context) (Header, uint64, error)
 
@@ -78,7 +81,8 @@ type Entry struct {
 	Window   []byte
 }
 
-// Tailer follows DELTAS in order, with Source's rules for Next.
+// Tailer follows DELTAS in order, with Source's rules for Next. What is no
+// window of a router's ends it, and the log is recreated.
 type Tailer interface {
 	Next(ctx context.Context) ([]Entry, error)
 	Close() error

@@ -36,6 +36,8 @@ type Router struct {
 	Cuts func() []Position
 
 	Stats RouterStats
+
+	refusals refusalLog
 }
 
 // RouterStats are a router's figures since the process started.
@@ -135,6 +137,9 @@ func (r *Router) read(ctx context.Context, source Source, from Position, cuts []
 		}
 		r.Stats.Messages.Add(uint64(len(messages)))
 		lane := <-lanes
+		if ctx.Err() != nil { // while all lanes were at work
+			return ctx.Err()
+		}
 		work := &run{count: len(messages), done: make(chan struct{})}
 		go func(from Position) {
 			defer close(work.done)
@@ -153,7 +158,11 @@ func (r *Router) read(ctx context.Context, source Source, from Position, cuts []
 
 // append stores what the lanes made, in order.
 func (r *Router) append(ctx context.Context, runs <-chan *run, tail Header, last uint64) error {
-	for work := range runs {
+	for {
+		work, err := r.next(ctx, runs, tail, last)
+		if work == nil {
+			return err
+		}
 		<-work.done
 		if work.err != nil {
 			return work.err
@@ -168,15 +177,38 @@ func (r *Router) append(ctx context.Context, runs <-chan *run, tail Header, last
 					return fmt.Errorf("pipeline: keep dead letters: %w", err)
 				}
 			}
-			sequence, err := r.store(ctx, last, d)
+			sequence, err := r.store(ctx, tail, last, d)
 			if err != nil {
 				return err
 			}
 			last, tail = sequence, d.Header
 			r.count(d)
+			r.refusals.report(r.Logger, time.Now(), d.Letters)
 		}
 	}
-	return nil
+}
+
+// idleLook is how often a router that has nothing to append looks whether the
+// log still ends with its last window. Otherwise those who follow a log that has
+// lost its tail, or was recreated, would wait for the next event.
+const idleLook = time.Second
+
+// next is the next run, nil when there is none any more.
+func (r *Router) next(ctx context.Context, runs <-chan *run, tail Header, last uint64) (*run, error) {
+	look := time.NewTimer(idleLook)
+	defer look.Stop()
+	for ; ; look.Reset(idleLook) {
+		select {
+		case work := <-runs:
+			return work, nil
+		case <-look.C:
+			r.refusals.report(r.Logger, time.Now(), nil)
+		}
+		header, at, err := r.Log.Tail(ctx)
+		if err == nil && (at != last || last != 0 && header != tail) {
+			return nil, fmt.Errorf("%w: its last window is %d, up to position %d, where %d was expected", ErrFenced, at, header.To, last)
+		}
+	}
 }
 
 const (
@@ -190,7 +222,7 @@ const (
 // store appends one window. When the answer is an error it looks at the log
 // before it does anything else: the window is there (the answer was lost), or
 // the log is as before (try again), or somebody else wrote (ErrFenced).
-func (r *Router) store(ctx context.Context, last uint64, d *Derived) (uint64, error) {
+func (r *Router) store(ctx context.Context, tail Header, last uint64, d *Derived) (uint64, error) {
 	begun := time.Now()
 	for attempt := 0; ; attempt++ {
 		sequence, err := r.Log.Append(ctx, last, d.Window)
@@ -208,7 +240,7 @@ func (r *Router) store(ctx context.Context, last uint64, d *Derived) (uint64, er
 			case time.Since(begun) > appendPatience || errors.Is(tailErr, ErrGap):
 				return 0, fmt.Errorf("pipeline: append window (%d, %d]: %w", d.From, d.To, errors.Join(err, tailErr))
 			case tailErr != nil: // no leader at the moment
-			case at == last:
+			case at == last && (last == 0 || header == tail): // not one recreated that has come as far
 				err = nil
 			case at == last+1 && header == d.Header:
 				return at, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 )
 
@@ -231,6 +232,93 @@ func TestColdBesideLarge(t *testing.T) {
 	r.answers("following", `{"user":9}`, `{"users":[],"as_of":"0"}`) // the only worker is free
 	close(d.release)
 	waiting.Wait()
+}
+
+// Nobody reads the disk for longer than anybody waits: a user who follows a
+// million whose posts are all on disk must not keep a worker from others.
+func TestColdForTooLong(t *testing.T) {
+	r := start(t, func(o *query.Options, _ *server.Options) {
+		o.Limits = query.Limits{ColdReads: 1, Timeout: time.Millisecond, TimeoutMax: 50 * time.Millisecond}
+	})
+	r.reader.Cool(7)
+	r.reader.Cool(8)
+	r.reader.Disk = func() { time.Sleep(60 * time.Millisecond) } // a user
+	r.refuses("unread", `{"users":[7,8]}`, "503", "busy: to read what was asked from disk takes longer than 50ms")
+	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
+}
+
+// deadlines is a Reader that tells until when each call may go on.
+type deadlines struct {
+	query.Reader
+	hot, cold chan time.Time
+}
+
+func (d *deadlines) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+	until, _ := ctx.Deadline()
+	if disk {
+		d.cold <- until
+	} else {
+		d.hot <- until
+	}
+	return d.Reader.Rows(ctx, counter, columns, ids, rows, disk)
+}
+
+// A request has all of its time at the disk, however long it waited before;
+// what needs no disk has no deadline.
+func TestColdForFromItsTurn(t *testing.T) {
+	const coldFor = time.Hour
+	d := &deadlines{hot: make(chan time.Time, 1), cold: make(chan time.Time, 1)}
+	r := start(t, func(o *query.Options, _ *server.Options) {
+		d.Reader, o.Reader = o.Reader, d
+		o.Limits = query.Limits{TimeoutMax: coldFor}
+	})
+	r.reader.Cool(42)
+	ids := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { r.ask("tidemark.get", ids+`42],"min_position":"1"}`) })
+	until(t, "it waits", func() bool { return r.figure("tidemark_query_in_flight") == 1 })
+	time.Sleep(time.Millisecond)
+	applied := time.Now()
+	r.reader.Apply(1)
+	waiting.Wait()
+	if got := <-d.hot; !got.IsZero() {
+		t.Errorf("without the disk it has until %s", got)
+	}
+	if got := <-d.cold; got.Before(applied.Add(coldFor)) {
+		t.Errorf("at the disk it has %s, not %s", got.Sub(applied), coldFor)
+	}
+}
+
+// A stop ends in order also while a request reads the disk that would take
+// longer than the stop may: a user who follows a million.
+func TestStopEndsLongReads(t *testing.T) {
+	r := start(t)
+	for user := uint64(1); user <= 60; user++ {
+		r.reader.Cool(user)
+	}
+	reading := make(chan struct{}, 100)
+	r.reader.Disk = func() { reading <- struct{}{}; time.Sleep(250 * time.Millisecond) } // 15 s for all
+	inbox := r.nc.NewInbox()
+	answers, err := r.nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := "1"
+	for user := 2; user <= 60; user++ {
+		users += fmt.Sprint(",", user)
+	}
+	if err := r.nc.PublishRequest("tidemark.unread", inbox, []byte(`{"users":[`+users+`]}`)); err != nil {
+		t.Fatal(err)
+	}
+	<-reading
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.service.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if m, err := answers.NextMsg(5 * time.Second); err != nil || told(m) != "503 stopping" {
+		t.Errorf("%+v, %v", m, err)
+	}
 }
 
 // Stop answers those that read the disk; past its deadline it does not wait

@@ -11,8 +11,9 @@
 // theirs; page.go has the three that answer page by page (feed, following,
 // followers). request.go holds what all requests share, ids.go their long
 // lists, service.go the frame they run in, backlog.go what may wait in front
-// of it and lane.go who waits for whom in it. clock.go parts the time that a request takes, slow.go remembers those
-// that took long.
+// of it, lane.go who waits for whom in it and ahead.go who waits for what is not
+// in the log. clock.go parts the time that a request takes, slow.go remembers
+// those that took long.
 //
 // What is asked may be in memory or on disk. A small request is answered in
 // its subscription's goroutine as long as all of it is in memory; one that is

@@ -33,7 +33,7 @@ func (s *Service) getEndpoint() *endpoint {
 	return &endpoint{
 		name:        "get",
 		description: "values of counters, in the order asked, one row for every id",
-		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"min_position":"…","timeout_ms":2000}; columns (names or suffixes), min_position and timeout_ms are optional`,
+		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"min_position":"…","timeout_ms":2000}; columns (names or suffixes), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
 		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a shard is stopped`,
 		advice:      "ask for fewer ids or columns at once",
 		gated:       true,

@@ -12,29 +12,36 @@ import "sync/atomic"
 // no place from those who can be worked on, and one that turns out to need the
 // disk leaves its lane for the cold one.
 type lane struct {
-	most    int64         // requests in the lane at once
+	most    int64         // places
 	workers chan struct{} // a place for each that is worked on; nil: all are
 	refuses string        // what is in the lane, when one more is refused
 	noTurn  string        // what one is told that waited for a worker in vain
-	in      atomic.Int64
+	place   int           // bytes of request that take a place; 0: a request takes one
+	in      atomic.Int64  // places taken
 }
 
 // lanes are all there are.
 type lanes struct {
-	waits     *lane // requests that wait for their min_position
-	longWaits *lane // the long ones of these: each holds its whole message
-	heavy     *lane // large requests
-	pages     *lane // feeds and lists of users
-	cold      *lane // requests that must read the disk
-	writes    *lane // requests that wait for the log
-	spare     *lane // requests of some size, while processors may be free; nobody waits or is refused
+	unsure      *lane // requests that wait to know whether the log holds their min_position
+	waits       *lane // requests that wait for their min_position
+	longWaits   *lane // the long ones of these: each holds its whole message
+	futures     *lane // requests that wait for what the log does not hold yet
+	longFutures *lane // the long ones of these
+	heavy       *lane // large requests
+	pages       *lane // feeds and lists of users
+	cold        *lane // requests that must read the disk
+	writes      *lane // requests that wait for the log
+	spare       *lane // requests of some size, while processors may be free; nobody waits or is refused
 }
 
 func newLanes(l Limits) lanes {
 	quarter := int64(max(l.Requests/4, 1))
 	return lanes{
-		waits:     &lane{most: int64(l.Requests), refuses: "requests that wait for their min_position"},
-		longWaits: &lane{most: quarter, refuses: "large requests that wait for their min_position"},
+		unsure:      &lane{most: unsureMax, place: unsurePlace, refuses: "requests that wait for the log to say where it ends"},
+		waits:       &lane{most: int64(l.Requests), refuses: "requests that wait for their min_position"},
+		longWaits:   &lane{most: quarter, refuses: "large requests that wait for their min_position"},
+		futures:     &lane{most: quarter, refuses: "requests that wait for what the log does not hold yet"},
+		longFutures: &lane{most: max(quarter/4, 1), refuses: "large requests that wait for what the log does not hold yet"},
 		heavy: &lane{
 			most:    quarter,
 			workers: make(chan struct{}, l.Workers),
@@ -60,12 +67,20 @@ func newLanes(l Limits) lanes {
 
 // enter takes a call in if there is a place.
 func (l *lane) enter(c *call) bool {
-	if l.in.Add(1) > l.most {
-		l.in.Add(-1)
+	if l.in.Add(l.takes(c)) > l.most {
+		l.in.Add(-l.takes(c))
 		return false
 	}
 	c.lane = l
 	return true
+}
+
+// takes is how many places the call needs.
+func (l *lane) takes(c *call) int64 {
+	if l.place == 0 {
+		return 1
+	}
+	return 1 + int64(len(c.body)/l.place)
 }
 
 // admit takes a call in or says why not. No lane takes all, nowhere.
@@ -82,7 +97,7 @@ func (l *lane) tooLate() *failure { return fail(codeNotReady, "busy: %s", l.noTu
 // leave gives a call's place back; at its finish, if not before.
 func (c *call) leave() {
 	if c.lane != nil {
-		c.lane.in.Add(-1)
+		c.lane.in.Add(-c.lane.takes(c))
 		c.lane = nil
 	}
 }

@@ -18,7 +18,7 @@ type metrics struct {
 
 	cold, coldRefused        prometheus.Counter
 	diskEntries, diskSeconds prometheus.Counter
-	slow                     prometheus.Counter
+	slow, misdirected        prometheus.Counter
 }
 
 // series is one endpoint's part: a histogram and a count for each code.
@@ -56,7 +56,8 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*me
 		coldRefused: counter("cold_refused_total", "Requests that were refused because the cold lane was full."),
 		diskEntries: counter("disk_entries_total", "Entries read from disk for answers, those of large requests included."),
 		diskSeconds: counter("disk_seconds_total", "Time that requests spent on reading the disk."),
-		slow:        counter("slow_total", "Requests that took longer than slow.threshold."),
+		slow:        counter("slow_total", "Requests that took longer than slow.threshold, not counting what they waited for a position."),
+		misdirected: counter("misdirected_total", "Requests that were dropped because their answer was to go to a subject that is not for answers."),
 	}
 	for _, e := range endpoints {
 		for i, c := range codes {
@@ -66,7 +67,7 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*me
 	if r != nil {
 		var errs []error
 		for _, c := range []prometheus.Collector{
-			seconds, inFlight, ids, coldInFlight, m.cold, m.coldRefused, m.diskEntries, m.diskSeconds, m.slow,
+			seconds, inFlight, ids, coldInFlight, m.cold, m.coldRefused, m.diskEntries, m.diskSeconds, m.slow, m.misdirected,
 		} {
 			errs = append(errs, r.Register(c))
 		}

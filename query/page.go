@@ -66,7 +66,7 @@ func (s *Service) feedEndpoint() *endpoint {
 	return &endpoint{
 		name:        "feed",
 		description: "listed posts of everyone a user follows now, newest first, page by page",
-		request:     `{"user":"7","limit":20,"before":"…","min_position":"…","timeout_ms":2000}; all but user are optional; before is the next of the page before; limit is 1000 at most`,
+		request:     `{"user":"7","limit":20,"before":"…","min_position":"…","timeout_ms":2000}; all but user are optional; min_seq instead of min_position; before is the next of the page before; limit is 1000 at most`,
 		reply:       `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a shard is stopped`,
 		advice:      "pass a lower limit",
 		gated:       true,
@@ -132,7 +132,7 @@ func (s *Service) usersEndpoint(name, description string, read readUsers) *endpo
 	return &endpoint{
 		name:        name,
 		description: description,
-		request:     `{"user":"7","limit":100,"after":"…","min_position":"…","timeout_ms":2000}; all but user are optional; after is the next of the page before; limit is 10000 at most`,
+		request:     `{"user":"7","limit":100,"after":"…","min_position":"…","timeout_ms":2000}; all but user are optional; min_seq instead of min_position; after is the next of the page before; limit is 10000 at most`,
 		reply:       `{"users":["…"],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a shard is stopped`,
 		advice:      "pass a lower limit",
 		gated:       true,

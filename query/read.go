@@ -38,7 +38,7 @@ func (s *Service) readEndpoint() *endpoint {
 	return &endpoint{
 		name:        "read",
 		description: "a user has looked at something: marks it read",
-		request:     `{"user":"7","what":["comment","feed","channel:system","all"],"seen":{"comment":3},"as_of":"…","wait":true,"min_position":"…","timeout_ms":2000}; all but user and what are optional`,
+		request:     `{"user":"7","what":["comment","feed","channel:system","all"],"seen":{"comment":3},"as_of":"…","wait":true,"min_position":"…","timeout_ms":2000}; all but user and what are optional; min_seq instead of min_position`,
 		reply:       `{"position":"…"}: in the log; with wait also visible to every later query. 503 with {"uncertain":true}: not known whether it is stored; 504 with {"position":"…"}: stored, but not visible in time`,
 		early:       "; nothing was stored",
 		gated:       true,
@@ -219,11 +219,15 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	r.position, err = s.publisher.Publish(toLog, r.event)
 	c.clock.lap(stageLog)
 	if errors.Is(err, pipeline.ErrFull) {
-		s.log.Warn("query: a read is refused", "user", r.user, "err", err)
+		if line, leftOut := s.refusedReads.line(time.Now()); line {
+			s.log.Warn("query: a read is refused", "user", r.user, "left_out", leftOut, "err", err)
+		}
 		return fail(codeNotReady, "the log is full, nothing was stored")
 	}
 	if err != nil {
-		s.log.Warn("query: a read may be lost", "user", r.user, "err", err)
+		if line, leftOut := s.lostReads.line(time.Now()); line {
+			s.log.Warn("query: a read may be lost", "user", r.user, "left_out", leftOut, "err", err)
+		}
 		return r.uncertain(err)
 	}
 	if r.visible && r.position > s.reader.Applied() {

@@ -26,8 +26,8 @@ var ErrCold = errors.New("query: a part of the answer is on disk")
 // blocks for no longer than a lock takes, and returns an error that wraps
 // [ErrCold] where a part of the answer is cold, as soon as it sees that; the
 // answer is void then. With it the method may block for as long as the disk
-// takes, and never returns ErrCold. What the disk cost stands in the answer's
-// Cost.
+// takes, and never returns ErrCold; when ctx ends it returns ctx's error soon
+// after. What the disk cost stands in the answer's Cost.
 type Reader interface {
 	// Applied is a position that every later answer of this node reflects:
 	// all events at or before it (I6). It never goes back and costs no more
@@ -54,10 +54,14 @@ type Reader interface {
 	// Unread answers for users, in the order asked, the same user as often as
 	// it is asked. It calls out.Reset first and keeps neither users nor out.
 	//
+	// channels are those to answer for, each once; nil: all there are. Others
+	// are not looked at, and cost nothing. A name that nothing is known of is a
+	// notice channel without notices.
+	//
 	// A user of whom any part cannot be read (their own shard is stopped, or
 	// that of someone they follow) goes to out.Missing and is no error; an
 	// error means that there is no answer at all, and out is void.
-	Unread(ctx context.Context, users []uint64, out *Unreads, disk bool) error
+	Unread(ctx context.Context, users []uint64, channels []string, out *Unreads, disk bool) error
 
 	// Feed reads the listed posts of everyone user follows now, also those
 	// before the follow, newest first, at positions below before (0: from the
@@ -127,8 +131,8 @@ func (r *Rows) Reset(ids, columns int) {
 // Unreads is the answer of [Reader.Unread]. It belongs to the caller, who uses
 // it again and again; Reset keeps its memory.
 type Unreads struct {
-	// Notices and Dots name the channels of each kind, ascending; they are
-	// the same for all users. A channel is of one kind.
+	// Notices and Dots name the channels of each kind, ascending or in the
+	// order asked; they are the same for all users. A channel is of one kind.
 	Notices []string
 	Dots    []string
 	// Users holds the answers in the order asked.

@@ -27,7 +27,7 @@ type code int
 
 const (
 	codeOK         code = 200
-	codeBadRequest code = 400 // what is wrong and where
+	codeBadRequest code = 400 // what is wrong and where; a position that is not to be expected
 	codeNotFound   code = 404 // no such counter or column
 	codeTooMuch    code = 413 // more than one request or reply may hold
 	codeInternal   code = 500
@@ -39,14 +39,38 @@ var codes = [...]code{codeOK, codeBadRequest, codeNotFound, codeTooMuch, codeInt
 
 // wait is what any request may carry: answer only with that much applied.
 type wait struct {
-	position pipeline.Position // min_position; 0 asks for nothing
+	position pipeline.Position // min_position, or where the message min_seq ends; 0 asks for nothing
+	from     string            // which of the two was given; "": neither
 	timeout  time.Duration     // below zero: not given
+}
+
+const (
+	minPosition = "min_position"
+	minSeq      = "min_seq"
+)
+
+// String names what was asked for, in the request's own terms.
+func (w *wait) String() string {
+	if w.from == minSeq {
+		return fmt.Sprintf("%s %d", minSeq, w.position.Sequence())
+	}
+	return fmt.Sprintf("%s %s", minPosition, w.position)
+}
+
+// once refuses a request that says in two ways what it waits for: it would be
+// answered with less applied than one of them asks.
+func (w *wait) once(name string) *failure {
+	if w.from != "" && w.from != name {
+		return fail(codeBadRequest, "%s and %s are both given; give one of them", minPosition, minSeq)
+	}
+	w.from = name
+	return nil
 }
 
 // member reads one member of a request if it is wait's own.
 func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) {
 	switch string(key) {
-	case "min_position":
+	case minPosition:
 		if s.Null() {
 			return true, nil
 		}
@@ -55,7 +79,19 @@ func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) 
 			return true, fail(codeBadRequest, "min_position: %s is not a position (an unsigned 64-bit integer, or the same as a string)", clip(raw))
 		}
 		w.position = pipeline.Position(u)
-		return true, nil
+		return true, w.once(minPosition)
+	case minSeq:
+		if s.Null() {
+			return true, nil
+		}
+		u, raw, ok := s.Uint()
+		// An acknowledgement never says 0: taken for "wait for nothing", it
+		// would hide a client's mistake.
+		if s.Err() == nil && (!ok || u == 0 || u > sequenceMax) {
+			return true, fail(codeBadRequest, "min_seq: %s is not a sequence of the log (a whole number from 1 to %d, or the same as a string)", clip(raw), sequenceMax)
+		}
+		w.position = pipeline.EndOf(u) // of a pack: all of it
+		return true, w.once(minSeq)
 	case "timeout_ms":
 		if s.Null() {
 			return true, nil
@@ -159,6 +195,9 @@ func notOf(s *jsonscan.Scanner, name, kind string) *failure {
 	}
 	return fail(codeBadRequest, "%s: %s is not %s", name, clip(raw), kind)
 }
+
+// sequenceMax is beyond every log, and small enough to have a position.
+const sequenceMax = uint64(pipeline.PositionMax) / pipeline.PackMax
 
 // timeoutCeiling keeps a timeout within time.Duration, however long was asked.
 const timeoutCeiling = 24 * time.Hour

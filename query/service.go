@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,9 +31,10 @@ type Limits struct {
 	// IDs is the most ids (or users) in one request. Default 10,000: about
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
-	// Requests is the most requests that wait for their min_position at once;
-	// one more is answered 503. All others that cannot be answered at once have
-	// lanes of their own, in proportion: those who wait cannot shut them out.
+	// Requests is the most requests that wait at once for a min_position that
+	// the log is known to hold; one more is answered 503. All others that cannot be
+	// answered at once have lanes of their own, in proportion: those who wait
+	// cannot shut them out.
 	// Default 1,024: each holds a request, the large ones a reply too.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
@@ -97,7 +99,13 @@ type Options struct {
 	Reader Reader
 	// Publisher takes the events of tidemark.read. nil: reads are answered 503.
 	Publisher Publisher
-	Limits    Limits
+	// LogEnd asks the log for the sequence of its last message, 0 when it has
+	// none. It is called by one goroutine at a time: when the service starts, and
+	// while requests ask for more than it said the last time, then a hundred
+	// times a second, or sooner when a thousand of them wait.
+	// nil: every position is waited for as if the log held it.
+	LogEnd func(context.Context) (sequence uint64, err error)
+	Limits Limits
 	// Slow says which requests tidemark.slowlog remembers.
 	Slow Slow
 	// Stats gives tidemark.stats its figures; they must go into JSON.
@@ -137,17 +145,24 @@ type Service struct {
 	metrics   *metrics
 	slow      *slowLog
 	backlog   *backlog
+	end       *logEnd
 	node      string // in the reply of tidemark.slowlog
 	log       *slog.Logger
+
+	unanswered, refusedReads, lostReads, misdirected linePace
 
 	lanes
 	calls sync.Pool
 
-	ctx     context.Context // ends when waiting is no longer wanted
-	cancel  context.CancelFunc
-	waiting sync.WaitGroup // goroutines of requests that wait
-	stop    sync.Once
-	stopErr error
+	ctx         context.Context // ends when waiting is no longer wanted
+	cancel      context.CancelFunc
+	serving     context.Context // ends with Stop: waiting for the future is no longer wanted
+	stopServing context.CancelFunc
+	reading     context.Context // ends a little after Stop: reading the disk is no longer wanted
+	stopReading context.CancelFunc
+	waiting     sync.WaitGroup // goroutines of requests that wait
+	stop        sync.Once
+	stopErr     error
 
 	mu     sync.Mutex
 	closed bool // nobody may join waiting any more
@@ -233,10 +248,14 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.serving, s.stopServing = context.WithCancel(s.ctx)
+	s.reading, s.stopReading = context.WithCancel(s.ctx)
+	s.end = newLogEnd(s.ctx, o.LogEnd, s.spawn)
 	if err := s.serve(o); err != nil {
 		s.cancel()
 		return nil, err
 	}
+	s.end.first()
 	return s, nil
 }
 
@@ -298,13 +317,17 @@ func semantic(version string) string {
 var versionPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z][0-9a-zA-Z-]*(\.[a-zA-Z][0-9a-zA-Z-]*|\.(0|[1-9]\d*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
 // Stop takes the service off NATS, answers everything that has arrived, and
-// returns when the last answer is with the server. When ctx ends first, the
+// returns when the last answer is with the server. Requests that wait for what
+// the log does not hold are answered 503: nobody knows for how long; so are,
+// after readsOn, those that still read the disk. When ctx ends first, the
 // requests that still wait are answered 503 and ctx's error is returned.
 // The connection stays open. Another Stop waits for the first and returns
 // the same.
 func (s *Service) Stop(ctx context.Context) error {
 	s.stop.Do(func() {
 		defer s.cancel()
+		s.stopServing()
+		defer time.AfterFunc(readsOn, s.stopReading).Stop()
 		if err := s.micro.Stop(); err != nil {
 			s.stopErr = fmt.Errorf("query: stop: %w", err)
 			return
@@ -316,6 +339,11 @@ func (s *Service) Stop(ctx context.Context) error {
 	})
 	return s.stopErr
 }
+
+// readsOn is how long a request that reads the disk may go on when the service
+// stops: what is asked of a million entries takes longer than anybody waits for
+// a stop.
+const readsOn = 2 * time.Second
 
 // abandon sends everyone home who still waits.
 func (s *Service) abandon() {
@@ -367,8 +395,31 @@ func until(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
+// notReplies begin the subjects that no answer goes to. A node may publish
+// anything, and whoever asks says where the answer goes: it would be stored as an
+// event, as the router's lease, or taken for a request, in the node's name.
+var notReplies = []string{"$", "events.", "deadletter.", Name + "."}
+
+// misdirects says that a request wants its answer where it must not go. Nobody
+// hears of it: there is nowhere to say so.
+func (s *Service) misdirects(r micro.Request) bool {
+	reply := r.Reply()
+	if !slices.ContainsFunc(notReplies, func(prefix string) bool { return strings.HasPrefix(reply, prefix) }) {
+		return false
+	}
+	s.backlog.take(len(r.Data()))
+	s.metrics.misdirected.Inc()
+	if line, leftOut := s.misdirected.line(time.Now()); line {
+		s.log.Warn("query: a request is dropped: its answer would go to a subject that is not for answers", "subject", r.Subject(), "reply", fmt.Sprintf("%.100q", reply), "left_out", leftOut)
+	}
+	return true
+}
+
 // handle runs in the endpoint's subscription.
 func (s *Service) handle(e *endpoint, r micro.Request) {
+	if s.misdirects(r) {
+		return
+	}
 	c := s.calls.Get().(*call)
 	c.clock.begin()
 	c.endpoint, c.request = e, r
@@ -423,7 +474,7 @@ func (s *Service) prepare(c *call) *failure {
 	}
 	switch {
 	case c.wait.position > s.reader.Applied():
-		return s.waits.admit(c)
+		return s.admitWait(c, s.waits)
 	case c.wants != nil:
 		return c.wants.admit(c)
 	case c.ids >= spareIDs:
@@ -435,19 +486,24 @@ func (s *Service) prepare(c *call) *failure {
 // later has the call answered in a goroutine of its own, unless the service
 // is past waiting.
 func (s *Service) later(c *call) bool {
+	return s.spawn(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
+}
+
+// spawn starts a goroutine that Stop waits for; false: it waits for no more.
+func (s *Service) spawn(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
+	s.waiting.Go(work)
 	return true
 }
 
 // stopping is the answer for a call that answer was not called for.
 func (s *Service) stopping(c *call) *failure {
 	if c.wait.position > s.reader.Applied() {
-		return fail(codeNotReady, "stopping: min_position %s was not reached, applied is %s%s", c.wait.position, s.reader.Applied(), c.endpoint.early)
+		return fail(codeNotReady, "stopping: %s was not reached, applied is %s%s", &c.wait, s.reader.Applied(), c.endpoint.early)
 	}
 	return fail(codeNotReady, "stopping%s", c.endpoint.early)
 }
@@ -464,7 +520,7 @@ func (s *Service) timeout(c *call) time.Duration {
 func (s *Service) answerLater(c *call) *failure {
 	c.clock.lap(stageTurn)
 	switch {
-	case c.lane == s.waits:
+	case c.lane == s.waits || c.lane == s.unsure:
 		return s.answerWaited(c)
 	case c.lane == s.heavy && c.long():
 		return s.answerLong(c)
@@ -518,7 +574,7 @@ func (s *Service) answerLong(c *call) *failure {
 	switch {
 	case waits:
 		c.leave()
-		if f := s.longWaits.admit(c); f != nil {
+		if f := s.admitWait(c, s.longWaits); f != nil {
 			return f
 		}
 		return s.answerWaited(c)
@@ -557,13 +613,22 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 	c.disk = l == s.cold
 	f := func() *failure {
 		defer func() { <-l.workers }()
-		return c.endpoint.answer(s.ctx, c)
+		ctx := s.ctx
+		if c.disk { // a worker of the cold lane is not kept for longer than anybody waits
+			reading, cancel := context.WithTimeout(s.reading, s.coldFor())
+			defer cancel()
+			ctx = reading
+		}
+		return c.endpoint.answer(ctx, c)
 	}()
 	if f != onDisk {
 		return f
 	}
 	return s.fromDisk(c)
 }
+
+// coldFor is how long a request may read the disk, from its turn on.
+func (s *Service) coldFor() time.Duration { return max(s.limits.TimeoutMax, s.limits.Timeout) }
 
 // fromDisk answers a call that turned out to be cold; it leaves its lane for
 // the cold one.
@@ -580,16 +645,16 @@ func (s *Service) untilApplied(c *call) *failure {
 	timeout := s.timeout(c)
 	ctx, cancel := context.WithDeadline(s.ctx, c.clock.start.Add(timeout))
 	defer cancel()
-	err := s.reader.WaitApplied(ctx, c.wait.position)
+	f, err := s.waitApplied(ctx, c)
 	switch {
 	case err == nil:
-		return nil
-	case s.ctx.Err() != nil:
+		return f
+	case s.ctx.Err() != nil || errors.Is(err, errLeaving):
 		return s.stopping(c)
 	case ctx.Err() != nil:
-		return fail(codeTooLate, "min_position %s was not reached within %d ms, applied is %s%s", c.wait.position, timeout.Milliseconds(), s.reader.Applied(), c.endpoint.early)
+		return fail(codeTooLate, "%s was not reached within %d ms, applied is %s%s", &c.wait, timeout.Milliseconds(), s.reader.Applied(), c.endpoint.early)
 	}
-	return fail(codeNotReady, "not ready: min_position %s cannot be reached: %v%s", c.wait.position, err, c.endpoint.early)
+	return fail(codeNotReady, "not ready: %s cannot be reached: %v%s", &c.wait, err, c.endpoint.early)
 }
 
 // patience is how long whoever asked waits for their turn, from the call's
@@ -641,10 +706,15 @@ func (s *Service) unreadable(c *call, err error) *failure {
 	if !c.disk && errors.Is(err, ErrCold) {
 		return onDisk
 	}
-	if s.ctx.Err() != nil {
+	if s.reading.Err() != nil {
 		return fail(codeNotReady, "stopping")
 	}
-	s.log.Error("query: a request could not be answered", "endpoint", c.endpoint.name, "err", err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fail(codeNotReady, "busy: to read what was asked from disk takes longer than %s (limits.timeout_max)", s.coldFor())
+	}
+	if line, leftOut := s.unanswered.line(time.Now()); line {
+		s.log.Error("query: a request could not be answered", "endpoint", c.endpoint.name, "left_out", leftOut, "err", err)
+	}
 	return fail(codeInternal, "the counters cannot be read: %v", err)
 }
 
@@ -673,7 +743,7 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 		s.metrics.diskEntries.Add(float64(c.cold))
 		s.metrics.diskSeconds.Add(c.clock.spent[stageDisk].Seconds())
 	}
-	if s.slow.wants(c.clock.total) {
+	if s.slow.wants(&c.clock) {
 		s.remember(c, result)
 	}
 	c.leave()

@@ -626,7 +626,7 @@ func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint
 	return nil
 }
 
-func (flat) Unread(_ context.Context, users []uint64, out *query.Unreads, _ bool) error {
+func (flat) Unread(_ context.Context, users []uint64, _ []string, out *query.Unreads, _ bool) error {
 	out.Reset(len(users), 2, nil, nil)
 	return nil
 }
@@ -637,4 +637,41 @@ func (flat) Feed(_ context.Context, _ uint64, _ pipeline.Position, limit int, ou
 		out.Posts = append(out.Posts, query.FeedPost{Post: 1e15, Author: 1e15, Position: pipeline.Position(i + 1)})
 	}
 	return nil
+}
+
+// A node may publish anything; who may only ask must not have it store answers
+// as events, or in the bucket.
+func TestAnswersGoToNoStream(t *testing.T) {
+	r := start(t)
+	everything, err := r.nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const request = `{"counter":"post","ids":[1]}`
+	replies := []string{"$KV.TIDEMARK.router", "$JS.API.STREAM.DELETE.EVENTS", "events.like", "deadletter.json", "tidemark.read", "tidemark.internal.x"}
+	for _, reply := range replies {
+		for _, body := range []string{request, "", strings.Repeat(" ", 1_000) + request} { // errors, too, are answers
+			if err := r.nc.PublishRequest("tidemark.get", reply, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.ask("tidemark.get", request); !strings.HasPrefix(got, "{") { // behind all of them
+		t.Errorf("an honest request: %s", got)
+	}
+	for {
+		m, err := everything.NextMsg(200 * time.Millisecond)
+		if err != nil {
+			break
+		}
+		if !strings.HasPrefix(m.Subject, "_INBOX.") && m.Subject != "tidemark.get" {
+			t.Errorf("%s: %s", m.Subject, m.Data)
+		}
+	}
+	if got := r.figure("tidemark_query_misdirected_total"); got != float64(3*len(replies)) {
+		t.Errorf("%v are counted", got)
+	}
+	if lines := strings.Count(r.log.String(), "is dropped"); lines != 1 {
+		t.Errorf("the log has %d lines of it", lines)
+	}
 }

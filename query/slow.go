@@ -12,8 +12,10 @@ import (
 // Slow says which requests tidemark.slowlog remembers.
 type Slow struct {
 	// Threshold is the time above which a request is slow: then it is kept
-	// among the latest, counted, and logged (one a second at most). 0: nothing
-	// is slow, and only the slowest are kept.
+	// among the latest, counted, and logged (see linePace, for each endpoint).
+	// What it waited for a position is not counted in: the log was not there
+	// yet, and no answer could be. 0: nothing is slow, and only the slowest are
+	// kept.
 	Threshold time.Duration
 	// Entries is how many of the slowest and how many of the latest are kept.
 	// Default 128: each takes a kilobyte at most, and people read no more.
@@ -26,29 +28,26 @@ const (
 	slowRequestMax = 512
 	// slowLineMax is how many of them the log's line has.
 	slowLineMax = 120
-	// slowLogEvery paces the lines in the log.
-	slowLogEvery = time.Second
 )
 
 // slowLog remembers requests that took long: the slowest since the last reset,
 // however long ago, and the latest above the threshold. The one list tells
 // what can happen, the other what happens now.
 //
-// For a request that is neither it costs one comparison.
+// For a request that is neither it costs two comparisons.
 type slowLog struct {
 	threshold time.Duration
 	entries   int
 
-	bar atomic.Int64 // what took no longer is not kept: min(threshold, the least of slowest)
+	bar atomic.Int64 // what took no longer is not among the slowest
 
-	mu       sync.Mutex
-	since    time.Time    // of the last reset
-	over     uint64       // requests above the threshold since then
-	slowest  []*slowEntry // the longest first, entries at most
-	latest   []*slowEntry // a ring: the oldest is at next once it is full
-	next     int
-	logged   time.Time // when the last line was logged
-	unlogged uint64    // requests above the threshold since that line
+	mu      sync.Mutex
+	since   time.Time    // of the last reset
+	over    uint64       // requests above the threshold since then
+	slowest []*slowEntry // the longest first, entries at most
+	latest  []*slowEntry // a ring: the oldest is at next once it is full
+	next    int
+	paces   map[string]*linePace // by endpoint: bulk work of one must not hide what is slow at another
 }
 
 // slowEntry is a request that was answered. It does not change.
@@ -64,13 +63,17 @@ func newSlowLog(o Slow) *slowLog {
 	if o.Entries <= 0 {
 		o.Entries = 128
 	}
-	l := &slowLog{threshold: max(o.Threshold, 0), entries: o.Entries}
+	l := &slowLog{threshold: max(o.Threshold, 0), entries: o.Entries, paces: map[string]*linePace{}}
 	l.take(true)
 	return l
 }
 
 // wants tells whether a request that took so long may be kept.
-func (l *slowLog) wants(total time.Duration) bool { return int64(total) > l.bar.Load() }
+func (l *slowLog) wants(k *clock) bool { return int64(k.total) > l.bar.Load() || l.isOver(k) }
+
+func (l *slowLog) isOver(k *clock) bool {
+	return l.threshold > 0 && k.total-k.spent[stagePosition] > l.threshold
+}
 
 // add keeps an entry where it belongs. over tells that it is above the
 // threshold, line that it should be logged, leftOut how many were above it and
@@ -88,7 +91,7 @@ func (l *slowLog) add(e *slowEntry) (over, line bool, leftOut uint64) {
 		})
 		l.slowest = slices.Insert(l.slowest[:min(len(l.slowest), l.entries-1)], at, e)
 	}
-	if over = l.threshold > 0 && total > l.threshold; over {
+	if over = l.isOver(&e.clock); over {
 		line, leftOut = l.overLocked(e)
 	}
 	l.raiseLocked()
@@ -103,21 +106,18 @@ func (l *slowLog) overLocked(e *slowEntry) (line bool, leftOut uint64) {
 		l.latest[l.next] = e
 		l.next = (l.next + 1) % l.entries
 	}
-	if end := e.clock.start.Add(e.clock.total); end.Sub(l.logged) >= slowLogEvery {
-		leftOut, l.unlogged, l.logged = l.unlogged, 0, end
-		return true, leftOut
+	pace := l.paces[e.endpoint]
+	if pace == nil {
+		pace = new(linePace)
+		l.paces[e.endpoint] = pace
 	}
-	l.unlogged++
-	return false, 0
+	return pace.line(e.clock.start.Add(e.clock.total))
 }
 
 func (l *slowLog) raiseLocked() {
 	bar := time.Duration(-1) // there is room for any
 	if len(l.slowest) == l.entries {
 		bar = l.slowest[l.entries-1].clock.total
-		if l.threshold > 0 {
-			bar = min(bar, l.threshold)
-		}
 	}
 	l.bar.Store(int64(bar))
 }

@@ -27,16 +27,22 @@ func TestSlowLogAgainstAList(t *testing.T) {
 				all = nil
 			}
 			e := &slowEntry{ids: i, clock: clock{total: time.Duration(rapid.IntRange(0, 40).Draw(t, "total"))}}
+			e.clock.spent[stagePosition] = time.Duration(rapid.IntRange(0, int(e.clock.total)).Draw(t, "position"))
 			all = append(all, e)
-			if l.wants(e.clock.total) {
+			if l.wants(&e.clock) {
 				over, _, _ := l.add(e)
-				if over != (o.Threshold > 0 && e.clock.total > o.Threshold) {
-					t.Fatalf("%v is over %v: %v", e.clock.total, o.Threshold, over)
+				if over != isOver(o, e) {
+					t.Fatalf("%v, %v of it for the position, is over %v: %v", e.clock.total, e.clock.spent[stagePosition], o.Threshold, over)
 				}
 			}
 		}
 		checkSlow(t, o, all, l.take(false))
 	})
+}
+
+// isOver: what was waited for the position does not count.
+func isOver(o Slow, e *slowEntry) bool {
+	return o.Threshold > 0 && e.clock.total-e.clock.spent[stagePosition] > o.Threshold
 }
 
 func checkSlow(t *rapid.T, o Slow, all []*slowEntry, got slowView) {
@@ -45,7 +51,7 @@ func checkSlow(t *rapid.T, o Slow, all []*slowEntry, got slowView) {
 	slowest = slowest[:min(len(slowest), o.Entries)]
 	var latest []*slowEntry
 	for _, e := range slices.Backward(all) {
-		if o.Threshold > 0 && e.clock.total > o.Threshold {
+		if isOver(o, e) {
 			latest = append(latest, e)
 		}
 	}
@@ -63,29 +69,37 @@ func TestFastRequestsAreNotWanted(t *testing.T) {
 		l.add(&slowEntry{clock: clock{total: total}})
 	}
 	for total, want := range map[time.Duration]bool{0: false, 3: false, 50: false, 51: true, 70: true, 91: true} {
-		if l.wants(total) != want {
+		if l.wants(&clock{total: total}) != want {
 			t.Errorf("the slowest two took 90 and 70, the threshold is 50: %d is wanted: %v", total, !want)
 		}
 	}
 	l.take(true)
-	if !l.wants(0) {
+	if !l.wants(&clock{}) {
 		t.Error("empty, it does not want the first")
 	}
 }
 
-// "logged at most once a second, with how many were left out"
+// "of each endpoint a line, then one after 1, 2, 4, … 60 seconds while it goes on, with how many were left_out"
 func TestSlowLinesArePaced(t *testing.T) {
 	l := newSlowLog(Slow{Threshold: 1, Entries: 4})
 	start := time.Now()
-	var lines []string
-	for i := range 35 { // one each 100 ms
-		_, line, leftOut := l.add(&slowEntry{clock: clock{start: start.Add(time.Duration(i) * 100 * time.Millisecond), total: time.Millisecond}})
-		if line {
-			lines = append(lines, fmt.Sprintf("%d:%d", i, leftOut))
+	lines := map[string][]string{}
+	slow := func(endpoint string, second float64) {
+		at := start.Add(time.Duration(second * float64(time.Second)))
+		if _, line, leftOut := l.add(&slowEntry{endpoint: endpoint, clock: clock{start: at, total: time.Millisecond}}); line {
+			lines[endpoint] = append(lines[endpoint], fmt.Sprintf("%v:%d", second, leftOut))
 		}
 	}
-	if fmt.Sprint(lines) != "[0:0 10:9 20:9 30:9]" {
-		t.Errorf("lines %v", lines)
+	for i := range 2400 { // four minutes of bulk work
+		slow("unread", float64(i)/10)
+	}
+	slow("get", 120) // another endpoint's are not hidden by them
+	slow("get", 120.5)
+	slow("unread", 299.8)
+	slow("unread", 359.8) // quiet for a minute: from the beginning
+	slow("unread", 360.8)
+	if got, want := fmt.Sprint(lines), "map[get:[120:0] unread:[0:0 1:9 3:19 7:39 15:79 31:159 63:319 123:599 183:599 299.8:569 359.8:0 360.8:0]]"; got != want {
+		t.Errorf("lines %v, want %v", got, want)
 	}
 }
 
@@ -95,7 +109,7 @@ func TestSlowLogConcurrently(t *testing.T) {
 	for g := range 4 {
 		adding.Go(func() {
 			for i := range 250 {
-				if total := time.Duration(g + i*4); l.wants(total) {
+				if total := time.Duration(g + i*4); l.wants(&clock{total: total}) {
 					l.add(&slowEntry{clock: clock{total: total}})
 				}
 			}
@@ -164,8 +178,9 @@ func BenchmarkSlowLog(b *testing.B) {
 		l.add(&slowEntry{clock: clock{total: time.Duration(i+1) * time.Second}})
 	}
 	b.Run("fast", func(b *testing.B) {
+		fast := &clock{total: time.Millisecond}
 		for b.Loop() {
-			if l.wants(time.Millisecond) {
+			if l.wants(fast) {
 				b.Fatal("it is fast")
 			}
 		}

@@ -3,14 +3,22 @@ package query
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+
+	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
 )
 
-// unreadCall is a tidemark.unread in work: {"users":["7"]}.
+// unreadCall is a tidemark.unread in work: {"users":["7"],"channels":["system"]}.
 type unreadCall struct {
 	idList
-	unreads Unreads
+	channels []string // asked; nil: all there are
+	unreads  Unreads
 }
+
+// channelsMax is the most channels that one request may name: as many as a read
+// takes names. Each is looked up for every user.
+const channelsMax = 128
 
 // unreadInline is the most users that are answered in the subscription's
 // goroutine. One costs ten microseconds or so when they follow some hundred,
@@ -21,7 +29,7 @@ func (s *Service) unreadEndpoint() *endpoint {
 	return &endpoint{
 		name:        "unread",
 		description: "what users have not looked at yet: feed, 1:1 counters, channels; in the order asked",
-		request:     `{"users":["7"],"min_position":"…","timeout_ms":2000}; min_position and timeout_ms are optional`,
+		request:     `{"users":["7"],"channels":["system"],"min_position":"…","timeout_ms":2000}; channels (these alone), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
 		reply:       `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},"channels":{"system":2},"dots":{"games":true}}],"as_of":"…"}; with "degraded":true and "missing":["7"] when a shard is stopped`,
 		advice:      "ask for fewer users at once",
 		gated:       true,
@@ -34,13 +42,17 @@ func (s *Service) unreadEndpoint() *endpoint {
 func (s *Service) parseUnread(c *call) *failure {
 	u := &c.unread
 	u.idList.reset()
+	u.channels = nil
 	sc := &c.scanner
 	sc.Reset(c.body)
 	for sc.Object(); sc.Member(); {
 		var f *failure
-		if key := sc.Key(); string(key) == "users" {
+		switch key := sc.Key(); string(key) {
+		case "users":
 			f = u.idList.parse(c, "users", s.limits.IDs)
-		} else {
+		case "channels":
+			f = u.parseChannels(sc)
+		default:
 			f = c.wait.orPass(sc, key)
 		}
 		if f != nil {
@@ -60,11 +72,40 @@ func (s *Service) parseUnread(c *call) *failure {
 	return nil
 }
 
+// parseChannels reads the channels that alone are answered.
+func (u *unreadCall) parseChannels(s *jsonscan.Scanner) *failure {
+	switch {
+	case s.Null():
+		return nil
+	case u.channels != nil:
+		return fail(codeBadRequest, "channels is given twice")
+	case !s.IsArray():
+		return notOf(s, "channels", "a list")
+	}
+	u.channels = []string{} // none is not the same as all
+	for s.Array(); s.Element(); {
+		text, raw, ok := s.String()
+		name, at := string(text), len(u.channels)
+		switch {
+		case s.Err() != nil:
+			return nil // End tells
+		case !ok || !channelName(name):
+			return fail(codeBadRequest, "channels[%d]: %s is not a channel's name: 1 to 64 of a-z 0-9 _ -", at, clip(raw))
+		case slices.Contains(u.channels, name):
+			return fail(codeBadRequest, "channels[%d]: %s is given twice", at, clip(raw))
+		case at == channelsMax:
+			return fail(codeTooMuch, "channels[%d]: more than %d channels in one request", at, channelsMax)
+		}
+		u.channels = append(u.channels, name)
+	}
+	return nil
+}
+
 func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	u := &c.unread
 	applied := s.reader.Applied()
 	u.unreads.Cost = Cost{}
-	err := s.reader.Unread(ctx, u.ids, &u.unreads, c.disk)
+	err := s.reader.Unread(ctx, u.ids, u.channels, &u.unreads, c.disk)
 	c.took(u.unreads.Cost)
 	if errors.Is(err, ErrStopped) {
 		u.unreads.Reset(len(u.ids), len(s.catalog.unread), nil, nil)

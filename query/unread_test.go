@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -91,5 +92,46 @@ func TestUnreadRefusals(t *testing.T) {
 	r.refuses("unread", `{"users":[`+strings.Repeat("1234567890123456789,", 9_999)+`1]}`, "413", "max_payload is 1048576", "ask for fewer users at once")
 	if got := r.ask("tidemark.unread", `{"users":[`+strings.Repeat("1,", 4_999)+`1]}`); strings.Count(got, `{"user":"1","feed":0,`) != 5_000 {
 		t.Errorf("5,000 users: %.100s", got)
+	}
+}
+
+// "`tidemark.unread` takes `"channels": ["system"]`: these alone are answered."
+func TestUnreadOfAskedChannels(t *testing.T) {
+	r := start(t)
+	r.reader.Channels([]string{"a-1", "b_2", "system"}, []string{"games", "shop"})
+	r.reader.SetUnread(7, query.UserUnread{Feed: 12, Counts: []int64{3, 0}, Notices: []uint64{1, 0, 10}, Dots: []bool{false, true}})
+	for channels, want := range map[string]string{
+		`["system"]`:                           `"channels":{"system":10},"dots":{}`,
+		`["shop","\u0073ystem","games","a-1"]`: `"channels":{"system":10,"a-1":1},"dots":{"shop":true,"games":false}`,
+		`["nobody-ever"]`:                      `"channels":{"nobody-ever":0},"dots":{}`,
+		`[]`:                                   `"channels":{},"dots":{}`,
+		`null`:                                 `"channels":{"a-1":1,"b_2":0,"system":10},"dots":{"games":false,"shop":true}`,
+	} {
+		r.answers("unread", `{"channels":`+channels+`,"users":[7]}`, `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},`+want+`}],"as_of":"0"}`)
+	}
+
+	longest := strings.Repeat("a", 64)
+	many := make([]string, 128)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"c%d"`, i)
+	}
+	for channels, words := range map[string][]string{
+		`"system"`:                        {"400", `channels: "system" is not a list`},
+		`["system",7]`:                    {"400", "channels[1]: 7 is not a channel's name: 1 to 64 of a-z 0-9 _ -"},
+		`["system","System"]`:             {"400", `channels[1]: "System" is not a channel's name`},
+		`[""]`:                            {"400", `channels[0]: "" is not a channel's name`},
+		`["` + longest + `a"]`:            {"400", "channels[0]: "},
+		`["system","games","system"]`:     {"400", `channels[2]: "system" is given twice`},
+		`["system"],"channels":["games"]`: {"400", "channels is given twice"},
+		`[],"channels":["games"]`:         {"400", "channels is given twice"},
+		`["system",]`:                     {"400", "not the JSON object"},
+		`[` + strings.Join(many, ",") + `,"one-more"]`: {"413", "channels[128]: more than 128 channels in one request"},
+	} {
+		r.refuses("unread", `{"users":[7],"channels":`+channels+`}`, words[0], words[1])
+	}
+	for _, channels := range []string{`["` + longest + `"]`, `[` + strings.Join(many, ",") + `]`} {
+		if got := r.ask("tidemark.unread", `{"users":[7],"channels":`+channels+`}`); !strings.HasPrefix(got, `{"users":[{"user":"7",`) {
+			t.Errorf("%.100s", got)
+		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 const feedGroup = 1024
 
 // Feed implements [query.Reader].
-func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
+func (n *Node) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
 	out.Reset()
 	if before == 0 {
 		before = math.MaxUint64
@@ -28,7 +28,7 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	from := n.clock.Horizon(n.Applied(), n.o.Users.Retention)
 	g := gathers.Get().(*gather)
 	defer gathers.Put(g)
-	g.disk = n.onDisk(disk)
+	g.disk = n.onDisk(ctx, disk)
 	state, err := n.shardOf(user).Profile(user, -1, nil, &g.profile, &g.disk)
 	if err != nil {
 		return unanswered(err)
@@ -42,7 +42,7 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	var work sync.WaitGroup
 	for i := range parts {
 		parts[i].room = limit + 1 // one more tells whether there are more
-		parts[i].disk = n.onDisk(disk)
+		parts[i].disk = n.onDisk(ctx, disk)
 		work.Go(func() {
 			for s := i; s < len(n.shards); s += groups {
 				parts[i].read(n.shards[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
@@ -53,8 +53,11 @@ func (n *Node) Feed(_ context.Context, user uint64, before pipeline.Position, li
 	out.Cost = cost(&g.disk)
 	side := time.Duration(0) // parts are read side by side
 	for i := range parts {
-		if parts[i].cold {
+		switch {
+		case parts[i].cold:
 			return query.ErrCold
+		case parts[i].givenUp != nil:
+			return parts[i].givenUp
 		}
 		out.Cost.Cold += parts[i].disk.Reads
 		side = max(side, parts[i].disk.Time)
@@ -81,6 +84,7 @@ type newest struct {
 	reach   reach
 	missing bool
 	cold    bool // and could not be read
+	givenUp error
 
 	disk      shard.Disk
 	gathering shard.Gathering
@@ -94,6 +98,8 @@ func (h *newest) read(s *shard.Shard, followees []hot.Pair, from, before pipelin
 	switch {
 	case errors.Is(err, shard.ErrCold):
 		h.cold = true
+	case givenUp(err):
+		h.givenUp = err
 	case err != nil:
 		h.missing = true
 	default:

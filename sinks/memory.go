@@ -9,31 +9,43 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// Resident is the memory that the shards take, in bytes.
-func (n *Node) Resident() (bytes int) {
+// Resident is the memory that the shards and the channels take, in bytes.
+func (n *Node) Resident() (bytes int) { return n.residentShards() + n.commons.Bytes() }
+
+func (n *Node) residentShards() (bytes int) {
 	for _, s := range n.shards {
 		bytes += s.Bytes()
 	}
 	return bytes
 }
 
+// shardsMin is what the shards keep of the budget, as one part in so many,
+// however much the channels take, which cannot be evicted.
+const shardsMin = 8
+
+// shardsMay is how much memory the shards may take.
+func (n *Node) shardsMay() int {
+	return max(n.o.MemoryBytes-n.commons.Bytes(), n.o.MemoryBytes/shardsMin)
+}
+
 // over says whether the shards take more memory than they may.
-func (n *Node) over() bool { return n.o.MemoryBytes > 0 && n.Resident() > n.o.MemoryBytes }
+func (n *Node) over() bool { return n.o.MemoryBytes > 0 && n.residentShards() > n.shardsMay() }
 
 // near says whether memory will be over its budget before long.
-func (n *Node) near() bool { return n.o.MemoryBytes > 0 && n.Resident() > n.o.MemoryBytes/4*3 }
+func (n *Node) near() bool { return n.o.MemoryBytes > 0 && n.residentShards() > n.shardsMay()/4*3 }
 
 // slack is how far below the budget memory is brought when it was over it, as
 // one part in so many.
 const slack = 16
 
-// excess is the share of what is in memory that must go; 0 within the budget.
+// excess is the share of what the shards have in memory that must go; 0 within
+// the budget.
 func (n *Node) excess() float64 {
 	if !n.over() {
 		return 0
 	}
-	resident, goal := n.Resident(), n.o.MemoryBytes-n.o.MemoryBytes/slack
-	return float64(resident-goal) / float64(resident)
+	resident, may := n.residentShards(), n.shardsMay()
+	return float64(resident-(may-may/slack)) / float64(resident)
 }
 
 // Warmth is how many of the shards have been loaded after the start. Queries
@@ -49,7 +61,7 @@ func (n *Node) warm() {
 	}
 	written := n.writtenLast()
 	more := func() bool {
-		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || n.Resident() < n.o.MemoryBytes-n.o.MemoryBytes/slack)
+		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || n.residentShards() < n.shardsMay()-n.shardsMay()/slack)
 	}
 	next := make(chan int)
 	for range n.o.Owners {
@@ -76,7 +88,7 @@ const perDiskByte = 1.5
 // memory; 0 when everything does. Shards are alike: one is looked at.
 func (n *Node) writtenLast() uint64 {
 	disk := float64(n.store.DataBytes()) * perDiskByte
-	if n.o.MemoryBytes == 0 || disk <= float64(n.o.MemoryBytes) {
+	if n.o.MemoryBytes == 0 || disk <= float64(n.shardsMay()) {
 		return 0
 	}
 	keys, all := make(map[uint64]int), 0 // by version
@@ -90,7 +102,7 @@ func (n *Node) writtenLast() uint64 {
 	if err != nil || all == 0 {
 		return 1
 	}
-	old := int(float64(all) * (1 - float64(n.o.MemoryBytes)/disk))
+	old := int(float64(all) * (1 - float64(n.shardsMay())/disk))
 	versions := slices.Sorted(maps.Keys(keys))
 	for _, version := range versions {
 		if old -= keys[version]; old < 0 {

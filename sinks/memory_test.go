@@ -444,3 +444,49 @@ func TestDiskFullOverBudget(t *testing.T) {
 	}
 	full.Store(false)
 }
+
+// "Notices are outside the budget": they count in it, and what they take the
+// shards give up.
+func TestNoticesCountInTheBudget(t *testing.T) {
+	const shards, notices = 4, 60_000
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	o := options(shards)
+	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 3<<20, 5000
+	n := newNode(t, store, o)
+	defer n.Close()
+	w := newWorld(shards)
+	for from := uint64(1); from < 150_000; from += 2000 {
+		w.likes(upBetween(from, from+2000)...)
+	}
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	for from := uint64(1); from < notices; from += 1000 {
+		at := w.last()
+		w.window(1000, []int{0}, nil)
+		e := &w.entries[len(w.entries)-1]
+		win, err := pipeline.DecodeWindow(e.Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(1000) {
+			notice := pipeline.Operation{Op: pipeline.OpNotice, ID: pipeline.Mix(from+i) | 1, Position: at + pipeline.Position(i) + 1, Channels: []string{"system"}}
+			win.Sections[shards] = pipeline.AppendOperation(win.Sections[shards], at, &notice)
+		}
+		e.Window = pipeline.AppendWindow(nil, win)
+	}
+	follow(t, n, w.tail(n.Sequence()))
+	wait(t, n, w.last())
+	if _, live := n.Channels(); live != notices {
+		t.Fatalf("%d notices", live)
+	}
+	if per := n.ChannelBytes() / notices; per < 8 || per > 60 {
+		t.Errorf("%d bytes a notice", per)
+	}
+	await(t, "memory is within its budget", func() bool {
+		w.likes(1) // an owner looks when something comes
+		follow(t, n, w.tail(n.Sequence()))
+		wait(t, n, w.last())
+		return n.Resident() <= o.MemoryBytes
+	})
+}

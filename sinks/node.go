@@ -37,6 +37,7 @@ type Options struct {
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
 	Dots            []string
+	Channels        shard.ChannelLimits
 	// SequenceMax is the last window that DELTAS holds. A state that names a
 	// later one refers to windows that are lost (I10).
 	SequenceMax uint64
@@ -46,6 +47,10 @@ type Options struct {
 	Joins  shard.Joins
 	Logger *slog.Logger
 }
+
+// BatchRowsMin is how many rows one transaction of a store must hold
+// (cold.Store.BatchRowsMax), so that every window fits: a unit's, and the state.
+const BatchRowsMin = shard.SectionRowsMax + 1
 
 // queueMax bounds the windows that wait for one owner.
 const queueMax = 16
@@ -78,6 +83,7 @@ type Node struct {
 	newest atomic.Int64 // log time of the newest window applied, Unix ms
 
 	stopping atomic.Bool
+	enough   atomic.Bool // stopping, and nothing more is applied
 	wait     sync.WaitGroup
 	Stats    NodeStats
 }
@@ -162,7 +168,7 @@ func (n *Node) load() error {
 func (n *Node) loadCommons() {
 	number := pipeline.Shard(n.o.Shards)
 	state, err := n.storedState(number)
-	n.commons = shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots)
+	n.commons = shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots, n.o.Channels)
 	if err == nil {
 		err = n.commons.Load(n.store)
 	}
@@ -376,12 +382,26 @@ func (n *Node) Failed() (failed int) {
 // Channels is the number of channels and of their live notices.
 func (n *Node) Channels() (channels, notices int) { return n.commons.Channels() }
 
-// Close applies what was handed over, checkpoints and stops the owners. The
-// store stays open. Nobody may hand over any more.
+// ChannelBytes is the memory of the channels and their notices.
+func (n *Node) ChannelBytes() int { return n.commons.Bytes() }
+
+// PassedOver is how many notices were passed over since the start, because
+// there are too many channels, and how many were taken out of full channels.
+func (n *Node) PassedOver() (unopened, replaced uint64) { return n.commons.PassedOver() }
+
+// closeApplies is how long Close goes on applying: what is left then, DELTAS
+// still has.
+const closeApplies = 5 * time.Second
+
+// Close applies what was handed over, as far as it can be applied in a few
+// seconds, checkpoints and stops the owners. The store stays open. Nobody may
+// hand over any more.
 func (n *Node) Close() error {
 	if n.stopping.Swap(true) {
 		return nil
 	}
+	enough := time.AfterFunc(closeApplies, func() { n.enough.Store(true) })
+	defer enough.Stop()
 	for _, o := range n.owners {
 		close(o.windows)
 	}

@@ -65,6 +65,9 @@ type owner struct {
 	relieved time.Time
 	watching bool // units note what is used
 
+	passedAt           time.Time // when the log last had that notices are passed over
+	unopened, replaced uint64    // as of then
+
 	position atomic.Uint64 // applied by all its shards that go on
 	healthy  atomic.Bool
 	durable  atomic.Uint64 // lowest window checkpointed by all its shards
@@ -143,6 +146,9 @@ func (o *owner) ahead() {
 	defer close(o.prepared)
 	for h := range o.windows {
 		for _, u := range o.units {
+			if o.node.stopping.Load() {
+				break
+			}
 			_ = u.Prepare(o.node.store, h.window) // the owner asks again, and then it matters
 		}
 		o.prepared <- h
@@ -200,23 +206,45 @@ func (o *owner) tick(ticks int) int {
 		ticks = 0
 	}
 	o.relieve()
+	o.tellPassedOver()
 	return ticks
 }
 
-func (o *owner) apply(h handed) {
-	o.room(h.window)
-	if o.commons != nil {
-		o.commons.Noted(h.noted, o.node.kept())
+// passedOverEvery paces what the log has of notices that are passed over.
+const passedOverEvery = time.Minute
+
+// tellPassedOver logs that notices were passed over or taken out since it last
+// did.
+func (o *owner) tellPassedOver() {
+	if o.commons == nil || time.Since(o.passedAt) < passedOverEvery {
+		return
 	}
+	unopened, replaced := o.commons.PassedOver()
+	if unopened == o.unopened && replaced == o.replaced {
+		return
+	}
+	o.node.o.Logger.Warn("sinks: notices go beyond limits.channels or limits.notices",
+		"passed_over", unopened-o.unopened, "oldest_removed", replaced-o.replaced)
+	o.passedAt, o.unopened, o.replaced = time.Now(), unopened, replaced
+}
+
+func (o *owner) apply(h handed) {
+	if o.node.enough.Load() {
+		return
+	}
+	o.room(h.window)
+	o.refuseTooLarge(h.window)
 	for _, u := range o.units {
+		if o.node.enough.Load() { // units may stand at different windows
+			return
+		}
 		was := u.Err()
 		if was == nil {
 			o.prepare(u, h.window)
 			was = u.Err()
 		}
-		if was == nil && u.Pending() == 0 && !u.Fits(h.window, o.node.rowsMax) {
-			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
-				u.Name(), h.window.From, h.window.To, o.node.rowsMax))
+		if o.commons != nil && u == unit(o.commons) {
+			o.commons.Noted(h.noted, o.node.kept())
 		}
 		if err := u.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
 			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
@@ -230,6 +258,19 @@ func (o *owner) apply(h handed) {
 	o.node.advance()
 	o.bound()
 	o.relieve()
+}
+
+// refuseTooLarge stops units of which a window changes more than one transaction
+// holds. No router of ours makes one (pipeline.SectionChangesMax).
+func (o *owner) refuseTooLarge(w *pipeline.Window) {
+	for _, u := range o.units {
+		if u.Err() == nil && u.Pending() == 0 && !u.Fits(w, o.node.rowsMax) {
+			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
+				u.Name(), w.From, w.To, o.node.rowsMax))
+			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", u.Err())
+			o.noteDurable()
+		}
+	}
 }
 
 // prepare returns when everything that a window needs of a unit is in memory,

@@ -71,22 +71,22 @@ var readings = sync.Pool{New: func() any { return new(reading) }}
 func cost(d *shard.Disk) query.Cost { return query.Cost{Cold: d.Reads, Disk: d.Time} }
 
 // onDisk is how a request may use the disk.
-func (n *Node) onDisk(disk bool) shard.Disk {
+func (n *Node) onDisk(ctx context.Context, disk bool) shard.Disk {
 	if disk {
-		return shard.Disk{Store: n.store}
+		return shard.Disk{Store: n.store, Context: ctx}
 	}
 	return shard.Disk{}
 }
 
 // Rows implements [query.Reader].
-func (n *Node) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
 	rows.Reset(len(ids), len(columns))
 	rows.AsOf = n.Applied()
 	r := readings.Get().(*reading)
 	defer readings.Put(r)
 	p := &r.plan
 	p.lay(ids, len(n.shards))
-	r.disk = n.onDisk(disk)
+	r.disk = n.onDisk(ctx, disk)
 	first := n.schema.Counters[counter].First
 	var reach reach
 	for s, sh := range n.shards {
@@ -104,6 +104,8 @@ func (n *Node) Rows(_ context.Context, counter int, columns []pipeline.Column, i
 		switch {
 		case errors.Is(err, shard.ErrCold):
 			return query.ErrCold
+		case givenUp(err):
+			return err
 		case err != nil:
 			rows.Missing = append(rows.Missing, p.place[from:to]...)
 		default:
@@ -112,6 +114,12 @@ func (n *Node) Rows(_ context.Context, counter int, columns []pipeline.Column, i
 	}
 	rows.AsOf, rows.Cost = reach.or(rows.AsOf), cost(&r.disk)
 	return nil
+}
+
+// givenUp says that an error is that of a context: reading was given up, and
+// nothing is wrong with what was read.
+func givenUp(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // exists says whether there is a row: one of zeros only is none. (In counters

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -17,7 +18,10 @@ import (
 type gather struct {
 	profile   shard.Profile
 	gathering shard.Gathering
+	notices   []string // those asked, where not all are
+	dots      []string
 	channels  []string // notices, then dots
+	none      bool     // no channel is asked: the commons have no part in the answer
 	disk      shard.Disk
 
 	// A feed's: the followees shard by shard.
@@ -41,26 +45,48 @@ func (g *gather) lay(shards int) {
 	}
 }
 
+// sort parts the channels asked into notices and dots: those that are dots say
+// so in the configuration.
+func (g *gather) sort(channels, dots []string) {
+	g.notices, g.dots = g.notices[:0], g.dots[:0]
+	for _, name := range channels {
+		if _, isDot := slices.BinarySearch(dots, name); isDot {
+			g.dots = append(g.dots, name)
+		} else {
+			g.notices = append(g.notices, name)
+		}
+	}
+}
+
 // Unread implements [query.Reader].
-func (n *Node) Unread(_ context.Context, users []uint64, out *query.Unreads, disk bool) error {
+func (n *Node) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
 	notices, dots, named := n.commons.Names()
 	counter, columns := n.unreadColumns()
+	g := gathers.Get().(*gather)
+	defer gathers.Put(g)
+	g.none = channels != nil && len(channels) == 0
+	if channels != nil {
+		g.sort(channels, dots)
+		notices, dots = g.notices, g.dots
+	}
 	out.Reset(len(users), len(columns), notices, dots)
 	out.AsOf = n.Applied()
 	// Ages are as of one position for the whole answer.
 	horizon := n.clock.Horizon(out.AsOf, n.o.Users.Retention)
 	active := n.clock.Horizon(out.AsOf, n.o.Users.Inactive)
-	g := gathers.Get().(*gather)
-	defer gathers.Put(g)
-	g.disk = n.onDisk(disk)
+	g.disk = n.onDisk(ctx, disk)
 	g.channels = append(append(g.channels[:0], notices...), dots...)
 	reach := reach{}
-	reach.add(named.Applied) // a channel that opens after this is not in the answer
+	if !g.none {
+		reach.add(named.Applied) // a channel that opens after this is not in the answer
+	}
 	for i, user := range users {
 		err := n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach)
 		switch {
 		case errors.Is(err, shard.ErrCold):
 			return query.ErrCold
+		case givenUp(err):
+			return err
 		case err != nil:
 			out.Missing = append(out.Missing, i)
 		}
@@ -111,6 +137,9 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 // channelsUnread: live notices after the user's cursor, which is the latest
 // of their last read of the channel, of all, and their first read of anything.
 func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) error {
+	if g.none {
+		return nil
+	}
 	p := &g.profile
 	next := 0
 	state, err := n.commons.Unread(g.channels, func(string) pipeline.Position {
@@ -156,22 +185,22 @@ func (r *reach) or(p pipeline.Position) pipeline.Position {
 }
 
 // Following implements [query.Reader].
-func (n *Node) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+func (n *Node) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return n.page(ctx, out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
 		return n.shardOf(user).Following(user, after, limit, out.Users, d)
 	})
 }
 
 // Followers implements [query.Reader].
-func (n *Node) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+func (n *Node) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return n.page(ctx, out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
 		return n.shardOf(user).Followers(user, after, limit, out.Users, d)
 	})
 }
 
-func (n *Node) page(out *query.UserPage, disk bool, read func(*shard.Disk) ([]uint64, bool, cold.State, error)) error {
+func (n *Node) page(ctx context.Context, out *query.UserPage, disk bool, read func(*shard.Disk) ([]uint64, bool, cold.State, error)) error {
 	out.Reset()
-	d := n.onDisk(disk)
+	d := n.onDisk(ctx, disk)
 	users, more, state, err := read(&d)
 	if err != nil {
 		return unanswered(err)
@@ -182,8 +211,11 @@ func (n *Node) page(out *query.UserPage, disk bool, read func(*shard.Disk) ([]ui
 
 // unanswered is why there is no answer, in the reader's words.
 func unanswered(err error) error {
-	if errors.Is(err, shard.ErrCold) {
+	switch {
+	case errors.Is(err, shard.ErrCold):
 		return query.ErrCold
+	case givenUp(err):
+		return err
 	}
 	return fmt.Errorf("%w: %w", query.ErrStopped, err)
 }

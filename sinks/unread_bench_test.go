@@ -32,7 +32,7 @@ func newBare(b *testing.B) *bare {
 	}
 	limits := shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400}
 	n := &Node{schema: schema, o: Options{Shards: bareShards, Users: limits}, clock: shard.NewClock(limits.Retention)}
-	n.commons = shard.NewCommons(bareShards, n.clock, cold.State{}, nil, nil)
+	n.commons = shard.NewCommons(bareShards, n.clock, cold.State{}, nil, nil, shard.ChannelLimits{})
 	for i := range bareShards {
 		n.shards = append(n.shards, shard.New(pipeline.Shard(i), schema, limits, n.clock, cold.State{}))
 	}
@@ -102,7 +102,7 @@ func BenchmarkFeedUnread(b *testing.B) {
 			var out query.Unreads
 			user, total := uint64(0), uint64(0)
 			for b.Loop() {
-				if err := n.Unread(context.Background(), []uint64{first + user}, &out, true); err != nil {
+				if err := n.Unread(context.Background(), []uint64{first + user}, nil, &out, true); err != nil {
 					b.Fatal(err)
 				}
 				total += out.Users[0].Feed

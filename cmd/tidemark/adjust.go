@@ -43,10 +43,12 @@ func (r *remote) change(t *terminal, target cell, event func(at column, id uint6
 func (r *remote) publish(ctx context.Context, c *client.Client, e client.Event) (client.Position, error) {
 	position, err := c.Publish(ctx, e.ID(nuid.Next()))
 	if errors.Is(err, nats.ErrNoResponders) {
-		return 0, errors.New("no stream takes events here: the node runs, but its stream EVENTS is gone")
+		return 0, errNoEvents
 	}
 	return position, err
 }
+
+var errNoEvents = errors.New("no stream takes events here: the node runs, but its stream EVENTS is gone")
 
 // stored: the change will happen, or has happened, though it was not seen.
 func stored(position client.Position, err error) error {

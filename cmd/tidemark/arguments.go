@@ -49,8 +49,11 @@ func arguments(parser *kong.Kong, args []string) []string {
 		}
 	}
 	name := min(1, len(words))
-	if name == 1 && words[0] == "config" {
-		name = min(2, len(words))
+	if name == 1 && words[0] == "help" {
+		return append(words[1:], "--help")
+	}
+	if len(words) > 1 && isCommand(parser.Model.Node, words[0], words[1]) {
+		name = 2
 	}
 	if name == 1 && (words[0] == "incr" || words[0] == "set") {
 		for i, word := range words {
@@ -60,6 +63,18 @@ func arguments(parser *kong.Kong, args []string) []string {
 		}
 	}
 	return slices.Concat(words[:name], flags, words[name:], args[end:])
+}
+
+// isCommand says that sub is a command of the command top: config check.
+func isCommand(root *kong.Node, top, sub string) bool {
+	for _, command := range root.Children {
+		for _, child := range command.Children {
+			if command.Name == top && child.Name == sub {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // withValue collects the flags that take the next argument.

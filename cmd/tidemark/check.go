@@ -40,6 +40,9 @@ func (c *checkCommand) Run(t *terminal) error {
 	return summarize(t.out, cmp.Or(path, "built-in defaults"), found)
 }
 
+// noticeBytes is about what a notice takes in memory.
+const noticeBytes = 25
+
 func summarize(to io.Writer, path string, c *config.Config) error {
 	var counters, types []string
 	for _, counter := range c.Counters {
@@ -52,6 +55,9 @@ func summarize(to io.Writer, path string, c *config.Config) error {
 	out.add("", "counters", cmp.Or(strings.Join(counters, ", "), "none"))
 	out.add("", "rules for", cmp.Or(strings.Join(types, ", "), "no events"))
 	out.add("", "data", fmt.Sprintf("%s, %s", c.DataDir, count(c.Shards, "shard")))
+	full := float64(c.Limits.Channels) * float64(c.Limits.Notices) * noticeBytes / float64(config.MiB)
+	out.add("", "notices", fmt.Sprintf("up to %d in each of %d channels: %.0f MiB of memory when all are full, and %d MiB for everything",
+		c.Limits.Notices, c.Limits.Channels, full, c.ShardBytes()/int(config.MiB)))
 	out.add("", "nats", cmp.Or(redacted(c.NATS.URL), "embedded, on "+c.NATS.Listen))
 	out.add("", "http", cmp.Or(c.HTTP.Listen, "off"))
 	if _, err := fmt.Fprintf(to, "%s: good\n", path); err != nil {

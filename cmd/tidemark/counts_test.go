@@ -97,6 +97,17 @@ func TestCounts(t *testing.T) {
 		}
 	})
 
+	// "`tidemark.unread` takes `"channels": ["system"]`: these alone are answered."
+	t.Run("unread of some channels", func(t *testing.T) {
+		n.want("user  feed  comment  follower  like  mention  message  repost  games  system\n   7     0        0         0     0        0        0       0      0       0",
+			"unread", "7", "--channels", "system,games")
+		users := document(t, n.do("unread", "7", "--json", "--channels", "system").out)["users"].([]any)
+		if got := users[0].(map[string]any)["channels"]; !reflect.DeepEqual(got, map[string]any{"system": 0.0}) {
+			t.Errorf("%v", users)
+		}
+		n.do("unread", "7", "--channels", "system,Games").fails(t, 2, `channels[1]: "Games" is not a channel's name`)
+	})
+
 	t.Run("stats", func(t *testing.T) {
 		r := n.do("stats")
 		if r.code != 0 || !strings.Contains(r.out, "\nevents_total ") || strings.Contains(r.out, "go_goroutines") {
@@ -185,6 +196,8 @@ func document(t *testing.T, text string) map[string]any {
 func TestWrongUsageByAnswer(t *testing.T) {
 	n := newPlace(t).start(t)
 	n.do("read", "7", "channel:GAMES").fails(t, 2, "is not a channel's name")
+	n.do("unread", "7", "--channels", "BIG").fails(t, 2, "is not a channel's name")
+	n.do("unread", "7", "--channels", "BIG", "--json").fails(t, 2, "is not a channel's name")
 	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
 }
 
@@ -221,6 +234,54 @@ func TestNotWhole(t *testing.T) {
 	}
 }
 
+// Pages of several nodes make one list: the later ones are asked for as much as
+// the first has, and the list goes on where one that is not whole ended it.
+func TestPagesOfAList(t *testing.T) {
+	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	replies := []string{
+		`{"users":["8"],"next":"8","as_of":"4095"}`,
+		`{"users":["9"],"next":"9","as_of":"5119"}`,
+		`{"users":[],"as_of":"5119","degraded":true,"missing":["7"]}`,
+	}
+	asked := make(chan string, 2*len(replies))
+	served := 0
+	if _, err := nc.Subscribe("tidemark.following", func(m *nats.Msg) {
+		asked <- string(m.Data)
+		_ = m.Respond([]byte(replies[served%len(replies)]))
+		served++
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	r := tidemark(t, "following", "7", "--json", "--nats", server.URL())
+	if want := `{"users":["8","9"],"next":"9","as_of":"4095","degraded":true,"missing":["7"]}` + "\n"; r.code != 1 || r.out != want {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{
+		`{"user":7,"limit":100,"timeout_ms":5000}`,
+		`{"user":7,"limit":99,"after":"8","min_position":"4095","timeout_ms":5000}`,
+		`{"user":7,"limit":98,"after":"9","min_position":"4095","timeout_ms":5000}`,
+	} {
+		if got := <-asked; got != want {
+			t.Errorf("asked %s, not %s", got, want)
+		}
+	}
+	if r := tidemark(t, "following", "7", "--nats", server.URL()); r.code != 1 || r.out != "8\n9\n" || !strings.HasPrefix(r.err, "more: --after 9\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"
 func TestEmptyURLIsNone(t *testing.T) {
 	r := remote{Timeout: 1}
@@ -231,7 +292,10 @@ func TestEmptyURLIsNone(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	url := "nats://u:secret@" + freeAddress(t)
-	for _, args := range []string{"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats", "slowlog"} {
+	for _, args := range []string{
+		"get post 42", "get 42.cntcm", "incr 42.cntcm", "set 42.cntcm 1", "del post 42", "stats", "slowlog",
+		"publish like actor=1 post=2 author=3", "following 7", "followers 7", "deadletters", "deadletters show 1",
+	} {
 		r := tidemark(t, append(strings.Fields(args), "--nats", url)...)
 		r.fails(t, 1, "no tidemark answers at nats://u:xxxxx@127.0.0.1:", "is 'tidemark run' running?")
 	}

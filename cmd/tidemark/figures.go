@@ -14,18 +14,17 @@ import (
 func counterTable(figures map[string]any) *table {
 	lines := takeOut(figures, []string{"counter"},
 		"rows", "row_bytes", "row_load", "row_gets_total", "row_sets_total", "row_hits_total", "row_misses_total",
-		"row_cold_reads_total", "row_errors_total", "row_full_total", "row_evictions_total", "row_probe_mean", "row_probe_longest")
+		"row_cold_reads_total", "row_errors_total", "row_evictions_total", "row_probe_mean", "row_probe_longest")
 	if len(lines) == 0 {
 		return nil
 	}
 	out := &table{left: []bool{true}}
-	out.add("COUNTER", "ROWS", "BYTES", "BYTES/ROW", "LOAD", "GETS", "SETS", "HITS", "MISSES", "COLD", "ERRORS", "FULL", "EVICTED", "PROBE")
+	out.add("COUNTER", "ROWS", "BYTES", "BYTES/ROW", "LOAD", "GETS", "SETS", "HITS", "MISSES", "COLD", "ERRORS", "EVICTED", "PROBE")
 	for _, counter := range slices.Sorted(maps.Keys(lines)) {
 		l := lines[counter]
-		out.add(counter, l.text("rows"), l.size("row_bytes"), l.ratio("row_bytes", "rows"), l.fraction("row_load"),
+		out.add(counter, l.text("rows"), l.size("row_bytes"), l.bytesPerRow(), l.fraction("row_load"),
 			l.text("row_gets_total"), l.text("row_sets_total"), l.text("row_hits_total"), l.text("row_misses_total"),
-			l.text("row_cold_reads_total"), l.text("row_errors_total"), l.text("row_full_total"), l.text("row_evictions_total"),
-			l.probe())
+			l.text("row_cold_reads_total"), l.text("row_errors_total"), l.text("row_evictions_total"), l.probe())
 	}
 	return out
 }
@@ -125,13 +124,19 @@ func (l line) fraction(name string) string {
 	return strconv.FormatFloat(n, 'f', 2, 64)
 }
 
-func (l line) ratio(of, to string) string {
-	n, ok := l.number(of)
-	d, also := l.number(to)
-	if !ok || !also || d == 0 {
+// loadToTell is how full tables must be for their bytes to say something of a
+// row: below it they are free places, those of the least size there is or of
+// rows that were evicted.
+const loadToTell = 0.25
+
+func (l line) bytesPerRow() string {
+	bytes, known := l.number("row_bytes")
+	rows, counted := l.number("rows")
+	load, loadKnown := l.number("row_load")
+	if !known || !counted || rows == 0 || loadKnown && load < loadToTell {
 		return untold
 	}
-	return strconv.FormatFloat(n/d, 'f', 1, 64)
+	return strconv.FormatFloat(bytes/rows, 'f', 1, 64)
 }
 
 func (l line) size(name string) string {

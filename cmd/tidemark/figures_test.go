@@ -36,7 +36,6 @@ const everyFigure = `
 	tidemark_row_misses_total{counter="post"} 78
 	tidemark_row_cold_reads_total{counter="post"} 9
 	tidemark_row_errors_total{counter="post"} 1
-	tidemark_row_full_total{counter="post"} 2
 	tidemark_row_evictions_total{counter="post"} 3
 	tidemark_row_probe_mean{counter="post"} 1.0417
 	tidemark_row_probe_longest{counter="post"} 7
@@ -56,9 +55,9 @@ const everyFigure = `
 `
 
 func TestStatsBeginWithTables(t *testing.T) {
-	want := `COUNTER     ROWS    BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  FULL  EVICTED   PROBE
-a              0      512          -     -     -     -     -       -     -       -     -        -       -
-post     1000000  15.0MiB       15.7  0.81    12    34    56      78     9       1     2        3  1.04/7
+	want := `COUNTER     ROWS    BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  EVICTED   PROBE
+a              0      512          -     -     -     -     -       -     -       -        -       -
+post     1000000  15.0MiB       15.7  0.81    12    34    56      78     9       1        3  1.04/7
 
 COUNTER.COLUMN  SETS  ESCAPES  SATURATED
 a.x                1        -          -
@@ -90,8 +89,8 @@ func TestStatsWithoutTheStoresFigures(t *testing.T) {
 		tidemark_column_sets_total{column="like",counter="post"} 0
 		tidemark_row_probe_longest{counter="post"} 4
 	`)
-	want := `COUNTER  ROWS  BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  FULL  EVICTED  PROBE
-post        -      -          -     -     -     -     -       -     -       -     -        -    -/4
+	want := `COUNTER  ROWS  BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  EVICTED  PROBE
+post        -      -          -     -     -     -     -       -     -       -        -    -/4
 
 row_load  counter=               1
 rows                             7
@@ -99,5 +98,41 @@ rows                             7
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A node with a row or two has tables of free places: their bytes are not the
+// row's.
+func TestStatsOfFewRows(t *testing.T) {
+	got := printed(t, statsCommand{}, `
+		tidemark_rows{counter="few"} 1
+		tidemark_row_bytes{counter="few"} 76808
+		tidemark_row_load{counter="few"} 0.0013
+		tidemark_rows{counter="many"} 100
+		tidemark_row_bytes{counter="many"} 3200
+		tidemark_row_load{counter="many"} 0.25
+	`)
+	want := `COUNTER  ROWS    BYTES  BYTES/ROW  LOAD  GETS  SETS  HITS  MISSES  COLD  ERRORS  EVICTED  PROBE
+few         1  75.0KiB          -  0.00     -     -     -       -     -       -        -      -
+many      100   3.1KiB       32.0  0.25     -     -     -       -     -       -        -      -
+
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Every heading is explained.
+func TestStatsHelp(t *testing.T) {
+	help := statsCommand{}.Help()
+	for line := range strings.Lines(printed(t, statsCommand{}, everyFigure)) {
+		if !strings.HasPrefix(line, "COUNTER") {
+			continue
+		}
+		for _, heading := range strings.Fields(line) {
+			if !strings.Contains(help, "\n    "+heading+" ") {
+				t.Errorf("%s is not explained", heading)
+			}
+		}
 	}
 }

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/importer"
@@ -12,19 +16,25 @@ import (
 )
 
 type importCommand struct {
-	File string `arg:"" help:"Events, one JSON object a line, gzip too; - reads standard input."`
-	Pack int    `default:"256" help:"Events in a message, 1 to 1024 (${default})."`
-	Name string `help:"The import's name (its content gives it one). The same name goes on where it was interrupted."`
-	Wait bool   `help:"Return when the node has counted the last event."`
+	File   string `arg:"" help:"Events, one JSON object a line, gzip too; - reads standard input."`
+	Pack   int    `default:"256" help:"Events in a message, 1 to 1024 (${default})."`
+	Name   string `help:"The import's name (its content gives it one). The same name goes on where it was interrupted."`
+	Wait   bool   `help:"Return when the node has counted the last event, and say which lines were refused."`
+	Strict bool   `help:"Wait, and fail when a line was refused."`
 	remote
 }
 
 func (importCommand) Help() string {
 	return `Publishes events and shows how far it is. An import that was interrupted, at any moment, is run again with the same command: every event is counted once.
 
+Input that begins with the lines of an earlier import is taken for the same one, grown: its first lines are skipped. --name imports them all the same.
+
+--wait says how many lines were refused, of all that the import has brought so far, and the first few with their numbers. Refused lines are kept ('tidemark deadletters'), and the exit code is 0, or 1 with --strict. It is 1 also when a part of the node has stopped.
+
 EXAMPLE
 
     tidemark import events.ndjson.gz --wait
+    tidemark import events.ndjson.gz --strict
     zcat events-*.gz | tidemark import - --name backfill`
 }
 
@@ -56,55 +66,167 @@ func (i *importCommand) Run(t *terminal) error {
 	case err != nil:
 		return i.explain(err)
 	}
-	if i.Wait {
-		if err := i.explain(waitApplied(ctx, client.New(nc), result.Last)); err != nil {
-			return err
-		}
+	if !i.Wait && !i.Strict {
+		return i.print(t, result, nil)
 	}
-	return i.print(t, result)
+	reached, counted := i.waitCounted(ctx, client.New(nc), result.Last)
+	if _, stopped := errors.AsType[stoppedError](counted); counted != nil && !stopped {
+		return i.explain(counted)
+	}
+	refused, err := result.Refused(ctx, nc)
+	if err != nil {
+		return errors.Join(i.print(t, result, nil), counted, fmt.Errorf("which lines were refused is not known: %w", err))
+	}
+	if !reached { // lines may be refused yet
+		refused.AtLeast = "the node has not looked at all lines"
+	}
+	if err := i.print(t, result, &refused); err != nil {
+		return err
+	}
+	switch {
+	case counted != nil || !i.Strict:
+		return counted
+	case refused.Lines > 0:
+		return errors.New(refusedLines(refused))
+	case refused.AtLeast != "":
+		return errors.New("whether lines were refused is not known: " + refused.AtLeast)
+	}
+	return nil
 }
 
-// waitApplied has no bound but the user's patience: a long import takes long
-// to count.
-func waitApplied(ctx context.Context, c *client.Client, at client.Position) error {
+// stoppedError: so many shards of a node have stopped.
+type stoppedError float64
+
+func (s stoppedError) Error() string {
+	return fmt.Sprintf("%s of the node stopped (the channels count as one): all is in the log, and not all is counted; its /readyz says why", count(int(s), "shard"))
+}
+
+// stepWait is how long a node is asked to wait at once.
+const stepWait = 5 * time.Second
+
+// waitCounted has no bound but the user's patience: a long import takes long
+// to count. A node that has stopped in part may reach the position all the
+// same, or never; once it is reached, all lines have been looked at.
+func (i *importCommand) waitCounted(ctx context.Context, c *client.Client, at client.Position) (reached bool, err error) {
 	const tooLate, notReady = 504, 503
 	for at > 0 {
-		_, err := c.Schema(ctx, client.Wait(at), client.Within(5*time.Second))
+		figures, err := c.Stats(ctx, client.Wait(at), client.Within(stepWait))
 		answer, answered := errors.AsType[*client.Error](err)
-		switch {
+		late := answered && (answer.Code == tooLate || answer.Code == notReady)
+		if late {
+			figures, _ = c.Stats(ctx) // what it says, if it does
+		}
+		switch stopped := number(figures["tidemark_shards_failed"]); {
+		case stopped > 0:
+			return err == nil, stoppedError(stopped)
 		case err == nil:
-			return nil
+			return true, nil
 		case ctx.Err() != nil:
-			return errors.New("interrupted: all is in the log, and the node goes on counting")
-		case !answered || answer.Code != tooLate && answer.Code != notReady:
-			return err
+			return false, errors.New("interrupted: all is in the log, and the node goes on counting")
+		case !late:
+			return false, err
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
-	return nil
+	return true, nil
 }
 
-func (i *importCommand) print(t *terminal, r importer.Result) error {
-	rate := float64(r.Lines) / max(r.Elapsed.Seconds(), 1e-3)
+func (i *importCommand) print(t *terminal, r importer.Result, refused *importer.Refused) error {
 	if i.JSON {
-		return printJSON(t.out, struct {
-			Lines    uint64  `json:"lines"`
-			Skipped  uint64  `json:"skipped"`
-			Packs    uint64  `json:"packs"`
-			Bytes    uint64  `json:"bytes"`
-			Seconds  float64 `json:"seconds"`
-			Position string  `json:"position"`
-			Already  bool    `json:"already"`
-		}{r.Lines, r.Skipped, r.Packs, r.Bytes, r.Elapsed.Seconds(), r.Last.String(), r.Already})
+		return printJSON(t.out, importDocument(r, refused))
 	}
+	var b strings.Builder
 	if r.Already {
-		_, err := fmt.Fprintf(t.out, "imported before: nothing to do, the last event is at position %s\n", r.Last)
-		return err
+		fmt.Fprintf(&b, "imported before: nothing to do, the last event is at position %s\n", r.Last)
+		fmt.Fprintln(&b, "to import it all the same, give the import another name: --name NAME")
+	} else {
+		rate := float64(r.Lines) / max(r.Elapsed.Seconds(), 1e-3)
+		fmt.Fprintf(&b, "%s in %s, %s, %.0f a second; the last is at position %s\n",
+			count(int(r.Lines), "line"), count(int(r.Packs), "pack"), r.Elapsed.Round(time.Millisecond), rate, r.Last)
+		if r.Skipped > 0 {
+			fmt.Fprintf(&b, "%s before these skipped, for they were imported before; to import them all the same, give the import another name: --name NAME\n",
+				count(int(r.Skipped), "line"))
+		}
 	}
-	_, err := fmt.Fprintf(t.out, "%s in %s, %s, %.0f a second; the last is at position %s\n",
-		count(int(r.Lines), "line"), count(int(r.Packs), "pack"), r.Elapsed.Round(time.Millisecond), rate, r.Last)
+	if refused != nil && refused.Lines > 0 {
+		writeRefused(&b, refused)
+	}
+	if refused != nil && refused.AtLeast != "" {
+		fmt.Fprintf(&b, "more lines may have been refused: %s\n", refused.AtLeast)
+	}
+	_, err := io.WriteString(t.out, b.String())
 	return err
+}
+
+// writeRefused says what was refused, the first lines one by one.
+func writeRefused(b *strings.Builder, refused *importer.Refused) {
+	var reasons []string
+	for _, reason := range slices.Sorted(maps.Keys(refused.Reasons)) {
+		reasons = append(reasons, fmt.Sprintf("%s %d", reason, refused.Reasons[reason]))
+	}
+	fmt.Fprintf(b, "%s (%s):\n", refusedLines(*refused), strings.Join(reasons, ", "))
+	for _, line := range refused.Examples {
+		where := fmt.Sprintf("line %d", line.Line)
+		if line.Line == 0 {
+			where = fmt.Sprintf("event %d", line.Event)
+		}
+		fmt.Fprintf(b, "  %s: %s\n", where, printable(line.Error, refusedShown))
+	}
+	if more := refused.Lines - uint64(len(refused.Examples)); more > 0 {
+		fmt.Fprintf(b, "  and %d more\n", more)
+	}
+	fmt.Fprintf(b, "they are kept: tidemark deadletters, tidemark deadletters show %d\n", refused.Examples[0].Letter)
+}
+
+// refusedShown is how much of a reason a line shows.
+const refusedShown = 200
+
+func refusedLines(refused importer.Refused) string {
+	text := count(int(refused.Lines), "line") + " refused"
+	if refused.AtLeast != "" {
+		text = "at least " + text
+	}
+	return text
+}
+
+// importJSON is what --json prints. The refused are of the whole import, and
+// only there when it was waited for.
+type importJSON struct {
+	Import   string            `json:"import"`
+	Lines    uint64            `json:"lines"`
+	Skipped  uint64            `json:"skipped"`
+	Packs    uint64            `json:"packs"`
+	Bytes    uint64            `json:"bytes"`
+	Seconds  float64           `json:"seconds"`
+	Position string            `json:"position"`
+	Already  bool              `json:"already"`
+	Refused  *uint64           `json:"refused,omitempty"`
+	AtLeast  bool              `json:"refused_at_least,omitempty"`
+	Reasons  map[string]uint64 `json:"refused_reasons,omitempty"`
+	Examples []refusedRow      `json:"refused_lines,omitempty"` // the first ones
+}
+
+type refusedRow struct {
+	Line   uint64 `json:"line,omitempty"` // in the input; left out when it is not known
+	Event  uint64 `json:"event"`          // blank lines not counted
+	Reason string `json:"reason"`
+	Error  string `json:"error"`
+	Letter uint64 `json:"letter"` // in DEADLETTER
+}
+
+func importDocument(r importer.Result, refused *importer.Refused) importJSON {
+	document := importJSON{
+		Import: r.Import, Lines: r.Lines, Skipped: r.Skipped, Packs: r.Packs, Bytes: r.Bytes,
+		Seconds: r.Elapsed.Seconds(), Position: r.Last.String(), Already: r.Already,
+	}
+	if refused != nil {
+		document.Refused, document.AtLeast, document.Reasons = &refused.Lines, refused.AtLeast != "", refused.Reasons
+		for _, line := range refused.Examples {
+			document.Examples = append(document.Examples, refusedRow(line))
+		}
+	}
+	return document
 }

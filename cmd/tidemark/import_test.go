@@ -3,11 +3,17 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/dgraph-io/badger/v4"
+	compression "github.com/dgraph-io/badger/v4/options"
 )
 
 // "`import FILE|-` (NDJSON events, gzip too; packs; progress; exact when run again after an interruption)"
@@ -46,4 +52,159 @@ func TestImport(t *testing.T) {
 
 	n.do("import", "nowhere.ndjson").fails(t, 1, "nowhere.ndjson")
 	tidemark(t, "import", file, "--nats", "nats://"+freeAddress(t)).fails(t, 1, "no tidemark answers")
+}
+
+// "`import --wait` and its --json say how many lines were refused and why",
+// with numbers that an editor shows.
+func TestImportSaysWhatIsRefused(t *testing.T) {
+	n := newPlace(t).start(t)
+	file := filepath.Join(t.TempDir(), "mixed.ndjson")
+	text := "\n" + `{"type":"like","actor":1,"post":42,"author":9}
+{"type":"like","actor":0,"post":42,"author":9}
+
+
+{"type":"like","actor":2,"post":42,"author":9}
+not json
+{"type":"follow","actor":3,"target":3}
+`
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	lines := `3 lines refused (id 1, json 1, self 1):
+  line 3: actor: 0 is not an id
+  line 7: not JSON: jsontext: invalid character 'o' in literal null (expecting 'u') after offset 1
+  line 8: user 3 follows themself
+they are kept: tidemark deadletters, tidemark deadletters show 1
+`
+	r := n.do("import", file, "--wait", "--pack", "2")
+	if first, rest, _ := strings.Cut(r.out, "\n"); r.code != 0 || r.err != "" || !strings.HasPrefix(first, "5 lines in 3 packs, ") || rest != lines {
+		t.Errorf("%+v", r)
+	}
+	n.want("2", "get", "42.cntan")
+	if r := n.do("deadletters", "show", "1"); r.code != 0 || !strings.Contains(r.out, `{"type":"like","actor":0,"post":42,"author":9}`) {
+		t.Errorf("%+v", r)
+	}
+
+	r = n.do("import", file, "--strict", "--json")
+	r.fails(t, 1, "tidemark: 3 lines refused")
+	got := document(t, r.out)
+	delete(got, "seconds")
+	if want := document(t, `{"import":"`+got["import"].(string)+`","lines":0,"skipped":5,"packs":0,"bytes":0,"position":"3072","already":true,
+		"refused":3,"refused_reasons":{"id":1,"json":1,"self":1},"refused_lines":[
+		{"line":3,"event":2,"reason":"id","error":"actor: 0 is not an id","letter":1},
+		{"line":7,"event":4,"reason":"json","error":"not JSON: jsontext: invalid character 'o' in literal null (expecting 'u') after offset 1","letter":2},
+		{"line":8,"event":5,"reason":"self","error":"user 3 follows themself","letter":3}]}`); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\nwant\n%v", got, want)
+	}
+
+	// "when a file continues an earlier import by its first lines, that so many
+	// were skipped and how to import it all the same"
+	write(text + `{"type":"like","actor":4,"post":42,"author":9}` + "\n")
+	r = n.do("import", file, "--wait")
+	if r.code != 0 || !strings.HasPrefix(r.out, "1 line in 1 pack, ") || !strings.Contains(r.out, "\n5 lines before these skipped, for they were imported before; ") ||
+		!strings.Contains(r.out, "--name NAME") || !strings.HasSuffix(r.out, lines) {
+		t.Errorf("%+v", r)
+	}
+	n.want("3", "get", "42.cntan")
+	if r = n.do("import", file); !strings.HasPrefix(r.out, "imported before: nothing to do, ") || !strings.Contains(r.out, "--name NAME") || strings.Contains(r.out, "refused") {
+		t.Errorf("%+v", r)
+	}
+	if r = n.do("import", file, "--name", "again", "--wait"); r.code != 0 || !strings.HasPrefix(r.out, "6 lines in 1 pack, ") || strings.Contains(r.out, "skipped") {
+		t.Errorf("%+v", r)
+	}
+	n.want("6", "get", "42.cntan")
+
+	// A file without a mistake is good, strictly.
+	r = n.feed(`{"type":"like","actor":1,"post":43,"author":9}`, "import", "-", "--strict", "--json")
+	if got := document(t, r.out); r.code != 0 || got["refused"] != 0.0 || got["refused_lines"] != nil {
+		t.Errorf("%+v", r)
+	}
+	// What was not waited for is not known, and not said to be 0.
+	r = n.feed("not json", "import", "-", "--json")
+	if got := document(t, r.out); r.code != 0 || got["refused"] != nil {
+		t.Errorf("%+v", r)
+	}
+
+	// Letters that are gone are not taken for none.
+	if err := n.connect(t).PurgeStream("DEADLETTER"); err != nil {
+		t.Fatal(err)
+	}
+	r = n.do("import", file, "--wait")
+	if r.code != 0 || !strings.Contains(r.out, "DEADLETTER has lost letters since the import began") {
+		t.Errorf("%+v", r)
+	}
+	n.do("import", file, "--strict").fails(t, 1, "is not known")
+}
+
+// `import --wait` must not exit 0 while a shard has stopped.
+func TestImportWhereAShardHasStopped(t *testing.T) {
+	p := newPlace(t)
+	n := p.start(t)
+	var text strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&text, `{"type":"like","actor":%d,"post":%d,"author":%d}`+"\n", i+1, i+1, i+1)
+	}
+	if r := n.feed(text.String(), "import", "-", "--wait"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	n.stop(syscall.SIGTERM)
+	damageOneTable(t, filepath.Join(p.data, "badger"))
+	n = p.start(t)
+	eventually(t, "a shard has stopped", func() bool { _, page := n.page("/readyz"); return strings.Contains(page, "shard") })
+	text.WriteString(`{"type":"like","actor":1,"post":42,"author":9}` + "\n")
+	r := n.feed(text.String(), "import", "-", "--wait")
+	r.fails(t, 1, "of the node stopped", "/readyz")
+	if !strings.HasPrefix(r.out, "1 line in 1 pack") || strings.Contains(r.out, "may have been refused") { // the others have looked at it
+		t.Errorf("%+v", r)
+	}
+
+	// Where the node does not come as far as the last line, nobody knows yet
+	// what is refused. No window fits into DELTAS now.
+	js := n.connect(t)
+	deltas, err := js.StreamInfo("DELTAS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deltas.Config.MaxMsgSize = 1
+	if _, err := js.UpdateStream(&deltas.Config); err != nil {
+		t.Fatal(err)
+	}
+	text.WriteString("no event\n")
+	r = n.feed(text.String(), "import", "-", "--wait", "--json")
+	r.fails(t, 1, "of the node stopped")
+	if got := document(t, r.out); got["refused_at_least"] != true {
+		t.Errorf("%+v", r)
+	}
+}
+
+// damageOneTable makes tables of a shard or two, as compaction does in time,
+// and changes a byte of one.
+func damageOneTable(t *testing.T, dir string) {
+	t.Helper()
+	o := badger.DefaultOptions(dir).WithLogger(nil).WithCompression(compression.None)
+	o.BaseTableSize, o.TableSizeMultiplier, o.NumLevelZeroTables = 64<<10, 1, 1
+	db, err := badger.OpenManaged(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Flatten(1), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) < 4 {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	damaged := tables[len(tables)/2]
+	b, err := os.ReadFile(damaged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/3] ^= 0xff
+	if err := os.WriteFile(damaged, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

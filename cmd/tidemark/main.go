@@ -7,8 +7,10 @@
 //	tidemark incr 42.cntcm        change a count by hand
 //	tidemark unread 7             what user 7 has not looked at yet
 //	tidemark import events.ndjson feed it
+//	tidemark deadletters          what it could not understand
 //
-// One file holds one command. What commands share: arguments.go (the command
+// One file holds one command, but for people.go (following and followers) and
+// deadletters.go (both of its own). What commands share: arguments.go (the command
 // line before kong sees it), remote.go (the connection and its flags), cell.go
 // (42.cntcm), table.go (columns for people), fault.go (exit codes). figures.go
 // has the tables that stats begins with.
@@ -20,6 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -28,26 +31,32 @@ import (
 
 // commands is the command line; kong reads it from the tags.
 type commands struct {
-	Run    runCommand    `cmd:"" help:"Run a node: take events, count, answer."`
-	Import importCommand `cmd:"" help:"Publish the events in a file."`
+	Run     runCommand     `cmd:"" help:"Run a node: take events, count, answer."`
+	Import  importCommand  `cmd:"" help:"Publish the events in a file."`
+	Publish publishCommand `cmd:"" help:"Publish one event."`
 
 	Get  getCommand  `cmd:"" help:"Show counts." group:"Counts:"`
 	Incr incrCommand `cmd:"" help:"Add to a count." group:"Counts:"`
 	Set  setCommand  `cmd:"" help:"Set a count." group:"Counts:"`
 	Del  delCommand  `cmd:"" help:"Delete a row of counts." group:"Counts:"`
 
-	Stats   statsCommand   `cmd:"" help:"Show a node's figures." group:"A node:"`
-	Slowlog slowlogCommand `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
+	Stats       statsCommand       `cmd:"" help:"Show a node's figures." group:"A node:"`
+	Slowlog     slowlogCommand     `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
+	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused." group:"A node:"`
+	Healthcheck healthcheckCommand `cmd:"" help:"Ask a node here whether it is well." group:"A node:"`
 
-	Unread unreadCommand `cmd:"" help:"Show what users have not looked at yet." group:"Users:"`
-	Read   readCommand   `cmd:"" help:"Mark as read." group:"Users:"`
-	Feed   feedCommand   `cmd:"" help:"Show a user's feed." group:"Users:"`
+	Unread    unreadCommand    `cmd:"" help:"Show what users have not looked at yet." group:"Users:"`
+	Read      readCommand      `cmd:"" help:"Mark as read." group:"Users:"`
+	Feed      feedCommand      `cmd:"" help:"Show a user's feed." group:"Users:"`
+	Following followingCommand `cmd:"" help:"Show whom a user follows." group:"Users:"`
+	Followers followersCommand `cmd:"" help:"Show who follows a user." group:"Users:"`
 
 	Config struct {
 		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`
 	} `cmd:"" help:"Look at a configuration." group:"Upkeep:"`
 	Repair  repairCommand  `cmd:"" help:"Mend a stopped node's data directory." group:"Upkeep:"`
 	Version versionCommand `cmd:"" help:"Show the version." group:"Upkeep:"`
+	Help    helpCommand    `cmd:"" help:"Show this, or how to use a command." group:"Upkeep:"`
 }
 
 // terminal is where a command reads and writes.
@@ -83,6 +92,11 @@ func newParser(t terminal) *kong.Kong {
 		kong.Description("Counters, kept exactly, from a log of events."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(t.out, t.err),
+		kong.Vars{
+			"reasons":     reasonNames(),
+			"letters_max": strconv.Itoa(lettersMax),
+			"people_max":  strconv.Itoa(peopleMax),
+		},
 	)
 }
 

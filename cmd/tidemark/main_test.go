@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // These tests use the program as its users do: the built binary, its exit
@@ -176,6 +178,21 @@ func (n *process) do(args ...string) result {
 func (n *process) feed(stdin string, args ...string) result {
 	n.t.Helper()
 	return command(n.t, []string{"NATS_URL=" + n.nats}, stdin, args...)
+}
+
+// connect gives a producer's way in.
+func (n *process) connect(t testing.TB) nats.JetStreamContext {
+	t.Helper()
+	nc, err := nats.Connect(n.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // want runs a command that must print exactly that.

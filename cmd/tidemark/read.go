@@ -32,6 +32,14 @@ EXAMPLE
 // malformed is the node's code for what no node could do: a channel's name that is none.
 const malformed = 400
 
+// asUsage makes the node's word that a request is malformed one about the command.
+func asUsage(err error) error {
+	if answer, answered := errors.AsType[*client.Error](err); answered && answer.Code == malformed {
+		return usage("%s", answer.Message)
+	}
+	return err
+}
+
 func (r *readCommand) Run(t *terminal) error {
 	request := client.ReadRequest{User: uint64(r.User), What: r.What, Wait: true, Timeout: r.Timeout}
 	if len(r.Seen) > 0 {
@@ -46,11 +54,8 @@ func (r *readCommand) Run(t *terminal) error {
 	}
 	return r.ask(func(ctx context.Context, c *client.Client) error {
 		position, err := c.Read(ctx, request)
-		if answer, answered := errors.AsType[*client.Error](err); answered && answer.Code == malformed {
-			return usage("%s", answer.Message)
-		}
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		if r.JSON {
 			return printJSON(t.out, map[string]string{"position": position.String()})

@@ -9,7 +9,7 @@ import (
 
 type repairCommand struct {
 	Replay bool `help:"Throw away what is counted; the next start counts all events again, by today's rules and shards."`
-	Adopt  bool `help:"Keep what is counted, and go on with the stream EVENTS that is there, made anew or not."`
+	Adopt  bool `help:"Keep what is counted, and go on with the stream EVENTS that is there, recreated or not."`
 	Demo   bool `help:"The demo's data directory."`
 	settings
 }
@@ -20,7 +20,7 @@ func (repairCommand) Help() string {
 EXAMPLE
 
     tidemark repair --replay      after a change of rules or shards
-    tidemark repair --adopt       after EVENTS was lost or made anew`
+    tidemark repair --adopt       after EVENTS was lost or recreated`
 }
 
 // Validate is called by kong.

@@ -19,7 +19,30 @@ type statsCommand struct {
 
 func (statsCommand) Help() string {
 	return `Shows what /metrics holds, as of now: a line for each counter, one for each column, then what is not of a counter.
---json prints every figure.
+--json prints every figure. docs/operations.md says what each means. What a node does not tell is "-".
+
+Of a counter (sums are since the node's start):
+
+    COUNTER    its name
+    ROWS       rows in memory; there may be more on disk
+    BYTES      their memory, free places in the tables included
+    BYTES/ROW  the one by the other; "-" while most places are free, as on a new node
+    LOAD       rows for each place in the tables, 0 to 1
+    GETS       rows asked for
+    SETS       changes of cells
+    HITS       rows asked for that were known in memory, absence too
+    MISSES     rows asked for that were not
+    COLD       rows read from disk to answer
+    ERRORS     reads of rows that the disk refused
+    EVICTED    rows that made room in memory for others
+    PROBE      how far rows stand from their home in the tables: mean/longest
+
+Of a column:
+
+    COUNTER.COLUMN  its name; columns of zeros are shown with --all
+    SETS            changes of its cells
+    ESCAPES         cells too large for the column's bits, kept beside the row
+    SATURATED       changes that left a cell at the end of 63 bits
 
 EXAMPLE
 

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
 type unreadCommand struct {
-	Users []id `arg:"" name:"user" help:"The users."`
+	Users    []id         `arg:"" name:"user" help:"The users."`
+	Channels channelNames `placeholder:"NAME,…" help:"These channels alone, dots or notices."`
 	remote
 }
 
@@ -20,23 +23,40 @@ counters, notice channels, and which dots are lit (*).
 EXAMPLE
 
     tidemark unread 7
-    tidemark unread 7 8 --json`
+    tidemark unread 7 8 --json
+    tidemark unread 7 --channels system,games`
+}
+
+// channelNames are names with commas between.
+type channelNames []string
+
+// UnmarshalText is called by kong for each flag. Of an empty text kong's own
+// lists make none at all, which would ask for all channels.
+func (n *channelNames) UnmarshalText(text []byte) error {
+	for name := range strings.SplitSeq(string(text), ",") {
+		if name == "" {
+			return errors.New("a channel's name is empty")
+		}
+		*n = append(*n, name)
+	}
+	return nil
 }
 
 func (u *unreadCommand) Run(t *terminal) error {
 	return u.ask(func(ctx context.Context, c *client.Client) error {
 		if u.JSON {
-			return u.printReply(ctx, c, t, "unread", struct {
-				Users []string `json:"users"`
-			}{decimals(u.Users)})
+			return asUsage(u.printReply(ctx, c, t, "unread", struct {
+				Users    []string `json:"users"`
+				Channels []string `json:"channels,omitempty"`
+			}{decimals(u.Users), u.Channels}))
 		}
-		request := client.UnreadRequest{}
+		request := client.UnreadRequest{Channels: u.Channels}
 		for _, user := range u.Users {
 			request.Users = append(request.Users, uint64(user))
 		}
 		reply, err := c.UnreadMany(ctx, request)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		if err := printUnread(t, reply); err != nil {
 			return err

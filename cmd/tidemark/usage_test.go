@@ -51,6 +51,37 @@ func TestWrongUsage(t *testing.T) {
 		"run --config nowhere.yaml":           "nowhere.yaml",
 		"config check nowhere.yaml":           "nowhere.yaml",
 		"slowlog --limit 0":                   "--limit",
+		"publish":                             "<type>",
+		"publish pack":                        "tidemark import",
+		"publish a.b x=1":                     "not a type",
+		"publish like actor":                  "NAME=VALUE",
+		"publish like =1":                     "NAME=VALUE",
+		"publish like actor=1 actor=2":        "actor is given twice",
+		"publish like type=like":              "type is named already",
+		"publish like x={":                    "x: { is not JSON",
+		"publish read seen=comment":           "COLUMN=N",
+		"following":                           "<user>",
+		"following 0":                         "is not an id",
+		"followers 7 --limit 0":               "1 to 1000000",
+		"followers 7 --after x":               "--after",
+		"deadletters --limit 0":               "1 to 1000",
+		"deadletters --reason x":              "json, type",
+		"deadletters show":                    "<seq>",
+		"deadletters show x":                  "<seq>",
+		"deadletters 5":                       "5",
+		"healthcheck --url x --config y":      "--url and --config",
+		"healthcheck --url x --ready":         "--ready",
+		"healthcheck --url localhost:1":       "http://HOST:PORT",
+		"healthcheck --url http:///healthz":   "http://HOST:PORT",
+		"unread 7 --channels=":                "name is empty",
+		"unread 7 --channels system,":         "name is empty",
+		"healthcheck --timeout 0s":            "--timeout",
+		"healthcheck --config nowhere.yaml":   "nowhere.yaml",
+		"help nope":                           "nope",
+		"hlep":                                `did you mean "help"`,
+		"dedletters":                          `did you mean "deadletters"`,
+		"folowers 7":                          `did you mean "followers"`,
+		"publsh like":                         `did you mean "publish"`,
 		"slowlog now":                         "now",
 		"stats --creds nowhere.creds":         "nowhere.creds",
 		"stats --tls-cert /dev/null":          "--tls-cert and --tls-key go together",
@@ -66,11 +97,21 @@ func TestHelp(t *testing.T) {
 	if r := tidemark(t, "--help"); r.code != 0 || r.err != "" || !strings.Contains(r.out, "config check") {
 		t.Errorf("%+v", r)
 	}
-	for _, name := range []string{"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version"} {
+	for _, name := range []string{
+		"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version",
+		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed",
+	} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)
 		if r.code != 0 || r.err != "" || !strings.Contains(r.out, "EXAMPLE\n") || !strings.Contains(r.out, "tidemark "+name) {
 			t.Errorf("%s: %+v", name, r)
 		}
+		// "`help [COMMAND]`"
+		if again := tidemark(t, append([]string{"help"}, strings.Fields(name)...)...); again != r {
+			t.Errorf("help %s: %+v", name, again)
+		}
+	}
+	if short, long := tidemark(t, "help"), tidemark(t, "--help"); short != long {
+		t.Errorf("%+v, %+v", short, long)
 	}
 }
 
@@ -148,11 +189,17 @@ func TestArguments(t *testing.T) {
 		"config check a --config b":                "config check --config b a",
 		"--config b config check":                  "config check --config b",
 		"config":                                   "config",
+		"help":                                     "--help",
+		"help get":                                 "get --help",
+		"help config check --json":                 "config check --help",
+		"--json deadletters show 7":                "deadletters show --json 7",
+		"deadletters --limit 5 --json":             "deadletters --limit 5 --json",
 		"--nats u get post 42":                     "get --nats u post 42",
 		"--json --nats=u --timeout 1s get":         "get --json --nats=u --timeout 1s",
 		"--help":                                   "--help",
 		"--nats":                                   "--nats",
 		"--nats u":                                 "--nats u",
+		"publish like a=1 --id x --wait b=-2":      "publish --id x --wait like a=1 b=-2",
 		"get post 42 --nats":                       "get post 42 --nats",
 		"incr 4.c -5 --json":                       "incr --json 4.c \u22125",
 		"--json set 4.c -5":                        "set --json 4.c \u22125",

@@ -40,9 +40,10 @@ func TestPlainNATS(t *testing.T) {
 
 	// "Errors use the micro headers `Nats-Service-Error` and `Nats-Service-Error-Code`"
 	for body, code := range map[string]string{
-		`{"counter":"pots","ids":["42"]}`: "404",
-		`{"counter":"post","ids":["0"]}`:  "400",
-		`{"counter":"post","ids":["42"],"min_position":"18446744073709551615","timeout_ms":10}`: "504",
+		`{"counter":"pots","ids":["42"]}`:                                       "404",
+		`{"counter":"post","ids":["0"]}`:                                        "400",
+		`{"counter":"post","ids":["42"],"min_seq":99,"timeout_ms":10}`:          "504",
+		`{"counter":"post","ids":["42"],"min_position":"18446744073709551615"}`: "400",
 	} {
 		reply := ask("tidemark.get", body)
 		if reply.Header.Get("Nats-Service-Error-Code") != code || reply.Header.Get("Nats-Service-Error") == "" {

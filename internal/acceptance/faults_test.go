@@ -229,7 +229,7 @@ func TestDeltasLoseTheirTail(t *testing.T) {
 	liked(t, p, 340)
 }
 
-// A log that was made anew begins anywhere: a node without state, too, comes to
+// A log that was recreated begins anywhere: a node without state, too, comes to
 // where it begins.
 func TestDeltasMadeAnew(t *testing.T) {
 	c := newCluster(t)

@@ -37,13 +37,14 @@ func Connect(tb testing.TB, s *jetlog.Server) *nats.Conn {
 	return nc
 }
 
-// Options are small limits that fit a test's disk.
+// Options are small limits that fit a test's disk. From EVENTS tests may delete.
 func Options() jetlog.StreamOptions {
 	return jetlog.StreamOptions{
 		Events:         jetlog.Limits{BytesMax: 1 << 30},
 		Deltas:         jetlog.Limits{BytesMax: 1 << 30},
 		DeadLetters:    jetlog.Limits{BytesMax: 64 << 20},
 		BucketBytesMax: 1 << 20,
+		Unprotected:    true,
 	}
 }
 

@@ -38,6 +38,7 @@ func (b *fakeBench) many(n int) {
 
 func (b *fakeBench) deleteMessage(stream string, sequence uint64) { b.s.Delete(stream, sequence) }
 func (b *fakeBench) purge(stream string, below uint64)            { b.s.Purge(stream, below) }
+func (b *fakeBench) intrude(data []byte)                          { b.s.Intrude(data) }
 func (b *fakeBench) recreate(stream string)                       { b.s.Recreate(stream) }
 
 func (b *fakeBench) source(ctx context.Context, from pipeline.Position, o jetlog.RunOptions) (pipeline.Source, error) {

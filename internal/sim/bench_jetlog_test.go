@@ -113,7 +113,17 @@ func (b *realBench) recreate(stream string) {
 	b.Helper()
 	config := b.stream(stream).CachedInfo().Config
 	b.must(b.js.DeleteStream(b.ctx(), stream))
+	if stream == jetlog.DeltasStream {
+		b.must(b.streams.Restore(b.ctx()))
+		return
+	}
 	_, err := b.js.CreateStream(b.ctx(), config)
+	b.must(err)
+}
+
+func (b *realBench) intrude(data []byte) {
+	b.Helper()
+	_, err := b.js.Publish(b.ctx(), b.stream(jetlog.DeltasStream).CachedInfo().Config.Subjects[0], data)
 	b.must(err)
 }
 
@@ -167,8 +177,11 @@ func (b *realBench) unacknowledged(ctx context.Context, last uint64, window []by
 	b.Cleanup(func() { ear.mute(false) })
 	streams, err := jetlog.OpenStreams(b.ctx(), nc, natstest.Options())
 	b.must(err)
+	log := jetlog.NewDeltaLog(streams)
+	_, _, err = log.Tail(b.ctx())
+	b.must(err)
 	ear.mute(true)
-	_, err = jetlog.NewDeltaLog(streams).Append(ctx, last, window)
+	_, err = log.Append(ctx, last, window)
 	return err
 }
 

@@ -26,6 +26,8 @@ type bench interface {
 	deleteMessage(stream string, sequence uint64)
 	purge(stream string, below uint64)
 	recreate(stream string)
+	// intrude stores in DELTAS what is no router's.
+	intrude(data []byte)
 
 	source(ctx context.Context, from pipeline.Position, o jetlog.RunOptions) (pipeline.Source, error)
 	tailer(ctx context.Context, after uint64) (pipeline.Tailer, error)
@@ -302,7 +304,7 @@ var contractTests = map[string]func(c *contract){
 			c.Error("it does")
 		}
 	},
-	"a source ends with a stream made anew": func(c *contract) {
+	"a source ends with a stream recreated": func(c *contract) {
 		c.events(2)
 		s := c.open(0, jetlog.RunOptions{Heartbeat: 200 * time.Millisecond})
 		c.reads(s, 1, 2)
@@ -425,24 +427,64 @@ var contractTests = map[string]func(c *contract){
 		_, _, err = c.log().Tail(ended)
 		c.is(err, context.Canceled, "tail")
 	},
-	"a log without its last window makes no guess": func(c *contract) {
-		c.append(2)
-		c.deleteMessage(jetlog.DeltasStream, 2)
-		_, _, err := c.log().Tail(c.ctx)
-		c.is(err, pipeline.ErrGap, "last window deleted")
-		c.purge(jetlog.DeltasStream, 3)
-		_, _, err = c.log().Tail(c.ctx)
-		c.is(err, pipeline.ErrGap, "emptied")
-		if got, err := c.log().Append(c.ctx, 2, windowOf(2, 3)); err != nil || got != 3 {
-			c.Errorf("its sequences go on: %d, %v", got, err)
+	"a log without its last window is recreated": func(c *contract) {
+		for _, harm := range []func(){
+			func() { c.deleteMessage(jetlog.DeltasStream, 2) },
+			func() { c.purge(jetlog.DeltasStream, 3) },
+			func() { c.intrude([]byte("oops")) },
+			func() { c.intrude(windowOf(2, 3)) },
+		} {
+			c.append(2)
+			before := c.log()
+			_, _, err := before.Tail(c.ctx)
+			c.must(err)
+			harm()
+			log := c.log()
+			if h, last, err := log.Tail(c.ctx); err != nil || last != 0 || h != (pipeline.Header{}) {
+				c.Fatalf("tail %+v at %d, %v", h, last, err)
+			}
+			if got, err := before.Append(c.ctx, 2, windowOf(2, 3)); err == nil {
+				c.Errorf("appended behind what is gone: %d", got)
+			}
+			if got, err := log.Append(c.ctx, 0, windowOf(2, 3)); err != nil || got != 1 {
+				c.Errorf("its sequences begin again: %d, %v", got, err)
+			}
+			c.recreate(jetlog.DeltasStream)
 		}
 	},
-	"a log made anew is another one": func(c *contract) {
+	"who follows is told of what is no router's, behind what is": func(c *contract) {
+		c.append(2)
+		c.intrude([]byte("oops"))
+		t, err := c.tailer(c.ctx, 0)
+		c.must(err)
+		defer t.Close()
+		if n := ends(c, t, jetlog.ErrForeign); n != 2 {
+			c.Errorf("%d windows, want 2", n)
+		}
+	},
+	"a log recreated is another one": func(c *contract) {
 		c.append(1)
 		log := c.log()
+		_, last, err := log.Tail(c.ctx)
+		if c.must(err); last != 1 {
+			c.Fatalf("the log ends with %d", last)
+		}
+		t, err := c.tailer(c.ctx, 0)
+		c.must(err)
+		defer t.Close()
+		_, err = t.Next(c.ctx)
+		c.must(err)
 		c.recreate(jetlog.DeltasStream)
-		_, _, err := log.Tail(c.ctx)
-		c.is(err, jetlog.ErrTail, "tail")
+		c.append(1)
+		if got, err := log.Append(c.ctx, 1, windowOf(1, 2)); err == nil {
+			c.Errorf("appended to another log: %d", got)
+		}
+		if _, err := t.Next(c.ctx); err == nil {
+			c.Error("the reader goes on in another log")
+		}
+		if h, last, err := log.Tail(c.ctx); err != nil || last != 1 || h.To != 1 {
+			c.Errorf("tail %+v at %d, %v", h, last, err)
+		}
 	},
 
 	"the oldest window is where the log takes over": func(c *contract) {
@@ -505,12 +547,17 @@ var contractTests = map[string]func(c *contract){
 				c.Errorf("%d moved, %v, want %d", moved, err, want)
 			}
 		}
-		got := c.read(c.open(0, jetlog.RunOptions{}), 6)
-		if sequences := sequencesOf(got); !slices.Equal(sequences, []uint64{1, 2, 3, 7, 8, 9}) {
+		got := c.read(c.open(0, jetlog.RunOptions{}), 8)
+		if sequences := sequencesOf(got); !slices.Equal(sequences, []uint64{1, 2, 3, 4, 6, 7, 8, 9}) {
 			c.Fatalf("EVENTS holds %v", sequences)
 		}
+		for _, m := range got[3:5] {
+			if m.Subject != jetlog.FillerSubject || len(m.Data) != 0 || len(m.Header[jetlog.HeaderFiller]) == 0 {
+				c.Errorf("where something was moved from stands %+v", m)
+			}
+		}
 		for i, want := range []string{"new 0", "new 2"} {
-			if m := got[4+i]; string(m.Data) != want || m.Subject != "events.like" || m.Time <= at {
+			if m := got[6+i]; string(m.Data) != want || m.Subject != "events.like" || m.Time <= at {
 				c.Errorf("moved: %+v, want %s", m, want)
 			}
 		}
@@ -518,7 +565,7 @@ var contractTests = map[string]func(c *contract){
 			c.Errorf("%d moved, %v, and nothing is younger", moved, err)
 		}
 	},
-	"an EVENTS made anew is another one": func(c *contract) {
+	"an EVENTS recreated is another one": func(c *contract) {
 		e := c.guarded()
 		c.events(2)
 		c.recreate(jetlog.EventsStream)

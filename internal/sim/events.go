@@ -9,13 +9,16 @@ import (
 )
 
 // Events is EVENTS. It implements pipeline.Events: every message that is looked
-// at, stored or deleted is a call of its own, which may fail.
+// at or stored is a call of its own, which may fail.
 type Events struct {
 	c *Client
 	o jetlog.RunOptions
 }
 
 var _ pipeline.Events = Events{}
+
+// movedSubject begins the subjects of copies.
+const movedSubject = jetlog.MovedSubject + "sim."
 
 // Events is EVENTS as this client uses it.
 func (c *Client) Events(o jetlog.RunOptions) Events { return Events{c, o} }
@@ -63,6 +66,7 @@ func (e Events) Reclaim(ctx context.Context, counted uint64, at int64) (moved in
 		}
 		first = seq
 	}
+	moves := movesOf(e.c.s.Held(jetlog.EventsStream))
 	for seq := first; seq <= counted; seq++ {
 		m, err := e.message(ctx, seq)
 		if err != nil {
@@ -71,13 +75,15 @@ func (e Events) Reclaim(ctx context.Context, counted uint64, at int64) (moved in
 		if m == nil || len(m.Header[jetlog.HeaderFiller]) > 0 {
 			continue
 		}
-		copied := Stored{Subject: m.Subject, Data: m.Data, Tag: m.Tag, Header: map[string][]string{
-			msgID: {fmt.Sprintf("reclaimed-%d-%d", m.Sequence, m.Time.UnixNano())},
-		}}
-		if err := e.publish(ctx, copied); err != nil {
-			return moved, err
+		of := jetlog.Original{Sequence: m.Sequence, Nanos: m.Time.UnixNano()}
+		if _, has := moves[of]; has {
+			continue
 		}
-		if err := e.delete(ctx, seq); err != nil {
+		copied := Stored{Data: m.Data, Tag: m.Tag, Header: map[string][]string{
+			msgID: {fmt.Sprintf("reclaimed-%d-%d", of.Sequence, of.Nanos)},
+		}}
+		copied.Subject = jetlog.MarkAsCopy(movedSubject, m.Subject, copied.Header, of)
+		if err := e.publish(ctx, copied); err != nil {
 			return moved, err
 		}
 		moved++
@@ -92,10 +98,6 @@ func (e Events) message(ctx context.Context, sequence uint64) (m *Stored, err er
 		return nil
 	})
 	return m, err
-}
-
-func (e Events) delete(ctx context.Context, sequence uint64) error {
-	return e.write(ctx, func() { e.c.s.Delete(jetlog.EventsStream, sequence) })
 }
 
 func (e Events) publish(ctx context.Context, m Stored) error {

@@ -55,7 +55,7 @@ func (w *world) stands(n *sinks.Node) ([]pipeline.Position, error) {
 		all = append(all, rows.AsOf)
 	}
 	var unread query.Unreads
-	if err := n.Unread(context.Background(), nil, &unread, true); err != nil {
+	if err := n.Unread(context.Background(), nil, nil, &unread, true); err != nil {
 		return nil, err
 	}
 	return append(all, unread.AsOf), nil
@@ -105,7 +105,7 @@ func (w *world) askRows(n *sinks.Node, f facts) (diff string, err error) {
 // user follows, after max(user's feed mark, that follow)"
 func (w *world) askUnread(n *sinks.Node, f facts) (diff string, err error) {
 	var unread query.Unreads
-	if err := n.Unread(context.Background(), w.story.Users, &unread, true); err != nil {
+	if err := n.Unread(context.Background(), w.story.Users, nil, &unread, true); err != nil {
 		return "", err
 	}
 	if len(unread.Missing) > 0 && n.Failed() == 0 {

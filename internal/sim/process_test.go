@@ -28,6 +28,7 @@ type process struct {
 	given    []given             // to each shard, and to what every node holds, last
 	kept     []pipeline.Position // lowest and highest acknowledged checkpoint when it went down
 	reported uint64              // the window that it needs no more
+	deltas   time.Time           // the log that the states on its disk refer to
 
 	// Of this life; nil while the process is down.
 	client *Client
@@ -115,7 +116,9 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 		p.w.broken(fmt.Errorf("process %d: shards stand at %v after a start, and were checkpointed up to %v (I4)", p.number, stands, p.kept))
 	}
 	// "A stored sequence is not blindly trusted" (I10).
-	o.SequenceMax = p.w.server.State(jetlog.DeltasStream).Last
+	if state := p.w.server.State(jetlog.DeltasStream); state.Created.Equal(p.deltas) {
+		o.SequenceMax = state.Last
+	}
 	node, err := sinks.NewNode(store, o)
 	if err != nil {
 		return err
@@ -151,13 +154,13 @@ func (p *process) stop() {
 	go func() { closed <- errors.Join(node.Close(), node.Err()) }()
 }
 
-// stopped takes in that it has: Close "applies what was handed over,
-// checkpoints and stops the owners".
+// stopped takes in that it has: Close "applies what was handed over, as far as
+// it can be applied in a few seconds, checkpoints and stops the owners".
 func (p *process) stopped() bool {
 	select {
 	case err := <-p.closed:
 		if err == nil {
-			p.noteKept(p.node.Handed())
+			p.noteKept(p.node.Applied())
 		}
 		p.unplug()
 		p.down()
@@ -264,16 +267,25 @@ func (p *process) follow(ctx context.Context) error {
 		Guard: &guard,
 		Tailer: func(ctx context.Context, after uint64) (_ pipeline.Tailer, err error) {
 			p.tailer, err = p.client.Tailer(ctx, after, p.runs())
+			if err == nil && !p.tailer.created.Equal(p.deltas) {
+				err = errAnother
+			}
 			return p.tailer, err
 		},
 		Lane: func() pipeline.Deriver { return p.lane(ctx) },
 	}
 	defer func() { p.tailer = nil }()
+	before := p.w.server.State(jetlog.DeltasStream).Created
 	if err := f.Join(ctx); err != nil {
 		return err
 	}
+	if p.deltas = p.w.server.State(jetlog.DeltasStream).Created; !p.deltas.Equal(before) {
+		return errAnother
+	}
 	return f.Follow(ctx)
 }
+
+var errAnother = errors.New("sim: DELTAS was recreated since where to follow it was looked for")
 
 // shards are a process's, and tell the world what they are given.
 type shards struct {

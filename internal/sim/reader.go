@@ -21,6 +21,7 @@ import (
 type reader[T any] struct {
 	c       *Client
 	stream  string
+	created time.Time // the stream
 	options jetlog.RunOptions
 	item    func(*Stored) T
 
@@ -35,6 +36,9 @@ func openReader[T any](ctx context.Context, c *Client, stream string, after uint
 	r := &reader[T]{c: c, stream: stream, options: o, item: item, after: after}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
+	if r.created = c.created; stream != jetlog.EventsStream {
+		r.created = c.s.stream(stream).created
+	}
 	if err := r.joinLocked(); err != nil {
 		return nil, fmt.Errorf("sim: open %s: %w", stream, err)
 	}
@@ -43,8 +47,8 @@ func openReader[T any](ctx context.Context, c *Client, stream string, after uint
 
 // joinLocked goes on behind the last message taken, if that is still there.
 func (r *reader[T]) joinLocked() error {
-	of, err := r.c.sameLocked(r.stream)
-	if err != nil {
+	of := r.c.s.stream(r.stream)
+	if err := of.same(r.created); err != nil {
 		return err
 	}
 	if err := of.state().Joins(r.after); err != nil {
@@ -139,8 +143,8 @@ func (r *reader[T]) taken() uint64 {
 
 // fetchLocked takes what the stream has off the wire.
 func (r *reader[T]) fetchLocked() error {
-	of, err := r.c.sameLocked(r.stream)
-	if err != nil {
+	of := r.c.s.stream(r.stream)
+	if err := of.same(r.created); err != nil {
 		return err
 	}
 	at := r.taken()
@@ -160,7 +164,10 @@ func (r *reader[T]) Close() error {
 }
 
 // Source reads EVENTS. It implements pipeline.Source.
-type Source struct{ *reader[pipeline.Message] }
+type Source struct {
+	*reader[pipeline.Message]
+	moves jetlog.Moves // nil before the first Next
+}
 
 var _ pipeline.Source = (*Source)(nil)
 
@@ -176,21 +183,45 @@ func (c *Client) Source(ctx context.Context, from pipeline.Position, o jetlog.Ru
 	if state := c.s.State(jetlog.EventsStream); from.Sequence() > state.Last {
 		return nil, fmt.Errorf("sim: open %s: %w", state.Name, state.Joins(from.Sequence()))
 	}
+	source := new(Source)
 	r, err := openReader(ctx, c, jetlog.EventsStream, from.Next()-1, o, func(m *Stored) pipeline.Message {
-		// The receiver owns what it gets: it may write over it.
-		return pipeline.Message{
-			Sequence: m.Sequence, Time: m.Time.UnixMilli(), Subject: m.Subject,
-			Header: maps.Clone(m.Header), Data: bytes.Clone(m.Data),
-		}
+		return source.moves.Read(m.message(), m.Time.UnixNano())
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Source{r}, nil
+	source.reader = r
+	return source, nil
+}
+
+// message is m for a receiver who owns it: it may write over it.
+func (m *Stored) message() pipeline.Message {
+	return pipeline.Message{
+		Sequence: m.Sequence, Time: m.Time.UnixMilli(), Subject: m.Subject,
+		Header: maps.Clone(m.Header), Data: bytes.Clone(m.Data),
+	}
+}
+
+// movesOf are the moves among messages.
+func movesOf(messages []*Stored) jetlog.Moves {
+	moves := jetlog.Moves{}
+	for _, m := range messages {
+		copied := m.message()
+		moves.Note(&copied)
+	}
+	return moves
+}
+
+// Next implements pipeline.Source.
+func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
+	if s.moves == nil {
+		s.moves = movesOf(s.c.s.Held(jetlog.EventsStream))
+	}
+	return s.reader.Next(ctx)
 }
 
 // Tailer follows DELTAS. It implements pipeline.Tailer.
-type Tailer struct{ *reader[pipeline.Entry] }
+type Tailer struct{ *reader[*Stored] }
 
 var _ pipeline.Tailer = (*Tailer)(nil)
 
@@ -203,11 +234,28 @@ func (c *Client) Tailer(ctx context.Context, after uint64, o jetlog.RunOptions) 
 	if err != nil {
 		return nil, err
 	}
-	r, err := openReader(ctx, c, jetlog.DeltasStream, after, o, func(m *Stored) pipeline.Entry {
-		return pipeline.Entry{Sequence: m.Sequence, Time: m.Time.UnixMilli(), Window: bytes.Clone(m.Data)}
-	})
+	r, err := openReader(ctx, c, jetlog.DeltasStream, after, o, func(m *Stored) *Stored { return m })
 	if err != nil {
 		return nil, err
 	}
 	return &Tailer{r}, nil
+}
+
+// Next implements pipeline.Tailer.
+func (t *Tailer) Next(ctx context.Context) (entries []pipeline.Entry, err error) {
+	run, err := t.reader.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range run {
+		if t.err = foreign(m); t.err != nil {
+			t.c.s.renew(t.created)
+			break
+		}
+		entries = append(entries, pipeline.Entry{Sequence: m.Sequence, Time: m.Time.UnixMilli(), Window: bytes.Clone(m.Data)})
+	}
+	if len(entries) == 0 {
+		return nil, t.err
+	}
+	return entries, nil
 }

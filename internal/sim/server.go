@@ -17,7 +17,7 @@ import (
 // its Gate.
 type Server struct {
 	mu      sync.Mutex
-	changed chan struct{} // closed at every change, and made anew
+	changed chan struct{} // closed at every change, and made again
 	life    int           // counts power cuts: connections of an earlier one are gone
 	events  *stream
 	deltas  *stream
@@ -136,20 +136,43 @@ func (s *Server) Purge(name string, below uint64) {
 	s.changedLocked()
 }
 
-// Recreate deletes a stream and makes it anew.
+// Recreate deletes a stream and makes it again.
 func (s *Server) Recreate(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.recreateLocked(name)
+}
+
+func (s *Server) recreateLocked(name string) *stream {
 	now := time.Now()
 	if was := s.stream(name); !now.After(was.created) {
 		now = was.created.Add(1)
 	}
+	anew := newStream(name, now)
 	if name == jetlog.EventsStream {
-		s.events = newStream(name, now)
+		s.events = anew
 	} else {
-		s.deltas = newStream(name, now)
+		s.deltas = anew
 	}
 	s.life++
+	s.changedLocked()
+	return anew
+}
+
+// renew recreates DELTAS, if it is still the one created then.
+func (s *Server) renew(created time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deltas.created.Equal(created) {
+		s.recreateLocked(jetlog.DeltasStream)
+	}
+}
+
+// Intrude stores in DELTAS what is no router's.
+func (s *Server) Intrude(data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deltas.store(Stored{Subject: jetlog.DeltasSubject, Data: data}, time.Now())
 	s.changedLocked()
 }
 
@@ -193,7 +216,7 @@ type Client struct {
 	s       *Server
 	gate    Gate
 	process int
-	created map[string]time.Time // of the streams, when they were opened
+	created time.Time // of EVENTS, when it was opened
 }
 
 // NewClient opens the streams for a process. gate may be nil: every call goes
@@ -204,9 +227,7 @@ func (s *Server) NewClient(process int, gate Gate) *Client {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Client{s: s, gate: gate, process: process, created: map[string]time.Time{
-		s.events.name: s.events.created, s.deltas.name: s.deltas.created,
-	}}
+	return &Client{s: s, gate: gate, process: process, created: s.events.created}
 }
 
 type turnKey struct{}
@@ -233,10 +254,13 @@ func (c *Client) Work(ctx context.Context, key uint64) error {
 	return err
 }
 
-// sameLocked is the stream of a name if it is the one that was opened.
+// sameLocked is the stream of a name; EVENTS only if it is the one that was opened.
 func (c *Client) sameLocked(name string) (*stream, error) {
 	of := c.s.stream(name)
-	return of, of.same(c.created[name])
+	if name != jetlog.EventsStream {
+		return of, nil
+	}
+	return of, of.same(c.created)
 }
 
 // look asks one thing of a stream.

@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,7 @@ type setup struct {
 	changes                  int64 // in a transaction, at most
 	blinds, spoils           int   // weights of disks that cannot be read, sections that make no sense
 	presses                  bool  // DELTAS gets full: who is away does not hold it back
+	intrusions               int   // weight of what is no router's in DELTAS, and of its being deleted
 }
 
 func draw(r *rand.Rand) setup {
@@ -74,6 +76,10 @@ func draw(r *rand.Rand) setup {
 	}
 	if s.machine == embedded {
 		s.processes = 1
+	}
+	if r.IntN(3) == 0 {
+		// Windows that cannot be had again by anybody else tell of what EVENTS lost.
+		s.intrusions, s.solid = 1, true
 	}
 	for range s.processes {
 		s.events = append(s.events, []int{1, 2, 7, 20}[r.IntN(4)])
@@ -99,7 +105,8 @@ type world struct {
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
-	windows uint64 // the last one noted
+	windows uint64    // the last one noted
+	made    time.Time // and when its log was
 	hash    hash.Hash64
 	trace   io.Writer // nil: nowhere
 	steps   int
@@ -205,14 +212,18 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // noteWindows notes what has been appended since the last step.
 func (w *world) noteWindows() {
-	last := w.server.State(jetlog.DeltasStream).Last
+	state := w.server.State(jetlog.DeltasStream)
+	if last := state.Last; !state.Created.Equal(w.made) {
+		w.windows, w.made = 0, state.Created
+		w.note("DELTAS is another one, of %d", last)
+	}
 	for _, m := range w.server.Held(jetlog.DeltasStream) {
 		if m.Sequence > w.windows {
 			h, _ := pipeline.DecodeHeader(m.Data)
 			w.note("window %d: (%v.%d, %v.%d] %d events", m.Sequence, h.From.Sequence(), h.From.Line(), h.To.Sequence(), h.To.Line(), h.Events)
 		}
 	}
-	w.windows = last
+	w.windows = state.Last
 }
 
 // broken keeps the first promise that was broken.
@@ -324,6 +335,7 @@ func (w *world) step() error {
 			action{1, w.doze},
 			action{w.blinds, w.blindfold},
 			action{w.spoils, w.spoil},
+			action{w.intrusions, w.intrude},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -532,6 +544,28 @@ func (w *world) spoil() error {
 	return nil
 }
 
+// intrude stores in DELTAS what is no router's, or deletes it.
+func (w *world) intrude() error {
+	switch w.rand.IntN(3) {
+	case 0:
+		w.note("DELTAS is deleted")
+		w.server.Recreate(jetlog.DeltasStream)
+	case 1:
+		w.note("oops")
+		w.server.Intrude([]byte("oops"))
+	default: // as well made as may be
+		h := pipeline.Header{Events: 1}
+		if held := w.server.Held(jetlog.DeltasStream); len(held) > 0 {
+			last, _ := pipeline.DecodeHeader(held[len(held)-1].Data)
+			h.From, h.Rules, h.Time = last.To, last.Rules, last.Time
+		}
+		h.To = h.From + pipeline.Position(1+w.rand.Uint64N(1<<12))
+		w.note("a window that is nobody's: %+v", h)
+		w.server.Intrude(pipeline.AppendWindow(nil, &pipeline.Window{Header: h, Sections: make([][]byte, w.shards+1)}))
+	}
+	return nil
+}
+
 // sees ends that.
 func (w *world) sees(process int) {
 	delete(w.blind, process)
@@ -575,8 +609,10 @@ func (w *world) purge() error {
 		}
 		lowest = min(lowest, p.reported)
 	}
-	lowest = min(lowest, w.server.State(jetlog.DeltasStream).Last)
 	w.note("purge below %d", lowest)
+	if lowest > w.server.State(jetlog.DeltasStream).Last {
+		return nil // that was said of another log, or of a tail that is lost
+	}
 	w.server.Purge(jetlog.DeltasStream, lowest)
 	return nil
 }
@@ -660,10 +696,10 @@ func (w *world) expire() error {
 //     tail once EVENTS has lost one (hurt): a second power cut, while the first
 //     is being made good, may lose or double a message that was on its way
 //     behind the end.
-//   - DELTAS loses its tail under one process only: the router does not know
-//     where the shards of others stand; and not while that one has windows in
-//     hand that are lost, which it could apply after the router has looked where
-//     its shards stand (both: decision 0012).
+//   - Where EVENTS may lose its tail, DELTAS loses its own under one process only,
+//     and not while that one has windows in hand that are lost, which it could
+//     apply after the router has looked where its shards stand: the router does
+//     not know what others have counted (both: decision 0012).
 //   - A window that was derived before it is stored at once or never: stored
 //     when the log has come as far again, by others made of what came instead,
 //     it would join on to them.
@@ -671,7 +707,8 @@ func (w *world) cutPower() error {
 	tail := func(stream string) uint64 {
 		state := w.server.State(stream)
 		last, least := state.Last, min(state.Last, max(w.server.Synced(stream), state.First, w.mended(stream)))
-		if stream == jetlog.DeltasStream && (len(w.processes) > 1 || w.hurt || w.machine == outside && w.processes[0].inHand()) {
+		loose := !w.solid && (len(w.processes) > 1 || w.machine == outside && w.processes[0].inHand())
+		if stream == jetlog.DeltasStream && (w.hurt || loose) {
 			return last
 		}
 		if stream == jetlog.EventsStream && w.solid {
@@ -774,6 +811,9 @@ func (w *world) derived(windows []pipeline.Derived, messages []pipeline.Message)
 		var from []*Stored
 		for i := range messages {
 			m := &messages[i]
+			if len(m.Header[jetlog.HeaderFiller]) > 0 {
+				continue
+			}
 			if pipeline.EndOf(m.Sequence) > d.From && pipeline.At(m.Sequence, 0) <= d.To {
 				from = append(from, w.server.Ever(m.Sequence, m.Time))
 			}
@@ -921,10 +961,10 @@ func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (l
 	for _, m := range seen {
 		saw[m.Sequence] = m.Stored
 	}
-	is := map[*Stored]bool{}
+	is, moves := map[*Stored]bool{}, movesOf(held)
 	for _, m := range held {
 		is[m] = true
-		if m.Tag == nil || pipeline.At(m.Sequence, 0) > position {
+		if m.Tag == nil || pipeline.At(m.Sequence, 0) > position || meansNothing(m, moves) {
 			continue
 		}
 		if other := saw[m.Sequence]; other != nil && other != m {
@@ -951,6 +991,11 @@ func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (l
 		twice[m.Tag] = m.Stored
 	}
 	return log, nil
+}
+
+// meansNothing says that a message was moved: its copy is the event.
+func meansNothing(m *Stored, moves jetlog.Moves) bool {
+	return m.Tag != nil && moves.Read(m.message(), m.Time.UnixNano()).Subject == jetlog.FillerSubject
 }
 
 // settle is the end: everything is as if nothing had ever gone wrong, but for
@@ -983,7 +1028,12 @@ func (w *world) letters() error {
 		kept[l.Position] = append(kept[l.Position], l)
 	}
 	is := map[pipeline.Position]bool{}
-	for _, m := range w.server.Held(jetlog.EventsStream) {
+	held := w.server.Held(jetlog.EventsStream)
+	moves := movesOf(held)
+	for _, m := range held {
+		if meansNothing(m, moves) {
+			continue
+		}
 		t, ok := m.Tag.(*told)
 		for line := 0; ok && line < t.Lines(); line++ {
 			at := pipeline.At(m.Sequence, line)
@@ -991,7 +1041,7 @@ func (w *world) letters() error {
 				continue
 			}
 			body := m.Data
-			if m.Subject == "events.pack" {
+			if strings.HasSuffix(m.Subject, ".pack") {
 				body = bytes.Split(m.Data, []byte("\n"))[line]
 			}
 			if !slices.ContainsFunc(kept[at], func(l pipeline.DeadLetter) bool { return bytes.Equal(l.Data, body) }) {

@@ -184,6 +184,14 @@ func (n *node) readiness() string {
 	return strings.TrimSpace(string(text[:m]))
 }
 
+// readiness is what every node says.
+func (s *soak) readiness() (text string) {
+	for _, n := range s.nodes {
+		text += fmt.Sprintf("/readyz of %v: %s\n", n, n.readiness())
+	}
+	return text
+}
+
 // startPause is what a service manager waits before it starts again what has
 // ended.
 const startPause = 300 * time.Millisecond

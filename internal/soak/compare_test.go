@@ -21,25 +21,24 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// expected is what must be answered about a community.
+// expected is what must be answered about people.
 type expected struct {
-	community    *twin.Community
+	people
 	users        []twin.Answer
 	posts, pages [][]int64
 }
 
-// expect has the twin work it out for communities, in parallel.
-func expect(board *twin.Board, communities []*twin.Community) []expected {
+// expect has the twin work it out, in parallel.
+func expect(board *twin.Board, everyone []people) []expected {
 	board.Work()
-	out := make([]expected, len(communities))
+	out := make([]expected, len(everyone))
 	var next atomic.Int64
 	var work sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(out); i = int(next.Add(1)) - 1 {
-				c := communities[i]
-				out[i].community = c
-				out[i].users, out[i].posts, out[i].pages = c.Answers()
+				out[i].people = everyone[i]
+				out[i].users, out[i].posts, out[i].pages = everyone[i].Answers()
 			}
 		})
 	}
@@ -48,10 +47,15 @@ func expect(board *twin.Board, communities []*twin.Community) []expected {
 }
 
 // some are the communities to compare: those with events since they were
-// compared last, and as many of the others as a sample is. sample < 0: all.
-func (s *soak) some(sample int) []*twin.Community {
-	var fresh, old []*twin.Community
+// compared last, and as many of the others as a sample is. sample < 0: all. The
+// abuse's crowd is one of them.
+func (s *soak) some(sample int) []people {
+	var fresh, old []people
+	everyone := []people{s.abuse.crowd}
 	for _, c := range s.book.communities {
+		everyone = append(everyone, c)
+	}
+	for _, c := range everyone {
 		switch {
 		case c.Events() == 0:
 		case sample < 0 || s.compared[c] != c.Events():
@@ -81,14 +85,14 @@ type questions struct {
 	left        int // not shown
 }
 
-func (q *questions) differ(c *twin.Community, id uint64, format string, args ...any) {
+func (q *questions) differ(about people, id uint64, format string, args ...any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.differences) == differencesMax {
 		q.left++
 		return
 	}
-	text := fmt.Sprintf(format, args...) + "\n  its events:\n" + c.About(id)
+	text := fmt.Sprintf(format, args...) + "\n  its events:\n" + about.About(id)
 	q.differences = append(q.differences, text)
 }
 
@@ -103,9 +107,9 @@ func (q *questions) err() error {
 func (q *questions) compare(want []expected) error {
 	var users, posts, pages []uint64
 	for _, w := range want {
-		users = append(users, w.community.Users()...)
-		posts = append(posts, w.community.Posts()...)
-		pages = append(pages, w.community.Pages()...)
+		users = append(users, w.Users()...)
+		posts = append(posts, w.Posts()...)
+		pages = append(pages, w.Pages()...)
 	}
 	userRows, err := q.rows("user", twin.UserColumns, users)
 	if err != nil {
@@ -134,29 +138,56 @@ func (q *questions) compare(want []expected) error {
 	}
 	user, post, page := 0, 0, 0
 	for _, w := range want {
-		for i, id := range w.community.Users() {
+		for i, id := range w.Users() {
 			got := lists[user]
 			u := &unread.Users[user]
 			got.Row, got.Feed, got.Unread, got.Channels, got.Dots = userRows[user], u.Feed, u.Counts, u.Channels, u.Dots
 			if !reflect.DeepEqual(got, w.users[i]) {
-				q.differ(w.community, id, "user %d:\n   got %+v\n  want %+v", id, got, w.users[i])
+				q.differ(w.people, id, "user %d:%s", id, difference(&got, &w.users[i]))
 			}
 			user++
 		}
-		for i, id := range w.community.Posts() {
+		for i, id := range w.Posts() {
 			if !slices.Equal(postRows[post], w.posts[i]) {
-				q.differ(w.community, id, "post %d: %v is %v, want %v", id, twin.PostColumns, postRows[post], w.posts[i])
+				q.differ(w.people, id, "post %d: %v is %v, want %v", id, twin.PostColumns, postRows[post], w.posts[i])
 			}
 			post++
 		}
-		for i, id := range w.community.Pages() {
+		for i, id := range w.Pages() {
 			if !slices.Equal(pageRows[page], w.pages[i]) {
-				q.differ(w.community, id, "page %d: %v is %v, want %v", id, twin.PageColumns, pageRows[page], w.pages[i])
+				q.differ(w.people, id, "page %d: %v is %v, want %v", id, twin.PageColumns, pageRows[page], w.pages[i])
 			}
 			page++
 		}
 	}
 	return q.err()
+}
+
+// listedMost is how much of a list is shown.
+const listedMost = 30
+
+// difference shows what is not the same. Lists may be long: of two that differ
+// only where they begin to.
+func difference(got, want *twin.Answer) string {
+	var b strings.Builder
+	g, w := reflect.ValueOf(*got), reflect.ValueOf(*want)
+	for i := range g.NumField() {
+		name, g, w := g.Type().Field(i).Name, g.Field(i), w.Field(i)
+		if reflect.DeepEqual(g.Interface(), w.Interface()) {
+			continue
+		}
+		fmt.Fprintf(&b, "\n  %s", name)
+		if g.Kind() == reflect.Slice && max(g.Len(), w.Len()) > listedMost {
+			at := 0
+			for at < min(g.Len(), w.Len()) && reflect.DeepEqual(g.Index(at).Interface(), w.Index(at).Interface()) {
+				at++
+			}
+			fmt.Fprintf(&b, ", %d of %d, from the %d-th on", g.Len(), w.Len(), at)
+			g, w = g.Slice(at, min(at+listedMost, g.Len())), w.Slice(at, min(at+listedMost, w.Len()))
+		}
+		fmt.Fprintf(&b, "\n     got %+v\n    want %+v", g, w)
+	}
+	return b.String()
 }
 
 func (q *questions) rows(counter string, columns []string, ids []uint64) ([][]int64, error) {
@@ -182,7 +213,9 @@ const listsAtOnce = 8
 
 // lists asks for feeds, whom users follow, and who follows them.
 func (q *questions) lists(users []uint64, to []twin.Answer) error {
-	g, ctx := errgroup.WithContext(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // of the long ones, too
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(listsAtOnce)
 	for i, user := range users {
 		g.Go(func() (err error) {
@@ -277,8 +310,7 @@ func (s *soak) settled() {
 		case err == nil && end == was:
 			still++
 		case ctx.Err() != nil:
-			s.fail("EVENTS ends at %d and after %v: %v\n/readyz of %v: %s\n/readyz of %v: %s", end, patience, err,
-				s.nodes[0], s.nodes[0].readiness(), s.nodes[1], s.nodes[1].readiness())
+			s.fail("EVENTS ends at %d and after %v: %v\n%s", end, patience, err, s.readiness())
 		default:
 			still = 0
 		}
@@ -308,10 +340,14 @@ func (s *soak) comparison(sample int) {
 	begun := time.Now()
 	end := s.rest()
 	s.told()
-	communities := s.some(sample)
-	want := expect(s.book.board, communities)
+	var err error
+	if s.report.letters, s.report.twice, err = s.truth.letters(s.js, s.cuts); err != nil {
+		s.fail("%v", err)
+	}
+	everyone := s.some(sample)
+	want := expect(s.book.board, everyone)
 	events := 0
-	for _, c := range communities {
+	for _, c := range everyone {
 		events += c.Events()
 		s.compared[c] = c.Events()
 	}
@@ -328,7 +364,7 @@ func (s *soak) comparison(sample int) {
 	}
 	s.settled() // who was away is back at the end, with what DELTAS or its checkpoint has
 	s.report.comparisons++
-	s.note("compared %d communities of %d with %d events of %d on both nodes, in %v", len(communities), len(s.book.communities), events, s.truth.events,
+	s.note("compared %d communities of %d, the crowd is one, with %d events of %d on both nodes, in %v", len(everyone), len(s.book.communities)+1, events, s.truth.events,
 		time.Since(begun).Round(time.Millisecond))
 }
 

@@ -5,12 +5,16 @@
 // A NATS server (natsd) and two nodes are processes of their own. Publishers
 // publish what happens in communities of the twin (internal/twin), each message
 // with an id and sent again until it is acknowledged. Meanwhile faults come by a
-// seeded schedule. Now and then everything is brought to rest, EVENTS is read
+// seeded schedule, and abuse: sizes and messages that nobody means well by, of a
+// crowd of their own. Now and then everything is brought to rest, EVENTS is read
 // back as the truth, and each node is asked, alone, everything about everyone.
 //
 //	soak_test.go      the run: flags, schedule, report
 //	faults_test.go    the kinds of faults, how they begin and end
 //	powercut_test.go  the server's streams put back to an older copy
+//	abuse_test.go     abuse that goes on all the time
+//	foreign_test.go   abuse of the streams, which comes like faults
+//	probes_test.go    honest users who ask for what they just wrote, measured
 //	cluster_test.go   the server and the nodes
 //	clock_test.go     programs whose wall clock can be stepped
 //	publish_test.go   publishers, and what they were acknowledged

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +15,7 @@ type kind struct {
 	name   string
 	weight int // how often it comes
 	begin  func(*soak) *fault
+	abuse  string // the kind of abuse that it is; "": a fault
 }
 
 // fault is one that has begun.
@@ -22,27 +24,38 @@ type fault struct {
 	what  string        // whom it hit, for the history
 	hold  time.Duration // how long it lasts at least
 	until func() bool   // and then until this, nil: no longer
-	end   func()
+	soon  time.Duration // bounds until; 0: untilWithin
+	end   func()        // nil: it ends by itself
 	told  []telling
 }
 
 var kinds = []kind{
-	{"kill -9 of a node", 5, (*soak).killNode},
-	{"SIGTERM of a node", 2, (*soak).stopNode},
-	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie},
-	{"SIGSTOP of the node that stands by, then SIGCONT", 1, (*soak).stall},
-	{"kill -9 of the NATS server", 4, (*soak).killServer},
-	{"SIGTERM of the NATS server", 2, (*soak).stopServer},
-	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer},
-	{"the NATS server's clock stepped", 2, (*soak).stepServer},
-	{"a node's clock stepped", 2, (*soak).stepNode},
-	{"disk full, then freed", 3, (*soak).fillDisk},
-	{powerCutCounted, 2, nil},
-	{powerCutStopped, 1, nil},
-	{powerCutUnseen, 1, nil},
+	{"kill -9 of a node", 5, (*soak).killNode, ""},
+	{"SIGTERM of a node", 2, (*soak).stopNode, ""},
+	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie, ""},
+	{"SIGSTOP of the node that stands by, then SIGCONT", 1, (*soak).stall, ""},
+	{"kill -9 of the NATS server", 4, (*soak).killServer, ""},
+	{"SIGTERM of the NATS server", 2, (*soak).stopServer, ""},
+	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer, ""},
+	{"the NATS server's clock stepped", 2, (*soak).stepServer, ""},
+	{"a node's clock stepped", 2, (*soak).stepNode, ""},
+	{"disk full, then freed", 3, (*soak).fillDisk, ""},
+	{powerCutCounted, 2, nil, ""},
+	{powerCutStopped, 1, nil, ""},
+	{powerCutUnseen, 1, nil, ""},
+	{abusePrefix + "foreign messages in DELTAS", 3, (*soak).foreignWindows, abuseForeign},
+	{abusePrefix + "foreign values in the bucket", 1, (*soak).foreignValues, abuseForeign},
+	{abusePrefix + "foreign letters in DEADLETTER", 1, (*soak).foreignLetters, abuseForeign},
+	{abusePrefix + "an old window once more in DELTAS", 2, (*soak).replayWindow, abuseReplayed},
+	{abusePrefix + "DELTAS deleted", 2, (*soak).deleteDeltas, abuseDeleted},
+	{abusePrefix + "the bucket deleted", 2, (*soak).deleteBucket, abuseDeleted},
+	{abusePrefix + "DEADLETTER deleted", 2, (*soak).deleteLetters, abuseDeleted},
 }
 
-// untilWithin bounds what a fault waits for.
+// abusePrefix begins the names of kinds that are abuse.
+const abusePrefix = "abuse: "
+
+// untilWithin bounds what a fault waits for that does not say otherwise.
 const untilWithin = 30 * time.Second
 
 func (s *soak) between(least, most time.Duration) time.Duration {
@@ -113,7 +126,7 @@ var (
 // and wakes up with all it had in hand.
 func (s *soak) zombie() *fault {
 	var n *node
-	if s.server.held || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }) || n == nil {
+	if s.server.held || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }, untilWithin) || n == nil {
 		return nil
 	}
 	other := s.other(n)
@@ -238,8 +251,8 @@ func (s *soak) fillDisk() *fault {
 }
 
 // wait waits for something, and says whether it came.
-func (s *soak) wait(came func() bool) bool {
-	for deadline := time.Now().Add(untilWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+func (s *soak) wait(came func() bool, within time.Duration) bool {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if came() {
 			return true
 		}
@@ -285,10 +298,13 @@ func (s *soak) inject(chosen ...kind) {
 		s.random.Shuffle(len(begun), func(i, j int) { begun[i], begun[j] = begun[j], begun[i] })
 	}
 	for _, f := range begun {
-		came := f.until == nil || len(begun) > 1 || s.wait(f.until)
-		f.end()
+		within := cmp.Or(f.soon, untilWithin)
+		came := f.until == nil || len(begun) > 1 || s.wait(f.until, within)
+		if f.end != nil {
+			f.end()
+		}
 		if !came {
-			s.fail("%s%s: what it waits for did not come within %v", f.kind, f.what, untilWithin)
+			s.fail("%s%s: what it waits for did not come within %v\n%s", f.kind, f.what, within, s.readiness())
 		}
 	}
 	for _, n := range s.nodes {
@@ -311,6 +327,9 @@ func (s *soak) draw() []kind {
 		k := s.first[0]
 		s.first = s.first[1:]
 		return []kind{k}
+	}
+	if len(s.kinds) == 0 {
+		return nil
 	}
 	chosen := []kind{s.any()}
 	if chosen[0].begin != nil && s.random.IntN(4) == 0 {

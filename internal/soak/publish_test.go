@@ -26,8 +26,19 @@ type record struct {
 
 // line is an event of a message, and whom it is about.
 type line struct {
-	event     twin.Event
-	community *twin.Community
+	event twin.Event
+	about people
+}
+
+// people are a community, or the abuse's crowd.
+type people interface {
+	Users() []uint64
+	Posts() []uint64
+	Pages() []uint64
+	Log(twin.Event, pipeline.Position)
+	Events() int
+	Answers() (users []twin.Answer, posts, pages [][]int64)
+	About(id uint64) string
 }
 
 // book is what the publishers have done.
@@ -92,21 +103,33 @@ func startPublishers(url string, b *book, perSecond float64) (*publishers, error
 	ctx, cancel := context.WithCancel(context.Background())
 	ps := &publishers{book: b, stop: cancel}
 	for i := range publishersCount {
-		nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0), quiet)
+		p, err := ps.newPublisher(url, uint64(100+i))
 		if err != nil {
 			cancel()
 			return nil, err
 		}
-		p := &publisher{
-			publishers: ps, nc: nc, random: rand.New(rand.NewPCG(b.seed, uint64(100+i))),
-			pause: time.Duration(publishersCount * float64(time.Second) / perSecond),
-		}
+		p.pause = time.Duration(publishersCount * float64(time.Second) / perSecond)
 		ps.work.Go(func() {
-			defer nc.Close()
+			defer p.nc.Close()
 			p.run(ctx)
 		})
 	}
 	return ps, nil
+}
+
+// newPublisher is one with a connection and a source of chance of its own; it
+// goes by the pauses of all.
+func (ps *publishers) newPublisher(url string, source uint64) (*publisher, error) {
+	nc, err := connect(url)
+	if err != nil {
+		return nil, err
+	}
+	return &publisher{publishers: ps, nc: nc, random: rand.New(rand.NewPCG(ps.book.seed, source))}, nil
+}
+
+// connect is a connection that outlives everything.
+func connect(url string) (*nats.Conn, error) {
+	return nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0), quiet)
 }
 
 // pause returns when all is acknowledged that was published; the server must
@@ -145,13 +168,14 @@ func (p *publisher) run(ctx context.Context) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		lines := p.one(ctx)
+		lines := p.draw()
+		p.publish(ctx, lines)
 		p.gate.RUnlock()
 		now := time.Now()
 		if next.Before(now.Add(-time.Second)) {
 			next = now.Add(-time.Second) // what was not published while nobody took it is not made up for
 		}
-		next = next.Add(time.Duration(lines) * p.pause)
+		next = next.Add(time.Duration(len(lines)) * p.pause)
 		if wait := next.Sub(now); wait > 0 {
 			select {
 			case <-time.After(wait):
@@ -161,9 +185,9 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
-// one publishes a message and stays with it until it is acknowledged.
-func (p *publisher) one(ctx context.Context) (events int) {
-	lines := p.draw()
+// publish publishes a message and stays with it until it is acknowledged; 0:
+// ctx ended before.
+func (p *publisher) publish(ctx context.Context, lines []line) (sequence uint64) {
 	number := p.book.open(lines)
 	m := message(lines, number)
 	m.Header = nats.Header{nats.MsgIdHdr: {fmt.Sprintf("soak-%d-%d", p.book.seed, number)}}
@@ -174,7 +198,7 @@ func (p *publisher) one(ctx context.Context) (events int) {
 				p.book.duplicates.Add(1)
 			}
 			p.book.acknowledge(number, sequence)
-			break
+			return sequence
 		}
 		text := err.Error()
 		p.book.trouble.Store(&text)
@@ -184,7 +208,7 @@ func (p *publisher) one(ctx context.Context) (events int) {
 		case <-ctx.Done():
 		}
 	}
-	return len(lines)
+	return 0
 }
 
 // ackWithin is how long an acknowledgement is waited for.

@@ -67,6 +67,20 @@ func (r *report) text(s *soak) string {
 	line("  %9d  messages moved behind the end after power cuts", s.truth.moved)
 	line("\ncompared with the twin: %d times both nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
 	line("starts refused and tried again: %d", r.refused)
+	if len(s.abuse.kinds) > 0 {
+		line("\nabuse: %s", strings.Join(s.abuse.kinds, ", "))
+		for _, l := range s.abuse.loads {
+			line("  %9d  of %d %s", l.done.Load(), l.size, l.name)
+		}
+		line("  %9d  followees and %d posts are there at the end", s.abuse.crowd.Followees(hub), s.abuse.crowd.Listed(writer))
+		for _, text := range s.abuse.outcomes() {
+			line("  %s", text)
+		}
+		line("\nhonest answers that include what the asker has just written")
+		for _, text := range s.probes.lines() {
+			line("  %s", text)
+		}
+	}
 	line("\nlines logged: %d, of trouble: %d", r.lines, r.troubles)
 	for _, text := range r.most() {
 		line("  %s", text)

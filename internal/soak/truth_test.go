@@ -3,6 +3,7 @@ package soak
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -26,6 +27,7 @@ type truth struct {
 	used     []span              // sequences that a power cut gave free and that had been used
 	events   int                 // that count
 	refused  []pipeline.Position // lines for DEADLETTER
+	gone     pipeline.Position   // letters of lines up to here may have gone with DEADLETTER
 	moved    int                 // messages that stand behind the end, published again
 	lost     int                 // events that were acknowledged and gone before they were counted
 	messages int
@@ -66,13 +68,25 @@ type stored struct {
 	jetstream.Msg
 	sequence uint64
 	at       time.Time
+	subject  string
 }
 
-func (m *stored) filler() bool { return m.Headers().Get(jetlog.HeaderFiller) != "" }
+func (m *stored) filler() bool {
+	return m.Headers().Get(jetlog.HeaderFiller) != "" || m.subject == jetlog.FillerSubject
+}
+func (m *stored) Subject() string { return m.subject }
 
-// each visits the messages that EVENTS has of a span.
+// each visits the messages that EVENTS has of a span, as who reads it does: what
+// was published again is a filler where it stood.
 func each(ctx context.Context, js jetstream.JetStream, s span, visit func(*stored) error) error {
-	return eachOf(ctx, js, jetlog.EventsStream, s, visit)
+	moves, err := jetlog.LoadMoves(ctx, js)
+	if err != nil {
+		return err
+	}
+	return eachOf(ctx, js, jetlog.EventsStream, s, func(m *stored) error {
+		m.subject = moves.Read(pipeline.Message{Sequence: m.sequence, Subject: m.Msg.Subject(), Header: m.Headers()}, m.at.UnixNano()).Subject
+		return visit(m)
+	})
 }
 
 func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, visit func(*stored) error) error {
@@ -105,7 +119,7 @@ func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, 
 		if meta.Sequence.Stream > s.last {
 			return nil
 		}
-		if err := visit(&stored{m, meta.Sequence.Stream, meta.Timestamp}); err != nil {
+		if err := visit(&stored{m, meta.Sequence.Stream, meta.Timestamp, m.Subject()}); err != nil {
 			return err
 		}
 		if meta.Sequence.Stream == s.last || meta.NumPending == 0 {
@@ -182,7 +196,7 @@ func (tr *truth) take(m *stored) error {
 			continue
 		}
 		tr.events++
-		l.community.Log(l.event, pipeline.At(m.sequence, i))
+		l.about.Log(l.event, pipeline.At(m.sequence, i))
 	}
 	r.lines = nil // the communities have them
 	return nil
@@ -208,6 +222,9 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 	defer cancel()
 	kept := map[pipeline.Position]int{}
 	err = eachOf(ctx, js, jetlog.DeadLetterStream, span{1, math.MaxUint64}, func(m *stored) error {
+		if m.Headers().Get(headerForeign) != "" {
+			return nil
+		}
 		sequence, err := strconv.ParseUint(m.Headers().Get(jetlog.HeaderSequence), 10, 64)
 		if err != nil {
 			return err
@@ -220,12 +237,12 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 		count++
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) { // deleted, and nothing was refused since
 		return 0, 0, err
 	}
 	for _, p := range tr.refused {
 		in := func(s span) bool { return s.first <= p.Sequence() && p.Sequence() <= s.last }
-		if kept[p] == 0 && !slices.ContainsFunc(lost, in) {
+		if kept[p] == 0 && p > tr.gone && !slices.ContainsFunc(lost, in) {
 			return 0, 0, fmt.Errorf("line %d of message %d of EVENTS was refused and is not in DEADLETTER", p.Line(), p.Sequence())
 		}
 		twice += max(kept[p]-1, 0)
@@ -252,3 +269,6 @@ func (tr *truth) forget() (messages int) {
 	}
 	return messages
 }
+
+// lettersGone notes that letters of lines up to a message were deleted.
+func (tr *truth) lettersGone(message uint64) { tr.gone = max(tr.gone, pipeline.EndOf(message)) }

@@ -194,7 +194,7 @@ func TestNoReadEver(t *testing.T) {
 
 // "5,000 followees"
 func TestFiveThousandFollowees(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: 5 * time.Millisecond, ages: rulesOfAges{3, 3600, 7200}})
+	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: 5 * time.Millisecond, ages: agesOf(3, 3600, 7200)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,22 +249,46 @@ func TestFiveThousandFollowees(t *testing.T) {
 	}
 }
 
-// "author at the cap of posts": "newest `feed.posts_per_author` per author"
+// "The newest `feed.posts_per_author` *live* posts count: deletions make room
+// for older ones as far as `feed.posts_kept` (4 × that) keeps them."
 func TestCapOfPosts(t *testing.T) {
-	told(t, func(s *story) { // the cap is 3
+	told(t, func(s *story) { // the cap is 3, and 12 are kept
 		s.do(follow(bob, ann), post(ann, 11), post(ann, 12), post(ann, 13), post(ann, 14))
 		s.feed(bob, 3)
 		s.posted(bob, 14, 13, 12)
-		s.do(undo(post(ann, 14))) // what has left the list has left it for good
-		s.feed(bob, 2)
-		s.do(undo(post(ann, 11))) // "deleting what is not there takes nothing away from a list"
-		s.posted(bob, 13, 12)
-		s.do(post(ann, 11)) // and it may come anew
+		s.do(undo(post(ann, 14)))
+		s.feed(bob, 3)
+		s.posted(bob, 13, 12, 11)
+		s.do(post(ann, 11)) // it is there, at its first place
+		s.posted(bob, 13, 12, 11)
+		s.do(undo(post(ann, 11)), post(ann, 11))
 		s.posted(bob, 11, 13, 12)
 		s.pack(post(ann, 15), post(ann, 16), post(ann, 17), post(ann, 18))
 		s.posted(bob, 18, 17, 16)
 		s.feed(bob, 3)
-		s.column(ann, "post", 7)
+		s.column(ann, "post", 8)
+	})
+}
+
+// Beyond posts_kept it stops being exact: what it has dropped does not come
+// back, and may be posted again.
+func TestKeptPosts(t *testing.T) {
+	told(t, func(s *story) { // 12 are kept
+		var posts, deletions []event
+		for p := uint64(100); p < 120; p++ {
+			posts = append(posts, post(ann, p))
+		}
+		for p := uint64(119); p > 109; p-- {
+			deletions = append(deletions, undo(post(ann, p)))
+		}
+		s.do(follow(bob, ann))
+		s.pack(posts...)
+		s.posted(bob, 119, 118, 117)
+		s.pack(deletions...)
+		s.posted(bob, 109, 108)
+		s.feed(bob, 2)
+		s.do(post(ann, 107)) // listed again: it was no longer kept
+		s.posted(bob, 107, 109, 108)
 	})
 }
 
@@ -335,7 +359,7 @@ func TestNothingAfterTheShownAnswerIsRead(t *testing.T) {
 // What is listed by id is complete at any moment, also while it is on its way
 // to the disk.
 func TestFollowersDuringCheckpoints(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 1, owners: 1, dirtyRowsMax: 5000, every: time.Millisecond, ages: rulesOfAges{3, 3600, 7200}})
+	w, err := newWorld(t.TempDir(), setup{shards: 1, owners: 1, dirtyRowsMax: 5000, every: time.Millisecond, ages: agesOf(3, 3600, 7200)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,9 +31,22 @@ var (
 	PageColumns = []string{"view"}
 )
 
-// Settings are the lines of config.yaml that the model goes by.
-func Settings(postsPerAuthor int, retention, inactiveAfter time.Duration) string {
-	return fmt.Sprintf(`feed: {posts_per_author: %d, retention: %s}
+// Bounds are the configured numbers that the model goes by.
+type Bounds struct {
+	PostsPerAuthor, PostsKept int // of the feed
+	Retention, InactiveAfter  time.Duration
+	Channels, Notices         int // limits
+}
+
+func (b Bounds) ages() rulesOfAges {
+	return rulesOfAges{b.PostsPerAuthor, b.PostsKept, int64(b.Retention / time.Second), int64(b.InactiveAfter / time.Second), b.Channels, b.Notices}
+}
+
+// Settings are the lines of config.yaml that the model goes by. limits are
+// further keys of that section.
+func (b Bounds) Settings(limits string) string {
+	return fmt.Sprintf(`feed: {posts_per_author: %d, posts_kept: %d, retention: %s}
+limits: {channels: %d, notices: %d, %s}
 inactive_after: %s
 channels: {system: {kind: notice}, games: {kind: dot}, shop: {kind: dot}}
 counters:
@@ -53,7 +66,7 @@ rules:
   mention: [{add: user.mentioned, key: target}, {add: unread.mention, key: target, unless: self}]
   message: [{add: unread.message, key: target}]
   view:    [{add: page.view, key: page}]
-`, postsPerAuthor, retention, inactiveAfter)
+`, b.PostsPerAuthor, b.PostsKept, b.Retention, b.Channels, b.Notices, limits, b.InactiveAfter)
 }
 
 // Kind is the event's type; "" of one that is to be refused as it is.
@@ -93,14 +106,12 @@ func NumberOf(line []byte) uint64 {
 type Board struct {
 	ages    rulesOfAges
 	millis  int64
-	notices []logged
-	lives   map[string][]pipeline.Position
+	notices []noticed
+	lives   lists
 }
 
 // NewBoard is the board of an empty log.
-func NewBoard(postsPerAuthor int, retention, inactiveAfter time.Duration) *Board {
-	return &Board{ages: rulesOfAges{postsPerAuthor, int64(retention / time.Second), int64(inactiveAfter / time.Second)}}
-}
+func NewBoard(b Bounds) *Board { return &Board{ages: b.ages()} }
 
 // Pass notes a message's timestamp, Unix milliseconds: log time never goes back.
 func (b *Board) Pass(millis int64) { b.millis = max(b.millis, millis) }
@@ -108,18 +119,17 @@ func (b *Board) Pass(millis int64) { b.millis = max(b.millis, millis) }
 // Time is log time.
 func (b *Board) Time() time.Time { return time.UnixMilli(b.millis) }
 
+// second is log time, in seconds.
+func (b *Board) second() int64 { return b.millis / 1000 }
+
+// log notes a notice.
+func (b *Board) log(e *event, at pipeline.Position) {
+	b.notices = append(b.notices, noticed{e.channel, e.notice, e.delete, at})
+}
+
 // Work prepares for questions, which may then be asked in parallel until the
 // log goes on.
-func (b *Board) Work() {
-	m := model{notices: b.notices}
-	lives := map[string][]pipeline.Position{}
-	for _, e := range b.notices {
-		if _, ok := lives[e.channel]; !ok {
-			lives[e.channel] = m.live(e.channel)
-		}
-	}
-	b.lives = lives
-}
+func (b *Board) Work() { b.lives = listsOf(b.notices, b.ages) }
 
 // Community is a few users who know only one another, their posts and pages.
 // Nobody else's events bear on them, but for notices and log time.
@@ -163,10 +173,9 @@ func (c *Community) Next(shown pipeline.Position) Event {
 // Log notes an event where it stands in the log. Events come in log order,
 // over all communities of a board, each after the Pass of its message.
 func (c *Community) Log(e Event, at pipeline.Position) {
-	l := logged{e, at, c.board.millis / 1000}
-	c.model.log = append(c.model.log, l)
+	c.model.log = append(c.model.log, logged{e, at, c.board.second()})
 	if e.kind == "notice" {
-		c.board.notices = append(c.board.notices, l)
+		c.board.log(&e, at)
 	}
 }
 
@@ -178,7 +187,7 @@ func (c *Community) Events() int { return len(c.model.log) }
 // a sum that is below zero for a while is remembered, not clamped, inside".
 func (c *Community) Answers() (users []Answer, posts, pages [][]int64) {
 	m := &c.model
-	m.now, m.notices, m.lives = c.board.millis/1000, c.board.notices, c.board.lives
+	m.now, m.lives = c.board.second(), c.board.lives
 	counts := m.count()
 	for _, user := range c.who.users {
 		a := m.answer(counts, user)

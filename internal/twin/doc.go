@@ -8,6 +8,8 @@
 //	generate.go       events by chance
 //	facts.go          both for other tests: [Generate], [Model], [Configuration]
 //	community.go      both for tests of whole processes: [Community], [Board]
+//	crowd.go          a model for users with a million followees: [Crowd]
+//	crowd_test.go     that model against the naive one
 //	world_test.go     the real thing: messages, windows, a node on Badger, restarts and crashes
 //	twin_test.go      one against the other, thousands of sequences; shrinks what fails
 //	story_test.go     how the cases are told

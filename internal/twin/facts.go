@@ -72,7 +72,7 @@ type Model struct{ m model }
 
 // NewModel makes one that has been told nothing.
 func NewModel() *Model {
-	return &Model{model{ages: rulesOfAges{postsPerAuthor: math.MaxInt, retention: 1 << 50, inactiveAfter: 1 << 50}}}
+	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt}}}
 }
 
 // Tell adds the events of a message at a place in the log, those of the lines
@@ -83,10 +83,9 @@ func (m *Model) Tell(message Message, sequence uint64, from, to pipeline.Positio
 		if at <= from || at > to || message.Refused(line) {
 			continue
 		}
-		l := logged{event: e, position: at}
-		m.m.log = append(m.m.log, l)
+		m.m.log = append(m.m.log, logged{event: e, position: at})
 		if e.kind == "notice" {
-			m.m.notices = append(m.m.notices, l)
+			m.m.notices = append(m.m.notices, noticed{e.channel, e.notice, e.delete, at})
 		}
 	}
 }
@@ -131,8 +130,9 @@ func (m *Model) Facts(of *Story) map[Fact]int64 {
 			note("first read", user, 0, int64(max(markOf(&reads[0]), 1))) // there was one, if from before every event
 		}
 	}
+	live := m.m.live()
 	for _, channel := range of.Channels {
-		for _, at := range m.m.live(channel) {
+		for _, at := range live[channel] {
 			note("notice "+channel, 0, uint64(at), 1)
 		}
 	}

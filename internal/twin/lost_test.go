@@ -11,7 +11,7 @@ import (
 // counted and is lost are derived again, from fillers that are younger (I10).
 // Shards have them already; what they hold does not get younger by it.
 func TestFillersDoNotMakeYounger(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 2, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: rulesOfAges{3, 3600, 7200}})
+	w, err := newWorld(t.TempDir(), setup{shards: 2, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: agesOf(3, 3600, 7200)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func TestInactiveUser(t *testing.T) {
 // its first place counts, also when all that is told again at once.
 func TestCrashAfterAges(t *testing.T) {
 	const day = 24 * time.Hour
-	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: rulesOfAges{3, 30 * 86_400, 30 * 86_400}})
+	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: agesOf(3, 30*86_400, 30*86_400)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestCrashAfterAges(t *testing.T) {
 // A log that is silent for long after a busy time forgets many moments, more
 // than one checkpoint takes: little by little, in windows that came after.
 func TestSilenceAfterBusyTime(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 2, owners: 2, dirtyRowsMax: 300, every: 2 * time.Millisecond, ages: rulesOfAges{3, 3600, 7200}})
+	w, err := newWorld(t.TempDir(), setup{shards: 2, owners: 2, dirtyRowsMax: 300, every: 2 * time.Millisecond, ages: agesOf(3, 3600, 7200)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package twin
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -9,8 +10,23 @@ import (
 // rulesOfAges are the configured numbers that the model goes by.
 type rulesOfAges struct {
 	postsPerAuthor int
+	postsKept      int
 	retention      int64 // seconds
 	inactiveAfter  int64 // seconds
+	channels       int   // limits.channels
+	notices        int   // limits.notices
+}
+
+// agesOf are those numbers, the bounds of what is kept at their defaults.
+func agesOf(postsPerAuthor int, retention, inactiveAfter int64) rulesOfAges {
+	return rulesOfAges{postsPerAuthor, 4 * postsPerAuthor, retention, inactiveAfter, 4096, 100_000}
+}
+
+// old says whether an age is over: a function of log time as of now and then,
+// in seconds. See model.old.
+func (r *rulesOfAges) old(now, then, age int64) bool {
+	grain := max(1, max(r.retention, r.inactiveAfter)/43_200)
+	return now/grain-then/grain > age/grain
 }
 
 // logged is an event with its place in the log.
@@ -28,12 +44,12 @@ type model struct {
 	ages     rulesOfAges
 	defaults map[string]int64 // by column, where not 0
 	log      []logged         // what was understood, in log order
-	notices  []logged         // those of everyone, in log order
+	notices  []noticed        // those of everyone, in log order
 	now      int64            // log time, seconds
 
 	// lives is what live says, worked out once for many models that have the
 	// same notices; nil: it was not.
-	lives map[string][]pipeline.Position
+	lives lists
 }
 
 // "Ages are measured in log time, the stream timestamp of the newest applied
@@ -43,12 +59,7 @@ type model struct {
 // one before it came at that one's time), every message moves it, also one
 // that is refused, and it is told to the second or, for ages of more than half
 // a day, to 1/43,200 of the longest one. "Older than" an age is more than it.
-func (m *model) old(then, age int64) bool { return m.oldAt(m.now, then, age) }
-
-func (m *model) oldAt(now, then, age int64) bool {
-	grain := max(1, max(m.ages.retention, m.ages.inactiveAfter)/43_200)
-	return now/grain-then/grain > age/grain
-}
+func (m *model) old(then, age int64) bool { return m.ages.old(m.now, then, age) }
 
 // Counters and rules.
 
@@ -261,15 +272,17 @@ type feedPost struct {
 	Position pipeline.Position
 }
 
-// listed are the live posts of an author that count: "newest
-// `feed.posts_per_author` per author and `feed.retention` back".
+// listed are the live posts of an author that count: "The newest
+// `feed.posts_per_author` *live* posts count: deletions make room for older ones
+// as far as `feed.posts_kept` keeps them", and "`feed.retention` back".
 //
 // "a post listed twice is listed once, deleting what is not there takes
 // nothing away from a list."
 //
-// Reading: what has left the list, by age or because newer ones filled it, has
-// left it for good: deleting a newer post does not bring it back, and posting
-// it again lists it anew, at the new place.
+// Reading: posts_kept is applied when a post is added, to the posts that are
+// there then. What it drops, and what is too old then, is gone for good:
+// deleting a newer post does not bring it back, and posting it again lists it
+// again, at the new place.
 func (m *model) listed(author uint64) []feedPost {
 	type entry struct {
 		post feedPost
@@ -277,7 +290,7 @@ func (m *model) listed(author uint64) []feedPost {
 	}
 	var list []entry
 	drop := func(now int64) {
-		list = slices.DeleteFunc(list, func(e entry) bool { return m.oldAt(now, e.then, m.ages.retention) })
+		list = slices.DeleteFunc(list, func(e entry) bool { return m.ages.old(now, e.then, m.ages.retention) })
 	}
 	for _, e := range m.log {
 		if e.kind != "post" || e.actor != author {
@@ -290,18 +303,19 @@ func (m *model) listed(author uint64) []feedPost {
 			list = slices.Delete(list, at, at+1)
 		case !e.delete && at < 0:
 			list = append(list, entry{feedPost{Post: e.post, Author: author, Position: e.position}, e.second})
-			if len(list) > m.ages.postsPerAuthor {
-				list = list[1:]
-			}
+			list = newest(list, m.ages.postsKept)
 		}
 	}
 	drop(m.now)
 	var posts []feedPost
-	for _, e := range list {
+	for _, e := range newest(list, m.ages.postsPerAuthor) {
 		posts = append(posts, e.post)
 	}
 	return posts
 }
+
+// newest is the end of a list.
+func newest[T any](list []T, most int) []T { return list[max(0, len(list)-most):] }
 
 // "every listed post of everyone followed now (those before the follow too)", "newest first"
 func (m *model) feed(user uint64) (posts []feedPost) {
@@ -369,41 +383,100 @@ func (m *model) dropped(user uint64) bool {
 
 // Channels.
 
-// live are a channel's notices that have not been withdrawn. They are a set:
-// a notice listed twice is listed once, at its first place.
-func (m *model) live(channel string) (at []pipeline.Position) {
-	if m.lives != nil {
-		return m.lives[channel]
-	}
-	var list []logged
-	for _, e := range m.notices {
-		if e.channel != channel {
-			continue
-		}
-		i := slices.IndexFunc(list, func(have logged) bool { return have.notice == e.notice })
-		switch {
-		case e.delete && i >= 0:
-			list = slices.Delete(list, i, i+1)
-		case !e.delete && i < 0:
-			list = append(list, e)
-		}
-	}
-	for _, e := range list {
-		at = append(at, e.position)
-	}
-	return at
+// noticed is a notice, or its withdrawal, with its place in the log.
+type noticed struct {
+	channel   string
+	notice    uint64
+	withdrawn bool
+	position  pipeline.Position
 }
 
-// channels are those answers name: the configured ones, and any other that
-// has a live notice.
-func (m *model) channels(configured []string) []string {
-	names := slices.Clone(configured)
-	for _, e := range m.notices {
-		if !slices.Contains(names, e.channel) && !slices.Contains(dotChannels, e.channel) && len(m.live(e.channel)) > 0 {
-			names = append(names, e.channel)
+// lists are the places of the live notices by channel, ascending. Only
+// channels that have one are in it.
+type lists map[string][]pipeline.Position
+
+// listsOf are the notices of a log that have not been withdrawn. They are a
+// set: a notice listed twice is listed once, at its first place.
+//
+// "`limits.channels`, `limits.notices` (of one channel) bound what is kept."
+//
+// Reading: the oldest notice of a full channel goes when one more comes. A
+// channel is open while it has a notice, a configured one always; no channel is
+// opened beyond the last that may be.
+func listsOf(notices []noticed, bounds rulesOfAges) lists {
+	type channel struct {
+		at    map[uint64]pipeline.Position // by notice
+		order []noticed                    // in log order, with those that are gone
+	}
+	lives := func(ch *channel, n noticed) bool { return ch.at[n.notice] == n.position }
+	open := map[string]*channel{}
+	configured := slices.Concat(noticeChannels, dotChannels)
+	for _, name := range configured {
+		open[name] = &channel{at: map[uint64]pipeline.Position{}}
+	}
+	for _, n := range notices {
+		ch := open[n.channel]
+		if ch == nil {
+			if n.withdrawn || len(open) >= bounds.channels {
+				continue
+			}
+			ch = &channel{at: map[uint64]pipeline.Position{}}
+			open[n.channel] = ch
+		}
+		if _, there := ch.at[n.notice]; there == n.withdrawn {
+			if n.withdrawn {
+				delete(ch.at, n.notice)
+			} else {
+				ch.at[n.notice] = n.position
+				ch.order = append(ch.order, n)
+			}
+		}
+		for len(ch.at) > bounds.notices {
+			if lives(ch, ch.order[0]) {
+				delete(ch.at, ch.order[0].notice)
+			}
+			ch.order = ch.order[1:]
+		}
+		if len(ch.at) == 0 && !slices.Contains(configured, n.channel) {
+			delete(open, n.channel)
+		}
+	}
+	all := lists{}
+	for name, ch := range open {
+		for _, n := range ch.order {
+			if lives(ch, n) {
+				all[name] = append(all[name], n.position)
+			}
+		}
+	}
+	return all
+}
+
+// live are the channels' lists.
+func (m *model) live() lists {
+	if m.lives != nil {
+		return m.lives
+	}
+	return listsOf(m.notices, m.ages)
+}
+
+// notices are the notice channels that answers name: the configured ones, and
+// any other that has a live notice.
+func (l lists) notices() []string {
+	names := slices.Clone(noticeChannels)
+	for name := range l {
+		if !slices.Contains(names, name) && !slices.Contains(dotChannels, name) {
+			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// after counts a channel's notices behind a cursor.
+func (l lists) after(channel string, cursor pipeline.Position) uint64 {
+	list := l[channel]
+	read := sort.Search(len(list), func(i int) bool { return list[i] > cursor })
+	return uint64(len(list) - read)
 }
 
 // "unread = live notices after the user's cursor. The cursor is the latest of:
@@ -412,7 +485,7 @@ func (m *model) channels(configured []string) []string {
 // channel; on a `dot` channel the dot is lit if it has any live notice."
 //
 // Reading: the first read is the first in the log, whatever its as_of.
-func (m *model) channelUnread(user uint64, channel string, isDot bool) (n uint64) {
+func (m *model) channelUnread(live lists, user uint64, channel string, isDot bool) uint64 {
 	reads := m.reads(user)
 	if len(reads) == 0 && !isDot {
 		return 0
@@ -421,12 +494,7 @@ func (m *model) channelUnread(user uint64, channel string, isDot bool) (n uint64
 	if len(reads) > 0 {
 		cursor = max(cursor, markOf(&reads[0]))
 	}
-	for _, at := range m.live(channel) {
-		if at > cursor {
-			n++
-		}
-	}
-	return n
+	return live.after(channel, cursor)
 }
 
 // answer is all that can be asked about one user.
@@ -456,14 +524,15 @@ func (m *model) answer(c *counts, user uint64) answer {
 			a.Unread[kind] = m.value(c, "unread", kind, user)
 		}
 	}
-	for _, name := range m.channels(noticeChannels) {
+	live := m.live()
+	for _, name := range live.notices() {
 		a.Channels[name] = 0
 		if !gone {
-			a.Channels[name] = m.channelUnread(user, name, false)
+			a.Channels[name] = m.channelUnread(live, user, name, false)
 		}
 	}
 	for _, name := range dotChannels {
-		a.Dots[name] = !gone && m.channelUnread(user, name, true) > 0
+		a.Dots[name] = !gone && m.channelUnread(live, user, name, true) > 0
 	}
 	if !gone {
 		a.Feed = m.feedUnread(user)

@@ -44,7 +44,7 @@ func toldWith(t *testing.T, defaults map[string]int64, tell func(s *story)) {
 		t.Run(how.String(), func(t *testing.T) {
 			w, err := newWorld(t.TempDir(), setup{
 				shards: 3, owners: 2, dirtyRowsMax: 5000, every: time.Hour,
-				ages: rulesOfAges{postsPerAuthor: 3, retention: 3600, inactiveAfter: 7200}, defaults: defaults,
+				ages: agesOf(3, 3600, 7200), defaults: defaults,
 			})
 			if err != nil {
 				t.Fatal(err)

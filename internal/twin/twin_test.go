@@ -30,14 +30,17 @@ func draw(r *rand.Rand) setup {
 		dirtyRowsMax: []int{20, 200, 5000}[r.IntN(3)],
 		memory:       []int{0, 1, 100_000}[r.IntN(3)],
 		every:        []time.Duration{time.Millisecond, 20 * time.Millisecond, time.Hour}[r.IntN(3)],
-		ages:         rulesOfAges{3 + r.IntN(3), 3600, 7200},
+		ages:         agesOf(3+r.IntN(3), 3600, 7200),
 	}
 	switch r.IntN(4) {
 	case 0:
-		s.ages = rulesOfAges{4, 7200, 3600}
+		s.ages = agesOf(4, 7200, 3600)
 	case 1: // log time is told to the minute
 		s.ages.retention, s.ages.inactiveAfter = 30*86_400, 12*86_400
 	}
+	s.ages.postsKept = s.ages.postsPerAuthor + r.IntN(10)
+	s.ages.channels = []int{4, 5, 4096}[r.IntN(3)] // three are configured
+	s.ages.notices = []int{1, 2, 4, 100_000}[r.IntN(4)]
 	if r.IntN(3) == 0 {
 		s.defaults = map[string]int64{"user.liked": 9, "unread.like": 4, "post.comment": 2, "page.view": 5}
 	}

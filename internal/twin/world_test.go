@@ -49,7 +49,7 @@ type world struct {
 	letters int
 
 	clock   int64 // the newest timestamp, ms
-	notices []logged
+	notices []noticed
 }
 
 func newWorld(root string, s setup) (*world, error) {
@@ -89,8 +89,8 @@ func (w *world) open() (err error) {
 func (w *world) start() (err error) {
 	w.node, err = sinks.NewNode(w.store, sinks.Options{
 		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax, MemoryBytes: w.memory,
-		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
-		Notices: noticeChannels, Dots: dotChannels,
+		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, PostsKept: w.ages.postsKept, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
+		Notices: noticeChannels, Dots: dotChannels, Channels: shard.ChannelLimits{Channels: w.ages.channels, Notices: w.ages.notices},
 		SequenceMax: uint64(len(w.entries)), Logger: quiet,
 	})
 	if err != nil {
@@ -166,10 +166,10 @@ func (w *world) publish(messages []message, size int, m *model) error {
 				refused++ // "self-follow": to DEADLETTER
 				continue
 			}
-			l := logged{e, pipeline.At(sequence, line), w.clock / 1000}
-			m.log = append(m.log, l)
+			position := pipeline.At(sequence, line)
+			m.log = append(m.log, logged{e, position, w.clock / 1000})
 			if e.kind == "notice" {
-				w.notices = append(w.notices, l)
+				w.notices = append(w.notices, noticed{e.channel, e.notice, e.delete, position})
 			}
 		}
 	}
@@ -296,11 +296,14 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 		return nil, err
 	}
 	var unread query.Unreads
-	if err := w.node.Unread(context.Background(), users, &unread, true); err != nil {
+	if err := w.node.Unread(context.Background(), users, nil, &unread, true); err != nil {
 		return nil, err
 	}
 	if len(unread.Missing) > 0 || unread.AsOf != w.end {
 		return nil, fmt.Errorf("unread as of %d, want %d; missing %v", unread.AsOf, w.end, unread.Missing)
+	}
+	if err := w.askedChannels(users, &unread); err != nil {
+		return nil, err
 	}
 	var out []answer
 	for i, user := range users {
@@ -327,6 +330,42 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 		out = append(out, a)
 	}
 	return out, nil
+}
+
+// askedChannels compares the answers for some channels alone, from the last to
+// the first, and one that never was, with those for all.
+func (w *world) askedChannels(users []uint64, all *query.Unreads) error {
+	var asked []string
+	for _, names := range [][]string{all.Dots, all.Notices} {
+		for i := len(names) - 1; i >= 0; i -= 2 {
+			asked = append(asked, names[i])
+		}
+	}
+	for _, asked := range [][]string{{}, asked, append(asked, "nobody-ever")} {
+		var some query.Unreads
+		if err := w.node.Unread(context.Background(), users, asked, &some, true); err != nil {
+			return err
+		}
+		if len(some.Missing) > 0 || some.AsOf != all.AsOf || len(some.Notices)+len(some.Dots) != len(asked) {
+			return fmt.Errorf("unread of channels %q: %q and %q as of %d, missing %v", asked, some.Notices, some.Dots, some.AsOf, some.Missing)
+		}
+		for i := range users {
+			u, whole := &some.Users[i], &all.Users[i]
+			same := u.Feed == whole.Feed && slices.Equal(u.Counts, whole.Counts)
+			for j, name := range some.Notices {
+				at := slices.Index(all.Notices, name)
+				same = same && (at < 0 && u.Notices[j] == 0 || at >= 0 && u.Notices[j] == whole.Notices[at])
+			}
+			for j, name := range some.Dots {
+				at := slices.Index(all.Dots, name)
+				same = same && at >= 0 && u.Dots[j] == whole.Dots[at]
+			}
+			if !same {
+				return fmt.Errorf("unread of user %d, channels %q: %+v, of all it is %+v", users[i], asked, u, whole)
+			}
+		}
+	}
+	return nil
 }
 
 // feed reads a feed page by page.

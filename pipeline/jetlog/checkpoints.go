@@ -2,10 +2,11 @@ package jetlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,11 +19,20 @@ var nodeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // Checkpoints say how far every node has DELTAS on its own disk, so that the
 // log can be purged behind the slowest. Safe for concurrent use.
 type Checkpoints struct {
-	bucket jetstream.KeyValue
+	bucket  jetstream.KeyValue
+	logger  *slog.Logger
+	strange atomic.Int64 // Unix ns: when the log last had a foreign value
 }
 
 // NewCheckpoints uses the bucket of s.
-func NewCheckpoints(s *Streams) *Checkpoints { return &Checkpoints{s.bucket} }
+func NewCheckpoints(s *Streams) *Checkpoints { return &Checkpoints{bucket: s.bucket, logger: s.logger} }
+
+// nodesMax bounds the reports that are looked at: more than there are nodes on
+// one server.
+const nodesMax = 1000
+
+// strangeEvery paces what the log has of foreign values.
+const strangeEvery = time.Minute
 
 // Report says that node needs nothing of DELTAS up to and including sequence,
 // the lowest checkpoint of its shards. Nodes report again and again, moving
@@ -67,27 +77,32 @@ type report struct {
 }
 
 func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
-	keys, err := c.bucket.ListKeysFiltered(ctx, nodePrefix+"*")
+	keys, err := c.bucket.Watch(ctx, nodePrefix+"*", jetstream.IgnoreDeletes())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = keys.Stop() }()
 	var reports []report
-	for key := range keys.Keys() {
-		e, err := c.bucket.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
+	for looked := 0; ; looked++ {
+		var e jetstream.KeyValueEntry
+		select {
+		case e = <-keys.Updates():
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		if err != nil {
-			return nil, err
+		if e == nil { // all that there were
+			return reports, nil
+		}
+		if looked == nodesMax {
+			return nil, fmt.Errorf("bucket %s holds more than %d keys %s*: delete those that are no node's, and deny others $KV.%s.>", Bucket, nodesMax, nodePrefix, Bucket)
 		}
 		sequence, err := strconv.ParseUint(string(e.Value()), 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("%s holds %q, not a sequence", key, e.Value())
+		if err != nil { // no node's: it must not keep DELTAS from being purged
+			c.tellStrange(e.Key(), e.Value())
+			continue
 		}
 		reports = append(reports, report{sequence, e.Created()})
 	}
-	return reports, ctx.Err()
 }
 
 // Forget takes a node out at once: it will not come back.
@@ -96,4 +111,13 @@ func (c *Checkpoints) Forget(ctx context.Context, node string) error {
 		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
 	}
 	return nil
+}
+
+// tellStrange logs a value that no node wrote.
+func (c *Checkpoints) tellStrange(key string, value []byte) {
+	if now, was := time.Now().UnixNano(), c.strange.Load(); was == 0 || now-was > int64(strangeEvery) {
+		c.strange.Store(now)
+		c.logger.Warn("bucket "+Bucket+" holds what no node wrote; it is passed over", "key", key, "value", fmt.Sprintf("%.64q", value),
+			"remedy", "delete the key, and deny others $KV."+Bucket+".>")
+	}
 }

@@ -2,9 +2,13 @@ package jetlog_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -36,6 +40,41 @@ func TestLowestCheckpoint(t *testing.T) {
 	}
 }
 
+// A value in the bucket that no node wrote kept DELTAS from being purged, until
+// it was full.
+func TestForeignValueAmongTheCheckpoints(t *testing.T) {
+	b := newBench(t)
+	c := jetlog.NewCheckpoints(b.streams)
+	b.must(c.Report(b.ctx, "good", 10))
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	for _, value := range []string{"oops", "", "-1", "18446744073709551616"} {
+		_, err := bucket.PutString(b.ctx, "node.stranger", value)
+		b.must(err)
+		if got, err := c.Lowest(b.ctx, time.Hour); err != nil || got != 10 {
+			t.Errorf("%q: lowest %d, %v", value, got, err)
+		}
+	}
+}
+
+// However many keys somebody makes, a bounded number is looked at.
+func TestTooManyCheckpoints(t *testing.T) {
+	b := newBench(t)
+	c := jetlog.NewCheckpoints(b.streams)
+	for i := range 1000 {
+		_, err := b.js.PublishAsync(fmt.Sprintf("$KV.TIDEMARK.node.n%d", i), []byte("7"), jetstream.WithStallWait(time.Minute))
+		b.must(err)
+	}
+	<-b.js.PublishAsyncComplete()
+	if lowest, err := c.Lowest(b.ctx, time.Hour); err != nil || lowest != 7 {
+		t.Errorf("lowest is %d, %v", lowest, err)
+	}
+	b.must(c.Report(b.ctx, "more", 7))
+	if _, err := c.Lowest(b.ctx, time.Hour); err == nil || !strings.Contains(err.Error(), "more than 1000") {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
 // "so that no sequence is used twice" (I10)
 func TestFastForward(t *testing.T) {
 	b := newBench(t)
@@ -59,7 +98,7 @@ func TestFastForward(t *testing.T) {
 }
 
 // "so that no sequence is used twice" (I10): what was stored at used sequences
-// comes once more behind the end, and only once.
+// comes once more behind the end, and only once; nothing is deleted.
 func TestReclaim(t *testing.T) {
 	b := newBench(t)
 	b.publish(3)
@@ -70,43 +109,57 @@ func TestReclaim(t *testing.T) {
 	at := third.Time.UnixMilli()
 	time.Sleep(5 * time.Millisecond)
 	b.publish(4) // 4 to 7: say that 4 and 5 were used before, and read at a time before these
-	var moved []*jetstream.RawStreamMsg
-	for _, seq := range []uint64{4, 5} {
-		m, err := stream.GetMsg(b.ctx, seq)
-		b.must(err)
-		moved = append(moved, m)
-	}
-	for range 2 {
-		moved, err := b.events().Reclaim(b.ctx, 5, at)
-		b.must(err)
-		t.Logf("%d moved", moved)
-	}
-	info, err := stream.Info(b.ctx)
-	if b.must(err); info.State.LastSeq != 9 {
-		t.Errorf("the stream ends at %d, want 9", info.State.LastSeq)
-	}
-	for i := range moved {
-		was := moved[i]
-		if _, err := stream.GetMsg(b.ctx, was.Sequence); !errors.Is(err, jetstream.ErrMsgNotFound) {
-			t.Errorf("message %d is still there: %v", was.Sequence, err)
-		}
-		is, err := stream.GetMsg(b.ctx, uint64(8+i))
-		if b.must(err); string(was.Data) != string(is.Data) || was.Subject != is.Subject {
-			t.Errorf("message %d: %s %s, want %s %s", 8+i, is.Subject, is.Data, was.Subject, was.Data)
+	reclaim := func(counted uint64, at int64, want int) {
+		t.Helper()
+		if moved, err := b.events().Reclaim(b.ctx, counted, at); err != nil || moved != want {
+			t.Errorf("%d moved, %v, want %d", moved, err, want)
 		}
 	}
-	// Those that were moved by another meanwhile hide none of those before them.
-	at = time.Now().UnixMilli()
+	reads := func(want ...string) {
+		t.Helper()
+		var got []string
+		run, err := b.source(0, jetlog.RunOptions{Linger: 100 * time.Millisecond}).Next(b.ctx)
+		b.must(err)
+		for i, m := range run {
+			switch {
+			case m.Sequence != uint64(i+1):
+				t.Errorf("message %d has sequence %d", i+1, m.Sequence)
+			case m.Subject == jetlog.FillerSubject && len(m.Header[jetlog.HeaderFiller]) > 0 && len(m.Data) == 0:
+				got = append(got, "-")
+			default:
+				got = append(got, m.Subject+" "+string(m.Data))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 	time.Sleep(5 * time.Millisecond)
-	b.publish(4) // 10 to 13
-	for _, gone := range []uint64{11, 13} {
-		b.must(stream.DeleteMsg(b.ctx, gone))
-	}
-	if moved, err := b.events().Reclaim(b.ctx, 13, at); moved != 2 || err != nil {
-		t.Errorf("%d moved, %v, want 10 and 12", moved, err)
-	}
+	reclaim(5, at, 2)
+	reclaim(5, at, 0)
+	b.must(b.js.DeleteKeyValue(b.ctx, jetlog.Bucket)) // where the last one finished is noted
+	b.must(b.streams.Restore(b.ctx))
+	reclaim(5, at, 0)
+	like := func(n int) string { return fmt.Sprint("events.like ", n) }
+	want := []string{like(1), like(2), like(3), "-", "-", like(6), like(7), like(4), like(5)}
+	reads(want...)
+
+	// A copy that comes late, of what has one, means nothing; nor does one that
+	// stands at a used sequence itself, once it is moved: 8 to 10 were used.
+	m := &nats.Msg{Data: []byte("5"), Header: nats.Header{}}
+	fifth, err := stream.GetMsg(b.ctx, 5)
+	b.must(err)
+	under := strings.TrimSuffix(stream.CachedInfo().Config.Subjects[1], ">")
+	m.Subject = jetlog.MarkAsCopy(under, "events.like", m.Header, jetlog.Original{Sequence: 5, Nanos: fifth.Time.UnixNano()})
+	_, err = b.js.PublishMsg(b.ctx, m)
+	b.must(err)
+	seventh, err := stream.GetMsg(b.ctx, 7)
+	b.must(err)
+	reads(append(want, "-")...)
+	reclaim(9, seventh.Time.UnixMilli(), 2)
+	reclaim(9, seventh.Time.UnixMilli(), 0)
+	reads(append(want[:7:7], "-", "-", "-", like(4), like(5))...)
+
 	// Nothing is younger than what was read: nothing is moved.
-	if moved, err := b.events().Reclaim(b.ctx, 15, time.Now().UnixMilli()); moved != 0 || err != nil {
-		t.Errorf("%d moved, %v", moved, err)
-	}
+	reclaim(12, time.Now().UnixMilli(), 0)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,6 +12,10 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
+
+// ErrUnknownWindow says that DELTAS ends with a router's window that this version
+// cannot read.
+var ErrUnknownWindow = errors.New("jetlog: a router of another version wrote to DELTAS: run the same version on all nodes (docs/operations.md, Start and stop)")
 
 const (
 	// appendTimeout bounds one append; what became of it is read from Tail. An
@@ -25,9 +30,13 @@ const (
 	wrongLastSequenceInFlight = jetstream.JSErrCodeStreamWrongLastSequenceConstant
 )
 
-// DeltaLog is DELTAS. It implements pipeline.Log. Safe for concurrent use.
+// DeltaLog is DELTAS. It implements pipeline.Log. Safe for concurrent use; who
+// appends has one of his own.
 type DeltaLog struct {
 	streams *Streams
+
+	mu      sync.Mutex
+	edition edition // that Append appends to
 }
 
 var _ pipeline.Log = (*DeltaLog)(nil)
@@ -35,60 +44,102 @@ var _ pipeline.Log = (*DeltaLog)(nil)
 // NewDeltaLog appends to the DELTAS of s.
 func NewDeltaLog(s *Streams) *DeltaLog { return &DeltaLog{streams: s} }
 
-// Tail implements pipeline.Log. It asks the stream's leader (the stream has
-// no direct get, which any replica may answer, behind the times).
-//
-// A log whose last window was deleted, or that was emptied, no longer says
-// where to go on: an error that wraps pipeline.ErrGap. One that was made anew
-// since OpenStreams: ErrTail.
-func (l *DeltaLog) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
-	h, last, err := l.tail(ctx)
-	if err != nil {
-		return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the tail of %s: %w", DeltasStream, err)
-	}
-	return h, last, nil
-}
+// missingTries and lookPause tell a last window that is gone from one that a
+// leader does not have yet who has just become it.
+const (
+	missingTries = 3
+	lookPause    = 100 * time.Millisecond
+	// renewTries bounds how often one Tail recreates DELTAS: somebody may
+	// publish into it again and again. And a server that has not yet removed the
+	// files of the last but one gives what is made the messages of the last one.
+	renewTries = 5
+)
 
-func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, error) {
-	stream, err := l.streams.js.Stream(ctx, DeltasStream)
-	if err != nil {
-		return pipeline.Header{}, 0, err
-	}
-	missing := uint64(0)
-	for {
-		state, err := l.streams.sameState(ctx, DeltasStream)
-		if err != nil || state.Last == 0 {
+// Tail implements pipeline.Log. It asks the stream's leader (the stream has
+// no direct get, which any replica may answer, behind the times). A DELTAS that
+// was deleted, whose last window was, or whose last message is no window of a
+// router's (ErrForeign), is recreated.
+func (l *DeltaLog) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
+	for tries := 1; ; tries++ {
+		h, last, e, err := l.tail(ctx)
+		if err == nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.edition = e
+			return h, last, nil
+		}
+		useless := errors.Is(err, ErrForeign) || errors.Is(err, pipeline.ErrGap) || errors.Is(err, jetstream.ErrStreamNotFound)
+		if !useless || tries == renewTries {
+			return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the tail of %s: %w", DeltasStream, err)
+		}
+		if tries > 1 {
+			time.Sleep(lookPause)
+		}
+		if err := l.streams.renew(ctx, e, err); err != nil {
 			return pipeline.Header{}, 0, err
 		}
-		if state.Last == missing {
-			return pipeline.Header{}, 0, fmt.Errorf("%w: the last window, sequence %d, was deleted", pipeline.ErrGap, missing)
+	}
+}
+
+func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, error) {
+	fail := func(e edition, err error) (pipeline.Header, uint64, edition, error) {
+		return pipeline.Header{}, 0, e, err
+	}
+	stream, err := l.streams.js.Stream(ctx, DeltasStream)
+	if err != nil {
+		return fail(edition{}, err)
+	}
+	missing, tries := uint64(0), 0
+	for {
+		e, state, err := l.streams.edition(ctx)
+		if err != nil || state.Last == 0 {
+			return fail(e, err)
+		}
+		if state.Last != missing {
+			tries = 0
 		}
 		m, err := stream.GetMsg(ctx, state.Last)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			missing = state.Last // deleted, or purged behind a newer one
+			missing, tries = state.Last, tries+1 // deleted, or purged behind a newer one
+			if tries == missingTries {
+				return fail(e, fmt.Errorf("%w: the last window, sequence %d, was deleted", pipeline.ErrGap, missing))
+			}
+			time.Sleep(lookPause)
 			continue
 		}
+		if err == nil {
+			err = e.check(state.Last, m.Header, m.Data)
+		}
 		if err != nil {
-			return pipeline.Header{}, 0, err
+			return fail(e, err)
 		}
 		w, err := pipeline.DecodeWindow(m.Data)
 		if err != nil {
-			return pipeline.Header{}, 0, fmt.Errorf("sequence %d: %w", state.Last, err)
+			// It has the seal: to delete it would be to delete the log of a newer
+			// version, which does the same with this one's.
+			return fail(e, fmt.Errorf("%w: sequence %d: %w", ErrUnknownWindow, state.Last, err))
 		}
-		return w.Header, state.Last, nil
+		return w.Header, state.Last, e, nil
 	}
 }
 
-// Append implements pipeline.Log. It sends once and never again by itself, and
-// nothing without a connection: nats.go would keep it for the next one, where
-// it may find another log that has come to the sequence it names.
+// Append implements pipeline.Log. It appends to the DELTAS that Tail has seen,
+// and to no other: one recreated has another subject. It sends once and never
+// again by itself, and nothing without a connection: nats.go would keep it for
+// the next one, where it may find another log that has come to the sequence it
+// names.
 func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
 	if !l.streams.nc.IsConnected() {
 		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", DeltasStream, last, nats.ErrDisconnected)
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	got, err := l.streams.js.PublishMsg(ctx, &nats.Msg{Subject: DeltasSubject, Data: window},
+	e, err := l.seen(ctx)
+	if err != nil {
+		return 0, err
+	}
+	m := &nats.Msg{Subject: e.subject, Data: window, Header: nats.Header{HeaderSeal: {e.seal(last+1, window)}}}
+	got, err := l.streams.js.PublishMsg(ctx, m,
 		jetstream.WithExpectLastSequence(last),
 		jetstream.WithExpectStream(DeltasStream),
 		jetstream.WithRetryAttempts(0))
@@ -103,6 +154,18 @@ func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint
 	return got.Sequence, nil
 }
 
+// seen is the edition that Tail has seen, or, before the first Tail, the one
+// there is.
+func (l *DeltaLog) seen(ctx context.Context) (edition, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var err error
+	if l.edition.subject == "" {
+		l.edition, _, err = l.streams.edition(ctx)
+	}
+	return l.edition, err
+}
+
 func isWrongSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&
@@ -112,13 +175,12 @@ func isWrongSequence(err error) bool {
 // Purge removes the windows below the sequence `below`, except the last one,
 // which says where to go on.
 func (l *DeltaLog) Purge(ctx context.Context, below uint64) error {
-	state, err := l.streams.sameState(ctx, DeltasStream)
+	state, err := l.streams.State(ctx, DeltasStream)
 	if err != nil {
 		return fmt.Errorf("jetlog: purge %s below %d: %w", DeltasStream, below, err)
 	}
-	below = min(below, state.Last)
-	if below <= state.First {
-		return nil
+	if below <= state.First || below > state.Last {
+		return nil // behind its end: what was reported is of an earlier edition, or a lost tail
 	}
 	stream, err := l.streams.js.Stream(ctx, DeltasStream)
 	if err == nil {

@@ -2,12 +2,13 @@ package jetlog_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -100,10 +101,13 @@ func TestAppendWhoseAcknowledgementIsLost(t *testing.T) {
 	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
 	b.must(err)
 
+	muted := jetlog.NewDeltaLog(streams)
+	_, _, err = muted.Tail(b.ctx)
+	b.must(err)
 	wire.Mute(true)
 	ctx, cancel := contextFor(b, 200*time.Millisecond)
 	defer cancel()
-	_, err = jetlog.NewDeltaLog(streams).Append(ctx, 0, window(0, 10))
+	_, err = muted.Append(ctx, 0, window(0, 10))
 	if err == nil || errors.Is(err, pipeline.ErrFenced) {
 		t.Fatalf("got %v, want neither success nor ErrFenced", err)
 	}
@@ -126,7 +130,7 @@ func TestPurgeKeepsTheLastWindow(t *testing.T) {
 		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
 		b.must(err)
 	}
-	for _, c := range []struct{ below, first uint64 }{{0, 1}, {1, 1}, {3, 3}, {2, 3}, {5, 5}, {100, 5}} {
+	for _, c := range []struct{ below, first uint64 }{{0, 1}, {1, 1}, {3, 3}, {2, 3}, {100, 3}, {5, 5}} {
 		b.must(log.Purge(b.ctx, c.below))
 		state, err := b.streams.State(b.ctx, jetlog.DeltasStream)
 		if b.must(err); state.First != c.first || state.Last != 5 {
@@ -141,39 +145,132 @@ func TestPurgeKeepsTheLastWindow(t *testing.T) {
 	}
 }
 
-// Without its last window a log does not say where to go on: no guess is made.
-func TestTailOfAnEmptiedLog(t *testing.T) {
+// A log that is gone, has lost its last window, or ends with something that is
+// no router's, is recreated; who has seen the one before appends to neither.
+func TestTailMakesALogAnew(t *testing.T) {
 	b := newBench(t)
-	log := jetlog.NewDeltaLog(b.streams)
-	for i := range uint64(2) {
-		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+	append1 := func(log *jetlog.DeltaLog) {
+		t.Helper()
+		_, err := log.Append(b.ctx, 0, window(0, 10))
 		b.must(err)
 	}
-	b.must(b.stream(jetlog.DeltasStream).DeleteMsg(b.ctx, 2))
-	if _, _, err := log.Tail(b.ctx); !errors.Is(err, pipeline.ErrGap) {
-		t.Errorf("last window deleted: %v, want ErrGap", err)
+	publish := func(m *nats.Msg) func() {
+		return func() {
+			m.Subject = b.stream(jetlog.DeltasStream).CachedInfo().Config.Subjects[0]
+			_, err := b.js.PublishMsg(b.ctx, m)
+			b.must(err)
+		}
 	}
-	b.must(b.stream(jetlog.DeltasStream).Purge(b.ctx))
-	if _, _, err := log.Tail(b.ctx); !errors.Is(err, pipeline.ErrGap) {
-		t.Errorf("emptied: %v, want ErrGap", err)
+	stored := func() *nats.Msg { // the window there is, as it is
+		m, err := b.stream(jetlog.DeltasStream).GetMsg(b.ctx, 1)
+		b.must(err)
+		return &nats.Msg{Subject: m.Subject, Header: nats.Header{jetlog.HeaderSeal: m.Header[jetlog.HeaderSeal]}, Data: m.Data}
+	}
+	for name, harm := range map[string]func(){
+		"deleted":                  func() { b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream)) },
+		"last window deleted":      func() { b.must(b.stream(jetlog.DeltasStream).DeleteMsg(b.ctx, 1)) },
+		"purged":                   func() { b.must(b.stream(jetlog.DeltasStream).Purge(b.ctx)) },
+		"not a window":             publish(&nats.Msg{Data: []byte("oops")}),
+		"empty":                    publish(&nats.Msg{}),
+		"a window nobody appended": publish(&nats.Msg{Data: window(10, 20)}),
+		"a window with a seal that is none": publish(&nats.Msg{
+			Data: window(10, 20), Header: nats.Header{jetlog.HeaderSeal: {strings.Repeat("00", 32)}},
+		}),
+		"a window that was appended, again": func() { publish(stored())() },
+	} {
+		before, reader := jetlog.NewDeltaLog(b.streams), jetlog.NewDeltaLog(b.streams)
+		_, last, err := before.Tail(b.ctx)
+		if b.must(err); last != 0 {
+			t.Fatalf("%s: the log ends with %d", name, last)
+		}
+		append1(before)
+		was := b.stream(jetlog.DeltasStream).CachedInfo().Created
+		harm()
+		for range 2 {
+			if h, last, err := reader.Tail(b.ctx); err != nil || last != 0 || h != (pipeline.Header{}) {
+				t.Fatalf("%s: the log ends with %+v at %d, %v", name, h, last, err)
+			}
+		}
+		is := b.stream(jetlog.DeltasStream).CachedInfo().Created
+		if is.Equal(was) {
+			t.Errorf("%s: it was not recreated", name)
+		}
+		append1(reader)
+		if _, err := before.Append(b.ctx, 1, window(10, 20)); err == nil {
+			t.Errorf("%s: appended behind what was gone", name)
+		}
+		if h, last, err := before.Tail(b.ctx); err != nil || last != 1 || h.To != 10 {
+			t.Errorf("%s: the log ends with %+v at %d, %v", name, h, last, err)
+		}
+		b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
+	}
+	if n := b.streams.Stats().Foreign.Load(); n < 5 {
+		t.Errorf("%d foreign messages are counted, of 5", n)
 	}
 }
 
-func TestTailOfALogMadeAnew(t *testing.T) {
+// A window of a router's that this version cannot read is no reason to delete
+// what a newer version has written.
+func TestTailRefusesAWindowOfAnotherVersion(t *testing.T) {
 	b := newBench(t)
-	config := b.stream(jetlog.DeltasStream).CachedInfo().Config
-	b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
-	_, err := b.js.CreateStream(b.ctx, config)
+	newer := append([]byte{255}, window(0, 10)...)
+	seal, err := b.streams.Seal(b.ctx, 1, newer)
 	b.must(err)
-	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetlog.ErrTail) {
-		t.Errorf("got %v, want ErrTail", err)
+	was := b.stream(jetlog.DeltasStream).CachedInfo()
+	_, err = b.js.PublishMsg(b.ctx, &nats.Msg{Subject: was.Config.Subjects[0], Data: newer, Header: nats.Header{jetlog.HeaderSeal: {seal}}})
+	b.must(err)
+	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetlog.ErrUnknownWindow) || errors.Is(err, jetlog.ErrForeign) {
+		t.Errorf("got %v", err)
 	}
-	b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
-	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("deleted: %v", err)
+	if is := b.stream(jetlog.DeltasStream).CachedInfo(); !is.Created.Equal(was.Created) || is.State.Msgs != 1 {
+		t.Error("it was recreated")
 	}
-	if _, err := jetlog.NewDeltaLog(b.streams).Append(b.ctx, 0, window(0, 1)); err == nil || errors.Is(err, pipeline.ErrFenced) {
-		t.Errorf("append to a deleted log: %v", err)
+}
+
+// Who finds DELTAS useless, and another node has recreated it meanwhile, leaves it
+// alone and does not count it as its own doing.
+func TestDeltasAreRecreatedOnce(t *testing.T) {
+	b := newBench(t)
+	was := b.stream(jetlog.DeltasStream).CachedInfo().Created
+	for range 3 {
+		b.must(b.streams.RenewAs(b.ctx, was, jetlog.ErrForeign))
+	}
+	if made, err := b.streams.CreateDeltas(b.ctx); made || err != nil {
+		t.Errorf("there is one, and made: %v, %v", made, err)
+	}
+	if n, foreign := b.streams.Stats().Remade(jetlog.DeltasStream), b.streams.Stats().Foreign.Load(); n != 1 || foreign != 1 {
+		t.Errorf("recreated %d times, %d foreign messages", n, foreign)
+	}
+}
+
+// A tailer does not hand on what is no router's, and hands on what came before;
+// the log is another one then.
+func TestTailerEndsWithAForeignMessage(t *testing.T) {
+	b := newBench(t)
+	log := jetlog.NewDeltaLog(b.streams)
+	for i := range uint64(3) {
+		_, err := log.Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+		b.must(err)
+	}
+	_, err := b.js.Publish(b.ctx, b.stream(jetlog.DeltasStream).CachedInfo().Config.Subjects[0], window(3, 4))
+	b.must(err)
+	if _, err := log.At(b.ctx, 4); !errors.Is(err, jetlog.ErrForeign) {
+		t.Errorf("asked for: %v", err)
+	}
+	tailer, err := jetlog.OpenTailer(b.ctx, b.streams, 0, jetlog.RunOptions{Linger: 100 * time.Millisecond})
+	b.must(err)
+	defer tailer.Close()
+	read := 0
+	for err == nil {
+		var run []pipeline.Entry
+		run, err = tailer.Next(b.ctx)
+		read += len(run)
+	}
+	if read != 3 || !errors.Is(err, jetlog.ErrForeign) {
+		t.Errorf("%d windows, then %v", read, err)
+	}
+	if h, last, err := log.Tail(b.ctx); err != nil || last != 0 {
+		t.Errorf("the log ends with %+v at %d, %v", h, last, err)
 	}
 }
 

@@ -3,12 +3,13 @@
 // Three streams and a bucket make up the log:
 //
 //	EVENTS      events.>      what producers publish: the only truth
-//	DELTAS      deltas        one message a window, appended by compare-and-set
+//	DELTAS      (see edition) one message a window, appended by compare-and-set
 //	DEADLETTER  deadletter.>  what could not be understood, with the reason
 //	TIDEMARK    (key-value)   the router's lease, nodes' checkpoints, import progress
 //
 // The tour: [StartServer] embeds a server, [Connect] reaches any. [OpenStreams]
-// creates what is missing and refuses what does not fit. [OpenSource] reads
+// creates what is missing and refuses what does not fit; [Streams.Restore]
+// recreates what was deleted. [OpenSource] reads
 // EVENTS and [OpenTailer] reads DELTAS, both through the one reader of
 // reader.go. [DeltaLog] appends; [DeadLetters] keeps; [Lease] elects;
 // [Checkpoints] remember how far nodes are; [Events] is mended after a power
@@ -17,7 +18,7 @@
 // # Why not the library's ordered consumer
 //
 // The reader is an ordered consumer by the book: ephemeral, in memory, without
-// acknowledgements, checked by its consumer sequence and made anew after the
+// acknowledgements, checked by its consumer sequence and recreated after the
 // last good message whenever anything is odd. It is written out here rather
 // than taken from nats.go for four reasons, which the tests and BenchmarkRead hold:
 //

@@ -1,4 +1,36 @@
 package jetlog
 
+import (
+	"context"
+	"time"
+)
+
 // Stalled is how often the server held up a client for another that was slow.
 func (s *Server) Stalled() int64 { return s.ns.Load().NumStalledClients() }
+
+// LoadMovesUpTo is LoadMoves with another MovesMax.
+var LoadMovesUpTo = loadMoves
+
+// Seal is the seal of a window at a sequence of the DELTAS there is.
+func (s *Streams) Seal(ctx context.Context, sequence uint64, window []byte) (string, error) {
+	e, _, err := s.edition(ctx)
+	return e.seal(sequence, window), err
+}
+
+// RenewAs does what a node does that has found DELTAS, as it was when made then,
+// useless.
+func (s *Streams) RenewAs(ctx context.Context, created time.Time, why error) error {
+	return s.renew(ctx, edition{created: created}, why)
+}
+
+// CreateDeltas is createDeltas.
+func (s *Streams) CreateDeltas(ctx context.Context) (made bool, err error) {
+	return s.createDeltas(ctx)
+}
+
+// TellRemadeEvery sets how often the log has that a stream was recreated, and
+// returns what it was.
+func TellRemadeEvery(every time.Duration) (was time.Duration) {
+	was, remadeLogEvery = remadeLogEvery, every
+	return was
+}

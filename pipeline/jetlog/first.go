@@ -10,7 +10,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// First implements pipeline.Log.
+// First implements pipeline.Log. A log that begins with what is no router's is
+// recreated, and the error wraps ErrForeign.
 func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
 	h, first, err := l.first(ctx)
 	if err != nil {
@@ -22,14 +23,17 @@ func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
 func (l *DeltaLog) first(ctx context.Context) (pipeline.Header, uint64, error) {
 	missing := uint64(0)
 	for {
-		state, err := l.streams.sameState(ctx, DeltasStream)
+		e, state, err := l.streams.edition(ctx)
 		if err != nil || state.Messages == 0 {
 			return pipeline.Header{}, 0, err
 		}
-		h, err := l.At(ctx, state.First)
+		h, err := l.at(ctx, e, state.First)
 		if errors.Is(err, jetstream.ErrMsgNotFound) && state.First != missing {
 			missing = state.First // purged since
 			continue
+		}
+		if errors.Is(err, ErrForeign) {
+			return pipeline.Header{}, 0, errors.Join(err, l.streams.renew(ctx, e, err))
 		}
 		return h, state.First, err
 	}
@@ -37,11 +41,23 @@ func (l *DeltaLog) first(ctx context.Context) (pipeline.Header, uint64, error) {
 
 // At implements pipeline.Log.
 func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, error) {
+	e, _, err := l.streams.edition(ctx)
+	if err != nil {
+		return pipeline.Header{}, err
+	}
+	return l.at(ctx, e, sequence)
+}
+
+// at is the header of a window of an edition.
+func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline.Header, error) {
 	stream, err := l.streams.js.Stream(ctx, DeltasStream)
 	if err != nil {
 		return pipeline.Header{}, err
 	}
 	m, err := stream.GetMsg(ctx, sequence)
+	if err == nil {
+		err = e.check(sequence, m.Header, m.Data)
+	}
 	if err != nil {
 		return pipeline.Header{}, fmt.Errorf("jetlog: read window %d of %s: %w", sequence, DeltasStream, err)
 	}
@@ -52,7 +68,7 @@ func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, er
 	return h, nil
 }
 
-// Delete removes a stream. The next OpenStreams makes it anew.
+// Delete removes a stream. The next OpenStreams recreates it.
 func (s *Streams) Delete(ctx context.Context, stream string) error {
 	if err := s.js.DeleteStream(ctx, stream); err != nil {
 		return fmt.Errorf("jetlog: delete stream %s: %w", stream, err)

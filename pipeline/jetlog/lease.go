@@ -41,7 +41,13 @@ type LeaseOptions struct {
 // write is a compare-and-set, so of two who take over one succeeds. Where
 // clocks run at different speeds two may hold it for a moment, and the delta
 // log tells them apart (pipeline.Lease).
+//
+// Somebody else may write the key, too, and would never be silent. So who
+// stands by also looks whether anybody routes, and if nobody does it routes
+// without the lease: the delta log needs none.
 type Lease struct {
+	streams *Streams
+	log     *DeltaLog // to look at
 	bucket  jetstream.KeyValue
 	options LeaseOptions
 	session string // tells this process from an earlier one of the same name
@@ -71,7 +77,7 @@ func NewLease(s *Streams, o LeaseOptions) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{bucket: s.bucket, options: o, session: nuid.Next()}, nil
+	return &Lease{streams: s, log: NewDeltaLog(s), bucket: s.bucket, options: o, session: nuid.Next()}, nil
 }
 
 // Holder is who held the lease when this process last looked, which it does
@@ -94,10 +100,14 @@ func (l *Lease) setHolder(v leaseValue) {
 // released lease, or one that an earlier process of the same owner left, is
 // taken at once. held ends with ctx too. release tells the others and waits
 // until they have been told, for a moment at most; call it in any case.
+//
+// Without the lease, when nobody routes (idleRouting), held ends with ctx or
+// release alone: a router that is there all the same fences this one.
 func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func(), err error) {
 	look := time.NewTicker(max(l.options.Renew/4, time.Millisecond))
 	defer look.Stop()
 	var seen sighting
+	var idle idleRouting
 	for {
 		sent := time.Now()
 		revision, err := l.try(ctx, &seen)
@@ -107,6 +117,13 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 		}
 		if err != nil && ctx.Err() == nil {
 			l.options.Logger.Debug("jetlog: lease not looked at", "err", err)
+		}
+		if l.nobodyRoutes(ctx, &idle) {
+			holder, _ := l.Holder()
+			l.options.Logger.Error("jetlog: the lease is not to be had and nobody routes: routing without it", "holder", holder, "err", err, "for", idleExpiries*l.options.Expiry,
+				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+Bucket+".> (docs/operations.md, Who may do what)")
+			held, cancel := context.WithCancel(ctx)
+			return held, cancel, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -148,6 +165,48 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 		l.options.Logger.Warn("jetlog: the holder of the lease is silent, taking over", "holder", value.Owner)
 	}
 	return taken, err
+}
+
+// idleExpiries is for how many expiries DELTAS must stand still, while there
+// are events to route, for nobody to be routing: more than a router needs to
+// begin, and an end of that is no harm.
+const idleExpiries = 4
+
+// idleRouting is DELTAS and EVENTS as who stands by has seen them.
+type idleRouting struct {
+	looked time.Time
+	since  time.Time // when there was something to route, and DELTAS as it is now
+	log    time.Time // DELTAS, when it was made
+	window uint64    // its last
+	events uint64    // the last when that window came
+}
+
+// nobodyRoutes looks, once an expiry, whether DELTAS stands still though EVENTS
+// has grown.
+func (l *Lease) nobodyRoutes(ctx context.Context, seen *idleRouting) bool {
+	now := time.Now()
+	if now.Sub(seen.looked) < l.options.Expiry {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.options.Expiry)
+	defer cancel()
+	tail, window, err := l.log.Tail(ctx)
+	log, errLog := l.streams.State(ctx, DeltasStream)
+	events, errEvents := l.streams.State(ctx, EventsStream)
+	if err := errors.Join(err, errLog, errEvents); err != nil {
+		*seen = idleRouting{looked: now} // not to hear of windows is not to hear that there are none
+		return false
+	}
+	first := seen.looked.IsZero()
+	seen.looked = now
+	if first || window != seen.window || !log.Created.Equal(seen.log) {
+		seen.since, seen.log, seen.window, seen.events = now, log.Created, window, events.Last
+	}
+	unrouted := events.Last > seen.events || window != 0 && tail.To < pipeline.EndOf(events.Last)
+	if !unrouted {
+		seen.since = now
+	}
+	return now.Sub(seen.since) >= idleExpiries*l.options.Expiry
 }
 
 // hold keeps the lease until it is released, lost or ctx ends.
@@ -221,7 +280,7 @@ func (l *Lease) rewrite(ctx context.Context, v leaseValue, revision uint64) (uin
 	if err != nil {
 		return 0, err
 	}
-	if value != l.mine() {
+	if value != l.mine() && revision != 0 { // 0: the bucket was recreated, and nobody has it
 		l.setHolder(value)
 		return 0, ErrLeaseLost
 	}

@@ -3,10 +3,12 @@ package jetlog_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -122,6 +124,67 @@ func TestSilentHolderIsReplaced(t *testing.T) {
 	}
 	if took < expiry-renew {
 		t.Errorf("taken over after %v, expiry is %v", took, expiry)
+	}
+}
+
+// Somebody who writes the key again and again kept everybody from routing, for
+// good. As long as windows come, or there is nothing to route, nobody minds.
+func TestLeaseThatNobodyRoutesWith(t *testing.T) {
+	b := newBench(t)
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = bucket.PutString(ctx, "router", `{"owner":"ghost","session":"x"}`)
+			time.Sleep(renew)
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	standby := b.lease("a")
+	within := func(d time.Duration, meanwhile func()) error {
+		ctx, cancel := context.WithTimeout(b.ctx, d)
+		var others sync.WaitGroup
+		defer others.Wait()
+		defer cancel()
+		others.Go(func() {
+			for meanwhile != nil && ctx.Err() == nil {
+				meanwhile()
+				time.Sleep(renew)
+			}
+		})
+		held, release, err := standby.Acquire(ctx)
+		if err == nil {
+			release()
+			if !errors.Is(context.Cause(held), context.Canceled) {
+				t.Errorf("released, and held ended for %v", context.Cause(held))
+			}
+		}
+		return err
+	}
+	b.publish(3)
+	log := jetlog.NewDeltaLog(b.streams)
+	_, err = log.Append(b.ctx, 0, window(0, pipeline.EndOf(3)))
+	b.must(err)
+	if err := within(8*expiry, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("there is nothing to route: %v", err)
+	}
+	last := uint64(1)
+	to := pipeline.EndOf(3)
+	if err := within(8*expiry, func() {
+		if _, err := b.js.Publish(b.ctx, "events.like", nil); err != nil {
+			return
+		}
+		if _, err := log.Append(b.ctx, last, window(to, to+1)); err == nil {
+			last, to = last+1, to+1
+		}
+	}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("another one routes: %v", err)
+	}
+	if err := within(15*time.Second, nil); err != nil {
+		t.Errorf("nobody routes: %v", err)
 	}
 }
 

@@ -65,6 +65,7 @@ func (o RunOptions) withDefaults() RunOptions {
 type reader[T any] struct {
 	streams *Streams
 	stream  string
+	created time.Time // the stream
 	options RunOptions
 	item    func(*nats.Msg, ack) T
 	status  chan nats.Status
@@ -83,10 +84,10 @@ type reader[T any] struct {
 // openReader begins behind the sequence `after`, which must still join the
 // stream (StreamState.Joins).
 func openReader[T any](
-	ctx context.Context, s *Streams, stream string, after uint64, o RunOptions, item func(*nats.Msg, ack) T,
+	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, ack) T,
 ) (*reader[T], error) {
 	r := &reader[T]{
-		streams: s, stream: stream, after: after, item: item, options: o.withDefaults(), room: runHintMin,
+		streams: s, stream: stream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
 	}
 	r.status = s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	r.silence = time.NewTimer(time.Hour)
@@ -104,7 +105,7 @@ func (r *reader[T]) open(ctx context.Context) error {
 	for len(r.status) > 0 {
 		<-r.status // of before this consumer
 	}
-	state, err := r.streams.sameState(ctx, r.stream)
+	state, err := r.streams.sameState(ctx, r.stream, r.created)
 	if err != nil {
 		return err
 	}
@@ -315,7 +316,7 @@ func (r *reader[T]) linger(ctx context.Context, end *time.Time) bool {
 // do without, from messages that left its front before they were read.
 func (r *reader[T]) checkJump(ctx context.Context) error {
 	return r.retry(ctx, func() error {
-		state, err := r.streams.sameState(ctx, r.stream)
+		state, err := r.streams.sameState(ctx, r.stream, r.created)
 		if err != nil {
 			return err
 		}
@@ -331,7 +332,7 @@ func (r *reader[T]) giveUp(why string) {
 	if r.pull == nil {
 		return
 	}
-	r.options.Logger.Info("jetlog: consumer made anew", "stream", r.stream, "after", r.after, "why", why)
+	r.options.Logger.Info("jetlog: consumer recreated", "stream", r.stream, "after", r.after, "why", why)
 	r.barren = r.pull.delivered == 0
 	r.pull.close()
 	r.pull = nil
@@ -380,5 +381,5 @@ func (r *reader[T]) pause(ctx context.Context, d time.Duration) error {
 // hopeless errors do not go away by trying again.
 func hopeless(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, ErrTail) ||
-		errors.Is(err, pipeline.ErrGap) || errors.Is(err, nats.ErrConnectionClosed)
+		errors.Is(err, pipeline.ErrGap) || errors.Is(err, ErrMoves) || errors.Is(err, nats.ErrConnectionClosed)
 }

@@ -13,14 +13,15 @@ import (
 // Reclaim implements pipeline.Events. It finds events stored at sequences, up
 // to `counted`, that had been used before: EVENTS lost its tail, and producers
 // were faster than FastForward. Whoever has counted up to there would not read
-// them, so each is published once more behind the end and then deleted where it
-// stood: a reader that is behind, or a replay, finds it once. counted was read
-// at the log time `at` (Unix ms), so that whatever stands there with a later
-// timestamp is not what was read.
+// them, so each is published once more behind the end. The copy says of which
+// message it is one (HeaderMoved), and from then on the original means nothing
+// (Moves): a reader that is behind, or a replay, finds the event once. counted
+// was read at the log time `at` (Unix ms), so that whatever stands there with a
+// later timestamp is not what was read.
 //
-// It may be run again: the bucket remembers the last one that was finished, and
-// after an interruption each comes once within the duplicate window. It returns
-// how many were moved.
+// It may be run again: what has a copy is not published again, and of two that
+// are published at once the stream keeps one (within its duplicate window) or
+// readers take the first. It returns how many were moved.
 func (e *Events) Reclaim(ctx context.Context, counted uint64, at int64) (int, error) {
 	moved, err := reclaim(ctx, e.streams, counted, at)
 	if err != nil {
@@ -34,62 +35,122 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	if err != nil {
 		return 0, err
 	}
-	last, err := stream.GetMsg(ctx, counted)
+	last, err := stream.GetMsg(ctx, counted) // nil when there is none
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, err
 	}
-	done := ""
-	if err == nil {
-		if last.Time.UnixMilli() <= at {
-			return 0, nil
-		}
-		done = fmt.Sprintf("%d at %d: %d", counted, at, last.Time.UnixNano())
-		if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
-			return 0, nil
-		} else if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+	if last != nil && last.Time.UnixMilli() <= at {
+		return 0, nil
+	}
+	if last != nil {
+		done, err := finished(ctx, stream, last, at)
+		if err != nil {
 			return 0, err
 		}
+		if e, err := s.bucket.Get(ctx, reclaimedKey); err == nil && string(e.Value()) == done {
+			return 0, nil
+		}
+	}
+	moved, err := reclaimAll(ctx, s, stream, counted, at)
+	if err != nil || last == nil {
+		return moved, err
+	}
+	done, err := finished(ctx, stream, last, at)
+	if err != nil {
+		return moved, err
+	}
+	// It only saves work: without the bucket they are looked through again.
+	if _, err := s.bucket.PutString(ctx, reclaimedKey, done); err != nil {
+		s.logger.Warn("jetlog: not noted that a lost tail of EVENTS is mended", "err", err)
+	}
+	return moved, nil
+}
+
+func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counted uint64, at int64) (moved int, err error) {
+	moves, err := LoadMoves(ctx, s.js)
+	if err != nil {
+		return 0, err
 	}
 	first, err := firstReused(ctx, stream, counted, at)
 	if err != nil {
 		return 0, err
 	}
-	moved := 0
+	if uint64(len(moves))+counted+1-first > MovesMax {
+		return 0, ErrMoves
+	}
+	under, err := movedSubject(stream)
+	if err != nil {
+		return 0, err
+	}
+	var twice []Original
 	for seq := first; seq <= counted; seq++ {
 		m, err := stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // moved before, or by another
+			continue // an earlier version moved it: it deleted
 		}
 		if err != nil {
 			return moved, err
 		}
-		if m.Header.Get(HeaderFiller) != "" {
+		of := Original{m.Sequence, m.Time.UnixNano()}
+		if _, has := moves[of]; has || m.Header.Get(HeaderFiller) != "" {
 			continue
 		}
-		if _, err := s.js.PublishMsg(ctx, again(m), jetstream.WithExpectStream(EventsStream)); err != nil {
+		ack, err := s.js.PublishMsg(ctx, again(m, of, under), jetstream.WithExpectStream(EventsStream))
+		if err != nil {
 			return moved, err
 		}
-		if err := stream.DeleteMsg(ctx, seq); err != nil {
-			return moved, err
+		if ack.Duplicate {
+			twice = append(twice, of)
+			continue
 		}
 		moved++
 	}
-	if done != "" {
-		_, err = s.bucket.PutString(ctx, reclaimedKey, done)
+	return moved, haveCopies(ctx, s, twice)
+}
+
+// haveCopies makes sure that each of what the stream did not take, as stored
+// already, has a copy: another node was faster. Otherwise somebody has used its
+// Nats-Msg-Id for something else, and once that is forgotten it goes on.
+func haveCopies(ctx context.Context, s *Streams, all []Original) error {
+	if len(all) == 0 {
+		return nil
 	}
-	return moved, err
+	moves, err := LoadMoves(ctx, s.js)
+	if err != nil {
+		return err
+	}
+	for _, of := range all {
+		if _, has := moves[of]; !has {
+			return fmt.Errorf("message %d has no copy, and the stream has seen the copy's Nats-Msg-Id: it is published in %v at the latest", of.Sequence, DuplicateWindow)
+		}
+	}
+	return nil
 }
 
 // reclaimedKey says which lost tail was the last one mended.
 const reclaimedKey = "reclaimed"
 
-// firstReused walks back from counted, to the stream's front at most, over
-// what is younger than it may be, and over holes: whoever was interrupted, or
-// was at it at the same time, has moved some and left others before them. It is
-// behind counted when there is none.
+// finished is what reclaimedKey holds once all up to the last message counted is
+// moved, as long as that one and the newest copy are still there.
+func finished(ctx context.Context, stream jetstream.Stream, last *jetstream.RawStreamMsg, at int64) (string, error) {
+	newest, err := stream.GetLastMsgForSubject(ctx, MovedSubject+">")
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		newest, err = new(jetstream.RawStreamMsg), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d of %d at %d, moved up to %d of %d",
+		last.Sequence, last.Time.UnixNano(), at, newest.Sequence, newest.Time.UnixNano()), nil
+}
+
+// firstReused walks back from counted, to the stream's front or just past
+// MovesMax messages at most, over
+// what is younger than it may be, and over holes, which an earlier version has
+// left where it moved a message. It is behind counted when there is none.
 func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, at int64) (uint64, error) {
 	first, front := counted+1, max(stream.CachedInfo().State.FirstSeq, 1)
-	for seq := counted; seq >= front && counted-seq < FillersMax; seq-- {
+	for seq := counted; seq >= front && counted-seq <= MovesMax; seq-- {
 		m, err := stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
@@ -107,13 +168,14 @@ func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, a
 
 // again is a stored message to be published once more. What its producer
 // expected of the stream was true then.
-func again(m *jetstream.RawStreamMsg) *nats.Msg {
-	copied := &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{}}
+func again(m *jetstream.RawStreamMsg, of Original, under string) *nats.Msg {
+	copied := &nats.Msg{Data: m.Data, Header: nats.Header{}}
 	for name, values := range m.Header {
 		if !strings.HasPrefix(name, "Nats-Expected-") {
 			copied.Header[name] = values
 		}
 	}
-	copied.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", m.Sequence, m.Time.UnixNano()))
+	copied.Subject = MarkAsCopy(under, m.Subject, copied.Header, of)
+	copied.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", of.Sequence, of.Nanos))
 	return copied
 }

@@ -3,6 +3,7 @@ package jetlog
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -15,10 +16,22 @@ type serverLog struct {
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(line(format, v)) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.to.Warn(line(format, v)) }
 func (l *serverLog) Errorf(format string, v ...any)  { l.to.Error(line(format, v)) }
 func (l *serverLog) Debugf(string, ...any)           {}
 func (l *serverLog) Tracef(string, ...any)           {}
+
+// outdated are what the server says of a stream's index after a kill: it is
+// written now and then, and made again from the messages.
+var outdated = []string{"Stream state outdated", "Recovering stream state from index errored: prior state file"}
+
+func (l *serverLog) Warnf(format string, v ...any) {
+	s := line(format, v)
+	if slices.ContainsFunc(outdated, func(o string) bool { return strings.Contains(s, o) }) {
+		l.to.Info(s + " (its index alone, which is behind after a kill; no message is lost)")
+		return
+	}
+	l.to.Warn(s)
+}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	s := line(format, v)

@@ -2,7 +2,9 @@ package jetlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -25,16 +27,18 @@ func (e *Events) Open(ctx context.Context, from pipeline.Position) (pipeline.Sou
 	return OpenSource(ctx, e.streams, from, e.options)
 }
 
-// Last implements pipeline.Events. When the stream was made anew since
+// Last implements pipeline.Events. When the stream was recreated since
 // OpenStreams, the error wraps ErrTail.
 func (e *Events) Last(ctx context.Context) (uint64, error) {
-	state, err := e.streams.sameState(ctx, EventsStream)
+	state, err := e.streams.sameState(ctx, EventsStream, e.streams.created)
 	return state.Last, err
 }
 
-// Source reads EVENTS. It implements pipeline.Source.
+// Source reads EVENTS. It implements pipeline.Source. What was moved is a filler
+// where it stood (Moves).
 type Source struct {
 	*reader[pipeline.Message]
+	moves Moves // nil before the first Next
 }
 
 var _ pipeline.Source = (*Source)(nil)
@@ -42,45 +46,98 @@ var _ pipeline.Source = (*Source)(nil)
 // OpenSource reads on after from: the message that from.Next names comes
 // first, even if some of its lines have been read. It fails with an error
 // that wraps pipeline.ErrGap when messages behind from are gone, and ErrTail
-// when the stream ends before from or was made anew since OpenStreams.
+// when the stream ends before from or was recreated since OpenStreams.
 func OpenSource(ctx context.Context, s *Streams, from pipeline.Position, o RunOptions) (*Source, error) {
-	state, err := s.sameState(ctx, EventsStream)
+	state, err := s.sameState(ctx, EventsStream, s.created)
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open %s: %w", EventsStream, err)
 	}
 	if from.Sequence() > state.Last {
 		return nil, fmt.Errorf("jetlog: open %s: %w", EventsStream, state.Joins(from.Sequence()))
 	}
-	r, err := openReader(ctx, s, EventsStream, from.Next()-1, o, message)
+	source := new(Source)
+	source.reader, err = openReader(ctx, s, EventsStream, s.created, from.Next()-1, o, source.message)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{r}, nil
+	return source, nil
 }
 
-func message(m *nats.Msg, a ack) pipeline.Message {
-	return pipeline.Message{
-		Sequence: a.stream, Time: a.nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
+// Next implements pipeline.Source. The first one looks what was moved: whoever
+// opens a source looks after the tail of EVENTS again before that (Guard.Open).
+func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
+	if s.moves == nil && s.err == nil {
+		err := s.retry(ctx, func() (err error) {
+			s.moves, err = LoadMoves(ctx, s.streams.js)
+			return err
+		})
+		if err != nil {
+			return nil, s.fail(ctx, err)
+		}
 	}
+	return s.reader.Next(ctx)
 }
 
-// Tailer follows DELTAS. It implements pipeline.Tailer.
+func (s *Source) message(m *nats.Msg, a ack) pipeline.Message {
+	return s.moves.Read(pipeline.Message{
+		Sequence: a.stream, Time: a.nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
+	}, a.nanos)
+}
+
+// Tailer follows DELTAS. It implements pipeline.Tailer. A message that is no
+// router's ends it, with an error that wraps ErrForeign, and DELTAS is recreated.
 type Tailer struct {
-	*reader[pipeline.Entry]
+	*reader[sealed]
+	edition edition
 }
 
 var _ pipeline.Tailer = (*Tailer)(nil)
 
+// sealed is a message of DELTAS and what says who wrote it.
+type sealed struct {
+	pipeline.Entry
+	header nats.Header
+}
+
 // OpenTailer reads the windows behind the sequence after, with OpenSource's
 // errors.
 func OpenTailer(ctx context.Context, s *Streams, after uint64, o RunOptions) (*Tailer, error) {
-	r, err := openReader(ctx, s, DeltasStream, after, o, entry)
+	e, _, err := s.edition(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Tailer{r}, nil
+	r, err := openReader(ctx, s, DeltasStream, e.created, after, o, entry)
+	if err != nil {
+		return nil, err
+	}
+	return &Tailer{r, e}, nil
 }
 
-func entry(m *nats.Msg, a ack) pipeline.Entry {
-	return pipeline.Entry{Sequence: a.stream, Time: a.nanos / 1e6, Window: m.Data}
+func entry(m *nats.Msg, a ack) sealed {
+	return sealed{pipeline.Entry{Sequence: a.stream, Time: a.nanos / 1e6, Window: m.Data}, m.Header}
 }
+
+// Next implements pipeline.Tailer.
+func (t *Tailer) Next(ctx context.Context) ([]pipeline.Entry, error) {
+	run, err := t.reader.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]pipeline.Entry, 0, len(run))
+	for _, m := range run {
+		if err := t.edition.check(m.Sequence, m.header, m.Window); err != nil {
+			// Windows may stand behind it: a router appends behind a sequence that
+			// it knows, and after a lost tail another message may have that.
+			t.err = errors.Join(fmt.Errorf("jetlog: read %s: %w", DeltasStream, err), t.streams.renew(ctx, t.edition, err))
+			break
+		}
+		entries = append(entries, m.Entry)
+	}
+	if len(entries) == 0 {
+		return nil, t.err
+	}
+	return entries, nil
+}
+
+// Created is when the DELTAS was made that is followed.
+func (t *Tailer) Created() time.Time { return t.edition.created }

@@ -251,7 +251,7 @@ func TestSourceSurvivesAServerRestart(t *testing.T) {
 	}
 }
 
-// Silence is not peace: a consumer that the server forgot is made anew.
+// Silence is not peace: a consumer that the server forgot is recreated.
 func TestSourceNoticesAForgottenConsumer(t *testing.T) {
 	b := newBench(t)
 	s := b.source(0, jetlog.RunOptions{Heartbeat: 100 * time.Millisecond})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,10 +22,15 @@ const (
 	Bucket           = "TIDEMARK"
 
 	EventsSubject     = "events."     // + type
-	DeltasSubject     = "deltas"      // all of it
 	DeadLetterSubject = "deadletter." // + reason
 
-	bucketStream = "KV_" + Bucket
+	// InternalPrefix begins what nobody but nodes publishes to: one permission
+	// covers it, and no request looks like it (those are tidemark.get and so on).
+	InternalPrefix = "tidemark.internal."
+	DeltasSubject  = InternalPrefix + "deltas" // + a token of each edition
+	MovedSubject   = InternalPrefix + "moved." // + a token of each EVENTS + "." + type: what Reclaim published again
+
+	BucketStream = "KV_" + Bucket
 
 	// clusterUnavailable is the server's code for a cluster without a leader.
 	clusterUnavailable = 10008
@@ -54,8 +60,8 @@ const (
 )
 
 // ErrTail says that a stream ends before what has been read from it: it lost
-// its tail (a power cut), or was deleted and made anew (I10).
-var ErrTail = errors.New("jetlog: the stream ends before what was read from it, or was made anew")
+// its tail (a power cut), or was deleted and recreated (I10).
+var ErrTail = errors.New("jetlog: the stream ends before what was read from it, or was recreated")
 
 // Limits bound one stream.
 type Limits struct {
@@ -70,6 +76,12 @@ type StreamOptions struct {
 	Deltas         Limits // default 4 GiB: purged as checkpoints move on; AgeMax is not used
 	DeadLetters    Limits // default 1 GiB, the oldest go first
 	BucketBytesMax int64  // default 16 MiB
+
+	// Unprotected leaves EVENTS open to deletions and purges, when it is made:
+	// for tests of what they do. Otherwise an EVENTS that is there is protected,
+	// which cannot be undone.
+	Unprotected bool
+	Logger      *slog.Logger // default: none
 }
 
 func (o StreamOptions) withDefaults() StreamOptions {
@@ -78,6 +90,9 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 4<<30)
 	o.DeadLetters.BytesMax = cmp.Or(o.DeadLetters.BytesMax, 1<<30)
 	o.BucketBytesMax = cmp.Or(o.BucketBytesMax, 16<<20)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	return o
 }
 
@@ -93,23 +108,41 @@ type Streams struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
 	bucket  jetstream.KeyValue
-	created map[string]time.Time // by stream, when opened; never changes
+	logger  *slog.Logger
+	created time.Time // EVENTS, when opened; never changes
+	// hadEvents: EVENTS was there when the streams were opened, so that the
+	// others have been, too.
+	hadEvents bool
+	configs   map[string]jetstream.StreamConfig // as they are made
+	stats     StreamStats
 }
 
-// OpenStreams creates the streams and the bucket that are missing. Existing
-// ones are never changed: one that does not fit is a refusal that lists every
-// difference of every stream, before anything is created. The connection
-// stays the caller's, and is used by all that is opened on the streams.
+// Stats are figures of the streams since they were opened.
+func (s *Streams) Stats() *StreamStats { return &s.stats }
+
+// OpenStreams creates the streams and the bucket that are missing. Of existing
+// ones no limit is ever changed: one that does not fit is a refusal that lists
+// every difference of every stream, before anything is created. What an earlier
+// version has made is brought up to this one: EVENTS is protected, DELTAS
+// recreated. The connection stays the caller's, and is used by all that is opened on
+// the streams.
 func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open streams: %w", err)
 	}
-	s := &Streams{js: js, nc: nc, created: make(map[string]time.Time)}
+	o = o.withDefaults()
+	s := &Streams{
+		js: js, nc: nc, logger: o.Logger, configs: make(map[string]jetstream.StreamConfig),
+		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
+	}
 	if payload := s.nc.MaxPayload(); payload < payloadBytesMin {
 		return nil, fmt.Errorf("jetlog: open streams: the server's max payload is %d bytes, must be at least %d", payload, payloadBytesMin)
 	}
-	configs := o.withDefaults().configs(s.nc.MaxPayload())
+	configs := o.configs(s.nc.MaxPayload())
+	for _, c := range configs {
+		s.configs[c.Name] = c
+	}
 	if err := s.refuseMisfits(ctx, configs); err != nil {
 		return nil, err
 	}
@@ -128,8 +161,18 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 
 func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) error {
 	stream, err := s.js.Stream(ctx, c.Name)
+	if err == nil {
+		err = s.bringUp(ctx, stream.CachedInfo(), c)
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = s.js.CreateStream(ctx, c)
+		if _, err = s.create(ctx, c); err == nil && s.hadEvents {
+			s.logger.Warn("stream " + c.Name + " was not there, and EVENTS was: it is created")
+		}
+	} else if err == nil && c.Name == EventsStream {
+		s.hadEvents = true
+	}
+	if err == nil {
+		stream, err = s.js.Stream(ctx, c.Name)
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == insufficientStorage {
 		return fmt.Errorf("jetlog: create stream %s of %d MiB: the server has no room for it (%w): lower nats.streams.*.max_bytes, or let the server store more", c.Name, c.MaxBytes>>20, err)
@@ -141,7 +184,32 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	if err != nil {
 		return fmt.Errorf("jetlog: open stream %s: %w", c.Name, err)
 	}
-	s.created[c.Name] = stream.CachedInfo().Created
+	if c.Name == EventsStream {
+		s.created = stream.CachedInfo().Created
+	}
+	return nil
+}
+
+// bringUp changes a stream that an earlier version has made.
+func (s *Streams) bringUp(ctx context.Context, is *jetstream.StreamInfo, want jetstream.StreamConfig) error {
+	have := is.Config
+	switch {
+	case want.Name == DeltasStream && !isEdition(have.Subjects):
+		recreated, err := s.recreate(ctx, editionOf(is))
+		if recreated {
+			s.logger.Info("stream DELTAS was an earlier version's: it is recreated, and what was in it derived again from EVENTS")
+		}
+		return err
+	case want.Name == EventsStream && (!isMoved(have.Subjects) || want.DenyPurge && !(have.DenyPurge && have.DenyDelete)):
+		if !isMoved(have.Subjects) {
+			have.Subjects = want.Subjects
+		}
+		have.DenyDelete, have.DenyPurge = have.DenyDelete || want.DenyDelete, have.DenyPurge || want.DenyPurge
+		if _, err := s.js.UpdateStream(ctx, have); err != nil {
+			return fmt.Errorf("protect it from deletions and purges: %w", err)
+		}
+		s.logger.Info("stream EVENTS is protected from now on: nothing can be deleted or purged from it")
+	}
 	return nil
 }
 
@@ -169,11 +237,13 @@ func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
 		return c
 	}
 	events := with(EventsStream, EventsSubject+">", o.Events)
+	events.Subjects = append(events.Subjects, newMoved())
+	events.DenyDelete, events.DenyPurge = !o.Unprotected, !o.Unprotected
 	events.MaxMsgSize = int32(payloadBytesMax - EnvelopeBytes)
-	deltas := with(DeltasStream, DeltasSubject, Limits{BytesMax: o.Deltas.BytesMax})
+	deltas := with(DeltasStream, DeltasSubject+".*", Limits{BytesMax: o.Deltas.BytesMax})
 	letters := with(DeadLetterStream, DeadLetterSubject+">", o.DeadLetters)
 	letters.Discard = jetstream.DiscardOld // a full one must not stop the pipeline (I9)
-	bucket := with(bucketStream, "$KV."+Bucket+".>", Limits{BytesMax: o.BucketBytesMax})
+	bucket := with(BucketStream, "$KV."+Bucket+".>", Limits{BytesMax: o.BucketBytesMax})
 	bucket.MaxMsgsPerSubject = 1
 	bucket.AllowRollup, bucket.DenyDelete, bucket.AllowDirect = true, true, true
 	return []jetstream.StreamConfig{events, deltas, letters, bucket}
@@ -198,6 +268,8 @@ type StreamState struct {
 	Created         time.Time
 	First, Last     uint64 // sequences
 	Messages, Bytes uint64
+	FirstTime       time.Time // of the first message; zero for none
+	Now             time.Time // when the leader said all this, by its clock
 }
 
 // State asks the stream's leader.
@@ -206,19 +278,22 @@ func (s *Streams) State(ctx context.Context, stream string) (StreamState, error)
 	if err != nil {
 		return StreamState{}, fmt.Errorf("jetlog: state of stream %s: %w", stream, err)
 	}
-	i := h.CachedInfo()
-	return StreamState{
-		Name: stream, Created: i.Created,
-		First: i.State.FirstSeq, Last: i.State.LastSeq,
-		Messages: i.State.Msgs, Bytes: i.State.Bytes,
-	}, nil
+	return stateOf(h.CachedInfo()), nil
 }
 
-// sameState is State for a stream that must still be the one we opened.
-func (s *Streams) sameState(ctx context.Context, stream string) (StreamState, error) {
+func stateOf(i *jetstream.StreamInfo) StreamState {
+	return StreamState{
+		Name: i.Config.Name, Created: i.Created,
+		First: i.State.FirstSeq, Last: i.State.LastSeq, FirstTime: i.State.FirstTime, Now: i.TimeStamp,
+		Messages: i.State.Msgs, Bytes: i.State.Bytes,
+	}
+}
+
+// sameState is State for a stream that must still be the one created then.
+func (s *Streams) sameState(ctx context.Context, stream string, created time.Time) (StreamState, error) {
 	state, err := s.State(ctx, stream)
-	if err == nil && !state.Created.Equal(s.created[stream]) {
-		err = fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, stream, state.Created, s.created[stream])
+	if err == nil && !state.Created.Equal(created) {
+		err = fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, stream, state.Created, created)
 	}
 	return state, err
 }

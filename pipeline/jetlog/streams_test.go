@@ -2,6 +2,7 @@ package jetlog_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,71 @@ func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
 	b.must(err)
 }
 
-// "Existing ones are never changed: one that does not fit is a refusal that
+// Nothing can be taken away from EVENTS, and one that an earlier version has made
+// is protected by the next start; the earlier DELTAS is recreated.
+func TestOpenStreamsBringsUpEarlierOnes(t *testing.T) {
+	server := natstest.Server(t)
+	nc := natstest.Connect(t, server)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := natstest.Options()
+	if _, err := jetlog.OpenStreams(t.Context(), nc, o); err != nil {
+		t.Fatal(err)
+	}
+	config := func(stream string) jetstream.StreamConfig {
+		s, err := js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().Config
+	}
+	was := config(jetlog.EventsStream)
+	was.Subjects = []string{"events.>"}
+	_, err = js.UpdateStream(t.Context(), was)
+	if err == nil {
+		err = js.DeleteStream(t.Context(), jetlog.DeltasStream)
+	}
+	if err == nil {
+		c := config(jetlog.DeadLetterStream)
+		c.Name, c.Subjects, c.MaxBytes, c.Discard = jetlog.DeltasStream, []string{"deltas"}, o.Deltas.BytesMax, jetstream.DiscardNew
+		_, err = js.CreateStream(t.Context(), c)
+	}
+	if err == nil {
+		_, err = js.Publish(t.Context(), "events.like", []byte("1"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Unprotected = false
+	var moved []string
+	for range 2 { // the second time there is nothing to do
+		if _, err := jetlog.OpenStreams(t.Context(), nc, o); err != nil {
+			t.Fatal(err)
+		}
+		subjects := config(jetlog.EventsStream).Subjects
+		if len(subjects) != 2 || subjects[0] != "events.>" || !strings.HasPrefix(subjects[1], jetlog.MovedSubject) || len(subjects[1]) < len(jetlog.MovedSubject)+20 {
+			t.Errorf("EVENTS has %v", subjects)
+		}
+		if moved != nil && !slices.Equal(subjects, moved) {
+			t.Errorf("EVENTS has %v, and had %v", subjects, moved)
+		}
+		moved = subjects
+	}
+	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stream.DeleteMsg(t.Context(), 1) == nil || stream.SecureDeleteMsg(t.Context(), 1) == nil || stream.Purge(t.Context()) == nil {
+		t.Error("EVENTS can be deleted from")
+	}
+	if subjects := config(jetlog.DeltasStream).Subjects; len(subjects) != 1 || !strings.HasPrefix(subjects[0], jetlog.DeltasSubject+".") {
+		t.Errorf("DELTAS has %v", subjects)
+	}
+}
+
+// "Of existing ones no limit is ever changed: one that does not fit is a refusal that
 // lists every difference of every stream, before anything is created."
 func TestOpenStreamsRefusesMisfits(t *testing.T) {
 	server := natstest.Server(t)
@@ -53,7 +118,7 @@ func TestOpenStreamsRefusesMisfits(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	for _, want := range []string{
-		"EVENTS: subjects is [events.> more], must be [events.>]",
+		"EVENTS: subjects is [events.> more], must be [events.> tidemark.internal.moved.",
 		"EVENTS: retention is WorkQueue, must be Limits",
 		"EVENTS: discard is DiscardOld, must be DiscardNew",
 		"EVENTS: max messages is 5, must be -1",

@@ -102,6 +102,19 @@ type wait struct {
 // Wait asks for an answer with at least p applied, p included.
 func Wait(p Position) Option { return func(w *wait) { w.position = p } }
 
+// Acked is what to wait for when JetStream has acknowledged a message with that
+// sequence, whoever published it: the whole message, of a pack all its events.
+//
+//	counts, _, err := c.Counts(ctx, "post", 42, client.Wait(client.Acked(ack.Sequence)))
+//
+// No acknowledgement has sequence 0. Acked(0) is 0, which waits for nothing.
+func Acked(sequence uint64) Position {
+	if sequence == 0 {
+		return 0
+	}
+	return pipeline.EndOf(min(sequence, pipeline.PositionMax.Sequence()))
+}
+
 // Within bounds Wait; the node's default is two seconds.
 func Within(d time.Duration) Option { return func(w *wait) { w.timeout = d } }
 

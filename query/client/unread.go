@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
@@ -15,6 +16,7 @@ import (
 // UnreadRequest asks what users have not looked at yet.
 type UnreadRequest struct {
 	Users       []uint64      // answered in this order, each as often as it is asked
+	Channels    []string      // these alone are answered, at most 128; nil: every one, empty: none
 	MinPosition Position      // answer with at least this much applied
 	Timeout     time.Duration // how long MinPosition may take; 0: the node's default, two seconds
 }
@@ -33,8 +35,8 @@ type UserUnread struct {
 	Missing  bool              // nothing is known of this user now: all else is empty
 	Feed     uint64            // posts of those they follow
 	Counts   map[string]int64  // 1:1 counters, every column
-	Channels map[string]uint64 // notice channels, every one
-	Dots     map[string]bool   // dot channels, every one: is it lit?
+	Channels map[string]uint64 // notice channels, every one or those asked
+	Dots     map[string]bool   // dot channels, the same: is it lit?
 }
 
 const (
@@ -118,8 +120,16 @@ func (c *Client) unread(ctx context.Context, r UnreadRequest) (UnreadReply, erro
 		}
 		body = strconv.AppendUint(body, user, 10)
 	}
+	body = append(body, ']')
+	if r.Channels != nil {
+		body = append(body, `,"channels":`...)
+		var err error
+		if body, err = appendNames(body, r.Channels); err != nil {
+			return UnreadReply{}, fmt.Errorf("client: unread: %w", err)
+		}
+	}
 	w := wait{r.MinPosition, r.Timeout}
-	body = append(w.appendTo(append(body, ']')), '}')
+	body = append(w.appendTo(body), '}')
 	body, err := c.ask(ctx, "tidemark.unread", body, w)
 	if err != nil {
 		return UnreadReply{}, err
@@ -129,6 +139,21 @@ func (c *Client) unread(ctx context.Context, r UnreadRequest) (UnreadReply, erro
 		return UnreadReply{}, fmt.Errorf("client: the reply of tidemark.unread: %w", err)
 	}
 	return reply, nil
+}
+
+// appendNames writes a list of strings.
+func appendNames(body []byte, names []string) ([]byte, error) {
+	body = append(body, '[')
+	for i, name := range names {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		var err error
+		if body, err = jsontext.AppendQuote(body, name); err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return append(body, ']'), nil
 }
 
 // decode reads a reply of about that many users.

@@ -40,6 +40,16 @@ func TestUnread(t *testing.T) {
 	if fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) {
 		t.Errorf("got  %#v\nwant %#v", got, want)
 	}
+	for asked, want := range map[string]string{"system,games,none": "map[none:0 system:2] map[games:true]", "": "map[] map[]"} {
+		names := strings.FieldsFunc(asked, func(r rune) bool { return r == ',' })
+		got, err := r.client.UnreadMany(ctx, client.UnreadRequest{Users: []uint64{7}, Channels: append([]string{}, names...)})
+		if err != nil || fmt.Sprint(got.Users[0].Channels, got.Users[0].Dots) != want {
+			t.Errorf("channels %q: %+v %v", asked, got, err)
+		}
+	}
+	if _, err := r.client.UnreadMany(ctx, client.UnreadRequest{Users: []uint64{7}, Channels: []string{"a", `"`}}); !has(err, 400, "channels[1]") {
+		t.Error(err)
+	}
 	if got, err := r.client.Unread(ctx); err != nil || len(got.Users) != 0 || got.AsOf != 2048 {
 		t.Errorf("nobody: %v %v", got, err)
 	}
@@ -47,6 +57,16 @@ func TestUnread(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := r.client.UnreadMany(ctx, client.UnreadRequest{Users: []uint64{7}, MinPosition: 4096, Timeout: time.Millisecond}); !has(err, 504, "4096") {
+		t.Error(err)
+	}
+	// Of an acknowledgement: the whole message. Sequence 2 begins at 2048.
+	if _, err := r.client.UnreadMany(ctx, client.UnreadRequest{Users: []uint64{7}, MinPosition: client.Acked(2), Timeout: time.Millisecond}); !has(err, 504, "3071") {
+		t.Error(err)
+	}
+	if got := client.Acked(0); got != 0 {
+		t.Errorf("acknowledged 0: position %s", got)
+	}
+	if _, err := r.client.Stats(ctx, client.Wait(client.Acked(math.MaxUint64)), client.Within(time.Millisecond)); !has(err, 504, "9223372036854775807") {
 		t.Error(err)
 	}
 }

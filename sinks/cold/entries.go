@@ -110,6 +110,15 @@ type entry struct {
 	kind  byte
 	key   []byte // behind the kind
 	value []uint64
+	item  Item
+}
+
+// read reads the value, where the kind has one.
+func (e *entry) read() error {
+	if len(e.value) == 0 {
+		return nil
+	}
+	return e.item.Value(e.decode)
 }
 
 // number is the i-th number of the key.

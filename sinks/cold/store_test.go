@@ -508,3 +508,51 @@ func TestCheckpointIsOneTransaction(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// PostsOf against Posts, author by author: whoever is asked for, and from
+// wherever on, among authors of no, one and hundreds of posts.
+func TestPostsOf(t *testing.T) {
+	s := open(t, t.TempDir(), "post: like")
+	defer closeStore(t, s)
+	c := s.Begin()
+	for author := uint64(1); author <= 400; author++ {
+		posts := []int{0, 0, 1, 3, leap, leap + 1, 5 * leap}[author*3%7]
+		for i := range posts {
+			if err := c.PutPost(0, author, pipeline.Position(i*3+1), author<<20+uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(c.PutPost(1, 1, 1, 1), c.PutMarks(0, 7, 1, 1, 1, 1), c.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	c.Settle()
+	type listed struct {
+		author, position, post uint64
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var asked []From
+		every := rapid.Uint64Range(1, 90).Draw(t, "every")
+		for author := rapid.Uint64Range(1, 450).Draw(t, "first"); author < 500; author += 1 + rapid.Uint64Range(0, every).Draw(t, "step") {
+			from := rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, 600), rapid.Just(uint64(pipeline.PositionMax))).Draw(t, "from")
+			asked = append(asked, From{author, pipeline.Position(from)})
+		}
+		var want, got []listed
+		err := s.View(Newest, func(v *View) error {
+			for _, a := range asked {
+				err := v.Posts(0, a.Author, a.Position, func(position pipeline.Position, post uint64) {
+					want = append(want, listed{a.Author, uint64(position), post})
+				})
+				if err != nil {
+					return err
+				}
+			}
+			return v.PostsOf(0, asked, func(i int, position pipeline.Position, post uint64) {
+				got = append(got, listed{asked[i].Author, uint64(position), post})
+			})
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v: got %v, want %v (%v)", asked, got, want, err)
+		}
+	})
+}

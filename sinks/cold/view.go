@@ -131,6 +131,55 @@ func (v *View) Posts(shard pipeline.Shard, author uint64, from pipeline.Position
 	})
 }
 
+// From is an author, and the position from which on their posts are asked for.
+type From struct {
+	Author   uint64
+	Position pipeline.Position
+}
+
+// leap is how many entries that nobody asked for are passed over before a scan
+// begins again where the next asked ones are: about what that costs.
+const leap = 32
+
+// PostsOf calls visit for the posts of many authors, ascending, each from a
+// position on; i says whose. Authors who have none cost next to nothing beside
+// others, so it is the way to ask for many.
+func (v *View) PostsOf(shard pipeline.Shard, authors []From, visit func(i int, position pipeline.Position, post uint64)) error {
+	i := 0
+	for i < len(authors) {
+		passed, leapt := 0, false
+		from := binary.BigEndian.AppendUint64(nil, authors[i].Author)
+		from = binary.BigEndian.AppendUint64(from, uint64(authors[i].Position))
+		err := v.keys(shardKey(shard, kindPost), from, 2, 1, func(e *entry) (more bool, err error) {
+			author, position := e.number(0), pipeline.Position(e.number(1))
+			for i < len(authors) && authors[i].Author < author {
+				i++
+			}
+			if i == len(authors) {
+				return false, nil
+			}
+			if author == authors[i].Author && position >= authors[i].Position {
+				passed = 0
+				if err := e.read(); err != nil {
+					return false, err
+				}
+				visit(i, position, e.value[0])
+				return true, nil
+			}
+			passed++
+			leapt = passed > leap
+			return !leapt, nil
+		})
+		if err != nil {
+			return err
+		}
+		if !leapt {
+			return nil
+		}
+	}
+	return nil
+}
+
 // Cursors calls visit for how far a user has read channels.
 func (v *View) Cursors(shard pipeline.Shard, user uint64, visit func(channel string, position pipeline.Position)) error {
 	return v.entries(entryKey(shard, kindCursor, user), nil, 1, 1, func(e *entry) bool {
@@ -265,8 +314,17 @@ func (v *View) Written(shard pipeline.Shard, visit func(version uint64) (more bo
 // entries calls visit for every entry with a prefix, from a key on, in key
 // order, until visit returns false.
 func (v *View) entries(prefix, from []byte, numbers, values int, visit func(e *entry) bool) error {
+	return v.keys(prefix, from, numbers, values, func(e *entry) (bool, error) {
+		if err := e.read(); err != nil {
+			return false, err
+		}
+		return visit(e), nil
+	})
+}
+
+// keys is entries whose values are not read yet.
+func (v *View) keys(prefix, from []byte, numbers, values int, visit func(e *entry) (more bool, err error)) error {
 	e := entry{kind: prefix[kindEnd-1], value: make([]uint64, values)}
-	decode := e.decode
 	err := v.reader.Scan(prefix, append(bytes.Clone(prefix), from...), 0, func(item Item) (bool, error) {
 		if e.key = item.Key()[kindEnd:]; len(e.key) < 8*numbers {
 			return false, fmt.Errorf("%w: a key of %d bytes", ErrCorrupt, len(item.Key()))
@@ -274,12 +332,8 @@ func (v *View) entries(prefix, from []byte, numbers, values int, visit func(e *e
 		if e.kind != kindSecond && e.number(0) == 0 {
 			return false, errNobody
 		}
-		if values > 0 {
-			if err := item.Value(decode); err != nil {
-				return false, err
-			}
-		}
-		return visit(&e), nil
+		e.item = item
+		return visit(&e)
 	})
 	if err != nil {
 		return fmt.Errorf("cold: read entries of kind %d: %w", prefix[kindEnd-1], err)

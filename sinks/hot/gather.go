@@ -24,7 +24,7 @@ const (
 // a branch that depends on what it loads, so that the processor runs far ahead;
 // a third one compares, and the few that stand further on go into the next
 // round.
-func Gather(tables []*Blobs, ids []Pair, out []uint64) {
+func Gather(tables []*Lists, ids []Pair, out []uint64) {
 	for len(ids) > 0 {
 		n := min(len(ids), gatherChunk)
 		gather(tables, ids[:n], out[:n])
@@ -32,7 +32,7 @@ func Gather(tables []*Blobs, ids []Pair, out []uint64) {
 	}
 }
 
-func gather(tables []*Blobs, ids []Pair, out []uint64) {
+func gather(tables []*Lists, ids []Pair, out []uint64) {
 	var (
 		rows [gatherChunk][]byte // of each id: its segment from where its row may stand
 		late [gatherChunk]uint8  // ids that were not found yet
@@ -54,7 +54,7 @@ func gather(tables []*Blobs, ids []Pair, out []uint64) {
 }
 
 // gatherHomes finds where the rows of ids should stand.
-func gatherHomes(tables []*Blobs, ids []Pair, rows *[gatherChunk][]byte) {
+func gatherHomes(tables []*Lists, ids []Pair, rows *[gatherChunk][]byte) {
 	n := uint64(len(tables))
 	for i, p := range ids {
 		h := pipeline.Mix(p.A)
@@ -100,7 +100,7 @@ type gaze struct {
 	least  int // bytes that a segment must go on for, so that the span is all rows
 }
 
-func gazeOf(b *Blobs) gaze {
+func gazeOf(b *Lists) gaze {
 	stride := b.index.stride
 	span := max(gatherBytes/stride, 1) * stride
 	return gaze{stride: stride, span: span, least: span + stride + spare}
@@ -125,7 +125,7 @@ func (g gaze) look(rows []byte, id uint64) (word uint64, ok bool) {
 
 // again looks one span further on for the late ids of a chunk, and returns how
 // many of them are left.
-func (g gaze) again(tables []*Blobs, ids []Pair, out []uint64, rows *[gatherChunk][]byte, late []uint8, round int) int {
+func (g gaze) again(tables []*Lists, ids []Pair, out []uint64, rows *[gatherChunk][]byte, late []uint8, round int) int {
 	n, places := 0, round*g.span/g.stride
 	for _, i := range late {
 		row := &rows[i&(gatherChunk-1)]
@@ -153,7 +153,7 @@ func (g gaze) again(tables []*Blobs, ids []Pair, out []uint64, rows *[gatherChun
 
 // gatherPast says that an id's row does not stand behind the nth place from its
 // home, by the row that stands there.
-func gatherPast(tables []*Blobs, id uint64, n int) bool {
+func gatherPast(tables []*Lists, id uint64, n int) bool {
 	h := pipeline.Mix(id)
 	x := &tables[pipeline.ShardOf(id, len(tables))].index
 	s, at := x.home(h)
@@ -161,7 +161,7 @@ func gatherPast(tables []*Blobs, id uint64, n int) bool {
 }
 
 // gatherOne is word 0 of an id, 0 when it is not there.
-func gatherOne(tables []*Blobs, id uint64) uint64 {
+func gatherOne(tables []*Lists, id uint64) uint64 {
 	x := &tables[pipeline.ShardOf(id, len(tables))].index
 	if row, ok := x.find1(id); ok {
 		return rowWord(row, 1)

@@ -53,7 +53,7 @@ const (
 	chunkBits  = 18
 	chunkBytes = 1 << chunkBits
 	chunkMin   = 4 << 10 // the first one grows from here
-	refBits    = 40      // 2^22 chunks: a terabyte
+	refBits    = 40      // 2^22 chunks; half of them, 512 GiB, where Lists marks spines with the highest bit
 	ownClass   = 4 * (15 - 3)
 )
 

@@ -58,33 +58,21 @@ func (s *Shard) Dirty() int {
 // under way fail. Owner only.
 func (s *Shard) Pending() int { return s.Dirty() + s.flight.len() }
 
-// The most rows and entries that one change can make dirty: two rows and an
-// edge; a post and those it drops; a mark and a cursor for each channel. None
-// is more than four for each byte that it takes in a section.
-const (
-	changedMax     = 3
-	changedByteMax = 4
-)
-
 // Fits says whether the shard can apply its section of a window and still hand
 // over all that changed as at most so many rows and entries.
 func (s *Shard) Fits(w *pipeline.Window, rows int) bool {
-	b := w.Sections[s.Number]
-	left := rows - s.Pending()
-	if len(b)*changedByteMax <= left {
+	return fits(w.Sections[s.Number], w.From, rows-s.Pending())
+}
+
+// fits says whether a section changes at most so many rows and entries.
+func fits(b []byte, from pipeline.Position, left int) bool {
+	if len(b)*pipeline.ByteChangesMax <= left {
 		return true
 	}
-	section := pipeline.ReadSection(b, w.From)
+	section := pipeline.ReadSection(b, from)
 	for c, ok := section.Next(); ok && left >= 0; c, ok = section.Next() {
-		switch c.Op {
-		case pipeline.OpCell:
-			left--
-		case pipeline.OpPost:
-			left -= 1 + dropMax
-		case pipeline.OpRead:
-			left -= 1 + len(section.Operation.Channels)
-		default:
-			left -= changedMax
+		if left--; c.Op != pipeline.OpCell {
+			left -= section.Operation.Changes() - 1
 		}
 	}
 	return left >= 0

@@ -3,10 +3,11 @@ package shard
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
-	"sort"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -20,13 +21,20 @@ import (
 type Commons struct {
 	number pipeline.Shard // one past the last shard
 	clock  *Clock
+	limits ChannelLimits
 
 	mu       sync.RWMutex
 	state    cold.State
 	failed   error
 	channels map[string]*channel
-	notices  []string // names of notice channels, ascending
-	dots     []string // names of dot channels, ascending
+	lists    *hot.Lists // number of a channel → its live notices: (position, notice)
+	last     uint64     // number given to a channel
+	live     int        // notices in all lists
+	notices  []string   // names of notice channels, ascending
+	dots     []string   // names of dot channels, ascending
+	toggled  []string   // names of channels that the window in hand has opened or closed
+
+	nameBytes int // of the channels' names
 
 	// The owner's alone.
 	gathered cold.State
@@ -40,15 +48,27 @@ type Commons struct {
 		changed        []noticeKey
 		positions      []pipeline.Position // of changed; 0: gone
 	}
+
+	// For any goroutine.
+	bytes    atomic.Int64
+	unopened atomic.Uint64
+	replaced atomic.Uint64
 }
 
-// channel lists its live notices by position: (position, notice). It is a set
-// of notices. A channel that is not configured exists while it has one: only
-// so do a node that has started again and one that has not name the same.
+// ChannelLimits bound the channels. The oldest notice of a full channel goes; a
+// notice for a channel beyond the last is passed over. All nodes of one log
+// have the same.
+type ChannelLimits struct {
+	Channels int // that exist at once: the configured ones, and others while they have a notice; 0: no bound
+	Notices  int // live ones of one channel; 0: no bound
+}
+
+// channel is a set of live notices. One that is not configured exists while it
+// has a notice: only so do a node that has started again and one that has not
+// name the same.
 type channel struct {
 	configured bool
-	list       []hot.Pair
-	at         map[uint64]pipeline.Position // by notice
+	number     uint64 // of its list
 }
 
 type noticeKey struct {
@@ -56,23 +76,16 @@ type noticeKey struct {
 	notice  uint64
 }
 
-// Bounds of the channels. The oldest notice of a full channel goes; a channel
-// beyond the last is not opened.
-const (
-	ChannelsMax = 4096
-	NoticesMax  = 100_000
-)
-
 // NewCommons makes the part that every node holds. dots and notices are the
 // configured channels; any other is a notice channel.
-func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, dots []string) *Commons {
+func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, dots []string, limits ChannelLimits) *Commons {
 	c := &Commons{
-		number: number, clock: clock, state: state, gathered: state, durable: state,
-		channels: make(map[string]*channel),
-		notices:  slices.Sorted(slices.Values(notices)), dots: slices.Sorted(slices.Values(dots)),
+		number: number, clock: clock, limits: limits, state: state, gathered: state, durable: state,
+		channels: make(map[string]*channel), lists: hot.NewLists(0, hot.ByBoth),
+		notices: slices.Sorted(slices.Values(notices)), dots: slices.Sorted(slices.Values(dots)),
 	}
 	for _, name := range slices.Concat(notices, dots) {
-		c.channels[name] = &channel{configured: true, at: make(map[uint64]pipeline.Position)}
+		c.openLocked(name).configured = true
 	}
 	return c
 }
@@ -85,25 +98,32 @@ func (c *Commons) Load(store *cold.Store) error {
 	if err != nil {
 		return err
 	}
-	type stored struct {
-		name     string
-		notice   uint64
-		position pipeline.Position
-	}
-	var live []stored // stored by notice, listed by position
+	live := make(map[string][]hot.Pair) // stored by notice, listed by position
 	err = store.ScanNotices(c.number, func(name string, notice uint64, position pipeline.Position) {
-		live = append(live, stored{name, notice, position})
+		live[name] = append(live[name], hot.Pair{A: uint64(position), B: notice})
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(live, func(a, b stored) int { return cmp.Compare(a.position, b.position) })
-	for i, s := range live {
-		if s.position > c.state.Applied || i > 0 && s.position == live[i-1].position { // an event has one notice
-			return fmt.Errorf("%w: channel %s: notice %d at position %d, applied up to %d", cold.ErrCorrupt, s.name, s.notice, s.position, c.state.Applied)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, list := range live {
+		slices.SortFunc(list, func(a, b hot.Pair) int { return cmp.Compare(a.A, b.A) })
+		for i, p := range list {
+			if p.A > uint64(c.state.Applied) || i > 0 && p.A == list[i-1].A { // an event has one notice
+				return fmt.Errorf("%w: channel %s: notice %d at position %d, applied up to %d", cold.ErrCorrupt, name, p.B, p.A, c.state.Applied)
+			}
 		}
-		c.listLocked(s.name, s.notice, s.position)
+		ch := c.channels[name]
+		if ch == nil {
+			ch = c.openLocked(name)
+			c.notices = append(c.notices, name)
+		}
+		c.lists.Fill(ch.number, 0, list)
+		c.live += len(list)
 	}
+	slices.Sort(c.notices)
+	c.measure()
 	return nil
 }
 
@@ -138,6 +158,8 @@ func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column
 	if err := section.Err(); err != nil {
 		return c.failLocked(fmt.Errorf("channels, window (%d, %d]: %w", w.From, w.To, err))
 	}
+	c.renameLocked()
+	c.measure()
 	c.state = cold.State{Applied: w.To, Sequence: sequence, Time: max(c.state.Time, w.Time)}
 	return nil
 }
@@ -153,34 +175,51 @@ func (c *Commons) Noted(marks []pipeline.TimeMark, durable pipeline.Position) {
 // that was silent for long loses all of them at once.
 const trimMax = 256
 
+// SectionRowsMax is the most rows and entries that a unit hands over because of
+// one window.
+const SectionRowsMax = pipeline.SectionChangesMax + trimMax
+
 func (c *Commons) noticeLocked(name string, notice uint64, position pipeline.Position) {
-	if ch := c.channels[name]; ch != nil {
-		if _, twice := ch.at[notice]; twice {
+	ch := c.channels[name]
+	switch {
+	case ch == nil && full(len(c.channels), c.limits.Channels):
+		c.unopened.Add(1)
+		return
+	case ch == nil:
+		ch = c.openLocked(name)
+		c.toggled = append(c.toggled, name)
+	default:
+		if _, twice := c.lists.FindB(ch.number, 0, notice); twice {
 			return
 		}
-		if len(ch.list) >= NoticesMax {
-			c.withdrawLocked(name, ch.list[0].B)
-		}
 	}
-	if c.listLocked(name, notice, position) {
-		c.changed = append(c.changed, noticeKey{name, notice})
+	for n := 0; n < pipeline.NoticeDropsMax && full(c.lists.Len(ch.number, 0), c.limits.Notices); n++ {
+		oldest, _ := c.lists.First(ch.number, 0)
+		c.unlistLocked(ch, name, oldest)
+		c.replaced.Add(1)
 	}
+	c.lists.Set(ch.number, 0, hot.Pair{A: uint64(position), B: notice})
+	c.live++
+	c.changed = append(c.changed, noticeKey{name, notice})
 }
 
-func (c *Commons) listLocked(name string, notice uint64, position pipeline.Position) bool {
-	ch := c.channels[name]
-	if ch == nil {
-		if len(c.channels) >= ChannelsMax {
-			return false
-		}
-		ch = &channel{at: make(map[uint64]pipeline.Position)}
-		c.channels[name] = ch
-		at, _ := slices.BinarySearch(c.notices, name)
-		c.notices = slices.Insert(slices.Clone(c.notices), at, name) // answers hold the old slice
-	}
-	ch.list = append(ch.list, hot.Pair{A: uint64(position), B: notice}) // the newest of all
-	ch.at[notice] = position
-	return true
+// full says that a bound lets nothing more in.
+func full(n, bound int) bool { return bound > 0 && n >= bound }
+
+// openLocked makes a channel.
+func (c *Commons) openLocked(name string) *channel {
+	c.last++
+	ch := &channel{number: c.last}
+	c.channels[name] = ch
+	c.lists.Make(ch.number)
+	c.nameBytes += len(name)
+	return ch
+}
+
+func (c *Commons) unlistLocked(ch *channel, name string, p hot.Pair) {
+	c.lists.Delete(ch.number, 0, p.A)
+	c.live--
+	c.changed = append(c.changed, noticeKey{name, p.B})
 }
 
 func (c *Commons) withdrawLocked(name string, notice uint64) {
@@ -188,22 +227,58 @@ func (c *Commons) withdrawLocked(name string, notice uint64) {
 	if ch == nil {
 		return
 	}
-	position, ok := ch.at[notice]
+	position, ok := c.lists.FindB(ch.number, 0, notice)
 	if !ok {
 		return
 	}
-	delete(ch.at, notice)
-	at := sort.Search(len(ch.list), func(i int) bool { return ch.list[i].A >= uint64(position) })
-	if at == 0 {
-		ch.list = ch.list[1:]
-	} else {
-		ch.list = slices.Delete(ch.list, at, at+1)
-	}
-	c.changed = append(c.changed, noticeKey{name, notice})
-	if len(ch.list) == 0 && !ch.configured {
+	c.unlistLocked(ch, name, hot.Pair{A: position, B: notice})
+	if _, some := c.lists.First(ch.number, 0); !some && !ch.configured {
+		c.lists.Drop(ch.number)
 		delete(c.channels, name)
-		c.notices = slices.DeleteFunc(slices.Clone(c.notices), func(n string) bool { return n == name }) // as above
+		c.nameBytes -= len(name)
+		c.toggled = append(c.toggled, name)
 	}
+}
+
+// renameLocked lists the notice channels again, once for all that were opened
+// and closed by a window. Answers hold the old list.
+func (c *Commons) renameLocked() {
+	if len(c.toggled) == 0 {
+		return
+	}
+	slices.Sort(c.toggled)
+	names, old := make([]string, 0, len(c.notices)+len(c.toggled)), c.notices
+	for _, name := range slices.Compact(c.toggled) {
+		at, listed := slices.BinarySearch(old, name)
+		names, old = append(names, old[:at]...), old[at:]
+		if listed {
+			old = old[1:]
+		}
+		if c.channels[name] != nil {
+			names = append(names, name)
+		}
+	}
+	c.notices, c.toggled = append(names, old...), nil
+}
+
+// channelBytes is what a channel takes beside its name and its notices.
+const channelBytes = 192
+
+// measure notes the memory taken.
+func (c *Commons) measure() {
+	pending := int(unsafe.Sizeof(noticeKey{})) * (cap(c.changed) + cap(c.inflight.changed))
+	c.bytes.Store(int64(c.lists.Bytes() + c.nameBytes + channelBytes*len(c.channels) + pending))
+}
+
+// Bytes is the memory of the channels and their notices, as of the last change.
+// It may be called from any goroutine.
+func (c *Commons) Bytes() int { return int(c.bytes.Load()) }
+
+// PassedOver is how many notices were passed over since the start, because
+// there were too many channels, and how many were taken out, the oldest of a
+// full channel. It may be called from any goroutine.
+func (c *Commons) PassedOver() (unopened, replaced uint64) {
+	return c.unopened.Load(), c.replaced.Load()
 }
 
 // Names are the channels of each kind, ascending, not to be changed, and the
@@ -223,15 +298,11 @@ func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Posit
 		return cold.State{}, c.failed
 	}
 	for i, name := range names {
-		ch := c.channels[name]
-		if ch == nil || len(ch.list) == 0 { // gone since Names, or empty
-			count(i, 0)
-			continue
+		unread := 0
+		if ch := c.channels[name]; ch != nil { // else gone since Names
+			unread = c.lists.CountAbove(ch.number, 0, uint64(cursor(name)), math.MaxInt)
 		}
-		list := ch.list
-		after := uint64(cursor(name))
-		read := sort.Search(len(list), func(i int) bool { return list[i].A > after })
-		count(i, uint64(len(list)-read))
+		count(i, uint64(unread))
 	}
 	return c.state, nil
 }
@@ -280,7 +351,7 @@ func (c *Commons) Pending() int {
 
 // Fits says whether a window more stays within so many entries.
 func (c *Commons) Fits(w *pipeline.Window, rows int) bool {
-	return c.Pending()+len(w.Sections[c.number])+2*len(w.Marks)+trimMax <= rows
+	return fits(w.Sections[c.number], w.From, rows-c.Pending()-2*len(w.Marks)-trimMax)
 }
 
 // Moved says whether there is anything to hand over: the state differs from
@@ -299,11 +370,13 @@ func (c *Commons) HandOver(uint64) {
 	for _, k := range in.changed {
 		position := pipeline.Position(0)
 		if ch := c.channels[k.channel]; ch != nil {
-			position = ch.at[k.notice]
+			at, _ := c.lists.FindB(ch.number, 0, k.notice)
+			position = pipeline.Position(at)
 		}
 		in.positions = append(in.positions, position)
 	}
 	c.gathered = c.state
+	c.measure()
 }
 
 // Write adds what was handed over to a checkpoint.
@@ -345,16 +418,14 @@ func (c *Commons) Settle(committed bool) {
 		c.gathered = cold.State{}
 	}
 	in.noted, in.expired, in.changed, in.positions = nil, nil, nil, nil
+	c.measure()
 }
 
 // Channels is the number of channels and of their live notices.
 func (c *Commons) Channels() (channels, notices int) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for ch := range maps.Values(c.channels) {
-		notices += len(ch.list)
-	}
-	return len(c.channels), notices
+	return len(c.channels), c.live
 }
 
 // Prepare, Watch and Shed have nothing to do: all of it is in memory, always.

@@ -126,7 +126,7 @@ func FuzzApply(f *testing.F) {
 		if err := warm.Warm(store, 0, always); err != nil {
 			t.Fatal(err)
 		}
-		commons := shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil)
+		commons := shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil, shard.ChannelLimits{})
 		var said []string
 		for _, s := range []interface {
 			Prepare(*cold.Store, *pipeline.Window) error

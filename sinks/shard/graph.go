@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/tidemark-io/tidemark/pipeline"
+import (
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/hot"
+)
 
 // graphColumns are the columns that the follow graph maintains, where the
 // configuration has them.
@@ -73,7 +76,11 @@ func (s *Shard) unfollowLocked(user, followee uint64) error {
 // on disk, notes what is known of the edge.
 func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Position, follows bool) {
 	if s.userLocked(user) {
-		s.setFolloweeLocked(user, followee, uint64(position), follows)
+		if follows {
+			s.users.Set(user, listFollowees, hot.Pair{A: followee, B: uint64(position)})
+		} else {
+			s.users.Delete(user, listFollowees, followee)
+		}
 		s.following.Forget(user, followee) // the list knows better, and may be evicted
 	} else {
 		s.following.Put(user, followee, follows)

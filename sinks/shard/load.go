@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sort"
 	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -315,7 +316,8 @@ func (s *Shard) overlayLocked(want *Want, l *loaded) overlay {
 	return s.overLocked(keys)
 }
 
-// overLocked fills in the changes of all keys, oldest first.
+// overLocked fills in the changes of all keys: of each entry the last one, in
+// the order of the disk.
 func (s *Shard) overLocked(keys overlay) overlay {
 	if len(keys) == 0 {
 		return keys
@@ -328,31 +330,45 @@ func (s *Shard) overLocked(keys overlay) overlay {
 			}
 		}
 	}
+	for k, changes := range keys {
+		slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.b, b.b) })
+		last := changes[:0]
+		for i, c := range changes {
+			if i+1 == len(changes) || changes[i+1].b != c.b {
+				last = append(last, c)
+			}
+		}
+		keys[k] = last
+	}
 	return keys
 }
 
 // pairs lays the changes of one list over it.
 func (o overlay) pairs(kind kind, id uint64, list []hot.Pair) []hot.Pair {
-	for _, c := range o[overlayKey{kind, id}] {
-		at, ok := slices.BinarySearchFunc(list, c.b, func(p hot.Pair, b uint64) int { return cmp.Compare(p.A, b) })
-		switch {
-		case c.gone && ok:
-			list = slices.Delete(list, at, at+1)
-		case !c.gone && ok:
-			list[at].B = c.v
-		case !c.gone:
-			list = slices.Insert(list, at, hot.Pair{A: c.b, B: c.v})
+	changes := o[overlayKey{kind, id}]
+	if len(changes) == 0 {
+		return list
+	}
+	out := make([]hot.Pair, 0, len(list)+len(changes))
+	for _, c := range changes {
+		n := sort.Search(len(list), func(i int) bool { return list[i].A >= c.b })
+		out, list = append(out, list[:n]...), list[n:]
+		if len(list) > 0 && list[0].A == c.b {
+			list = list[1:]
+		}
+		if !c.gone {
+			out = append(out, hot.Pair{A: c.b, B: c.v})
 		}
 	}
-	return list
+	return append(out, list...)
 }
 
 // has says whether an edge is there, which on disk was or was not.
 func (o overlay) has(kind kind, edge hot.Pair, was bool) bool {
-	for _, c := range o[overlayKey{kind, edge.A}] {
-		if c.b == edge.B {
-			was = !c.gone
-		}
+	changes := o[overlayKey{kind, edge.A}]
+	at := sort.Search(len(changes), func(i int) bool { return changes[i].b >= edge.B })
+	if at < len(changes) && changes[at].b == edge.B {
+		return !changes[at].gone
 	}
 	return was
 }
@@ -465,7 +481,7 @@ func (s *Shard) Bytes() int { return int(s.bytes.Load()) }
 
 func (s *Shard) residentBytesLocked() int {
 	// What is free within the slabs serves the next ones, and is given back once it is much.
-	n := s.users.Bytes() - s.users.Free() + s.outboxes.Bytes() - s.outboxes.Free() + s.newest.Bytes() + s.followers.Bytes() + s.following.Bytes()
+	n := s.users.Bytes() - s.users.Free() + s.outboxes.Bytes() - s.outboxes.Free() + s.newest.Bytes() + s.followers.Bytes() + s.following.Bytes() + s.cursorNames.bytes()
 	for i := range s.rows {
 		n += s.rows[i].Bytes() + s.cache[i].Bytes()
 	}

@@ -17,7 +17,7 @@ var limits = shard.Limits{PostsMax: 10, Retention: 100, Inactive: 100}
 // window is the next one of a shard, with one section.
 func window(s *shard.Shard, operations ...pipeline.Operation) *pipeline.Window {
 	from := s.State().Applied
-	w := &pipeline.Window{Header: pipeline.Header{From: from, To: from + 10}, Sections: make([][]byte, 2)}
+	w := &pipeline.Window{Header: pipeline.Header{From: from, To: from + max(10, pipeline.Position(len(operations))+1)}, Sections: make([][]byte, 2)}
 	for i := range operations {
 		operations[i].Position = from + pipeline.Position(i) + 1
 		operations[i].Mark = operations[i].Position
@@ -210,7 +210,7 @@ func TestStoppedBesideApply(t *testing.T) {
 	stopped := errors.New("stopped")
 	for range 200 {
 		s := restarted(t, store)
-		c := shard.NewCommons(1, shard.NewClock(1), cold.State{}, nil, nil)
+		c := shard.NewCommons(1, shard.NewClock(1), cold.State{}, nil, nil, shard.ChannelLimits{})
 		var others sync.WaitGroup
 		others.Go(func() { s.Fail(stopped) })
 		others.Go(func() { c.Fail(stopped) })
@@ -263,7 +263,7 @@ func TestStoredNoticesThatCannotBe(t *testing.T) {
 				t.Fatal(err)
 			}
 			to.Settle()
-			err := shard.NewCommons(1, shard.NewClock(1), state, nil, nil).Load(store)
+			err := shard.NewCommons(1, shard.NewClock(1), state, nil, nil, shard.ChannelLimits{}).Load(store)
 			wrong := positions[0] == positions[1] || positions[1] > applied
 			if errors.Is(err, cold.ErrCorrupt) != wrong || wrong == (err == nil) {
 				t.Errorf("positions %v: %v", positions, err)

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -13,9 +15,10 @@ import (
 
 // Disk is how a read may use the disk, and what it cost.
 type Disk struct {
-	Store *cold.Store // nil: it may not
-	Reads int         // rows, users, outboxes
-	Time  time.Duration
+	Store   *cold.Store     // nil: it may not
+	Context context.Context // nil: none. When it ends, so does reading, with its error
+	Reads   int             // rows, users, outboxes
+	Time    time.Duration
 }
 
 // ErrCold: a part of what was asked is on disk and may not be read there.
@@ -26,11 +29,22 @@ func (d *Disk) use(reads int, work func() error) error {
 	if d.Store == nil {
 		return ErrCold
 	}
+	if err := d.ended(); err != nil {
+		return err
+	}
 	begun := time.Now()
 	err := work()
 	d.Reads += reads
 	d.Time += time.Since(begun)
 	return err
+}
+
+// ended is why reading has to end, if it has.
+func (d *Disk) ended() error {
+	if d.Context == nil {
+		return nil
+	}
+	return d.Context.Err()
 }
 
 // Batch is the memory that reads of rows work in; it is reused.
@@ -158,12 +172,15 @@ func (s *Shard) profileLocked(user uint64, counter int, channels []string, p *Pr
 		p.user[0] = user
 		s.rowsLocked(counter, p.user[:], &p.batch, func(_ int, cells []int64) { p.Cells = append(p.Cells, cells...) })
 	}
-	p.Following, known = s.decodeFolloweesLocked(user, p.Following[:0])
+	p.Following, known = s.followeesLocked(user, p.Following[:0])
 	p.Marks, _ = s.marksLocked(user)
 	p.Cursors = p.Cursors[:0]
-	b, _ := s.users.Get(user)
+	some := s.users.Len(user, listCursors) > 0
 	for _, name := range channels {
-		position, _, _ := cursorOf(b, name)
+		position := pipeline.Position(0)
+		if some {
+			position = s.cursorLocked(user, name)
+		}
 		p.Cursors = append(p.Cursors, position)
 	}
 	return s.state, known && len(p.batch.cold) == 0
@@ -183,7 +200,7 @@ type Gathering struct {
 // needs is spread over them.
 type Timeline struct {
 	shards   []*Shard
-	outboxes []*hot.Blobs
+	outboxes []*hot.Lists
 	newest   []*hot.Newest
 }
 
@@ -208,27 +225,57 @@ func (t *Timeline) CountPosts(followees []hot.Pair, mark, horizon pipeline.Posit
 	if horizon > 0 {
 		mark = max(mark, horizon-1)
 	}
-	n, applied, err = t.countHot(followees, mark, g)
-	if err != nil || len(g.cold) == 0 {
-		return n, applied, err
+	g.cold, applied = g.cold[:0], math.MaxUint64
+	for group := range slices.Chunk(followees, countGroup) {
+		posts, reach, err := t.countHot(group, mark, g)
+		if err != nil {
+			return 0, 0, err
+		}
+		n, applied = n+posts, min(applied, reach)
 	}
+	if len(g.cold) == 0 {
+		return n, applied, nil
+	}
+	slices.SortFunc(g.cold, func(a, b hot.Pair) int {
+		return cmp.Compare(pipeline.ShardOf(a.A, len(t.shards)), pipeline.ShardOf(b.A, len(t.shards)))
+	})
 	err = disk.use(len(g.cold), func() error {
-		for _, f := range g.cold {
-			posts, err := t.of(f.A).countCold(disk.Store, f.A, max(mark, pipeline.Position(f.B)))
+		for of := range chunkBy(g.cold, func(a, b hot.Pair) bool { return t.of(a.A) == t.of(b.A) }) {
+			after := func(f hot.Pair) pipeline.Position { return max(mark, pipeline.Position(f.B)) + 1 }
+			s := t.of(of[0].A)
+			err := s.readOutboxes(disk, of, after, func(_ hot.Pair, box []hot.Pair) { n += uint64(len(s.listed(box))) })
 			if err != nil {
 				return err
 			}
-			n += posts
 		}
 		return nil
 	})
 	return n, applied, err
 }
 
+// chunkBy parts a list where neighbours are not alike.
+func chunkBy[T any](list []T, alike func(a, b T) bool) func(yield func([]T) bool) {
+	return func(yield func([]T) bool) {
+		for from := 0; from < len(list); {
+			to := from + 1
+			for to < len(list) && alike(list[from], list[to]) {
+				to++
+			}
+			if !yield(list[from:to]) {
+				return
+			}
+			from = to
+		}
+	}
+}
+
+// countGroup is how many followees are looked at while shards are locked:
+// who follows a million must not keep windows from being applied.
+const countGroup = 4096
+
 func (t *Timeline) of(id uint64) *Shard { return t.shards[pipeline.ShardOf(id, len(t.shards))] }
 
 func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gathering) (n uint64, applied pipeline.Position, err error) {
-	g.cold = g.cold[:0]
 	oldest, failed := uint64(0), false // below oldest, outboxes may be on disk
 	for _, s := range t.shards {
 		s.mu.RLock()
@@ -266,7 +313,7 @@ func (t *Timeline) countHot(followees []hot.Pair, mark pipeline.Position, g *Gat
 		after := max(uint64(mark), f.B)
 		switch {
 		case g.newest[i] > after:
-			n += t.of(f.A).newerLocked(f.A, after, g)
+			n += t.of(f.A).newerLocked(f.A, after)
 		case g.newest[i] == 0 && after < oldest:
 			if s := t.of(f.A); after < s.residency.newest && !s.residency.outboxes && !s.outboxes.Has(f.A) {
 				g.cold = append(g.cold, f)
@@ -283,64 +330,85 @@ func (t *Timeline) unlock() {
 }
 
 // newerLocked counts an author's listed posts after a position.
-func (s *Shard) newerLocked(author, after uint64, g *Gathering) uint64 {
-	b, _ := s.outboxes.Get(author)
-	g.box = hot.DecodePosts(g.box[:0], b)
-	box := s.listed(g.box)
-	return uint64(len(box) - since(box, pipeline.Position(after)+1))
+func (s *Shard) newerLocked(author, after uint64) uint64 {
+	return uint64(s.outboxes.CountAbove(author, 0, after, s.limits.PostsMax))
 }
 
 // listed is the newest posts of an outbox, as many as are listed.
 func (s *Shard) listed(box []hot.Pair) []hot.Pair { return box[max(0, len(box)-s.limits.PostsMax):] }
 
-// countCold counts an author's posts after a position on disk. The author's
-// newest posts are few there, and are not brought into memory: they are old.
-func (s *Shard) countCold(store *cold.Store, author uint64, after pipeline.Position) (n uint64, err error) {
-	err = s.readOutbox(store, author, after+1, func(box []hot.Pair) { n = uint64(len(s.listed(box))) })
-	return n, err
+// coldGroup is how many outboxes are read from disk together: for each group
+// the changes that are not on disk are gone over once, under the lock.
+const coldGroup = 4096
+
+// readOutboxes reads the posts of authors (each pair's A) at or after a
+// position, who were not in memory. They are not brought there: they are old.
+func (s *Shard) readOutboxes(disk *Disk, authors []hot.Pair, from func(hot.Pair) pipeline.Position, read func(of hot.Pair, box []hot.Pair)) error {
+	for group := range slices.Chunk(authors, coldGroup) {
+		if err := disk.ended(); err != nil {
+			return err
+		}
+		slices.SortFunc(group, func(a, b hot.Pair) int { return cmp.Compare(a.A, b.A) })
+		asked, boxes := make([]cold.From, len(group)), make([]loadedAuthor, len(group))
+		for i, f := range group {
+			asked[i] = cold.From{Author: f.A, Position: from(f)}
+		}
+		err := s.consistent(disk.Store, func(v *cold.View) error {
+			clear(boxes)
+			return v.PostsOf(s.Number, asked, func(i int, position pipeline.Position, post uint64) { boxes[i].post(position, post) })
+		}, func() { s.overOutboxesLocked(group, boxes, from, read) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// readOutbox reads the posts of an author at or after a position, who is not
-// in memory.
-func (s *Shard) readOutbox(store *cold.Store, author uint64, from pipeline.Position, read func(box []hot.Pair)) error {
-	var a loadedAuthor
-	return s.consistent(store, func(v *cold.View) error {
-		a = loadedAuthor{id: author}
-		return v.Posts(s.Number, author, from, a.post)
-	}, func() {
-		if b, ok := s.outboxes.Get(author); ok { // come into memory meanwhile
-			box := hot.DecodePosts(nil, b)
-			read(box[since(box, from):])
-			return
+// overOutboxesLocked hands on what was read, with the changes that are not on
+// disk over it.
+func (s *Shard) overOutboxesLocked(group []hot.Pair, boxes []loadedAuthor, from func(hot.Pair) pipeline.Position, read func(of hot.Pair, box []hot.Pair)) {
+	keys := make(overlay, len(group))
+	for _, f := range group {
+		keys[overlayKey{kindPost, f.A}] = nil
+	}
+	over := s.overLocked(keys)
+	for i, f := range group {
+		var box []hot.Pair
+		if s.outboxes.Has(f.A) { // come into memory meanwhile
+			box = s.outboxes.Pairs(f.A, 0, nil)
+		} else {
+			box = over.pairs(kindPost, f.A, boxes[i].posts)
 		}
-		over := s.overLocked(overlay{overlayKey{kindPost, author}: nil})
-		box := over.pairs(kindPost, author, a.posts)
-		read(box[since(box, from):])
-	})
+		read(f, box[since(box, from(f)):])
+	}
 }
 
 // Posts offers the listed posts of followees, all of this shard, that lie in
 // [from, before), each author's newest first, until want says no to one of
 // that author's.
-func (s *Shard) Posts(followees []hot.Pair, from, before pipeline.Position, g *Gathering, disk *Disk, want func(author uint64, p hot.Pair) bool) (cold.State, error) {
-	state, err := s.postsHot(followees, from, before, g, want)
-	if err != nil || len(g.cold) == 0 {
-		return state, err
+func (s *Shard) Posts(followees []hot.Pair, from, before pipeline.Position, g *Gathering, disk *Disk, want func(author uint64, p hot.Pair) bool) (state cold.State, err error) {
+	g.cold = g.cold[:0]
+	first := true
+	for group := range slices.Chunk(followees, countGroup) {
+		as, err := s.postsHot(group, from, before, g, want)
+		if err != nil {
+			return state, err
+		}
+		if first { // the answer reaches as far as its first part
+			state, first = as, false
+		}
+	}
+	if len(g.cold) == 0 {
+		return state, nil
 	}
 	err = disk.use(len(g.cold), func() error {
-		for _, f := range g.cold {
-			err := s.readOutbox(disk.Store, f.A, from, func(box []hot.Pair) { offer(s.listed(box), f.A, from, before, want) })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.readOutboxes(disk, g.cold, func(hot.Pair) pipeline.Position { return from },
+			func(f hot.Pair, box []hot.Pair) { offer(s.listed(box), f.A, from, before, want) })
 	})
 	return state, err
 }
 
 func (s *Shard) postsHot(followees []hot.Pair, from, before pipeline.Position, g *Gathering, want func(author uint64, p hot.Pair) bool) (cold.State, error) {
-	g.cold = g.cold[:0]
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.failed != nil {
@@ -352,12 +420,20 @@ func (s *Shard) postsHot(followees []hot.Pair, from, before pipeline.Position, g
 		case !ok && !s.residency.outboxes && uint64(from) <= s.residency.newest:
 			g.cold = append(g.cold, f)
 		case newest >= max(uint64(from), 1):
-			b, _ := s.outboxes.Get(f.A)
-			g.box = hot.DecodePosts(g.box[:0], b)
-			offer(s.listed(g.box), f.A, from, before, want)
+			s.offerLocked(f.A, from, before, g, want)
 		}
 	}
 	return s.state, nil
+}
+
+// offerLocked offers an author's posts: of the newest PostsMax, those that are
+// left after the ones that are not before.
+func (s *Shard) offerLocked(author uint64, from, before pipeline.Position, g *Gathering, want func(author uint64, p hot.Pair) bool) {
+	left := s.limits.PostsMax - s.outboxes.CountAbove(author, 0, uint64(before)-1, s.limits.PostsMax)
+	s.outboxes.Descend(author, 0, uint64(before), &g.box, func(p hot.Pair) bool {
+		left--
+		return left >= 0 && p.A >= uint64(from) && want(author, p)
+	})
 }
 
 func offer(box []hot.Pair, author uint64, from, before pipeline.Position, want func(author uint64, p hot.Pair) bool) {
@@ -370,22 +446,36 @@ func offer(box []hot.Pair, author uint64, from, before pipeline.Position, want f
 
 // Following lists whom a user follows, ascending, above an id, at most limit.
 func (s *Shard) Following(user, after uint64, limit int, users []uint64, disk *Disk) (out []uint64, more bool, state cold.State, err error) {
-	var p Profile
-	state, err = s.Profile(user, -1, nil, &p, disk)
+	state, err = s.followingHot(user, after, limit+1, &users)
+	if errors.Is(err, ErrCold) {
+		err = disk.use(1, func() error {
+			return s.loadUser(disk.Store, user, -1, func() { state = s.followingLocked(user, after, limit+1, &users) })
+		})
+	}
 	if err != nil {
 		return nil, false, state, err
 	}
-	at, _ := slices.BinarySearchFunc(p.Following, after, func(p hot.Pair, after uint64) int {
-		if p.A <= after {
-			return -1
-		}
-		return 1
-	})
-	list := p.Following[at:]
-	for _, p := range list[:min(limit, len(list))] {
-		users = append(users, p.A)
+	return users[:min(limit, len(users))], len(users) > limit, state, nil
+}
+
+func (s *Shard) followingHot(user, after uint64, most int, users *[]uint64) (cold.State, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case s.failed != nil:
+		return cold.State{}, s.failed
+	case !s.users.Has(user) && !s.residency.absent(user):
+		return s.state, ErrCold
 	}
-	return users, len(list) > limit, state, nil
+	return s.followingLocked(user, after, most, users), nil
+}
+
+func (s *Shard) followingLocked(user, after uint64, most int, users *[]uint64) cold.State {
+	s.users.Ascend(user, listFollowees, after, func(p hot.Pair) bool {
+		*users = append(*users, p.A)
+		return len(*users) < most
+	})
+	return s.state
 }
 
 // Followers lists who follows a user, ascending, above an id, at most limit.

@@ -14,7 +14,8 @@ import (
 
 // Limits are what the configuration says about users' numbers.
 type Limits struct {
-	PostsMax  int   // posts listed for an author
+	PostsMax  int   // newest posts of an author that count
+	PostsKept int   // and that are kept, so that they count when newer ones are deleted; 0: no bound
 	Retention int64 // seconds of log time that a post is listed
 	Inactive  int64 // seconds of log time after which a user who reads nothing is dropped
 }
@@ -36,24 +37,24 @@ type Shard struct {
 	state  cold.State // as of the end of one window, exactly (I4)
 	failed error      // set once; the shard applies and answers nothing more
 
-	rows      []*hot.Table // by the schema's counter index
-	cache     []*hot.Table // rows that were read from the disk and not written since; an id is in one of both
-	graph     graphColumns
-	exists    []int       // by counter: its column of that name, or -1
-	users     *hot.Blobs  // user → marks; cursors and followees: see users.go
-	outboxes  *hot.Blobs  // author → position of the newest post; posts: see timeline.go
-	newest    *hot.Newest // of every author in outboxes: a bound
-	followers *hot.Edges  // (user, follower)
-	following *hot.Edges  // (user, followee), of users who are not in users
-	residency residency
-	flight    flight // what is handed over and not known to be committed
-	changed   []change
-	names     []string // of the channels of cursors in changed
-	counts    []counts // by counter
-	columns   []columnCounts
+	rows        []*hot.Table // by the schema's counter index
+	cache       []*hot.Table // rows that were read from the disk and not written since; an id is in one of both
+	graph       graphColumns
+	exists      []int      // by counter: its column of that name, or -1
+	users       *hot.Lists // user → marks; cursors and followees: see users.go
+	cursorNames channelNames
+	outboxes    *hot.Lists  // author → position of the newest post; posts: see timeline.go
+	newest      *hot.Newest // of every author in outboxes: a bound
+	followers   *hot.Edges  // (user, follower)
+	following   *hot.Edges  // (user, followee), of users who are not in users
+	residency   residency
+	flight      flight // what is handed over and not known to be committed
+	changed     []change
+	names       []string // of the channels of cursors in changed
+	counts      []counts // by counter
+	columns     []columnCounts
 
-	scratch []hot.Pair // working space of who writes
-	coded   []byte
+	scratch []hot.Pair // working space of the owner
 
 	// The owner's alone.
 	gathered cold.State // the last state handed over for a checkpoint
@@ -92,7 +93,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		Number: number, schema: schema, limits: limits, clock: clock,
 		state: state, gathered: state, durable: state,
 		graph: findGraphColumns(schema),
-		users: hot.NewBlobs(marksCount), outboxes: hot.NewBlobs(1), newest: hot.NewNewest(0),
+		users: hot.NewLists(marksCount, hot.ByA, hot.ByA), outboxes: hot.NewLists(1, hot.ByBoth), newest: hot.NewNewest(0),
 		followers: hot.NewEdges(), following: hot.NewEdges(),
 		counts: make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
 	}

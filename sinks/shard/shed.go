@@ -45,7 +45,13 @@ func (s *Shard) Shed(share float64) {
 			s.counts[i].evictions += uint64(evicted)
 		}
 	}
-	evicted := s.users.Evict(int(float64(s.users.Bytes())*share), func(user uint64) bool { return s.marksDirty(user) })
+	evicted := s.users.Evict(int(float64(s.users.Bytes())*share), func(user uint64) bool {
+		keep := s.marksDirty(user)
+		if !keep {
+			s.forgetCursorsLocked(user)
+		}
+		return keep
+	})
 	if evicted > 0 {
 		r.users, r.usersTo = false, 0
 		r.evictions += uint64(evicted)

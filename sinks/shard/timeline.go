@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -9,35 +8,60 @@ import (
 )
 
 // An outbox lists an author's posts by position, ascending: (position, post).
-// It is a set of posts. It holds the newest PostsMax of those no older than
-// the retention, as of its own last change: what is older is dropped when
-// the author posts again, so that dropping, too, is a function of the log.
+// It is a set of posts. It holds those no older than the retention, PostsKept
+// at most, as of its own last change: what is older is dropped when the author
+// posts again, so that dropping, too, is a function of the log. Of these the
+// newest PostsMax count: how many that are is a matter of reading, so that a
+// post deleted makes room for an older one.
 //
-// In memory it is coded (hot.AppendPosts); the position of the newest post
-// stands beside the author, so that "has this author anything newer than the
-// mark" takes one look.
+// The position of the newest post stands beside the author, so that "has this
+// author anything newer than the mark" takes one look.
 
-// outboxLocked decodes an author's outbox into the owner's scratch space.
-func (s *Shard) outboxLocked(author uint64) (box []hot.Pair, known bool) {
-	b, ok := s.outboxes.Get(author)
-	if !ok {
-		return nil, s.residency.outboxes
+// authorLocked makes sure that an author is in memory; false when they may be
+// on disk.
+func (s *Shard) authorLocked(author uint64) bool {
+	if s.outboxes.Has(author) {
+		return true
 	}
-	s.scratch = hot.DecodePosts(s.scratch[:0], b)
-	return s.scratch, true
+	if !s.residency.outboxes {
+		return false
+	}
+	s.outboxes.Make(author)
+	return true
 }
 
+// putOutboxLocked puts an author in memory as they were read from the disk.
 func (s *Shard) putOutboxLocked(author uint64, box []hot.Pair) {
-	s.coded = hot.AppendPosts(s.coded[:0], box)
-	s.outboxes.Put(author, s.coded)
-	newest := uint64(0)
+	s.outboxes.Make(author)
+	s.outboxes.Fill(author, 0, box)
 	if len(box) > 0 {
-		newest = box[len(box)-1].A
+		s.newestLocked(author, box[len(box)-1].A)
 	}
-	s.outboxes.SetWord(author, 0, newest)
-	if newest > 0 {
-		s.raiseLocked(author, newest)
+}
+
+// listLocked adds a post behind all others, unlistLocked takes one out.
+func (s *Shard) listLocked(author, post, position uint64) {
+	s.outboxes.Set(author, 0, hot.Pair{A: position, B: post})
+	s.newestLocked(author, position)
+	s.changed = append(s.changed, change{kind: kindPost, a: author, b: position, v: post})
+}
+
+func (s *Shard) unlistLocked(author, position uint64) {
+	s.outboxes.Delete(author, 0, position)
+	s.changed = append(s.changed, change{kind: kindPost, gone: true, a: author, b: position})
+	if newest, _ := s.outboxes.Word(author, 0); newest == position {
+		newest = 0
+		s.outboxes.Descend(author, 0, position, &s.scratch, func(p hot.Pair) bool {
+			newest = p.A
+			return false
+		})
+		s.outboxes.SetWord(author, 0, newest)
 	}
+}
+
+func (s *Shard) newestLocked(author, position uint64) {
+	s.outboxes.SetWord(author, 0, position)
+	s.raiseLocked(author, position)
 }
 
 // raiseLocked notes an author's newest post where feeds look first. There is a
@@ -54,44 +78,46 @@ func (s *Shard) raiseLocked(author, position uint64) {
 }
 
 func (s *Shard) postLocked(author, post uint64, position pipeline.Position) error {
-	box, known := s.outboxLocked(author)
-	if !known {
+	if !s.authorLocked(author) {
 		return errNotLoaded
 	}
-	old := since(box, s.clock.Horizon(position, s.limits.Retention))
-	listed := slices.ContainsFunc(box[old:], func(p hot.Pair) bool { return p.B == post })
-	if !listed && len(box)-old >= s.limits.PostsMax {
-		old = len(box) - s.limits.PostsMax + 1
+	horizon, dropped := uint64(s.clock.Horizon(position, s.limits.Retention)), 0
+	drop := func(position uint64) {
+		s.unlistLocked(author, position)
+		dropped++
 	}
-	old = min(old, dropMax)
-	for _, p := range box[:old] {
-		s.changed = append(s.changed, change{kind: kindPost, gone: true, a: author, b: p.A})
+	was, listed := s.outboxes.FindB(author, 0, post)
+	if listed && was < horizon {
+		drop(was) // too old: it is as if it were not there
+		listed = false
 	}
-	if box = box[old:]; !listed {
-		box = append(box, hot.Pair{A: uint64(position), B: post})
-		s.changed = append(s.changed, change{kind: kindPost, a: author, b: uint64(position), v: post})
+	for dropped < dropMax {
+		oldest, ok := s.outboxes.First(author, 0)
+		room := listed || !full(s.outboxes.Len(author, 0), s.limits.PostsKept)
+		if !ok || oldest.A >= horizon && room {
+			break
+		}
+		drop(oldest.A)
 	}
-	if !listed || old > 0 {
-		s.putOutboxLocked(author, box)
+	if !listed {
+		s.listLocked(author, post, uint64(position))
 	}
 	return nil
 }
 
 // dropMax bounds what one post drops. What is too old and still there is not
 // listed all the same; the author's next posts drop it.
-const dropMax = 8
+const dropMax = pipeline.PostDropsMax
 
 func (s *Shard) unpostLocked(author, post uint64) error {
-	box, known := s.outboxLocked(author)
-	if !known {
-		return errNotLoaded
-	}
-	for i := len(box) - 1; i >= 0; i-- {
-		if box[i].B == post {
-			s.changed = append(s.changed, change{kind: kindPost, gone: true, a: author, b: box[i].A})
-			s.putOutboxLocked(author, slices.Delete(box, i, i+1))
-			break
+	if !s.outboxes.Has(author) {
+		if !s.residency.outboxes {
+			return errNotLoaded
 		}
+		return nil
+	}
+	if position, ok := s.outboxes.FindB(author, 0, post); ok {
+		s.unlistLocked(author, position)
 	}
 	return nil
 }

@@ -1,23 +1,20 @@
 package shard
 
 import (
-	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// What a shard holds of a user: marks in four words, and behind them
+// What a shard holds of a user: marks in four words, and two lists:
 //
-//	cursors │ (length, channel │ position) … │ followees, see hot.AppendFollowees
-//
-// with all numbers LEB128. Channels stand there by name, and not by a number
-// of the shard's: what is kept of a user is then a function of the log alone,
-// and does not depend on whose channels this node happens to have met.
-//
-// A followee's position is 0 when the feed has been read since the follow.
+//	cursors    number of the channel's name → position, see names.go
+//	followees  followee → position of the follow, 0 when the feed was read since
+const (
+	listCursors = iota
+	listFollowees
+)
 
 // The words of a user's marks, positions all of them. 0: never.
 const (
@@ -77,23 +74,22 @@ func (s *Shard) handOverMarks(user uint64) (words [marksCount]uint64) {
 	return words
 }
 
-// putUserLocked puts a user in memory as they were read from the disk.
+// putUserLocked puts a user in memory as they were read from the disk. They
+// are not there.
 func (s *Shard) putUserLocked(u *loadedUser) {
+	s.users.Make(u.id)
+	for i, mark := range u.marks {
+		s.users.SetWord(u.id, i, mark)
+	}
 	read := max(u.marks[markFeed], u.marks[markAll])
 	for i := range u.follows {
 		if u.follows[i].B <= read {
 			u.follows[i].B = 0
 		}
 	}
-	b := binary.AppendUvarint(s.coded[:0], uint64(len(u.cursors)))
+	s.users.Fill(u.id, listFollowees, u.follows)
 	for _, c := range u.cursors {
-		b = appendCursor(b, c.channel, c.position)
-	}
-	b = hot.AppendFollowees(b, u.follows)
-	s.coded = b
-	s.users.Put(u.id, b)
-	for i, mark := range u.marks {
-		s.users.SetWord(u.id, i, mark)
+		s.users.Set(u.id, listCursors, hot.Pair{A: s.cursorNames.hold(c.channel), B: uint64(c.position)})
 	}
 }
 
@@ -105,71 +101,49 @@ func (s *Shard) userLocked(user uint64) bool {
 	if !s.residency.absent(user) {
 		return false
 	}
-	s.users.Put(user, []byte{0})
+	s.users.Make(user)
 	return true
 }
 
-func appendCursor(b []byte, channel string, position pipeline.Position) []byte {
-	b = binary.AppendUvarint(b, uint64(len(channel)))
-	b = append(b, channel...)
-	return binary.AppendUvarint(b, uint64(position))
+// forgetCursorsLocked lets the names go that a user's cursors hold, before the
+// user leaves memory.
+func (s *Shard) forgetCursorsLocked(user uint64) {
+	s.users.Ascend(user, listCursors, 0, func(p hot.Pair) bool {
+		s.cursorNames.release(p.A)
+		return true
+	})
 }
 
-// nextCursor is the cursor that b begins with, and where it ends.
-func nextCursor(b []byte) (channel []byte, position pipeline.Position, end int) {
-	n, m := binary.Uvarint(b)
-	end = m + int(n)
-	p, k := binary.Uvarint(b[end:])
-	return b[m:end], pipeline.Position(p), end + k
-}
-
-// cursorsEnd is where the followees begin.
-func cursorsEnd(b []byte) int {
-	n, at := binary.Uvarint(b)
-	for range n {
-		_, _, end := nextCursor(b[at:])
-		at += end
+// cursorLocked is a user's cursor in a channel, 0 when there is none.
+func (s *Shard) cursorLocked(user uint64, channel string) pipeline.Position {
+	number, ok := s.cursorNames.find(channel)
+	if !ok {
+		return 0
 	}
-	return at
-}
-
-// cursorOf is a user's cursor in a channel: where it stands in the user's
-// bytes, and where it ends.
-func cursorOf(b []byte, channel string) (position pipeline.Position, from, to int) {
-	n, at := binary.Uvarint(b)
-	for range n {
-		name, p, end := nextCursor(b[at:])
-		from, at = at, at+end
-		if string(name) == channel {
-			return p, from, at
-		}
-	}
-	return 0, at, at
+	position, _ := s.users.Find(user, listCursors, number)
+	return pipeline.Position(position)
 }
 
 // cursorsMax bounds the channels that one user has cursors in: far more than
-// there may be channels (ChannelsMax), so only names that nobody publishes to
-// are passed over.
-const cursorsMax = 16 * ChannelsMax
+// there are channels by default, so only names that nobody publishes to are
+// passed over.
+const cursorsMax = 65_536
 
-// setCursorLocked writes a cursor into a user's bytes, and says whether it is
+// setCursorLocked moves a user's cursor in a channel, and says whether it is
 // later than the one there was.
 func (s *Shard) setCursorLocked(user uint64, channel string, position pipeline.Position) bool {
-	b, _ := s.users.Get(user)
-	was, from, to := cursorOf(b, channel)
-	count, m := binary.Uvarint(b)
-	if position <= was || from == to && count >= cursorsMax {
+	number, known := s.cursorNames.find(channel)
+	was, listed := uint64(0), false
+	if known {
+		was, listed = s.users.Find(user, listCursors, number)
+	}
+	if uint64(position) <= was || !listed && s.users.Len(user, listCursors) >= cursorsMax {
 		return false
 	}
-	if from == to {
-		count++
+	if !listed {
+		number = s.cursorNames.hold(channel)
 	}
-	out := binary.AppendUvarint(s.coded[:0], count)
-	out = append(out, b[m:from]...)
-	out = appendCursor(out, channel, position)
-	out = append(out, b[to:]...)
-	s.coded = out
-	s.users.Put(user, out)
+	s.users.Set(user, listCursors, hot.Pair{A: number, B: uint64(position)})
 	return true
 }
 
@@ -210,62 +184,10 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 	return nil
 }
 
-// followeesOf are a user's followees as they are coded.
-func followeesOf(b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	return b[cursorsEnd(b):]
-}
-
-// findFollowee looks for a followee in a coded list. at is where its entry
-// begins, or would; before is the followee in front of it.
-func findFollowee(b []byte, followee uint64) (at int, before uint64, ok bool) {
-	for at < len(b) {
-		distance, n := binary.Uvarint(b[at:])
-		if before+distance >= followee {
-			return at, before, before+distance == followee
-		}
-		before += distance
-		_, m := binary.Uvarint(b[at+n:])
-		at += n + m
-	}
-	return at, before, false
-}
-
-// setFolloweeLocked adds a followee to the list of a user in memory, or takes
-// one away. It is not, or is, in the list. Only the entry and the distance of
-// the next one are written anew.
-func (s *Shard) setFolloweeLocked(user, followee, since uint64, follows bool) {
-	b, _ := s.users.Get(user)
-	list := followeesOf(b)
-	at, before, _ := findFollowee(list, followee)
-	out, rest := append(s.coded[:0], b[:len(b)-len(list)+at]...), list[at:]
-	if follows {
-		out = binary.AppendUvarint(out, followee-before)
-		out = binary.AppendUvarint(out, since)
-	} else {
-		_, n := binary.Uvarint(rest)
-		_, m := binary.Uvarint(rest[n:])
-		rest = rest[n+m:]
-	}
-	if len(rest) > 0 {
-		distance, n := binary.Uvarint(rest)
-		if follows {
-			distance -= followee - before
-		} else {
-			distance += followee - before
-		}
-		out = append(binary.AppendUvarint(out, distance), rest[n:]...)
-	}
-	s.coded = out
-	s.users.Put(user, out)
-}
-
 // followsLocked says whether a user follows another, if memory knows.
 func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
-	if b, ok := s.users.Get(user); ok {
-		_, _, follows = findFollowee(followeesOf(b), followee)
+	if s.users.Has(user) {
+		_, follows = s.users.Find(user, listFollowees, followee)
 		return follows, true
 	}
 	if s.residency.absent(user) {
@@ -283,11 +205,10 @@ func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
 	return followed, known
 }
 
-// decodeFollowees appends a user's followees.
-func (s *Shard) decodeFolloweesLocked(user uint64, dst []hot.Pair) (list []hot.Pair, known bool) {
-	b, ok := s.users.Get(user)
-	if !ok {
+// followeesLocked appends a user's followees, ascending.
+func (s *Shard) followeesLocked(user uint64, dst []hot.Pair) (list []hot.Pair, known bool) {
+	if !s.users.Has(user) {
 		return dst, s.residency.absent(user)
 	}
-	return hot.DecodeFollowees(slices.Grow(dst, len(followeesOf(b))/4), followeesOf(b)), true
+	return s.users.Pairs(user, listFollowees, dst), true
 }

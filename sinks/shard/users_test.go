@@ -3,6 +3,7 @@ package shard_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -14,7 +15,7 @@ import (
 // very many names of channels keeps what one keeps that has just started. Only
 // a user's own cursors bound that user's.
 func TestCursorsDoNotDependOnWhatIsLoaded(t *testing.T) {
-	const most = 16 * shard.ChannelsMax
+	const most = 65_536
 	const first, other = 1, 2
 	store := openStore(t)
 	for n := 0; n < most; {
@@ -83,5 +84,56 @@ func TestCursorsOfAFailedCommit(t *testing.T) {
 	}
 	if fmt.Sprint(p.Cursors) != "[21 11 21 31]" {
 		t.Errorf("cursors %v", p.Cursors)
+	}
+}
+
+// Users come and go, with cursors that are moved, evicted, loaded and handed
+// over in commits that fail: each cursor stays with its channel.
+func TestCursorsTwin(t *testing.T) {
+	store := openStore(t)
+	s := restarted(t, store)
+	random := rand.New(rand.NewPCG(3, 9))
+	want := map[uint64]map[string]pipeline.Position{}
+	for step := range 1500 {
+		user, name := 1+random.Uint64N(20), fmt.Sprint("c", random.IntN(300))
+		at := s.State().Applied + 1
+		if want[user] == nil { // the first read of anything is a cursor in all channels
+			apply(t, store, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: user}))
+			want[user], at = map[string]pipeline.Position{}, s.State().Applied+1
+		}
+		apply(t, store, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: user, Channels: []string{name}}))
+		want[user][name] = at
+		switch {
+		case step%50 == 20:
+			checkpoint(t, store, s)
+			s.Shed(0.9)
+		case step%50 == 40:
+			c := store.Begin()
+			s.HandOver(c.Version())
+			if err := s.Write(store, c); err != nil {
+				t.Fatal(err)
+			}
+			c.Discard()
+			s.Settle(false)
+			c.Settle()
+			s.Shed(0.9)
+		case step%400 == 399:
+			checkpoint(t, store, s)
+			s = restarted(t, store)
+		}
+		user = 1 + random.Uint64N(20)
+		var names []string
+		for i := range 300 {
+			names = append(names, fmt.Sprint("c", i))
+		}
+		var p shard.Profile
+		if _, err := s.Profile(user, -1, names, &p, &shard.Disk{Store: store}); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range p.Cursors {
+			if got != want[user][names[i]] {
+				t.Fatalf("step %d: the cursor of user %d in %s is at %d, want %d", step, user, names[i], got, want[user][names[i]])
+			}
+		}
 	}
 }

@@ -42,6 +42,7 @@ func (d *decoder) checkBounds(c *Config) {
 	if c.HTTP.Listen != "" {
 		d.checkListen("http.listen", c.HTTP.Listen)
 	}
+	d.checkHosts("http.hosts", c.HTTP.Hosts)
 
 	within(d, "windows.events", c.Windows.Events, 1, 65536)
 	within(d, "windows.bytes", c.Windows.Bytes, 32*KiB, 32*MiB)
@@ -65,11 +66,15 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "limits.timeout", c.Limits.Timeout, time.Millisecond, time.Hour)
 	within(d, "limits.timeout_max", c.Limits.TimeoutMax, time.Millisecond, time.Hour)
 
+	within(d, "limits.channels", c.Limits.Channels, 1, 65_536)
+	within(d, "limits.notices", c.Limits.Notices, 1, 10_000_000)
+
 	within(d, "slow.threshold", c.Slow.Threshold, 0, time.Hour)
 	within(d, "slow.entries", c.Slow.Entries, 1, 1024)
 
 	within(d, "ready.lag", c.Ready.Lag, 10*time.Millisecond, time.Hour)
 	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
+	within(d, "feed.posts_kept", c.Feed.PostsKept, 0, 16*65535)
 	within(d, "feed.retention", c.Feed.Retention, time.Millisecond, ageMax)
 	within(d, "inactive_after", c.InactiveAfter, time.Millisecond, ageMax)
 	within(d, "node_expiry", c.NodeExpiry, time.Second, 3650*day)
@@ -147,6 +152,13 @@ func (d *decoder) checkTogether(c *Config) {
 		d.crossFault([]string{"checkpoint.rows", "badger.memtable"},
 			"checkpoint.rows is %d, badger.memtable %s; allowed: up to %d rows, which one transaction of that memtable holds",
 			c.Checkpoint.Rows, c.Badger.MemTable, int64(rows))
+	}
+	if kept := c.Feed.PostsKept; kept > 0 && kept < c.Feed.PostsPerAuthor {
+		d.crossFault([]string{"feed.posts_kept", "feed.posts_per_author"},
+			"posts_kept is %d, posts_per_author %d; allowed: posts_per_author or more, or 0 for four times that", kept, c.Feed.PostsPerAuthor)
+	}
+	if n := len(c.Channels); n > c.Limits.Channels && c.Limits.Channels > 0 {
+		d.crossFault([]string{"limits.channels", "channels"}, "limits.channels is %d, and %d are listed; allowed: as many as are listed, or more", c.Limits.Channels, n)
 	}
 	if c.Limits.Timeout > c.Limits.TimeoutMax {
 		d.crossFault([]string{"limits.timeout", "limits.timeout_max"},
@@ -395,6 +407,14 @@ func (d *decoder) checkListen(key, address string) {
 	}
 	if err != nil || !isHost(host) {
 		d.fault(d.lines[key], key, "%s is not an address; allowed: host:port like 127.0.0.1:4222, [::1]:4222 or :4222, port 0 to 65535", quote(address))
+	}
+}
+
+func (d *decoder) checkHosts(key string, names []string) {
+	for i, name := range names {
+		if _, err := netip.ParseAddr(name); err == nil || name == "" || !isHost(name) {
+			d.fault(d.lines[key], key, "number %d, %s, is not a name; allowed: names like tidemark or counts.example.org, without a port (IP addresses need no entry)", i+1, quote(name))
+		}
 	}
 }
 

@@ -15,6 +15,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -50,6 +51,8 @@ type Config struct {
 	Counters   []Counter    `yaml:"counters"`
 	EventRules []EventRules `yaml:"rules"`
 	Channels   []Channel    `yaml:"channels"`
+
+	ChannelsOpen bool `yaml:"channels_open"` // notices open channels that are not listed; true
 }
 
 // NATS is the server, embedded or outside.
@@ -92,7 +95,8 @@ type Stream struct {
 
 // HTTP is the operators' door.
 type HTTP struct {
-	Listen string `yaml:"listen"` // host:port, port 0 = any, "" = off; 127.0.0.1:8480
+	Listen string   `yaml:"listen"` // host:port, port 0 = any, "" = off; 127.0.0.1:8480
+	Hosts  []string `yaml:"hosts"`  // names it is asked under, besides localhost and Listen's; none
 }
 
 // Windows says what closes a window, whichever comes first.
@@ -147,6 +151,8 @@ type Limits struct {
 	ColdReads  int           `yaml:"cold_reads"`  // that read the disk at once, 1 to 1024; 16
 	Timeout    time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
 	TimeoutMax time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
+	Channels   int           `yaml:"channels"`    // channels that exist at once, 1 to 65536; 4096
+	Notices    int           `yaml:"notices"`     // live notices of one channel, 1 to 10000000; 100000
 }
 
 // Slow says which requests the slow log keeps.
@@ -162,9 +168,17 @@ type Ready struct {
 
 // Feed bounds what feed unread looks at.
 type Feed struct {
-	PostsPerAuthor int           `yaml:"posts_per_author"` // the newest; 1000
+	PostsPerAuthor int           `yaml:"posts_per_author"` // the newest live ones; 1000
+	PostsKept      int           `yaml:"posts_kept"`       // of an author, PostsPerAuthor to 1048560, 0 = 4 PostsPerAuthor; 0
 	Retention      time.Duration `yaml:"retention"`        // log time; 30d
 }
+
+// Kept is how many posts of an author are kept.
+func (f *Feed) Kept() int { return cmp.Or(f.PostsKept, postsKeptTimes*f.PostsPerAuthor) }
+
+// postsKeptTimes is how many times the posts that count are kept by default: an
+// author may delete three of four before an older one is missing.
+const postsKeptTimes = 4
 
 // Log is the process's own log.
 type Log struct {

@@ -93,12 +93,13 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"nats.streams.deltas", c.NATS.Streams.Deltas, Stream{MaxBytes: 4 * GiB}},
 		{"nats.streams.deadletter", c.NATS.Streams.DeadLetter, Stream{MaxBytes: GiB}},
 		{"http.listen", c.HTTP.Listen, "127.0.0.1:8480"},
+		{"http.hosts", len(c.HTTP.Hosts), 0},
 		{"windows", c.Windows, Windows{Events: 8192, Bytes: 512 * KiB, Delay: 10 * time.Millisecond}},
 		{"router", c.Router, Router{Lanes: 0, LeaseRenew: time.Second, LeaseExpiry: 5 * time.Second}},
 		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 60000}},
 		{"memory", c.Memory, Memory{Budget: 2 * GiB}},
 		{"badger", c.Badger, Badger{MemTable: 128 * MiB}},
-		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, ColdReads: 16, Timeout: 2 * time.Second, TimeoutMax: time.Minute}},
+		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, ColdReads: 16, Timeout: 2 * time.Second, TimeoutMax: time.Minute, Channels: 4096, Notices: 100_000}},
 		{"slow", c.Slow, Slow{Threshold: 50 * time.Millisecond, Entries: 128}},
 		{"ready.lag", c.Ready.Lag, 5 * time.Second},
 		{"feed", c.Feed, Feed{PostsPerAuthor: 1000, Retention: 30 * day}},
@@ -106,6 +107,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"node_expiry", c.NodeExpiry, day},
 		{"log", c.Log, Log{Level: "info", Format: "text"}},
 		{"channels", len(c.Channels), 0},
+		{"channels_open", c.ChannelsOpen, true},
 	} {
 		if !reflect.DeepEqual(test.got, test.want) {
 			t.Errorf("%s is %v, documented is %v", test.key, test.got, test.want)
@@ -150,6 +152,23 @@ func explained(t *testing.T, key string, typ reflect.Type, group *yaml.Node) {
 	}
 }
 
+func TestHostsThatAreNoNames(t *testing.T) {
+	for text, want := range map[string]string{
+		"tidemark":                            `f:1: http.hosts: is "tidemark", not a list like [a, b]; [] for none`,
+		"":                                    `f:1: http.hosts: is "", not a list`,
+		"[a, 'b:8480']":                       `f:1: http.hosts: number 2, "b:8480", is not a name; allowed: names like`,
+		"[10.0.0.1]":                          `number 1, "10.0.0.1", is not a name`,
+		"['']":                                `number 1, "", is not a name`,
+		"['*']":                               `number 1, "*", is not a name`,
+		"[{a: b}]":                            `f:1: http.hosts: is a group of keys, want a text`,
+		"[" + strings.Repeat("a, ", 65) + "]": `f:1: http.hosts: has 65 entries; allowed: 64`,
+	} {
+		if _, err := Parse("f", []byte("http: {hosts: "+text+"}")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("hosts %q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestFileStatesOnlyWhatItChanges(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
@@ -165,6 +184,8 @@ func TestFileStatesOnlyWhatItChanges(t *testing.T) {
 			func(c *Config) { c.NATS.Streams.Events.MaxAge = 36 * time.Hour },
 		},
 		{"http off", `http: {listen: ""}`, func(c *Config) { c.HTTP.Listen = "" }},
+		{"names", "http: {hosts: [tidemark, counts.example.org]}", func(c *Config) { c.HTTP.Hosts = []string{"tidemark", "counts.example.org"} }},
+		{"no names", "http: {hosts: []}", func(*Config) {}},
 		{"any port", "nats: {listen: '[::1]:0'}", func(c *Config) { c.NATS.Listen = "[::1]:0" }},
 		{"plain bytes", "windows: {bytes: 65_536}", func(c *Config) { c.Windows.Bytes = 64 * KiB }},
 		{"sync on every write", "nats: {sync_interval: 0}", func(c *Config) { c.NATS.SyncInterval = 0 }},
@@ -232,6 +253,9 @@ func TestFaults(t *testing.T) {
 		{"router: {lease_expiry: 2s}", 1, "3 renewals or more, 3s"},
 		{"limits: {timeout_max: 1s}", 1, "timeout up to timeout_max"},
 		{"checkpoint: {interval: 1m}\nnode_expiry: 2m", 2, "3 intervals or more, 3m"},
+		{"channels_open: yes", 1, "true or false"},
+		{"feed: {posts_per_author: 100, posts_kept: 99}", 1, "posts_per_author or more"},
+		{"limits: {channels: 1}\nchannels: {a: {}, b: {}}", 2, "as many as are listed"},
 		{"badger: {memtable: 16MiB}\ncheckpoint: {rows: 15001}", 2, "up to 15000 rows"},
 		{"memory: {budget: 256MiB}", 1, "memory.budget is 256MiB; allowed: 484MiB or more, of which Badger's buffers and caches take 480MiB and the state at least 4MiB"},
 		{"checkpoint: {rows: 60001}", 1, "allowed: 1 to 60000"},

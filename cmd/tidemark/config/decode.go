@@ -179,6 +179,8 @@ func (d *decoder) value(n *yaml.Node, line int, key string, v reflect.Value) {
 		d.rules(n, line, key, out)
 	case *[]Channel:
 		d.channels(n, line, key, out)
+	case *[]string:
+		d.list(n, line, key, out)
 	case *string:
 		if text, ok := d.scalar(n, line, key, `a text; "" for none`); ok {
 			*out = text
@@ -193,12 +195,38 @@ func (d *decoder) value(n *yaml.Node, line int, key string, v reflect.Value) {
 			i, err := parseInt(text)
 			return i, err == nil
 		})
+	case *bool:
+		scalar(d, n, line, key, "true or false", out, func(text string) (value, ok bool) {
+			return text == "true", text == "true" || text == "false"
+		})
 	case *Size:
 		scalar(d, n, line, key, "a size like 65536, 512KiB, 1MiB or 64GiB", out, parseSize)
 	case *time.Duration:
 		scalar(d, n, line, key, "a duration like 200ms, 5s, 1h30m or 30d", out, parseDuration)
 	default:
 		d.structure(n, line, key, v)
+	}
+}
+
+// listMax bounds a list of names.
+const listMax = 64
+
+// list reads a list of texts, which replaces the default whole.
+func (d *decoder) list(n *yaml.Node, line int, key string, out *[]string) {
+	n = resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		d.fault(line, key, "is %s, not a list like [a, b]; [] for none", kind(n))
+		return
+	}
+	if len(n.Content) > listMax {
+		d.fault(line, key, "has %d entries; allowed: %d", len(n.Content), listMax)
+		return
+	}
+	*out = nil
+	for _, item := range n.Content {
+		if text, ok := d.scalar(item, item.Line, key, "a text"); ok {
+			*out = append(*out, text)
+		}
 	}
 }
 

@@ -55,6 +55,14 @@ func (c *Config) Rules() operators.Rules {
 	return rules
 }
 
+// OnlyChannels names the channels that notices may name, nil for any.
+func (c *Config) OnlyChannels() []string {
+	if c.ChannelsOpen {
+		return nil
+	}
+	return append([]string{}, append(c.ChannelsOf(KindNotice), c.ChannelsOf(KindDot)...)...)
+}
+
 // ChannelsOf names the listed channels of a kind.
 func (c *Config) ChannelsOf(kind string) (names []string) {
 	for _, channel := range c.Channels {

@@ -6,7 +6,7 @@
 // acknowledgements, record.go keeps in the bucket how far that has come, and
 // stored.go finds out, after an interruption, what the log has beyond the
 // record. Lines are not looked into: those that are no events become dead
-// letters where all others do.
+// letters where all others do, and refused.go finds them there.
 //
 // # Exactly once
 //
@@ -97,13 +97,16 @@ type Options struct {
 
 // Result says what a run did, also one that failed.
 type Result struct {
+	Import  string          // its name; "" when there were no lines
 	Lines   uint64          // lines that this run brought into the log; blank ones never count
 	Skipped uint64          // lines that earlier runs had brought
 	Packs   uint64          // messages of this run
 	Bytes   uint64          // of their lines
 	Elapsed time.Duration   //
-	Last    client.Position // of the last line in the log: an answer that waits for it counts all
+	Last    client.Position // the highest of a line in the log: an answer that waits for it counts all
 	Already bool            // the whole input had been imported before; nothing was published
+
+	refusals *refusals // see Refused; nil when there were no lines
 }
 
 // Run imports the lines of the file at path, or of stdin for "-", into the
@@ -137,7 +140,11 @@ func Run(ctx context.Context, nc *nats.Conn, path string, stdin io.Reader, o Opt
 	r := &run{nc: nc, o: o, log: o.Logger, in: in, patience: patience}
 	r.progress = startProgress(o.Progress, in)
 	err = r.run(ctx)
+	if err == nil && r.id != "" {
+		r.result.refusals = &refusals{r.id, r.record.Letters, &in.events}
+	}
 	r.progress.end(r.result.Lines)
+	r.result.Import = r.id
 	r.result.Elapsed = time.Since(began)
 	if err != nil {
 		err = fmt.Errorf("import %s: %w", in.name, err)
@@ -241,6 +248,7 @@ func (r *run) attempt(ctx, reading context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	r.result.Last = r.record.Last
 	r.stored, r.island = nil, 0
 	if !clean {
 		if err := r.readBack(ctx, s); err != nil {
@@ -248,7 +256,7 @@ func (r *run) attempt(ctx, reading context.Context) (err error) {
 		}
 	}
 	if r.packs == nil {
-		r.result.Skipped, r.result.Last = r.record.Lines, r.record.Last
+		r.result.Skipped = r.record.Lines
 		r.done = r.record.Done
 		r.packs = r.in.read(reading, s.lineBytesMax, r.record)
 	}

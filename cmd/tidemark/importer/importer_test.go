@@ -153,15 +153,16 @@ func TestInputs(t *testing.T) {
 				b.must(err)
 				b.want(lines)
 				want := Result{
-					Lines: 3000, Packs: 12, Bytes: uint64(len(text)),
-					Elapsed: r.Elapsed, Last: pipeline.At(12, 3000-11*256-1),
+					Import: r.Import,
+					Lines:  3000, Packs: 12, Bytes: uint64(len(text)),
+					Elapsed: r.Elapsed, Last: pipeline.At(12, 3000-11*256-1), refusals: r.refusals,
 				}
 				if r != want {
 					t.Errorf("got %+v, want %+v", r, want)
 				}
 				again, err := Run(b.ctx, b.nc, path, bytes.NewReader(data), Options{Pack: 7})
 				b.must(err)
-				want = Result{Skipped: 3000, Elapsed: again.Elapsed, Last: r.Last, Already: true}
+				want = Result{Import: r.Import, Skipped: 3000, Elapsed: again.Elapsed, Last: r.Last, Already: true, refusals: again.refusals}
 				if again != want {
 					t.Errorf("again: got %+v, want %+v", again, want)
 				}
@@ -392,12 +393,42 @@ func TestHole(t *testing.T) {
 	b.must(err)
 	time.Sleep(300 * time.Millisecond) // the window of duplicates
 	r, err := b.run(text, Options{Name: "hole"})
-	if b.must(err); r.Lines != 10 || r.Skipped != 90 {
+	// Who waits for Last waits for the late pack too.
+	late := pipeline.At(11, 9)
+	if b.must(err); r.Lines != 10 || r.Skipped != 90 || r.Last != late {
 		t.Errorf("%+v", r)
 	}
 	b.want(append(append(append([]string{}, lines[:30]...), lines[40:]...), lines[30:40]...))
-	if r, err = b.run(text, Options{Name: "hole"}); err != nil || !r.Already {
+	if r, err = b.run(text, Options{Name: "hole"}); err != nil || !r.Already || r.Last != late {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// An import that goes on after EVENTS lost its tail names a position that the
+// log has: nobody waits for one that never comes.
+func TestLastAfterALostTail(t *testing.T) {
+	b := newBench(t)
+	_, text := events(100)
+	_, err := b.run(text, Options{Name: "tail", Pack: 10})
+	b.must(err)
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	e, err := kv.Get(b.ctx, "import.tail")
+	b.must(err)
+	var r record
+	b.must(json.Unmarshal(e.Value(), &r))
+	r.Last, r.After = pipeline.At(500, 9), 500
+	value, err := json.Marshal(r)
+	b.must(err)
+	_, err = kv.Put(b.ctx, "import.tail", value)
+	b.must(err)
+	result, err := b.run(text, Options{Name: "tail"})
+	if b.must(err); !result.Already || result.Last != pipeline.EndOf(10) {
+		t.Errorf("%+v", result)
+	}
+	result, err = b.run(text+"one more\n", Options{Name: "tail"})
+	if b.must(err); result.Lines != 1 || result.Last != pipeline.At(11, 0) {
+		t.Errorf("%+v", result)
 	}
 }
 

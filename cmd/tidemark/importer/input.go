@@ -40,6 +40,7 @@ type input struct {
 	prefix []byte        // of the lines
 	long   []byte        // a line longer than the reader's buffer
 	number uint64        // of the line in the input, blank ones included
+	events numbers       // of the lines that are not blank
 	err    error         // what ended it before its end
 }
 
@@ -163,6 +164,7 @@ func (in *input) next(bytesMax int) ([]byte, error) {
 		}
 		in.number++
 		if !blank(line) {
+			in.events.next(in.number)
 			return line, nil
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -49,9 +50,11 @@ const (
 type record struct {
 	Lines  uint64          `json:"lines"`       // in the log without a gap, from the first
 	Hash   digest          `json:"hash"`        // of these lines
-	Last   client.Position `json:"last,string"` // of the last of them
+	Last   client.Position `json:"last,string"` // the highest of theirs
 	After  uint64          `json:"after"`       // EVENTS sequence; what stands behind it is not in Lines, or is not known to be
 	Stream time.Time       `json:"stream"`      // when the EVENTS of After was created
+
+	Letters lettersBegin `json:"letters"` // dead letters of this import come after it
 
 	Pack  int    `json:"pack"`          // most lines in a pack
 	Bytes int    `json:"bytes"`         // most bytes of lines in a pack
@@ -134,7 +137,8 @@ func (r *run) claim(ctx context.Context, s *session) (clean bool, err error) {
 			// What this run knows is newer.
 		case revision == 0:
 			r.record = record{
-				Hash: newCutter(0, 0, 0, nil).hash(), Stream: s.created, After: s.last,
+				Letters: s.lettersEnd(ctx),
+				Hash:    newCutter(0, 0, 0, nil).hash(), Stream: s.created, After: s.last,
 				Pack: r.o.Pack, Bytes: min(packBytesMax, s.lineBytesMax),
 			}
 			clean = true
@@ -147,6 +151,8 @@ func (r *run) claim(ctx context.Context, s *session) (clean bool, err error) {
 				r.record.After = max(found.After, s.last)
 			}
 		}
+		// A position in a lost tail may never be counted.
+		r.record.Last = min(r.record.Last, pipeline.EndOf(s.last))
 		next := r.record
 		next.Open, next.Session, next.Owner = true, r.address, owner()
 		r.revision = revision

@@ -273,7 +273,9 @@ func (r *run) settle(p *pack) {
 	r.queue = r.queue[1:]
 	r.moved++
 	lines := p.last - p.first + 1
-	r.record.Lines, r.record.Hash, r.record.Last = p.last, p.hash, pipeline.At(p.sequence, int(lines-1))
+	r.record.Lines, r.record.Hash = p.last, p.hash
+	// A pack that came late, into a hole, stands after later lines.
+	r.record.Last = max(r.record.Last, pipeline.At(p.sequence, int(lines-1)))
 	delete(r.stored, p.first)
 	if len(r.stored) == 0 { // else one of those may stand further back
 		r.record.After = max(r.record.After, p.sequence)

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build darwin || dragonfly || freebsd || linux
 
 package node
 
@@ -16,7 +16,10 @@ func diskFree(path string) (free uint64, ok bool) {
 	if err := syscall.Statfs(path, &s); err != nil {
 		return 0, false // not every file system tells
 	}
-	return s.Bavail * uint64(s.Bsize), true
+	// The types differ from system to system. FreeBSD gives less than nothing
+	// where only root may still write.
+	blocks, size := int64(s.Bavail), int64(s.Bsize)
+	return uint64(max(blocks, 0)) * uint64(size), true
 }
 
 // checkFree refuses to start on a full disk, where everything would fail later

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +26,7 @@ func serveHTTP(n *Node) *httpServer {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
-	mux.HandleFunc("GET /readyz", answer(n.Ready, n.warming))
+	mux.HandleFunc("GET /readyz", answer(n.Ready, n.remarks))
 	// Where the time and the memory go, for whoever has to look at night.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -32,11 +34,12 @@ func serveHTTP(n *Node) *httpServer {
 	for path, page := range n.o.Pages {
 		mux.Handle(path, http.StripPrefix(strings.TrimSuffix(path, "/"), page(n.nc)))
 	}
+	index := slices.Concat([]string{"tidemark", "", "/metrics", "/healthz", "/readyz", "/debug/pprof/"}, slices.Sorted(maps.Keys(n.o.Pages)))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, "tidemark\n\n/metrics\n/healthz\n/readyz\n/debug/pprof/\n")
+		fmt.Fprintln(w, strings.Join(index, "\n"))
 	})
 	s := &http.Server{
-		Handler:           mux,
+		Handler:           newHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).only(mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		// What goes on for as long as somebody looks ends when the node closes.
 		BaseContext: func(net.Listener) context.Context { return n.ctx },
@@ -64,6 +67,20 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 			fmt.Fprint(w, besides())
 		}
 	}
+}
+
+// remarks are what a ready node has to say besides.
+func (n *Node) remarks() string { return n.warming() + n.purged() }
+
+// purged says that a part of EVENTS is gone. It keeps nobody from counting and
+// answering: what is counted stands.
+func (n *Node) purged() string {
+	lost := n.front.gone()
+	if lost == 0 {
+		return ""
+	}
+	return fmt.Sprintf("events: EVENTS has lost its beginning, %d messages, and not by max_age; it begins at message %d. Counts stand and cannot be counted again\n",
+		lost, n.state.Load().Events.First)
 }
 
 // warming says how far the loading of what is on disk has come, while it goes on.

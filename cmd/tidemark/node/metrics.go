@@ -198,7 +198,7 @@ func (n *Node) counterFigures(c *collector, l *looked) {
 	column(prometheus.CounterValue, "column_sets_total", "Changes of cells applied.", func(s shard.ColumnStats) float64 { return float64(s.Sets) })
 	column(prometheus.GaugeValue, "column_escapes", "Cells that do not fit the column's bits and stand beside the row.", func(s shard.ColumnStats) float64 { return float64(s.Escapes) })
 	column(prometheus.CounterValue, "column_saturated_total", "Changes that left a cell at the end of 63 bits.", func(s shard.ColumnStats) float64 { return float64(s.Saturated) })
-	c.gauge("saturated", "Changes that left a cell at the end of 63 bits, since the start.", func() float64 {
+	c.counter("saturated_total", "Changes that left a cell at the end of 63 bits, of all columns.", func() float64 {
 		sum := uint64(0)
 		for _, s := range l.columns {
 			sum += s.Saturated
@@ -219,7 +219,7 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 		})
 	}
 	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.config.ShardBytes()) })
-	sum(prometheus.GaugeValue, "memory_bytes", "Memory of what the shards hold.", func(s shard.Stats) float64 { return float64(s.Bytes) })
+	c.gauge("memory_bytes", "Memory of what the shards and the channels hold.", func() float64 { return float64(n.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
 	sum(prometheus.CounterValue, "rows_completed_total", "Partial rows whose base a checkpoint read from disk.", func(s shard.Stats) float64 { return float64(s.Completed) })
@@ -251,6 +251,13 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed.", func(s shard.Stats) (int, int, int) { return s.Users, s.Authors, s.Edges })
 	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) (int, int, int) { return s.UserBytes, s.OutboxBytes, s.EdgeBytes })
 	c.gauge("channels", "Channels.", func() float64 { channels, _ := n.sinks.Channels(); return float64(channels) })
+	c.gauge("notice_bytes", "Memory of the channels and their notices.", func() float64 { return float64(n.sinks.ChannelBytes()) })
+	c.add(prometheus.CounterValue, "notices_passed_over_total", "Notices beyond limits.channels, which are passed over, and the oldest ones of a full channel (limits.notices), which are taken out.",
+		[]string{"bound"}, func(emit func(float64, ...string)) {
+			unopened, replaced := n.sinks.PassedOver()
+			emit(float64(unopened), "channels")
+			emit(float64(replaced), "notices")
+		})
 	c.gauge("notices", "Live notices of all channels.", func() float64 { _, notices := n.sinks.Channels(); return float64(notices) })
 }
 
@@ -270,6 +277,16 @@ func (n *Node) streamFigures(c *collector) {
 		emit(float64(streams.Events.MaxBytes), jetlog.EventsStream)
 		emit(float64(streams.Deltas.MaxBytes), jetlog.DeltasStream)
 		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
+	})
+	c.counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(n.front.gone()) })
+	stats := n.streams.Stats()
+	c.add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {
+		emit(float64(stats.Foreign.Load()), jetlog.DeltasStream)
+	})
+	c.add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
+		for _, name := range []string{jetlog.DeltasStream, jetlog.DeadLetterStream, jetlog.BucketStream} {
+			emit(float64(stats.Remade(name)), name)
+		}
 	})
 	c.add(prometheus.GaugeValue, "stream_messages", "Messages in a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Messages) }))
 	c.add(prometheus.GaugeValue, "stream_last_sequence", "The newest message of a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Last) }))

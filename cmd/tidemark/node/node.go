@@ -71,14 +71,17 @@ type Node struct {
 	reports  *jetlog.Checkpoints
 	registry *prometheus.Registry
 
-	ctx      context.Context
-	cancel   context.CancelFunc
-	work     sync.WaitGroup
-	state    atomic.Pointer[streamsState] // as of the last look
-	seen     sightings
-	trouble  troubles
-	closing  sync.Once
-	closeErr error
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	state   atomic.Pointer[streamsState] // as of the last look
+	seen    sightings
+	front   front
+	trouble troubles
+
+	overruled time.Time // when the log last had of reports that were not heeded; keep's
+	closing   sync.Once
+	closeErr  error
 }
 
 // startWithin bounds the requests to the server during the start.
@@ -171,6 +174,7 @@ func (n *Node) streamOptions() jetlog.StreamOptions {
 		Events:      jetlog.Limits{BytesMax: int64(s.Events.MaxBytes), AgeMax: s.Events.MaxAge},
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
+		Logger:      n.log,
 	}
 }
 
@@ -186,7 +190,7 @@ func (n *Node) openStreams() error {
 		Linger:      n.config.Windows.Delay,
 		Logger:      n.log,
 	})
-	n.deltas = jetlog.NewDeltaLog(n.streams)
+	n.deltas = jetlog.NewDeltaLog(n.streams) // to read; the router has its own
 	n.reports = jetlog.NewCheckpoints(n.streams)
 	if most := n.nc.MaxPayload() - windowEnvelope; int64(n.config.Windows.Bytes) > most {
 		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
@@ -248,21 +252,22 @@ func (n *Node) openStore() error {
 	return err
 }
 
-// rowsPerEvent is how many rows of one shard an event is reckoned to change, so
-// that a window's fit one transaction also with a small badger.memtable.
-const rowsPerEvent = 8
-
 // openState loads the shards and brings them to where DELTAS can take over.
 func (n *Node) openState() (err error) {
 	if err := n.openStore(); err != nil {
 		return err
 	}
 	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
-		Events: min(n.config.Windows.Events, max(1, n.store.BatchRowsMax()/rowsPerEvent)),
-		Bytes:  int(n.config.Windows.Bytes),
+		Events:   n.config.Windows.Events,
+		Bytes:    int(n.config.Windows.Bytes),
+		Channels: n.config.OnlyChannels(),
 	})
 	if err != nil {
 		return err
+	}
+	if most, least := n.store.BatchRowsMax(), sinks.BatchRowsMin; most < least {
+		return fmt.Errorf("badger.memtable: one transaction of %s holds %d rows of these counters and a window may change %d of one shard: raise it",
+			n.config.Badger.MemTable, most, least)
 	}
 	if err := n.checkStreams(); err != nil {
 		return err
@@ -276,12 +281,14 @@ func (n *Node) openState() (err error) {
 		SequenceMax:     n.sequenceMax(),
 		Users: shard.Limits{
 			PostsMax:  n.config.Feed.PostsPerAuthor,
+			PostsKept: n.config.Feed.Kept(),
 			Retention: int64(n.config.Feed.Retention / time.Second),
 			Inactive:  int64(n.config.InactiveAfter / time.Second),
 		},
-		Notices: n.config.ChannelsOf(config.KindNotice),
-		Dots:    n.config.ChannelsOf(config.KindDot),
-		Logger:  n.log,
+		Notices:  n.config.ChannelsOf(config.KindNotice),
+		Dots:     n.config.ChannelsOf(config.KindDot),
+		Channels: shard.ChannelLimits{Channels: n.config.Limits.Channels, Notices: n.config.Limits.Notices},
+		Logger:   n.log,
 	})
 	if err != nil {
 		return err
@@ -303,6 +310,9 @@ func (n *Node) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, e
 	tailer, err := jetlog.OpenTailer(ctx, n.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
 	if err != nil {
 		return nil, err
+	}
+	if !tailer.Created().Equal(n.store.Meta().Streams.Deltas) {
+		return nil, errors.Join(errors.New("stream DELTAS was recreated since where to follow it was looked for"), tailer.Close())
 	}
 	n.trouble.clear("follow")
 	return tailer, nil
@@ -331,7 +341,7 @@ func (n *Node) openPipeline() error {
 		Open: func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
 			return n.guard.Open(n.ctx, held, from)
 		},
-		Log:     n.deltas,
+		Log:     jetlog.NewDeltaLog(n.streams),
 		Letters: letters,
 		Lane:    n.lane,
 		Lanes:   lanes,
@@ -348,6 +358,10 @@ func (n *Node) openQueries() (err error) {
 		Schema:    n.store.Schema(),
 		Reader:    n.sinks,
 		Publisher: jetlog.NewReads(n.streams),
+		LogEnd: func(ctx context.Context) (uint64, error) {
+			state, err := n.streams.State(ctx, jetlog.EventsStream)
+			return state.Last, err
+		},
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,
@@ -447,7 +461,7 @@ func (n *Node) repeat(name string, do func() error) {
 // keepEvery paces housekeeping.
 const keepEvery = time.Second
 
-// keep looks at the streams, reports this node's checkpoint, and lets the
+// keep looks at the streams, recreates what was deleted of them, reports this node's checkpoint, and lets the
 // router purge DELTAS below the lowest of all nodes'.
 func (n *Node) keep() {
 	ticker := time.NewTicker(keepEvery)
@@ -481,35 +495,62 @@ const silenceUnderPressure = time.Minute
 func (n *Node) keepOnce(reported *time.Time) error {
 	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
+	if err := n.streams.Restore(ctx); err != nil {
+		return err
+	}
 	if err := n.observeStreams(ctx); err != nil {
 		return err
 	}
 	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
-	if time.Since(*reported) < reportEvery {
+	if time.Since(*reported) < reportEvery && !n.nearlyFull() {
 		return nil
 	}
 	checkpointed := n.sinks.Checkpointed()
 	if n.pressed() {
 		checkpointed = n.sinks.CheckpointedGoing()
 	}
-	if err := n.reports.Report(ctx, n.dir.marker.Node, checkpointed); err != nil {
-		return err
+	err := n.reports.Report(ctx, n.dir.marker.Node, checkpointed)
+	if err == nil {
+		*reported = time.Now()
 	}
-	*reported = time.Now()
-	if !n.router.Stats.Active.Load() {
-		return nil
+	if n.router.Stats.Active.Load() {
+		err = errors.Join(err, n.purge(ctx, checkpointed))
 	}
+	return err
+}
+
+// purge takes from DELTAS what no node needs.
+func (n *Node) purge(ctx context.Context, checkpointed uint64) error {
 	silence := n.config.NodeExpiry
 	if n.pressed() {
 		silence = min(silence, silenceUnderPressure)
 	}
-	lowest, err := n.reports.Lowest(ctx, silence)
+	below, err := n.reports.Lowest(ctx, silence)
+	if n.nearlyFull() {
+		if below < checkpointed {
+			n.tellOverruled(below, checkpointed, err)
+		}
+		below, err = checkpointed, nil
+	}
 	if err != nil {
 		return err
 	}
-	purging, cancel := context.WithTimeout(n.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
-	return n.deltas.Purge(purging, lowest)
+	return n.deltas.Purge(ctx, below)
+}
+
+// overruledEvery paces what the log has of reports that were not heeded.
+const overruledEvery = time.Minute
+
+func (n *Node) tellOverruled(reported, checkpointed uint64, err error) {
+	if time.Since(n.overruled) < overruledEvery {
+		return
+	}
+	n.overruled = time.Now()
+	n.log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
+		"reported", reported, "error", err, "checkpoint", checkpointed,
+		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/operations.md, Who may do what)")
 }
 
 // pressed says that DELTAS is half full. From then on nodes that are away and
@@ -517,6 +558,14 @@ func (n *Node) keepOnce(reported *time.Time) error {
 // all, and they can derive what they missed from EVENTS.
 func (n *Node) pressed() bool {
 	return n.state.Load().Deltas.Bytes > uint64(n.config.NATS.Streams.Deltas.MaxBytes)/2
+}
+
+// nearlyFull says that DELTAS has room for an eighth, or one window. From then
+// on nobody's report holds it back: anybody may have written it who reaches the
+// bucket, and with a log that is full nothing is counted any more.
+func (n *Node) nearlyFull() bool {
+	limit := uint64(n.config.NATS.Streams.Deltas.MaxBytes)
+	return n.state.Load().Deltas.Bytes+max(limit/8, uint64(n.config.Windows.Bytes)) > limit
 }
 
 // Close stops in order: no more queries, no more routing, no more windows; a

@@ -20,7 +20,7 @@ type RepairOptions struct {
 	// number of shards.
 	Replay bool
 	// Adopt keeps what is counted and goes on with the EVENTS that is there,
-	// made anew or not, after everything counted.
+	// recreated or not, after everything counted.
 	Adopt  bool
 	Demo   bool
 	Logger *slog.Logger

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -26,7 +27,47 @@ func (n *Node) observeStreams(ctx context.Context) (err error) {
 		}
 	}
 	n.state.Store(s)
+	if lost := n.front.see(s.Events, n.config.NATS.Streams.Events.MaxAge); lost > 0 {
+		n.log.Error("stream EVENTS has lost its beginning, and not by max_age: what is counted stands, but cannot be counted again",
+			"messages", lost, "begins_at", s.Events.First,
+			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/operations.md, Who may do what)")
+	}
 	return nil
+}
+
+// front watches where EVENTS begins: it moves by max_age alone. Safe for
+// concurrent use.
+type front struct {
+	mu    sync.Mutex
+	first uint64    // sequence, as of the last look
+	at    time.Time // its timestamp
+	lost  uint64
+}
+
+// see returns how many messages went since the last look before their time. At
+// the first look nothing may have gone if nothing ever ages. What goes together
+// with a message that has aged is taken to have aged: it cannot be asked any more.
+func (f *front) see(now jetlog.StreamState, ageMax time.Duration) (lost uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, at := f.first, f.at
+	if was == 0 && ageMax == 0 {
+		was = 1
+	}
+	f.first, f.at = now.First, now.FirstTime
+	aged := ageMax > 0 && now.Now.Sub(at) >= ageMax
+	if was == 0 || now.First <= was || aged {
+		return 0
+	}
+	f.lost += now.First - was
+	return now.First - was
+}
+
+// gone is how many messages are gone before their time.
+func (f *front) gone() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
 }
 
 // checkStreams makes sure that the streams are those that the stored state
@@ -37,7 +78,7 @@ func (n *Node) checkStreams() error {
 		return n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created})
 	}
 	if !known.Events.Equal(now.Events.Created) {
-		return fmt.Errorf("stream EVENTS was made anew at %s, and what is counted here came from one made at %s: "+
+		return fmt.Errorf("stream EVENTS was recreated at %s, and what is counted here came from one made at %s: "+
 			"'tidemark repair --adopt' keeps the counts and goes on with the new stream; 'tidemark repair --replay' counts the new stream alone, from its first event",
 			now.Events.Created.Format(time.RFC3339), known.Events.Format(time.RFC3339))
 	}
@@ -50,22 +91,38 @@ func (n *Node) checkStreams() error {
 func (n *Node) sequenceMax() uint64 {
 	now, known := n.state.Load().Deltas, n.store.Meta().Streams
 	if !known.Deltas.Equal(now.Created) {
-		n.log.Warn("stream DELTAS was made anew; its windows are derived again from EVENTS", "created", now.Created)
+		n.log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
 		return 0
 	}
 	return now.Last
 }
 
+// joinTries bounds how often one join begins again because DELTAS was recreated.
+const joinTries = 5
+
 // join brings the shards to where DELTAS can take over, and remembers of which
-// streams they are.
+// streams they are. What it has found out about one DELTAS is not true of the
+// next one.
 func (n *Node) join() error {
-	if err := n.follower.Join(n.ctx); err != nil {
-		return err
+	for range joinTries {
+		if err := n.streams.Restore(n.ctx); err != nil {
+			return err
+		}
+		before, err := n.streams.State(n.ctx, jetlog.DeltasStream)
+		if err != nil {
+			return err
+		}
+		if err := n.follower.Join(n.ctx); err != nil {
+			return err
+		}
+		if err := n.observeStreams(n.ctx); err != nil {
+			return err
+		}
+		if n.state.Load().Deltas.Created.Equal(before.Created) {
+			return n.recordStreams()
+		}
 	}
-	if err := n.observeStreams(n.ctx); err != nil {
-		return err
-	}
-	return n.recordStreams()
+	return fmt.Errorf("stream DELTAS was recreated %d times while its beginning was looked for", joinTries)
 }
 
 func (n *Node) recordStreams() error {

@@ -224,11 +224,11 @@ func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
 }
 
 // enter begins an answer about ids; the caller unlocks.
-func (r *Reader) enter(disk bool, ids ...uint64) (cost query.Cost, err error) {
+func (r *Reader) enter(ctx context.Context, disk bool, ids ...uint64) (cost query.Cost, err error) {
 	if r.Before != nil {
 		r.Before()
 	}
-	cost, err = r.warm(disk, ids)
+	cost, err = r.warm(ctx, disk, ids)
 	r.mu.Lock()
 	switch {
 	case err != nil:
@@ -240,7 +240,7 @@ func (r *Reader) enter(disk bool, ids ...uint64) (cost query.Cost, err error) {
 }
 
 // warm goes to the disk for those of ids that are there.
-func (r *Reader) warm(disk bool, ids []uint64) (cost query.Cost, err error) {
+func (r *Reader) warm(ctx context.Context, disk bool, ids []uint64) (cost query.Cost, err error) {
 	r.mu.Lock()
 	for _, id := range ids {
 		if r.cold[id] {
@@ -255,16 +255,21 @@ func (r *Reader) warm(disk bool, ids []uint64) (cost query.Cost, err error) {
 		return query.Cost{}, fmt.Errorf("shard 7: %w", query.ErrCold)
 	}
 	since := time.Now()
-	if r.Disk != nil {
-		r.Disk()
+	for range cost.Cold {
+		if err := ctx.Err(); err != nil {
+			return cost, err
+		}
+		if r.Disk != nil {
+			r.Disk()
+		}
 	}
 	cost.Disk = time.Since(since)
 	return cost, nil
 }
 
 // Rows is query.Reader's.
-func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
-	cost, err := r.enter(disk, ids...)
+func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+	cost, err := r.enter(ctx, disk, ids...)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
@@ -286,13 +291,24 @@ func (r *Reader) Rows(_ context.Context, counter int, columns []pipeline.Column,
 }
 
 // Unread is query.Reader's.
-func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads, disk bool) error {
-	cost, err := r.enter(disk, users...)
+func (r *Reader) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
+	cost, err := r.enter(ctx, disk, users...)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	out.Reset(len(users), r.columns, r.notices, r.dots)
+	notices, dots := r.notices, r.dots
+	if channels != nil {
+		notices, dots = nil, nil
+		for _, name := range channels {
+			if slices.Contains(r.dots, name) {
+				dots = append(dots, name)
+			} else {
+				notices = append(notices, name)
+			}
+		}
+	}
+	out.Reset(len(users), r.columns, notices, dots)
 	out.AsOf, out.Cost = r.applied, cost
 	for i, user := range users {
 		if r.stopped[user] {
@@ -301,16 +317,24 @@ func (r *Reader) Unread(_ context.Context, users []uint64, out *query.Unreads, d
 		u := r.unread[user]
 		out.Users[i].Feed = u.Feed
 		copy(out.Users[i].Counts, u.Counts)
-		copy(out.Users[i].Notices, u.Notices)
-		copy(out.Users[i].Dots, u.Dots)
+		for j, name := range notices {
+			if at := slices.Index(r.notices, name); at >= 0 && at < len(u.Notices) {
+				out.Users[i].Notices[j] = u.Notices[at]
+			}
+		}
+		for j, name := range dots {
+			if at := slices.Index(r.dots, name); at < len(u.Dots) {
+				out.Users[i].Dots[j] = u.Dots[at]
+			}
+		}
 	}
 	slices.Reverse(out.Missing)
 	return nil
 }
 
 // Feed is query.Reader's.
-func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
-	cost, err := r.enter(disk, user)
+func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
+	cost, err := r.enter(ctx, disk, user)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err
@@ -337,17 +361,17 @@ func (r *Reader) Feed(_ context.Context, user uint64, before pipeline.Position, 
 }
 
 // Following is query.Reader's.
-func (r *Reader) Following(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.users(user, after, limit, out, disk, 0)
+func (r *Reader) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.users(ctx, user, after, limit, out, disk, 0)
 }
 
 // Followers is query.Reader's.
-func (r *Reader) Followers(_ context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.users(user, after, limit, out, disk, 1)
+func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.users(ctx, user, after, limit, out, disk, 1)
 }
 
-func (r *Reader) users(user, after uint64, limit int, out *query.UserPage, disk bool, side int) error {
-	cost, err := r.enter(disk, user)
+func (r *Reader) users(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool, side int) error {
+	cost, err := r.enter(ctx, disk, user)
 	defer r.mu.Unlock()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -16,24 +17,24 @@ const (
 
 // authors are the outboxes of benchAuthors authors, one post each, in shards:
 // word 0 is the newest position.
-var authors = sync.OnceValue(func() []*Blobs {
-	tables := make([]*Blobs, benchTables)
+var authors = sync.OnceValue(func() []*Lists {
+	tables := make([]*Lists, benchTables)
 	for i := range tables {
-		tables[i] = NewBlobs(1)
+		tables[i] = NewLists(1, ByBoth)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var b []byte
 	for range benchAuthors { // in no order, as they come to post
 		id := 1 + random.Uint64N(benchAuthors)
 		position := uint64(1)<<40 + random.Uint64N(1<<40)
-		b = AppendPosts(b[:0], []Pair{{position, 1<<62 + random.Uint64N(1<<61)}})
 		t := tables[pipeline.ShardOf(id, benchTables)]
-		t.Put(id, b)
+		t.Make(id)
+		t.Fill(id, 0, []Pair{{position, 1<<62 + random.Uint64N(1<<61)}})
 		t.SetWord(id, 0, position)
 	}
 	for id := uint64(1); id <= benchAuthors; id++ {
 		if t := tables[pipeline.ShardOf(id, benchTables)]; !t.Has(id) {
-			t.Put(id, b)
+			t.Make(id)
+			t.Fill(id, 0, []Pair{{1 << 40, 1<<62 + random.Uint64N(1<<61)}})
 			t.SetWord(id, 0, 1<<40)
 		}
 	}
@@ -42,7 +43,7 @@ var authors = sync.OnceValue(func() []*Blobs {
 
 // What an author with one post takes, id, words, coded post (15 bytes) and all
 // that is free included.
-func BenchmarkBlobsBytes(b *testing.B) {
+func BenchmarkListsBytes(b *testing.B) {
 	bytes, count := 0, 0
 	for b.Loop() {
 		bytes, count = 0, 0
@@ -101,12 +102,39 @@ func BenchmarkWord(b *testing.B) {
 	}
 }
 
-func BenchmarkPut(b *testing.B) {
-	tables := authors()
-	random := rand.New(rand.NewPCG(5, 6))
-	payload := make([]byte, 64)
-	for b.Loop() {
-		id := 1 + random.Uint64N(benchAuthors)
-		tables[pipeline.ShardOf(id, benchTables)].Put(id, payload[:12+random.IntN(8)])
+// A post more by an author who has so many; of a list that long the oldest
+// goes. And a followee more for a user who follows so many, anywhere among
+// them.
+func BenchmarkSet(b *testing.B) {
+	for _, n := range []uint64{10, 1000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("post/%d", n), func(b *testing.B) {
+			l, random := NewLists(1, ByBoth), rand.New(rand.NewPCG(1, 2))
+			l.Make(1)
+			last := uint64(0)
+			add := func() {
+				last += 1024
+				l.Set(1, 0, Pair{last, random.Uint64()})
+			}
+			for range n {
+				add()
+			}
+			for b.Loop() {
+				add()
+				first, _ := l.First(1, 0)
+				l.Delete(1, 0, first.A)
+			}
+		})
+		b.Run(fmt.Sprintf("followee/%d", n), func(b *testing.B) {
+			l, random := NewLists(1, ByA), rand.New(rand.NewPCG(1, 2))
+			l.Make(1)
+			for range n {
+				l.Set(1, 0, Pair{random.Uint64N(1 << 40), 1 << 30})
+			}
+			for b.Loop() {
+				a := random.Uint64N(1 << 40)
+				l.Set(1, 0, Pair{a, 1 << 30})
+				l.Delete(1, 0, a)
+			}
+		})
 	}
 }

@@ -1,0 +1,166 @@
+package tidemark_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/tidemark-io/tidemark"
+)
+
+var span = regexp.MustCompile("`([^`]+)`")
+
+// contract is docs/contract.md, and what it writes as code on a line of text.
+func contract(t *testing.T) (text string, spans []string) {
+	t.Helper()
+	b, err := os.ReadFile("docs/contract.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = string(b)
+	before, block, _ := strings.Cut(text, "\n```yaml\n")
+	_, after, _ := strings.Cut(block, "\n```\n")
+	for _, match := range span.FindAllStringSubmatch(before+after, -1) {
+		spans = append(spans, match[1])
+	}
+	return text, spans
+}
+
+// Every command that the contract names is one, with the flags it names.
+func TestContractCommands(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "tidemark")
+	if out, err := exec.Command("go", "build", "-o", program, "./cmd/tidemark").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	help := func(command []string) string {
+		t.Helper()
+		out, err := exec.Command(program, append([]string{"help"}, command...)...).CombinedOutput()
+		if err != nil {
+			t.Errorf("docs/contract.md names the command %q: %v: %s", command, err, out)
+		}
+		return string(out)
+	}
+	text, _ := contract(t)
+	_, section, _ := strings.Cut(text, "\n## Commands\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, more, _ := strings.Cut(text, "\nCommands: ")
+	word, flag := regexp.MustCompile(`^[a-z]+$`), regexp.MustCompile(`--[a-z]+`)
+	var names []string
+	page := "" // of the command that was named last
+	for _, match := range span.FindAllStringSubmatch(section+more, -1) {
+		var command []string
+		for _, w := range strings.Fields(strings.TrimPrefix(match[1], "tidemark ")) {
+			if !word.MatchString(w) {
+				break
+			}
+			command = append(command, w)
+		}
+		if len(command) > 0 {
+			names = append(names, strings.Join(command, " "))
+			page = help(command)
+		}
+		for _, f := range flag.FindAllString(match[1], -1) {
+			if len(command) == 0 && (f == "--json" || f == "--nats") { // "on every query command"
+				continue
+			}
+			if !strings.Contains(page, f) {
+				t.Errorf("docs/contract.md names %s, which help does not have:\n%s", f, page)
+			}
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) != 18 {
+		t.Errorf("%d commands: %q", len(names), names)
+	}
+	for _, query := range []string{"get", "unread", "feed", "following", "followers", "stats"} {
+		if page := help([]string{query}); !strings.Contains(page, "--json") || !strings.Contains(page, "--nats") {
+			t.Errorf("help %s:\n%s", query, page)
+		}
+	}
+}
+
+// Every subject that the contract lists is an endpoint, every code one that
+// they answer.
+func TestContractSubjects(t *testing.T) {
+	files, err := filepath.Glob("query/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := ""
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") {
+			source += string(b)
+		}
+	}
+	text, _ := contract(t)
+	subjects := regexp.MustCompile("`tidemark\\.([a-z.]+)`").FindAllStringSubmatch(text, -1)
+	if len(subjects) < 8 {
+		t.Errorf("%d subjects: %q", len(subjects), subjects)
+	}
+	for _, subject := range subjects {
+		if !regexp.MustCompile(`(name: +|Endpoint\()"` + regexp.QuoteMeta(subject[1]) + `"`).MatchString(source) {
+			t.Errorf("docs/contract.md lists %s, which is no endpoint", subject[0])
+		}
+	}
+	codes := regexp.MustCompile(`\b([45]\d\d)\b`).FindAllString(text, -1)
+	if len(codes) < 6 {
+		t.Errorf("codes %q", codes)
+	}
+	for _, code := range codes {
+		if !regexp.MustCompile(`code = ` + code + `\b`).MatchString(source) {
+			t.Errorf("docs/contract.md says %s, which no answer has", code)
+		}
+	}
+}
+
+// Every key that the contract shows is in config.yaml, and the counters and
+// rules it shows are those there.
+func TestContractKeys(t *testing.T) {
+	var config map[string]any
+	if err := yaml.Unmarshal(tidemark.DefaultConfig, &config); err != nil {
+		t.Fatal(err)
+	}
+	text, spans := contract(t)
+	known := func(key string) bool {
+		at := any(config)
+		for part := range strings.SplitSeq(key, ".") {
+			section, _ := at.(map[string]any)
+			if at = section[part]; section == nil || at == nil {
+				return false
+			}
+		}
+		return true
+	}
+	// What looks like a key of a section and is none: `events.pack` is a subject.
+	others := []string{"config.yaml", "events.pack", "read.what"}
+	key := regexp.MustCompile(`^([a-z_]+\.[a-z_]+|data_dir|inactive_after|channels_open|rules|channels)(: .*)?$`)
+	keys := 0
+	for _, code := range spans {
+		match := key.FindStringSubmatch(code)
+		if match == nil || strings.HasPrefix(code, "tidemark.") || slices.Contains(others, code) {
+			continue
+		}
+		if keys++; !known(match[1]) {
+			t.Errorf("docs/contract.md shows the key %s, which config.yaml does not have", match[1])
+		}
+	}
+	if keys < 12 {
+		t.Errorf("%d keys", keys)
+	}
+	_, block, _ := strings.Cut(text, "\n```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	counters, rules, found := strings.Cut(block, "rules:\n")
+	if !found || !strings.Contains(string(tidemark.DefaultConfig), "\n"+counters) || !strings.Contains(string(tidemark.DefaultConfig), "\nrules:\n"+rules) {
+		t.Error("docs/contract.md shows other counters or rules than config.yaml")
+	}
+}

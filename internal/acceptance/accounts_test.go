@@ -1,0 +1,174 @@
+package acceptance_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// party is a connection as one of the users of deploy/nats-accounts.conf.
+type party struct {
+	*testing.T
+	*nats.Conn
+	denied chan error // what the server refuses
+}
+
+func newParty(t *testing.T, server *natstest.Outside, user string) *party {
+	t.Helper()
+	p := &party{T: t, denied: make(chan error, 100)}
+	var err error
+	p.Conn, err = nats.Connect(server.URL(), nats.UserInfo(user, "secret-of-"+user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		p.denied <- err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Conn.Close)
+	return p
+}
+
+// refuses does something that the server must refuse for want of permission.
+func (p *party) refuses(what, subject string, do func() error) {
+	p.Helper()
+	what += " " + subject
+	err := errors.Join(do(), p.Flush())
+	if err != nil {
+		p.Fatalf("%s: %v", what, err)
+	}
+	select {
+	case err := <-p.denied:
+		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+			p.Errorf("%s: %v", what, err)
+		}
+	case <-time.After(10 * time.Second):
+		p.Errorf("%s is allowed", what)
+	}
+}
+
+// denies says that a party may neither publish nor subscribe to subjects.
+func (p *party) denies(publish, subscribe []string) {
+	p.Helper()
+	for _, subject := range publish {
+		p.refuses("publish to", subject, func() error { return p.Publish(subject, []byte("{}")) })
+	}
+	for _, subject := range subscribe {
+		p.refuses("subscribe to", subject, func() error {
+			_, err := p.SubscribeSync(subject)
+			return err
+		})
+	}
+}
+
+// "with a ready accounts file that is tested against a real server": each user
+// can do what it must, and none what docs/operations.md says is forbidden.
+func TestAccounts(t *testing.T) {
+	file, err := os.ReadFile(filepath.Join(e2e.Root(), "deploy", "nats-accounts.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range []string{"node", "operator", "producer", "client", "app"} {
+		t.Setenv("TIDEMARK_"+strings.ToUpper(user)+"_PASSWORD", "secret-of-"+user)
+	}
+	server := natstest.NewOutside(t, string(file))
+	as := func(user string) string {
+		return strings.Replace(server.URL(), "nats://", "nats://"+user+":secret-of-"+user+"@", 1)
+	}
+	ctx := context.Background()
+
+	// A node counts what a producer publishes, and answers a client; so does one
+	// that takes over, and one that has to derive again.
+	p := e2e.RunOn(t, as("node"), "shards: 4\n")
+	p.WaitReady()
+	likes(t, as("producer"), 100)
+	liked(t, &e2e.Process{URL: as("client")}, 100)
+	operator := newParty(t, server, "operator")
+	js, err := jetstream.New(operator.Conn)
+	if err == nil {
+		err = js.DeleteStream(ctx, "DELTAS")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	likes(t, as("producer"), 100)
+	liked(t, &e2e.Process{URL: as("client")}, 200)
+	p.Stop()
+	likes(t, as("producer"), 100)
+	p.Start()
+	liked(t, &e2e.Process{URL: as("client")}, 300)
+
+	producer, asks, app := newParty(t, server, "producer"), newParty(t, server, "client"), newParty(t, server, "app")
+	if _, err := client.New(app.Conn).Read(ctx, client.ReadRequest{User: 7, What: []string{"all"}}); err != nil {
+		t.Errorf("an application's read: %v", err)
+	}
+	if out := p.Do("incr", "--nats", as("operator"), "42.cntan", "5"); out == "" {
+		t.Error("an operator's incr says nothing")
+	}
+	liked(t, &e2e.Process{URL: as("client")}, 305)
+
+	stream, err := js.Stream(ctx, "DELTAS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	internal := []string{
+		stream.CachedInfo().Config.Subjects[0], "tidemark.internal.moved.x.like", "deadletter.json", "$KV.TIDEMARK.router",
+		"$JS.API.STREAM.DELETE.DELTAS", "$JS.API.STREAM.INFO.DELTAS", "$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.MSG.DELETE.EVENTS",
+		"$JS.API.CONSUMER.CREATE.EVENTS", "$SRV.PING", "_INBOX.somebody",
+	}
+	listen := []string{"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "$JS.EVENT.>", "$KV.>", ">"}
+	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "events.filler", "tidemark.get", "tidemark.read"), listen)
+	asks.denies(append(internal, "events.like", "events.adjust", "tidemark.read", "tidemark.slowlog", "tidemark.stats"), listen)
+	app.denies(append(internal, "events.like", "events.adjust", "tidemark.slowlog"), listen)
+
+	// Nothing that is said in one account is heard in another.
+	heard, err := producer.SubscribeSync("_INBOX.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	liked(t, &e2e.Process{URL: as("client")}, 305)
+	if m, err := heard.NextMsg(200 * time.Millisecond); err == nil {
+		t.Errorf("a producer hears %s: %s", m.Subject, m.Data)
+	}
+	neverReads(t, strings.TrimPrefix(server.URL(), "nats://"))
+	liked(t, &e2e.Process{URL: as("client")}, 305)
+	p.WaitReady()
+}
+
+// neverReads asks for more than max_pending and reads nothing: the server cuts
+// it off.
+func neverReads(t *testing.T, address string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	w := bufio.NewWriter(conn)
+	fmt.Fprint(w, "CONNECT {\"verbose\":false,\"user\":\"client\",\"pass\":\"secret-of-client\",\"headers\":true}\r\nSUB _INBOX.silent 1\r\n")
+	ids := strings.Repeat(`"1000000000000000000",`, 9_999) + "1"
+	request := `{"counter":"post","ids":[` + ids + `]}`
+	conn.SetWriteDeadline(time.Now().Add(time.Minute))
+	for n := 0; ; n++ {
+		fmt.Fprintf(w, "PUB tidemark.get _INBOX.silent %d\r\n%s\r\n", len(request), request)
+		if err := w.Flush(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("it is not cut off after %d requests", n)
+			}
+			t.Logf("cut off after %d requests: %v", n, err)
+			return
+		}
+	}
+}
