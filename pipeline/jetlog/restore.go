@@ -108,13 +108,17 @@ func (s *Streams) gone(ctx context.Context, stream string) (why, err error) {
 	return why, nil
 }
 
-// create makes a stream that is not there. It says whether it did, which it
-// knows of DELTAS alone: NATS answers who asks for a stream that is there, and
-// as it wants it, as if it had made it.
+// create makes a stream that is not there, and says whether it did: that another
+// node was faster is as good. It knows so of DELTAS and EVENTS alone, which have
+// subjects of their own each time: NATS answers who asks for a stream that is
+// there, and as it wants it, as if it had made it.
 func (s *Streams) create(ctx context.Context, c jetstream.StreamConfig) (made bool, err error) {
 	if c.Name == DeltasStream {
 		return s.createDeltas(ctx)
 	}
 	_, err = s.js.CreateStream(ctx, c)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return false, nil
+	}
 	return err == nil, err
 }

@@ -165,7 +165,12 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 		err = s.bringUp(ctx, stream.CachedInfo(), c)
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if _, err = s.create(ctx, c); err == nil && s.hadEvents {
+		var made bool
+		made, err = s.create(ctx, c)
+		switch {
+		case err == nil && !made: // another node was faster: its limits may be others
+			err = s.refuseMisfits(ctx, []jetstream.StreamConfig{c})
+		case err == nil && s.hadEvents:
 			s.logger.Warn("stream " + c.Name + " was not there, and EVENTS was: it is created")
 		}
 	} else if err == nil && c.Name == EventsStream {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -30,6 +31,25 @@ func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
 	// Again, by another process: nothing to create, nothing to refuse.
 	_, err := jetlog.OpenStreams(b.ctx, b.connect(), natstest.Options())
 	b.must(err)
+}
+
+// Nodes that start together make the streams together: each opens them, whoever
+// was faster.
+func TestOpenStreamsAtOnce(t *testing.T) {
+	for range 30 { // they seldom meet
+		server := natstest.Server(t)
+		var nodes errgroup.Group
+		for range 8 {
+			nc := natstest.Connect(t, server)
+			nodes.Go(func() error {
+				_, err := jetlog.OpenStreams(t.Context(), nc, natstest.Options())
+				return err
+			})
+		}
+		if err := nodes.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Nothing can be taken away from EVENTS, and one that an earlier version has made
