@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -79,6 +80,22 @@ func (p *child) ended() error {
 	}
 	said, _ := os.ReadFile(p.log)
 	return fmt.Errorf("%s ended: %s\n%s", filepath.Base(p.cmd.Path), p.cmd.ProcessState, said[max(0, len(said)-1000):])
+}
+
+// until tries again and again, as long as the process lives.
+func (p *child) until(ctx context.Context, what string, every time.Duration, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ended := p.ended(); ended != nil || ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ended, ctx.Err()))
+		}
+		time.Sleep(every)
+	}
 }
 
 // freePorts are ports of 127.0.0.1 that nobody listens on.

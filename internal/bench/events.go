@@ -33,45 +33,76 @@ func newCommunity(seed uint64) *community {
 
 // event appends one event, about 100 bytes.
 func (c *community) event(body []byte) (kind string, _ []byte) {
-	actor, author := 1+c.r.Uint64N(users), 1+c.r.Uint64N(users)
-	post := firstPost + c.posts.Uint64()
+	e := event{actor: 1 + c.r.Uint64N(users), author: 1 + c.r.Uint64N(users), post: firstPost + c.posts.Uint64()}
+	e.what, e.published = kindOf(c.r.IntN(100)), firstNew+c.r.Uint64N(1<<40)
+	return e.append(body)
+}
+
+// kind is what an event does.
+type kind uint8
+
+const (
+	likes kind = iota
+	comments
+	posts
+	reposts
+	mentions
+	kinds int = iota
+)
+
+// kindOf is the kind of n of a hundred events.
+func kindOf(n int) kind {
+	switch {
+	case n < 55:
+		return likes
+	case n < 70:
+		return comments
+	case n < 80:
+		return posts
+	case n < 95:
+		return reposts
+	}
+	return mentions
+}
+
+// event is one before it is written; author is the target of a mention.
+type event struct {
+	what                           kind
+	actor, author, post, published uint64
+}
+
+// append writes the event, and says which type it has.
+func (e event) append(body []byte) (name string, _ []byte) {
 	field := func(name string, value uint64) {
 		body = append(append(append(body, ',', '"'), name...), '"', ':')
 		body = strconv.AppendUint(body, value, 10)
 	}
-	begin := func(name string) {
-		kind = name
-		body = append(append(append(body, `{"type":"`...), name...), '"')
-		field("actor", actor)
-	}
-	switch n := c.r.IntN(100); {
-	case n < 55:
-		begin("like")
-		field("post", post)
-		field("author", author)
-	case n < 70:
-		begin("comment")
-		field("post", post)
-		field("author", author)
-	case n < 80:
-		begin("post")
-		field("post", firstNew+c.r.Uint64N(1<<40))
-	case n < 95:
-		begin("post")
-		field("post", firstNew+c.r.Uint64N(1<<40))
-		field("repost_of", post)
-		field("author", author)
-	default:
-		begin("mention")
-		field("target", author)
+	name = [kinds]string{"like", "comment", "post", "post", "mention"}[e.what]
+	body = append(append(append(body, `{"type":"`...), name...), '"')
+	field("actor", e.actor)
+	switch e.what {
+	case likes, comments:
+		field("post", e.post)
+		field("author", e.author)
+	case posts:
+		field("post", e.published)
+	case reposts:
+		field("post", e.published)
+		field("repost_of", e.post)
+		field("author", e.author)
+	case mentions:
+		field("target", e.author)
 	}
 	field("at", 1_341_286_912_000)
-	return kind, append(body, '}')
+	return name, append(body, '}')
 }
+
+// source appends the next event, and says which type it has.
+type source func(body []byte) (kind string, _ []byte)
 
 // fill publishes n events, so many a message, and returns the number of
 // messages.
-func fill(ctx context.Context, nc *nats.Conn, n, pack int) (messages int, err error) {
+func fill(ctx context.Context, nc *nats.Conn, n, pack int, next source) (messages int, err error) {
 	refused := make(chan error, 1) // the first
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
@@ -83,7 +114,6 @@ func fill(ctx context.Context, nc *nats.Conn, n, pack int) (messages int, err er
 	if err != nil {
 		return 0, err
 	}
-	c := newCommunity(1)
 	var body bytes.Buffer
 	for ; messages < n/pack; messages++ {
 		body.Reset()
@@ -93,7 +123,7 @@ func fill(ctx context.Context, nc *nats.Conn, n, pack int) (messages int, err er
 				body.WriteByte('\n')
 			}
 			var event []byte
-			kind, event = c.event(body.AvailableBuffer())
+			kind, event = next(body.AvailableBuffer())
 			body.Write(event)
 		}
 		if pack > 1 {

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -193,31 +189,12 @@ func (b *bench) call(ctx context.Context, p *program, during time.Duration) (too
 		return nil, err
 	}
 	defer c.Close()
-	r := rand.New(rand.NewPCG(1, 9))
-	work, ctx := errgroup.WithContext(ctx)
-	var mu sync.Mutex
-	begun := time.Now()
-	for i := range int(during.Seconds() * float64(b.size.calls)) {
-		due := begun.Add(time.Duration(i) * time.Second / time.Duration(b.size.calls))
-		one := b.callGet
+	return pace(ctx, b.size.calls, during, func(ctx context.Context, i int, seed uint64) error {
 		if i%2 == 1 {
-			one = b.callUnread
+			return b.callUnread(ctx, c, seed)
 		}
-		seed := r.Uint64()
-		time.Sleep(time.Until(due))
-		work.Go(func() error {
-			if err := one(ctx, c, seed); err != nil {
-				return err
-			}
-			ms := time.Since(due).Seconds() * 1000
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, ms)
-			return nil
-		})
-	}
-	err = work.Wait()
-	return took, err
+		return b.callGet(ctx, c, seed)
+	})
 }
 
 func (b *bench) callGet(ctx context.Context, c *client.Client, seed uint64) error {

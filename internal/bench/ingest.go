@@ -32,7 +32,7 @@ type backlog struct {
 	events   int
 }
 
-func openBacklog(ctx context.Context, dir string, events, pack int) (l *backlog, err error) {
+func openBacklog(ctx context.Context, dir string, events, pack int, next source) (l *backlog, err error) {
 	l = &backlog{dir: dir}
 	l.server, err = jetlog.StartServer(jetlog.ServerOptions{
 		Listen: "127.0.0.1:0", StoreDir: filepath.Join(dir, "streams"),
@@ -49,7 +49,7 @@ func openBacklog(ctx context.Context, dir string, events, pack int) (l *backlog,
 		l.js, err = jetstream.New(l.nc)
 	}
 	if err == nil {
-		l.messages, err = fill(ctx, l.nc, events, pack)
+		l.messages, err = fill(ctx, l.nc, events, pack, next)
 	}
 	if err != nil {
 		l.close()
@@ -149,7 +149,7 @@ func (l *backlog) forget(ctx context.Context) error {
 // bare reader and a consumer that counts into Redis.
 func (b *bench) ingest(ctx context.Context) error {
 	b.say("ingest: a backlog of %s events, one a message", number(float64(b.size.backlog)))
-	l, err := openBacklog(ctx, filepath.Join(b.dir, "ingest"), b.size.backlog, 1)
+	l, err := openBacklog(ctx, filepath.Join(b.dir, "ingest"), b.size.backlog, 1, newCommunity(1).event)
 	if err != nil {
 		return err
 	}
@@ -191,11 +191,13 @@ func (b *bench) ingest(ctx context.Context) error {
 	return nil
 }
 
+// packed is how many events a pack has, as a Packer makes them by default.
+const packed = 256
+
 // packs is a backlog in packs of 256.
 func (b *bench) packs(ctx context.Context) error {
-	const pack = 256
-	b.say("packs: a backlog of %s events in packs of %d", number(float64(b.size.packed)), pack)
-	l, err := openBacklog(ctx, filepath.Join(b.dir, "packs"), b.size.packed, pack)
+	b.say("packs: a backlog of %s events in packs of %d", number(float64(b.size.packed)), packed)
+	l, err := openBacklog(ctx, filepath.Join(b.dir, "packs"), b.size.packed, packed, newCommunity(1).event)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func BenchmarkBacklog(b *testing.B) {
 	ctx := context.Background()
 	for _, pack := range []int{1, 256} {
 		b.Run(fmt.Sprintf("pack=%d", pack), func(b *testing.B) {
-			l, err := openBacklog(ctx, filepath.Join(b.TempDir(), "backlog"), events, pack)
+			l, err := openBacklog(ctx, filepath.Join(b.TempDir(), "backlog"), events, pack, newCommunity(1).event)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,8 +43,14 @@ func goCommand() string {
 	return "go"
 }
 
-// program is `tidemark run` with its own server on free ports: a process that
-// may be ended and started again on its data.
+const (
+	dataDir    = "data"      // of a program, in its directory
+	streamsDir = "jetstream" // of its own server, in there
+)
+
+// program is `tidemark run` on free ports, with its own server unless it was
+// prepared for another: a process that may be ended and started again on its
+// data.
 type program struct {
 	*child
 	b    *bench
@@ -57,9 +62,20 @@ type program struct {
 // startWithin bounds a start and what comes with it.
 const startWithin = 5 * time.Minute
 
-// prepare makes a directory for a program; settings are further lines of its
-// configuration. spawn starts it.
+// prepare makes a directory for a program with its own server; settings are
+// further lines of its configuration. spawn starts it.
 func (b *bench) prepare(ctx context.Context, settings string) (*program, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	return b.prepareOn(ctx, fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
+		fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\", streams: {events: {max_bytes: 256GiB}}}\n%s", ports[0], settings))
+}
+
+// prepareOn makes a directory for a program that is reached by a server at
+// url; settings must say how it comes to that one.
+func (b *bench) prepareOn(ctx context.Context, url, settings string) (*program, error) {
 	if _, err := b.build(ctx); err != nil {
 		return nil, err
 	}
@@ -67,17 +83,13 @@ func (b *bench) prepare(ctx context.Context, settings string) (*program, error) 
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{
-		b: b, dir: dir,
-		url:  fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
-		http: fmt.Sprintf("http://127.0.0.1:%d", ports[1]),
-	}
-	config := fmt.Sprintf("data_dir: %s\nnats: {listen: \"127.0.0.1:%d\", streams: {events: {max_bytes: 256GiB}}}\nhttp: {listen: \"127.0.0.1:%d\"}\nlimits: {timeout_max: 1h}\n%s",
-		filepath.Join(dir, "data"), ports[0], ports[1], settings)
+	p := &program{b: b, dir: dir, url: url, http: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
+	config := fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\nlimits: {timeout_max: 1h}\n%s",
+		filepath.Join(dir, dataDir), ports[0], settings)
 	return p, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o644)
 }
 
@@ -108,22 +120,6 @@ func (p *program) spawn() (err error) {
 
 // connect is a connection of one's own.
 func (p *program) connect() (*client.Client, error) { return client.Connect(p.url) }
-
-// until tries again and again, as long as the process lives.
-func (p *program) until(ctx context.Context, what string, every time.Duration, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		if ended := p.ended(); ended != nil || ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", what, errors.Join(err, ended, ctx.Err()))
-		}
-		time.Sleep(every)
-	}
-}
 
 // ready connects once /readyz says so.
 func (p *program) ready(ctx context.Context) (*client.Client, error) {
