@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +21,10 @@ import (
 var tiny = sizes{
 	rounds:  1,
 	backlog: 5000, packed: 5120,
-	pace: 1000, probes: 20, visible: 500 * time.Millisecond,
+	sustained: 5120,
+	pace:      1000, probes: 20, visible: 500 * time.Millisecond,
 	asked: 1000, persons: 100, calls: 20, calling: 500 * time.Millisecond,
+	pollers: 10, polled: 1000,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
 	hot: 2000, pauses: 1500 * time.Millisecond,
 	inProcess: 1000,
@@ -31,12 +32,9 @@ var tiny = sizes{
 	distinct: 2000, unbounded: 2000,
 }
 
-// A load is this program again, with other arguments.
+// A load is this program again, with other arguments, and so is an echo.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == loadArgument {
-		fmt.Fprintln(os.Stderr, "load:", attack(os.Args[2:]))
-		os.Exit(1)
-	}
+	beChild(os.Args)
 	os.Exit(m.Run())
 }
 

@@ -34,10 +34,7 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == loadArgument {
-		fmt.Fprintln(os.Stderr, "load:", attack(os.Args[2:]))
-		os.Exit(1)
-	}
+	beChild(os.Args)
 	full := flag.Bool("full", false, "large sizes")
 	markdown := flag.Bool("markdown", false, "print the table as Markdown")
 	only := flag.String("only", "", "measure these alone, commas between: "+strings.Join(names(), ", "))
@@ -70,6 +67,17 @@ func main() {
 	}
 }
 
+// beChild is what this program does when it has started itself for a part that
+// needs a process of its own. It returns when it was started by someone else.
+func beChild(args []string) {
+	parts := map[string]func([]string) error{loadArgument: attack, echoArgument: echo}
+	if len(args) < 2 || parts[args[1]] == nil {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", args[1], parts[args[1]](args[2:]))
+	os.Exit(1)
+}
+
 // measurement is some lines of the table that share what they run on.
 type measurement struct {
 	names []string // for -only
@@ -80,8 +88,10 @@ type measurement struct {
 var measurements = []measurement{
 	{[]string{"ingest"}, (*bench).ingest},
 	{[]string{"packs"}, (*bench).packs},
+	{[]string{"sustained"}, (*bench).sustained},
 	{[]string{"visible"}, (*bench).visible},
 	{[]string{"hostile"}, (*bench).hostile},
+	{[]string{"polls", "gets"}, (*bench).small},                         // of one node
 	{[]string{"memory", "multiget", "restart", "pause"}, (*bench).rows}, // of one node that grows
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},

@@ -9,6 +9,8 @@ type sizes struct {
 	backlog int // events, one a message
 	packed  int // events, in packs
 
+	sustained int // events with distinct keys, in packs
+
 	pace    int           // events a second while visibility is measured
 	probes  int           // probes a second beside them
 	visible time.Duration // of a round
@@ -17,6 +19,9 @@ type sizes struct {
 	persons int           // users, likewise
 	calls   int           // small requests a second beside them
 	calling time.Duration // of a round of these
+
+	pollers int // users who follow 500 each and ask what is unread
+	polled  int // authors whom they follow
 
 	rows      []int         // post rows with three columns at which memory is looked at, ascending
 	ask       time.Duration // of a round of multi-gets
@@ -34,8 +39,10 @@ type sizes struct {
 var short = sizes{
 	rounds:  3,
 	backlog: 500_000, packed: 2_000_000,
-	pace: 50_000, probes: 200, visible: 5 * time.Second,
+	sustained: 3_000_000,
+	pace:      50_000, probes: 200, visible: 5 * time.Second,
 	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
+	pollers: 2000, polled: 20_000,
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
 	hot: 5_000_000, pauses: 15 * time.Second,
 	inProcess: 1_000_000,
@@ -46,8 +53,10 @@ var short = sizes{
 var large = sizes{
 	rounds:  5,
 	backlog: 2_000_000, packed: 10_000_000,
-	pace: 50_000, probes: 200, visible: 20 * time.Second,
+	sustained: 20_000_000,
+	pace:      50_000, probes: 200, visible: 20 * time.Second,
 	asked: 3_000_000, persons: 100_000, calls: 500, calling: 10 * time.Second,
+	pollers: 10_000, polled: 1_000_000,
 	rows: []int{
 		1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000,
 		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,

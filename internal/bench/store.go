@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// storeBytes is the room that the node's own data takes on disk, whatever files
+// it is in: all of the data directory but the streams of its server.
+func (p *program) storeBytes() (float64, error) {
+	data := filepath.Join(p.dir, dataDir)
+	return diskBytes(data, filepath.Join(data, streamsDir))
+}
+
+// diskBytes is the room that the files under a directory take on disk, but for
+// those under another: files with holes take less than their size.
+func diskBytes(dir, besides string) (bytes float64, err error) {
+	const block = 512 // the unit of st_blocks, whatever the file system's is
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it was taken away meanwhile
+		case err != nil:
+			return err
+		case path == besides:
+			return fs.SkipDir
+		case entry.IsDir():
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			bytes += float64(stat.Blocks) * block
+		} else {
+			bytes += float64(info.Size())
+		}
+		return nil
+	})
+	return bytes, err
+}
+
+// written is what the process has had written to disk so far, in bytes: pages
+// of files that it made dirty, through memory maps as well. ok is false where
+// the system does not tell.
+func (p *child) written() (bytes float64, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	return writtenIn(string(text))
+}
+
+func writtenIn(text string) (bytes float64, ok bool) {
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(line, "write_bytes: "); found {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return v, err == nil
+		}
+	}
+	return 0, false
+}
+
+// rest returns once the program has nothing left to write and to merge: it has
+// no changed rows, next to nothing to compute, and its store has kept its size
+// for a while. It gives that size.
+func (p *program) rest(ctx context.Context) (bytes float64, err error) {
+	const every, times, little = time.Second, 3, 5 * tick
+	same, busy, size := 0, p.busy(), 0.0
+	time.Sleep(every)
+	err = p.until(ctx, "wait for a store at rest", every, func() error {
+		figures, err := p.figures()
+		if err != nil {
+			return err
+		}
+		now, err := p.storeBytes()
+		if err != nil {
+			return err
+		}
+		spent := p.busy() - busy
+		dirty := figures["tidemark_rows_dirty"]
+		same++
+		if dirty > 0 || now != size || spent > little {
+			same = 0
+		}
+		busy, size = busy+spent, now
+		if same < times {
+			return fmt.Errorf("%v rows are changed, %v of processor time in %v, %v bytes on disk", dirty, spent, every, now)
+		}
+		return nil
+	})
+	return size, err
+}
