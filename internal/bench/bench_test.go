@@ -21,12 +21,12 @@ import (
 var tiny = sizes{
 	rounds:  1,
 	backlog: 5000, packed: 5120,
-	sustained: 5120,
-	pace:      1000, probes: 20, visible: 500 * time.Millisecond,
+	sustained: 5120, lists: []int{100},
+	pace: 1000, probes: 20, visible: 500 * time.Millisecond,
 	asked: 1000, persons: 100, calls: 20, calling: 500 * time.Millisecond,
 	pollers: 10, polled: 1000,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
-	hot: 2000, pauses: 1500 * time.Millisecond,
+	hot: 2000, pauses: 1500 * time.Millisecond, collecting: 600 * time.Millisecond,
 	inProcess: 1000,
 	authors:   1_000_000, feedTime: "1x",
 	distinct: 2000, unbounded: 2000,
@@ -65,7 +65,7 @@ func TestEveryLine(t *testing.T) {
 			t.Errorf("%s: nothing says that there is no Redis", l.what)
 		}
 	}
-	if want := 22; len(b.table.lines) != want {
+	if want := 54; len(b.table.lines) != want {
 		t.Errorf("%d lines, want %d", len(b.table.lines), want)
 	}
 }

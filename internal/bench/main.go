@@ -89,10 +89,11 @@ var measurements = []measurement{
 	{[]string{"ingest"}, (*bench).ingest},
 	{[]string{"packs"}, (*bench).packs},
 	{[]string{"sustained"}, (*bench).sustained},
+	{[]string{"lists"}, (*bench).lists},
 	{[]string{"visible"}, (*bench).visible},
 	{[]string{"hostile"}, (*bench).hostile},
-	{[]string{"polls", "gets"}, (*bench).small},                         // of one node
-	{[]string{"memory", "multiget", "restart", "pause"}, (*bench).rows}, // of one node that grows
+	{[]string{"polls", "gets"}, (*bench).small},                                              // of one node
+	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},
 	{[]string{"budget"}, (*bench).budget},

@@ -126,6 +126,16 @@ func (g *growing) memory(ctx context.Context) error {
 	return nil
 }
 
+// disk is what a row takes on disk, with nothing left to write and to merge.
+func (g *growing) disk(ctx context.Context) error {
+	bytes, err := g.p.rest(ctx)
+	if err != nil {
+		return err
+	}
+	g.table.add(line{what: "on disk, a post row of 3 columns", unit: "bytes", ours: sample{bytes / float64(g.rows)}, target: atMost(12)})
+	return nil
+}
+
 // resident is a figure of the process's memory, in MiB; 0 where the system
 // does not tell.
 func (p *program) resident(key string) float64 {

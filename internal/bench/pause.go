@@ -28,8 +28,7 @@ const (
 // many rows, takes events and answers. A collection is asked for every second:
 // with a heap as large as this they would be too rare to tell.
 func (g *growing) pauses(ctx context.Context) error {
-	g.say("pause: to %s post rows", number(float64(g.size.hot)))
-	if err := loadLikes(ctx, g.c, g.rows, g.size.hot); err != nil {
+	if err := g.growToHot(ctx); err != nil {
 		return err
 	}
 	figures, err := g.p.figures()
@@ -59,6 +58,16 @@ func (g *growing) pauses(ctx context.Context) error {
 	return nil
 }
 
+// growToHot loads rows with one column, once.
+func (g *growing) growToHot(ctx context.Context) error {
+	if g.hot {
+		return nil
+	}
+	g.say("pause, collector: to %s post rows", number(float64(g.size.hot)))
+	g.hot = true
+	return loadLikes(ctx, g.c, g.rows, g.size.hot)
+}
+
 // strain publishes, asks and has garbage collected, for a while.
 func (g *growing) strain(ctx context.Context) error {
 	timed, end := context.WithTimeout(ctx, g.size.pauses)
@@ -68,23 +77,7 @@ func (g *growing) strain(ctx context.Context) error {
 		work.Go(func() error { return g.askUntil(timed, ctx, uint64(n)) })
 	}
 	work.Go(func() error { return g.packUntil(timed, ctx) })
-	work.Go(func() error {
-		for tick := time.NewTicker(pauseEvery); ; {
-			select {
-			case <-tick.C:
-			case <-timed.Done():
-				return nil
-			}
-			profile, err := g.p.page("/debug/pprof/heap?gc=1")
-			if err != nil {
-				return err
-			}
-			if _, err := io.Copy(io.Discard, profile); err != nil {
-				return err
-			}
-			profile.Close()
-		}
-	})
+	work.Go(func() error { return g.fetch(timed, "/debug/pprof/heap?gc=1", pauseEvery) })
 	return work.Wait()
 }
 

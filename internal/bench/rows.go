@@ -16,6 +16,7 @@ type growing struct {
 	p       *program
 	c       *client.Client
 	rows    int
+	hot     bool         // there are size.hot rows
 	strings *redisServer // a key for each counter; nil without Redis
 	hashes  *redisServer // a hash for each post
 }
@@ -42,9 +43,14 @@ func (b *bench) rows(ctx context.Context) (err error) {
 		if err := g.memory(ctx); err != nil {
 			return fmt.Errorf("memory: %w", err)
 		}
-	} else if b.wanted["multiget"] || b.wanted["restart"] {
+	} else if b.wanted["disk"] || b.wanted["multiget"] || b.wanted["restart"] {
 		if err := g.growTo(ctx, b.size.rows[len(b.size.rows)-1]); err != nil {
 			return err
+		}
+	}
+	if b.wanted["disk"] {
+		if err := g.disk(ctx); err != nil {
+			return fmt.Errorf("disk: %w", err)
 		}
 	}
 	if b.wanted["multiget"] {
@@ -61,6 +67,11 @@ func (b *bench) rows(ctx context.Context) (err error) {
 	if b.wanted["pause"] {
 		if err := g.pauses(ctx); err != nil {
 			return fmt.Errorf("pause: %w", err)
+		}
+	}
+	if b.wanted["collector"] {
+		if err := g.collector(ctx); err != nil {
+			return fmt.Errorf("collector: %w", err)
 		}
 	}
 	return nil

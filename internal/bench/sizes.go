@@ -11,6 +11,8 @@ type sizes struct {
 
 	sustained int // events with distinct keys, in packs
 
+	lists []int // posts by one author, follows by one user
+
 	pace    int           // events a second while visibility is measured
 	probes  int           // probes a second beside them
 	visible time.Duration // of a round
@@ -23,11 +25,14 @@ type sizes struct {
 	pollers int // users who follow 500 each and ask what is unread
 	polled  int // authors whom they follow
 
-	rows      []int         // post rows with three columns at which memory is looked at, ascending
-	ask       time.Duration // of a round of multi-gets
-	hot       int           // post rows while pauses are measured
-	pauses    time.Duration // how long
-	inProcess int           // post rows that are read without NATS
+	rows   []int         // post rows with three columns at which memory is looked at, ascending
+	ask    time.Duration // of a round of multi-gets
+	hot    int           // post rows while pauses are measured
+	pauses time.Duration // how long
+
+	collecting time.Duration // of a round of single gets, with collections and without
+
+	inProcess int // post rows that are read without NATS
 
 	authors   int    // of whom followees are drawn
 	feedTime  string // -benchtime
@@ -39,12 +44,12 @@ type sizes struct {
 var short = sizes{
 	rounds:  3,
 	backlog: 500_000, packed: 2_000_000,
-	sustained: 3_000_000,
-	pace:      50_000, probes: 200, visible: 5 * time.Second,
+	sustained: 3_000_000, lists: []int{60_000},
+	pace: 50_000, probes: 200, visible: 5 * time.Second,
 	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
 	pollers: 2000, polled: 20_000,
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
-	hot: 5_000_000, pauses: 15 * time.Second,
+	hot: 5_000_000, pauses: 15 * time.Second, collecting: 3 * time.Second,
 	inProcess: 1_000_000,
 	authors:   1_000_000, feedTime: "2s",
 }
@@ -53,15 +58,15 @@ var short = sizes{
 var large = sizes{
 	rounds:  5,
 	backlog: 2_000_000, packed: 10_000_000,
-	sustained: 20_000_000,
-	pace:      50_000, probes: 200, visible: 20 * time.Second,
+	sustained: 20_000_000, lists: []int{60_000, 1_000_000},
+	pace: 50_000, probes: 200, visible: 20 * time.Second,
 	asked: 3_000_000, persons: 100_000, calls: 500, calling: 10 * time.Second,
 	pollers: 10_000, polled: 1_000_000,
 	rows: []int{
 		1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000,
 		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,
 	}, ask: 5 * time.Second,
-	hot: 50_000_000, pauses: time.Minute,
+	hot: 50_000_000, pauses: time.Minute, collecting: 20 * time.Second,
 	inProcess: 10_000_000,
 	authors:   10_000_000, feedTime: "5s",
 	distinct: 100_000_000, unbounded: 10_000_000,
