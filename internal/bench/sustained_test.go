@@ -42,6 +42,14 @@ func TestRates(t *testing.T) {
 	}
 }
 
+func TestIDOfEachShard(t *testing.T) {
+	for shard, id := range idOfEachShard() {
+		if got := pipeline.ShardOf(id, defaultShards); id == 0 || int(got) != shard {
+			t.Errorf("id %d is in shard %d, not %d", id, got, shard)
+		}
+	}
+}
+
 func TestEventsUpTo(t *testing.T) {
 	for at, want := range map[pipeline.Position]int{
 		0: 0, pipeline.At(1, 0): 1, pipeline.At(1, 255): 256, pipeline.EndOf(1): 256, pipeline.At(3, 4): 517, pipeline.EndOf(3): 768,
