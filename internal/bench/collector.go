@@ -61,7 +61,7 @@ func (g *growing) collector(ctx context.Context) error {
 	g.table.add(usual)
 	g.table.add(longest)
 	g.table.add(more)
-	g.table.note("single gets while garbage is collected: %d a second, %d collections in all; and %d where none was forced.", collectCalls, forced, unforced)
+	g.table.note("single gets while garbage is collected: %s a second, %d collections in all; and %d where none was forced.", number(collectCalls), forced, unforced)
 	return nil
 }
 

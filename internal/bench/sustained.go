@@ -94,9 +94,9 @@ func (b *bench) sustained(ctx context.Context) error {
 			beside: "what changed, packed", theirs: sample{changed / (1 << 20)},
 		})
 	}
-	b.table.note("ingest with distinct keys: they change %s rows and add %s posts to outboxes. Of %s µs for an event %s were spent when the last was answered, and all %s s later, with the store at rest at %s MiB. In the first two lines, rounds are seconds.",
-		number(float64(rows)), number(float64(drawn.posts())), number(r.busy.Seconds()*1e6/events), number(r.busyApplied.Seconds()*1e6/events),
-		number(r.rest.Seconds()), number(r.disk/(1<<20)))
+	b.table.note("ingest with distinct keys: they change %s rows and add %s posts to outboxes, %s µs of processor time a row. Of %s µs for an event %s were spent when the last was answered, and all %s s later, with the store at rest at %s MiB. In the first two lines, rounds are seconds.",
+		number(float64(rows)), number(float64(drawn.posts())), number(r.busy.Seconds()*1e6/float64(rows)), number(r.busy.Seconds()*1e6/events),
+		number(r.busyApplied.Seconds()*1e6/events), number(r.rest.Seconds()), number(r.disk/(1<<20)))
 	return nil
 }
 
