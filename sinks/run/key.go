@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // Kind says what an entry is about, and with it which fields its key has.
@@ -30,18 +32,89 @@ type Key struct {
 	Name    string
 }
 
+// form is what a kind's keys and values are made of.
+type form struct {
+	name    string
+	pair    bool // the key has B
+	named   bool // the key has Name
+	points  bool // filters have each key (without its name)
+	owners  bool // filters have A, once for all entries with it
+	numbers int  // in the value
+}
+
+// kindMask makes any Kind an index of forms.
+const kindMask = 15
+
+var forms = [kindMask + 1]form{
+	Row:       {name: "row", points: true},
+	Following: {name: "following", pair: true, points: true, owners: true, numbers: 1},
+	Follower:  {name: "follower", pair: true, points: true},
+	Post:      {name: "post", pair: true, owners: true, numbers: 1},
+	Marks:     {name: "marks", points: true, numbers: 4},
+	Cursor:    {name: "cursor", named: true, owners: true, numbers: 1},
+	Notice:    {name: "notice", named: true, numbers: 1},
+	Second:    {name: "second", numbers: 1},
+}
+
+// String is the kind's name.
+func (k Kind) String() string {
+	if k == 0 || k > Second {
+		return fmt.Sprintf("kind %d", uint8(k))
+	}
+	return forms[k].name
+}
+
+// head is what a stretch of entries has in common, in its order.
+func (k *Key) head() uint16 { return uint16(k.Kind)<<8 | uint16(k.Counter) }
+
 // Compare is negative where k comes before o, by Kind, Counter, A, B, Name.
 func (k *Key) Compare(o *Key) int {
-	if c := cmp.Compare(uint(k.Kind)<<8|uint(k.Counter), uint(o.Kind)<<8|uint(o.Counter)); c != 0 {
-		return c
-	}
-	if k.A != o.A {
+	switch {
+	case k.head() != o.head():
+		return cmp.Compare(k.head(), o.head())
+	case k.A != o.A:
 		return cmp.Compare(k.A, o.A)
-	}
-	if k.B != o.B {
+	case k.B != o.B:
 		return cmp.Compare(k.B, o.B)
+	case len(k.Name)|len(o.Name) == 0:
+		return 0
 	}
 	return strings.Compare(k.Name, o.Name)
+}
+
+// String is for messages.
+func (k *Key) String() string {
+	s := k.Kind.String()
+	if k.Kind == Row {
+		s += fmt.Sprintf(" of counter %d", k.Counter)
+	}
+	s += fmt.Sprintf(" %d", k.A)
+	if forms[k.Kind&kindMask].pair {
+		s += fmt.Sprintf(", %d", k.B)
+	}
+	if forms[k.Kind&kindMask].named {
+		s += fmt.Sprintf(", %q", k.Name)
+	}
+	return s
+}
+
+// check says why no entry can have this key. Second 0 is one; nobody has the
+// id 0, and nothing has happened at position 0.
+func (k *Key) check() error {
+	f := &forms[k.Kind&kindMask]
+	switch {
+	case k.Kind == 0 || k.Kind > Second:
+		return fmt.Errorf("an entry of %v", k.Kind)
+	case k.Kind != Row && k.Counter != 0, !f.pair && k.B != 0, !f.named && k.Name != "":
+		return fmt.Errorf("%v: a field that the kind does not have", k)
+	case k.A == 0 && k.Kind != Second, f.pair && k.B == 0:
+		return fmt.Errorf("%v: an id or a position of 0", k)
+	case k.Kind == Post && k.B > uint64(pipeline.PositionMax):
+		return fmt.Errorf("%v: not a position", k)
+	case len(k.Name) > pipeline.ChannelBytesMax:
+		return fmt.Errorf("%v: a name of %d bytes", k, len(k.Name))
+	}
+	return nil
 }
 
 // ErrCorrupt wraps every complaint about stored bytes.

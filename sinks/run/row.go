@@ -1,34 +1,462 @@
 package run
 
-import "github.com/tidemark-io/tidemark/pipeline"
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// The value of a row. Equal contents have equal bytes, so that runs merged in
+// any grouping are the same (the delta law): a column that says nothing is not
+// there, a bitmap does not end in zeros, and a change is Mixed only where it
+// has to be.
+//
+//	bitmap                                       what the columns hold,
+//	┌───┬───────────────────┬────────┐           one after another
+//	│ + │ columns 4…0       │ form   │ byte 0    whole    value (zigzag), not 0
+//	├───┼───────────────────┴────────┤           adds     n (zigzag), not 0
+//	│ + │ columns 11…5               │ byte 1    mixed    00 │ n (zigzag)              Add(n)
+//	├───┼────────────────────────────┤                    01 │ v (zigzag)              Set(v)
+//	│ 0 │ columns 18…12              │ …                  02 │ From │ Low (zigzag) │ High − Low (uvarint)
+//	└───┴────────────────────────────┘           +: one more byte of bitmap follows
+const (
+	formAdds  = 0 // a change: sums only
+	formMixed = 1 // a change: at least one column is no sum
+	formWhole = 2 // the row itself: other columns are 0
+	formMask  = 3
+
+	formBits  = 2                // of byte 0
+	headFirst = 7 - formBits     // columns in byte 0
+	headMore  = 0x80             // one more byte of bitmap follows
+	headBits  = 0x80 - 1         // columns in each of the other bytes
+	headWidth = 7                // so many
+	placesMax = 128              // columns that are put in order on the stack
+	deltaMax  = 1 + 10 + 10 + 10 // bytes
+)
+
+const (
+	tagAdd byte = iota
+	tagSet
+	tagDelta
+)
+
+// appendHead appends a bitmap without columns, long enough for a last one; -1
+// is none.
+func appendHead(dst []byte, form byte, last int) []byte {
+	dst = append(dst, form)
+	for reach := headFirst; last >= reach; reach += headWidth {
+		dst[len(dst)-1] |= headMore
+		dst = append(dst, 0)
+	}
+	return dst
+}
+
+// mark adds a column to the bitmap at the start of row.
+func mark(row []byte, column int) {
+	bit := column + formBits
+	row[bit/headWidth] |= 1 << (bit % headWidth)
+}
 
 // AppendWhole appends the value of a whole row: the cells that are not 0.
 // numbers are the columns' dictionary numbers, by cell, in any order.
-func AppendWhole(dst []byte, numbers []int, cells []int64) []byte { panic("soon") }
+func AppendWhole(dst []byte, numbers []int, cells []int64) []byte {
+	last := -1
+	for i, v := range cells {
+		if v == 0 {
+			continue
+		}
+		if numbers[i] < last {
+			return appendWholeAnyOrder(dst, numbers, cells)
+		}
+		last = numbers[i]
+	}
+	start := len(dst)
+	dst = appendHead(dst, formWhole, last)
+	for i, v := range cells {
+		if v != 0 {
+			mark(dst[start:], numbers[i])
+			dst = binary.AppendVarint(dst, v)
+		}
+	}
+	return dst
+}
+
+func appendWholeAnyOrder(dst []byte, numbers []int, cells []int64) []byte {
+	var room [placesMax]uint16
+	start := len(dst)
+	places := inOrder(&room, numbers)
+	last := len(places) - 1
+	for ; places[last] == 0 || cells[places[last]-1] == 0; last-- {
+	}
+	dst = appendHead(dst, formWhole, last)
+	for column, place := range places {
+		if place != 0 && cells[place-1] != 0 {
+			mark(dst[start:], column)
+			dst = binary.AppendVarint(dst, cells[place-1])
+		}
+	}
+	return dst
+}
+
+// inOrder is by column number the cell that has it, plus one; 0 is none.
+func inOrder(room *[placesMax]uint16, numbers []int) []uint16 {
+	places := room[:]
+	if n := slices.Max(numbers) + 1; n <= placesMax {
+		places = places[:n]
+	} else {
+		places = make([]uint16, n)
+	}
+	for i, number := range numbers {
+		places[number] = uint16(i + 1)
+	}
+	return places
+}
 
 // AppendChange appends the value of a change of a row: the deltas that are not
 // pipeline.Identity. numbers are as those of AppendWhole.
-func AppendChange(dst []byte, numbers []int, deltas []pipeline.Delta) []byte { panic("soon") }
+func AppendChange(dst []byte, numbers []int, deltas []pipeline.Delta) []byte {
+	var room [8]change
+	changes := room[:0]
+	last, ascending := -1, true
+	for i, d := range deltas {
+		if d == pipeline.Identity {
+			continue
+		}
+		ascending = ascending && numbers[i] > last
+		last = numbers[i]
+		changes = append(changes, change{numbers[i], d})
+	}
+	if !ascending {
+		slices.SortFunc(changes, func(a, b change) int { return a.column - b.column })
+	}
+	return appendChanges(dst, changes)
+}
+
+// change is what happens to one column.
+type change struct {
+	column int
+	delta  pipeline.Delta
+}
+
+// appendChanges appends a change of a row; columns ascend, none is Identity.
+func appendChanges(dst []byte, changes []change) []byte {
+	form, last := byte(formAdds), -1
+	for i := range changes {
+		if _, ok := changes[i].delta.Amount(); !ok {
+			form = formMixed
+		}
+		last = changes[i].column
+	}
+	start := len(dst)
+	dst = appendHead(dst, form, last)
+	for i := range changes {
+		mark(dst[start:], changes[i].column)
+		d := changes[i].delta
+		if n, ok := d.Amount(); ok {
+			if form == formMixed {
+				dst = append(dst, tagAdd)
+			}
+			dst = binary.AppendVarint(dst, n)
+		} else if v, ok := d.Value(); ok {
+			dst = binary.AppendVarint(append(dst, tagSet), v)
+		} else {
+			dst = binary.AppendVarint(append(dst, tagDelta), d.From)
+			dst = binary.AppendVarint(dst, d.Low)
+			dst = binary.AppendUvarint(dst, uint64(d.High)-uint64(d.Low))
+		}
+	}
+	return dst
+}
 
 // IsWhole says whether the value of a row is that of a whole one.
-func IsWhole(row []byte) bool { panic("soon") }
+func IsWhole(row []byte) bool { return len(row) > 0 && row[0]&formMask == formWhole }
+
+// says is false for a value that has no columns.
+func says(row []byte) bool { return len(row) != 1 }
 
 // ApplyRow brings cells as of older runs to where row leaves them; a whole row
 // clears them first. places has the cell of each dictionary number, -1 for a
-// column to pass over.
-func ApplyRow(row []byte, places []int, cells []int64) error { panic("soon") }
+// column to pass over. After an error cells hold anything.
+func ApplyRow(row []byte, places []int, cells []int64) error {
+	var r rowReader
+	if err := r.open(row); err != nil {
+		return err
+	}
+	if r.form == formWhole {
+		clear(cells)
+	}
+	for {
+		column, ok := r.next()
+		if !ok {
+			return r.end()
+		}
+		if column >= len(places) {
+			return fmt.Errorf("%w: column %d of %d", ErrCorrupt, column, len(places))
+		}
+		place := places[column]
+		if r.form == formWhole {
+			v, err := r.number()
+			if err != nil {
+				return err
+			}
+			if place >= 0 {
+				cells[place] = v
+			}
+			continue
+		}
+		d, err := r.delta()
+		if err != nil {
+			return err
+		}
+		if place >= 0 {
+			cells[place] = d.Apply(cells[place])
+		}
+	}
+}
 
-// MergeRows appends what newer over older makes, two values of one row.
-func MergeRows(dst, newer, older []byte) ([]byte, error) { panic("soon") }
+// MergeRows appends what newer over older makes, two values of one row. dst
+// shares nothing with them.
+func MergeRows(dst, newer, older []byte) ([]byte, error) {
+	if IsWhole(newer) {
+		return append(dst, newer...), nil
+	}
+	var n, o rowReader
+	if err := n.open(newer); err != nil {
+		return dst, err
+	}
+	if err := o.open(older); err != nil {
+		return dst, err
+	}
+	var room [8]change
+	changes := room[:0]
+	nc, nok := n.next()
+	oc, ook := o.next()
+	for nok || ook {
+		c := change{nc, pipeline.Identity}
+		fromOlder, fromNewer := ook && (!nok || oc <= nc), nok && (!ook || nc <= oc)
+		var err error
+		if fromOlder {
+			c.column = oc
+			if c.delta, err = o.change(); err != nil {
+				return dst, err
+			}
+			oc, ook = o.next()
+		} else if o.form == formWhole {
+			c.delta = pipeline.Set(0)
+		}
+		if fromNewer {
+			d, err := n.change()
+			if err != nil {
+				return dst, err
+			}
+			c.delta = c.delta.Then(d)
+			nc, nok = n.next()
+		}
+		if c.delta != pipeline.Identity {
+			changes = append(changes, c)
+		}
+	}
+	if err := n.end(); err != nil {
+		return dst, err
+	}
+	if err := o.end(); err != nil {
+		return dst, err
+	}
+	if o.form == formWhole {
+		return appendSet(dst, changes), nil
+	}
+	return appendChanges(dst, changes), nil
+}
+
+// appendSet appends the whole row that changes make of any other; each of them
+// is a Set.
+func appendSet(dst []byte, changes []change) []byte {
+	last := -1
+	for i := range changes {
+		if changes[i].delta.Low != 0 {
+			last = changes[i].column
+		}
+	}
+	start := len(dst)
+	dst = appendHead(dst, formWhole, last)
+	for i := range changes {
+		if v := changes[i].delta.Low; v != 0 {
+			mark(dst[start:], changes[i].column)
+			dst = binary.AppendVarint(dst, v)
+		}
+	}
+	return dst
+}
+
+// zeros is the whole row without a cell that is not 0.
+var zeros = []byte{formWhole}
 
 // Settle appends what is left of a row where nothing is older: the cells that
 // are not 0. zero says that there are none: then nothing is appended.
-func Settle(dst, row []byte) (settled []byte, zero bool, err error) { panic("soon") }
+func Settle(dst, row []byte) (settled []byte, zero bool, err error) {
+	start := len(dst)
+	if IsWhole(row) {
+		dst = append(dst, row...)
+	} else if dst, err = MergeRows(dst, row, zeros); err != nil {
+		return dst[:start], false, err
+	}
+	if !says(dst[start:]) {
+		return dst[:start], true, nil
+	}
+	return dst, false, nil
+}
 
-// AppendNumbers appends the value of an entry of another kind than Row.
-func AppendNumbers(dst []byte, numbers ...uint64) []byte { panic("soon") }
+// checkRow says what is wrong with the value of a row.
+func checkRow(row []byte) error {
+	var r rowReader
+	if err := r.open(row); err != nil {
+		return err
+	}
+	for {
+		if _, ok := r.next(); !ok {
+			return r.end()
+		}
+		if _, err := r.change(); err != nil {
+			return err
+		}
+	}
+}
 
-// ReadNumbers reads the value of an entry of another kind than Row: the
-// position of Following, Cursor, Notice and Second, the post of a Post, the
-// four marks; of Follower nothing.
-func ReadNumbers(kind Kind, value []byte) (numbers [4]uint64, err error) { panic("soon") }
+// rowReader takes the value of a row apart, column by column.
+type rowReader struct {
+	form  byte
+	other bool   // a column was no sum
+	bits  uint   // columns of this byte of the bitmap that are still to come
+	base  int    // number of the first column of this byte
+	head  []byte // the bitmap's bytes after this one
+	body  []byte
+}
+
+func (r *rowReader) open(row []byte) error {
+	n := 0
+	for ; n < len(row) && row[n]&headMore != 0; n++ {
+	}
+	if n >= len(row) {
+		return fmt.Errorf("%w: a row's bitmap is cut short", ErrCorrupt)
+	}
+	if n > 0 && row[n] == 0 {
+		return fmt.Errorf("%w: a row's bitmap ends in zeros", ErrCorrupt)
+	}
+	r.form = row[0] & formMask
+	if r.form > formWhole {
+		return fmt.Errorf("%w: a row of form %d", ErrCorrupt, r.form)
+	}
+	r.bits, r.base = uint(row[0]&headBits)>>formBits, 0
+	r.head, r.body = row[1:n+1], row[n+1:]
+	return nil
+}
+
+// next is the number of the next column; what it holds must be read before the
+// one after it.
+func (r *rowReader) next() (column int, ok bool) {
+	for r.bits == 0 {
+		if len(r.head) == 0 {
+			return 0, false
+		}
+		if r.base == 0 {
+			r.base = headFirst
+		} else {
+			r.base += headWidth
+		}
+		r.bits, r.head = uint(r.head[0]&headBits), r.head[1:]
+	}
+	column = r.base + bits.TrailingZeros(r.bits)
+	r.bits &= r.bits - 1
+	return column, true
+}
+
+// signed reads a zigzag that a cell can hold.
+func (r *rowReader) signed() (int64, error) {
+	if b := r.body; len(b) > 0 && b[0] < 0x80 {
+		r.body = b[1:]
+		return int64(b[0]>>1) ^ -int64(b[0]&1), nil
+	}
+	v, n := binary.Varint(r.body)
+	if n <= 0 || v == math.MinInt64 {
+		return 0, fmt.Errorf("%w: a number in a row", ErrCorrupt)
+	}
+	r.body = r.body[n:]
+	return v, nil
+}
+
+// number reads a zigzag that is not 0.
+func (r *rowReader) number() (int64, error) {
+	v, err := r.signed()
+	if err == nil && v == 0 {
+		err = fmt.Errorf("%w: a column that says nothing", ErrCorrupt)
+	}
+	return v, err
+}
+
+// delta reads what a change does to a column.
+func (r *rowReader) delta() (pipeline.Delta, error) {
+	tag := tagAdd
+	if r.form == formMixed {
+		if len(r.body) == 0 {
+			return pipeline.Delta{}, fmt.Errorf("%w: a change is cut short", ErrCorrupt)
+		}
+		tag, r.body = r.body[0], r.body[1:]
+	}
+	switch tag {
+	case tagAdd:
+		n, err := r.number()
+		return pipeline.Add(n), err
+	case tagSet:
+		r.other = true
+		v, err := r.signed()
+		return pipeline.Set(v), err
+	case tagDelta:
+		r.other = true
+		return r.general()
+	}
+	return pipeline.Delta{}, fmt.Errorf("%w: a change of form %d", ErrCorrupt, tag)
+}
+
+// general reads a delta that is neither a sum nor a constant.
+func (r *rowReader) general() (d pipeline.Delta, err error) {
+	if d.From, err = r.signed(); err != nil {
+		return d, err
+	}
+	if d.Low, err = r.signed(); err != nil {
+		return d, err
+	}
+	rise, n := binary.Uvarint(r.body)
+	if n <= 0 || rise == 0 || rise > pipeline.Limit-uint64(d.From) || rise > pipeline.Limit-uint64(d.Low) {
+		return d, fmt.Errorf("%w: a change's bounds", ErrCorrupt)
+	}
+	r.body = r.body[n:]
+	d.High = int64(uint64(d.Low) + rise)
+	if _, sum := d.Amount(); sum {
+		return d, fmt.Errorf("%w: a sum is written as another change", ErrCorrupt)
+	}
+	return d, nil
+}
+
+// change reads a column of any form as a change.
+func (r *rowReader) change() (pipeline.Delta, error) {
+	if r.form == formWhole {
+		v, err := r.number()
+		return pipeline.Set(v), err
+	}
+	return r.delta()
+}
+
+// end is after the last column.
+func (r *rowReader) end() error {
+	if len(r.body) > 0 {
+		return fmt.Errorf("%w: %d bytes after a row", ErrCorrupt, len(r.body))
+	}
+	if r.form == formMixed && !r.other {
+		return fmt.Errorf("%w: sums are written as other changes", ErrCorrupt)
+	}
+	return nil
+}

@@ -1,0 +1,442 @@
+package run
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// entry is what a run is made of, for the twins: sorted slices and maps.
+type entry struct {
+	key   Key
+	value []byte
+	gone  bool
+}
+
+func byKey(a, b entry) int { return a.key.Compare(&b.key) }
+
+// ids are small, huge and everything between.
+func ids() *rapid.Generator[uint64] {
+	return rapid.OneOf(
+		rapid.SampledFrom([]uint64{1, 127, 128, 1<<63 - 1, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}),
+		rapid.Uint64Range(1, 12),
+		rapid.Uint64Min(1),
+	)
+}
+
+func keys() *rapid.Generator[Key] {
+	return rapid.Custom(func(t *rapid.T) Key {
+		k := Key{Kind: Kind(rapid.IntRange(1, int(Second)).Draw(t, "kind")), A: ids().Draw(t, "A")}
+		if k.Kind == Row {
+			k.Counter = rapid.SampledFrom([]uint8{0, 1, 254, 255}).Draw(t, "counter")
+		}
+		if forms[k.Kind].pair {
+			k.B = ids().Draw(t, "B")
+			if k.Kind == Post {
+				k.B = max(k.B&uint64(pipeline.PositionMax), 1)
+			}
+		}
+		if forms[k.Kind].named {
+			k.Name = rapid.SampledFrom([]string{"", "a", "ab", "b", strings.Repeat("x", 64)}).Draw(t, "name")
+		}
+		return k
+	})
+}
+
+// deltas are those of lists of additions, settings and takings.
+func deltas() *rapid.Generator[pipeline.Delta] {
+	return rapid.Custom(func(t *rapid.T) pipeline.Delta {
+		d := pipeline.Identity
+		for range rapid.IntRange(0, 3).Draw(t, "steps") {
+			n := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(pipeline.Limit-2, pipeline.Limit), rapid.Int64Min(0)).Draw(t, "n")
+			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			case 0:
+				d = d.Then(pipeline.Add(n))
+			case 1:
+				d = d.Then(pipeline.Add(-n))
+			case 2:
+				d = d.Then(pipeline.Set(n - 2))
+			default:
+				d = d.Then(pipeline.Take(n))
+			}
+		}
+		return d
+	})
+}
+
+// columns of the rows of tests: in no order, some beyond 256.
+var columns = []int{3, 0, 300, 5, 4, 11, 12, 130}
+
+// places is the way back.
+var places = func() []int {
+	p := slices.Repeat([]int{-1}, 301)
+	for cell, number := range columns {
+		p[number] = cell
+	}
+	return p
+}()
+
+func rows() *rapid.Generator[[]byte] {
+	return rapid.Custom(func(t *rapid.T) []byte {
+		if rapid.Bool().Draw(t, "whole") {
+			cells := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 2), rapid.Int64Min(-pipeline.Limit)), len(columns), len(columns)).Draw(t, "cells")
+			return AppendWhole(nil, columns, cells)
+		}
+		return AppendChange(nil, columns, rapid.SliceOfN(deltas(), len(columns), len(columns)).Draw(t, "deltas"))
+	})
+}
+
+func entries(most int) *rapid.Generator[[]entry] {
+	one := rapid.Custom(func(t *rapid.T) entry {
+		e := entry{key: keys().Draw(t, "key")}
+		switch {
+		case e.key.Kind == Row:
+			e.value = rows().Draw(t, "row")
+		case rapid.IntRange(0, 4).Draw(t, "gone") == 0:
+			e.gone = true
+		default:
+			for range forms[e.key.Kind].numbers {
+				e.value = AppendNumbers(e.value, rapid.Uint64Range(1, math.MaxInt64).Draw(t, "number"))
+			}
+		}
+		return e
+	})
+	return rapid.Custom(func(t *rapid.T) []entry {
+		list := rapid.SliceOfN(one, 0, most).Draw(t, "entries")
+		// A few owners with so much that blocks and parts are many.
+		if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
+			for i := range uint64(20_000) {
+				list = append(list, entry{key: Key{Kind: Follower, A: 5, B: 1 + i*i}})
+			}
+		}
+		slices.SortStableFunc(list, byKey)
+		return slices.CompactFunc(list, func(a, b entry) bool { return a.key.Compare(&b.key) == 0 })
+	})
+}
+
+type fataler interface {
+	Helper()
+	Fatalf(string, ...any)
+}
+
+func write(t fataler, list []entry) ([]byte, Info) {
+	t.Helper()
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	for i := range list {
+		if err := w.Add(&list[i].key, list[i].value, list[i].gone); err != nil {
+			t.Fatalf("entry %d: %v", i, err)
+		}
+	}
+	info, err := w.Close()
+	if err != nil || info.Bytes != int64(b.Len()) || info.Entries != len(list) {
+		t.Fatalf("closed with %+v, %v after %d bytes, %d entries", info, err, b.Len(), len(list))
+	}
+	return b.Bytes(), info
+}
+
+func open(t fataler, list []entry) *Run {
+	t.Helper()
+	b, info := write(t, list)
+	// Runs lie anywhere in files.
+	r, err := Open(bytes.NewReader(append([]byte("before"), append(b, "after"...)...)), 6, info)
+	if err != nil {
+		t.Fatalf("opened: %v", err)
+	}
+	return r
+}
+
+func take(i *Iterator) entry {
+	return entry{cloneKey(i.Key()), slices.Clone(i.Value()), i.Gone()}
+}
+
+func same(a, b entry) bool {
+	return a.key == b.key && bytes.Equal(a.value, b.value) && a.gone == b.gone
+}
+
+// A run has what was written, by key, in order, and from any key on.
+func TestRunTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := entries(60).Draw(t, "list")
+		r := open(t, list)
+		scratch := &Scratch{Ahead: rapid.SampledFrom([]int{0, 20_000, 1 << 18}).Draw(t, "ahead")}
+		it := r.Iterator(scratch)
+		for n, want := range list {
+			if !it.Next() || !same(take(it), want) {
+				t.Fatalf("entry %d: %v %x, want %v %x (%v)", n, it.Key(), it.Value(), &want.key, want.value, it.Err())
+			}
+		}
+		if it.Next() || it.Next() || it.Err() != nil {
+			t.Fatalf("there is more: %v, %v", it.Key(), it.Err())
+		}
+
+		// Present and absent keys, up and down.
+		wanted := rapid.SliceOfN(keys(), 0, 20).Draw(t, "wanted")
+		for range min(len(list), 20) {
+			wanted = append(wanted, list[rapid.IntRange(0, len(list)-1).Draw(t, "present")].key)
+		}
+		if rapid.Bool().Draw(t, "ascending") {
+			slices.SortFunc(wanted, func(a, b Key) int { return a.Compare(&b) })
+		}
+		var other Scratch
+		for _, k := range wanted {
+			at, found := slices.BinarySearchFunc(list, entry{key: k}, byKey)
+			value, gone, ok, err := r.Get(&k, &other)
+			if err != nil || ok != found || ok && !same(entry{k, value, gone}, list[at]) {
+				t.Fatalf("%v: %x, %v, %v, %v", &k, value, gone, ok, err)
+			}
+			if found && !r.May(&k) {
+				t.Fatalf("%v may not be there, but is", &k)
+			}
+			if found && k.Kind != Row && !r.MayOwn(k.Kind, k.A) {
+				t.Fatalf("%v has no owner", &k)
+			}
+			it.Seek(&k)
+			for n := range rapid.IntRange(0, 3).Draw(t, "go on") {
+				more := it.Next()
+				if more != (at+n < len(list)) || more && !same(take(it), list[at+n]) {
+					t.Fatalf("%d after %v: %v, %v", n, &k, it.Key(), it.Err())
+				}
+			}
+		}
+	})
+}
+
+func TestWriterRefuses(t *testing.T) {
+	row := AppendWhole(nil, []int{0}, []int64{1})
+	for what, list := range map[string][]entry{
+		"order":  {{key: Key{Kind: Follower, A: 2, B: 1}}, {key: Key{Kind: Follower, A: 1, B: 1}}},
+		"twice":  {{key: Key{Kind: Cursor, A: 2, Name: "b"}}, {key: Key{Kind: Cursor, A: 2, Name: "b"}}},
+		"kind":   {{key: Key{Kind: 9, A: 1}}},
+		"id 0":   {{key: Key{Kind: Row}, value: row}},
+		"B":      {{key: Key{Kind: Row, A: 1, B: 1}, value: row}},
+		"gone":   {{key: Key{Kind: Row, A: 1}, gone: true}},
+		"empty":  {{key: Key{Kind: Row, A: 1}}},
+		"name":   {{key: Key{Kind: Cursor, A: 1, Name: strings.Repeat("x", 65)}}},
+		"value":  {{key: Key{Kind: Row, A: 1}, value: make([]byte, ValueBytesMax+1)}},
+		"place":  {{key: Key{Kind: Post, A: 1, B: 1 << 63}}},
+		"number": {{key: Key{Kind: Post, A: 1}}},
+	} {
+		w := NewWriter(&bytes.Buffer{})
+		var err error
+		for i := range list {
+			err = w.Add(&list[i].key, list[i].value, list[i].gone)
+		}
+		if err == nil {
+			t.Errorf("%s: added", what)
+		}
+		if _, again := w.Close(); err != nil && !errors.Is(again, err) {
+			t.Errorf("%s: closed after %v: %v", what, err, again)
+		}
+	}
+}
+
+// An owner with so much that it spans parts is in the filter of each of them.
+func TestLongOwner(t *testing.T) {
+	const posts = 200_000
+	var list []entry
+	for i := range uint64(posts) {
+		list = append(list, entry{key: Key{Kind: Post, A: 7, B: (i + 1) << 10}, value: AppendNumbers(nil, i+1)})
+	}
+	list = append(list, entry{key: Key{Kind: Post, A: 9, B: 1}, value: []byte{1}})
+	r := open(t, list)
+	if len(r.index.parts) < 5 {
+		t.Fatalf("%d parts", len(r.index.parts))
+	}
+	var s Scratch
+	for i := range list {
+		if _, _, found, err := r.Get(&list[i].key, &s); !found || err != nil {
+			t.Fatalf("%v: %v", &list[i].key, err)
+		}
+	}
+	if !r.MayOwn(Post, 7) || !r.MayOwn(Post, 9) || r.MayOwn(Post, 10) || r.MayOwn(Following, 7) {
+		t.Fatal("owners")
+	}
+}
+
+// Of keys that are not there, the filters let one in fifty pass at most.
+func TestFilters(t *testing.T) {
+	var list []entry
+	row := AppendWhole(nil, []int{0, 1}, []int64{1, 2})
+	for i := range uint64(50_000) {
+		list = append(list, entry{key: Key{Kind: Row, A: (i + 1) * 128}, value: row})
+	}
+	for i := range uint64(50_000) {
+		list = append(list, entry{key: Key{Kind: Following, A: 1 + i/10*128, B: 1 + i%10*64}, value: []byte{1}})
+	}
+	r := open(t, list)
+	rows, edges, owners := 0, 0, 0
+	for i := range uint64(40_000) {
+		if r.May(&Key{Kind: Row, A: i*128 + 64}) {
+			rows++
+		}
+		if r.May(&Key{Kind: Following, A: 1 + i/10*128, B: 2 + i%10*64}) {
+			edges++
+		}
+		if r.MayOwn(Following, 65+i/10*128) {
+			owners++
+		}
+	}
+	if rows > 800 || edges > 800 || owners > 800 {
+		t.Fatalf("of 40,000 absent ones pass %d rows, %d edges, %d owners", rows, edges, owners)
+	}
+}
+
+// Whatever bit is flipped, wherever a run is cut: what is read is an error or
+// what was written.
+func TestDamage(t *testing.T) {
+	var list []entry
+	for i := range uint64(1500) {
+		list = append(list, entry{key: Key{Kind: Follower, A: 1 + i/3, B: 1 + i%3}})
+	}
+	for i := range uint64(1500) {
+		list = append(list, entry{key: Key{Kind: Post, A: 1 + i, B: 1 + i}, value: AppendNumbers(nil, i+1)})
+	}
+	list = append(list, entry{key: Key{Kind: Notice, A: 1, Name: "news"}, value: []byte{1}}, entry{key: Key{Kind: Second, A: 5}, gone: true})
+	good, info := write(t, list)
+	check := func(what string, at int, b []byte) {
+		t.Helper()
+		r, err := Open(bytes.NewReader(b), 0, info)
+		n := 0
+		if err == nil {
+			it := r.Iterator(&Scratch{})
+			for ; it.Next(); n++ {
+				if got := take(it); !same(got, list[n]) {
+					t.Fatalf("%s %d: entry %d is %v", what, at, n, &got.key)
+				}
+			}
+			err = it.Err()
+		}
+		var damage *Damage
+		if !errors.Is(err, ErrCorrupt) || !errors.As(err, &damage) {
+			t.Fatalf("%s %d: %v after %d entries", what, at, err, n)
+		}
+	}
+	for i := 0; i < 8*len(good); i += 7 {
+		b := slices.Clone(good)
+		b[i/8] ^= 1 << (i % 8)
+		check("bit", i, b)
+	}
+	for n := 0; n < len(good); n += 13 {
+		check("cut at", n, good[:n])
+	}
+	// Two blocks in each other's place have right checksums.
+	r, err := Open(bytes.NewReader(good), 0, info)
+	if err != nil || info.Blocks < 2 {
+		t.Fatal(err, info)
+	}
+	first, second := r.index.ends[0], r.index.ends[1]
+	if first == second-first {
+		b := slices.Concat(good[first:second], good[:first], good[second:])
+		check("swapped", 0, b)
+	}
+	// A lookup of damaged bytes fails each time.
+	b := slices.Clone(good)
+	b[10] ^= 1
+	if r, err = Open(bytes.NewReader(b), 0, info); err != nil {
+		t.Fatal(err)
+	}
+	var s Scratch
+	for range 3 {
+		if _, _, _, err := r.Get(&list[1].key, &s); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("a damaged block: %v", err)
+		}
+	}
+}
+
+// failing is a disk that does not read.
+type failing struct{ err error }
+
+func (f failing) ReadAt([]byte, int64) (int, error) { return 0, f.err }
+
+func TestReadErrorIsNotDamage(t *testing.T) {
+	_, info := write(t, []entry{{key: Key{Kind: Follower, A: 1, B: 1}}})
+	want := errors.New("input/output error")
+	if _, err := Open(failing{want}, 0, info); !errors.Is(err, want) || errors.Is(err, ErrCorrupt) {
+		t.Fatalf("%v", err)
+	}
+}
+
+// sealed is a payload with its checksum, so that fuzzing gets past it.
+func sealed(payload []byte) []byte {
+	return binary.LittleEndian.AppendUint32(slices.Clone(payload), crc32.Checksum(payload, castagnoli))
+}
+
+func FuzzBlock(f *testing.F) {
+	b, info := write(f, []entry{
+		{key: Key{Kind: Row, A: 7}, value: AppendWhole(nil, []int{0, 1}, []int64{3, 4})},
+		{key: Key{Kind: Following, A: 7, B: 9}, value: []byte{5}},
+		{key: Key{Kind: Cursor, A: 7, Name: "news"}, gone: true},
+	})
+	f.Add(b[:info.IndexAt-crcBytes])
+	f.Add([]byte{1, 0, 1, 0, 7, 2, 2})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		opened, err := openBlock(sealed(payload))
+		if err != nil {
+			return
+		}
+		var w walk
+		w.start(opened)
+		var list []entry
+		for {
+			ok, err := w.next()
+			if err != nil {
+				return
+			}
+			if !ok {
+				break
+			}
+			e := entry{cloneKey(&w.key), slices.Clone(w.value), w.gone}
+			if n := len(list); n > 0 && byKey(list[n-1], e) >= 0 {
+				t.Fatalf("%v after %v", &e.key, &list[n-1].key)
+			}
+			if err := e.key.check(); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, e)
+		}
+		for _, e := range list {
+			if ok, err := w.seek(&e.key); !ok || err != nil || w.key != e.key || !bytes.Equal(w.value, e.value) {
+				t.Fatalf("%v is not found: %v, %v", &e.key, w.key, err)
+			}
+		}
+		// What can be read can be written, and is the same.
+		open(t, list)
+	})
+}
+
+func FuzzIndex(f *testing.F) {
+	for _, list := range [][]entry{nil, {{key: Key{Kind: Follower, A: 1, B: 2}}}, {{key: Key{Kind: Cursor, A: 1, Name: "x"}, value: []byte{1}}}} {
+		b, info := write(f, list)
+		f.Add(b[info.IndexAt:len(b)-crcBytes], info.Blocks, info.IndexAt)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, blocks int, at int64) {
+		x, err := readIndex(sealed(b), Info{Blocks: blocks, IndexAt: at, Checksum: crc32.Checksum(b, castagnoli)})
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if x.memory() > 1000+64*len(b) {
+			t.Fatalf("%d bytes from %d", x.memory(), len(b))
+		}
+		for n := range x.heads {
+			k := x.heads[n]
+			if x.find(&k) != n {
+				t.Fatalf("%v is in block %d", &k, n)
+			}
+			x.may(n, &k)
+			x.mayOwn(k.Kind, k.A)
+		}
+	})
+}
