@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -140,13 +141,32 @@ func (w *walk) stretch() error {
 }
 
 func (w *walk) uvarint() (uint64, bool) {
-	if w.at < len(w.b) && w.b[w.at] < 0x80 {
-		w.at++
-		return uint64(w.b[w.at-1]), true
+	v, next := uvarint(w.b, w.at)
+	if next < 0 {
+		return 0, false
 	}
-	v, n := binary.Uvarint(w.b[w.at:])
-	w.at += max(n, 0)
-	return v, n > 0
+	w.at = next
+	return v, true
+}
+
+// uvarint reads a number at b[at:], and where it ends; -1 where there is none.
+// Most have one byte: then nothing is called.
+func uvarint(b []byte, at int) (v uint64, next int) {
+	if uint(at) < uint(len(b)) && b[at] < 0x80 {
+		return uint64(b[at]), at + 1
+	}
+	return longUvarint(b, at)
+}
+
+func longUvarint(b []byte, at int) (uint64, int) {
+	if at+1 < len(b) && b[at+1] < 0x80 {
+		return uint64(b[at]&0x7f) | uint64(b[at+1])<<7, at + 2
+	}
+	v, n := binary.Uvarint(b[min(at, len(b)):])
+	if n <= 0 {
+		return 0, -1
+	}
+	return v, at + n
 }
 
 // name reads a name, without a new string for one that is remembered.
@@ -195,6 +215,40 @@ func (w *walk) seek(key *Key) (bool, error) {
 		if w.key.Compare(key) >= 0 {
 			return true, nil
 		}
+		if !w.form.named {
+			w.skip(key)
+		}
+	}
+}
+
+// skip passes over the rest of the stretch, up to the first entry that is not
+// before key: next without what is not needed there. What is damaged is left
+// to next.
+func (w *walk) skip(key *Key) {
+	a, b := key.A, key.B
+	if w.key.head() != key.head() {
+		a, b = math.MaxUint64, math.MaxUint64
+	}
+	for ; w.left > 0; w.left-- {
+		step, at := uvarint(w.b, w.at)
+		if at < 0 || w.key.A+step < step {
+			return
+		}
+		nextA, nextB := w.key.A+step, uint64(0)
+		if w.form.pair {
+			if nextB, at = uvarint(w.b, at); at < 0 {
+				return
+			}
+			if step == 0 {
+				nextB += w.key.B
+			}
+		}
+		length, at := uvarint(w.b, at)
+		if at < 0 || nextA > a || nextA == a && nextB >= b || length>>1 > uint64(len(w.b)-at) {
+			return
+		}
+		w.at = at + int(length>>1)
+		w.key.A, w.key.B = nextA, nextB
 	}
 }
 

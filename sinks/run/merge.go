@@ -3,10 +3,11 @@ package run
 // Merger goes over the entries of several runs, each key once, merged: a newer
 // entry replaces an older one, but for changes of rows, which are composed.
 type Merger struct {
-	live []source // by key, the newest first; those that have ended are not there
-	used int      // so many of the first ones have the key of the entry
-	last bool
-	drop func(key *Key, value []byte) bool
+	sources []source // the newest first
+	live    []uint32 // sources by key, then age; those that have ended are not there
+	used    int      // so many of the first ones have the key of the entry
+	last    bool
+	drop    func(key *Key, value []byte) bool
 
 	value   []byte
 	gone    bool
@@ -20,7 +21,6 @@ type Merger struct {
 type source struct {
 	*Iterator
 	key *Key
-	age int // 0 is the newest
 }
 
 // NewMerger merges runs, the newest first; iterators stand where it begins (at
@@ -30,7 +30,8 @@ type source struct {
 func NewMerger(newest []*Iterator, last bool, drop func(key *Key, value []byte) bool) *Merger {
 	m := &Merger{last: last, drop: drop, used: len(newest)}
 	for age, i := range newest {
-		m.live = append(m.live, source{i, i.Key(), age})
+		m.sources = append(m.sources, source{i, i.Key()})
+		m.live = append(m.live, uint32(age))
 	}
 	return m
 }
@@ -51,44 +52,48 @@ func (m *Merger) Next() bool {
 func (m *Merger) advance() bool {
 	for ; m.used > 0; m.used-- {
 		at := m.used - 1
-		s := m.live[at]
+		age := m.live[at]
+		s := &m.sources[age]
 		if !s.Next() {
 			if m.err = s.Err(); m.err != nil {
-				m.failed = s.age
+				m.failed = int(age)
 				return false
 			}
 			m.live = append(m.live[:at], m.live[at+1:]...)
 			continue
 		}
-		for ; at+1 < len(m.live) && m.live[at+1].before(&s); at++ {
+		for ; at+1 < len(m.live) && m.before(m.live[at+1], age); at++ {
 			m.live[at] = m.live[at+1]
 		}
-		m.live[at] = s
+		m.live[at] = age
 	}
 	if len(m.live) == 0 {
 		return false
 	}
-	first := m.live[0].key
-	for m.used = 1; m.used < len(m.live) && m.live[m.used].key.Compare(first) == 0; m.used++ {
+	first := m.at(0).key
+	for m.used = 1; m.used < len(m.live) && m.at(m.used).key.Compare(first) == 0; m.used++ {
 	}
 	return true
 }
 
-// before is the order of entries: by key, the newest first.
-func (s *source) before(o *source) bool {
-	c := s.key.Compare(o.key)
-	return c < 0 || c == 0 && s.age < o.age
+// at is the n-th source in order.
+func (m *Merger) at(n int) *source { return &m.sources[m.live[n]] }
+
+// before is the order of sources: by key, the newest first.
+func (m *Merger) before(a, b uint32) bool {
+	c := m.sources[a].key.Compare(m.sources[b].key)
+	return c < 0 || c == 0 && a < b
 }
 
 // merge has value and gone be those of the entries with the first key.
 func (m *Merger) merge() bool {
-	newest := &m.live[0]
+	newest := m.at(0)
 	m.value, m.gone = newest.Value(), newest.Gone()
 	if newest.key.Kind != Row {
 		return true
 	}
 	for n := 1; n < m.used && !IsWhole(m.value); n++ {
-		merged, err := MergeRows(m.room[n&1][:0], m.value, m.live[n].Value())
+		merged, err := MergeRows(m.room[n&1][:0], m.value, m.at(n).Value())
 		if err != nil {
 			m.blame(err)
 			return false
@@ -100,14 +105,14 @@ func (m *Merger) merge() bool {
 
 // blame finds the run whose value is damaged.
 func (m *Merger) blame(err error) {
-	guilty := &m.live[0]
-	for n := range m.used {
-		if wrong := checkRow(m.live[n].Value()); wrong != nil {
-			guilty, err = &m.live[n], wrong
+	guilty := m.live[0]
+	for n, age := range m.live[:m.used] {
+		if wrong := checkRow(m.at(n).Value()); wrong != nil {
+			guilty, err = age, wrong
 			break
 		}
 	}
-	m.err, m.failed = guilty.Damage(err), guilty.age
+	m.err, m.failed = m.sources[guilty].Damage(err), int(guilty)
 }
 
 // stays is false for an entry that need not be in the merged run.
@@ -137,7 +142,7 @@ func (m *Merger) stays() bool {
 func (m *Merger) drops() bool { return m.drop != nil && m.drop(m.Key(), m.value) }
 
 // Key is the entry's key, valid until Next; its Name may be kept.
-func (m *Merger) Key() *Key { return m.live[0].key }
+func (m *Merger) Key() *Key { return m.at(0).key }
 
 // Value is the entry's merged value, valid until Next.
 func (m *Merger) Value() []byte { return m.value }
