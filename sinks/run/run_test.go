@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"slices"
@@ -439,4 +440,38 @@ func FuzzIndex(f *testing.F) {
 			x.mayOwn(k.Kind, k.A)
 		}
 	})
+}
+
+// The bytes of a run are those that docs/formats.md draws; a change here is a
+// change of format.
+func TestRunGolden(t *testing.T) {
+	b, info := write(t, []entry{
+		{key: Key{Kind: Row, Counter: 2, A: 64}, value: AppendWhole(nil, []int{0, 1, 5}, []int64{1, 0, -1})},
+		{key: Key{Kind: Row, Counter: 2, A: 192}, value: AppendChange(nil, []int{0, 1, 2}, []pipeline.Delta{pipeline.Add(3), pipeline.Set(0), pipeline.Take(2)})},
+		{key: Key{Kind: Post, A: 7, B: 1024}, value: []byte{9}},
+		{key: Key{Kind: Post, A: 7, B: 2048}, gone: true},
+		{key: Key{Kind: Cursor, A: 7, Name: "go"}, value: []byte{8}},
+	})
+	want := strings.NewReplacer(" ", "").Replace(strings.Join([]string{
+		"01 02 0200",                  // rows of counter 2: two
+		"40   08 8601 02 01",          // id 64, whole: column 0 is 1, 5 is -1
+		"8001 22 1d 0006 0100",        // id 64 + 128, a change: column 0 + 3, 1 = 0,
+		"02 04 00 fdffffffffffffff7f", // 2 by a delta
+		"04 0200",                     // posts: two
+		"07 8008 02 09",               // of author 7 at 1024: 9
+		"00 8008 01",                  // of the same, 1024 later: gone
+		"06 0100",                     // cursors: one
+		"07 02676f 02 08",             // of user 7 in go: 8
+		"bde75cf2",                    // checksum
+		"01 01",                       // index: one part, one block
+		"37 01 02 40",                 // of 55 bytes, from row 64 of counter 2 on
+		"09 30c8489e24f02320 06",      // filter: 8 bytes, 6 probes
+		"b1264d58",                    // checksum
+	}, ""))
+	if got := fmt.Sprintf("%x", b); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if want := (Info{Entries: 5, Blocks: 1, Bytes: 75, IndexAt: 55, Checksum: 0x584d26b1}); info != want {
+		t.Errorf("%+v, want %+v", info, want)
+	}
 }
