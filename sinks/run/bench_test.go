@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"io"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -66,7 +67,13 @@ func BenchmarkMerge(b *testing.B) {
 	for _, c := range []struct {
 		name, shape string
 		changes     bool
-	}{{"whole", "consecutive", false}, {"whole-random", "random", false}, {"changes", "consecutive", true}} {
+		skewed      bool
+	}{
+		{name: "whole", shape: "consecutive"},
+		{name: "whole-random", shape: "random"},
+		{name: "whole-skewed", shape: "consecutive", skewed: true}, // each run twice the one after it
+		{name: "changes", shape: "consecutive", changes: true},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			// Eight runs; in that of changes, each id is in two of them.
 			list := rowsOf(idsOf(c.shape, 400_000))
@@ -74,6 +81,9 @@ func BenchmarkMerge(b *testing.B) {
 			lists := make([][]entry, 8)
 			for _, e := range list {
 				n := rng.IntN(8)
+				if c.skewed {
+					n = min(bits.TrailingZeros64(rng.Uint64()), 7)
+				}
 				if c.changes {
 					n = rng.IntN(4)
 					lists[n+4] = append(lists[n+4], e)

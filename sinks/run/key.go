@@ -118,7 +118,7 @@ func (k *Key) check() error {
 }
 
 // ErrCorrupt wraps every complaint about stored bytes.
-var ErrCorrupt = errors.New("cold: corrupt value")
+var ErrCorrupt = errors.New("run: corrupt")
 
 // Damage is what is wrong with a run, and where.
 type Damage struct {
