@@ -82,6 +82,11 @@ func (k *Key) Compare(o *Key) int {
 	return strings.Compare(k.Name, o.Name)
 }
 
+// equal is Compare = 0.
+func (k *Key) equal(o *Key) bool {
+	return k.A == o.A && k.B == o.B && k.Kind == o.Kind && k.Counter == o.Counter && k.Name == o.Name
+}
+
 // String is for messages.
 func (k *Key) String() string {
 	s := k.Kind.String()

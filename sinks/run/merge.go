@@ -71,7 +71,7 @@ func (m *Merger) advance() bool {
 		return false
 	}
 	first := m.at(0).key
-	for m.used = 1; m.used < len(m.live) && m.at(m.used).key.Compare(first) == 0; m.used++ {
+	for m.used = 1; m.used < len(m.live) && m.at(m.used).key.equal(first); m.used++ {
 	}
 	return true
 }
@@ -81,7 +81,11 @@ func (m *Merger) at(n int) *source { return &m.sources[m.live[n]] }
 
 // before is the order of sources: by key, the newest first.
 func (m *Merger) before(a, b uint32) bool {
-	c := m.sources[a].key.Compare(m.sources[b].key)
+	k, o := m.sources[a].key, m.sources[b].key
+	if k.A != o.A && k.head() == o.head() {
+		return k.A < o.A
+	}
+	c := k.Compare(o)
 	return c < 0 || c == 0 && a < b
 }
 

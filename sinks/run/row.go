@@ -19,7 +19,7 @@ import (
 //	├───┼───────────────────┴────────┤           adds     n (zigzag), not 0
 //	│ + │ columns 11…5               │ byte 1    mixed    00 │ n (zigzag)              Add(n)
 //	├───┼────────────────────────────┤                    01 │ v (zigzag)              Set(v)
-//	│ 0 │ columns 18…12              │ …                  02 │ From │ Low (zigzag) │ High − Low (uvarint)
+//	│ 0 │ columns 18…12              │ …                  02 │ From │ Low │ High  any other
 //	└───┴────────────────────────────┘           +: one more byte of bitmap follows
 const (
 	formAdds  = 0 // a change: sums only
@@ -162,12 +162,28 @@ func appendChanges(dst []byte, changes []change) []byte {
 		} else if v, ok := d.Value(); ok {
 			dst = binary.AppendVarint(append(dst, tagSet), v)
 		} else {
-			dst = binary.AppendVarint(append(dst, tagDelta), d.From)
-			dst = binary.AppendVarint(dst, d.Low)
-			dst = binary.AppendUvarint(dst, uint64(d.High)-uint64(d.Low))
+			dst = appendBound(append(dst, tagDelta), d.From)
+			dst = appendBound(dst, d.Low)
+			dst = appendBound(dst, d.High)
 		}
 	}
 	return dst
+}
+
+// appendBound appends a number that is near 0 or near a Limit, as the bounds of
+// deltas are: a like that is taken back is [-Limit, Limit-1], and has few bytes
+// nevertheless.
+//
+//	distance << 2 │ 1: from ±Limit, 0: from 0 │ 1: negative
+func appendBound(dst []byte, v int64) []byte {
+	code := uint64(0)
+	if v < 0 {
+		code, v = 1, -v
+	}
+	if v > pipeline.Limit/2 {
+		code, v = code|2, pipeline.Limit-v
+	}
+	return binary.AppendUvarint(dst, uint64(v)<<2|code)
 }
 
 // IsWhole says whether the value of a row is that of a whole one.
@@ -222,6 +238,9 @@ func MergeRows(dst, newer, older []byte) ([]byte, error) {
 	if IsWhole(newer) {
 		return append(dst, newer...), nil
 	}
+	if merged, ok := mergeSums(dst, newer, older); ok {
+		return merged, nil
+	}
 	var n, o rowReader
 	if err := n.open(newer); err != nil {
 		return dst, err
@@ -268,6 +287,65 @@ func MergeRows(dst, newer, older []byte) ([]byte, error) {
 		return appendSet(dst, changes), nil
 	}
 	return appendChanges(dst, changes), nil
+}
+
+// mergeSums is MergeRows for what is common, without deltas: sums over a row or
+// over sums. ok is false where anything is not common: a sum of 0, one of
+// different signs (it is no sum: it remembers at which Limit it stopped), one
+// beyond Limit, damage.
+func mergeSums(dst, newer, older []byte) (merged []byte, ok bool) {
+	var n, o rowReader
+	if n.open(newer) != nil || o.open(older) != nil || n.form != formAdds || o.form == formMixed {
+		return dst, false
+	}
+	longer := newer[:len(newer)-len(n.body)]
+	if len(o.head) > len(n.head) {
+		longer = older[:len(older)-len(o.body)]
+	}
+	start := len(dst)
+	dst = append(dst, longer...)
+	bitmap := len(longer)
+	dst[start] = dst[start]&^formMask | o.form
+	nc, nok := n.next()
+	oc, ook := o.next()
+	for nok || ook {
+		var sum int64
+		if ook && (!nok || oc <= nc) {
+			v, err := o.number()
+			if err != nil {
+				return dst[:start], false
+			}
+			sum = v
+			if nok && nc == oc {
+				v, err := n.number()
+				if err != nil || (sum^v < 0 && o.form == formAdds) {
+					return dst[:start], false
+				}
+				// Numbers of different signs do not overflow.
+				if total := sum + v; sum^v < 0 || total^v >= 0 && total >= -pipeline.Limit {
+					sum = total
+				} else {
+					return dst[:start], false
+				}
+				nc, nok = n.next()
+			}
+			mark(dst[start:start+bitmap], oc)
+			oc, ook = o.next()
+		} else {
+			v, err := n.number()
+			if err != nil {
+				return dst[:start], false
+			}
+			sum = v
+			mark(dst[start:start+bitmap], nc)
+			nc, nok = n.next()
+		}
+		if sum == 0 {
+			return dst[:start], false
+		}
+		dst = binary.AppendVarint(dst, sum)
+	}
+	return dst, n.end() == nil && o.end() == nil
 }
 
 // appendSet appends the whole row that changes make of any other; each of them

@@ -122,22 +122,35 @@ func (r *rowReader) delta() (pipeline.Delta, error) {
 
 // general reads a delta that is neither a sum nor a constant.
 func (r *rowReader) general() (d pipeline.Delta, err error) {
-	if d.From, err = r.signed(); err != nil {
-		return d, err
+	for _, v := range []*int64{&d.From, &d.Low, &d.High} {
+		if *v, err = r.bound(); err != nil {
+			return d, err
+		}
 	}
-	if d.Low, err = r.signed(); err != nil {
-		return d, err
-	}
-	rise, n := binary.Uvarint(r.body)
-	if n <= 0 || rise == 0 || rise > pipeline.Limit-uint64(d.From) || rise > pipeline.Limit-uint64(d.Low) {
+	if d.Low >= d.High || uint64(d.High)-uint64(d.Low) > pipeline.Limit-uint64(d.From) {
 		return d, fmt.Errorf("%w: a change's bounds", ErrCorrupt)
 	}
-	r.body = r.body[n:]
-	d.High = int64(uint64(d.Low) + rise)
 	if _, sum := d.Amount(); sum {
 		return d, fmt.Errorf("%w: a sum is written as another change", ErrCorrupt)
 	}
 	return d, nil
+}
+
+// bound reads what appendBound appends.
+func (r *rowReader) bound() (int64, error) {
+	code, n := binary.Uvarint(r.body)
+	v := int64(code >> 2)
+	if n <= 0 || code == 1 || v > pipeline.Limit/2 {
+		return 0, fmt.Errorf("%w: a change's bounds", ErrCorrupt)
+	}
+	r.body = r.body[n:]
+	if code&2 != 0 {
+		v = pipeline.Limit - v
+	}
+	if code&1 != 0 {
+		v = -v
+	}
+	return v, nil
 }
 
 // change reads a column of any form as a change.
