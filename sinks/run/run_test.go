@@ -323,7 +323,7 @@ func TestRunGolden(t *testing.T) {
 		"07 02676f 02 08",        // of user 7 in go: 8
 		"6d0ab899",               // checksum
 		"01 01",                  // index: one part, one block
-		"37 01 02 40",            // of 55 bytes, from row 64 of counter 2 on
+		"2f 01 02 40",            // of 47 bytes, from row 64 of counter 2 on
 		"09 30c8489e24f02320 06", // filter: 8 bytes, 6 probes
 		"369887a1",               // checksum
 	}, ""))
