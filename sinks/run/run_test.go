@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -139,7 +140,13 @@ type fataler interface {
 func write(t fataler, list []entry) ([]byte, Info) {
 	t.Helper()
 	var b bytes.Buffer
-	w := NewWriter(&b)
+	// A writer that has written, and stopped in the middle, is as good as new.
+	w := NewWriter(io.Discard)
+	used := []Key{{Kind: Cursor, A: math.MaxUint64, Name: "z"}, {Kind: Second, A: 1}, {Kind: Second}}
+	for i := range used {
+		w.Add(&used[i], nil, false)
+	}
+	w.Reset(&b)
 	for i := range list {
 		if err := w.Add(&list[i].key, list[i].value, list[i].gone); err != nil {
 			t.Fatalf("entry %d: %v", i, err)
@@ -209,6 +216,9 @@ func TestRunTwin(t *testing.T) {
 			}
 			if found && k.Kind != Row && !r.MayOwn(k.Kind, k.A) {
 				t.Fatalf("%v has no owner", &k)
+			}
+			if rapid.Bool().Draw(t, "forget") {
+				other.Forget()
 			}
 			it.Seek(&k)
 			for n := range rapid.IntRange(0, 3).Draw(t, "go on") {

@@ -19,6 +19,11 @@ type Scratch struct {
 	from   int64  // where in run they begin
 }
 
+// Forget lets go of the run read last; its memory stays for the next one.
+func (s *Scratch) Forget() {
+	s.run, s.loaded, s.buffer = nil, false, s.buffer[:0]
+}
+
 // load has walk be in a block: where it was, if it is there already.
 func (s *Scratch) load(run *Run, block int) error {
 	if s.loaded && s.run == run && s.block == block {

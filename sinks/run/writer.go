@@ -43,6 +43,18 @@ type Writer struct {
 // NewWriter writes to w, a block at a time: a bufio.Writer makes sense.
 func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
 
+// Reset begins another run, with the memory of the last one.
+func (w *Writer) Reset(to io.Writer) {
+	*w = Writer{
+		to:     to,
+		block:  block{b: w.block.b[:0], name: w.block.name[:0]},
+		index:  w.index[:0],
+		heads:  w.heads[:0],
+		first:  w.first[:0],
+		filter: filterBuilder{hashes: w.filter.hashes[:0]},
+	}
+}
+
 // Add adds an entry. Keys must ascend, each once. key and value are not kept.
 // After an error the run is of no use.
 func (w *Writer) Add(key *Key, value []byte, gone bool) error {
