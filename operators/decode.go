@@ -73,13 +73,22 @@ func newObject(names *words, slots int) *object {
 
 // halves lets half a surrogate pair pass ("\ud83d"): RFC 8259 does, and a text
 // that was cut within an emoji has one at its end. Bytes that are not UTF-8 it
-// would let pass too; parse looks for these itself.
+// would let pass too; tokenize looks for these itself.
 var halves = []jsontext.Options{jsontext.AllowInvalidUTF8(true)}
 
 // parse takes apart exactly one JSON object (RFC 8259, no duplicate names).
 // The raw values alias line.
 func (o *object) parse(line []byte) *refusal {
 	clear(o.fields)
+	if o.scan(line) {
+		return nil
+	}
+	clear(o.fields)
+	return o.tokenize(line)
+}
+
+// tokenize is parse of any line whatever.
+func (o *object) tokenize(line []byte) *refusal {
 	if !utf8.Valid(line) {
 		return refuse(pipeline.ReasonJSON, "not JSON: not UTF-8")
 	}

@@ -133,7 +133,7 @@ func (l *Lane) full() bool {
 	bytes := l.merger.bytes + markBytes*marks
 	commons := l.merger.touched[l.shards] + marksChanges*marks
 	return int(l.window.Events)+len(l.letters) >= l.limits.Events ||
-		bytes+l.eventBytesMax+l.overhead() > l.limits.Bytes ||
+		bytes+l.eventBytesMax+l.overhead > l.limits.Bytes ||
 		max(l.merger.most, commons)+l.eventChangesMax > pipeline.SectionChangesMax
 }
 
@@ -297,13 +297,14 @@ func split(kind string, m *pipeline.Message) events {
 	case kind == typeFiller && len(m.Header[headerFiller]) > 0:
 		return events{done: true}
 	case kind == typePack:
-		switch n := countLines(body); {
-		case n == 0:
+		all := events{rest: body, lines: true}
+		switch some := all; {
+		case !some.next():
 			return events{rest: body, fault: refuse(pipeline.ReasonJSON, "the pack is empty")}
-		case n > pipeline.PackMax:
+		case bytes.Count(body, newline) >= pipeline.PackMax && countLines(body) > pipeline.PackMax:
 			return events{rest: body, fault: refuse(pipeline.ReasonPack, "the pack has more than %d lines", pipeline.PackMax)}
 		}
-		return events{rest: body, lines: true}
+		return all
 	}
 	return events{rest: body}
 }

@@ -46,6 +46,7 @@ type Program struct {
 
 	channels map[string]bool // that notices may open, where not all may be
 
+	overhead        int // what a window takes besides its sections' bytes
 	eventBytesMax   int
 	eventChangesMax int // in one section
 }
@@ -123,6 +124,10 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	}
 	p.slots, p.kinds = newWords(p.fields), newWords(names)
 	p.rules = p.fingerprint(rules, limits.Channels)
+	p.overhead = 64 + 5*(shards+1)
+	for _, c := range p.columns {
+		p.overhead += 2 + len(c)
+	}
 	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + 64 + WhatMax*66 // a read of channels
 	for _, name := range limits.Channels {
 		p.channels[name] = true
@@ -131,7 +136,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	if need := 2 * p.eventChangesMax; need > pipeline.SectionChangesMax {
 		return nil, fmt.Errorf("operators: %d columns are too many: an event may change %d rows and entries, and a window %d", len(schema.Columns), need/2, pipeline.SectionChangesMax)
 	}
-	if need := 2 * (p.eventBytesMax + p.overhead()); limits.Bytes < need {
+	if need := 2 * (p.eventBytesMax + p.overhead); limits.Bytes < need {
 		return nil, fmt.Errorf("operators: windows of %d bytes are too small for these counters and rules: %d needed", limits.Bytes, need)
 	}
 	return p, nil
@@ -199,13 +204,4 @@ func (p *Program) fingerprint(rules Rules, channels []string) uint64 {
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return binary.LittleEndian.Uint64(sum[:])
-}
-
-// overhead is what a window takes besides its sections' bytes.
-func (p *Program) overhead() int {
-	n := 64 + 5*(p.shards+1)
-	for _, c := range p.columns {
-		n += 2 + len(c)
-	}
-	return n
 }

@@ -55,6 +55,7 @@ type Shard struct {
 	columns     []columnCounts
 
 	scratch []hot.Pair // working space of the owner
+	cells   cells      // empty between windows
 
 	// The owner's alone.
 	gathered cold.State // the last state handed over for a checkpoint
@@ -142,6 +143,7 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 	for change, ok := section.Next(); ok; change, ok = section.Next() {
 		switch {
 		case change.Op != pipeline.OpCell:
+			s.flushLocked()
 			if err := s.operateLocked(&section.Operation, w.To); err != nil {
 				return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
 			}
@@ -155,9 +157,10 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 		case change.Column >= len(columns) || change.ID == 0:
 			return s.failLocked(fmt.Errorf("%w: shard %d: column %d of id %d", pipeline.ErrWindow, s.Number, change.Column, change.ID))
 		default:
-			s.changeLocked(columns[change.Column], change.ID, change.Delta)
+			s.addLocked(columns[change.Column], change.ID, change.Delta)
 		}
 	}
+	s.flushLocked()
 	if err := section.Err(); err != nil {
 		return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
 	}
