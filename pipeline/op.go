@@ -44,8 +44,8 @@ type Operation struct {
 }
 
 // SectionChangesMax bounds the rows and entries that one section of a window
-// changes: every node can hand over so many in one transaction (I4), whatever
-// its memory. Lanes close a window before one of its sections could exceed it.
+// changes: a bound on what one window adds to a shard that is full of changes,
+// whatever its memory. Lanes close a window before one of its sections could exceed it.
 const SectionChangesMax = 8192
 
 // ByteChangesMax is the most rows and entries that a byte of a section changes.

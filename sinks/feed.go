@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // feedGroup is how many followees one goroutine merges; more are shared out.
@@ -86,17 +87,17 @@ type newest struct {
 	cold    bool // and could not be read
 	givenUp error
 
-	disk      shard.Disk
+	disk      tier.Disk
 	gathering shard.Gathering
 }
 
-func (h *newest) read(s *shard.Shard, followees []hot.Pair, from, before pipeline.Position) {
+func (h *newest) read(s *tier.Shard, followees []hot.Pair, from, before pipeline.Position) {
 	if len(followees) == 0 {
 		return
 	}
 	state, err := s.Posts(followees, from, before, &h.gathering, &h.disk, h.offer)
 	switch {
-	case errors.Is(err, shard.ErrCold):
+	case errors.Is(err, tier.ErrCold):
 		h.cold = true
 	case givenUp(err):
 		h.givenUp = err

@@ -2,15 +2,20 @@ package sinks
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
-// Resident is the memory that the shards and the channels take, in bytes.
-func (n *Node) Resident() (bytes int) { return n.residentShards() + n.commons.Bytes() }
+// Resident is the memory that the shards, the channels, and the indexes of what
+// is on disk take, in bytes.
+func (n *Node) Resident() (bytes int) { return n.residentShards() + n.beside() }
+
+// beside is what of it cannot be evicted: channels, indexes and filters of runs.
+func (n *Node) beside() int { return n.commons.Bytes() + n.store.Memory() }
 
 func (n *Node) residentShards() (bytes int) {
 	for _, s := range n.shards {
@@ -20,12 +25,12 @@ func (n *Node) residentShards() (bytes int) {
 }
 
 // shardsMin is what the shards keep of the budget, as one part in so many,
-// however much the channels take, which cannot be evicted.
+// however much the rest takes, which cannot be evicted.
 const shardsMin = 8
 
 // shardsMay is how much memory the shards may take.
 func (n *Node) shardsMay() int {
-	return max(n.o.MemoryBytes-n.commons.Bytes(), n.o.MemoryBytes/shardsMin)
+	return max(n.o.MemoryBytes-n.beside(), n.o.MemoryBytes/shardsMin)
 }
 
 // over says whether the shards take more memory than they may.
@@ -55,20 +60,22 @@ func (n *Node) Warmth() (loaded, all int) { return int(n.warmed.Load()), len(n.s
 // warm loads the shards in the background: everything where it fits, else what
 // was written last.
 func (n *Node) warm() {
-	if !slices.ContainsFunc(n.units(), func(u unit) bool { return u.State() != cold.State{} }) {
+	if !slices.ContainsFunc(n.units(), func(u unit) bool { return u.State() != shard.State{} }) {
 		n.warmed.Store(int64(len(n.shards)))
 		return // nothing is on disk
 	}
-	written := n.writtenLast()
-	more := func() bool {
-		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || n.residentShards() < n.shardsMay()-n.shardsMay()/slack)
+	bytes, entries := n.perShard(), n.entriesAtATime()
+	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
+		share := (n.shardsMay() - n.shardsMay()/slack) / len(n.shards)
+		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || s.Bytes() < share)
 	}
 	next := make(chan int)
 	for range n.o.Owners {
 		n.wait.Go(func() {
 			for i := range next {
-				if err := n.shards[i].Warm(n.store, written, more); err != nil && !n.stopping.Load() {
-					n.o.Logger.Error("sinks: not loaded", "what", n.shards[i].Name(), "error", err)
+				s := n.shards[i]
+				if err := s.Warm(bytes, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() {
+					n.o.Logger.Error("sinks: not loaded", "what", s.Name(), "error", err)
 				}
 				n.warmed.Add(1)
 			}
@@ -80,43 +87,36 @@ func (n *Node) warm() {
 	close(next)
 }
 
-// perDiskByte is how much memory a byte on disk takes at most, once it is
-// loaded: edges lose the least.
-const perDiskByte = 1.5
+// perDiskByte is how much memory a byte of a run takes at most, once it is
+// loaded: a row of neighbouring ids takes 3 bytes there and 17 to 22 here.
+const perDiskByte = 8
 
-// writtenLast is the version as of which all that was written since fits into
-// memory; 0 when everything does. Shards are alike: one is looked at.
-func (n *Node) writtenLast() uint64 {
-	disk := float64(n.store.DataBytes()) * perDiskByte
-	if n.o.MemoryBytes == 0 || disk <= float64(n.shardsMay()) {
-		return 0
+// perShard is how many bytes of each shard's newest runs may be loaded: no more
+// than there is memory, as no entry takes less there. Shards are alike.
+func (n *Node) perShard() int64 {
+	if may := int64(n.shardsMay()); n.o.MemoryBytes > 0 && n.store.RunBytes() > may/perDiskByte {
+		return may / int64(len(n.shards))
 	}
-	keys, all := make(map[uint64]int), 0 // by version
-	err := n.store.View(cold.Newest, func(v *cold.View) error {
-		return v.Written(pipeline.Shard(0), func(version uint64) (more bool) {
-			keys[version]++
-			all++
-			return !n.stopping.Load()
-		})
-	})
-	if err != nil || all == 0 {
-		return 1
+	return tier.Everything
+}
+
+// entryBytes is about what an entry takes in memory.
+const entryBytes = 32
+
+// entriesAtATime is how many entries an owner's shard loads between two looks
+// at the memory taken: those of all owners stay within the slack.
+func (n *Node) entriesAtATime() int {
+	if n.o.MemoryBytes == 0 {
+		return tier.PartMax
 	}
-	old := int(float64(all) * (1 - float64(n.shardsMay())/disk))
-	versions := slices.Sorted(maps.Keys(keys))
-	for _, version := range versions {
-		if old -= keys[version]; old < 0 {
-			return version
-		}
-	}
-	return versions[len(versions)-1]
+	return max(n.shardsMay()/slack/n.o.Owners/entryBytes, 1)
 }
 
 // verify compares what the store holds with its checksums. A damaged table
 // stops the shards whose keys it may hold; the others serve.
 func (n *Node) verify() {
 	n.store.Verify(func() bool { return !n.stopping.Load() }, func(d cold.Damage) {
-		n.o.Logger.Error("sinks: the database is damaged", "table", d.File, "shards", fmt.Sprintf("%d to %d", d.First, d.Last), "error", d)
+		n.o.Logger.Error("sinks: the database is damaged", "file", d.File, "shards", fmt.Sprintf("%d to %d", d.First, d.Last), "error", d)
 		for i, u := range n.units() {
 			if number := pipeline.Shard(i); d.First <= number && number <= d.Last {
 				u.Fail(d)

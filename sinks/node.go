@@ -1,8 +1,7 @@
 // Package sinks keeps what windows change: a Node is handed those of DELTAS, has
-// each section applied by its shard's owner, checkpoints into Badger and answers
-// reads.
+// each section applied by its shard's owner, checkpoints, and answers reads.
 //
-//	DELTAS ───► Hand ─► owner 0: shards 0, n, 2n …   ─┬─► committer ─► Badger
+//	DELTAS ───► Hand ─► owner 0: shards 0, n, 2n …   ─┬─► commits ─► runs in files, states in Badger
 //	              └───► owner 1: shards 1, n+1, …    ─┘
 //
 // A failed shard (I3) stops alone; the others go on and answers name what is
@@ -24,6 +23,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // Options shape a node.
@@ -32,7 +32,7 @@ type Options struct {
 	Owners          int           // goroutines that own shards; at most as many merge a feed
 	CheckpointEvery time.Duration // twice as much is applied again after a crash, or of a backlog backlogTicks times
 	DirtyRowsMax    int           // of one shard, before it must checkpoint
-	CommitRows      int           // that make a transaction large enough for no more shards; 0: 1024
+	CommitRows      int           // that make a commit large enough for no more shards; 0: 1024
 	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
@@ -48,10 +48,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// BatchRowsMin is how many rows one transaction of a store must hold
-// (cold.Store.BatchRowsMax), so that every window fits: a unit's, and the state.
-const BatchRowsMin = shard.SectionRowsMax + 1
-
 // queueMax bounds the windows that wait for one owner.
 const queueMax = 16
 
@@ -60,15 +56,13 @@ type Node struct {
 	store   *cold.Store
 	schema  *pipeline.Schema
 	o       Options
-	shards  []*shard.Shard
+	shards  []*tier.Shard
 	clock   *shard.Clock
-	commons *shard.Commons
+	commons *tier.Commons
 	owners  []*owner
 
-	rowsMax int // of one shard, in one transaction
-
 	progress progress
-	timeline *shard.Timeline
+	timeline *tier.Timeline
 	warmed   atomic.Int64 // shards loaded since the start, as far as the budget allows
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
@@ -93,7 +87,7 @@ var _ pipeline.Shards = (*Node)(nil)
 // NodeStats are a node's figures since the process started.
 type NodeStats struct {
 	Windows           atomic.Uint64 // handed to the owners
-	Checkpoints       atomic.Uint64 // transactions
+	Checkpoints       atomic.Uint64 // commits
 	CheckpointErrors  atomic.Uint64
 	CheckpointsForced atomic.Uint64 // rounds begun before their time, or hastened
 	CheckpointRows    atomic.Uint64
@@ -104,12 +98,7 @@ type NodeStats struct {
 // NewNode opens every shard and starts the owners. What the shards hold is
 // read from the store when it is asked for, and in the background (Warmth).
 func NewNode(store *cold.Store, o Options) (*Node, error) {
-	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*shard.Shard, o.Shards), clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
-	n.rowsMax = store.BatchRowsMax() - 1 // the state takes one
-	if o.DirtyRowsMax > n.rowsMax {
-		return nil, fmt.Errorf("sinks: a shard may collect %d changed rows and one Badger transaction holds %d of these counters: lower checkpoint.rows or raise badger.memtable",
-			o.DirtyRowsMax, n.rowsMax)
-	}
+	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*tier.Shard, o.Shards), clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	if err := n.load(); err != nil {
 		return nil, err
 	}
@@ -144,13 +133,13 @@ func (n *Node) load() error {
 	for i := range n.shards {
 		number := pipeline.Shard(i)
 		state, err := n.storedState(number)
-		n.shards[i] = shard.New(number, n.schema, n.o.Users, n.clock, state)
+		n.shards[i] = tier.New(shard.New(number, n.schema, n.o.Users, n.clock, state), n.store)
 		n.shards[i].Joins = n.o.Joins
 		if err != nil {
 			n.shards[i].Fail(err)
 		}
 	}
-	n.timeline = shard.NewTimeline(n.shards)
+	n.timeline = tier.NewTimeline(n.shards)
 	var faults []error
 	for _, u := range n.units() {
 		if err := u.Err(); err != nil {
@@ -168,17 +157,17 @@ func (n *Node) load() error {
 func (n *Node) loadCommons() {
 	number := pipeline.Shard(n.o.Shards)
 	state, err := n.storedState(number)
-	n.commons = shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots, n.o.Channels)
+	n.commons = tier.NewCommons(shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots, n.o.Channels), n.store, number)
 	if err == nil {
-		err = n.commons.Load(n.store)
+		err = n.commons.Load()
 	}
 	if err != nil {
 		n.commons.Fail(err)
 	}
 }
 
-func (n *Node) storedState(number pipeline.Shard) (cold.State, error) {
-	state, err := n.store.State(number)
+func (n *Node) storedState(number pipeline.Shard) (shard.State, error) {
+	state, err := n.store.Stack(number).State()
 	state.Sequence = min(state.Sequence, n.o.SequenceMax)
 	return state, err
 }

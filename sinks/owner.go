@@ -9,34 +9,48 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
-// unit is what a window has a section for: a shard, or what every node holds.
-// One goroutine, its owner, calls all methods but State and Err.
+// unit is what a window has a section for: a shard, or what every node holds,
+// with its disk. One goroutine, its owner, calls all methods but those that say
+// otherwise.
 type unit interface {
+	applier
+	keeper
+	evicter
+}
+
+// applier is what windows are applied to.
+type applier interface {
 	Name() string
-	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
-	State() cold.State
-	Err() error
-	Fail(error) error
-
-	Dirty() int                      // rows and entries that changed
-	Pending() int                    // and those in a commit that may yet fail
-	Fits(*pipeline.Window, int) bool // whether both stay within a number with a window more
-	Moved() bool                     // whether there is anything to checkpoint
-	HandOver(version uint64)         // takes what changed; Write and Settle must follow
-	Settle(committed bool)
-	Watch()             // memory is nearly full: notes what is used
-	Shed(share float64) // gives up a part of what is in memory and on disk too
-
 	// Prepare reads what a window needs and memory does not hold; any
-	// goroutine may call it ahead. Write adds what was handed over to a
-	// checkpoint; the commit's goroutine calls it.
-	Prepare(*cold.Store, *pipeline.Window) error
-	Write(*cold.Store, *cold.Checkpoint) error
+	// goroutine may call it ahead.
+	Prepare(*pipeline.Window) error
+	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
+	State() shard.State // from any goroutine
+	Err() error         // from any goroutine
+	Fail(error) error   // from any goroutine
+}
+
+// keeper is what checkpoints are made of.
+type keeper interface {
+	Dirty() int             // rows and entries that changed
+	Moved() bool            // whether there is anything to checkpoint
+	Full() bool             // whether runs must be merged before another one
+	HandOver()              // takes what changed; Write and Settle must follow
+	Write(*cold.Checkpoint) // adds it to a checkpoint; in the commit's goroutine
+	Settle(committed bool)  // publishes it, or has it dirty again
+	SetHorizon(pipeline.Position)
 
 	Durable() uint64         // the last window committed
 	Kept() pipeline.Position // and its end
+}
+
+// evicter is what gives memory up.
+type evicter interface {
+	Watch()             // memory is nearly full: notes what is used
+	Shed(share float64) // gives up a part of what is in memory and on disk too
 }
 
 // handed is one window on its way to the owners.
@@ -56,7 +70,7 @@ type handed struct {
 type owner struct {
 	node    *Node
 	units   []unit
-	commons *shard.Commons // one of the units, of one owner; nil for the others
+	commons *tier.Commons // one of the units, of one owner; nil for the others
 	windows chan handed
 	// prepared are windows for which everything was in memory a moment ago.
 	prepared chan handed
@@ -149,7 +163,7 @@ func (o *owner) ahead() {
 			if o.node.stopping.Load() {
 				break
 			}
-			_ = u.Prepare(o.node.store, h.window) // the owner asks again, and then it matters
+			_ = u.Prepare(h.window) // the owner asks again, and then it matters
 		}
 		o.prepared <- h
 	}
@@ -232,8 +246,6 @@ func (o *owner) apply(h handed) {
 	if o.node.enough.Load() {
 		return
 	}
-	o.room(h.window)
-	o.refuseTooLarge(h.window)
 	for _, u := range o.units {
 		if o.node.enough.Load() { // units may stand at different windows
 			return
@@ -260,24 +272,11 @@ func (o *owner) apply(h handed) {
 	o.relieve()
 }
 
-// refuseTooLarge stops units of which a window changes more than one transaction
-// holds. No router of ours makes one (pipeline.SectionChangesMax).
-func (o *owner) refuseTooLarge(w *pipeline.Window) {
-	for _, u := range o.units {
-		if u.Err() == nil && u.Pending() == 0 && !u.Fits(w, o.node.rowsMax) {
-			u.Fail(fmt.Errorf("%s: window (%d, %d] changes more rows than the %d that one transaction holds: raise badger.memtable and start again",
-				u.Name(), w.From, w.To, o.node.rowsMax))
-			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", u.Err())
-			o.noteDurable()
-		}
-	}
-}
-
 // prepare returns when everything that a window needs of a unit is in memory,
 // or the unit has stopped. Nearly always the work was done ahead.
 func (o *owner) prepare(u unit, w *pipeline.Window) {
 	for {
-		err := u.Prepare(o.node.store, w)
+		err := u.Prepare(w)
 		switch {
 		case err == nil || u.Err() != nil:
 			return
@@ -331,11 +330,4 @@ func (o *owner) shed() {
 // take more, the owner waits.
 func (o *owner) bound() {
 	o.checkpointWhile(func(u unit) bool { return u.Dirty() >= o.node.o.DirtyRowsMax })
-}
-
-// room returns when every shard could hand over in one transaction (I4) what
-// it holds and what the window changes, also when the commit under way fails
-// and its rows are dirty again.
-func (o *owner) room(w *pipeline.Window) {
-	o.checkpointWhile(func(u unit) bool { return u.Pending() > 0 && !u.Fits(w, o.node.rowsMax) })
 }

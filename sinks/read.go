@@ -7,7 +7,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
-	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // plan is the ids of one request sorted by shard.
@@ -61,21 +61,18 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 // reading is the memory that one request works in, and what it cost.
 type reading struct {
 	plan  plan
-	batch shard.Batch
-	disk  shard.Disk
+	batch tier.Batch
+	disk  tier.Disk
 }
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
 
 // cost is what the disk cost a request.
-func cost(d *shard.Disk) query.Cost { return query.Cost{Cold: d.Reads, Disk: d.Time} }
+func cost(d *tier.Disk) query.Cost { return query.Cost{Cold: d.Reads, Disk: d.Time} }
 
 // onDisk is how a request may use the disk.
-func (n *Node) onDisk(ctx context.Context, disk bool) shard.Disk {
-	if disk {
-		return shard.Disk{Store: n.store, Context: ctx}
-	}
-	return shard.Disk{}
+func (n *Node) onDisk(ctx context.Context, disk bool) tier.Disk {
+	return tier.Disk{May: disk, Context: ctx}
 }
 
 // Rows implements [query.Reader].
@@ -102,7 +99,7 @@ func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column,
 			rows.Exist[place] = exists(cells)
 		})
 		switch {
-		case errors.Is(err, shard.ErrCold):
+		case errors.Is(err, tier.ErrCold):
 			return query.ErrCold
 		case givenUp(err):
 			return err

@@ -2,9 +2,11 @@ package sinks
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
@@ -15,10 +17,11 @@ import (
 //	tick ─► begin ─► left ─► handOver ─► commit ─► committed ─► settle
 //	                      ▲ pace, or at once in a hurry
 //
-// A transaction is a shard's, or that of a few with little to write: Badger
-// takes a transaction's keys in no order, and the nearer they lie, the cheaper.
-// A round takes most of an interval: all shards at once would take the
-// processors and the disk from those who wait for answers (decision 0014).
+// A commit is of a shard's run, or of those of a few with little to write: each
+// is a file and a transaction, and both are synced. A round takes most of an
+// interval: all shards at once would take the processors and the disk from
+// those who wait for answers (decision 0014). A shard whose runs wait to be
+// merged is left to a later round.
 type round struct {
 	order     []unit       // in which rounds go through the units
 	left      []unit       // still to be handed over in this one
@@ -26,18 +29,18 @@ type round struct {
 	committed chan *commit // they report here
 	pace      *time.Ticker // the next ones may be handed over
 	hurry     bool         // what is left waits for nothing but the disk
-	rows      int          // that make a transaction large enough
+	rows      int          // that make a commit large enough
 	err       error        // of this round, or else of the last
 	failedAt  time.Time    // when it failed, if it did
 	told      time.Time    // when the log last had that checkpoints fail; zero: they do not
 }
 
 const (
-	// commitsMax is how many transactions of an owner are under way at once:
+	// commitsMax is how many commits of an owner are under way at once:
 	// while one is written, the next is made.
 	commitsMax = 2
-	// commitRows is how many rows make a transaction large enough: below, its
-	// sync would cost more than keys that lie near each other save.
+	// commitRows is how many rows make a commit large enough: below, its syncs
+	// would cost more than its rows.
 	commitRows = 1024
 	// roundPart is the part of an interval that a round in no hurry takes.
 	roundPart = 0.75
@@ -50,10 +53,9 @@ func newRound(units []unit, o Options) round {
 	return r
 }
 
-// commit is one transaction under way.
+// commit is one under way.
 type commit struct {
 	units []unit
-	batch *cold.Checkpoint
 	rows  int
 	err   error
 }
@@ -63,6 +65,10 @@ const tellEvery = 10 * time.Second
 
 // checkpointRetry paces checkpoints that fail while nothing more may be taken.
 const checkpointRetry = time.Second
+
+// mergeWait paces looking whether runs have been merged, while nothing else
+// makes room.
+const mergeWait = 10 * time.Millisecond
 
 // checkpointWhile checkpoints until no shard is full any more.
 func (o *owner) checkpointWhile(full func(unit) bool) {
@@ -75,7 +81,13 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 				}
 				time.Sleep(checkpointRetry)
 			}
-			o.begin()
+			if o.begin(); !slices.ContainsFunc(o.left, isFull) { // their runs wait to be merged
+				if o.left = nil; o.node.stopping.Load() {
+					return
+				}
+				time.Sleep(mergeWait)
+				continue
+			}
 		}
 		o.left = append(slices.DeleteFunc(slices.Clone(o.left), func(u unit) bool { return !isFull(u) }),
 			slices.DeleteFunc(o.left, isFull)...) // they first
@@ -94,11 +106,12 @@ func (o *owner) checkpoint() {
 	}
 }
 
-// begin lists what a round has to hand over. None must go on.
+// begin lists what a round has to hand over. None must go on. The last round
+// leaves out nobody: what starts again merges.
 func (o *owner) begin() {
 	o.err, o.hurry = nil, false
 	for _, u := range o.order {
-		if u.Moved() && u.Err() == nil {
+		if u.Moved() && u.Err() == nil && (!u.Full() || o.node.stopping.Load()) {
 			o.left = append(o.left, u)
 		}
 	}
@@ -139,34 +152,26 @@ func (o *owner) wait() {
 	}
 }
 
-// handOver takes the next shards of the round, as many as make a transaction.
+// handOver takes the next shards of the round, as many as make a commit.
 func (o *owner) handOver() *commit {
-	c := &commit{batch: o.node.store.Begin()}
+	c := new(commit)
 	for len(o.left) > 0 && c.rows < o.rows {
 		u := o.left[0]
-		rows := u.Dirty() + 1 // the state
-		if c.rows > 0 && c.rows+rows > o.node.store.BatchRowsMax() {
-			break
-		}
-		u.HandOver(c.batch.Version())
-		c.units, c.rows, o.left = append(c.units, u), c.rows+rows, o.left[1:]
+		c.rows += u.Dirty() + 1 // the state
+		u.HandOver()
+		c.units, o.left = append(c.units, u), o.left[1:]
 	}
 	return c
 }
 
-// commit writes one transaction.
+// commit writes what was handed over.
 func (o *owner) commit(c *commit) {
 	begun := time.Now()
+	checkpoint := o.node.store.Begin()
 	for _, u := range c.units {
-		if c.err == nil {
-			c.err = u.Write(o.node.store, c.batch)
-		}
+		u.Write(checkpoint)
 	}
-	if c.err == nil {
-		c.err = c.batch.Commit()
-	} else {
-		c.batch.Discard()
-	}
+	c.err = checkpoint.Commit()
 	o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
 	o.committed <- c
 }
@@ -177,14 +182,17 @@ func (o *owner) settle(c *commit) {
 	o.commits--
 	for _, u := range c.units {
 		u.Settle(c.err == nil)
+		u.SetHorizon(o.node.clock.Horizon(u.Kept(), o.node.o.Users.Retention))
 	}
-	c.batch.Settle()
 	stats := &o.node.Stats
 	if c.err != nil {
 		o.err, o.failedAt, o.left = c.err, time.Now(), nil
 		o.order = append(slices.DeleteFunc(o.order, func(u unit) bool { return slices.Contains(c.units, u) }), c.units...)
 		o.node.checkpointErr.Store(&c.err)
 		stats.CheckpointErrors.Add(1)
+		if errors.Is(c.err, cold.ErrCorrupt) {
+			o.stopDamaged(c.units)
+		}
 		if time.Since(o.told) > tellEvery {
 			o.told = time.Now()
 			o.node.o.Logger.Error("sinks: checkpoints fail; their rows stay dirty and are tried again", "rows", c.rows, "error", c.err)
@@ -197,6 +205,23 @@ func (o *owner) settle(c *commit) {
 	}
 	o.shed()
 	o.proceed(o.hurry)
+}
+
+// stopDamaged stops those of a commit's units of which the store has found out
+// that they are damaged, in a merge say. The others' changes would never be
+// committed beside theirs.
+func (o *owner) stopDamaged(units []unit) {
+	for i, u := range o.node.units() {
+		if !slices.Contains(units, u) {
+			continue
+		}
+		if _, err := o.node.store.Stack(pipeline.Shard(i)).State(); err != nil && u.Err() == nil {
+			u.Fail(err)
+			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
+		}
+	}
+	o.observe()
+	o.noteDurable()
 }
 
 // endRound tells how it went.

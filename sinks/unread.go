@@ -9,9 +9,9 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // gather is the memory that one request for users' numbers works in.
@@ -22,7 +22,7 @@ type gather struct {
 	dots      []string
 	channels  []string // notices, then dots
 	none      bool     // no channel is asked: the commons have no part in the answer
-	disk      shard.Disk
+	disk      tier.Disk
 
 	// A feed's: the followees shard by shard.
 	ids   []uint64
@@ -83,7 +83,7 @@ func (n *Node) Unread(ctx context.Context, users []uint64, channels []string, ou
 	for i, user := range users {
 		err := n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach)
 		switch {
-		case errors.Is(err, shard.ErrCold):
+		case errors.Is(err, tier.ErrCold):
 			return query.ErrCold
 		case givenUp(err):
 			return err
@@ -160,7 +160,7 @@ func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) er
 	return err
 }
 
-func (n *Node) shardOf(id uint64) *shard.Shard {
+func (n *Node) shardOf(id uint64) *tier.Shard {
 	return n.shards[pipeline.ShardOf(id, len(n.shards))]
 }
 
@@ -186,19 +186,19 @@ func (r *reach) or(p pipeline.Position) pipeline.Position {
 
 // Following implements [query.Reader].
 func (n *Node) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(ctx, out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+	return n.page(ctx, out, disk, func(d *tier.Disk) ([]uint64, bool, shard.State, error) {
 		return n.shardOf(user).Following(user, after, limit, out.Users, d)
 	})
 }
 
 // Followers implements [query.Reader].
 func (n *Node) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(ctx, out, disk, func(d *shard.Disk) ([]uint64, bool, cold.State, error) {
+	return n.page(ctx, out, disk, func(d *tier.Disk) ([]uint64, bool, shard.State, error) {
 		return n.shardOf(user).Followers(user, after, limit, out.Users, d)
 	})
 }
 
-func (n *Node) page(ctx context.Context, out *query.UserPage, disk bool, read func(*shard.Disk) ([]uint64, bool, cold.State, error)) error {
+func (n *Node) page(ctx context.Context, out *query.UserPage, disk bool, read func(*tier.Disk) ([]uint64, bool, shard.State, error)) error {
 	out.Reset()
 	d := n.onDisk(ctx, disk)
 	users, more, state, err := read(&d)
@@ -212,7 +212,7 @@ func (n *Node) page(ctx context.Context, out *query.UserPage, disk bool, read fu
 // unanswered is why there is no answer, in the reader's words.
 func unanswered(err error) error {
 	switch {
-	case errors.Is(err, shard.ErrCold):
+	case errors.Is(err, tier.ErrCold):
 		return query.ErrCold
 	case givenUp(err):
 		return err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // bare is a node without owners and disk: its shards are written by hand, so
@@ -32,11 +32,11 @@ func newBare(b *testing.B) *bare {
 	}
 	limits := shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400}
 	n := &Node{schema: schema, o: Options{Shards: bareShards, Users: limits}, clock: shard.NewClock(limits.Retention)}
-	n.commons = shard.NewCommons(bareShards, n.clock, cold.State{}, nil, nil, shard.ChannelLimits{})
+	n.commons = &tier.Commons{Commons: shard.NewCommons(bareShards, n.clock, shard.State{}, nil, nil, shard.ChannelLimits{})}
 	for i := range bareShards {
-		n.shards = append(n.shards, shard.New(pipeline.Shard(i), schema, limits, n.clock, cold.State{}))
+		n.shards = append(n.shards, &tier.Shard{Shard: shard.New(pipeline.Shard(i), schema, limits, n.clock, shard.State{})})
 	}
-	n.timeline = shard.NewTimeline(n.shards)
+	n.timeline = tier.NewTimeline(n.shards)
 	return &bare{Node: n, sections: make([][]byte, bareShards+1)}
 }
 

@@ -52,16 +52,3 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 	publish("notice channel=other notice=1 delete=true", "notice channel=system notice=9")
 	unread(`{"users":[{"user":"1","feed":1,` + counts + `,"channels":{"system":3},"dots":{}}],"as_of":"18431"}`)
 }
-
-// Counters so wide that a window of them may not fit one transaction are
-// refused before anything is counted.
-func TestTooWideForTheMemtable(t *testing.T) {
-	p := newPlace(t)
-	columns := ""
-	for i := range 20 {
-		columns += strings.Repeat("c", i+1) + ": {}, "
-	}
-	p.configure(t, "counters: {wide: {"+columns+"}}\nrules: {}\n")
-	r := tidemark(t, "run", "--config", p.config)
-	r.fails(t, 1, "badger.memtable: one transaction of 8MiB holds", "of one shard: raise it")
-}

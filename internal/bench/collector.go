@@ -40,19 +40,24 @@ func (g *growing) collector(ctx context.Context) error {
 	longest := line{what: "the same, the longest", unit: "ms", beside: beside}
 	more := line{what: "the same, how much longer the longest is", unit: "ms", target: atMost(1)}
 	forced, unforced := 0, 0
+	var waited, waitedBeside sample // for a processor, seconds a second
 	for round := range g.size.rounds {
 		for turn := range 2 {
 			collecting := turn != round%2 // who begins changes
+			begun, before := time.Now(), g.p.waited()
 			took, collections, err := g.collect(ctx, collecting)
 			if err != nil {
 				return err
 			}
+			share := (g.p.waited() - before).Seconds() / time.Since(begun).Seconds()
 			if collecting {
 				usual.ours, longest.ours = append(usual.ours, took.quantile(0.999)), append(longest.ours, slices.Max(took))
 				forced += collections
+				waited = append(waited, share)
 			} else {
 				usual.theirs, longest.theirs = append(usual.theirs, took.quantile(0.999)), append(longest.theirs, slices.Max(took))
 				unforced += collections
+				waitedBeside = append(waitedBeside, share)
 			}
 		}
 		more.ours = append(more.ours, longest.ours[round]-longest.theirs[round])
@@ -61,7 +66,8 @@ func (g *growing) collector(ctx context.Context) error {
 	g.table.add(usual)
 	g.table.add(longest)
 	g.table.add(more)
-	g.table.note("single gets while garbage is collected: %s a second, %d collections in all; and %d where none was forced.", number(collectCalls), forced, unforced)
+	g.table.note("single gets while garbage is collected: %s a second, %d collections in all; and %d where none was forced. The program's threads waited %s s a second for a processor, all together; and %s.",
+		number(collectCalls), forced, unforced, number(waited.median()), number(waitedBeside.median()))
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (b *bench) feed(ctx context.Context) error {
 	}
 	out := line{
 		what: fmt.Sprintf("feed unread, 500 followees of %s authors, a core", number(float64(b.size.authors))), unit: "users/s",
-		ours: benchmarked(printed, name, "users/s"), beside: "a gather of 500 dense entries", target: atLeast(40_000),
+		ours: benchmarked(printed, name, "users/s"), beside: "a gather of 500 dense entries", target: atLeast(100_000),
 	}
 	if len(out.ours) != b.size.rounds {
 		return fmt.Errorf("go test -bench %s: %d figures of %d\n%s", name, len(out.ours), b.size.rounds, printed)

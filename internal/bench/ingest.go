@@ -155,7 +155,7 @@ func (b *bench) ingest(ctx context.Context) error {
 	}
 	defer l.close()
 	const what, unit = "ingest, one event a message", "events/s"
-	reading := line{what: what, unit: unit, beside: "a bare ordered consumer", target: ratioAtLeast(0.7)}
+	reading := line{what: what, unit: unit, beside: "a bare ordered consumer", target: ratioAtLeast(0.9)}
 	counting := line{what: what, unit: unit, beside: "into Redis, pipelined HINCRBY", target: ratioAtLeast(4)}
 	var redis *redisServer
 	if b.redis == "" {

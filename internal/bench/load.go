@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,30 @@ func (p *child) busy() time.Duration {
 	}
 	return processTime(stat)
 }
+
+// waited is how long the threads of a process have waited for a processor that
+// others had, all together; nothing where the system does not tell.
+func waited(pid int) (sum time.Duration) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0
+	}
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		// Nanoseconds on a processor, nanoseconds of waiting for one, slices.
+		if all := strings.Fields(string(text)); len(all) == 3 {
+			n, _ := strconv.ParseInt(all[1], 10, 64)
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// waited is that of a child.
+func (p *child) waited() time.Duration { return waited(p.cmd.Process.Pid) }
 
 // ticks sums up some words of a line.
 func ticks(text string, words ...int) (sum time.Duration) {

@@ -40,9 +40,11 @@ func (g *growing) pauses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun, waited := time.Now(), g.p.waited()
 	if err := g.strain(ctx); err != nil {
 		return err
 	}
+	share := (g.p.waited() - waited).Seconds() / time.Since(begun).Seconds()
 	all, err := pausesIn(g.p.log, logged.Size())
 	if err != nil {
 		return err
@@ -53,8 +55,8 @@ func (g *growing) pauses(ctx context.Context) error {
 	out := line{what: fmt.Sprintf("longest GC pause, %s hot rows", number(held)), unit: "ms", ours: sample{slices.Max(all)}, target: atMost(1)}
 	g.say("pause: %s ms of %d", last(out.ours), len(all))
 	g.table.add(out)
-	g.table.note("GC pauses: two in each of %d collections; the median is %s ms, nine of ten are within %s ms.",
-		len(all)/2, number(all.median()), number(all.quantile(0.9)))
+	g.table.note("GC pauses: two in each of %d collections; the median is %s ms, nine of ten are within %s ms. The program's threads waited %s s a second for a processor, all together.",
+		len(all)/2, number(all.median()), number(all.quantile(0.9)), number(share))
 	return nil
 }
 

@@ -22,9 +22,9 @@ func (g *growing) restart(ctx context.Context) error {
 	c.Close()
 	defer empty.discard()
 	rows := number(float64(g.rows)) + " post rows"
-	stopped := line{what: "restart with " + rows + ", first right answer", unit: "s", beside: "a node without data", target: atMost(2)}
-	killed := line{what: "the same after kill -9", unit: "s", beside: "a node without data", target: atMost(2)}
-	warm := line{what: "restart with " + rows + ", ready and warm", unit: "s"}
+	stopped := line{what: "restart with " + rows + ", first right answer", unit: "s", beside: "a node without data", target: atMost(0.3)}
+	killed := line{what: "the same after kill -9", unit: "s", beside: "a node without data", target: atMost(0.3)}
+	warm := line{what: "restart with " + rows + ", ready and warm", unit: "s", target: atMost(1.5)}
 	var held float64
 	for range g.size.rounds {
 		for _, how := range []struct {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // brokenMax is how many seeds it may take to notice that something is broken.
@@ -119,8 +121,20 @@ var broken = map[string]struct {
 		setup:    behind,
 		follower: func(g *pipeline.Guard) { g.Events = late{g.Events} },
 	}},
-	"checkpoint in two transactions": {`what the model says|corrupt`, fault{
-		engine: func(e cold.Engine) cold.Engine { return torn{e} },
+	"runs listed before they are durable": {`corrupt`, fault{
+		engine: func(e cold.Engine) cold.Engine { return unsealed{e} },
+	}},
+	"runs merged in the wrong order: older over newer": {`what the model says`, fault{
+		store: func(s *cold.Store) { s.Broken.Merge = backwards },
+	}},
+	"a run lost: a merge leaves it out": {`what the model says`, fault{
+		store: func(s *cold.Store) { s.Broken.Merge = allButNewest },
+	}},
+	"a run doubled: a merge leaves it in the list": {`what the model says`, fault{
+		store: func(s *cold.Store) { s.Broken.Replace = newestStays },
+	}},
+	"a stale filter: of a run as it was before a merge": {`what the model says`, fault{
+		store: func(s *cold.Store) { newStale(s) },
 	}},
 	"applied position not compared": {`what the model says`, fault{
 		state: func(o *sinks.Options) {
@@ -338,43 +352,56 @@ func (l endless) First(ctx context.Context) (pipeline.Header, uint64, error) {
 	return pipeline.Header{}, first, err
 }
 
-// torn commits a transaction as two.
-type torn struct{ cold.Engine }
+// unsealed lists files that are not durable.
+type unsealed struct{ cold.Engine }
 
-func (e torn) Begin() cold.Transaction { return &tornTransaction{e: e.Engine} }
-
-type tornTransaction struct {
-	e    cold.Engine
-	adds []func(cold.Transaction) error
+func (e unsealed) Create(name string) (cold.NewFile, error) {
+	f, err := e.Engine.Create(name)
+	return unsealedFile{f}, err
 }
 
-func (t *tornTransaction) Set(key, value []byte) error {
-	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Set(key, value) })
+type unsealedFile struct{ cold.NewFile }
+
+func (unsealedFile) Seal() error { return nil }
+
+// backwards has a merge take the oldest run for the newest.
+func backwards(runs []*run.Run) []*run.Run {
+	slices.Reverse(runs)
+	return runs
+}
+
+// allButNewest has a merge lose its newest run.
+func allButNewest(runs []*run.Run) []*run.Run { return runs[1:] }
+
+// newestStays has the newest run of a merge stay where it was, above the merged
+// one, which has its changes too.
+func newestStays(runs []*run.Run, _ *run.Run) (stay []*run.Run) { return runs[:1] }
+
+// stale has merged runs asked only for what the newest of what they were made
+// of may have.
+type stale struct {
+	mu     sync.Mutex
+	before map[*run.Run]*run.Run
+}
+
+func newStale(s *cold.Store) {
+	f := &stale{before: map[*run.Run]*run.Run{}}
+	s.Broken.Replace, s.Broken.May = f.merged, f.may
+}
+
+func (s *stale) merged(runs []*run.Run, merged *run.Run) (stay []*run.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before[merged] = runs[0]
 	return nil
 }
 
-func (t *tornTransaction) Delete(key []byte) error {
-	t.adds = append(t.adds, func(to cold.Transaction) error { return to.Delete(key) })
-	return nil
+func (s *stale) may(r *run.Run, key run.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.before[r]
+	return before == nil || before.May(&key)
 }
-
-func (t *tornTransaction) Commit(version uint64) error {
-	half := len(t.adds) / 2
-	for _, adds := range [][]func(cold.Transaction) error{t.adds[:half], t.adds[half:]} {
-		txn := t.e.Begin()
-		for _, add := range adds {
-			if err := add(txn); err != nil {
-				return err
-			}
-		}
-		if err := txn.Commit(version); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *tornTransaction) Discard() {}
 
 // byPosition keeps one letter for a position.
 type byPosition struct {

@@ -2,119 +2,85 @@ package sim
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
+	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// Disk holds what a process's store has committed, in memory, and outlives the
-// process. A commit is there whole or not at all; what goes wrong with it, the
-// gate says. Looks never wait at the gate: shards look under their locks.
-//
-// What was let go (Forget) is gone at once: who looks at it all the same finds
-// out sooner than with Badger, which keeps it until it compacts.
+// Disk holds what a process's store has written, in memory, and outlives the
+// process. A commit is there whole or not at all, and so is a file once it is
+// sealed; what goes wrong with either, the gate says. Of a file that was not
+// sealed when the process ended there is nothing, or a part, or all. Looks
+// never wait at the gate: shards look under their locks.
 type Disk struct {
-	// ChangesMax bounds a transaction; 0: as Badger does by default.
-	ChangesMax int64
-
-	mu     sync.Mutex
-	keys   []string              // ascending: those of held
-	held   map[string][]revision // ascending by version, never empty
-	stale  map[string]bool       // keys of which something may be let go
-	newest uint64
-	forgot uint64 // nobody looks as of before
+	mu    sync.Mutex
+	keys  map[string][]byte
+	files map[string]*file
 }
 
-// revision is what a key held from a version on.
-type revision struct {
-	version uint64
-	gone    bool
-	value   []byte
+// file is one of a disk. Once it is sealed its bytes never change.
+type file struct {
+	bytes  []byte
+	sealed bool
 }
 
-// write is one change of a transaction.
-type write struct {
-	key, value []byte
-	gone       bool
-}
+// Size implements cold.File.
+func (f *file) Size() int64 { return int64(len(f.bytes)) }
 
-// land is a commit.
-func (d *Disk) land(version uint64, writes []write) {
+// ReadAt implements cold.File.
+func (f *file) ReadAt(b []byte, at int64) (int, error) { return bytes.NewReader(f.bytes).ReadAt(b, at) }
+
+// Close implements cold.File.
+func (f *file) Close() error { return nil }
+
+// commit lands writes at once.
+func (d *Disk) commit(writes []cold.Write) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.held == nil {
-		d.held, d.stale = map[string][]revision{}, map[string]bool{}
+	if d.keys == nil {
+		d.keys = map[string][]byte{}
 	}
 	for _, w := range writes {
-		key := string(w.key)
-		of, known := d.held[key]
-		if !known {
-			at, _ := slices.BinarySearch(d.keys, key)
-			d.keys = slices.Insert(d.keys, at, key)
-		}
-		at, again := slices.BinarySearchFunc(of, version, func(r revision, version uint64) int {
-			return cmp.Compare(r.version, version)
-		})
-		if !again {
-			of = slices.Insert(of, at, revision{})
-		}
-		of[at] = revision{version, w.gone, bytes.Clone(w.value)}
-		d.held[key] = of
-		if len(of) > 1 || w.gone {
-			d.stale[key] = true
-		}
-	}
-	d.newest = max(d.newest, version)
-	d.letGoLocked()
-}
-
-// letGoLocked takes away what nobody may look at any more.
-func (d *Disk) letGoLocked() {
-	for key := range d.stale {
-		of := d.held[key]
-		for len(of) > 1 && of[1].version <= d.forgot {
-			of = of[1:]
-		}
-		if d.held[key] = of; len(of) > 1 || of[0].gone && of[0].version > d.forgot {
-			continue
-		}
-		delete(d.stale, key)
-		if of[0].gone {
-			delete(d.held, key)
-			at, _ := slices.BinarySearch(d.keys, key)
-			d.keys = slices.Delete(d.keys, at, at+1)
+		if w.Value == nil {
+			delete(d.keys, string(w.Key))
+		} else {
+			d.keys[string(w.Key)] = bytes.Clone(w.Value)
 		}
 	}
 }
 
-// visibleLocked is what a key holds as of a version.
-func (d *Disk) visibleLocked(key string, as uint64) (r revision, found bool) {
-	of := d.held[key]
-	for i := len(of) - 1; i >= 0; i-- {
-		if of[i].version <= as {
-			return of[i], !of[i].gone
-		}
-	}
-	return r, false
-}
-
-// Dump writes what the disk holds, whatever the versions it came as.
-func (d *Disk) Dump(to io.Writer) {
+// restart is what a kill, or a power cut, leaves of files that were not sealed.
+// Which it is follows from what they hold, so that a seed repeats itself.
+func (d *Disk) restart() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, key := range d.keys {
-		if r, found := d.visibleLocked(key, cold.Newest); found {
-			fmt.Fprintf(to, "%x: %x\n", key, r.value)
+	for name, f := range d.files {
+		if f.sealed {
+			continue
+		}
+		f.sealed = true
+		switch sum(f.bytes) % 3 {
+		case 0:
+			delete(d.files, name)
+		case 1:
+			f.bytes = f.bytes[:len(f.bytes)/2]
 		}
 	}
+}
+
+func sum(b []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64()
 }
 
 // Mount is a disk as one life of a process has it: a cold.Engine. When ctx
@@ -129,194 +95,207 @@ type Mount struct {
 
 var _ cold.Engine = (*Mount)(nil)
 
-// Mount opens a disk. What the life before had said may be forgotten has been;
-// versions that it had begun and not committed are given out again.
+// Mount opens a disk as the life before has left it.
 func (c *Client) Mount(ctx context.Context, d *Disk) *Mount {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.forgot = 0
+	d.restart()
 	return &Mount{ctx: ctx, c: c, disk: d}
 }
 
 // ErrUnreadable is what looks return while they are told to fail.
 var ErrUnreadable = errors.New("sim: the disk cannot be read")
 
-// Unreadable makes every look fail from now on, or no more.
+// Unreadable makes every look fail from now on, or no more: at keys, and at
+// files, whether they are open already or not.
 func (m *Mount) Unreadable(is bool) { m.unreadable.Store(is) }
 
-func (m *Mount) gone() bool { return m.closed.Load() || m.ctx.Err() != nil }
-
-// View implements cold.Engine.
-func (m *Mount) View(as uint64, read func(cold.Reader) error) error {
+// look says whether the disk can be looked at.
+func (m *Mount) look() error {
 	switch {
 	case m.gone():
 		return cold.ErrClosed
 	case m.unreadable.Load():
 		return ErrUnreadable
 	}
-	return read(&look{disk: m.disk, as: as})
+	return nil
 }
 
-// look is a cold.Reader. Its one item is written over by the next look, as the
-// contract allows.
-type look struct {
-	disk *Disk
-	as   uint64
-	item item
-}
+func (m *Mount) gone() bool { return m.closed.Load() || m.ctx.Err() != nil }
 
-type item struct {
-	key, value []byte
-	version    uint64
-}
-
-func (i *item) Key() []byte                         { return i.key }
-func (i *item) Value(read func([]byte) error) error { return read(i.value) }
-func (i *item) Version() uint64                     { return i.version }
-
-func (l *look) show(key string, r revision) *item {
-	l.item.key, l.item.value = append(l.item.key[:0], key...), append(l.item.value[:0], r.value...)
-	l.item.version = r.version
-	return &l.item
-}
-
-// Get implements cold.Reader.
-func (l *look) Get(key []byte) (cold.Item, error) {
-	l.disk.mu.Lock()
-	defer l.disk.mu.Unlock()
-	r, found := l.disk.visibleLocked(string(key), l.as)
-	if !found {
-		return nil, nil
+// Get implements cold.Engine.
+func (m *Mount) Get(key []byte) ([]byte, error) {
+	if err := m.look(); err != nil {
+		return nil, err
 	}
-	return l.show(string(key), r), nil
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	return bytes.Clone(m.disk.keys[string(key)]), nil
 }
 
-// Scan implements cold.Reader.
-func (l *look) Scan(prefix, from []byte, since uint64, visit func(cold.Item) (bool, error)) error {
-	for from := string(from); l.next(string(prefix), from, since); from = string(l.item.key) + "\x00" {
-		if more, err := visit(&l.item); err != nil || !more {
+// Scan implements cold.Engine.
+func (m *Mount) Scan(prefix []byte, visit func(key, value []byte) error) error {
+	if err := m.look(); err != nil {
+		return err
+	}
+	m.disk.mu.Lock()
+	keys := maps.Clone(m.disk.keys)
+	m.disk.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if !strings.HasPrefix(key, string(prefix)) {
+			continue
+		}
+		if err := visit([]byte(key), keys[key]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next finds the first key from one on.
-func (l *look) next(prefix, from string, since uint64) bool {
-	d := l.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at, _ := slices.BinarySearch(d.keys, from)
-	for ; at < len(d.keys) && len(d.keys[at]) >= len(prefix) && d.keys[at][:len(prefix)] == prefix; at++ {
-		if r, found := d.visibleLocked(d.keys[at], l.as); found && r.version >= since {
-			l.show(d.keys[at], r)
-			return true
+// Commit implements cold.Engine. Commits of one process that wait together have
+// no key in common: the smallest tells them apart.
+func (m *Mount) Commit(writes []cold.Write) error {
+	var smallest []byte
+	for _, w := range writes {
+		if smallest == nil || bytes.Compare(w.Key, smallest) < 0 {
+			smallest = w.Key
 		}
 	}
-	return false
+	return m.write(sum(smallest), func() { m.disk.commit(writes) })
 }
 
-// transaction is a cold.Transaction.
-type transaction struct {
-	m      *Mount
-	writes []write
-	bytes  int64
-}
-
-// Begin implements cold.Engine.
-func (m *Mount) Begin() cold.Transaction { return &transaction{m: m} }
-
-// Set implements cold.Transaction.
-func (t *transaction) Set(key, value []byte) error { return t.add(write{key: key, value: value}) }
-
-// Delete implements cold.Transaction.
-func (t *transaction) Delete(key []byte) error { return t.add(write{key: key, gone: true}) }
-
-func (t *transaction) add(w write) error {
-	if t.m.gone() {
+// write lets the gate say what becomes of a write. What waits there when the
+// process ends lands or does not.
+func (m *Mount) write(key uint64, land func()) error {
+	if m.gone() {
 		return cold.ErrClosed
 	}
-	changes, bytes := t.m.TransactionMax()
-	if t.bytes += int64(len(w.key) + len(w.value) + 2); int64(len(t.writes)+1) >= changes || t.bytes >= bytes {
-		return errors.New("sim: the transaction is too big")
-	}
-	t.writes = append(t.writes, w)
-	return nil
-}
-
-// Commit implements cold.Transaction.
-func (t *transaction) Commit(version uint64) error {
-	if t.m.gone() {
-		return cold.ErrClosed
-	}
-	fate, err := t.m.c.pass(t.m.ctx, Call{Kind: Commit, Key: t.key(), Land: func() { t.m.disk.land(version, t.writes) }})
+	fate, err := m.c.pass(m.ctx, Call{Kind: Commit, Key: key, Land: land})
 	switch {
-	case err != nil || t.m.gone():
+	case err != nil || m.gone():
 		return cold.ErrClosed
 	case fate.Err != nil:
 		return fate.Err
 	}
-	t.m.disk.land(version, t.writes)
+	land()
 	return nil
 }
 
-// key tells commits of one process apart that wait together: they have no key
-// in common. Their versions are given out in any order.
-func (t *transaction) key() uint64 {
-	var smallest []byte
-	for _, w := range t.writes {
-		if smallest == nil || bytes.Compare(w.key, smallest) < 0 {
-			smallest = w.key
-		}
-	}
-	h := fnv.New64a()
-	h.Write(smallest)
-	return h.Sum64()
-}
-
-// Discard implements cold.Transaction.
-func (t *transaction) Discard() { t.writes = nil }
-
-// MaxVersion implements cold.Engine.
-func (m *Mount) MaxVersion() uint64 {
-	m.disk.mu.Lock()
-	defer m.disk.mu.Unlock()
-	return m.disk.newest
-}
-
-// Forget implements cold.Engine.
-func (m *Mount) Forget(before uint64) {
+// Create implements cold.Engine.
+func (m *Mount) Create(name string) (cold.NewFile, error) {
 	if m.gone() {
-		return
+		return nil, cold.ErrClosed
 	}
 	d := m.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.forgot = max(d.forgot, before)
-	d.letGoLocked()
-}
-
-// TransactionMax implements cold.Engine.
-func (m *Mount) TransactionMax() (changes, bytes int64) {
-	const byDefault = 100_000
-	if changes = m.disk.ChangesMax; changes == 0 {
-		changes = byDefault
+	if d.files[name] != nil {
+		return nil, fmt.Errorf("sim: %s: %w", name, fs.ErrExist)
 	}
-	return changes, 100 * byDefault
+	if d.files == nil {
+		d.files = map[string]*file{}
+	}
+	n := &newFile{m, name, new(file)}
+	d.files[name] = n.file
+	return n, nil
 }
 
-// Sizes implements cold.Engine: there are no files.
-func (m *Mount) Sizes() (tables, valueLog int64) { return 0, 0 }
+// newFile is a cold.NewFile.
+type newFile struct {
+	m    *Mount
+	name string
+	file *file
+}
 
-// DataBytes implements cold.Engine.
-func (m *Mount) DataBytes() (bytes uint64) {
+// Write implements cold.NewFile.
+func (n *newFile) Write(b []byte) (int, error) {
+	if n.m.gone() {
+		return 0, cold.ErrClosed
+	}
+	n.m.disk.mu.Lock()
+	defer n.m.disk.mu.Unlock()
+	n.file.bytes = append(n.file.bytes, b...)
+	return len(b), nil
+}
+
+// Seal implements cold.NewFile. Two files that wait at the gate together are
+// told apart by what they hold, whose names depend on which was first.
+func (n *newFile) Seal() error {
+	err := n.m.write(sum(n.file.bytes), func() {
+		n.m.disk.mu.Lock()
+		defer n.m.disk.mu.Unlock()
+		n.file.sealed = true
+	})
+	if err != nil {
+		n.Abort()
+	}
+	return err
+}
+
+// Abort implements cold.NewFile.
+func (n *newFile) Abort() {
+	if !n.m.gone() {
+		n.m.disk.mu.Lock()
+		defer n.m.disk.mu.Unlock()
+		delete(n.m.disk.files, n.name)
+	}
+}
+
+// Open implements cold.Engine.
+func (m *Mount) Open(name string) (cold.File, error) {
+	if err := m.look(); err != nil {
+		return nil, err
+	}
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
-	for key, of := range m.disk.held {
-		bytes += uint64(len(key) + len(of[len(of)-1].value))
+	f := m.disk.files[name]
+	if f == nil {
+		return nil, fmt.Errorf("sim: %s: %w", name, fs.ErrNotExist)
 	}
-	return bytes
+	return &opened{f, m}, nil
 }
+
+// opened is a file as one life of a process reads it.
+type opened struct {
+	*file
+	m *Mount
+}
+
+// ReadAt implements cold.File.
+func (o *opened) ReadAt(b []byte, at int64) (int, error) {
+	if o.m.unreadable.Load() {
+		return 0, ErrUnreadable
+	}
+	return o.file.ReadAt(b, at)
+}
+
+// Remove implements cold.Engine.
+func (m *Mount) Remove(name string) error {
+	if m.gone() {
+		return cold.ErrClosed
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	if m.disk.files[name] == nil {
+		return fmt.Errorf("sim: %s: %w", name, fs.ErrNotExist)
+	}
+	delete(m.disk.files, name)
+	return nil
+}
+
+// Files implements cold.Engine.
+func (m *Mount) Files() ([]string, error) {
+	if err := m.look(); err != nil {
+		return nil, err
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.disk.files)), nil
+}
+
+// Room implements cold.Engine: the disk is as large as may be.
+func (m *Mount) Room(int64) error { return nil }
+
+// Sizes implements cold.Engine.
+func (m *Mount) Sizes() (tables, valueLog int64) { return 0, 0 }
 
 // Verify implements cold.Engine: nothing is ever damaged.
 func (m *Mount) Verify(func() bool, func(cold.Damage)) {}

@@ -36,11 +36,13 @@ type process struct {
 	kill   context.CancelFunc
 	unplug context.CancelFunc // its disk
 	mount  *Mount
+	store  *cold.Store
 	node   *sinks.Node // nil until the disk is open
 	guard  *pipeline.Guard
 	closed chan error // what Close returned; nil unless it is stopping
 	tailer *Tailer    // nil unless it follows
 	waits  []*wait
+	held   *held // nil: nobody reads for long
 
 	spoil   int          // the shard whose next section comes spoiled; -1: none
 	spoiled map[int]bool // those that have stopped, or are about to
@@ -85,6 +87,9 @@ func (p *process) start(o sinks.Options) {
 	}()
 }
 
+// mergeEvery is odd: nothing else is due at the same moments.
+const mergeEvery = 37_001 * time.Microsecond
+
 // open opens the state. "After a crash a shard is as of some window's end,
 // exactly" (I4), and not of an earlier one than it had been told is kept.
 func (p *process) open(plugged context.Context, o sinks.Options) error {
@@ -101,9 +106,12 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 	if err != nil {
 		return err
 	}
+	if p.w.fault != nil && p.w.fault.store != nil {
+		p.w.fault.store(store)
+	}
 	var stands []pipeline.Position
 	for i := range p.given {
-		state, err := store.State(pipeline.Shard(i))
+		state, err := store.Stack(pipeline.Shard(i)).State()
 		if err == nil {
 			err = p.given[i].backTo(state.Applied)
 		}
@@ -123,7 +131,19 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 	if err != nil {
 		return err
 	}
-	p.mount, p.node = mount, node
+	go func() { // merges beside everything else, at moments of the clock
+		for plugged.Err() == nil {
+			time.Sleep(mergeEvery)
+			_, err := store.MergeOnce()
+			if errors.Is(err, cold.ErrCorrupt) {
+				p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
+			}
+			if errors.Is(err, cold.ErrClosed) {
+				return
+			}
+		}
+	}()
+	p.mount, p.store, p.node = mount, store, node
 	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
 	if p.w.fault != nil && p.w.fault.guard != nil {
 		p.w.fault.guard(p.guard)
@@ -163,6 +183,7 @@ func (p *process) stopped() bool {
 			p.noteKept(p.node.Applied())
 		}
 		p.unplug()
+		synctest.Wait() // a merge that waited at the gate goes: nobody may let it on any more
 		p.down()
 		return true
 	default:
@@ -178,7 +199,7 @@ func (p *process) noteKept(all pipeline.Position) {
 }
 
 func (p *process) down() {
-	p.kill, p.unplug, p.mount, p.node, p.closed, p.waits = nil, nil, nil, nil, nil, nil
+	p.kill, p.unplug, p.mount, p.store, p.node, p.closed, p.waits, p.held = nil, nil, nil, nil, nil, nil, nil, nil
 }
 
 // inHand says whether it has read windows that it has not handed over.

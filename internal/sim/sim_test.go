@@ -31,7 +31,7 @@ const failuresMax = 5
 // simulate runs a seed in a bubble: a clock of its own, and goroutines that end
 // with it.
 func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
-	synctest.Test(t, func(*testing.T) { sum, err = run(seed, f, trace) })
+	synctest.Test(t, func(*testing.T) { sum, err = runSeed(seed, f, trace) })
 	return sum, err
 }
 

@@ -47,13 +47,12 @@ type setup struct {
 	crashes, steals          int     // weights of what happens
 	leaders                  int     // of a leader change
 	machine                  machine
-	cuts                     int   // of the power
-	syncs                    int   // weight of streams' syncs
-	solid                    bool  // EVENTS loses nothing to it
-	changes                  int64 // in a transaction, at most
-	blinds, spoils           int   // weights of disks that cannot be read, sections that make no sense
-	presses                  bool  // DELTAS gets full: who is away does not hold it back
-	intrusions               int   // weight of what is no router's in DELTAS, and of its being deleted
+	cuts                     int  // of the power
+	syncs                    int  // weight of streams' syncs
+	solid                    bool // EVENTS loses nothing to it
+	blinds, spoils           int  // weights of disks that cannot be read, sections that make no sense
+	presses                  bool // DELTAS gets full: who is away does not hold it back
+	intrusions               int  // weight of what is no router's in DELTAS, and of its being deleted
 }
 
 func draw(r *rand.Rand) setup {
@@ -67,7 +66,6 @@ func draw(r *rand.Rand) setup {
 		leaders:   []int{0, 0, 2}[r.IntN(3)],
 		machine:   []machine{safe, embedded, outside}[r.IntN(3)],
 		cuts:      []int{1, 3}[r.IntN(2)],
-		changes:   []int64{changesFew, 1 << 20}[r.IntN(2)],
 		syncs:     3,
 		blinds:    1,
 		spoils:    []int{0, 0, 1}[r.IntN(3)],
@@ -125,12 +123,13 @@ type fault struct {
 	guard    func(g *pipeline.Guard)                                   // may be nil
 	follower func(g *pipeline.Guard)                                   // of the follower alone; may be nil
 	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
+	store    func(s *cold.Store)                                       // may be nil
 	state    func(o *sinks.Options)                                    // may be nil
 }
 
-// run is the simulation of one seed. It must be called in a bubble of its own.
+// runSeed is the simulation of one seed. It must be called in a bubble of its own.
 // The sum is of everything that happened.
-func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
+func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	r := rand.New(rand.NewPCG(seed, 0x7157))
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
@@ -146,7 +145,7 @@ func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	}
 	w.note("%+v, %d messages", w.setup, len(w.story.Messages))
 	for i := range w.setup.processes {
-		p := &process{w: w, number: i, disk: Disk{ChangesMax: w.changes}}
+		p := &process{w: w, number: i}
 		for shard := range w.shards + 1 {
 			p.given = append(p.given, given{shard: shard})
 		}
@@ -168,12 +167,14 @@ func run(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 		w.hash.Write(m.Data)
 	}
 	for _, p := range w.processes {
-		p.disk.Dump(w.hash)
+		if err := p.disk.Dump(w.hash); err != nil {
+			return 0, err
+		}
 	}
 	return w.hash.Sum64(), nil
 }
 
-// changesFew is about as few as a transaction may take.
+// changesFew bounds what may be dirty where it is bounded low.
 const changesFew = 1000
 
 // options are those of one life's state.
@@ -315,6 +316,7 @@ func (w *world) step() error {
 		{when(len(ready) == 0, 60) + 4, w.sleep},
 		{4, w.check},
 		{2, w.waitFor},
+		{2, w.hold},
 		{when(len(w.late) > 0, 8), w.land},
 		{when(w.down() > 0, 8), w.restart},
 		{when(w.deposed() > 0, 3), func() error {

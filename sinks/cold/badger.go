@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
@@ -24,7 +25,8 @@ type Options struct {
 	IndexCache    int64
 	// Free tells how many bytes the disk has left; nil: it is not asked. Below
 	// [Reserve] nothing is written: Badger writes through memory maps, where a
-	// full disk does not return an error but ends the process.
+	// full disk does not return an error but ends the process. Merges leave a
+	// checkpoint's share besides.
 	Free   func() (bytes uint64, ok bool)
 	Logger *slog.Logger
 }
@@ -33,12 +35,10 @@ type Options struct {
 // may be written out because of it, and some of what compaction needs.
 func (o Options) Reserve() uint64 { return uint64(2*o.MemTableBytes) + 64<<20 }
 
-// ErrDiskFull: the disk has too little left to write a checkpoint.
-var ErrDiskFull = errors.New("cold: the disk is full")
-
 // Open opens the store in dir, or makes it. The store's schema is the
 // configuration's with hidden columns for what it counted before. The caller
-// sees to it that no other process opens dir at the same time.
+// sees to it that no other process opens dir at the same time. Merges begin, and
+// go on beside everything else until Close.
 func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 	fresh := isEmpty(dir)
 	undo := func() {
@@ -51,12 +51,14 @@ func Open(dir string, schema *pipeline.Schema, o Options) (*Store, error) {
 		undo()
 		return nil, err
 	}
-	s, err := OpenOn(engine, schema, o.Shards, o.Node)
+	s, err := openOn(engine, schema, o)
 	if err != nil {
 		engine.Close()
 		undo()
 		return nil, err
 	}
+	s.mergerDone = make(chan struct{})
+	go s.merger()
 	return s, nil
 }
 
@@ -70,11 +72,13 @@ func isEmpty(dir string) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// badgerEngine is an [Engine].
+// badgerEngine is an [Engine]: keys in Badger, files in a directory beside its own.
 type badgerEngine struct {
-	db  *badger.DB
-	dir string
-	o   Options
+	directory
+	db      *badger.DB
+	dir     string
+	o       Options
+	version atomic.Uint64 // that the last commit was of
 }
 
 func openBadger(dir string, o Options) (*badgerEngine, error) {
@@ -85,7 +89,13 @@ func openBadger(dir string, o Options) (*badgerEngine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
-	return &badgerEngine{db, dir, o}, nil
+	e := &badgerEngine{db: db, dir: dir, o: o}
+	if e.directory, err = openDirectory(filepath.Join(dir, runsDir)); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("cold: open the directory of runs: %w", err)
+	}
+	e.version.Store(db.MaxVersion())
+	return e, nil
 }
 
 // removeEmptyLogs removes the logs of length 0, which hold nothing. A kill
@@ -129,105 +139,133 @@ func badgerOptions(dir string, o Options) badger.Options {
 		WithMetricsEnabled(false)
 }
 
-// View implements [Engine].
-func (e *badgerEngine) View(as uint64, read func(Reader) error) (err error) {
+// Get implements [Engine].
+func (e *badgerEngine) Get(key []byte) (value []byte, err error) {
+	err = e.look(func(txn *badger.Txn) error {
+		item, err := txn.Get(key)
+		if errors.Is(err, badger.ErrKeyNotFound) {
+			return nil
+		}
+		if err == nil {
+			value, err = item.ValueCopy([]byte{})
+		}
+		return err
+	})
+	return value, err
+}
+
+// Scan implements [Engine].
+func (e *badgerEngine) Scan(prefix []byte, visit func(key, value []byte) error) error {
+	return e.look(func(txn *badger.Txn) error {
+		o := badger.DefaultIteratorOptions
+		o.Prefix, o.PrefetchValues = prefix, false
+		it := txn.NewIterator(o)
+		defer it.Close()
+		for it.Seek(prefix); it.Valid(); it.Next() {
+			item := it.Item()
+			if err := item.Value(func(value []byte) error { return visit(item.Key(), value) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// look reads what is committed.
+func (e *badgerEngine) look(read func(*badger.Txn) error) (err error) {
 	if e.db.IsClosed() { // Badger would wait for ever
 		return ErrClosed
 	}
-	txn := e.db.NewTransactionAt(as, false)
+	txn := e.db.NewTransactionAt(math.MaxUint64, false)
 	defer txn.Discard()
 	defer func() { // Badger panics on some damaged blocks
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: Badger panicked: %v", ErrCorrupt, p)
 		}
 	}()
-	return read(badgerReader{txn})
+	return read(txn)
 }
 
-type badgerReader struct{ txn *badger.Txn }
-
-// Get implements [Reader].
-func (r badgerReader) Get(key []byte) (Item, error) {
-	item, err := r.txn.Get(key)
-	switch {
-	case errors.Is(err, badger.ErrKeyNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, err
+// Commit implements [Engine]. Versions are given out here and not by Badger,
+// whose own transactions wait for each other: owners must not stall one
+// another. Commits side by side have no key in common, so that their order is
+// nobody's concern.
+func (e *badgerEngine) Commit(writes []Write) error {
+	if e.db.IsClosed() { // Badger would wait for ever
+		return ErrClosed
 	}
-	return item, nil
-}
-
-// Scan implements [Reader].
-func (r badgerReader) Scan(prefix, from []byte, since uint64, visit func(Item) (more bool, err error)) error {
-	o := badger.DefaultIteratorOptions
-	o.Prefix, o.PrefetchValues, o.SinceTs = prefix, false, max(since, 1)-1 // Badger's is the last that is left out
-	it := r.txn.NewIterator(o)
-	defer it.Close()
-	for it.Seek(from); it.Valid(); it.Next() {
-		if more, err := visit(it.Item()); err != nil || !more {
+	if err := e.Room(0); err != nil {
+		return err
+	}
+	txn := e.db.NewTransactionAt(math.MaxUint64, true)
+	defer txn.Discard()
+	for _, w := range writes {
+		var err error
+		if w.Value == nil {
+			err = txn.Delete(w.Key)
+		} else {
+			err = txn.Set(w.Key, w.Value)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	version := e.version.Add(1)
+	if err := txn.CommitAt(version, nil); err != nil {
+		return err
+	}
+	e.db.SetDiscardTs(version) // nobody reads as of before
 	return nil
 }
 
-// Begin implements [Engine].
-func (e *badgerEngine) Begin() Transaction {
-	if e.db.IsClosed() { // Badger would wait for ever
-		return closed{}
+// Room implements [Engine].
+func (e *badgerEngine) Room(bytes int64) error {
+	if e.o.Free == nil {
+		return nil
 	}
-	return &badgerTransaction{e.db.NewTransactionAt(math.MaxUint64, true), e}
-}
-
-type badgerTransaction struct {
-	*badger.Txn
-	engine *badgerEngine
-}
-
-// Commit implements [Transaction].
-func (t *badgerTransaction) Commit(version uint64) error {
-	if o := t.engine.o; o.Free != nil {
-		if free, ok := o.Free(); ok && free < o.Reserve() {
-			t.Discard()
-			return fmt.Errorf("%w: it has %d MiB left, and a checkpoint needs %d MiB", ErrDiskFull, free>>20, o.Reserve()>>20)
-		}
+	need := e.o.Reserve() + uint64(bytes)
+	if free, ok := e.o.Free(); ok && free < need {
+		return fmt.Errorf("%w: it has %d MiB left, and %d MiB are needed", ErrDiskFull, free>>20, need>>20)
 	}
-	return t.CommitAt(version, nil)
-}
-
-// closed is a transaction of an engine that is closed.
-type closed struct{}
-
-func (closed) Set(_, _ []byte) error { return ErrClosed }
-func (closed) Delete([]byte) error   { return ErrClosed }
-func (closed) Commit(uint64) error   { return ErrClosed }
-func (closed) Discard()              {}
-
-// MaxVersion implements [Engine].
-func (e *badgerEngine) MaxVersion() uint64 { return e.db.MaxVersion() }
-
-// Forget implements [Engine].
-func (e *badgerEngine) Forget(before uint64) {
-	if !e.db.IsClosed() {
-		e.db.SetDiscardTs(before)
-	}
-}
-
-// TransactionMax implements [Engine].
-func (e *badgerEngine) TransactionMax() (changes, bytes int64) {
-	return e.db.MaxBatchCount(), e.db.MaxBatchSize()
+	return nil
 }
 
 // Sizes implements [Engine].
 func (e *badgerEngine) Sizes() (tables, valueLog int64) { return e.db.Size() }
 
-// DataBytes implements [Engine].
-func (e *badgerEngine) DataBytes() (bytes uint64) {
-	for _, t := range e.db.Tables() {
-		bytes += uint64(t.UncompressedSize)
+// Create implements [Engine].
+func (e *badgerEngine) Create(name string) (NewFile, error) {
+	if e.db.IsClosed() {
+		return nil, ErrClosed
 	}
-	return bytes
+	if err := e.Room(0); err != nil {
+		return nil, err
+	}
+	return e.directory.Create(name)
+}
+
+// Open implements [Engine].
+func (e *badgerEngine) Open(name string) (File, error) {
+	if e.db.IsClosed() {
+		return nil, ErrClosed
+	}
+	return e.directory.Open(name)
+}
+
+// Remove implements [Engine].
+func (e *badgerEngine) Remove(name string) error {
+	if e.db.IsClosed() {
+		return ErrClosed
+	}
+	return e.directory.Remove(name)
+}
+
+// Files implements [Engine].
+func (e *badgerEngine) Files() ([]string, error) {
+	if e.db.IsClosed() {
+		return nil, ErrClosed
+	}
+	return e.directory.Files()
 }
 
 // Close implements [Engine].

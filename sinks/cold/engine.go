@@ -1,77 +1,84 @@
 package cold
 
-import "errors"
+import (
+	"errors"
+	"io"
+)
 
-// Engine is what a [Store] keeps its keys in: Badger, or in the simulation a
-// disk that goes wrong. It holds of each key the values it had as of versions;
-// which version a commit is of, the Store says. Its methods may be used
-// concurrently. After Close all of them return an error that wraps
-// [ErrClosed], or do nothing.
+// Engine is what a [Store] keeps its keys and its files in: Badger and a
+// directory, or in the simulation a disk that goes wrong. Keys are few and
+// small; what is large is in files, which are written once. Its methods may be
+// used concurrently. After Close all of them return an error that wraps
+// [ErrClosed]; files that are open can be read until they are closed.
 type Engine interface {
-	// View calls read with what was committed as of a version ([Newest]: up to
-	// each single look). A panic of the engine's own, at bytes that it cannot
-	// take apart, comes back as an error that wraps [ErrCorrupt].
-	View(as uint64, read func(Reader) error) error
+	// Get returns what a key holds; nil when there is nothing. A panic of the
+	// engine's own, at bytes that it cannot take apart, comes back as an error
+	// that wraps [ErrCorrupt], as it does from Scan.
+	Get(key []byte) (value []byte, err error)
 
-	// Begin opens a transaction; Commit or Discard must follow. It belongs to
-	// one goroutine.
-	Begin() Transaction
+	// Scan visits the keys with a prefix, ascending, until visit fails: its
+	// error is returned as it is. key and value are valid during the visit.
+	Scan(prefix []byte, visit func(key, value []byte) error) error
 
-	// MaxVersion is the newest version that anything was committed as.
-	MaxVersion() uint64
+	// Commit writes all of it at once: it survives the process, and the
+	// machine's power, when Commit returns nil. After an error all of it is
+	// there, or nothing, and a later commit of the same keys overwrites it.
+	// Commits side by side have no key in common.
+	Commit(writes []Write) error
 
-	// Forget says that nobody reads as of before a version any more: of each
-	// key the newest value up to there stays.
-	Forget(before uint64)
+	// Create begins a file. Its name must be new.
+	Create(name string) (NewFile, error)
 
-	// TransactionMax bounds a transaction in changes and in bytes, of keys,
-	// values and what the engine adds to each; both must stay below.
-	TransactionMax() (changes, bytes int64)
+	// Open opens a sealed file.
+	Open(name string) (File, error)
 
-	// Sizes are the bytes of the engine's files; DataBytes what tables hold
-	// before any compression.
+	// Remove removes a file. One that is open can be read until it is closed.
+	Remove(name string) error
+
+	// Files lists the files that are there, ascending; after a kill those that
+	// were not sealed too, whole, torn or not at all.
+	Files() (names []string, err error)
+
+	// Room returns an error that wraps [ErrDiskFull] where the disk has less
+	// than so many bytes left besides what it must keep for commits.
+	Room(bytes int64) error
+
+	// Sizes are the bytes of the keys' files.
 	Sizes() (tables, valueLog int64)
-	DataBytes() uint64
 
-	// Verify compares what is stored with its checksums, until more says no.
+	// Verify compares what keys hold with checksums, until more says no.
 	Verify(more func() bool, damaged func(Damage))
 
 	Close() error
 }
 
-// Reader looks at an engine as of one version. It belongs to one goroutine,
-// and to one call of [Engine.View].
-type Reader interface {
-	// Get returns what a key holds; nil when there is nothing.
-	Get(key []byte) (Item, error)
-
-	// Scan visits the keys with a prefix, from a key on, ascending, that were
-	// last changed as of a version or later, until visit says no or fails: its
-	// error is returned as it is.
-	Scan(prefix, from []byte, since uint64, visit func(Item) (more bool, err error)) error
+// Write is a change of one key.
+type Write struct {
+	Key   []byte
+	Value []byte // nil: the key goes
 }
 
-// Item is a key and what it holds. It, the key and the value are valid until
-// the next look, and must not be changed.
-type Item interface {
-	Key() []byte
-	Value(read func([]byte) error) error
-	Version() uint64
+// NewFile is a file that is being written. It belongs to one goroutine. Seal
+// or Abort ends it.
+type NewFile interface {
+	io.Writer
+
+	// Seal makes the file durable, its name too. After an error it is gone.
+	Seal() error
+
+	// Abort removes it.
+	Abort()
 }
 
-// Transaction gathers changes. It keeps keys and values: whoever adds them
-// must not write to them any more.
-type Transaction interface {
-	Set(key, value []byte) error
-	Delete(key []byte) error
-
-	// Commit writes all of it as one version, at once: it survives the process
-	// when Commit returns nil. After an error all of it is there, or nothing.
-	// Transactions of several goroutines may commit side by side, in any order
-	// of versions; they have no key in common.
-	Commit(version uint64) error
-	Discard()
+// File is a file that is open. It may be read concurrently.
+type File interface {
+	io.ReaderAt
+	io.Closer
+	Size() int64
 }
 
 // ErrClosed: the store is closed.
 var ErrClosed = errors.New("cold: the store is closed")
+
+// ErrDiskFull: the disk has too little left to write.
+var ErrDiskFull = errors.New("cold: the disk is full")

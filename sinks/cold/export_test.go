@@ -5,3 +5,6 @@ func OpenBadger(dir string, o Options) (Engine, error) { return openBadger(dir, 
 
 // SmallOptions are those of this package's tests.
 func SmallOptions() Options { return testOptions() }
+
+// OpenAtMost sets how many files the store has open at once.
+func (s *Store) OpenAtMost(files int) { s.files.most = files }

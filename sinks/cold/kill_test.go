@@ -2,33 +2,29 @@ package cold
 
 import (
 	"bufio"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-var kills = flag.Int("cold.kills", 25, "how often TestEngineKilled kills")
+var kills = flag.Int("cold.kills", 25, "how often TestKilled kills")
 
 const victimEnv = "TIDEMARK_TEST_COLD_VICTIM"
 
-// A version of a victim writes so many keys, and so much that every eighth one
-// fills a buffer: many kills hit Badger between two of its files.
-const (
-	victimKeys  = 16
-	victimValue = 64 << 10
-)
+// Each checkpoint of a victim adds 1 to so many rows of each shard.
+const victimRows = 2000
 
-func victimKey(i int) []byte { return fmt.Appendf(nil, "key %d", i) }
-
-// victim commits versions, and prints each that is committed, until it is killed.
+// victim checkpoints and merges, and prints what is committed, until it is killed.
 func victim(dir string) {
 	die := func(err error) {
 		if err != nil {
@@ -36,26 +32,91 @@ func victim(dir string) {
 			os.Exit(3)
 		}
 	}
-	e, err := openBadger(dir, testOptions())
+	o := testOptions()
+	s, err := Open(dir, spec(fatal{}, "post: like"), o)
 	die(err)
-	value := make([]byte, victimValue)
-	for version := e.MaxVersion() + 1; ; version++ {
-		binary.BigEndian.PutUint64(value, version)
-		txn := e.Begin()
-		for i := range victimKeys {
-			die(txn.Set(victimKey(i), slices.Clone(value)))
+	state, err := s.Stack(0).State()
+	die(err)
+	one := []pipeline.Delta{pipeline.Add(1)}
+	for at := state.Applied + 1; ; at++ {
+		c := s.Begin()
+		for shard := range o.Shards {
+			sink := c.Shard(pipeline.Shard(shard))
+			for id := range uint64(victimRows) {
+				sink.Change(0, id+1, one)
+			}
+			sink.State(State{Applied: at})
 		}
-		die(txn.Commit(version))
-		e.Forget(version)
-		fmt.Println(version)
+		die(c.Commit())
+		fmt.Println(at)
+		for shard := range o.Shards {
+			s.Stack(pipeline.Shard(shard)).Publish()
+		}
 	}
 }
 
-// kill -9 at any moment, also between two steps of Badger's own: the directory
-// opens again, what was committed is there, and a version is there as a whole.
-func TestEngineKilled(t *testing.T) {
+type fatal struct{}
+
+func (fatal) Fatal(x ...any) { panic(fmt.Sprint(x...)) }
+
+// checkVictim opens what a victim left: all shards stand at one position, their
+// rows say the same, and the files are those that are listed.
+func checkVictim(dir string) (at uint64, unlisted int, err error) {
+	before, err := os.ReadDir(filepath.Join(dir, runsDir))
+	if err != nil {
+		return 0, 0, err
+	}
+	engine, err := openBadger(dir, testOptions())
+	if err != nil {
+		return 0, 0, err
+	}
+	s, err := OpenOn(engine, spec(fatal{}, "post: like"), testOptions().Shards, "n")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.Close()
+	for shard := range s.meta.Shards {
+		state, err := s.Stack(pipeline.Shard(shard)).State()
+		if err != nil {
+			return 0, 0, err
+		}
+		if shard > 0 && uint64(state.Applied) != at {
+			return 0, 0, fmt.Errorf("shard %d stands at %d, and one before at %d", shard, state.Applied, at)
+		}
+		at = uint64(state.Applied)
+		ids, cells := make([]uint64, victimRows), make([]int64, victimRows)
+		for i := range ids {
+			ids[i] = uint64(i + 1)
+		}
+		v := s.Stack(pipeline.Shard(shard)).View()
+		err = v.Rows(0, ids, cells)
+		v.Close()
+		if err != nil {
+			return 0, 0, err
+		}
+		if other := slices.IndexFunc(cells, func(v int64) bool { return v != int64(at) }); other >= 0 {
+			return 0, 0, fmt.Errorf("shard %d stands at %d, and row %d at %d", shard, at, other+1, cells[other])
+		}
+	}
+	var damage error
+	s.Verify(func() bool { return true }, func(d Damage) { damage = d })
+	if damage != nil {
+		return 0, 0, damage
+	}
+	listed := map[string]bool{}
+	s.layers(func(l *layer) { listed[l.file.name()] = true })
+	names, err := engine.Files()
+	if err != nil || len(names) != len(listed) || slices.ContainsFunc(names, func(name string) bool { return !listed[name] }) {
+		return 0, 0, fmt.Errorf("the files are %v, %v; listed are %v", names, err, listed)
+	}
+	return at, len(before) - len(names), nil
+}
+
+// kill -9 at any moment, between any two steps of a checkpoint and of a merge:
+// "state, list and files belong together, and what is not listed is removed".
+func TestKilled(t *testing.T) {
 	dir := t.TempDir()
-	committed, moved := uint64(0), 0
+	committed, moved, removed := uint64(0), 0, 0
 	for round := range *kills {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), victimEnv+"="+dir)
@@ -67,13 +128,13 @@ func TestEngineKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := committed
-		after := time.Duration(rand.IntN(60_000)) * time.Microsecond
+		after := time.Duration(rand.IntN(100_000)) * time.Microsecond
 		for lines, first := bufio.NewScanner(out), true; lines.Scan(); first = false {
-			version, err := strconv.ParseUint(lines.Text(), 10, 64)
+			at, err := strconv.ParseUint(lines.Text(), 10, 64)
 			if err != nil {
 				t.Fatalf("round %d: %s", round, lines.Text())
 			}
-			committed = version
+			committed = at
 			if first {
 				time.AfterFunc(after, func() { cmd.Process.Kill() })
 			}
@@ -84,41 +145,20 @@ func TestEngineKilled(t *testing.T) {
 		if committed > before {
 			moved++
 		}
-
-		e, err := openBadger(dir, testOptions())
+		at, unlisted, err := checkVictim(dir)
 		if err != nil {
-			t.Fatalf("round %d, killed %v after version %d: %v", round, after, committed, err)
+			t.Fatalf("round %d, killed %v after checkpoint %d: %v", round, after, committed, err)
 		}
-		newest := e.MaxVersion()
-		if newest != committed && newest != committed+1 {
-			t.Errorf("round %d: the newest version is %d, and %d was committed", round, newest, committed)
+		if at != committed && at != committed+1 {
+			t.Errorf("round %d: it stands at %d, and %d was committed", round, at, committed)
 		}
-		err = e.View(Newest, func(r Reader) error {
-			for i := range victimKeys {
-				item, err := r.Get(victimKey(i))
-				if err != nil || item == nil {
-					return fmt.Errorf("%s is gone: %v", victimKey(i), err)
-				}
-				err = item.Value(func(b []byte) error {
-					if got := binary.BigEndian.Uint64(b); got != newest || item.Version() != newest {
-						return fmt.Errorf("%s is of version %d and says %d, the newest is %d", item.Key(), item.Version(), got, newest)
-					}
-					return nil
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
+		committed = at
+		if unlisted > 0 {
+			removed++
 		}
 	}
-	if moved == 0 {
-		t.Error("no kill hit a process at work")
+	t.Logf("after %d checkpoints and %d kills files that nothing listed were there %d times", committed, *kills, removed)
+	if moved == 0 || removed == 0 {
+		t.Errorf("no kill hit a process at work: %d moved on, %d left a file", moved, removed)
 	}
 }

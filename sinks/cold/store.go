@@ -1,19 +1,36 @@
-// Package cold keeps what shards have checkpointed in Badger.
+// Package cold keeps what shards have checkpointed: runs in files, and in
+// Badger which of them are a shard's.
+//
+//	checkpoint.go  what changed in some shards becomes a run of each, in one file;
+//	               gather.go sorts it
+//	stack.go       a shard's state and its runs, newest above oldest
+//	view.go        reads a shard's runs as of one moment; walk.go goes over all of them
+//	plan.go        which runs to merge; merge.go merges them
+//	files.go       which files are open, and which go
+//	open.go        what is found at a start; list.go the value of a shard's key
+//	verify.go      compares what is stored with its checksums
+//	broken.go      what the simulation breaks on purpose
+//	engine.go      what it lies on: badger.go keys, directory.go files
 package cold
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // Format is the number of the layout of keys and values. A store of another
 // format is refused.
-const Format = 1
+const Format = 2
+
+// ErrCorrupt wraps every complaint about stored bytes.
+var ErrCorrupt = run.ErrCorrupt
 
 // Meta is what a store says of itself. It is the first thing written and
 // decides whether this process may use the store.
@@ -32,33 +49,51 @@ type Streams struct {
 	Deltas time.Time `json:"deltas"`
 }
 
-// Store is one node's database. Its methods may be used concurrently.
+// Store is one node's disk. Its methods may be used concurrently.
 type Store struct {
+	Stats  Stats
+	Broken Broken // nothing is, but in the simulation's tests of itself
+
 	engine Engine
+	log    *slog.Logger
 	meta   Meta
 	schema *pipeline.Schema
-
-	// Versions are given out here and not by Badger, whose own transactions
-	// wait for each other to commit: owners must not stall one another.
-	versions versions
+	stacks []*Stack // by shard; the last is the commons'
+	files  files
 
 	counters []counterCodec // by the schema's counter index
 	byNumber []int          // dictionary counter → schema counter
+	cellsMax int            // columns of the widest counter
+
+	pause      func(time.Duration) // [time.Sleep], for Verify
+	closed     atomic.Bool
+	merging    lock          // one merge at a time
+	wake, stop chan struct{} // the merger
+	mergerDone chan struct{} // nil: there is none
 }
 
 // counterCodec translates between a row in memory and on disk.
 type counterCodec struct {
 	number  uint8
-	numbers []uint64 // cell → dictionary column
-	places  []int    // dictionary column → cell
+	numbers []int // cell → dictionary column
+	places  []int // dictionary column → cell
 }
 
 // OpenOn opens the store that an engine holds, or makes it; node is its name
-// then. An engine that cannot be used stays open.
+// then. Nothing merges but [Store.MergeOnce]. An engine that cannot be used
+// stays open.
 func OpenOn(engine Engine, schema *pipeline.Schema, shards int, node string) (*Store, error) {
-	s := &Store{engine: engine}
-	s.versions.last = engine.MaxVersion()
-	if err := s.load(schema, shards, node); err != nil {
+	return openOn(engine, schema, Options{Shards: shards, Node: node, Logger: slog.New(slog.DiscardHandler)})
+}
+
+func openOn(engine Engine, schema *pipeline.Schema, o Options) (*Store, error) {
+	s := &Store{engine: engine, log: o.Logger, pause: time.Sleep, merging: newLock(), wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	s.files.engine, s.files.log, s.files.most = engine, o.Logger, FilesOpenMax
+	s.files.reads = &s.Stats.Reads
+	if err := s.load(schema, o.Shards, o.Node); err != nil {
+		return nil, err
+	}
+	if err := s.openStacks(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -66,11 +101,11 @@ func OpenOn(engine Engine, schema *pipeline.Schema, shards int, node string) (*S
 
 // load reads meta, or writes it into a new store, and merges the schema.
 func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
-	found := false
-	err := s.View(Newest, func(v *View) (err error) {
-		found, err = v.get(metaKey, func(b []byte) error { return json.Unmarshal(b, &s.meta) })
-		return err
-	})
+	value, err := s.engine.Get(metaKey)
+	found := value != nil
+	if found {
+		err = json.Unmarshal(value, &s.meta)
+	}
 	fresh := err == nil && !found
 	switch {
 	case fresh && !s.empty():
@@ -79,8 +114,10 @@ func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 		s.meta = Meta{Format: Format, Shards: shards, Node: node}
 	case err != nil:
 		return fmt.Errorf("cold: read the store's meta: %w", err)
-	case s.meta.Format != Format:
-		return fmt.Errorf("cold: the data directory has format %d, this version reads format %d: use the version that wrote it, or another data_dir", s.meta.Format, Format)
+	case s.meta.Format < Format:
+		return fmt.Errorf("cold: the data directory has format %d, and this version reads format %d: run 'tidemark repair --replay', which counts EVENTS again, or use the version that wrote it", s.meta.Format, Format)
+	case s.meta.Format > Format:
+		return fmt.Errorf("cold: the data directory has format %d, of a later version; this one reads format %d: use the version that wrote it, or another data_dir", s.meta.Format, Format)
 	case s.meta.Shards != shards:
 		return fmt.Errorf("cold: the data directory has %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", s.meta.Shards, shards, s.meta.Shards)
 	}
@@ -94,16 +131,10 @@ func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 	return nil
 }
 
-// empty says whether the database has no key at all.
+// empty says whether there is no key at all, and no file.
 func (s *Store) empty() bool {
-	empty := true
-	_ = s.View(Newest, func(v *View) error {
-		return v.reader.Scan(nil, nil, 0, func(Item) (bool, error) {
-			empty = false
-			return false, nil
-		})
-	})
-	return empty
+	names, err := s.engine.Files()
+	return err == nil && len(names) == 0 && s.engine.Scan(nil, func(_, _ []byte) error { return errEnd }) == nil
 }
 
 // adopt merges the configuration's schema with the dictionary; changed says
@@ -126,12 +157,8 @@ func (s *Store) writeMeta() error {
 	if err != nil {
 		return err
 	}
-	c := s.Begin()
-	defer c.Settle()
-	if err := c.set(metaKey, value); err != nil {
-		return fmt.Errorf("cold: write the store's meta: %w", err)
-	}
-	if err := c.Commit(); err != nil { // synced: rows written by new numbers must not survive without them
+	// Synced: rows written by new numbers must not survive without them.
+	if err := s.engine.Commit([]Write{{metaKey, value}}); err != nil {
 		return fmt.Errorf("cold: write the store's meta: %w", err)
 	}
 	return nil
@@ -145,12 +172,13 @@ func (s *Store) translate() {
 		s.byNumber[at] = i
 		c := &s.counters[i]
 		c.number = uint8(at)
-		c.numbers = make([]uint64, counter.Count)
+		s.cellsMax = max(s.cellsMax, int(counter.Count))
+		c.numbers = make([]int, counter.Count)
 		c.places = make([]int, counter.Count)
 		for number, name := range s.meta.Dictionary[at].Columns {
 			column, _ := s.schema.Find(counter.Name + "." + name)
 			c.places[number] = int(column - counter.First)
-			c.numbers[column-counter.First] = uint64(number)
+			c.numbers[column-counter.First] = number
 		}
 	}
 }
@@ -167,109 +195,20 @@ func (s *Store) SetStreams(streams Streams) error {
 	return s.writeMeta()
 }
 
-// BatchRowsMax is how many rows, entries and states one transaction takes,
-// whatever they hold. Badger bounds a transaction in entries and in bytes, both
-// exclusive, and one entry is its own.
-func (s *Store) BatchRowsMax() int {
-	const own, perEntry = 64, 12 // bytes of Badger's own, at most
-	row := 0
-	for _, c := range s.counters {
-		value := 0
-		for _, number := range c.numbers {
-			value += len(binary.AppendUvarint(nil, number)) + binary.MaxVarintLen64
-		}
-		row = max(row, rowKeyBytes+value+perEntry)
-	}
-	row = max(row, rowKeyBytes+3*binary.MaxVarintLen64+perEntry)                      // a state
-	row = max(row, kindEnd+8+pipeline.ChannelBytesMax+binary.MaxVarintLen64+perEntry) // a cursor: the longest entry
-	changes, bytes := s.engine.TransactionMax()
-	return int(min(changes-2, (bytes-own)/int64(row)))
-}
-
-// Sizes are the engine's own figures: bytes of tables and of value logs.
+// Sizes are the bytes of the engine's own files, those of keys.
 func (s *Store) Sizes() (tables, valueLog int64) { return s.engine.Sizes() }
 
-// DataBytes is how many bytes the tables hold before any compression.
-func (s *Store) DataBytes() uint64 { return s.engine.DataBytes() }
-
-// Verify reads all that is stored and compares it with its checksums, until
-// more says no.
-func (s *Store) Verify(more func() bool, damaged func(Damage)) { s.engine.Verify(more, damaged) }
-
-// Close closes the database; nothing may use the store any more.
-func (s *Store) Close() error { return s.engine.Close() }
-
-// State reads how far a shard has come; the zero State if it never did.
-func (s *Store) State(shard pipeline.Shard) (state State, err error) {
-	err = s.View(Newest, func(v *View) error {
-		_, err := v.get(shardKey(shard, kindState), func(b []byte) (err error) {
-			state, err = decodeState(b)
-			return err
-		})
-		return err
-	})
-	if err != nil {
-		return state, fmt.Errorf("cold: read the state of shard %d: %w", shard, err)
+// Close ends merging and closes the store; nothing may use it any more. A merge
+// that goes on is given up. To close it again does nothing.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
 	}
-	return state, nil
-}
-
-// Checkpoint is one transaction: changed rows of some shards and those
-// shards' states, together or not at all (I4).
-//
-// Its version stays reserved until Settle: what it overwrites can be read, as
-// of the version before, until then.
-type Checkpoint struct {
-	store   *Store
-	txn     Transaction
-	version uint64
-}
-
-// Begin opens a checkpoint. It takes at most BatchRowsMax rows and states.
-// Settle must follow, after Commit or Discard.
-func (s *Store) Begin() *Checkpoint {
-	return &Checkpoint{store: s, txn: s.engine.Begin(), version: s.versions.begin()}
-}
-
-// Row adds one row; a row of zeros is taken off the disk.
-func (c *Checkpoint) Row(shard pipeline.Shard, counter int, id uint64, cells []int64) error {
-	codec := &c.store.counters[counter]
-	key := rowKey(shard, codec.number, id)
-	value := appendCells(nil, codec.numbers, cells)
-	if len(value) == 0 {
-		return c.delete(key)
+	close(s.stop)
+	if s.mergerDone != nil {
+		<-s.mergerDone
 	}
-	return c.set(key, value)
-}
-
-func (c *Checkpoint) set(key, value []byte) error {
-	return c.wrap(c.txn.Set(key, value))
-}
-
-func (c *Checkpoint) delete(key []byte) error {
-	return c.wrap(c.txn.Delete(key))
-}
-
-// State adds how far a shard has come with the rows added.
-func (c *Checkpoint) State(shard pipeline.Shard, state State) error {
-	return c.set(shardKey(shard, kindState), state.encode())
-}
-
-// Commit writes the transaction. After an error all of it is there, or nothing.
-func (c *Checkpoint) Commit() error { return c.wrap(c.txn.Commit(c.version)) }
-
-// Version is what the checkpoint's changes are written as.
-func (c *Checkpoint) Version() uint64 { return c.version }
-
-// Settle says that nobody reads as of before this checkpoint any more.
-func (c *Checkpoint) Settle() { c.store.engine.Forget(c.store.versions.settle(c.version)) }
-
-// Discard lets an uncommitted checkpoint go.
-func (c *Checkpoint) Discard() { c.txn.Discard() }
-
-func (c *Checkpoint) wrap(err error) error {
-	if err != nil {
-		return fmt.Errorf("cold: checkpoint: %w", err)
-	}
-	return nil
+	s.files.sweep()
+	s.files.close()
+	return s.engine.Close()
 }

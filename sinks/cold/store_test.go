@@ -1,121 +1,25 @@
 package cold
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/run"
 )
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(victimEnv); dir != "" {
-		victim(dir)
-	}
-	goleak.VerifyTestMain(m, // what Badger leaves of an open that failed
-		goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
-		goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))
-}
-
-// spec is a configuration's counters: "post: like repost".
-func spec(t interface{ Fatal(...any) }, lines ...string) *pipeline.Schema {
-	var names []string
-	var columns []pipeline.ColumnSpec
-	for i, line := range lines {
-		name, list, _ := strings.Cut(line, ":")
-		names = append(names, name)
-		for _, column := range strings.Fields(list) {
-			columns = append(columns, pipeline.ColumnSpec{Counter: i, Name: column, Bits: 16, Max: 63})
-		}
-	}
-	s, err := pipeline.NewSchema(names, columns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func testOptions() Options {
-	return Options{Shards: 4, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
-}
-
-func open(t testing.TB, dir string, lines ...string) *Store {
-	t.Helper()
-	s, err := Open(dir, spec(t, lines...), testOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// cells are all values that a store holds by name: "post.like 7".
-type cells map[string]int64
-
-func (c cells) put(s *Store, counter int, id uint64, row []int64) {
-	first := s.schema.Counters[counter].First
-	for i, v := range row {
-		if v != 0 {
-			c[fmt.Sprintf("%s %d", s.schema.FullName(first+pipeline.Column(i)), id)] = v
-		}
-	}
-}
-
-// scanAll visits every row of a shard.
-func scanAll(s *Store, shard pipeline.Shard, visit func(counter int, id uint64, row []int64) error) error {
-	return s.View(Newest, func(v *View) error { return v.Rows(shard, &Part{Most: math.MaxInt}, visit) })
-}
-
-func scanned(t *testing.T, s *Store) cells {
-	t.Helper()
-	out := cells{}
-	for shard := range s.meta.Shards {
-		err := scanAll(s, pipeline.Shard(shard), func(counter int, id uint64, row []int64) error {
-			if pipeline.ShardOf(id, s.meta.Shards) != pipeline.Shard(shard) {
-				t.Errorf("id %d is in shard %d", id, shard)
-			}
-			out.put(s, counter, id, row)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return out
-}
-
-// write checkpoints one row with these values in the schema's columns.
-func write(t *testing.T, s *Store, counter string, id uint64, row ...int64) {
-	t.Helper()
-	at, ok := s.schema.Counter(counter)
-	if !ok {
-		t.Fatalf("no counter %s", counter)
-	}
-	row = append(row, make([]int64, s.schema.Counters[at].Count-len(row))...)
-	c, shard := s.Begin(), pipeline.ShardOf(id, s.meta.Shards)
-	defer c.Settle()
-	if err := errors.Join(c.Row(shard, at, id, row), c.State(shard, State{Applied: pipeline.Position(id), Sequence: 1}), c.Commit()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func closeStore(t testing.TB, s *Store) {
-	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // "a column taken out of the configuration by mistake loses nothing".
 func TestConfigurationChanges(t *testing.T) {
@@ -212,7 +116,7 @@ func TestDictionaryTwin(t *testing.T) {
 				fmt.Sscanf(key, "%d", &id)
 				counter := s.byNumber[b.number]
 				row := make([]int64, s.schema.Counters[counter].Count)
-				if err := decodeCells(b.value, s.counters[counter].places, row); err != nil {
+				if err := run.ApplyRow(b.value, s.counters[counter].places, row); err != nil {
 					t.Fatal(err)
 				}
 				got.put(s, counter, id, row)
@@ -224,7 +128,7 @@ func TestDictionaryTwin(t *testing.T) {
 				for id := range uint64(3) {
 					row := rapid.SliceOfN(rapid.Int64Range(-2, 1<<40), c.Count, c.Count).Draw(t, "row")
 					codec := s.counters[counter]
-					disk[fmt.Sprintf("%d %s", id, c.Name)] = stored{codec.number, appendCells(nil, codec.numbers, row)}
+					disk[fmt.Sprintf("%d %s", id, c.Name)] = stored{codec.number, run.AppendWhole(nil, codec.numbers, row)}
 					for i := range row {
 						delete(want, fmt.Sprintf("%s %d", s.schema.FullName(c.First+pipeline.Column(i)), id))
 					}
@@ -270,12 +174,38 @@ func TestRefusals(t *testing.T) {
 	if got := scanned(t, s); !maps.Equal(got, cells{"post.like 7": 1}) {
 		t.Errorf("a refused start changed the store: %v", got)
 	}
-	s.meta.Format = Format + 1
-	if err := s.writeMeta(); err != nil {
-		t.Fatal(err)
+	for format, parts := range map[int][]string{
+		Format - 1: {"format 1", "reads format 2", "tidemark repair --replay"},
+		Format + 1: {"format 3", "of a later version", "reads format 2", "another data_dir"},
+	} {
+		s.meta.Format = format
+		if err := s.writeMeta(); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		refuse(testOptions(), parts...)
+		s = reformat(t, dir)
 	}
 	closeStore(t, s)
-	refuse(testOptions(), "format 2", "reads format 1", "another data_dir")
+}
+
+// reformat opens a store of another format as one of this.
+func reformat(t *testing.T, dir string) *Store {
+	t.Helper()
+	e, err := openBadger(dir, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{engine: e}
+	value, err := e.Get(metaKey)
+	if err == nil {
+		err = json.Unmarshal(value, &s.meta)
+	}
+	s.meta.Format = Format
+	if err := errors.Join(err, s.writeMeta(), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, dir, "post: like")
 }
 
 func TestRefusesForeignDatabase(t *testing.T) {
@@ -311,7 +241,7 @@ func TestDamagedDirectory(t *testing.T) {
 			entries, _ := os.ReadDir(source)
 			for _, e := range entries {
 				from, to := filepath.Join(source, e.Name()), filepath.Join(dir, e.Name())
-				if strings.HasSuffix(e.Name(), ".vlog") || strings.HasSuffix(e.Name(), ".mem") || e.Name() == "DISCARD" {
+				if strings.HasSuffix(e.Name(), ".vlog") || strings.HasSuffix(e.Name(), ".mem") || e.Name() == "DISCARD" || e.IsDir() {
 					continue // large and, after Close, empty
 				}
 				b, err := os.ReadFile(from)
@@ -415,93 +345,27 @@ func TestEmptyLogsOfAKill(t *testing.T) {
 	}
 }
 
-func TestStateOfUnknownShardIsZero(t *testing.T) {
-	s := open(t, t.TempDir(), "post: like")
-	defer closeStore(t, s)
-	if state, err := s.State(3); err != nil || state != (State{}) {
-		t.Fatalf("%+v, %v", state, err)
-	}
-	bad := s.Begin()
-	defer bad.Settle()
-	if err := errors.Join(bad.txn.Set(shardKey(3, kindState), []byte{0xff}), bad.txn.Set(rowKey(3, 9, 1), []byte{1, 1}), bad.txn.Set(rowKey(2, 0, 0), []byte{0, 2}),
-		bad.txn.Set(rowKey(1, 0, 1), []byte{5, 5}), bad.Commit()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.State(3); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "shard 3") {
-		t.Errorf("a damaged state gave %v", err)
-	}
-	for shard, part := range map[pipeline.Shard]string{1: "row 1 of counter post", 2: "id 0", 3: "counter 9"} {
-		err := scanAll(s, shard, func(int, uint64, []int64) error { return nil })
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), part) {
-			t.Errorf("shard %d: %v does not say %q", shard, err, part)
-		}
-	}
-}
-
-// "BatchRowsMax is how many rows and states one transaction takes, whatever
-// the rows hold."
-func TestBatchRowsMax(t *testing.T) {
-	wide := "post:"
-	for i := range 40 {
-		wide += fmt.Sprintf(" c%d", i)
-	}
-	for name, line := range map[string]string{"narrow": "post: like", "wide": wide} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, t.TempDir(), line)
-			defer closeStore(t, s)
-			row := make([]int64, s.schema.Counters[0].Count)
-			for i := range row {
-				row[i] = -1 << 62
-			}
-			c := s.Begin()
-			for i := range s.BatchRowsMax() - 1 {
-				if err := c.Row(0, 0, uint64(i+1), row); err != nil {
-					t.Fatalf("row %d of %d: %v", i, s.BatchRowsMax(), err)
-				}
-			}
-			if err := errors.Join(c.State(0, State{1 << 63, 1 << 63, -1 << 63}), c.Commit()); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-// Entries count as rows do: cursors in channels with the longest names, too.
-func TestBatchOfEntries(t *testing.T) {
-	s := open(t, t.TempDir(), "post: like")
-	defer closeStore(t, s)
-	c := s.Begin()
-	for i := range s.BatchRowsMax() {
-		if err := c.PutCursor(0, uint64(i+1), strings.Repeat("c", pipeline.ChannelBytesMax), 1<<63); err != nil {
-			t.Fatalf("cursor %d of %d: %v", i, s.BatchRowsMax(), err)
-		}
-	}
-	if err := c.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	c.Settle()
-}
-
 // Rows and position commit together, or not at all (I4).
 func TestCheckpointIsOneTransaction(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, "post: like")
 	write(t, s, "post", 7, 1)
 	shard := pipeline.ShardOf(7, 4)
-	c := s.Begin()
-	if err := errors.Join(c.Row(shard, 0, 7, []int64{2}), c.State(shard, State{Applied: 99})); err != nil {
-		t.Fatal(err)
+	begin := func() *Checkpoint {
+		c := s.Begin()
+		to := c.Shard(shard)
+		to.Row(0, 7, []int64{2})
+		to.State(State{Applied: 99})
+		return c
 	}
-	c.Discard()
-	if state, _ := s.State(shard); state.Applied != 7 {
+	begin().Discard()
+	if state, _ := s.Stack(shard).State(); state.Applied != 7 {
 		t.Errorf("discarded, and the state is %+v", state)
 	}
 	closeStore(t, s)
-	c = s.Begin()
-	if err := errors.Join(c.Row(shard, 0, 7, []int64{2}), c.Commit()); !errors.Is(err, ErrClosed) {
+	if err := begin().Commit(); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed store gave %v", err)
 	}
-	c.Discard()
 	s = open(t, dir, "post: like")
 	defer closeStore(t, s)
 	if got := scanned(t, s); !maps.Equal(got, cells{"post.like 7": 1}) {
@@ -509,50 +373,108 @@ func TestCheckpointIsOneTransaction(t *testing.T) {
 	}
 }
 
-// PostsOf against Posts, author by author: whoever is asked for, and from
-// wherever on, among authors of no, one and hundreds of posts.
-func TestPostsOf(t *testing.T) {
+// "A closed store … a view that is left returns errors."
+func TestViewOutlivesStore(t *testing.T) {
+	s := open(t, t.TempDir(), "post: like")
+	write(t, s, "post", 7, 1)
+	v := s.Stack(pipeline.ShardOf(7, 4)).View()
+	closeStore(t, s)
+	if err := v.Rows(0, []uint64{7}, make([]int64, 1)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	v.Close()
+}
+
+// Readers, checkpoints, publishing and merges beside each other: rows only grow,
+// and what one view says of two rows that change together is the same.
+func TestReadersDuringMerges(t *testing.T) {
 	s := open(t, t.TempDir(), "post: like")
 	defer closeStore(t, s)
-	c := s.Begin()
-	for author := uint64(1); author <= 400; author++ {
-		posts := []int{0, 0, 1, 3, leap, leap + 1, 5 * leap}[author*3%7]
-		for i := range posts {
-			if err := c.PutPost(0, author, pipeline.Position(i*3+1), author<<20+uint64(i)); err != nil {
+	s.OpenAtMost(3)
+	var done atomic.Bool
+	var wait sync.WaitGroup
+	for range 3 {
+		wait.Go(func() {
+			last := int64(0)
+			for !done.Load() {
+				v := s.Stack(0).View()
+				cells := make([]int64, 2)
+				err := v.Rows(0, []uint64{1, 100_000}, cells)
+				n := 0
+				if err == nil {
+					err = v.Followers(1, 0, func(uint64) bool { n++; return true })
+				}
+				v.Close()
+				if err != nil || cells[0] != cells[1] || cells[0] < last || int64(n) != cells[0] {
+					t.Errorf("rows say %d, %d followers, after %d: %v", cells, n, last, err)
+					return
+				}
+				last = cells[0]
+			}
+		})
+	}
+	const checkpoints = 120
+	for at := range uint64(checkpoints) {
+		for s.Stack(0).Full() {
+			time.Sleep(time.Millisecond)
+		}
+		checkpoint(t, s, 0, pipeline.Position(at), func(to Sink) {
+			to.Follower(1, at+1, true)
+			for _, id := range []uint64{1, 2 + at, 100_000} {
+				to.Change(0, id, []pipeline.Delta{pipeline.Add(1)})
+			}
+		})
+	}
+	for deadline := time.Now().Add(10 * time.Second); s.Stack(0).runs() > RunsWanted && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	done.Store(true)
+	wait.Wait()
+	if all, most := s.Runs(); most > RunsWanted || all == 0 || s.Stats.Merges.Load() == 0 || s.Memory() == 0 || s.RunBytes() == 0 {
+		t.Errorf("%d runs, %d of one shard, %d merges", all, most, s.Stats.Merges.Load())
+	}
+}
+
+// "Only keys that the newest so many runs have", "with their values as of all
+// runs".
+func TestWalkNewest(t *testing.T) {
+	s, _ := byHand(t, t.TempDir(), nil)
+	defer closeStore(t, s)
+	one, zero := []pipeline.Delta{pipeline.Add(1)}, []int64{0}
+	checkpoint(t, s, 0, 1, func(to Sink) {
+		to.Row(0, 1, []int64{10})
+		to.Row(0, 2, []int64{20})
+		to.Row(0, 3, []int64{30})
+		to.Marks(1, [4]uint64{1})
+	})
+	checkpoint(t, s, 0, 2, func(to Sink) { to.Change(0, 2, one); to.Row(0, 3, zero); to.Marks(2, [4]uint64{1}) })
+	checkpoint(t, s, 0, 3, func(to Sink) { to.Change(0, 4, one); to.Change(0, 2, one); to.Marks(2, [4]uint64{2}) })
+	v := s.Stack(0).View()
+	defer v.Close()
+	for newest, want := range []string{"1=10 2=22 4=1 |1 2", "2=22 4=1 |2", "2=22 4=1 |2", "1=10 2=22 4=1 |1 2"} {
+		got := ""
+		for part := (Part{Newest: newest, Most: 1}); !part.Done; {
+			if err := v.WalkRows(&part, func(_ int, id uint64, cells []int64) error { got += fmt.Sprintf("%d=%d ", id, cells[0]); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	if err := errors.Join(c.PutPost(1, 1, 1, 1), c.PutMarks(0, 7, 1, 1, 1, 1), c.Commit()); err != nil {
-		t.Fatal(err)
-	}
-	c.Settle()
-	type listed struct {
-		author, position, post uint64
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		var asked []From
-		every := rapid.Uint64Range(1, 90).Draw(t, "every")
-		for author := rapid.Uint64Range(1, 450).Draw(t, "first"); author < 500; author += 1 + rapid.Uint64Range(0, every).Draw(t, "step") {
-			from := rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, 600), rapid.Just(uint64(pipeline.PositionMax))).Draw(t, "from")
-			asked = append(asked, From{author, pipeline.Position(from)})
-		}
-		var want, got []listed
-		err := s.View(Newest, func(v *View) error {
-			for _, a := range asked {
-				err := v.Posts(0, a.Author, a.Position, func(position pipeline.Position, post uint64) {
-					want = append(want, listed{a.Author, uint64(position), post})
-				})
-				if err != nil {
-					return err
-				}
+		got += "|"
+		for part := (Part{Newest: newest}); !part.Done; {
+			if err := v.WalkUsers(&part, func(user uint64) { got += fmt.Sprint(user, " ") }); err != nil {
+				t.Fatal(err)
 			}
-			return v.PostsOf(0, asked, func(i int, position pipeline.Position, post uint64) {
-				got = append(got, listed{asked[i].Author, uint64(position), post})
-			})
-		})
-		if err != nil || !slices.Equal(got, want) {
-			t.Fatalf("%v: got %v, want %v (%v)", asked, got, want, err)
 		}
-	})
+		if strings.TrimSpace(got) != want {
+			t.Errorf("of the newest %d: %q, want %q", newest, got, want)
+		}
+	}
+	sizes := [3]int64{}
+	for i, l := range v.layers.all {
+		sizes[i] = l.info.Bytes
+	}
+	for bytes, want := range map[int64]int{0: 0, sizes[0] - 1: 0, sizes[0]: 1, sizes[0] + sizes[1]: 2, 1 << 40: 3} {
+		if got := v.NewestWithin(bytes); got != want {
+			t.Errorf("within %d bytes: %d runs, want %d", bytes, got, want)
+		}
+	}
 }

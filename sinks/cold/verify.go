@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,21 +20,88 @@ import (
 	"github.com/dgraph-io/badger/v4/y"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// Damage is a table whose bytes are not what Badger wrote.
+// Damage is a file whose bytes are not what was written.
 type Damage struct {
 	File        string
-	First, Last pipeline.Shard // whose keys it may hold
+	First, Last pipeline.Shard // whose shards' it may be
 	Err         error
 }
 
 func (d Damage) Error() string {
-	return fmt.Sprintf("cold: the table %s is damaged: %v; its shards are stopped. Stop the node, move badger/ away and run 'tidemark repair --replay'", d.File, d.Err)
+	return fmt.Sprintf("cold: the file %s is damaged: %v; its shards are stopped. Stop the node, move badger/ away and run 'tidemark repair --replay'", d.File, d.Err)
 }
 
 // Unwrap makes a damage an [ErrCorrupt].
 func (d Damage) Unwrap() error { return ErrCorrupt }
+
+// verifyShare is the part of one core that Verify takes: it runs beside the
+// start, and nobody waits for it.
+const verifyShare = 0.1
+
+// verifyPause bounds a rest: who ends verifying waits for as long.
+const verifyPause = 250 * time.Millisecond
+
+// Verify reads all that is stored and compares it with its checksums, until
+// more says no. A run is read from its file again, its index too. It rests most
+// of the time.
+func (s *Store) Verify(more func() bool, damaged func(Damage)) {
+	more = s.rested(more)
+	s.engine.Verify(more, damaged)
+	for _, k := range s.stacks {
+		v := k.View()
+		for _, l := range v.layers.all {
+			if !more() {
+				break
+			}
+			switch err := l.verify(more); {
+			case err == nil, errors.Is(err, ErrClosed):
+			case !errors.Is(err, ErrCorrupt): // no descriptor left, say
+				s.log.Error("cold: a run cannot be read to be verified", "shard", k.number, "file", l.file.name(), "error", err)
+			default:
+				damaged(Damage{File: l.file.name(), First: k.number, Last: k.number, Err: fmt.Errorf("shard %d, the run at byte %d: %w", k.number, l.at, err)})
+			}
+		}
+		v.Close()
+	}
+}
+
+// rested is more, and rests for what was worked since it was last called.
+func (s *Store) rested(more func() bool) func() bool {
+	begun := time.Now()
+	return func() bool {
+		if worked := time.Since(begun); worked > mergePiece {
+			s.pause(min(time.Duration(float64(worked)*(1-verifyShare)/verifyShare), verifyPause))
+			begun = time.Now()
+		}
+		return more()
+	}
+}
+
+// verify reads a run as it is on disk.
+func (l *layer) verify(more func() bool) error {
+	r, err := run.Open(l.file, l.at, l.info)
+	if err != nil {
+		return err
+	}
+	const askEvery = 1 << 12
+	i := r.Iterator(&run.Scratch{Ahead: walkAhead})
+	n := 0
+	for ; i.Next(); n++ {
+		if n%askEvery == 0 && !more() {
+			return nil
+		}
+	}
+	if err := i.Err(); err != nil {
+		return err
+	}
+	if n != l.info.Entries {
+		return fmt.Errorf("%w: %d entries of %d", ErrCorrupt, n, l.info.Entries)
+	}
+	return nil
+}
 
 // Verify implements [Engine]. Badger itself does not compare: a lookup that
 // meets a damaged block says that there is no such key, and with that a counter
@@ -47,17 +116,8 @@ func (e *badgerEngine) Verify(more func() bool, damaged func(Damage)) {
 		if err == nil || errors.Is(err, fs.ErrNotExist) { // compacted away meanwhile
 			continue
 		}
-		damaged(Damage{File: filepath.Base(file), First: shardOf(t.Left), Last: shardOf(t.Right), Err: err})
+		damaged(Damage{File: filepath.Base(file), First: 0, Last: math.MaxUint16, Err: err})
 	}
-}
-
-// shardOf is the shard of a key of Badger's; those that are no shard's come
-// before the first.
-func shardOf(key []byte) pipeline.Shard {
-	if len(key) < 3 || key[0] != prefixShard {
-		return 0
-	}
-	return pipeline.Shard(binary.BigEndian.Uint16(key[1:]))
 }
 
 var errChecksum = errors.New("the checksum does not match")

@@ -3,7 +3,7 @@ package hot
 // Edges holds facts about pairs of ids: that a follows b, or that a does not.
 // A pair that is not in it is not known.
 //
-//	row  a │ b │ 1 present, 0 absent
+//	row  b │ 1 present, 0 absent       (and of a what its place does not tell)
 //
 // One goroutine writes, and keeps readers out by its owner's lock meanwhile.
 // Get may run side by side.
@@ -13,12 +13,12 @@ type Edges struct {
 }
 
 const (
-	edgeFlag  = 16 // the flag's place in a row
-	edgeBytes = edgeFlag + 1
+	edgeFlag = 8 // the flag's place in a row, behind b
+	edgeBits = 1
 )
 
 // NewEdges makes an empty set.
-func NewEdges() *Edges { return &Edges{index: *newIndex(2, edgeBytes)} }
+func NewEdges() *Edges { return &Edges{index: *newIndex(2, edgeBits, 0)} }
 
 // Count is the number of pairs known to be present.
 func (e *Edges) Count() int { return e.present }
@@ -32,7 +32,7 @@ func (e *Edges) Bytes() int { return e.index.bytes() }
 // Get is what is known of a pair, and marks it as used.
 func (e *Edges) Get(a, b uint64) (present, known bool) {
 	row, ok := e.index.use([2]uint64{a, b})
-	return ok && row[edgeFlag] == 1, ok
+	return ok && row[edgeFlag]&1 == 1, ok
 }
 
 // Put makes a pair known. a is not 0.
@@ -42,10 +42,10 @@ func (e *Edges) Put(a, b uint64, present bool) {
 	if !ok {
 		row = e.index.insert(key)
 	}
-	e.present -= int(row[edgeFlag])
-	row[edgeFlag] = 0
+	e.present -= int(row[edgeFlag] & 1)
+	row[edgeFlag] &^= 1
 	if present {
-		row[edgeFlag] = 1
+		row[edgeFlag] |= 1
 		e.present++
 	}
 }
@@ -54,7 +54,7 @@ func (e *Edges) Put(a, b uint64, present bool) {
 func (e *Edges) Forget(a, b uint64) {
 	key := [2]uint64{a, b}
 	if row, ok := e.index.find(key); ok {
-		e.present -= int(row[edgeFlag])
+		e.present -= int(row[edgeFlag] & 1)
 		e.index.remove(key)
 	}
 }
@@ -64,11 +64,11 @@ func (e *Edges) Forget(a, b uint64) {
 // round twice. It returns how many. Before the first call, which may be for 0
 // pairs, use is not recorded.
 func (e *Edges) Evict(pairs int, keep func(a, b uint64) bool) (evicted int) {
-	return e.index.sweepFor(func(row []byte, used bool) bool {
-		if used || keep(rowWord(row, 0), rowWord(row, 1)) {
+	return e.index.sweepFor(func(s *segment, at int, used bool) bool {
+		if used || keep(e.index.id(s, at), s.word(at, 0)) {
 			return false
 		}
-		e.present -= int(row[edgeFlag])
+		e.present -= int(s.row(at)[edgeFlag] & 1)
 		return true
 	}, 2*e.index.slots+evictSlack, pairs)
 }

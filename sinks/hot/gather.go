@@ -1,6 +1,10 @@
 package hot
 
-import "github.com/tidemark-io/tidemark/pipeline"
+import (
+	"encoding/binary"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
 
 const (
 	// gatherChunk is how many ids Gather has on the way at once. Each round
@@ -38,12 +42,12 @@ func gather(tables []*Lists, ids []Pair, out []uint64) {
 		late [gatherChunk]uint8  // ids that were not found yet
 		n    int
 	)
-	gatherHomes(tables, ids, &rows)
+	gatherHomes(tables, ids, out, &rows)
 	gatherFetch(rows[:len(ids)])
 	g := gazeOf(tables[0])
-	for i, p := range ids {
+	for i := range ids {
 		var ok bool
-		if out[i], ok = g.look(rows[i], p.A); !ok {
+		if out[i], ok = g.look(rows[i], out[i]); !ok {
 			late[n&(gatherChunk-1)] = uint8(i)
 			n++
 		}
@@ -53,8 +57,9 @@ func gather(tables []*Lists, ids []Pair, out []uint64) {
 	}
 }
 
-// gatherHomes finds where the rows of ids should stand.
-func gatherHomes(tables []*Lists, ids []Pair, rows *[gatherChunk][]byte) {
+// gatherHomes finds where the rows of ids should stand, and what their last
+// words are.
+func gatherHomes(tables []*Lists, ids []Pair, wants []uint64, rows *[gatherChunk][]byte) {
 	n := uint64(len(tables))
 	for i, p := range ids {
 		h := pipeline.Mix(p.A)
@@ -64,7 +69,8 @@ func gatherHomes(tables []*Lists, ids []Pair, rows *[gatherChunk][]byte) {
 		}
 		x := &tables[shard].index
 		s, at := x.home(h)
-		rows[i&(gatherChunk-1)] = s.buf[at*x.stride:]
+		rows[i&(gatherChunk-1)] = s.buf[at*s.stride:]
+		wants[i] = s.field(h)
 	}
 }
 
@@ -101,26 +107,27 @@ type gaze struct {
 }
 
 func gazeOf(b *Lists) gaze {
-	stride := b.index.stride
+	stride := b.index.least
 	span := max(gatherBytes/stride, 1) * stride
 	return gaze{stride: stride, span: span, least: span + stride + spare}
 }
 
-// look looks for an id in one span; ok is false when it may stand further on,
-// or at the segment's beginning.
-func (g gaze) look(rows []byte, id uint64) (word uint64, ok bool) {
+// look looks for a row in one span, by its last word, which is then in the place
+// of the result; ok is false when it may stand further on, or at the segment's
+// beginning.
+func (g gaze) look(rows []byte, want uint64) (word uint64, ok bool) {
 	if len(rows) < g.least {
-		return 0, false
+		return want, false
 	}
 	for at := 0; at < g.span; at += g.stride {
-		switch rowWord(rows[at:], 0) {
-		case id:
-			return rowWord(rows[at:], 1), true
+		switch binary.LittleEndian.Uint64(rows[at+g.stride-8:]) {
+		case want:
+			return rowWord(rows[at:], 0), true
 		case 0:
 			return 0, true
 		}
 	}
-	return 0, false
+	return want, false
 }
 
 // again looks one span further on for the late ids of a chunk, and returns how
@@ -133,6 +140,7 @@ func (g gaze) again(tables []*Lists, ids []Pair, out []uint64, rows *[gatherChun
 		case len(*row) < g.least: // the segment ends
 			out[i] = gatherOne(tables, ids[i].A)
 		case round > 1 && gatherPast(tables, ids[i].A, places-1): // in round 1 most are not
+			out[i] = 0
 		default:
 			*row = (*row)[g.span:]
 			late[n] = i
@@ -143,7 +151,7 @@ func (g gaze) again(tables []*Lists, ids []Pair, out []uint64, rows *[gatherChun
 	gatherFetchLate(rows, late)
 	for _, i := range late {
 		var ok bool
-		if out[i], ok = g.look(rows[i&(gatherChunk-1)], ids[i].A); !ok {
+		if out[i], ok = g.look(rows[i&(gatherChunk-1)], out[i]); !ok {
 			late[n] = i
 			n++
 		}
@@ -157,14 +165,14 @@ func gatherPast(tables []*Lists, id uint64, n int) bool {
 	h := pipeline.Mix(id)
 	x := &tables[pipeline.ShardOf(id, len(tables))].index
 	s, at := x.home(h)
-	return x.past(s, at+n, n, h)
+	return s.past(at+n, n, h)
 }
 
 // gatherOne is word 0 of an id, 0 when it is not there.
 func gatherOne(tables []*Lists, id uint64) uint64 {
 	x := &tables[pipeline.ShardOf(id, len(tables))].index
 	if row, ok := x.find1(id); ok {
-		return rowWord(row, 1)
+		return rowWord(row, 0)
 	}
 	return 0
 }

@@ -1,8 +1,6 @@
 package hot
 
 import (
-	"encoding/binary"
-	"slices"
 	"testing"
 	"unsafe"
 
@@ -10,25 +8,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
-
-// unmix is the id whose Mix is m.
-func unmix(m uint64) uint64 {
-	m ^= m>>31 ^ m>>62
-	m *= inverse(0x94d049bb133111eb)
-	m ^= m>>27 ^ m>>54
-	m *= inverse(0xbf58476d1ce4e5b9)
-	m ^= m>>30 ^ m>>60
-	return m - 0x9e3779b97f4a7c15
-}
-
-// inverse of an odd number modulo 2^64, by Newton's iteration.
-func inverse(a uint64) uint64 {
-	x := a
-	for range 6 {
-		x *= 2 - a*x
-	}
-	return x
-}
 
 // ids are few enough to meet again, and of every sort that is hard on an index.
 func ids() *rapid.Generator[uint64] {
@@ -60,7 +39,9 @@ type indexTwin struct {
 func newIndexTwin(t *rapid.T) *indexTwin {
 	words := rapid.IntRange(1, 2).Draw(t, "words")
 	extra := rapid.SampledFrom([]int{1, 6, 24, 300, 3000}).Draw(t, "extra") // wide rows soon fill a segment
-	return &indexTwin{newIndex(words, 8*words+extra), map[[2]uint64]byte{}, map[[2]uint64]bool{}}
+	bits := 8*extra - rapid.IntRange(0, 7).Draw(t, "unused")
+	least := rapid.SampledFrom([]int{0, 8 * words, 8*words + extra}).Draw(t, "least")
+	return &indexTwin{newIndex(words, bits, least), map[[2]uint64]byte{}, map[[2]uint64]bool{}}
 }
 
 func (x *indexTwin) key(t *rapid.T) [2]uint64 {
@@ -71,11 +52,30 @@ func (x *indexTwin) key(t *rapid.T) [2]uint64 {
 	return key
 }
 
-func (x *indexTwin) keyOf(row []byte) (key [2]uint64) {
-	for w := range x.words {
-		key[w] = binary.LittleEndian.Uint64(row[8*w:])
+func (x *indexTwin) keyOf(s *segment, at int) (key [2]uint64) {
+	key[0] = x.id(s, at)
+	if x.words == 2 {
+		key[1] = s.word(at, 0)
 	}
 	return key
+}
+
+// fill puts a value into all the owner's bytes, the last of which may be cut
+// off, and is says whether it is there.
+func (x *indexTwin) fill(row []byte, value byte) {
+	x.owners(row, func(b *byte, mask byte) { *b = *b&^mask | value&mask })
+}
+
+func (x *indexTwin) is(row []byte, value byte) bool {
+	ok := true
+	x.owners(row, func(b *byte, mask byte) { ok = ok && *b&mask == value&mask })
+	return ok
+}
+
+func (x *indexTwin) owners(row []byte, visit func(b *byte, mask byte)) {
+	for bit := 64 * (x.words - 1); bit < x.owned; bit += 8 {
+		visit(&row[bit/8], byte(1<<min(8, x.owned-bit)-1))
+	}
 }
 
 func (x *indexTwin) insert(t *rapid.T, key [2]uint64, value byte) {
@@ -83,24 +83,25 @@ func (x *indexTwin) insert(t *rapid.T, key [2]uint64, value byte) {
 		return
 	}
 	row := x.index.insert(key)
-	if len(row) != x.stride || x.keyOf(row) != key || slices.ContainsFunc(row[8*x.words:], func(b byte) bool { return b != 0 }) {
-		t.Fatalf("new row of %v: %v", key, row)
+	s, at, ok := x.place(key)
+	if !ok || &row[0] != &s.row(at)[0] || x.keyOf(s, at) != key || !x.is(row, 0) {
+		t.Fatalf("new row of %v: %v, found %v", key, row, ok)
 	}
-	row[x.stride-1] = value
+	x.fill(row, value)
 	x.rows[key] = value
 }
 
 // check holds the index against the twin, and against its own order.
 func (x *indexTwin) check(t *rapid.T) {
 	seen := map[[2]uint64]bool{}
-	x.each(func(row []byte) {
-		key := x.keyOf(row)
-		if value, ok := x.rows[key]; !ok || seen[key] || row[x.stride-1] != value {
-			t.Fatalf("row %v: %d; want %d, there %v, seen %v", key, row[x.stride-1], value, ok, seen[key])
+	x.each(func(s *segment, at int) {
+		key := x.keyOf(s, at)
+		if value, ok := x.rows[key]; !ok || seen[key] || !x.is(s.row(at), value) {
+			t.Fatalf("row %v: %v; want %d, there %v, seen %v", key, s.row(at), value, ok, seen[key])
 		}
 		seen[key] = true
-		if s, at, ok := x.place(key); !ok || s.marks.has(at) != x.used[key] {
-			t.Fatalf("row %v: found %v; want it with mark %v", key, ok, x.used[key])
+		if other, place, ok := x.place(key); !ok || other != s || place != at || s.marks.has(at) != x.used[key] {
+			t.Fatalf("row %v: found %v at %d, is at %d; want it with mark %v", key, ok, place, at, x.used[key])
 		}
 	})
 	if len(seen) != len(x.rows) || x.index.rows() != len(x.rows) {
@@ -122,30 +123,35 @@ func (x *indexTwin) check(t *rapid.T) {
 func (x *indexTwin) checkSegment(t *rapid.T, s *segment) {
 	rows := 0
 	for at := range s.slots {
-		if x.word(s, at, 0) == 0 {
+		if !s.taken(at) {
 			if s.marks.has(at) {
 				t.Fatalf("a mark without a row at %d of %d", at, s.slots)
 			}
 			continue
 		}
 		rows++
-		h := x.hash(s, at)
+		h := s.hash(at)
 		d := s.distance(at, h)
+		if d > s.reach || x.segment(h) != s || s.first != h>>(64-s.depth)<<(64-s.depth) {
+			t.Fatalf("slot %d of %d, %d from home, reach %d: hash %x in the segment of %x", at, s.slots, d, s.reach, h, s.first)
+		}
 		for n, walk := 0, s.home(h); walk != at; n, walk = n+1, s.next(walk) {
-			if x.word(s, walk, 0) == 0 || x.past(s, walk, n, h) {
+			if !s.taken(walk) || s.past(walk, n, h) {
 				t.Fatalf("slot %d of %d, %d from home: %d is free or behind it", at, s.slots, d, walk)
 			}
 		}
 	}
-	if rows != int(s.rows) || rows > limit(s.slots) {
+	if rows != s.rows || rows > limit(s.slots) {
 		t.Fatalf("%d rows in a segment, counted %d, limit %d", rows, s.rows, limit(s.slots))
 	}
 }
 
 // "The hot table against map" (STYLE 21), here the index beneath it.
 func TestIndexTwin(t *testing.T) {
-	if pipeline.Mix(unmix(12345678901234567)) != 12345678901234567 {
-		t.Fatal("unmix is not Mix's inverse")
+	for id := uint64(1); id != 0; id *= 3 * 5 << 1 {
+		if unmix(pipeline.Mix(id)) != id {
+			t.Fatalf("unmix is not Mix's inverse for %d", id)
+		}
 	}
 	rapid.Check(t, indexAgrees)
 }
@@ -174,8 +180,30 @@ func indexAgrees(t *rapid.T) {
 			key := x.key(t)
 			value, want := x.rows[key]
 			row, ok := x.find(key)
-			if ok != want || ok && row[x.stride-1] != value {
+			if ok != want || ok && !x.is(row, value) {
 				t.Fatalf("find(%v) is %v, %v; want %d, %v", key, row, ok, value, want)
+			}
+		},
+		"insertShard": func(t *rapid.T) { // whose hashes have their low bits in common
+			shard, from := rapid.Uint64Max(2).Draw(t, "shard"), rapid.Uint64Max(1<<20).Draw(t, "from")
+			for i := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+				if id := unmix(pipeline.Mix(from+i)<<6 | shard); id != 0 {
+					x.insert(t, [2]uint64{id}, byte(i))
+				}
+			}
+		},
+		"findNear": func(t *rapid.T) { // what has the same tag as a row, or nearly
+			bit := rapid.IntRange(0, 63).Draw(t, "bit")
+			for key := range x.rows {
+				h := x.keyHash(key) ^ 1<<bit
+				other := [2]uint64{unmix(h)}
+				if x.words == 2 {
+					other = [2]uint64{unmix(unmix(h) - key[1]), key[1]}
+				}
+				value, want := x.rows[other]
+				if row, ok := x.find(other); ok != want || ok && !x.is(row, value) {
+					t.Fatalf("find(%v), whose hash differs from that of %v in bit %d: %v, %v; want %d, %v", other, key, bit, row, ok, value, want)
+				}
 			}
 		},
 		"use": func(t *rapid.T) {
@@ -198,8 +226,8 @@ func indexAgrees(t *rapid.T) {
 		"sweep": func(t *rapid.T) {
 			of := rapid.Uint64Range(1, 9).Draw(t, "of")
 			want := 0
-			got := x.sweep(func(row []byte, used bool) bool {
-				key := x.keyOf(row)
+			got := x.sweep(func(s *segment, at int, used bool) bool {
+				key := x.keyOf(s, at)
 				if used != x.used[key] {
 					t.Fatalf("row %v used: %v", key, used)
 				}
@@ -221,13 +249,13 @@ func indexAgrees(t *rapid.T) {
 
 // A round of the hand visits every row, also when the index grows within it.
 func TestIndexHandGoesRound(t *testing.T) {
-	x := newIndex(1, 14)
+	x := newIndex(1, 42, 0)
 	for id := uint64(1); id <= 30_000; id++ {
 		x.insert([2]uint64{id})
 	}
 	visits := map[uint64]int{}
-	visit := func(row []byte, _ bool) bool {
-		visits[binary.LittleEndian.Uint64(row)]++
+	visit := func(s *segment, at int, _ bool) bool {
+		visits[x.id(s, at)]++
 		return false
 	}
 	for left := x.slots; left > 0; left -= 100 {
@@ -260,16 +288,16 @@ func TestIndexHandGoesRound(t *testing.T) {
 func TestIndexHandInverse(t *testing.T) {
 	for _, slots := range []int{1, 2, 3, 36, 585, 9361, 9362, 23_457} {
 		for _, depth := range []uint8{0, 1, 7, 30} {
-			s := &segment{slots: slots, depth: depth}
-			within := uint64(0xabcdef0123456789)
+			first := uint64(0xabcdef0123456789) >> (64 - depth) << (64 - depth)
+			s := &segment{slots: slots, depth: depth, first: first}
 			for at := range slots {
-				h := s.hash(within, at)
-				if s.home(h) != at || h>>(64-depth) != within>>(64-depth) || (at > 0 && s.home(h-1) != at-1) {
+				h := s.start(at)
+				if s.home(h) != at || h>>(64-depth) != first>>(64-depth) || (at > 0 && s.home(h-1) != at-1) {
 					t.Fatalf("slot %d of %d at depth %d: hash %x falls in slot %d", at, slots, depth, h, s.home(h))
 				}
 			}
-			if got, want := s.hash(within, slots), (within>>(64-depth)+1)<<(64-depth); got != want {
-				t.Fatalf("behind the segment of %x at depth %d: %x, want %x", within, depth, got, want)
+			if got, want := s.start(slots), (first>>(64-depth)+1)<<(64-depth); got != want {
+				t.Fatalf("behind the segment of %x at depth %d: %x, want %x", first, depth, got, want)
 			}
 		}
 	}
@@ -277,7 +305,7 @@ func TestIndexHandInverse(t *testing.T) {
 
 // Ids made to fall in one slot cost time, but the directory stays small.
 func TestIndexHostile(t *testing.T) {
-	x := newIndex(1, 40)
+	x := newIndex(1, 256, 0)
 	const n = 3000
 	for m := uint64(1); m <= n; m++ {
 		x.insert([2]uint64{unmix(m<<20 + 5)}) // in one slot at any depth
@@ -291,6 +319,11 @@ func TestIndexHostile(t *testing.T) {
 		if _, also := x.find1(m); !ok || !also || no {
 			t.Fatalf("%d: %v, %v; %v", m, ok, also, no)
 		}
+	}
+	slots := 0
+	x.eachSegment(func(s *segment) { slots += s.slots })
+	if slots > 4*x.rows() {
+		t.Fatalf("%d slots for %d rows", slots, x.rows())
 	}
 	if len(x.dir) > 2*x.segments<<depthSlack {
 		t.Fatalf("a directory of %d entries for %d segments", len(x.dir), x.segments)
@@ -310,16 +343,16 @@ func TestIndexSizes(t *testing.T) {
 	if got := unsafe.Sizeof(segment{}); got > segmentBytes {
 		t.Errorf("a segment takes %d bytes, counted as %d", got, segmentBytes)
 	}
-	x := newIndex(1, 14)
-	for size := x.size(1); size < 4*segmentMax; {
+	x := newIndex(1, 42, 0)
+	for size := x.size(1, 1, 0); size < 4*segmentMax; {
 		if got := cap(append([]byte(nil), make([]byte, size)...)); got != size {
 			t.Errorf("a buffer of %d bytes takes %d", size, got)
 		}
 		next := sizeAfter(size)
-		if next <= size || next-size > size/3 {
+		if next <= size || next-size > max(size/3, 128) {
 			t.Errorf("a buffer of %d bytes grows to %d", size, next)
 		}
-		if got := x.size(limit(x.slotsIn(size)) + 1); got != next && size < segmentMax {
+		if got := x.size(1, x.holds(1, size, 0)+1, 0); got != next && size < segmentMax {
 			t.Errorf("one row more than %d bytes hold wants %d, want %d", size, got, next)
 		}
 		size = next
@@ -328,7 +361,7 @@ func TestIndexSizes(t *testing.T) {
 
 // Evicting shrinks.
 func TestIndexShrinks(t *testing.T) {
-	x := newIndex(1, 14)
+	x := newIndex(1, 42, 0)
 	const n = 100_000
 	for id := uint64(1); id <= n; id++ {
 		x.insert([2]uint64{id})
@@ -336,10 +369,77 @@ func TestIndexShrinks(t *testing.T) {
 	full := x.bytes()
 	for part := uint64(2); part <= 64; part *= 2 { // keep a half, a quarter, …
 		for range 2 { // evicting takes steps too
-			x.sweep(func(row []byte, _ bool) bool { return binary.LittleEndian.Uint64(row)%part > 0 }, x.slots)
+			x.sweep(func(s *segment, at int, _ bool) bool { return x.id(s, at)%part > 0 }, x.slots)
 		}
 		if got := float64(x.bytes()) / float64(x.rows()); x.rows() != n/int(part) || got > 14/0.5*1.1 {
 			t.Fatalf("of %d bytes %d were kept for %d rows, %.1f a row", full, x.bytes(), x.rows(), got)
+		}
+	}
+}
+
+// Where rows would stand too far from home, their segment's rows get wider: it
+// does not grow until they fit.
+func TestIndexWidens(t *testing.T) {
+	x := newIndex(1, 42, 0)
+	const n = 14_000
+	for id := uint64(1); id <= n; id++ {
+		x.insert([2]uint64{unmix(pipeline.Mix(id)<<6 | 5)})
+	}
+	tight := x.dir[0].stride
+	s := x.dir[0]
+	for m := uint64(1); int(m) <= 2*s.reach; m++ {
+		x.insert([2]uint64{unmix(s.start(100) + m<<6 | 5)})
+		if s = x.segment(s.start(100)); s.skip == 0 {
+			break
+		}
+	}
+	wide := 0
+	x.eachSegment(func(s *segment) {
+		if s.stride > tight {
+			wide++
+		}
+	})
+	if wide < 1 || wide > 2 { // two when it was split since
+		t.Fatalf("%d segments have rows of more than %d bytes", wide, tight)
+	}
+	found := 0
+	for id := uint64(1); id <= n; id++ {
+		if _, ok := x.find1(unmix(pipeline.Mix(id)<<6 | 5)); ok {
+			found++
+		}
+	}
+	if found != n {
+		t.Fatalf("%d of %d rows are found", found, n)
+	}
+}
+
+// The low bits of a shard's hashes are not stored; one that differs in them is
+// not there, and can be put.
+func TestIndexAlike(t *testing.T) {
+	x := newIndex(1, 42, 0)
+	of := func(n, low uint64) uint64 { return unmix(pipeline.Mix(n)<<6 | low) }
+	const n = 2000
+	for id := uint64(1); id <= n; id++ {
+		x.insert([2]uint64{of(id, 9)})
+	}
+	if s := x.dir[0]; s.alike == 0 || s.stride != 12 {
+		t.Fatalf("rows of %d bytes, alike %x", s.stride, s.alike)
+	}
+	for id := uint64(1); id <= n; id++ {
+		for low := range uint64(64) {
+			if _, ok := x.find1(of(id, low)); ok != (low == 9) {
+				t.Fatalf("row %d with low bits %d: %v", id, low, ok)
+			}
+		}
+	}
+	for id := uint64(1); id <= n; id++ {
+		x.insert([2]uint64{of(id, id%9)})
+	}
+	for id := uint64(1); id <= n; id++ {
+		for low := range uint64(64) {
+			if _, ok := x.find1(of(id, low)); ok != (low == 9 || low == id%9) {
+				t.Fatalf("row %d with low bits %d, then: %v", id, low, ok)
+			}
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // whom a user follows, what an author has published. Without pointers, like
 // Table.
 //
-//	row    id │ word 0 … │ place of list 0 …             (in an index)
+//	row    word 0 … │ place of list 0 … │ id, hashed      (in an index)
 //	slab   … │ block │ block │ free │ spine │ block │ …
 //
 // The words stand beside the id, so that "has this author anything newer than
@@ -38,7 +38,7 @@ type Lists struct {
 // NewLists makes an empty table of so many words an id, and of a list of each
 // kind.
 func NewLists(words int, kinds ...Kind) *Lists {
-	return &Lists{index: *newIndex(1, 8*(1+words+len(kinds))), words: words, kinds: kinds}
+	return &Lists{index: *newIndex(1, 64*(words+len(kinds)), 8*(words+len(kinds)+1)), words: words, kinds: kinds}
 }
 
 // Count is the number of ids.
@@ -70,13 +70,13 @@ func (l *Lists) Word(id uint64, i int) (word uint64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return rowWord(row, 1+i), true
+	return rowWord(row, i), true
 }
 
 // SetWord changes one of an id's words. The id must be there.
 func (l *Lists) SetWord(id uint64, i int, word uint64) {
 	row, _ := l.index.find1(id)
-	setRowWord(row, 1+i, word)
+	setRowWord(row, i, word)
 }
 
 // list is where a list of an id is, and marks the id as used.
@@ -85,7 +85,7 @@ func (l *Lists) list(id uint64, list int) (root place, kind Kind) {
 	if !ok {
 		return 0, l.kinds[list]
 	}
-	return place(rowWord(row, 1+l.words+list)), l.kinds[list]
+	return place(rowWord(row, l.words+list)), l.kinds[list]
 }
 
 // Len is the number of pairs in a list, 0 of an id that is not there.
@@ -260,7 +260,7 @@ func (l *Lists) change(id uint64, list int, change func(place, Kind) place) {
 	if !ok {
 		return
 	}
-	at := 1 + l.words + list
+	at := l.words + list
 	setRowWord(row, at, uint64(change(place(rowWord(row, at)), l.kinds[list])))
 	l.tidy()
 }
@@ -457,7 +457,7 @@ func (l *Lists) dropID(id uint64) {
 
 func (l *Lists) dropLists(row []byte) {
 	for i := range l.kinds {
-		l.drop(place(rowWord(row, 1+l.words+i)))
+		l.drop(place(rowWord(row, l.words+i)))
 	}
 }
 
@@ -473,13 +473,14 @@ const evictSteps = 64
 //
 // What is free serves the next ids; Bytes falls once it is a quarter or so.
 func (l *Lists) Evict(bytes int, keep func(id uint64) bool) (evicted int) {
-	visit := func(row []byte, used bool) bool {
-		if used || bytes <= 0 || keep(rowWord(row, 0)) {
+	visit := func(s *segment, at int, used bool) bool {
+		if used || bytes <= 0 || keep(l.index.id(s, at)) {
 			return false
 		}
-		bytes -= l.index.stride
+		row := s.row(at)
+		bytes -= s.stride
 		for i := range l.kinds {
-			bytes -= l.size(place(rowWord(row, 1+l.words+i)))
+			bytes -= l.size(place(rowWord(row, l.words+i)))
 		}
 		l.dropLists(row)
 		return true
@@ -494,16 +495,16 @@ func (l *Lists) Evict(bytes int, keep func(id uint64) bool) (evicted int) {
 
 // Each visits all ids, in any order. Nothing may be written meanwhile.
 func (l *Lists) Each(visit func(id uint64)) {
-	l.index.each(func(row []byte) { visit(rowWord(row, 0)) })
+	l.index.each(func(s *segment, at int) { visit(l.index.id(s, at)) })
 }
 
 // DropBelow takes all ids out whose word is at most limit, and returns their
 // number.
 func (l *Lists) DropBelow(word int, limit uint64) (dropped int) {
 	var ids []uint64
-	l.index.each(func(row []byte) {
-		if rowWord(row, 1+word) <= limit {
-			ids = append(ids, rowWord(row, 0))
+	l.index.each(func(s *segment, at int) {
+		if s.word(at, word) <= limit {
+			ids = append(ids, l.index.id(s, at))
 		}
 	})
 	for _, id := range ids {
@@ -527,10 +528,10 @@ func (l *Lists) tidy() {
 
 // vacate moves what lives in condemned chunks, and razes them.
 func (l *Lists) vacate() {
-	l.index.each(func(row []byte) {
-		for i := range l.kinds {
-			at := 1 + l.words + i
-			setRowWord(row, at, uint64(l.move(place(rowWord(row, at)))))
+	l.index.each(func(s *segment, at int) {
+		row := s.row(at)
+		for i := l.words; i < l.words+len(l.kinds); i++ {
+			setRowWord(row, i, uint64(l.move(place(rowWord(row, i)))))
 		}
 	})
 	l.slab.raze()

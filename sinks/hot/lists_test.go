@@ -123,12 +123,12 @@ func (l *listsTwin) taken(t *rapid.T, keep func(uint64) bool) (count int) {
 func (l *listsTwin) evict(t *rapid.T) {
 	size := rapid.OneOf(rapid.IntRange(-1, 300), rapid.IntRange(0, 500_000)).Draw(t, "bytes")
 	keep := func(id uint64) bool { return id%3 == 0 }
-	before := l.index.rows()*l.index.stride + l.slab.live
+	before := l.index.rows()*l.index.least + l.slab.live
 	evicted := l.Evict(size, keep)
 	if count := l.taken(t, keep); evicted != count {
 		t.Fatalf("%d ids are gone, Evict says %d", count, evicted)
 	}
-	if before-l.index.rows()*l.index.stride-l.slab.live >= size {
+	if before-l.index.rows()*l.index.least-l.slab.live >= size {
 		return
 	}
 	for id := range l.rows { // The hand went round twice, so it passed each.
@@ -182,9 +182,10 @@ func (l *listsTwin) check(t *rapid.T) {
 		t.Fatalf("%d bytes free of %d", l.Free(), l.Bytes())
 	}
 	var blobs []blob
-	l.index.each(func(row []byte) {
+	l.index.each(func(s *segment, at int) {
+		row := s.row(at)
 		for i := range l.kinds {
-			blobs = append(blobs, l.blobs(place(rowWord(row, 1+l.Lists.words+i)))...)
+			blobs = append(blobs, l.blobs(place(rowWord(row, l.Lists.words+i)))...)
 		}
 	})
 	blobs = slices.DeleteFunc(blobs, func(b blob) bool { return b == 0 })
@@ -399,7 +400,7 @@ func TestListsGiveBack(t *testing.T) {
 		for id := uint64(10); id <= ids; id += 10 {
 			l.Fill(id, 0, somePairs(id, 10*round+random.IntN(10)))
 			row, _ := l.index.find1(id)
-			for _, b := range l.blobs(place(rowWord(row, 2))) {
+			for _, b := range l.blobs(place(rowWord(row, 1))) {
 				strings += l.slab.length(b)
 			}
 		}

@@ -1,14 +1,15 @@
 // Package hot keeps the state of shards in memory, flat and without pointers,
 // so that the garbage collector passes it by, and packed: 10^7 counter rows
-// are to take some 17 bytes each.
+// are to take some 13.5 bytes each.
 //
-// A counter's row is its id and its cells, each as wide as it is configured:
+// A counter's row is its cells, each as wide as it is configured, and what its
+// place does not tell of its id's hash:
 //
-//	byte 0 … 7   8 … 13
-//	     id      dirty │ partial │ view 16 bits │ like 16 bits │ hide 8 bits │ free
+//	bit 0      1         2              18             34            42   … 95
+//	    dirty │ partial │ view 16 bits │ like 16 bits │ hide 8 bits │ tag │ 1
 //
 // Rows lie in an index, in the order of their hashes with a few gaps. A row of
-// 14 bytes lies in one cache line or in two that are neighbours, and to read
+// 12 bytes lies in one cache line or in two that are neighbours, and to read
 // its cells takes one load, shift and mask each. What a cell cannot hold is an
 // escape: the cell is all ones, and the value stands in a table beside.
 package hot
@@ -63,12 +64,12 @@ type column struct {
 }
 
 const (
-	// Bits of a row's first byte behind the id.
+	// Bits of a row's first byte.
 	dirtyBit   = 1
 	partialBit = 2
 	stateBits  = 2
 
-	stateByte = 8 // behind the id
+	stateByte = 0
 
 	// columnBitsMax is the widest column that any bit of a byte may begin; of
 	// a wider one the end could lie beyond the eight bytes loaded.
@@ -76,7 +77,7 @@ const (
 	// columnBitsMin leaves a value beside 0 and the escape.
 	columnBitsMin = 2
 
-	escapeStride = 16 + 24 // id, column; From, Low, High
+	escapeBits = 3 * 64 // From, Low, High, behind the column
 
 	// batchMisses is how many rows a batch asks the memory for at once: the
 	// fastest of 8 to 128 as measured.
@@ -99,7 +100,7 @@ const (
 // could hold no 1.
 func NewTable(bits []int) *Table {
 	t := &Table{columns: make([]column, len(bits)), escapes: make([]int, len(bits))}
-	at := 8*stateByte + stateBits
+	at := stateBits
 	for i, width := range bits {
 		width = max(width, columnBitsMin)
 		if width > columnBitsMax {
@@ -108,7 +109,7 @@ func NewTable(bits []int) *Table {
 		t.columns[i] = column{offset: at / 8, shift: uint8(at % 8), mask: math.MaxUint64 >> (64 - width)}
 		at += width
 	}
-	t.index = *newIndex(1, (at+7)/8)
+	t.index = *newIndex(1, at, 0)
 	return t
 }
 
@@ -132,7 +133,7 @@ func (t *Table) Bytes() int {
 // Escapes is the number of a column's cells that are not packed.
 func (t *Table) Escapes(column int) int { return t.escapes[column] }
 
-// Load is rows per place for one, 0 to 0.9.
+// Load is rows per place for one, 0 to 12/13.
 func (t *Table) Load() float64 { return float64(t.index.rows()) / float64(t.index.slots) }
 
 // Probe says how many places from their own rows stand, in the mean and at
@@ -170,11 +171,13 @@ func (t *Table) readBatch(ids []uint64, cells []int64, states []State) {
 	var places [batchMisses]struct {
 		segment *segment
 		home    int
+		hash    uint64
 	}
 	x, n := &t.index, len(t.columns)
 	for i, id := range ids {
 		p := &places[i]
-		p.segment, p.home = x.home(pipeline.Mix(id))
+		p.hash = pipeline.Mix(id)
+		p.segment, p.home = x.home(p.hash)
 	}
 	// This loop is so short, and waits for nothing it loads, that the misses of
 	// many turns overlap. The next one would wait at each wrong guess.
@@ -184,12 +187,12 @@ func (t *Table) readBatch(ids []uint64, cells []int64, states []State) {
 		if x.swept && !t.byWrites {
 			p.segment.marks.load(p.home)
 		}
-		touched += x.word(p.segment, p.home, 0)
+		touched += p.segment.word(p.home, 0)
 	}
 	runtime.KeepAlive(touched)
 	for i, id := range ids {
 		p := &places[i]
-		at, ok := x.search(p.segment, p.home, id)
+		at, ok := x.search(p.segment, p.home, p.hash)
 		if !ok {
 			states[i] = None
 			continue
@@ -242,7 +245,7 @@ func (t *Table) Change(id uint64, column int, d pipeline.Delta, missing State) (
 // means nothing, but must be used, or the compiler leaves the call out.
 func (t *Table) Touch(id uint64) uint64 {
 	s, home := t.index.home(pipeline.Mix(id))
-	at := home * t.index.stride
+	at := home * s.stride
 	return uint64(s.buf[at]) + uint64(s.buf[min(at+cacheLine, len(s.buf)-1)]) + uint64(s.buf[min(at+2*cacheLine, len(s.buf)-1)])
 }
 
@@ -296,16 +299,52 @@ func (t *Table) Complete(id uint64, base []int64) {
 // Dirty is the number of dirty rows.
 func (t *Table) Dirty() int { return len(t.changed) }
 
-// Clean marks every dirty row clean and visits it, once. visit may read the
-// table, and may mark rows dirty again.
-func (t *Table) Clean(visit func(id uint64, state State)) {
+// Changed are the ids of the dirty rows, in no order. It is valid until the
+// next change, and must not be changed.
+func (t *Table) Changed() []uint64 { return t.changed }
+
+// Under puts under a row what had come to it before, one Delta for each
+// column: in a partial row the older changes precede what it has, a whole row
+// has them in it already, and where there is no row it makes a partial one. The
+// row is dirty then.
+func (t *Table) Under(id uint64, older []pipeline.Delta) {
+	s, at, ok := t.index.place1(id)
+	if !ok {
+		s, at = t.index.insertAt([2]uint64{id})
+	}
+	row := t.row(s, at)
+	if !ok {
+		row[stateByte] |= partialBit
+	}
+	t.soil(id, row)
+	if state(row) == Whole {
+		return
+	}
+	for i, d := range older {
+		t.put(id, row, i, d.Then(t.delta(id, row, i)), Partial)
+	}
+}
+
+// Clean marks every dirty row clean and visits it, once; cells, one for each
+// column, are filled with a whole one. visit may read the table, mark rows dirty
+// again, and remove the row that it visits. It does not mark rows used.
+func (t *Table) Clean(cells []int64, visit func(id uint64, state State)) {
 	changed := t.changed
 	t.changed = nil
-	for _, id := range changed {
-		s, at, _ := t.index.place1(id)
-		row := t.row(s, at)
-		row[stateByte] &^= dirtyBit
-		visit(id, state(row))
+	for rest := changed; len(rest) > 0; {
+		batch := rest[:min(len(rest), batchMisses)]
+		rest = rest[len(batch):]
+		touched := uint64(0) // they lie anywhere, and have been out of the caches for long
+		for _, id := range batch {
+			touched += t.Touch(id)
+		}
+		runtime.KeepAlive(touched)
+		for _, id := range batch {
+			s, at, _ := t.index.place1(id)
+			row := t.row(s, at)
+			row[stateByte] &^= dirtyBit
+			visit(id, t.read(id, row, cells))
+		}
 	}
 	if t.changed == nil && cap(changed) <= changedKept {
 		t.changed = changed[:0]
@@ -336,18 +375,19 @@ func (t *Table) Remove(id uint64) {
 // the clock hand last passed them, or as many as it finds in two rounds of the
 // hand. Before the first call, which may be Evict(0), use is not recorded.
 func (t *Table) Evict(rows int) (evicted int) {
-	return t.index.sweepFor(func(row []byte, used bool) bool {
+	return t.index.sweepFor(func(s *segment, at int, used bool) bool {
+		row := t.row(s, at)
 		if used || row[stateByte]&(dirtyBit|partialBit) != 0 {
 			return false
 		}
-		t.forget(binary.LittleEndian.Uint64(row), row[:cap(row)])
+		t.forget(t.index.id(s, at), row)
 		return true
 	}, 2*t.index.slots+evictSlack, rows)
 }
 
 // row is a row and the 8 bytes behind it: what the load of a cell may reach.
 func (t *Table) row(s *segment, at int) []byte {
-	row := t.index.row(s, at)
+	row := s.row(at)
 	return row[:cap(row)]
 }
 
@@ -416,7 +456,7 @@ func (t *Table) put(id uint64, row []byte, column int, d pipeline.Delta, as Stat
 // escape puts a cell into the table beside, or replaces it there.
 func (t *Table) escape(id uint64, column int, d pipeline.Delta, was bool) {
 	if t.escaped == nil {
-		t.escaped = newIndex(2, escapeStride)
+		t.escaped = newIndex(2, escapeBits, 0)
 	}
 	key := [2]uint64{id, uint64(column)}
 	var row []byte
@@ -426,9 +466,9 @@ func (t *Table) escape(id uint64, column int, d pipeline.Delta, was bool) {
 		row = t.escaped.insert(key)
 		t.escapes[column]++
 	}
-	binary.LittleEndian.PutUint64(row[16:], uint64(d.From))
-	binary.LittleEndian.PutUint64(row[24:], uint64(d.Low))
-	binary.LittleEndian.PutUint64(row[32:], uint64(d.High))
+	binary.LittleEndian.PutUint64(row[8:], uint64(d.From))
+	binary.LittleEndian.PutUint64(row[16:], uint64(d.Low))
+	binary.LittleEndian.PutUint64(row[24:], uint64(d.High))
 }
 
 func (t *Table) unescape(id uint64, column int) {
@@ -439,9 +479,9 @@ func (t *Table) unescape(id uint64, column int) {
 func (t *Table) escapedDelta(id uint64, column int) pipeline.Delta {
 	row, _ := t.escaped.find([2]uint64{id, uint64(column)})
 	return pipeline.Delta{
-		From: int64(binary.LittleEndian.Uint64(row[16:])),
-		Low:  int64(binary.LittleEndian.Uint64(row[24:])),
-		High: int64(binary.LittleEndian.Uint64(row[32:])),
+		From: int64(binary.LittleEndian.Uint64(row[8:])),
+		Low:  int64(binary.LittleEndian.Uint64(row[16:])),
+		High: int64(binary.LittleEndian.Uint64(row[24:])),
 	}
 }
 

@@ -75,6 +75,7 @@ func (r *Run) Get(key *Key, scratch *Scratch) (value []byte, gone, found bool, e
 	if block < 0 || !r.index.may(block, key) {
 		return nil, false, false, nil
 	}
+	scratch.Looked++
 	if err := scratch.load(r, block); err != nil {
 		return nil, false, false, err
 	}

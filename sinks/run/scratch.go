@@ -10,6 +10,9 @@ type Scratch struct {
 	// after another; 0: just the block.
 	Ahead int
 
+	// Looked counts the lookups that a filter let through.
+	Looked int
+
 	run    *Run
 	block  int // of run, that walk is in
 	loaded bool

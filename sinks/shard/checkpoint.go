@@ -1,81 +1,69 @@
 package shard
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
+	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
 // A checkpoint goes in three steps:
 //
 //	HandOver  owner's goroutine: what is dirty is taken and marked clean
-//	Write     the commit's goroutine: it goes into a transaction; bases of
-//	          partial rows are read for that, sorted
-//	Settle    owner's goroutine: committed, or to be done again
+//	Write     the commit's goroutine: it goes into a Sink
+//	Settle    owner's goroutine: committed and published, or dirty again
 //
-// From the first step to the last the disk may or may not have what was handed
-// over. What is in memory still builds upon the disk as of before: whoever
-// reads the disk meanwhile reads as of then, and nothing is evicted.
+// Of a whole row a copy flies; it stays in the table, and is not evicted
+// meanwhile. Of a partial row the changes themselves fly: they move out of the
+// table, and what comes meanwhile gathers there as a partial row again. So no
+// row is read in order to write, and a row is
+//
+//	what is published ∘ what is in flight ∘ what is in the table
 
 // flight is what has been handed over and is not yet known to be committed.
+// Nobody changes it between HandOver and Settle.
 type flight struct {
 	open    bool
-	state   cold.State
-	whole   []rowAt
-	cells   []int64 // of whole
-	partial []rowAt // those whose base is on disk
-	deltas  []pipeline.Delta
-	bases   []int64 // of partial, at the same places as deltas; nil until they are read
-	changed []change
+	state   State
+	whole   []wholeRows  // by counter
+	partial []*hot.Table // by counter: changes of rows; nil where there are none
+	changed *changes
 	marks   [][marksCount]uint64 // of changed, in their order
-	names   []string             // of the channels of cursors in changed
 }
 
-// rowAt is a row that was handed over, with the place of its cells.
-type rowAt struct {
-	counter int
-	id      uint64
-	at      int
+// wholeRows are rows of one counter: the cells of each after those of the one
+// before.
+type wholeRows struct {
+	ids   []uint64
+	cells []int64
 }
 
-func (f *flight) len() int { return len(f.whole) + len(f.partial) + len(f.changed) }
+// deltas fills in what of a row is in flight as changes.
+func (f *flight) deltas(counter int, id uint64, deltas []pipeline.Delta) (some bool) {
+	return f.partial != nil && f.partial[counter] != nil && f.partial[counter].Deltas(id, deltas) != hot.None
+}
 
-// Dirty is the number of rows and entries that changed since they were last
-// handed over. Owner only.
-func (s *Shard) Dirty() int {
-	n := len(s.changed)
-	for _, t := range s.rows {
-		n += t.Dirty()
+func (f *flight) bytes() int {
+	n := f.changed.bytes() + cap(f.marks)*int(unsafe.Sizeof([marksCount]uint64{}))
+	for i := range f.whole {
+		n += 8 * (cap(f.whole[i].ids) + cap(f.whole[i].cells))
+	}
+	for _, t := range f.partial {
+		if t != nil {
+			n += t.Bytes()
+		}
 	}
 	return n
 }
 
-// Pending is the number of rows and entries that are dirty should the commit
-// under way fail. Owner only.
-func (s *Shard) Pending() int { return s.Dirty() + s.flight.len() }
-
-// Fits says whether the shard can apply its section of a window and still hand
-// over all that changed as at most so many rows and entries.
-func (s *Shard) Fits(w *pipeline.Window, rows int) bool {
-	return fits(w.Sections[s.Number], w.From, rows-s.Pending())
-}
-
-// fits says whether a section changes at most so many rows and entries.
-func fits(b []byte, from pipeline.Position, left int) bool {
-	if len(b)*pipeline.ByteChangesMax <= left {
-		return true
+// Dirty is the number of rows and entries that changed since they were last
+// handed over. Owner only.
+func (s *Shard) Dirty() int {
+	n := len(s.changed.list)
+	for _, t := range s.rows {
+		n += t.Dirty()
 	}
-	section := pipeline.ReadSection(b, from)
-	for c, ok := section.Next(); ok && left >= 0; c, ok = section.Next() {
-		if left--; c.Op != pipeline.OpCell {
-			left -= section.Operation.Changes() - 1
-		}
-	}
-	return left >= 0
+	return n
 }
 
 // Moved says whether there is anything to hand over. Owner only.
@@ -86,161 +74,128 @@ func (s *Shard) Moved() bool { return s.state != s.gathered || s.Dirty() > 0 }
 func (s *Shard) Durable() uint64         { return s.durable.Sequence }
 func (s *Shard) Kept() pipeline.Position { return s.durable.Applied }
 
-// HandOver takes everything dirty and the state, to be written as a version, and
-// marks it clean; Write and Settle must follow. A reader finds what is not on
-// disk yet in the flight or among the changes. Owner only.
-func (s *Shard) HandOver(version uint64) {
+// HandOver takes everything dirty, and the state, and marks it clean; Write
+// and Settle must follow. Owner only.
+func (s *Shard) HandOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := flight{open: true, state: s.state, changed: s.changed, names: s.names}
-	for counter, t := range s.rows {
-		n := s.schema.Counters[counter].Count
-		t.Clean(func(id uint64, state hot.State) {
-			if state == hot.Partial {
-				f.partial = append(f.partial, rowAt{counter, id, len(f.deltas)})
-				f.deltas = append(f.deltas, make([]pipeline.Delta, n)...)
-				t.Deltas(id, f.deltas[len(f.deltas)-n:])
-				return
-			}
-			f.whole = append(f.whole, rowAt{counter, id, len(f.cells)})
-			f.cells = append(f.cells, make([]int64, n)...)
-			t.Read(id, f.cells[len(f.cells)-n:])
-		})
+	f := flight{
+		open: true, state: s.state, changed: s.changed,
+		whole: make([]wholeRows, len(s.rows)), partial: make([]*hot.Table, len(s.rows)),
 	}
-	for _, e := range f.changed {
+	for counter := range s.rows {
+		s.handOverRowsLocked(counter, &f)
+	}
+	for _, e := range f.changed.list {
 		if e.kind == kindMarks {
 			f.marks = append(f.marks, s.handOverMarks(e.a))
 		}
 	}
-	s.flight, s.changed, s.names = f, nil, nil
-	s.residency.handOver(version)
+	s.flight, s.changed = f, new(changes)
 	s.gathered = s.state
 	s.measureLocked()
 }
 
-// Write adds what was handed over, the state last, to a checkpoint. It runs
-// beside reads and the owner's Apply: nobody else writes the flight.
-func (s *Shard) Write(store *cold.Store, c *cold.Checkpoint) error {
+func (s *Shard) handOverRowsLocked(counter int, f *flight) {
+	t, n := s.rows[counter], s.schema.Counters[counter].Count
+	deltas, cells, whole := make([]pipeline.Delta, n), make([]int64, n), &f.whole[counter]
+	if s.residency.rows[counter].all { // so they are all whole
+		whole.ids, whole.cells = make([]uint64, 0, t.Dirty()), make([]int64, 0, t.Dirty()*n)
+	}
+	t.Clean(cells, func(id uint64, state hot.State) {
+		if state == hot.Partial {
+			if f.partial[counter] == nil {
+				f.partial[counter] = hot.NewTable(s.bits(counter))
+			}
+			t.Deltas(id, deltas)
+			f.partial[counter].Under(id, deltas)
+			t.Remove(id)
+			return
+		}
+		whole.ids, whole.cells = append(whole.ids, id), append(whole.cells, cells...)
+	})
+}
+
+// Write passes on what was handed over, the state last. It runs beside reads
+// and the owner's Apply.
+func (s *Shard) Write(to Sink) {
 	f := &s.flight
-	for _, r := range f.whole {
-		n := s.schema.Counters[r.counter].Count
-		if err := c.Row(s.Number, r.counter, r.id, f.cells[r.at:r.at+n]); err != nil {
-			return err
+	for counter, whole := range f.whole {
+		n := s.schema.Counters[counter].Count
+		for i, id := range whole.ids {
+			to.Row(counter, id, whole.cells[i*n:i*n+n])
+		}
+	}
+	for counter, t := range f.partial {
+		if t == nil {
+			continue
+		}
+		deltas := make([]pipeline.Delta, s.schema.Counters[counter].Count)
+		for _, id := range t.Changed() {
+			t.Deltas(id, deltas)
+			to.Change(counter, id, deltas)
 		}
 	}
 	marks := f.marks
-	for _, e := range f.changed {
-		if e.kind == kindMarks {
-			if err := c.PutMarks(s.Number, e.a, marks[0][:]...); err != nil {
-				return err
-			}
+	for _, e := range f.changed.list {
+		switch e.kind {
+		case kindFollowing:
+			to.Following(e.a, e.b, pipeline.Position(e.v))
+		case kindFollower:
+			to.Follower(e.a, e.b, !e.gone)
+		case kindPost:
+			to.Post(e.a, pipeline.Position(e.b), e.v)
+		case kindCursor:
+			to.Cursor(e.a, f.changed.names[e.b], pipeline.Position(e.v))
+		case kindMarks:
+			to.Marks(e.a, marks[0])
 			marks = marks[1:]
-			continue
-		}
-		if err := s.put(c, e); err != nil {
-			return err
 		}
 	}
-	if err := s.complete(store, c); err != nil {
-		return err
-	}
-	return c.State(s.Number, f.state)
+	to.State(f.state)
 }
 
-// put adds an entry as it was left by a change; of several the last one stays.
-func (s *Shard) put(c *cold.Checkpoint, e change) error {
-	switch e.kind {
-	case kindFollowing:
-		if e.gone {
-			return c.DeleteFollowing(s.Number, e.a, e.b)
-		}
-		return c.PutFollowing(s.Number, e.a, e.b, pipeline.Position(e.v))
-	case kindFollower:
-		if e.gone {
-			return c.DeleteFollower(s.Number, e.a, e.b)
-		}
-		return c.PutFollower(s.Number, e.a, e.b)
-	case kindPost:
-		if e.gone {
-			return c.DeletePost(s.Number, e.a, pipeline.Position(e.b))
-		}
-		return c.PutPost(s.Number, e.a, pipeline.Position(e.b), e.v)
-	}
-	return c.PutCursor(s.Number, e.a, s.flight.names[e.b], pipeline.Position(e.v))
-}
-
-// complete reads the bases of partial rows, in the order of the disk, and adds
-// the whole rows.
-func (s *Shard) complete(store *cold.Store, c *cold.Checkpoint) error {
-	f := &s.flight
-	if len(f.partial) == 0 {
-		return nil
-	}
-	slices.SortFunc(f.partial, func(a, b rowAt) int {
-		return cmp.Or(cmp.Compare(a.counter, b.counter), cmp.Compare(a.id, b.id))
-	})
-	bases := make([]int64, len(f.deltas))
-	whole := make([]int64, 0, 16)
-	err := store.View(c.Version()-1, func(v *cold.View) error {
-		for _, r := range f.partial {
-			n := s.schema.Counters[r.counter].Count
-			base := bases[r.at : r.at+n]
-			if _, err := v.Row(s.Number, r.counter, r.id, base); err != nil {
-				return err
-			}
-			whole = whole[:0]
-			for i, d := range f.deltas[r.at : r.at+n] {
-				whole = append(whole, d.Apply(base[i]))
-			}
-			if err := c.Row(s.Number, r.counter, r.id, whole); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return s.unreadable(fmt.Errorf("shard %d: %w", s.Number, err))
-	}
-	f.bases = bases
-	return nil
-}
-
-// Settle takes in what became of the last checkpoint: committed, or to be
-// done again. Owner only.
-func (s *Shard) Settle(committed bool) {
+// Settle takes in what became of the last checkpoint. If it is committed,
+// publish makes the disk show it, at the same moment at which the shard lets
+// go of it; else it is dirty again. Owner only.
+func (s *Shard) Settle(committed bool, publish func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.flight
 	s.flight = flight{}
-	s.residency.settle()
-	if f.bases != nil { // they are right, whatever became of the commit
-		for _, r := range f.partial {
-			n := s.schema.Counters[r.counter].Count
-			s.rows[r.counter].Complete(r.id, f.bases[r.at:r.at+n])
-		}
-		s.residency.completed += uint64(len(f.partial))
-	}
 	if committed {
+		publish()
+		s.residency.published++
 		s.durable = f.state
-		s.measureLocked()
-		return
+	} else {
+		s.takeBackLocked(&f)
 	}
-	s.gathered = cold.State{}
-	for _, rows := range [][]rowAt{f.whole, f.partial} {
-		for _, r := range rows {
-			s.rows[r.counter].MarkDirty(r.id)
+	s.measureLocked()
+}
+
+// takeBackLocked makes dirty again what could not be committed.
+func (s *Shard) takeBackLocked(f *flight) {
+	s.gathered = State{}
+	for counter, whole := range f.whole {
+		for _, id := range whole.ids {
+			s.rows[counter].MarkDirty(id)
 		}
 	}
-	for _, e := range f.changed {
+	for counter, t := range f.partial {
+		if t == nil {
+			continue
+		}
+		deltas := make([]pipeline.Delta, s.schema.Counters[counter].Count)
+		for _, id := range t.Changed() {
+			t.Deltas(id, deltas)
+			s.takeCachedLocked(counter, id) // read meanwhile: it has them already
+			s.rows[counter].Under(id, deltas)
+		}
+	}
+	for _, e := range f.changed.list {
 		if e.kind == kindMarks {
 			s.markDirty(e.a)
 		}
 	}
-	for i := range s.changed {
-		if c := &s.changed[i]; c.kind == kindCursor {
-			c.b += uint64(len(f.names))
-		}
-	}
-	s.changed, s.names = append(f.changed, s.changed...), append(f.names, s.names...)
-	s.measureLocked()
+	s.changed = s.changed.before(f.changed)
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
@@ -24,7 +24,7 @@ type Commons struct {
 	limits ChannelLimits
 
 	mu       sync.RWMutex
-	state    cold.State
+	state    State
 	failed   error
 	channels map[string]*channel
 	lists    *hot.Lists // number of a channel → its live notices: (position, notice)
@@ -37,13 +37,13 @@ type Commons struct {
 	nameBytes int // of the channels' names
 
 	// The owner's alone.
-	gathered cold.State
-	durable  cold.State
+	gathered State
+	durable  State
 	noted    []pipeline.TimeMark // not yet handed over
 	expired  []pipeline.TimeMark
 	changed  []noticeKey
 	inflight struct {
-		state          cold.State
+		state          State
 		noted, expired []pipeline.TimeMark
 		changed        []noticeKey
 		positions      []pipeline.Position // of changed; 0: gone
@@ -78,7 +78,7 @@ type noticeKey struct {
 
 // NewCommons makes the part that every node holds. dots and notices are the
 // configured channels; any other is a notice channel.
-func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, dots []string, limits ChannelLimits) *Commons {
+func NewCommons(number pipeline.Shard, clock *Clock, state State, notices, dots []string, limits ChannelLimits) *Commons {
 	c := &Commons{
 		number: number, clock: clock, limits: limits, state: state, gathered: state, durable: state,
 		channels: make(map[string]*channel), lists: hot.NewLists(0, hot.ByBoth),
@@ -90,28 +90,32 @@ func NewCommons(number pipeline.Shard, clock *Clock, state cold.State, notices, 
 	return c
 }
 
-// Load reads the stored channels and log time.
-func (c *Commons) Load(store *cold.Store) error {
-	err := store.ScanSeconds(c.number, func(second int64, position pipeline.Position) {
-		c.clock.Note([]pipeline.TimeMark{{Second: second, Position: position}})
-	})
-	if err != nil {
-		return err
-	}
-	live := make(map[string][]hot.Pair) // stored by notice, listed by position
-	err = store.ScanNotices(c.number, func(name string, notice uint64, position pipeline.Position) {
-		live[name] = append(live[name], hot.Pair{A: uint64(position), B: notice})
-	})
-	if err != nil {
-		return err
-	}
+// ErrStored: what was read back is not what any log can have led to.
+var ErrStored = errors.New("shard: what is stored cannot be")
+
+// Second takes in a moment of log time that was read back. They come ascending.
+func (c *Commons) Second(second int64, position pipeline.Position) {
+	c.clock.Note([]pipeline.TimeMark{{Second: second, Position: position}})
+}
+
+// Live are live notices: by channel, (position, notice).
+type Live map[string][]hot.Pair
+
+// Add adds one.
+func (l Live) Add(channel string, notice uint64, position pipeline.Position) {
+	l[channel] = append(l[channel], hot.Pair{A: uint64(position), B: notice})
+}
+
+// Notices takes in all live notices that were read back, and sorts the lists.
+// Once, before the first Apply.
+func (c *Commons) Notices(live Live) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, list := range live {
 		slices.SortFunc(list, func(a, b hot.Pair) int { return cmp.Compare(a.A, b.A) })
 		for i, p := range list {
 			if p.A > uint64(c.state.Applied) || i > 0 && p.A == list[i-1].A { // an event has one notice
-				return fmt.Errorf("%w: channel %s: notice %d at position %d, applied up to %d", cold.ErrCorrupt, name, p.B, p.A, c.state.Applied)
+				return fmt.Errorf("%w: channel %s: notice %d at position %d, applied up to %d", ErrStored, name, p.B, p.A, c.state.Applied)
 			}
 		}
 		ch := c.channels[name]
@@ -160,7 +164,7 @@ func (c *Commons) Apply(sequence uint64, w *pipeline.Window, _ []pipeline.Column
 	}
 	c.renameLocked()
 	c.measure()
-	c.state = cold.State{Applied: w.To, Sequence: sequence, Time: max(c.state.Time, w.Time)}
+	c.state = State{Applied: w.To, Sequence: sequence, Time: max(c.state.Time, w.Time)}
 	return nil
 }
 
@@ -174,10 +178,6 @@ func (c *Commons) Noted(marks []pipeline.TimeMark, durable pipeline.Position) {
 // trimMax is how many marks more than new ones expire with one window: a log
 // that was silent for long loses all of them at once.
 const trimMax = 256
-
-// SectionRowsMax is the most rows and entries that a unit hands over because of
-// one window.
-const SectionRowsMax = pipeline.SectionChangesMax + trimMax
 
 func (c *Commons) noticeLocked(name string, notice uint64, position pipeline.Position) {
 	ch := c.channels[name]
@@ -283,7 +283,7 @@ func (c *Commons) PassedOver() (unopened, replaced uint64) {
 
 // Names are the channels of each kind, ascending, not to be changed, and the
 // state that they are of.
-func (c *Commons) Names() (notices, dots []string, state cold.State) {
+func (c *Commons) Names() (notices, dots []string, state State) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.notices, c.dots, c.state
@@ -291,11 +291,11 @@ func (c *Commons) Names() (notices, dots []string, state cold.State) {
 
 // Unread counts the live notices of each channel of names after a position
 // that cursor gives for it, and returns the state that the answer reflects.
-func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Position, count func(i int, unread uint64)) (cold.State, error) {
+func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Position, count func(i int, unread uint64)) (State, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.failed != nil {
-		return cold.State{}, c.failed
+		return State{}, c.failed
 	}
 	for i, name := range names {
 		unread := 0
@@ -306,133 +306,3 @@ func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Posit
 	}
 	return c.state, nil
 }
-
-// The rest is what every unit of a node can do; see Shard.
-
-// State is how far it has come.
-func (c *Commons) State() cold.State {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.state
-}
-
-// Err is why it has stopped, or nil.
-func (c *Commons) Err() error {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.failed
-}
-
-// Fail stops it for good.
-func (c *Commons) Fail(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failLocked(err)
-}
-
-func (c *Commons) failLocked(err error) error {
-	if c.failed == nil {
-		c.failed = err
-	}
-	return c.failed
-}
-
-// Name says which unit this is, for logs.
-func (c *Commons) Name() string { return "channels" }
-
-// Dirty is the number of entries that changed since they were last handed over.
-func (c *Commons) Dirty() int { return len(c.changed) + len(c.noted) + len(c.expired) }
-
-// Pending is what is dirty should the commit under way fail.
-func (c *Commons) Pending() int {
-	in := &c.inflight
-	return c.Dirty() + len(in.noted) + len(in.expired) + len(in.changed)
-}
-
-// Fits says whether a window more stays within so many entries.
-func (c *Commons) Fits(w *pipeline.Window, rows int) bool {
-	return fits(w.Sections[c.number], w.From, rows-c.Pending()-2*len(w.Marks)-trimMax)
-}
-
-// Moved says whether there is anything to hand over: the state differs from
-// the last one, or marks have expired in windows that were applied before.
-func (c *Commons) Moved() bool { return c.state != c.gathered || c.Dirty() > 0 }
-
-// Durable is the last window of DELTAS whose changes are committed, Kept its end.
-func (c *Commons) Durable() uint64         { return c.durable.Sequence }
-func (c *Commons) Kept() pipeline.Position { return c.durable.Applied }
-
-// HandOver takes what changed, and the state, for Write.
-func (c *Commons) HandOver(uint64) {
-	in := &c.inflight
-	in.state, in.noted, in.expired, in.changed = c.state, c.noted, c.expired, c.changed
-	c.noted, c.expired, c.changed = nil, nil, nil
-	for _, k := range in.changed {
-		position := pipeline.Position(0)
-		if ch := c.channels[k.channel]; ch != nil {
-			at, _ := c.lists.FindB(ch.number, 0, k.notice)
-			position = pipeline.Position(at)
-		}
-		in.positions = append(in.positions, position)
-	}
-	c.gathered = c.state
-	c.measure()
-}
-
-// Write adds what was handed over to a checkpoint.
-func (c *Commons) Write(_ *cold.Store, to *cold.Checkpoint) error {
-	in := &c.inflight
-	for _, m := range in.noted {
-		if err := to.PutSecond(c.number, m.Second, m.Position); err != nil {
-			return err
-		}
-	}
-	for _, m := range in.expired {
-		if err := to.DeleteSecond(c.number, m.Second); err != nil {
-			return err
-		}
-	}
-	for i, k := range in.changed {
-		var err error
-		if position := in.positions[i]; position > 0 {
-			err = to.PutNotice(c.number, k.channel, k.notice, position)
-		} else {
-			err = to.DeleteNotice(c.number, k.channel, k.notice)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return to.State(c.number, in.state)
-}
-
-// Settle takes in what became of the last checkpoint.
-func (c *Commons) Settle(committed bool) {
-	in := &c.inflight
-	if committed {
-		c.durable = in.state
-	} else {
-		c.noted = append(in.noted, c.noted...)
-		c.expired = append(in.expired, c.expired...)
-		c.changed = append(in.changed, c.changed...)
-		c.gathered = cold.State{}
-	}
-	in.noted, in.expired, in.changed, in.positions = nil, nil, nil, nil
-	c.measure()
-}
-
-// Channels is the number of channels and of their live notices.
-func (c *Commons) Channels() (channels, notices int) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return len(c.channels), c.live
-}
-
-// Prepare, Watch and Shed have nothing to do: all of it is in memory, always.
-func (c *Commons) Prepare(*cold.Store, *pipeline.Window) error { return nil }
-
-// Shed is as Prepare.
-func (c *Commons) Shed(float64) {}
-
-// Watch is as Prepare.
-func (c *Commons) Watch() {}

@@ -2,17 +2,29 @@ package shard_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-func newCommons(limits shard.ChannelLimits, state cold.State) *shard.Commons {
+// window is the next one of a shard, with one section.
+func window(s *shard.Shard, operations ...pipeline.Operation) *pipeline.Window {
+	from := s.State().Applied
+	w := &pipeline.Window{Header: pipeline.Header{From: from, To: from + max(10, pipeline.Position(len(operations))+1)}, Sections: make([][]byte, 2)}
+	for i := range operations {
+		operations[i].Position = from + pipeline.Position(i) + 1
+		operations[i].Mark = operations[i].Position
+		w.Sections[0] = pipeline.AppendOperation(w.Sections[0], from, &operations[i])
+	}
+	return w
+}
+
+func newCommons(limits shard.ChannelLimits, state shard.State) *shard.Commons {
 	return shard.NewCommons(1, shard.NewClock(100), state, []string{"system"}, []string{"games"}, limits)
 }
 
@@ -48,18 +60,64 @@ func unreadOf(t testing.TB, c *shard.Commons, after pipeline.Position, names ...
 	return out
 }
 
-func saveCommons(t testing.TB, store *cold.Store, c *shard.Commons) {
+// noticeDisk is a dumb disk of channels and log time.
+type noticeDisk struct {
+	shard.Sink
+	notices map[string]map[uint64]pipeline.Position
+	seconds map[int64]pipeline.Position
+}
+
+func (d *noticeDisk) Notice(channel string, notice uint64, position pipeline.Position) {
+	if d.notices[channel] == nil {
+		d.notices[channel] = map[uint64]pipeline.Position{}
+	}
+	if delete(d.notices[channel], notice); position > 0 {
+		d.notices[channel][notice] = position
+	}
+}
+
+func (d *noticeDisk) Second(second int64, position pipeline.Position) {
+	if delete(d.seconds, second); position > 0 {
+		d.seconds[second] = position
+	}
+}
+
+func (d *noticeDisk) State(shard.State) {}
+
+func newNoticeDisk() *noticeDisk {
+	return &noticeDisk{notices: map[string]map[uint64]pipeline.Position{}, seconds: map[int64]pipeline.Position{}}
+}
+
+// save is a checkpoint that succeeds.
+func (d *noticeDisk) save(c *shard.Commons) {
+	c.HandOver()
+	c.Write(d)
+	c.Settle(true, func() {})
+}
+
+// open is channels as they are on the disk.
+func (d *noticeDisk) open(t testing.TB, limits shard.ChannelLimits, state shard.State) *shard.Commons {
 	t.Helper()
-	batch := store.Begin()
-	c.HandOver(batch.Version())
-	if err := c.Write(store, batch); err != nil {
+	c, live := newCommons(limits, state), shard.Live{}
+	for channel, notices := range d.notices {
+		for notice, position := range notices {
+			live.Add(channel, notice, position)
+		}
+	}
+	if err := c.Notices(live); err != nil {
 		t.Fatal(err)
 	}
-	if err := batch.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	c.Settle(true)
-	batch.Settle()
+	return c
+}
+
+// handedOver is a checkpoint whose changes nobody keeps.
+func handedOver(u interface {
+	HandOver()
+	Settle(committed bool, publish func())
+}, committed bool,
+) {
+	u.HandOver()
+	u.Settle(committed, func() {})
 }
 
 // Channels against plain lists, through checkpoints and restarts (STYLE 21).
@@ -70,8 +128,8 @@ func TestCommonsTwin(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(5, 6))
 	limits := shard.ChannelLimits{Channels: 4, Notices: 150}
-	store := openStore(t)
-	c, want := newCommons(limits, cold.State{}), map[string][]listed{"system": nil, "games": nil}
+	disk := newNoticeDisk()
+	c, want := newCommons(limits, shard.State{}), map[string][]listed{"system": nil, "games": nil}
 	unopened, replaced := uint64(0), uint64(0)
 	for step := range 600 {
 		var ops []pipeline.Operation
@@ -106,18 +164,14 @@ func TestCommonsTwin(t *testing.T) {
 		applyNotices(t, c, ops...)
 		switch step % 14 {
 		case 0:
-			saveCommons(t, store, c)
+			disk.save(c)
 		case 5: // a commit that fails: what it had is handed over again
-			c.HandOver(0)
-			c.Settle(false)
+			handedOver(c, false)
 		}
 		if step%50 == 49 {
 			state := c.State()
-			saveCommons(t, store, c)
-			c = newCommons(limits, state)
-			if err := c.Load(store); err != nil {
-				t.Fatal(err)
-			}
+			disk.save(c)
+			c = disk.open(t, limits, state)
 			unopened, replaced = 0, 0
 		}
 		notices, dots, _ := c.Names()
@@ -145,24 +199,21 @@ func TestNoticeBytes(t *testing.T) {
 		"random":    func(int) uint64 { return rand.Uint64() },
 	} {
 		const channels, each = 20, 4_000
-		c, store := newCommons(shard.ChannelLimits{}, cold.State{}), openStore(t)
+		c, disk := newCommons(shard.ChannelLimits{}, shard.State{}), newNoticeDisk()
 		for i := range each {
 			var ops []pipeline.Operation
 			for n := range channels {
 				ops = append(ops, notice(fmt.Sprint("channel", n), id(i)))
 			}
 			if applyNotices(t, c, ops...); i%100 == 99 {
-				saveCommons(t, store, c)
+				disk.save(c)
 			}
 		}
 		state := c.State()
 		if got := c.Bytes() / (channels * each); got > 40 || got < 8 {
 			t.Errorf("%s: %d bytes for a notice", name, got)
 		}
-		c = newCommons(shard.ChannelLimits{}, state)
-		if err := c.Load(store); err != nil {
-			t.Fatal(err)
-		}
+		c = disk.open(t, shard.ChannelLimits{}, state)
 		if got := c.Bytes() / (channels * each); got > 40 || got < 8 {
 			t.Errorf("%s, loaded: %d bytes for a notice", name, got)
 		}
@@ -173,46 +224,21 @@ func TestNoticeBytes(t *testing.T) {
 func BenchmarkNotice(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			c := newCommons(shard.ChannelLimits{}, cold.State{})
+			c := newCommons(shard.ChannelLimits{}, shard.State{})
 			id := uint64(0)
 			for range n {
 				id++
 				applyNotices(b, c, notice("system", id))
 			}
-			c.HandOver(0)
-			c.Settle(true)
+			handedOver(c, true)
 			for b.Loop() {
 				id++
 				applyNotices(b, c, notice("system", id), withdraw("system", id-uint64(n)))
 				if id%1024 == 0 {
-					c.HandOver(0)
-					c.Settle(true)
+					handedOver(c, true)
 				}
 			}
 		})
-	}
-}
-
-// "90,000 notices with 19-digit ids in one channel" stopped the channels, since
-// bytes of a section were taken for rows: what a lane puts into one window is
-// taken, and more is handed over before.
-func TestNoticesFit(t *testing.T) {
-	c := newCommons(shard.ChannelLimits{}, cold.State{})
-	var ops []pipeline.Operation
-	for i := range uint64(pipeline.SectionChangesMax / (1 + pipeline.NoticeDropsMax)) {
-		ops = append(ops, notice("a-channel-with-a-name-of-sixty-four-bytes-0123456789012345678901", 1<<63+i))
-	}
-	w := &pipeline.Window{Header: pipeline.Header{To: pipeline.Position(len(ops))}, Sections: [][]byte{nil, nil}}
-	for i := range ops {
-		ops[i].Position = pipeline.Position(i) + 1
-		w.Sections[1] = pipeline.AppendOperation(w.Sections[1], 0, &ops[i])
-	}
-	if !c.Fits(w, shard.SectionRowsMax) {
-		t.Errorf("%d notices in %d bytes do not fit %d rows", len(ops), len(w.Sections[1]), shard.SectionRowsMax)
-	}
-	applyNotices(t, c, ops...)
-	if c.Fits(w, shard.SectionRowsMax) {
-		t.Error("as many more fit, while nothing was handed over")
 	}
 }
 
@@ -220,10 +246,10 @@ func TestNoticesFit(t *testing.T) {
 // windows by it, whatever a shard and the channels make of the operations.
 func TestChangesBoundsWhatIsDirty(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
-	store := openStore(t, "user.following", "user.follower", "user.friend", "unread.follower")
+	schema := schemaOf(t, "user.following", "user.follower", "user.friend", "unread.follower")
 	limits := shard.Limits{PostsMax: 5, PostsKept: 9, Retention: 3, Inactive: 100}
 	clock := shard.NewClock(100)
-	s, c := shard.New(0, store.Schema(), limits, clock, cold.State{}), newCommons(shard.ChannelLimits{Channels: 4, Notices: 6}, cold.State{})
+	s, c := shard.New(0, schema, limits, clock, shard.State{}), newCommons(shard.ChannelLimits{Channels: 4, Notices: 6}, shard.State{})
 	ops := []pipeline.Op{pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed, pipeline.OpPost, pipeline.OpPost, pipeline.OpUnpost, pipeline.OpRead}
 	most := map[pipeline.Op]int{}
 	for range 20_000 {
@@ -243,8 +269,7 @@ func TestChangesBoundsWhatIsDirty(t *testing.T) {
 			t.Fatalf("%+v made %d rows and entries dirty, at most %d", o, s.Dirty(), o.Changes())
 		}
 		most[o.Op] = max(most[o.Op], s.Dirty())
-		s.HandOver(0)
-		s.Settle(true)
+		handedOver(s, true)
 
 		o = notice(fmt.Sprint("c", random.IntN(6)), 1+random.Uint64N(20))
 		if random.IntN(4) == 0 {
@@ -255,8 +280,7 @@ func TestChangesBoundsWhatIsDirty(t *testing.T) {
 			t.Fatalf("%+v made %d entries dirty, at most %d", o, c.Dirty(), o.Changes())
 		}
 		most[o.Op] = max(most[o.Op], c.Dirty())
-		c.HandOver(0)
-		c.Settle(true)
+		handedOver(c, true)
 	}
 	if most[pipeline.OpPost] < 1+pipeline.PostDropsMax || most[pipeline.OpFollowed] < 3 || most[pipeline.OpNotice] < 2 {
 		t.Errorf("the most that were met: %v", most)
@@ -266,7 +290,7 @@ func TestChangesBoundsWhatIsDirty(t *testing.T) {
 // A channel costs those that are there nothing: names are listed again once a
 // window, however many it opens and closes.
 func TestChannelsOpenAndClose(t *testing.T) {
-	c := newCommons(shard.ChannelLimits{Channels: 100}, cold.State{})
+	c := newCommons(shard.ChannelLimits{Channels: 100}, shard.State{})
 	want := map[string]bool{"system": true}
 	random := rand.New(rand.NewPCG(9, 1))
 	for range 300 {
@@ -296,5 +320,29 @@ func TestChannelsOpenAndClose(t *testing.T) {
 		if got, _, _ := c.Names(); !slices.Equal(got, names) {
 			t.Fatalf("channels %q, want %q", got, names)
 		}
+	}
+}
+
+// Stored notices that no log can have led to are damage that is named; to go on
+// with them would be a panic when one is withdrawn.
+func TestStoredNoticesThatCannotBe(t *testing.T) {
+	const applied = 100
+	for name, positions := range map[string][]pipeline.Position{
+		"two at one position":      {7, 7},
+		"behind what is applied":   {7, applied + 1},
+		"none that is wrong":       {7, 8},
+		"the last one, and before": {applied, applied - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := shard.Live{}
+			for i, p := range positions {
+				live.Add("news", uint64(i+1), p)
+			}
+			err := newCommons(shard.ChannelLimits{}, shard.State{Applied: applied, Sequence: 1}).Notices(live)
+			wrong := positions[0] == positions[1] || positions[1] > applied
+			if errors.Is(err, shard.ErrStored) != wrong || wrong == (err == nil) {
+				t.Errorf("positions %v: %v", positions, err)
+			}
+		})
 	}
 }

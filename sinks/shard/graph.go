@@ -85,7 +85,7 @@ func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Posi
 	} else {
 		s.following.Put(user, followee, follows)
 	}
-	s.changed = append(s.changed, change{kind: kindFollowing, gone: !follows, a: user, b: followee, v: uint64(position)})
+	s.changed.add(change{kind: kindFollowing, gone: !follows, a: user, b: followee, v: uint64(position)})
 }
 
 func (s *Shard) followedLocked(user, follower uint64) error {
@@ -116,10 +116,10 @@ func (s *Shard) unfollowedLocked(user, follower uint64) error {
 }
 
 func (s *Shard) setFollowerLocked(user, follower uint64, follows bool) {
-	if !follows && s.residency.edges {
+	if !follows && s.residency.edges.all {
 		s.followers.Forget(user, follower) // what is not known is not
 	} else {
 		s.followers.Put(user, follower, follows)
 	}
-	s.changed = append(s.changed, change{kind: kindFollower, gone: !follows, a: user, b: follower})
+	s.changed.add(change{kind: kindFollower, gone: !follows, a: user, b: follower})
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -40,7 +39,7 @@ func BenchmarkEvent(b *testing.B) {
 				continue
 			}
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				s := shard.New(0, openStore(b).Schema(), shard.Limits{PostsMax: 1000, Retention: 1 << 40, Inactive: 1 << 40}, shard.NewClock(1<<40), cold.State{})
+				s := shard.New(0, schemaOf(b), shard.Limits{PostsMax: 1000, Retention: 1 << 40, Inactive: 1 << 40}, shard.NewClock(1<<40), shard.State{})
 				i := uint64(0)
 				add := func(n int) {
 					for ; n > 0; n -= batch {
@@ -52,8 +51,8 @@ func BenchmarkEvent(b *testing.B) {
 						if err := s.Apply(uint64(s.State().Applied), window(s, ops...), nil); err != nil {
 							b.Fatal(err)
 						}
-						s.HandOver(0)
-						s.Settle(true)
+						s.HandOver()
+						s.Settle(true, func() {})
 					}
 				}
 				add(n)

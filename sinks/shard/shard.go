@@ -1,5 +1,12 @@
 // Package shard is the state of one shard: it applies sections of windows,
-// answers reads, and hands over what changed for a checkpoint. It does no I/O.
+// answers reads, and hands over what changed for a checkpoint. It does no I/O:
+// what it hands over goes to a Sink, and where a part of what is asked is only
+// on disk, it says which part, has the caller pin the disk at that moment, and
+// lays what it knows over what the caller has read.
+//
+//	Apply ──► rows, users, outboxes, edges ──► HandOver ─► Write ─► Sink
+//	               │             ▲                             Settle ◄─ committed
+//	             reads        Install… ◄── what the caller read
 package shard
 
 import (
@@ -8,7 +15,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
@@ -21,45 +27,46 @@ type Limits struct {
 }
 
 // Shard holds everything about its ids. One goroutine, its owner, calls the
-// writing methods; reads may come from any.
+// writing methods; reads, and Install methods, may come from any.
 //
 //	durable ≤ gathered ≤ state ≤ what DELTAS holds
 //
-// What it holds in memory may be a part of what the store has: see load.go.
+// What it holds in memory may be a part of what there is: see residency.go.
 type Shard struct {
 	Number pipeline.Shard
 	Joins  Joins // nil: I3. Set before the first Apply.
 
-	mu     sync.RWMutex
+	// Set once.
 	schema *pipeline.Schema
 	limits Limits
 	clock  *Clock
-	state  cold.State // as of the end of one window, exactly (I4)
-	failed error      // set once; the shard applies and answers nothing more
+	graph  graphColumns
+	exists []int // by counter: its column of that name, or -1
 
-	rows        []*hot.Table // by the schema's counter index
+	// The owner's alone.
+	gathered State      // the last state handed over for a checkpoint
+	durable  State      // the last state committed
+	scratch  []hot.Pair // working space
+	cells    cells      // empty between windows
+
+	// mu guards what follows. All but the Install methods write as the owner.
+	mu          sync.RWMutex
+	state       State        // as of the end of one window, exactly (I4)
+	failed      error        // set once; the shard applies and answers nothing more
+	rows        []*hot.Table // by the schema's counter index; a partial one is dirty
 	cache       []*hot.Table // rows that were read from the disk and not written since; an id is in one of both
-	graph       graphColumns
-	exists      []int      // by counter: its column of that name, or -1
-	users       *hot.Lists // user → marks; cursors and followees: see users.go
+	users       *hot.Lists   // user → marks; cursors and followees: see users.go
 	cursorNames channelNames
 	outboxes    *hot.Lists  // author → position of the newest post; posts: see timeline.go
 	newest      *hot.Newest // of every author in outboxes: a bound
 	followers   *hot.Edges  // (user, follower)
 	following   *hot.Edges  // (user, followee), of users who are not in users
 	residency   residency
-	flight      flight // what is handed over and not known to be committed
-	changed     []change
-	names       []string // of the channels of cursors in changed
-	counts      []counts // by counter
+	flight      flight   // what is handed over and not known to be committed
+	changed     *changes // since then
 	columns     []columnCounts
 
-	scratch []hot.Pair // working space of the owner
-	cells   cells      // empty between windows
-
-	// The owner's alone.
-	gathered cold.State // the last state handed over for a checkpoint
-	durable  cold.State // the last state committed
+	counts []counts // by counter: see there
 
 	// As of the last change, for any goroutine.
 	dirty atomic.Int64
@@ -69,27 +76,9 @@ type Shard struct {
 // NoColumn stands for a column of a window that the schema does not have.
 const NoColumn = ^pipeline.Column(0)
 
-// change is an entry that changed since the last checkpoint: what it is now.
-type change struct {
-	kind kind
-	gone bool
-	a, b uint64
-	v    uint64
-}
-
-type kind uint8
-
-const (
-	kindFollowing kind = iota // user, followee: position of the follow
-	kindFollower              // user, follower
-	kindPost                  // author, position: post
-	kindCursor                // user, place of the channel's name in names: position
-	kindMarks                 // user; what they are is with the user
-)
-
-// New makes an empty shard whose state is as its store says. What the store
-// holds is read when it is asked for, or by Warm.
-func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *Clock, state cold.State) *Shard {
+// New makes a shard that holds nothing in memory. Its state is that of what is
+// on disk; State{} where nothing is.
+func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *Clock, state State) *Shard {
 	s := &Shard{
 		Number: number, schema: schema, limits: limits, clock: clock,
 		state: state, gathered: state, durable: state,
@@ -107,6 +96,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		}
 		s.exists = append(s.exists, exists)
 	}
+	s.changed = new(changes)
 	s.residency = newResidency(len(schema.Counters), state)
 	return s
 }
@@ -165,7 +155,7 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 		return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
 	}
 	s.measureLocked()
-	s.state = cold.State{Applied: w.To, Sequence: sequence, Time: max(s.state.Time, w.Time)}
+	s.state = State{Applied: w.To, Sequence: sequence, Time: max(s.state.Time, w.Time)}
 	return nil
 }
 
@@ -184,14 +174,16 @@ func joinsOn(applied pipeline.Position, w *pipeline.Window) (goesOn bool, err er
 	return true, nil
 }
 
-// changeLocked changes a cell. It never waits for the disk: where the row's
-// base is not in memory, what has come since is kept.
+// changeLocked changes a cell. It never waits for the disk: of a row that is
+// only there, what has come since is kept.
 func (s *Shard) changeLocked(column pipeline.Column, id uint64, d pipeline.Delta) {
 	counter := s.schema.Columns[column].Counter
 	missing := hot.Whole
-	if !s.residency.rows[counter] {
-		missing = hot.Partial
+	if r := &s.residency.rows[counter]; !r.all {
 		s.takeCachedLocked(counter, id)
+		if !r.has(id) {
+			missing = hot.Partial
+		}
 	}
 	if s.rows[counter].Change(id, int(column-s.schema.Counters[counter].First), d, missing) {
 		s.columns[column].saturated++
@@ -240,7 +232,7 @@ func (s *Shard) failLocked(err error) error {
 func (s *Shard) Name() string { return fmt.Sprintf("shard %d", s.Number) }
 
 // State is how far the shard has come; Err why it has stopped.
-func (s *Shard) State() cold.State {
+func (s *Shard) State() State {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.state

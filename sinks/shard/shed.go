@@ -7,7 +7,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// Eviction. What memory must hold, and what a shard may give up, says load.go.
+// Eviction. What memory must hold, and what a shard may give up, says residency.go.
 
 // Watch begins to note what is used, so that Shed knows. It costs every read a
 // little, so it is left until memory is nearly full. Owner only.
@@ -40,7 +40,7 @@ func (s *Shard) Shed(share float64) {
 	r := &s.residency
 	for i, t := range s.rows {
 		if evicted := t.Evict(int(math.Ceil(float64(t.Rows()) * share))); evicted > 0 {
-			r.rows[i] = false
+			r.rows[i] = frontier{}
 			r.evictions += uint64(evicted)
 			s.counts[i].evictions += uint64(evicted)
 		}
@@ -53,7 +53,7 @@ func (s *Shard) Shed(share float64) {
 		return keep
 	})
 	if evicted > 0 {
-		r.users, r.usersTo = false, 0
+		r.users = frontier{}
 		r.evictions += uint64(evicted)
 	}
 	s.shedOutboxesLocked(share)
@@ -88,15 +88,17 @@ func (s *Shard) shedEdgesLocked(share float64) {
 		return
 	}
 	dirty := make(map[hot.Pair]bool)
-	for _, c := range s.changed {
+	for _, c := range s.changed.list {
 		if c.kind == kindFollower || c.kind == kindFollowing {
 			dirty[hot.Pair{A: c.a, B: c.b}] = true
 		}
 	}
 	keep := func(a, b uint64) bool { return dirty[hot.Pair{A: a, B: b}] }
 	evicted := s.followers.Evict(int(math.Ceil(float64(s.followers.Known())*share)), keep)
-	s.residency.edges = s.residency.edges && evicted == 0
-	s.residency.evictions += uint64(evicted)
+	if evicted > 0 {
+		s.residency.edges = frontier{}
+		s.residency.evictions += uint64(evicted)
+	}
 	s.following.Evict(int(math.Ceil(float64(s.following.Known())*share)), keep)
 }
 
@@ -118,7 +120,7 @@ func (s *Shard) shedOutboxesLocked(share float64) {
 	slices.Sort(newest)
 	limit := newest[min(int(float64(len(newest))*share), len(newest)-1)]
 	if dropped := s.outboxes.DropBelow(0, limit); dropped > 0 {
-		s.residency.outboxes = false
+		s.residency.outboxes = frontier{}
 		s.residency.newest = max(s.residency.newest, limit)
 		s.residency.evictions += uint64(dropped)
 	}

@@ -56,8 +56,7 @@ type Stats struct {
 	Bytes     int
 	Dirty     int
 	Evictions uint64
-	Completed uint64 // partial rows that a checkpoint made whole
-	Whole     bool   // nothing is only on disk
+	Whole     bool // nothing is only on disk
 }
 
 // Stats counts. It may be called from any goroutine.
@@ -70,7 +69,7 @@ func (s *Shard) Stats() Stats {
 		Authors: s.outboxes.Count(), OutboxBytes: s.outboxes.Bytes(),
 		Edges: s.followers.Count(), EdgeBytes: s.followers.Bytes() + s.following.Bytes(),
 		Bytes: s.residentBytesLocked(), Dirty: int(s.dirty.Load()),
-		Evictions: r.evictions, Completed: r.completed, Whole: r.whole(),
+		Evictions: r.evictions, Whole: r.whole(),
 	}
 	for i, t := range s.rows {
 		c, cache := &s.counts[i], s.cache[i]
@@ -101,13 +100,4 @@ func (s *Shard) Whole() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.residency.whole()
-}
-
-func (r *residency) whole() bool {
-	for _, whole := range r.rows {
-		if !whole {
-			return false
-		}
-	}
-	return r.users && r.outboxes && r.edges
 }

@@ -23,7 +23,7 @@ func (s *Shard) authorLocked(author uint64) bool {
 	if s.outboxes.Has(author) {
 		return true
 	}
-	if !s.residency.outboxes {
+	if !s.residency.outboxes.all {
 		return false
 	}
 	s.outboxes.Make(author)
@@ -43,12 +43,12 @@ func (s *Shard) putOutboxLocked(author uint64, box []hot.Pair) {
 func (s *Shard) listLocked(author, post, position uint64) {
 	s.outboxes.Set(author, 0, hot.Pair{A: position, B: post})
 	s.newestLocked(author, position)
-	s.changed = append(s.changed, change{kind: kindPost, a: author, b: position, v: post})
+	s.changed.add(change{kind: kindPost, a: author, b: position, v: post})
 }
 
 func (s *Shard) unlistLocked(author, position uint64) {
 	s.outboxes.Delete(author, 0, position)
-	s.changed = append(s.changed, change{kind: kindPost, gone: true, a: author, b: position})
+	s.changed.add(change{kind: kindPost, gone: true, a: author, b: position})
 	if newest, _ := s.outboxes.Word(author, 0); newest == position {
 		newest = 0
 		s.outboxes.Descend(author, 0, position, &s.scratch, func(p hot.Pair) bool {
@@ -111,7 +111,7 @@ const dropMax = pipeline.PostDropsMax
 
 func (s *Shard) unpostLocked(author, post uint64) error {
 	if !s.outboxes.Has(author) {
-		if !s.residency.outboxes {
+		if !s.residency.outboxes.all {
 			return errNotLoaded
 		}
 		return nil

@@ -38,16 +38,20 @@ type Marks struct {
 
 func (s *Shard) marksLocked(user uint64) (m Marks, known bool) {
 	words, known := s.markWords(user)
+	return marksOf(words), known
+}
+
+func marksOf(words [marksCount]uint64) Marks {
 	return Marks{
 		Feed: pipeline.Position(words[markFeed]), All: pipeline.Position(words[markAll]),
 		First: pipeline.Position(words[markFirst]), Last: pipeline.Position(words[markLast] &^ dirtyBit),
-	}, known
+	}
 }
 
 func (s *Shard) markWords(user uint64) (words [marksCount]uint64, known bool) {
 	for i := range words {
 		if words[i], known = s.users.Word(user, i); !known {
-			return words, s.residency.absent(user)
+			return words, s.residency.users.has(user)
 		}
 	}
 	return words, true
@@ -74,23 +78,29 @@ func (s *Shard) handOverMarks(user uint64) (words [marksCount]uint64) {
 	return words
 }
 
-// putUserLocked puts a user in memory as they were read from the disk. They
-// are not there.
-func (s *Shard) putUserLocked(u *loadedUser) {
-	s.users.Make(u.id)
-	for i, mark := range u.marks {
-		s.users.SetWord(u.id, i, mark)
+// putUserLocked puts a user in memory as they were read from the disk, with
+// whom they follow by now. They are not there.
+func (s *Shard) putUserLocked(u *User, follows []hot.Pair) {
+	s.users.Make(u.ID)
+	for i, mark := range u.Marks {
+		s.users.SetWord(u.ID, i, mark)
 	}
-	read := max(u.marks[markFeed], u.marks[markAll])
-	for i := range u.follows {
-		if u.follows[i].B <= read {
-			u.follows[i].B = 0
+	s.users.Fill(u.ID, listFollowees, u.unread(follows))
+	for _, c := range u.Cursors {
+		s.users.Set(u.ID, listCursors, hot.Pair{A: s.cursorNames.hold(c.Channel), B: uint64(c.Position)})
+	}
+}
+
+// unread forgets since when the user has followed those whose posts up to then
+// are all read. It changes the list.
+func (u *User) unread(follows []hot.Pair) []hot.Pair {
+	read := max(u.Marks[markFeed], u.Marks[markAll])
+	for i := range follows {
+		if follows[i].B <= read {
+			follows[i].B = 0
 		}
 	}
-	s.users.Fill(u.id, listFollowees, u.follows)
-	for _, c := range u.cursors {
-		s.users.Set(u.id, listCursors, hot.Pair{A: s.cursorNames.hold(c.channel), B: uint64(c.position)})
-	}
+	return follows
 }
 
 // userLocked makes sure that a user is in memory; false when they may be on disk.
@@ -98,7 +108,7 @@ func (s *Shard) userLocked(user uint64) bool {
 	if s.users.Has(user) {
 		return true
 	}
-	if !s.residency.absent(user) {
+	if !s.residency.users.has(user) {
 		return false
 	}
 	s.users.Make(user)
@@ -156,7 +166,7 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 	}
 	words, _ := s.markWords(user)
 	if words[markLast]&dirtyBit == 0 {
-		s.changed = append(s.changed, change{kind: kindMarks, a: user})
+		s.changed.add(change{kind: kindMarks, a: user})
 	}
 	words[markLast] &^= dirtyBit
 	if o.Looked&pipeline.LookedFeed != 0 {
@@ -177,8 +187,7 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 			continue // these say as much, and more
 		}
 		if s.setCursorLocked(user, name, o.Mark) {
-			s.changed = append(s.changed, change{kind: kindCursor, a: user, b: uint64(len(s.names)), v: uint64(o.Mark)})
-			s.names = append(s.names, name)
+			s.changed.addCursor(user, name, uint64(o.Mark))
 		}
 	}
 	return nil
@@ -190,7 +199,7 @@ func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
 		_, follows = s.users.Find(user, listFollowees, followee)
 		return follows, true
 	}
-	if s.residency.absent(user) {
+	if s.residency.users.has(user) {
 		return false, true
 	}
 	return s.following.Get(user, followee)
@@ -199,7 +208,7 @@ func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
 // followedByLocked says whether a user is followed by another, if memory knows.
 func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
 	followed, known = s.followers.Get(user, follower)
-	if !known && s.residency.edges {
+	if !known && s.residency.edges.all {
 		return false, true
 	}
 	return followed, known
@@ -208,7 +217,7 @@ func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
 // followeesLocked appends a user's followees, ascending.
 func (s *Shard) followeesLocked(user uint64, dst []hot.Pair) (list []hot.Pair, known bool) {
 	if !s.users.Has(user) {
-		return dst, s.residency.absent(user)
+		return dst, s.residency.users.has(user)
 	}
 	return s.users.Pairs(user, listFollowees, dst), true
 }

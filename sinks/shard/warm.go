@@ -1,239 +1,152 @@
 package shard
 
 import (
-	"math"
+	"slices"
 
-	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// After a start the memory is empty. Warm fills it while queries are answered
-// and windows applied: outboxes first, because every feed asks many of them,
-// then users, rows and edges, each kind in the order of the disk.
+// After a start memory is empty, and is filled in the background, each kind of
+// entries in the order of the disk. These methods put in a stretch of one kind
+// and move its frontier, if the stretch goes on where that is; each does
+// nothing, and says so, when something was published since the stretch was
+// read. What is only known by changes, and is not on disk yet, is put in too:
+// from then on what is not in memory does not exist. Without a stretch (nil)
+// there may be others between: no frontier moves.
 
-// warmChunk is how many entries are read at a time: some milliseconds, so that
-// a checkpoint rarely comes between, and the lock is held shorter than that.
-const warmChunk = 4096
-
-// Warm loads what the store has of the shard and was written as of a version
-// or later; 0 is everything, after which nothing is only on disk. It goes on
-// until it is through or more says no, which it is asked between parts.
-func (s *Shard) Warm(store *cold.Store, written uint64, more func() bool) error {
-	for _, load := range []func(*cold.Store, uint64, func() bool) (bool, error){
-		s.warmOutboxes, s.warmUsers, s.warmRows, s.warmEdges,
-	} {
-		if through, err := load(store, written, more); !through || err != nil {
-			return err
-		}
-	}
-	return nil
+// Stretch is a part of the disk's order: ids in [From, To), or from there to
+// the end. Of edges the first half is the user, the second the follower.
+type Stretch struct {
+	From, To hot.Pair
+	End      bool
 }
 
-// warm calls step until it is done; then, if all was loaded and nothing has
-// been evicted meanwhile, whole is called under the lock.
-func (s *Shard) warm(written uint64, more func() bool, step func() (done bool, err error), whole func(*residency)) (through bool, err error) {
-	evictions := s.evictions()
-	for done := false; !done; {
-		if !more() {
-			return false, nil
-		}
-		if done, err = step(); err != nil {
-			return false, err
-		}
-	}
+// IDs is a stretch of ids.
+func IDs(from, to uint64, end bool) *Stretch {
+	return &Stretch{hot.Pair{A: from}, hot.Pair{A: to}, end}
+}
+
+func (r *Stretch) has(id uint64) bool { return r != nil && id >= r.From.A && (r.End || id < r.To.A) }
+
+// InstallAuthors puts in all authors of a stretch who are on disk.
+func (s *Shard) InstallAuthors(published uint64, authors []Author, of *Stretch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if written == 0 && s.residency.evictions == evictions {
-		whole(&s.residency)
+	if !s.currentLocked(published) {
+		return false
 	}
-	return true, nil
+	s.installAuthorsLocked(authors)
+	for _, id := range s.freshLocked(kindPost, of) {
+		s.installAuthorsLocked([]Author{{ID: id}})
+	}
+	if s.residency.outboxes.extend(of); s.residency.outboxes.all {
+		s.residency.newest = 0
+	}
+	s.measureLocked()
+	return true
 }
 
-// evictions is how many there have been.
-func (s *Shard) evictions() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.residency.evictions
-}
-
-func (s *Shard) warmOutboxes(store *cold.Store, written uint64, more func() bool) (bool, error) {
-	r := cold.Range{Most: warmChunk}
-	part := cold.Part{Since: written, Most: warmChunk}
-	step := func() (bool, error) {
-		if written > 0 {
-			return s.warmOwners(store, &part, func(v *cold.View, want *Want) error {
-				return v.Authors(s.Number, &part, func(author uint64) { want.authors = append(want.authors, author) })
-			})
-		}
-		var l loaded
-		err := s.consistent(store, func(v *cold.View) error {
-			l = loaded{}
-			return v.PostRange(s.Number, &r, func(author uint64, position pipeline.Position, post uint64) {
-				if n := len(l.authors); n == 0 || l.authors[n-1].id != author {
-					l.authors = append(l.authors, loadedAuthor{id: author})
-				}
-				l.authors[len(l.authors)-1].post(position, post)
-			})
-		}, func() {
-			s.addFreshAuthorsLocked(&l, r)
-			s.installLocked(&Want{}, &l)
-		})
-		r.From = r.To
-		return r.To == math.MaxUint64, err
+// InstallUsers puts in all users of a stretch who are on disk.
+func (s *Shard) InstallUsers(published uint64, users []User, of *Stretch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.currentLocked(published) {
+		return false
 	}
-	return s.warm(written, more, step, func(r *residency) { r.outboxes, r.newest = true, 0 })
-}
-
-// warmOwners loads whose entries a part has, each with all there is.
-func (s *Shard) warmOwners(store *cold.Store, part *cold.Part, list func(*cold.View, *Want) error) (bool, error) {
-	var want Want
-	if err := store.View(cold.Newest, func(v *cold.View) error { return list(v, &want) }); err != nil {
-		return false, s.unreadable(err)
+	s.installUsersLocked(users)
+	for _, id := range s.freshLocked(kindFollowing, of) {
+		s.installUsersLocked([]User{{ID: id}})
 	}
-	return part.Done, s.Load(store, &want)
-}
-
-func (s *Shard) warmUsers(store *cold.Store, written uint64, more func() bool) (bool, error) {
-	r := cold.Range{Most: warmChunk}
-	part := cold.Part{Since: written, Most: warmChunk / 16} // each is some entries
-	evictions := s.evictions()
-	step := func() (bool, error) {
-		if written > 0 {
-			return s.warmOwners(store, &part, func(v *cold.View, want *Want) error {
-				return v.Users(s.Number, &part, func(user uint64) { want.users = append(want.users, user) })
-			})
-		}
-		var l loaded
-		err := s.consistent(store, func(v *cold.View) error {
-			l = loaded{}
-			places := make(map[uint64]int)
-			user := func(id uint64) *loadedUser {
-				at, ok := places[id]
-				if !ok {
-					at = len(l.users)
-					places[id] = at
-					l.users = append(l.users, loadedUser{id: id})
-				}
-				return &l.users[at]
-			}
-			return v.UserRange(s.Number, &r,
-				func(id, followee uint64, since pipeline.Position) { user(id).follow(followee, since) },
-				func(id uint64, marks [marksCount]uint64) { user(id).marks = marks },
-				func(id uint64, channel string, position pipeline.Position) { user(id).cursor(channel, position) })
-		}, func() {
-			s.addFreshUsersLocked(&l, r)
-			s.installLocked(&Want{}, &l)
-			if s.residency.evictions == evictions {
-				s.residency.usersTo = r.To
-			}
-		})
-		r.From = r.To
-		return r.To == math.MaxUint64, err
-	}
-	return s.warm(written, more, step, func(r *residency) {
-		r.users = true
+	if s.residency.users.extend(of); s.residency.users.all && s.following.Known() > 0 {
 		s.following = hot.NewEdges() // it was for users who are not in memory
-	})
+	}
+	s.measureLocked()
+	return true
 }
 
-// addFreshAuthorsLocked adds authors of a range of whom only changes are known,
-// which are not on disk yet.
-func (s *Shard) addFreshAuthorsLocked(l *loaded, r cold.Range) {
-	known := make(map[uint64]bool, len(l.authors))
-	for i := range l.authors {
-		known[l.authors[i].id] = true
-	}
-	for _, id := range s.freshLocked(kindPost, r, known) {
-		l.authors = append(l.authors, loadedAuthor{id: id})
-	}
-}
-
-// addFreshUsersLocked adds such users.
-func (s *Shard) addFreshUsersLocked(l *loaded, r cold.Range) {
-	known := make(map[uint64]bool, len(l.users))
-	for i := range l.users {
-		known[l.users[i].id] = true
-	}
-	for _, id := range s.freshLocked(kindFollowing, r, known) {
-		l.users = append(l.users, loadedUser{id: id})
-	}
-}
-
-// freshLocked are who has changes of a kind, in a range, and is not known yet.
-func (s *Shard) freshLocked(kind kind, r cold.Range, known map[uint64]bool) (ids []uint64) {
-	for _, list := range [][]change{s.flight.changed, s.changed} {
-		for _, c := range list {
-			if c.kind == kind && c.a >= r.From && (c.a < r.To || r.To == math.MaxUint64) && !known[c.a] {
-				known[c.a] = true
-				ids = append(ids, c.a)
+// freshLocked are whose changes of a kind, in a stretch, are not on disk yet.
+func (s *Shard) freshLocked(kind kind, of *Stretch) (ids []uint64) {
+	for _, c := range []*changes{s.flight.changed, s.changed} {
+		if c == nil {
+			continue
+		}
+		for _, e := range c.list {
+			if e.kind == kind && of.has(e.a) {
+				ids = append(ids, e.a)
 			}
 		}
 	}
-	return ids
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
-func (s *Shard) warmRows(store *cold.Store, written uint64, more func() bool) (bool, error) {
-	part := cold.Part{Since: written, Most: warmChunk}
-	var keys []rowAt
-	var cells []int64
-	step := func() (bool, error) {
-		next := part
-		err := s.consistent(store, func(v *cold.View) error {
-			next = part
-			keys, cells = keys[:0], cells[:0]
-			return v.Rows(s.Number, &next, func(counter int, id uint64, row []int64) error {
-				keys = append(keys, rowAt{counter, id, len(cells)})
-				cells = append(cells, row...)
-				return nil
-			})
-		}, func() {
-			for _, k := range keys {
-				s.putRowLocked(k.counter, k.id, cells[k.at:k.at+s.schema.Counters[k.counter].Count])
-			}
-		})
-		part = next
-		return part.Done, err
+// InstallEdges puts in all pairs (user, follower) of a stretch that are on disk.
+func (s *Shard) InstallEdges(published uint64, edges []hot.Pair, of *Stretch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.currentLocked(published) {
+		return false
 	}
-	return s.warm(written, more, step, func(r *residency) {
-		for i := range r.rows {
-			r.rows[i] = true
-			s.cache[i] = hot.NewTable(s.bits(i)) // what it has is in the rows, or nowhere
+	for _, e := range edges {
+		if _, known := s.followers.Get(e.A, e.B); !known {
+			s.followers.Put(e.A, e.B, s.edgeOverLocked(kindFollower, e.A, e.B, true))
 		}
-	})
+	}
+	s.residency.edges.extend(of)
+	s.measureLocked()
+	return true
 }
 
-// putRowLocked puts a row as it is on disk into memory, or under what has come
-// since.
-func (s *Shard) putRowLocked(counter int, id uint64, cells []int64) {
-	room := make([]int64, len(cells))
-	switch s.rows[counter].Read(id, room) {
+// InstallCounter puts in all rows of one counter, with ids of a stretch, that
+// are on disk: ids ascending, the cells of each after those of the one before.
+func (s *Shard) InstallCounter(published uint64, counter int, ids []uint64, cells []int64, of *Stretch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.currentLocked(published) {
+		return false
+	}
+	n := s.schema.Counters[counter].Count
+	l := s.layer(counter)
+	for i, id := range ids {
+		s.putRowLocked(l, id, cells[i*n:i*n+n])
+	}
+	if of != nil {
+		s.putFreshRowsLocked(l, of)
+	}
+	r := &s.residency.rows[counter]
+	if r.extend(of); r.all {
+		s.cache[counter] = hot.NewTable(s.bits(counter)) // what it has is in the rows, or nowhere
+	}
+	s.measureLocked()
+	return true
+}
+
+// putFreshRowsLocked makes rows of a stretch whole of which only changes are
+// known: those on disk are whole already.
+func (s *Shard) putFreshRowsLocked(l *layer, of *Stretch) {
+	none := make([]int64, len(l.cells))
+	fresh := [][]uint64{s.rows[l.counter].Changed()}
+	if f := &s.flight; f.partial != nil && f.partial[l.counter] != nil {
+		fresh = append(fresh, f.partial[l.counter].Changed())
+	}
+	for _, list := range fresh {
+		for _, id := range list {
+			if of.has(id) {
+				s.putRowLocked(l, id, none)
+			}
+		}
+	}
+}
+
+// putRowLocked puts a row as it is on disk among those in memory, or under what
+// has come since.
+func (s *Shard) putRowLocked(l *layer, id uint64, base []int64) {
+	rows := s.rows[l.counter]
+	switch rows.Deltas(id, l.deltas) {
 	case hot.None:
-		s.rows[counter].Put(id, cells)
-		s.cache[counter].Remove(id)
+		rows.Put(id, l.overFlight(id, base))
+		s.cache[l.counter].Remove(id)
 	case hot.Partial:
-		s.rows[counter].Complete(id, cells)
+		rows.Complete(id, l.overFlight(id, base))
 	}
-}
-
-func (s *Shard) warmEdges(store *cold.Store, written uint64, more func() bool) (bool, error) {
-	part := cold.Part{Since: written, Most: warmChunk}
-	var edges []hot.Pair
-	step := func() (bool, error) {
-		next := part
-		err := s.consistent(store, func(v *cold.View) error {
-			next = part
-			edges = edges[:0]
-			return v.Edges(s.Number, &next, func(user, follower uint64) { edges = append(edges, hot.Pair{A: user, B: follower}) })
-		}, func() {
-			for _, e := range edges {
-				if _, known := s.followedByLocked(e.A, e.B); !known {
-					s.followers.Put(e.A, e.B, true)
-				}
-			}
-		})
-		part = next
-		return part.Done, err
-	}
-	return s.warm(written, more, step, func(r *residency) { r.edges = true })
 }

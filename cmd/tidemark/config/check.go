@@ -83,13 +83,8 @@ func (d *decoder) checkBounds(c *Config) {
 	d.oneOf("log.format", c.Log.Format, "text", "json")
 }
 
-// One Badger transaction takes 15 % of a memtable, in bytes and in entries of
-// a skip list's node: about 100,000 small rows of a memtable of 64 MiB. 60,000
-// leave room for rows of 160 bytes and the position.
-const (
-	rowsMax         = 60000
-	rowsMaxMemTable = 64 * MiB
-)
+// rowsMax bounds checkpoint.rows: what one shard may have to write out again at once.
+const rowsMax = 1_000_000
 
 func (d *decoder) checkNATS(n *NATS) {
 	if n.URL != "" {
@@ -143,15 +138,6 @@ func (d *decoder) checkTogether(c *Config) {
 		d.crossFault([]string{"memory.budget", "badger.memtable", "badger.block_cache", "badger.index_cache"},
 			"memory.budget is %s; allowed: %s or more, of which Badger's buffers and caches take %s and the state at least %s",
 			c.Memory.Budget, least, c.badgerBytes(), Size(shardBytesMin))
-	}
-	rows := max(1, rowsMax*c.Badger.MemTable/rowsMaxMemTable)
-	if _, stated := d.lines["checkpoint.rows"]; !stated && d.sound("badger.memtable") {
-		c.Checkpoint.Rows = int(min(Size(c.Checkpoint.Rows), rows))
-	}
-	if c.Badger.MemTable <= GiB && Size(c.Checkpoint.Rows) > rows {
-		d.crossFault([]string{"checkpoint.rows", "badger.memtable"},
-			"checkpoint.rows is %d, badger.memtable %s; allowed: up to %d rows, which one transaction of that memtable holds",
-			c.Checkpoint.Rows, c.Badger.MemTable, int64(rows))
 	}
 	if kept := c.Feed.PostsKept; kept > 0 && kept < c.Feed.PostsPerAuthor {
 		d.crossFault([]string{"feed.posts_kept", "feed.posts_per_author"},

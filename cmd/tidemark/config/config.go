@@ -116,7 +116,7 @@ type Router struct {
 // Checkpoint says when a shard writes what changed.
 type Checkpoint struct {
 	Interval time.Duration `yaml:"interval"` // 10ms to 1m; 1s
-	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 60000; 60000
+	Rows     int           `yaml:"rows"`     // changed rows of a shard, 1 to 1000000; 60000
 }
 
 // Memory bounds what is kept in memory.
@@ -137,9 +137,9 @@ func (c *Config) badgerBytes() Size {
 // ShardBytes is what memory.budget leaves to the shards: rows, outboxes, lists.
 func (c *Config) ShardBytes() int { return int(c.Memory.Budget - c.badgerBytes()) }
 
-// Badger sizes the store on disk.
+// Badger sizes the buffers of Badger, which keeps which runs a shard has.
 type Badger struct {
-	MemTable   Size `yaml:"memtable"`    // bytes; 128MiB
+	MemTable   Size `yaml:"memtable"`    // bytes; 8MiB
 	BlockCache Size `yaml:"block_cache"` // bytes, 0 = none; 0
 	IndexCache Size `yaml:"index_cache"` // bytes, 0 = every index; 0
 }

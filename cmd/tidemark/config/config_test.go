@@ -54,20 +54,6 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// Who makes badger.memtable small need not know of checkpoint.rows.
-func TestRowsFitTheMemtable(t *testing.T) {
-	for text, want := range map[string]int{
-		"badger: {memtable: 16MiB}":                               15_000,
-		"badger: {memtable: 16MiB}\ncheckpoint: {rows: 300}":      300,
-		"badger: {memtable: 256MiB}\nmemory: {budget: 4GiB}":      60_000,
-		"badger: {memtable: 8MiB}\ncheckpoint: {interval: 500ms}": 7_500,
-	} {
-		if c, err := Parse("c.yaml", []byte(text)); err != nil || c.Checkpoint.Rows != want {
-			t.Errorf("%q: %v; want %d rows", text, err, want)
-		}
-	}
-}
-
 // "config.yaml at the root is the default, each key with its default": the
 // numbers here are those the documentation gives.
 func TestDefaultIsWhatIsDocumented(t *testing.T) {
@@ -98,7 +84,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"router", c.Router, Router{Lanes: 0, LeaseRenew: time.Second, LeaseExpiry: 5 * time.Second}},
 		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 60000}},
 		{"memory", c.Memory, Memory{Budget: 2 * GiB}},
-		{"badger", c.Badger, Badger{MemTable: 128 * MiB}},
+		{"badger", c.Badger, Badger{MemTable: 8 * MiB}},
 		{"limits", c.Limits, Limits{IDs: 10000, Requests: 1024, ColdReads: 16, Timeout: 2 * time.Second, TimeoutMax: time.Minute, Channels: 4096, Notices: 100_000}},
 		{"slow", c.Slow, Slow{Threshold: 50 * time.Millisecond, Entries: 128}},
 		{"ready.lag", c.Ready.Lag, 5 * time.Second},
@@ -256,9 +242,8 @@ func TestFaults(t *testing.T) {
 		{"channels_open: yes", 1, "true or false"},
 		{"feed: {posts_per_author: 100, posts_kept: 99}", 1, "posts_per_author or more"},
 		{"limits: {channels: 1}\nchannels: {a: {}, b: {}}", 2, "as many as are listed"},
-		{"badger: {memtable: 16MiB}\ncheckpoint: {rows: 15001}", 2, "up to 15000 rows"},
-		{"memory: {budget: 256MiB}", 1, "memory.budget is 256MiB; allowed: 484MiB or more, of which Badger's buffers and caches take 480MiB and the state at least 4MiB"},
-		{"checkpoint: {rows: 60001}", 1, "allowed: 1 to 60000"},
+		{"memory: {budget: 33MiB}", 1, "memory.budget is 33MiB; allowed: 34MiB or more, of which Badger's buffers and caches take 30MiB and the state at least 4MiB"},
+		{"checkpoint: {rows: 1000001}", 1, "allowed: 1 to 1000000"},
 		{"nats: {tls: {key: k}, url: a}", 1, "key is given without cert"},
 		{"nats: {nkey: k}", 1, "nats.url is empty"},
 		{"nats: {replicas: 3}", 1, "need an outside cluster"},

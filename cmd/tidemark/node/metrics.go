@@ -133,10 +133,10 @@ func (n *Node) stateFigures(c *collector) {
 		lag, _ := n.seen.lag(time.Now(), n.sinks.Applied().Sequence())
 		return lag.Seconds()
 	})
-	c.counter("checkpoints_total", "Transactions of checkpoints committed: up to one a shard each checkpoint.interval.", func() float64 { return float64(s.Checkpoints.Load()) })
-	c.counter("checkpoint_errors_total", "Transactions of checkpoints that failed; their rows are tried again.", func() float64 { return float64(s.CheckpointErrors.Load()) })
+	c.counter("checkpoints_total", "Commits of checkpoints: up to one a shard each checkpoint.interval.", func() float64 { return float64(s.Checkpoints.Load()) })
+	c.counter("checkpoint_errors_total", "Commits of checkpoints that failed; their rows are tried again.", func() float64 { return float64(s.CheckpointErrors.Load()) })
 	c.counter("checkpoint_rows_total", "Rows written by checkpoints.", func() float64 { return float64(s.CheckpointRows.Load()) })
-	c.counter("checkpoint_seconds_total", "Time spent making and committing the transactions of checkpoints; two of an owner may overlap.", func() float64 { return float64(s.CheckpointNanos.Load()) / 1e9 })
+	c.counter("checkpoint_seconds_total", "Time spent making and committing checkpoints; two of an owner may overlap.", func() float64 { return float64(s.CheckpointNanos.Load()) / 1e9 })
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
@@ -147,7 +147,24 @@ func (n *Node) stateFigures(c *collector) {
 		return 1
 	})
 	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(n.sinks.Failed()) })
-	c.add(prometheus.GaugeValue, "badger_bytes", "Bytes on disk.", []string{"part"}, func(emit func(float64, ...string)) {
+	n.diskFigures(c)
+}
+
+// diskFigures are those of what is on disk: runs, merges, Badger.
+func (n *Node) diskFigures(c *collector) {
+	s := &n.store.Stats
+	c.counter("checkpoint_bytes_total", "Bytes of runs that checkpoints wrote.", func() float64 { return float64(s.CheckpointBytes.Load()) })
+	c.counter("merges_total", "Merges of runs done.", func() float64 { return float64(s.Merges.Load()) })
+	c.counter("merge_errors_total", "Merges of runs that failed; they are tried again.", func() float64 { return float64(s.MergeErrors.Load()) })
+	c.counter("merge_bytes_total", "Bytes of runs that merges wrote.", func() float64 { return float64(s.MergeBytes.Load()) })
+	c.counter("merge_seconds_total", "Time that merges took, their rests included.", func() float64 { return float64(s.MergeNanos.Load()) / 1e9 })
+	c.counter("run_lookups_total", "Keys looked up in a run, because its filter let them through.", func() float64 { return float64(s.Lookups.Load()) })
+	c.counter("run_lookups_nothing_total", "Of these, keys that the run does not have.", func() float64 { return float64(s.LookupsNothing.Load()) })
+	c.gauge("runs", "Runs of all shards on disk.", func() float64 { all, _ := n.store.Runs(); return float64(all) })
+	c.gauge("runs_most", "Runs of the shard that has most.", func() float64 { _, most := n.store.Runs(); return float64(most) })
+	c.gauge("run_bytes", "Bytes of runs on disk.", func() float64 { return float64(n.store.RunBytes()) })
+	c.gauge("run_index_bytes", "Memory of the indexes and filters of runs, within memory.budget.", func() float64 { return float64(n.store.Memory()) })
+	c.add(prometheus.GaugeValue, "badger_bytes", "Bytes on disk of Badger, which has the lists of runs.", []string{"part"}, func(emit func(float64, ...string)) {
 		tables, log := n.store.Sizes()
 		emit(float64(tables), "tables")
 		emit(float64(log), "log")
@@ -219,10 +236,9 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 		})
 	}
 	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.config.ShardBytes()) })
-	c.gauge("memory_bytes", "Memory of what the shards and the channels hold.", func() float64 { return float64(n.sinks.Resident()) })
+	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, and of the indexes of runs.", func() float64 { return float64(n.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
-	sum(prometheus.CounterValue, "rows_completed_total", "Partial rows whose base a checkpoint read from disk.", func(s shard.Stats) float64 { return float64(s.Completed) })
 	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {
 		if s.Whole {
 			return 1

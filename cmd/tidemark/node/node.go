@@ -265,10 +265,6 @@ func (n *Node) openState() (err error) {
 	if err != nil {
 		return err
 	}
-	if most, least := n.store.BatchRowsMax(), sinks.BatchRowsMin; most < least {
-		return fmt.Errorf("badger.memtable: one transaction of %s holds %d rows of these counters and a window may change %d of one shard: raise it",
-			n.config.Badger.MemTable, most, least)
-	}
 	if err := n.checkStreams(); err != nil {
 		return err
 	}
@@ -276,7 +272,7 @@ func (n *Node) openState() (err error) {
 		Shards:          n.config.Shards,
 		Owners:          n.o.Processors,
 		CheckpointEvery: n.config.Checkpoint.Interval,
-		DirtyRowsMax:    min(n.config.Checkpoint.Rows, n.store.BatchRowsMax()-1), // counters may have many columns
+		DirtyRowsMax:    n.config.Checkpoint.Rows,
 		MemoryBytes:     n.config.ShardBytes(),
 		SequenceMax:     n.sequenceMax(),
 		Users: shard.Limits{

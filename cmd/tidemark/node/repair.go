@@ -89,7 +89,7 @@ func (n *Node) adopt() error {
 	}
 	counted := uint64(0)
 	for s := range n.config.Shards + 1 { // and the channels
-		state, err := n.store.State(pipeline.Shard(s))
+		state, err := n.store.Stack(pipeline.Shard(s)).State()
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,131 @@
+package cold
+
+import (
+	"sync"
+
+	"github.com/tidemark-io/tidemark/sinks/run"
+)
+
+// scan goes over the entries of one kind, not rows, in the runs of a view,
+// ascending, each key once: as the newest run that has it says. Deletions are
+// passed over.
+type scan struct {
+	view  *View
+	kind  run.Kind
+	heads []head // newest first
+	at    *head  // whose entry it is
+	pool  *sync.Pool
+	err   error
+}
+
+// head is where a scan is in one run.
+type head struct {
+	*run.Iterator
+	scratch *run.Scratch
+	layer   *layer
+	used    bool // its entry was visited, or a newer one of the same key
+	live    bool // it has an entry
+}
+
+// walkAhead is how many bytes of each run are read at once by what goes over
+// all of it.
+const walkAhead = 64 << 10
+
+// What single lookups read blocks into, and what goes over all of a run.
+var (
+	scratches     = sync.Pool{New: func() any { return new(run.Scratch) }}
+	walkScratches = sync.Pool{New: func() any { return &run.Scratch{Ahead: walkAhead} }}
+)
+
+// scan makes a scan of the runs among some that may is true for. It must be
+// sought first, and ended.
+func (v *View) scan(kind run.Kind, some []*layer, pool *sync.Pool, may func(*run.Run) bool) *scan {
+	s := &scan{view: v, kind: kind, pool: pool, err: v.err}
+	if v.err != nil {
+		return s
+	}
+	for _, l := range some {
+		if may == nil || may(l.run) {
+			scratch := pool.Get().(*run.Scratch)
+			s.heads = append(s.heads, head{Iterator: l.run.Iterator(scratch), scratch: scratch, layer: l})
+		}
+	}
+	return s
+}
+
+// end returns the error that ended it early; the scan is of no use any more.
+func (s *scan) end() error {
+	for i := range s.heads {
+		s.pool.Put(s.heads[i].scratch)
+	}
+	s.heads = nil
+	return s.err
+}
+
+// of is a scan of what one owner has of a kind, from a key on.
+func (v *View) of(from run.Key) *scan {
+	s := v.scan(from.Kind, v.layers.all, &scratches, func(r *run.Run) bool { return r.MayOwn(from.Kind, from.A) })
+	s.seek(&from, nil)
+	return s
+}
+
+// seek has next come to the first entry whose key is not before key, in the
+// runs that may is true for.
+func (s *scan) seek(key *run.Key, may func(*run.Run) bool) {
+	for i := range s.heads {
+		h := &s.heads[i]
+		h.live, h.used = false, false
+		if may == nil || may(h.layer.run) {
+			h.Seek(key)
+			h.used = true
+		}
+	}
+}
+
+// next comes to the next entry.
+func (s *scan) next() bool {
+	for s.err == nil {
+		s.at = nil
+		for i := range s.heads {
+			h := &s.heads[i]
+			if h.used && !s.advance(h) || !h.live {
+				continue
+			}
+			if s.at == nil || h.Key().Compare(s.at.Key()) < 0 {
+				s.at = h
+			}
+		}
+		if s.err != nil || s.at == nil {
+			return false
+		}
+		for i := range s.heads {
+			h := &s.heads[i]
+			h.used = h.live && (h == s.at || h.Key().Compare(s.at.Key()) == 0)
+		}
+		if !s.at.Gone() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *scan) advance(h *head) bool {
+	h.used = false
+	h.live = h.Next() && h.Key().Kind == s.kind
+	if err := h.Err(); err != nil {
+		s.err = s.view.stack.wrap(h.layer, err)
+	}
+	return h.live
+}
+
+func (s *scan) key() *run.Key { return s.at.Key() }
+
+// numbers are the entry's value; zeros and an error that ends the scan where it
+// cannot be read.
+func (s *scan) numbers() [4]uint64 {
+	numbers, err := run.ReadNumbers(s.kind, s.at.Value())
+	if err != nil && s.err == nil {
+		s.err = s.view.stack.wrap(s.at.layer, s.at.Damage(err))
+	}
+	return numbers
+}

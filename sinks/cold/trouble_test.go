@@ -1,0 +1,464 @@
+package cold
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// byHand opens a store that merges by MergeOnce alone.
+func byHand(t *testing.T, dir string, wrap func(Engine) Engine) (*Store, Engine) {
+	t.Helper()
+	var engine Engine
+	engine, err := openBadger(dir, testOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrap != nil {
+		engine = wrap(engine)
+	}
+	s, err := OpenOn(engine, spec(t, "post: like"), testOptions().Shards, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, engine
+}
+
+const troubleRows = 5000
+
+// count adds 1 to all rows of a shard.
+func count(t *testing.T, s *Store, shard pipeline.Shard, at pipeline.Position) {
+	t.Helper()
+	checkpoint(t, s, shard, at, func(to Sink) { countTo(to) })
+}
+
+func countTo(to Sink) {
+	for id := range uint64(troubleRows) {
+		to.Change(0, id+1, []pipeline.Delta{pipeline.Add(1)})
+	}
+}
+
+// counted is what the rows of a shard say.
+func counted(t *testing.T, s *Store, shard pipeline.Shard) (int64, error) {
+	t.Helper()
+	v := s.Stack(shard).View()
+	defer v.Close()
+	ids, row := make([]uint64, troubleRows), make([]int64, troubleRows)
+	for i := range ids {
+		ids[i] = uint64(i + 1)
+	}
+	if err := v.Rows(0, ids, row); err != nil {
+		return 0, err
+	}
+	for i := range row {
+		if row[i] != row[0] {
+			return 0, fmt.Errorf("row 1 is %d and row %d is %d", row[0], i+1, row[i])
+		}
+	}
+	return row[0], nil
+}
+
+func wantCounted(t *testing.T, s *Store, shard pipeline.Shard, want int64) {
+	t.Helper()
+	if got, err := counted(t, s, shard); err != nil || got != want {
+		t.Errorf("the rows of shard %d say %d, %v; want %d", shard, got, err, want)
+	}
+}
+
+func runFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := directory{filepath.Join(dir, runsDir)}.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// flip changes a bit of a file.
+func flip(t *testing.T, dir, name string, at int) {
+	t.Helper()
+	path := filepath.Join(dir, runsDir, name)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		b[(at+len(b))%len(b)] ^= 0x10
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// "Damaged block: error names shard, file, run, block; only that shard."
+func TestDamagedBlock(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := byHand(t, dir, nil)
+	for at := range pipeline.Position(RunsWanted + 1) {
+		count(t, s, 0, at+1)
+		count(t, s, 1, at+1)
+	}
+	name := runFiles(t, dir)[2] // the second of shard 0
+	flip(t, dir, name, 1000)
+	_, err := counted(t, s, 0)
+	if !isCorrupt(err) || !strings.Contains(fmt.Sprint(err), "shard 0: "+name+", the run at byte 0: block 0") {
+		t.Errorf("reading: %v", err)
+	}
+	wantCounted(t, s, 1, RunsWanted+1)
+	var damage []Damage
+	s.Verify(func() bool { return true }, func(d Damage) { damage = append(damage, d) })
+	if len(damage) != 1 || damage[0].File != name || damage[0].First != 0 || damage[0].Last != 0 || !isCorrupt(damage[0]) || !strings.Contains(damage[0].Error(), "shard 0, the run at byte 0: block 0") {
+		t.Errorf("verifying: %v", damage)
+	}
+	for range 4 {
+		did, err := s.MergeOnce()
+		if did == (err != nil) && err != nil && !isCorrupt(err) {
+			t.Errorf("merging: %v, %v", did, err)
+		}
+	}
+	if _, err := s.Stack(0).State(); !isCorrupt(err) || !strings.Contains(fmt.Sprint(err), name) {
+		t.Errorf("shard 0: %v", err)
+	}
+	c := s.Begin()
+	c.Shard(0).State(State{Applied: 100})
+	if err := c.Commit(); !isCorrupt(err) {
+		t.Errorf("a checkpoint of shard 0: %v", err)
+	}
+	wantCounted(t, s, 1, RunsWanted+1)
+	if n := s.Stack(1).runs(); n > RunsWanted {
+		t.Errorf("shard 1 has %d runs", n)
+	}
+	count(t, s, 1, 100)
+	wantCounted(t, s, 1, RunsWanted+2)
+	closeStore(t, s)
+}
+
+// "Missing listed file, run listed twice, run beyond the file … that stack's
+// State() returns the error; others serve."
+func TestDamagedLists(t *testing.T) {
+	for what, c := range map[string]struct {
+		spoil func(t *testing.T, dir string, e Engine)
+		says  string
+		also  bool // shard 1 too
+	}{
+		"missing": {func(t *testing.T, dir string, _ Engine) {
+			os.Remove(filepath.Join(dir, runsDir, fileName(1)))
+		}, "is missing", false},
+		"cut short": {func(t *testing.T, dir string, _ Engine) {
+			os.Truncate(filepath.Join(dir, runsDir, fileName(1)), 1000)
+		}, "has 1000 bytes", false},
+		"index": {func(t *testing.T, dir string, _ Engine) { flip(t, dir, fileName(1), -10) }, "index: ", false},
+		"twice": {func(t *testing.T, _ string, e Engine) {
+			relist(t, e, func(runs []listed) []listed { return append(runs, runs[0]) })
+		}, "overlap or are one", false},
+		"another's": {func(t *testing.T, _ string, e Engine) {
+			relist(t, e, func(runs []listed) []listed { runs[0].file = 2; return runs })
+		}, "listed by shards 0 and 1", true},
+		"list": {func(t *testing.T, _ string, e Engine) {
+			key := shardKey(0)
+			value, _ := e.Get(key)
+			value[0]++
+			if err := e.Commit([]Write{{key, value}}); err != nil {
+				t.Fatal(err)
+			}
+		}, "checksum", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s, e := byHand(t, dir, nil)
+			count(t, s, 0, 1)
+			count(t, s, 1, 1)
+			c.spoil(t, dir, e)
+			closeStore(t, s)
+			s, _ = byHand(t, dir, nil)
+			if _, err := s.Stack(0).State(); !isCorrupt(err) || !strings.Contains(fmt.Sprint(err), c.says) || !strings.Contains(fmt.Sprint(err), "shard 0") {
+				t.Errorf("shard 0: %v", err)
+			}
+			if _, err := counted(t, s, 0); !isCorrupt(err) {
+				t.Errorf("reading shard 0: %v", err)
+			}
+			if _, err := s.Stack(1).State(); (err != nil) != c.also {
+				t.Errorf("shard 1: %v", err)
+			}
+			if !c.also {
+				count(t, s, 1, 2)
+				wantCounted(t, s, 1, 2)
+			}
+			if _, err := os.Stat(filepath.Join(dir, runsDir, fileName(1))); err != nil && what != "missing" {
+				t.Errorf("the file of a shard that is refused: %v", err)
+			}
+			closeStore(t, s)
+		})
+	}
+}
+
+func relist(t *testing.T, e Engine, change func([]listed) []listed) {
+	t.Helper()
+	key := shardKey(0)
+	value, err := e.Get(key)
+	if err == nil {
+		var state State
+		var runs []listed
+		if state, runs, err = decodeList(key, value); err == nil {
+			err = e.Commit([]Write{{key, appendList(nil, key, state, change(runs))}})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// failing is an engine of which one step fails: "create", "write", "seal",
+// "commit", or "landed", a commit that is there all the same.
+type failing struct {
+	Engine
+	at string
+}
+
+func (f *failing) fail(at string) error {
+	if f.at == at {
+		return full(&os.PathError{Op: at, Path: "x", Err: syscall.ENOSPC})
+	}
+	return nil
+}
+
+func (f *failing) Create(name string) (NewFile, error) {
+	if err := f.fail("create"); err != nil {
+		return nil, err
+	}
+	n, err := f.Engine.Create(name)
+	return &failingFile{n, f}, err
+}
+
+func (f *failing) Commit(writes []Write) error {
+	if err := f.fail("commit"); err != nil {
+		return err
+	}
+	if err := f.Engine.Commit(writes); err != nil {
+		return err
+	}
+	return f.fail("landed")
+}
+
+type failingFile struct {
+	NewFile
+	f *failing
+}
+
+func (n *failingFile) Write(b []byte) (int, error) {
+	if err := n.f.fail("write"); err != nil {
+		w, _ := n.NewFile.Write(b[:len(b)/2])
+		return w, err
+	}
+	return n.NewFile.Write(b)
+}
+
+func (n *failingFile) Seal() error {
+	if err := n.f.fail("seal"); err != nil {
+		n.Abort()
+		return err
+	}
+	return n.NewFile.Seal()
+}
+
+// "The checkpoint fails cleanly, temporary file removed, nothing lost"; a merge
+// too. What failed at its commit may be there after a restart, as a whole.
+func TestFullDisk(t *testing.T) {
+	for _, at := range []string{"create", "write", "seal", "commit", "landed"} {
+		t.Run(at, func(t *testing.T) {
+			dir := t.TempDir()
+			var f *failing
+			wrap := func(e Engine) Engine { f = &failing{Engine: e}; return f }
+			s, _ := byHand(t, dir, wrap)
+			for n := range pipeline.Position(RunsWanted + 1) {
+				count(t, s, 0, n+1)
+			}
+			want, files := int64(RunsWanted+1), len(runFiles(t, dir))
+			attempt := func() error {
+				c := s.Begin()
+				to := c.Shard(0)
+				countTo(to)
+				to.State(State{Applied: 100})
+				return c.Commit()
+			}
+			f.at = at
+			if err := attempt(); !errors.Is(err, ErrDiskFull) {
+				t.Errorf("a checkpoint: %v", err)
+			}
+			if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
+				t.Errorf("a merge: %v, %v", did, err)
+			}
+			s.Stack(0).Publish()
+			wantCounted(t, s, 0, want)
+			if got := len(runFiles(t, dir)); at != "commit" && at != "landed" && got != files {
+				t.Errorf("%d files, and %d before", got, files)
+			}
+			f.at = ""
+			if at == "landed" { // cut off now, the merge is there
+				closeStore(t, s)
+				s, _ = byHand(t, dir, wrap)
+				wantCounted(t, s, 0, want)
+				f.at = at
+				if err := attempt(); !errors.Is(err, ErrDiskFull) {
+					t.Errorf("a checkpoint: %v", err)
+				}
+				closeStore(t, s)
+				s, _ = byHand(t, dir, wrap)
+				want++ // and the checkpoint
+				wantCounted(t, s, 0, want)
+				if state, err := s.Stack(0).State(); state.Applied != 100 || err != nil {
+					t.Errorf("it stands at %v, %v", state, err)
+				}
+			}
+			if err := attempt(); err != nil {
+				t.Fatal(err)
+			}
+			s.Stack(0).Publish()
+			wantCounted(t, s, 0, want+1)
+			for {
+				did, err := s.MergeOnce()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !did {
+					break
+				}
+			}
+			wantCounted(t, s, 0, want+1)
+			s.files.sweep()
+			listed, memory := map[string]bool{}, 0
+			s.layers(func(l *layer) { listed[l.file.name()] = true; memory += l.run.Memory() })
+			if got := s.Memory(); got != memory {
+				t.Errorf("it counts %d bytes of memory, and has %d", got, memory)
+			}
+			if names := runFiles(t, dir); len(names) != len(listed) {
+				t.Errorf("files %v, listed %v", names, listed)
+			}
+			closeStore(t, s)
+			s, _ = byHand(t, dir, nil)
+			wantCounted(t, s, 0, want+1)
+			closeStore(t, s)
+		})
+	}
+}
+
+// "A transaction that changes nothing but states writes no file."
+func TestStateAlone(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := byHand(t, dir, nil)
+	checkpoint(t, s, 2, 7, nil)
+	if names := runFiles(t, dir); len(names) != 0 {
+		t.Error(names)
+	}
+	closeStore(t, s)
+	s, _ = byHand(t, dir, nil)
+	defer closeStore(t, s)
+	if state, err := s.Stack(2).State(); state.Applied != 7 || err != nil {
+		t.Error(state, err)
+	}
+	if state, err := s.Stack(1).State(); state != (State{}) || err != nil {
+		t.Error(state, err)
+	}
+}
+
+// cramped has room for so much besides what commits need.
+type cramped struct {
+	Engine
+	room int64
+}
+
+func (c *cramped) Room(bytes int64) error {
+	if bytes > c.room {
+		return ErrDiskFull
+	}
+	return nil
+}
+
+// "Merging waits before checkpoints do."
+func TestMergesWaitForRoom(t *testing.T) {
+	var c *cramped
+	s, _ := byHand(t, t.TempDir(), func(e Engine) Engine { c = &cramped{e, mergeReserve}; return c })
+	defer closeStore(t, s)
+	for n := range pipeline.Position(RunsWanted + 1) {
+		count(t, s, 0, n+1)
+	}
+	if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
+		t.Errorf("a merge: %v, %v", did, err)
+	}
+	count(t, s, 0, 100)
+	c.room += 10 << 20
+	if did, err := s.MergeOnce(); !did || err != nil {
+		t.Errorf("a merge: %v, %v", did, err)
+	}
+	wantCounted(t, s, 0, RunsWanted+2)
+}
+
+// "SetHorizon has merges leave out posts before a position … where nothing is
+// older."
+func TestHorizon(t *testing.T) {
+	s, _ := byHand(t, t.TempDir(), nil)
+	defer closeStore(t, s)
+	for n := range pipeline.Position(RunsWanted + 1) {
+		checkpoint(t, s, 0, n+1, func(to Sink) { to.Post(7, n+1, 70) })
+	}
+	posts := func() (found []pipeline.Position) {
+		v := s.Stack(0).View()
+		defer v.Close()
+		if err := v.Posts([]From{{Author: 7}}, func(_ int, p pipeline.Position, _ uint64) { found = append(found, p) }); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	s.Stack(0).SetHorizon(6)
+	if got := posts(); len(got) != RunsWanted+1 {
+		t.Errorf("before merging: %v", got)
+	}
+	if did, err := s.MergeOnce(); !did || err != nil {
+		t.Fatal(did, err)
+	}
+	if got := posts(); len(got) != RunsWanted+1-5 || got[0] != 6 {
+		t.Errorf("after: %v", got)
+	}
+}
+
+// "A key that is nowhere costs no block, a cold row about one; ids that are
+// neighbours decode a block once."
+func TestReadsFew(t *testing.T) {
+	s, _ := byHand(t, t.TempDir(), nil)
+	defer closeStore(t, s)
+	const rows = 20_000
+	for n := range uint64(RunsWanted) { // each row in one of the runs
+		checkpoint(t, s, 0, pipeline.Position(n+1), func(to Sink) {
+			for id := range uint64(rows) {
+				to.Row(0, 1+id*RunsWanted+n, []int64{1})
+			}
+		})
+	}
+	v := s.Stack(0).View()
+	defer v.Close()
+	reads := func(what string, most uint64, ids ...uint64) {
+		t.Helper()
+		before, cells := s.Stats.Reads.Load(), make([]int64, len(ids))
+		if err := v.Rows(0, ids, cells); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stats.Reads.Load() - before; got > most {
+			t.Errorf("%s: %d blocks read, want at most %d", what, got, most)
+		}
+	}
+	var nowhere, cold, near []uint64
+	for i := range uint64(1000) {
+		nowhere, cold, near = append(nowhere, 1+rows*RunsWanted+i), append(cold, 1+i*100), append(near, 1+i)
+	}
+	reads("nowhere", RunsWanted, nowhere...) // one in a hundred gets by a filter, all to the last block
+	before := s.Stats.Lookups.Load()
+	reads("cold", 1000+100, cold...)
+	if all, nothing := s.Stats.Lookups.Load()-before, s.Stats.LookupsNothing.Load(); all < 1000 || nothing > 300 {
+		t.Errorf("%d lookups, %d for nothing", all, nothing)
+	}
+	reads("neighbours", 3*RunsWanted, near...)
+}

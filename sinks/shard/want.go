@@ -1,0 +1,165 @@
+package shard
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/hot"
+)
+
+// Want is what a window, or a caller, needs in memory and only the disk has:
+// each list ascending, everything once.
+type Want struct {
+	Users     []uint64
+	Authors   []uint64
+	Following []hot.Pair // (user, followee)
+	Followers []hot.Pair // (user, follower)
+	Published uint64     // when it was wanted; see Pin
+}
+
+// Empty says that nothing is wanted.
+func (w *Want) Empty() bool {
+	return len(w.Users)+len(w.Authors)+len(w.Following)+len(w.Followers) == 0
+}
+
+// sort puts the wants in the order of the disk, each once.
+func (w *Want) sort() {
+	slices.Sort(w.Users)
+	slices.Sort(w.Authors)
+	w.Users, w.Authors = slices.Compact(w.Users), slices.Compact(w.Authors)
+	for _, pairs := range []*[]hot.Pair{&w.Following, &w.Followers} {
+		slices.SortFunc(*pairs, func(a, b hot.Pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+		*pairs = slices.Compact(*pairs)
+	}
+}
+
+// Loaded is what the disk has of a Want: Following and Followers say of each
+// pair whether it is there; users and authors may be more, or others.
+type Loaded struct {
+	Users     []User
+	Authors   []Author
+	Following []bool
+	Followers []bool
+}
+
+// User is what is on disk of a user.
+type User struct {
+	ID      uint64
+	Marks   [marksCount]uint64
+	Follows []hot.Pair // (followee, position of the follow), ascending
+	Cursors []Cursor
+}
+
+// Cursor is how far a user has read a channel.
+type Cursor struct {
+	Channel  string
+	Position pipeline.Position
+}
+
+// Follow adds one whom they follow, Cursor how far they have read a channel.
+func (u *User) Follow(followee uint64, since pipeline.Position) {
+	u.Follows = append(u.Follows, hot.Pair{A: followee, B: uint64(since)})
+}
+
+// Cursor is as Follow.
+func (u *User) Cursor(channel string, position pipeline.Position) {
+	u.Cursors = append(u.Cursors, Cursor{channel, position})
+}
+
+// Author is what is on disk of an author: (position, post), ascending.
+type Author struct {
+	ID    uint64
+	Posts []hot.Pair
+}
+
+// Post adds a post.
+func (a *Author) Post(position pipeline.Position, post uint64) {
+	a.Posts = append(a.Posts, hot.Pair{A: uint64(position), B: post})
+}
+
+// Wants lists what a window needs and memory does not hold. If that is
+// anything, pin is called at the same moment. Any goroutine may ask; only the
+// owner's answer is final, because only the owner evicts.
+func (s *Shard) Wants(w *pipeline.Window, pin func()) (want Want) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failed != nil || s.residency.users.all && s.residency.outboxes.all && s.residency.edges.all {
+		return want
+	}
+	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
+	for c, ok := section.Next(); ok; c, ok = section.Next() {
+		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply tells
+			s.wantsLocked(c.Op, section.Operation.ID, section.Operation.Other, &want)
+		}
+	}
+	if !want.Empty() {
+		want.Published = s.residency.published
+		want.sort()
+		pin()
+	}
+	return want
+}
+
+func (s *Shard) wantsLocked(op pipeline.Op, id, other uint64, want *Want) {
+	switch op {
+	case pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed:
+		if _, known := s.followsLocked(id, other); !known {
+			want.Following = append(want.Following, hot.Pair{A: id, B: other})
+		}
+		if _, known := s.followedByLocked(id, other); !known {
+			want.Followers = append(want.Followers, hot.Pair{A: id, B: other})
+		}
+	case pipeline.OpPost, pipeline.OpUnpost:
+		if !s.residency.outboxes.all && !s.outboxes.Has(id) {
+			want.Authors = append(want.Authors, id)
+		}
+	case pipeline.OpRead:
+		if !s.residency.users.has(id) && !s.users.Has(id) {
+			want.Users = append(want.Users, id)
+		}
+	}
+}
+
+// Install puts into memory what was loaded, as it was when it was wanted, with
+// what has changed since over it. It does nothing, and says so, when something
+// was published meanwhile; for the owner that cannot be.
+func (s *Shard) Install(want *Want, l *Loaded) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.currentLocked(want.Published) {
+		return false
+	}
+	s.installUsersLocked(l.Users)
+	s.installAuthorsLocked(l.Authors)
+	for i, p := range want.Following {
+		if _, known := s.followsLocked(p.A, p.B); !known {
+			s.following.Put(p.A, p.B, s.edgeOverLocked(kindFollowing, p.A, p.B, l.Following[i]))
+		}
+	}
+	for i, p := range want.Followers {
+		if _, known := s.followedByLocked(p.A, p.B); !known {
+			s.followers.Put(p.A, p.B, s.edgeOverLocked(kindFollower, p.A, p.B, l.Followers[i]))
+		}
+	}
+	s.measureLocked()
+	return true
+}
+
+// What is in memory already stays: it knows more.
+
+func (s *Shard) installUsersLocked(users []User) {
+	for i := range users {
+		if u := &users[i]; !s.users.Has(u.ID) {
+			s.putUserLocked(u, s.overLocked(kindFollowing, u.ID).pairs(u.Follows))
+		}
+	}
+}
+
+func (s *Shard) installAuthorsLocked(authors []Author) {
+	for i := range authors {
+		if a := &authors[i]; !s.outboxes.Has(a.ID) {
+			s.putOutboxLocked(a.ID, s.overLocked(kindPost, a.ID).pairs(a.Posts))
+		}
+	}
+}

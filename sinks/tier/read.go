@@ -1,0 +1,134 @@
+package tier
+
+import (
+	"slices"
+
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// Batch is the memory that reads of rows work in; it is reused.
+type Batch struct {
+	shard.Batch
+	base []int64
+}
+
+// Read calls row for each id with its cells, and returns the state that the
+// answer reflects: all of it is as of one window's end. An id without a row
+// has zeros. cells are valid during the call.
+func (t *Shard) Read(counter int, ids []uint64, b *Batch, d *Disk, row func(i int, cells []int64)) (shard.State, error) {
+	defer d.unpin()
+	state, err := t.Shard.Read(counter, ids, &b.Batch, d.pin(t), row)
+	if err != nil || b.Cold() == 0 {
+		return state, err
+	}
+	if !d.May {
+		return state, ErrCold
+	}
+	missing := b.Missing()
+	if err := d.use(len(missing), func() error { return t.readRows(d, counter, missing, &b.base) }); err != nil {
+		return state, err
+	}
+	b.Lay(b.base, row)
+	t.InstallRows(&b.Batch, b.base)
+	return state, nil
+}
+
+// readRows reads rows of a counter; ids ascend.
+func (t *Shard) readRows(d *Disk, counter int, ids []uint64, cells *[]int64) error {
+	n := t.schema.Counters[counter].Count
+	*cells = grown(*cells, n*len(ids))
+	rest := *cells
+	for some := range slices.Chunk(ids, readsAtATime) {
+		if err := d.ended(); err != nil {
+			return err
+		}
+		err := d.views[0].Rows(counter, some, rest[:n*len(some)])
+		t.CountReads(counter, len(some), err)
+		if err != nil {
+			return t.unreadable(err)
+		}
+		rest = rest[n*len(some):]
+	}
+	return nil
+}
+
+// Profile reads what the shard knows of a user towards their unread numbers,
+// as of one window's end. counter may be -1 for none; channels are the channels
+// whose cursors are wanted.
+func (t *Shard) Profile(user uint64, counter int, channels []string, p *shard.Profile, d *Disk) (shard.State, error) {
+	defer d.unpin()
+	state, err := t.Shard.Profile(user, counter, channels, p, d.pin(t))
+	if err != nil || !p.Cold() {
+		return state, err
+	}
+	missing, row := p.Missing()
+	var u *shard.User
+	var base []int64
+	err = d.use(1, func() (err error) {
+		if missing {
+			if u, err = readUser(d.views[0], user); err != nil {
+				return t.unreadable(err)
+			}
+		}
+		if row == nil {
+			return nil
+		}
+		return t.readRows(d, counter, row.Missing(), &base)
+	})
+	if err != nil {
+		return state, err
+	}
+	p.Lay(u, base)
+	if u != nil {
+		t.Install(p.Want(), &shard.Loaded{Users: []shard.User{*u}})
+	}
+	if row != nil {
+		t.InstallRows(row, base)
+	}
+	return state, nil
+}
+
+// Following lists whom a user follows, ascending, above an id, at most limit,
+// in the memory of users.
+func (t *Shard) Following(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
+	defer d.unpin()
+	page, err := t.Shard.Following(user, after, limit, users, d.pin(t))
+	if err != nil {
+		return nil, false, state, err
+	}
+	if page.Cold {
+		var u *shard.User
+		err = d.use(1, func() (err error) {
+			u, err = readUser(d.views[0], user)
+			return t.unreadable(err)
+		})
+		if err != nil {
+			return nil, false, page.State, err
+		}
+		at, _ := slices.BinarySearchFunc(u.Follows, after, byFollowee)
+		for _, f := range u.Follows[at:] {
+			if !page.Add(f.A) {
+				break
+			}
+		}
+		page.End()
+		t.Install(page.Want(), &shard.Loaded{Users: []shard.User{*u}})
+	}
+	more = page.More()
+	return page.Users, more, page.State, nil
+}
+
+// Followers lists who follows a user, in the same way.
+func (t *Shard) Followers(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
+	defer d.unpin()
+	page, err := t.Shard.Followers(user, after, limit, users, d.pin(t))
+	if err != nil {
+		return nil, false, state, err
+	}
+	if err := d.use(1, func() error { return t.unreadable(d.views[0].Followers(user, after, page.Add)) }); err != nil {
+		return nil, false, page.State, err
+	}
+	page.End()
+	more = page.More()
+	return page.Users, more, page.State, nil
+}

@@ -1,0 +1,269 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/sim"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+	"github.com/tidemark-io/tidemark/sinks/tier"
+)
+
+var twinColumns = []string{"user.following", "user.follower", "user.friend", "user.post", "unread.follower", "post.like"}
+
+// twinLimits are so short that posts go because they are old, and because there
+// are too many.
+var twinLimits = shard.Limits{PostsMax: 4, PostsKept: 6, Retention: 40, Inactive: 1000}
+
+// twins are a shard that has everything in memory and never a checkpoint, and
+// one that is checkpointed, evicted, merged, loaded and started again.
+type twins struct {
+	*testing.T
+	*rand.Rand
+	store *cold.Store
+	clock *shard.Clock
+	all   *tier.Shard
+	some  *tier.Shard
+
+	windows []*pipeline.Window // all there were; the first begins at 0
+	columns []pipeline.Column
+	under   *cold.Checkpoint // handed over; nil: none
+}
+
+// A shard answers the same, wherever what is asked lies (I8): in memory, in
+// flight, in one run or in several.
+func TestTwins(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *cold.Store{
+		"badger": func(t *testing.T) *cold.Store { return openStore(t, twinColumns...) },
+		"sim": func(t *testing.T) *cold.Store {
+			schema := openStore(t, twinColumns...).Schema()
+			mount := sim.NewServer().NewClient(0, nil).Mount(context.Background(), new(sim.Disk))
+			store, err := cold.OpenOn(mount, schema, 1, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			return store
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(6) {
+				w := &twins{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), store: open(t), clock: shard.NewClock(100)}
+				for i := range w.store.Schema().Columns {
+					w.columns = append(w.columns, pipeline.Column(i))
+				}
+				w.all, w.some = w.shard(shard.State{}), w.shard(shard.State{})
+				for range 400 {
+					w.step()
+				}
+				if w.store.Stats.Merges.Load() == 0 {
+					t.Error("no runs were merged")
+				}
+			}
+		})
+	}
+}
+
+func (w *twins) shard(state shard.State) *tier.Shard {
+	return tier.New(shard.New(0, w.store.Schema(), twinLimits, w.clock, state), w.store)
+}
+
+func (w *twins) must(errs ...error) {
+	w.Helper()
+	if err := errors.Join(errs...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *twins) step() {
+	switch w.IntN(12) {
+	case 0, 1, 2, 3:
+		w.apply(w.window())
+	case 4, 5:
+		w.checkpoint()
+	case 6:
+		w.some.Watch()
+		for range 1 + w.IntN(3) {
+			w.some.Shed(w.Float64())
+		}
+	case 7:
+		_, err := w.store.MergeOnce()
+		w.must(err)
+	case 8:
+		if w.IntN(4) == 0 {
+			w.restart()
+		}
+	case 9:
+		bytes, left := int64(tier.Everything), w.IntN(8)
+		if w.IntN(2) == 0 {
+			bytes = w.Int64N(4000)
+		}
+		w.must(w.some.Warm(bytes, 1+w.IntN(40), func() bool { left--; return left > 0 || left < -20 }))
+	default:
+		w.compare()
+	}
+}
+
+const twinIDs = 12
+
+func (w *twins) id() uint64 { return 1 + w.Uint64N(twinIDs) }
+
+// window is the next one.
+func (w *twins) window() *pipeline.Window {
+	from := w.all.State().Applied
+	win := &pipeline.Window{Header: pipeline.Header{From: from}, Sections: make([][]byte, 2)}
+	for range w.IntN(5) {
+		d := []pipeline.Delta{pipeline.Add(1), pipeline.Add(70_000), pipeline.Take(3), pipeline.Set(0)}[w.IntN(4)]
+		win.Sections[0] = pipeline.AppendChange(win.Sections[0], 3+2*w.IntN(2), w.id(), d)
+	}
+	at := from
+	for range w.IntN(6) {
+		at++
+		o := pipeline.Operation{Position: at, ID: w.id(), Other: w.id()}
+		o.Op = []pipeline.Op{
+			pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed, pipeline.OpPost, pipeline.OpPost, pipeline.OpPost, pipeline.OpUnpost, pipeline.OpRead,
+		}[w.IntN(9)]
+		switch o.Op {
+		case pipeline.OpPost, pipeline.OpUnpost:
+			o.Other = 1 + w.Uint64N(60)
+		case pipeline.OpRead:
+			o.Other, o.Mark = 0, at
+			if o.Looked = pipeline.LookedFeed; w.IntN(2) == 0 {
+				o.Looked, o.Channels = 0, []string{fmt.Sprint("c", w.IntN(5))}
+			}
+		}
+		win.Sections[0] = pipeline.AppendOperation(win.Sections[0], from, &o)
+	}
+	win.To = at + 1
+	if win.Sections[0] == nil {
+		win.Sections[0] = []byte{}
+	}
+	win.Marks = []pipeline.TimeMark{{Second: int64(len(w.windows)), Position: from + 1}}
+	w.clock.Note(win.Marks)
+	w.windows = append(w.windows, win)
+	w.must(w.all.Apply(uint64(len(w.windows)), win, w.columns))
+	return win
+}
+
+func (w *twins) apply(win *pipeline.Window) {
+	w.must(w.some.Prepare(win), w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
+}
+
+// checkpoint hands over, or ends a checkpoint that has been handed over.
+func (w *twins) checkpoint() {
+	if w.under == nil {
+		if w.some.Full() {
+			return
+		}
+		w.under = w.store.Begin()
+		w.some.HandOver()
+		w.some.Write(w.under)
+		return
+	}
+	committed := w.IntN(4) > 0
+	if committed {
+		w.must(w.under.Commit())
+	} else {
+		w.under.Discard()
+	}
+	w.under = nil
+	if w.some.Settle(committed); committed {
+		w.some.SetHorizon(w.clock.Horizon(w.some.Kept(), twinLimits.Retention))
+	}
+}
+
+// restart begins again at what is on disk.
+func (w *twins) restart() {
+	if w.under != nil {
+		w.under.Discard()
+		w.under = nil
+	}
+	state, err := w.store.Stack(0).State()
+	w.must(err)
+	w.some = w.shard(state)
+	for _, win := range w.windows[state.Sequence:] {
+		w.apply(win)
+	}
+}
+
+// compare asks both everything.
+func (w *twins) compare() {
+	horizon := w.clock.Horizon(w.all.State().Applied, twinLimits.Retention)
+	page, after := 1+w.IntN(4), w.Uint64N(twinIDs)
+	a, b := w.answers(w.all, &tier.Disk{}, horizon, page, after), w.answers(w.some, onDisk(), horizon, page, after)
+	for i := range a {
+		if a[i] != b[i] {
+			w.Fatalf("after %d windows, in memory: %s; else: %s", len(w.windows), a[i], b[i])
+		}
+	}
+}
+
+// answers is everything that a shard says. Of followers it says nothing where
+// it may not read the disk: what a shard follows is asked in their place.
+func (w *twins) answers(s *tier.Shard, d *tier.Disk, horizon pipeline.Position, page int, after uint64) (out []string) {
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	var b tier.Batch
+	var p shard.Profile
+	var g shard.Gathering
+	ids, all := []uint64{}, []hot.Pair{}
+	for id := uint64(1); id <= twinIDs; id++ {
+		ids, all = append(ids, id), append(all, hot.Pair{A: id, B: w.mark(id)})
+	}
+	for counter := range w.store.Schema().Counters {
+		rows := make([]string, len(ids))
+		state, err := s.Read(counter, ids, &b, d, func(i int, cells []int64) { rows[i] = fmt.Sprint(cells) })
+		say("counter %d: %v, as of %d, %v", counter, rows, state.Applied, err)
+	}
+	for _, id := range ids {
+		_, err := s.Profile(id, 1, []string{"c0", "c1", "c2", "c3", "c4"}, &p, d)
+		say("user %d: %v %v %v, %v", id, p.Marks, p.Cells, p.Cursors, err)
+		for _, f := range p.Following { // when the follow was is said of those after the mark
+			say("user %d follows %d since %d", id, f.A, max(f.B, uint64(p.Marks.Feed), uint64(p.Marks.All)))
+		}
+		following, more, _, err := s.Following(id, after, page, nil, d)
+		say("user %d follows %v above %d, %v, %v", id, following, after, more, err)
+		say("followers of %d: %s", id, w.followers(s, d, id, after, page))
+		_, err = s.Posts([]hot.Pair{{A: id}}, horizon, pipeline.PositionMax, &g, d, func(_ uint64, p hot.Pair) bool {
+			say("author %d: post %v", id, p)
+			return true
+		})
+		say("posts of %d: %v", id, err)
+	}
+	n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(all, 0, horizon, &g, d)
+	say("%d posts unread, %v", n, err)
+	return out
+}
+
+// mark is the same for both twins.
+func (w *twins) mark(id uint64) uint64 { return uint64(w.all.State().Applied) * id / twinIDs }
+
+// followers are pages from the disk, or where there is none, by the log.
+func (w *twins) followers(s *tier.Shard, d *tier.Disk, user, after uint64, page int) string {
+	if d.May {
+		users, more, _, err := s.Followers(user, after, page, nil, d)
+		return fmt.Sprint(users, more, err)
+	}
+	there := map[uint64]bool{}
+	for _, win := range w.windows {
+		section := pipeline.ReadSection(win.Sections[0], win.From)
+		for c, ok := section.Next(); ok; c, ok = section.Next() {
+			if o := section.Operation; o.ID == user && (c.Op == pipeline.OpFollowed || c.Op == pipeline.OpUnfollowed) {
+				there[o.Other] = c.Op == pipeline.OpFollowed
+			}
+		}
+	}
+	users := []uint64{}
+	for id := after + 1; id <= twinIDs; id++ {
+		if there[id] {
+			users = append(users, id)
+		}
+	}
+	return fmt.Sprint(users[:min(page, len(users))], len(users) > page, nil)
+}

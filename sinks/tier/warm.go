@@ -1,0 +1,289 @@
+package tier
+
+import (
+	"math"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// After a start memory is empty. Warm fills it while queries are answered and
+// windows applied: outboxes first, because every feed asks many of them, then
+// users, rows and edges, each kind in the order of the disk.
+
+// PartMax is how many entries are read at a time at most: some milliseconds, so
+// that a checkpoint rarely comes between and it has to be read again, and the
+// lock is held shorter than that.
+const PartMax = 4096
+
+// ownerEntries is about how many entries a user or an author has: where they
+// are read one by one, so many fewer make a part.
+const ownerEntries = 16
+
+// Everything has Warm load all of a shard.
+const Everything = math.MaxInt64
+
+// Warm loads the newest runs of the shard that have so many bytes on disk, or
+// Everything, after which nothing is only on disk. It reads so many entries at
+// a time, and goes on until it is through or more says no, which it is asked
+// between parts.
+func (t *Shard) Warm(bytes int64, entries int, more func() bool) error {
+	return t.unreadable((&warming{t, min(entries, PartMax), more}).load(bytes))
+}
+
+type warming struct {
+	*Shard
+	entries int
+	more    func() bool
+}
+
+// load goes from the newest runs to older ones, so that memory, if it is full
+// before all are loaded, has what was written last. What comes again is there
+// already.
+func (w *warming) load(bytes int64) error {
+	if bytes != Everything {
+		all, err := w.newestWithin(Everything)
+		if err != nil {
+			return err
+		}
+		runs, err := w.newestWithin(bytes)
+		if err != nil {
+			return err
+		}
+		for newest := range runs {
+			if err := inTurn(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestEdges); err != nil {
+				return err
+			}
+		}
+		if runs < all {
+			return nil
+		}
+	}
+	for _, load := range []func() error{w.outboxes, w.users, w.rows, w.edges} {
+		if err := load(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func inTurn(newest int, loads ...func(newest int) error) error {
+	for _, load := range loads {
+		if err := load(newest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *warming) newestWithin(bytes int64) (runs int, err error) {
+	view := w.stack.View()
+	defer view.Close() // which may remove a file: not under the shard's lock
+	return view.NewestWithin(bytes), w.Err()
+}
+
+// each calls step with the disk as it is, until step says that it is through,
+// or more says no.
+func (w *warming) each(step func(view *cold.View, published uint64) (through bool, err error)) error {
+	for w.more() {
+		var view *cold.View
+		published, err := w.Pin(func() { view = w.stack.View() })
+		if err != nil {
+			return err
+		}
+		through, err := step(view, published)
+		view.Close()
+		if through || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *warming) outboxes() error {
+	from := uint64(0)
+	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
+		r := cold.Range{From: from, Most: w.entries}
+		var authors []shard.Author
+		err = view.PostRange(&r, func(author uint64, position pipeline.Position, post uint64) {
+			if n := len(authors); n == 0 || authors[n-1].ID != author {
+				authors = append(authors, shard.Author{ID: author})
+			}
+			authors[len(authors)-1].Post(position, post)
+		})
+		end := r.To == math.MaxUint64
+		if err != nil || !w.InstallAuthors(published, authors, shard.IDs(from, r.To, end)) {
+			return false, err
+		}
+		from = r.To
+		return end, nil
+	})
+}
+
+func (w *warming) users() error {
+	from := uint64(0)
+	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
+		r := cold.Range{From: from, Most: w.entries}
+		var users []shard.User
+		places := make(map[uint64]int)
+		user := func(id uint64) *shard.User {
+			at, ok := places[id]
+			if !ok {
+				at = len(users)
+				places[id] = at
+				users = append(users, shard.User{ID: id})
+			}
+			return &users[at]
+		}
+		err = view.UserRange(&r,
+			func(id, followee uint64, since pipeline.Position) { user(id).Follow(followee, since) },
+			func(id uint64, marks [4]uint64) { user(id).Marks = marks },
+			func(id uint64, channel string, position pipeline.Position) { user(id).Cursor(channel, position) })
+		end := r.To == math.MaxUint64
+		if err != nil || !w.InstallUsers(published, users, shard.IDs(from, r.To, end)) {
+			return false, err
+		}
+		from = r.To
+		return end, nil
+	})
+}
+
+// piece is rows of one counter, by id.
+type piece struct {
+	counter int
+	ids     []uint64
+	cells   []int64
+}
+
+// readPieces reads a part of the rows.
+func readPieces(view *cold.View, part *cold.Part) (pieces []piece, err error) {
+	err = view.WalkRows(part, func(counter int, id uint64, cells []int64) error {
+		if n := len(pieces); n == 0 || pieces[n-1].counter != counter {
+			pieces = append(pieces, piece{counter: counter})
+		}
+		p := &pieces[len(pieces)-1]
+		p.ids, p.cells = append(p.ids, id), append(p.cells, cells...)
+		return nil
+	})
+	return pieces, err
+}
+
+func (w *warming) rows() error {
+	part := cold.Part{Most: w.entries}
+	place, from := 0, uint64(0) // in w.order, and of an id: where the walk is
+	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
+		next := part
+		pieces, err := readPieces(view, &next)
+		if err != nil {
+			return false, err
+		}
+		// The part covers all counters up to the last row, also those that
+		// have no row; every one of them as of this view.
+		at, id := place, from
+		for _, p := range pieces {
+			for ; at < len(w.order) && w.order[at] != p.counter; at, id = at+1, 0 {
+				if !w.InstallCounter(published, w.order[at], nil, nil, shard.IDs(id, 0, true)) {
+					return false, nil
+				}
+			}
+			last := p.ids[len(p.ids)-1]
+			if !w.InstallCounter(published, p.counter, p.ids, p.cells, shard.IDs(id, last+1, last == math.MaxUint64)) {
+				return false, nil
+			}
+			id = last + 1
+		}
+		for ; next.Done && at < len(w.order); at, id = at+1, 0 {
+			if !w.InstallCounter(published, w.order[at], nil, nil, shard.IDs(id, 0, true)) {
+				return false, nil
+			}
+		}
+		part, place, from = next, at, id
+		return part.Done, nil
+	})
+}
+
+func (w *warming) edges() error {
+	part := cold.Part{Most: w.entries}
+	from := hot.Pair{}
+	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
+		next, to := part, from
+		var edges []hot.Pair
+		err = view.WalkEdges(&next, func(user, follower uint64) {
+			edges = append(edges, hot.Pair{A: user, B: follower})
+			to = hot.Pair{A: user, B: follower + 1}
+		})
+		if err != nil || !w.InstallEdges(published, edges, &shard.Stretch{From: from, To: to, End: next.Done}) {
+			return false, err
+		}
+		part, from = next, to
+		return part.Done, nil
+	})
+}
+
+// Of what does not fit into memory, the newest runs. Which these are moves with
+// every checkpoint and merge: nothing depends on where exactly they end.
+
+// newest calls step for each part of so many of the newest runs.
+func (w *warming) newest(runs, entries int, step func(view *cold.View, published uint64, part *cold.Part) (installed bool, err error)) error {
+	part := cold.Part{Newest: runs, Most: max(entries, 1)}
+	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
+		next := part
+		installed, err := step(view, published, &next)
+		if err == nil && installed {
+			part = next
+		}
+		return part.Done, err
+	})
+}
+
+func (w *warming) newestOutboxes(runs int) error {
+	return w.newest(runs, w.entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+		want := shard.Want{Published: published}
+		err := view.WalkAuthors(part, func(author uint64) { want.Authors = append(want.Authors, author) })
+		return w.install(view, &want, err)
+	})
+}
+
+func (w *warming) newestUsers(runs int) error {
+	return w.newest(runs, w.entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+		want := shard.Want{Published: published}
+		err := view.WalkUsers(part, func(user uint64) { want.Users = append(want.Users, user) })
+		return w.install(view, &want, err)
+	})
+}
+
+// install puts in owners with all there is of them.
+func (w *warming) install(view *cold.View, want *shard.Want, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	want.Users, want.Authors = slices.Compact(want.Users), slices.Compact(want.Authors)
+	l, err := load(view, want)
+	return err == nil && w.Install(want, l), err
+}
+
+func (w *warming) newestRows(runs int) error {
+	return w.newest(runs, w.entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+		pieces, err := readPieces(view, part)
+		if err != nil {
+			return false, err
+		}
+		for _, p := range pieces {
+			if !w.InstallCounter(published, p.counter, p.ids, p.cells, nil) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+func (w *warming) newestEdges(runs int) error {
+	return w.newest(runs, w.entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+		var edges []hot.Pair
+		err := view.WalkEdges(part, func(user, follower uint64) { edges = append(edges, hot.Pair{A: user, B: follower}) })
+		return err == nil && w.InstallEdges(published, edges, nil), err
+	})
+}
