@@ -319,7 +319,7 @@ var versionPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d
 // Stop takes the service off NATS, answers everything that has arrived, and
 // returns when the last answer is with the server. Requests that wait for what
 // the log does not hold are answered 503: nobody knows for how long; so are,
-// after readsOn, those that still read the disk. When ctx ends first, the
+// after readsOn, those that still wait or read the disk. When ctx ends first, the
 // requests that still wait are answered 503 and ctx's error is returned.
 // The connection stays open. Another Stop waits for the first and returns
 // the same.
@@ -340,9 +340,10 @@ func (s *Service) Stop(ctx context.Context) error {
 	return s.stopErr
 }
 
-// readsOn is how long a request that reads the disk may go on when the service
-// stops: what is asked of a million entries takes longer than anybody waits for
-// a stop.
+// readsOn is how long a request that reads the disk, or waits for a position or
+// its turn, may go on when the service stops: what is asked of a million entries
+// takes longer than anybody waits for a stop, and a node that cannot go on
+// applying reaches no position.
 const readsOn = 2 * time.Second
 
 // abandon sends everyone home who still waits.
@@ -643,13 +644,13 @@ func (s *Service) fromDisk(c *call) *failure {
 func (s *Service) untilApplied(c *call) *failure {
 	defer c.clock.lap(stagePosition)
 	timeout := s.timeout(c)
-	ctx, cancel := context.WithDeadline(s.ctx, c.clock.start.Add(timeout))
+	ctx, cancel := context.WithDeadline(s.reading, c.clock.start.Add(timeout))
 	defer cancel()
 	f, err := s.waitApplied(ctx, c)
 	switch {
 	case err == nil:
 		return f
-	case s.ctx.Err() != nil || errors.Is(err, errLeaving):
+	case s.reading.Err() != nil || errors.Is(err, errLeaving):
 		return s.stopping(c)
 	case ctx.Err() != nil:
 		return fail(codeTooLate, "%s was not reached within %d ms, applied is %s%s", &c.wait, timeout.Milliseconds(), s.reader.Applied(), c.endpoint.early)
@@ -675,7 +676,7 @@ func (s *Service) untilTurn(c *call, l *lane, patience time.Duration) *failure {
 	select {
 	case l.workers <- struct{}{}:
 		return nil
-	case <-s.ctx.Done():
+	case <-s.reading.Done():
 		return s.stopping(c)
 	case <-gone.C:
 		return l.tooLate()

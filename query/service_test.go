@@ -524,6 +524,23 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
+// A stop ends in order also while somebody waits for a position that is not
+// reached: a node that mends a lost tail applies nothing meanwhile.
+func TestStopEndsWaits(t *testing.T) {
+	r := start(t)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		r.refused(`{"counter":"post","ids":[1],"min_position":"5","timeout_ms":15000}`, "503", "stopping", "min_position 5")
+	})
+	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.service.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	waiting.Wait()
+}
+
 // When Stop may take no longer, those that wait are told so.
 func TestStopAtItsDeadline(t *testing.T) {
 	r := start(t)
