@@ -26,7 +26,7 @@ func Dump(engine Engine, to io.Writer) error {
 		}
 		fmt.Fprintf(to, "shard %d: %+v\n", number, state)
 		for _, r := range runs {
-			f, err := engine.Open(fileName(r.file))
+			f, err := openListed(engine, r.file)
 			if err != nil {
 				return err
 			}

@@ -127,11 +127,8 @@ func (f *files) reopen(r *runFile) error {
 	if len(f.open) >= f.most {
 		f.closeOneLocked()
 	}
-	handle, err := f.engine.Open(r.name())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: the file is missing", ErrCorrupt)
-	case err != nil:
+	handle, err := openListed(f.engine, r.number)
+	if err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -140,6 +137,15 @@ func (f *files) reopen(r *runFile) error {
 	r.used.Store(true)
 	f.open = append(f.open, r)
 	return nil
+}
+
+// openListed opens a file that a list has. That it is missing is damage.
+func openListed(engine Engine, number uint64) (File, error) {
+	handle, err := engine.Open(fileName(number))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the file %s is missing", ErrCorrupt, fileName(number))
+	}
+	return handle, err
 }
 
 // closeOneLocked closes the next file that was not read since the hand came by.
