@@ -7,6 +7,7 @@ FUZZTIME   ?= 10s
 BENCHTIME  ?= 1s
 BENCH      ?= .
 BENCHFLAGS ?=
+CLUSTERFLAGS ?=
 SOAK       ?= 10m
 SEED       ?= 0
 SOAKFLAGS  ?=
@@ -23,7 +24,7 @@ SYSTEMS = freebsd darwin
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test soak check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -31,6 +32,10 @@ help: ## this menu
 # Not by go run, which fails after Ctrl-C though the program has ended well.
 run: build ## start a node with a small live community, and say where to look
 	bin/tidemark run --demo
+
+cluster: build ## three nodes and a fourth that only answers, on this machine, with the community: kill some (CLUSTERFLAGS='-restart 0')
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/cluster ./examples/cluster
+	bin/cluster $(CLUSTERFLAGS)
 
 build: ## bin/tidemark (VERSION=v1.2.3 names it)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
@@ -77,5 +82,5 @@ bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.
 vuln: ## known vulnerabilities in what the program calls (asks vuln.go.dev)
 	$(TOOL) govulncheck ./...
 
-clean: ## remove what make built; data/ stays
-	rm -rf bin
+clean: ## remove what make built, and make cluster's data; data/ stays
+	rm -rf bin data-cluster

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +15,10 @@ import (
 	"github.com/tidemark-io/tidemark"
 )
 
-var span = regexp.MustCompile("`([^`]+)`")
+var (
+	span   = regexp.MustCompile("`([^`]+)`")
+	fenced = regexp.MustCompile("(?s)\n```yaml\n.*?\n```\n")
+)
 
 // contract is docs/contract.md, and what it writes as code on a line of text.
 func contract(t *testing.T) (text string, spans []string) {
@@ -24,9 +28,7 @@ func contract(t *testing.T) (text string, spans []string) {
 		t.Fatal(err)
 	}
 	text = string(b)
-	before, block, _ := strings.Cut(text, "\n```yaml\n")
-	_, after, _ := strings.Cut(block, "\n```\n")
-	for _, match := range span.FindAllStringSubmatch(before+after, -1) {
+	for _, match := range span.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 		spans = append(spans, match[1])
 	}
 	return text, spans
@@ -49,7 +51,7 @@ func TestContractCommands(t *testing.T) {
 	text, _ := contract(t)
 	_, section, _ := strings.Cut(text, "\n## Commands\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	_, more, _ := strings.Cut(text, "\nCommands: ")
+	more := strings.Join(regexp.MustCompile(`(?s)\nCommands: .*?(\n\n|$)`).FindAllString(text, -1), "")
 	word, flag := regexp.MustCompile(`^[a-z]+$`), regexp.MustCompile(`--[a-z]+`)
 	var names []string
 	page := "" // of the command that was named last
@@ -75,7 +77,7 @@ func TestContractCommands(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if names = slices.Compact(names); len(names) != 18 {
+	if names = slices.Compact(names); len(names) != 24 {
 		t.Errorf("%d commands: %q", len(names), names)
 	}
 	for _, query := range []string{"get", "unread", "feed", "following", "followers", "stats"} {
@@ -157,10 +159,34 @@ func TestContractKeys(t *testing.T) {
 	if keys < 12 {
 		t.Errorf("%d keys", keys)
 	}
-	_, block, _ := strings.Cut(text, "\n```yaml\n")
-	block, _, _ = strings.Cut(block, "```")
-	counters, rules, found := strings.Cut(block, "rules:\n")
+	blocks := fenced.FindAllString(text, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks of YAML", len(blocks))
+	}
+	for i, b := range blocks {
+		blocks[i] = strings.TrimSuffix(strings.TrimPrefix(b, "\n```yaml\n"), "```\n")
+	}
+	var nodes map[string]any
+	if err := yaml.Unmarshal([]byte(blocks[1]), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "", nodes, config)
+	counters, rules, found := strings.Cut(blocks[0], "rules:\n")
 	if !found || !strings.Contains(string(tidemark.DefaultConfig), "\n"+counters) || !strings.Contains(string(tidemark.DefaultConfig), "\nrules:\n"+rules) {
 		t.Error("docs/contract.md shows other counters or rules than config.yaml")
+	}
+}
+
+// same says that what is shown is what is there.
+func same(t *testing.T, under string, shown, there map[string]any) {
+	t.Helper()
+	for key, value := range shown {
+		section, is := value.(map[string]any)
+		inside, _ := there[key].(map[string]any)
+		if is {
+			same(t, under+key+".", section, inside)
+		} else if !reflect.DeepEqual(value, there[key]) {
+			t.Errorf("docs/contract.md shows %s%s: %v, config.yaml %v", under, key, value, there[key])
+		}
 	}
 }

@@ -98,7 +98,8 @@ type Shards interface {
 	// It may not return before ctx ends when all have stopped.
 	Settle(ctx context.Context) error
 	// Sequence is the window of DELTAS after which Hand goes on: the last one
-	// handed over, or what Resume said since.
+	// handed over, or what Resume said since, or an earlier one, if a shard was
+	// taken up since that stands there.
 	Sequence() uint64
 	Resume(sequence uint64)
 

@@ -12,13 +12,14 @@ const (
 	stagePosition              // waiting for min_position, or for a read to be visible
 	stageMemory                // asking the Reader, without the disk; gathering figures
 	stageDisk                  // asking the Reader: its Cost.Disk
+	stageNodes                 // asking the Reader, with other nodes
 	stageLog                   // waiting for the log to store a read
 	stageWrite                 // writing the reply and handing it to NATS
 	stageCount
 )
 
 // stageNames are the words for the stages in tidemark.slowlog and in the log.
-var stageNames = [stageCount]string{"parse", "turn", "position", "memory", "disk", "log", "write"}
+var stageNames = [stageCount]string{"parse", "turn", "position", "memory", "disk", "nodes", "log", "write"}
 
 // clock parts a request's time among its stages, with nothing left over: at
 // the end of each stage somebody calls lap, and what has passed since the lap
@@ -39,9 +40,10 @@ func (k *clock) lap(s stage) (took time.Duration) {
 	return took
 }
 
-// read ends the Reader's part, of which some was the disk's.
-func (k *clock) read(disk time.Duration) {
-	disk = max(min(disk, k.lap(stageMemory)), 0)
-	k.spent[stageMemory] -= disk
+// read ends the Reader's part, of which some was the disk's. stage is what the
+// rest of it was.
+func (k *clock) read(stage stage, disk time.Duration) {
+	disk = max(min(disk, k.lap(stage)), 0)
+	k.spent[stage] -= disk
 	k.spent[stageDisk] += disk
 }

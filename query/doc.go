@@ -19,6 +19,9 @@
 // its subscription's goroutine as long as all of it is in memory; one that is
 // not goes on in the lane for cold requests, so that it holds up nobody.
 //
+// A Reader may be spread over several nodes (spread.go). A request that needs
+// other nodes than this one goes on in the far lane; the package spread asks them.
+//
 // tidemark.read alone writes: it puts an event into the log, by a [Publisher],
 // and is checked as strictly as the router checks it. Go programs speak to
 // the service through the package client; docs/queries.md tells everyone else

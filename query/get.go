@@ -34,7 +34,7 @@ func (s *Service) getEndpoint() *endpoint {
 		name:        "get",
 		description: "values of counters, in the order asked, one row for every id",
 		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"min_position":"…","timeout_ms":2000}; columns (names or suffixes), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
-		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a shard is stopped`,
+		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a part cannot be read`,
 		advice:      "ask for fewer ids or columns at once",
 		gated:       true,
 		lists:       true,
@@ -138,7 +138,7 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g := &c.get
 	applied := s.reader.Applied()
 	g.rows.Cost = Cost{}
-	err := s.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)
+	err := c.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)
 	c.took(g.rows.Cost)
 	if errors.Is(err, ErrStopped) {
 		g.rows.Reset(len(g.ids), len(g.wanted))
@@ -147,6 +147,11 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	}
 	if err != nil {
 		return s.unreadable(c, err)
+	}
+	if missing := g.rows.Missing; len(missing) > 0 {
+		if f := c.notWhole(len(missing), len(g.ids), g.ids[missing[0]]); f != nil {
+			return f
+		}
 	}
 	c.out = g.appendReply(c.out, c.body)
 	return nil

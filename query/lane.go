@@ -20,6 +20,14 @@ type lane struct {
 	in      atomic.Int64  // places taken
 }
 
+const (
+	// farPlaces is how many places in the far lane there are for each of
+	// Limits.Requests: with the default 4,096, which hold 16 MiB of requests.
+	// They wait for less than a millisecond, as a rule.
+	farPlaces = 4
+	farPlace  = 4 << 10 // bytes of request that take a place
+)
+
 // lanes are all there are.
 type lanes struct {
 	unsure      *lane // requests that wait to know whether the log holds their min_position
@@ -30,6 +38,7 @@ type lanes struct {
 	heavy       *lane // large requests
 	pages       *lane // feeds and lists of users
 	cold        *lane // requests that must read the disk
+	far         *lane // requests that wait for other nodes
 	writes      *lane // requests that wait for the log
 	spare       *lane // requests of some size, while processors may be free; nobody waits or is refused
 }
@@ -60,6 +69,7 @@ func newLanes(l Limits) lanes {
 			refuses: "requests that read the disk",
 			noTurn:  "no turn for a request that reads the disk; ask again later",
 		},
+		far:    &lane{most: int64(l.Requests) * farPlaces, place: farPlace, refuses: "places of requests that wait for other nodes"},
 		writes: &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"},
 		spare:  &lane{most: int64(max(1, l.Processors-1))},
 	}

@@ -17,6 +17,7 @@ type metrics struct {
 	ids      prometheus.Observer
 
 	cold, coldRefused        prometheus.Counter
+	far, farRefused          prometheus.Counter
 	diskEntries, diskSeconds prometheus.Counter
 	slow, misdirected        prometheus.Counter
 }
@@ -27,7 +28,7 @@ type series struct {
 	answers [len(codes)]atomic.Uint64
 }
 
-func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, endpoints []*endpoint, l lanes) (*metrics, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "tidemark_query_seconds",
 		Help:    "Time from a request's arrival in this process to its answer, waiting for min_position included.",
@@ -45,7 +46,11 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*me
 	coldInFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "tidemark_query_cold_in_flight",
 		Help: "Requests in the cold lane: those that read the disk, and those in line for that.",
-	}, func() float64 { return float64(cold.in.Load()) })
+	}, func() float64 { return float64(l.cold.in.Load()) })
+	farInFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidemark_query_far_in_flight",
+		Help: "Places taken in the far lane: by requests that wait for other nodes, one more for each 4 KiB of one.",
+	}, func() float64 { return float64(l.far.in.Load()) })
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_query_" + name, Help: help})
 	}
@@ -54,6 +59,8 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*me
 		ids:         ids,
 		cold:        counter("cold_total", "Requests that went to the cold lane, because a part of the answer was on disk."),
 		coldRefused: counter("cold_refused_total", "Requests that were refused because the cold lane was full."),
+		far:         counter("far_total", "Requests of which other nodes were asked a part."),
+		farRefused:  counter("far_refused_total", "Requests that were refused because the far lane was full."),
 		diskEntries: counter("disk_entries_total", "Entries read from disk for answers, those of large requests included."),
 		diskSeconds: counter("disk_seconds_total", "Time that requests spent on reading the disk."),
 		slow:        counter("slow_total", "Requests that took longer than slow.threshold, not counting what they waited for a position."),
@@ -67,7 +74,7 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, cold *lane) (*me
 	if r != nil {
 		var errs []error
 		for _, c := range []prometheus.Collector{
-			seconds, inFlight, ids, coldInFlight, m.cold, m.coldRefused, m.diskEntries, m.diskSeconds, m.slow, m.misdirected,
+			seconds, inFlight, ids, coldInFlight, farInFlight, m.cold, m.coldRefused, m.far, m.farRefused, m.diskEntries, m.diskSeconds, m.slow, m.misdirected,
 		} {
 			errs = append(errs, r.Register(c))
 		}

@@ -67,7 +67,7 @@ func (s *Service) feedEndpoint() *endpoint {
 		name:        "feed",
 		description: "listed posts of everyone a user follows now, newest first, page by page",
 		request:     `{"user":"7","limit":20,"before":"…","min_position":"…","timeout_ms":2000}; all but user are optional; min_seq instead of min_position; before is the next of the page before; limit is 1000 at most`,
-		reply:       `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a shard is stopped`,
+		reply:       `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a part cannot be read`,
 		advice:      "pass a lower limit",
 		gated:       true,
 		parse: func(c *call) *failure {
@@ -82,7 +82,7 @@ func (s *Service) answerFeed(ctx context.Context, c *call) *failure {
 	p := &c.page
 	applied := s.reader.Applied()
 	p.feed.Cost = Cost{}
-	err := s.reader.Feed(ctx, p.user, pipeline.Position(p.place), p.limit, &p.feed, c.disk)
+	err := c.reader.Feed(ctx, p.user, pipeline.Position(p.place), p.limit, &p.feed, c.disk)
 	c.took(p.feed.Cost)
 	if errors.Is(err, ErrStopped) {
 		p.feed.Reset()
@@ -90,6 +90,11 @@ func (s *Service) answerFeed(ctx context.Context, c *call) *failure {
 	}
 	if err != nil {
 		return s.unreadable(c, err)
+	}
+	if p.feed.Missing {
+		if f := c.notWhole(1, 1, p.user); f != nil {
+			return f
+		}
 	}
 	c.out = p.appendFeed(c.out)
 	return nil
@@ -118,22 +123,22 @@ func (p *pageCall) appendFeed(out []byte) []byte {
 }
 
 func (s *Service) followingEndpoint() *endpoint {
-	return s.usersEndpoint("following", "whom a user follows, by id, page by page", s.reader.Following)
+	return s.usersEndpoint("following", "whom a user follows, by id, page by page", Reader.Following)
 }
 
 func (s *Service) followersEndpoint() *endpoint {
-	return s.usersEndpoint("followers", "who follows a user, by id, page by page", s.reader.Followers)
+	return s.usersEndpoint("followers", "who follows a user, by id, page by page", Reader.Followers)
 }
 
 // readUsers is [Reader.Following] or [Reader.Followers].
-type readUsers func(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
+type readUsers func(r Reader, ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
 func (s *Service) usersEndpoint(name, description string, read readUsers) *endpoint {
 	return &endpoint{
 		name:        name,
 		description: description,
 		request:     `{"user":"7","limit":100,"after":"…","min_position":"…","timeout_ms":2000}; all but user are optional; min_seq instead of min_position; after is the next of the page before; limit is 10000 at most`,
-		reply:       `{"users":["…"],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a shard is stopped`,
+		reply:       `{"users":["…"],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a part cannot be read`,
 		advice:      "pass a lower limit",
 		gated:       true,
 		parse: func(c *call) *failure {
@@ -148,7 +153,7 @@ func (s *Service) answerUsers(ctx context.Context, c *call, read readUsers) *fai
 	p := &c.page
 	applied := s.reader.Applied()
 	p.users.Cost = Cost{}
-	err := read(ctx, p.user, p.place, p.limit, &p.users, c.disk)
+	err := read(c.reader, ctx, p.user, p.place, p.limit, &p.users, c.disk)
 	c.took(p.users.Cost)
 	stopped := errors.Is(err, ErrStopped)
 	if stopped {
@@ -157,6 +162,11 @@ func (s *Service) answerUsers(ctx context.Context, c *call, read readUsers) *fai
 	}
 	if err != nil {
 		return s.unreadable(c, err)
+	}
+	if stopped {
+		if f := c.notWhole(1, 1, p.user); f != nil {
+			return f
+		}
 	}
 	c.out = p.appendUsers(c.out, stopped)
 	return nil

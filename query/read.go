@@ -42,6 +42,7 @@ func (s *Service) readEndpoint() *endpoint {
 		reply:       `{"position":"…"}: in the log; with wait also visible to every later query. 503 with {"uncertain":true}: not known whether it is stored; 504 with {"position":"…"}: stored, but not visible in time`,
 		early:       "; nothing was stored",
 		gated:       true,
+		writes:      true,
 		parse:       s.parseRead,
 		answer:      s.answerRead,
 	}
@@ -222,6 +223,9 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 		if line, leftOut := s.refusedReads.line(time.Now()); line {
 			s.log.Warn("query: a read is refused", "user", r.user, "left_out", leftOut, "err", err)
 		}
+		if err := s.refuses(true); err != nil {
+			return fail(codeNotReady, "%v; nothing was stored", err)
+		}
 		return fail(codeNotReady, "the log is full, nothing was stored")
 	}
 	if err != nil {
@@ -230,7 +234,7 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 		}
 		return r.uncertain(err)
 	}
-	if r.visible && r.position > s.reader.Applied() {
+	if r.visible && (s.spread != nil || r.position > s.reader.Applied()) {
 		if f := s.untilVisible(ctx, c); f != nil {
 			f.body = r.appendReply(nil)
 			return f
@@ -264,13 +268,13 @@ func (s *Service) untilVisible(ctx context.Context, c *call) *failure {
 	defer c.clock.lap(stagePosition)
 	waiting, cancel := context.WithDeadline(ctx, c.clock.start.Add(timeout))
 	defer cancel()
-	err := s.reader.WaitApplied(waiting, position)
+	err := s.visible(waiting, c.read.user, position)
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fail(codeNotReady, "stopping: the read is stored at position %s, but not visible yet", position)
-	case waiting.Err() != nil:
+	case waiting.Err() != nil || errors.Is(err, ErrBehind):
 		return fail(codeTooLate, "the read is stored at position %s, but was not visible within %d ms, applied is %s; do not send it again, ask with that min_position",
 			position, timeout/time.Millisecond, s.reader.Applied())
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// ErrStopped: what was asked lies in a shard that is stopped, so there is no
-// answer. It is told to the one who asked as "degraded", with the id as
-// missing: never as an empty list or a zero.
+// ErrStopped: what was asked lies in a shard that is stopped, or is on disk while
+// nothing is read there (reads=memory), so there is no answer. It is told to the
+// one who asked as "degraded", with the id as missing: never as an empty list or a
+// zero.
 var ErrStopped = errors.New("query: the shard is stopped")
 
 // ErrCold: a part of the answer is on disk, and whoever asked did not allow to
@@ -42,8 +43,9 @@ type Reader interface {
 	// ids, the same id as often as it is asked. It calls rows.Reset first and
 	// keeps neither ids nor columns nor rows.
 	//
-	// An id whose shard is stopped goes to rows.Missing and is no error: an
-	// error means that there is no answer at all, and rows is void.
+	// An id whose shard is stopped, or that is left on disk, goes to rows.Missing
+	// and is no error: an error means that there is no answer at all, and rows is
+	// void.
 	//
 	// An answer that is put together from parts (shards, nodes) reaches as
 	// far as the part that is furthest behind: AsOf is their minimum, and at

@@ -42,6 +42,7 @@ type wait struct {
 	position pipeline.Position // min_position, or where the message min_seq ends; 0 asks for nothing
 	from     string            // which of the two was given; "": neither
 	timeout  time.Duration     // below zero: not given
+	whole    bool              // partial is false: no answer rather than one that is not whole
 }
 
 const (
@@ -102,6 +103,11 @@ func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) 
 		}
 		w.timeout = time.Duration(min(u, uint64(timeoutCeiling/time.Millisecond))) * time.Millisecond
 		return true, nil
+	case "partial":
+		partial := true
+		f := parseBool(s, "partial", &partial)
+		w.whole = !partial
+		return true, f
 	}
 	return false, nil
 }

@@ -14,6 +14,8 @@ func (s *Service) schemaEndpoint() *endpoint {
 		description: "the counters and columns that can be asked",
 		request:     `{}`,
 		reply:       `{"counters":{"post":{"columns":[{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]}},"shards":64,"version":"…"}`,
+		gated:       true,
+		tells:       true,
 		parse:       parseWait,
 		answer: func(_ context.Context, c *call) *failure {
 			c.out = append(c.out, s.schema...)

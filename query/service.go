@@ -110,9 +110,17 @@ type Options struct {
 	Slow Slow
 	// Stats gives tidemark.stats its figures; they must go into JSON.
 	Stats func() map[string]any
+	// Cluster gives tidemark.nodes and tidemark.shards what they answer. nil: both
+	// are answered 503.
+	Cluster Cluster
 	// Ready tells why the counters cannot be asked yet, nil when they can.
 	// Every request asks it: it must be cheap. Default: always ready.
 	Ready func() error
+	// Refuses tells why a request is refused although it could be answered: people
+	// have said so for all nodes. It is asked with writes for tidemark.read, without
+	// for everything that is answered from counters, for every request: it must be
+	// cheap. Its words go to the client. Default: nothing is refused.
+	Refuses func(writes bool) error
 	// Shards and Version are told by tidemark.schema. A Version that is not
 	// a semantic one shows as 0.0.0 in `nats micro info`.
 	Shards     int
@@ -129,7 +137,7 @@ type Options struct {
 // bounded: see backlog. There the Reader may not touch the disk. A request that
 // has to wait for its min_position, that is large, or that turns out to be cold
 // goes on in a lane, in a goroutine of its own, so it holds up nobody; their
-// number is bounded.
+// number is bounded. So does one that needs other nodes (see Spread).
 type Service struct {
 	nc        *nats.Conn
 	micro     micro.Service
@@ -138,9 +146,11 @@ type Service struct {
 	catalog   *catalog
 	schema    []byte // the reply of tidemark.schema
 	reader    Reader
+	spread    Spread // the reader, if it asks other nodes; else nil
 	publisher Publisher
 	stats     func() map[string]any
 	ready     func() error
+	refuses   func(writes bool) error
 	limits    Limits
 	metrics   *metrics
 	slow      *slowLog
@@ -176,7 +186,9 @@ type endpoint struct {
 	advice            string // what to do when the reply is too large
 	early             string // for an error before answer was called: what that means
 
-	gated  bool // answered 503 while the node is not ready
+	gated  bool // answered 503 while the node is not ready, or refuses
+	writes bool // it does not answer from counters, but puts events into the log
+	tells  bool // nor this one, which tells what there is; it is never refused
 	lists  bool // requests may be longer than bodyInline
 	parse  func(*call) *failure
 	answer func(context.Context, *call) *failure
@@ -199,6 +211,9 @@ type call struct {
 	lane  *lane // where it is now; nil: with its subscription
 	disk  bool  // the Reader may read it: the call is on a worker
 	cold  int   // entries that came from it
+
+	reader Reader // that is asked
+	away   bool   // which may ask other nodes
 
 	get    getCall
 	unread unreadCall
@@ -226,15 +241,20 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		publisher: o.Publisher,
 		stats:     o.Stats,
 		ready:     o.Ready,
+		refuses:   o.Refuses,
 		limits:    o.Limits.withDefaults(),
 		slow:      newSlowLog(o.Slow),
 		backlog:   newBacklog(nc),
 		node:      o.Metadata["node"],
 		log:       o.Logger,
 	}
+	s.spread, _ = o.Reader.(Spread)
 	s.lanes = newLanes(s.limits)
 	if s.ready == nil {
 		s.ready = func() error { return nil }
+	}
+	if s.refuses == nil {
+		s.refuses = func(bool) error { return nil }
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -243,8 +263,9 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 	s.endpoints = []*endpoint{
 		s.getEndpoint(), s.unreadEndpoint(), s.readEndpoint(), s.feedEndpoint(),
 		s.followingEndpoint(), s.followersEndpoint(), s.statsEndpoint(), s.slowlogEndpoint(), s.schemaEndpoint(),
+		s.nodesEndpoint(o.Cluster), s.shardsEndpoint(o.Cluster),
 	}
-	if s.metrics, err = newMetrics(o.Registerer, s.endpoints, s.cold); err != nil {
+	if s.metrics, err = newMetrics(o.Registerer, s.endpoints, s.lanes); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -401,11 +422,16 @@ func until(ctx context.Context, done <-chan struct{}) error {
 // event, as the router's lease, or taken for a request, in the node's name.
 var notReplies = []string{"$", "events.", "deadletter.", Name + "."}
 
+// MayReply says whether an answer may go to a subject.
+func MayReply(subject string) bool {
+	return !slices.ContainsFunc(notReplies, func(prefix string) bool { return strings.HasPrefix(subject, prefix) })
+}
+
 // misdirects says that a request wants its answer where it must not go. Nobody
 // hears of it: there is nowhere to say so.
 func (s *Service) misdirects(r micro.Request) bool {
 	reply := r.Reply()
-	if !slices.ContainsFunc(notReplies, func(prefix string) bool { return strings.HasPrefix(reply, prefix) }) {
+	if MayReply(reply) {
 		return false
 	}
 	s.backlog.take(len(r.Data()))
@@ -426,13 +452,14 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.endpoint, c.request = e, r
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
 	c.disk, c.cold = false, 0
+	c.reader, c.away = s.reader, false
 
 	s.metrics.inFlight.Inc()
 	f := s.prepare(c)
 	c.clock.lap(stageParse)
 	if f == nil && c.lane == nil {
-		if f = s.guard(c, func() *failure { return e.answer(s.ctx, c) }); f == onDisk {
-			f = s.admitCold(c)
+		if f = s.guard(c, func() *failure { return e.answer(s.ctx, c) }); f != nil {
+			f = s.admitFurther(c, f)
 		}
 	}
 	if f == nil && c.lane != nil {
@@ -462,6 +489,9 @@ func (s *Service) prepare(c *call) *failure {
 	if c.endpoint.gated {
 		if err := s.ready(); err != nil {
 			return fail(codeNotReady, "not ready: %v%s", err, c.endpoint.early)
+		}
+		if err := s.refuses(c.endpoint.writes); err != nil && !c.endpoint.tells {
+			return fail(codeNotReady, "%v%s", err, c.endpoint.early)
 		}
 	}
 	switch {
@@ -525,6 +555,8 @@ func (s *Service) answerLater(c *call) *failure {
 		return s.answerWaited(c)
 	case c.lane == s.heavy && c.long():
 		return s.answerLong(c)
+	case c.lane == s.far:
+		return s.fromNodes(c)
 	}
 	return s.answerInLane(c)
 }
@@ -547,11 +579,7 @@ func (s *Service) answerInLane(c *call) *failure {
 	if c.lane != nil && c.lane.workers != nil {
 		return s.onWorker(c, c.lane)
 	}
-	f := c.endpoint.answer(s.ctx, c)
-	if f != onDisk {
-		return f
-	}
-	return s.fromDisk(c)
+	return s.further(c, c.endpoint.answer(s.ctx, c))
 }
 
 // answerLong reads a long request on a worker of the heavy lane, and answers
@@ -572,17 +600,14 @@ func (s *Service) answerLong(c *call) *failure {
 		}
 		return c.endpoint.answer(s.ctx, c)
 	}()
-	switch {
-	case waits:
+	if waits {
 		c.leave()
 		if f := s.admitWait(c, s.longWaits); f != nil {
 			return f
 		}
 		return s.answerWaited(c)
-	case f == onDisk:
-		return s.fromDisk(c)
 	}
-	return f
+	return s.further(c, f)
 }
 
 // spareIDs is from how many ids on a request that is not large is handed to
@@ -622,10 +647,7 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 		}
 		return c.endpoint.answer(ctx, c)
 	}()
-	if f != onDisk {
-		return f
-	}
-	return s.fromDisk(c)
+	return s.further(c, f)
 }
 
 // coldFor is how long a request may read the disk, from its turn on.
@@ -698,17 +720,27 @@ func (s *Service) guard(c *call, work func() *failure) (f *failure) {
 // took books what a Reader's answer cost. An error leaves the cost standing,
 // so the caller clears it before: an answer's memory was another call's.
 func (c *call) took(cost Cost) {
-	c.clock.read(cost.Disk)
+	stage := stageMemory
+	if c.away {
+		stage = stageNodes
+	}
+	c.clock.read(stage, cost.Disk)
 	c.cold += cost.Cold
 }
 
 // unreadable is the answer for a Reader's error.
 func (s *Service) unreadable(c *call, err error) *failure {
-	if !c.disk && errors.Is(err, ErrCold) {
+	switch {
+	case !c.disk && errors.Is(err, ErrCold):
 		return onDisk
-	}
-	if s.reading.Err() != nil {
+	case !c.away && errors.Is(err, ErrFar):
+		return onNodes
+	case s.reading.Err() != nil:
 		return fail(codeNotReady, "stopping")
+	case errors.Is(err, ErrBehind):
+		return fail(codeTooLate, "%s was not reached within %d ms by the nodes that hold what was asked", &c.wait, s.timeout(c).Milliseconds())
+	case errors.Is(err, ErrNobody):
+		return fail(codeNotReady, "not ready: no node that holds counters is known; ask again later")
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fail(codeNotReady, "busy: to read what was asked from disk takes longer than %s (limits.timeout_max)", s.coldFor())
@@ -786,7 +818,7 @@ func (f *failure) line() string {
 // release lets go of the request, and of memory that only a giant needed.
 func (c *call) release() {
 	const most = 1 << 20
-	c.request, c.body, c.endpoint, c.wants = nil, nil, nil, nil
+	c.request, c.body, c.endpoint, c.wants, c.reader = nil, nil, nil, nil, nil
 	c.scanner.Reset(nil)
 	c.get.counter, c.get.counts = nil, nil
 	clear(c.get.columns[:cap(c.get.columns)])

@@ -261,6 +261,31 @@ func TestDegraded(t *testing.T) {
 		`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
 }
 
+// "Requests may carry `"partial": false`: 503 rather than an answer with `missing`."
+func TestPartialIsFalse(t *testing.T) {
+	r := start(t)
+	r.reader.Set(0, like, 42, 3)
+	r.reader.StopShardOf(43)
+	r.reader.Follow(7, 43)
+	r.reader.Post(43, 101, 1024)
+	r.get(`{"counter":"post","ids":[42],"columns":["like"],"partial":false}`, `{"rows":[{"id":"42","like":3}],"as_of":"0"}`)
+	r.refused(`{"counter":"post","ids":[42,43],"partial":false}`, "503", "not whole, and partial is false: 1 of 2 cannot be read now, among them 43")
+	r.refused(`{"counter":"post","ids":[43],"partial":false}`, "503", "partial is false: 43, or a part of it, cannot be read now")
+	r.refuses("unread", `{"partial":false,"users":[42,43]}`, "503", "1 of 2", "43")
+	r.refuses("feed", `{"user":7,"partial":false}`, "503", "not whole", "7")
+	r.refuses("following", `{"user":43,"partial":false}`, "503", "not whole", "43")
+	r.refuses("followers", `{"user":43,"partial":false}`, "503", "not whole", "43")
+	r.refused(`{"counter":"post","ids":[43],"partial":0}`, "400", "partial: 0 is not true or false")
+	for _, more := range []string{`true`, `null`} {
+		r.get(`{"counter":"post","ids":[43],"partial":`+more+`}`, `{"rows":[{"id":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
+	}
+	// Those that cannot be partial take it too.
+	r.answers("read", `{"user":7,"what":["feed"],"partial":false}`, `{"position":"1024"}`)
+	if got := r.ask("tidemark.stats", `{"partial":false}`); !strings.HasPrefix(got, "{") {
+		t.Error(got)
+	}
+}
+
 // "Any request may carry `"min_position":"…"`: answer only with that much of the log applied, or fail after
 // `timeout_ms` (default 2,000)." "504 `min_position` not reached"
 func TestMinPosition(t *testing.T) {
@@ -408,7 +433,7 @@ func TestMicroVerbs(t *testing.T) {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.slowlog tidemark.schema]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.slowlog tidemark.schema tidemark.nodes tidemark.shards]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	var stats micro.Stats

@@ -134,9 +134,9 @@ func TestStagesAddUp(t *testing.T) {
 		k.begin()
 		k.lap(stageParse)
 		time.Sleep(2 * time.Millisecond)
-		k.read(disk)
+		k.read(stageMemory, disk)
 		k.lap(stageTurn)
-		k.read(0)
+		k.read(stageMemory, 0)
 		k.lap(stageWrite)
 		var sum time.Duration
 		for _, spent := range k.spent {

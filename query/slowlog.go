@@ -63,6 +63,7 @@ type slowRow struct {
 	Position int64  `json:"position_us"`
 	Memory   int64  `json:"memory_us"`
 	Disk     int64  `json:"disk_us"`
+	Nodes    int64  `json:"nodes_us,omitempty"`
 	Log      int64  `json:"log_us"`
 	Write    int64  `json:"write_us"`
 	IDs      int    `json:"ids"`
@@ -107,7 +108,7 @@ func slowRows(entries []*slowEntry) []slowRow {
 			Endpoint: e.endpoint, At: e.clock.start.UTC().Format(slowTime), Code: int(e.code),
 			Total: e.clock.total.Microseconds(),
 			Parse: us(stageParse), Turn: us(stageTurn), Position: us(stagePosition), Memory: us(stageMemory),
-			Disk: us(stageDisk), Log: us(stageLog), Write: us(stageWrite),
+			Disk: us(stageDisk), Nodes: us(stageNodes), Log: us(stageLog), Write: us(stageWrite),
 			IDs: e.ids, Cold: e.cold, Request: e.request,
 		})
 	}

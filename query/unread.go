@@ -30,7 +30,7 @@ func (s *Service) unreadEndpoint() *endpoint {
 		name:        "unread",
 		description: "what users have not looked at yet: feed, 1:1 counters, channels; in the order asked",
 		request:     `{"users":["7"],"channels":["system"],"min_position":"…","timeout_ms":2000}; channels (these alone), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
-		reply:       `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},"channels":{"system":2},"dots":{"games":true}}],"as_of":"…"}; with "degraded":true and "missing":["7"] when a shard is stopped`,
+		reply:       `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},"channels":{"system":2},"dots":{"games":true}}],"as_of":"…"}; with "degraded":true and "missing":["7"] when a part cannot be read`,
 		advice:      "ask for fewer users at once",
 		gated:       true,
 		lists:       true,
@@ -105,7 +105,7 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	u := &c.unread
 	applied := s.reader.Applied()
 	u.unreads.Cost = Cost{}
-	err := s.reader.Unread(ctx, u.ids, u.channels, &u.unreads, c.disk)
+	err := c.reader.Unread(ctx, u.ids, u.channels, &u.unreads, c.disk)
 	c.took(u.unreads.Cost)
 	if errors.Is(err, ErrStopped) {
 		u.unreads.Reset(len(u.ids), len(s.catalog.unread), nil, nil)
@@ -114,6 +114,11 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	}
 	if err != nil {
 		return s.unreadable(c, err)
+	}
+	if missing := u.unreads.Missing; len(missing) > 0 {
+		if f := c.notWhole(len(missing), len(u.ids), u.ids[missing[0]]); f != nil {
+			return f
+		}
 	}
 	c.out = u.appendReply(c.out, c.body, s.catalog.unread, s.replyMax())
 	return nil

@@ -13,14 +13,22 @@ import (
 // way may still land, as in a real crash.
 func (n *Node) Crash() {
 	for _, o := range n.owners {
+		o.sent.Add(1)
 		o.windows <- handed{window: &pipeline.Window{Header: pipeline.Header{From: math.MaxUint64 - 1, To: math.MaxUint64}, Sections: make([][]byte, n.o.Shards+1)}}
 	}
 	n.Close()
-	for _, s := range n.shards {
+	for _, s := range n.held.Load().shards {
 		if !errors.Is(s.Err(), pipeline.ErrGap) {
 			panic("a shard was not stopped")
 		}
 	}
+}
+
+// Hindsight has readers go on with what is held now, once what it returns is
+// called: as one that begins now and is not given the processor for a while.
+func (n *Node) Hindsight() func() {
+	then := n.held.Load()
+	return func() { n.held.Store(then) }
 }
 
 // Follow is what a pipeline.Follower does with a tailer.
@@ -33,7 +41,7 @@ func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
 }
 
 // Progress opens progress to the tests.
-type Progress struct{ p progress }
+type Progress struct{ p progress[pipeline.Position] }
 
 func (p *Progress) Set(position pipeline.Position) { p.p.set(position) }
 func (p *Progress) Get() pipeline.Position         { return p.p.get() }

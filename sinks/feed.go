@@ -23,30 +23,47 @@ const feedGroup = 1024
 // Feed implements [query.Reader].
 func (n *Node) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
 	out.Reset()
-	if before == 0 {
-		before = math.MaxUint64
-	}
-	from := n.clock.Horizon(n.Applied(), n.o.Users.Retention)
-	g := gathers.Get().(*gather)
-	defer gathers.Put(g)
-	g.disk = n.onDisk(ctx, disk)
-	state, err := n.shardOf(user).Profile(user, -1, nil, &g.profile, &g.disk)
+	from := n.feedFrom()
+	g := n.gather(ctx, disk)
+	defer g.put()
+	s, err := g.held.of(user)
 	if err != nil {
-		return unanswered(err)
+		return err
+	}
+	state, err := s.Profile(user, -1, nil, &g.profile, &g.disk)
+	if err != nil {
+		return n.unanswered(err, g.leave)
+	}
+	g.ids = g.ids[:0]
+	for _, f := range g.profile.Following {
+		g.ids = append(g.ids, f.A)
 	}
 	var reach reach
 	reach.add(state.Applied)
-	g.lay(len(n.shards))
+	return n.posts(ctx, g, from, before, limit, out, &reach)
+}
 
+// feedFrom is the first position that feeds show.
+func (n *Node) feedFrom() pipeline.Position {
+	return n.clock.Horizon(n.Applied(), n.o.Users.Retention)
+}
+
+// posts reads the newest posts of g.ids in [from, before), before 0: from the
+// newest, and completes the page.
+func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Position, limit int, out *query.FeedPage, reach *reach) error {
+	if before == 0 {
+		before = math.MaxUint64
+	}
+	g.lay()
 	groups := min(1+len(g.pairs)/feedGroup, n.o.Owners)
 	parts := make([]newest, groups)
 	var work sync.WaitGroup
 	for i := range parts {
 		parts[i].room = limit + 1 // one more tells whether there are more
-		parts[i].disk = n.onDisk(ctx, disk)
+		parts[i].disk = tier.Disk{May: g.disk.May, Context: ctx}
 		work.Go(func() {
-			for s := i; s < len(n.shards); s += groups {
-				parts[i].read(n.shards[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
+			for s := i; s < len(g.held.answers); s += groups {
+				parts[i].read(g.held.answers[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
 			}
 		})
 	}
@@ -55,7 +72,7 @@ func (n *Node) Feed(ctx context.Context, user uint64, before pipeline.Position, 
 	side := time.Duration(0) // parts are read side by side
 	for i := range parts {
 		switch {
-		case parts[i].cold:
+		case n.cold(parts[i].cold, g.leave):
 			return query.ErrCold
 		case parts[i].givenUp != nil:
 			return parts[i].givenUp
@@ -63,7 +80,7 @@ func (n *Node) Feed(ctx context.Context, user uint64, before pipeline.Position, 
 		out.Cost.Cold += parts[i].disk.Reads
 		side = max(side, parts[i].disk.Time)
 		out.Posts = append(out.Posts, parts[i].posts...)
-		out.Missing = out.Missing || parts[i].missing
+		out.Missing = out.Missing || parts[i].missing || parts[i].cold != nil
 		if parts[i].reach.any {
 			reach.add(parts[i].reach.position)
 		}
@@ -84,7 +101,7 @@ type newest struct {
 	room    int
 	reach   reach
 	missing bool
-	cold    bool // and could not be read
+	cold    error // tier.ErrCold: some are on disk
 	givenUp error
 
 	disk      tier.Disk
@@ -92,13 +109,18 @@ type newest struct {
 }
 
 func (h *newest) read(s *tier.Shard, followees []hot.Pair, from, before pipeline.Position) {
-	if len(followees) == 0 {
+	switch {
+	case len(followees) == 0:
+		return
+	case s == nil:
+		h.missing = true
 		return
 	}
 	state, err := s.Posts(followees, from, before, &h.gathering, &h.disk, h.offer)
 	switch {
 	case errors.Is(err, tier.ErrCold):
-		h.cold = true
+		h.cold = err
+		h.reach.add(state.Applied)
 	case givenUp(err):
 		h.givenUp = err
 	case err != nil:

@@ -1,24 +1,24 @@
 package sinks
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks/cold"
-	"github.com/tidemark-io/tidemark/sinks/shard"
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // Resident is the memory that the shards, the channels, and the indexes of what
 // is on disk take, in bytes.
-func (n *Node) Resident() (bytes int) { return n.residentShards() + n.beside() }
+func (n *Node) Resident() (bytes int) { return n.residentShards() + n.fixed() }
 
-// beside is what of it cannot be evicted: channels, indexes and filters of runs.
-func (n *Node) beside() int { return n.commons.Bytes() + n.store.Memory() }
+// fixed is what of it cannot be evicted: channels, indexes and filters of runs.
+func (n *Node) fixed() int { return n.commons.Bytes() + n.store.Memory() }
 
 func (n *Node) residentShards() (bytes int) {
-	for _, s := range n.shards {
+	for _, s := range n.held.Load().shards {
 		bytes += s.Bytes()
 	}
 	return bytes
@@ -30,7 +30,7 @@ const shardsMin = 8
 
 // shardsMay is how much memory the shards may take.
 func (n *Node) shardsMay() int {
-	return max(n.o.MemoryBytes-n.beside(), n.o.MemoryBytes/shardsMin)
+	return max(n.o.MemoryBytes-n.fixed(), n.o.MemoryBytes/shardsMin)
 }
 
 // over says whether the shards take more memory than they may.
@@ -53,39 +53,45 @@ func (n *Node) excess() float64 {
 	return float64(resident-(may-may/slack)) / float64(resident)
 }
 
-// Warmth is how many of the shards have been loaded after the start. Queries
-// are answered from the disk meanwhile.
-func (n *Node) Warmth() (loaded, all int) { return int(n.warmed.Load()), len(n.shards) }
-
-// warm loads the shards in the background: everything where it fits, else what
-// was written last.
-func (n *Node) warm() {
-	if !slices.ContainsFunc(n.units(), func(u unit) bool { return u.State() != shard.State{} }) {
-		n.warmed.Store(int64(len(n.shards)))
-		return // nothing is on disk
+// Warmth is how many of the shards held have been loaded since they were taken
+// up. Queries are answered from the disk meanwhile.
+func (n *Node) Warmth() (loaded, all int) {
+	shards := n.held.Load().shards
+	for _, s := range shards {
+		if s.Warmed() {
+			loaded++
+		}
 	}
+	return loaded, len(shards)
+}
+
+// warm loads shards in the background: everything where it fits, else what was
+// written last.
+func (n *Node) warm(shards []*tier.Shard) {
+	shards = slices.DeleteFunc(slices.Clone(shards), (*tier.Shard).Warmed) // nothing of them is on disk
 	bytes, entries := n.perShard(), n.entriesAtATime()
 	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
-		share := (n.shardsMay() - n.shardsMay()/slack) / len(n.shards)
+		share := (n.shardsMay() - n.shardsMay()/slack) / n.holds()
 		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || s.Bytes() < share)
 	}
-	next := make(chan int)
-	for range n.o.Owners {
+	next := make(chan *tier.Shard)
+	for range min(n.o.Owners, len(shards)) {
 		n.wait.Go(func() {
-			for i := range next {
-				s := n.shards[i]
-				if err := s.Warm(bytes, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() {
+			for s := range next {
+				if err := s.Warm(bytes, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() && !errors.Is(err, query.ErrElsewhere) {
 					n.o.Logger.Error("sinks: not loaded", "what", s.Name(), "error", err)
 				}
-				n.warmed.Add(1)
 			}
 		})
 	}
-	for i := range n.shards {
-		next <- i
+	for _, s := range shards {
+		next <- s
 	}
 	close(next)
 }
+
+// holds is how many shards share the budget.
+func (n *Node) holds() int { return max(len(n.held.Load().shards), 1) }
 
 // perDiskByte is how much memory a byte of a run takes at most, once it is
 // loaded: a row of neighbouring ids takes 3 bytes there and 17 to 22 here.
@@ -95,7 +101,7 @@ const perDiskByte = 8
 // than there is memory, as no entry takes less there. Shards are alike.
 func (n *Node) perShard() int64 {
 	if may := int64(n.shardsMay()); n.o.MemoryBytes > 0 && n.store.RunBytes() > may/perDiskByte {
-		return may / int64(len(n.shards))
+		return may / int64(n.holds())
 	}
 	return tier.Everything
 }
@@ -117,8 +123,8 @@ func (n *Node) entriesAtATime() int {
 func (n *Node) verify() {
 	n.store.Verify(func() bool { return !n.stopping.Load() }, func(d cold.Damage) {
 		n.o.Logger.Error("sinks: the database is damaged", "file", d.File, "shards", fmt.Sprintf("%d to %d", d.First, d.Last), "error", d)
-		for i, u := range n.units() {
-			if number := pipeline.Shard(i); d.First <= number && number <= d.Last {
+		for _, u := range n.units() {
+			if number := u.Section(); d.First <= number && number <= d.Last {
 				u.Fail(d)
 			}
 		}

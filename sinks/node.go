@@ -5,7 +5,8 @@
 //	              └───► owner 1: shards 1, n+1, …    ─┘
 //
 // A failed shard (I3) stops alone; the others go on and answers name what is
-// missing.
+// missing. A node may hold some of the shards only, and take up and give up
+// others while it runs: held.go; holder.go answers for what it holds.
 package sinks
 
 import (
@@ -29,11 +30,13 @@ import (
 // Options shape a node.
 type Options struct {
 	Shards          int
-	Owners          int           // goroutines that own shards; at most as many merge a feed
-	CheckpointEvery time.Duration // twice as much is applied again after a crash, or of a backlog backlogTicks times
-	DirtyRowsMax    int           // of one shard, before it must checkpoint
-	CommitRows      int           // that make a commit large enough for no more shards; 0: 1024
-	MemoryBytes     int           // for what shards hold in memory; 0: as much as there is
+	Held            []pipeline.Shard // nil: all. The others take no memory and answer nothing
+	Beside          bool             // another node of this process has the commons; see NewNode
+	Owners          int              // goroutines that own shards; at most as many merge a feed
+	CheckpointEvery time.Duration    // twice as much is applied again after a crash, or of a backlog backlogTicks times
+	DirtyRowsMax    int              // of one shard, before it must checkpoint
+	CommitRows      int              // that make a commit large enough for no more shards; 0: 1024
+	MemoryBytes     int              // for what shards hold in memory; 0: as much as there is
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
 	Dots            []string
@@ -56,25 +59,28 @@ type Node struct {
 	store   *cold.Store
 	schema  *pipeline.Schema
 	o       Options
-	shards  []*tier.Shard
 	clock   *shard.Clock
 	commons *tier.Commons
 	owners  []*owner
 
-	progress progress
-	timeline *tier.Timeline
-	warmed   atomic.Int64 // shards loaded since the start, as far as the budget allows
+	holding  sync.Mutex           // guards what is stored in held
+	held     atomic.Pointer[held] // readers load it once
+	released releasedStats
+	progress progress[pipeline.Position] // of what answers
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
 	// Of who hands over.
-	sequence uint64            // the last window handed to the owners
-	timed    pipeline.Position // the clock knows the log's time up to here
-	handed   atomic.Uint64     // its end
+	sequence uint64              // the last window handed to the owners
+	timed    pipeline.Position   // the clock knows the log's time up to here
+	noted    []pipeline.TimeMark // that are new to the clock and not handed to the commons yet
+	handed   atomic.Uint64       // its end
 	names    []string
 	columns  []pipeline.Column
 
 	newest atomic.Int64 // log time of the newest window applied, Unix ms
+
+	memoryOnly atomic.Bool // reads leave what is only on disk
 
 	stopping atomic.Bool
 	enough   atomic.Bool // stopping, and nothing more is applied
@@ -93,12 +99,19 @@ type NodeStats struct {
 	CheckpointRows    atomic.Uint64
 	CheckpointNanos   atomic.Uint64 // spent making and committing them; an owner's overlap
 	LastCheckpoint    atomic.Int64  // wall clock, Unix ms, for the age alone
+	Left              atomic.Uint64 // rows, users, lists and outboxes missing from answers because they were left on disk (MemoryOnly)
 }
 
-// NewNode opens every shard and starts the owners. What the shards hold is
+// NewNode opens the shards held and starts the owners. What the shards hold is
 // read from the store when it is asked for, and in the background (Warmth).
+//
+// A node beside another, over the same store, brings shards that the other does
+// not hold to where they can be taken up by it. It has no commons: it neither
+// reads nor writes them, and answers for no users' channels. Its log time is its
+// own and begins with the first window that it is handed, so its shards must be
+// empty (cold.Store.Drop). The two must hold no shard in common.
 func NewNode(store *cold.Store, o Options) (*Node, error) {
-	n := &Node{store: store, schema: store.Schema(), o: o, shards: make([]*tier.Shard, o.Shards), clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
+	n := &Node{store: store, schema: store.Schema(), o: o, clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	if err := n.load(); err != nil {
 		return nil, err
 	}
@@ -113,6 +126,9 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 		n.newest.Store(max(n.newest.Load(), state.Time))
 	}
 	n.Stats.LastCheckpoint.Store(time.Now().UnixMilli())
+	if n.sequence == math.MaxUint64 { // nothing is held that goes on
+		n.sequence = 0
+	}
 	for i := range o.Owners {
 		n.owners = append(n.owners, newOwner(n, i))
 	}
@@ -121,64 +137,11 @@ func NewNode(store *cold.Store, o Options) (*Node, error) {
 		n.wait.Go(w.ahead)
 		n.wait.Go(w.run)
 	}
-	n.wait.Go(n.warm)
-	n.wait.Go(n.verify)
+	n.wait.Go(func() { n.warm(n.held.Load().shards) })
+	if !o.Beside {
+		n.wait.Go(n.verify)
+	}
 	return n, nil
-}
-
-// load opens the shards. One whose state cannot be read has failed; the others
-// serve.
-func (n *Node) load() error {
-	n.loadCommons()
-	for i := range n.shards {
-		number := pipeline.Shard(i)
-		state, err := n.storedState(number)
-		n.shards[i] = tier.New(shard.New(number, n.schema, n.o.Users, n.clock, state), n.store)
-		n.shards[i].Joins = n.o.Joins
-		if err != nil {
-			n.shards[i].Fail(err)
-		}
-	}
-	n.timeline = tier.NewTimeline(n.shards)
-	var faults []error
-	for _, u := range n.units() {
-		if err := u.Err(); err != nil {
-			n.o.Logger.Error("sinks: not loaded", "what", u.Name(), "error", err)
-			faults = append(faults, err)
-		}
-	}
-	if len(faults) == len(n.units()) {
-		return faults[0]
-	}
-	return nil
-}
-
-// loadCommons reads what every node holds: log time first, which shards ask for.
-func (n *Node) loadCommons() {
-	number := pipeline.Shard(n.o.Shards)
-	state, err := n.storedState(number)
-	n.commons = tier.NewCommons(shard.NewCommons(number, n.clock, state, n.o.Notices, n.o.Dots, n.o.Channels), n.store, number)
-	if err == nil {
-		err = n.commons.Load()
-	}
-	if err != nil {
-		n.commons.Fail(err)
-	}
-}
-
-func (n *Node) storedState(number pipeline.Shard) (shard.State, error) {
-	state, err := n.store.Stack(number).State()
-	state.Sequence = min(state.Sequence, n.o.SequenceMax)
-	return state, err
-}
-
-// units are the shards and the commons.
-func (n *Node) units() []unit {
-	var out []unit
-	for _, s := range n.shards {
-		out = append(out, s)
-	}
-	return append(out, n.commons)
 }
 
 // Positions are where the shards (and the commons) that go on stand, ascending, each once.
@@ -219,8 +182,15 @@ func (n *Node) Furthest() (position pipeline.Position, time int64) {
 // Sequence is the window of DELTAS after which this node goes on.
 func (n *Node) Sequence() uint64 { return n.sequence }
 
-// Settle returns when what was handed over is applied.
-func (n *Node) Settle(ctx context.Context) error { return n.progress.wait(ctx, n.Handed()) }
+// Settle returns when what was handed over is applied, or passed over, by each.
+func (n *Node) Settle(ctx context.Context) error {
+	for _, o := range n.owners {
+		if err := o.done.wait(ctx, o.sent.Load()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Resume says that DELTAS goes on after a window, where the shards stand now.
 func (n *Node) Resume(sequence uint64) { n.sequence = sequence }
@@ -254,11 +224,21 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	// What is handed over again, with fillers in it perhaps where a power cut
 	// took what had been counted, has its place in time already.
 	first := sort.Search(len(w.Marks), func(i int) bool { return w.Marks[i].Position > n.timed })
-	noted := n.clock.Note(w.Marks[first:])
+	if noted := n.clock.Note(w.Marks[first:]); !n.o.Beside {
+		n.noted = append(n.noted, noted...)
+	}
 	n.timed = max(n.timed, w.To)
 	for _, o := range n.owners {
+		var noted []pipeline.TimeMark
+		if o.commons != nil {
+			noted = n.noted
+		}
 		select {
 		case o.windows <- handed{e.Sequence, w, columns, noted}:
+			o.sent.Add(1)
+			if o.commons != nil {
+				n.noted = nil
+			}
 		case <-ctx.Done():
 			// Some owners have it and some do not; those that do pass it over
 			// when it comes again (I3).
@@ -288,18 +268,17 @@ func (n *Node) translate(names []string) ([]pipeline.Column, error) {
 	return columns, nil
 }
 
-// advance recomputes how far the whole node has come.
+// advance recomputes how far all that answers has come.
 func (n *Node) advance() {
-	position, healthy := pipeline.Position(0), false
-	for _, o := range n.owners {
-		p, ok := o.applied()
-		if ok && (!healthy || p < position) {
-			position, healthy = p, true
+	n.progress.move(func(pipeline.Position) (lowest pipeline.Position) {
+		healthy := false
+		for _, o := range n.owners {
+			if p, ok := o.applied(); ok && (!healthy || p < lowest) {
+				lowest, healthy = p, true
+			}
 		}
-	}
-	if healthy {
-		n.progress.set(position)
-	}
+		return lowest
+	})
 }
 
 // Checkpointed is the lowest window of DELTAS that is checkpointed in every
@@ -346,7 +325,10 @@ func (n *Node) Err() error {
 func (n *Node) Handed() pipeline.Position { return pipeline.Position(n.handed.Load()) }
 
 // Stopped says that nothing goes on any more.
-func (n *Node) Stopped() bool { return n.Failed() == len(n.shards)+1 }
+func (n *Node) Stopped() bool {
+	units := n.units()
+	return len(units) > 0 && !slices.ContainsFunc(units, func(u unit) bool { return u.Err() == nil })
+}
 
 // CheckpointErr is why the last checkpoint failed; nil when it did not. Until
 // one succeeds what changes is kept in memory, and when that is full nothing

@@ -30,7 +30,7 @@ func started(t *testing.T, o sinks.Options) *sinks.Node {
 	return n
 }
 
-func missing(t *testing.T, n *sinks.Node, ids []uint64) (out []uint64) {
+func missing(t fataler, n *sinks.Node, ids []uint64) (out []uint64) {
 	t.Helper()
 	ask(t, n, ids, func(_ int, _ pipeline.Column, _ int, rows *query.Rows) {
 		out = nil

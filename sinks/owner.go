@@ -3,6 +3,7 @@ package sinks
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type unit interface {
 // applier is what windows are applied to.
 type applier interface {
 	Name() string
+	Section() pipeline.Shard // which of a window's sections is its
 	// Prepare reads what a window needs and memory does not hold; any
 	// goroutine may call it ahead.
 	Prepare(*pipeline.Window) error
@@ -58,7 +60,7 @@ type handed struct {
 	sequence uint64
 	window   *pipeline.Window
 	columns  []pipeline.Column
-	noted    []pipeline.TimeMark // those of the window's that are new
+	noted    []pipeline.TimeMark // those of the window's that are new; for the commons
 }
 
 // owner is the goroutine that writes some of the shards: every window to each
@@ -69,8 +71,10 @@ type handed struct {
 // Its checkpoints are told in rounds.go.
 type owner struct {
 	node    *Node
-	units   []unit
+	units   []unit        // changed only while no window is on its way
+	behind  []*tier.Shard // of the units, those that do not answer yet
 	commons *tier.Commons // one of the units, of one owner; nil for the others
+	tasks   chan func()   // run between two windows
 	windows chan handed
 	// prepared are windows for which everything was in memory a moment ago.
 	prepared chan handed
@@ -82,7 +86,10 @@ type owner struct {
 	passedAt           time.Time // when the log last had that notices are passed over
 	unopened, replaced uint64    // as of then
 
-	position atomic.Uint64 // applied by all its shards that go on
+	sent atomic.Uint64    // windows put into the queue
+	done progress[uint64] // and applied by all units
+
+	position atomic.Uint64 // applied by all its shards that go on and answer
 	healthy  atomic.Bool
 	durable  atomic.Uint64 // lowest window checkpointed by all its shards
 	// durableGoing is that of those that go on.
@@ -95,11 +102,12 @@ type owner struct {
 }
 
 func newOwner(n *Node, number int) *owner {
-	o := &owner{node: n, windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax)}
-	for i := number; i < len(n.shards); i += n.o.Owners {
-		o.units = append(o.units, n.shards[i])
+	o := &owner{node: n, tasks: make(chan func()), windows: make(chan handed, queueMax), prepared: make(chan handed, preparedMax)}
+	shards := n.held.Load().shards
+	for i := number; i < len(shards); i += n.o.Owners {
+		o.units = append(o.units, shards[i])
 	}
-	if number == 0 {
+	if number == 0 && !n.o.Beside {
 		o.commons = n.commons
 		o.units = append(o.units, n.commons)
 	}
@@ -131,11 +139,11 @@ func (o *owner) applied() (pipeline.Position, bool) {
 	return pipeline.Position(o.position.Load()), o.healthy.Load()
 }
 
-// observe publishes how far the owner's shards have come.
+// observe publishes how far the owner's shards that answer have come.
 func (o *owner) observe() {
 	position, healthy := pipeline.Position(0), false
 	for _, u := range o.units {
-		if u.Err() != nil {
+		if u.Err() != nil || o.isBehind(u) {
 			continue
 		}
 		if p := u.State().Applied; !healthy || p < position {
@@ -202,6 +210,8 @@ func (o *owner) run() {
 				return
 			}
 			o.apply(h)
+		case task := <-o.tasks:
+			task()
 		case c := <-o.committed:
 			o.settle(c)
 		case <-ticker.C:
@@ -212,10 +222,13 @@ func (o *owner) run() {
 	}
 }
 
-// tick begins a round, unless windows wait: then after so many ticks.
+// tick begins a round, unless windows wait: then after so many ticks, or when a
+// shard is half full of changes. Shards fill alike: to wait until one is full is
+// to wait for the commits of all.
 func (o *owner) tick(ticks int) int {
 	ticks++
-	if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks) {
+	halfFull := func(u unit) bool { return u.Err() == nil && u.Dirty() >= o.node.o.DirtyRowsMax/2 }
+	if !o.busy() && (len(o.windows)+len(o.prepared) == 0 || ticks >= backlogTicks || slices.ContainsFunc(o.units, halfFull)) {
 		o.checkpoint()
 		ticks = 0
 	}
@@ -268,6 +281,8 @@ func (o *owner) apply(h handed) {
 		was = o.node.newest.Load()
 	}
 	o.node.advance()
+	o.admit()
+	o.done.set(o.done.get() + 1)
 	o.bound()
 	o.relieve()
 }

@@ -3,53 +3,56 @@ package sinks
 import (
 	"context"
 	"sync"
-
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// progress is a position that only grows, with those who wait for it.
-type progress struct {
-	mu       sync.Mutex
-	position pipeline.Position
-	waiters  map[*waiter]struct{}
+// progress is a position, or a count, that only grows, with those who wait for it.
+type progress[T ~uint64] struct {
+	mu      sync.Mutex
+	at      T
+	waiters map[*waiter[T]]struct{}
 }
 
-type waiter struct {
-	position pipeline.Position
-	reached  chan struct{}
+type waiter[T ~uint64] struct {
+	at      T
+	reached chan struct{}
 }
 
-func (p *progress) get() pipeline.Position {
+func (p *progress[T]) get() T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.position
+	return p.at
 }
 
-func (p *progress) set(position pipeline.Position) {
+func (p *progress[T]) set(to T) { p.move(func(T) T { return to }) }
+
+// move sets it to what a function makes of where it stands. Nothing moves it
+// while the function runs.
+func (p *progress[T]) move(to func(at T) T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if position <= p.position {
+	at := to(p.at)
+	if at <= p.at {
 		return
 	}
-	p.position = position
+	p.at = at
 	for w := range p.waiters {
-		if w.position <= position {
+		if w.at <= at {
 			close(w.reached)
 			delete(p.waiters, w)
 		}
 	}
 }
 
-// wait blocks until the position is reached, or ctx ends (its error).
-func (p *progress) wait(ctx context.Context, position pipeline.Position) error {
+// wait blocks until it is reached, or ctx ends (its error).
+func (p *progress[T]) wait(ctx context.Context, at T) error {
 	p.mu.Lock()
-	if position <= p.position {
+	if at <= p.at {
 		p.mu.Unlock()
 		return nil
 	}
-	w := &waiter{position, make(chan struct{})}
+	w := &waiter[T]{at, make(chan struct{})}
 	if p.waiters == nil {
-		p.waiters = make(map[*waiter]struct{})
+		p.waiters = make(map[*waiter[T]]struct{})
 	}
 	p.waiters[w] = struct{}{}
 	p.mu.Unlock()

@@ -50,10 +50,10 @@ func grown[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// Applied implements [query.Reader].
+// Applied implements [query.Reader] and [query.Holder].
 func (n *Node) Applied() pipeline.Position { return n.progress.get() }
 
-// WaitApplied implements [query.Reader].
+// WaitApplied implements [query.Reader] and [query.Holder].
 func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	return n.progress.wait(ctx, p)
 }
@@ -70,25 +70,36 @@ var readings = sync.Pool{New: func() any { return new(reading) }}
 // cost is what the disk cost a request.
 func cost(d *tier.Disk) query.Cost { return query.Cost{Cold: d.Reads, Disk: d.Time} }
 
-// onDisk is how a request may use the disk.
-func (n *Node) onDisk(ctx context.Context, disk bool) tier.Disk {
-	return tier.Disk{May: disk, Context: ctx}
+// MemoryOnly says whether reads leave what is only on disk: it is missing from
+// answers, whatever disk says, and ErrCold is not returned. Reads under way go on
+// as they began.
+func (n *Node) MemoryOnly(on bool) { n.memoryOnly.Store(on) }
+
+// onDisk is how a request may use the disk; leave: what is only there is left.
+func (n *Node) onDisk(ctx context.Context, disk bool) (d tier.Disk, leave bool) {
+	leave = n.memoryOnly.Load()
+	return tier.Disk{May: disk && !leave, Context: ctx}, leave
 }
 
-// Rows implements [query.Reader].
+// Rows implements [query.Reader] and [query.Holder].
 func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
 	rows.Reset(len(ids), len(columns))
 	rows.AsOf = n.Applied()
 	r := readings.Get().(*reading)
 	defer readings.Put(r)
 	p := &r.plan
-	p.lay(ids, len(n.shards))
-	r.disk = n.onDisk(ctx, disk)
+	p.lay(ids, n.o.Shards)
+	var leave bool
+	r.disk, leave = n.onDisk(ctx, disk)
 	first := n.schema.Counters[counter].First
 	var reach reach
-	for s, sh := range n.shards {
+	for s, sh := range n.held.Load().answers {
 		from, to := p.start[s], p.start[s+1]
-		if from == to {
+		switch {
+		case from == to:
+			continue
+		case sh == nil:
+			rows.Missing = append(rows.Missing, p.place[from:to]...)
 			continue
 		}
 		state, err := sh.Read(counter, p.ids[from:to], &r.batch, &r.disk, func(i int, cells []int64) {
@@ -99,6 +110,12 @@ func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column,
 			rows.Exist[place] = exists(cells)
 		})
 		switch {
+		case errors.Is(err, tier.ErrCold) && leave:
+			for i := range r.batch.Left() {
+				rows.Missing = append(rows.Missing, p.place[from+i])
+			}
+			n.Stats.Left.Add(uint64(r.batch.Cold()))
+			reach.add(state.Applied)
 		case errors.Is(err, tier.ErrCold):
 			return query.ErrCold
 		case givenUp(err):
@@ -131,4 +148,7 @@ func exists(cells []int64) bool {
 	return false
 }
 
-var _ query.Reader = (*Node)(nil)
+var (
+	_ query.Reader = (*Node)(nil)
+	_ query.Holder = (*Node)(nil)
+)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
@@ -25,7 +24,7 @@ import (
 type round struct {
 	order     []unit       // in which rounds go through the units
 	left      []unit       // still to be handed over in this one
-	commits   int          // under way
+	flying    []*commit    // under way
 	committed chan *commit // they report here
 	pace      *time.Ticker // the next ones may be handed over
 	hurry     bool         // what is left waits for nothing but the disk
@@ -96,7 +95,7 @@ func (o *owner) checkpointWhile(full func(unit) bool) {
 }
 
 // busy says whether a round goes on.
-func (o *owner) busy() bool { return o.commits > 0 || len(o.left) > 0 }
+func (o *owner) busy() bool { return len(o.flying) > 0 || len(o.left) > 0 }
 
 // checkpoint is a round in no hurry. None must go on.
 func (o *owner) checkpoint() {
@@ -122,9 +121,10 @@ func (o *owner) begin() {
 func (o *owner) proceed(start bool) {
 	// What has stopped since the round began may have done so amid a window (I4).
 	o.left = slices.DeleteFunc(o.left, func(u unit) bool { return u.Err() != nil })
-	for start && len(o.left) > 0 && o.commits < commitsMax {
-		o.commits++
-		go o.commit(o.handOver())
+	for start && len(o.left) > 0 && len(o.flying) < commitsMax {
+		c := o.handOver()
+		o.flying = append(o.flying, c)
+		go o.commit(c)
 		start = o.hurry
 	}
 	if len(o.left) == 0 {
@@ -147,7 +147,7 @@ func (o *owner) hasten() {
 // wait hastens the round and takes in one commit, unless all that was left has
 // stopped.
 func (o *owner) wait() {
-	if o.hasten(); o.commits > 0 {
+	if o.hasten(); len(o.flying) > 0 {
 		o.settle(<-o.committed)
 	}
 }
@@ -179,7 +179,7 @@ func (o *owner) commit(c *commit) {
 // settle takes in what became of a commit. After one that failed the round
 // ends with those under way, and the next ones come to its units last.
 func (o *owner) settle(c *commit) {
-	o.commits--
+	o.flying = slices.DeleteFunc(o.flying, func(other *commit) bool { return other == c })
 	for _, u := range c.units {
 		u.Settle(c.err == nil)
 		u.SetHorizon(o.node.clock.Horizon(u.Kept(), o.node.o.Users.Retention))
@@ -211,11 +211,8 @@ func (o *owner) settle(c *commit) {
 // that they are damaged, in a merge say. The others' changes would never be
 // committed beside theirs.
 func (o *owner) stopDamaged(units []unit) {
-	for i, u := range o.node.units() {
-		if !slices.Contains(units, u) {
-			continue
-		}
-		if _, err := o.node.store.Stack(pipeline.Shard(i)).State(); err != nil && u.Err() == nil {
+	for _, u := range units {
+		if _, err := o.node.store.Stack(u.Section()).State(); err != nil && u.Err() == nil {
 			u.Fail(err)
 			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
 		}

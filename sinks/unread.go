@@ -16,6 +16,7 @@ import (
 
 // gather is the memory that one request for users' numbers works in.
 type gather struct {
+	held      *held
 	profile   shard.Profile
 	gathering shard.Gathering
 	notices   []string // those asked, where not all are
@@ -23,25 +24,37 @@ type gather struct {
 	channels  []string // notices, then dots
 	none      bool     // no channel is asked: the commons have no part in the answer
 	disk      tier.Disk
+	leave     bool // what is only on disk is missing
+
+	pairs []hot.Pair // followees
 
 	// A feed's: the followees shard by shard.
-	ids   []uint64
-	pairs []hot.Pair
-	plan  plan
+	ids  []uint64
+	plan plan
 }
 
 var gathers = sync.Pool{New: func() any { return new(gather) }}
 
-// lay sorts the followees by shard.
-func (g *gather) lay(shards int) {
-	g.ids = g.ids[:0]
-	for _, f := range g.profile.Following {
-		g.ids = append(g.ids, f.A)
-	}
-	g.plan.lay(g.ids, shards)
+// gather is the memory for one request, which puts it back.
+func (n *Node) gather(ctx context.Context, disk bool) *gather {
+	g := gathers.Get().(*gather)
+	g.held = n.held.Load()
+	g.disk, g.leave = n.onDisk(ctx, disk)
+	return g
+}
+
+// put lets it go, and what it referred to.
+func (g *gather) put() {
+	g.held, g.disk = nil, tier.Disk{}
+	gathers.Put(g)
+}
+
+// lay sorts the followees in ids by shard into pairs.
+func (g *gather) lay() {
+	g.plan.lay(g.ids, len(g.held.answers))
 	g.pairs = grown(g.pairs, len(g.ids))
-	for i, place := range g.plan.place {
-		g.pairs[i] = g.profile.Following[place]
+	for i, id := range g.plan.ids {
+		g.pairs[i] = hot.Pair{A: id}
 	}
 }
 
@@ -58,12 +71,19 @@ func (g *gather) sort(channels, dots []string) {
 	}
 }
 
-// Unread implements [query.Reader].
+// Unread implements [query.Reader]: a user of whose followees any does not answer
+// here is missing.
 func (n *Node) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
+	return n.profiles(ctx, users, channels, out, nil, disk)
+}
+
+// profiles fills in what is here of users' numbers. rest takes, for each user,
+// followees who are not; nil: then there is no answer for the user.
+func (n *Node) profiles(ctx context.Context, users []uint64, channels []string, out *query.Unreads, rest []query.CountAsk, disk bool) error {
 	notices, dots, named := n.commons.Names()
 	counter, columns := n.unreadColumns()
-	g := gathers.Get().(*gather)
-	defer gathers.Put(g)
+	g := n.gather(ctx, disk)
+	defer g.put()
 	g.none = channels != nil && len(channels) == 0
 	if channels != nil {
 		g.sort(channels, dots)
@@ -74,21 +94,27 @@ func (n *Node) Unread(ctx context.Context, users []uint64, channels []string, ou
 	// Ages are as of one position for the whole answer.
 	horizon := n.clock.Horizon(out.AsOf, n.o.Users.Retention)
 	active := n.clock.Horizon(out.AsOf, n.o.Users.Inactive)
-	g.disk = n.onDisk(ctx, disk)
 	g.channels = append(append(g.channels[:0], notices...), dots...)
 	reach := reach{}
 	if !g.none {
 		reach.add(named.Applied) // a channel that opens after this is not in the answer
 	}
 	for i, user := range users {
-		err := n.unread(g, user, counter, columns, horizon, active, &out.Users[i], &reach)
+		var ask *query.CountAsk
+		if rest != nil {
+			ask = &rest[i]
+		}
+		err := n.unread(g, user, counter, columns, horizon, active, &out.Users[i], ask, &reach)
 		switch {
-		case errors.Is(err, tier.ErrCold):
+		case n.cold(err, g.leave):
 			return query.ErrCold
 		case givenUp(err):
 			return err
 		case err != nil:
 			out.Missing = append(out.Missing, i)
+			if ask != nil {
+				ask.Followees = ask.Followees[:0]
+			}
 		}
 	}
 	out.AsOf, out.Cost = reach.or(out.AsOf), cost(&g.disk)
@@ -105,9 +131,13 @@ func (n *Node) unreadColumns() (counter int, columns []pipeline.Column) {
 }
 
 // unread fills in one user's numbers; an error when a part of them cannot be read.
-func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Column, horizon, active pipeline.Position, out *query.UserUnread, reach *reach) error {
+func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Column, horizon, active pipeline.Position, out *query.UserUnread, rest *query.CountAsk, reach *reach) error {
 	p := &g.profile
-	state, err := n.shardOf(user).Profile(user, counter, g.channels, p, &g.disk)
+	s, err := g.held.of(user)
+	if err != nil {
+		return err
+	}
+	state, err := s.Profile(user, counter, g.channels, p, &g.disk)
 	if err != nil {
 		return err
 	}
@@ -126,12 +156,53 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 	if err := n.channelsUnread(g, out, reach); err != nil {
 		return err
 	}
-	count, applied, err := n.timeline.CountPosts(p.Following, max(p.Marks.Feed, p.Marks.All), horizon, &g.gathering, &g.disk)
+	mark := max(p.Marks.Feed, p.Marks.All)
+	if horizon > 0 { // what is older is listed no more
+		mark = max(mark, horizon-1)
+	}
+	here := p.Following
+	if !g.held.whole {
+		if here, err = g.part(p.Following, mark, rest, false); err != nil {
+			return err
+		}
+	}
+	count, applied, err := g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
+	if err != nil && rest != nil && !givenUp(err) && !errors.Is(err, tier.ErrCold) { // a shard has stopped, or was given up just now: another node may have it
+		if here, err = g.part(p.Following, mark, rest, true); err != nil {
+			return err
+		}
+		count, applied, err = g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
+	}
 	out.Feed = count
-	if len(p.Following) > 0 {
+	if len(here) > 0 {
 		reach.add(applied)
 	}
 	return err
+}
+
+// part parts followees into those who are here and the rest. Whether a shard has
+// stopped is looked at where that is known to matter: it costs a lock for each.
+func (g *gather) part(following []hot.Pair, mark pipeline.Position, rest *query.CountAsk, look bool) (here []hot.Pair, err error) {
+	g.pairs = g.pairs[:0]
+	if rest != nil {
+		rest.Followees = rest.Followees[:0]
+	}
+	for _, f := range following {
+		s, err := g.held.of(f.A)
+		if err == nil && look {
+			err = s.Err()
+		}
+		switch {
+		case err == nil:
+			g.pairs = append(g.pairs, f)
+		case rest == nil:
+			return nil, err
+		default:
+			rest.Mark = mark
+			rest.Followees = append(rest.Followees, query.Followee{User: f.A, Since: pipeline.Position(f.B)})
+		}
+	}
+	return g.pairs, nil
 }
 
 // channelsUnread: live notices after the user's cursor, which is the latest
@@ -160,10 +231,6 @@ func (n *Node) channelsUnread(g *gather, out *query.UserUnread, reach *reach) er
 	return err
 }
 
-func (n *Node) shardOf(id uint64) *tier.Shard {
-	return n.shards[pipeline.ShardOf(id, len(n.shards))]
-}
-
 // reach is how far an answer reaches: as far as the part furthest behind.
 type reach struct {
 	position pipeline.Position
@@ -184,37 +251,50 @@ func (r *reach) or(p pipeline.Position) pipeline.Position {
 	return p
 }
 
-// Following implements [query.Reader].
+// Following implements [query.Reader] and [query.Holder].
 func (n *Node) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(ctx, out, disk, func(d *tier.Disk) ([]uint64, bool, shard.State, error) {
-		return n.shardOf(user).Following(user, after, limit, out.Users, d)
-	})
+	return n.page(ctx, user, after, limit, out, disk, (*tier.Shard).Following)
 }
 
-// Followers implements [query.Reader].
+// Followers implements [query.Reader] and [query.Holder].
 func (n *Node) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return n.page(ctx, out, disk, func(d *tier.Disk) ([]uint64, bool, shard.State, error) {
-		return n.shardOf(user).Followers(user, after, limit, out.Users, d)
-	})
+	return n.page(ctx, user, after, limit, out, disk, (*tier.Shard).Followers)
 }
 
-func (n *Node) page(ctx context.Context, out *query.UserPage, disk bool, read func(*tier.Disk) ([]uint64, bool, shard.State, error)) error {
+// list is a method of a shard that lists users.
+type list func(s *tier.Shard, user, after uint64, limit int, users []uint64, d *tier.Disk) ([]uint64, bool, shard.State, error)
+
+func (n *Node) page(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool, read list) error {
 	out.Reset()
-	d := n.onDisk(ctx, disk)
-	users, more, state, err := read(&d)
+	s, err := n.held.Load().of(user)
 	if err != nil {
-		return unanswered(err)
+		return err
+	}
+	d, leave := n.onDisk(ctx, disk)
+	users, more, state, err := read(s, user, after, limit, out.Users, &d)
+	if err != nil {
+		return n.unanswered(err, leave)
 	}
 	out.Users, out.More, out.AsOf, out.Cost = users, more, state.Applied, cost(&d)
 	return nil
 }
 
+// cold says that an answer is void, because a part of it is on disk. One that is
+// left there is missing, and counted.
+func (n *Node) cold(err error, leave bool) bool {
+	is := errors.Is(err, tier.ErrCold)
+	if is && leave {
+		n.Stats.Left.Add(1)
+	}
+	return is && !leave
+}
+
 // unanswered is why there is no answer, in the reader's words.
-func unanswered(err error) error {
+func (n *Node) unanswered(err error, leave bool) error {
 	switch {
-	case errors.Is(err, tier.ErrCold):
+	case n.cold(err, leave):
 		return query.ErrCold
-	case givenUp(err):
+	case givenUp(err), errors.Is(err, query.ErrElsewhere):
 		return err
 	}
 	return fmt.Errorf("%w: %w", query.ErrStopped, err)

@@ -33,10 +33,11 @@ func newBare(b *testing.B) *bare {
 	limits := shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400}
 	n := &Node{schema: schema, o: Options{Shards: bareShards, Users: limits}, clock: shard.NewClock(limits.Retention)}
 	n.commons = &tier.Commons{Commons: shard.NewCommons(bareShards, n.clock, shard.State{}, nil, nil, shard.ChannelLimits{})}
+	var shards []*tier.Shard
 	for i := range bareShards {
-		n.shards = append(n.shards, &tier.Shard{Shard: shard.New(pipeline.Shard(i), schema, limits, n.clock, shard.State{})})
+		shards = append(shards, &tier.Shard{Shard: shard.New(pipeline.Shard(i), schema, limits, n.clock, shard.State{})})
 	}
-	n.timeline = tier.NewTimeline(n.shards)
+	n.held.Store(newHeld(shards, shards, n.commons))
 	return &bare{Node: n, sections: make([][]byte, bareShards+1)}
 }
 

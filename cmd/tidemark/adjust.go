@@ -45,8 +45,13 @@ func (r *remote) publish(ctx context.Context, c *client.Client, e client.Event) 
 	if errors.Is(err, nats.ErrNoResponders) {
 		return 0, errNoEvents
 	}
+	if errors.Is(err, client.ErrRefused) {
+		return 0, errRefused
+	}
 	return position, err
 }
+
+var errRefused = errors.New("events are refused for all nodes, by hand: nothing was stored; 'tidemark degrade writes=on' ends it")
 
 var errNoEvents = errors.New("no stream takes events here: the node runs, but its stream EVENTS is gone")
 

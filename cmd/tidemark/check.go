@@ -54,14 +54,41 @@ func summarize(to io.Writer, path string, c *config.Config) error {
 	out := &table{left: []bool{true, true, true}}
 	out.add("", "counters", cmp.Or(strings.Join(counters, ", "), "none"))
 	out.add("", "rules for", cmp.Or(strings.Join(types, ", "), "no events"))
-	out.add("", "data", fmt.Sprintf("%s, %s", c.DataDir, count(c.Shards, "shard")))
+	out.add("", "roles", strings.Join(c.Roles, ", "))
+	out.add("", "node", nodeSummary(c))
+	if c.Thin() {
+		out.add("", "data", "none: a process that only answers keeps nothing")
+	} else {
+		out.add("", "data", fmt.Sprintf("%s, %s", c.DataDir, count(c.Shards, "shard")))
+	}
+	out.add("", "cluster", fmt.Sprintf("%s of each shard, replaced when away for %s; %d loaded at once, at %s a second",
+		count(c.Cluster.Replicas, "holder"), c.Cluster.ReplaceAfter, c.Cluster.Moves, c.Cluster.MoveRate))
 	full := float64(c.Limits.Channels) * float64(c.Limits.Notices) * noticeBytes / float64(config.MiB)
 	out.add("", "notices", fmt.Sprintf("up to %d in each of %d channels: %.0f MiB of memory when all are full, and %d MiB for everything",
 		c.Limits.Notices, c.Limits.Channels, full, c.ShardBytes()/int(config.MiB)))
-	out.add("", "nats", cmp.Or(redacted(c.NATS.URL), "embedded, on "+c.NATS.Listen))
+	out.add("", "nats", fmt.Sprintf("%s; copies of each stream: %d", natsSummary(&c.NATS), c.NATS.Replicas))
 	out.add("", "http", cmp.Or(c.HTTP.Listen, "off"))
 	if _, err := fmt.Fprintf(to, "%s: good\n", path); err != nil {
 		return err
 	}
 	return out.print(to)
+}
+
+func nodeSummary(c *config.Config) string {
+	name := cmp.Or(c.Node, "named at random with the data directory")
+	if c.Node == "" && c.Thin() {
+		name = "named at random at the start"
+	}
+	return fmt.Sprintf("%s, in %s, weight %d", name, cmp.Or(c.Zone, "no zone"), c.Weight)
+}
+
+func natsSummary(n *config.NATS) string {
+	switch {
+	case n.URL != "":
+		return redacted(n.URL)
+	case !n.Cluster.On():
+		return "embedded, on " + n.Listen
+	}
+	return fmt.Sprintf("embedded, on %s, in the NATS cluster %s, on %s with %s",
+		n.Listen, n.Cluster.ClusterName(), n.Cluster.Listen, count(len(n.Cluster.Routes), "route"))
 }

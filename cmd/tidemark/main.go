@@ -9,11 +9,12 @@
 //	tidemark import events.ndjson feed it
 //	tidemark deadletters          what it could not understand
 //
-// One file holds one command, but for people.go (following and followers) and
-// deadletters.go (both of its own). What commands share: arguments.go (the command
-// line before kong sees it), remote.go (the connection and its flags), cell.go
-// (42.cntcm), table.go (columns for people), fault.go (exit codes). figures.go
-// has the tables that stats begins with.
+// One file holds one command, but for people.go (following and followers),
+// deadletters.go, nodes.go (both of their own) and drain.go (drain, undrain and
+// forget). What commands share: arguments.go (the command line before kong sees
+// it), remote.go (the connection and its flags), cell.go (42.cntcm), table.go
+// (columns for people), fault.go (exit codes). figures.go has the tables that stats
+// begins with.
 package main
 
 import (
@@ -44,6 +45,10 @@ type commands struct {
 	Slowlog     slowlogCommand     `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
 	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused." group:"A node:"`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask a node here whether it is well." group:"A node:"`
+
+	Nodes   nodesCommand   `cmd:"" help:"Show which nodes there are, drain one, forget one." group:"The cluster:"`
+	Shards  shardsCommand  `cmd:"" help:"Show which nodes hold which shard." group:"The cluster:"`
+	Degrade degradeCommand `cmd:"" help:"Show or say what all nodes leave undone." group:"The cluster:"`
 
 	Unread    unreadCommand    `cmd:"" help:"Show what users have not looked at yet." group:"Users:"`
 	Read      readCommand      `cmd:"" help:"Mark as read." group:"Users:"`

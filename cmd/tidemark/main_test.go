@@ -119,13 +119,22 @@ type process struct {
 	cmd       *exec.Cmd
 	nats, url string // of NATS, of HTTP
 	out, log  lines
+	running   chan struct{} // closed when it answers
 	ended     chan struct{}
 }
 
 // start runs a node and returns when it answers.
 func (p place) start(t testing.TB, flags ...string) *process {
 	t.Helper()
-	n := &process{t: t, ended: make(chan struct{})}
+	n := p.spawn(t, flags...)
+	n.await(20 * time.Second)
+	return n
+}
+
+// spawn runs a node and does not wait.
+func (p place) spawn(t testing.TB, flags ...string) *process {
+	t.Helper()
+	n := &process{t: t, running: make(chan struct{}), ended: make(chan struct{})}
 	n.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
 	n.cmd.Dir = p.dir
 	n.cmd.Stdout = &n.out
@@ -136,8 +145,7 @@ func (p place) start(t testing.TB, flags ...string) *process {
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running := make(chan struct{})
-	go n.read(pipe, running)
+	go n.read(pipe)
 	t.Cleanup(func() {
 		n.cmd.Process.Kill()
 		<-n.ended
@@ -145,17 +153,22 @@ func (p place) start(t testing.TB, flags ...string) *process {
 			t.Logf("the node's log:\n%s", n.log.String())
 		}
 	})
-	select {
-	case <-running:
-	case <-n.ended:
-		t.Fatalf("the node ended:\n%s", n.log.String())
-	case <-time.After(20 * time.Second):
-		t.Fatalf("the node does not start:\n%s", n.log.String())
-	}
 	return n
 }
 
-func (n *process) read(pipe io.Reader, running chan struct{}) {
+// await returns when the node answers.
+func (n *process) await(within time.Duration) {
+	n.t.Helper()
+	select {
+	case <-n.running:
+	case <-n.ended:
+		n.t.Fatalf("the node ended:\n%s", n.log.String())
+	case <-time.After(within):
+		n.t.Fatalf("the node does not start:\n%s", n.log.String())
+	}
+}
+
+func (n *process) read(pipe io.Reader) {
 	defer close(n.ended)
 	s := bufio.NewScanner(pipe)
 	for s.Scan() {
@@ -163,7 +176,7 @@ func (n *process) read(pipe io.Reader, running chan struct{}) {
 		var line struct{ Msg, NATS, HTTP string }
 		if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg == "tidemark: running" {
 			n.nats, n.url = line.NATS, "http://"+line.HTTP
-			close(running)
+			close(n.running)
 		}
 	}
 	_ = n.cmd.Wait()

@@ -227,6 +227,8 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return nil, errNoEvents
+	case jetlog.RefusedByHand(err):
+		return nil, errRefused
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("%s did not say in time whether it stored the event; within two minutes the same command with --id %s is safe", redacted(p.NATS), id)
 	}

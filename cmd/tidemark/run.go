@@ -16,7 +16,9 @@ import (
 )
 
 type runCommand struct {
-	Demo bool `help:"With a small live community of made-up users, in a data directory of its own."`
+	Demo bool `xor:"demo" help:"With a small live community of made-up users, in a data directory of its own."`
+	// DemoNode is for examples/cluster, where the community lives in another process.
+	DemoNode bool `hidden:"" xor:"demo" help:"One of several nodes of a demo: with the page of badges, in a data directory for made-up numbers."`
 	settings
 }
 
@@ -46,8 +48,8 @@ func (r *runCommand) Run(t *terminal) error {
 	processors := runtime.GOMAXPROCS(0)
 	setThreads(processors)
 	ctx := untilSignal()
-	o := node.Options{Version: readBuild().Version, Demo: r.Demo, Processors: processors, Logger: logger(t.err, c.Log)}
-	if r.Demo {
+	o := node.Options{Version: readBuild().Version, Demo: r.Demo || r.DemoNode, Processors: processors, Logger: logger(t.err, c.Log)}
+	if o.Demo {
 		o.Pages = demoPages(o.Logger)
 	}
 	n, err := node.Start(ctx, c, o)
@@ -58,15 +60,33 @@ func (r *runCommand) Run(t *terminal) error {
 	if err != nil {
 		return err
 	}
+	running, stop := untilFailed(ctx, n)
+	defer stop()
 	if r.Demo {
-		err = playDemo(ctx, t, c, n)
+		err = playDemo(running, t, c, n)
 	} else {
-		<-ctx.Done()
+		<-running.Done()
+	}
+	if failed := n.Failure(); failed != nil {
+		err = failed
 	}
 	if closed := n.Close(); err == nil && closed != nil {
 		err = fmt.Errorf("stopped, but not in order: %w", closed)
 	}
 	return err
+}
+
+// untilFailed ends with ctx, or when the node cannot go on.
+func untilFailed(ctx context.Context, n *node.Node) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-n.Failed():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // boundMemory has the garbage collector work harder where the heap would grow
@@ -125,6 +145,9 @@ func demoDir(dir string) string { return filepath.Clean(dir) + "-demo" }
 func demoConfig(c *config.Config) error {
 	if c.NATS.URL != "" {
 		return usage("--demo makes events up, and will not publish them to %s: it runs with an embedded server only (nats.url: \"\")", redacted(c.NATS.URL))
+	}
+	if c.NATS.Cluster.On() {
+		return usage("--demo makes events up, and will not publish them to a cluster: it runs with an embedded server on its own (nats.cluster.listen: \"\")")
 	}
 	c.DataDir = demoDir(c.DataDir)
 	if len(c.Channels) == 0 {

@@ -19,6 +19,7 @@ type statsCommand struct {
 
 func (statsCommand) Help() string {
 	return `Shows what /metrics holds, as of now: a line for each counter, one for each column, then what is not of a counter.
+Where there are several nodes it begins with which there are; the figures are those of the one that answers.
 --json prints every figure. docs/operations.md says what each means. What a node does not tell is "-".
 
 Of a counter (sums are since the node's start):
@@ -59,8 +60,53 @@ func (s *statsCommand) Run(t *terminal) error {
 		if s.JSON {
 			return printJSON(t.out, figures)
 		}
+		// A node of an earlier version does not know of others: no such lines then.
+		if nodes, err := c.Nodes(ctx); err == nil {
+			if _, err := io.WriteString(t.out, nodesLines(nodes, nodeOf(figures))); err != nil {
+				return err
+			}
+		}
 		return s.print(t.out, figures)
 	})
+}
+
+// nodesLines say which nodes there are, and that the figures are one's; "" when
+// there is only that one.
+func nodesLines(nodes client.Nodes, of string) string {
+	if len(nodes.Nodes) < 2 {
+		return ""
+	}
+	names, holders := map[string][]string{}, 0
+	for _, n := range nodes.Nodes {
+		state := printable(n.State, nameShown)
+		names[state] = append(names[state], printable(n.Node, nameShown))
+		if n.Shards > 0 && n.State != nodeAway {
+			holders++
+		}
+	}
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(names)) {
+		parts = append(parts, state+": "+strings.Join(names[state], ", "))
+	}
+	slices.Reverse(parts) // up, draining, away
+	return fmt.Sprintf("nodes    %s\nanswers  come from the %d of them that hold shards\nfigures  below are of node %s alone\n\n",
+		strings.Join(parts, "; "), holders, printable(of, nameShown))
+}
+
+// nodeOf is the node that gave the figures.
+func nodeOf(figures map[string]any) string {
+	for figure := range figures {
+		name, list := split(figure)
+		if name != own+"info" {
+			continue
+		}
+		for pair := range strings.SplitSeq(list, ", ") {
+			if node, is := strings.CutPrefix(pair, "node="); is {
+				return node
+			}
+		}
+	}
+	return untold
 }
 
 // print says each figure once.

@@ -83,6 +83,21 @@ func TestWrongUsage(t *testing.T) {
 		"folowers 7":                          `did you mean "followers"`,
 		"publsh like":                         `did you mean "publish"`,
 		"slowlog now":                         "now",
+		"nodes now":                           "now",
+		"nodes list now":                      "now",
+		"nodes drain":                         "<node>",
+		"nodes drain a.b":                     "a.b",
+		"nodes drain a b":                     "b",
+		"nodes undrain":                       "<node>",
+		"nodes forget --timeout 0s a":         "--timeout",
+		"degrade reads":                       `"reads" is no step`,
+		"degrade reads=some":                  "all, memory or off",
+		"degrade writes=off":                  "on or refuse",
+		"degrade reads=off reads=all":         "reads is given twice",
+		"degrade read=off":                    `"read=off" is no step`,
+		"nods":                                `did you mean "nodes"`,
+		"shards 5":                            "5",
+		"shards --timeout 0s":                 "--timeout",
 		"stats --creds nowhere.creds":         "nowhere.creds",
 		"stats --tls-cert /dev/null":          "--tls-cert and --tls-key go together",
 	} {
@@ -100,6 +115,7 @@ func TestHelp(t *testing.T) {
 	for _, name := range []string{
 		"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version",
 		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed",
+		"nodes", "nodes list", "nodes drain", "nodes undrain", "nodes forget", "shards", "degrade",
 	} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)
 		if r.code != 0 || r.err != "" || !strings.Contains(r.out, "EXAMPLE\n") || !strings.Contains(r.out, "tidemark "+name) {
@@ -193,6 +209,10 @@ func TestArguments(t *testing.T) {
 		"help get":                                 "get --help",
 		"help config check --json":                 "config check --help",
 		"--json deadletters show 7":                "deadletters show --json 7",
+		"nodes --json":                             "nodes --json",
+		"nodes drain a --json":                     "nodes drain --json a",
+		"degrade reads=off --nats u writes=on":     "degrade --nats u reads=off writes=on",
+		"--nats u nodes list --json":               "nodes list --nats u --json",
 		"deadletters --limit 5 --json":             "deadletters --limit 5 --json",
 		"--nats u get post 42":                     "get --nats u post 42",
 		"--json --nats=u --timeout 1s get":         "get --json --nats=u --timeout 1s",

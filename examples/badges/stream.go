@@ -23,6 +23,14 @@ type state struct {
 	Posts    []post            `json:"posts"`
 	AsOf     client.Position   `json:"as_of,string"`
 	MadeUp   bool              `json:"made_up,omitempty"`
+	Nodes    []node            `json:"nodes,omitempty"` // when there are several
+}
+
+// node is a process that has a part in the answers.
+type node struct {
+	Node  string `json:"node"`
+	State string `json:"state"` // "up", "away", "draining"
+	Holds bool   `json:"holds"` // numbers: an answer is put together of those of all that do
 }
 
 type post struct {
@@ -55,7 +63,21 @@ func (h *handler) look(ctx context.Context, user uint64, least client.Position) 
 	for i, p := range feed.Posts {
 		s.Posts[i] = post{p.Post, p.Author}
 	}
+	s.Nodes = h.nodes(ctx)
 	return s, nil
+}
+
+// nodes are those there are, if there are several. Where none tells, the page
+// does without.
+func (h *handler) nodes(ctx context.Context) (list []node) {
+	all, err := h.client.Nodes(ctx)
+	if err != nil || len(all.Nodes) < 2 {
+		return nil
+	}
+	for _, n := range all.Nodes {
+		list = append(list, node{n.Node, n.State, n.Shards > 0})
+	}
+	return list
 }
 
 // events streams a user's state: at once, and whenever it has changed.

@@ -81,7 +81,7 @@ type clusterRun struct {
 
 func newClusterRun(t *testing.T, lines [][]byte) *clusterRun {
 	r := &clusterRun{Cluster: natstest.NewCluster(t), t: t, lines: lines}
-	const settings = "shards: 4\nrouter: {lease_renew: 100ms, lease_expiry: 1s}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
+	const settings = "shards: 4\ncluster: {replicas: 2}\nrouter: {lease_renew: 100ms, lease_expiry: 1s}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
 	for range 2 {
 		r.nodes = append(r.nodes, e2e.Prepare(t, e2e.Setup{URL: r.URL(), NATS: "replicas: 3", Settings: settings}))
 	}
@@ -243,6 +243,7 @@ func (r *clusterRun) compare() {
 	want := oracle(t, r.readBack(end.Sequence()))
 	for i, n := range r.nodes {
 		n.WaitReady()
+		waitBoth(t, r.Conn(), 4)
 		other := r.nodes[1-i]
 		other.Stop()
 		check(t, r.Conn(), want, end)

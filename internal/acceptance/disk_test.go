@@ -124,7 +124,7 @@ func TestDiskFullOfWhoRoutes(t *testing.T) {
 		t.Skip(err)
 	}
 	server := natstest.Server(t)
-	const settings = "shards: 4\nrouter: {lease_renew: 100ms, lease_expiry: 3s}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 256}\n"
+	const settings = "shards: 4\ncluster: {replicas: 2}\nrouter: {lease_renew: 100ms, lease_expiry: 3s}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 256}\n"
 	full := e2e.Prepare(t, e2e.Setup{URL: server.URL(), DataDir: filepath.Join(disk.Path, "data"), Settings: settings})
 	full.Start()
 	routes(t, full)
@@ -132,6 +132,7 @@ func TestDiskFullOfWhoRoutes(t *testing.T) {
 	nc := other.Connect()
 	liking(t, nc, 0, 2000)
 	full.WaitReady()
+	waitBoth(t, nc, 4)
 
 	disk.Fill(t)
 	liking(t, nc, 2000, 12_000)

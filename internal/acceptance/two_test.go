@@ -15,7 +15,7 @@ func TestTwoProcesses(t *testing.T) {
 	path, lines := slice(t, follows, follows+60_000)
 	want := oracle(t, path)
 	server := natstest.Server(t)
-	const settings = "router: {lease_renew: 50ms, lease_expiry: 400ms}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
+	const settings = "cluster: {replicas: 2}\nrouter: {lease_renew: 50ms, lease_expiry: 400ms}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
 	nodes := []*e2e.Process{e2e.RunOn(t, server.URL(), settings), e2e.RunOn(t, server.URL(), settings)}
 	nc := nodes[0].Connect()
 
@@ -38,6 +38,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	for i, node := range nodes {
 		node.WaitReady()
+		waitBoth(t, nc, 64)
 		other := nodes[1-i]
 		other.Kill() // the answers are this node's alone
 		check(t, nc, want, lastPosition(t, nc))

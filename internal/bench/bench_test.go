@@ -27,8 +27,8 @@ var tiny = sizes{
 	pollers: 10, polled: 1000,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
 	hot: 2000, pauses: 1500 * time.Millisecond, collecting: 600 * time.Millisecond,
-	inProcess: 1000,
-	authors:   1_000_000, feedTime: "1x",
+	moving: 500 * time.Millisecond, inProcess: 1000,
+	authors: 1_000_000, feedTime: "1x",
 	distinct: 2000, unbounded: 2000,
 }
 
@@ -65,7 +65,7 @@ func TestEveryLine(t *testing.T) {
 			t.Errorf("%s: nothing says that there is no Redis", l.what)
 		}
 	}
-	if want := 54; len(b.table.lines) != want {
+	if want := 66; len(b.table.lines) != want {
 		t.Errorf("%d lines, want %d", len(b.table.lines), want)
 	}
 }

@@ -94,6 +94,7 @@ var measurements = []measurement{
 	{[]string{"hostile"}, (*bench).hostile},
 	{[]string{"polls", "gets"}, (*bench).small},                                              // of one node
 	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
+	{[]string{"nodes"}, (*bench).nodes},
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},
 	{[]string{"budget"}, (*bench).budget},

@@ -32,6 +32,8 @@ type sizes struct {
 
 	collecting time.Duration // of a round of single gets, with collections and without
 
+	moving time.Duration // of small gets while shards move to another node, and before
+
 	inProcess int // post rows that are read without NATS
 
 	authors   int    // of whom followees are drawn
@@ -50,6 +52,7 @@ var short = sizes{
 	pollers: 2000, polled: 20_000,
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
 	hot: 5_000_000, pauses: 15 * time.Second, collecting: 3 * time.Second,
+	moving:    5 * time.Second,
 	inProcess: 1_000_000,
 	authors:   1_000_000, feedTime: "2s",
 }
@@ -67,6 +70,7 @@ var large = sizes{
 		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,
 	}, ask: 5 * time.Second,
 	hot: 50_000_000, pauses: time.Minute, collecting: 20 * time.Second,
+	moving:    20 * time.Second,
 	inProcess: 10_000_000,
 	authors:   10_000_000, feedTime: "5s",
 	distinct: 100_000_000, unbounded: 10_000_000,

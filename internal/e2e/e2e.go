@@ -114,7 +114,7 @@ func RunOn(t testing.TB, url, settings string) *Process {
 type Setup struct {
 	Settings string   // further lines of the config file
 	URL      string   // of somebody else's server, or several with commas; default: its own, embedded
-	NATS     string   // further keys of nats, with somebody else's server: "replicas: 3, nkey: FILE"
+	NATS     string   // further keys of nats: "replicas: 3, nkey: FILE"
 	Dir      string   // for the config and the log; default: a temporary one
 	DataDir  string   // default: "data" in Dir
 	Binary   string   // default: Binary
@@ -136,7 +136,7 @@ func Prepare(t testing.TB, s Setup) *Process {
 	if s.URL == "" {
 		port := FreePort(t)
 		p.URL = fmt.Sprintf("nats://127.0.0.1:%d", port)
-		nats = fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\"}\n", port)
+		nats = fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\", %s}\n", port, s.NATS)
 	}
 	data := s.DataDir
 	if data == "" {

@@ -152,6 +152,28 @@ var broken = map[string]struct {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
 	}},
+	"nodes: an assignment written without compare-and-set": {`epoch is not newer`, fault{
+		setup: func(s *setup) {
+			nodes(s)
+			s.steals, s.crashes = 6, 1
+		},
+		nodes: nodeFault{blind: true},
+	}},
+	"nodes: an old epoch acted on": {`which is assigned to`, fault{setup: nodes, nodes: nodeFault{frozen: true}}},
+	"nodes: a double holder: a shard that has moved is not given up": {`which is assigned to others`, fault{
+		setup: nodes, nodes: nodeFault{keeps: true},
+	}},
+	"nodes: a move that skips windows: it takes the shard for as far as the other node is": {`what the model says`, fault{
+		setup: nodes, nodes: nodeFault{source: func(from *process, s cold.Source) cold.Source { return skipping{s, from} }},
+	}},
+	"nodes: a move that leaves out the newest run": {`what the model says`, fault{
+		setup: nodes, nodes: nodeFault{source: func(_ *process, s cold.Source) cold.Source { return incomplete{s} }},
+	}},
+	"nodes: a move begun again while the shard is taken up": {`what the model says`, fault{
+		setup: nodes, nodes: nodeFault{again: true},
+	}},
+	"nodes: a partial sum counted twice": {`between what the model says`, fault{setup: nodes, nodes: nodeFault{twice: true}}},
+	"nodes: what nobody answers is 0":    {`between what the model says|\(I6\)`, fault{setup: nodes, nodes: nodeFault{zero: true}}},
 }
 
 // looseEvents has EVENTS lose its tail again and again, under routers that
@@ -197,6 +219,38 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%d seeds do not notice it", brokenMax)
 		})
 	}
+}
+
+// skipping says that a shard stands where its node does, and not where it was
+// checkpointed.
+type skipping struct {
+	cold.Source
+	from *process
+}
+
+func (s skipping) Manifest() *cold.Manifest {
+	m := *s.Source.Manifest()
+	if s.from.up() {
+		m.State.Applied, m.State.Sequence = s.from.node.Applied(), s.from.node.Sequence()
+	}
+	return &m
+}
+
+// incomplete leaves a run out.
+type incomplete struct{ cold.Source }
+
+func (s incomplete) Manifest() *cold.Manifest {
+	m := *s.Source.Manifest()
+	m.Runs = m.Runs[min(1, len(m.Runs)):]
+	return &m
+}
+
+func (s incomplete) Read(ctx context.Context, run int, b []byte, at int64) (int, error) {
+	return s.Source.Read(ctx, run+1, b, at)
+}
+
+func (s incomplete) Sum(ctx context.Context, run int) (cold.Sum, error) {
+	return s.Source.Sum(ctx, run+1)
 }
 
 // blind appends behind whatever is last.

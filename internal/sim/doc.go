@@ -10,6 +10,7 @@
 //	reader.go   pipeline.Source and pipeline.Tailer    deltas.go   pipeline.Log
 //	events.go   pipeline.Events                        lease.go    pipeline.Lease
 //	letters.go  pipeline.DeadLetters
+//	bucket.go   the keys that say which nodes there are and what they hold
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
@@ -35,6 +36,8 @@
 //	process_test.go   a node: the real pipeline.Router, Follower and Guard, the real lanes and sinks.Node
 //	given_test.go     what each shard must have applied
 //	facts_test.go     what a node must answer, if the model is right
+//	nodes_test.go     some shards each: who holds what, and moves
+//	inquiry_test.go   what several nodes answer together
 //	sim_test.go       seeds
 //	broken_test.go    what must be noticed
 //
@@ -49,6 +52,14 @@
 // Looks at a disk pass no gate, because shards look under their locks. Where
 // memory is bounded, a window is handed over only while the owners keep up: so
 // reading ahead and evicting never meet within a step (world.pace).
+//
+// Among nodes (TestNodes) processes hold some of the shards each. Each sees the
+// bucket's keys by the real cluster.Roster; whoever routes decides by View.Next;
+// shards are copied by the real cold.Export and Import, taken up and given up by
+// the real Hold and Release, and given up by the real View.LetGo. Two things are
+// copies of the real ones, which know NATS: when a move begins and ends, after
+// cmd/tidemark/node, and what splits and merges answers, which is dumber than
+// query/spread. Streams lose nothing there.
 //
 // At random moments, whenever a position is reached that somebody waited for
 // (I6), and at the end, all that a node answers is compared with internal/twin's

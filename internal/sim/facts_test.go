@@ -61,11 +61,19 @@ func (w *world) stands(n *sinks.Node) ([]pipeline.Position, error) {
 	return append(all, unread.AsOf), nil
 }
 
-// ask asks a node everything about a story's people, and says where the
+// answers are a node's, or those of several put together. Where they are partial,
+// something may be missing.
+type answers struct {
+	query.Reader
+	schema  *pipeline.Schema
+	partial bool
+}
+
+// ask asks for everything about a story's people, and says where the
 // answers are not what follows from the facts. What a shard that has stopped is
 // needed for may be missing, and nothing else.
-func (w *world) ask(n *sinks.Node, f facts) (diff string, err error) {
-	for _, ask := range []func(*sinks.Node, facts) (string, error){w.askRows, w.askUnread, w.askFeeds, w.askLists} {
+func (w *world) ask(n *answers, f facts) (diff string, err error) {
+	for _, ask := range []func(*answers, facts) (string, error){w.askRows, w.askUnread, w.askFeeds, w.askLists} {
 		d, err := ask(n, f)
 		if err != nil {
 			return "", err
@@ -75,18 +83,18 @@ func (w *world) ask(n *sinks.Node, f facts) (diff string, err error) {
 	return diff, nil
 }
 
-func (w *world) askRows(n *sinks.Node, f facts) (diff string, err error) {
+func (w *world) askRows(n *answers, f facts) (diff string, err error) {
 	ids := slices.Concat(w.story.Users, w.story.Posts, w.story.Pages)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	var rows query.Rows
-	for counter := range n.Schema().Counters {
-		columns := n.Schema().Visible(counter)
-		names := names(n.Schema(), columns)
+	for counter := range n.schema.Counters {
+		columns := n.schema.Visible(counter)
+		names := names(n.schema, columns)
 		if err := n.Rows(context.Background(), counter, columns, ids, &rows, true); err != nil {
 			return "", err
 		}
-		if len(rows.Missing) > 0 && n.Failed() == 0 {
+		if len(rows.Missing) > 0 && !n.partial {
 			return "", fmt.Errorf("rows %v are missing", rows.Missing)
 		}
 		for i, id := range ids {
@@ -103,16 +111,16 @@ func (w *world) askRows(n *sinks.Node, f facts) (diff string, err error) {
 
 // "unread = live notices after the user's cursor", "live posts by people the
 // user follows, after max(user's feed mark, that follow)"
-func (w *world) askUnread(n *sinks.Node, f facts) (diff string, err error) {
+func (w *world) askUnread(n *answers, f facts) (diff string, err error) {
 	var unread query.Unreads
 	if err := n.Unread(context.Background(), w.story.Users, nil, &unread, true); err != nil {
 		return "", err
 	}
-	if len(unread.Missing) > 0 && n.Failed() == 0 {
+	if len(unread.Missing) > 0 && !n.partial {
 		return "", fmt.Errorf("unread numbers of users %v are missing", unread.Missing)
 	}
-	counter, _ := n.Schema().Counter("unread")
-	names := names(n.Schema(), n.Schema().Visible(counter))
+	counter, _ := n.schema.Counter("unread")
+	names := names(n.schema, n.schema.Visible(counter))
 	for i, user := range w.story.Users {
 		if slices.Contains(unread.Missing, i) {
 			continue
@@ -154,13 +162,16 @@ func (f facts) notices(user uint64, channel string) (n int64) {
 // limit is more than any list has.
 const limit = math.MaxInt32
 
-func (w *world) askFeeds(n *sinks.Node, f facts) (diff string, err error) {
+func (w *world) askFeeds(n *answers, f facts) (diff string, err error) {
 	var page query.FeedPage
 	for _, user := range w.story.Users {
-		if err := n.Feed(context.Background(), user, 0, limit, &page, true); n.Failed() > 0 && err != nil {
+		if err := n.Feed(context.Background(), user, 0, limit, &page, true); n.partial && err != nil {
 			continue
 		} else if err != nil {
 			return "", err
+		}
+		if page.Missing && n.partial {
+			continue
 		}
 		var want []query.FeedPost
 		for author := range f[subject{"follows", user}] {
@@ -176,14 +187,14 @@ func (w *world) askFeeds(n *sinks.Node, f facts) (diff string, err error) {
 	return diff, nil
 }
 
-func (w *world) askLists(n *sinks.Node, f facts) (diff string, err error) {
+func (w *world) askLists(n *answers, f facts) (diff string, err error) {
 	var page query.UserPage
 	for _, user := range w.story.Users {
 		for _, list := range []struct {
 			what string
 			read func(context.Context, uint64, uint64, int, *query.UserPage, bool) error
 		}{{"follows", n.Following}, {"followed", n.Followers}} {
-			if err := list.read(context.Background(), user, 0, limit, &page, true); n.Failed() > 0 && err != nil {
+			if err := list.read(context.Background(), user, 0, limit, &page, true); n.partial && err != nil {
 				continue
 			} else if err != nil {
 				return "", err

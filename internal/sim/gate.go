@@ -17,10 +17,14 @@ const (
 	Write               // to EVENTS: fill it up, move a message behind its end
 	Work                // no call at all: a place where whoever runs on the fake lets others go first
 	Commit              // to a disk
+	Put                 // a key of the bucket
+	Watch               // the bucket's keys
+	Fetch               // of a shard's runs, from another process's disk
+	Ask                 // one process, for a part of an answer
 )
 
 func (k Kind) String() string {
-	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit"}[k]
+	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit", "put", "watch", "fetch", "ask"}[k]
 }
 
 // Call is one call into the fake, before it has done anything.

@@ -40,6 +40,12 @@ func (g *given) take(sequence uint64, h pipeline.Header, messages []*Stored) err
 	return nil
 }
 
+// from is a shard that comes, or came, as it stands somewhere: what was before is
+// not known here.
+func (g *given) from(position pipeline.Position) {
+	g.position, g.ends, g.seen = position, []pipeline.Position{position}, nil
+}
+
 // upTo is what was in the windows up to the end of one of them.
 func (g *given) upTo(position pipeline.Position) ([]span, error) {
 	if _, is := slices.BinarySearch(g.ends, position); !is && position != 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -26,6 +27,8 @@ type process struct {
 
 	disk     Disk
 	given    []given             // to each shard, and to what every node holds, last
+	holds    []pipeline.Shard    // what it was given windows for
+	wasHeld  cluster.ShardSet    // and answered for when it went down
 	kept     []pipeline.Position // lowest and highest acknowledged checkpoint when it went down
 	reported uint64              // the window that it needs no more
 	deltas   time.Time           // the log that the states on its disk refer to
@@ -43,6 +46,8 @@ type process struct {
 	tailer *Tailer    // nil unless it follows
 	waits  []*wait
 	held   *held // nil: nobody reads for long
+
+	*membership // among nodes; nil: it holds all shards, and nobody else is asked
 
 	spoil   int          // the shard whose next section comes spoiled; -1: none
 	spoiled map[int]bool // those that have stopped, or are about to
@@ -62,6 +67,7 @@ const (
 	openTurn
 	routeTurn
 	followTurn
+	memberTurn
 	turns
 )
 
@@ -79,10 +85,16 @@ func (p *process) start(o sinks.Options) {
 	p.client = p.w.server.NewClient(p.number, &p.w.schedule)
 	p.memory, p.ends = o.MemoryBytes, nil
 	p.spoil, p.spoiled = -1, map[int]bool{}
+	if p.w.amongNodes() {
+		p.membership = newMembership()
+	}
 	go func() {
-		if p.repeat(openTurn, func(context.Context) error { return p.open(plugged, o) }, true) {
+		if p.repeat(openTurn, func(ctx context.Context) error { return p.open(ctx, plugged, o) }, true) {
 			go p.repeat(routeTurn, p.route, false)
 			go p.repeat(followTurn, p.follow, false)
+			if p.w.amongNodes() {
+				go p.repeat(memberTurn, p.member, false)
+			}
 		}
 	}()
 }
@@ -92,7 +104,12 @@ const mergeEvery = 37_001 * time.Microsecond
 
 // open opens the state. "After a crash a shard is as of some window's end,
 // exactly" (I4), and not of an earlier one than it had been told is kept.
-func (p *process) open(plugged context.Context, o sinks.Options) error {
+func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
+	if p.w.amongNodes() {
+		if err := p.look(ctx); err != nil {
+			return err
+		}
+	}
 	mount := p.client.Mount(plugged, &p.disk)
 	engine := cold.Engine(mount)
 	if p.w.fault != nil && p.w.fault.engine != nil {
@@ -112,6 +129,10 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 	var stands []pipeline.Position
 	for i := range p.given {
 		state, err := store.Stack(pipeline.Shard(i)).State()
+		if p.w.amongNodes() && i < p.w.shards && !p.wasHeld.Has(pipeline.Shard(i)) {
+			p.given[i].from(state.Applied) // it came from another process, or is none of its any more
+			continue
+		}
 		if err == nil {
 			err = p.given[i].backTo(state.Applied)
 		}
@@ -126,6 +147,9 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 	// "A stored sequence is not blindly trusted" (I10).
 	if state := p.w.server.State(jetlog.DeltasStream); state.Created.Equal(p.deltas) {
 		o.SequenceMax = state.Last
+	}
+	if p.w.amongNodes() {
+		o.Held = p.heldAtStart(store)
 	}
 	node, err := sinks.NewNode(store, o)
 	if err != nil {
@@ -144,6 +168,10 @@ func (p *process) open(plugged context.Context, o sinks.Options) error {
 		}
 	}()
 	p.mount, p.store, p.node = mount, store, node
+	p.holds = nil
+	for _, s := range node.Standings() {
+		p.holds = append(p.holds, s.Shard)
+	}
 	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
 	if p.w.fault != nil && p.w.fault.guard != nil {
 		p.w.fault.guard(p.guard)
@@ -194,8 +222,17 @@ func (p *process) stopped() bool {
 // noteKept notes what must be on disk: what is checkpointed, and all up to a
 // position.
 func (p *process) noteKept(all pipeline.Position) {
+	p.wasHeld = cluster.ShardSet{}
+	for _, s := range p.node.Standings() {
+		if s.Answers || !p.w.amongNodes() {
+			p.wasHeld.Add(s.Shard) // what was just taken up is not where the others are
+		}
+	}
 	kept := p.node.Kept()
 	p.kept = []pipeline.Position{max(all, kept[0]), max(all, kept[len(kept)-1])}
+	if p.w.amongNodes() {
+		p.kept[1] = p.kept[0] // the furthest may be one that does not answer yet
+	}
 }
 
 func (p *process) down() {
@@ -247,6 +284,10 @@ func (p *process) route(ctx context.Context) error {
 	if p.w.fault != nil && p.w.fault.route != nil {
 		return p.w.fault.route(ctx, held, p)
 	}
+	if p.w.amongNodes() {
+		p.routes++
+		defer func() { p.routes-- }()
+	}
 	err = p.router(ctx).Run(held)
 	if errors.Is(err, pipeline.ErrGap) { // EVENTS is whole, and windows chain
 		p.w.broken(fmt.Errorf("process %d: the router: %w", p.number, err))
@@ -296,6 +337,16 @@ func (p *process) follow(ctx context.Context) error {
 		Lane: func() pipeline.Deriver { return p.lane(ctx) },
 	}
 	defer func() { p.tailer = nil }()
+	if p.w.amongNodes() {
+		return p.followHeld(ctx, f)
+	}
+	if err := p.join(ctx, f); err != nil {
+		return err
+	}
+	return f.Follow(ctx)
+}
+
+func (p *process) join(ctx context.Context, f *pipeline.Follower) error {
 	before := p.w.server.State(jetlog.DeltasStream).Created
 	if err := f.Join(ctx); err != nil {
 		return err
@@ -303,7 +354,7 @@ func (p *process) follow(ctx context.Context) error {
 	if p.deltas = p.w.server.State(jetlog.DeltasStream).Created; !p.deltas.Equal(before) {
 		return errAnother
 	}
-	return f.Follow(ctx)
+	return nil
 }
 
 var errAnother = errors.New("sim: DELTAS was recreated since where to follow it was looked for")
@@ -335,7 +386,7 @@ func (s shards) Hand(ctx context.Context, e pipeline.Entry) error {
 		}
 	}
 	for i := range p.given {
-		if p.spoiled[i] {
+		if p.spoiled[i] || i < p.w.shards && !slices.Contains(p.holds, pipeline.Shard(i)) {
 			continue
 		}
 		if err := p.given[i].take(e.Sequence, h, messages); err != nil {

@@ -9,3 +9,11 @@ func seedsFor(short bool) int {
 	}
 	return 500
 }
+
+// nodeSeedsFor is the same among nodes, where a seed takes longer.
+func nodeSeedsFor(short bool) int {
+	if short {
+		return 20
+	}
+	return 300
+}

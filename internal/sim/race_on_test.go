@@ -9,3 +9,11 @@ func seedsFor(short bool) int {
 	}
 	return 60
 }
+
+// nodeSeedsFor is the same among nodes, where a seed takes longer.
+func nodeSeedsFor(short bool) int {
+	if short {
+		return 2
+	}
+	return 5
+}

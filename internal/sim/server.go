@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -25,6 +26,7 @@ type Server struct {
 	letters []pipeline.DeadLetter
 	kept    map[letterID]time.Time // the letters' message ids
 	lease   lease
+	bucket  bucket
 }
 
 // place is one message that was ever stored: a sequence may be used again
@@ -43,6 +45,7 @@ func NewServer() *Server {
 		deltas:  newStream(jetlog.DeltasStream, now),
 		ever:    map[place]*Stored{},
 		kept:    map[letterID]time.Time{},
+		bucket:  bucket{keys: map[string]cluster.Entry{}},
 	}
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"flag"
-	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -38,30 +37,43 @@ func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64,
 // fewSeeds is for what each of them is told more than once, or not often.
 func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
 
-// replay is the command that tells a seed again.
-func replay(seed uint64) string {
-	return fmt.Sprintf("go test ./internal/sim -run 'TestSimulation$' -count=1 -v -sim.seed=%d", seed)
-}
-
 // "Every event in EVENTS changes every cell that its rules name exactly once,
 // whatever crashes, restarts, doubles or stalls" (I1): whatever a seed does to
 // routers, to the delta log and to those who follow it, it ends where the model
 // does.
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { simulateSeeds(t, seedsFor(testing.Short()), nil) }
+
+// amongHolders has shards spread over several holders, and move.
+var amongHolders = &fault{setup: nodes}
+
+// "Answers whole and exact all the while": whatever a seed does to those who
+// hold shards, while shards move between them, each whole answer that is put
+// together from several lies between what the model says at its as_of and at
+// the end of the log; and in the end all is whole and equal.
+func TestNodes(t *testing.T) {
+	t.Cleanup(func() {
+		t.Logf("%d shards were copied, %d answers of several nodes compared", moved.Load(), compared.Load())
+	})
+	simulateSeeds(t, nodeSeedsFor(testing.Short()), amongHolders)
+}
+
+// simulateSeeds runs seeds, or the one that a flag says.
+func simulateSeeds(t *testing.T, most int, f *fault) {
 	if *seedFlag != 0 {
 		var trace io.Writer
 		if testing.Verbose() {
 			trace = t.Output()
 		}
-		if _, err := simulate(t, *seedFlag, nil, trace); err != nil {
+		if _, err := simulate(t, *seedFlag, f, trace); err != nil {
 			t.Fatalf("seed %d: %v", *seedFlag, err)
 		}
 		return
 	}
-	seeds := uint64(seedsFor(testing.Short()))
+	seeds := uint64(most)
 	if *seedsFlag > 0 {
 		seeds = uint64(*seedsFlag)
 	}
+	test := t.Name()
 	var next, failures atomic.Uint64
 	begun := time.Now()
 	t.Cleanup(func() {
@@ -72,8 +84,8 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			for n := next.Add(1); n <= seeds && failures.Load() < failuresMax; n = next.Add(1) {
 				seed := *firstFlag + n - 1
-				if _, err := simulate(t, seed, nil, nil); err != nil {
-					t.Errorf("seed %d: %v\n%s", seed, err, replay(seed))
+				if _, err := simulate(t, seed, f, nil); err != nil {
+					t.Errorf("seed %d: %v\ngo test ./internal/sim -run '%s$' -count=1 -v -sim.seed=%d", seed, err, test, seed)
 					failures.Add(1)
 				}
 			}
@@ -85,13 +97,19 @@ func TestSimulation(t *testing.T) {
 // many processors.
 func TestSameSeedSameStory(t *testing.T) {
 	seeds := uint64(fewSeeds())
+	of := func(seed uint64) *fault {
+		if seed%5 == 0 {
+			return amongHolders
+		}
+		return nil
+	}
 	sums := make([]uint64, seeds)
 	for seed := range seeds {
-		sums[seed], _ = simulate(t, seed+1, nil, nil)
+		sums[seed], _ = simulate(t, seed+1, of(seed), nil)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for seed := range seeds {
-		if sum, _ := simulate(t, seed+1, nil, nil); sum != sums[seed] {
+		if sum, _ := simulate(t, seed+1, of(seed), nil); sum != sums[seed] {
 			t.Errorf("seed %d is another story the second time", seed+1)
 		}
 	}

@@ -53,6 +53,7 @@ type setup struct {
 	blinds, spoils           int  // weights of disks that cannot be read, sections that make no sense
 	presses                  bool // DELTAS gets full: who is away does not hold it back
 	intrusions               int  // weight of what is no router's in DELTAS, and of its being deleted
+	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
 }
 
 func draw(r *rand.Rand) setup {
@@ -105,9 +106,13 @@ type world struct {
 
 	windows uint64    // the last one noted
 	made    time.Time // and when its log was
-	hash    hash.Hash64
-	trace   io.Writer // nil: nowhere
-	steps   int
+	inquiry *inquiry  // nil: nobody asks several nodes
+	asked   int       // inquiries so far
+	known   map[pipeline.Position]facts
+
+	hash  hash.Hash64
+	trace io.Writer // nil: nowhere
+	steps int
 
 	mu      sync.Mutex
 	sources map[string][]*Stored // by window: the messages that it was derived from
@@ -125,6 +130,7 @@ type fault struct {
 	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
 	store    func(s *cold.Store)                                       // may be nil
 	state    func(o *sinks.Options)                                    // may be nil
+	nodes    nodeFault                                                 // among nodes
 }
 
 // runSeed is the simulation of one seed. It must be called in a bubble of its own.
@@ -134,7 +140,7 @@ func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
 		asleep: map[int]int{}, blind: map[int]int{}, sources: map[string][]*Stored{},
-		hash: fnv.New64a(), trace: trace,
+		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace,
 	}
 	if f != nil && f.setup != nil {
 		f.setup(&w.setup)
@@ -153,6 +159,7 @@ func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 		p.start(w.options())
 	}
 	defer func() {
+		w.inquiry.end()
 		for _, p := range w.processes {
 			if p.alive() {
 				p.crash()
@@ -270,7 +277,7 @@ func (w *world) live() error {
 				w.note("%d has stopped: %v", p.number, p.kept)
 			}
 		}
-		if err := cmp.Or(w.wrong, w.stopped(), w.answered()); err != nil {
+		if err := cmp.Or(w.wrong, w.stopped(), w.answered(), w.inquired(), w.epochs()); err != nil {
 			return err
 		}
 		if !w.calm && w.left() == 0 && w.rand.IntN(60) == 0 {
@@ -281,8 +288,8 @@ func (w *world) live() error {
 		if w.calm && w.done() {
 			return w.settle()
 		}
-		if w.calm && w.steps-calmSince > calmMax {
-			return errors.Join(fmt.Errorf("stuck: nothing goes wrong any more, and %d steps later it is still not done", calmMax), w.unmoved(), w.stand())
+		if w.calm && w.steps-calmSince > w.calmMax() {
+			return errors.Join(fmt.Errorf("stuck: nothing goes wrong any more, and %d steps later it is still not done", w.calmMax()), w.unmoved(), w.misplaced(), w.stand())
 		}
 		if err := w.step(); err != nil {
 			return err
@@ -316,6 +323,7 @@ func (w *world) step() error {
 		{when(len(ready) == 0, 60) + 4, w.sleep},
 		{4, w.check},
 		{2, w.waitFor},
+		{when(w.amongNodes() && w.inquiry == nil, 6), w.inquire},
 		{2, w.hold},
 		{when(len(w.late) > 0, 8), w.land},
 		{when(w.down() > 0, 8), w.restart},
@@ -336,6 +344,7 @@ func (w *world) step() error {
 			action{when(w.steals > 0, 1), w.expire},
 			action{1, w.doze},
 			action{w.blinds, w.blindfold},
+			action{when(w.amongNodes(), 1), w.drain},
 			action{w.spoils, w.spoil},
 			action{w.intrusions, w.intrude},
 			action{w.leaders, w.loseLeader},
@@ -394,7 +403,7 @@ func (w *world) fate(c *waiting) (fate Fate) {
 		return fate
 	}
 	wrong := w.rand.Float64() < w.faults
-	if w.outage > 0 && c.Kind != Next && c.Kind != Work && c.Kind != Acquire {
+	if w.outage > 0 && !slices.Contains([]Kind{Next, Work, Acquire, Fetch, Ask}, c.Kind) {
 		wrong = true
 	}
 	switch c.Kind {
@@ -407,6 +416,16 @@ func (w *world) fate(c *waiting) (fate Fate) {
 		fate.Size = 1 + w.rand.IntN(runMax)
 		if wrong && w.rand.IntN(8) == 0 {
 			fate.Err = errLost
+		}
+	case Fetch: // lost, or damaged
+		if fate.Size = 0; wrong {
+			fate.Err = errNoAnswer
+		} else if w.faults > 0 && w.rand.IntN(20) == 0 {
+			fate.Size = 1
+		}
+	case Ask:
+		if fate.Size = w.rand.IntN(replyFates); wrong {
+			fate.Err = errNoAnswer
 		}
 	case Keep:
 		if wrong && w.rand.IntN(4) == 0 {
@@ -462,7 +481,7 @@ type told struct{ twin.Message }
 func (w *world) sleep() error {
 	d := []time.Duration{time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond, 2 * time.Second}[w.rand.IntN(4)]
 	switch lived := time.Since(epoch); {
-	case lived > lifeMax:
+	case lived > lifeMax && !w.amongNodes():
 		d = min(d, 150*time.Millisecond)
 	case lived < lifeMax/2 && w.rand.IntN(30) == 0:
 		d = 17 * time.Second // past every patience
@@ -605,7 +624,9 @@ func (w *world) purge() error {
 		case p.up() && pressed:
 			p.reported = p.node.CheckpointedGoing()
 		case p.up():
-			p.reported = p.node.Checkpointed()
+			if reported := p.node.Checkpointed(); !p.loading() || reported < p.reported {
+				p.reported = reported // what comes goes on from about where this was
+			}
 		case pressed:
 			continue
 		}
@@ -754,6 +775,7 @@ func (w *world) mended(stream string) (last uint64) {
 func (w *world) mend() {
 	w.outage, w.late = 0, nil
 	clear(w.asleep)
+	w.undrain()
 	for _, p := range w.processes {
 		w.sees(p.number)
 		if p.spoil = -1; p.up() && len(p.spoiled) > 0 {
@@ -774,7 +796,7 @@ func (w *world) done() bool {
 			return false
 		}
 	}
-	return w.left() == 0 && w.deposed() == 0 && w.unmoved() == nil
+	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.misplaced() == nil && w.unmoved() == nil
 }
 
 // unmoved is an error as long as a message stands where nobody reads it.
@@ -936,7 +958,7 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 			}
 		}
 	}
-	diff, err := w.ask(p.node, want)
+	diff, err := w.ask(&answers{p.node, p.node.Schema(), p.node.Failed() > 0 || w.amongNodes()}, want)
 	if err == nil && diff != "" {
 		err = fmt.Errorf("shards at %v: not what the model says (I1, I4):%s", stands, diff)
 	}
@@ -1018,6 +1040,9 @@ func (w *world) settle() error {
 		if err := w.compare(p, 0, true); err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
+	}
+	if err := w.asksAll(); err != nil {
+		return fmt.Errorf("at the end, of all nodes: %w", err)
 	}
 	return w.letters()
 }

@@ -40,6 +40,7 @@ type world struct {
 	dir   string
 	store *cold.Store
 	node  *sinks.Node
+	other query.Reader // what is asked; nil: the node
 
 	schema  *pipeline.Schema
 	lanes   []*operators.Lane
@@ -87,12 +88,7 @@ func (w *world) open() (err error) {
 }
 
 func (w *world) start() (err error) {
-	w.node, err = sinks.NewNode(w.store, sinks.Options{
-		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax, MemoryBytes: w.memory,
-		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, PostsKept: w.ages.postsKept, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
-		Notices: noticeChannels, Dots: dotChannels, Channels: shard.ChannelLimits{Channels: w.ages.channels, Notices: w.ages.notices},
-		SequenceMax: uint64(len(w.entries)), Logger: quiet,
-	})
+	w.node, err = sinks.NewNode(w.store, w.options())
 	if err != nil {
 		return err
 	}
@@ -102,6 +98,23 @@ func (w *world) start() (err error) {
 		}
 	}
 	return nil
+}
+
+func (w *world) options() sinks.Options {
+	return sinks.Options{
+		Shards: w.shards, Owners: w.owners, CheckpointEvery: w.every, DirtyRowsMax: w.dirtyRowsMax, MemoryBytes: w.memory,
+		Users:   shard.Limits{PostsMax: w.ages.postsPerAuthor, PostsKept: w.ages.postsKept, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter},
+		Notices: noticeChannels, Dots: dotChannels, Channels: shard.ChannelLimits{Channels: w.ages.channels, Notices: w.ages.notices},
+		SequenceMax: uint64(len(w.entries)), Logger: quiet,
+	}
+}
+
+// reader is what is asked.
+func (w *world) reader() query.Reader {
+	if w.other != nil {
+		return w.other
+	}
+	return w.node
 }
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -132,22 +145,30 @@ func (w *world) restart(store bool) error {
 	return w.open()
 }
 
-// crash ends the node without its last checkpoint: a window that joins on
+// crash ends the node without its last checkpoint.
+func (w *world) crash() error {
+	if err := w.crashOf(w.node); err != nil {
+		return err
+	}
+	return w.start()
+}
+
+// crashOf ends a node without its last checkpoint: a window that joins on
 // nowhere stops every shard (I3), and stopped shards are not checkpointed. A
 // commit under way may still land, as in a real crash.
-func (w *world) crash() error {
+func (w *world) crashOf(n *sinks.Node) error {
 	gap := pipeline.AppendWindow(nil, &pipeline.Window{
 		Header:   pipeline.Header{From: math.MaxInt64 - 1, To: math.MaxInt64},
 		Sections: make([][]byte, w.shards+1),
 	})
-	if err := w.node.Hand(context.Background(), pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: gap}); err != nil {
+	if err := n.Hand(context.Background(), pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: gap}); err != nil {
 		return err
 	}
-	w.node.Close()
-	if failed := w.node.Failed(); failed != w.shards+1 {
-		return fmt.Errorf("%d of %d shards were stopped", failed, w.shards+1)
+	n.Close()
+	if !n.Stopped() {
+		return fmt.Errorf("only %d units were stopped", n.Failed())
 	}
-	return w.start()
+	return nil
 }
 
 // publish puts messages into the log, has them derived as one run into windows
@@ -270,7 +291,7 @@ func (w *world) rows(counter string, columns []string, ids []uint64) ([][]int64,
 		numbers = append(numbers, column)
 	}
 	var rows query.Rows
-	if err := w.node.Rows(context.Background(), number, numbers, ids, &rows, true); err != nil {
+	if err := w.reader().Rows(context.Background(), number, numbers, ids, &rows, true); err != nil {
 		return nil, err
 	}
 	if len(rows.Missing) > 0 || rows.AsOf != w.end {
@@ -296,7 +317,7 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 		return nil, err
 	}
 	var unread query.Unreads
-	if err := w.node.Unread(context.Background(), users, nil, &unread, true); err != nil {
+	if err := w.reader().Unread(context.Background(), users, nil, &unread, true); err != nil {
 		return nil, err
 	}
 	if len(unread.Missing) > 0 || unread.AsOf != w.end {
@@ -321,10 +342,10 @@ func (w *world) answers(users []uint64, page int) ([]answer, error) {
 		if a.Posts, err = w.feed(user, page); err != nil {
 			return nil, err
 		}
-		if a.Following, err = w.list(w.node.Following, user, page); err != nil {
+		if a.Following, err = w.list(w.reader().Following, user, page); err != nil {
 			return nil, err
 		}
-		if a.Followers, err = w.list(w.node.Followers, user, page); err != nil {
+		if a.Followers, err = w.list(w.reader().Followers, user, page); err != nil {
 			return nil, err
 		}
 		out = append(out, a)
@@ -343,7 +364,7 @@ func (w *world) askedChannels(users []uint64, all *query.Unreads) error {
 	}
 	for _, asked := range [][]string{{}, asked, append(asked, "nobody-ever")} {
 		var some query.Unreads
-		if err := w.node.Unread(context.Background(), users, asked, &some, true); err != nil {
+		if err := w.reader().Unread(context.Background(), users, asked, &some, true); err != nil {
 			return err
 		}
 		if len(some.Missing) > 0 || some.AsOf != all.AsOf || len(some.Notices)+len(some.Dots) != len(asked) {
@@ -373,7 +394,7 @@ func (w *world) feed(user uint64, limit int) (posts []feedPost, err error) {
 	var page query.FeedPage
 	before := pipeline.Position(0)
 	for {
-		if err := w.node.Feed(context.Background(), user, before, limit, &page, true); err != nil {
+		if err := w.reader().Feed(context.Background(), user, before, limit, &page, true); err != nil {
 			return nil, err
 		}
 		if page.Missing || page.AsOf != w.end || len(page.Posts) > limit || page.More && len(page.Posts) < limit {

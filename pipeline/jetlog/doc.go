@@ -5,15 +5,16 @@
 //	EVENTS      events.>      what producers publish: the only truth
 //	DELTAS      (see edition) one message a window, appended by compare-and-set
 //	DEADLETTER  deadletter.>  what could not be understood, with the reason
-//	TIDEMARK    (key-value)   the router's lease, nodes' checkpoints, import progress
+//	TIDEMARK    (key-value)   the router's lease, members and assignment, nodes' checkpoints, import progress
 //
-// The tour: [StartServer] embeds a server, [Connect] reaches any. [OpenStreams]
+// The tour: [StartServer] embeds a server, on its own or in a cluster of such
+// (natscluster.go), [Connect] reaches any. [OpenStreams]
 // creates what is missing and refuses what does not fit; [Streams.Restore]
 // recreates what was deleted. [OpenSource] reads
 // EVENTS and [OpenTailer] reads DELTAS, both through the one reader of
 // reader.go. [DeltaLog] appends; [DeadLetters] keeps; [Lease] elects;
-// [Checkpoints] remember how far nodes are; [Events] is mended after a power
-// cut (I10).
+// [Checkpoints] remember how far nodes are; [Members] say who is there and who
+// holds what (package cluster); [Events] is mended after a power cut (I10).
 //
 // # Why not the library's ordered consumer
 //

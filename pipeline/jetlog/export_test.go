@@ -34,3 +34,6 @@ func TellRemadeEvery(every time.Duration) (was time.Duration) {
 	was, remadeLogEvery = remadeLogEvery, every
 	return was
 }
+
+// TidyAfter is Tidy with another age.
+func (m *Members) TidyAfter(ctx context.Context, age time.Duration) error { return m.tidy(ctx, age) }

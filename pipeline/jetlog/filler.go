@@ -57,6 +57,9 @@ func fastForward(ctx context.Context, s *Streams, past uint64) error {
 			return fmt.Errorf("%w: %d messages are missing after %d, more than %d: restore the stream from a backup, or rebuild",
 				ErrFillers, missing, state.Last, uint64(FillersMax))
 		}
+		if err := s.letIn(ctx); err != nil {
+			return err
+		}
 		if err := publishFillers(ctx, js, min(missing, fillersUnderWay)); err != nil {
 			return err
 		}

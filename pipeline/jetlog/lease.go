@@ -26,8 +26,8 @@ var ErrLeaseLost = errors.New("jetlog: the router's lease is lost")
 // LeaseOptions configure a Lease. Zeros take the defaults.
 type LeaseOptions struct {
 	Owner  string        // a name no other process has, the same after a restart
-	Renew  time.Duration // default 1 s
-	Expiry time.Duration // default 5 s; the same in all processes
+	Renew  time.Duration // default 300 ms
+	Expiry time.Duration // default 1.2 s; the same in all processes
 	Logger *slog.Logger  // default: none
 }
 
@@ -69,8 +69,8 @@ func NewLease(s *Streams, o LeaseOptions) (*Lease, error) {
 	if o.Owner == "" {
 		return nil, errors.New("jetlog: lease: no owner is named")
 	}
-	o.Renew = cmp.Or(o.Renew, time.Second)
-	o.Expiry = cmp.Or(o.Expiry, 5*time.Second)
+	o.Renew = cmp.Or(o.Renew, 300*time.Millisecond)
+	o.Expiry = cmp.Or(o.Expiry, 1200*time.Millisecond)
 	if o.Expiry < 2*o.Renew {
 		return nil, fmt.Errorf("jetlog: lease: expiry %v must be at least twice the renewal %v", o.Expiry, o.Renew)
 	}
@@ -170,7 +170,7 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 // idleExpiries is for how many expiries DELTAS must stand still, while there
 // are events to route, for nobody to be routing: more than a router needs to
 // begin, and an end of that is no harm.
-const idleExpiries = 4
+const idleExpiries = 16
 
 // idleRouting is DELTAS and EVENTS as who stands by has seen them.
 type idleRouting struct {

@@ -41,14 +41,15 @@ type puller struct {
 	next     string         // the subject of requests
 	request  []byte
 
+	waiting   uint64 // messages there were when the consumer was made
 	prefix    string // of reply subjects, from the first message
 	delivered uint64 // consumer sequence of the last message
 	asked     int    // messages asked for and not yet seen
 }
 
-// openPuller makes a consumer that begins at sequence start and asks for the
-// first messages.
-func openPuller(ctx context.Context, s *Streams, stream string, start uint64, heartbeat time.Duration) (*puller, error) {
+// openPuller makes a consumer and asks for the first messages. first says with
+// which messages it begins, and which it reads.
+func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, heartbeat time.Duration) (*puller, error) {
 	p := &puller{
 		nc: s.nc, stream: stream,
 		consumer: "tidemark_" + nuid.Next(),
@@ -65,18 +66,15 @@ func openPuller(ctx context.Context, s *Streams, stream string, start uint64, he
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Name:              p.consumer,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       start,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: consumerInactive,
-	})
+	first.Name = p.consumer
+	first.AckPolicy = jetstream.AckNonePolicy
+	first.MemoryStorage, first.Replicas = true, 1
+	first.InactiveThreshold = consumerInactive
+	consumer, err := s.js.CreateConsumer(ctx, stream, first)
 	if err != nil {
 		return nil, fmt.Errorf("create consumer: %w", err)
 	}
+	p.waiting = consumer.CachedInfo().NumPending
 	if p.inbox, err = s.nc.ChanSubscribe(s.nc.NewInbox(), p.arrived); err != nil {
 		p.close()
 		return nil, fmt.Errorf("subscribe: %w", err)

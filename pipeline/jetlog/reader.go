@@ -115,7 +115,8 @@ func (r *reader[T]) open(ctx context.Context) error {
 	if err := r.sameLast(ctx); err != nil {
 		return err
 	}
-	r.pull, err = openPuller(ctx, r.streams, r.stream, r.after+1, r.options.Heartbeat)
+	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
+	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options.Heartbeat)
 	return err
 }
 

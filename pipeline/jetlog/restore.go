@@ -73,7 +73,7 @@ func (s *Streams) Restore(ctx context.Context) error {
 	for _, lost := range []struct{ stream, consequence string }{
 		{DeltasStream, "its windows are derived again from EVENTS"},
 		{DeadLetterStream, "the dead letters in it are lost"},
-		{BucketStream, "who routes is settled again; imports forget how far they had come"},
+		{BucketStream, "who routes is settled again, nodes say again what they hold; drains, degradations and how far imports had come are forgotten"},
 	} {
 		why, err := s.gone(ctx, lost.stream)
 		if why == nil && err == nil {

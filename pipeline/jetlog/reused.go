@@ -82,6 +82,9 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 	if err != nil {
 		return 0, err
 	}
+	if err := s.letIn(ctx); err != nil {
+		return 0, err
+	}
 	var twice []Original
 	for seq := first; seq <= counted; seq++ {
 		m, err := stream.GetMsg(ctx, seq)

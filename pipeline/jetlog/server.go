@@ -23,6 +23,9 @@ const (
 	serverReadyWithin = 10 * time.Second
 	// serverMemoryMax bounds streams in memory: we have none, consumers only.
 	serverMemoryMax = 64 << 20
+	// routeReportsEvery is of how many tries to reach another server of the
+	// cluster, one a second, the log has one.
+	routeReportsEvery = 300
 	// globalAccount is where a server without accounts keeps its streams.
 	globalAccount = "$G"
 )
@@ -34,14 +37,17 @@ type ServerOptions struct {
 	StoreBytesMax   int64         // all streams' BytesMax count against it (StreamOptions.BytesMax); 0 lets the server choose by free disk
 	SyncInterval    time.Duration // how much a power cut may cost; 0 syncs every message
 	PayloadBytesMax int           // default 1 MiB
-	Name            string        // default "tidemark"
-	Logger          *slog.Logger  // default: none
+	Name            string        // default "tidemark"; in a cluster no other server's, and the same for as long as StoreDir is
+	Cluster         ClusterOptions
+	Copied          bool         // other servers of the cluster have copies of all streams
+	Logger          *slog.Logger // default: none
 }
 
-// Server is an embedded NATS server with JetStream. It handles no signals and
+// Server is an embedded NATS server with JetStream, on its own or a member of a
+// cluster of such servers. It handles no signals and
 // never ends the process. One goroutine at a time calls Restart and Close.
 type Server struct {
-	options ServerOptions // Listen has the port that was taken
+	options ServerOptions // Listen and Cluster.Listen have the ports that were taken
 	ns      atomic.Pointer[server.Server]
 }
 
@@ -49,8 +55,16 @@ type Server struct {
 // fails it leaves nothing behind that was not there before.
 //
 // A stream whose directory is there but which the server could not recover is
-// an error: going on would create an empty one over it (I10).
+// an error: going on would create an empty one over it (I10). Where others have
+// copies of it (Copied) it is not. So is a StoreDir that a server on its own has
+// used and that is to be one of a cluster, and the other way round.
+//
+// A member of a cluster is ready for clients before its cluster is: see
+// WaitLeader.
 func StartServer(o ServerOptions) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	host, port, err := listenAddress(o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: listen address %q: %w", o.Listen, err)
@@ -58,11 +72,23 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err := checkPort(o.Listen); err != nil {
 		return nil, fmt.Errorf("jetlog: start server: cannot listen on %s: %w", o.Listen, err)
 	}
+	if _, _, err := o.Cluster.options(); err != nil {
+		return nil, err
+	}
+	if o.Cluster.on() {
+		if err := checkPort(o.Cluster.Listen); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrClusterListen, o.Cluster.Listen, err)
+		}
+	}
 	undo, err := prepareDir(o.StoreDir)
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: store directory %s: %w", o.StoreDir, err)
 	}
 	stored := storedStreams(o.StoreDir)
+	if err := checkMember(&o, stored); err != nil {
+		undo()
+		return nil, err
+	}
 
 	s, err := start(o, host, port)
 	if err != nil {
@@ -77,10 +103,16 @@ func StartServer(o ServerOptions) (*Server, error) {
 }
 
 func start(o ServerOptions, host string, port int) (*Server, error) {
+	cluster, routes, err := o.Cluster.options()
+	if err != nil {
+		return nil, err
+	}
 	ns, err := server.NewServer(&server.Options{
 		ServerName:             cmp.Or(o.Name, "tidemark"),
 		Host:                   host,
 		Port:                   port,
+		Cluster:                cluster,
+		Routes:                 routes,
 		JetStream:              true,
 		StoreDir:               o.StoreDir,
 		JetStreamMaxStore:      o.StoreBytesMax,
@@ -93,18 +125,21 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		// Without it the server holds up whoever sends to a client that does
 		// not read: the node's answers to everybody. So the one goes without.
 		NoFastProducerStall: true,
+		// Each try for a route is a line of the log otherwise, of several
+		// connections to each server that is down.
+		ReconnectErrorReports: routeReportsEvery,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: %w", err)
 	}
 	log := &serverLog{to: o.Logger}
-	if log.to == nil {
-		log.to = slog.New(slog.DiscardHandler)
-	}
 	ns.SetLoggerV2(log, false, false, false)
 	ns.Start()
 	if ns.ReadyForConnections(serverReadyWithin) && log.fatal.Load() == nil {
 		o.Listen = ns.Addr().String()
+		if o.Cluster.on() {
+			o.Cluster.Listen = ns.ClusterAddr().String()
+		}
 		s := &Server{options: o}
 		s.ns.Store(ns)
 		return s, nil
@@ -130,6 +165,7 @@ func (s *Server) Unwritable() error {
 		switch {
 		case e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error"):
 			faults = append(faults, errors.New(e.Error))
+		case s.options.Cluster.on() && !needsRestart(e.Error):
 		case e.Type == server.HealthzErrorJetStream:
 			faults = append(faults, errors.New(e.Error))
 		}
@@ -174,6 +210,10 @@ func (s *Server) checkRecovered(dir string, stored []string) error {
 		}
 	}
 	if len(lost) == 0 {
+		return nil
+	}
+	if s.options.Cluster.on() && s.options.Copied {
+		tellUnrecovered(s.options.Logger, lost)
 		return nil
 	}
 	return fmt.Errorf("jetlog: start server: %s under %s cannot be recovered (the log says why): "+

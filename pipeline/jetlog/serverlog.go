@@ -16,7 +16,6 @@ type serverLog struct {
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(line(format, v)) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.to.Error(line(format, v)) }
 func (l *serverLog) Debugf(string, ...any)           {}
 func (l *serverLog) Tracef(string, ...any)           {}
 
@@ -31,6 +30,15 @@ func (l *serverLog) Warnf(format string, v ...any) {
 		return
 	}
 	l.to.Warn(s)
+}
+
+func (l *serverLog) Errorf(format string, v ...any) {
+	s := line(format, v)
+	if strings.Contains(s, "trying to connect to route") {
+		l.to.Info(s + " (it may not have started yet; tried again)")
+		return
+	}
+	l.to.Error(s)
 }
 
 func (l *serverLog) Fatalf(format string, v ...any) {

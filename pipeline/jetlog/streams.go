@@ -265,6 +265,13 @@ func Passing(err error) bool {
 		errors.As(err, &api) && (api.ErrorCode == clusterUnavailable || api.ErrorCode == noPlacement)
 }
 
+// Leaderless says the same of an error of a read or a write, of streams that
+// OpenStreams has found: while a stream has no leader, NATS says at once that
+// nobody answers for it.
+func Leaderless(err error) bool {
+	return Passing(err) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
+}
+
 // StreamState is what identifies a stream and its extent (I10). A stream that
 // has never had a message has First and Last 0 or First 1; an emptied one has
 // First = Last + 1.

@@ -12,7 +12,8 @@
 // [Client.Unread] tells what users have not looked at yet, [Client.Read] that
 // they have now. [Client.Feed], [Client.Following] and [Client.Followers] read
 // one page; AllFeed, AllFollowing and AllFollowers go through all of them.
-// [Client.Stats], [Client.SlowLog] and [Client.Schema] are for operators.
+// [Client.Stats], [Client.SlowLog], [Client.Nodes], [Client.Shards] and
+// [Client.Schema] are for operators.
 //
 // Everything goes over NATS as docs/queries.md describes it; nothing here is
 // out of reach for a client in another language.
@@ -77,7 +78,8 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("tidemark: %s (%d)", e.Message, e.Code) }
 
 // Unwrap is nats.ErrNoResponders when nobody was there to answer, ErrUncertain
-// when the node does not know whether it stored a read.
+// when the node does not know whether it stored a read, ErrRefused when events are
+// refused.
 func (e *Error) Unwrap() error { return e.cause }
 
 const (

@@ -605,3 +605,40 @@ func BenchmarkGet500(b *testing.B) {
 		}
 	}
 }
+
+// "writes refused (told to producers)": at once, also where it would be tried again.
+func TestPublishWhileRefused(t *testing.T) {
+	r := start(t)
+	config := r.stream.CachedInfo().Config
+	config.MaxMsgs, config.Discard = 1, jetstream.DiscardNew
+	js, err := jetstream.New(r.client.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Publish(t.Context(), client.Like(7, 42, 9)); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if _, err := r.client.Publish(t.Context(), client.Like(8, 42, 9).ID("once")); !errors.Is(err, client.ErrRefused) {
+		t.Errorf("published: %v", err)
+	}
+	p, err := r.client.NewPacker(client.PackOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Add(client.Like(9, 42, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(t.Context()); !errors.Is(err, client.ErrRefused) {
+		t.Errorf("packed: %v", err)
+	}
+	if err := p.Close(t.Context()); err != nil && !errors.Is(err, client.ErrRefused) {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("told after %v", took)
+	}
+}

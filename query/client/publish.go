@@ -17,7 +17,16 @@ import (
 // has the same Nats-Msg-Id.
 var ErrUncertain = errors.New("client: no acknowledgement, not known whether it was stored")
 
+// ErrRefused: the log refuses events for now, because people said so ('tidemark
+// degrade writes=refuse'). Nothing was stored. It is not tried again: to go on, to
+// wait or to keep the events elsewhere is the producer's choice.
+var ErrRefused = errors.New("client: events are refused by hand")
+
 const (
+	// The code and words with which JetStream refuses events then.
+	codeStoreFailed = 10077
+	tooMany         = "maximum messages exceeded"
+
 	ackTimeout      = 5 * time.Second  // for one attempt
 	patienceDefault = 30 * time.Second // for all attempts; far below the stream's window of duplicates
 	pauseFirst      = 50 * time.Millisecond
@@ -28,7 +37,7 @@ const (
 // answer with that position, by Wait or MinPosition, counts the event.
 //
 // An event with an ID is tried again for up to half a minute, or until ctx
-// ends. One without is tried once: ErrUncertain then means what it says.
+// ends, unless events are refused (ErrRefused). One without is tried once: ErrUncertain then means what it says.
 func (c *Client) Publish(ctx context.Context, e Event) (Position, error) {
 	body, err := e.AppendJSON(nil)
 	if err != nil {
@@ -75,6 +84,7 @@ type pubAck struct {
 	Duplicate bool   `json:"duplicate"`
 	Error     *struct {
 		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
 		Description string `json:"description"`
 	} `json:"error"`
 }
@@ -83,6 +93,9 @@ func readAck(data []byte) (pubAck, error) {
 	var ack pubAck
 	if err := json.Unmarshal(data, &ack); err != nil {
 		return ack, fmt.Errorf("%w: the acknowledgement is %.100q", ErrUncertain, data)
+	}
+	if e := ack.Error; e != nil && e.ErrCode == codeStoreFailed && e.Description == tooMany {
+		return ack, &Error{e.Code, "events are refused for now, by hand (" + tooMany + ")", ErrRefused}
 	}
 	if ack.Error != nil {
 		return ack, &Error{Code: ack.Error.Code, Message: ack.Error.Description}
@@ -95,7 +108,7 @@ func readAck(data []byte) (pubAck, error) {
 
 // passing: another attempt may go better.
 func passing(err error) bool {
-	return errors.Is(err, ErrUncertain) || isCode(err, codeUnavailable) || errors.Is(err, nats.ErrReconnectBufExceeded)
+	return errors.Is(err, ErrUncertain) || isCode(err, codeUnavailable) && !errors.Is(err, ErrRefused) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 // sleep is false when ctx ended.

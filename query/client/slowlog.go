@@ -32,6 +32,7 @@ type SlowRequest struct {
 	Position time.Duration // waiting for min_position, or for a read to be visible
 	Memory   time.Duration // reading what is in memory
 	Disk     time.Duration // reading what is on disk
+	Nodes    time.Duration // waiting for other nodes
 	Log      time.Duration // waiting for the log to store a read
 	Write    time.Duration // writing the reply
 
@@ -74,6 +75,7 @@ func decodeSlowLog(body []byte) (SlowLog, error) {
 		Position microseconds `json:"position_us"`
 		Memory   microseconds `json:"memory_us"`
 		Disk     microseconds `json:"disk_us"`
+		Nodes    microseconds `json:"nodes_us"`
 		Log      microseconds `json:"log_us"`
 		Write    microseconds `json:"write_us"`
 		IDs      int          `json:"ids"`
@@ -97,7 +99,7 @@ func decodeSlowLog(body []byte) (SlowLog, error) {
 			list = append(list, SlowRequest{
 				Endpoint: r.Endpoint, At: r.At, Code: r.Code,
 				Total: r.Total.duration(), Parse: r.Parse.duration(), Turn: r.Turn.duration(), Position: r.Position.duration(),
-				Memory: r.Memory.duration(), Disk: r.Disk.duration(), Log: r.Log.duration(), Write: r.Write.duration(),
+				Memory: r.Memory.duration(), Disk: r.Disk.duration(), Nodes: r.Nodes.duration(), Log: r.Log.duration(), Write: r.Write.duration(),
 				IDs: r.IDs, Cold: r.Cold, Request: r.Request,
 			})
 		}

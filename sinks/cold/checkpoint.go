@@ -100,6 +100,11 @@ func (s *Store) commit(writes []Write) (maybe bool, err error) {
 	if err := s.engine.Room(0); err != nil {
 		return false, err
 	}
+	if s.unwritten.Load() {
+		if err := s.writeMeta(); err != nil {
+			return false, err
+		}
+	}
 	return true, s.engine.Commit(writes)
 }
 

@@ -18,6 +18,12 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimEnv); dir != "" {
 		victim(dir)
 	}
+	if dir := os.Getenv(importEnv); dir != "" {
+		importVictim(dir)
+	}
+	if dir := os.Getenv(dropVictimEnv); dir != "" {
+		dropVictim(dir)
+	}
 	goleak.VerifyTestMain(m, // what Badger leaves of an open that failed
 		goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
 		goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))

@@ -19,7 +19,10 @@ import (
 
 var kills = flag.Int("cold.kills", 25, "how often TestKilled kills")
 
-const victimEnv = "TIDEMARK_TEST_COLD_VICTIM"
+const (
+	victimEnv = "TIDEMARK_TEST_COLD_VICTIM"
+	importEnv = "TIDEMARK_TEST_COLD_IMPORT_VICTIM"
+)
 
 // Each checkpoint of a victim adds 1 to so many rows of each shard.
 const victimRows = 2000
@@ -62,54 +65,84 @@ func (fatal) Fatal(x ...any) { panic(fmt.Sprint(x...)) }
 // checkVictim opens what a victim left: all shards stand at one position, their
 // rows say the same, and the files are those that are listed.
 func checkVictim(dir string) (at uint64, unlisted int, err error) {
-	before, err := os.ReadDir(filepath.Join(dir, runsDir))
+	all, unlisted, err := checkShards(dir)
 	if err != nil {
 		return 0, 0, err
+	}
+	for shard := range all {
+		if all[shard] != all[0] {
+			return 0, 0, fmt.Errorf("shard %d stands at %d, and shard 0 at %d", shard, all[shard], all[0])
+		}
+	}
+	return all[0], unlisted, nil
+}
+
+// checkShards opens what a victim left: the rows of each shard say where it
+// stands, and the files are those that are listed.
+func checkShards(dir string) (all []uint64, unlisted int, err error) {
+	before, err := os.ReadDir(filepath.Join(dir, runsDir))
+	if err != nil {
+		return nil, 0, err
 	}
 	engine, err := openBadger(dir, testOptions())
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
 	s, err := OpenOn(engine, spec(fatal{}, "post: like"), testOptions().Shards, "n")
 	if err != nil {
-		return 0, 0, err
+		return nil, 0, err
 	}
 	defer s.Close()
 	for shard := range s.meta.Shards {
-		state, err := s.Stack(pipeline.Shard(shard)).State()
+		stands, err := countVictim(s, pipeline.Shard(shard))
 		if err != nil {
-			return 0, 0, err
+			return nil, 0, err
 		}
-		if shard > 0 && uint64(state.Applied) != at {
-			return 0, 0, fmt.Errorf("shard %d stands at %d, and one before at %d", shard, state.Applied, at)
-		}
-		at = uint64(state.Applied)
-		ids, cells := make([]uint64, victimRows), make([]int64, victimRows)
-		for i := range ids {
-			ids[i] = uint64(i + 1)
-		}
-		v := s.Stack(pipeline.Shard(shard)).View()
-		err = v.Rows(0, ids, cells)
-		v.Close()
-		if err != nil {
-			return 0, 0, err
-		}
-		if other := slices.IndexFunc(cells, func(v int64) bool { return v != int64(at) }); other >= 0 {
-			return 0, 0, fmt.Errorf("shard %d stands at %d, and row %d at %d", shard, at, other+1, cells[other])
-		}
+		all = append(all, stands)
 	}
 	var damage error
 	s.Verify(func() bool { return true }, func(d Damage) { damage = d })
 	if damage != nil {
-		return 0, 0, damage
+		return nil, 0, damage
 	}
+	names, err := allListed(s, engine)
+	if err != nil {
+		return nil, 0, err
+	}
+	return all, len(before) - names, nil
+}
+
+// countVictim is where a shard stands; its rows must say the same.
+func countVictim(s *Store, shard pipeline.Shard) (at uint64, err error) {
+	state, err := s.Stack(shard).State()
+	if err != nil {
+		return 0, err
+	}
+	at = uint64(state.Applied)
+	ids, cells := make([]uint64, victimRows), make([]int64, victimRows)
+	for i := range ids {
+		ids[i] = uint64(i + 1)
+	}
+	v := s.Stack(shard).View()
+	defer v.Close()
+	if err := v.Rows(0, ids, cells); err != nil {
+		return 0, err
+	}
+	if other := slices.IndexFunc(cells, func(v int64) bool { return v != int64(at) }); other >= 0 {
+		return 0, fmt.Errorf("shard %d stands at %d, and row %d at %d", shard, at, other+1, cells[other])
+	}
+	return at, nil
+}
+
+// allListed says that the files are those that are listed, and how many.
+func allListed(s *Store, engine Engine) (files int, err error) {
 	listed := map[string]bool{}
 	s.layers(func(l *layer) { listed[l.file.name()] = true })
 	names, err := engine.Files()
 	if err != nil || len(names) != len(listed) || slices.ContainsFunc(names, func(name string) bool { return !listed[name] }) {
-		return 0, 0, fmt.Errorf("the files are %v, %v; listed are %v", names, err, listed)
+		return 0, fmt.Errorf("the files are %v, %v; listed are %v", names, err, listed)
 	}
-	return at, len(before) - len(names), nil
+	return len(names), nil
 }
 
 // kill -9 at any moment, between any two steps of a checkpoint and of a merge:
@@ -118,30 +151,9 @@ func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	committed, moved, removed := uint64(0), 0, 0
 	for round := range *kills {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), victimEnv+"="+dir)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
 		before := committed
-		after := time.Duration(rand.IntN(100_000)) * time.Microsecond
-		for lines, first := bufio.NewScanner(out), true; lines.Scan(); first = false {
-			at, err := strconv.ParseUint(lines.Text(), 10, 64)
-			if err != nil {
-				t.Fatalf("round %d: %s", round, lines.Text())
-			}
-			committed = at
-			if first {
-				time.AfterFunc(after, func() { cmd.Process.Kill() })
-			}
-		}
-		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Fatalf("round %d: %v", round, err)
-		}
+		last, after := killed(t, victimEnv, dir, round)
+		committed = max(committed, last)
 		if committed > before {
 			moved++
 		}
@@ -161,4 +173,34 @@ func TestKilled(t *testing.T) {
 	if moved == 0 || removed == 0 {
 		t.Errorf("no kill hit a process at work: %d moved on, %d left a file", moved, removed)
 	}
+}
+
+// killed starts a victim, kills it some time after its first line, and returns
+// the number on its last one; 0: there was none.
+func killed(t *testing.T, env, dir string, round int) (last uint64, after time.Duration) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), env+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	after = time.Duration(rand.IntN(100_000)) * time.Microsecond
+	for lines, first := bufio.NewScanner(out), true; lines.Scan(); first = false {
+		at, err := strconv.ParseUint(lines.Text(), 10, 64)
+		if err != nil {
+			t.Fatalf("round %d: %s", round, lines.Text())
+		}
+		last = at
+		if first {
+			time.AfterFunc(after, func() { cmd.Process.Kill() })
+		}
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("round %d: %v", round, err)
+	}
+	return last, after
 }

@@ -132,8 +132,9 @@ func (s *Store) mergeOnce(rest func(time.Duration) bool) (did bool, err error) {
 		return true, nil
 	case errors.Is(err, ErrCorrupt):
 		err = fmt.Errorf("%w; stop the node, move badger/ away and run 'tidemark repair --replay'", err)
-		k.fail(err)
-		s.log.Error("cold: a merge met damage; the shard is refused, others go on", "shard", k.number, "error", err)
+		if m.refuse(err) {
+			s.log.Error("cold: a merge met damage; the shard is refused, others go on", "shard", k.number, "error", err)
+		}
 	}
 	if !errors.Is(err, errStopped) {
 		s.Stats.MergeErrors.Add(1)
@@ -151,9 +152,9 @@ func (s *Store) due() (due *Stack, from, to int) {
 	at := 0
 	for _, k := range s.stacks {
 		k.mu.Lock()
-		all, err := k.visible.all, k.err
+		all, skip := k.visible.all, k.err != nil || k.importing
 		k.mu.Unlock()
-		if err != nil || due != nil && (k.failures > due.failures || k.failures == due.failures && len(all) <= most) {
+		if skip || due != nil && (k.failures > due.failures || k.failures == due.failures && len(all) <= most) {
 			continue
 		}
 		sizes := make([]int64, len(all))
@@ -201,6 +202,12 @@ func (m *merge) do() (written *layer, err error) {
 	merged := k.store.Broken.replacing(m.runs, some(written))
 	list := k.list()
 	at := slices.Index(list, m.runs[0]) // checkpoints only add what is newer
+	if !m.fits(list, at) {              // the shard was imported or dropped meanwhile
+		if written != nil {
+			written.release()
+		}
+		return nil, errStopped
+	}
 	maybe, err := k.store.commit([]Write{k.write(k.state, list[:at], merged, list[at+len(m.runs):])})
 	if err != nil {
 		if written != nil {
@@ -214,6 +221,26 @@ func (m *merge) do() (written *layer, err error) {
 	k.certain()
 	k.replace(m.runs, merged)
 	return written, nil
+}
+
+// fits says whether a list still has the runs, from at on, and nothing older
+// where nothing was.
+func (m *merge) fits(list []*layer, at int) bool {
+	end := at + len(m.runs)
+	return at >= 0 && end <= len(list) && slices.Equal(list[at:end], m.runs) && m.last == (end == len(list))
+}
+
+// refuse refuses the shard whose runs turned out damaged, if they are still its.
+func (m *merge) refuse(err error) (refused bool) {
+	k := m.stack
+	k.edit.Lock()
+	defer k.edit.Unlock()
+	list := k.list()
+	if !m.fits(list, slices.Index(list, m.runs[0])) { // it was imported or dropped meanwhile
+		return false
+	}
+	k.fail(err)
+	return true
 }
 
 // mergeReserve is what a merge leaves for checkpoints.

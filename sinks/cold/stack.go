@@ -32,6 +32,9 @@ type Stack struct {
 	visible  *layers    // what views see
 	pending  []*layer   // committed and not published, newest first
 	doubtful []*layer   // of commits that failed, and may be on disk all the same
+
+	importing bool    // an [Import] is open: nothing is merged
+	parked    *Import // was closed half way; nil: none
 }
 
 // lock is a mutex that may be held while the disk is waited for. In a bubble of
@@ -49,6 +52,8 @@ type layer struct {
 	file *runFile
 	run  *run.Run
 	refs atomic.Int32
+
+	summing summing
 }
 
 func (l *layer) hold() *layer {
@@ -106,6 +111,13 @@ func (k *Stack) State() (State, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state, k.err
+}
+
+// Stored says whether there is anything of the shard here, also if it cannot be
+// used.
+func (k *Stack) Stored() bool {
+	state, err := k.State()
+	return err != nil || state != State{}
 }
 
 // View is what is visible now; Close must follow. It does no I/O and may be

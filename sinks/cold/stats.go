@@ -13,6 +13,8 @@ type Stats struct {
 	MergeNanos      atomic.Uint64 // that merges took, with their rests
 	Merges          atomic.Uint64 // done
 	MergeErrors     atomic.Uint64 // failed
+	ExportBytes     atomic.Uint64 // of runs that exports were read for
+	ImportBytes     atomic.Uint64 // of runs that imports copied
 	Reads           atomic.Uint64 // from files: of a block, or of several where all is gone over
 	Lookups         atomic.Uint64 // of keys in runs that their filters let through
 	LookupsNothing  atomic.Uint64 // and that found nothing there

@@ -6,9 +6,11 @@
 //	stack.go       a shard's state and its runs, newest above oldest
 //	view.go        reads a shard's runs as of one moment; walk.go goes over all of them
 //	plan.go        which runs to merge; merge.go merges them
-//	files.go       which files are open, and which go
+//	files.go       which files are open, and which go; drop.go forgets a shard
 //	open.go        what is found at a start; list.go the value of a shard's key
 //	verify.go      compares what is stored with its checksums
+//	export.go      a shard as of a checkpoint, to be copied; import.go takes it over,
+//	               copy.go run by run; manifest.go says what it is and whether it fits
 //	broken.go      what the simulation breaks on purpose
 //	engine.go      what it lies on: badger.go keys, directory.go files
 package cold
@@ -18,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,10 +59,16 @@ type Store struct {
 
 	engine Engine
 	log    *slog.Logger
-	meta   Meta
-	schema *pipeline.Schema
-	stacks []*Stack // by shard; the last is the commons'
-	files  files
+	metaMu sync.Mutex
+	meta   Meta // Dictionary and Streams change, under metaMu
+	// metaEdit is held by who writes meta. unwritten says that writing it failed:
+	// what is on disk may be another, and must not stay so under rows that are
+	// numbered by this one.
+	metaEdit  lock
+	unwritten atomic.Bool
+	schema    *pipeline.Schema
+	stacks    []*Stack // by shard; the last is the commons'
+	files     files
 
 	counters []counterCodec // by the schema's counter index
 	byNumber []int          // dictionary counter → schema counter
@@ -87,7 +96,7 @@ func OpenOn(engine Engine, schema *pipeline.Schema, shards int, node string) (*S
 }
 
 func openOn(engine Engine, schema *pipeline.Schema, o Options) (*Store, error) {
-	s := &Store{engine: engine, log: o.Logger, pause: time.Sleep, merging: newLock(), wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	s := &Store{engine: engine, log: o.Logger, pause: time.Sleep, merging: newLock(), metaEdit: newLock(), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	s.files.engine, s.files.log, s.files.most = engine, o.Logger, FilesOpenMax
 	s.files.reads = &s.Stats.Reads
 	if err := s.load(schema, o.Shards, o.Node); err != nil {
@@ -140,20 +149,31 @@ func (s *Store) empty() bool {
 // adopt merges the configuration's schema with the dictionary; changed says
 // whether the dictionary has new names, which must be stored before any row.
 func (s *Store) adopt(schema *pipeline.Schema) (changed bool, err error) {
-	s.schema, err = s.meta.Dictionary.merge(schema)
+	merged, err := s.meta.Dictionary.merge(schema)
 	if err != nil {
 		return false, err
 	}
-	s.meta.Dictionary, changed, err = s.meta.Dictionary.extend(s.schema)
+	dictionary, changed, err := s.meta.Dictionary.extend(merged)
 	if err != nil {
 		return false, err
 	}
+	s.schema = merged
+	s.setDictionary(dictionary)
 	s.translate()
 	return changed, nil
 }
 
+func (s *Store) setDictionary(d Dictionary) {
+	s.metaMu.Lock()
+	defer s.metaMu.Unlock()
+	s.meta.Dictionary = d
+}
+
 func (s *Store) writeMeta() error {
-	value, err := json.Marshal(s.meta)
+	s.metaEdit.Lock()
+	defer s.metaEdit.Unlock()
+	s.unwritten.Store(true)
+	value, err := json.Marshal(s.Meta())
 	if err != nil {
 		return err
 	}
@@ -161,6 +181,7 @@ func (s *Store) writeMeta() error {
 	if err := s.engine.Commit([]Write{{metaKey, value}}); err != nil {
 		return fmt.Errorf("cold: write the store's meta: %w", err)
 	}
+	s.unwritten.Store(false)
 	return nil
 }
 
@@ -187,11 +208,17 @@ func (s *Store) translate() {
 func (s *Store) Schema() *pipeline.Schema { return s.schema }
 
 // Meta is what the store says of itself.
-func (s *Store) Meta() Meta { return s.meta }
+func (s *Store) Meta() Meta {
+	s.metaMu.Lock()
+	defer s.metaMu.Unlock()
+	return s.meta
+}
 
 // SetStreams records the streams that the states refer to from now on.
 func (s *Store) SetStreams(streams Streams) error {
+	s.metaMu.Lock()
 	s.meta.Streams = streams
+	s.metaMu.Unlock()
 	return s.writeMeta()
 }
 
@@ -207,6 +234,14 @@ func (s *Store) Close() error {
 	close(s.stop)
 	if s.mergerDone != nil {
 		<-s.mergerDone
+	}
+	for _, k := range s.stacks {
+		k.mu.Lock()
+		parked := k.parked
+		k.mu.Unlock()
+		if parked != nil {
+			parked.Discard()
+		}
 	}
 	s.files.sweep()
 	s.files.close()

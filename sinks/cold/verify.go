@@ -57,7 +57,7 @@ func (s *Store) Verify(more func() bool, damaged func(Damage)) {
 				break
 			}
 			switch err := l.verify(more); {
-			case err == nil, errors.Is(err, ErrClosed):
+			case err == nil, errors.Is(err, ErrClosed), !slices.Contains(k.list(), l): // no run of the shard any more
 			case !errors.Is(err, ErrCorrupt): // no descriptor left, say
 				s.log.Error("cold: a run cannot be read to be verified", "shard", k.number, "file", l.file.name(), "error", err)
 			default:

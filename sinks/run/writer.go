@@ -9,11 +9,11 @@ import (
 
 // Info is what must be known of a run to open it. The list of runs keeps it.
 type Info struct {
-	Entries  int
-	Blocks   int
-	Bytes    int64  // of the run, index included
-	IndexAt  int64  // where in the run the index begins
-	Checksum uint32 // CRC-32C of the index
+	Entries  int    `json:"entries"`
+	Blocks   int    `json:"blocks"`
+	Bytes    int64  `json:"bytes"`    // of the run, index included
+	IndexAt  int64  `json:"index_at"` // where in the run the index begins
+	Checksum uint32 `json:"checksum"` // CRC-32C of the index
 }
 
 // A part of a run has a filter of its own, so that 32 bits of a hash are

@@ -60,18 +60,25 @@ func (g *Gathering) sort() {
 	slices.SortFunc(g.Cold, func(a, b Outbox) int { return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Author, b.Author)) })
 }
 
-// Timeline is the outboxes of all shards of a node, read together: what a feed
+// Timeline is the outboxes of the shards of a node, read together: what a feed
 // needs is spread over them.
 type Timeline struct {
-	shards   []*Shard
+	shards   []*Shard // by number; nil: that is not here
+	here     []*Shard
 	outboxes []*hot.Lists
 	newest   []*hot.Newest
 }
 
-// NewTimeline makes one of all shards, by number.
+// NewTimeline makes one of shards by number; nil where another node must be asked.
 func NewTimeline(shards []*Shard) *Timeline {
 	t := &Timeline{shards: shards}
+	empty, none := hot.NewLists(1, hot.ByBoth), hot.NewNewest(0)
 	for _, s := range shards {
+		if s == nil { // in its place stands what nothing is found in
+			t.outboxes, t.newest = append(t.outboxes, empty), append(t.newest, none)
+			continue
+		}
+		t.here = append(t.here, s)
 		t.outboxes, t.newest = append(t.outboxes, s.outboxes), append(t.newest, s.newest)
 	}
 	return t
@@ -81,7 +88,8 @@ func NewTimeline(shards []*Shard) *Timeline {
 // follows a million must not keep windows from being applied.
 const GroupMax = 4096
 
-// Count counts the listed posts of followees, GroupMax at most, after the mark
+// Count counts the listed posts of followees, GroupMax at most and all of shards
+// that are here, after the mark
 // and after the follow (each pair's B). applied is how far the count reaches.
 // Outboxes that are only on disk are left in g.Cold; if there are any, pin is
 // called for each shard that has some, at the same moment. nil: they are
@@ -94,12 +102,12 @@ const GroupMax = 4096
 func (t *Timeline) Count(followees []hot.Pair, mark pipeline.Position, g *Gathering, pin func(pipeline.Shard)) (n uint64, applied pipeline.Position, err error) {
 	g.Cold = g.Cold[:0]
 	oldest, failed := uint64(0), false // below oldest, outboxes may be on disk
-	for _, s := range t.shards {
+	for _, s := range t.here {
 		s.mu.RLock()
 	}
 	defer t.unlock()
 	applied = math.MaxUint64
-	for _, s := range t.shards {
+	for _, s := range t.here {
 		if s.failed != nil {
 			failed = true
 			continue // who asks for its authors gets no answer
@@ -160,7 +168,7 @@ func (t *Timeline) captureLocked(g *Gathering, pin func(pipeline.Shard)) {
 func (t *Timeline) of(id uint64) *Shard { return t.shards[pipeline.ShardOf(id, len(t.shards))] }
 
 func (t *Timeline) unlock() {
-	for _, s := range t.shards {
+	for _, s := range t.here {
 		s.mu.RUnlock()
 	}
 }

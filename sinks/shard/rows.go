@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -33,6 +34,17 @@ type coldRow struct {
 
 // Cold is how many of the ids asked for were not in memory.
 func (b *Batch) Cold() int { return len(b.cold) }
+
+// Left are the places, among the ids asked for, of those that were not in memory.
+func (b *Batch) Left() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, c := range b.cold {
+			if !yield(c.place) {
+				return
+			}
+		}
+	}
+}
 
 // Read calls row for each id whose row is in memory, or nowhere, with its
 // cells, and returns the state that the answer reflects: all of it is as of one

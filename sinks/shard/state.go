@@ -5,9 +5,9 @@ import "github.com/tidemark-io/tidemark/pipeline"
 // State says how far a shard's entries are: everything the windows up to
 // Applied changed is in them, nothing of what came later.
 type State struct {
-	Applied  pipeline.Position // end of the last window that is in
-	Sequence uint64            // of that window in DELTAS
-	Time     int64             // the shard's clock, in milliseconds since 1970
+	Applied  pipeline.Position `json:"applied"`  // end of the last window that is in
+	Sequence uint64            `json:"sequence"` // of that window in DELTAS
+	Time     int64             `json:"time"`     // the shard's clock, in milliseconds since 1970
 }
 
 // Sink takes what a shard hands over to be kept, in any order; of what comes

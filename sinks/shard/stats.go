@@ -59,6 +59,19 @@ type Stats struct {
 	Whole     bool // nothing is only on disk
 }
 
+// Counts are of the figures those that count since the start: they are true of a
+// shard that is held no more.
+func (s Stats) Counts() Stats {
+	counts := Stats{Evictions: s.Evictions}
+	for _, c := range s.Counters {
+		counts.Counters = append(counts.Counters, CounterStats{Gets: c.Gets, Hits: c.Hits, Cold: c.Cold, Reads: c.Reads, Errors: c.Errors, Evictions: c.Evictions})
+	}
+	for _, c := range s.Columns {
+		counts.Columns = append(counts.Columns, ColumnStats{Sets: c.Sets, Saturated: c.Saturated})
+	}
+	return counts
+}
+
 // Stats counts. It may be called from any goroutine.
 func (s *Shard) Stats() Stats {
 	s.mu.RLock()

@@ -61,7 +61,7 @@ func answers(t *testing.T, schema *pipeline.Schema, s *tier.Shard, ids []uint64)
 			out += fmt.Sprintln(" posted", p)
 			return true
 		})
-		n, _, err5 := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: id}}, 0, 0, &g, disk)
+		n, _, err5 := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: id}}, 0, &g, disk)
 		out += fmt.Sprintln(following, followers, n)
 		errs = append(errs, err, err2, err3, err4, err5)
 	}

@@ -60,7 +60,7 @@ func TestLongReadsEndWithTheirContext(t *testing.T) {
 		},
 		"counts of posts": func(s *tier.Shard, d *tier.Disk) (int, error) {
 			var g shard.Gathering
-			n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(authors, 0, 0, &g, d)
+			n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(authors, 0, &g, d)
 			return int(n), err
 		},
 	}

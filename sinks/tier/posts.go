@@ -13,30 +13,34 @@ import (
 
 func byFollowee(p hot.Pair, id uint64) int { return cmp.Compare(p.A, id) }
 
-// Timeline is the outboxes of all shards of a node, read together.
+// Timeline is the outboxes of the shards of a node, read together.
 type Timeline struct {
 	shards   []*Shard
 	timeline *shard.Timeline
 }
 
-// NewTimeline makes one of all shards, by number.
+// NewTimeline makes one of shards by number; nil where another node must be asked.
 func NewTimeline(shards []*Shard) *Timeline {
-	var in []*shard.Shard
-	for _, t := range shards {
-		in = append(in, t.Shard)
+	in := make([]*shard.Shard, len(shards))
+	for i, t := range shards {
+		if t != nil {
+			in[i] = t.Shard
+		}
 	}
 	return &Timeline{shards, shard.NewTimeline(in)}
 }
 
-// CountPosts counts the listed posts of followees after the mark and after the
-// follow (each pair's B). horizon is the first position that is not too old.
-// applied is how far the count reaches.
-func (t *Timeline) CountPosts(followees []hot.Pair, mark, horizon pipeline.Position, g *shard.Gathering, d *Disk) (n uint64, applied pipeline.Position, err error) {
-	if horizon > 0 {
-		mark = max(mark, horizon-1)
-	}
+// CountPosts counts the listed posts of followees, all of shards that are here,
+// after the mark and after the follow (each pair's B). applied is how far the
+// count reaches.
+func (t *Timeline) CountPosts(followees []hot.Pair, mark pipeline.Position, g *shard.Gathering, d *Disk) (n uint64, applied pipeline.Position, err error) {
 	applied = math.MaxUint64
 	for group := range slices.Chunk(followees, shard.GroupMax) {
+		if len(followees) > shard.GroupMax {
+			if err := d.ended(); err != nil {
+				return 0, 0, err
+			}
+		}
 		posts, reach, err := t.countGroup(group, mark, g, d)
 		if err != nil {
 			return 0, 0, err
@@ -114,16 +118,20 @@ func (t *Shard) readOutboxes(d *Disk, view *cold.View, boxes []shard.Outbox, rea
 
 // Posts offers the listed posts of followees, all of this shard, that lie in
 // [from, before), each author's newest first, until want says no to one of
-// that author's. The answer reaches as far as the first followees' part.
+// that author's. The answer reaches as far as the first followees' part, and so
+// does what was offered before ErrCold.
 func (t *Shard) Posts(followees []hot.Pair, from, before pipeline.Position, g *shard.Gathering, d *Disk, want func(author uint64, p hot.Pair) bool) (state shard.State, err error) {
 	first := true
 	for group := range slices.Chunk(followees, shard.GroupMax) {
-		as, err := t.postsOf(group, from, before, g, d, want)
-		if err != nil {
+		if err := d.ended(); err != nil {
 			return state, err
 		}
+		as, err := t.postsOf(group, from, before, g, d, want)
 		if first {
 			state, first = as, false
+		}
+		if err != nil {
+			return state, err
 		}
 	}
 	return state, nil

@@ -14,7 +14,8 @@ type Batch struct {
 
 // Read calls row for each id with its cells, and returns the state that the
 // answer reflects: all of it is as of one window's end. An id without a row
-// has zeros. cells are valid during the call.
+// has zeros. cells are valid during the call. With ErrCold the ids that are in
+// memory are answered, and b.Left tells the others.
 func (t *Shard) Read(counter int, ids []uint64, b *Batch, d *Disk, row func(i int, cells []int64)) (shard.State, error) {
 	defer d.unpin()
 	state, err := t.Shard.Read(counter, ids, &b.Batch, d.pin(t), row)

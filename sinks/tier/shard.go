@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -29,11 +30,13 @@ type Shard struct {
 	stack  *cold.Stack
 	schema *pipeline.Schema
 	order  []int // the schema's counters, in the order of the disk
+	warmed atomic.Bool
 }
 
 // New makes a shard tier of a shard that holds nothing in memory yet.
 func New(s *shard.Shard, store *cold.Store) *Shard {
 	t := &Shard{Shard: s, stack: store.Stack(s.Number), schema: store.Schema()}
+	t.warmed.Store(s.State() == shard.State{}) // nothing is on disk
 	for _, of := range store.Meta().Dictionary {
 		if counter, ok := t.schema.Counter(of.Name); ok {
 			t.order = append(t.order, counter)
@@ -174,6 +177,9 @@ func readAuthors(view *cold.View, ids []uint64) ([]shard.Author, error) {
 	return authors, err
 }
 
+// Section is which of a window's sections is the shard's.
+func (t *Shard) Section() pipeline.Shard { return t.Number }
+
 // Write passes on what the shard has handed over.
 func (t *Shard) Write(c *cold.Checkpoint) { t.Shard.Write(c.Shard(t.Number)) }
 
@@ -214,6 +220,9 @@ func (c *Commons) Load() error {
 	}
 	return nil
 }
+
+// Section is which of a window's sections is the commons'.
+func (c *Commons) Section() pipeline.Shard { return c.number }
 
 // Prepare has nothing to do.
 func (c *Commons) Prepare(*pipeline.Window) error { return nil }

@@ -106,7 +106,7 @@ func TestWarmAfterNewOutboxWasEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g shard.Gathering
-	count, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: 1}, {A: 2}}, 0, 0, &g, onDisk())
+	count, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: 1}, {A: 2}}, 0, &g, onDisk())
 	if err != nil || count != 2 {
 		t.Errorf("%d posts of 2, %v", count, err)
 	}
@@ -181,10 +181,10 @@ func TestCountBesideAStoppedShard(t *testing.T) {
 	}
 	var g shard.Gathering
 	timeline := tier.NewTimeline([]*tier.Shard{s, stopped})
-	if _, applied, err := timeline.CountPosts([]hot.Pair{{A: followee}}, 0, 0, &g, &tier.Disk{}); err != nil || applied != 20 {
+	if _, applied, err := timeline.CountPosts([]hot.Pair{{A: followee}}, 0, &g, &tier.Disk{}); err != nil || applied != 20 {
 		t.Errorf("reaches %d, %v", applied, err)
 	}
-	if _, _, err := timeline.CountPosts([]hot.Pair{{A: followee}, {A: otherShard(followee)}}, 0, 0, &g, &tier.Disk{}); err == nil {
+	if _, _, err := timeline.CountPosts([]hot.Pair{{A: followee}, {A: otherShard(followee)}}, 0, &g, &tier.Disk{}); err == nil {
 		t.Error("answers for a stopped shard")
 	}
 }

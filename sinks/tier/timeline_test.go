@@ -22,7 +22,7 @@ func TestDeletionsMakeRoomForOlderPosts(t *testing.T) {
 	unread := func(after pipeline.Position) uint64 {
 		t.Helper()
 		var g shard.Gathering
-		n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: author}}, after, 0, &g, onDisk())
+		n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts([]hot.Pair{{A: author}}, after, &g, onDisk())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -236,7 +236,7 @@ func (w *twins) answers(s *tier.Shard, d *tier.Disk, horizon pipeline.Position, 
 		})
 		say("posts of %d: %v", id, err)
 	}
-	n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(all, 0, horizon, &g, d)
+	n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(all, max(horizon, 1)-1, &g, d)
 	say("%d posts unread, %v", n, err)
 	return out
 }

@@ -31,8 +31,12 @@ const Everything = math.MaxInt64
 // a time, and goes on until it is through or more says no, which it is asked
 // between parts.
 func (t *Shard) Warm(bytes int64, entries int, more func() bool) error {
+	defer t.warmed.Store(true)
 	return t.unreadable((&warming{t, min(entries, PartMax), more}).load(bytes))
 }
+
+// Warmed says that Warm has ended, or that there was nothing to load.
+func (t *Shard) Warmed() bool { return t.warmed.Load() }
 
 type warming struct {
 	*Shard

@@ -19,6 +19,7 @@ import (
 func (d *decoder) check(c *Config) {
 	d.checkBounds(c)
 	d.checkNATS(&c.NATS)
+	d.checkNodes(c)
 	d.checkTogether(c)
 	d.checkRules(c)
 }
@@ -117,8 +118,8 @@ func (d *decoder) checkNATS(n *NATS) {
 			d.crossFault([]string{outside.key}, "is for an outside server, and nats.url is empty; state nats.url or leave this out")
 		}
 	}
-	if n.Replicas > 1 {
-		d.crossFault([]string{"nats.replicas", "nats.url"}, "%d replicas need an outside cluster, and nats.url is empty; the embedded server allows 1", n.Replicas)
+	if n.Replicas > 1 && !n.Cluster.On() {
+		d.crossFault([]string{"nats.replicas", "nats.url", "nats.cluster.listen"}, "%d replicas need a cluster, and both nats.url and nats.cluster.listen are empty; an embedded server on its own allows 1", n.Replicas)
 	}
 }
 

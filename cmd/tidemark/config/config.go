@@ -10,7 +10,7 @@
 // The way of a file: decode.go walks the YAML nodes into the structs by their
 // tags and remembers where each key was stated; sections.go does the same for
 // the sections whose keys are the operator's own; check.go holds the bounds
-// and what keys mean to each other; schema.go turns the result into what the
+// and what keys mean to each other, nodes.go the same for nodes and clusters; schema.go turns the result into what the
 // rooms understand.
 package config
 
@@ -33,6 +33,11 @@ type Config struct {
 	DataDir       string        `yaml:"data_dir"`       // directory of everything kept; ./data
 	Shards        int           `yaml:"shards"`         // 1 to 4096; 64. Fixed once the data directory is made
 	NATS          NATS          `yaml:"nats"`           // the server of the event log
+	Roles         []string      `yaml:"roles"`          // what this process does: RoleRoute, RoleHold, RoleAnswer; all
+	Node          string        `yaml:"node"`           // its name; "" = one made at random with the data directory
+	Zone          string        `yaml:"zone"`           // replicas go to different ones; "" = none
+	Weight        int           `yaml:"weight"`         // share of shards, relative, 0 to 1000, 0 = holds none; 1
+	Cluster       Cluster       `yaml:"cluster"`        // shards over nodes
 	HTTP          HTTP          `yaml:"http"`           // metrics and health
 	Windows       Windows       `yaml:"windows"`        // what closes a window
 	Router        Router        `yaml:"router"`         // events to windows
@@ -65,6 +70,7 @@ type NATS struct {
 	Replicas     int           `yaml:"replicas"`      // copies of each stream, 1 to 5; 1
 	SyncInterval time.Duration `yaml:"sync_interval"` // embedded server, 0 = on every write; 200ms
 	MaxPayload   Size          `yaml:"max_payload"`   // embedded server, bytes; 4MiB
+	Cluster      NATSCluster   `yaml:"cluster"`       // embedded server: with which others it forms a cluster
 	Streams      Streams       `yaml:"streams"`       // the streams' limits
 }
 
@@ -109,8 +115,8 @@ type Windows struct {
 // Router is how events become windows, and who does it.
 type Router struct {
 	Lanes       int           `yaml:"lanes"`        // 0 = one per core; 0
-	LeaseRenew  time.Duration `yaml:"lease_renew"`  // 1s
-	LeaseExpiry time.Duration `yaml:"lease_expiry"` // at least 3 LeaseRenew; 5s
+	LeaseRenew  time.Duration `yaml:"lease_renew"`  // 300ms
+	LeaseExpiry time.Duration `yaml:"lease_expiry"` // at least 3 LeaseRenew; 1.2s
 }
 
 // Checkpoint says when a shard writes what changed.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,10 +45,11 @@ const (
 
 // Options size the community. Zero fields take their defaults.
 type Options struct {
-	Rate      int          // events a second; default 200
-	Users     int          // at least 2; default 1000
-	EventsMax int          // events in all, then Run returns; default 5,000,000
-	Logger    *slog.Logger // default: none
+	Rate      int           // events a second; default 200
+	Users     int           // at least 2; default 1000
+	EventsMax int           // events in all, then Run returns; default 5,000,000
+	Logger    *slog.Logger  // default: none
+	Told      *atomic.Int64 // counts the events; default: nobody looks
 }
 
 // Run lets the community live until ctx ends or EventsMax is reached, both of
@@ -62,6 +64,9 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Told == nil {
+		o.Told = new(atomic.Int64)
 	}
 	d := &demo{nc: nc, o: o}
 	err := d.run(ctx)
@@ -159,6 +164,7 @@ func (d *demo) tell(ctx context.Context, events []client.Event) error {
 			continue
 		}
 		d.told++
+		d.o.Told.Add(1)
 		i++
 	}
 	return nil

@@ -39,6 +39,9 @@ const (
 	codeStoreFailed jetstream.ErrorCode = 10077
 )
 
+// errRefused: people have told all nodes to have events refused.
+var errRefused = errors.New("events are refused for all nodes, by hand: 'tidemark degrade writes=on' ends it; then run it again to go on")
+
 type future = jetstream.PubAckFuture
 
 // session is one connection, which is never mended, and what is open on it.
@@ -314,6 +317,9 @@ func refused(err error) error {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
 		return fmt.Errorf("publish: %w", err)
+	}
+	if jetlog.RefusedByHand(err) {
+		return fatal{errRefused}
 	}
 	switch refusal.ErrorCode {
 	case codeNoRoom, codeNoStorage, codeStoreFailed:

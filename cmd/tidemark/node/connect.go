@@ -15,7 +15,7 @@ func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
 	c := n.config.NATS
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{
 		URL:             url,
-		Name:            "tidemark-" + n.dir.marker.Node + suffix,
+		Name:            "tidemark-" + n.name + suffix,
 		CredentialsFile: c.Credentials,
 		NkeySeedFile:    c.NKey,
 		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},

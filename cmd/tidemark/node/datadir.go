@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,9 +48,9 @@ type dataDir struct {
 }
 
 // openDataDir locks the directory, or makes it. A directory that is in use,
-// of another format or with another number of shards is refused untouched;
-// shards 0 takes any number.
-func openDataDir(path string, shards int, demo bool) (*dataDir, error) {
+// of another format, with another number of shards or with another node's name is
+// refused untouched; shards 0 takes any number, node "" any name.
+func openDataDir(path, node string, shards int, demo bool) (*dataDir, error) {
 	d := &dataDir{path: path}
 	entries, err := os.ReadDir(path)
 	switch {
@@ -67,7 +68,7 @@ func openDataDir(path string, shards int, demo bool) (*dataDir, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	if err := d.identify(shards, demo); err != nil {
+	if err := d.identify(node, shards, demo); err != nil {
 		d.abandon()
 		return nil, err
 	}
@@ -103,12 +104,12 @@ func (d *dataDir) acquire() error {
 }
 
 // identify reads the marker, or writes it into an empty directory.
-func (d *dataDir) identify(shards int, demo bool) error {
+func (d *dataDir) identify(node string, shards int, demo bool) error {
 	path := filepath.Join(d.path, markerFile)
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.marker = marker{Format: dataFormat, Shards: shards, Node: nuid.Next(), Demo: demo}
+		d.marker = marker{Format: dataFormat, Shards: shards, Node: cmp.Or(node, nuid.Next()), Demo: demo}
 		return d.writeMarker()
 	case err != nil:
 		return fmt.Errorf("data_dir %s: %w", d.path, err)
@@ -123,6 +124,8 @@ func (d *dataDir) identify(shards int, demo bool) error {
 		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat)
 	case m.Shards != shards && shards != 0:
 		return fmt.Errorf("data_dir %s was made with %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", d.path, m.Shards, shards, m.Shards)
+	case m.Node != node && node != "":
+		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.path, m.Node, node, m.Node)
 	case m.Demo != demo && m.Demo:
 		return fmt.Errorf("data_dir %s holds the demo's made-up numbers: choose another data_dir, or run with --demo", d.path)
 	case m.Demo != demo:

@@ -10,6 +10,7 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -17,14 +18,15 @@ import (
 
 // httpServer is the operators' door: /metrics, /healthz, /readyz; and what
 // Options.Pages adds to it.
-type httpServer struct{ server *http.Server }
+type httpServer struct {
+	server  *http.Server
+	handler atomic.Pointer[http.Handler]
+}
 
-func serveHTTP(n *Node) *httpServer {
-	if n.listener == nil {
-		return nil
-	}
+// pages are what a node that answers has.
+func (n *Node) pages() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(n.Ready, n.remarks))
 	// Where the time and the memory go, for whoever has to look at night.
@@ -38,19 +40,39 @@ func serveHTTP(n *Node) *httpServer {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, strings.Join(index, "\n"))
 	})
-	s := &http.Server{
-		Handler:           newHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).only(mux),
+	return mux
+}
+
+// showHTTP serves pages from now on, instead of those before if there are any.
+func (n *Node) showHTTP(pages http.Handler) {
+	if n.http == nil {
+		n.http = n.serveHTTP(pages)
+		return
+	}
+	n.http.handler.Store(&pages)
+}
+
+// serveHTTP begins to serve; nil when HTTP is off.
+func (n *Node) serveHTTP(pages http.Handler) *httpServer {
+	if n.listener == nil {
+		return nil
+	}
+	h := new(httpServer)
+	h.handler.Store(&pages)
+	shown := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.handler.Load()).ServeHTTP(w, r) })
+	h.server = &http.Server{
+		Handler:           newHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).only(shown),
 		ReadHeaderTimeout: 5 * time.Second,
 		// What goes on for as long as somebody looks ends when the node closes.
 		BaseContext: func(net.Listener) context.Context { return n.ctx },
 	}
 	listener := n.listener
 	go func() {
-		if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("http: stopped serving", "error", err)
 		}
 	}()
-	return &httpServer{s}
+	return h
 }
 
 // answer says "ok", and what is to be told besides; or 503 and the reason.
@@ -70,7 +92,9 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 }
 
 // remarks are what a ready node has to say besides.
-func (n *Node) remarks() string { return n.warming() + n.purged() }
+func (n *Node) remarks() string {
+	return n.warming() + n.purged() + n.copying() + n.degraded()
+}
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
 // answering: what is counted stands.
@@ -85,6 +109,9 @@ func (n *Node) purged() string {
 
 // warming says how far the loading of what is on disk has come, while it goes on.
 func (n *Node) warming() string {
+	if n.sinks == nil {
+		return ""
+	}
 	loaded, all := n.sinks.Warmth()
 	if loaded == all {
 		return ""
@@ -99,20 +126,29 @@ func (s *httpServer) close(ctx context.Context) {
 }
 
 // Ready is nil when every shard goes on, requests can arrive and the node is
-// within ready.lag of the newest event.
+// within ready.lag of the newest event; of a process that only answers, when
+// requests can arrive and there is a node to ask.
 func (n *Node) Ready() error {
-	faults := []error{n.sinks.Err(), n.sinks.CheckpointErr(), n.trouble.err()}
+	faults := []error{n.trouble.err(), n.asked()}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}
+	if n.sinks != nil {
+		faults = append(faults, n.sinks.Err(), n.sinks.CheckpointErr(), n.lags())
+	}
+	return errors.Join(faults...)
+}
+
+// lags says that too many events are not applied yet.
+func (n *Node) lags() error {
 	applied := n.sinks.Applied().Sequence()
 	last := n.state.Load().Events.Last
 	lag, caught := n.seen.lag(time.Now(), applied)
 	switch bound := n.config.Ready.Lag; {
 	case !caught:
-		faults = append(faults, fmt.Errorf("catching up after the start: message %d of %d applied", applied, last))
+		return fmt.Errorf("catching up after the start: message %d of %d applied", applied, last)
 	case lag > bound:
-		faults = append(faults, fmt.Errorf("%.1f s behind the newest event, %s allowed: message %d of %d applied", lag.Seconds(), bound, applied, last))
+		return fmt.Errorf("%.1f s behind the newest event, %s allowed: message %d of %d applied", lag.Seconds(), bound, applied, last)
 	}
-	return errors.Join(faults...)
+	return nil
 }

@@ -73,7 +73,26 @@ func (c *collector) gauge(name, help string, value func() float64) {
 }
 
 func newCollector(n *Node) *collector {
-	c := new(collector)
+	c := &collector{look: func() {}}
+	if n.sinks != nil {
+		n.heldFigures(c)
+	}
+	n.readsFigures(c)
+	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
+		if n.Ready() != nil {
+			return 0
+		}
+		return 1
+	})
+	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
+		emit(1, n.o.Version, n.name)
+	})
+	return c
+}
+
+// heldFigures are those of a process that does more than answer: of the router,
+// of what it holds and of the streams.
+func (n *Node) heldFigures(c *collector) {
 	l := new(looked)
 	c.look = func() {
 		l.shards = n.sinks.ShardStats()
@@ -88,10 +107,7 @@ func newCollector(n *Node) *collector {
 	n.counterFigures(c, l)
 	n.memoryFigures(c, l)
 	n.streamFigures(c)
-	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
-		emit(1, n.o.Version, n.dir.marker.Node)
-	})
-	return c
+	n.writesFigures(c)
 }
 
 func (n *Node) routerFigures(c *collector) {
@@ -139,12 +155,6 @@ func (n *Node) stateFigures(c *collector) {
 	c.counter("checkpoint_seconds_total", "Time spent making and committing checkpoints; two of an owner may overlap.", func() float64 { return float64(s.CheckpointNanos.Load()) / 1e9 })
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
-	})
-	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
-		if n.Ready() != nil {
-			return 0
-		}
-		return 1
 	})
 	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(n.sinks.Failed()) })
 	n.diskFigures(c)
@@ -311,7 +321,7 @@ func (n *Node) streamFigures(c *collector) {
 // figures are the registry's, flat, for tidemark.stats: name, or
 // name{label="value"}, to number. Histograms give their count and sum.
 func (n *Node) figures() map[string]any {
-	families, err := n.registry.Gather()
+	families, err := n.Gather()
 	out := make(map[string]any, len(families))
 	if err != nil {
 		n.log.Warn("metrics: gathered in part", "error", err)

@@ -29,3 +29,24 @@ func TestReadyWithoutQueries(t *testing.T) {
 		t.Errorf("without the queries' connection: %v", err)
 	}
 }
+
+// A process that answers for everything never says that nobody does, also before
+// it has told the others: when it starts again, they have it as stopped.
+func TestOwnShardsAreAnswered(t *testing.T) {
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	for range 2 {
+		n := s.start(c)
+		for deadline := time.Now().Add(30 * time.Second); len(n.view().Answering(0)) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("it does not say within 30 s that it is ready")
+			}
+			if is := n.remarks(); strings.Contains(is, "no node answers") {
+				t.Fatalf("it holds all, and says: %s", is)
+			}
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

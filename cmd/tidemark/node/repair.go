@@ -41,7 +41,7 @@ func Repair(c *config.Config, o RepairOptions) error {
 
 func (n *Node) replay() (err error) {
 	// The number of shards may be what has changed.
-	if n.dir, err = openDataDir(n.config.DataDir, 0, n.o.Demo); err != nil {
+	if err := n.lockData(0); err != nil {
 		return err
 	}
 	if err := n.openServer(); err != nil {

@@ -115,6 +115,16 @@ function drawPosts(posts, animate) {
   }
 }
 
+// drawNodes says which nodes there are, where there are several.
+function drawNodes(nodes) {
+  const names = (list) => list.map((n) => n.node).join(", ");
+  const away = nodes.filter((n) => n.state === "away");
+  const there = nodes.filter((n) => n.state !== "away");
+  $("nodes").hidden = !nodes.length;
+  $("nodes").textContent = `from nodes ${names(there.filter((n) => n.holds))}` + (away.length ? `; ${names(away)} away` : "");
+  $("nodes").title = `up: ${names(there)}` + (away.length ? `; away: ${names(away)}` : "");
+}
+
 function draw(state) {
   const animate = shown !== null;
   shown = state;
@@ -128,6 +138,7 @@ function draw(state) {
   drawPosts(state.posts, animate);
   $("as-of").textContent = state.as_of;
   $("made-up").hidden = !state.made_up;
+  drawNodes(state.nodes ?? []);
   $("live").className = "on";
   busy();
   const total = tiles.reduce((sum, tile) => sum + tile.n, 0);

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// nodeArgument is the node that a command is about.
+type nodeArgument struct {
+	Node string `arg:"" help:"Its name, as 'tidemark nodes' lists it."`
+	remote
+}
+
+// Validate is called by kong.
+func (n *nodeArgument) Validate() error {
+	if n.Node != "" { // kong has better words for none
+		if err := cluster.CheckNode(n.Node); err != nil {
+			return err
+		}
+	}
+	return n.remote.Validate()
+}
+
+type (
+	drainCommand   struct{ nodeArgument }
+	undrainCommand struct{ nodeArgument }
+	forgetCommand  struct{ nodeArgument }
+)
+
+func (drainCommand) Help() string {
+	return `The node is to hold no shards: others get them, and answers stay whole meanwhile. 'tidemark nodes' shows how many it has still; when it has none it can be stopped for good. It goes on to route and to answer. 'tidemark nodes undrain' ends it.
+
+EXAMPLE
+
+    tidemark nodes drain a`
+}
+
+func (undrainCommand) Help() string {
+	return `The node may hold shards again. One that is not drained may be named.
+
+EXAMPLE
+
+    tidemark nodes undrain a`
+}
+
+func (forgetCommand) Help() string {
+	return `For a node that will not come back: its shards are given to others at once, not after cluster.replace_after, and nothing is kept for it any more. A node that is up is refused: stop it first.
+
+EXAMPLE
+
+    tidemark nodes forget a`
+}
+
+func (d *drainCommand) Run(t *terminal) error {
+	return d.do(t, (*jetlog.Members).Drain, "drained", fmt.Sprintf("%[1]s is to hold no shards: 'tidemark nodes' shows how many it has still, 'tidemark nodes undrain %[1]s' ends it", d.Node))
+}
+
+func (u *undrainCommand) Run(t *terminal) error {
+	return u.do(t, (*jetlog.Members).Undrain, "undrained", u.Node+" may hold shards")
+}
+
+func (f *forgetCommand) Run(t *terminal) error {
+	return f.do(t, (*jetlog.Members).Forget, "forgotten", f.Node+" is forgotten")
+}
+
+// do does one thing to the node, and says that it is done.
+func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Context, string) error, done, said string) error {
+	return n.members(func(ctx context.Context, m *jetlog.Members) error {
+		if err := what(m, ctx, n.Node); err != nil {
+			return err
+		}
+		if n.JSON {
+			return printJSON(t.out, map[string]any{"node": n.Node, done: true})
+		}
+		_, err := fmt.Fprintln(t.out, said)
+		return err
+	})
+}
+
+// members looks at what nodes share and does one thing with it.
+func (r *remote) members(do func(context.Context, *jetlog.Members) error) error {
+	ctx, stop := interruptible()
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	nc, err := r.dial(true)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	m, err := jetlog.AttachMembers(ctx, nc, jetlog.MembersOptions{})
+	switch {
+	case errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return r.silence()
+	case err != nil:
+		return r.explain(err)
+	}
+	defer m.Close()
+	return r.explain(do(ctx, m))
+}

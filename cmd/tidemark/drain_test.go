@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+)
+
+// "`nodes drain NODE` · `nodes undrain NODE` · `nodes forget NODE`"; "`degrade
+// [reads=all|memory|off] [writes=on|refuse]` (without arguments: how it is)".
+func TestTellNodes(t *testing.T) {
+	n := newPlace(t).start(t)
+	bucket, err := n.connect(t).KeyValue("TIDEMARK")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(name, want string) {
+		t.Helper()
+		e, err := bucket.Get(name)
+		if (err == nil && string(e.Value()) != want) || (err != nil) != (want == "") {
+			t.Errorf("key %s is %+v, %v; want %q", name, e, err, want)
+		}
+	}
+	// A holder that was killed a while ago.
+	b := cluster.Member{Node: "b", Session: "x", Roles: cluster.Hold, Weight: 1, Version: "1", Shards: 4}
+	value, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.Put("member.b", value); err != nil {
+		t.Fatal(err)
+	}
+
+	n.do("nodes", "drain", "x").fails(t, 1, "no such node as \"x\"; there are:", "b")
+	n.do("nodes", "undrain", "x").fails(t, 1, "no such node")
+	n.do("nodes", "forget", "x").fails(t, 1, "no such node")
+	n.want("b is to hold no shards: 'tidemark nodes' shows how many it has still, 'tidemark nodes undrain b' ends it", "nodes", "drain", "b")
+	key("drain.b", "{}")
+	n.want(`{"drained":true,"node":"b"}`, "nodes", "drain", "b", "--json")
+	n.want("b may hold shards", "nodes", "undrain", "b")
+	key("drain.b", "")
+	n.want(`{"node":"b","undrained":true}`, "nodes", "undrain", "--json", "b")
+	n.want("b is forgotten", "nodes", "forget", "b")
+	key("member.b", "")
+	n.do("nodes", "forget", "b").fails(t, 1, "no such node")
+
+	n.want("reads=all writes=on", "degrade")
+	n.want("reads=memory writes=on", "degrade", "reads=memory")
+	n.want("reads=memory writes=refuse", "degrade", "writes=refuse")
+	key("degrade", `{"reads":"memory","writes":"refuse"}`)
+	n.want(`{"reads":"memory","writes":"refuse"}`, "degrade", "--json")
+	n.want("reads=all writes=on", "degrade", "reads=all", "writes=on")
+	key("degrade", `{"reads":"all","writes":"on"}`)
+}
+
+// A server that no node has run on is told from one that does not answer.
+func TestTellNobody(t *testing.T) {
+	n := newPlace(t).start(t)
+	if err := n.connect(t).DeleteKeyValue("TIDEMARK"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node makes the bucket again", func() bool {
+		r := n.do("degrade")
+		return r.code == 0 && r.out == "reads=all writes=on\n"
+	})
+	r := command(t, []string{"NATS_URL=nats://127.0.0.1:1"}, "", "degrade")
+	r.fails(t, 1, "no tidemark answers at nats://127.0.0.1:1")
+}
+
+// What the process that answers does not know, it says.
+func TestNodesAsked(t *testing.T) {
+	n := newPlace(t).start(t)
+	for _, name := range []string{"nodes", "shards"} {
+		table, document := n.do(name), n.do(name, "--json")
+		if table.code == 1 {
+			table.fails(t, 1, "does not know which nodes there are")
+			document.fails(t, 1, "does not know which nodes there are")
+			continue
+		}
+		var reply map[string]any
+		if table.code != 0 || document.code != 0 || json.Unmarshal([]byte(document.out), &reply) != nil || reply[name] == nil {
+			t.Errorf("%s: %+v %+v", name, table, document)
+		}
+	}
+}

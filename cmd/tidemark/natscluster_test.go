@@ -1,0 +1,191 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// member is a process whose embedded server is one of three.
+type member struct {
+	place
+	http, nats string
+}
+
+func clusterMembers(t *testing.T) []member {
+	t.Helper()
+	free := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	listen := []string{free(), free(), free()}
+	var all []member
+	for i, own := range listen {
+		m := member{newPlace(t), free(), free()}
+		var routes []string
+		for _, other := range listen {
+			if other != own {
+				routes = append(routes, "'nats://"+other+"'")
+			}
+		}
+		m.configure(t, fmt.Sprintf("node: n%d\nhttp: {listen: '%s'}\nnats:\n  listen: '%s'\n  replicas: 3\n  cluster: {listen: '%s', routes: [%s]}\n"+
+			"  streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}\n",
+			i+1, m.http, m.nats, own, strings.Join(routes, ", ")))
+		all = append(all, m)
+	}
+	return all
+}
+
+func (m *member) look(path string) (status int, body string) {
+	r, err := http.Get("http://" + m.http + path)
+	if err != nil {
+		return 0, ""
+	}
+	defer r.Body.Close()
+	b, _ := io.ReadAll(r.Body)
+	return r.StatusCode, string(b)
+}
+
+// like stores a like of post 42, as a producer does who tries again.
+func like(t *testing.T, n *process, actor int) {
+	t.Helper()
+	var r result
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if r = n.do("publish", "like", fmt.Sprintf("actor=%d", actor), "post=42", "author=9", "--id", fmt.Sprint("like", actor)); r.code == 0 {
+			return
+		}
+	}
+	t.Fatalf("not stored within a minute: %+v", r)
+}
+
+func likes(t *testing.T, n *process, want string) {
+	t.Helper()
+	var r result
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if r = n.do("get", "42.cntan"); r.code == 0 && r.out == want+"\n" {
+			return
+		}
+	}
+	t.Fatalf("the likes are %+v, want %s", r, want)
+}
+
+// "three `tidemark run` with embedded servers find each other, form a NATS
+// cluster, keep streams with three copies."
+func TestThreeProcessesAreACluster(t *testing.T) {
+	m := clusterMembers(t)
+	a := m[0].spawn(t)
+	// The first lives, is not ready, and says for whom it waits.
+	eventually(t, "the first says for whom it waits", func() bool {
+		status, body := m[0].look("/readyz")
+		return status == 503 && strings.Contains(body, "start: the NATS cluster has no leader: no other server is there")
+	})
+	if status, body := m[0].look("/healthz"); status != 200 || body != "ok\n" {
+		t.Errorf("/healthz of one that waits: %d %s", status, body)
+	}
+	if log := a.log.String(); !strings.Contains(log, `"msg":"tidemark: waiting for other servers of the NATS cluster"`) {
+		t.Errorf("the log of one that waits:\n%s", log)
+	}
+	b, c := m[1].spawn(t), m[2].spawn(t)
+	for _, n := range []*process{a, b, c} {
+		n.await(2 * time.Minute)
+	}
+	like(t, a, 1)
+	for _, n := range []*process{a, b, c} {
+		likes(t, n, "1")
+	}
+
+	// One is killed, and comes back with what it had.
+	a.stop(os.Kill)
+	like(t, b, 2)
+	likes(t, c, "2")
+	a = m[0].spawn(t)
+	a.await(2 * time.Minute)
+	likes(t, a, "2")
+	eventually(t, "ready again", func() bool { status, _ := m[0].look("/readyz"); return status == 200 })
+
+	// All stop, and start.
+	for _, n := range []*process{a, b, c} {
+		if code := n.stop(syscall.SIGTERM); code != 0 {
+			t.Errorf("exit code %d:\n%s", code, n.log.String())
+		}
+	}
+	var again []*process
+	for i := range m {
+		again = append(again, m[i].spawn(t))
+	}
+	for _, n := range again {
+		n.await(2 * time.Minute)
+		likes(t, n, "2")
+	}
+}
+
+// Two of three are killed at once and start at once, later: while the cluster and its
+// streams have no leader, a start waits, wherever it has come.
+func TestMajorityIsKilled(t *testing.T) {
+	m := clusterMembers(t)
+	var n []*process
+	for i := range m {
+		n = append(n, m[i].spawn(t))
+	}
+	for i := range n {
+		n[i].await(2 * time.Minute)
+	}
+	for i := 1; i < 3; i++ {
+		n[i].stop(os.Kill)
+	}
+	time.Sleep(11 * time.Second) // by then what led sees no majority, and leads no more
+	for i := 1; i < 3; i++ {
+		n[i] = m[i].spawn(t)
+	}
+	for i := 1; i < 3; i++ {
+		n[i].await(2 * time.Minute)
+	}
+}
+
+// Who is stopped while it waits for others stops in order, and starts again
+// under the same name.
+func TestStopWhileWaitingForTheCluster(t *testing.T) {
+	m := clusterMembers(t)[0]
+	for range 2 {
+		n := m.spawn(t)
+		eventually(t, "it waits", func() bool { status, _ := m.look("/readyz"); return status == 503 })
+		if code := n.stop(syscall.SIGTERM); code != 0 || !strings.Contains(n.log.String(), "stopped before it had started") {
+			t.Errorf("exit code %d:\n%s", code, n.log.String())
+		}
+	}
+}
+
+// A directory belongs to one name, and to one kind of server.
+func TestDirectoryOfAnother(t *testing.T) {
+	p := newPlace(t)
+	p.configure(t, "node: a\n")
+	p.start(t).stop(syscall.SIGTERM)
+	p.configure(t, "node: b\n")
+	tidemark(t, "run", "--config", p.config).fails(t, 1, "was made as node a", "set node: a")
+	m := clusterMembers(t)[0]
+	m.data = p.data
+	text, err := os.ReadFile(m.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := strings.ReplaceAll(strings.ReplaceAll(string(text), "node: n1", "node: a"), m.dir+"/data", p.data)
+	if err := os.WriteFile(m.config, []byte(joined), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tidemark(t, "run", "--config", m.config).fails(t, 1, "were stored by a server on its own", "start without nats.cluster")
+	p.configure(t, "")
+	n := p.start(t) // nothing is lost, and the name is the directory's
+	if info := n.do("slowlog").out; !strings.HasPrefix(info, "a since ") {
+		t.Errorf("%s", info)
+	}
+}

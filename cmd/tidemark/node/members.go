@@ -1,0 +1,238 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+const (
+	// memberBeat is how often a process says how it is, memberExpiry after how
+	// long a silence others take it for away.
+	memberBeat   = time.Second
+	memberExpiry = 5 * time.Second
+)
+
+// openMembers says that this process is there. It is refused where another has
+// its name, or counts something else.
+func (n *Node) openMembers() (err error) {
+	schema, err := n.config.Schema()
+	if err != nil {
+		return err
+	}
+	n.same = member(n.config, n.name, n.o.Version)
+	n.same.Shards, n.same.Counters = n.config.Shards, cluster.Summary(schema)
+	if n.same.Fingerprint, err = fingerprint(n.config); err != nil {
+		return err
+	}
+	ctx, cancel := n.startContext()
+	defer cancel()
+	return n.untilLed(ctx, startWithin, jetlog.Leaderless, n.joinMembers)
+}
+
+// joinMembers watches the members and is one from now on.
+func (n *Node) joinMembers(ctx context.Context) error {
+	members, err := jetlog.OpenMembers(ctx, n.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+	if err != nil {
+		return err
+	}
+	n.members = members
+	if err := members.Join(ctx, n.self()); err != nil {
+		members.Close()
+		n.members = nil
+		return err
+	}
+	n.watched.Store(members)
+	n.work.Go(n.beat)
+	return nil
+}
+
+// member is what a configuration says of a process.
+func member(c *config.Config, node, version string) cluster.Member {
+	m := cluster.Member{Node: node, Zone: c.Zone, Weight: c.Weight, Version: version, Wire: int(wire.Version), WireMin: int(wire.Oldest)}
+	for role, bit := range map[string]cluster.Roles{config.RoleRoute: cluster.Route, config.RoleHold: cluster.Hold, config.RoleAnswer: cluster.Answer} {
+		if c.Has(role) {
+			m.Roles |= bit
+		}
+	}
+	return m
+}
+
+// fingerprint tells what all nodes must have alike, counters and rules, from
+// anything else.
+func fingerprint(c *config.Config) (cluster.Fingerprint, error) {
+	text, err := json.Marshal([]any{c.Counters, c.EventRules})
+	if err != nil {
+		return 0, err
+	}
+	h := fnv.New64a()
+	h.Write(text)
+	return cluster.Fingerprint(max(h.Sum64(), 1)), nil // 0: a process without counters of its own
+}
+
+// self is what this process says of itself. Until it is open it holds nothing,
+// and acts on no assignment. What it says that it has fits the assignment that it
+// names: see change.
+func (n *Node) self() cluster.Member {
+	m := n.same
+	if !n.open.Load() {
+		return m
+	}
+	applied := n.sinks.Applied()
+	m.Applied, m.Routes = applied, n.router.Stats.Active.Load()
+	lag, caught := n.seen.lag(time.Now(), applied.Sequence())
+	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > n.config.Ready.Lag
+	h := &n.holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m.Epoch = n.members.View().Assignment.Epoch
+	for _, s := range n.sinks.Standings() {
+		switch {
+		case h.leaving.Has(s.Shard):
+		case s.Err != nil:
+			m.Failed.Add(s.Shard)
+		case s.Answers:
+			m.Ready.Add(s.Shard)
+		}
+	}
+	m.Loading = h.loadedLocked()
+	for s := range m.Ready.All() {
+		delete(m.Loading, s)
+	}
+	return m
+}
+
+// beat says it again and again. A process whose name another one has taken,
+// while this one was cut off or suspended, must not go on.
+func (n *Node) beat() {
+	if err := n.members.Keep(n.ctx, n.self); err != nil {
+		n.fail(fmt.Errorf("this process must stop: %w", err))
+	}
+}
+
+// fail says that the process cannot go on.
+func (n *Node) fail(err error) {
+	n.log.Error("tidemark: cannot go on", "error", err)
+	n.trouble.set("node", err)
+	n.failing.Do(func() {
+		n.failure = err
+		close(n.failed)
+	})
+}
+
+// Failed is closed when the process cannot go on; Failure says why.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
+
+// Failure is why the process cannot go on; nil until Failed is closed.
+func (n *Node) Failure() error {
+	select {
+	case <-n.failed:
+		return n.failure
+	default:
+		return nil
+	}
+}
+
+// leave tells the others that this process stops, and what it has. Where it
+// cannot, they hear nothing of it and come to the same conclusion: the last
+// servers of a NATS cluster that stop have no majority any more.
+func (n *Node) leave() {
+	if n.members == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), memberBeat)
+	defer cancel()
+	m := n.self()
+	m.Routes = false
+	if err := n.members.Leave(ctx, m); err != nil && !errors.Is(err, jetlog.ErrNotJoined) {
+		n.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
+	}
+	n.members.Close()
+}
+
+// deciding is what the assignment is decided by.
+func (n *Node) deciding() cluster.Options {
+	return cluster.Options{Shards: n.config.Shards, Replicas: n.config.Cluster.Replicas, ReplaceAfter: n.config.Cluster.ReplaceAfter}
+}
+
+// decide writes the next assignment, if this is the process that does and there
+// is one.
+func (n *Node) decide(ctx context.Context) error {
+	if !n.router.Stats.Active.Load() {
+		return nil
+	}
+	view := n.members.View()
+	next, due := view.Next(n.deciding())
+	if !due {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	switch err := n.members.Assign(ctx, view, next); {
+	case errors.Is(err, jetlog.ErrDecided): // the next view tells
+		return nil
+	case err != nil:
+		return err
+	}
+	n.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
+	return nil
+}
+
+// tidyEvery paces what is done about keys of members that nobody needs.
+const tidyEvery = time.Minute
+
+// tidy is for the process that routes.
+func (n *Node) tidy(ctx context.Context) error {
+	if time.Since(n.tidied) < tidyEvery {
+		return nil
+	}
+	n.tidied = time.Now()
+	return n.members.Tidy(ctx)
+}
+
+// heldAtStart are the shards that are held from the start: those that are
+// stored, but for those that this node need not keep, and those assigned that no
+// other node may have, which are derived from the log. Where nothing is assigned
+// and nobody else holds anything, all.
+func (n *Node) heldAtStart() []pipeline.Shard {
+	held := []pipeline.Shard{}
+	if !n.config.Has(config.RoleHold) {
+		return held
+	}
+	view, me := n.members.View(), n.name
+	assigned, others := view.Assignment.HeldSet(me), false
+	for _, m := range view.Members {
+		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
+	}
+	alone := view.Assignment.Shards() == 0 && !others
+	leftover := n.letGo(cluster.ShardSet{})
+	for i := range n.config.Shards {
+		s := pipeline.Shard(i)
+		switch {
+		case leftover.Has(s): // dropped when the node runs
+		case n.store.Stack(s).Stored(), alone,
+			assigned.Has(s) && len(n.elsewhere(view, s)) == 0 && !view.MayHave(s, me, n.config.Cluster.ReplaceAfter):
+			held = append(held, s)
+		}
+	}
+	return held
+}
+
+// elsewhere are the other nodes that answer for a shard.
+func (n *Node) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
+	for _, node := range view.Answering(s) {
+		if node != n.name {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,83 @@
+package node
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// inCluster says that the embedded server is a member of a NATS cluster. Then a
+// start waits for the others for as long as it takes: who starts three processes
+// one after the other must not be in a hurry.
+func (n *Node) inCluster() bool { return n.server != nil && n.config.NATS.Cluster.On() }
+
+func (n *Node) clusterOptions() jetlog.ClusterOptions {
+	c := &n.config.NATS.Cluster
+	if !c.On() {
+		return jetlog.ClusterOptions{}
+	}
+	return jetlog.ClusterOptions{Name: c.ClusterName(), Listen: c.Listen, Routes: c.Routes}
+}
+
+// awaitCluster waits until the cluster of the embedded server has a leader, and
+// says meanwhile for whom it waits, in the log and at /readyz.
+func (n *Node) awaitCluster() error {
+	if !n.inCluster() {
+		return nil
+	}
+	n.http = n.serveHTTP(n.startPages())
+	return n.server.WaitLeader(n.ctx, func(s jetlog.Standing) {
+		n.trouble.set(startPart, errors.New(s.String()))
+		n.log.Info("tidemark: waiting for other servers of the NATS cluster", "cluster", n.config.NATS.Cluster.ClusterName(),
+			"connected", s.Servers, "needed", s.Needed, "of", s.Size, "routes", n.config.NATS.Cluster.Routes)
+	})
+}
+
+// startPart is what keeps a start from going on, among the troubles.
+const startPart = "start"
+
+// startPages are what the HTTP server has while a start waits for others: it
+// lives, and is not ready.
+func (n *Node) startPages() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
+	mux.HandleFunc("GET /readyz", answer(func() error {
+		if err := n.trouble.err(); err != nil {
+			return err
+		}
+		return errors.New("starting")
+	}, nil))
+	return mux
+}
+
+// copying says what the embedded server still lacks of its copies. It keeps nobody
+// from counting and answering; who restarts one server after the other waits
+// until it is gone.
+func (n *Node) copying() (lines string) {
+	if !n.inCluster() {
+		return ""
+	}
+	for _, report := range n.server.Behind() {
+		lines += "nats: " + report + "\n"
+	}
+	return lines
+}
+
+// paced keeps the log of a start that waits short: a line when there is
+// something new to say, and every half a minute.
+type paced struct {
+	text string
+	at   time.Time
+}
+
+const pacedEvery = 30 * time.Second
+
+func (p *paced) tell(text string) bool {
+	if text == p.text && time.Since(p.at) < pacedEvery {
+		return false
+	}
+	p.text, p.at = text, time.Now()
+	return true
+}

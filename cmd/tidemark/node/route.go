@@ -1,0 +1,106 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+func (n *Node) openPipeline() error {
+	lanes := n.config.Router.Lanes
+	if lanes == 0 {
+		lanes = n.o.Processors
+	}
+	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
+		Owner:  n.name,
+		Renew:  n.config.Router.LeaseRenew,
+		Expiry: n.config.Router.LeaseExpiry,
+		Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	letters, err := jetlog.NewDeadLetters(n.streams, n.log)
+	if err != nil {
+		return err
+	}
+	n.lease = lease
+	n.router = &pipeline.Router{
+		Open: func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
+			return n.guard.Open(n.ctx, held, from)
+		},
+		Log:     jetlog.NewDeltaLog(n.streams),
+		Letters: letters,
+		Lane:    n.lane,
+		Lanes:   lanes,
+		Logger:  n.log,
+		Cuts:    n.guard.Cuts,
+	}
+	return nil
+}
+
+func (n *Node) lane() pipeline.Deriver { return n.program.NewLane() }
+
+func (n *Node) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := jetlog.OpenTailer(ctx, n.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
+	if err != nil {
+		return nil, err
+	}
+	if !tailer.Created().Equal(n.store.Meta().Streams.Deltas) {
+		return nil, errors.Join(errors.New("stream DELTAS was recreated since where to follow it was looked for"), tailer.Close())
+	}
+	n.trouble.clear("follow")
+	return tailer, nil
+}
+
+// follow applies DELTAS until the node closes. What is held changes between two
+// runs of the follower.
+func (n *Node) follow() {
+	n.repeat("follow", func() error {
+		for {
+			if err := n.change(); err != nil {
+				return err
+			}
+			if err := n.join(); err != nil {
+				return err
+			}
+			ctx, cancel := n.holdings.following(n.ctx)
+			err := n.follower.Follow(ctx)
+			again := errors.Is(context.Cause(ctx), errHoldings)
+			cancel(nil)
+			if !again || n.ctx.Err() != nil {
+				return err
+			}
+		}
+	})
+}
+
+// route is the router while this process holds the lease.
+func (n *Node) route() {
+	n.repeat("route", func() error {
+		held, release, err := n.lease.Acquire(n.ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		err = n.router.Run(held)
+		lost := held.Err() != nil && n.ctx.Err() == nil
+		if lost {
+			err = context.Cause(held)
+		}
+		if lost || errors.Is(err, pipeline.ErrFenced) {
+			n.log.Warn("router: stepped down, standing by", "reason", err)
+			return nil
+		}
+		return err
+	})
+}
+
+// routed says that this node routes, or another: what kept this one from it
+// is nobody's trouble any more.
+func (n *Node) routed() bool {
+	holder, mine := n.lease.Holder()
+	return n.router.Stats.Active.Load() || holder != "" && !mine
+}

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/spread"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// answers is what answers everybody, by one schema: other nodes are asked for
+// what is not held here. The schema of a process that only answers may change;
+// then all of it is made again.
+type answers struct {
+	directory *directory
+	reader    *spread.Reader
+	service   *query.Service
+	registry  *prometheus.Registry // of its figures, which begin with it
+}
+
+func (n *Node) openQueries() (err error) {
+	n.register()
+	n.sinks.MemoryOnly(n.told().Reads == cluster.ReadsMemory)
+	if err := n.serveNodes(); err != nil {
+		return err
+	}
+	if n.config.Has(config.RoleAnswer) {
+		if err := n.serveAll(&spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards}, nil); err != nil {
+			return err
+		}
+	}
+	n.showHTTP(n.pages())
+	return nil
+}
+
+// serveNodes answers other nodes, for the shards held here.
+func (n *Node) serveNodes() (err error) {
+	if !n.config.Has(config.RoleHold) {
+		return nil
+	}
+	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Logger: n.log}); err != nil {
+		return err
+	}
+	n.parts, err = spread.Serve(n.queries, n.sinks, spread.ServerOptions{
+		Node:       n.name,
+		Schema:     n.store.Schema(),
+		Shards:     n.config.Shards,
+		Workers:    n.o.Processors,
+		ColdReads:  n.config.Limits.ColdReads,
+		Registerer: n.registry,
+		Logger:     n.log,
+	})
+	return err
+}
+
+// serveAll answers everybody. ready tells why nothing can be asked, nil: it can.
+// If this process answers already, it is answered anew before the one before
+// stops.
+func (n *Node) serveAll(counted *spread.Counted, ready func() error) (err error) {
+	a := &answers{
+		directory: &directory{view: n.view, own: n.own(), me: n.name, shards: counted.Shards},
+		registry:  prometheus.NewRegistry(),
+	}
+	a.reader, err = spread.New(n.queries, spread.Options{
+		Schema:     counted.Schema,
+		Directory:  a.directory,
+		ColdReads:  n.config.Limits.ColdReads,
+		Registerer: a.registry,
+	})
+	if err != nil {
+		return err
+	}
+	o := query.Options{
+		Schema:  counted.Schema,
+		Reader:  a.reader,
+		Cluster: clusterView{n.view},
+		Limits: query.Limits{
+			IDs:        n.config.Limits.IDs,
+			Requests:   n.config.Limits.Requests,
+			Processors: n.o.Processors,
+			ColdReads:  n.config.Limits.ColdReads,
+			Timeout:    n.config.Limits.Timeout,
+			TimeoutMax: n.config.Limits.TimeoutMax,
+		},
+		Refuses:    n.refuses,
+		Slow:       query.Slow(n.config.Slow),
+		Stats:      n.figures,
+		Ready:      ready,
+		Shards:     counted.Shards,
+		Version:    n.o.Version,
+		Registerer: a.registry,
+		Logger:     n.log,
+		Metadata:   map[string]string{"node": n.name},
+	}
+	if n.streams != nil { // of a system that is there
+		o.Publisher, o.LogEnd = jetlog.NewReads(n.streams), n.logEnd
+	}
+	if a.service, err = query.New(n.queries, o); err != nil {
+		return errors.Join(err, a.reader.Close())
+	}
+	before := n.answers.Swap(a)
+	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
+	defer cancel()
+	if err := before.stop(ctx); err != nil && n.ctx.Err() == nil {
+		n.log.Warn("tidemark: requests may be unanswered: what answered them stopped late", "error", err)
+	}
+	return nil
+}
+
+// stop answers what has arrived, and then nothing more.
+func (a *answers) stop(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	return errors.Join(a.service.Stop(ctx), a.reader.Close())
+}
+
+func (n *Node) logEnd(ctx context.Context) (sequence uint64, err error) {
+	state, err := n.streams.State(ctx, jetlog.EventsStream)
+	return state.Last, err
+}
+
+// own is what this process holds; nil: nothing, ever.
+func (n *Node) own() query.Holder {
+	if !n.config.Has(config.RoleHold) {
+		return nil
+	}
+	return n.sinks
+}
+
+// view is what is known of the members; there are none before this process has
+// joined.
+func (n *Node) view() *cluster.View {
+	if m := n.watched.Load(); m != nil {
+		return m.View()
+	}
+	return &cluster.View{Degrade: cluster.Normal}
+}
+
+// asked says why others cannot be asked, of a process that holds nothing
+// itself.
+func (n *Node) asked() error {
+	if a := n.answers.Load(); a != nil && n.own() == nil && a.directory.held() == 0 {
+		return errNobody
+	}
+	return nil
+}
+
+// register makes the figures of the process, those of what answers excepted.
+func (n *Node) register() {
+	n.registry.MustRegister(newCollector(n))
+	registerProcess(n.registry)
+}
+
+// Gather implements prometheus.Gatherer: the figures of the process and of
+// what answers.
+func (n *Node) Gather() ([]*dto.MetricFamily, error) {
+	all := prometheus.Gatherers{n.registry}
+	if a := n.answers.Load(); a != nil {
+		all = append(all, a.registry)
+	}
+	return all.Gather()
+}

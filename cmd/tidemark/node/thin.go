@@ -1,0 +1,224 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/spread"
+)
+
+// thin is what a process that only answers finds out from the others. It has no
+// data directory and no counters of its own: what is counted, a holder tells it.
+//
+//	attach: bucket, members, join ─► ask a holder what is counted ─► serve
+//	nobody there: every request is 503 ◄─┘        ▲ when a holder counts something else
+//
+// It belongs to the goroutine that starts the process, then to attend.
+type thin struct {
+	node    *Node
+	counted *spread.Counted // by which requests are answered; nil: nobody has told
+	by      counts          // of the member that told it
+	asked   time.Time       // when it told it
+	stop    context.CancelFunc
+	done    chan struct{} // closed when attend has returned; nil: it has not begun
+}
+
+// counts tells members that count the same from others.
+type counts struct {
+	fingerprint cluster.Fingerprint
+	shards      int
+}
+
+const (
+	// askWithin bounds how long a holder may take to say what is counted, asksMax
+	// how many are asked before others may be looked for.
+	askWithin = time.Second
+	asksMax   = 4
+	// askAgainEvery is how often it is asked although no member says that it
+	// counts anything else.
+	askAgainEvery = time.Minute
+	// attendPause is how long what members say is gathered: each beats.
+	attendPause = 100 * time.Millisecond
+)
+
+// errNobody is why nothing can be asked yet.
+var errNobody = errors.New("no node that holds counters is known")
+
+// openName chooses a name: nothing that a process keeps has one already.
+func (n *Node) openName() error {
+	n.name = cmp.Or(n.config.Node, nuid.Next())
+	return nil
+}
+
+// openThin joins those who are there and answers for them. Without any it
+// begins all the same: every request is answered 503 until they come.
+func (n *Node) openThin() error {
+	n.register()
+	t := &thin{node: n}
+	n.thin = t
+	if err := t.try(n.ctx); final(err) {
+		return err
+	}
+	if err := n.ctx.Err(); err != nil {
+		return err
+	}
+	if t.counted == nil {
+		if err := n.serveNobody(); err != nil {
+			return err
+		}
+	}
+	n.showHTTP(n.pages())
+	return nil
+}
+
+// beginThin starts what runs for as long as the process does.
+func (n *Node) beginThin() {
+	ctx, stop := context.WithCancel(n.ctx)
+	n.thin.stop, n.thin.done = stop, make(chan struct{})
+	go n.thin.attend(ctx)
+	n.log.Info("tidemark: running, to answer only", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(), "http", n.HTTPAddress())
+}
+
+// serveNobody answers as long as nobody has told what is counted.
+func (n *Node) serveNobody() error {
+	none, err := pipeline.NewSchema(nil, nil)
+	if err != nil {
+		return err
+	}
+	return n.serveAll(&spread.Counted{Schema: none}, func() error { return errNobody })
+}
+
+// final says that a process cannot go on beside the members that are there.
+func final(err error) bool {
+	return errors.Is(err, jetlog.ErrNameTaken) || errors.Is(err, jetlog.ErrMemberMisfit)
+}
+
+// attend looks after what is answered until ctx ends.
+func (t *thin) attend(ctx context.Context) {
+	defer close(t.done)
+	n := t.node
+	for ctx.Err() == nil {
+		var changed <-chan struct{}
+		if n.members != nil {
+			changed = n.members.Changed()
+		}
+		err := t.try(ctx)
+		switch {
+		case final(err):
+			n.fail(fmt.Errorf("this process must stop: %w", err))
+			return
+		case err == nil, errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, errNobody): // Ready sees that
+			n.trouble.clear("nodes")
+		case ctx.Err() == nil:
+			n.trouble.set("nodes", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(attendPause):
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(memberBeat):
+		}
+	}
+}
+
+func (t *thin) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	return t.look(ctx)
+}
+
+// end stops attend. From then on what is answered changes no more.
+func (t *thin) end() {
+	if t != nil && t.done != nil {
+		t.stop()
+		<-t.done
+	}
+}
+
+// look joins the members if that was not possible before, and has requests be
+// answered by what they count.
+func (t *thin) look(ctx context.Context) error {
+	if t.node.members == nil {
+		if err := t.node.attach(ctx); err != nil {
+			return err
+		}
+	}
+	return t.ask(ctx)
+}
+
+// attach joins the members of a system that others keep. Nothing is created.
+func (n *Node) attach(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	streams, err := jetlog.Attach(soon, n.nc, n.log)
+	if err != nil {
+		return err
+	}
+	n.streams, n.same = streams, member(n.config, n.name, n.o.Version)
+	return n.joinMembers(ctx)
+}
+
+// ask has one of those who hold say what is counted, as soon as any counts
+// something else than is answered by, and now and then.
+func (t *thin) ask(ctx context.Context) error {
+	n := t.node
+	members := n.members.View().Members
+	err, asked := errNobody, 0
+	for _, i := range rand.Perm(len(members)) {
+		m := members[i]
+		by := counts{m.Fingerprint, m.Shards}
+		known := t.counted != nil && by == t.by && time.Since(t.asked) < askAgainEvery
+		if m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || known {
+			continue
+		}
+		if asked++; asked > asksMax {
+			break
+		}
+		counted, fault := askOne(ctx, n, m.Node)
+		if fault != nil { // it is gone, and not away yet
+			err = fmt.Errorf("%w: %w", errNobody, fault)
+			continue
+		}
+		if fault := t.take(counted, m.Node); fault != nil {
+			return fault
+		}
+		t.by, t.asked = by, time.Now()
+		return nil
+	}
+	if t.counted != nil {
+		return nil
+	}
+	return err
+}
+
+func askOne(ctx context.Context, n *Node, node string) (*spread.Counted, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	return spread.AskCounted(ctx, n.queries, node)
+}
+
+// take has requests be answered by what a node counts.
+func (t *thin) take(counted *spread.Counted, from string) error {
+	if t.counted != nil && t.counted.Equal(counted) {
+		return nil
+	}
+	if err := t.node.serveAll(counted, nil); err != nil {
+		return err
+	}
+	t.node.log.Info("tidemark: requests are answered by what a node counts", "of", from,
+		"counters", cluster.Summary(counted.Schema), "shards", counted.Shards, "before", t.counted != nil)
+	t.counted = counted
+	return nil
+}

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+// clusterView tells tidemark.nodes and tidemark.shards what this process has seen
+// of the others: view gives what it has seen last.
+type clusterView struct{ view func() *cluster.View }
+
+var _ query.Cluster = clusterView{}
+
+// Nodes implements query.Cluster.
+func (c clusterView) Nodes() query.Nodes {
+	v := c.view()
+	nodes := query.Nodes{Epoch: v.Assignment.Epoch}
+	for _, m := range v.Members {
+		nodes.Nodes = append(nodes.Nodes, query.Node{
+			Node: m.Node, Roles: m.Roles.Names(), Zone: m.Zone, Weight: m.Weight, Version: m.Version,
+			State: query.NodeState(m.Status.String()), Routes: m.Routes && m.Status != cluster.Away,
+			Shards: m.Ready.Len(), Applied: m.Applied, LagMS: m.LagMS,
+		})
+	}
+	return nodes
+}
+
+// Shards implements query.Cluster. Behind those to whom a shard is assigned come
+// those that have it still and are there.
+func (c clusterView) Shards() query.Shards {
+	v := c.view()
+	shards := query.Shards{Epoch: v.Assignment.Epoch}
+	for s := range pipeline.Shard(v.Assignment.Shards()) {
+		line := query.ShardHolders{Shard: s}
+		assigned := v.Assignment.Holders(s)
+		for _, name := range assigned {
+			m, there := v.Member(name)
+			if !there { // its key is gone, or has not come yet
+				line.Holders = append(line.Holders, query.ShardHolder{Node: name, State: query.HolderAway})
+				continue
+			}
+			line.Holders = append(line.Holders, holderOf(m, s))
+		}
+		for _, m := range v.Members {
+			if m.Status != cluster.Away && (m.Ready.Has(s) || m.Failed.Has(s)) && !slices.Contains(assigned, m.Node) {
+				line.Holders = append(line.Holders, holderOf(m, s))
+			}
+		}
+		shards.Shards = append(shards.Shards, line)
+	}
+	return shards
+}
+
+// holderOf is what a member has of a shard. One that has not begun to load what
+// is assigned to it has nothing of it.
+func holderOf(m cluster.State, s pipeline.Shard) query.ShardHolder {
+	h := query.ShardHolder{Node: m.Node, State: query.HolderReady, Applied: m.Applied}
+	switch {
+	case m.Status == cluster.Away:
+		h.State = query.HolderAway
+	case m.Failed.Has(s):
+		h.State = query.HolderFailed
+	case !m.Ready.Has(s):
+		loaded := m.Loading[s]
+		h.State, h.Applied, h.Loaded = query.HolderLoading, 0, &loaded
+	}
+	return h
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+type nodesCommand struct {
+	List    nodesListCommand `cmd:"" default:"withargs" help:"List the nodes, and how they are."`
+	Drain   drainCommand     `cmd:"" help:"Have a node hold no shards."`
+	Undrain undrainCommand   `cmd:"" help:"Let a node hold shards again."`
+	Forget  forgetCommand    `cmd:"" help:"Give up a node that will not come back."`
+}
+
+func (nodesCommand) Help() string {
+	return `Without a further word it lists them ('tidemark help nodes list' says what each column is).
+
+EXAMPLE
+
+    tidemark nodes
+    tidemark nodes drain a
+    tidemark nodes --json | jq -r '.nodes[] | select(.state != "up") | .node'`
+}
+
+type nodesListCommand struct{ remote }
+
+func (nodesListCommand) Help() string {
+	return `Lists the processes that make up the system, as the one that answers knows them.
+
+    NODE     its name
+    STATE    up; away: it has been silent; draining: it gives its shards to others
+    ROLES    what it does: route, hold, answer
+    ROUTES   "yes" for the one that turns events into windows now
+    ZONE     where it is; "-" for nowhere
+    WEIGHT   its share of the shards beside the others'
+    SHARDS   that it holds and answers for
+    LOADING  that it is loading: 'tidemark shards' shows how far
+    APPLIED  the position up to which it has applied events
+    LAG      the age of the newest of them, while newer ones wait; "-" for one that is away
+    VERSION  of the program
+
+EXAMPLE
+
+    tidemark nodes list
+    tidemark nodes --json`
+}
+
+func (n *nodesListCommand) Run(t *terminal) error {
+	return n.ask(func(ctx context.Context, c *client.Client) error {
+		if n.JSON {
+			return n.printReply(ctx, c, t, "nodes", struct{}{})
+		}
+		nodes, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		shards, err := c.Shards(ctx) // perhaps of another node, a moment later
+		if err != nil {
+			return err
+		}
+		return printNodes(t.out, nodes, loadingOf(shards))
+	})
+}
+
+// loadingOf counts the shards that each node is loading.
+func loadingOf(shards client.Shards) map[string]int {
+	loading := make(map[string]int)
+	for _, s := range shards.Shards {
+		for _, h := range s.Holders {
+			if h.State == holderLoading {
+				loading[h.Node]++
+			}
+		}
+	}
+	return loading
+}
+
+// The states that tables tell apart.
+const (
+	nodeAway      = "away"
+	holderReady   = "ready"
+	holderLoading = "loading"
+)
+
+// nameShown is how much of a name or a state a table shows: all of it, of what
+// nodes write.
+const nameShown = 64
+
+func printNodes(to io.Writer, nodes client.Nodes, loading map[string]int) error {
+	if len(nodes.Nodes) == 0 {
+		_, err := fmt.Fprintln(to, "no nodes")
+		return err
+	}
+	out := &table{left: []bool{0: true, 1: true, 2: true, 3: true, 4: true, 10: true}}
+	out.add("NODE", "STATE", "ROLES", "ROUTES", "ZONE", "WEIGHT", "SHARDS", "LOADING", "APPLIED", "LAG", "VERSION")
+	for _, n := range nodes.Nodes {
+		routes, lag := "-", short(n.Lag)
+		if n.Routes {
+			routes = "yes"
+		}
+		if n.State == nodeAway {
+			lag = "-"
+		}
+		out.add(printable(n.Node, nameShown), printable(n.State, nameShown), printable(strings.Join(n.Roles, ","), nameShown), routes,
+			printable(cmp.Or(n.Zone, "-"), nameShown), strconv.Itoa(n.Weight), strconv.Itoa(n.Shards), strconv.Itoa(loading[n.Node]),
+			n.Applied.String(), lag, printable(n.Version, nameShown))
+	}
+	return out.print(to)
+}

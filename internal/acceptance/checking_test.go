@@ -1,0 +1,267 @@
+package acceptance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+// feedOf is a slice of Higgs as messages, one line or a pack each, and what
+// must be answered after each of them. One publisher sends them one after the
+// other, so message i has sequence i + 1.
+type feedOf struct {
+	messages []message
+	lines    [][]byte
+	ledger   *ledger
+	users    []uint64
+	posts    []uint64
+
+	sent  atomic.Uint64 // messages that may be in the log
+	acked atomic.Uint64 // messages that are
+}
+
+type message struct {
+	subject string
+	data    []byte
+}
+
+// newFeed takes the lines as messages: now single events, now packs.
+func newFeed(t *testing.T, lines [][]byte, random *rand.Rand) *feedOf {
+	t.Helper()
+	f := &feedOf{lines: lines, ledger: newLedger()}
+	for rest := lines; len(rest) > 0; {
+		n := 1
+		if random.IntN(2) == 0 {
+			n = min(1+random.IntN(60), len(rest))
+		}
+		m := message{subject: "events.pack"}
+		for i, line := range rest[:n] {
+			f.ledger.add(t, pipeline.At(uint64(len(f.messages)+1), i), line)
+			m.data = append(append(m.data, line...), '\n')
+		}
+		if n == 1 {
+			m.subject = "events." + typeOf(rest[0])
+		}
+		f.messages = append(f.messages, m)
+		rest = rest[n:]
+	}
+	users, posts := map[uint64]bool{}, map[uint64]bool{}
+	for c := range f.ledger.rows {
+		if strings.HasPrefix(c.column, "post.") {
+			posts[c.id] = true
+		} else {
+			users[c.id] = true
+		}
+	}
+	f.posts, f.users = slices.Sorted(maps.Keys(posts)), slices.Sorted(maps.Keys(users))
+	return f
+}
+
+func typeOf(line []byte) string {
+	var event struct{ Type string }
+	if err := json.Unmarshal(line, &event); err != nil {
+		panic(err)
+	}
+	return event.Type
+}
+
+// publish sends the messages up to one, evenly over a time.
+func (f *feedOf) publish(t *testing.T, nc *nats.Conn, to int, over time.Duration) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	from := int(f.acked.Load())
+	begun := time.Now()
+	for i := from; i < to; i++ {
+		f.sent.Store(uint64(i + 1))
+		m := f.messages[i]
+		ack, err := publishOnce(js, m.subject, fmt.Sprint("message ", i), m.data)
+		if err != nil || ack.Sequence != uint64(i+1) {
+			t.Errorf("message %d is published as %+v: %v", i, ack, err)
+			return
+		}
+		f.acked.Store(ack.Sequence)
+		time.Sleep(time.Until(begun.Add(over * time.Duration(i-from) / time.Duration(to-from))))
+	}
+}
+
+// publishOnce publishes a message until it is acknowledged, for a minute.
+func publishOnce(js jetstream.JetStream, subject, id string, data []byte) (ack *jetstream.PubAck, err error) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ack, err = js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		cancel()
+		if err == nil {
+			return ack, nil
+		}
+	}
+	return nil, err
+}
+
+// checker asks again and again, and holds each answer between the ledger's at
+// its as_of and at the newest position then.
+type checker struct {
+	t      *testing.T
+	feed   *feedOf
+	nc     *nats.Conn
+	shards int
+
+	// down are the shards that nobody may have now; empty: every answer must be whole.
+	down atomic.Pointer[map[pipeline.Shard]bool]
+
+	answers, missing, faults atomic.Int64
+	longest                  atomic.Int64 // ns
+}
+
+const (
+	checkers = 4
+	// checkWithin is how long a position may take while others take over.
+	checkWithin = 20 * time.Second
+	faultsMax   = 10 // are shown
+)
+
+// begin asks until the function that it returns is called.
+func (c *checker) begin(seed uint64) (end func()) {
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	for i := range checkers {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		work.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Millisecond):
+				}
+				switch i % 3 {
+				case 0:
+					c.rows("post", c.feed.posts, random)
+				case 1:
+					c.rows("user", c.feed.users, random)
+				case 2:
+					c.unread(random)
+				}
+			}
+		})
+	}
+	return func() {
+		close(stop)
+		work.Wait()
+		c.t.Logf("%d answers held between as_of and newest, the longest took %v; %d ids were missing while nobody had them",
+			c.answers.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond), c.missing.Load())
+	}
+}
+
+// fault reports what is wrong with an answer.
+func (c *checker) fault(format string, args ...any) {
+	if c.faults.Add(1) <= faultsMax {
+		c.t.Errorf("%s "+format, append([]any{time.Now().Format("15:04:05.000")}, args...)...)
+	}
+}
+
+func some(ids []uint64, n int, random *rand.Rand) []uint64 {
+	out := make([]uint64, n)
+	for i := range out {
+		out[i] = ids[random.IntN(len(ids))]
+	}
+	return out
+}
+
+// ask does a request, and says what it must reach and what may be in it. gone are
+// the shards that nobody may have had meanwhile.
+func (c *checker) ask(what string, do func(at client.Position) (asOf client.Position, err error)) (newest client.Position, gone map[pipeline.Shard]bool, ok bool) {
+	at, begun := client.Acked(c.feed.acked.Load()), time.Now()
+	gone = *c.down.Load()
+	asOf, err := do(at)
+	took := time.Since(begun)
+	if now := *c.down.Load(); len(gone) == 0 {
+		gone = now
+	}
+	for was := c.longest.Load(); int64(took) > was && !c.longest.CompareAndSwap(was, int64(took)); was = c.longest.Load() {
+	}
+	newest = client.Acked(c.feed.sent.Load())
+	switch {
+	case err != nil && len(gone) > 0:
+		return 0, nil, false
+	case err != nil:
+		c.fault("%s, min_position %v, asked %v ago: %v", what, at, took, err)
+		return 0, nil, false
+	case asOf < at || asOf > newest:
+		c.fault("%s: as of %v, asked with min_position %v, the newest is %v", what, asOf, at, newest)
+		return 0, nil, false
+	}
+	c.answers.Add(1)
+	return newest, gone, true
+}
+
+func (c *checker) rows(counter string, of []uint64, random *rand.Rand) {
+	ids := some(of, 1+random.IntN(200), random)
+	var got client.GetReply
+	newest, gone, ok := c.ask(counter, func(at client.Position) (_ client.Position, err error) {
+		got, err = client.New(c.nc).Get(c.t.Context(), client.GetRequest{Counter: counter, IDs: ids, MinPosition: at, Timeout: checkWithin})
+		return got.AsOf, err
+	})
+	if !ok {
+		return
+	}
+	for i, row := range got.Rows {
+		if row.Values == nil {
+			if c.missing.Add(1); !gone[pipeline.ShardOf(ids[i], c.shards)] {
+				c.fault("%s %d of shard %d is missing", counter, ids[i], pipeline.ShardOf(ids[i], c.shards))
+			}
+			continue
+		}
+		for j, column := range got.Columns {
+			low, high := c.feed.ledger.between(counter+"."+column, ids[i], got.AsOf, newest)
+			if v := row.Values[j]; v < low || v > high {
+				c.fault("%s.%s of %d is %d, must be %d to %d as of %v to %v", counter, column, ids[i], v, low, high, got.AsOf, newest)
+			}
+		}
+	}
+}
+
+func (c *checker) unread(random *rand.Rand) {
+	users := some(c.feed.users, 1+random.IntN(40), random)
+	var got client.UnreadReply
+	newest, gone, ok := c.ask("unread", func(at client.Position) (_ client.Position, err error) {
+		got, err = client.New(c.nc).UnreadMany(c.t.Context(), client.UnreadRequest{Users: users, MinPosition: at, Timeout: checkWithin})
+		return got.AsOf, err
+	})
+	if !ok {
+		return
+	}
+	for i, user := range got.Users {
+		if user.Missing {
+			if c.missing.Add(1); len(gone) == 0 {
+				c.fault("unread of %d is missing", users[i])
+			}
+			continue
+		}
+		low, high := c.feed.ledger.feed(users[i], got.AsOf, newest)
+		if v := int64(user.Feed); v < low || v > high {
+			c.fault("the feed of %d has %d unread, must have %d to %d as of %v to %v", users[i], v, low, high, got.AsOf, newest)
+		}
+		for _, column := range ledgerColumns["unread."] {
+			low, high := c.feed.ledger.between("unread."+column, users[i], got.AsOf, newest)
+			if v := user.Counts[column]; v < low || v > high {
+				c.fault("unread.%s of %d is %d, must be %d to %d as of %v to %v", column, users[i], v, low, high, got.AsOf, newest)
+			}
+		}
+	}
+}

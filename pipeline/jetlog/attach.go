@@ -1,0 +1,51 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrNoBucket: no node has run on this server yet.
+var ErrNoBucket = errors.New("jetlog: there is no bucket " + Bucket)
+
+// AttachMembers is OpenMembers for who is no node, a command: nothing is created,
+// and nothing of the streams looked at. ErrNoBucket says that there are none. The
+// connection stays the caller's.
+func AttachMembers(ctx context.Context, nc *nats.Conn, o MembersOptions) (*Members, error) {
+	s, err := Attach(ctx, nc, nil)
+	if err != nil {
+		return nil, err
+	}
+	return OpenMembers(ctx, s, o)
+}
+
+// Attach opens the streams of other nodes for a process that keeps none of them:
+// to watch and join the members, to publish reads and to look how far EVENTS goes.
+// Nothing is created, and Restore must not be called. ErrNoBucket says that no node
+// has run yet. A nil logger logs nothing. The connection stays the caller's.
+func Attach(ctx context.Context, nc *nats.Conn, logger *slog.Logger) (*Streams, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: attach: %w", err)
+	}
+	bucket, err := js.KeyValue(ctx, Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, fmt.Errorf("%w (%w)", ErrNoBucket, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
+	}
+	return &Streams{
+		js: js, nc: nc, bucket: bucket, logger: logger, configs: make(map[string]jetstream.StreamConfig),
+		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
+	}, nil
+}

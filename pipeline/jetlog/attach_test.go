@@ -1,0 +1,67 @@
+package jetlog_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// "nothing is created": a command does not make a server Tidemark's.
+func TestAttachMembers(t *testing.T) {
+	server := natstest.Server(t)
+	nc := natstest.Connect(t, server)
+	if _, err := jetlog.AttachMembers(t.Context(), nc, jetlog.MembersOptions{}); !errors.Is(err, jetlog.ErrNoBucket) {
+		t.Errorf("got %v", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := js.AccountInfo(t.Context()); err != nil || info.Streams != 0 {
+		t.Errorf("%v %+v", err, info)
+	}
+
+	streams, _ := natstest.Streams(t, server)
+	m, err := jetlog.OpenMembers(t.Context(), streams, jetlog.MembersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	attached, err := jetlog.AttachMembers(t.Context(), nc, jetlog.MembersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attached.Close()
+	want := cluster.Degrade{Reads: cluster.ReadsOff, Writes: cluster.WritesOn}
+	changed := m.Changed()
+	if err := attached.Degrade(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+	}
+	if got := m.View().Degrade; got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A server on its own waits for nobody, and lacks nothing.
+func TestServerOnItsOwnHasNoCluster(t *testing.T) {
+	s := natstest.Server(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.WaitLeader(ctx, func(s jetlog.Standing) { t.Errorf("told %+v", s) }); err != nil {
+		t.Error(err)
+	}
+	if b, st := s.Behind(), s.Standing(); b != nil || st.Size != 0 || st.Leader != "" {
+		t.Errorf("%q %+v", b, st)
+	}
+}

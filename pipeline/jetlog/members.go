@@ -1,0 +1,407 @@
+package jetlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+)
+
+// ErrNameTaken: another process that is there has this node's name.
+var ErrNameTaken = errors.New("another process has this node name")
+
+// ErrMemberMisfit: a member that is there counts something else, or speaks another
+// version of the wire. The error says what differs.
+var ErrMemberMisfit = errors.New("jetlog: a member that is there does not fit")
+
+// misfitError is an ErrMemberMisfit whose words are all of what differs.
+type misfitError struct{ error }
+
+func (misfitError) Is(target error) bool { return target == ErrMemberMisfit }
+
+// ErrNotJoined: Beat or Leave without Join.
+var ErrNotJoined = errors.New("jetlog: this process has not joined")
+
+// nameSubject + node is where a process answers who it is: its session.
+const nameSubject = InternalPrefix + "member."
+
+const (
+	// askWait is how long those who are asked who they are may take. It is as long
+	// as a process that hangs holds up a check.
+	askWait = 250 * time.Millisecond
+	// claimsMax bounds how often Join begins again because the key has changed
+	// meanwhile.
+	claimsMax = 8
+)
+
+// MembersOptions configure Members. Zeros take the defaults.
+type MembersOptions struct {
+	Beat   time.Duration // how often Keep writes; the same in all processes; default 1 s
+	Expiry time.Duration // a member silent for so long is away; default 5 s
+	Logger *slog.Logger  // default: none
+}
+
+// Members are the processes there are, what they are assigned, and what people
+// have told all of them, as keys in the bucket (cluster.Roster). A process that
+// joins writes its own key again and again, and watches all.
+//
+// Every write of a key is a compare-and-set, so two that want the same key
+// cannot both have it. No clocks are compared: a member is away when its key has
+// not changed for Expiry by this process' own watch.
+//
+// Join, Beat, Keep and Leave are for one goroutine at a time, everything else
+// for any. The caller closes it when Keep has returned; Close does not leave.
+type Members struct {
+	streams *Streams
+	options MembersOptions
+	session string
+
+	me       string // the node that joined; "" before
+	revision uint64 // of its key
+	name     *nats.Subscription
+
+	stop    context.CancelFunc
+	done    chan struct{}
+	view    atomic.Pointer[cluster.View]
+	strange atomic.Int64 // Unix ns: when the log last had a foreign value
+
+	mu      sync.Mutex
+	roster  *cluster.Roster
+	changed chan struct{} // closed with the next change
+}
+
+// OpenMembers begins to watch, and returns when it has seen all that there is.
+func OpenMembers(ctx context.Context, s *Streams, o MembersOptions) (*Members, error) {
+	o.Beat = cmp.Or(o.Beat, time.Second)
+	o.Expiry = cmp.Or(o.Expiry, 5*time.Second)
+	if o.Expiry < 2*o.Beat {
+		return nil, fmt.Errorf("jetlog: members: expiry %v must be at least twice the beat %v", o.Expiry, o.Beat)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Members{
+		streams: s, options: o, session: nuid.Next(),
+		roster: cluster.NewRoster(o.Beat, o.Expiry), changed: make(chan struct{}), done: make(chan struct{}),
+	}
+	first := m.Changed()
+	watching, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go m.watch(watching)
+	select {
+	case <-first:
+		return m, nil
+	case <-ctx.Done():
+		m.Close()
+		return nil, fmt.Errorf("jetlog: members: %w", ctx.Err())
+	}
+}
+
+// Close ends watching. Closing twice is fine.
+func (m *Members) Close() {
+	m.stop()
+	<-m.done
+	m.unname()
+}
+
+// Session is this process', as its key has it.
+func (m *Members) Session() string { return m.session }
+
+// View is what is known now, never nil. Views come whenever something changes,
+// gathered for a moment, and a few times each beat.
+func (m *Members) View() *cluster.View { return m.view.Load() }
+
+// Changed is closed with the next view that says more than how long members
+// have been silent. Take it before View, so that no change is missed. What
+// depends on time alone (Options.ReplaceAfter) does not close it: whoever
+// decides looks once a beat as well.
+func (m *Members) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+// Silent is how long nothing has been heard, of anybody. A process that beats
+// hears itself: one that is cut off sees here how long it has been.
+func (m *Members) Silent() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.roster.Silent(time.Now())
+}
+
+// Join announces this process under its name, with a session of its own. It is
+// refused with ErrNameTaken when another process has the name, and with ErrMemberMisfit
+// and what differs when a member that is there does not fit (cluster.Misfit).
+//
+// Whether one is there is asked of itself (present): an earlier process of the
+// name that was killed does not answer, NATS knows at once that nobody does, and
+// Join does not wait. The process that joins last has the name: one that could
+// not answer, because it was cut off, is told so by its next Beat.
+func (m *Members) Join(ctx context.Context, me cluster.Member) error {
+	me.Session, me.Stopped = m.session, false
+	value, err := me.Encode()
+	if err != nil {
+		return fmt.Errorf("jetlog: join: %w", err)
+	}
+	if err := m.refuseMisfit(ctx, &me); err != nil {
+		return fmt.Errorf("jetlog: join: %w", err)
+	}
+	if err := m.claim(ctx, me.Node, value); err != nil {
+		return fmt.Errorf("jetlog: join as node %s: %w", me.Node, err)
+	}
+	return nil
+}
+
+// refuseMisfit compares me with all that are there.
+func (m *Members) refuseMisfit(ctx context.Context, me *cluster.Member) error {
+	for _, other := range m.View().Members {
+		if other.Node == me.Node || other.Status == cluster.Away {
+			continue
+		}
+		misfit := cluster.Misfit(me, other.Member)
+		if misfit == nil {
+			continue
+		}
+		there, err := m.present(ctx, other.Node)
+		if err != nil {
+			return err
+		}
+		if there {
+			return misfitError{misfit}
+		}
+	}
+	return nil
+}
+
+// claim takes the key of a node that no process has.
+func (m *Members) claim(ctx context.Context, node string, value []byte) error {
+	m.unname()
+	for range claimsMax {
+		_, revision, err := m.read(ctx, node)
+		if err != nil {
+			return err
+		}
+		there, err := m.present(ctx, node)
+		if err != nil {
+			return err
+		}
+		if there {
+			return fmt.Errorf("%w: stop it, or give this one another name (node)", ErrNameTaken)
+		}
+		// Whoever claims the name at the same time must get an answer when it
+		// finds that it was too slow.
+		if m.name, err = m.streams.nc.Subscribe(nameSubject+node, m.sayName); err != nil {
+			return err
+		}
+		written, err := m.write(ctx, cluster.MemberPrefix+node, value, revision)
+		if err == nil {
+			m.me, m.revision = node, written
+			return nil
+		}
+		m.unname()
+		if !errors.Is(err, errOvertaken) {
+			return err
+		}
+	}
+	return errors.New("its key changes all the time: deny others $KV." + Bucket + ".>")
+}
+
+// present says whether another process has a name: whether one answers. Where
+// one listens and does not answer, its key must change within an expiry.
+func (m *Members) present(ctx context.Context, node string) (bool, error) {
+	others, listens, err := m.ask(ctx, node)
+	if err != nil || others || !listens {
+		return others, err
+	}
+	_, first, err := m.read(ctx, node)
+	if err != nil {
+		return false, err
+	}
+	look := time.NewTicker(max(m.options.Beat/4, time.Millisecond))
+	defer look.Stop()
+	for end := time.Now().Add(m.options.Expiry); time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-look.C:
+		}
+		_, revision, err := m.read(ctx, node)
+		if err != nil {
+			return false, err
+		}
+		if revision != first {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ask asks who has a name: whether any other than this process does, and whether
+// anybody listens at all.
+func (m *Members) ask(ctx context.Context, node string) (others, listens bool, err error) {
+	nc := m.streams.nc
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return false, false, err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	if err := nc.PublishRequest(nameSubject+node, answers.Subject, nil); err != nil {
+		return false, false, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	for {
+		answer, err := answers.NextMsgWithContext(waiting)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return false, false, nil
+		case waiting.Err() != nil:
+			return false, true, ctx.Err()
+		case err != nil:
+			return false, false, err
+		case answer.Header.Get("Status") == "503":
+			return false, false, nil
+		case string(answer.Data) != m.session:
+			return true, true, nil
+		}
+	}
+}
+
+// sayName answers ask. What asks is a node, so its reply subject is an inbox.
+func (m *Members) sayName(request *nats.Msg) {
+	if strings.HasPrefix(request.Reply, nats.InboxPrefix) {
+		_ = request.Respond([]byte(m.session))
+	}
+}
+
+func (m *Members) unname() {
+	if m.name != nil {
+		_ = m.name.Unsubscribe()
+		m.name = nil
+	}
+}
+
+// read is a member's key and its revision: nil when nobody has it or no node
+// wrote it, 0 when it is not there.
+func (m *Members) read(ctx context.Context, node string) (*cluster.Member, uint64, error) {
+	e, err := m.streams.bucket.Get(ctx, cluster.MemberPrefix+node)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, fmt.Errorf("read its key: %w", err)
+	}
+	member, err := cluster.DecodeMember(node, e.Value())
+	if err != nil {
+		m.tellStrange(err)
+		return nil, e.Revision(), nil
+	}
+	return member, e.Revision(), nil
+}
+
+// errOvertaken: a key is not what it was when it was read.
+var errOvertaken = errors.New("jetlog: the key was written by another process meanwhile")
+
+// write replaces a revision of a key; 0 makes a key that is not there.
+func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
+	if revision == 0 {
+		written, err = m.streams.bucket.Create(ctx, key, value)
+	} else {
+		written, err = m.streams.bucket.Update(ctx, key, value, revision)
+	}
+	if isWrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists) {
+		err = errOvertaken
+	}
+	return written, err
+}
+
+// Beat writes what this process says of itself now. ErrNameTaken: another
+// process has the name, and this one must stop. Any other error: try again.
+func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
+	me.Session = m.session
+	value, err := me.Encode()
+	if err != nil {
+		return fmt.Errorf("jetlog: beat: %w", err)
+	}
+	if m.me == "" || me.Node != m.me {
+		return fmt.Errorf("%w as %.80q", ErrNotJoined, me.Node)
+	}
+	key := cluster.MemberPrefix + m.me
+	written, err := m.write(ctx, key, value, m.revision)
+	if errors.Is(err, errOvertaken) {
+		// Our own write, whose acknowledgement was lost; a bucket that was recreated;
+		// somebody who is no node; or another process.
+		var is *cluster.Member
+		var revision uint64
+		if is, revision, err = m.read(ctx, m.me); err == nil && is != nil && is.Session != m.session {
+			var others bool
+			if others, _, err = m.ask(ctx, m.me); others {
+				err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
+				m.me = ""
+				m.unname()
+			}
+		}
+		if err == nil {
+			written, err = m.write(ctx, key, value, revision)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: beat of node %s: %w", me.Node, err)
+	}
+	m.revision = written
+	return nil
+}
+
+// Keep beats until ctx ends or another process has the name; only that is an
+// error. say is asked each time.
+func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
+	next := time.NewTicker(m.options.Beat)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		}
+		attempt, cancel := context.WithTimeout(ctx, m.options.Beat)
+		err := m.Beat(attempt, say())
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+		case errors.Is(err, ErrNameTaken), errors.Is(err, ErrNotJoined):
+			return err
+		default:
+			m.options.Logger.Warn("jetlog: the members do not hear of this node", "err", err)
+		}
+	}
+}
+
+// Leave tells the others at once that this process stops: of one that holds
+// shards the key stays, marked as stopped; any other's is deleted.
+func (m *Members) Leave(ctx context.Context, me cluster.Member) error {
+	if m.me == "" || me.Node != m.me {
+		return fmt.Errorf("%w as %.80q", ErrNotJoined, me.Node)
+	}
+	me.Stopped = true
+	err := m.Beat(ctx, me)
+	if err == nil && !me.Roles.Has(cluster.Hold) {
+		err = m.streams.bucket.Delete(ctx, cluster.MemberPrefix+m.me, jetstream.LastRevision(m.revision))
+	}
+	m.me = ""
+	m.unname()
+	if err != nil {
+		return fmt.Errorf("jetlog: leave: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+)
+
+const (
+	// gatherViews is how long what comes is gathered into one view.
+	gatherViews = 10 * time.Millisecond
+	// watchHeartbeatMin is the least heartbeat of the watch.
+	watchHeartbeatMin = 500 * time.Millisecond
+	keyPrefix         = "$KV." + Bucket + "."
+	keyOperation      = "KV-Operation" // header of deletions
+	keyPurged         = "PURGE"        // its value, of one with all that was before
+)
+
+// watch follows the keys until ctx ends, beginning again whenever anything is
+// odd: the bucket is deleted or recreated, the connection or the consumer lost.
+func (m *Members) watch(ctx context.Context) {
+	defer close(m.done)
+	wait, logged := reopenWaitMin, time.Now()
+	for ctx.Err() == nil {
+		listed, err := m.follow(ctx)
+		if listed {
+			wait = reopenWaitMin
+		}
+		if time.Since(logged) >= stuckLogEvery && !listed && ctx.Err() == nil {
+			logged = time.Now()
+			m.options.Logger.Warn("jetlog: members cannot be watched", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, m.options.Beat/2)
+	}
+}
+
+// follow reads all keys that there are and what comes after, through a consumer
+// of its own. It returns when that is of no more use; listed says that it had all.
+func (m *Members) follow(ctx context.Context) (listed bool, err error) {
+	status := m.streams.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer m.streams.nc.RemoveStatusListener(status)
+	heartbeat := max(m.options.Beat, watchHeartbeatMin)
+	pull, err := m.openWatch(ctx, heartbeat)
+	if err != nil {
+		return false, err
+	}
+	defer pull.close()
+	listed = pull.waiting == 0
+	if listed {
+		m.listed()
+	}
+	due := time.NewTimer(m.options.Beat / 4) // the next view
+	defer due.Stop()
+	silence := time.NewTimer(2 * heartbeat)
+	defer silence.Stop()
+	news := false
+	for {
+		select {
+		case <-ctx.Done():
+			return listed, ctx.Err()
+		case <-status:
+			return listed, errors.New("connected again") // what was asked for is forgotten
+		case <-silence.C:
+			return listed, errors.New("nothing heard")
+		case <-due.C:
+			if listed {
+				m.publish(news)
+			}
+			news = false
+			due.Reset(m.options.Beat / 4)
+		case msg := <-pull.arrived:
+			silence.Reset(2 * heartbeat)
+			a, stored, err := pull.take(msg)
+			if stored {
+				m.take(msg, a)
+			}
+			if err != nil {
+				return listed, err
+			}
+			// A heartbeat comes only when nothing waits.
+			if !listed && (!stored || a.pending == 0 || pull.delivered >= pull.waiting) {
+				listed = true
+				m.listed()
+			} else if stored && !news {
+				news = true
+				due.Reset(gatherViews)
+			}
+		}
+	}
+}
+
+// openWatch makes the consumer, and tells the roster of which bucket keys come.
+func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*puller, error) {
+	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
+	defer cancel()
+	before, err := m.streams.State(ctx, BucketStream)
+	if err != nil {
+		return nil, err
+	}
+	pull, err := openPuller(ctx, m.streams, BucketStream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubjects: []string{
+			keyPrefix + cluster.MemberPrefix + "*", keyPrefix + cluster.DrainPrefix + "*",
+			keyPrefix + cluster.AssignmentKey, keyPrefix + cluster.DegradeKey,
+		},
+	}, heartbeat)
+	if err != nil {
+		return nil, err
+	}
+	state, err := m.streams.State(ctx, BucketStream)
+	if err == nil && !state.Created.Equal(before.Created) {
+		err = errors.New("the bucket was recreated meanwhile")
+	}
+	if err != nil {
+		pull.close()
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.roster.Begin(time.Now(), state.Created)
+	return pull, nil
+}
+
+func (m *Members) take(msg *nats.Msg, a ack) {
+	m.mu.Lock()
+	operation := msg.Header.Get(keyOperation)
+	err := m.roster.Take(time.Now(), cluster.Entry{
+		Key: strings.TrimPrefix(msg.Subject, keyPrefix), Revision: a.stream, Nanos: a.nanos,
+		Value: msg.Data, Deleted: operation != "", Purged: operation == keyPurged,
+	})
+	m.mu.Unlock()
+	if err != nil {
+		m.tellStrange(err)
+	}
+}
+
+func (m *Members) listed() {
+	m.mu.Lock()
+	m.roster.Listed()
+	m.mu.Unlock()
+	m.publish(true)
+}
+
+// publish makes the next view, and wakes those who wait for it if it has news.
+func (m *Members) publish(news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, was := m.roster.View(time.Now()), m.view.Load()
+	m.view.Store(v)
+	if news || was == nil || v.Layout != was.Layout || v.Settled != was.Settled {
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+}
+
+// tellStrange logs what no node wrote.
+func (m *Members) tellStrange(why error) {
+	if now, was := time.Now().UnixNano(), m.strange.Load(); was == 0 || now-was > int64(strangeEvery) {
+		m.strange.Store(now)
+		m.options.Logger.Warn("bucket "+Bucket+" holds what no node wrote; it is passed over", "err", fmt.Sprintf("%.500v", why),
+			"remedy", "delete the key, and deny others $KV."+Bucket+".>")
+	}
+}

@@ -1,0 +1,163 @@
+package jetlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+)
+
+var (
+	// ErrDecided: another process has written the assignment since the view was
+	// made. Look at the next view.
+	ErrDecided = errors.New("jetlog: the assignment was written by another process meanwhile")
+	// ErrUnknownNode: no process has said that this node exists.
+	ErrUnknownNode = errors.New("jetlog: there is no such node")
+	// ErrNodeUp: the node cannot be forgotten, it is there.
+	ErrNodeUp = errors.New("jetlog: the node is up")
+)
+
+// tidyAfter is how long the key of a process that holds nothing stays when it is
+// away, and the mark that a key was deleted.
+const tidyAfter = 10 * time.Minute
+
+// Assign stores an assignment that was computed from a view, if what is stored
+// is still what that view says; else ErrDecided, and nothing is written.
+func (m *Members) Assign(ctx context.Context, from *cluster.View, next cluster.Assignment) error {
+	value, err := next.Encode()
+	if err != nil {
+		return fmt.Errorf("jetlog: assign: %w", err)
+	}
+	_, err = m.write(ctx, cluster.AssignmentKey, value, from.Revision)
+	if errors.Is(err, errOvertaken) {
+		return ErrDecided
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: assign epoch %d: %w", next.Epoch, err)
+	}
+	return nil
+}
+
+// Drain takes all shards from a node, for as long as it is drained.
+func (m *Members) Drain(ctx context.Context, node string) error {
+	if err := m.known(node); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	if _, err := m.streams.bucket.PutString(ctx, cluster.DrainPrefix+node, "{}"); err != nil {
+		return fmt.Errorf("jetlog: drain node %s: %w", node, err)
+	}
+	return nil
+}
+
+// Undrain lets a node hold shards again. One that is not drained may be named.
+func (m *Members) Undrain(ctx context.Context, node string) error {
+	drained := slices.Contains(m.View().Drained, node)
+	if !drained {
+		if err := m.known(node); err != nil {
+			return fmt.Errorf("undrain: %w", err)
+		}
+		return nil
+	}
+	if err := m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node); err != nil {
+		return fmt.Errorf("jetlog: undrain node %s: %w", node, err)
+	}
+	return nil
+}
+
+// Forget takes a node that is away out for good: its shards are placed
+// elsewhere at once, and DELTAS does not wait for it.
+func (m *Members) Forget(ctx context.Context, node string) error {
+	if err := m.known(node); err != nil {
+		return fmt.Errorf("forget: %w", err)
+	}
+	is, revision, err := m.read(ctx, node)
+	there := false
+	if err == nil && is != nil && !is.Stopped {
+		there, err = m.present(ctx, node)
+	}
+	if there {
+		return fmt.Errorf("%w: %s must be stopped before it is forgotten", ErrNodeUp, node)
+	}
+	if err == nil {
+		// To purge says that it is meant: a key of a holder that is merely deleted
+		// is taken for a mistake.
+		err = m.streams.bucket.Purge(ctx, cluster.MemberPrefix+node, jetstream.LastRevision(revision))
+	}
+	if err == nil {
+		err = m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node)
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
+	}
+	return NewCheckpoints(m.streams).Forget(ctx, node)
+}
+
+// known refuses a name that nobody has, and names those there are.
+func (m *Members) known(node string) error {
+	v := m.View()
+	if _, there := v.Member(node); there || slices.Contains(v.Assignment.Nodes(), node) {
+		return nil
+	}
+	var names []string
+	for _, s := range v.Members {
+		names = append(names, s.Node)
+	}
+	return fmt.Errorf("%w as %.80q; there are: %.500s", ErrUnknownNode, node, strings.Join(names, ", "))
+}
+
+// Degrade tells all nodes what to leave undone; cluster.Normal ends it.
+func (m *Members) Degrade(ctx context.Context, d cluster.Degrade) error {
+	err := d.Check()
+	var value []byte
+	if err == nil {
+		value, err = json.Marshal(d)
+	}
+	if err == nil {
+		_, err = m.streams.bucket.Put(ctx, cluster.DegradeKey, value)
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: degrade: %w", err)
+	}
+	return nil
+}
+
+// Tidy removes keys that nobody needs any more: of processes that held nothing
+// and are gone, and the marks of deleted ones. One process does it now and then:
+// the one that routes.
+func (m *Members) Tidy(ctx context.Context) error { return m.tidy(ctx, tidyAfter) }
+
+func (m *Members) tidy(ctx context.Context, age time.Duration) error {
+	m.mu.Lock()
+	deleted, away := m.roster.Forgotten(time.Now(), age)
+	m.mu.Unlock()
+	for node, revision := range away {
+		err := m.streams.bucket.Delete(ctx, cluster.MemberPrefix+node, jetstream.LastRevision(revision))
+		if err != nil && !isWrongSequence(err) { // wrong: it is back
+			return fmt.Errorf("jetlog: tidy members: %w", err)
+		}
+	}
+	if len(deleted) == 0 {
+		return nil
+	}
+	stream, err := m.streams.js.Stream(ctx, BucketStream)
+	if err != nil {
+		return fmt.Errorf("jetlog: tidy members: %w", err)
+	}
+	for node, revision := range deleted {
+		err := stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+cluster.MemberPrefix+node), jetstream.WithPurgeSequence(revision+1))
+		if err != nil {
+			return fmt.Errorf("jetlog: tidy members: %w", err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.roster.Tidied(deleted)
+	return nil
+}

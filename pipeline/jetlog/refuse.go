@@ -1,0 +1,71 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// writesKey is in the metadata of EVENTS while events are refused by hand, so
+// that its limit is told from one that an operator has set.
+const (
+	writesKey = "tidemark-writes"
+	byHand    = "refuse"
+)
+
+// RefuseWrites has EVENTS take no more events, or take them again, and says
+// whether that changed anything. Only one process calls it, again and again: the
+// one that routes.
+//
+// EVENTS is given a limit of as many messages as it holds, and discards new ones:
+// JetStream answers every publish with "maximum messages exceeded" (ErrFull for
+// Reads), and nothing that is stored is lost. Where messages age away, the next
+// call lowers the limit; an EVENTS that is empty takes one message. What makes up
+// for a lost tail ends it until the next call.
+func (s *Streams) RefuseWrites(ctx context.Context, refuse bool) (changed bool, err error) {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	if err != nil {
+		return false, fmt.Errorf("jetlog: refuse writes: look at stream %s: %w", EventsStream, err)
+	}
+	info := stream.CachedInfo()
+	c, holds := info.Config, int64(max(info.State.Msgs, 1))
+	switch marked := writesRefused(c); {
+	case refuse && marked && c.MaxMsgs == holds, !refuse && !marked:
+		return false, nil
+	case refuse:
+		changed = !marked
+		c.MaxMsgs, c.Metadata = holds, maps.Clone(c.Metadata)
+		if c.Metadata == nil {
+			c.Metadata = make(map[string]string)
+		}
+		c.Metadata[writesKey] = byHand
+	default:
+		changed = true
+		c.MaxMsgs, c.Metadata = -1, maps.Clone(c.Metadata)
+		delete(c.Metadata, writesKey)
+	}
+	if _, err := s.js.UpdateStream(ctx, c); err != nil {
+		return false, fmt.Errorf("jetlog: refuse writes: change stream %s: %w", EventsStream, err)
+	}
+	return changed, nil
+}
+
+// RefusedByHand says of a publish's error that EVENTS refuses events (RefuseWrites).
+// Nothing else limits how many it holds.
+func RefusedByHand(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == storeFailed && api.Description == "maximum messages exceeded"
+}
+
+// writesRefused says of the settings of EVENTS whether events are refused by hand.
+func writesRefused(c jetstream.StreamConfig) bool { return c.Metadata[writesKey] == byHand }
+
+// letIn makes room for what makes up for a lost tail, also while events are
+// refused by hand.
+func (s *Streams) letIn(ctx context.Context) error {
+	_, err := s.RefuseWrites(ctx, false)
+	return err
+}

@@ -1,0 +1,192 @@
+package jetlog_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// refuse sets whether events are refused.
+func (b *bench) refuse(refuse, wantChanged bool) {
+	b.Helper()
+	changed, err := b.streams.RefuseWrites(b.ctx, refuse)
+	b.must(err)
+	if changed != wantChanged {
+		b.Errorf("refuse %v: changed is %v", refuse, changed)
+	}
+}
+
+// stored is how many EVENTS holds.
+func (b *bench) stored() uint64 {
+	b.Helper()
+	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
+	b.must(err)
+	return state.Messages
+}
+
+// refused fails unless a publish is refused, and at once.
+func (b *bench) refused() {
+	b.Helper()
+	begun := time.Now()
+	_, err := b.js.Publish(b.ctx, "events.like", []byte(`{}`))
+	if !jetlog.RefusedByHand(err) {
+		b.Errorf("a publish while events are refused: %v", err)
+	}
+	if took := time.Since(begun); took > time.Second {
+		b.Errorf("told after %v", took)
+	}
+}
+
+// "writes refused (told to producers)": every publish is answered with an error,
+// nothing that is stored goes, and it is undone the same way.
+func TestRefuseWrites(t *testing.T) {
+	b := newBench(t)
+	b.publish(300)
+	b.refuse(false, false)
+	b.refuse(true, true)
+	b.refuse(true, false)
+	b.refused()
+	// docs/degradation.md shows what a producer is answered.
+	const words = `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"EVENTS","seq":0}`
+	m, err := b.js.Conn().Request("events.like", []byte(`{}`), time.Second)
+	b.must(err)
+	if string(m.Data) != words {
+		b.Errorf("a producer is answered %s", m.Data)
+	}
+	if _, err := jetlog.NewReads(b.streams).Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`)); !errors.Is(err, pipeline.ErrFull) {
+		t.Errorf("a read while events are refused: %v", err)
+	}
+	if n := b.stored(); n != 300 {
+		t.Errorf("EVENTS holds %d messages, of 300", n)
+	}
+
+	// A node that starts meanwhile takes the limit for no misfit and keeps it; so
+	// does a server.
+	again := func() {
+		t.Helper()
+		_, err := jetlog.OpenStreams(b.ctx, natstest.Connect(t, b.server), natstest.Options())
+		b.must(err)
+		b.refused()
+	}
+	again()
+	b.must(b.server.Restart())
+	again()
+
+	b.refuse(false, true)
+	b.publish(10)
+	if n := b.stored(); n != 310 {
+		t.Errorf("EVENTS holds %d messages, of 310", n)
+	}
+	if c := b.stream(jetlog.EventsStream).CachedInfo().Config; c.MaxMsgs != -1 || c.Metadata["tidemark-writes"] != "" {
+		t.Errorf("EVENTS keeps a limit of %d, %v", c.MaxMsgs, c.Metadata)
+	}
+}
+
+// A limit below what the stream holds, as when events are stored between the
+// look and the change, takes nothing away; the next call puts it right.
+func TestRefuseWritesLosesNothing(t *testing.T) {
+	b := newBench(t)
+	b.publish(100)
+	b.refuse(true, true)
+	c := b.stream(jetlog.EventsStream).CachedInfo().Config
+	c.MaxMsgs = 40
+	_, err := b.js.UpdateStream(b.ctx, c)
+	b.must(err)
+	b.refused()
+	b.must(b.server.Restart())
+	if n := b.stored(); n != 100 {
+		t.Fatalf("EVENTS holds %d messages, of 100", n)
+	}
+	b.refuse(true, false)
+	if c := b.stream(jetlog.EventsStream).CachedInfo().Config; c.MaxMsgs != 100 {
+		t.Errorf("the limit is %d", c.MaxMsgs)
+	}
+}
+
+// An empty EVENTS takes one message, since no limit is 0.
+func TestRefuseWritesIntoNothing(t *testing.T) {
+	b := newBench(t)
+	b.refuse(true, true)
+	b.publish(1)
+	b.refused()
+	b.refuse(true, false)
+	b.refused()
+}
+
+// An operator's own limit is refused still.
+func TestRefuseWritesIsMarked(t *testing.T) {
+	b := newBench(t)
+	b.publish(1)
+	c := b.stream(jetlog.EventsStream).CachedInfo().Config
+	c.MaxMsgs = 1
+	_, err := b.js.UpdateStream(b.ctx, c)
+	b.must(err)
+	b.refuse(false, false)
+	_, err = jetlog.OpenStreams(b.ctx, natstest.Connect(t, b.server), natstest.Options())
+	if !errors.Is(err, jetlog.ErrMisfit) || !strings.Contains(err.Error(), "max messages is 1, must be -1") {
+		t.Errorf("an operator's limit: %v", err)
+	}
+}
+
+// A lost tail is made up for while events are refused.
+func TestFastForwardWhileRefused(t *testing.T) {
+	b := newBench(t)
+	b.publish(3)
+	b.refuse(true, true)
+	b.must(jetlog.NewEvents(b.streams, jetlog.RunOptions{}).FastForward(b.ctx, 5000))
+	if n := b.stored(); n != 5000 {
+		t.Errorf("EVENTS holds %d messages, of 5000", n)
+	}
+	b.refuse(true, true)
+	b.refused()
+}
+
+// The same with three copies, and a leader that changes.
+func TestRefuseWritesInACluster(t *testing.T) {
+	c := natstest.NewCluster(t)
+	js, err := jetstream.New(c.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := natstest.Options()
+	o.Replicas = 3
+	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, ctx: t.Context(), streams: streams, js: js}
+	b.publish(100)
+	b.refuse(true, true)
+	b.refused()
+	leader := c.Leader(jetlog.EventsStream)
+	leader.Kill()
+	for tries := 0; ; tries++ {
+		_, err := b.js.Publish(b.ctx, "events.like", []byte(`{}`))
+		if jetlog.RefusedByHand(err) {
+			break
+		}
+		if err == nil || tries == 100 {
+			t.Fatalf("with another leader: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	leader.Start()
+	c.WaitWhole()
+	b.refuse(true, false)
+	b.refused()
+	b.refuse(false, true)
+	if _, err := b.js.Publish(b.ctx, "events.like", fmt.Append(nil, 101)); err != nil {
+		t.Error(err)
+	}
+	if n := b.stored(); n != 101 {
+		t.Errorf("EVENTS holds %d messages, of 101", n)
+	}
+}

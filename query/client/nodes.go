@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Nodes are the processes that make up the system, as the one that answered
+// knows them.
+type Nodes struct {
+	Epoch uint64 // of the assignment of shards; 0: there is none yet
+	Nodes []Node
+}
+
+// Node is one of them.
+type Node struct {
+	Node    string
+	Roles   []string // "route", "hold", "answer"
+	Zone    string   // "": none
+	Weight  int      // its share of the shards beside the others'
+	Version string
+	State   string        // "up", "away", "draining"; a later version may have more
+	Routes  bool          // it is the one that routes now
+	Shards  int           // that it holds and answers for
+	Applied Position      // how far it is
+	Lag     time.Duration // age of the newest event that it has applied, while newer ones wait
+}
+
+// Shards say who holds which shard.
+type Shards struct {
+	Epoch  uint64
+	Shards []Shard // in order
+}
+
+// Shard is one of them.
+type Shard struct {
+	Shard   int
+	Holders []Holder // the most preferred first
+}
+
+// Holder is a node that holds a shard, or is to.
+type Holder struct {
+	Node    string
+	State   string   // "ready", "loading", "away", "failed"; a later version may have more
+	Applied Position // how far its copy is
+	Loaded  float64  // how much of the shard is there, 0 to 1; 1 unless State is "loading"
+}
+
+// Nodes asks which processes there are, and how they are.
+func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
+	var reply struct {
+		Epoch uint64 `json:"epoch"`
+		Nodes []struct {
+			Node    string   `json:"node"`
+			Roles   []string `json:"roles"`
+			Zone    string   `json:"zone"`
+			Weight  int      `json:"weight"`
+			Version string   `json:"version"`
+			State   string   `json:"state"`
+			Routes  bool     `json:"routes"`
+			Shards  int      `json:"shards"`
+			Applied Position `json:"applied,string"`
+			LagMS   int64    `json:"lag_ms"`
+		} `json:"nodes"`
+	}
+	if err := c.view(ctx, "nodes", options, &reply); err != nil {
+		return Nodes{}, err
+	}
+	nodes := Nodes{Epoch: reply.Epoch}
+	for _, n := range reply.Nodes {
+		nodes.Nodes = append(nodes.Nodes, Node{
+			Node: n.Node, Roles: n.Roles, Zone: n.Zone, Weight: n.Weight, Version: n.Version, State: n.State,
+			Routes: n.Routes, Shards: n.Shards, Applied: n.Applied, Lag: time.Duration(n.LagMS) * time.Millisecond,
+		})
+	}
+	return nodes, nil
+}
+
+// Shards asks who holds which shard.
+func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) {
+	var reply struct {
+		Epoch  uint64 `json:"epoch"`
+		Shards []struct {
+			Shard   int `json:"shard"`
+			Holders []struct {
+				Node    string   `json:"node"`
+				State   string   `json:"state"`
+				Applied Position `json:"applied,string"`
+				Loaded  *float64 `json:"loaded"`
+			} `json:"holders"`
+		} `json:"shards"`
+	}
+	if err := c.view(ctx, "shards", options, &reply); err != nil {
+		return Shards{}, err
+	}
+	shards := Shards{Epoch: reply.Epoch}
+	for _, s := range reply.Shards {
+		shard := Shard{Shard: s.Shard}
+		for _, h := range s.Holders {
+			holder := Holder{Node: h.Node, State: h.State, Applied: h.Applied, Loaded: 1}
+			if h.Loaded != nil {
+				holder.Loaded = *h.Loaded
+			}
+			shard.Holders = append(shard.Holders, holder)
+		}
+		shards.Shards = append(shards.Shards, shard)
+	}
+	return shards, nil
+}
+
+func (c *Client) view(ctx context.Context, endpoint string, options []Option, reply any) error {
+	body, err := c.simple(ctx, "tidemark."+endpoint, options)
+	if err != nil {
+		return err
+	}
+	if err := decode(body, reply); err != nil {
+		return fmt.Errorf("client: the reply of tidemark.%s: %w", endpoint, err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package spread
+
+import (
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+// Directory says who holds what. Its methods are called for every request and
+// concurrently, and must cost no more than a few loads.
+type Directory interface {
+	// View is who holds what as far as this process knows; never nil, and not
+	// changed any more.
+	View() *View
+	// Own is what this process holds; nil: nothing. Which shards it has ready,
+	// it says itself.
+	Own() query.Holder
+}
+
+// View is who holds what at one moment.
+type View struct {
+	// Epoch grows whenever Holders change.
+	Epoch uint64
+	// Holders are, for each shard, the other nodes that are ready to answer for it,
+	// by name.
+	Holders [][]string
+	// Whole says that this process holds every shard and all are ready: it
+	// answers as if it were alone, as long as its Own is a [query.Reader] too.
+	Whole bool
+}
+
+// subjects is what the subjects of holders begin with.
+const subjects = "tidemark.hold."
+
+// Subject is where a node's Server listens.
+func Subject(node string) string { return subjects + node }
+
+// nobody says that no node is known that holds anything.
+func (v *View) nobody(own query.Holder) bool {
+	if own != nil {
+		return false
+	}
+	for _, nodes := range v.Holders {
+		if len(nodes) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// others says whether any other node holds anything.
+func (v *View) others() bool {
+	for _, nodes := range v.Holders {
+		if len(nodes) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *View) shardOf(id uint64) pipeline.Shard { return pipeline.ShardOf(id, len(v.Holders)) }

@@ -1,0 +1,29 @@
+// Package spread answers from several nodes: a [query.Reader] over those that
+// hold the shards, and the server that each of them runs.
+//
+//	            ┌── shards held here: in place
+//	Reader ─────┼── link to node a ──► tidemark.hold.a ──► Server ──► query.Holder
+//	(splits,    └── link to node b ──► tidemark.hold.b ──► Server ──► query.Holder
+//	 merges)        one batch under way; what is asked meanwhile is the next
+//
+// A call is split by shard, and each shard goes to one of the nodes that hold it
+// (directory.go says who they are): to this one, else to the less busy of two,
+// away from those that failed or lagged a moment ago. What a call asks of one
+// node is a part, or several where it is long. A part that is not answered (the
+// node is gone, does not hold the shard any more, lags, is late, or its answer
+// came damaged) goes to the next node while there is time; what nobody answers
+// is missing. That is scatter.go; rows.go, unread.go and pages.go say what is asked
+// and how answers are put together.
+//
+// A link (link.go) has one batch under way. No timer gathers parts: while the
+// node works on a batch, what comes waits for the next. A call that waits for long
+// has its links look whether the nodes are still there.
+//
+// A Server (server.go) answers parts from memory at once, in one message where it
+// can; it then says that the batch is taken. Parts that are large, that wait for a
+// position or for the disk come later, each on its lane (serve.go; answer.go asks the
+// holder, writer.go fills messages).
+//
+// What goes over the wire is in the package wire. Nothing that arrives there
+// changes state: a Holder only reads.
+package spread

@@ -1,0 +1,305 @@
+package spread
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// Following implements [query.Reader].
+func (f *far) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, _ bool) error {
+	_, err := f.page(ctx, wire.Following, user, after, limit, out)
+	return err
+}
+
+// Followers implements [query.Reader].
+func (f *far) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, _ bool) error {
+	_, err := f.page(ctx, wire.Followers, user, after, limit, out)
+	return err
+}
+
+func (f *far) page(ctx context.Context, kind wire.Kind, user, after uint64, limit int, out *query.UserPage) (from pipeline.Position, err error) {
+	q := &pageQuestion{what: kind, page: wire.PageAsk{User: user, After: after, Limit: limit}, out: out}
+	lost, err := f.scatter(ctx, q, 1)
+	if err == nil && len(lost) > 0 {
+		err = fmt.Errorf("spread: no node answers for user %d: %w", user, query.ErrStopped)
+	}
+	return q.from, err
+}
+
+// pageQuestion asks for a page of one user's; the item is the user.
+type pageQuestion struct {
+	what wire.Kind
+	page wire.PageAsk
+	out  *query.UserPage
+	from pipeline.Position
+}
+
+func (q *pageQuestion) kind() wire.Kind { return q.what }
+func (q *pageQuestion) id(int32) uint64 { return q.page.User }
+
+func (q *pageQuestion) ask(_ []int32, _ int) (body []byte, n int) {
+	return q.page.Append(nil), 1
+}
+
+func (q *pageQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+	q.from, err = wire.DecodeUserPage(pieces, q.what, q.page.Limit, q.out)
+	return nil, err
+}
+
+func (q *pageQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+	p := &q.page
+	switch q.what {
+	case wire.Followees:
+		q.from, err = own.Followees(ctx, p.User, p.After, p.Limit, q.out, disk)
+	case wire.Following:
+		err = own.Following(ctx, p.User, p.After, p.Limit, q.out, disk)
+	default:
+		err = own.Followers(ctx, p.User, p.After, p.Limit, q.out, disk)
+	}
+	return notHere(items, err)
+}
+
+// notHere: what is not held here, or stopped, is asked elsewhere.
+func notHere(items []int32, err error) (again []int32, _ error) {
+	if errors.Is(err, query.ErrElsewhere) || errors.Is(err, query.ErrStopped) {
+		return items, nil
+	}
+	return nil, err
+}
+
+// followeesAtOnce is how many followees a feed asks for at a time.
+const followeesAtOnce = 1 << 13
+
+// Feed implements [query.Reader]: whom the user follows, then the newest posts of
+// those, of all nodes together.
+func (f *far) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, _ bool) error {
+	out.Reset()
+	if before == 0 {
+		before = math.MaxUint64
+	}
+	q := &postsQuestion{limit: limit + 1, before: before, out: out} // one more tells whether there are more
+	var page query.UserPage
+	for after := uint64(0); ; after = page.Users[len(page.Users)-1] {
+		from, err := f.page(ctx, wire.Followees, user, after, followeesAtOnce, &page)
+		if err != nil {
+			return err
+		}
+		q.add(page.AsOf, page.Cost)
+		q.from = max(q.from, from)
+		q.followees = append(q.followees, page.Users...)
+		if !page.More || len(page.Users) == 0 {
+			break
+		}
+	}
+	if len(q.followees) > 0 {
+		lost, err := f.scatter(ctx, q, len(q.followees))
+		if err != nil {
+			return err
+		}
+		out.Missing = out.Missing || len(lost) > 0
+	}
+	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
+	if len(out.Posts) > limit {
+		out.Posts, out.More = out.Posts[:limit], true
+	}
+	out.AsOf, out.Cost = q.or(f.Applied()), q.cost
+	return nil
+}
+
+// postsQuestion asks for the newest posts of followees; an item is one of them.
+type postsQuestion struct {
+	from, before pipeline.Position
+	limit        int
+	followees    []uint64
+	out          *query.FeedPage
+	reach
+}
+
+func (q *postsQuestion) kind() wire.Kind      { return wire.Posts }
+func (q *postsQuestion) id(item int32) uint64 { return q.followees[item] }
+
+func (q *postsQuestion) of(items []int32) []uint64 {
+	followees := make([]uint64, len(items))
+	for i, item := range items {
+		followees[i] = q.followees[item]
+	}
+	return followees
+}
+
+func (q *postsQuestion) ask(items []int32, bytes int) (body []byte, n int) {
+	n = min(len(items), max(1, (bytes-64)/8), wire.FolloweesMax)
+	a := wire.PostsAsk{From: q.from, Before: q.before, Limit: q.limit, Followees: q.of(items[:n])}
+	return a.Append(nil), n
+}
+
+func (q *postsQuestion) answer(items []int32, pieces [][]byte, final bool) (again []int32, err error) {
+	var page query.FeedPage
+	if err := wire.DecodeFeedPage(pieces, q.limit, &page); err != nil {
+		return nil, err
+	}
+	return q.took(items, &page, final), nil
+}
+
+func (q *postsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error) {
+	var page query.FeedPage
+	if err := own.Posts(ctx, q.of(items), q.from, q.before, q.limit, &page, disk); err != nil {
+		return notHere(items, err)
+	}
+	return q.took(items, &page, final), nil
+}
+
+// took adds a page. Of one that is not whole nobody knows which followees are not
+// in it: all are asked again.
+func (q *postsQuestion) took(items []int32, page *query.FeedPage, final bool) (again []int32) {
+	if page.Missing && !final {
+		return items
+	}
+	q.out.Missing = q.out.Missing || page.Missing
+	q.out.Posts = append(q.out.Posts, page.Posts...)
+	q.add(page.AsOf, page.Cost)
+	return nil
+}
+
+// appliedQuestion asks for nothing but a position.
+type appliedQuestion struct{ user uint64 }
+
+func (q appliedQuestion) kind() wire.Kind                       { return wire.Applied }
+func (q appliedQuestion) id(int32) uint64                       { return q.user }
+func (q appliedQuestion) ask([]int32, int) (body []byte, n int) { return nil, 1 }
+
+func (q appliedQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+	_, err = wire.DecodeNothing(pieces)
+	return nil, err
+}
+
+func (q appliedQuestion) here(context.Context, query.Holder, []int32, bool, bool) (again []int32, err error) {
+	return nil, nil
+}
+
+// askApplied waits until some node has applied p. ErrBehind: none has in some time.
+func (r *Reader) askApplied(ctx context.Context, p pipeline.Position) error {
+	v := r.dir.View()
+	held := slices.IndexFunc(v.Holders, func(nodes []string) bool { return len(nodes) > 0 })
+	if held < 0 {
+		return query.ErrNobody
+	}
+	user := uint64(1)
+	for v.shardOf(user) != pipeline.Shard(held) {
+		user++
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // then another node may be asked
+	defer cancel()
+	f := &far{r, p, time.Now().Add(time.Second)}
+	lost, err := f.scatter(ctx, appliedQuestion{user}, 1)
+	if err == nil && len(lost) == 0 {
+		raise(&r.reached, uint64(p))
+		return nil
+	}
+	select { // not at once again
+	case <-time.After(10 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	if err == nil || errors.Is(err, context.Canceled) {
+		err = query.ErrBehind
+	}
+	return err
+}
+
+// WaitVisible implements [query.Spread].
+func (r *Reader) WaitVisible(ctx context.Context, user uint64, p pipeline.Position) error {
+	v, own := r.dir.View(), r.dir.Own()
+	shard := v.shardOf(user)
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		deadline = time.Now().Add(waitMax)
+	}
+	nodes := v.Holders[shard]
+	errs := make([]error, len(nodes)+1)
+	var all sync.WaitGroup
+	for i, node := range nodes {
+		all.Go(func() { errs[i] = r.visibleAt(ctx, node, user, p, deadline) })
+	}
+	if own != nil && (v.Whole || own.Holds(shard)) {
+		errs[len(nodes)] = own.WaitApplied(ctx, p)
+	} else if len(nodes) == 0 {
+		errs[len(nodes)] = query.ErrNobody
+	}
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// visibleAt waits until one node has applied p. A node that nobody answers for is
+// asked by nobody else either; one that stops says early that it will not come there.
+func (r *Reader) visibleAt(ctx context.Context, node string, user uint64, p pipeline.Position, deadline time.Time) error {
+	only, left := &one{r, node}, time.Until(deadline)
+	for {
+		c := &call{reader: r, ctx: ctx, q: appliedQuestion{user}, min: p, waits: deadline, deadline: deadline, wake: make(chan struct{}, 1)}
+		out := only.ask(c)
+		switch {
+		case out == outAnswered || out == outNobody:
+			return nil
+		case out == outLate || out == outBehind && time.Until(deadline) < left/4 || ctx.Err() != nil:
+			return query.ErrBehind
+		case time.Until(deadline) < 20*time.Millisecond:
+			return fmt.Errorf("spread: node %s does not say how far it is: %s", node, outcomes[out])
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// one asks one node and no other.
+type one struct {
+	reader *Reader
+	node   string
+}
+
+func (o *one) ask(c *call) outcome {
+	l := o.reader.linkTo(o.node, o.reader.dir.View())
+	if l == nil {
+		return outUnsent
+	}
+	left := time.Until(c.deadline)
+	p := &part{call: c, kind: wire.Applied, items: []int32{0}, more: true, until: time.Now().Add(left * 15 / 16)}
+	l.ask(p)
+	until, look := time.NewTimer(time.Until(p.until)), time.NewTicker(looks(left))
+	defer until.Stop()
+	defer look.Stop()
+	for done := false; !done; {
+		late := false
+		select {
+		case <-c.wake:
+			done = true
+		case now := <-look.C:
+			l.look(now, looks(left), true) // if it is gone, NATS says so
+		case <-until.C:
+			late = true
+		case <-c.ctx.Done():
+			late = true
+		}
+		if late {
+			if l.abandon(p) {
+				return outLate
+			}
+			<-c.wake
+			done = true
+		}
+	}
+	o.reader.metrics.parts[p.out].Inc()
+	return p.out
+}

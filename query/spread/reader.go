@@ -1,0 +1,329 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// Options are what a Reader is made of. Schema and Directory must be given.
+type Options struct {
+	Schema    *pipeline.Schema
+	Directory Directory
+	// ColdReads is how many calls read this process's disk at a time, beside those
+	// of query.Limits.ColdReads: calls that need other nodes too. Default 16.
+	ColdReads  int
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// Reader is the state of all nodes. It implements [query.Spread].
+type Reader struct {
+	nc         *nats.Conn
+	dir        Directory
+	schema     *pipeline.Schema
+	unread     counterNames // of the 1:1 counters
+	print      uint64
+	batchBytes int
+	partBytes  int
+	metrics    *readerMetrics
+	cold       chan struct{}
+
+	inbox   string // what the subjects of replies begin with
+	sub     *nats.Subscription
+	batches atomic.Uint64 // the last one's number
+	reached atomic.Uint64 // the furthest position that any node said it has applied
+
+	mu       sync.RWMutex
+	links    map[string]*link
+	byNumber map[uint64]*link
+	lastLink uint64
+	epoch    uint64 // as of which links of nodes that hold nothing are gone
+	closed   bool
+}
+
+// counterNames is a counter with its shown columns, and their names as they go
+// over the wire.
+type counterNames struct {
+	columns []pipeline.Column
+	packed  []byte
+}
+
+var _ query.Spread = (*Reader)(nil)
+
+// New makes a Reader that asks over a connection, which outlives it.
+func New(nc *nats.Conn, o Options) (*Reader, error) {
+	if o.Schema == nil || o.Directory == nil {
+		return nil, errors.New("spread: a reader needs a schema and a directory")
+	}
+	if most := nc.MaxPayload(); most < wire.MessageMin {
+		return nil, fmt.Errorf("spread: the NATS server's max_payload is %d; nodes need %d at least to ask each other", most, wire.MessageMin)
+	}
+	if o.ColdReads <= 0 {
+		o.ColdReads = 16
+	}
+	r := &Reader{
+		nc: nc, dir: o.Directory, schema: o.Schema, print: wire.Fingerprint(o.Schema, len(o.Directory.View().Holders)),
+		batchBytes: int(min(nc.MaxPayload(), batchMax)),
+		cold:       make(chan struct{}, o.ColdReads),
+		inbox:      nc.NewInbox() + ".",
+		links:      map[string]*link{}, byNumber: map[uint64]*link{},
+	}
+	r.partBytes = min(partMax, r.batchBytes/4)
+	r.unread.packed = wire.AppendNames(nil, wire.Names{})
+	if counter, ok := o.Schema.Counter("unread"); ok {
+		r.unread.columns = o.Schema.Visible(counter)
+		r.unread.packed = packed(o.Schema, counter, r.unread.columns)
+	}
+	var err error
+	if r.metrics, err = newReaderMetrics(o.Registerer); err != nil {
+		return nil, err
+	}
+	if r.sub, err = nc.Subscribe(r.inbox+"*", r.handle); err == nil {
+		err = errors.Join(r.sub.SetPendingLimits(-1, -1), nc.Flush())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("spread: listen for answers: %w", err)
+	}
+	return r, nil
+}
+
+// Close ends what is asked: it is missing, as far as no other node has it. No call
+// may begin any more.
+func (r *Reader) Close() error {
+	err := r.sub.Unsubscribe()
+	r.mu.Lock()
+	r.closed = true
+	links := r.links
+	r.links, r.byNumber = nil, nil
+	r.mu.Unlock()
+	for _, l := range links {
+		l.close()
+	}
+	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("spread: close: %w", err)
+	}
+	return nil
+}
+
+// inboxOf is where the replies to a batch go: <link>-<batch>.
+func (r *Reader) inboxOf(l *link, batch uint64) string {
+	b := make([]byte, 0, len(r.inbox)+24)
+	b = append(b, r.inbox...)
+	b = strconv.AppendUint(b, l.number, 36)
+	b = append(b, '-')
+	return string(strconv.AppendUint(b, batch, 36))
+}
+
+// handle takes in what nodes reply.
+func (r *Reader) handle(m *nats.Msg) {
+	number, batchText, _ := strings.Cut(m.Subject[len(r.inbox):], "-")
+	n, err1 := strconv.ParseUint(number, 36, 64)
+	batch, err2 := strconv.ParseUint(batchText, 36, 64)
+	r.mu.RLock()
+	l := r.byNumber[n]
+	r.mu.RUnlock()
+	if err1 != nil || err2 != nil || l == nil {
+		return
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		l.failed(batch, outNobody, "no responders")
+		return
+	}
+	var room [64]wire.Reply
+	head, replies, err := wire.DecodeReplies(m.Data, room[:0])
+	if err != nil {
+		r.metrics.damaged.Inc()
+		out := outGarbled
+		if errors.Is(err, wire.ErrVersion) {
+			out = outRefused
+		}
+		l.failed(batch, out, err.Error())
+		return
+	}
+	for i := range replies {
+		l.says(replies[i].Applied)
+		if replies[i].ID == 0 {
+			l.failed(batch, outcome(min(replies[i].Status, wire.Garbled)), string(replies[i].Body))
+			return
+		}
+	}
+	l.replied(batch, head, replies)
+}
+
+// linkTo is the way to a node; nil when the Reader is closed.
+func (r *Reader) linkTo(node string, v *View) *link {
+	r.mu.RLock()
+	l := r.links[node]
+	r.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	if l = r.links[node]; l != nil {
+		return l
+	}
+	r.pruneLocked(v)
+	r.lastLink++
+	l = &link{reader: r, node: node, number: r.lastLink, sent: map[uint64]*part{}}
+	r.links[node], r.byNumber[l.number] = l, l
+	return l
+}
+
+// pruneLocked forgets, once an epoch, the ways to nodes that hold nothing any
+// more and of whom nothing is asked. A caller may come with a view that is older than
+// another's: it knows less of who holds something.
+func (r *Reader) pruneLocked(v *View) {
+	if v.Epoch <= r.epoch {
+		return
+	}
+	r.epoch = v.Epoch
+	named := map[string]bool{}
+	for _, nodes := range v.Holders {
+		for _, node := range nodes {
+			named[node] = true
+		}
+	}
+	for node, l := range r.links {
+		if !named[node] && l.asked.Load() == 0 {
+			l.close()
+			delete(r.links, node)
+			delete(r.byNumber, l.number)
+		}
+	}
+}
+
+// Applied implements [query.Spread].
+func (r *Reader) Applied() pipeline.Position {
+	if own := r.dir.Own(); own != nil {
+		return own.Applied()
+	}
+	return pipeline.Position(r.reached.Load())
+}
+
+// WaitApplied implements [query.Spread].
+func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
+	if own := r.dir.Own(); own != nil {
+		return own.WaitApplied(ctx, p)
+	}
+	for p > r.Applied() {
+		if err := r.askApplied(ctx, p); err != nil && !errors.Is(err, query.ErrBehind) {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rows implements [query.Reader] with what this process holds.
+func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+	own, v := r.dir.Own(), r.dir.View()
+	if own == nil {
+		return query.ErrFar
+	}
+	if !v.Whole {
+		for _, id := range ids {
+			if !own.Holds(v.shardOf(id)) {
+				return query.ErrFar
+			}
+		}
+	}
+	if err := own.Rows(ctx, counter, columns, ids, rows, disk); err != nil {
+		return err
+	}
+	for _, i := range rows.Missing {
+		if len(v.Holders[v.shardOf(ids[i])]) > 0 {
+			return query.ErrFar
+		}
+	}
+	return nil
+}
+
+// whole is this process's state when it has all of it.
+func (r *Reader) whole() (query.Reader, *View) {
+	v := r.dir.View()
+	if !v.Whole {
+		return nil, v
+	}
+	whole, _ := r.dir.Own().(query.Reader)
+	return whole, v
+}
+
+// Unread implements [query.Reader] with what this process holds.
+func (r *Reader) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
+	whole, v := r.whole()
+	if whole == nil {
+		return query.ErrFar
+	}
+	if err := whole.Unread(ctx, users, channels, out, disk); err != nil {
+		return err
+	}
+	if len(out.Missing) > 0 && v.others() {
+		return query.ErrFar
+	}
+	return nil
+}
+
+// Feed implements [query.Reader] with what this process holds.
+func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
+	whole, v := r.whole()
+	if whole == nil {
+		return query.ErrFar
+	}
+	err := whole.Feed(ctx, user, before, limit, out, disk)
+	if (errors.Is(err, query.ErrStopped) || err == nil && out.Missing) && v.others() {
+		return query.ErrFar
+	}
+	return err
+}
+
+// Following implements [query.Reader] with what this process holds.
+func (r *Reader) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.usersHere(user, func(own query.Holder) error { return own.Following(ctx, user, after, limit, out, disk) })
+}
+
+// Followers implements [query.Reader] with what this process holds.
+func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
+	return r.usersHere(user, func(own query.Holder) error { return own.Followers(ctx, user, after, limit, out, disk) })
+}
+
+func (r *Reader) usersHere(user uint64, read func(query.Holder) error) error {
+	own, v := r.dir.Own(), r.dir.View()
+	shard := v.shardOf(user)
+	if own == nil || !v.Whole && !own.Holds(shard) {
+		return query.ErrFar
+	}
+	err := read(own)
+	switch {
+	case errors.Is(err, query.ErrElsewhere), errors.Is(err, query.ErrStopped) && len(v.Holders[shard]) > 0:
+		return query.ErrFar
+	}
+	return err
+}
+
+// Far implements [query.Spread].
+func (r *Reader) Far(p pipeline.Position, until time.Time) query.Reader { return &far{r, p, until} }
+
+// far is a Reader that asks other nodes for what is not here.
+type far struct {
+	*Reader // Applied and WaitApplied
+	min     pipeline.Position
+	waits   time.Time
+}

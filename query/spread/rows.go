@@ -1,0 +1,92 @@
+package spread
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// Rows implements [query.Reader].
+func (f *far) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, _ bool) error {
+	rows.Reset(len(ids), len(columns))
+	q := &rowsQuestion{counter: counter, columns: columns, ids: ids, rows: rows, names: packed(f.schema, counter, columns)}
+	lost, err := f.scatter(ctx, q, len(ids))
+	if err != nil {
+		return err
+	}
+	for _, i := range lost {
+		rows.Missing = append(rows.Missing, int(i))
+	}
+	rows.AsOf, rows.Cost = q.or(f.Applied()), q.cost
+	return nil
+}
+
+// rowsQuestion asks for rows; an item is an index of ids.
+type rowsQuestion struct {
+	counter int
+	columns []pipeline.Column
+	names   []byte
+	ids     []uint64
+	rows    *query.Rows
+	reach
+	some []uint64 // memory to work in
+}
+
+func (q *rowsQuestion) kind() wire.Kind      { return wire.Rows }
+func (q *rowsQuestion) id(item int32) uint64 { return q.ids[item] }
+
+func (q *rowsQuestion) of(items []int32) []uint64 {
+	q.some = q.some[:0]
+	for _, i := range items {
+		q.some = append(q.some, q.ids[i])
+	}
+	return q.some
+}
+
+func (q *rowsQuestion) ask(items []int32, bytes int) (body []byte, n int) {
+	n = min(len(items), max(1, (bytes-len(q.names)-32)/8), wire.IDsMax, max(1, wire.CellsMax/max(1, len(q.columns))))
+	a := wire.RowsAsk{Names: q.names, IDs: q.of(items[:n])}
+	return a.Append(make([]byte, 0, len(q.names)+32+8*n)), n
+}
+
+func (q *rowsQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+	t, missing, err := wire.DecodeRows(pieces, items, len(q.columns), q.rows)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) < len(items) {
+		q.add(t.AsOf, t.Cost)
+	}
+	return pick(items, missing), nil
+}
+
+func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+	if len(items) == len(q.ids) && slices.IsSorted(items) { // nothing was asked elsewhere
+		if err := own.Rows(ctx, q.counter, q.columns, q.ids, q.rows, disk); err != nil {
+			return nil, err
+		}
+		missing := q.rows.Missing
+		q.rows.Missing = nil
+		return q.took(items, missing, q.rows.AsOf, q.rows.Cost), nil
+	}
+	var rows query.Rows
+	if err := own.Rows(ctx, q.counter, q.columns, q.of(items), &rows, disk); err != nil {
+		return nil, err
+	}
+	columns := len(q.columns)
+	for i, place := range items {
+		q.rows.Exist[place] = rows.Exist[i]
+		copy(q.rows.Values[int(place)*columns:], rows.Values[i*columns:(i+1)*columns])
+	}
+	return q.took(items, rows.Missing, rows.AsOf, rows.Cost), nil
+}
+
+func (q *rowsQuestion) took(items []int32, missing []int, asOf pipeline.Position, cost query.Cost) (again []int32) {
+	if len(missing) < len(items) {
+		q.add(asOf, cost)
+	}
+	return pick(items, missing)
+}

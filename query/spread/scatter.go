@@ -1,0 +1,438 @@
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// question is what a call asks of many shards: of items, each of which lies in
+// one. It is not used concurrently.
+type question interface {
+	kind() wire.Kind
+	// id is an item's, which says where it lies.
+	id(item int32) uint64
+	// ask is the question about items, from the first on as many as so many bytes
+	// hold, and how many those are: 1 at least.
+	ask(items []int32, bytes int) (body []byte, n int)
+	// answer takes in the answer of another node. again are those of items that it
+	// does not answer. final: nobody else can; what there is of them is taken in.
+	answer(items []int32, pieces [][]byte, final bool) (again []int32, err error)
+	// here asks this process the same.
+	here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error)
+}
+
+// ownNode stands for this process among nodes.
+const ownNode = ""
+
+// call is a question under way.
+type call struct {
+	reader   *Reader
+	ctx      context.Context
+	q        question
+	min      pipeline.Position
+	waits    time.Time // until then the position is waited for
+	deadline time.Time // what is not answered by then is lost
+
+	open   []*part // asked and not settled
+	lost   []int32 // items that nobody answers
+	behind bool    // some of them because the position was not reached
+	timer  *time.Timer
+
+	mu    sync.Mutex
+	ready []*part // done and not settled
+	wake  chan struct{}
+}
+
+// scatter asks a question about the items 0 to n-1. lost are those that nobody
+// answers.
+func (f *far) scatter(ctx context.Context, q question, n int) (lost []int32, err error) {
+	if f.dir.View().nobody(f.dir.Own()) {
+		return nil, query.ErrNobody
+	}
+	c := &call{reader: f.Reader, ctx: ctx, q: q, min: f.min, waits: f.waits, wake: make(chan struct{}, 1)}
+	var limited bool
+	if c.deadline, limited = ctx.Deadline(); !limited {
+		c.deadline = time.Now().Add(waitMax)
+	}
+	items := make([]int32, n)
+	for i := range items {
+		items[i] = int32(i)
+	}
+	c.place(items, nil, nil)
+	for len(c.open) > 0 {
+		c.await()
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	if c.behind {
+		return nil, query.ErrBehind
+	}
+	f.metrics.missing.Add(float64(len(c.lost)))
+	return c.lost, nil
+}
+
+// done is called by links: a part is answered, or will not be.
+func (c *call) done(p *part) {
+	c.mu.Lock()
+	c.ready = append(c.ready, p)
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until parts are done or late, and settles them.
+func (c *call) await() {
+	first := c.open[0].until
+	for _, p := range c.open {
+		for _, at := range [...]time.Time{p.until, p.look} {
+			if at.Before(first) {
+				first = at
+			}
+		}
+	}
+	if c.timer == nil {
+		c.timer = time.NewTimer(time.Until(first))
+	} else {
+		c.timer.Reset(time.Until(first))
+	}
+	select {
+	case <-c.wake:
+	case <-c.timer.C:
+		c.giveUp(time.Now())
+	case <-c.ctx.Done():
+		c.giveUp(c.deadline.Add(time.Hour))
+	}
+	c.mu.Lock()
+	ready := c.ready
+	c.ready = nil
+	c.mu.Unlock()
+	for _, p := range ready {
+		c.open = slices.DeleteFunc(c.open, func(o *part) bool { return o == p })
+		c.settle(p)
+	}
+}
+
+// giveUp abandons the parts that should be answered by now, and those of a node
+// that is silent, where another has the same.
+func (c *call) giveUp(now time.Time) {
+	var late []*part
+	for _, p := range c.open {
+		silent := false
+		if !p.look.After(now) {
+			p.look = now.Add(p.every)
+			silent = p.link.look(now, p.every, p.more) && p.more
+		}
+		if (silent || !p.until.After(now)) && p.link.abandon(p) {
+			p.out, p.silent = outLate, silent
+			late = append(late, p)
+		}
+	}
+	c.mu.Lock()
+	c.ready = append(c.ready, late...)
+	c.mu.Unlock()
+}
+
+// settle takes in a part that is done, and asks again for what it does not
+// answer.
+func (c *call) settle(p *part) {
+	var again []int32
+	if p.out == outAnswered {
+		var err error
+		if again, err = c.q.answer(p.items, p.pieces, p.final); err != nil {
+			c.reader.metrics.damaged.Inc()
+			p.out, again = outGarbled, p.items
+			p.link.shun()
+		}
+	} else {
+		again = p.items
+	}
+	c.reader.metrics.parts[p.out].Inc()
+	if p.out == outBehind {
+		p.link.shun()
+	}
+	p.pieces, p.body = nil, nil
+	if len(again) > 0 {
+		c.place(again, append(slices.Clip(p.tried), p.link.node), p)
+	}
+}
+
+// target is a node that some items go to.
+type target struct {
+	node  string
+	link  *link // nil: this process
+	items []int32
+	more  bool // other nodes hold these shards, too
+}
+
+// place asks for items: not those nodes that were tried. before is the part that did
+// not answer them; nil: they are asked for the first time.
+func (c *call) place(items []int32, tried []string, before *part) {
+	out := outAnswered
+	if before != nil {
+		out = before.out
+	}
+	final := before != nil && before.final
+	var spare *link
+	if before != nil {
+		if spare = before.spare; before.silent {
+			spare = before.link
+		}
+	}
+	var own query.Holder
+	for len(items) > 0 {
+		left := time.Until(c.deadline)
+		if c.ctx.Err() != nil || left <= 0 {
+			c.lose(items, out)
+			return
+		}
+		targets, nobody := c.choose(items, tried)
+		if len(nobody) > 0 {
+			c.without(nobody, tried, before, out, final, spare)
+		}
+		items = nil
+		for i := range targets {
+			if t := &targets[i]; t.link != nil {
+				c.send(t, tried, left, false, spare)
+			}
+		}
+		for i := range targets {
+			if t := &targets[i]; t.link == nil {
+				own = c.reader.dir.Own()
+				items, out = c.here(own, t.items, false)
+				tried, before = append(slices.Clip(tried), ownNode), nil
+			}
+		}
+	}
+}
+
+// without deals with items that nobody else has: the node that answered some of
+// its part, or whose answer came damaged, is asked once more for them alone, and so
+// is one that was silent when there still were others.
+func (c *call) without(items []int32, tried []string, before *part, out outcome, final bool, spare *link) {
+	partly := out == outAnswered || out == outGarbled
+	switch {
+	case final || !partly && spare == nil:
+		c.lose(items, out)
+	case !partly:
+		c.send(&target{node: spare.node, link: spare, items: items}, tried, time.Until(c.deadline), true, nil)
+	case before != nil:
+		c.send(&target{node: before.link.node, link: before.link, items: items}, tried, time.Until(c.deadline), true, nil)
+	case slices.Contains(tried, ownNode):
+		again, out := c.here(c.reader.dir.Own(), items, true)
+		c.lose(again, out)
+	default:
+		c.lose(items, out)
+	}
+}
+
+func (c *call) lose(items []int32, out outcome) {
+	c.lost = append(c.lost, items...)
+	c.behind = c.behind || out == outBehind && len(items) > 0
+}
+
+// choose says which node each item is asked of.
+func (c *call) choose(items []int32, tried []string) (targets []target, nobody []int32) {
+	v, own := c.reader.dir.View(), c.reader.dir.Own()
+	if slices.Contains(tried, ownNode) {
+		own = nil
+	}
+	of := shardTables.Get().(*[]int16)
+	defer shardTables.Put(of)
+	if cap(*of) < len(v.Holders) {
+		*of = make([]int16, len(v.Holders))
+	}
+	table := (*of)[:len(v.Holders)]
+	clear(table)
+	now := time.Now()
+	for _, item := range items {
+		shard := v.shardOf(c.q.id(item))
+		at := table[shard]
+		if at == 0 {
+			targets, at = c.chooseShard(targets, shard, v, own, tried, now, len(items))
+			table[shard] = at
+		}
+		if at < 0 {
+			nobody = append(nobody, item)
+			continue
+		}
+		t := &targets[at-1]
+		t.items = append(t.items, item)
+	}
+	return targets, nobody
+}
+
+var shardTables = sync.Pool{New: func() any { return new([]int16) }}
+
+// chooseShard says which of targets a shard goes to, from 1, and adds one where it
+// is another; -1: nobody has it. One that is asked anyway is preferred: fewer
+// parts.
+func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own query.Holder, tried []string, now time.Time, room int) ([]target, int16) {
+	add := func(t target) ([]target, int16) {
+		for i := range targets {
+			// What nobody else has is a part of its own: it is not given up for another.
+			if targets[i].node == t.node && targets[i].more == t.more {
+				return targets, int16(i + 1)
+			}
+		}
+		t.items = make([]int32, 0, min(room, max(16, room/(len(targets)+1))))
+		return append(targets, t), int16(len(targets) + 1)
+	}
+	if own != nil && own.Holds(shard) {
+		return add(target{node: ownNode})
+	}
+	var links []*link
+	for _, node := range v.Holders[shard] {
+		if slices.Contains(tried, node) {
+			continue
+		}
+		l := c.reader.linkTo(node, v)
+		if l == nil {
+			continue
+		}
+		links = append(links, l)
+	}
+	more := len(links) > 1
+	if best := links[:0:0]; more {
+		for _, l := range links {
+			if !l.avoided(now) && l.applied.Load() >= uint64(min(c.min, pipeline.Position(c.reader.reached.Load()))) {
+				best = append(best, l)
+			}
+		}
+		if len(best) > 0 {
+			links = best
+		}
+	}
+	switch len(links) {
+	case 0:
+		return targets, -1
+	case 1:
+		return add(target{node: links[0].node, link: links[0], more: more})
+	}
+	for _, l := range links {
+		for i := range targets {
+			if targets[i].link == l {
+				return add(target{node: l.node, link: l, more: more})
+			}
+		}
+	}
+	l := lessBusy(links)
+	return add(target{node: l.node, link: l, more: more})
+}
+
+// lessBusy is the less busy of two of some (Mitzenmacher, "The Power of Two
+// Choices in Randomized Load Balancing", 1996).
+func lessBusy(links []*link) *link {
+	i := rand.IntN(len(links))
+	j := rand.IntN(len(links) - 1)
+	if j >= i {
+		j++
+	}
+	if links[j].asked.Load() < links[i].asked.Load() {
+		i = j
+	}
+	return links[i]
+}
+
+// send asks another node. Where others have the same shards it is given half of the
+// time that is left, and less when it is silent.
+func (c *call) send(t *target, tried []string, left time.Duration, final bool, spare *link) {
+	within := left * 7 / 8
+	if t.more {
+		within = left / 2
+	}
+	if len(tried) > 0 {
+		c.reader.metrics.retries.Inc()
+	}
+	now, every := time.Now(), looks(left)
+	for items := t.items; len(items) > 0; {
+		body, n := c.q.ask(items, c.reader.partBytes)
+		p := &part{
+			call: c, kind: c.q.kind(), items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare,
+			until: now.Add(within), every: every, look: now.Add(every),
+		}
+		c.open = append(c.open, p)
+		t.link.ask(p)
+		items = items[n:]
+	}
+}
+
+// looks is how often to look after a part that has so much time.
+func looks(left time.Duration) time.Duration { return min(max(left/looksEach, lookMin), lookMax) }
+
+// here asks this process. again are the items that it does not answer.
+func (c *call) here(own query.Holder, items []int32, final bool) (again []int32, out outcome) {
+	if own == nil {
+		return items, outUnsent
+	}
+	if c.min > own.Applied() {
+		ctx, cancel := context.WithDeadline(c.ctx, c.waits)
+		err := own.WaitApplied(ctx, c.min)
+		if cancel(); err != nil {
+			return items, outBehind
+		}
+	}
+	again, err := c.q.here(c.ctx, own, items, false, final)
+	if errors.Is(err, query.ErrCold) {
+		if !enter(c.ctx, c.reader.cold) {
+			return items, outLate
+		}
+		again, err = c.q.here(c.ctx, own, items, true, final)
+		leave(c.reader.cold)
+	}
+	if err != nil {
+		return items, outcome(wire.Failed)
+	}
+	return again, outAnswered
+}
+
+// reach is how far an answer reaches: as far as the part furthest behind.
+type reach struct {
+	position pipeline.Position
+	any      bool
+	cost     query.Cost
+}
+
+func (r *reach) add(p pipeline.Position, cost query.Cost) {
+	if !r.any || p < r.position {
+		r.position, r.any = p, true
+	}
+	r.cost.Cold += cost.Cold
+	r.cost.Disk = max(r.cost.Disk, cost.Disk)
+}
+
+// or is the reach, or a position when there was no part.
+func (r *reach) or(p pipeline.Position) pipeline.Position {
+	if r.any {
+		return r.position
+	}
+	return p
+}
+
+// pick are the items that indexes say.
+func pick(items []int32, indexes []int) (picked []int32) {
+	for _, i := range indexes {
+		picked = append(picked, items[i])
+	}
+	return picked
+}
+
+// errPart is what is wrong with a holder of this process that breaks its
+// contract.
+func errPart(what string, is, should int) error {
+	return fmt.Errorf("spread: %s: %d of %d", what, is, should)
+}

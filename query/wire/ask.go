@@ -1,0 +1,254 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+// Kind is a method of [query.Holder].
+type Kind byte
+
+const (
+	Rows Kind = 1 + iota
+	Profiles
+	CountPosts
+	Followees
+	Posts
+	Following
+	Followers
+	Applied // asks nothing but Min
+	// Kinds is past the last: what this version knows is below.
+	Kinds
+)
+
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied"}
+
+// String is the kind's name in logs and metrics.
+func (k Kind) String() string {
+	if k > 0 && k < Kinds {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind %d", byte(k))
+}
+
+// What one part may ask: more is asked in several.
+const (
+	IDsMax       = 1 << 14 // ids of Rows, users of Profiles, asks of CountPosts
+	FolloweesMax = 1 << 16 // of CountPosts, all asks together; of Posts
+	LimitMax     = 1 << 14 // of a page
+	CellsMax     = 1 << 20 // ids × columns of Rows
+	channelsMax  = 1 << 10
+	// channelsKnown is how many channels of a kind an answer may name: as many as
+	// there may be.
+	channelsKnown = 1 << 16
+	columnsMax    = 1 << 11
+	nameMax       = 1 << 10
+)
+
+// Names are a counter's and those of some of its columns, as they go over the
+// wire: nodes may number them differently.
+type Names struct {
+	Counter string
+	Columns []string
+}
+
+// AppendNames appends names.
+func AppendNames(b []byte, n Names) []byte {
+	b = appendSized(b, n.Counter)
+	b = binary.AppendUvarint(b, uint64(len(n.Columns)))
+	for _, name := range n.Columns {
+		b = appendSized(b, name)
+	}
+	return b
+}
+
+// ParseNames reads names.
+func ParseNames(b []byte) (Names, error) {
+	c := cursor{b: b}
+	n := Names{Counter: c.name()}
+	for range c.count("columns", columnsMax) {
+		n.Columns = append(n.Columns, c.name())
+		if c.err != nil {
+			break
+		}
+	}
+	return n, c.end(Version, "names")
+}
+
+func (c *cursor) name() string {
+	name := c.sized()
+	if len(name) > nameMax {
+		c.fail("a name of %d bytes", len(name))
+	}
+	return string(name)
+}
+
+// RowsAsk is the question of [query.Holder.Rows].
+type RowsAsk struct {
+	Names []byte // a counter's, see AppendNames
+	IDs   []uint64
+}
+
+// Append appends the question.
+func (a *RowsAsk) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(a.Names)))
+	b = append(b, a.Names...)
+	return appendIDs(b, a.IDs)
+}
+
+// Decode reads it from the body of a part; Names shares its memory.
+func (a *RowsAsk) Decode(body []byte, version byte) error {
+	c := cursor{b: body}
+	a.Names = c.sized()
+	a.IDs = c.ids(a.IDs[:0], "ids", IDsMax)
+	return c.end(version, Rows.String())
+}
+
+// ProfilesAsk is the question of [query.Holder.Profiles].
+type ProfilesAsk struct {
+	Names    []byte // of the 1:1 counters that are wanted
+	Channels []string
+	All      bool // all channels that there are; Channels is empty
+	Users    []uint64
+}
+
+// Append appends the question.
+func (a *ProfilesAsk) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(a.Names)))
+	b = append(b, a.Names...)
+	b = appendBool(b, a.All)
+	b = binary.AppendUvarint(b, uint64(len(a.Channels)))
+	for _, name := range a.Channels {
+		b = appendSized(b, name)
+	}
+	return appendIDs(b, a.Users)
+}
+
+// Decode reads it from the body of a part; Names shares its memory.
+func (a *ProfilesAsk) Decode(body []byte, version byte) error {
+	c := cursor{b: body}
+	a.Names = c.sized()
+	a.All = c.bool()
+	a.Channels = a.Channels[:0]
+	for range c.count("channels", channelsMax) {
+		if a.Channels = append(a.Channels, c.name()); c.err != nil {
+			break
+		}
+	}
+	a.Users = c.ids(a.Users[:0], "users", IDsMax)
+	if a.All && len(a.Channels) > 0 {
+		c.fail("all channels, and %d besides", len(a.Channels))
+	}
+	return c.end(version, Profiles.String())
+}
+
+// AppendCountAsks appends the question of [query.Holder.CountPosts].
+func AppendCountAsks(b []byte, asks []query.CountAsk) []byte {
+	b = binary.AppendUvarint(b, uint64(len(asks)))
+	for i := range asks {
+		b = appendCountAsk(b, &asks[i])
+	}
+	return b
+}
+
+// CountAskMax is the most bytes that an ask of so many followees takes.
+func CountAskMax(followees int) int {
+	return 4*binary.MaxVarintLen64 + 1 + followees*(8+binary.MaxVarintLen64)
+}
+
+func appendCountAsk(b []byte, a *query.CountAsk) []byte {
+	b = binary.AppendUvarint(b, uint64(a.Mark))
+	ids := make([]uint64, 0, len(a.Followees))
+	for _, f := range a.Followees {
+		ids = append(ids, f.User)
+	}
+	b = appendIDs(b, ids)
+	for _, f := range a.Followees {
+		b = binary.AppendUvarint(b, uint64(f.Since))
+	}
+	return b
+}
+
+// countAsk reads one ask; ids is memory to work in.
+func (c *cursor) countAsk(ids []uint64, most int) (query.CountAsk, []uint64) {
+	a := query.CountAsk{Mark: pipeline.Position(c.uvarint())}
+	ids = c.ids(ids[:0], "followees", most)
+	if c.err != nil || len(ids) == 0 {
+		return a, ids
+	}
+	a.Followees = make([]query.Followee, len(ids))
+	for i, id := range ids {
+		a.Followees[i] = query.Followee{User: id, Since: pipeline.Position(c.uvarint())}
+	}
+	return a, ids
+}
+
+// DecodeCountAsks reads it from the body of a part.
+func DecodeCountAsks(body []byte, version byte) (asks []query.CountAsk, err error) {
+	c := cursor{b: body}
+	n := c.count("asks", IDsMax)
+	room := FolloweesMax
+	var ids []uint64
+	for range n {
+		var a query.CountAsk
+		if a, ids = c.countAsk(ids, room); c.err != nil {
+			break
+		}
+		room -= len(a.Followees)
+		asks = append(asks, a)
+	}
+	return asks, c.end(version, CountPosts.String())
+}
+
+// PageAsk is the question of [query.Holder.Followees], Following and Followers.
+type PageAsk struct {
+	User, After uint64
+	Limit       int
+}
+
+// Append appends the question.
+func (a *PageAsk) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, a.User)
+	b = binary.AppendUvarint(b, a.After)
+	return binary.AppendUvarint(b, uint64(a.Limit))
+}
+
+// Decode reads it from the body of a part.
+func (a *PageAsk) Decode(body []byte, version byte) error {
+	c := cursor{b: body}
+	a.User, a.After, a.Limit = c.uvarint(), c.uvarint(), c.count("limit", LimitMax)
+	if c.err == nil && (a.User == 0 || a.Limit == 0) {
+		c.fail("user %d, limit %d", a.User, a.Limit)
+	}
+	return c.end(version, "page")
+}
+
+// PostsAsk is the question of [query.Holder.Posts].
+type PostsAsk struct {
+	From, Before pipeline.Position
+	Limit        int
+	Followees    []uint64
+}
+
+// Append appends the question.
+func (a *PostsAsk) Append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(a.From))
+	b = binary.AppendUvarint(b, uint64(a.Before))
+	b = binary.AppendUvarint(b, uint64(a.Limit))
+	return appendIDs(b, a.Followees)
+}
+
+// Decode reads it from the body of a part.
+func (a *PostsAsk) Decode(body []byte, version byte) error {
+	c := cursor{b: body}
+	a.From, a.Before = pipeline.Position(c.uvarint()), pipeline.Position(c.uvarint())
+	a.Limit = c.count("limit", LimitMax)
+	a.Followees = c.ids(a.Followees[:0], "followees", FolloweesMax)
+	if c.err == nil && a.Limit == 0 {
+		c.fail("limit 0")
+	}
+	return c.end(version, Posts.String())
+}

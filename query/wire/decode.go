@@ -1,0 +1,321 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+// each reads an answer's records; take reads the rest of one and says false
+// where it has no place.
+func each(pieces [][]byte, what Kind, take func(c *cursor, tag byte) bool) (t Tail, err error) {
+	ended := false
+	for _, piece := range pieces {
+		c := &cursor{b: piece}
+		for len(c.b) > 0 && !ended {
+			switch tag := c.byte(); {
+			case tag == recordEnd:
+				t.AsOf = pipeline.Position(c.uvarint())
+				t.Cost.Cold = int(min(c.uvarint(), 1<<40))
+				t.Cost.Disk = time.Duration(min(c.uvarint(), withinMax*1000)) * time.Microsecond
+				ended = c.err == nil
+			case !take(c, tag):
+				c.fail("record %d", tag)
+			}
+		}
+		if c.err == nil && len(c.b) > 0 {
+			c.fail("%d bytes behind the end", len(c.b))
+		}
+		if c.err != nil {
+			return t, fmt.Errorf("%w: the answer to %s: %w", ErrDamaged, what, c.err)
+		}
+	}
+	if !ended {
+		return t, fmt.Errorf("%w: the answer to %s has no end", ErrDamaged, what)
+	}
+	return t, nil
+}
+
+// missing reads a record's places, below n.
+func (c *cursor) missing(to []int, n int) []int {
+	for range c.count("missing", chunkMax) {
+		if to = append(to, c.within("missing", n)); c.err != nil {
+			break
+		}
+	}
+	return to
+}
+
+var errNotWhole = errors.New("not all that was asked is in it")
+
+func whole(what Kind, is, should int, err error) error {
+	if err == nil && is != should {
+		return fmt.Errorf("%w: the answer to %s: %w: %d of %d", ErrDamaged, what, errNotWhole, is, should)
+	}
+	return err
+}
+
+// DecodeRows reads the answer for ids that go to the places items of rows; rows
+// has columns columns. missing are indexes of items.
+func DecodeRows(pieces [][]byte, items []int32, columns int, rows *query.Rows) (t Tail, missing []int, err error) {
+	seen := 0
+	t, err = each(pieces, Rows, func(c *cursor, tag byte) bool {
+		switch tag {
+		case recordMissing:
+			missing = c.missing(missing, len(items))
+		case recordRows:
+			if first := c.within("first", len(items)); first != seen {
+				c.fail("row %d comes after %d", first, seen)
+			}
+			seen += c.rows(items[seen:], columns, rows)
+		default:
+			return false
+		}
+		return true
+	})
+	return t, missing, whole(Rows, seen, len(items), err)
+}
+
+// rows reads one record and returns how many rows were in it.
+func (c *cursor) rows(items []int32, columns int, rows *query.Rows) int {
+	n := c.count("rows", len(items))
+	bitmap := c.bytes(uint64(n+7) / 8)
+	if c.err != nil {
+		return 0
+	}
+	b := c.b
+	for i, place := range items[:n] {
+		exists := bitmap[i/8]>>(i%8)&1 == 1
+		rows.Exist[place] = exists
+		if !exists {
+			continue
+		}
+		values := rows.Values[int(place)*columns : (int(place)+1)*columns]
+		for j := range values {
+			if len(b) > 0 && b[0] < 0x80 { // most are
+				values[j] = int64(b[0]>>1) ^ -int64(b[0]&1)
+				b = b[1:]
+				continue
+			}
+			u, size := binary.Uvarint(b)
+			if size <= 0 {
+				c.fail("it ends within row %d", i)
+				return n
+			}
+			values[j], b = int64(u>>1)^-int64(u&1), b[size:]
+		}
+	}
+	c.b = b
+	return n
+}
+
+// DecodeProfiles reads the answer for so many users and columns.
+func DecodeProfiles(pieces [][]byte, users, columns int, out *query.Profiles) error {
+	d := profiles{missing: out.Missing[:0], feed: make([]uint64, users), counts: make([]int64, users*columns), known: make([]bool, users)}
+	rest := out.Rest
+	if cap(rest) < users {
+		rest = make([]query.CountAsk, users)
+	}
+	rest = rest[:users]
+	for i := range rest {
+		rest[i] = query.CountAsk{Followees: rest[i].Followees[:0]}
+	}
+	t, err := each(pieces, Profiles, func(c *cursor, tag byte) bool { return d.take(c, tag, users, columns, rest) })
+	for _, i := range d.missing {
+		if !d.known[i] {
+			d.known[i], d.seen = true, d.seen+1
+		}
+	}
+	if err := whole(Profiles, d.seen, users, err); err != nil {
+		return err
+	}
+	out.Reset(users, columns, d.notices, d.dots)
+	out.Missing, out.Rest, out.AsOf, out.Cost = d.missing, rest, t.AsOf, t.Cost
+	for i := range users {
+		out.Users[i].Feed = d.feed[i]
+		copy(out.Users[i].Counts, d.counts[i*columns:])
+	}
+	for _, m := range d.marks {
+		if m.dot {
+			out.Users[m.user].Dots[m.channel] = true
+		} else {
+			out.Users[m.user].Notices[m.channel] = m.unread
+		}
+	}
+	return nil
+}
+
+// profiles is an answer while it is read: the names of all channels are known
+// at its end.
+type profiles struct {
+	notices, dots []string
+	feed          []uint64
+	counts        []int64
+	known         []bool // has a record, or is missing
+	seen          int
+	marks         []channelMark
+	missing       []int
+	ids           []uint64
+}
+
+type channelMark struct {
+	user, channel int
+	unread        uint64
+	dot           bool
+}
+
+func (d *profiles) take(c *cursor, tag byte, users, columns int, rest []query.CountAsk) bool {
+	switch tag {
+	case recordMissing:
+		d.missing = c.missing(d.missing, users)
+	case recordNotices:
+		d.notices = c.names(d.notices)
+	case recordDots:
+		d.dots = c.names(d.dots)
+	case recordUser:
+		d.user(c, users, columns)
+	case recordUnread, recordLit:
+		d.channels(c, users, tag == recordLit)
+	case recordRest:
+		place := c.within("user", users)
+		var a query.CountAsk
+		if a, d.ids = c.countAsk(d.ids, FolloweesMax); c.err == nil {
+			rest[place].Mark = a.Mark
+			if rest[place].Followees == nil {
+				rest[place].Followees = a.Followees // as a rule there is one record
+			} else {
+				rest[place].Followees = append(rest[place].Followees, a.Followees...)
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// names reads a record of channels. Each takes room for every user of the answer.
+func (c *cursor) names(to []string) []string {
+	if len(to) > channelsKnown {
+		c.fail("more than %d channels", channelsKnown)
+	}
+	for range c.count("channels", namesChunk) {
+		if to = append(to, c.name()); c.err != nil {
+			break
+		}
+	}
+	return to
+}
+
+func (d *profiles) user(c *cursor, users, columns int) {
+	place := c.within("user", users)
+	if c.err == nil && d.known[place] {
+		c.fail("user %d is there twice", place)
+	}
+	feed := c.uvarint()
+	if c.err != nil {
+		return
+	}
+	d.known[place], d.feed[place], d.seen = true, feed, d.seen+1
+	for j := range columns {
+		d.counts[place*columns+j] = c.zigzag()
+	}
+}
+
+func (d *profiles) channels(c *cursor, users int, lit bool) {
+	user, names := c.within("user", users), len(d.notices)
+	if lit {
+		names = len(d.dots)
+	}
+	for range c.count("channels", chunkMax) {
+		m := channelMark{user: user, channel: c.within("channel", names), unread: 1, dot: lit}
+		if !lit {
+			m.unread = c.uvarint()
+		}
+		if c.err != nil {
+			return
+		}
+		d.marks = append(d.marks, m)
+	}
+}
+
+// DecodeCounts reads the answer to so many asks.
+func DecodeCounts(pieces [][]byte, asks int, out *query.Counts) error {
+	*out = query.Counts{Posts: out.Posts[:0], Missing: out.Missing[:0]}
+	t, err := each(pieces, CountPosts, func(c *cursor, tag byte) bool {
+		switch tag {
+		case recordMissing:
+			out.Missing = c.missing(out.Missing, asks)
+		case recordCounts:
+			if first := c.uvarint(); first != uint64(len(out.Posts)) {
+				c.fail("ask %d comes after %d", first, len(out.Posts))
+			}
+			for range c.count("counts", asks-len(out.Posts)) {
+				if out.Posts = append(out.Posts, c.uvarint()); c.err != nil {
+					break
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	out.AsOf, out.Cost = t.AsOf, t.Cost
+	return whole(CountPosts, len(out.Posts), asks, err)
+}
+
+// DecodeUserPage reads the answer to a page of limit users at most.
+func DecodeUserPage(pieces [][]byte, what Kind, limit int, out *query.UserPage) (from pipeline.Position, err error) {
+	out.Reset()
+	pages := 0
+	t, err := each(pieces, what, func(c *cursor, tag byte) bool {
+		switch tag {
+		case recordUsers:
+			out.Users = c.ids(out.Users, "users", limit-len(out.Users))
+		case recordPage:
+			out.More = c.bool()
+			c.bool()
+			from = pipeline.Position(c.uvarint())
+			pages++
+		default:
+			return false
+		}
+		return true
+	})
+	out.AsOf, out.Cost = t.AsOf, t.Cost
+	return from, whole(what, pages, 1, err)
+}
+
+// DecodeFeedPage reads the answer to a page of limit posts at most.
+func DecodeFeedPage(pieces [][]byte, limit int, out *query.FeedPage) error {
+	out.Reset()
+	pages := 0
+	t, err := each(pieces, Posts, func(c *cursor, tag byte) bool {
+		switch tag {
+		case recordPosts:
+			for range c.count("posts", limit-len(out.Posts)) {
+				p := query.FeedPost{Position: pipeline.Position(c.uvarint()), Post: c.uvarint(), Author: c.uvarint()}
+				if out.Posts = append(out.Posts, p); c.err != nil {
+					break
+				}
+			}
+		case recordPage:
+			out.More, out.Missing = c.bool(), c.bool()
+			c.uvarint()
+			pages++
+		default:
+			return false
+		}
+		return true
+	})
+	out.AsOf, out.Cost = t.AsOf, t.Cost
+	return whole(Posts, pages, 1, err)
+}
+
+// DecodeNothing reads the answer to a part that asks only for a position.
+func DecodeNothing(pieces [][]byte) (Tail, error) {
+	return each(pieces, Applied, func(*cursor, byte) bool { return false })
+}

@@ -1,0 +1,84 @@
+package sinks_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks"
+)
+
+// processor is the processor time of this process, in nanoseconds: what other
+// processes take meanwhile does not count.
+func processor(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// likesWindows are windows of so many events each: a like of a post, which is
+// counted for the post, its author and the user, of a million each.
+func likesWindows(windows, events, shards int) (entries []pipeline.Entry) {
+	r := rand.New(rand.NewPCG(1, 2))
+	at := pipeline.Position(0)
+	for i := range windows {
+		win := &pipeline.Window{
+			Header:  pipeline.Header{From: at, To: at + pipeline.Position(events), Events: uint64(events), Time: int64(i + 1)},
+			Columns: []string{"post.like", "user.like", "user.post"}, Sections: make([][]byte, shards+1),
+		}
+		for range events {
+			for column := range win.Columns {
+				id := 1 + r.Uint64N(1_000_000)
+				s := &win.Sections[pipeline.ShardOf(id, shards)]
+				*s = pipeline.AppendChange(*s, column, id, pipeline.Add(1))
+			}
+		}
+		at = win.To
+		entries = append(entries, pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, win)})
+	}
+	return entries
+}
+
+// What a node pays for a window, checkpoints left out, when it holds all of 64
+// shards, a quarter of them, or none.
+func BenchmarkApplyHeld(b *testing.B) {
+	const shards, windows, events = 64, 60, 8192
+	entries := likesWindows(windows, events, shards)
+	for _, holds := range []int{64, 16, 0} {
+		b.Run(fmt.Sprintf("shards=%d", holds), func(b *testing.B) {
+			spent, total := int64(0), 0
+			for b.Loop() {
+				store := openStore(b, b.TempDir(), shards)
+				o := options(shards)
+				o.DirtyRowsMax, o.Held = 1<<30, []pipeline.Shard{}
+				for i := range holds {
+					o.Held = append(o.Held, pipeline.Shard(i*shards/holds))
+				}
+				n, err := sinks.NewNode(store, o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				begun := processor(b)
+				for _, e := range entries {
+					if err := n.Hand(b.Context(), e); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := n.Settle(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				spent, total = spent+processor(b)-begun, total+windows
+				n.Crash()
+				if err := store.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(spent)/float64(total)/1000, "cpu-µs/window")
+			b.ReportMetric(float64(spent)/float64(total)/events, "cpu-ns/event")
+		})
+	}
+}

@@ -1,0 +1,690 @@
+package sinks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// sameHeld compares the answers of shards that answer with the twin; the others'
+// ids are missing. all: each of held must answer.
+func (w *world) sameHeld(t fataler, n *sinks.Node, ids []uint64, held []pipeline.Shard, all bool) {
+	t.Helper()
+	byShard := map[pipeline.Shard][]uint64{}
+	for _, id := range ids {
+		s := pipeline.ShardOf(id, w.shards)
+		byShard[s] = append(byShard[s], id)
+	}
+	for number, ids := range byShard {
+		is := slices.Contains(held, number)
+		switch {
+		case n.Holds(number) && !is:
+			t.Fatalf("holds shard %d, and is to hold %v", number, held)
+		case n.Holds(number):
+			w.same(t, n, ids)
+		case is && all:
+			t.Fatalf("shard %d does not answer", number)
+		default:
+			if got := missing(t, n, ids); len(got) != len(ids) && !n.Holds(number) {
+				t.Fatalf("of %v of shard %d, which is not held, %v are missing", ids, number, got)
+			}
+		}
+	}
+}
+
+// A node that holds any shards, takes some up and gives some up at any moment,
+// with windows in any pieces, checkpoints, crashes and drops between, answers for
+// what it holds what a map gives, and names the rest as missing (I1, I3, I4, I6).
+func TestHeldTwin(t *testing.T) {
+	root := t.TempDir()
+	number := 0
+	rapid.Check(t, func(t *rapid.T) {
+		number++
+		dir := filepath.Join(root, "badger", string(rune('a'+number%26)))
+		os.RemoveAll(dir)
+		ids := upTo(rapid.Uint64Range(1, 60).Draw(t, "ids"))
+		shards := rapid.SampledFrom([]int{1, 2, 3, 7, 64}).Draw(t, "shards")
+		w := newWorld(shards)
+		shard := rapid.Custom(func(t *rapid.T) pipeline.Shard { return pipeline.Shard(rapid.IntRange(0, shards-1).Draw(t, "shard")) })
+		held := rapid.SliceOfNDistinct(shard, 0, shards, rapid.ID).Draw(t, "held")
+		draw := func(t *rapid.T) sinks.Options {
+			o := options(shards)
+			o.Held = append([]pipeline.Shard{}, held...)
+			o.Owners = rapid.IntRange(1, 3).Draw(t, "owners")
+			o.DirtyRowsMax = rapid.SampledFrom([]int{1, 3, 20, 1000}).Draw(t, "dirty")
+			o.MemoryBytes = rapid.SampledFrom([]int{0, 1, 64 << 10}).Draw(t, "memory")
+			o.CheckpointEvery = rapid.SampledFrom([]time.Duration{100 * time.Microsecond, time.Millisecond, time.Hour}).Draw(t, "every")
+			return o
+		}
+		store := openStore(t, dir, shards)
+		n := newNode(t, store, draw(t))
+		defer func() {
+			n.Close()
+			store.Close()
+		}()
+		reborn := func(t *rapid.T) {
+			if rapid.IntRange(0, 4).Draw(t, "store") == 0 {
+				if err := store.Close(); err != nil {
+					t.Fatalf("%v", err)
+				}
+				store = openStore(t, dir, shards)
+			}
+			n = newNode(t, store, draw(t))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"append": func(t *rapid.T) {
+				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+				w.random(r, rapid.IntRange(1, 6).Draw(t, "windows"), rapid.IntRange(0, 30).Draw(t, "changes"), uint64(len(ids)))
+			},
+			"follow": func(t *rapid.T) { follow(t, n, w.tail(n.Sequence())) },
+			"followSome": func(t *rapid.T) {
+				tail := w.tail(n.Sequence())
+				tail.entries = tail.entries[:rapid.IntRange(0, len(tail.entries)).Draw(t, "some")]
+				follow(t, n, tail)
+			},
+			"read": func(t *rapid.T) { w.sameHeld(t, n, ids, held, false) },
+			"settle": func(t *rapid.T) {
+				follow(t, n, w.tail(n.Sequence()))
+				if err := n.Settle(context.Background()); err != nil {
+					t.Fatalf("%v", err)
+				}
+				if n.Applied() != w.last() {
+					t.Fatalf("stands at %d, want %d", n.Applied(), w.last())
+				}
+				w.sameHeld(t, n, ids, held, true)
+			},
+			"hold": func(t *rapid.T) {
+				number := shard.Draw(t, "shard")
+				before, at := n.Applied(), n.Sequence()
+				err := n.Hold(context.Background(), number)
+				if slices.Contains(held, number) {
+					if err == nil {
+						t.Fatalf("shard %d was taken up twice", number)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				held = append(held, number)
+				if n.Applied() < before || n.Sequence() > at {
+					t.Fatalf("stood at %d, window %d; now %d, %d", before, at, n.Applied(), n.Sequence())
+				}
+			},
+			"release": func(t *rapid.T) {
+				number := shard.Draw(t, "shard")
+				err := n.Release(context.Background(), number)
+				at := slices.Index(held, number)
+				if at < 0 {
+					if err == nil {
+						t.Fatalf("shard %d was given up, and was not held", number)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				held = slices.Delete(held, at, at+1)
+				switch rapid.IntRange(0, 3).Draw(t, "then") {
+				case 0:
+					return // what was checkpointed may be taken up again
+				case 1:
+					n.Crash()
+					reborn(t)
+				}
+				if err := store.Drop(number); err != nil {
+					t.Fatalf("%v", err)
+				}
+			},
+			"crash": func(t *rapid.T) {
+				n.Crash()
+				reborn(t)
+			},
+			"close": func(t *rapid.T) {
+				if err := n.Close(); err != nil {
+					t.Fatalf("%v", err)
+				}
+				reborn(t)
+			},
+			"": func(t *rapid.T) {
+				if err := n.Err(); err != nil {
+					t.Fatalf("%v", err)
+				}
+				if n.Checkpointed() > uint64(len(w.entries)) {
+					t.Fatalf("checkpointed %d of %d", n.Checkpointed(), len(w.entries))
+				}
+				if _, all := n.Warmth(); all != len(held) || len(n.Standings()) != all {
+					t.Fatalf("counts %d shards, and holds %v", all, held)
+				}
+				if failed := n.Stats.CheckpointErrors.Load(); failed > 0 {
+					t.Fatalf("%d checkpoints failed", failed)
+				}
+			},
+		})
+		follow(t, n, w.tail(n.Sequence()))
+		if err := n.Settle(context.Background()); err != nil {
+			t.Fatalf("%v", err)
+		}
+		w.sameHeld(t, n, ids, held, true)
+	})
+}
+
+// "A reader that began before a Release answers right or says that it cannot,
+// never zero": beside windows, holds, releases and drops every answer is the
+// twin's as of its position, or names the id as missing.
+func TestReadersBesideHolds(t *testing.T) {
+	const shards, many = 8, 400
+	for _, memory := range []int{0, 1} { // 1: most is read from the disk
+		store := openStore(t, t.TempDir(), shards)
+		w := newWorld(shards)
+		w.random(rand.New(rand.NewPCG(3, uint64(memory))), 400, 60, many)
+		o := options(shards)
+		o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = time.Millisecond, memory, 200
+		n := newNode(t, store, o)
+		var stop atomic.Bool
+		var readers sync.WaitGroup
+		var answered, missed atomic.Int64
+		for i := range 3 {
+			readers.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(i), 1))
+				for !stop.Load() {
+					if err := w.readOne(n, r, many, &answered, &missed); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		r := rand.New(rand.NewPCG(9, 9))
+		held := []pipeline.Shard{0, 1, 2, 3, 4, 5, 6, 7}
+		for round := 0; (round < 100 || missed.Load() < 50) && !t.Failed(); round++ {
+			at, end := n.Sequence(), min(uint64(4*round+4), uint64(len(w.entries)))
+			if round%4 == 3 {
+				end = at + (end-at)/2 // some are behind then
+			}
+			follow(t, n, &slice{w.entries[at:end]})
+			number := pipeline.Shard(r.IntN(shards))
+			var err error
+			if at := slices.Index(held, number); at < 0 {
+				held = append(held, number)
+				err = n.Hold(t.Context(), number)
+			} else if len(held) > 2 {
+				held = slices.Delete(held, at, at+1)
+				if err = n.Release(t.Context(), number); err == nil && round%2 == 0 {
+					err = store.Drop(number)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		stop.Store(true)
+		readers.Wait()
+		t.Logf("%d answers, %d missing", answered.Load(), missed.Load())
+		if err := errors.Join(n.Err(), n.Close(), store.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A reader that began before a Release, and reads the disk after the shard was
+// dropped there, finds no zeros.
+func TestReadAfterRelease(t *testing.T) {
+	store := openStore(t, t.TempDir(), 2)
+	defer store.Close()
+	o, w, ids := options(2), newWorld(2), upTo(20)
+	n := newNode(t, store, o)
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.MemoryBytes = 1 // nothing is loaded
+	n = newNode(t, store, o)
+	defer n.Close()
+	began := n.Hindsight()
+	if err := errors.Join(n.Release(t.Context(), 0, 1), store.Drop(0), store.Drop(1)); err != nil {
+		t.Fatal(err)
+	}
+	began()
+	if got := missing(t, n, ids); len(got) != len(ids) {
+		t.Errorf("missing %v", got)
+	}
+	var unread query.Unreads
+	var page query.UserPage
+	var feed query.FeedPage
+	if err := n.Unread(t.Context(), ids, nil, &unread, true); err != nil || len(unread.Missing) != len(ids) {
+		t.Errorf("missing %v, %v", unread.Missing, err)
+	}
+	if err := n.Following(t.Context(), 1, 0, 10, &page, true); !errors.Is(err, query.ErrElsewhere) {
+		t.Error(err)
+	}
+	if err := n.Feed(t.Context(), 1, 0, 10, &feed, true); !errors.Is(err, query.ErrElsewhere) {
+		t.Error(err)
+	}
+}
+
+// readOne asks for some ids of one shard, and for users' numbers.
+func (w *world) readOne(n *sinks.Node, r *rand.Rand, many uint64, answered, missed *atomic.Int64) error {
+	ctx := context.Background()
+	number, ids := pipeline.Shard(r.IntN(w.shards)), []uint64{}
+	for len(ids) < 4 {
+		if id := 1 + r.Uint64N(many); pipeline.ShardOf(id, w.shards) == number {
+			ids = append(ids, id)
+		}
+	}
+	before := n.Applied()
+	var rows query.Rows
+	if err := n.Rows(ctx, 0, []pipeline.Column{0, 1, 2}, ids, &rows, true); err != nil {
+		return err
+	}
+	if len(rows.Missing) > 0 {
+		missed.Add(1)
+		if len(rows.Missing) != len(ids) {
+			return fmt.Errorf("of one shard's %v only %v are missing", ids, rows.Missing)
+		}
+	} else {
+		answered.Add(1)
+		if rows.AsOf < before {
+			return fmt.Errorf("as of %d, and applied was %d", rows.AsOf, before)
+		}
+		for i, id := range ids {
+			for j := range 3 {
+				if want := w.at(cell{j, id}, rows.AsOf); rows.Values[i*3+j] != want {
+					return fmt.Errorf("%s of %d is %d, want %d as of %d", columnNames[j], id, rows.Values[i*3+j], want, rows.AsOf)
+				}
+			}
+		}
+	}
+	var profiles query.Profiles
+	var counts query.Counts
+	var page query.UserPage
+	var feed query.FeedPage
+	asks := []query.CountAsk{{Followees: []query.Followee{{User: ids[0]}, {User: 1 + r.Uint64N(many)}}}}
+	if err := errors.Join(n.Profiles(ctx, ids, nil, &profiles, true), n.CountPosts(ctx, asks, &counts, true), n.Posts(ctx, ids, 0, 0, 3, &feed, true)); err != nil {
+		return err
+	}
+	if err := n.Following(ctx, ids[0], 0, 3, &page, true); err != nil && !errors.Is(err, query.ErrElsewhere) {
+		return err
+	}
+	return nil
+}
+
+// A window that is skipped while a shard is behind stops that shard, loudly, and
+// it never answers (I3); the others go on.
+func TestSkippedWhileBehind(t *testing.T) {
+	const shards = 4
+	ids := upTo(40)
+	of := func(number pipeline.Shard) (some []uint64) {
+		for _, id := range ids {
+			if pipeline.ShardOf(id, shards) == number {
+				some = append(some, id)
+			}
+		}
+		return some
+	}
+	for what, skip := range map[string]func(w *world) []pipeline.Entry{
+		"one":      func(w *world) []pipeline.Entry { return append(slices.Clone(w.entries[:1]), w.entries[2:]...) },
+		"all past": func(w *world) []pipeline.Entry { return w.entries[3:] },
+	} {
+		o := options(shards)
+		o.Held = []pipeline.Shard{0, 3}
+		n, w := started(t, o), newWorld(shards)
+		for range 3 {
+			w.likes(ids...)
+		}
+		follow(t, n, w.tail(0))
+		wait(t, n, w.last())
+		if err := n.Hold(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		w.likes(ids...)
+		follow(t, n, &slice{skip(w)})
+		if err := n.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := n.Err()
+		if !errors.Is(err, pipeline.ErrGap) || !strings.Contains(err.Error(), "shard 1 ") || n.Failed() != 1 || n.Holds(1) {
+			t.Errorf("%s: %v; %d failed, holds it: %v", what, err, n.Failed(), n.Holds(1))
+		}
+		if got := missing(t, n, of(1)); len(got) != len(of(1)) {
+			t.Errorf("%s: missing %v of %v", what, got, of(1))
+		}
+		if w.same(t, n, of(3)) != w.last() {
+			t.Errorf("%s: the others do not go on", what)
+		}
+	}
+}
+
+// A shard that is behind does not answer, and holds nobody up: Applied does not
+// go back, and answers of the others do not wait.
+func TestBehindDoesNotAnswer(t *testing.T) {
+	o := options(2)
+	o.Held = []pipeline.Shard{0}
+	n, w := started(t, o), newWorld(2)
+	for range 4 {
+		w.likes(upTo(20)...)
+	}
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	if err := n.Hold(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if n.Sequence() != 0 || !slices.Equal(n.Positions(), []pipeline.Position{0, w.last()}) || n.Applied() != w.last() || n.Checkpointed() != 0 {
+		t.Errorf("goes on after window %d, stands at %v, applied %d, checkpointed %d", n.Sequence(), n.Positions(), n.Applied(), n.Checkpointed())
+	}
+	for i, e := range w.entries {
+		if n.Holds(1) {
+			t.Fatalf("it answers after %d of %d windows", i, len(w.entries))
+		}
+		follow(t, n, &slice{[]pipeline.Entry{e}})
+		if err := n.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n.Applied() != w.last() {
+			t.Fatalf("applied %d", n.Applied())
+		}
+	}
+	if !n.Holds(1) || w.same(t, n, upTo(20)) != w.last() {
+		t.Error("it does not answer at the end")
+	}
+}
+
+// What was asked wrongly says which shard and why, and changes nothing.
+func TestHoldRefuses(t *testing.T) {
+	const shards = 4
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	o := options(shards)
+	for what, held := range map[string][]pipeline.Shard{"shard 4": {0, 4}, "twice": {1, 1}} {
+		o.Held = held
+		if n, err := sinks.NewNode(store, o); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("a node of %v: %v", held, err)
+			n.Close()
+		}
+	}
+	o.Held = []pipeline.Shard{0, 1}
+	n := newNode(t, store, o)
+	for _, c := range []struct {
+		change func(context.Context, ...pipeline.Shard) error
+		shards []pipeline.Shard
+		says   string
+	}{
+		{n.Hold, []pipeline.Shard{2, 4}, "there is no shard 4: the shards are 0 to 3"},
+		{n.Hold, []pipeline.Shard{2, 0}, "shard 0: it is held already"},
+		{n.Hold, []pipeline.Shard{2, 2}, "shard 2: it is held already"},
+		{n.Release, []pipeline.Shard{0, 2}, "shard 2: it is not held"},
+		{n.Release, []pipeline.Shard{0, 0}, "shard 0: it is not held"},
+	} {
+		if err := c.change(t.Context(), c.shards...); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v", c.shards, err)
+		}
+		if _, all := n.Warmth(); all != 2 || !n.Holds(0) || n.Holds(2) {
+			t.Errorf("after %q it holds %v", c.says, n.Standings())
+		}
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Hold(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// While the disk takes nothing and windows wait, Hold and Release wait for no
+// longer than their context, and nothing has changed then.
+func TestHoldEndsWithItsContext(t *testing.T) {
+	o := options(3)
+	o.CheckpointEvery, o.DirtyRowsMax, o.Held = 5*time.Millisecond, 10, []pipeline.Shard{0, 1}
+	store, w := openStore(t, t.TempDir(), 3), newWorld(3)
+	n := newNode(t, store, o)
+	defer n.Close()
+	store.Close() // every commit fails
+	w.random(rand.New(rand.NewPCG(9, 10)), 100, 20, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := n.Follow(ctx, w.tail(0)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the node takes all windows: %v", err)
+	}
+	for what, change := range map[string]func(context.Context) error{
+		"hold shards [2]":    func(ctx context.Context) error { return n.Hold(ctx, 2) },
+		"release shards [0]": func(ctx context.Context) error { return n.Release(ctx, 0) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := change(ctx)
+		if cancel(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, all := n.Warmth(); all != 2 || !n.Holds(0) || n.Holds(2) {
+			t.Errorf("after %v it holds %v", err, n.Standings())
+		}
+	}
+}
+
+// A node that holds no shard has the commons alone, and goes on with the log.
+func TestHoldsNone(t *testing.T) {
+	o := options(4)
+	o.Held = []pipeline.Shard{}
+	n, w := started(t, o), newWorld(4)
+	w.likes(upTo(20)...)
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	if got := missing(t, n, upTo(20)); len(got) != 20 || n.Resident() > 100<<10 {
+		t.Errorf("missing %v, %d bytes", got, n.Resident())
+	}
+	if err := n.Release(t.Context()); err != nil { // nothing
+		t.Error(err)
+	}
+	if err := n.Hold(t.Context(), 0, 1, 2, 3); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, n, w.tail(n.Sequence()))
+	if err := n.Settle(t.Context()); err != nil || w.same(t, n, upTo(20)) != w.last() {
+		t.Error(err)
+	}
+}
+
+// Sums of what is counted since the start do not go down when a shard is given up.
+func TestCountsStay(t *testing.T) {
+	n, w := started(t, options(2)), newWorld(2)
+	w.likes(upTo(20)...)
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	w.same(t, n, upTo(20))
+	sums := func() (sets, gets uint64, rows int) {
+		all := n.ShardStats()
+		for _, c := range sinks.ColumnStats(n.Schema(), all) {
+			sets += c.Sets
+		}
+		for _, c := range sinks.CounterStats(n.Schema(), all) {
+			gets, rows = gets+c.Gets, rows+c.Rows
+		}
+		return sets, gets, rows
+	}
+	sets, gets, rows := sums()
+	if err := n.Release(t.Context(), 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if s, g, r := sums(); s != sets || g != gets || sets == 0 || gets == 0 || rows != 20 || r != 0 {
+		t.Errorf("%d sets, %d gets, %d rows; then %d, %d, %d", sets, gets, rows, s, g, r)
+	}
+}
+
+// A node beside another, over the same store, brings a shard to where the other
+// takes it up; it does not write the commons.
+func TestBeside(t *testing.T) {
+	const shards = 4
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	o, w := options(shards), newWorld(shards)
+	o.Held = []pipeline.Shard{0, 2, 3}
+	w.random(rand.New(rand.NewPCG(5, 5)), 20, 30, 50)
+	n := newNode(t, store, o)
+	follow(t, n, w.tail(0))
+	o.Held, o.Beside = []pipeline.Shard{1}, true
+	beside := newNode(t, store, o)
+	follow(t, beside, w.tail(beside.Sequence()))
+	wait(t, beside, w.last())
+	if err := beside.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := store.Stack(shards).State(); err != nil || state.Applied != 0 {
+		t.Errorf("it wrote the commons: %+v, %v", state, err)
+	}
+	if _, err := sinks.NewNode(store, o); err == nil || !strings.Contains(err.Error(), "shard 1 is stored up to position") {
+		t.Errorf("beside with a shard that is not empty: %v", err)
+	}
+	w.random(rand.New(rand.NewPCG(5, 6)), 2, 30, 50)
+	if err := n.Hold(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if n.Sequence() != 20 {
+		t.Errorf("it goes on after window %d, and the shard stands at 20", n.Sequence())
+	}
+	follow(t, n, w.tail(n.Sequence()))
+	if err := n.Settle(t.Context()); err != nil || w.same(t, n, upTo(50)) != w.last() {
+		t.Error(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What the clock has learned of a window is stored, also if Hand was interrupted
+// before any owner had the window, as it is whenever what is held changes.
+func TestTimeOfAnInterruptedWindow(t *testing.T) {
+	const windows = 20
+	o, w := options(1), newWorld(1)
+	o.Owners = 1
+	store := openStore(t, t.TempDir(), 1)
+	defer store.Close()
+	n := newNode(t, store, o)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for i := range windows {
+		w.likes(1)
+		win, err := pipeline.DecodeWindow(w.entries[i].Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		win.Marks = []pipeline.TimeMark{{Second: int64(1_000_000 * (i + 1)), Position: win.From + 1}}
+		e := pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, win)}
+		for n.Hand(ended, e) != nil { // it is a matter of chance
+		}
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var stored []int64
+	view := store.Stack(1).View()
+	defer view.Close()
+	if err := view.Seconds(func(second int64, _ pipeline.Position) { stored = append(stored, second) }); err != nil || len(stored) != windows {
+		t.Errorf("of %d marks these are stored: %v, %v", windows, stored, err)
+	}
+}
+
+// A shard that cannot be read is taken up as one that has failed, as at a start:
+// an error of Hold would keep all others from going on (I3).
+func TestHoldOfADamagedShard(t *testing.T) {
+	const shards = 2
+	dir, o, w, ids := t.TempDir(), options(2), newWorld(2), upTo(40)
+	store := openStore(t, dir, shards)
+	o.Held = []pipeline.Shard{1}
+	n := newNode(t, store, o)
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	if err := errors.Join(n.Close(), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "runs", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	if err := os.Truncate(files[0], 30); err != nil {
+		t.Fatal(err)
+	}
+	store = openStore(t, dir, shards)
+	defer store.Close()
+	o.Held = []pipeline.Shard{0}
+	n = newNode(t, store, o)
+	defer n.Close()
+	w.likes(ids...)
+	follow(t, n, w.tail(0))
+	if err := n.Hold(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.Standings(); len(s) != 2 || !errors.Is(s[1].Err, cold.ErrCorrupt) || s[1].Answers || n.Holds(1) || n.Sequence() != 2 {
+		t.Errorf("they stand %+v; it goes on after window %d", s, n.Sequence())
+	}
+	w.likes(ids...)
+	follow(t, n, w.tail(n.Sequence()))
+	wait(t, n, w.last())
+	w.sameHeld(t, n, ids, []pipeline.Shard{0}, true)
+	if err := errors.Join(n.Release(t.Context(), 1), store.Drop(1), n.Hold(t.Context(), 1)); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, n, w.tail(n.Sequence()))
+	if err := n.Settle(t.Context()); err != nil || n.Err() != nil || w.same(t, n, ids) != w.last() {
+		t.Errorf("given up, dropped and taken up: %v, %v", err, n.Err())
+	}
+}
+
+// Of a shard that has stopped, another node may count the followees.
+func TestFolloweesOfAStoppedShard(t *testing.T) {
+	const shards = 2
+	o := options(shards)
+	o.Users.PostsMax, o.Users.PostsKept = 10, 40
+	n := started(t, o)
+	user := uint64(1)
+	home := pipeline.ShardOf(user, shards)
+	var here, there uint64 // followees
+	for id := user + 1; here == 0 || there == 0; id++ {
+		if pipeline.ShardOf(id, shards) == home {
+			here = id
+		} else {
+			there = id
+		}
+	}
+	of := func(id uint64) int { return int(pipeline.ShardOf(id, shards)) }
+	w := pipeline.Window{Header: pipeline.Header{To: 10}, Sections: make([][]byte, shards+1)}
+	add := func(o pipeline.Operation) {
+		w.Sections[of(o.ID)] = pipeline.AppendOperation(w.Sections[of(o.ID)], w.From, &o)
+	}
+	add(pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: here, Position: 1})
+	add(pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: there, Position: 2})
+	add(pipeline.Operation{Op: pipeline.OpPost, ID: here, Other: 70, Position: 3})
+	add(pipeline.Operation{Op: pipeline.OpPost, ID: there, Other: 71, Position: 4})
+	bad := pipeline.Window{Header: pipeline.Header{From: 10, To: 20}, Sections: make([][]byte, shards+1)}
+	bad.Sections[of(there)] = []byte{3 | 30<<2, 7} // an unknown operation
+	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, &w)}, {Sequence: 2, Window: pipeline.AppendWindow(nil, &bad)}}})
+	await(t, "stopped", func() bool { return n.Failed() == 1 })
+	var profiles query.Profiles
+	if err := n.Profiles(t.Context(), []uint64{user}, nil, &profiles, true); err != nil || len(profiles.Missing) > 0 {
+		t.Fatalf("missing %v, %v", profiles.Missing, err)
+	}
+	rest := profiles.Rest[0].Followees
+	if profiles.Users[0].Feed != 1 || len(rest) != 1 || rest[0].User != there {
+		t.Errorf("%d posts here, elsewhere %v", profiles.Users[0].Feed, rest)
+	}
+	var unread query.Unreads
+	if err := n.Unread(t.Context(), []uint64{user}, nil, &unread, true); err != nil || len(unread.Missing) != 1 {
+		t.Errorf("alone: missing %v, %v", unread.Missing, err)
+	}
+}

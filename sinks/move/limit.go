@@ -1,0 +1,56 @@
+package move
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Limiter keeps all moves of a node below a rate together. A nil Limiter does
+// not limit.
+type Limiter struct {
+	rate float64 // bytes a second
+
+	mu   sync.Mutex
+	free time.Time // when what was let through so far is over
+}
+
+// NewLimiter makes a limiter of a rate in bytes a second; 0: nil.
+func NewLimiter(rate int64) *Limiter {
+	if rate <= 0 {
+		return nil
+	}
+	return &Limiter{rate: float64(rate)}
+}
+
+// Wait returns when so many bytes may come. Nothing is saved up: after a rest
+// the rate is what it was.
+func (l *Limiter) Wait(ctx context.Context, bytes int) error {
+	if l == nil {
+		return ctx.Err()
+	}
+	l.mu.Lock()
+	now := time.Now()
+	begin := l.free
+	if begin.Before(now) {
+		begin = now
+	}
+	l.free = begin.Add(time.Duration(float64(bytes) / l.rate * float64(time.Second)))
+	l.mu.Unlock()
+	return sleep(ctx, begin.Sub(now))
+}
+
+// sleep sleeps, or returns why it must not.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
