@@ -112,13 +112,36 @@ func (s *Streams) gone(ctx context.Context, stream string) (why, err error) {
 // node was faster is as good. It knows so of DELTAS and EVENTS alone, which have
 // subjects of their own each time: NATS answers who asks for a stream that is
 // there, and as it wants it, as if it had made it.
+//
+// A server that has room for the streams once may say that it has none, while it
+// makes the same stream for another node.
 func (s *Streams) create(ctx context.Context, c jetstream.StreamConfig) (made bool, err error) {
 	if c.Name == DeltasStream {
-		return s.createDeltas(ctx)
+		made, err = s.createDeltas(ctx)
+	} else {
+		_, err = s.js.CreateStream(ctx, c)
+		made = err == nil
 	}
-	_, err = s.js.CreateStream(ctx, c)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+	switch api := (*jetstream.APIError)(nil); {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		return false, nil
+	case errors.As(err, &api) && api.ErrorCode == insufficientStorage && s.appears(ctx, c.Name):
 		return false, nil
 	}
-	return err == nil, err
+	return made, err
+}
+
+// appears says whether a stream is there within a moment.
+func (s *Streams) appears(ctx context.Context, name string) bool {
+	for range 10 {
+		if _, err := s.js.Stream(ctx, name); err == nil {
+			return true
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
 }
