@@ -72,6 +72,7 @@ type Members struct {
 	name     *nats.Subscription
 
 	stop    context.CancelFunc
+	soon    chan struct{} // Keep is to beat at once
 	done    chan struct{}
 	view    atomic.Pointer[cluster.View]
 	strange atomic.Int64 // Unix ns: when the log last had a foreign value
@@ -93,7 +94,7 @@ func OpenMembers(ctx context.Context, s *Streams, o MembersOptions) (*Members, e
 	}
 	m := &Members{
 		streams: s, options: o, session: nuid.Next(),
-		roster: cluster.NewRoster(o.Beat, o.Expiry), changed: make(chan struct{}), done: make(chan struct{}),
+		roster: cluster.NewRoster(o.Beat, o.Expiry), changed: make(chan struct{}), soon: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	first := m.Changed()
 	watching, stop := context.WithCancel(context.Background())
@@ -363,6 +364,15 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 	return nil
 }
 
+// Soon has Keep beat at once: this process has something new to say. Any
+// goroutine may call it.
+func (m *Members) Soon() {
+	select {
+	case m.soon <- struct{}{}:
+	default:
+	}
+}
+
 // Keep beats until ctx ends or another process has the name; only that is an
 // error. say is asked each time.
 func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
@@ -373,6 +383,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 		case <-ctx.Done():
 			return nil
 		case <-next.C:
+		case <-m.soon:
 		}
 		attempt, cancel := context.WithTimeout(ctx, m.options.Beat)
 		err := m.Beat(attempt, say())

@@ -149,6 +149,9 @@ func (n *Node) writesStep() string {
 	if n.told().Writes == cluster.WritesRefuse || n.eventsFull() {
 		return string(cluster.WritesRefuse)
 	}
+	if n.sinks == nil {
+		return string(cluster.WritesOn)
+	}
 	if lag, caught := n.seen.lag(time.Now(), n.sinks.Applied().Sequence()); !caught || lag > n.config.Ready.Lag {
 		return writesDelayed
 	}
@@ -189,16 +192,8 @@ func (c *collector) steps(name, help string, all []string, is func() string) {
 	})
 }
 
-// readsFigures are those of the ladder that every process has.
-func (n *Node) readsFigures(c *collector) {
+// ladderFigures are the steps of the ladder.
+func (n *Node) ladderFigures(c *collector) {
 	c.steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, n.readsStep)
-}
-
-// writesFigures are the others: a process that only answers does not look at the
-// streams.
-func (n *Node) writesFigures(c *collector) {
-	c.steps("writes_step", "1 for the step that writes are at: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, n.writesStep)
-	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
-		return float64(n.sinks.Stats.Left.Load())
-	})
+	c.steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, n.writesStep)
 }

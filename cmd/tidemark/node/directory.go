@@ -22,6 +22,7 @@ type directory struct {
 // layout is what a view of the members comes to.
 type layout struct {
 	number      uint64 // of the view's layout
+	answered    int    // shards that other nodes say they answer for
 	part, whole *spread.View
 }
 
@@ -44,11 +45,26 @@ func (d *directory) View() *spread.View {
 	return l.part
 }
 
+// lay lists who says that it answers for a shard; where nobody does, those who
+// are to hold it and are there: one that has just started has not said so yet.
 func (d *directory) lay(v *cluster.View) *layout {
-	holders := make([][]string, d.shards)
+	holders, answered := make([][]string, d.shards), 0
 	for s := range holders {
-		for _, node := range v.Answering(pipeline.Shard(s)) {
+		shard := pipeline.Shard(s)
+		answering := v.Answering(shard)
+		for _, node := range answering {
 			if node != d.me {
+				holders[s] = append(holders[s], node)
+			}
+		}
+		if len(holders[s]) > 0 {
+			answered++
+		}
+		if len(answering) > 0 {
+			continue
+		}
+		for _, node := range v.Assignment.Holders(shard) {
+			if m, there := v.Member(node); there && m.Status != cluster.Away && node != d.me {
 				holders[s] = append(holders[s], node)
 			}
 		}
@@ -56,15 +72,11 @@ func (d *directory) lay(v *cluster.View) *layout {
 	part := &spread.View{Epoch: v.Layout, Holders: holders}
 	whole := *part
 	whole.Whole = true
-	return &layout{v.Layout, part, &whole}
+	return &layout{v.Layout, answered, part, &whole}
 }
 
-// held is how many shards other nodes answer for.
-func (d *directory) held() (shards int) {
-	for _, nodes := range d.View().Holders {
-		if len(nodes) > 0 {
-			shards++
-		}
-	}
-	return shards
+// held is how many shards other nodes say they answer for.
+func (d *directory) held() int {
+	_ = d.View() // the newest
+	return d.last.Load().answered
 }

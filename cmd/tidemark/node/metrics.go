@@ -77,7 +77,7 @@ func newCollector(n *Node) *collector {
 	if n.sinks != nil {
 		n.heldFigures(c)
 	}
-	n.readsFigures(c)
+	n.ladderFigures(c)
 	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
 		if n.Ready() != nil {
 			return 0
@@ -107,7 +107,9 @@ func (n *Node) heldFigures(c *collector) {
 	n.counterFigures(c, l)
 	n.memoryFigures(c, l)
 	n.streamFigures(c)
-	n.writesFigures(c)
+	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
+		return float64(n.sinks.Stats.Left.Load())
+	})
 }
 
 func (n *Node) routerFigures(c *collector) {

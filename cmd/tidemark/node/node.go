@@ -139,6 +139,7 @@ func newNode(c *config.Config, o Options) *Node {
 func (n *Node) begin() {
 	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
 	n.open.Store(true)
+	n.members.Soon() // that it holds something
 	n.work.Go(n.follow)
 	if n.config.Has(config.RoleRoute) {
 		n.work.Go(n.route)
