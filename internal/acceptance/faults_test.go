@@ -46,8 +46,12 @@ func (c *cluster) start() {
 	}
 }
 
+// replicas has two processes stand in for each other, and what is gone be placed
+// again soon.
+const replicas = "cluster: {replicas: 2, replace_after: 3s}\n"
+
 func (c *cluster) run(settings string) *e2e.Process {
-	return e2e.RunOn(c.T, c.server.URL(), settings)
+	return e2e.RunOn(c.T, c.server.URL(), replicas+settings)
 }
 
 // save copies a stream; the function it returns puts the copy back. The
@@ -276,12 +280,13 @@ func TestCatchUpKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := c.run("shards: 4\n")
+	a.Stop() // else b takes from it what it lacks
 	b.Kill()
 	if err := os.RemoveAll(filepath.Join(b.Dir, "data", "badger")); err != nil {
 		t.Fatal(err)
 	}
 	// Windows of one event make the way long.
-	b.Configure("shards: 4\nwindows: {events: 1}\ncheckpoint: {interval: 10ms}\n")
+	b.Configure(replicas + "shards: 4\nwindows: {events: 1}\ncheckpoint: {interval: 10ms}\n")
 	for i := range 5 {
 		b.Spawn()
 		time.Sleep(time.Duration(150+100*i) * time.Millisecond)
@@ -293,7 +298,6 @@ func TestCatchUpKilled(t *testing.T) {
 	}
 	b.Start()
 	b.WaitReady()
-	a.Stop()
 	liked(t, b, 30_000)
 	likes(t, b.URL, 1)
 	liked(t, b, 30_001)

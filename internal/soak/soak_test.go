@@ -285,6 +285,7 @@ func (s *soak) newNode(name, binary string) *node {
 	n.Process = e2e.Prepare(s, e2e.Setup{
 		URL: s.server.url(), Dir: dir, DataDir: data, Binary: binary, Env: n.clock.env(),
 		Settings: fmt.Sprintf(`shards: %d
+cluster: {replicas: 2}
 windows: {events: %d}
 router: {lease_renew: %s, lease_expiry: %s}
 checkpoint: {interval: 200ms, rows: 2048}
