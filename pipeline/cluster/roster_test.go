@@ -217,8 +217,14 @@ func TestAnsweringAndLetGo(t *testing.T) {
 	c.Epoch, c.Behind = 2, true
 	letsGo("")
 	answering(0, "b", "a")
+	if got := v.Behind(0); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("%v are behind, want c", got)
+	}
 	a.Behind, b.Behind = true, true
 	answering(0, "c", "b", "a")
+	if got := v.Behind(0); got != nil {
+		t.Errorf("%v are behind, and answering", got)
+	}
 	a.Behind, b.Behind, c.Behind = false, false, false
 	v.Members[2].Status = Away
 	answering(0, "b", "a")

@@ -114,7 +114,24 @@ func (v *View) Member(node string) (State, bool) {
 // then those that have it still. Members that are behind are listed only where
 // no other is: their answers are old.
 func (v *View) Answering(s pipeline.Shard) []string {
-	var names, behind []string
+	names, behind := v.answering(s)
+	if names == nil {
+		return behind
+	}
+	return names
+}
+
+// Behind lists who can be asked about a shard when none of Answering is left after
+// all: members that have it and are behind. It is nil where these are the answering.
+func (v *View) Behind(s pipeline.Shard) []string {
+	names, behind := v.answering(s)
+	if names == nil {
+		return nil
+	}
+	return behind
+}
+
+func (v *View) answering(s pipeline.Shard) (names, behind []string) {
 	add := func(m State) {
 		switch {
 		case !m.answers(s):
@@ -135,10 +152,7 @@ func (v *View) Answering(s pipeline.Shard) []string {
 			add(m)
 		}
 	}
-	if names == nil {
-		return behind
-	}
-	return names
+	return names, behind
 }
 
 func (s State) answers(shard pipeline.Shard) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -44,8 +43,7 @@ func Attach(ctx context.Context, nc *nats.Conn, logger *slog.Logger) (*Streams, 
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
 	}
-	return &Streams{
-		js: js, nc: nc, bucket: bucket, logger: logger, configs: make(map[string]jetstream.StreamConfig),
-		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
-	}, nil
+	s := newStreams(nc, js, logger)
+	s.bucket = bucket
+	return s, nil
 }

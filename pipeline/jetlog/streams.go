@@ -132,10 +132,7 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 		return nil, fmt.Errorf("jetlog: open streams: %w", err)
 	}
 	o = o.withDefaults()
-	s := &Streams{
-		js: js, nc: nc, logger: o.Logger, configs: make(map[string]jetstream.StreamConfig),
-		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
-	}
+	s := newStreams(nc, js, o.Logger)
 	if payload := s.nc.MaxPayload(); payload < payloadBytesMin {
 		return nil, fmt.Errorf("jetlog: open streams: the server's max payload is %d bytes, must be at least %d", payload, payloadBytesMin)
 	}
@@ -157,6 +154,13 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 	}
 	s.bucket = bucket
 	return s, nil
+}
+
+func newStreams(nc *nats.Conn, js jetstream.JetStream, logger *slog.Logger) *Streams {
+	return &Streams{
+		js: js, nc: nc, logger: logger, configs: make(map[string]jetstream.StreamConfig),
+		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
+	}
 }
 
 func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) error {

@@ -23,6 +23,10 @@ type View struct {
 	// Holders are, for each shard, the other nodes that are ready to answer for it,
 	// by name.
 	Holders [][]string
+	// Behind are others that have the shard and are behind the log: they are asked
+	// once no holder is left, and waited for as long as a holder is. nil: no shard
+	// has any.
+	Behind [][]string
 	// Whole says that this process holds every shard and all are ready: it
 	// answers as if it were alone, as long as its Own is a [query.Reader] too.
 	Whole bool

@@ -128,17 +128,9 @@ type postsQuestion struct {
 func (q *postsQuestion) kind() wire.Kind      { return wire.Posts }
 func (q *postsQuestion) id(item int32) uint64 { return q.followees[item] }
 
-func (q *postsQuestion) of(items []int32) []uint64 {
-	followees := make([]uint64, len(items))
-	for i, item := range items {
-		followees[i] = q.followees[item]
-	}
-	return followees
-}
-
 func (q *postsQuestion) ask(items []int32, bytes int) (body []byte, n int) {
 	n = min(len(items), max(1, (bytes-64)/8), wire.FolloweesMax)
-	a := wire.PostsAsk{From: q.from, Before: q.before, Limit: q.limit, Followees: q.of(items[:n])}
+	a := wire.PostsAsk{From: q.from, Before: q.before, Limit: q.limit, Followees: pick(q.followees, items[:n])}
 	return a.Append(nil), n
 }
 
@@ -152,7 +144,7 @@ func (q *postsQuestion) answer(items []int32, pieces [][]byte, final bool) (agai
 
 func (q *postsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error) {
 	var page query.FeedPage
-	if err := own.Posts(ctx, q.of(items), q.from, q.before, q.limit, &page, disk); err != nil {
+	if err := own.Posts(ctx, pick(q.followees, items), q.from, q.before, q.limit, &page, disk); err != nil {
 		return notHere(items, err)
 	}
 	return q.took(items, &page, final), nil

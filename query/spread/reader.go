@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -194,7 +195,7 @@ func (r *Reader) pruneLocked(v *View) {
 	}
 	r.epoch = v.Epoch
 	named := map[string]bool{}
-	for _, nodes := range v.Holders {
+	for _, nodes := range slices.Concat(v.Holders, v.Behind) {
 		for _, node := range nodes {
 			named[node] = true
 		}

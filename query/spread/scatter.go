@@ -295,19 +295,17 @@ func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own 
 	if own != nil && own.Holds(shard) {
 		return add(target{node: ownNode})
 	}
-	var links []*link
-	for _, node := range v.Holders[shard] {
-		if slices.Contains(tried, node) {
-			continue
+	links, more := c.untried(v.Holders[shard], v, tried), false
+	if v.Behind != nil {
+		switch behind := c.untried(v.Behind[shard], v, tried); len(links) {
+		case 0:
+			links = behind
+		case 1:
+			more = len(behind) > 0
 		}
-		l := c.reader.linkTo(node, v)
-		if l == nil {
-			continue
-		}
-		links = append(links, l)
 	}
-	more := len(links) > 1
-	if best := links[:0:0]; more {
+	more = more || len(links) > 1
+	if best := links[:0:0]; len(links) > 1 {
 		for _, l := range links {
 			if !l.avoided(now) && l.applied.Load() >= uint64(min(c.min, pipeline.Position(c.reader.reached.Load()))) {
 				best = append(best, l)
@@ -332,6 +330,19 @@ func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own 
 	}
 	l := lessBusy(links)
 	return add(target{node: l.node, link: l, more: more})
+}
+
+// untried are the ways to those of some nodes that were not tried.
+func (c *call) untried(nodes []string, v *View, tried []string) (links []*link) {
+	for _, node := range nodes {
+		if slices.Contains(tried, node) {
+			continue
+		}
+		if l := c.reader.linkTo(node, v); l != nil {
+			links = append(links, l)
+		}
+	}
+	return links
 }
 
 // lessBusy is the less busy of two of some (Mitzenmacher, "The Power of Two
@@ -423,10 +434,14 @@ func (r *reach) or(p pipeline.Position) pipeline.Position {
 	return p
 }
 
-// pick are the items that indexes say.
-func pick(items []int32, indexes []int) (picked []int32) {
-	for _, i := range indexes {
-		picked = append(picked, items[i])
+// pick are the elements at some places, in a memory of its own; nil: none.
+func pick[T any, I int | int32](of []T, places []I) (picked []T) {
+	if len(places) == 0 {
+		return nil
+	}
+	picked = make([]T, len(places))
+	for i, place := range places {
+		picked[i] = of[place]
 	}
 	return picked
 }

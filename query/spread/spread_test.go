@@ -365,6 +365,41 @@ func TestHolderGoesAway(t *testing.T) {
 	}
 }
 
+// The only one that has all of the log is killed: who is behind it has the shards
+// too, and will have come as far before the caller's time is over.
+func TestBehindIsAskedLast(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.node("a", all)
+	late := querytest.NewHolder(w, "b", all)
+	late.Lag(now - 10)
+	c.serve("b", late)
+	v := *c.View()
+	v.Epoch++
+	for range shards {
+		v.Behind = append(v.Behind, []string{"b"})
+	}
+	c.view.Store(&v)
+	c.open()
+	id := idIn(0, 0)
+	for range 20 {
+		if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), id); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
+			t.Fatal(err, rows)
+		}
+	}
+	if n := late.Reads(); n > 0 {
+		t.Errorf("who is behind was asked %d times beside one who is not", n)
+	}
+	c.stop("a")
+	if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), id); err != nil || len(rows.Missing) > 0 || rows.AsOf != now-10 {
+		t.Error(err, rows)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { late.Lag(now) })
+	if rows, err := like(t, c.far(now, 5*time.Second), within(t, 10*time.Second), id); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
+		t.Error(err, rows)
+	}
+}
+
 // A holder takes a question and is killed. Those who ask after that one, and the
 // one who asked, have their answers from another long before half of a long
 // deadline is over.

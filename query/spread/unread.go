@@ -178,14 +178,6 @@ func (q *profileQuestion) first() int { return len(q.parts) - q.mine }
 func (q *profileQuestion) kind() wire.Kind      { return wire.Profiles }
 func (q *profileQuestion) id(item int32) uint64 { return q.users[item] }
 
-func (q *profileQuestion) of(items []int32) []uint64 {
-	users := make([]uint64, len(items))
-	for i, item := range items {
-		users[i] = q.users[item]
-	}
-	return users
-}
-
 func (q *profileQuestion) ask(items []int32, bytes int) (body []byte, n int) {
 	a := wire.ProfilesAsk{Names: q.unread.packed, All: q.channels == nil, Channels: q.channels}
 	head := len(q.unread.packed) + 32
@@ -193,7 +185,7 @@ func (q *profileQuestion) ask(items []int32, bytes int) (body []byte, n int) {
 		head += len(name) + 1
 	}
 	n = min(len(items), max(1, (bytes-head)/8), wire.IDsMax)
-	a.Users = q.of(items[:n])
+	a.Users = pick(q.users, items[:n])
 	return a.Append(make([]byte, 0, head+8*n)), n
 }
 
@@ -207,7 +199,7 @@ func (q *profileQuestion) answer(items []int32, pieces [][]byte, _ bool) (again 
 
 func (q *profileQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
 	var out query.Profiles
-	if err := own.Profiles(ctx, q.of(items), q.channels, &out, disk); err != nil {
+	if err := own.Profiles(ctx, pick(q.users, items), q.channels, &out, disk); err != nil {
 		return nil, err
 	}
 	if len(out.Users) != len(items) || len(out.Rest) != len(items) {

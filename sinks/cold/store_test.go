@@ -196,7 +196,7 @@ func reformat(t *testing.T, dir string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Store{engine: e}
+	s := &Store{engine: e, metaEdit: newLock()}
 	value, err := e.Get(metaKey)
 	if err == nil {
 		err = json.Unmarshal(value, &s.meta)

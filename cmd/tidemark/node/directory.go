@@ -48,7 +48,7 @@ func (d *directory) View() *spread.View {
 // lay lists who says that it answers for a shard; where nobody does, those who
 // are to hold it and are there: one that has just started has not said so yet.
 func (d *directory) lay(v *cluster.View) *layout {
-	holders, answered := make([][]string, d.shards), 0
+	holders, behind, answered := make([][]string, d.shards), [][]string(nil), 0
 	for s := range holders {
 		shard := pipeline.Shard(s)
 		answering := v.Answering(shard)
@@ -60,6 +60,14 @@ func (d *directory) lay(v *cluster.View) *layout {
 		if len(holders[s]) > 0 {
 			answered++
 		}
+		for _, node := range v.Behind(shard) {
+			if behind == nil {
+				behind = make([][]string, d.shards)
+			}
+			if node != d.me {
+				behind[s] = append(behind[s], node)
+			}
+		}
 		if len(answering) > 0 {
 			continue
 		}
@@ -69,7 +77,7 @@ func (d *directory) lay(v *cluster.View) *layout {
 			}
 		}
 	}
-	part := &spread.View{Epoch: v.Layout, Holders: holders}
+	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind}
 	whole := *part
 	whole.Whole = true
 	return &layout{v.Layout, answered, part, &whole}

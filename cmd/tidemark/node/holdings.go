@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -31,7 +30,7 @@ type holdings struct {
 	interrupt context.CancelCauseFunc    // of the follower; nil: it does not run
 
 	changed chan struct{} // room for one: something is held or given up
-	needed  atomic.Uint64 // the window of DELTAS that a move holds back; 0: none
+	needed  uint64        // the window of DELTAS that a move holds back; 0: none. keep's
 }
 
 func newHoldings() holdings {
@@ -327,19 +326,16 @@ func (h *holdings) loading() bool {
 // While shards are on their way here it stays where it was: what is fetched goes
 // on from about there.
 func (n *Node) needs() uint64 {
-	sequence := n.sinks.Checkpointed()
-	if n.pressed() {
-		sequence = n.sinks.CheckpointedGoing()
-		n.holdings.needed.Store(0)
-		return sequence
+	h, sequence := &n.holdings, n.sinks.Checkpointed()
+	switch {
+	case n.pressed():
+		h.needed, sequence = 0, n.sinks.CheckpointedGoing()
+	case !h.loading():
+		h.needed = 0
+	case h.needed == 0:
+		h.needed = sequence
+	default:
+		sequence = min(sequence, h.needed)
 	}
-	if !n.holdings.loading() {
-		n.holdings.needed.Store(0)
-		return sequence
-	}
-	if held := n.holdings.needed.Load(); held != 0 {
-		return min(held, sequence)
-	}
-	n.holdings.needed.Store(sequence)
 	return sequence
 }
