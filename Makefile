@@ -24,7 +24,7 @@ SYSTEMS = freebsd darwin
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test soak check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test soak nodes-full check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -46,6 +46,9 @@ test: ## every test, acceptance too, with the race detector where there is a C c
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
+
+nodes-full: ## all of Higgs on four holders, three with embedded servers, while they are killed, drained, cut off; some five minutes
+	$(GO) test -count=1 -timeout 0 -v -run '^TestNodesEmbedded$$' ./internal/acceptance -nodes.full
 
 check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy: all must be silent
 	CGO_ENABLED=0 $(GO) build ./...

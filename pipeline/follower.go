@@ -136,8 +136,20 @@ func (f *Follower) catchUp(ctx context.Context, target Position, positions []Pos
 		return fmt.Errorf("state up to position %d is missing here, DELTAS no longer has it, and EVENTS cannot give it: %w", target, err)
 	}
 	defer source.Close()
+	return Replay(ctx, f.Shards, source, f.Lane(), positions, target)
+}
+
+// Replay hands to shards, which stand at some positions, ascending, what the
+// messages of a source change up to a target, and returns when they have applied
+// it. Windows end wherever one of them stands, and have no sequence in DELTAS. The
+// source must go on after the lowest; it is not closed.
+func Replay(ctx context.Context, shards Shards, source Source, lane Deriver, positions []Position, target Position) error {
+	if len(positions) == 0 || positions[0] >= target {
+		return nil
+	}
+	from := positions[0]
 	below, _ := slices.BinarySearch(positions, target)
-	lane, cuts := f.Lane(), append(slices.Clone(positions[:below]), target)
+	cuts := append(slices.Clone(positions[:below]), target)
 	for from < target {
 		messages, err := source.Next(ctx)
 		if err != nil {
@@ -151,14 +163,14 @@ func (f *Follower) catchUp(ctx context.Context, target Position, positions []Pos
 			if from >= target {
 				break
 			}
-			if err := f.Shards.Hand(ctx, Entry{Window: derived[i].Window}); err != nil {
+			if err := shards.Hand(ctx, Entry{Window: derived[i].Window}); err != nil {
 				return err
 			}
 			from = derived[i].To
 		}
 	}
-	if f.Shards.Stopped() {
-		return f.Shards.Err()
+	if shards.Stopped() {
+		return shards.Err()
 	}
-	return f.Shards.Settle(ctx)
+	return shards.Settle(ctx)
 }

@@ -17,12 +17,19 @@ type Guard struct {
 	Log    Log
 	Logger *slog.Logger
 
-	turn chan struct{} // held by who mends: one at a time
+	turn   chan struct{} // held by who mends: one at a time
+	beside *Guard        // over the shards that these are to come as far as; nil: these are all
 }
 
 // NewGuard makes a guard over what it is given.
 func NewGuard(shards Shards, events Events, log Log, logger *slog.Logger) *Guard {
 	return &Guard{Shards: shards, Events: events, Log: log, Logger: logger, turn: make(chan struct{}, 1)}
+}
+
+// Beside is a guard over other shards of the same node, which are on their way to
+// where its own stand.
+func (g *Guard) Beside(shards Shards) *Guard {
+	return &Guard{Shards: shards, Events: g.Events, Log: g.Log, Logger: g.Logger, turn: g.turn, beside: g}
 }
 
 // Cuts are where the shards stand, will stand when they have applied what was
@@ -31,6 +38,9 @@ func NewGuard(shards Shards, events Events, log Log, logger *slog.Logger) *Guard
 func (g *Guard) Cuts() []Position {
 	cuts := append(g.Shards.Positions(), g.Shards.Handed())
 	cuts = append(cuts, g.Shards.Kept()...)
+	if g.beside != nil {
+		cuts = append(cuts, g.beside.Cuts()...)
+	}
 	slices.Sort(cuts)
 	return slices.Compact(cuts)
 }
@@ -74,6 +84,11 @@ func (g *Guard) Mend(ctx context.Context) error {
 	// What is counted first, the stream's end after it: in the other order an
 	// event counted in between would look lost.
 	counted, at := g.Shards.Furthest()
+	if g.beside != nil {
+		if p, t := g.beside.Shards.Furthest(); p > counted {
+			counted, at = p, t
+		}
+	}
 	tail, _, err := g.Log.Tail(ctx)
 	if err != nil {
 		return err

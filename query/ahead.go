@@ -224,7 +224,8 @@ func (s *Service) admitWait(c *call, known *lane) *failure {
 }
 
 // waitApplied waits for the call's position until ctx ends. Once a look has
-// said whether the log holds it, the call moves to the lane of its like.
+// said whether the log holds it, the call moves to the lane of its like; or, where
+// other nodes are further than this one and can answer it, goes to them (onNodes).
 func (s *Service) waitApplied(ctx context.Context, c *call) (*failure, error) {
 	looked, found := context.WithCancelCause(ctx)
 	defer found(nil)
@@ -242,6 +243,9 @@ func (s *Service) waitApplied(ctx context.Context, c *call) (*failure, error) {
 			}
 			return nil, s.waitFuture(ctx, c.wait.position)
 		}
+	}
+	if c.endpoint.spreads && s.spread != nil && s.spread.Lags() {
+		return onNodes, nil
 	}
 	if f := s.behind(c); f != nil {
 		return f, nil

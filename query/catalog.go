@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,10 +19,11 @@ type catalog struct {
 	names    string              // all counters, for a 404
 	endings  string              // all suffixes, for a 404
 
-	unread      []*word          // the columns of counter "unread" that are shown
-	unreadNames map[string]*word // the same by name: suffixes are no names of a read
-	unreadList  string           // "comment, mention", for a 404
-	readable    string           // all that a read can name, for a 404
+	unread        []*word          // the columns of counter "unread" that are shown
+	unreadColumns []string         // their names
+	unreadNames   map[string]*word // the same by name: suffixes are no names of a read
+	unreadList    string           // "comment, mention", for a 404
+	readable      string           // all that a read can name, for a 404
 }
 
 // counter is one counter that has something to show.
@@ -36,6 +38,7 @@ type counter struct {
 // word is a column under one of its names.
 type word struct {
 	column       pipeline.Column
+	name         string
 	key          []byte // `,"like":`
 	defaultValue int64
 	largest      int64 // what the column's widest form holds
@@ -82,6 +85,7 @@ func (c *catalog) addUnread(schema *pipeline.Schema) {
 		c.unreadNames[name] = w
 		names = append(names, name)
 	}
+	c.unreadColumns = slices.Clone(names)
 	c.unreadList = strings.Join(names, ", ")
 	c.readable = strings.Join(append(names, "feed", "channel:<name>", "all"), ", ")
 }
@@ -114,7 +118,7 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	if spec.Max > 0 && spec.Max < 63 {
 		largest = 1<<spec.Max - 1
 	}
-	return &word{column: column, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
+	return &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
 }
 
 // quoted is the word as a JSON string.

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 func testSchema(t testing.TB) *pipeline.Schema {
@@ -293,6 +294,28 @@ func TestNothingIsAllocatedForAnID(t *testing.T) {
 		}
 		c.get.rows.Reset(len(c.get.ids), len(c.get.words))
 		c.out = c.get.appendReply(c.out, c.body)
+	}
+	work()
+	if n := testing.AllocsPerRun(100, work); n > 0 {
+		t.Errorf("%v allocations a request of 500 ids", n)
+	}
+}
+
+// Nor in binary form.
+func TestNothingIsAllocatedInBinaryForm(t *testing.T) {
+	s := parser(t)
+	ids := make([]uint64, 500)
+	for i := range ids {
+		ids[i] = 1e15 + uint64(i)*7919
+	}
+	no := packed.Wait{Timeout: -1}
+	get := &call{packed: true, body: packed.AppendGet(nil, &no, "post", []string{"like"}, ids), wait: wait{timeout: -1}}
+	work := func() {
+		if f := s.parseGet(get); f != nil {
+			t.Fatal(f.message)
+		}
+		get.get.rows.Reset(len(get.get.ids), len(get.get.words))
+		get.out = get.get.pack(get.out[:0])
 	}
 	work()
 	if n := testing.AllocsPerRun(100, work); n > 0 {

@@ -15,6 +15,9 @@
 // in the log. clock.go parts the time that a request takes, slow.go remembers
 // those that took long.
 //
+// get and unread have a binary form beside JSON: binary.go, and the package
+// internal/packed, which the Go client shares.
+//
 // What is asked may be in memory or on disk. A small request is answered in
 // its subscription's goroutine as long as all of it is in memory; one that is
 // not goes on in the lane for cold requests, so that it holds up nobody.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 // getRequest is {"counter":"post","ids":["42",43],"columns":["like"]}.
@@ -27,6 +28,8 @@ type getCall struct {
 	wanted []pipeline.Column
 	counts *counter
 	rows   Rows
+	names  []string // of an answer in binary form
+	cells  []uint64 // of a column of it
 }
 
 func (s *Service) getEndpoint() *endpoint {
@@ -38,6 +41,8 @@ func (s *Service) getEndpoint() *endpoint {
 		advice:      "ask for fewer ids or columns at once",
 		gated:       true,
 		lists:       true,
+		spreads:     true,
+		spell:       spellGet,
 		parse:       s.parseGet,
 		answer:      s.answerGet,
 	}
@@ -46,7 +51,11 @@ func (s *Service) getEndpoint() *endpoint {
 // parseGet reads the request and resolves its words.
 func (s *Service) parseGet(c *call) *failure {
 	g := &c.get
-	if f := g.parse(c, s.limits.IDs); f != nil {
+	parse := g.parse
+	if c.packed {
+		parse = g.unpack
+	}
+	if f := parse(c, s.limits.IDs); f != nil {
 		return f
 	}
 	c.ids = len(g.ids)
@@ -67,6 +76,9 @@ func (s *Service) parseGet(c *call) *failure {
 	g.wanted = g.wanted[:0]
 	for _, w := range g.words {
 		g.wanted = append(g.wanted, w.column)
+	}
+	if c.packed {
+		return c.cellsFit(len(g.words))
 	}
 	return nil
 }
@@ -126,8 +138,11 @@ func (g *getRequest) parseColumns(c *call) *failure {
 	g.columns = g.columns[:0]
 	for s.Array(); s.Element(); {
 		text, raw, ok := s.String()
-		if !ok && s.Err() == nil {
+		switch {
+		case !ok && s.Err() == nil:
 			return fail(codeBadRequest, "columns[%d]: %s is not a name", len(g.columns), clip(raw))
+		case len(g.columns) == packed.ColumnsMax:
+			return tooManyNames(&packed.TooManyNames{What: "columns", Most: packed.ColumnsMax})
 		}
 		g.columns = append(g.columns, text)
 	}
@@ -152,6 +167,10 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 		if f := c.notWhole(len(missing), len(g.ids), g.ids[missing[0]]); f != nil {
 			return f
 		}
+	}
+	if c.packed {
+		c.out = g.pack(c.out)
+		return nil
 	}
 	c.out = g.appendReply(c.out, c.body)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 // idList is a request's long list: ids of get, users of unread.
@@ -39,10 +40,10 @@ func (l *idList) parse(c *call, name string, most int) *failure {
 			break
 		}
 		if !ok || id == 0 {
-			return fail(codeBadRequest, "%s[%d]: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", name, len(ids), clip(raw))
+			return noID(name, len(ids), clip(raw))
 		}
 		if len(ids) == most {
-			return fail(codeTooMuch, "%s: more than %d in one request; ask in parts", name, most)
+			return tooMany(name, most)
 		}
 		ids = append(ids, id)
 		offset, length := s.Digits()
@@ -51,6 +52,16 @@ func (l *idList) parse(c *call, name string, most int) *failure {
 	l.ids, l.digits = ids, digits
 	return nil
 }
+
+func noID(name string, at int, given string) *failure {
+	return fail(codeBadRequest, "%s[%d]: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", name, at, given)
+}
+
+func tooMany(name string, most int) *failure {
+	return fail(codeTooMuch, "%s: more than %d in one request; ask in parts", name, most)
+}
+
+func tooManyNames(e *packed.TooManyNames) *failure { return fail(codeTooMuch, "%v", e) }
 
 // appendID writes the i-th id's digits.
 func (l *idList) appendID(out, body []byte, i int) []byte {

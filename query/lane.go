@@ -40,6 +40,7 @@ type lanes struct {
 	cold        *lane // requests that must read the disk
 	far         *lane // requests that wait for other nodes
 	writes      *lane // requests that wait for the log
+	explains    *lane // requests that read the log
 	spare       *lane // requests of some size, while processors may be free; nobody waits or is refused
 }
 
@@ -71,7 +72,13 @@ func newLanes(l Limits) lanes {
 		},
 		far:    &lane{most: int64(l.Requests) * farPlaces, place: farPlace, refuses: "places of requests that wait for other nodes"},
 		writes: &lane{most: int64(max(l.Requests/2, 1)), refuses: "reads"},
-		spare:  &lane{most: int64(max(1, l.Processors-1))},
+		explains: &lane{
+			most:    explainPlaces,
+			workers: make(chan struct{}, l.Workers),
+			refuses: "requests that read the log",
+			noTurn:  "no turn for a request that reads the log; ask again later",
+		},
+		spare: &lane{most: int64(max(1, l.Processors-1))},
 	}
 }
 

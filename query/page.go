@@ -70,6 +70,7 @@ func (s *Service) feedEndpoint() *endpoint {
 		reply:       `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a part cannot be read`,
 		advice:      "pass a lower limit",
 		gated:       true,
+		spreads:     true,
 		parse: func(c *call) *failure {
 			c.wants = s.pages
 			return c.page.parse(c, "before", "a position", feedLimit, feedLimitMax)
@@ -141,6 +142,7 @@ func (s *Service) usersEndpoint(name, description string, read readUsers) *endpo
 		reply:       `{"users":["…"],"next":"…","as_of":"…"}, without next at the end; with "degraded":true and "missing":["7"] when a part cannot be read`,
 		advice:      "pass a lower limit",
 		gated:       true,
+		spreads:     true,
 		parse: func(c *call) *failure {
 			c.wants = s.pages
 			return c.page.parse(c, "after", "an id", usersLimit, usersLimitMax)

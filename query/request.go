@@ -89,7 +89,7 @@ func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) 
 		// An acknowledgement never says 0: taken for "wait for nothing", it
 		// would hide a client's mistake.
 		if s.Err() == nil && (!ok || u == 0 || u > sequenceMax) {
-			return true, fail(codeBadRequest, "min_seq: %s is not a sequence of the log (a whole number from 1 to %d, or the same as a string)", clip(raw), sequenceMax)
+			return true, noSequence(clip(raw))
 		}
 		w.position = pipeline.EndOf(u) // of a pack: all of it
 		return true, w.once(minSeq)
@@ -110,6 +110,10 @@ func (w *wait) member(s *jsonscan.Scanner, key []byte) (taken bool, f *failure) 
 		return true, f
 	}
 	return false, nil
+}
+
+func noSequence(given string) *failure {
+	return fail(codeBadRequest, "min_seq: %s is not a sequence of the log (a whole number from 1 to %d, or the same as a string)", given, sequenceMax)
 }
 
 // orPass reads a member if it is wait's own and passes over it otherwise.
@@ -232,7 +236,9 @@ func notJSON(err error) *failure {
 }
 
 // clip makes a request's own words fit into an error: short, and of one line.
-func clip(raw []byte) string { return clipTo(raw, 48) }
+func clip(raw []byte) string { return clipTo(raw, clipMax) }
+
+const clipMax = 48 // bytes
 
 // clipTo clips to most bytes.
 func clipTo(raw []byte, most int) string {

@@ -113,6 +113,11 @@ type Options struct {
 	// Cluster gives tidemark.nodes and tidemark.shards what they answer. nil: both
 	// are answered 503.
 	Cluster Cluster
+	// Explainer reads the log for tidemark.explain. nil: the endpoint is not
+	// offered, and another process answers.
+	Explainer Explainer
+	// ExplainAlone leaves every other endpoint to other processes.
+	ExplainAlone bool
 	// Ready tells why the counters cannot be asked yet, nil when they can.
 	// Every request asks it: it must be cheap. Default: always ready.
 	Ready func() error
@@ -190,9 +195,13 @@ type endpoint struct {
 	writes bool // it does not answer from counters, but puts events into the log
 	tells  bool // nor this one, which tells what there is; it is never refused
 	lists  bool // requests may be longer than bodyInline
-	parse  func(*call) *failure
-	answer func(context.Context, *call) *failure
-	series series
+	// spreads: answer asks call.reader and nothing else, so that other nodes,
+	// asked through it, wait for the position themselves.
+	spreads bool
+	parse   func(*call) *failure
+	answer  func(context.Context, *call) *failure
+	spell   func(body []byte, most int) []byte // a request in binary form as JSON, for people; nil: there is no such form
+	series  series
 }
 
 // call is one request in work with all the memory that it needs; it goes
@@ -202,6 +211,8 @@ type call struct {
 	request  micro.Request
 	clock    clock  // from the request's arrival on
 	body     []byte // the request's; valid while the call is
+	packed   bool   // the request is in binary form, and the answer will be
+	offers   bool   // whoever asked is told that there is a binary form
 	out      []byte
 	scanner  jsonscan.Scanner
 	wait     wait
@@ -220,6 +231,8 @@ type call struct {
 	read   readCall
 	page   pageCall
 	slow   slowCall
+
+	explain explainCall
 }
 
 // New starts the service on a connection that outlives it, and that nobody else
@@ -264,6 +277,12 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		s.getEndpoint(), s.unreadEndpoint(), s.readEndpoint(), s.feedEndpoint(),
 		s.followingEndpoint(), s.followersEndpoint(), s.statsEndpoint(), s.slowlogEndpoint(), s.schemaEndpoint(),
 		s.nodesEndpoint(o.Cluster), s.shardsEndpoint(o.Cluster),
+	}
+	if o.ExplainAlone {
+		s.endpoints = nil
+	}
+	if o.Explainer != nil {
+		s.endpoints = append(s.endpoints, s.explainEndpoint(o.Explainer))
 	}
 	if s.metrics, err = newMetrics(o.Registerer, s.endpoints, s.lanes); err != nil {
 		return nil, err
@@ -451,6 +470,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.clock.begin()
 	c.endpoint, c.request = e, r
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
+	c.packed, c.offers = e.forms(r)
 	c.disk, c.cold = false, 0
 	c.reader, c.away = s.reader, false
 
@@ -565,7 +585,7 @@ func (s *Service) answerLater(c *call) *failure {
 // place where others want to be worked on.
 func (s *Service) answerWaited(c *call) *failure {
 	if f := s.untilApplied(c); f != nil {
-		return f
+		return s.further(c, f)
 	}
 	c.leave()
 	if f := c.wants.admit(c); f != nil {
@@ -710,7 +730,7 @@ func (s *Service) guard(c *call, work func() *failure) (f *failure) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("query: a request made the service panic", "endpoint", c.endpoint.name,
-				"panic", p, "request", clip(c.body), "stack", string(debug.Stack()))
+				"panic", p, "request", clip(c.text(clipMax)), "stack", string(debug.Stack()))
 			f = fail(codeInternal, "internal error; the node's log has it")
 		}
 	}()
@@ -788,19 +808,35 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 // respond must not touch a late request's micro.Request beyond its subject:
 // the micro package reads the outcome as soon as its handler has returned.
 func (s *Service) respond(c *call, f *failure, late bool) error {
-	switch {
-	case f != nil && late:
-		reply := nats.NewMsg(c.request.Reply())
+	offers := c.offers && (f != nil || !c.packed) // an answer in binary form says enough
+	if late {
+		return s.respondLate(c, f, offers)
+	}
+	var more []micro.RespondOpt
+	if offers {
+		more = []micro.RespondOpt{offer}
+	}
+	if f != nil {
+		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), f.body, more...)
+	}
+	return c.request.Respond(c.out, more...)
+}
+
+func (s *Service) respondLate(c *call, f *failure, offers bool) error {
+	if f == nil && !offers {
+		return s.nc.Publish(c.request.Reply(), c.out)
+	}
+	reply := nats.NewMsg(c.request.Reply())
+	reply.Data = c.out
+	if f != nil {
 		reply.Header.Set(micro.ErrorHeader, f.line())
 		reply.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(int(f.code)))
 		reply.Data = f.body
-		return s.nc.PublishMsg(reply)
-	case f != nil:
-		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), f.body)
-	case late:
-		return s.nc.Publish(c.request.Reply(), c.out)
 	}
-	return c.request.Respond(c.out)
+	if offers {
+		offer(reply)
+	}
+	return s.nc.PublishMsg(reply)
 }
 
 // line is the message as a header can carry it.

@@ -148,7 +148,7 @@ func (l *slowLog) take(reset bool) slowView {
 func (s *Service) remember(c *call, result code) {
 	e := &slowEntry{
 		clock: c.clock, endpoint: c.endpoint.name, code: result,
-		ids: c.ids, cold: c.cold, request: clipTo(c.body, slowRequestMax),
+		ids: c.ids, cold: c.cold, request: clipTo(c.text(slowRequestMax), slowRequestMax),
 	}
 	over, line, leftOut := s.slow.add(e)
 	if over {

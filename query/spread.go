@@ -38,6 +38,11 @@ type Spread interface {
 	// [ErrNobody].
 	Far(p pipeline.Position, until time.Time) Reader
 
+	// Lags says that this process is behind the log with some of what it holds while
+	// other nodes are not: a position that it has not reached is better asked of Far
+	// at once. It must cost no more than a few loads.
+	Lags() bool
+
 	// WaitVisible blocks until every later answer about user reflects p: until
 	// all nodes that may be asked about that user have applied it. It returns
 	// ctx's error when ctx ends first; any other means that it cannot be told.

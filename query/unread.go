@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 // unreadCall is a tidemark.unread in work: {"users":["7"],"channels":["system"]}.
@@ -14,11 +15,12 @@ type unreadCall struct {
 	idList
 	channels []string // asked; nil: all there are
 	unreads  Unreads
+	cells    []uint64 // of a column of an answer in binary form
 }
 
 // channelsMax is the most channels that one request may name: as many as a read
 // takes names. Each is looked up for every user.
-const channelsMax = 128
+const channelsMax = packed.ChannelsMax
 
 // unreadInline is the most users that are answered in the subscription's
 // goroutine. One costs ten microseconds or so when they follow some hundred,
@@ -34,12 +36,30 @@ func (s *Service) unreadEndpoint() *endpoint {
 		advice:      "ask for fewer users at once",
 		gated:       true,
 		lists:       true,
+		spreads:     true,
+		spell:       spellUnread,
 		parse:       s.parseUnread,
 		answer:      s.answerUnread,
 	}
 }
 
 func (s *Service) parseUnread(c *call) *failure {
+	parse := s.readUnread
+	if c.packed {
+		parse = s.unpackUnread
+	}
+	if f := parse(c); f != nil {
+		return f
+	}
+	c.ids = len(c.unread.ids)
+	if c.ids > unreadInline {
+		c.wants = s.heavy
+	}
+	return nil
+}
+
+// readUnread reads the body.
+func (s *Service) readUnread(c *call) *failure {
 	u := &c.unread
 	u.idList.reset()
 	u.channels = nil
@@ -65,10 +85,6 @@ func (s *Service) parseUnread(c *call) *failure {
 	if !u.given {
 		return fail(codeBadRequest, `users is missing; a request is {"users":["7"]}`)
 	}
-	c.ids = len(u.ids)
-	if c.ids > unreadInline {
-		c.wants = s.heavy
-	}
 	return nil
 }
 
@@ -85,19 +101,28 @@ func (u *unreadCall) parseChannels(s *jsonscan.Scanner) *failure {
 	u.channels = []string{} // none is not the same as all
 	for s.Array(); s.Element(); {
 		text, raw, ok := s.String()
-		name, at := string(text), len(u.channels)
-		switch {
-		case s.Err() != nil:
+		if s.Err() != nil {
 			return nil // End tells
-		case !ok || !channelName(name):
-			return fail(codeBadRequest, "channels[%d]: %s is not a channel's name: 1 to 64 of a-z 0-9 _ -", at, clip(raw))
-		case slices.Contains(u.channels, name):
-			return fail(codeBadRequest, "channels[%d]: %s is given twice", at, clip(raw))
-		case at == channelsMax:
-			return fail(codeTooMuch, "channels[%d]: more than %d channels in one request", at, channelsMax)
 		}
-		u.channels = append(u.channels, name)
+		if f := u.addChannel(string(text), raw, ok); f != nil {
+			return f
+		}
 	}
+	return nil
+}
+
+// addChannel adds a channel that is given as raw, if it is a text at all.
+func (u *unreadCall) addChannel(name string, raw []byte, isText bool) *failure {
+	at := len(u.channels)
+	switch {
+	case !isText || !channelName(name):
+		return fail(codeBadRequest, "channels[%d]: %s is not a channel's name: 1 to 64 of a-z 0-9 _ -", at, clip(raw))
+	case slices.Contains(u.channels, name):
+		return fail(codeBadRequest, "channels[%d]: %s is given twice", at, clip(raw))
+	case at == channelsMax:
+		return tooManyNames(&packed.TooManyNames{What: "channels", Most: channelsMax})
+	}
+	u.channels = append(u.channels, name)
 	return nil
 }
 
@@ -119,6 +144,9 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 		if f := c.notWhole(len(missing), len(u.ids), u.ids[missing[0]]); f != nil {
 			return f
 		}
+	}
+	if c.packed {
+		return s.packUnread(c)
 	}
 	c.out = u.appendReply(c.out, c.body, s.catalog.unread, s.replyMax())
 	return nil

@@ -40,6 +40,11 @@ func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
 	return f.Follow(ctx)
 }
 
+// Horizon is the first position that is no older than an age at some position.
+func (n *Node) Horizon(at pipeline.Position, age int64) pipeline.Position {
+	return n.clock.Horizon(at, age)
+}
+
 // Progress opens progress to the tests.
 type Progress struct{ p progress[pipeline.Position] }
 

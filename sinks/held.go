@@ -112,7 +112,11 @@ func (n *Node) load() error {
 		shards, answers[number] = append(shards, s), s
 	}
 	var others []unit
-	if !n.o.Beside {
+	if n.o.Beside {
+		if err := n.recall(shards); err != nil {
+			return fmt.Errorf("sinks: log time of a node beside another: %w", err)
+		}
+	} else {
 		others = append(others, n.commons)
 	}
 	n.held.Store(newHeld(shards, answers, others...))
@@ -146,6 +150,29 @@ func (n *Node) loadCommons() {
 	}
 }
 
+// recall has a node beside another know the time of the log up to where the
+// lowest of its shards stands, as the store's commons have it: ages are measured
+// from there on. From there on windows tell.
+func (n *Node) recall(shards []*tier.Shard) error {
+	lowest := pipeline.PositionMax
+	for _, s := range shards {
+		if s.Err() == nil {
+			lowest = min(lowest, s.State().Applied)
+		}
+	}
+	if lowest == 0 || lowest == pipeline.PositionMax {
+		return nil
+	}
+	n.timed = lowest
+	view := n.store.Stack(pipeline.Shard(n.o.Shards)).View()
+	defer view.Close()
+	return view.Seconds(func(second int64, at pipeline.Position) {
+		if at <= lowest {
+			n.clock.Note([]pipeline.TimeMark{{Second: second, Position: at}})
+		}
+	})
+}
+
 // open makes a shard as the store has it; with an error it may be damaged, or
 // nil: there is no such shard, or it may not be held.
 func (n *Node) open(number pipeline.Shard, sequenceMax uint64) (*tier.Shard, error) {
@@ -153,9 +180,6 @@ func (n *Node) open(number pipeline.Shard, sequenceMax uint64) (*tier.Shard, err
 		return nil, fmt.Errorf("there is no shard %d: the shards are 0 to %d", number, n.o.Shards-1)
 	}
 	state, err := n.storedState(number, sequenceMax)
-	if n.o.Beside && state != (shard.State{}) {
-		return nil, fmt.Errorf("shard %d is stored up to position %d: a node beside another begins with empty shards", number, state.Applied)
-	}
 	s := tier.New(shard.New(number, n.schema, n.o.Users, n.clock, state), n.store)
 	s.Joins = n.o.Joins
 	return s, err
@@ -180,10 +204,12 @@ func (n *Node) units() []unit { return n.held.Load().units }
 // them to where the others are. It waits until what was handed over is applied.
 // After an error, of ctx too, those before the shard that it names are held.
 //
-// Log time reaches back a day further than the longest age from where all are
-// checkpointed. Of a shard that is older still, a post that was published twice,
-// further apart than the retention, may be listed at the other place: it is to be
-// derived by a node beside this one (NewNode).
+// Those that are far behind the others are to be brought on by a node beside this
+// one first (NewNode): the others stand still until these have come as far. Log
+// time reaches back a day further than the longest age from where all are
+// checkpointed; of a shard that is older still, but not empty, a post that was
+// published twice, further apart than the retention, may be listed at the other
+// place.
 func (n *Node) Hold(ctx context.Context, shards ...pipeline.Shard) error {
 	for i, number := range shards {
 		if _, is := n.held.Load().at(number); is || slices.Contains(shards[:i], number) {

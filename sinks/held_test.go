@@ -539,17 +539,16 @@ func TestBeside(t *testing.T) {
 	n := newNode(t, store, o)
 	follow(t, n, w.tail(0))
 	o.Held, o.Beside = []pipeline.Shard{1}, true
-	beside := newNode(t, store, o)
-	follow(t, beside, w.tail(beside.Sequence()))
-	wait(t, beside, w.last())
-	if err := beside.Close(); err != nil {
-		t.Fatal(err)
+	for _, until := range []int{7, 20} { // it is cut short and goes on
+		beside := newNode(t, store, o)
+		follow(t, beside, &slice{w.entries[beside.Sequence():until]})
+		wait(t, beside, w.ends[until])
+		if err := beside.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if state, err := store.Stack(shards).State(); err != nil || state.Applied != 0 {
 		t.Errorf("it wrote the commons: %+v, %v", state, err)
-	}
-	if _, err := sinks.NewNode(store, o); err == nil || !strings.Contains(err.Error(), "shard 1 is stored up to position") {
-		t.Errorf("beside with a shard that is not empty: %v", err)
 	}
 	w.random(rand.New(rand.NewPCG(5, 6)), 2, 30, 50)
 	if err := n.Hold(t.Context(), 1); err != nil {
@@ -564,6 +563,77 @@ func TestBeside(t *testing.T) {
 	}
 	if err := n.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Ages in shards that a node beside another brings on from where they are stored
+// are measured as if they had always been held.
+func TestBesideKnowsTheTime(t *testing.T) {
+	const shards, windows, half = 2, 20, 10
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	o, w := options(shards), newWorld(shards)
+	o.Users.Retention = 3000
+	for i := range windows {
+		w.likes(1, 2, 3, 4, 5)
+		win, err := pipeline.DecodeWindow(w.entries[i].Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		win.Marks = []pipeline.TimeMark{{Second: int64(1000 * (i + 1)), Position: win.From + 1}}
+		w.entries[i].Window = pipeline.AppendWindow(nil, win)
+	}
+	to := func(n *sinks.Node, last int) {
+		t.Helper()
+		follow(t, n, &slice{w.entries[n.Sequence():last]})
+		if err := n.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := newNode(t, store, o)
+	to(all, half)
+	if err := all.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Held = []pipeline.Shard{0}
+	n := newNode(t, store, o)
+	defer n.Close()
+	to(n, windows)
+	o.Held, o.Beside = []pipeline.Shard{1}, true
+	beside := newNode(t, store, o)
+	defer beside.Close()
+	to(beside, windows)
+	for at := half; at <= windows; at++ {
+		if got, want := beside.Horizon(w.ends[at], 3000), n.Horizon(w.ends[at], 3000); got != want || got == 0 {
+			t.Errorf("after window %d ages reach back to position %d, should to %d", at, got, want)
+		}
+	}
+}
+
+// A node lends a part of its memory to one beside it, and does with less meanwhile.
+func TestLend(t *testing.T) {
+	store := openStore(t, t.TempDir(), 4)
+	defer store.Close()
+	o, w := options(4), newWorld(4)
+	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 8<<20, 5000
+	n := newNode(t, store, o)
+	defer n.Close()
+	for from := uint64(1); from < 100_000; from += 2000 {
+		w.likes(upBetween(from, from+2000)...)
+	}
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	if is := n.Resident(); is < 1<<20 {
+		t.Fatalf("%d bytes are in memory, too few to see", is)
+	}
+	n.Lend(o.MemoryBytes - 1<<20)
+	await(t, "it does with a MiB", func() bool { return n.Resident() <= 1<<20 })
+	n.Lend(0)
+	w.likes(upBetween(1, 100_000)...)
+	follow(t, n, w.tail(n.Sequence()))
+	wait(t, n, w.last())
+	if is := n.Resident(); is < 1<<20 {
+		t.Errorf("%d bytes are in memory, it may take all again", is)
 	}
 }
 

@@ -15,7 +15,27 @@ import (
 func (n *Node) Resident() (bytes int) { return n.residentShards() + n.fixed() }
 
 // fixed is what of it cannot be evicted: channels, indexes and filters of runs.
-func (n *Node) fixed() int { return n.commons.Bytes() + n.store.Memory() }
+// Of two nodes over one store only one counts them.
+func (n *Node) fixed() int {
+	if n.o.Beside {
+		return 0
+	}
+	return n.commons.Bytes() + n.store.Memory()
+}
+
+// Lend has the shards do with so many bytes less of Options.MemoryBytes, which a
+// node beside this one has meanwhile; 0 ends it. A budget without a bound stays
+// without.
+func (n *Node) Lend(bytes int) { n.lent.Store(int64(bytes)) }
+
+// budget is what there is for shards, channels and indexes; 0: no bound.
+func (n *Node) budget() int {
+	memory := n.memory.Load()
+	if memory == 0 {
+		return 0
+	}
+	return max(int(memory-n.lent.Load()), 1)
+}
 
 func (n *Node) residentShards() (bytes int) {
 	for _, s := range n.held.Load().shards {
@@ -24,20 +44,25 @@ func (n *Node) residentShards() (bytes int) {
 	return bytes
 }
 
+// SetMemory changes Options.MemoryBytes. What is over it goes with the next
+// windows.
+func (n *Node) SetMemory(bytes int) { n.memory.Store(int64(bytes)) }
+
 // shardsMin is what the shards keep of the budget, as one part in so many,
 // however much the rest takes, which cannot be evicted.
 const shardsMin = 8
 
 // shardsMay is how much memory the shards may take.
 func (n *Node) shardsMay() int {
-	return max(n.o.MemoryBytes-n.fixed(), n.o.MemoryBytes/shardsMin)
+	budget := n.budget()
+	return max(budget-n.fixed(), budget/shardsMin)
 }
 
 // over says whether the shards take more memory than they may.
-func (n *Node) over() bool { return n.o.MemoryBytes > 0 && n.residentShards() > n.shardsMay() }
+func (n *Node) over() bool { return n.budget() > 0 && n.residentShards() > n.shardsMay() }
 
 // near says whether memory will be over its budget before long.
-func (n *Node) near() bool { return n.o.MemoryBytes > 0 && n.residentShards() > n.shardsMay()/4*3 }
+func (n *Node) near() bool { return n.budget() > 0 && n.residentShards() > n.shardsMay()/4*3 }
 
 // slack is how far below the budget memory is brought when it was over it, as
 // one part in so many.
@@ -72,7 +97,7 @@ func (n *Node) warm(shards []*tier.Shard) {
 	bytes, entries := n.perShard(), n.entriesAtATime()
 	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
 		share := (n.shardsMay() - n.shardsMay()/slack) / n.holds()
-		return !n.stopping.Load() && (n.o.MemoryBytes == 0 || s.Bytes() < share)
+		return !n.stopping.Load() && (n.budget() == 0 || s.Bytes() < share)
 	}
 	next := make(chan *tier.Shard)
 	for range min(n.o.Owners, len(shards)) {
@@ -100,7 +125,7 @@ const perDiskByte = 8
 // perShard is how many bytes of each shard's newest runs may be loaded: no more
 // than there is memory, as no entry takes less there. Shards are alike.
 func (n *Node) perShard() int64 {
-	if may := int64(n.shardsMay()); n.o.MemoryBytes > 0 && n.store.RunBytes() > may/perDiskByte {
+	if may := int64(n.shardsMay()); n.budget() > 0 && n.store.RunBytes() > may/perDiskByte {
 		return may / int64(n.holds())
 	}
 	return tier.Everything
@@ -112,7 +137,7 @@ const entryBytes = 32
 // entriesAtATime is how many entries an owner's shard loads between two looks
 // at the memory taken: those of all owners stay within the slack.
 func (n *Node) entriesAtATime() int {
-	if n.o.MemoryBytes == 0 {
+	if n.budget() == 0 {
 		return tier.PartMax
 	}
 	return max(n.shardsMay()/slack/n.o.Owners/entryBytes, 1)

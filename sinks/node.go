@@ -80,7 +80,9 @@ type Node struct {
 
 	newest atomic.Int64 // log time of the newest window applied, Unix ms
 
-	memoryOnly atomic.Bool // reads leave what is only on disk
+	memory     atomic.Int64 // Options.MemoryBytes, or what SetMemory said since
+	memoryOnly atomic.Bool  // reads leave what is only on disk
+	lent       atomic.Int64 // of Options.MemoryBytes, to a node beside this one
 
 	stopping atomic.Bool
 	enough   atomic.Bool // stopping, and nothing more is applied
@@ -106,16 +108,18 @@ type NodeStats struct {
 // read from the store when it is asked for, and in the background (Warmth).
 //
 // A node beside another, over the same store, brings shards that the other does
-// not hold to where they can be taken up by it. It has no commons: it neither
-// reads nor writes them, and answers for no users' channels. Its log time is its
-// own and begins with the first window that it is handed, so its shards must be
-// empty (cold.Store.Drop). The two must hold no shard in common.
+// not hold to where they can be taken up by it. It has no commons: it does not
+// write them, and answers for no users' channels. Its log time is its own: it
+// begins where the lowest of its shards stands, with what the store has of the
+// time before. The two must hold no shard in common. Its memory is a part of the
+// other's (Lend).
 func NewNode(store *cold.Store, o Options) (*Node, error) {
 	n := &Node{store: store, schema: store.Schema(), o: o, clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
+	n.memory.Store(int64(o.MemoryBytes))
 	if err := n.load(); err != nil {
 		return nil, err
 	}
-	n.timed = n.commons.State().Applied
+	n.timed = max(n.timed, n.commons.State().Applied)
 	n.sequence = math.MaxUint64
 	for _, u := range n.units() {
 		if u.Err() != nil {
@@ -320,6 +324,9 @@ func (n *Node) Err() error {
 	}
 	return errors.Join(faults...)
 }
+
+// CommonsErr is why the commons stopped; nil when they go on.
+func (n *Node) CommonsErr() error { return n.commons.Err() }
 
 // Handed is the end of the last window handed over.
 func (n *Node) Handed() pipeline.Position { return pipeline.Position(n.handed.Load()) }

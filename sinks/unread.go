@@ -185,7 +185,7 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 func (g *gather) part(following []hot.Pair, mark pipeline.Position, rest *query.CountAsk, look bool) (here []hot.Pair, err error) {
 	g.pairs = g.pairs[:0]
 	if rest != nil {
-		rest.Followees = rest.Followees[:0]
+		rest.Followees = slices.Grow(rest.Followees[:0], len(following))
 	}
 	for _, f := range following {
 		s, err := g.held.of(f.A)

@@ -24,6 +24,10 @@ import (
 type deadlettersCommand struct {
 	List lettersCommand `cmd:"" default:"withargs" help:"List refused events, the newest first."`
 	Show letterCommand  `cmd:"" help:"Show a refused event whole, with its headers."`
+
+	Resend  resendCommand  `cmd:"" help:"Send refused events again, mended or as they are."`
+	Purge   purgeCommand   `cmd:"" help:"Delete refused events."`
+	Summary summaryCommand `cmd:"" help:"Count refused events by reason."`
 }
 
 func (deadlettersCommand) Help() string {
@@ -33,7 +37,10 @@ EXAMPLE
 
     tidemark deadletters
     tidemark deadletters --reason id
-    tidemark deadletters show 7`
+    tidemark deadletters summary
+    tidemark deadletters show 7
+    tidemark deadletters resend 7 --data '{"actor":7,"post":42,"author":9}'
+    tidemark deadletters purge --before 30d`
 }
 
 type lettersCommand struct {
@@ -62,10 +69,17 @@ func (l *lettersCommand) Validate() error {
 	if l.Limit < 1 || l.Limit > lettersMax {
 		return fmt.Errorf("--limit %d is not from 1 to %d", l.Limit, lettersMax)
 	}
-	if l.Reason != "" && !slices.Contains(pipeline.Reasons, pipeline.Reason(l.Reason)) {
-		return fmt.Errorf("--reason %q is unknown; there are: %s", l.Reason, reasonNames())
+	if err := knownReason(l.Reason); err != nil {
+		return err
 	}
 	return l.remote.Validate()
+}
+
+func knownReason(reason string) error {
+	if reason != "" && !slices.Contains(pipeline.Reasons, pipeline.Reason(reason)) {
+		return fmt.Errorf("--reason %q is unknown; there are: %s", reason, reasonNames())
+	}
+	return nil
 }
 
 func reasonNames() string {
@@ -157,8 +171,8 @@ func (letterCommand) Help() string {
 	return `Shows one refused event as it came: its headers, an empty line, its body. Characters that are not text are shown as \x1b;
 --json has the body as it is ("body", or "body_base64" when it is not UTF-8).
 
-Names that begin with Nats- or Tidemark- have Tidemark- in front when they were the event's own. To try an event again,
-publish its body to events.<type>: it counts at its new place in the log.
+Names that begin with Nats- or Tidemark- have Tidemark- in front when they were the event's own. 'tidemark deadletters
+resend' tries an event again: it counts at its new place in the log.
 
 EXAMPLE
 
@@ -249,6 +263,10 @@ func harmless(text string) string {
 // letters opens DEADLETTER and does one thing. Reading may take long, so the
 // timeout is for connecting alone.
 func (r *remote) letters(do func(ctx context.Context, box *jetlog.LetterBox) error) error {
+	return r.lettersOn(func(ctx context.Context, _ *nats.Conn, box *jetlog.LetterBox) error { return do(ctx, box) })
+}
+
+func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error) error {
 	ctx, stop := interruptible()
 	defer stop()
 	nc, err := r.dial(true)
@@ -260,7 +278,7 @@ func (r *remote) letters(do func(ctx context.Context, box *jetlog.LetterBox) err
 	if err != nil {
 		return err
 	}
-	return r.explain(do(ctx, box))
+	return r.explain(do(ctx, nc, box))
 }
 
 func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*jetlog.LetterBox, error) {

@@ -94,7 +94,7 @@ func (r *remote) members(do func(context.Context, *jetlog.Members) error) error 
 		return err
 	}
 	defer nc.Close()
-	m, err := jetlog.AttachMembers(ctx, nc, jetlog.MembersOptions{})
+	m, err := jetlog.AttachMembers(ctx, nc, 0, jetlog.MembersOptions{})
 	switch {
 	case errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return r.silence()

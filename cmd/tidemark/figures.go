@@ -144,6 +144,11 @@ func (l line) size(name string) string {
 	if !ok {
 		return untold
 	}
+	return sizeText(n)
+}
+
+// sizeText is a number of bytes as people read it.
+func sizeText(n float64) string {
 	units := []string{"", "KiB", "MiB", "GiB"}
 	for n >= 1024 && len(units) > 1 {
 		n, units = n/1024, units[1:]

@@ -11,21 +11,31 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/tidemark-io/tidemark/cmd/tidemark/importer"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/importer/snapshot"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
 type importCommand struct {
-	File   string `arg:"" help:"Events, one JSON object a line, gzip too; - reads standard input."`
-	Pack   int    `default:"256" help:"Events in a message, 1 to 1024 (${default})."`
+	File   string `arg:"" optional:"" help:"Events, one JSON object a line, gzip too; - reads standard input."`
+	Format string `default:"ndjson" placeholder:"F" help:"What a line of FILE is: ndjson (an event), or csv (counter,id,column,value: a count to set)."`
+	Pack   *int   `placeholder:"N" help:"Events in a message, 1 to 1024 (256; of counts 1024)."`
 	Name   string `help:"The import's name (its content gives it one). The same name goes on where it was interrupted."`
 	Wait   bool   `help:"Return when the node has counted the last event, and say which lines were refused."`
 	Strict bool   `help:"Wait, and fail when a line was refused."`
+
+	FromRedis string   `placeholder:"URL" help:"Import the counts that a Redis holds: redis://HOST:PORT/DB." group:"Redis:"`
+	Pattern   []string `sep:"none" placeholder:"P" help:"Which keys, of which column: 'post:{id}:likes=post.like'. Again for each column." group:"Redis:"`
+	Spool     string   `placeholder:"DIR" help:"Where what is read from Redis is kept until it is imported (tidemark/ in the user's cache directory)." group:"Redis:"`
 	remote
 }
 
 func (importCommand) Help() string {
 	return `Publishes events and shows how far it is. An import that was interrupted, at any moment, is run again with the same command: every event is counted once.
+
+--format csv takes lines of counter,id,column,value, with or without that header, and --from-redis the counts of a Redis (docs/from-redis.md says which patterns there are). Each becomes an event that sets the count: publish what happens afterwards after the import. Counts that cannot be read are named and left out; with --strict the exit code is 1 then.
 
 Input that begins with the lines of an earlier import is taken for the same one, grown: its first lines are skipped. --name imports them all the same.
 
@@ -35,16 +45,38 @@ EXAMPLE
 
     tidemark import events.ndjson.gz --wait
     tidemark import events.ndjson.gz --strict
-    zcat events-*.gz | tidemark import - --name backfill`
+    zcat events-*.gz | tidemark import - --name backfill
+    tidemark import counts.csv.gz --format csv --wait
+    tidemark import --from-redis redis://10.0.0.9:6379/0 --pattern 'post:{id}:likes=post.like' --pattern 'user:{id}=user.*' --wait`
 }
 
-// packMax is the contract's bound on events in a message.
-const packMax = 1024
+const (
+	// packMax is the contract's bound on events in a message.
+	packMax = 1024
+
+	formatEvents = "ndjson"
+	formatCSV    = "csv"
+)
 
 // Validate is called by kong.
 func (i *importCommand) Validate() error {
-	if i.Pack < 1 || i.Pack > packMax {
-		return fmt.Errorf("--pack %d is out of bounds; allowed: 1 to %d", i.Pack, packMax)
+	redis := i.FromRedis != ""
+	switch {
+	case i.Format != formatEvents && i.Format != formatCSV:
+		return fmt.Errorf("--format %q is unknown; there are: %s, %s", i.Format, formatEvents, formatCSV)
+	case redis && i.File != "":
+		return errors.New("a file and --from-redis are both given; give one of them")
+	case redis && i.Format != formatEvents:
+		return errors.New("--format is of a file, and --from-redis reads none")
+	case redis && len(i.Pattern) == 0:
+		return errors.New("--from-redis needs a --pattern for each column: 'post:{id}:likes=post.like'")
+	case !redis && (len(i.Pattern) > 0 || i.Spool != ""):
+		return errors.New("--pattern and --spool are for --from-redis")
+	case !redis && i.File == "":
+		return errors.New("expected \"<file>\": events, or - for standard input; or --from-redis")
+	}
+	if i.Pack != nil && (*i.Pack < 1 || *i.Pack > packMax) {
+		return fmt.Errorf("--pack %d is out of bounds; allowed: 1 to %d", *i.Pack, packMax)
 	}
 	return i.remote.Validate()
 }
@@ -57,17 +89,35 @@ func (i *importCommand) Run(t *terminal) error {
 		return err
 	}
 	defer nc.Close()
-	result, err := importer.Run(ctx, nc, i.File, t.in, importer.Options{
-		Name: i.Name, Pack: i.Pack, Progress: t.err, Logger: slog.New(slog.DiscardHandler),
-	})
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s: the same command goes on from there", count(int(result.Skipped+result.Lines), "line"))
-	case err != nil:
-		return i.explain(err)
+	if i.FromRedis != "" {
+		return i.fromRedis(ctx, t, nc)
 	}
+	result, err := i.importFile(ctx, t, nc, i.File, i.Name)
+	if err != nil {
+		return err
+	}
+	return i.finish(ctx, t, nc, result, nil)
+}
+
+func (i *importCommand) importFile(ctx context.Context, t *terminal, nc *nats.Conn, file, name string) (importer.Result, error) {
+	o := importer.Options{Name: name, Progress: t.err, Logger: slog.New(slog.DiscardHandler)}
+	if i.Format == formatCSV || i.FromRedis != "" {
+		o.CSV, o.Pack = true, packMax // counts are short
+	}
+	if i.Pack != nil {
+		o.Pack = *i.Pack
+	}
+	result, err := importer.Run(ctx, nc, file, t.in, o)
+	if err != nil && ctx.Err() != nil {
+		return result, fmt.Errorf("interrupted after %s: the same command goes on from there", count(int(result.Skipped+result.Lines), "line"))
+	}
+	return result, i.explain(err)
+}
+
+// finish says what came of it, and waits for more of that when asked to.
+func (i *importCommand) finish(ctx context.Context, t *terminal, nc *nats.Conn, result importer.Result, faults *snapshot.Faults) error {
 	if !i.Wait && !i.Strict {
-		return i.print(t, result, nil)
+		return i.print(t, result, faults, nil)
 	}
 	reached, counted := i.waitCounted(ctx, client.New(nc), result.Last)
 	if _, stopped := errors.AsType[stoppedError](counted); counted != nil && !stopped {
@@ -75,12 +125,12 @@ func (i *importCommand) Run(t *terminal) error {
 	}
 	refused, err := result.Refused(ctx, nc)
 	if err != nil {
-		return errors.Join(i.print(t, result, nil), counted, fmt.Errorf("which lines were refused is not known: %w", err))
+		return errors.Join(i.print(t, result, faults, nil), counted, fmt.Errorf("which lines were refused is not known: %w", err))
 	}
 	if !reached { // lines may be refused yet
 		refused.AtLeast = "the node has not looked at all lines"
 	}
-	if err := i.print(t, result, &refused); err != nil {
+	if err := i.print(t, result, faults, &refused); err != nil {
 		return err
 	}
 	switch {
@@ -90,6 +140,10 @@ func (i *importCommand) Run(t *terminal) error {
 		return errors.New(refusedLines(refused))
 	case refused.AtLeast != "":
 		return errors.New("whether lines were refused is not known: " + refused.AtLeast)
+	case result.Bad != nil:
+		return fmt.Errorf("%s left out", count(int(result.Bad.Lines), "line"))
+	case faults != nil && faults.Keys > 0:
+		return fmt.Errorf("%s left out", count(int(faults.Keys), "key"))
 	}
 	return nil
 }
@@ -134,9 +188,9 @@ func (i *importCommand) waitCounted(ctx context.Context, c *client.Client, at cl
 	return true, nil
 }
 
-func (i *importCommand) print(t *terminal, r importer.Result, refused *importer.Refused) error {
+func (i *importCommand) print(t *terminal, r importer.Result, faults *snapshot.Faults, refused *importer.Refused) error {
 	if i.JSON {
-		return printJSON(t.out, importDocument(r, refused))
+		return printJSON(t.out, importDocument(r, faults, refused))
 	}
 	var b strings.Builder
 	if r.Already {
@@ -150,6 +204,12 @@ func (i *importCommand) print(t *terminal, r importer.Result, refused *importer.
 			fmt.Fprintf(&b, "%s before these skipped, for they were imported before; to import them all the same, give the import another name: --name NAME\n",
 				count(int(r.Skipped), "line"))
 		}
+	}
+	if r.Bad != nil {
+		writeBad(&b, r.Bad)
+	}
+	if faults != nil && faults.Keys > 0 {
+		writeFaults(&b, faults)
 	}
 	if refused != nil && refused.Lines > 0 {
 		writeRefused(&b, refused)
@@ -203,10 +263,20 @@ type importJSON struct {
 	Seconds  float64           `json:"seconds"`
 	Position string            `json:"position"`
 	Already  bool              `json:"already"`
+	Bad      uint64            `json:"bad,omitempty"`       // lines that are not counter,id,column,value
+	BadLines []badRow          `json:"bad_lines,omitempty"` // the first ones
+	LeftOut  uint64            `json:"left_out,omitempty"`  // keys of Redis that give no count
+	Why      map[string]uint64 `json:"left_out_reasons,omitempty"`
+	Keys     []snapshot.Fault  `json:"left_out_keys,omitempty"` // the first ones
 	Refused  *uint64           `json:"refused,omitempty"`
 	AtLeast  bool              `json:"refused_at_least,omitempty"`
 	Reasons  map[string]uint64 `json:"refused_reasons,omitempty"`
 	Examples []refusedRow      `json:"refused_lines,omitempty"` // the first ones
+}
+
+type badRow struct {
+	Line  uint64 `json:"line"`
+	Error string `json:"error"`
 }
 
 type refusedRow struct {
@@ -217,10 +287,19 @@ type refusedRow struct {
 	Letter uint64 `json:"letter"` // in DEADLETTER
 }
 
-func importDocument(r importer.Result, refused *importer.Refused) importJSON {
+func importDocument(r importer.Result, faults *snapshot.Faults, refused *importer.Refused) importJSON {
 	document := importJSON{
 		Import: r.Import, Lines: r.Lines, Skipped: r.Skipped, Packs: r.Packs, Bytes: r.Bytes,
 		Seconds: r.Elapsed.Seconds(), Position: r.Last.String(), Already: r.Already,
+	}
+	if r.Bad != nil {
+		document.Bad = r.Bad.Lines
+		for _, line := range r.Bad.Examples {
+			document.BadLines = append(document.BadLines, badRow(line))
+		}
+	}
+	if faults != nil {
+		document.LeftOut, document.Why, document.Keys = faults.Keys, faults.Reasons, faults.Examples
 	}
 	if refused != nil {
 		document.Refused, document.AtLeast, document.Reasons = &refused.Lines, refused.AtLeast != "", refused.Reasons

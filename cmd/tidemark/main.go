@@ -8,9 +8,10 @@
 //	tidemark unread 7             what user 7 has not looked at yet
 //	tidemark import events.ndjson feed it
 //	tidemark deadletters          what it could not understand
+//	tidemark verify               whether it is what the log says
 //
 // One file holds one command, but for people.go (following and followers),
-// deadletters.go, nodes.go (both of their own) and drain.go (drain, undrain and
+// deadletters.go, letterupkeep.go, nodes.go (all of their own) and drain.go (drain, undrain and
 // forget). What commands share: arguments.go (the command line before kong sees
 // it), remote.go (the connection and its flags), cell.go (42.cntcm), table.go
 // (columns for people), fault.go (exit codes). figures.go has the tables that stats
@@ -36,14 +37,15 @@ type commands struct {
 	Import  importCommand  `cmd:"" help:"Publish the events in a file."`
 	Publish publishCommand `cmd:"" help:"Publish one event."`
 
-	Get  getCommand  `cmd:"" help:"Show counts." group:"Counts:"`
-	Incr incrCommand `cmd:"" help:"Add to a count." group:"Counts:"`
-	Set  setCommand  `cmd:"" help:"Set a count." group:"Counts:"`
-	Del  delCommand  `cmd:"" help:"Delete a row of counts." group:"Counts:"`
+	Get     getCommand     `cmd:"" help:"Show counts." group:"Counts:"`
+	Explain explainCommand `cmd:"" help:"Show the events behind a number." group:"Counts:"`
+	Incr    incrCommand    `cmd:"" help:"Add to a count." group:"Counts:"`
+	Set     setCommand     `cmd:"" help:"Set a count." group:"Counts:"`
+	Del     delCommand     `cmd:"" help:"Delete a row of counts." group:"Counts:"`
 
 	Stats       statsCommand       `cmd:"" help:"Show a node's figures." group:"A node:"`
 	Slowlog     slowlogCommand     `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
-	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused." group:"A node:"`
+	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused, send them again, delete them." group:"A node:"`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask a node here whether it is well." group:"A node:"`
 
 	Nodes   nodesCommand   `cmd:"" help:"Show which nodes there are, drain one, forget one." group:"The cluster:"`
@@ -56,9 +58,15 @@ type commands struct {
 	Following followingCommand `cmd:"" help:"Show whom a user follows." group:"Users:"`
 	Followers followersCommand `cmd:"" help:"Show who follows a user." group:"Users:"`
 
-	Config struct {
+	Verify  verifyCommand  `cmd:"" help:"Compare what is served with the log." group:"Upkeep:"`
+	Recount recountCommand `cmd:"" help:"Count some ids again from the log, and compare." group:"Upkeep:"`
+	Config  struct {
 		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`
 	} `cmd:"" help:"Look at a configuration." group:"Upkeep:"`
+	Backup  backupCommand  `cmd:"" help:"Copy what is counted to another place." group:"Upkeep:"`
+	Backups backupsCommand `cmd:"" help:"List backups." group:"Upkeep:"`
+	Restore restoreCommand `cmd:"" help:"Make a data directory of a backup." group:"Upkeep:"`
+	Events  eventsCommand  `cmd:"" help:"Trim or archive the stored events." group:"Upkeep:"`
 	Repair  repairCommand  `cmd:"" help:"Mend a stopped node's data directory." group:"Upkeep:"`
 	Version versionCommand `cmd:"" help:"Show the version." group:"Upkeep:"`
 	Help    helpCommand    `cmd:"" help:"Show this, or how to use a command." group:"Upkeep:"`

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -170,35 +169,17 @@ func (p *publishCommand) Run(t *terminal) error {
 	})
 }
 
-// check lets the service's own decoder look at it first. The rules are the
-// node's alone, and so are the types that only they know.
+// check refuses what the node would refuse, as far as that is known here.
 func (p *publishCommand) check(ctx context.Context, c *client.Client) error {
-	found, err := c.Schema(ctx)
+	j, err := newJudge(ctx, c)
 	if err != nil {
 		return err
 	}
-	schema, err := schemaOf(found)
-	if err != nil {
+	fault, err := j.fault(jetlog.EventsSubject+p.Type, p.body)
+	if err != nil || fault == nil {
 		return err
 	}
-	const oneWindow = 1 << 20
-	program, err := operators.Compile(schema, nil, 1, operators.Limits{Events: 1, Bytes: oneWindow})
-	if err != nil {
-		return err
-	}
-	derived, err := program.NewLane().Derive(0, pipeline.EndOf(1), []pipeline.Message{{Sequence: 1, Subject: jetlog.EventsSubject + p.Type, Data: p.body}})
-	if err != nil {
-		return err
-	}
-	for _, d := range derived {
-		for _, letter := range d.Letters {
-			if letter.Reason == pipeline.ReasonType {
-				continue
-			}
-			return usage("this would be refused (%s): %s", letter.Reason, printable(letter.Detail, refusedShown))
-		}
-	}
-	return nil
+	return usage("this would be refused (%s): %s", fault.Reason, printable(fault.Detail, refusedShown))
 }
 
 // schemaOf is the node's schema as far as it tells it.

@@ -45,6 +45,7 @@ func (r *runCommand) Run(t *terminal) error {
 		}
 	}
 	boundMemory(c)
+	defer runtime.KeepAlive(ballast())
 	processors := runtime.GOMAXPROCS(0)
 	setThreads(processors)
 	ctx := untilSignal()
@@ -95,9 +96,19 @@ func untilFailed(ctx context.Context, n *node.Node) (context.Context, context.Ca
 func boundMemory(c *config.Config) {
 	const notGo = 32 * config.MiB
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB - notGo))
+		debug.SetMemoryLimit(int64(c.Memory.Budget + c.Memory.Budget/4 + 256*config.MiB - notGo + heapFloor))
 	}
 }
+
+// heapFloor is how much garbage gathers at least before it is collected. Go collects
+// when the heap has doubled. A process that only answers keeps a few MiB and makes
+// as much garbage every ten milliseconds: a quarter of its processor time went into
+// collecting it.
+const heapFloor = 64 * config.MiB
+
+// ballast counts as heap as long as somebody has it, and is never written to, so
+// that it takes no memory.
+func ballast() []byte { return make([]byte, heapFloor) }
 
 // threadsPerProcessor is how many threads may run Go for each processor.
 const threadsPerProcessor = 2

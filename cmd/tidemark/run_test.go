@@ -5,10 +5,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 )
 
 func freeAddress(t testing.TB) string {
@@ -184,3 +187,20 @@ func TestDataDirDamaged(t *testing.T) {
 		t.Logf("does not say what to do: %s", last)
 	}
 }
+
+// Some garbage gathers before it is collected, however little the process keeps.
+func TestHeapFloor(t *testing.T) {
+	defer runtime.KeepAlive(ballast())
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range heapFloor / 2 / config.MiB {
+		garbage = make([]byte, config.MiB)
+	}
+	runtime.ReadMemStats(&after)
+	if after.NumGC != before.NumGC {
+		t.Errorf("%d MiB of garbage were collected %d times", heapFloor/2/config.MiB, after.NumGC-before.NumGC)
+	}
+}
+
+var garbage []byte

@@ -44,6 +44,15 @@ func TestWrongUsage(t *testing.T) {
 		"import":                              "<file>",
 		"import - --pack 0":                   "1 to 1024",
 		"import - --pack 1025":                "1 to 1024",
+		"deadletters resend":                  "give their SEQ",
+		"deadletters resend x":                "<seq>",
+		"deadletters resend 1 --reason id":    "give one of them",
+		"deadletters resend 1 2 --data x":     "of one SEQ",
+		"deadletters resend 1 --type a.b":     "not a type",
+		"import - --format xml":               "there are: ndjson, csv",
+		"import - --from-redis redis://x":     "give one of them",
+		"import --from-redis redis://x":       "--pattern",
+		"import - --pattern x":                "--from-redis",
 		"repair":                              "--replay",
 		"repair --replay --adopt":             "--replay",
 		"config":                              "check",
@@ -97,6 +106,10 @@ func TestWrongUsage(t *testing.T) {
 		"degrade read=off":                    `"read=off" is no step`,
 		"nods":                                `did you mean "nodes"`,
 		"shards 5":                            "5",
+		"explain post.like":                   "id",
+		"explain post.like 0":                 "is not an id",
+		"explain post.like 7 --limit 1001":    "--limit 1001",
+		"explain post.like 7 --before x":      "--before x",
 		"shards --timeout 0s":                 "--timeout",
 		"stats --creds nowhere.creds":         "nowhere.creds",
 		"stats --tls-cert /dev/null":          "--tls-cert and --tls-key go together",
@@ -114,7 +127,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, name := range []string{
 		"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version",
-		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed",
+		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed", "explain",
 		"nodes", "nodes list", "nodes drain", "nodes undrain", "nodes forget", "shards", "degrade",
 	} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)

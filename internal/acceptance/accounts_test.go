@@ -127,8 +127,9 @@ func TestAccounts(t *testing.T) {
 		stream.CachedInfo().Config.Subjects[0], "tidemark.internal.moved.x.like", "deadletter.json", "$KV.TIDEMARK.router",
 		"$JS.API.STREAM.DELETE.DELTAS", "$JS.API.STREAM.INFO.DELTAS", "$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.MSG.DELETE.EVENTS",
 		"$JS.API.CONSUMER.CREATE.EVENTS", "$SRV.PING", "_INBOX.somebody",
+		"tidemark.hold.a", "tidemark.hold.a.runs", "tidemark.node.a.verify", "tidemark.internal.member.a",
 	}
-	listen := []string{"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "$JS.EVENT.>", "$KV.>", ">"}
+	listen := []string{"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "tidemark.hold.>", "tidemark.hold.*", "tidemark.node.>", "$JS.EVENT.>", "$KV.>", ">"}
 	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "events.filler", "tidemark.get", "tidemark.read"), listen)
 	asks.denies(append(internal, "events.like", "events.adjust", "tidemark.read", "tidemark.slowlog", "tidemark.stats"), listen)
 	app.denies(append(internal, "events.like", "events.adjust", "tidemark.slowlog"), listen)

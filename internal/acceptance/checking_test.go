@@ -29,6 +29,7 @@ type feedOf struct {
 	ledger   *ledger
 	users    []uint64
 	posts    []uint64
+	actors   []uint64 // of each message, of its last line
 
 	sent  atomic.Uint64 // messages that may be in the log
 	acked atomic.Uint64 // messages that are
@@ -39,24 +40,25 @@ type message struct {
 	data    []byte
 }
 
-// newFeed takes the lines as messages: now single events, now packs.
-func newFeed(t *testing.T, lines [][]byte, random *rand.Rand) *feedOf {
+// newFeed takes the lines as messages: now single events, now packs of up to
+// packMost.
+func newFeed(t *testing.T, lines [][]byte, packMost int, random *rand.Rand) *feedOf {
 	t.Helper()
 	f := &feedOf{lines: lines, ledger: newLedger()}
 	for rest := lines; len(rest) > 0; {
 		n := 1
 		if random.IntN(2) == 0 {
-			n = min(1+random.IntN(60), len(rest))
+			n = min(1+random.IntN(packMost), len(rest))
 		}
-		m := message{subject: "events.pack"}
+		m, actor := message{subject: "events.pack"}, uint64(0)
 		for i, line := range rest[:n] {
-			f.ledger.add(t, pipeline.At(uint64(len(f.messages)+1), i), line)
+			actor = f.ledger.add(t, pipeline.At(uint64(len(f.messages)+1), i), line)
 			m.data = append(append(m.data, line...), '\n')
 		}
 		if n == 1 {
 			m.subject = "events." + typeOf(rest[0])
 		}
-		f.messages = append(f.messages, m)
+		f.messages, f.actors = append(f.messages, m), append(f.actors, actor)
 		rest = rest[n:]
 	}
 	users, posts := map[uint64]bool{}, map[uint64]bool{}
@@ -77,6 +79,15 @@ func typeOf(line []byte) string {
 		panic(err)
 	}
 	return event.Type
+}
+
+// recentMax is how far back recent looks.
+const recentMax = 500
+
+// recent is somebody of the messages that were sent last.
+func (f *feedOf) recent(random *rand.Rand) uint64 {
+	i := int(f.sent.Load()) - random.IntN(recentMax)
+	return f.actors[min(max(i, 0), len(f.actors)-1)]
 }
 
 // publish sends the messages up to one, evenly over a time.
@@ -124,9 +135,12 @@ type checker struct {
 
 	// down are the shards that nobody may have now; empty: every answer must be whole.
 	down atomic.Pointer[map[pipeline.Shard]bool]
+	// lossy: requests go by servers that are killed as well, so one may be lost on its
+	// way, or not be whole. Each whole answer is held all the same.
+	lossy bool
 
-	answers, missing, faults atomic.Int64
-	longest                  atomic.Int64 // ns
+	answers, unanswered, missing, faults atomic.Int64
+	longest                              atomic.Int64 // ns
 }
 
 const (
@@ -163,8 +177,8 @@ func (c *checker) begin(seed uint64) (end func()) {
 	return func() {
 		close(stop)
 		work.Wait()
-		c.t.Logf("%d answers held between as_of and newest, the longest took %v; %d ids were missing while nobody had them",
-			c.answers.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond), c.missing.Load())
+		c.t.Logf("%d answers held between as_of and newest, the longest took %v; %d ids were missing while nobody had them, %d requests were not answered then",
+			c.answers.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond), c.missing.Load(), c.unanswered.Load())
 	}
 }
 
@@ -197,7 +211,8 @@ func (c *checker) ask(what string, do func(at client.Position) (asOf client.Posi
 	}
 	newest = client.Acked(c.feed.sent.Load())
 	switch {
-	case err != nil && len(gone) > 0:
+	case err != nil && (len(gone) > 0 || c.lossy):
+		c.unanswered.Add(1)
 		return 0, nil, false
 	case err != nil:
 		c.fault("%s, min_position %v, asked %v ago: %v", what, at, took, err)
@@ -210,11 +225,25 @@ func (c *checker) ask(what string, do func(at client.Position) (asOf client.Posi
 	return newest, gone, true
 }
 
+// within is how long an answer may take. One that is lost with a server is not
+// waited for that long.
+func (c *checker) within() time.Duration {
+	if c.lossy {
+		return checkWithin / 4
+	}
+	return checkWithin
+}
+
 func (c *checker) rows(counter string, of []uint64, random *rand.Rand) {
 	ids := some(of, 1+random.IntN(200), random)
+	for i := range len(ids) / 2 {
+		if counter == "user" {
+			ids[i] = c.feed.recent(random)
+		}
+	}
 	var got client.GetReply
 	newest, gone, ok := c.ask(counter, func(at client.Position) (_ client.Position, err error) {
-		got, err = client.New(c.nc).Get(c.t.Context(), client.GetRequest{Counter: counter, IDs: ids, MinPosition: at, Timeout: checkWithin})
+		got, err = client.New(c.nc).Get(c.t.Context(), client.GetRequest{Counter: counter, IDs: ids, MinPosition: at, Timeout: c.within()})
 		return got.AsOf, err
 	})
 	if !ok {
@@ -222,7 +251,7 @@ func (c *checker) rows(counter string, of []uint64, random *rand.Rand) {
 	}
 	for i, row := range got.Rows {
 		if row.Values == nil {
-			if c.missing.Add(1); !gone[pipeline.ShardOf(ids[i], c.shards)] {
+			if c.missing.Add(1); !gone[pipeline.ShardOf(ids[i], c.shards)] && !c.lossy {
 				c.fault("%s %d of shard %d is missing", counter, ids[i], pipeline.ShardOf(ids[i], c.shards))
 			}
 			continue
@@ -238,9 +267,12 @@ func (c *checker) rows(counter string, of []uint64, random *rand.Rand) {
 
 func (c *checker) unread(random *rand.Rand) {
 	users := some(c.feed.users, 1+random.IntN(40), random)
+	for i := range len(users) / 2 { // who was there a moment ago
+		users[i] = c.feed.recent(random)
+	}
 	var got client.UnreadReply
 	newest, gone, ok := c.ask("unread", func(at client.Position) (_ client.Position, err error) {
-		got, err = client.New(c.nc).UnreadMany(c.t.Context(), client.UnreadRequest{Users: users, MinPosition: at, Timeout: checkWithin})
+		got, err = client.New(c.nc).UnreadMany(c.t.Context(), client.UnreadRequest{Users: users, MinPosition: at, Timeout: c.within()})
 		return got.AsOf, err
 	})
 	if !ok {
@@ -248,7 +280,7 @@ func (c *checker) unread(random *rand.Rand) {
 	}
 	for i, user := range got.Users {
 		if user.Missing {
-			if c.missing.Add(1); len(gone) == 0 {
+			if c.missing.Add(1); len(gone) == 0 && !c.lossy {
 				c.fault("unread of %d is missing", users[i])
 			}
 			continue

@@ -23,7 +23,7 @@ func TestNodesFailover(t *testing.T) {
 	const kills = 6
 	_, lines := slice(t, follows, follows+5_000)
 	random := rand.New(rand.NewPCG(1, 1))
-	feed := newFeed(t, lines, random)
+	feed := newFeed(t, lines, 60, random)
 	f := newFleet(t, natstest.Server(t).URL(), "", "a", "b", "c", "d")
 	feed.publish(t, f.nc, len(feed.messages), time.Second)
 	if _, err := f.client.Get(t.Context(), client.GetRequest{

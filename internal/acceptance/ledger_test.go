@@ -49,8 +49,9 @@ func newLedger() *ledger {
 	return &ledger{map[cell][]entry{}, map[uint64]map[uint64]client.Position{}, map[uint64][]client.Position{}, map[uint64][]client.Position{}}
 }
 
-// add takes an event in. They come in the order of their positions.
-func (l *ledger) add(t *testing.T, at client.Position, line []byte) {
+// add takes an event in, and says whose it is. They come in the order of their
+// positions.
+func (l *ledger) add(t *testing.T, at client.Position, line []byte) (actor uint64) {
 	t.Helper()
 	var e higgsEvent
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -98,6 +99,7 @@ func (l *ledger) add(t *testing.T, at client.Position, line []byte) {
 	default:
 		t.Fatalf("the ledger does not know %s", line)
 	}
+	return e.Actor
 }
 
 func (l *ledger) follow(at client.Position, actor, target uint64) {

@@ -1,144 +1,23 @@
 package acceptance_test
 
 import (
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query/client"
 )
-
-// fleet are processes that share the work: some hold, one only answers.
-type fleet struct {
-	t             *testing.T
-	url, settings string
-	shards        int
-	holders       map[string]*e2e.Process
-	answers       *e2e.Process // holds nothing
-	nc            *nats.Conn
-	client        *client.Client
-}
-
-// fleetShards are few, so that a story of moves is short.
-const fleetShards = 16
-
-// answersOnly is what the process that only answers has in its configuration.
-const answersOnly = "roles: [answer]\n"
-
-func newFleet(t *testing.T, url, settings string, holders ...string) *fleet {
-	t.Helper()
-	settings = fmt.Sprintf("shards: %d\ncluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 200ms, rows: 2048}\n", fleetShards) + settings
-	f := &fleet{t: t, url: url, settings: settings, shards: fleetShards, holders: map[string]*e2e.Process{}}
-	for _, name := range holders {
-		f.add(name).Spawn()
-	}
-	for _, p := range f.holders {
-		p.WaitHealthy()
-	}
-	f.answers = e2e.Prepare(t, e2e.Setup{URL: url, Settings: answersOnly + settings})
-	f.answers.Start()
-	f.nc = f.answers.Connect()
-	f.client = client.New(f.nc)
-	f.waitWhole()
-	return f
-}
-
-// add prepares a holder.
-func (f *fleet) add(name string) *e2e.Process {
-	zone := map[string]string{"a": "x", "b": "y"}[name]
-	f.holders[name] = e2e.Prepare(f.t, e2e.Setup{
-		URL: f.url, Settings: fmt.Sprintf("roles: [route, hold]\nnode: %s\nzone: %q\n", name, zone) + f.settings,
-	})
-	return f.holders[name]
-}
-
-// holdersOf are the nodes that hold each shard.
-func (f *fleet) holdersOf() [][]string {
-	f.t.Helper()
-	shards, err := f.client.Shards(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	out := make([][]string, len(shards.Shards))
-	for s, shard := range shards.Shards {
-		for _, h := range shard.Holders {
-			out[s] = append(out[s], h.Node)
-		}
-	}
-	return out
-}
-
-// waitWhole waits until every shard has two holders, both ready.
-func (f *fleet) waitWhole() {
-	f.t.Helper()
-	waitWhole(f.t, f.client, f.shards)
-}
-
-func waitWhole(t *testing.T, c *client.Client, shards int) {
-	t.Helper()
-	var last string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if last = lacks(t, c, shards); last == "" {
-			return
-		}
-	}
-	t.Fatalf("not every shard has two ready holders within a minute: %s", last)
-}
-
-// lacks says of which shard there are not two holders, both ready; "" of none.
-func lacks(t *testing.T, c *client.Client, shards int) string {
-	now, err := c.Shards(t.Context())
-	if err != nil || len(now.Shards) != shards {
-		return fmt.Sprintf("%d shards: %v", len(now.Shards), err)
-	}
-	for _, s := range now.Shards {
-		ready := func(h client.Holder) bool { return h.State == "ready" }
-		if len(s.Holders) != 2 || !ready(s.Holders[0]) || !ready(s.Holders[1]) {
-			return fmt.Sprintf("epoch %d, shard %d: %+v", now.Epoch, s.Shard, s.Holders)
-		}
-	}
-	return ""
-}
-
-// waitBoth waits until both of two nodes hold all shards, so that one may go.
-func waitBoth(t *testing.T, nc *nats.Conn, shards int) {
-	t.Helper()
-	(&fleet{t: t, shards: shards, client: client.New(nc)}).waitWhole()
-}
-
-// router is the node that routes.
-func (f *fleet) router() string {
-	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		nodes, err := f.client.Nodes(f.t.Context())
-		if err != nil {
-			continue
-		}
-		for _, n := range nodes.Nodes {
-			if n.Routes && f.holders[n.Node] != nil && n.State != "away" {
-				return n.Node
-			}
-		}
-	}
-	f.t.Fatal("nobody routes")
-	return ""
-}
 
 // nodesRun is a fleet under way, with a publisher and those who check.
 type nodesRun struct {
 	*fleet
 	check  *checker
 	random *rand.Rand
+	seed   uint64
 }
 
 // any is some holder.
@@ -152,12 +31,14 @@ func (r *nodesRun) pause(most time.Duration) {
 	time.Sleep(time.Duration(r.random.Int64N(int64(most))))
 }
 
-// faults are what becomes of the nodes. Each begins when every shard has two ready
+// nodeFault is what becomes of nodes. It begins when every shard has two ready
 // holders, and ends with all processes running.
-var faults = []struct {
+type nodeFault struct {
 	name string
 	do   func(r *nodesRun)
-}{
+}
+
+var nodeFaults = []nodeFault{
 	{"a holder is killed, and back at once", func(r *nodesRun) {
 		p := r.holders[r.any()]
 		p.Kill()
@@ -190,19 +71,19 @@ var faults = []struct {
 	}},
 	{"a holder is drained, and undrained", func(r *nodesRun) {
 		name := r.any()
-		r.answers.Do("nodes", "drain", name)
+		r.command("nodes", "drain", name)
 		r.pause(time.Second)
 		r.waitWhole()
-		r.answers.Do("nodes", "undrain", name)
+		r.command("nodes", "undrain", name)
 	}},
 	{"another is killed while a holder is drained", func(r *nodesRun) {
 		drained := r.any()
-		r.answers.Do("nodes", "drain", drained)
+		r.command("nodes", "drain", drained)
 		r.pause(500 * time.Millisecond)
 		p := r.holders[r.any(drained)]
 		p.Kill()
 		p.Start()
-		r.answers.Do("nodes", "undrain", drained)
+		r.command("nodes", "undrain", drained)
 	}},
 	{"a holder is cut off", func(r *nodesRun) {
 		p := r.holders[r.any()]
@@ -238,22 +119,45 @@ var faults = []struct {
 // asks with min_position and holds each whole answer between the twin's at its
 // as_of and at the newest position then."
 func TestNodes(t *testing.T) {
-	const count = 22
 	path, lines := slice(t, follows-10_000, follows+20_000)
 	want := oracle(t, path)
+	r := newNodesRun(t, lines, 60, func() *fleet { return newFleet(t, natstest.Server(t).URL(), "", "a", "b", "c", "d") })
+	r.story(r.draw(nodeFaults, 22), 1500*time.Millisecond, "e")
+	r.ends(want)
+}
+
+// newNodesRun has lines to publish, in packs of up to packMost.
+func newNodesRun(t *testing.T, lines [][]byte, packMost int, fleet func() *fleet) *nodesRun {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 3))
-	feed := newFeed(t, lines, random)
-
-	f := newFleet(t, natstest.Server(t).URL(), "", "a", "b", "c", "d")
-	r := &nodesRun{fleet: f, random: random, check: &checker{t: t, feed: feed, nc: f.nc, shards: f.shards}}
+	r := &nodesRun{seed: seed, random: rand.New(rand.NewPCG(seed, 3))}
+	feed := newFeed(t, lines, packMost, r.random)
+	r.fleet = fleet()
+	r.check = &checker{t: t, feed: feed, nc: r.nc, shards: r.shards}
 	r.check.down.Store(&map[pipeline.Shard]bool{})
-	end := r.check.begin(seed)
-	order := r.order(count)
-	for i, each := range order {
-		if i == count/2 {
-			r.add("e").Start() // one joins
+	return r
+}
+
+// draw is each fault as often as every other, or once more, in some order.
+func (r *nodesRun) draw(of []nodeFault, count int) (out []nodeFault) {
+	for len(out) < count {
+		for _, i := range r.random.Perm(len(of)) {
+			out = append(out, of[i])
+		}
+	}
+	return out[:count]
+}
+
+// story publishes everything, a part of it with each fault and over a time at
+// least, while it is asked for. Half way through a node joins.
+func (r *nodesRun) story(faults []nodeFault, over time.Duration, joins string) {
+	t, feed := r.t, r.check.feed
+	t.Helper()
+	end := r.check.begin(r.seed)
+	for i, fault := range faults {
+		if i == len(faults)/2 && joins != "" {
+			r.add(joins).Start()
 		}
 		r.waitWhole()
 		if t.Failed() {
@@ -263,101 +167,30 @@ func TestNodes(t *testing.T) {
 		published := make(chan struct{})
 		go func() {
 			defer close(published)
-			feed.publish(t, f.nc, (i+1)*len(feed.messages)/count, 1500*time.Millisecond)
+			feed.publish(t, r.nc, (i+1)*len(feed.messages)/len(faults), over)
 		}()
 		r.pause(500 * time.Millisecond)
-		faults[each].do(r)
+		fault.do(r)
 		<-published
-		t.Logf("%s %s, %v", begun.Format("15:04:05.000"), faults[each].name, time.Since(begun).Round(time.Millisecond))
+		t.Logf("%s %s, %v", begun.Format("15:04:05.000"), fault.name, time.Since(begun).Round(time.Millisecond))
 	}
 	r.waitWhole()
 	end()
-	if t.Failed() {
+}
+
+// ends compares everything with the files in a directory.
+func (r *nodesRun) ends(want string) {
+	if r.t.Failed() {
 		return
 	}
-	check(t, f.nc, want, lastPosition(t, f.nc))
-	f.settled()
-}
-
-// order is each fault as often as every other, or once more, in some order.
-func (r *nodesRun) order(count int) (out []int) {
-	for len(out) < count {
-		out = append(out, r.random.Perm(len(faults))...)
-	}
-	return out[:count]
-}
-
-// settled makes sure of what 'tidemark shards' shows, and that none has stopped.
-func (f *fleet) settled() {
-	f.t.Helper()
-	out := f.answers.Do("shards")
-	if n := strings.Count(out, "ready"); n != 2*f.shards || strings.Contains(out, "failed") {
-		f.t.Errorf("tidemark shards shows %d ready holders, not %d:\n%s", n, 2*f.shards, out)
-	}
-	for name, p := range f.holders {
-		if p.Ended() != nil {
-			f.t.Errorf("%s has ended: %v", name, p.Ended())
-		}
+	r.t.Helper()
+	// While a NATS cluster elects, what is known of nodes stands still: also of one
+	// that was killed and waits for the cluster to start.
+	for _, p := range r.holders {
 		p.WaitReady()
 	}
-}
-
-// "three `tidemark run` with embedded servers find each other, form a NATS
-// cluster", and with one more that only answers one of them may be killed.
-func TestNodesEmbedded(t *testing.T) {
-	path, lines := slice(t, follows-3_000, follows+5_000)
-	want := oracle(t, path)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 4))
-	feed := newFeed(t, lines, random)
-
-	f := &fleet{t: t, shards: fleetShards, holders: map[string]*e2e.Process{}}
-	ports := map[string]int{"a": e2e.FreePort(t), "b": e2e.FreePort(t), "c": e2e.FreePort(t)}
-	var routes []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("'nats://127.0.0.1:%d'", port))
-	}
-	settings := fmt.Sprintf("shards: %d\ncluster: {replicas: 2}\ncheckpoint: {interval: 200ms}\n", fleetShards)
-	var urls []string
-	for name, port := range ports {
-		p := e2e.Prepare(t, e2e.Setup{
-			NATS: fmt.Sprintf("replicas: 3, cluster: {listen: '127.0.0.1:%d', routes: [%s]}, "+
-				"streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}", port, strings.Join(routes, ", ")),
-			Settings: fmt.Sprintf("node: %s\n", name) + settings,
-		})
-		p.Spawn()
-		f.holders[name], urls = p, append(urls, p.URL)
-	}
-	for _, p := range f.holders {
-		p.WaitReady()
-	}
-	f.answers = e2e.Prepare(t, e2e.Setup{URL: strings.Join(urls, ","), Settings: answersOnly + settings})
-	f.answers.Start()
-	f.nc = f.answers.Connect()
-	f.client = client.New(f.nc)
-	f.waitWhole()
-
-	parts, n := 4, len(feed.messages)
-	for i := range parts {
-		published := make(chan struct{})
-		go func() {
-			defer close(published)
-			feed.publish(t, f.nc, (i+1)*n/parts, 2*time.Second)
-		}()
-		if i%2 == 1 { // whichever it is: it has a third of the streams' copies, too, and may lead them
-			p := f.holders[[]string{"a", "b", "c"}[random.IntN(3)]]
-			time.Sleep(time.Second)
-			p.Kill()
-			time.Sleep(time.Second)
-			p.Start()
-		}
-		<-published
-		f.waitWhole()
-	}
-	if t.Failed() {
-		return
-	}
-	check(t, f.nc, want, lastPosition(t, f.nc))
-	f.settled()
+	r.answers.WaitReady()
+	r.waitWhole()
+	check(r.t, r.nc, want, lastPosition(r.t, r.nc))
+	r.settled()
 }

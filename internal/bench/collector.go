@@ -38,7 +38,7 @@ func (g *growing) collector(ctx context.Context) error {
 	const beside = "without"
 	usual := line{what: "single gets while garbage is collected, p99.9, " + rows, unit: "ms", beside: beside}
 	longest := line{what: "the same, the longest", unit: "ms", beside: beside}
-	more := line{what: "the same, how much longer the longest is", unit: "ms", target: atMost(1)}
+	more := line{what: "the same, how much longer the longest is", unit: "ms", target: atMost(1), signed: true}
 	forced, unforced := 0, 0
 	var waited, waitedBeside sample // for a processor, seconds a second
 	for round := range g.size.rounds {

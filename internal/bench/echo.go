@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,11 +20,18 @@ import (
 // The echo is what the way alone takes: a process with the server that the
 // program embeds, and a client in it that answers each request with the same
 // bytes, which are one of the program's own answers. Callers ask it as they ask
-// the program; what the program takes longer is its own.
+// the program, in JSON once and then in binary form; what the program takes longer
+// is its own.
 
 // echoArgument: `bench echo HOST:PORT DIR`. In DIR are the answers, each in a
-// file whose name is its subject.
+// file whose name is its subject, or its subject and inBinary.
 const echoArgument = "echo"
+
+const (
+	inBinary = ".binary"
+	// binaryHeader is how clients and nodes tell that they know the binary form.
+	binaryHeader = "Tidemark-Binary"
+)
 
 // echo is the main of an echo's process. It returns on errors only.
 func echo(arguments []string) error {
@@ -48,12 +56,24 @@ func echo(arguments []string) error {
 	}
 	defer nc.Close()
 	for _, file := range answers {
+		subject, is := strings.CutSuffix(file.Name(), inBinary)
+		if !is {
+			continue
+		}
 		answer, err := os.ReadFile(filepath.Join(arguments[1], file.Name()))
 		if err != nil {
 			return err
 		}
-		_, err = nc.Subscribe(file.Name(), func(m *nats.Msg) {
-			if err := m.Respond(answer); err != nil {
+		first, err := os.ReadFile(filepath.Join(arguments[1], subject))
+		if err != nil {
+			return err
+		}
+		_, err = nc.Subscribe(subject, func(m *nats.Msg) {
+			reply := &nats.Msg{Data: answer}
+			if len(m.Header) > 0 {
+				reply = &nats.Msg{Data: first, Header: nats.Header{binaryHeader: m.Header[binaryHeader]}}
+			}
+			if err := m.RespondMsg(reply); err != nil {
 				fmt.Fprintln(os.Stderr, "echo:", err)
 			}
 		})
@@ -73,9 +93,15 @@ type echoServer struct {
 	url, dir string
 }
 
+// asks is a question that the Go client asks, and the subject on which it does.
+type asks struct {
+	subject string
+	ask     func(*client.Client) error
+}
+
 // startEcho starts an echo that answers each of these questions as the program
 // does now.
-func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...question) (*echoServer, error) {
+func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...asks) (*echoServer, error) {
 	dir, err := os.MkdirTemp(b.dir, "echo-")
 	if err != nil {
 		return nil, err
@@ -85,15 +111,14 @@ func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...qu
 		return nil, err
 	}
 	for _, q := range questions {
-		reply, err := c.Conn().RequestWithContext(ctx, q.subject, q.body)
+		replies, err := record(ctx, c.Conn(), q)
 		if err != nil {
 			return nil, err
 		}
-		if text := reply.Header.Get("Nats-Service-Error"); text != "" {
-			return nil, errors.New(text)
-		}
-		if err := os.WriteFile(filepath.Join(answers, q.subject), reply.Data, 0o644); err != nil {
-			return nil, err
+		for i, suffix := range []string{"", inBinary} {
+			if err := os.WriteFile(filepath.Join(answers, q.subject+suffix), replies[i], 0o644); err != nil {
+				return nil, err
+			}
 		}
 	}
 	ports, err := freePorts(1)
@@ -111,13 +136,13 @@ func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...qu
 	}
 	e := &echoServer{p, "nats://" + address, dir}
 	err = p.until(ctx, "wait for the echo", 5*time.Millisecond, func() error {
-		nc, err := nats.Connect(e.url, nats.NoReconnect())
+		c, err := client.Connect(e.url, nats.NoReconnect())
 		if err != nil {
 			return err
 		}
-		defer nc.Close()
+		defer c.Close()
 		for _, q := range questions {
-			if _, err := nc.RequestWithContext(ctx, q.subject, q.body); err != nil {
+			if err := q.ask(c); err != nil {
 				return err
 			}
 		}
@@ -128,6 +153,39 @@ func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...qu
 		return nil, err
 	}
 	return e, nil
+}
+
+// record has a new client ask twice, in JSON and in binary form, asks the same by
+// hand, and gives both answers.
+func record(ctx context.Context, nc *nats.Conn, q asks) (replies [2][]byte, err error) {
+	tap, err := nc.SubscribeSync(q.subject)
+	if err != nil {
+		return replies, err
+	}
+	c := client.New(nc)
+	var asked [2]*nats.Msg
+	for i := range asked {
+		if err := q.ask(c); err != nil {
+			return replies, err
+		}
+		if asked[i], err = tap.NextMsgWithContext(ctx); err != nil {
+			return replies, err
+		}
+	}
+	if err := tap.Unsubscribe(); err != nil {
+		return replies, err
+	}
+	for i, m := range asked {
+		reply, err := nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: q.subject, Header: m.Header, Data: m.Data})
+		if err != nil {
+			return replies, err
+		}
+		if text := reply.Header.Get("Nats-Service-Error"); text != "" {
+			return replies, errors.New(text)
+		}
+		replies[i] = reply.Data
+	}
+	return replies, nil
 }
 
 // stop ends the echo; there is nothing to keep.

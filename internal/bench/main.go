@@ -70,7 +70,7 @@ func main() {
 // beChild is what this program does when it has started itself for a part that
 // needs a process of its own. It returns when it was started by someone else.
 func beChild(args []string) {
-	parts := map[string]func([]string) error{loadArgument: attack, echoArgument: echo}
+	parts := map[string]func([]string) error{loadArgument: attack, echoArgument: echo, serverArgument: serve}
 	if len(args) < 2 || parts[args[1]] == nil {
 		return
 	}
@@ -95,6 +95,10 @@ var measurements = []measurement{
 	{[]string{"polls", "gets"}, (*bench).small},                                              // of one node
 	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
 	{[]string{"nodes"}, (*bench).nodes},
+	{[]string{"replay"}, (*bench).replay},
+	{[]string{"replay"}, (*bench).explain},
+	{[]string{"replay"}, (*bench).backups},
+	{[]string{"capacity"}, (*bench).capacity},
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},
 	{[]string{"budget"}, (*bench).budget},

@@ -133,6 +133,11 @@ func (g *growing) disk(ctx context.Context) error {
 		return err
 	}
 	g.table.add(line{what: "on disk, a post row of 3 columns", unit: "bytes", ours: sample{bytes / float64(g.rows)}, target: atMost(12)})
+	figures, err := g.p.figures()
+	if err != nil {
+		return err
+	}
+	g.table.add(line{what: "the same, index and filter in memory", unit: "bytes", ours: sample{figures["tidemark_run_index_bytes"] / float64(g.rows)}})
 	return nil
 }
 

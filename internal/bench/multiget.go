@@ -72,25 +72,34 @@ func byMGET(ctx context.Context, c *redis.Client, suffixes []string) asker {
 }
 
 // multiGet asks for 500 posts at a time, of all rows alike, by as many
-// goroutines and connections on both sides.
+// goroutines and connections on both sides: the Go client, which speaks the binary
+// form, and go-redis. Neither pipelines: each asks when it has its answer. The echo
+// answers the Go client with as many bytes, and reads no row.
 func (g *growing) multiGet(ctx context.Context) error {
 	one := line{
 		what: "multi-get over NATS, 500 ids", unit: "ids/s",
 		beside: "Redis, MGET of 500 keys", target: ratioAtLeast(10),
 	}
+	way := line{what: one.what, unit: one.unit, beside: bareEcho}
 	three := line{what: "multi-get over NATS, 500 ids, 3 columns", unit: "ids/s", beside: "Redis, MGET of 1,500 keys"}
+	some := make([]uint64, getIDs)
+	for i := range some {
+		some[i] = uint64(i)
+	}
+	echo, err := g.startEcho(ctx, g.c, asks{"tidemark.get", func(c *client.Client) error {
+		_, err := overNATS(ctx, c, columns[likesAt:])(some)
+		return err
+	}})
+	if err != nil {
+		return err
+	}
+	defer echo.stop()
 	for range g.size.rounds {
 		for _, l := range []struct {
 			*line
 			columns, suffixes []string
 		}{{&one, columns[likesAt:], stringSuffixes[likesAt:]}, {&three, columns, stringSuffixes}} {
-			rate, err := g.ask(func() (asker, io.Closer, error) {
-				c, err := g.p.connect()
-				if err != nil {
-					return nil, nil, err
-				}
-				return overNATS(ctx, c, l.columns), closer(c.Close), nil
-			}, len(l.columns))
+			rate, err := g.ask(overNATSTo(ctx, g.p.connect, l.columns), len(l.columns))
 			if err != nil {
 				return err
 			}
@@ -108,16 +117,37 @@ func (g *growing) multiGet(ctx context.Context) error {
 			}
 			l.theirs = append(l.theirs, rate)
 		}
-		g.say("multiget: %s ids a second, Redis %s; 3 columns %s, %s", last(one.ours), last(one.theirs), last(three.ours), last(three.theirs))
+		rate, err := g.ask(overNATSTo(ctx, func() (*client.Client, error) { return client.Connect(echo.url) }, columns[likesAt:]), unchecked)
+		if err != nil {
+			return err
+		}
+		way.theirs = append(way.theirs, rate)
+		g.say("multiget: %s ids a second, Redis %s, an echo %s; 3 columns %s, %s", last(one.ours), last(one.theirs), last(way.theirs), last(three.ours), last(three.theirs))
 	}
+	way.ours = one.ours
 	g.table.add(one)
+	g.table.add(way)
 	g.table.add(three)
 	return nil
+}
+
+// overNATSTo connects an asker.
+func overNATSTo(ctx context.Context, connect func() (*client.Client, error), columns []string) func() (asker, io.Closer, error) {
+	return func() (asker, io.Closer, error) {
+		c, err := connect()
+		if err != nil {
+			return nil, nil, err
+		}
+		return overNATS(ctx, c, columns), closer(c.Close), nil
+	}
 }
 
 type closer func()
 
 func (c closer) Close() error { c(); return nil }
+
+// unchecked is the number of columns of answers that are not compared.
+const unchecked = 0
 
 // ask has all askers ask for a while, and gives ids a second. Each answer is
 // compared by its sum.
@@ -144,7 +174,7 @@ func (g *growing) ask(connect func() (asker, io.Closer, error), columns int) (pe
 					return err
 				}
 				// The sum costs as much to know as to ask: now and then.
-				if asked[n]%100 == 0 && sum != sumOf(at, columns) {
+				if columns != unchecked && asked[n]%100 == 0 && sum != sumOf(at, columns) {
 					return fmt.Errorf("a multi-get's counts sum up to %d, not %d", sum, sumOf(at, columns))
 				}
 				asked[n]++

@@ -41,11 +41,14 @@ func (b *bench) small(ctx context.Context) error {
 	if err := s.load(ctx, c); err != nil {
 		return err
 	}
-	get, err := getOf(likesOf(b.size.asked / 2))
-	if err != nil {
+	s.echo, err = b.startEcho(ctx, c, asks{"tidemark.get", func(c *client.Client) error {
+		_, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: likesOf(b.size.asked / 2), Columns: columns[likesAt:]})
 		return err
-	}
-	if s.echo, err = b.startEcho(ctx, c, get, unreadOf([]uint64{allPollers[0].user(0)})); err != nil {
+	}}, asks{"tidemark.unread", func(c *client.Client) error {
+		_, err := c.Unread(ctx, allPollers[0].user(0))
+		return err
+	}})
+	if err != nil {
 		return err
 	}
 	defer s.echo.stop()

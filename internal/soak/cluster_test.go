@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -115,6 +116,8 @@ func (s *server) end(signal syscall.Signal) {
 type node struct {
 	*e2e.Process
 	name  string
+	zone  string
+	thin  bool // it only answers
 	clock *clock
 	disk  *e2e.Disk // nil: the machine's
 	held  bool      // a fault has it in hand
@@ -186,7 +189,7 @@ func (n *node) readiness() string {
 
 // readiness is what every node says.
 func (s *soak) readiness() (text string) {
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		text += fmt.Sprintf("/readyz of %v: %s\n", n, n.readiness())
 	}
 	return text
@@ -261,7 +264,7 @@ func (s *soak) diskIsFull() bool {
 // alive fails when a process has ended that nobody told to.
 func (s *soak) alive() {
 	s.Helper()
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		if state := n.Ended(); state != nil && !n.down {
 			s.fail("%v ended by itself, %v, and printed:\n%s", n, state, s.last(n))
 		}
@@ -271,21 +274,15 @@ func (s *soak) alive() {
 	}
 }
 
-// router is the node that routes, of those that can be asked; nil: none now.
-func (s *soak) router() *node {
+// router is the node that routes, of those that can be asked, but for some; nil:
+// none now.
+func (s *soak) router(but ...*node) *node {
 	for _, n := range s.nodes {
-		if n.running() && n.routes() {
+		if !slices.Contains(but, n) && n.running() && n.routes() {
 			return n
 		}
 	}
 	return nil
-}
-
-func (s *soak) other(n *node) *node {
-	if s.nodes[0] == n {
-		return s.nodes[1]
-	}
-	return s.nodes[0]
 }
 
 // tail is the end of a file.

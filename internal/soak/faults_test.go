@@ -33,7 +33,12 @@ var kinds = []kind{
 	{"kill -9 of a node", 5, (*soak).killNode, ""},
 	{"SIGTERM of a node", 2, (*soak).stopNode, ""},
 	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie, ""},
-	{"SIGSTOP of the node that stands by, then SIGCONT", 1, (*soak).stall, ""},
+	{"SIGSTOP of a node that stands by, then SIGCONT", 2, (*soak).stall, ""},
+	{nodesPrefix + "kill -9 of a node that only answers", 2, (*soak).killThin, ""},
+	{nodesPrefix + "two are killed at once", 3, (*soak).killTwo, ""},
+	{nodesPrefix + "one is drained, then undrained", 4, (*soak).drain, ""},
+	{nodesPrefix + "one is away for so long that it is replaced", 3, (*soak).replaced, ""},
+	{nodesPrefix + "a new one joins", 2, (*soak).join, ""},
 	{"kill -9 of the NATS server", 4, (*soak).killServer, ""},
 	{"SIGTERM of the NATS server", 2, (*soak).stopServer, ""},
 	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer, ""},
@@ -46,11 +51,15 @@ var kinds = []kind{
 	{abusePrefix + "foreign messages in DELTAS", 3, (*soak).foreignWindows, abuseForeign},
 	{abusePrefix + "foreign values in the bucket", 1, (*soak).foreignValues, abuseForeign},
 	{abusePrefix + "foreign letters in DEADLETTER", 1, (*soak).foreignLetters, abuseForeign},
+	{abusePrefix + nodesPrefix + "foreign requests between nodes", 2, (*soak).foreignParts, abuseForeign},
 	{abusePrefix + "an old window once more in DELTAS", 2, (*soak).replayWindow, abuseReplayed},
 	{abusePrefix + "DELTAS deleted", 2, (*soak).deleteDeltas, abuseDeleted},
 	{abusePrefix + "the bucket deleted", 2, (*soak).deleteBucket, abuseDeleted},
 	{abusePrefix + "DEADLETTER deleted", 2, (*soak).deleteLetters, abuseDeleted},
 }
+
+// nodesPrefix begins the names of kinds for which more than two nodes are needed.
+const nodesPrefix = "nodes: "
 
 // abusePrefix begins the names of kinds that are abuse.
 const abusePrefix = "abuse: "
@@ -87,8 +96,8 @@ func (s *soak) killNode() *fault {
 		return nil
 	}
 	f := &fault{what: s.described(n), hold: s.between(0, 3*time.Second)}
-	if other := s.other(n); n.routes() && other.running() && f.hold > s.leaseExpiry+time.Second && !s.server.held {
-		f.told = append(f.told, telling{other, tookOver})
+	if n.routes() && s.running() > 1 && f.hold > s.leaseExpiry+time.Second && !s.server.held {
+		f.told = append(f.told, telling{nil, tookOver})
 	}
 	n.held = true
 	n.kill()
@@ -129,36 +138,32 @@ func (s *soak) zombie() *fault {
 	if s.server.held || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }, untilWithin) || n == nil {
 		return nil
 	}
-	other := s.other(n)
-	if !other.running() {
+	if s.running() < 2 {
 		return nil
 	}
 	n.held = true
 	n.Signal(syscall.SIGSTOP)
 	return &fault{
-		what: n.String(), hold: s.between(s.leaseExpiry, s.leaseExpiry+3*time.Second), until: other.routes,
+		what: n.String(), hold: s.between(s.leaseExpiry, s.leaseExpiry+3*time.Second),
+		until: func() bool { return s.router(n) != nil },
 		end: func() {
 			n.Signal(syscall.SIGCONT)
 			n.held = false
 		},
-		told: []telling{{other, tookOver}, {n, steppedDown}},
+		told: []telling{{nil, tookOver}, {n, steppedDown}},
 	}
 }
 
 func (s *soak) stall() *fault {
-	var n *node
-	for _, each := range s.nodes {
-		if each.running() && !each.routes() {
-			n = each
-		}
-	}
-	if n == nil {
+	standing := slices.DeleteFunc(slices.Clone(s.nodes), func(n *node) bool { return !n.running() || n.routes() })
+	if len(standing) == 0 {
 		return nil
 	}
+	n := standing[s.random.IntN(len(standing))]
 	n.held = true
 	n.Signal(syscall.SIGSTOP)
 	return &fault{
-		what: n.String(), hold: s.between(500*time.Millisecond, 4*time.Second),
+		what: n.String(), hold: s.between(500*time.Millisecond, s.stallMost()),
 		end: func() {
 			n.Signal(syscall.SIGCONT)
 			n.held = false
@@ -178,7 +183,7 @@ func (s *soak) serverAway(signal syscall.Signal) *fault {
 		s.server.start()
 		s.server.held = false
 	}}
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		if n.running() && s.connected(n) {
 			f.told = append(f.told, telling{n, connection})
 		}
@@ -224,7 +229,8 @@ func (s *soak) stepNode() *fault {
 	if !s.clocks {
 		return nil
 	}
-	n := s.nodes[s.random.IntN(len(s.nodes))]
+	everyone := s.everyone()
+	n := everyone[s.random.IntN(len(everyone))]
 	was := n.clock.ahead
 	ahead := s.between(-72*time.Hour, 72*time.Hour).Round(time.Second)
 	n.clock.set(s, ahead)
@@ -307,11 +313,12 @@ func (s *soak) inject(chosen ...kind) {
 			s.fail("%s%s: what it waits for did not come within %v\n%s", f.kind, f.what, within, s.readiness())
 		}
 	}
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		if n.down { // it was to start while there was no server
 			s.up(n)
 		}
 	}
+	s.undrain()
 	s.alive()
 	for _, f := range begun {
 		if len(begun) > 1 {

@@ -109,6 +109,42 @@ func (s *soak) foreignLetters() *fault {
 	return &fault{until: s.counting(), soon: patience}
 }
 
+// partsSubject begins what nodes ask each other on: parts of answers, and runs of
+// shards that move.
+const partsSubject = "tidemark.hold."
+
+// foreignParts listens to what nodes ask each other, and asks it again: as it was,
+// with a bit turned, and cut. Replies go to who asked, who has one already; or to
+// nobody.
+func (s *soak) foreignParts() *fault {
+	const listenFor, repeatedMax = 300 * time.Millisecond, 200
+	heard := make(chan *nats.Msg, repeatedMax)
+	sub, err := s.nc.ChanSubscribe(partsSubject+">", heard)
+	if err != nil {
+		return nil
+	}
+	time.Sleep(listenFor)
+	if sub.Unsubscribe() != nil || len(heard) == 0 {
+		return nil
+	}
+	sent := 0
+	for range len(heard) {
+		m := <-heard
+		flipped := slices.Clone(m.Data)
+		if len(flipped) == 0 {
+			continue
+		}
+		flipped[s.random.IntN(len(flipped))] ^= 1 << s.random.IntN(8)
+		for _, body := range [][]byte{m.Data, flipped, m.Data[:s.random.IntN(len(m.Data))], []byte("oops")} {
+			reply := []string{"", m.Reply, nats.NewInbox()}[s.random.IntN(3)]
+			if s.nc.PublishMsg(&nats.Msg{Subject: m.Subject, Reply: reply, Data: body}) == nil {
+				sent++
+			}
+		}
+	}
+	return &fault{what: fmt.Sprintf("%d", sent), until: s.counting(), soon: patience}
+}
+
 // put stores a message; it says how many were.
 func (s *soak) put(subject string, body []byte) int {
 	ctx, cancel := deadline()

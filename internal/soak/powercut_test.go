@@ -35,6 +35,7 @@ func (s *soak) powerCut(kind string) {
 	s.report.injected[kind]++
 	from := s.marks()
 	copied := s.rest()
+	s.allReady() // what is assigned stays as it is, also in the older copy
 	// A server whose clock went back hides what was stored at used sequences
 	// (docs/decisions/0012): whoever repairs the machine sets the clock.
 	s.server.clock.set(s, s.furthest)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -33,28 +35,32 @@ func (p phase) String() string {
 type question int
 
 const (
-	smallGet question = iota
+	postsGet question = iota
 	unreadPoll
+	usersGet
 	questionsCount
 )
 
 func (q question) String() string {
-	return [...]string{"get of one community's posts", "unread of one community"}[q]
+	return [...]string{"get of one community's posts", "unread of one community", "get of one community's users"}[q]
 }
 
 // probes are honest users who write something and at once ask for what includes
 // it. How long that takes is measured in each phase, and reported. Without
 // faults each must be answered, and not told to come again, whatever abuse
-// there is.
+// there is. What they are answered is compared when EVENTS was read back
+// (between_test.go).
 type probes struct {
 	gate  sync.RWMutex // held by each question
 	phase phase        // changes with the gate locked
 
-	mu    sync.Mutex
-	took  [phases][questionsCount][]time.Duration
-	busy  [phases]int // answers that say: ask again (503)
-	lost  [phases]int // questions without an answer
-	wrong error       // the first that must not be
+	mu      sync.Mutex
+	took    [phases][questionsCount][]time.Duration
+	busy    [phases]int // answers that say: ask again (503)
+	lost    [phases]int // questions without an answer
+	missing [phases]int // answers that are not whole
+	wrong   error       // the first that must not be
+	told    []told      // since the last check
 
 	work sync.WaitGroup
 	stop context.CancelFunc
@@ -103,6 +109,10 @@ func (pr *probes) enter(p phase) {
 
 func (pr *probes) run(ctx context.Context, p *publisher) {
 	c := client.New(p.nc)
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		panic(err) // of options only
+	}
 	for turn := question(0); ctx.Err() == nil; sleep(ctx, probeEvery) {
 		if !p.gate.TryRLock() {
 			continue
@@ -115,29 +125,18 @@ func (pr *probes) run(ctx context.Context, p *publisher) {
 		}
 		about, at := lines[0].about, pipeline.EndOf(sequence)
 		turn = (turn + 1) % questionsCount
-		pr.ask(turn, func(ctx context.Context) error {
-			if turn == smallGet {
-				reply, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: about.Posts(), MinPosition: at, Timeout: answeredWithin})
-				return whole(err, reply.Degraded, reply.AsOf, at)
+		pr.ask(turn, func(ctx context.Context, phase phase) error {
+			answer, err := turn.ask(ctx, c, about, at)
+			if err != nil {
+				return err
 			}
-			reply, err := c.UnreadMany(ctx, client.UnreadRequest{Users: about.Users(), MinPosition: at, Timeout: answeredWithin})
-			return whole(err, reply.Degraded, reply.AsOf, at)
+			return pr.take(ctx, js, phase, answer)
 		})
 	}
 }
 
-// errPart is an answer that is not what it must be.
-var errPart = errors.New("soak: not the answer")
-
-func whole(err error, degraded bool, asOf, at pipeline.Position) error {
-	if err == nil && (degraded || asOf < at) {
-		err = fmt.Errorf("%w: degraded %v, as of %d, asked for %d", errPart, degraded, asOf, at)
-	}
-	return err
-}
-
 // ask asks until there is an answer, and notes how long that took.
-func (pr *probes) ask(q question, ask func(context.Context) error) {
+func (pr *probes) ask(q question, ask func(context.Context, phase) error) {
 	pr.gate.RLock()
 	defer pr.gate.RUnlock()
 	if pr.phase == unmeasured {
@@ -150,8 +149,8 @@ func (pr *probes) ask(q question, ask func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	begun, busy := time.Now(), 0
-	err := ask(ctx)
-	for ; isBusy(err) && ctx.Err() == nil; err = ask(ctx) {
+	err := ask(ctx, pr.phase)
+	for ; isBusy(err) && ctx.Err() == nil; err = ask(ctx, pr.phase) {
 		busy++
 		sleep(ctx, askAgain)
 	}
@@ -164,7 +163,7 @@ func (pr *probes) ask(q question, ask func(context.Context) error) {
 	} else {
 		pr.lost[pr.phase]++
 	}
-	if (err != nil || busy > 0) && pr.wrong == nil && pr.phase != besideFaults {
+	if (err != nil || busy > 0) && pr.wrong == nil && (pr.phase != besideFaults || errors.Is(err, errWrong)) {
 		pr.wrong = fmt.Errorf("%v: an honest %v, for what was just written: %d times 503, and then, after %v: %v", pr.phase, q, busy, took.Round(time.Millisecond), cmp.Or(err, errGood))
 	}
 }
@@ -190,7 +189,7 @@ func (pr *probes) lines() (lines []string) {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
 	for p := withoutAbuse; p < phases; p++ {
-		lines = append(lines, fmt.Sprintf("%v (%d times 503 and asked again, %d without an answer)", p, pr.busy[p], pr.lost[p]))
+		lines = append(lines, fmt.Sprintf("%v (%d times 503 and asked again, %d without an answer, %d not whole)", p, pr.busy[p], pr.lost[p], pr.missing[p]))
 		for q := range questionsCount {
 			took := pr.took[p][q]
 			if len(took) == 0 {
@@ -216,11 +215,13 @@ const abuseBegins = time.Second
 // beside it; after that abuse goes on.
 func (s *soak) calm() {
 	s.Helper()
+	s.caughtUp()
+	s.allReady()
 	if len(s.abuse.kinds) == 0 {
+		s.probes.enter(besideFaults)
 		return
 	}
 	time.Sleep(time.Until(time.Unix(0, s.abuse.waitsEnd.Load())))
-	s.caughtUp()
 	s.measure(withoutAbuse)
 	s.abuse.goOn()
 	time.Sleep(abuseBegins)

@@ -16,6 +16,7 @@ type report struct {
 	refused     int            // starts that were refused and tried again
 	comparisons int
 	asked       int64
+	between     int // numbers of answers given meanwhile
 	letters     int
 	twice       int // letters of these that are there once more
 
@@ -65,7 +66,9 @@ func (r *report) text(s *soak) string {
 	line("  %9d  lost in power cuts before anybody had counted them, as they must be", s.truth.lost)
 	line("  %9d  publishings again because no acknowledgement came; %d of them had been stored", s.book.retries.Load(), s.book.duplicates.Load())
 	line("  %9d  messages moved behind the end after power cuts", s.truth.moved)
-	line("\ncompared with the twin: %d times both nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
+	line("\ncompared with the twin: %d times each half of the nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
+	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the newest position then", r.between)
+	line("nodes at the end: %d that hold, %d that only answer", len(s.nodes), len(s.thin))
 	line("starts refused and tried again: %d", r.refused)
 	if len(s.abuse.kinds) > 0 {
 		line("\nabuse: %s", strings.Join(s.abuse.kinds, ", "))

@@ -24,6 +24,7 @@ var (
 	soakFlag = flag.Duration("soak", 0, "how long faults are injected; 0: two kinds, a few seconds")
 	seedFlag = flag.Uint64("seed", 0, "seed of the events and of the schedule; 0 draws one")
 	onlyFlag = flag.String("only", "", "only the kinds of faults, and of abuse like a fault, whose names have one of these in them, commas between; none: only such abuse")
+	pairFlag = flag.Bool("pair", false, "two processes that do everything and hold everything, instead of several that share the shards")
 	rateFlag = flag.Float64("rate", 0, "events a second; 0: 2,000, in long runs fewer")
 )
 
@@ -47,7 +48,10 @@ type soak struct {
 
 	drawn
 	server     *server
-	nodes      []*node
+	program    string
+	nodes      []*node // that hold
+	thin       []*node // that only answer
+	drained    *node   // until every fault is over
 	nc         *nats.Conn
 	js         jetstream.JetStream
 	book       *book
@@ -141,11 +145,10 @@ func newSoak(t *testing.T) *soak {
 	s.choose()
 	tidemark, natsd := s.build()
 	s.server = newServer(t, natsd, s.dir)
-	for _, name := range []string{"a", "b"} {
-		s.nodes = append(s.nodes, s.newNode(name, tidemark))
-	}
+	s.program = tidemark
+	s.makeNodes()
 	s.interruptible()
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		s.up(n)
 	}
 	if s.nc, err = connect(s.server.url()); err != nil {
@@ -180,7 +183,7 @@ func (s *soak) interruptible() {
 		<-signals
 		fmt.Fprintln(os.Stderr, "soak: interrupted")
 		s.server.cmd.Process.Kill()
-		for _, n := range s.nodes {
+		for _, n := range s.everyone() {
 			n.Signal(syscall.SIGKILL)
 			if n.disk != nil {
 				n.disk.Release()
@@ -218,6 +221,9 @@ func (s *soak) choose() {
 	}
 	for _, k := range kinds {
 		named := slices.ContainsFunc(only, func(part string) bool { return strings.Contains(k.name, part) })
+		if *pairFlag && strings.Contains(k.name, nodesPrefix) {
+			continue
+		}
 		if named && (k.abuse == "" || s.abuse.does(k.abuse)) {
 			s.kinds = append(s.kinds, k)
 		}
@@ -265,33 +271,36 @@ func (s *soak) build() (tidemark, natsd string) {
 	return tidemark, natsd
 }
 
-func (s *soak) newNode(name, binary string) *node {
+// newNode makes a node that holds; settings are what it has besides what all have.
+func (s *soak) newNode(name, zone, settings string) *node {
 	s.Helper()
 	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		s.Fatal(err)
 	}
-	n := &node{name: name, clock: newClock(filepath.Join(dir, "clock"))}
+	n := &node{name: name, zone: zone, clock: newClock(filepath.Join(dir, "clock"))}
 	data := filepath.Join(dir, "data")
-	if s.wants("disk") {
+	if s.wants("disk full") {
 		path := filepath.Join(dir, "disk")
 		var err error
 		if n.disk, err = e2e.NewDisk(s, path, diskBytes); err != nil {
-			s.without("disk", err)
+			s.without("disk full", err)
 		} else {
 			data = filepath.Join(path, "data")
 		}
 	}
 	n.Process = e2e.Prepare(s, e2e.Setup{
-		URL: s.server.url(), Dir: dir, DataDir: data, Binary: binary, Env: n.clock.env(),
-		Settings: fmt.Sprintf(`shards: %d
-cluster: {replicas: 2}
+		URL: s.server.url(), Dir: dir, DataDir: data, Binary: s.program, Env: n.clock.env(),
+		Settings: settings + fmt.Sprintf(`node: %s
+zone: %q
+shards: %d
+cluster: {replicas: 2, replace_after: %s}
 windows: {events: %d}
 router: {lease_renew: %s, lease_expiry: %s}
 checkpoint: {interval: 200ms, rows: 2048}
 badger: {memtable: 8MiB, block_cache: 2MiB}
 memory: {budget: %s}
-`, s.shards, s.windowEvents, s.leaseRenew, s.leaseExpiry, s.memory) + s.bounds.Settings("timeout_max: 60s"),
+`, name, zone, s.shards, replaceAfter, s.windowEvents, s.leaseRenew, s.leaseExpiry, s.memory) + s.bounds.Settings("timeout_max: 60s"),
 	})
 	return n
 }
@@ -338,8 +347,8 @@ func (s *soak) run() {
 // settleAndCompare has abuse rest, too.
 func (s *soak) settleAndCompare(sample int) {
 	s.Helper()
+	s.unmeasured()
 	if len(s.abuse.kinds) > 0 {
-		s.unmeasured()
 		s.abuse.rest()
 	}
 	s.comparison(sample)

@@ -21,7 +21,7 @@ type marks map[*node]int64
 
 func (s *soak) marks() marks {
 	m := marks{}
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		m[n] = s.logged(n)
 	}
 	return m
@@ -111,7 +111,7 @@ func (s *soak) told() {
 		}
 	}
 	s.awaited = nil
-	for _, n := range s.nodes {
+	for _, n := range s.everyone() {
 		for _, line := range s.lines(n, s.read[n]) {
 			s.clear(n, line)
 			s.read[n] += int64(len(line)) + 1

@@ -75,18 +75,21 @@ type rowName struct {
 
 // counts are all counters.
 type counts struct {
-	values map[cellName]int64
-	rows   map[rowName]bool // that exist: written, and not deleted since
+	values  map[cellName]int64
+	rows    map[rowName]bool // that exist: written, and not deleted since
+	touched []cellName       // by the latest event
 }
 
 func (c *counts) add(counter, column string, id uint64, n int64) {
-	c.values[cellName{counter + "." + column, id}] += n
-	c.rows[rowName{counter, id}] = true
+	cell := cellName{counter + "." + column, id}
+	c.set(counter, column, id, c.values[cell]+n)
 }
 
 func (c *counts) set(counter, column string, id uint64, v int64) {
-	c.values[cellName{counter + "." + column, id}] = v
+	cell := cellName{counter + "." + column, id}
+	c.values[cell] = v
 	c.rows[rowName{counter, id}] = true
+	c.touched = append(c.touched, cell)
 }
 
 // value is what is answered: "`default` is answered for a row that does not exist".
@@ -100,9 +103,13 @@ func (m *model) value(c *counts, counter, column string, id uint64) int64 {
 var unreadKinds = []string{"repost", "comment", "mention", "like", "follower", "message"}
 
 // count goes through the list by the table of rules.
-func (m *model) count() *counts {
-	c := &counts{map[cellName]int64{}, map[rowName]bool{}}
+func (m *model) count() *counts { return m.countEach(func(*logged, *counts) {}) }
+
+// countEach shows the counters after each event.
+func (m *model) countEach(after func(*logged, *counts)) *counts {
+	c := &counts{values: map[cellName]int64{}, rows: map[rowName]bool{}}
 	for i, e := range m.log {
+		c.touched = c.touched[:0]
 		// "`delete` turns every `add` into a subtraction, except on `unread.*`,
 		// which a deletion leaves alone."
 		n := int64(1)
@@ -160,6 +167,7 @@ func (m *model) count() *counts {
 			}
 			c.add("page", "view", e.page, n*by)
 		}
+		after(&e, c)
 	}
 	return c
 }
@@ -207,6 +215,7 @@ func (m *model) countAdjust(c *counts, e *logged) {
 		for cell := range c.values {
 			if cell.id == e.id && cell.column[:len(e.counter)+1] == e.counter+"." {
 				delete(c.values, cell)
+				c.touched = append(c.touched, cell)
 			}
 		}
 		delete(c.rows, rowName{e.counter, e.id})

@@ -73,7 +73,7 @@ func TestTwin(t *testing.T) {
 			first, last = *onlyFlag, *onlyFlag+1
 		}
 		if number, err := many(t.TempDir(), seed, first, last); err != nil {
-			t.Fatalf("sequence %d: %v\n%s", number, err, explain(t, seed, number))
+			t.Fatalf("sequence %d: %v\n%s", number, err, shortest(t, seed, number))
 		}
 		if *onlyFlag >= 0 {
 			return
@@ -214,8 +214,8 @@ func retell(root string, s setup, about people, messages []message, how manner) 
 	return nil
 }
 
-// explain looks for a short list of messages that fails, too.
-func explain(t *testing.T, seed uint64, number int) string {
+// shortest looks for a short list of messages that fails, too.
+func shortest(t *testing.T, seed uint64, number int) string {
 	t.Helper()
 	again := fmt.Sprintf("go test ./internal/twin -run 'TestTwin$' -seed=%d -sequences=%d", seed, (number/perWorld+1)*perWorld)
 	s, set := generate(chances(seed, number), number), setupOf(seed, number)

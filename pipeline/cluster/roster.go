@@ -197,6 +197,24 @@ func (r *Roster) takeAssignment(e Entry) error {
 	return nil
 }
 
+// Session is that of the process that a member's key is of; "": there is no such key.
+func (r *Roster) Session(node string) string {
+	if s := r.members[node]; s != nil {
+		return s.member.Session
+	}
+	return ""
+}
+
+// Others are the members known now, but for one, those that have stopped left out.
+func (r *Roster) Others(than string) (others []*Member) {
+	for node, s := range r.members {
+		if node != than && !s.member.Stopped {
+			others = append(others, s.member)
+		}
+	}
+	return others
+}
+
 // Silent is how long nothing has been heard.
 func (r *Roster) Silent(now time.Time) time.Duration { return now.Sub(r.last) }
 

@@ -16,8 +16,8 @@ var ErrNoBucket = errors.New("jetlog: there is no bucket " + Bucket)
 // AttachMembers is OpenMembers for who is no node, a command: nothing is created,
 // and nothing of the streams looked at. ErrNoBucket says that there are none. The
 // connection stays the caller's.
-func AttachMembers(ctx context.Context, nc *nats.Conn, o MembersOptions) (*Members, error) {
-	s, err := Attach(ctx, nc, nil)
+func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptions) (*Members, error) {
+	s, err := Attach(ctx, nc, slot, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func AttachMembers(ctx context.Context, nc *nats.Conn, o MembersOptions) (*Membe
 // to watch and join the members, to publish reads and to look how far EVENTS goes.
 // Nothing is created, and Restore must not be called. ErrNoBucket says that no node
 // has run yet. A nil logger logs nothing. The connection stays the caller's.
-func Attach(ctx context.Context, nc *nats.Conn, logger *slog.Logger) (*Streams, error) {
+func Attach(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -43,7 +43,18 @@ func Attach(ctx context.Context, nc *nats.Conn, logger *slog.Logger) (*Streams, 
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
 	}
-	s := newStreams(nc, js, logger)
+	s := newStreams(nc, js, slot, logger)
 	s.bucket = bucket
 	return s, nil
+}
+
+// AttachEvents is Attach for who reads EVENTS as well.
+func AttachEvents(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
+	s, err := Attach(ctx, nc, slot, logger)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.State(ctx, EventsStream)
+	s.created = state.Created
+	return s, err
 }

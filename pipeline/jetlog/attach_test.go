@@ -17,7 +17,7 @@ import (
 func TestAttachMembers(t *testing.T) {
 	server := natstest.Server(t)
 	nc := natstest.Connect(t, server)
-	if _, err := jetlog.AttachMembers(t.Context(), nc, jetlog.MembersOptions{}); !errors.Is(err, jetlog.ErrNoBucket) {
+	if _, err := jetlog.AttachMembers(t.Context(), nc, 0, jetlog.MembersOptions{}); !errors.Is(err, jetlog.ErrNoBucket) {
 		t.Errorf("got %v", err)
 	}
 	js, err := jetstream.New(nc)
@@ -34,7 +34,7 @@ func TestAttachMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	attached, err := jetlog.AttachMembers(t.Context(), nc, jetlog.MembersOptions{})
+	attached, err := jetlog.AttachMembers(t.Context(), nc, 0, jetlog.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,15 @@ var nodeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // log can be purged behind the slowest. Safe for concurrent use.
 type Checkpoints struct {
 	bucket  jetstream.KeyValue
+	prefix  string // of keys
 	logger  *slog.Logger
 	strange atomic.Int64 // Unix ns: when the log last had a foreign value
 }
 
 // NewCheckpoints uses the bucket of s.
-func NewCheckpoints(s *Streams) *Checkpoints { return &Checkpoints{bucket: s.bucket, logger: s.logger} }
+func NewCheckpoints(s *Streams) *Checkpoints {
+	return &Checkpoints{bucket: s.bucket, prefix: s.slot.key(nodePrefix), logger: s.logger}
+}
 
 // nodesMax bounds the reports that are looked at: more than there are nodes on
 // one server.
@@ -41,7 +44,7 @@ func (c *Checkpoints) Report(ctx context.Context, node string, sequence uint64) 
 	if !nodeName.MatchString(node) {
 		return fmt.Errorf("jetlog: report checkpoint: node name %q does not match %v", node, nodeName)
 	}
-	if _, err := c.bucket.PutString(ctx, nodePrefix+node, strconv.FormatUint(sequence, 10)); err != nil {
+	if _, err := c.bucket.PutString(ctx, c.prefix+node, strconv.FormatUint(sequence, 10)); err != nil {
 		return fmt.Errorf("jetlog: report checkpoint of node %s: %w", node, err)
 	}
 	return nil
@@ -77,7 +80,7 @@ type report struct {
 }
 
 func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
-	keys, err := c.bucket.Watch(ctx, nodePrefix+"*", jetstream.IgnoreDeletes())
+	keys, err := c.bucket.Watch(ctx, c.prefix+"*", jetstream.IgnoreDeletes())
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +97,7 @@ func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
 			return reports, nil
 		}
 		if looked == nodesMax {
-			return nil, fmt.Errorf("bucket %s holds more than %d keys %s*: delete those that are no node's, and deny others $KV.%s.>", Bucket, nodesMax, nodePrefix, Bucket)
+			return nil, fmt.Errorf("bucket %s holds more than %d keys %s*: delete those that are no node's, and deny others $KV.%s.>", Bucket, nodesMax, c.prefix, Bucket)
 		}
 		sequence, err := strconv.ParseUint(string(e.Value()), 10, 64)
 		if err != nil { // no node's: it must not keep DELTAS from being purged
@@ -107,7 +110,7 @@ func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
 
 // Forget takes a node out at once: it will not come back.
 func (c *Checkpoints) Forget(ctx context.Context, node string) error {
-	if err := c.bucket.Purge(ctx, nodePrefix+node); err != nil {
+	if err := c.bucket.Purge(ctx, c.prefix+node); err != nil {
 		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
 	}
 	return nil

@@ -70,7 +70,7 @@ func (l *DeltaLog) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
 		}
 		useless := errors.Is(err, ErrForeign) || errors.Is(err, pipeline.ErrGap) || errors.Is(err, jetstream.ErrStreamNotFound)
 		if !useless || tries == renewTries {
-			return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the tail of %s: %w", DeltasStream, err)
+			return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the tail of %s: %w", l.streams.deltas(), err)
 		}
 		if tries > 1 {
 			time.Sleep(lookPause)
@@ -85,7 +85,7 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, 
 	fail := func(e edition, err error) (pipeline.Header, uint64, edition, error) {
 		return pipeline.Header{}, 0, e, err
 	}
-	stream, err := l.streams.js.Stream(ctx, DeltasStream)
+	stream, err := l.streams.js.Stream(ctx, l.streams.deltas())
 	if err != nil {
 		return fail(edition{}, err)
 	}
@@ -130,7 +130,7 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, 
 // names.
 func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint64, error) {
 	if !l.streams.nc.IsConnected() {
-		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", DeltasStream, last, nats.ErrDisconnected)
+		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", l.streams.deltas(), last, nats.ErrDisconnected)
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
@@ -141,15 +141,15 @@ func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint
 	m := &nats.Msg{Subject: e.subject, Data: window, Header: nats.Header{HeaderSeal: {e.seal(last+1, window)}}}
 	got, err := l.streams.js.PublishMsg(ctx, m,
 		jetstream.WithExpectLastSequence(last),
-		jetstream.WithExpectStream(DeltasStream),
+		jetstream.WithExpectStream(l.streams.deltas()),
 		jetstream.WithRetryAttempts(0))
 	switch {
 	case isWrongSequence(err):
-		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w (%w)", DeltasStream, last, pipeline.ErrFenced, err)
+		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w (%w)", l.streams.deltas(), last, pipeline.ErrFenced, err)
 	case err != nil:
-		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", DeltasStream, last, err)
+		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", l.streams.deltas(), last, err)
 	case got.Sequence != last+1:
-		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: stored as %d", DeltasStream, last, got.Sequence)
+		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: stored as %d", l.streams.deltas(), last, got.Sequence)
 	}
 	return got.Sequence, nil
 }
@@ -175,19 +175,19 @@ func isWrongSequence(err error) bool {
 // Purge removes the windows below the sequence `below`, except the last one,
 // which says where to go on.
 func (l *DeltaLog) Purge(ctx context.Context, below uint64) error {
-	state, err := l.streams.State(ctx, DeltasStream)
+	state, err := l.streams.State(ctx, l.streams.deltas())
 	if err != nil {
-		return fmt.Errorf("jetlog: purge %s below %d: %w", DeltasStream, below, err)
+		return fmt.Errorf("jetlog: purge %s below %d: %w", l.streams.deltas(), below, err)
 	}
 	if below <= state.First || below > state.Last {
 		return nil // behind its end: what was reported is of an earlier edition, or a lost tail
 	}
-	stream, err := l.streams.js.Stream(ctx, DeltasStream)
+	stream, err := l.streams.js.Stream(ctx, l.streams.deltas())
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSequence(below))
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: purge %s below %d: %w", DeltasStream, below, err)
+		return fmt.Errorf("jetlog: purge %s below %d: %w", l.streams.deltas(), below, err)
 	}
 	return nil
 }

@@ -85,9 +85,9 @@ func (e edition) check(sequence uint64, header nats.Header, window []byte) error
 
 // edition is the DELTAS there is now, and how it stands.
 func (s *Streams) edition(ctx context.Context) (edition, StreamState, error) {
-	stream, err := s.js.Stream(ctx, DeltasStream)
+	stream, err := s.js.Stream(ctx, s.deltas())
 	if err != nil {
-		return edition{}, StreamState{}, fmt.Errorf("jetlog: look at stream %s: %w", DeltasStream, err)
+		return edition{}, StreamState{}, fmt.Errorf("jetlog: look at stream %s: %w", s.deltas(), err)
 	}
 	i := stream.CachedInfo()
 	return editionOf(i), stateOf(i), nil
@@ -103,7 +103,7 @@ func (s *Streams) renew(ctx context.Context, useless edition, why error) error {
 	if errors.Is(why, ErrForeign) {
 		s.stats.Foreign.Add(1)
 	}
-	s.remade(DeltasStream, "its windows are derived again from EVENTS", why)
+	s.remade(s.deltas(), "its windows are derived again from EVENTS", why)
 	return nil
 }
 
@@ -122,10 +122,10 @@ func (s *Streams) recreate(ctx context.Context, useless edition) (recreated bool
 		return false, nil
 	}
 	if err == nil {
-		err = s.js.DeleteStream(ctx, DeltasStream)
+		err = s.js.DeleteStream(ctx, s.deltas())
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, fmt.Errorf("jetlog: recreate stream %s: %w", DeltasStream, err)
+		return false, fmt.Errorf("jetlog: recreate stream %s: %w", s.deltas(), err)
 	}
 	return s.createDeltas(ctx)
 }
@@ -133,7 +133,7 @@ func (s *Streams) recreate(ctx context.Context, useless edition) (recreated bool
 // createDeltas makes DELTAS, and says whether it did: that another node was
 // faster is as good.
 func (s *Streams) createDeltas(ctx context.Context) (made bool, err error) {
-	c, err := newEdition(s.configs[DeltasStream])
+	c, err := newEdition(s.configs[s.deltas()])
 	if err == nil {
 		_, err = s.js.CreateStream(ctx, c)
 	}
@@ -141,7 +141,7 @@ func (s *Streams) createDeltas(ctx context.Context) (made bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("jetlog: create stream %s: %w", DeltasStream, err)
+		return false, fmt.Errorf("jetlog: create stream %s: %w", s.deltas(), err)
 	}
 	return true, nil
 }

@@ -15,7 +15,7 @@ import (
 func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
 	h, first, err := l.first(ctx)
 	if err != nil {
-		return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the first window of %s: %w", DeltasStream, err)
+		return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the first window of %s: %w", l.streams.deltas(), err)
 	}
 	return h, first, nil
 }
@@ -50,7 +50,7 @@ func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, er
 
 // at is the header of a window of an edition.
 func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline.Header, error) {
-	stream, err := l.streams.js.Stream(ctx, DeltasStream)
+	stream, err := l.streams.js.Stream(ctx, l.streams.deltas())
 	if err != nil {
 		return pipeline.Header{}, err
 	}
@@ -59,11 +59,11 @@ func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline
 		err = e.check(sequence, m.Header, m.Data)
 	}
 	if err != nil {
-		return pipeline.Header{}, fmt.Errorf("jetlog: read window %d of %s: %w", sequence, DeltasStream, err)
+		return pipeline.Header{}, fmt.Errorf("jetlog: read window %d of %s: %w", sequence, l.streams.deltas(), err)
 	}
 	h, err := pipeline.DecodeHeader(m.Data)
 	if err != nil {
-		return pipeline.Header{}, fmt.Errorf("jetlog: window %d of %s: %w", sequence, DeltasStream, err)
+		return pipeline.Header{}, fmt.Errorf("jetlog: window %d of %s: %w", sequence, l.streams.deltas(), err)
 	}
 	return h, nil
 }

@@ -16,8 +16,11 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// leaseKey is the router's place in the bucket.
-const leaseKey = "router"
+// The places of leases in the bucket.
+const (
+	leaseKey  = "router"
+	BackupKey = "backup" // of who makes a backup
+)
 
 // ErrLeaseLost is the cause of a held context that ended because the lease is
 // another's, or could not be renewed.
@@ -25,6 +28,7 @@ var ErrLeaseLost = errors.New("jetlog: the router's lease is lost")
 
 // LeaseOptions configure a Lease. Zeros take the defaults.
 type LeaseOptions struct {
+	Key    string        // default: the router's. For any other, held ends when the lease is lost, always
 	Owner  string        // a name no other process has, the same after a restart
 	Renew  time.Duration // default 300 ms
 	Expiry time.Duration // default 1.2 s; the same in all processes
@@ -50,6 +54,7 @@ type Lease struct {
 	log     *DeltaLog // to look at
 	bucket  jetstream.KeyValue
 	options LeaseOptions
+	key     string // in the bucket
 	session string // tells this process from an earlier one of the same name
 
 	mu     sync.Mutex
@@ -64,11 +69,21 @@ type leaseValue struct {
 	Session string `json:"session,omitempty"`
 }
 
+// keyOf is where a lease's key is: each slot has a router, and all together the
+// rest.
+func keyOf(slot Slot, key string) string {
+	if key == leaseKey {
+		return slot.key(key)
+	}
+	return key
+}
+
 // NewLease makes a lease that nobody has asked for yet.
 func NewLease(s *Streams, o LeaseOptions) (*Lease, error) {
 	if o.Owner == "" {
 		return nil, errors.New("jetlog: lease: no owner is named")
 	}
+	o.Key = cmp.Or(o.Key, leaseKey)
 	o.Renew = cmp.Or(o.Renew, 300*time.Millisecond)
 	o.Expiry = cmp.Or(o.Expiry, 1200*time.Millisecond)
 	if o.Expiry < 2*o.Renew {
@@ -77,7 +92,7 @@ func NewLease(s *Streams, o LeaseOptions) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{streams: s, log: NewDeltaLog(s), bucket: s.bucket, options: o, session: nuid.Next()}, nil
+	return &Lease{streams: s, log: NewDeltaLog(s), bucket: s.bucket, options: o, key: keyOf(s.slot, o.Key), session: nuid.Next()}, nil
 }
 
 // Holder is who held the lease when this process last looked, which it does
@@ -118,7 +133,7 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 		if err != nil && ctx.Err() == nil {
 			l.options.Logger.Debug("jetlog: lease not looked at", "err", err)
 		}
-		if l.nobodyRoutes(ctx, &idle) {
+		if l.options.Key == leaseKey && l.nobodyRoutes(ctx, &idle) {
 			holder, _ := l.Holder()
 			l.options.Logger.Error("jetlog: the lease is not to be had and nobody routes: routing without it", "holder", holder, "err", err, "for", idleExpiries*l.options.Expiry,
 				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+Bucket+".> (docs/operations.md, Who may do what)")
@@ -191,7 +206,7 @@ func (l *Lease) nobodyRoutes(ctx context.Context, seen *idleRouting) bool {
 	ctx, cancel := context.WithTimeout(ctx, l.options.Expiry)
 	defer cancel()
 	tail, window, err := l.log.Tail(ctx)
-	log, errLog := l.streams.State(ctx, DeltasStream)
+	log, errLog := l.streams.State(ctx, l.streams.deltas())
 	events, errEvents := l.streams.State(ctx, EventsStream)
 	if err := errors.Join(err, errLog, errEvents); err != nil {
 		*seen = idleRouting{looked: now} // not to hear of windows is not to hear that there are none
@@ -306,7 +321,7 @@ func (l *Lease) giveBack(revision uint64) {
 // read is the key's value and revision; the zero value and revision 0 when it
 // was never written.
 func (l *Lease) read(ctx context.Context) (leaseValue, uint64, error) {
-	e, err := l.bucket.Get(ctx, leaseKey)
+	e, err := l.bucket.Get(ctx, l.key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return leaseValue{}, 0, nil
 	}
@@ -327,7 +342,7 @@ func (l *Lease) write(ctx context.Context, v leaseValue, revision uint64) (uint6
 		return 0, err
 	}
 	if revision == 0 {
-		return l.bucket.Create(ctx, leaseKey, b)
+		return l.bucket.Create(ctx, l.key, b)
 	}
-	return l.bucket.Update(ctx, leaseKey, b, revision)
+	return l.bucket.Update(ctx, l.key, b, revision)
 }

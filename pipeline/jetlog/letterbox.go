@@ -39,8 +39,12 @@ type Letter struct {
 // Carried is a header of the event that was refused.
 func (l *Letter) Carried(name string) string { return l.Header.Get(carriedName(name)) }
 
-// LetterBox reads DEADLETTER. Safe for concurrent use.
-type LetterBox struct{ stream jetstream.Stream }
+// LetterBox reads DEADLETTER, and deletes there. Safe for concurrent use.
+type LetterBox struct {
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
 
 // LettersState says what of DEADLETTER is there.
 type LettersState struct {
@@ -59,7 +63,7 @@ func OpenLetterBox(ctx context.Context, nc *nats.Conn) (*LetterBox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open %s: %w", DeadLetterStream, err)
 	}
-	return &LetterBox{stream}, nil
+	return &LetterBox{nc, js, stream}, nil
 }
 
 // State asks the stream's leader.

@@ -33,9 +33,6 @@ func (misfitError) Is(target error) bool { return target == ErrMemberMisfit }
 // ErrNotJoined: Beat or Leave without Join.
 var ErrNotJoined = errors.New("jetlog: this process has not joined")
 
-// nameSubject + node is where a process answers who it is: its session.
-const nameSubject = InternalPrefix + "member."
-
 const (
 	// askWait is how long those who are asked who they are may take. It is as long
 	// as a process that hangs holds up a check.
@@ -80,6 +77,15 @@ type Members struct {
 	mu      sync.Mutex
 	roster  *cluster.Roster
 	changed chan struct{} // closed with the next change
+	joining *joining      // nil: this process does not join just now
+}
+
+// joining is a process that has written its key, or is about to, until it has
+// seen it come.
+type joining struct {
+	node   string
+	before []*cluster.Member // who was there when the key came
+	seen   chan struct{}     // closed then
 }
 
 // OpenMembers begins to watch, and returns when it has seen all that there is.
@@ -149,28 +155,72 @@ func (m *Members) Silent() time.Duration {
 // name that was killed does not answer, NATS knows at once that nobody does, and
 // Join does not wait. The process that joins last has the name: one that could
 // not answer, because it was cut off, is told so by its next Beat.
+//
+// Of two that do not fit and join at the same moment, the one whose key was written
+// later sees that of the other before its own comes, and is refused.
 func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	me.Session, me.Stopped = m.session, false
 	value, err := me.Encode()
 	if err != nil {
 		return fmt.Errorf("jetlog: join: %w", err)
 	}
-	if err := m.refuseMisfit(ctx, &me); err != nil {
+	var there []*cluster.Member
+	for _, other := range m.View().Members {
+		if other.Node != me.Node && other.Status != cluster.Away {
+			there = append(there, other.Member)
+		}
+	}
+	if err := m.refuseMisfit(ctx, &me, there); err != nil {
 		return fmt.Errorf("jetlog: join: %w", err)
 	}
-	if err := m.claim(ctx, me.Node, value); err != nil {
+	j := &joining{node: me.Node, seen: make(chan struct{})}
+	m.mu.Lock()
+	m.joining = j
+	m.mu.Unlock()
+	was, err := m.claim(ctx, me.Node, value)
+	if err != nil {
 		return fmt.Errorf("jetlog: join as node %s: %w", me.Node, err)
+	}
+	select {
+	case <-j.seen:
+		err = m.refuseMisfit(ctx, &me, j.before)
+	case <-time.After(m.options.Expiry): // nothing is heard: who comes later is told the same
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("jetlog: join: %w", err), m.unclaim(was))
 	}
 	return nil
 }
 
-// refuseMisfit compares me with all that are there.
-func (m *Members) refuseMisfit(ctx context.Context, me *cluster.Member) error {
-	for _, other := range m.View().Members {
-		if other.Node == me.Node || other.Status == cluster.Away {
-			continue
+// unclaim gives the key back as it was: without one, or with what the process
+// before had.
+func (m *Members) unclaim(was *cluster.Member) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), m.options.Beat)
+	defer cancel()
+	key := m.memberKey(m.me)
+	if was == nil {
+		err = m.streams.bucket.Purge(ctx, key, jetstream.LastRevision(m.revision))
+	} else {
+		was.Stopped = true
+		var value []byte
+		if value, err = was.Encode(); err == nil {
+			_, err = m.write(ctx, key, value, m.revision)
 		}
-		misfit := cluster.Misfit(me, other.Member)
+	}
+	m.me = ""
+	m.unname()
+	if err != nil {
+		return fmt.Errorf("jetlog: the key of the node that did not join stays: %w", err)
+	}
+	return nil
+}
+
+// refuseMisfit compares me with others.
+func (m *Members) refuseMisfit(ctx context.Context, me *cluster.Member, others []*cluster.Member) error {
+	for _, other := range others {
+		misfit := cluster.Misfit(me, other)
 		if misfit == nil {
 			continue
 		}
@@ -185,37 +235,37 @@ func (m *Members) refuseMisfit(ctx context.Context, me *cluster.Member) error {
 	return nil
 }
 
-// claim takes the key of a node that no process has.
-func (m *Members) claim(ctx context.Context, node string, value []byte) error {
+// claim takes the key of a node that no process has; was is what the key was before.
+func (m *Members) claim(ctx context.Context, node string, value []byte) (was *cluster.Member, err error) {
 	m.unname()
 	for range claimsMax {
-		_, revision, err := m.read(ctx, node)
+		was, revision, err := m.read(ctx, node)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		there, err := m.present(ctx, node)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if there {
-			return fmt.Errorf("%w: stop it, or give this one another name (node)", ErrNameTaken)
+			return nil, fmt.Errorf("%w: stop it, or give this one another name (node)", ErrNameTaken)
 		}
 		// Whoever claims the name at the same time must get an answer when it
 		// finds that it was too slow.
-		if m.name, err = m.streams.nc.Subscribe(nameSubject+node, m.sayName); err != nil {
-			return err
+		if m.name, err = m.streams.nc.Subscribe(m.streams.slot.nameSubject()+node, m.sayName); err != nil {
+			return nil, err
 		}
-		written, err := m.write(ctx, cluster.MemberPrefix+node, value, revision)
+		written, err := m.write(ctx, m.memberKey(node), value, revision)
 		if err == nil {
 			m.me, m.revision = node, written
-			return nil
+			return was, nil
 		}
 		m.unname()
 		if !errors.Is(err, errOvertaken) {
-			return err
+			return nil, err
 		}
 	}
-	return errors.New("its key changes all the time: deny others $KV." + Bucket + ".>")
+	return nil, errors.New("its key changes all the time: deny others $KV." + Bucket + ".>")
 }
 
 // present says whether another process has a name: whether one answers. Where
@@ -257,7 +307,7 @@ func (m *Members) ask(ctx context.Context, node string) (others, listens bool, e
 		return false, false, err
 	}
 	defer func() { _ = answers.Unsubscribe() }()
-	if err := nc.PublishRequest(nameSubject+node, answers.Subject, nil); err != nil {
+	if err := nc.PublishRequest(m.streams.slot.nameSubject()+node, answers.Subject, nil); err != nil {
 		return false, false, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, askWait)
@@ -296,7 +346,7 @@ func (m *Members) unname() {
 // read is a member's key and its revision: nil when nobody has it or no node
 // wrote it, 0 when it is not there.
 func (m *Members) read(ctx context.Context, node string) (*cluster.Member, uint64, error) {
-	e, err := m.streams.bucket.Get(ctx, cluster.MemberPrefix+node)
+	e, err := m.streams.bucket.Get(ctx, m.memberKey(node))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return nil, 0, nil
@@ -338,7 +388,7 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 	if m.me == "" || me.Node != m.me {
 		return fmt.Errorf("%w as %.80q", ErrNotJoined, me.Node)
 	}
-	key := cluster.MemberPrefix + m.me
+	key := m.memberKey(m.me)
 	written, err := m.write(ctx, key, value, m.revision)
 	if errors.Is(err, errOvertaken) {
 		// Our own write, whose acknowledgement was lost; a bucket that was recreated;
@@ -407,7 +457,7 @@ func (m *Members) Leave(ctx context.Context, me cluster.Member) error {
 	me.Stopped = true
 	err := m.Beat(ctx, me)
 	if err == nil && !me.Roles.Has(cluster.Hold) {
-		err = m.streams.bucket.Delete(ctx, cluster.MemberPrefix+m.me, jetstream.LastRevision(m.revision))
+		err = m.streams.bucket.Delete(ctx, m.memberKey(m.me), jetstream.LastRevision(m.revision))
 	}
 	m.me = ""
 	m.unname()

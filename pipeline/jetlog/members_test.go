@@ -116,6 +116,55 @@ func (p *process) sees(want ...string) *cluster.View {
 	})
 }
 
+// "Nodes with different shards, counters or rules: refused at start with both sides
+// named", also when they start in the same moment: one of them is there then. The
+// one that is refused leaves no key, in any slot.
+func TestMisfitsAtOnce(t *testing.T) {
+	b := newBench(t)
+	o := natstest.Options()
+	o.Slot = 1
+	second, err := jetlog.OpenStreams(b.ctx, b.connect(), o)
+	b.must(err)
+	for round := range 20 {
+		names := [2]string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
+		var members [2]*process
+		var errs [2]error
+		var joining sync.WaitGroup
+		for i := range members {
+			if round%2 == 0 {
+				members[i] = b.process(nil)
+			} else {
+				members[i] = b.processOn(second, nil, nil)
+			}
+		}
+		for i := range members {
+			joining.Go(func() {
+				me := member(names[i])
+				me.Fingerprint = cluster.Fingerprint(10 + i)
+				errs[i] = members[i].Join(b.ctx, me)
+			})
+		}
+		joining.Wait()
+		refused := 0
+		for i, err := range errs {
+			if err == nil {
+				b.must(members[i].Leave(b.ctx, member(names[i])))
+				continue
+			}
+			if refused++; !errors.Is(err, jetlog.ErrMemberMisfit) || !strings.Contains(err.Error(), names[1-i]) {
+				t.Errorf("round %d: %v", round, err)
+			}
+			members[1-i].until("the refused one is gone", func(v *cluster.View) bool { _, there := v.Member(names[i]); return !there })
+		}
+		if refused != 1 {
+			t.Fatalf("round %d: %d are refused, should be one: %v", round, refused, errs)
+		}
+		for _, m := range members {
+			m.Close()
+		}
+	}
+}
+
 // "Two processes with one `node` name: the second is refused", "a restarted
 // process of the same name after kill -9 must not wait".
 func TestMemberNames(t *testing.T) {

@@ -111,10 +111,10 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	pull, err := openPuller(ctx, m.streams, BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 		FilterSubjects: []string{
-			keyPrefix + cluster.MemberPrefix + "*", keyPrefix + cluster.DrainPrefix + "*",
-			keyPrefix + cluster.AssignmentKey, keyPrefix + cluster.DegradeKey,
+			keyPrefix + m.memberKey("*"), keyPrefix + m.streams.slot.key(cluster.AssignmentKey),
+			keyPrefix + cluster.DrainPrefix + "*", keyPrefix + cluster.DegradeKey,
 		},
-	}, heartbeat)
+	}, heartbeat, pullMessages)
 	if err != nil {
 		return nil, err
 	}
@@ -136,9 +136,13 @@ func (m *Members) take(msg *nats.Msg, a ack) {
 	m.mu.Lock()
 	operation := msg.Header.Get(keyOperation)
 	err := m.roster.Take(time.Now(), cluster.Entry{
-		Key: strings.TrimPrefix(msg.Subject, keyPrefix), Revision: a.stream, Nanos: a.nanos,
+		Key: m.streams.slot.keyOf(strings.TrimPrefix(msg.Subject, keyPrefix)), Revision: a.stream, Nanos: a.nanos,
 		Value: msg.Data, Deleted: operation != "", Purged: operation == keyPurged,
 	})
+	if j := m.joining; j != nil && m.roster.Session(j.node) == m.session {
+		j.before, m.joining = m.roster.Others(j.node), nil
+		close(j.seen)
+	}
 	m.mu.Unlock()
 	if err != nil {
 		m.tellStrange(err)

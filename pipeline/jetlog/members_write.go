@@ -17,7 +17,7 @@ import (
 var (
 	// ErrDecided: another process has written the assignment since the view was
 	// made. Look at the next view.
-	ErrDecided = errors.New("jetlog: the assignment was written by another process meanwhile")
+	ErrDecided = errors.New("jetlog: it was written by another process meanwhile")
 	// ErrUnknownNode: no process has said that this node exists.
 	ErrUnknownNode = errors.New("jetlog: there is no such node")
 	// ErrNodeUp: the node cannot be forgotten, it is there.
@@ -35,7 +35,7 @@ func (m *Members) Assign(ctx context.Context, from *cluster.View, next cluster.A
 	if err != nil {
 		return fmt.Errorf("jetlog: assign: %w", err)
 	}
-	_, err = m.write(ctx, cluster.AssignmentKey, value, from.Revision)
+	_, err = m.write(ctx, m.streams.slot.key(cluster.AssignmentKey), value, from.Revision)
 	if errors.Is(err, errOvertaken) {
 		return ErrDecided
 	}
@@ -88,7 +88,7 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 	if err == nil {
 		// To purge says that it is meant: a key of a holder that is merely deleted
 		// is taken for a mistake.
-		err = m.streams.bucket.Purge(ctx, cluster.MemberPrefix+node, jetstream.LastRevision(revision))
+		err = m.streams.bucket.Purge(ctx, m.memberKey(node), jetstream.LastRevision(revision))
 	}
 	if err == nil {
 		err = m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node)
@@ -138,7 +138,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	deleted, away := m.roster.Forgotten(time.Now(), age)
 	m.mu.Unlock()
 	for node, revision := range away {
-		err := m.streams.bucket.Delete(ctx, cluster.MemberPrefix+node, jetstream.LastRevision(revision))
+		err := m.streams.bucket.Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
 		if err != nil && !isWrongSequence(err) { // wrong: it is back
 			return fmt.Errorf("jetlog: tidy members: %w", err)
 		}
@@ -151,7 +151,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 		return fmt.Errorf("jetlog: tidy members: %w", err)
 	}
 	for node, revision := range deleted {
-		err := stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+cluster.MemberPrefix+node), jetstream.WithPurgeSequence(revision+1))
+		err := stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+m.memberKey(node)), jetstream.WithPurgeSequence(revision+1))
 		if err != nil {
 			return fmt.Errorf("jetlog: tidy members: %w", err)
 		}

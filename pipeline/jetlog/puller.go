@@ -40,6 +40,7 @@ type puller struct {
 	arrived  chan *nats.Msg // holds all that may be under way: nats.go drops what does not fit
 	next     string         // the subject of requests
 	request  []byte
+	batch    int // messages in a request
 
 	waiting   uint64 // messages there were when the consumer was made
 	prefix    string // of reply subjects, from the first message
@@ -49,16 +50,16 @@ type puller struct {
 
 // openPuller makes a consumer and asks for the first messages. first says with
 // which messages it begins, and which it reads.
-func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, heartbeat time.Duration) (*puller, error) {
+func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, heartbeat time.Duration, batch int) (*puller, error) {
 	p := &puller{
-		nc: s.nc, stream: stream,
+		nc: s.nc, stream: stream, batch: min(batch, pullMessages),
 		consumer: "tidemark_" + nuid.Next(),
 		arrived:  make(chan *nats.Msg, 2*pullMessages+controlMessages),
 	}
 	p.next = jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + stream + "." + p.consumer
 	var err error
 	p.request, err = json.Marshal(map[string]int64{
-		"batch":          pullMessages,
+		"batch":          int64(p.batch),
 		"max_bytes":      max(pullBytes, 2*s.nc.MaxPayload()),
 		"expires":        int64(pullExpires),
 		"idle_heartbeat": int64(heartbeat),
@@ -88,11 +89,11 @@ func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.
 
 // ask requests more when at least one request's worth is used up.
 func (p *puller) ask() error {
-	for p.asked <= pullMessages {
+	for p.asked <= p.batch {
 		if err := p.nc.PublishRequest(p.next, p.inbox.Subject, p.request); err != nil {
 			return fmt.Errorf("request messages: %w", err)
 		}
-		p.asked += pullMessages
+		p.asked += p.batch
 	}
 	return nil
 }
@@ -118,7 +119,7 @@ func (p *puller) take(m *nats.Msg) (a ack, stored bool, err error) {
 	}
 	p.delivered = a.consumer
 	p.asked--
-	if p.asked <= pullMessages {
+	if p.asked <= p.batch {
 		return a, true, p.ask()
 	}
 	return a, true, nil

@@ -34,6 +34,7 @@ type RunOptions struct {
 	MessagesMax int           // default 8192
 	BytesMax    int           // of whole messages; the message that reaches it is the run's last; default 4 MiB
 	Linger      time.Duration // how long to gather after a run's first message; 0: only what is at hand
+	Ahead       int           // messages asked for at a time, twice that are under way; default and most 4096
 	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 2 s
 	Logger      *slog.Logger  // default: none
 }
@@ -44,6 +45,9 @@ func (o RunOptions) withDefaults() RunOptions {
 	}
 	if o.BytesMax <= 0 {
 		o.BytesMax = 4 << 20
+	}
+	if o.Ahead <= 0 {
+		o.Ahead = pullMessages
 	}
 	if o.Heartbeat <= 0 {
 		// A consumer lives on one server of a cluster, and dies with it in
@@ -116,7 +120,7 @@ func (r *reader[T]) open(ctx context.Context) error {
 		return err
 	}
 	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
-	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options.Heartbeat)
+	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options.Heartbeat, r.options.Ahead)
 	return err
 }
 

@@ -71,7 +71,7 @@ func (s *Streams) tellRemade() {
 func (s *Streams) Restore(ctx context.Context) error {
 	s.tellRemade()
 	for _, lost := range []struct{ stream, consequence string }{
-		{DeltasStream, "its windows are derived again from EVENTS"},
+		{s.deltas(), "its windows are derived again from EVENTS"},
 		{DeadLetterStream, "the dead letters in it are lost"},
 		{BucketStream, "who routes is settled again, nodes say again what they hold; drains, degradations and how far imports had come are forgotten"},
 	} {
@@ -116,7 +116,7 @@ func (s *Streams) gone(ctx context.Context, stream string) (why, err error) {
 // A server that has room for the streams once may say that it has none, while it
 // makes the same stream for another node.
 func (s *Streams) create(ctx context.Context, c jetstream.StreamConfig) (made bool, err error) {
-	if c.Name == DeltasStream {
+	if c.Name == s.deltas() {
 		made, err = s.createDeltas(ctx)
 	} else {
 		_, err = s.js.CreateStream(ctx, c)

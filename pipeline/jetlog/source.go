@@ -106,7 +106,7 @@ func OpenTailer(ctx context.Context, s *Streams, after uint64, o RunOptions) (*T
 	if err != nil {
 		return nil, err
 	}
-	r, err := openReader(ctx, s, DeltasStream, e.created, after, o, entry)
+	r, err := openReader(ctx, s, s.deltas(), e.created, after, o, entry)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (t *Tailer) Next(ctx context.Context) ([]pipeline.Entry, error) {
 		if err := t.edition.check(m.Sequence, m.header, m.Window); err != nil {
 			// Windows may stand behind it: a router appends behind a sequence that
 			// it knows, and after a lost tail another message may have that.
-			t.err = errors.Join(fmt.Errorf("jetlog: read %s: %w", DeltasStream, err), t.streams.renew(ctx, t.edition, err))
+			t.err = errors.Join(fmt.Errorf("jetlog: read %s: %w", t.streams.deltas(), err), t.streams.renew(ctx, t.edition, err))
 			break
 		}
 		entries = append(entries, m.Entry)

@@ -17,7 +17,7 @@ import (
 // The names of the streams, the bucket and their subjects.
 const (
 	EventsStream     = "EVENTS"
-	DeltasStream     = "DELTAS"
+	DeltasStream     = "DELTAS" // of the first slot: Slot.Deltas
 	DeadLetterStream = "DEADLETTER"
 	Bucket           = "TIDEMARK"
 
@@ -76,10 +76,15 @@ type StreamOptions struct {
 	Deltas         Limits // default 4 GiB: purged as checkpoints move on; AgeMax is not used
 	DeadLetters    Limits // default 1 GiB, the oldest go first
 	BucketBytesMax int64  // default 16 MiB
+	Slot           Slot
 
-	// Unprotected leaves EVENTS open to deletions and purges, when it is made:
-	// for tests of what they do. Otherwise an EVENTS that is there is protected,
-	// which cannot be undone.
+	// Continues is the log that an EVENTS goes on from where it is made, because
+	// the one before is lost and its counts were restored.
+	Continues Continues
+
+	// Unprotected leaves EVENTS open to deletions, when it is made: for tests of
+	// what they do. Otherwise an EVENTS that is there is protected, which cannot be
+	// undone. Purges are not denied: Trim purges.
 	Unprotected bool
 	Logger      *slog.Logger // default: none
 }
@@ -109,6 +114,7 @@ type Streams struct {
 	nc      *nats.Conn
 	bucket  jetstream.KeyValue
 	logger  *slog.Logger
+	slot    Slot
 	created time.Time // EVENTS, when opened; never changes
 	// hadEvents: EVENTS was there when the streams were opened, so that the
 	// others have been, too.
@@ -132,7 +138,7 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 		return nil, fmt.Errorf("jetlog: open streams: %w", err)
 	}
 	o = o.withDefaults()
-	s := newStreams(nc, js, o.Logger)
+	s := newStreams(nc, js, o.Slot, o.Logger)
 	if payload := s.nc.MaxPayload(); payload < payloadBytesMin {
 		return nil, fmt.Errorf("jetlog: open streams: the server's max payload is %d bytes, must be at least %d", payload, payloadBytesMin)
 	}
@@ -156,9 +162,9 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 	return s, nil
 }
 
-func newStreams(nc *nats.Conn, js jetstream.JetStream, logger *slog.Logger) *Streams {
+func newStreams(nc *nats.Conn, js jetstream.JetStream, slot Slot, logger *slog.Logger) *Streams {
 	return &Streams{
-		js: js, nc: nc, logger: logger, configs: make(map[string]jetstream.StreamConfig),
+		js: js, nc: nc, slot: slot, logger: logger, configs: make(map[string]jetstream.StreamConfig),
 		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
 	}
 }
@@ -203,21 +209,21 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 func (s *Streams) bringUp(ctx context.Context, is *jetstream.StreamInfo, want jetstream.StreamConfig) error {
 	have := is.Config
 	switch {
-	case want.Name == DeltasStream && !isEdition(have.Subjects):
+	case isDeltas(want.Name) && !isEdition(have.Subjects):
 		recreated, err := s.recreate(ctx, editionOf(is))
 		if recreated {
 			s.logger.Info("stream DELTAS was an earlier version's: it is recreated, and what was in it derived again from EVENTS")
 		}
 		return err
-	case want.Name == EventsStream && (!isMoved(have.Subjects) || want.DenyPurge && !(have.DenyPurge && have.DenyDelete)):
+	case want.Name == EventsStream && (!isMoved(have.Subjects) || want.DenyDelete && !have.DenyDelete):
 		if !isMoved(have.Subjects) {
 			have.Subjects = want.Subjects
 		}
-		have.DenyDelete, have.DenyPurge = have.DenyDelete || want.DenyDelete, have.DenyPurge || want.DenyPurge
+		have.DenyDelete = have.DenyDelete || want.DenyDelete
 		if _, err := s.js.UpdateStream(ctx, have); err != nil {
-			return fmt.Errorf("protect it from deletions and purges: %w", err)
+			return fmt.Errorf("protect it from deletions: %w", err)
 		}
-		s.logger.Info("stream EVENTS is protected from now on: nothing can be deleted or purged from it")
+		s.logger.Info("stream EVENTS is protected from now on: no message can be deleted from its middle")
 	}
 	return nil
 }
@@ -247,9 +253,10 @@ func (o StreamOptions) configs(payloadBytesMax int64) []jetstream.StreamConfig {
 	}
 	events := with(EventsStream, EventsSubject+">", o.Events)
 	events.Subjects = append(events.Subjects, newMoved())
-	events.DenyDelete, events.DenyPurge = !o.Unprotected, !o.Unprotected
+	events.DenyDelete = !o.Unprotected
+	o.Continues.mark(&events)
 	events.MaxMsgSize = int32(payloadBytesMax - EnvelopeBytes)
-	deltas := with(DeltasStream, DeltasSubject+".*", Limits{BytesMax: o.Deltas.BytesMax})
+	deltas := with(o.Slot.Deltas(), DeltasSubject+".*", Limits{BytesMax: o.Deltas.BytesMax})
 	letters := with(DeadLetterStream, DeadLetterSubject+">", o.DeadLetters)
 	letters.Discard = jetstream.DiscardOld // a full one must not stop the pipeline (I9)
 	bucket := with(BucketStream, "$KV."+Bucket+".>", Limits{BytesMax: o.BucketBytesMax})
@@ -286,6 +293,14 @@ type StreamState struct {
 	Messages, Bytes uint64
 	FirstTime       time.Time // of the first message; zero for none
 	Now             time.Time // when the leader said all this, by its clock
+	Trimmed         Trimmed   // of EVENTS
+	Continues       Continues // of EVENTS
+}
+
+// Begins is the first sequence that the stream has as far as was meant, by Trim or
+// where it was made to go on; 1 otherwise.
+func (s StreamState) Begins() uint64 {
+	return max(1, s.Trimmed.Below, s.Continues.After+1)
 }
 
 // State asks the stream's leader.
@@ -302,6 +317,7 @@ func stateOf(i *jetstream.StreamInfo) StreamState {
 		Name: i.Config.Name, Created: i.Created,
 		First: i.State.FirstSeq, Last: i.State.LastSeq, FirstTime: i.State.FirstTime, Now: i.TimeStamp,
 		Messages: i.State.Msgs, Bytes: i.State.Bytes,
+		Trimmed: trimmedOf(i.Config), Continues: continuesOf(i.Config),
 	}
 }
 

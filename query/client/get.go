@@ -62,16 +62,17 @@ func (r *GetReply) Value(i int, column string) (value int64, ok bool) {
 // Get reads rows with one request. An answer that is not whole is no error:
 // look at Degraded. Errors of the node are *Error.
 func (c *Client) Get(ctx context.Context, r GetRequest) (GetReply, error) {
-	body, err := r.AppendJSON(make([]byte, 0, 128+len(r.IDs)*21))
-	if err != nil {
-		return GetReply{}, err
-	}
-	body, err = c.ask(ctx, "tidemark.get", body, wait{r.MinPosition, r.Timeout})
+	body, isPacked, err := c.either(ctx, &r)
 	if err != nil {
 		return GetReply{}, err
 	}
 	var reply GetReply
-	if err := reply.decode(body, len(r.IDs)); err != nil {
+	if isPacked {
+		err = reply.unpack(body, &r)
+	} else {
+		err = reply.decode(body, len(r.IDs))
+	}
+	if err != nil {
 		return GetReply{}, fmt.Errorf("client: the reply of tidemark.get: %w", err)
 	}
 	return reply, nil
@@ -162,7 +163,7 @@ func (c *Client) Counts(ctx context.Context, counter string, id uint64, options 
 	return reply.Map(0), reply.AsOf, nil
 }
 
-// AppendJSON appends the request as it goes over the wire.
+// AppendJSON appends the request as it goes over the wire in JSON.
 func (r *GetRequest) AppendJSON(body []byte) ([]byte, error) {
 	body = append(body, `{"ids":[`...)
 	for i, id := range r.IDs {
@@ -191,7 +192,7 @@ func (r *GetRequest) AppendJSON(body []byte) ([]byte, error) {
 		}
 		body = append(body, ']')
 	}
-	body = wait{r.MinPosition, r.Timeout}.appendTo(body)
+	body = r.wait().appendTo(body)
 	return append(body, '}'), nil
 }
 

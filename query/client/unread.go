@@ -113,7 +113,25 @@ func joinUnread(parts []UnreadReply) UnreadReply {
 }
 
 func (c *Client) unread(ctx context.Context, r UnreadRequest) (UnreadReply, error) {
-	body := append(make([]byte, 0, 128+len(r.Users)*21), `{"users":[`...)
+	body, isPacked, err := c.either(ctx, &r)
+	if err != nil {
+		return UnreadReply{}, err
+	}
+	var reply UnreadReply
+	if isPacked {
+		err = reply.unpack(body, r.Users)
+	} else {
+		err = reply.decode(body, len(r.Users))
+	}
+	if err != nil {
+		return UnreadReply{}, fmt.Errorf("client: the reply of tidemark.unread: %w", err)
+	}
+	return reply, nil
+}
+
+// AppendJSON appends the request as it goes over the wire in JSON.
+func (r *UnreadRequest) AppendJSON(body []byte) ([]byte, error) {
+	body = append(body, `{"users":[`...)
 	for i, user := range r.Users {
 		if i > 0 {
 			body = append(body, ',')
@@ -125,20 +143,10 @@ func (c *Client) unread(ctx context.Context, r UnreadRequest) (UnreadReply, erro
 		body = append(body, `,"channels":`...)
 		var err error
 		if body, err = appendNames(body, r.Channels); err != nil {
-			return UnreadReply{}, fmt.Errorf("client: unread: %w", err)
+			return nil, fmt.Errorf("client: unread: %w", err)
 		}
 	}
-	w := wait{r.MinPosition, r.Timeout}
-	body = append(w.appendTo(body), '}')
-	body, err := c.ask(ctx, "tidemark.unread", body, w)
-	if err != nil {
-		return UnreadReply{}, err
-	}
-	var reply UnreadReply
-	if err := reply.decode(body, len(r.Users)); err != nil {
-		return UnreadReply{}, fmt.Errorf("client: the reply of tidemark.unread: %w", err)
-	}
-	return reply, nil
+	return append(r.wait().appendTo(body), '}'), nil
 }
 
 // appendNames writes a list of strings.

@@ -109,6 +109,22 @@ func (b *batch) users(ctx context.Context, w *writer, a *wire.Ask, t *turn) erro
 	})
 }
 
+// profilesWorks are the memory that questions for profiles work in.
+var profilesWorks = sync.Pool{New: func() any { return new(query.Profiles) }}
+
+// profilesKeep is how many followees of a user that memory holds on to.
+const profilesKeep = 4096
+
+func putProfiles(work *query.Profiles) {
+	rest := work.Rest[:cap(work.Rest)] // a lot before may have been longer
+	for i := range rest {
+		if cap(rest[i].Followees) > profilesKeep {
+			rest[i].Followees = nil
+		}
+	}
+	profilesWorks.Put(work)
+}
+
 // profiles answers some users at a time: what is read of one lot is sent before the
 // next is read.
 func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
@@ -129,9 +145,10 @@ func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) e
 	if t == nil && len(ask.Users) > usersAtOnce {
 		return query.ErrCold // some may be: then part of the answer would have gone out
 	}
-	var out query.Profiles
+	out := profilesWorks.Get().(*query.Profiles)
+	defer putProfiles(out)
 	read := func(users []uint64) error {
-		return t.read(ctx, func(disk bool) error { return b.server.holder.Profiles(ctx, users, channels, &out, disk) })
+		return t.read(ctx, func(disk bool) error { return b.server.holder.Profiles(ctx, users, channels, out, disk) })
 	}
 	lot := ask.Users[:min(len(ask.Users), usersAtOnce)]
 	if err := read(lot); err != nil {

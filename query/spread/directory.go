@@ -27,6 +27,12 @@ type View struct {
 	// once no holder is left, and waited for as long as a holder is. nil: no shard
 	// has any.
 	Behind [][]string
+	// OwnBehind are the shards that this process is behind with, if it has them,
+	// while some of Holders are not: it is asked after those, before Behind. nil: none.
+	OwnBehind []bool
+	// Sessions tell a node's process from an earlier one: what that was asked this one
+	// does not answer. A node without one is not known to have begun again.
+	Sessions map[string]string
 	// Whole says that this process holds every shard and all are ready: it
 	// answers as if it were alone, as long as its Own is a [query.Reader] too.
 	Whole bool
@@ -59,6 +65,11 @@ func (v *View) others() bool {
 		}
 	}
 	return false
+}
+
+// ownLast says that others are asked about a shard before this process is.
+func (v *View) ownLast(shard pipeline.Shard) bool {
+	return v.OwnBehind != nil && v.OwnBehind[shard] && len(v.Holders[shard]) > 0
 }
 
 func (v *View) shardOf(id uint64) pipeline.Shard { return pipeline.ShardOf(id, len(v.Holders)) }

@@ -31,20 +31,22 @@ const (
 
 // part is what one call asks of one node, in one piece.
 type part struct {
-	call  *call
-	kind  wire.Kind
-	items []int32
-	body  []byte
-	link  *link
-	tried []string // the nodes that were asked before for these items
-	final bool     // the same node is asked again: there is no other
-	more  bool     // other nodes have the same shards
-	spare *link    // to a node that was silent, where no other is left
-	until time.Time
-	every time.Duration // how often to look whether the node is there
-	look  time.Time     // when to do it next
+	call    *call
+	kind    wire.Kind
+	items   []int32
+	body    []byte
+	link    *link
+	tried   []string // the nodes that were asked before for these items
+	final   bool     // the same node is asked again: there is no other
+	more    bool     // other nodes have the same shards
+	session string   // of the node, as far as was known
+	spare   *link    // to a node that was silent, where no other is left
+	until   time.Time
+	every   time.Duration // how often to look whether the node is there
+	look    time.Time     // when to do it next
 
 	silent bool // given up because of that
+	gone   bool // given up because the process that was asked is no more
 
 	// Under link.mu until the part is done, then the call's.
 	id     uint64

@@ -221,7 +221,7 @@ func (r *Reader) WaitVisible(ctx context.Context, user uint64, p pipeline.Positi
 	for i, node := range nodes {
 		all.Go(func() { errs[i] = r.visibleAt(ctx, node, user, p, deadline) })
 	}
-	if own != nil && (v.Whole || own.Holds(shard)) {
+	if own != nil && (v.Whole || own.Holds(shard) && !v.ownLast(shard)) {
 		errs[len(nodes)] = own.WaitApplied(ctx, p)
 	} else if len(nodes) == 0 {
 		errs[len(nodes)] = query.ErrNobody

@@ -52,6 +52,7 @@ type Reader struct {
 	lastLink uint64
 	epoch    uint64 // as of which links of nodes that hold nothing are gone
 	closed   bool
+	vain     sync.Map // pipeline.Shard: the epoch of the view as of which asking again was in vain
 }
 
 // counterNames is a counter with its shown columns, and their names as they go
@@ -233,6 +234,11 @@ func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	return nil
 }
 
+// Lags implements [query.Spread].
+func (r *Reader) Lags() bool {
+	return r.dir.Own() != nil && slices.Contains(r.dir.View().OwnBehind, true)
+}
+
 // Rows implements [query.Reader] with what this process holds.
 func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
 	own, v := r.dir.Own(), r.dir.View()
@@ -241,7 +247,7 @@ func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 	}
 	if !v.Whole {
 		for _, id := range ids {
-			if !own.Holds(v.shardOf(id)) {
+			if shard := v.shardOf(id); !own.Holds(shard) || v.ownLast(shard) {
 				return query.ErrFar
 			}
 		}
@@ -308,7 +314,7 @@ func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, o
 func (r *Reader) usersHere(user uint64, read func(query.Holder) error) error {
 	own, v := r.dir.Own(), r.dir.View()
 	shard := v.shardOf(user)
-	if own == nil || !v.Whole && !own.Holds(shard) {
+	if own == nil || !v.Whole && (!own.Holds(shard) || v.ownLast(shard)) {
 		return query.ErrFar
 	}
 	err := read(own)

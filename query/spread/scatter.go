@@ -43,6 +43,9 @@ type call struct {
 	deadline time.Time // what is not answered by then is lost
 
 	open   []*part // asked and not settled
+	parked []int32 // items that who is said to have them has not: asked again
+	parks  int     // how often that was
+	again  time.Time
 	lost   []int32 // items that nobody answers
 	behind bool    // some of them because the position was not reached
 	timer  *time.Timer
@@ -68,7 +71,7 @@ func (f *far) scatter(ctx context.Context, q question, n int) (lost []int32, err
 		items[i] = int32(i)
 	}
 	c.place(items, nil, nil)
-	for len(c.open) > 0 {
+	for len(c.open)+len(c.parked) > 0 {
 		c.await()
 	}
 	if c.timer != nil {
@@ -97,7 +100,10 @@ func (c *call) done(p *part) {
 
 // await waits until parts are done or late, and settles them.
 func (c *call) await() {
-	first := c.open[0].until
+	first := c.deadline
+	if len(c.parked) > 0 {
+		first = c.again
+	}
 	for _, p := range c.open {
 		for _, at := range [...]time.Time{p.until, p.look} {
 			if at.Before(first) {
@@ -125,20 +131,70 @@ func (c *call) await() {
 		c.open = slices.DeleteFunc(c.open, func(o *part) bool { return o == p })
 		c.settle(p)
 	}
+	if items := c.parked; len(items) > 0 && (!time.Now().Before(c.again) || c.ctx.Err() != nil) {
+		c.parked = nil
+		c.place(items, nil, nil)
+	}
 }
+
+// park has items be asked again in a moment: who is said to have them has given them
+// up, or has just begun and not come so far, and those who have them now are not
+// known yet. It returns those for which that is in vain: it was done often enough,
+// or for others of their shard since the view has changed last, as with a shard that
+// has stopped.
+func (c *call) park(items []int32) (vain []int32) {
+	v := c.reader.dir.View()
+	enough := false
+	if len(c.parked) == 0 {
+		pause := parkPause << c.parks
+		enough = c.parks == parksMax || time.Until(c.deadline) < 2*pause
+		if !enough {
+			c.parks++
+			c.again = time.Now().Add(pause)
+		}
+	}
+	for _, item := range items {
+		shard := v.shardOf(c.q.id(item))
+		switch {
+		case enough:
+			c.reader.vain.Store(shard, v.Epoch)
+			vain = append(vain, item)
+		case c.reader.inVain(shard, v.Epoch):
+			vain = append(vain, item)
+		default:
+			c.parked = append(c.parked, item)
+		}
+	}
+	return vain
+}
+
+// inVain says whether items of a shard were parked in vain as the view is.
+func (r *Reader) inVain(shard pipeline.Shard, epoch uint64) bool {
+	at, was := r.vain.Load(shard)
+	return was && at.(uint64) == epoch
+}
+
+const (
+	// parkPause is how long it waits the first time, then twice as long each time;
+	// parksMax is how often.
+	parkPause = 10 * time.Millisecond
+	parksMax  = 6
+)
 
 // giveUp abandons the parts that should be answered by now, and those of a node
 // that is silent, where another has the same.
 func (c *call) giveUp(now time.Time) {
 	var late []*part
 	for _, p := range c.open {
-		silent := false
+		silent, gone := false, false
 		if !p.look.After(now) {
 			p.look = now.Add(p.every)
 			silent = p.link.look(now, p.every, p.more) && p.more
+			now := c.reader.dir.View().Sessions[p.link.node]
+			gone = p.session != "" && now != "" && p.session != now
 		}
-		if (silent || !p.until.After(now)) && p.link.abandon(p) {
-			p.out, p.silent = outLate, silent
+		if (silent || gone || !p.until.After(now)) && p.link.abandon(p) {
+			p.out, p.silent, p.gone = outLate, silent, gone
 			late = append(late, p)
 		}
 	}
@@ -166,8 +222,12 @@ func (c *call) settle(p *part) {
 		p.link.shun()
 	}
 	p.pieces, p.body = nil, nil
+	tried := p.tried
+	if !p.gone { // else another process has its name
+		tried = append(slices.Clip(tried), p.link.node)
+	}
 	if len(again) > 0 {
-		c.place(again, append(slices.Clip(p.tried), p.link.node), p)
+		c.place(again, tried, p)
 	}
 }
 
@@ -225,6 +285,11 @@ func (c *call) place(items []int32, tried []string, before *part) {
 // is one that was silent when there still were others.
 func (c *call) without(items []int32, tried []string, before *part, out outcome, final bool, spare *link) {
 	partly := out == outAnswered || out == outGarbled
+	if !final && out == outAnswered && before != nil {
+		if items = c.park(items); len(items) == 0 {
+			return
+		}
+	}
 	switch {
 	case final || !partly && spare == nil:
 		c.lose(items, out)
@@ -292,16 +357,27 @@ func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own 
 		t.items = make([]int32, 0, min(room, max(16, room/(len(targets)+1))))
 		return append(targets, t), int16(len(targets) + 1)
 	}
-	if own != nil && own.Holds(shard) {
+	here := own != nil && own.Holds(shard)
+	if here && !v.ownLast(shard) {
 		return add(target{node: ownNode})
 	}
-	links, more := c.untried(v.Holders[shard], v, tried), false
+	if nodes := v.Holders[shard]; !here && len(nodes) == 1 && len(tried) == 0 && (v.Behind == nil || len(v.Behind[shard]) == 0) {
+		for i := range targets { // as a rule without replicas: nothing is to be chosen
+			if t := &targets[i]; t.node == nodes[0] && !t.more {
+				return targets, int16(i + 1)
+			}
+		}
+	}
+	links, more := c.untried(v.Holders[shard], v, tried), here
+	if here && len(links) == 0 {
+		return add(target{node: ownNode})
+	}
 	if v.Behind != nil {
 		switch behind := c.untried(v.Behind[shard], v, tried); len(links) {
 		case 0:
 			links = behind
 		case 1:
-			more = len(behind) > 0
+			more = more || len(behind) > 0
 		}
 	}
 	more = more || len(links) > 1
@@ -369,11 +445,11 @@ func (c *call) send(t *target, tried []string, left time.Duration, final bool, s
 	if len(tried) > 0 {
 		c.reader.metrics.retries.Inc()
 	}
-	now, every := time.Now(), looks(left)
+	now, every, session := time.Now(), looks(left), c.reader.dir.View().Sessions[t.node]
 	for items := t.items; len(items) > 0; {
 		body, n := c.q.ask(items, c.reader.partBytes)
 		p := &part{
-			call: c, kind: c.q.kind(), items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare,
+			call: c, kind: c.q.kind(), items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
 			until: now.Add(within), every: every, look: now.Add(every),
 		}
 		c.open = append(c.open, p)

@@ -210,3 +210,58 @@ func TestFarHoldsUpNobody(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// "min_position": a process that has not come as far asks others that have, rather
+// than have the client wait until it has itself.
+func TestServiceThatIsBehind(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(5, 5)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.node("a", all)
+	own := querytest.NewHolder(w, "own", all)
+	own.Lag(now - 1024)
+	c.own = own
+	lags := *c.View()
+	lags.Epoch++
+	lags.OwnBehind = make([]bool, shards)
+	for s := range shards {
+		lags.OwnBehind[s] = true
+	}
+	c.view.Store(&lags)
+	ask := service(t, w, c.open(), new(querytest.Log))
+	one := service(t, w, w.Reader(), nil)
+	for _, q := range [][2]string{
+		{"get", `{"counter":"post","ids":[7,8,9],"min_position":"%d"}`},
+		{"get", `{"counter":"post","ids":[7,8,9]}`},
+		{"unread", `{"users":[7],"min_position":"%d"}`},
+		{"feed", `{"user":7,"limit":3,"min_position":"%d"}`},
+		{"following", `{"user":7,"min_position":"%d"}`},
+	} {
+		body := q[1]
+		if strings.Contains(body, "%d") {
+			body = fmt.Sprintf(body, now)
+		}
+		begun := time.Now()
+		if got, want := ask(q[0], body), one(q[0], body); !sameJSON(got, want) {
+			t.Errorf("%s %s: %s, want %s", q[0], body, got, want)
+		}
+		if took := time.Since(begun); took > 400*time.Millisecond {
+			t.Errorf("%s %s waited %v", q[0], body, took)
+		}
+	}
+	if own.Reads() > 0 {
+		t.Errorf("it was asked itself %d times", own.Reads())
+	}
+	// What the process answers itself waits until it has come there itself.
+	for subject, body := range map[string]string{"schema": `{`, "stats": `{`, "nodes": `{`, "shards": `{`, "read": `{"user":7,"what":["feed"],`} {
+		begun := time.Now()
+		if got := ask(subject, fmt.Sprintf(body+`"min_position":"%d","timeout_ms":100}`, now)); !strings.HasPrefix(got, "504 min_position") || time.Since(begun) < 100*time.Millisecond {
+			t.Errorf("%s: %s after %v", subject, got, time.Since(begun))
+		}
+	}
+	// What nobody has yet is refused or waited for as ever.
+	for position, want := range map[uint64]string{uint64(now) + 1024: "504 ", uint64(now) + 1024*1024*1024: "400 "} {
+		if got := ask("get", fmt.Sprintf(`{"counter":"post","ids":[7],"min_position":"%d","timeout_ms":100}`, position)); !strings.HasPrefix(got, want) {
+			t.Errorf("position %d: %s, want %s", position, got, want)
+		}
+	}
+}

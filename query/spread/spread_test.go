@@ -365,6 +365,60 @@ func TestHolderGoesAway(t *testing.T) {
 	}
 }
 
+// A process that is behind the log, as it is after a start, asks others first for
+// what they have too, and itself when none of them is left; what nobody else has it
+// answers itself. A position is not waited for here where another has reached it.
+func TestOwnIsBehind(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.node("a", even)
+	own := querytest.NewHolder(w, "own", all)
+	own.Lag(now - 10)
+	c.own = own
+	c.open()
+	lags := *c.View()
+	lags.Epoch++
+	for s := range shards {
+		lags.OwnBehind = append(lags.OwnBehind, even(pipeline.Shard(s)))
+	}
+	there, here := idIn(0, 0), idIn(1, 0)
+	if rows, err := like(t, c.reader, within(t, 5*time.Second), there, here); err != nil || rows.AsOf != now-10 || c.reader.Lags() {
+		t.Error(err, rows)
+	}
+	c.view.Store(&lags)
+	if !c.reader.Lags() {
+		t.Error("it does not say that it lags")
+	}
+	if _, err := like(t, c.reader, within(t, 5*time.Second), there); !errors.Is(err, query.ErrFar) {
+		t.Errorf("what another has is answered in place: %v", err)
+	}
+	if rows, err := like(t, c.reader, within(t, 5*time.Second), here); err != nil || rows.AsOf != now-10 {
+		t.Error(err, rows)
+	}
+	var page query.UserPage
+	if err := c.reader.Following(within(t, 5*time.Second), there, 0, 10, &page, true); !errors.Is(err, query.ErrFar) {
+		t.Errorf("a list that another has is answered in place: %v", err)
+	}
+	for _, test := range []struct {
+		ids  []uint64
+		asOf pipeline.Position
+	}{{[]uint64{there}, now}, {[]uint64{here}, now - 10}, {[]uint64{there, here}, now - 10}} {
+		if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), test.ids...); err != nil || len(rows.Missing) > 0 || rows.AsOf != test.asOf {
+			t.Error(err, rows, test)
+		}
+	}
+	if rows, err := like(t, c.far(now, 5*time.Second), within(t, 5*time.Second), there); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
+		t.Error(err, rows)
+	}
+	if err := c.reader.WaitVisible(within(t, 5*time.Second), there, now); err != nil {
+		t.Errorf("a read is visible where it is asked: %v", err)
+	}
+	c.stop("a")
+	if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), there, here); err != nil || len(rows.Missing) > 0 || rows.AsOf != now-10 {
+		t.Error("nobody else is left", err, rows)
+	}
+}
+
 // The only one that has all of the log is killed: who is behind it has the shards
 // too, and will have come as far before the caller's time is over.
 func TestBehindIsAskedLast(t *testing.T) {
@@ -397,6 +451,82 @@ func TestBehindIsAskedLast(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, func() { late.Lag(now) })
 	if rows, err := like(t, c.far(now, 5*time.Second), within(t, 10*time.Second), id); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
 		t.Error(err, rows)
+	}
+}
+
+// A holder is killed with a question in hand, and is back before anybody misses it:
+// what its earlier process was asked, the new one is asked again, at once.
+func TestHolderBackAtOnce(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	nc := querytest.Connect(t, c.server)
+	sub, err := nc.Subscribe(spread.Subject("a"), func(*nats.Msg) {}) // takes it, and never answers
+	if err != nil || nc.Flush() != nil {
+		t.Fatal(err)
+	}
+	c.list("a", all)
+	session := func(name string) {
+		v := *c.View()
+		v.Epoch++
+		v.Sessions = map[string]string{"a": name}
+		c.view.Store(&v)
+	}
+	session("one")
+	c.open()
+	time.AfterFunc(200*time.Millisecond, func() {
+		_ = sub.Unsubscribe()
+		_ = nc.Flush()
+		c.serve("a", querytest.NewHolder(w, "a", all))
+		session("two")
+	})
+	begun := time.Now()
+	rows, err := like(t, c.far(0, 0), within(t, 30*time.Second), 1, 2, 3)
+	if err != nil || len(rows.Missing) > 0 || time.Since(begun) > 3*time.Second {
+		t.Error(err, rows.Missing, time.Since(begun))
+	}
+}
+
+// A holder has given its shards up, and who has them now is not known for a moment:
+// nothing is missing.
+func TestHandedOver(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.serve("a", querytest.NewHolder(w, "a", func(pipeline.Shard) bool { return false }))
+	c.list("a", all)
+	c.serve("b", querytest.NewHolder(w, "b", all))
+	c.open()
+	time.AfterFunc(60*time.Millisecond, func() { c.list("b", all) })
+	rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), 1, 2, 3)
+	if err != nil || len(rows.Missing) > 0 {
+		t.Error(err, rows.Missing)
+	}
+	var unread query.Unreads
+	c.view.Store(&spread.View{Epoch: c.View().Epoch + 1, Holders: make([][]string, shards)})
+	c.list("a", all)
+	time.AfterFunc(60*time.Millisecond, func() { c.list("b", all) })
+	if err := c.far(0, 0).Unread(within(t, 5*time.Second), []uint64{1, 2, 3}, nil, &unread, true); err != nil || len(unread.Missing) > 0 {
+		t.Error(err, unread.Missing)
+	}
+}
+
+// What nobody can answer, a shard that has stopped, is missing at once, but for the
+// first time that it is found out.
+func TestNobodyAnswersAtOnce(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.serve("a", querytest.NewHolder(w, "a", func(pipeline.Shard) bool { return false }))
+	c.list("a", all)
+	c.open()
+	var took []time.Duration
+	for range 5 {
+		begun := time.Now()
+		if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), 1, 2, 3); err != nil || len(rows.Missing) != 3 {
+			t.Fatal(err, rows.Missing)
+		}
+		took = append(took, time.Since(begun))
+	}
+	if quick := slices.Min(took[1:]); quick > took[0]/4 {
+		t.Errorf("%v", took)
 	}
 }
 

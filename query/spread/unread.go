@@ -240,6 +240,9 @@ type countQuestion struct {
 	marks     []pipeline.Position
 	of        []int32 // the ask of each followee
 	followees []query.Followee
+
+	begin []int // memory to work in
+	some  []query.Followee
 }
 
 func (q *countQuestion) add(user int, rest *query.CountAsk) {
@@ -254,20 +257,28 @@ func (q *countQuestion) add(user int, rest *query.CountAsk) {
 func (q *countQuestion) kind() wire.Kind      { return wire.CountPosts }
 func (q *countQuestion) id(item int32) uint64 { return q.followees[item].User }
 
-// asks are the asks for items; starts is where each begins among them, and their
-// number.
-func (q *countQuestion) asks(items []int32) (asks []query.CountAsk, starts []int) {
-	all := make([]query.Followee, 0, len(items))
+// starts are where each ask begins among items, and their number.
+func (q *countQuestion) starts(items []int32) []int {
+	q.begin = q.begin[:0]
 	for i, item := range items {
 		if i == 0 || q.of[item] != q.of[items[i-1]] {
-			asks = append(asks, query.CountAsk{Mark: q.marks[q.of[item]]})
-			starts = append(starts, i)
+			q.begin = append(q.begin, i)
 		}
-		all = append(all, q.followees[item])
 	}
-	starts = append(starts, len(items))
+	q.begin = append(q.begin, len(items))
+	return q.begin
+}
+
+// asks are the asks for items, and where each begins.
+func (q *countQuestion) asks(items []int32) (asks []query.CountAsk, starts []int) {
+	starts = q.starts(items)
+	q.some = slices.Grow(q.some[:0], len(items))
+	for _, item := range items {
+		q.some = append(q.some, q.followees[item])
+	}
+	asks = make([]query.CountAsk, len(starts)-1)
 	for i := range asks {
-		asks[i].Followees = all[starts[i]:starts[i+1]:starts[i+1]]
+		asks[i] = query.CountAsk{Mark: q.marks[q.of[items[starts[i]]]], Followees: q.some[starts[i]:starts[i+1]:starts[i+1]]}
 	}
 	return asks, starts
 }
@@ -288,7 +299,7 @@ func (q *countQuestion) ask(items []int32, bytes int) (body []byte, n int) {
 }
 
 func (q *countQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
-	_, starts := q.asks(items)
+	starts := q.starts(items)
 	var counts query.Counts
 	if err := wire.DecodeCounts(pieces, len(starts)-1, &counts); err != nil {
 		return nil, err

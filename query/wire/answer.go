@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 // Pieces cuts an answer into pieces. Its methods append an answer's records; an
@@ -123,7 +124,7 @@ func (p *Pieces) ChannelNames(dots bool, names []string) {
 		p.room(tag, len(some)*(nameMax+varint))
 		p.uvarint(uint64(len(some)))
 		for _, name := range some {
-			p.Buf = appendSized(p.Buf, name)
+			p.Buf = packed.AppendText(p.Buf, name)
 		}
 		names = names[len(some):]
 	}
@@ -137,7 +138,7 @@ func (p *Pieces) User(place int, u *query.UserUnread, counts []int64, notices, d
 	p.uvarint(uint64(place))
 	p.uvarint(u.Feed)
 	for _, v := range counts {
-		p.Buf = appendZigzag(p.Buf, v)
+		p.Buf = packed.AppendZigzag(p.Buf, v)
 	}
 	p.sparse(recordUnread, place, len(u.Notices), func(i int) bool { return u.Notices[i] > 0 }, func(i int) {
 		p.uvarint(uint64(notices[i]))
@@ -193,7 +194,7 @@ func (p *Pieces) UserPage(page *query.UserPage, from pipeline.Position) {
 	for left := page.Users; len(left) > 0; {
 		some := left[:min(len(left), chunkMax)]
 		p.room(recordUsers, len(some)*8+varint)
-		p.Buf = appendIDs(p.Buf, some)
+		p.Buf = packed.AppendIDs(p.Buf, some)
 		left = left[len(some):]
 	}
 	p.page(page.More, false, from)
@@ -217,7 +218,7 @@ func (p *Pieces) FeedPage(page *query.FeedPage) {
 
 func (p *Pieces) page(more, missing bool, from pipeline.Position) {
 	p.room(recordPage, 2)
-	p.Buf = appendBool(appendBool(p.Buf, more), missing)
+	p.Buf = packed.AppendBool(packed.AppendBool(p.Buf, more), missing)
 	p.uvarint(uint64(from))
 }
 

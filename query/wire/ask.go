@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
 // Kind is a method of [query.Holder].
@@ -57,21 +58,21 @@ type Names struct {
 
 // AppendNames appends names.
 func AppendNames(b []byte, n Names) []byte {
-	b = appendSized(b, n.Counter)
+	b = packed.AppendText(b, n.Counter)
 	b = binary.AppendUvarint(b, uint64(len(n.Columns)))
 	for _, name := range n.Columns {
-		b = appendSized(b, name)
+		b = packed.AppendText(b, name)
 	}
 	return b
 }
 
 // ParseNames reads names.
 func ParseNames(b []byte) (Names, error) {
-	c := cursor{b: b}
+	c := over(b)
 	n := Names{Counter: c.name()}
-	for range c.count("columns", columnsMax) {
+	for range c.Count("columns", columnsMax) {
 		n.Columns = append(n.Columns, c.name())
-		if c.err != nil {
+		if c.Err != nil {
 			break
 		}
 	}
@@ -79,9 +80,9 @@ func ParseNames(b []byte) (Names, error) {
 }
 
 func (c *cursor) name() string {
-	name := c.sized()
+	name := c.Sized()
 	if len(name) > nameMax {
-		c.fail("a name of %d bytes", len(name))
+		c.Fail("a name of %d bytes", len(name))
 	}
 	return string(name)
 }
@@ -96,14 +97,14 @@ type RowsAsk struct {
 func (a *RowsAsk) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(a.Names)))
 	b = append(b, a.Names...)
-	return appendIDs(b, a.IDs)
+	return packed.AppendIDs(b, a.IDs)
 }
 
 // Decode reads it from the body of a part; Names shares its memory.
 func (a *RowsAsk) Decode(body []byte, version byte) error {
-	c := cursor{b: body}
-	a.Names = c.sized()
-	a.IDs = c.ids(a.IDs[:0], "ids", IDsMax)
+	c := over(body)
+	a.Names = c.Sized()
+	a.IDs = c.IDs(a.IDs[:0], "ids", IDsMax)
 	return c.end(version, Rows.String())
 }
 
@@ -119,28 +120,28 @@ type ProfilesAsk struct {
 func (a *ProfilesAsk) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(a.Names)))
 	b = append(b, a.Names...)
-	b = appendBool(b, a.All)
+	b = packed.AppendBool(b, a.All)
 	b = binary.AppendUvarint(b, uint64(len(a.Channels)))
 	for _, name := range a.Channels {
-		b = appendSized(b, name)
+		b = packed.AppendText(b, name)
 	}
-	return appendIDs(b, a.Users)
+	return packed.AppendIDs(b, a.Users)
 }
 
 // Decode reads it from the body of a part; Names shares its memory.
 func (a *ProfilesAsk) Decode(body []byte, version byte) error {
-	c := cursor{b: body}
-	a.Names = c.sized()
-	a.All = c.bool()
+	c := over(body)
+	a.Names = c.Sized()
+	a.All = c.Bool()
 	a.Channels = a.Channels[:0]
-	for range c.count("channels", channelsMax) {
-		if a.Channels = append(a.Channels, c.name()); c.err != nil {
+	for range c.Count("channels", channelsMax) {
+		if a.Channels = append(a.Channels, c.name()); c.Err != nil {
 			break
 		}
 	}
-	a.Users = c.ids(a.Users[:0], "users", IDsMax)
+	a.Users = c.IDs(a.Users[:0], "users", IDsMax)
 	if a.All && len(a.Channels) > 0 {
-		c.fail("all channels, and %d besides", len(a.Channels))
+		c.Fail("all channels, and %d besides", len(a.Channels))
 	}
 	return c.end(version, Profiles.String())
 }
@@ -165,7 +166,7 @@ func appendCountAsk(b []byte, a *query.CountAsk) []byte {
 	for _, f := range a.Followees {
 		ids = append(ids, f.User)
 	}
-	b = appendIDs(b, ids)
+	b = packed.AppendIDs(b, ids)
 	for _, f := range a.Followees {
 		b = binary.AppendUvarint(b, uint64(f.Since))
 	}
@@ -174,27 +175,27 @@ func appendCountAsk(b []byte, a *query.CountAsk) []byte {
 
 // countAsk reads one ask; ids is memory to work in.
 func (c *cursor) countAsk(ids []uint64, most int) (query.CountAsk, []uint64) {
-	a := query.CountAsk{Mark: pipeline.Position(c.uvarint())}
-	ids = c.ids(ids[:0], "followees", most)
-	if c.err != nil || len(ids) == 0 {
+	a := query.CountAsk{Mark: pipeline.Position(c.Uvarint())}
+	ids = c.IDs(ids[:0], "followees", most)
+	if c.Err != nil || len(ids) == 0 {
 		return a, ids
 	}
 	a.Followees = make([]query.Followee, len(ids))
 	for i, id := range ids {
-		a.Followees[i] = query.Followee{User: id, Since: pipeline.Position(c.uvarint())}
+		a.Followees[i] = query.Followee{User: id, Since: pipeline.Position(c.Uvarint())}
 	}
 	return a, ids
 }
 
 // DecodeCountAsks reads it from the body of a part.
 func DecodeCountAsks(body []byte, version byte) (asks []query.CountAsk, err error) {
-	c := cursor{b: body}
-	n := c.count("asks", IDsMax)
+	c := over(body)
+	n := c.Count("asks", IDsMax)
 	room := FolloweesMax
 	var ids []uint64
 	for range n {
 		var a query.CountAsk
-		if a, ids = c.countAsk(ids, room); c.err != nil {
+		if a, ids = c.countAsk(ids, room); c.Err != nil {
 			break
 		}
 		room -= len(a.Followees)
@@ -218,10 +219,10 @@ func (a *PageAsk) Append(b []byte) []byte {
 
 // Decode reads it from the body of a part.
 func (a *PageAsk) Decode(body []byte, version byte) error {
-	c := cursor{b: body}
-	a.User, a.After, a.Limit = c.uvarint(), c.uvarint(), c.count("limit", LimitMax)
-	if c.err == nil && (a.User == 0 || a.Limit == 0) {
-		c.fail("user %d, limit %d", a.User, a.Limit)
+	c := over(body)
+	a.User, a.After, a.Limit = c.Uvarint(), c.Uvarint(), c.Count("limit", LimitMax)
+	if c.Err == nil && (a.User == 0 || a.Limit == 0) {
+		c.Fail("user %d, limit %d", a.User, a.Limit)
 	}
 	return c.end(version, "page")
 }
@@ -238,17 +239,17 @@ func (a *PostsAsk) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(a.From))
 	b = binary.AppendUvarint(b, uint64(a.Before))
 	b = binary.AppendUvarint(b, uint64(a.Limit))
-	return appendIDs(b, a.Followees)
+	return packed.AppendIDs(b, a.Followees)
 }
 
 // Decode reads it from the body of a part.
 func (a *PostsAsk) Decode(body []byte, version byte) error {
-	c := cursor{b: body}
-	a.From, a.Before = pipeline.Position(c.uvarint()), pipeline.Position(c.uvarint())
-	a.Limit = c.count("limit", LimitMax)
-	a.Followees = c.ids(a.Followees[:0], "followees", FolloweesMax)
-	if c.err == nil && a.Limit == 0 {
-		c.fail("limit 0")
+	c := over(body)
+	a.From, a.Before = pipeline.Position(c.Uvarint()), pipeline.Position(c.Uvarint())
+	a.Limit = c.Count("limit", LimitMax)
+	a.Followees = c.IDs(a.Followees[:0], "followees", FolloweesMax)
+	if c.Err == nil && a.Limit == 0 {
+		c.Fail("limit 0")
 	}
 	return c.end(version, Posts.String())
 }

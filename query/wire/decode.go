@@ -15,23 +15,23 @@ import (
 func each(pieces [][]byte, what Kind, take func(c *cursor, tag byte) bool) (t Tail, err error) {
 	ended := false
 	for _, piece := range pieces {
-		c := &cursor{b: piece}
-		for len(c.b) > 0 && !ended {
-			switch tag := c.byte(); {
+		c := over(piece)
+		for len(c.B) > 0 && !ended {
+			switch tag := c.Byte(); {
 			case tag == recordEnd:
-				t.AsOf = pipeline.Position(c.uvarint())
-				t.Cost.Cold = int(min(c.uvarint(), 1<<40))
-				t.Cost.Disk = time.Duration(min(c.uvarint(), withinMax*1000)) * time.Microsecond
-				ended = c.err == nil
+				t.AsOf = pipeline.Position(c.Uvarint())
+				t.Cost.Cold = int(min(c.Uvarint(), 1<<40))
+				t.Cost.Disk = time.Duration(min(c.Uvarint(), withinMax*1000)) * time.Microsecond
+				ended = c.Err == nil
 			case !take(c, tag):
-				c.fail("record %d", tag)
+				c.Fail("record %d", tag)
 			}
 		}
-		if c.err == nil && len(c.b) > 0 {
-			c.fail("%d bytes behind the end", len(c.b))
+		if c.Err == nil && len(c.B) > 0 {
+			c.Fail("%d bytes behind the end", len(c.B))
 		}
-		if c.err != nil {
-			return t, fmt.Errorf("%w: the answer to %s: %w", ErrDamaged, what, c.err)
+		if c.Err != nil {
+			return t, fmt.Errorf("%w: the answer to %s: %w", ErrDamaged, what, c.Err)
 		}
 	}
 	if !ended {
@@ -42,8 +42,8 @@ func each(pieces [][]byte, what Kind, take func(c *cursor, tag byte) bool) (t Ta
 
 // missing reads a record's places, below n.
 func (c *cursor) missing(to []int, n int) []int {
-	for range c.count("missing", chunkMax) {
-		if to = append(to, c.within("missing", n)); c.err != nil {
+	for range c.Count("missing", chunkMax) {
+		if to = append(to, c.Within("missing", n)); c.Err != nil {
 			break
 		}
 	}
@@ -68,8 +68,8 @@ func DecodeRows(pieces [][]byte, items []int32, columns int, rows *query.Rows) (
 		case recordMissing:
 			missing = c.missing(missing, len(items))
 		case recordRows:
-			if first := c.within("first", len(items)); first != seen {
-				c.fail("row %d comes after %d", first, seen)
+			if first := c.Within("first", len(items)); first != seen {
+				c.Fail("row %d comes after %d", first, seen)
 			}
 			seen += c.rows(items[seen:], columns, rows)
 		default:
@@ -82,12 +82,12 @@ func DecodeRows(pieces [][]byte, items []int32, columns int, rows *query.Rows) (
 
 // rows reads one record and returns how many rows were in it.
 func (c *cursor) rows(items []int32, columns int, rows *query.Rows) int {
-	n := c.count("rows", len(items))
-	bitmap := c.bytes(uint64(n+7) / 8)
-	if c.err != nil {
+	n := c.Count("rows", len(items))
+	bitmap := c.Bytes(uint64(n+7) / 8)
+	if c.Err != nil {
 		return 0
 	}
-	b := c.b
+	b := c.B
 	for i, place := range items[:n] {
 		exists := bitmap[i/8]>>(i%8)&1 == 1
 		rows.Exist[place] = exists
@@ -103,13 +103,13 @@ func (c *cursor) rows(items []int32, columns int, rows *query.Rows) int {
 			}
 			u, size := binary.Uvarint(b)
 			if size <= 0 {
-				c.fail("it ends within row %d", i)
+				c.Fail("it ends within row %d", i)
 				return n
 			}
 			values[j], b = int64(u>>1)^-int64(u&1), b[size:]
 		}
 	}
-	c.b = b
+	c.B = b
 	return n
 }
 
@@ -181,9 +181,9 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int, rest []query.Co
 	case recordUnread, recordLit:
 		d.channels(c, users, tag == recordLit)
 	case recordRest:
-		place := c.within("user", users)
+		place := c.Within("user", users)
 		var a query.CountAsk
-		if a, d.ids = c.countAsk(d.ids, FolloweesMax); c.err == nil {
+		if a, d.ids = c.countAsk(d.ids, FolloweesMax); c.Err == nil {
 			rest[place].Mark = a.Mark
 			if rest[place].Followees == nil {
 				rest[place].Followees = a.Followees // as a rule there is one record
@@ -200,10 +200,10 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int, rest []query.Co
 // names reads a record of channels. Each takes room for every user of the answer.
 func (c *cursor) names(to []string) []string {
 	if len(to) > channelsKnown {
-		c.fail("more than %d channels", channelsKnown)
+		c.Fail("more than %d channels", channelsKnown)
 	}
-	for range c.count("channels", namesChunk) {
-		if to = append(to, c.name()); c.err != nil {
+	for range c.Count("channels", namesChunk) {
+		if to = append(to, c.name()); c.Err != nil {
 			break
 		}
 	}
@@ -211,31 +211,31 @@ func (c *cursor) names(to []string) []string {
 }
 
 func (d *profiles) user(c *cursor, users, columns int) {
-	place := c.within("user", users)
-	if c.err == nil && d.known[place] {
-		c.fail("user %d is there twice", place)
+	place := c.Within("user", users)
+	if c.Err == nil && d.known[place] {
+		c.Fail("user %d is there twice", place)
 	}
-	feed := c.uvarint()
-	if c.err != nil {
+	feed := c.Uvarint()
+	if c.Err != nil {
 		return
 	}
 	d.known[place], d.feed[place], d.seen = true, feed, d.seen+1
 	for j := range columns {
-		d.counts[place*columns+j] = c.zigzag()
+		d.counts[place*columns+j] = c.Zigzag()
 	}
 }
 
 func (d *profiles) channels(c *cursor, users int, lit bool) {
-	user, names := c.within("user", users), len(d.notices)
+	user, names := c.Within("user", users), len(d.notices)
 	if lit {
 		names = len(d.dots)
 	}
-	for range c.count("channels", chunkMax) {
-		m := channelMark{user: user, channel: c.within("channel", names), unread: 1, dot: lit}
+	for range c.Count("channels", chunkMax) {
+		m := channelMark{user: user, channel: c.Within("channel", names), unread: 1, dot: lit}
 		if !lit {
-			m.unread = c.uvarint()
+			m.unread = c.Uvarint()
 		}
-		if c.err != nil {
+		if c.Err != nil {
 			return
 		}
 		d.marks = append(d.marks, m)
@@ -250,11 +250,11 @@ func DecodeCounts(pieces [][]byte, asks int, out *query.Counts) error {
 		case recordMissing:
 			out.Missing = c.missing(out.Missing, asks)
 		case recordCounts:
-			if first := c.uvarint(); first != uint64(len(out.Posts)) {
-				c.fail("ask %d comes after %d", first, len(out.Posts))
+			if first := c.Uvarint(); first != uint64(len(out.Posts)) {
+				c.Fail("ask %d comes after %d", first, len(out.Posts))
 			}
-			for range c.count("counts", asks-len(out.Posts)) {
-				if out.Posts = append(out.Posts, c.uvarint()); c.err != nil {
+			for range c.Count("counts", asks-len(out.Posts)) {
+				if out.Posts = append(out.Posts, c.Uvarint()); c.Err != nil {
 					break
 				}
 			}
@@ -274,11 +274,11 @@ func DecodeUserPage(pieces [][]byte, what Kind, limit int, out *query.UserPage) 
 	t, err := each(pieces, what, func(c *cursor, tag byte) bool {
 		switch tag {
 		case recordUsers:
-			out.Users = c.ids(out.Users, "users", limit-len(out.Users))
+			out.Users = c.IDs(out.Users, "users", limit-len(out.Users))
 		case recordPage:
-			out.More = c.bool()
-			c.bool()
-			from = pipeline.Position(c.uvarint())
+			out.More = c.Bool()
+			c.Bool()
+			from = pipeline.Position(c.Uvarint())
 			pages++
 		default:
 			return false
@@ -296,15 +296,15 @@ func DecodeFeedPage(pieces [][]byte, limit int, out *query.FeedPage) error {
 	t, err := each(pieces, Posts, func(c *cursor, tag byte) bool {
 		switch tag {
 		case recordPosts:
-			for range c.count("posts", limit-len(out.Posts)) {
-				p := query.FeedPost{Position: pipeline.Position(c.uvarint()), Post: c.uvarint(), Author: c.uvarint()}
-				if out.Posts = append(out.Posts, p); c.err != nil {
+			for range c.Count("posts", limit-len(out.Posts)) {
+				p := query.FeedPost{Position: pipeline.Position(c.Uvarint()), Post: c.Uvarint(), Author: c.Uvarint()}
+				if out.Posts = append(out.Posts, p); c.Err != nil {
 					break
 				}
 			}
 		case recordPage:
-			out.More, out.Missing = c.bool(), c.bool()
-			c.uvarint()
+			out.More, out.Missing = c.Bool(), c.Bool()
+			c.Uvarint()
 			pages++
 		default:
 			return false

@@ -10,7 +10,8 @@
 // in any order.
 //
 // frame.go has what stands around parts and pieces: versions, checksum, limits.
-// ask.go has the questions, answer.go the records, decode.go reads them, list.go how ids are packed.
+// ask.go has the questions, answer.go the records, decode.go reads them, cursor.go a message's bytes.
+// How ids are packed is in query/internal/packed.
 // docs/formats.md draws all of it.
 //
 // What comes from the wire may come from anybody: a decoder returns an error and

@@ -147,16 +147,16 @@ func DecodeBatch(message []byte, asks []Ask) (Batch, []Ask, error) {
 		return Batch{}, asks, err
 	}
 	batch := Batch{version, binary.LittleEndian.Uint64(message[len(asksMagic)+2:])}
-	c := cursor{b: rest}
-	for n := 0; len(c.b) > 0; n++ {
+	c := over(rest)
+	for n := 0; len(c.B) > 0; n++ {
 		if n == PartsMax {
 			return batch, asks, fmt.Errorf("%w: more than %d parts", ErrDamaged, PartsMax)
 		}
-		p := cursor{b: c.sized()}
-		a := Ask{ID: p.uvarint(), Kind: Kind(p.byte()), Min: pipeline.Position(p.uvarint())}
+		p := over(c.Sized())
+		a := Ask{ID: p.Uvarint(), Kind: Kind(p.Byte()), Min: pipeline.Position(p.Uvarint())}
 		a.Wait, a.Within = p.milliseconds(), p.milliseconds()
-		a.Body = p.b
-		if err := errors.Join(c.err, p.err); err != nil || a.ID == 0 {
+		a.Body = p.B
+		if err := errors.Join(c.Err, p.Err); err != nil || a.ID == 0 {
 			return batch, asks, fmt.Errorf("%w: part %d: %w", ErrDamaged, n, cmp.Or(err, errNoID))
 		}
 		asks = append(asks, a)
@@ -165,7 +165,7 @@ func DecodeBatch(message []byte, asks []Ask) (Batch, []Ask, error) {
 }
 
 func (c *cursor) milliseconds() time.Duration {
-	return time.Duration(min(c.uvarint(), withinMax)) * time.Millisecond
+	return time.Duration(min(c.Uvarint(), withinMax)) * time.Millisecond
 }
 
 // withinMax keeps a time within time.Duration, in milliseconds.
@@ -258,14 +258,14 @@ func DecodeReplies(message []byte, replies []Reply) (Replies, []Reply, error) {
 		return Replies{}, replies, err
 	}
 	head := Replies{version, message[repliesHead-1]&taken != 0}
-	c := cursor{b: rest}
-	for len(c.b) > 0 {
-		p := cursor{b: c.bytes(uint64(c.uint32()))}
-		status := p.byte()
-		r := Reply{Status: Status(status &^ lastPiece), Last: status&lastPiece != 0, ID: p.uvarint(), Applied: pipeline.Position(p.uvarint())}
-		r.Piece = p.count("piece", PiecesMax)
-		r.Body = p.b
-		if err := errors.Join(c.err, p.err); err != nil {
+	c := over(rest)
+	for len(c.B) > 0 {
+		p := over(c.Bytes(uint64(c.Uint32())))
+		status := p.Byte()
+		r := Reply{Status: Status(status &^ lastPiece), Last: status&lastPiece != 0, ID: p.Uvarint(), Applied: pipeline.Position(p.Uvarint())}
+		r.Piece = p.Count("piece", PiecesMax)
+		r.Body = p.B
+		if err := errors.Join(c.Err, p.Err); err != nil {
 			return head, replies, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		replies = append(replies, r)

@@ -222,3 +222,7 @@ func (s *summing) get() (Sum, int64) {
 	defer s.mu.Unlock()
 	return s.sum, s.at
 }
+
+// Union is a dictionary with another's names added; [ErrDictionary]: a number
+// means something else in the two.
+func Union(a, b Dictionary) (Dictionary, error) { return a.union(b) }

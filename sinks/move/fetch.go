@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Limit    *Limiter             // of all moves of this node together; nil: none
 	Progress func(loaded float64) // 0 to 1, ascending; called in Fetch
+	Needs    func(uint64)         // the window of DELTAS after which what comes goes on; called in Fetch, before the first copy and after each later commit
 	Within   time.Duration        // for one reply; default 5 s
 	Small    time.Duration        // a round that took no longer is the last: what came meanwhile is left to DELTAS; default 1 s
 	Logger   *slog.Logger         // default: none
@@ -98,6 +99,16 @@ func Describe(ctx context.Context, nc *nats.Conn, node string) (*cold.Manifest, 
 	return m, nil
 }
 
+// Open opens an export of a shard at another node, to be read there; close lets it
+// go, and must be called.
+func Open(ctx context.Context, nc *nats.Conn, node string, shard pipeline.Shard, o Options) (from cold.Source, closes func(), err error) {
+	r := &remote{peer: newPeer(nc, node, o), id: nuid.Next(), manifest: new(cold.Manifest)}
+	if err := r.ask(ctx, &request{Do: doOpen, Export: r.id, Shard: shard}, r.manifest); err != nil {
+		return nil, nil, fmt.Errorf("move: open an export of shard %d at node %s: %w", shard, node, err)
+	}
+	return r, r.close, nil
+}
+
 // peer is the node that is asked.
 type peer struct {
 	nc   *nats.Conn
@@ -152,11 +163,22 @@ func (r *round) once(ctx context.Context) (more bool, err error) {
 	if r.last != nil && m.State == r.last.State || brings > r.most {
 		return false, nil
 	}
+	needs := func() {
+		if r.o.Needs != nil {
+			r.o.Needs(m.State.Sequence)
+		}
+	}
+	if r.last == nil {
+		needs()
+	}
 	if err := r.to.Copy(ctx, from); err != nil {
 		return false, err
 	}
 	if err := r.to.Commit(); err != nil {
 		return false, err
+	}
+	if r.last != nil { // until then what the round before committed may be what there is
+		needs()
 	}
 	r.last, r.most = m, brings/2
 	return true, nil
@@ -194,7 +216,7 @@ func (r *remote) Manifest() *cold.Manifest { return r.manifest }
 
 // Read implements [cold.Source]: one message.
 func (r *remote) Read(ctx context.Context, run int, b []byte, at int64) (n int, err error) {
-	b = b[:max(1, min(int64(len(b)), chunkMax, r.nc.MaxPayload()-chunkRoom))]
+	b = b[:max(1, min(int64(len(b)), r.o.Limit.Turn(), r.nc.MaxPayload()-chunkRoom))]
 	if err := r.o.Limit.Wait(ctx, len(b)); err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -363,7 +364,11 @@ func TestRounds(t *testing.T) {
 		}
 		return reply
 	})
-	state, err := move.Fetch(bg, nc, "w", to, 1, move.Options{Small: 1})
+	var needs []uint64
+	state, err := move.Fetch(bg, nc, "w", to, 1, move.Options{Small: 1, Needs: func(at uint64) { needs = append(needs, at) }})
+	if !slices.Equal(needs, []uint64{3, 4}) {
+		t.Errorf("DELTAS was needed after %v", needs)
+	}
 	if err != nil || state.Applied != 4 || opens != 3 {
 		t.Fatalf("%+v, %v, after %d exports", state, err, opens)
 	}
@@ -394,6 +399,36 @@ func TestRounds(t *testing.T) {
 	}
 	if came := w.bytes.Load(); came != first {
 		t.Errorf("%d bytes came for %d", came, first)
+	}
+}
+
+// "After an error of a later round it is that of the round before, whole and of
+// use": DELTAS is kept for that one until the later is committed.
+func TestNodeGoneInTheSecondRound(t *testing.T) {
+	nc, from, s, w := trouble(t, move.ServeOptions{})
+	opens := 0
+	w.set(func(do string, _ int, _ int64, reply *nats.Msg) *nats.Msg {
+		switch {
+		case do == "open":
+			if opens++; opens == 1 {
+				fill(t, from, 1, 1, 1000)
+			}
+		case opens == 2:
+			s.Close()
+			return nil
+		}
+		return reply
+	})
+	var needs []uint64
+	state, err := move.Fetch(bg, nc, "w", openStore(t, worldShards), 1, move.Options{
+		Small: 1, Within: 100 * time.Millisecond,
+		Needs: func(at uint64) { needs = append(needs, at) },
+	})
+	if err == nil || state.Applied != 3 || opens != 2 {
+		t.Fatalf("%+v, %v, after %d exports", state, err, opens)
+	}
+	if !slices.Equal(needs, []uint64{3}) {
+		t.Errorf("what has come goes on after window 3, and DELTAS was needed after %v", needs)
 	}
 }
 

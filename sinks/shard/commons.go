@@ -289,6 +289,21 @@ func (c *Commons) Names() (notices, dots []string, state State) {
 	return c.notices, c.dots, c.state
 }
 
+// List are a channel's live notices, (position, notice) by position, and the
+// state that they are of.
+func (c *Commons) List(name string) ([]hot.Pair, State, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.failed != nil {
+		return nil, State{}, c.failed
+	}
+	ch := c.channels[name]
+	if ch == nil {
+		return nil, c.state, nil
+	}
+	return c.lists.Pairs(ch.number, 0, nil), c.state, nil
+}
+
 // Unread counts the live notices of each channel of names after a position
 // that cursor gives for it, and returns the state that the answer reflects.
 func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Position, count func(i int, unread uint64)) (State, error) {

@@ -134,10 +134,10 @@ func (s *Shard) cursorLocked(user uint64, channel string) pipeline.Position {
 	return pipeline.Position(position)
 }
 
-// cursorsMax bounds the channels that one user has cursors in: far more than
+// CursorsMax bounds the channels that one user has cursors in: far more than
 // there are channels by default, so only names that nobody publishes to are
 // passed over.
-const cursorsMax = 65_536
+const CursorsMax = 65_536
 
 // setCursorLocked moves a user's cursor in a channel, and says whether it is
 // later than the one there was.
@@ -147,7 +147,7 @@ func (s *Shard) setCursorLocked(user uint64, channel string, position pipeline.P
 	if known {
 		was, listed = s.users.Find(user, listCursors, number)
 	}
-	if uint64(position) <= was || !listed && s.users.Len(user, listCursors) >= cursorsMax {
+	if uint64(position) <= was || !listed && s.users.Len(user, listCursors) >= CursorsMax {
 		return false
 	}
 	if !listed {

@@ -30,7 +30,9 @@ func (t *Shard) Read(counter int, ids []uint64, b *Batch, d *Disk, row func(i in
 		return state, err
 	}
 	b.Lay(b.base, row)
-	t.InstallRows(&b.Batch, b.base)
+	if !d.Passing {
+		t.InstallRows(&b.Batch, b.base)
+	}
 	return state, nil
 }
 
@@ -80,6 +82,9 @@ func (t *Shard) Profile(user uint64, counter int, channels []string, p *shard.Pr
 		return state, err
 	}
 	p.Lay(u, base)
+	if d.Passing {
+		return state, nil
+	}
 	if u != nil {
 		t.Install(p.Want(), &shard.Loaded{Users: []shard.User{*u}})
 	}
@@ -113,7 +118,9 @@ func (t *Shard) Following(user, after uint64, limit int, users []uint64, d *Disk
 			}
 		}
 		page.End()
-		t.Install(page.Want(), &shard.Loaded{Users: []shard.User{*u}})
+		if !d.Passing {
+			t.Install(page.Want(), &shard.Loaded{Users: []shard.User{*u}})
+		}
 	}
 	more = page.More()
 	return page.Users, more, page.State, nil

@@ -48,6 +48,7 @@ func New(s *shard.Shard, store *cold.Store) *Shard {
 // Disk is how a read may use the disk, and what it cost.
 type Disk struct {
 	May     bool
+	Passing bool            // what is read is not put into memory: nobody will ask for it again
 	Context context.Context // nil: none. When it ends, so does reading, with its error
 	Reads   int             // rows, users, outboxes
 	Time    time.Duration

@@ -37,6 +37,9 @@ func (d *decoder) checkBounds(c *Config) {
 	if c.NATS.Streams.Events.MaxAge != 0 {
 		within(d, "nats.streams.events.max_age", c.NATS.Streams.Events.MaxAge, time.Second, ageMax)
 	}
+	if c.NATS.Streams.Events.Keep != 0 {
+		within(d, "nats.streams.events.keep", c.NATS.Streams.Events.Keep, 2*time.Minute, ageMax)
+	}
 	within(d, "nats.streams.deltas.max_bytes", c.NATS.Streams.Deltas.MaxBytes, MiB, 1024*TiB)
 	within(d, "nats.streams.deadletter.max_bytes", c.NATS.Streams.DeadLetter.MaxBytes, MiB, 1024*TiB)
 
@@ -70,9 +73,18 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "limits.channels", c.Limits.Channels, 1, 65_536)
 	within(d, "limits.notices", c.Limits.Notices, 1, 10_000_000)
 
+	d.checkAudit(&c.Audit)
 	within(d, "slow.threshold", c.Slow.Threshold, 0, time.Hour)
 	within(d, "slow.entries", c.Slow.Entries, 1, 1024)
 
+	within(d, "explain.rate", c.Explain.Rate, 0, 10_000_000)
+	within(d, "explain.disk", c.Explain.Disk, MiB, TiB)
+
+	if bucket, is := strings.CutPrefix(c.Backup.To, "nats:"); is && !nodePattern.MatchString(bucket) {
+		d.fault(d.lines["backup.to"], "backup.to", "%s is no object store; %s", quote(bucket), nodeAllowed)
+	}
+	within(d, "backup.every", c.Backup.Every, time.Minute, 3650*day)
+	within(d, "backup.keep", c.Backup.Keep, 1, 1_000_000)
 	within(d, "ready.lag", c.Ready.Lag, 10*time.Millisecond, time.Hour)
 	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
 	within(d, "feed.posts_kept", c.Feed.PostsKept, 0, 16*65535)
@@ -143,6 +155,10 @@ func (d *decoder) checkTogether(c *Config) {
 	if kept := c.Feed.PostsKept; kept > 0 && kept < c.Feed.PostsPerAuthor {
 		d.crossFault([]string{"feed.posts_kept", "feed.posts_per_author"},
 			"posts_kept is %d, posts_per_author %d; allowed: posts_per_author or more, or 0 for four times that", kept, c.Feed.PostsPerAuthor)
+	}
+	if c.NATS.Streams.Events.Keep > 0 && c.Backup.To == "" {
+		d.crossFault([]string{"nats.streams.events.keep", "backup.to"}, "keep is %s, and backup.to is empty: events are trimmed only once a backup has what they counted; state backup.to, or leave keep out",
+			formatDuration(c.NATS.Streams.Events.Keep))
 	}
 	if n := len(c.Channels); n > c.Limits.Channels && c.Limits.Channels > 0 {
 		d.crossFault([]string{"limits.channels", "channels"}, "limits.channels is %d, and %d are listed; allowed: as many as are listed, or more", c.Limits.Channels, n)

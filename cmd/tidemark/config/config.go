@@ -46,7 +46,10 @@ type Config struct {
 	Badger        Badger        `yaml:"badger"`         // the store on disk
 	Limits        Limits        `yaml:"limits"`         // what a request may ask
 	Slow          Slow          `yaml:"slow"`           // which requests are remembered
+	Audit         Audit         `yaml:"audit"`          // what is compared with the log all the time
+	Explain       Explain       `yaml:"explain"`        // the events behind a number
 	Ready         Ready         `yaml:"ready"`          // what /readyz promises
+	Backup        Backup        `yaml:"backup"`         // what is copied elsewhere
 	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed
 	InactiveAfter time.Duration `yaml:"inactive_after"` // log time since a user's last read; 30d
 	NodeExpiry    time.Duration `yaml:"node_expiry"`    // silence after which a node no longer holds DELTAS back; 24h
@@ -92,6 +95,7 @@ type Streams struct {
 type EventsStream struct {
 	MaxBytes Size          `yaml:"max_bytes"` // bytes; 16GiB
 	MaxAge   time.Duration `yaml:"max_age"`   // 0 = keep for ever; 0
+	Keep     time.Duration `yaml:"keep"`      // what is older is trimmed once a backup has what it counted, 2m to ageMax, 0 = nothing is; 0
 }
 
 // Stream limits one stream.
@@ -165,6 +169,19 @@ type Limits struct {
 type Slow struct {
 	Threshold time.Duration `yaml:"threshold"` // above it a request is slow, 0 to 1h, 0 = none is; 50ms
 	Entries   int           `yaml:"entries"`   // of the slowest and of the latest, 1 to 1024; 128
+}
+
+// Explain sizes what lets explanations pass over most of the log.
+type Explain struct {
+	Rate int  `yaml:"rate"` // events read a second to make filters, 0 to 10000000, 0 = none are made; 20000
+	Disk Size `yaml:"disk"` // bytes of filters, the oldest go; 1GiB
+}
+
+// Backup is where the node that routes copies what is counted, and how often.
+type Backup struct {
+	To    string        `yaml:"to"`    // a directory, or nats:BUCKET; "" = none is made
+	Every time.Duration `yaml:"every"` // 1m to 3650d; 24h
+	Keep  int           `yaml:"keep"`  // newest backups kept, 1 to 1000000; 7
 }
 
 // Ready is what /readyz promises.

@@ -95,3 +95,6 @@ func formatDuration(d time.Duration) string {
 	}
 	return text
 }
+
+// ParseDuration reads a duration as files state it: 90s, 12h, 7d, 1d12h.
+func ParseDuration(text string) (d time.Duration, ok bool) { return parseDuration(text) }

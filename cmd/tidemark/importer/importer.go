@@ -6,7 +6,8 @@
 // acknowledgements, record.go keeps in the bucket how far that has come, and
 // stored.go finds out, after an interruption, what the log has beyond the
 // record. Lines are not looked into: those that are no events become dead
-// letters where all others do, and refused.go finds them there.
+// letters where all others do, and refused.go finds them there. Of a file of
+// CSV, csv.go makes the lines first; what it cannot read it leaves out and names.
 //
 // # Exactly once
 //
@@ -87,6 +88,9 @@ type Options struct {
 	// Pack is how many lines go into a message, 1 to 1,024. Default 256. An
 	// import that goes on keeps the number it began with.
 	Pack int
+	// CSV: the input's lines are counter,id,column,value, each a cell that is
+	// set (see [table]); its first may be that header. Default: events.
+	CSV bool
 	// Progress hears how far it is: a terminal gets a bar, anything else a
 	// line every few seconds. Default: none.
 	Progress io.Writer
@@ -105,6 +109,7 @@ type Result struct {
 	Elapsed time.Duration   //
 	Last    client.Position // the highest of a line in the log: an answer that waits for it counts all
 	Already bool            // the whole input had been imported before; nothing was published
+	Bad     *Bad            // lines of CSV that were left out, in all runs; nil for none
 
 	refusals *refusals // see Refused; nil when there were no lines
 }
@@ -137,11 +142,15 @@ func Run(ctx context.Context, nc *nats.Conn, path string, stdin io.Reader, o Opt
 		return Result{}, fmt.Errorf("import %s: %w", path, err)
 	}
 	defer in.close()
+	in.csv = o.CSV
 	r := &run{nc: nc, o: o, log: o.Logger, in: in, patience: patience}
 	r.progress = startProgress(o.Progress, in)
 	err = r.run(ctx)
 	if err == nil && r.id != "" {
 		r.result.refusals = &refusals{r.id, r.record.Letters, &in.events}
+	}
+	if err == nil && in.table != nil && in.table.bad.Lines > 0 {
+		r.result.Bad = &in.table.bad
 	}
 	r.progress.end(r.result.Lines)
 	r.result.Import = r.id

@@ -36,6 +36,8 @@ type input struct {
 	source  io.Reader
 	reading chan struct{} // closed when nothing is read any more; nil before read
 
+	csv    bool          // its lines are counter,id,column,value
+	table  *table        // makes events of them
 	text   *bufio.Reader // uncompressed
 	prefix []byte        // of the lines
 	long   []byte        // a line longer than the reader's buffer
@@ -119,6 +121,10 @@ func (in *input) open() error {
 			return err
 		}
 		in.text = bufio.NewReaderSize(z, readBytes)
+	}
+	if in.csv {
+		in.table = &table{from: in.text}
+		in.text = bufio.NewReaderSize(in.table, readBytes)
 	}
 	if mark, _ := in.text.Peek(len(byteOrder)); bytes.Equal(mark, byteOrder) {
 		_, _ = in.text.Discard(len(byteOrder))

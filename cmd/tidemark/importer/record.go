@@ -100,10 +100,35 @@ func (s *session) identify(ctx context.Context, name string, prefix []byte) (str
 	return contentName(prefix[:longest]), nil
 }
 
+// Imported says what the log has of the import of a name: found is false when
+// none has begun, Result.Already true when all of it is there.
+func Imported(ctx context.Context, nc *nats.Conn, name string) (r Result, found bool, err error) {
+	s, err := dial(ctx, nc, nc.NewInbox())
+	if err != nil {
+		return r, false, err
+	}
+	defer s.close()
+	id := plainName(name)
+	record, revision, err := s.load(ctx, id)
+	if err != nil || revision == 0 {
+		return r, false, err
+	}
+	if !record.Stream.Equal(s.created) {
+		return r, false, fmt.Errorf("import %s went into a stream EVENTS that was made anew since (on %s); give it another name to import into the new one (--name)",
+			id, s.created.Format(time.DateTime))
+	}
+	r = Result{Import: id, Skipped: record.Lines, Last: record.Last, Already: record.Done && !record.Open}
+	r.refusals = &refusals{id, record.Letters, new(numbers)}
+	return r, true, nil
+}
+
 func contentName(prefix []byte) string {
 	sum := sha256.Sum256(prefix)
 	return fmt.Sprintf("%d-%x", len(prefix), sum[:8])
 }
+
+// ID is the name of an import in its key and its headers.
+func ID(name string) string { return plainName(name) }
 
 var notPlain = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 

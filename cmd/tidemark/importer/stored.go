@@ -56,6 +56,12 @@ const (
 // readBack finds the packs that the log has and the record does not count.
 func (r *run) readBack(ctx context.Context, s *session) error {
 	r.stored = map[uint64]*pack{}
+	if info, err := s.stream.Info(ctx); err != nil {
+		return fmt.Errorf("read back what was imported: %w", err)
+	} else if first := info.State.FirstSeq; first > r.record.After+1 {
+		return fatal{fmt.Errorf("import %s was broken off and EVENTS begins with message %d since: it cannot be told which lines after %d stood in messages %d to %d, and sending them again would count them twice; "+
+			"cut the file behind what is counted and give it another name (--name)", r.id, first, r.record.Lines, r.record.After+1, first-1)}
+	}
 	err := s.headers(ctx, r.record.After+1, func(h nats.Header, sequence uint64) error {
 		p, err := packOf(r.id, h)
 		if err != nil {

@@ -7,9 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // The data directory:
@@ -19,13 +25,18 @@ import (
 //	  LOCK            held while a process uses it
 //	  badger/         shards' checkpoints
 //	  jetstream/      the embedded server's streams
+//	  filters/        which ids stand where in EVENTS; a cache
+//	  restoring       there while a backup is being restored into it
 const (
 	markerFile = "tidemark.json"
 	lockFile   = "LOCK"
 	badgerDir  = "badger"
 	streamsDir = "jetstream"
+	filtersDir = "filters"
 
 	newSuffix = ".new" // of a marker not yet in its place
+
+	restoringFile = "restoring" // there while a backup is being restored into the directory
 
 	dataFormat = 1
 )
@@ -36,11 +47,46 @@ type marker struct {
 	Shards int    `json:"shards"`
 	Node   string `json:"node"` // this directory's name among all nodes
 	Demo   bool   `json:"demo,omitempty"`
+	// CountedBy tells the rules and limits that count here; Mixed says that what is
+	// here was not all counted by them.
+	CountedBy string `json:"counted_by,omitempty"`
+	Mixed     bool   `json:"mixed,omitempty"`
+
+	// Restored is there from a restore to the next start, which finds the EVENTS
+	// that was counted, or makes one that goes on from it.
+	Restored *restored `json:"restored,omitempty"`
+}
+
+// restored says where a restored directory stands.
+type restored struct {
+	Events   time.Time         `json:"events"` // when the EVENTS that was counted was created
+	Position pipeline.Position `json:"position,string"`
+}
+
+// continues is where an EVENTS goes on if it is lost and this directory is what
+// was restored.
+func (d *dataDir) continues() (c jetlog.Continues) {
+	if d != nil && d.marker.Restored != nil {
+		c.After, c.Events = d.marker.Restored.Position.Sequence(), d.marker.Restored.Events
+	}
+	return c
+}
+
+// settle notes that the directory goes with the EVENTS that is there.
+func (d *dataDir) settle() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.marker.Restored == nil {
+		return nil
+	}
+	d.marker.Restored = nil
+	return d.writeMarker()
 }
 
 // dataDir is a locked data directory.
 type dataDir struct {
 	path   string
+	mu     sync.Mutex // guards marker once the directory is opened
 	marker marker
 	lock   *flock.Flock
 	made   bool // by this process
@@ -61,6 +107,8 @@ func openDataDir(path, node string, shards int, demo bool) (*dataDir, error) {
 		}
 	case err != nil:
 		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
+	case slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == restoringFile }):
+		return nil, fmt.Errorf("data_dir %s: a restore into it has not come to its end: run 'tidemark restore' again", path)
 	case foreign(entries):
 		return nil, fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", path, markerFile)
 	}
@@ -132,6 +180,21 @@ func (d *dataDir) identify(node string, shards int, demo bool) error {
 		return fmt.Errorf("data_dir %s holds real numbers, the demo would add made-up ones: choose another data_dir", d.path)
 	}
 	return nil
+}
+
+// counted says by which rules is counted here.
+func (d *dataDir) counted() (by string, mixed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.marker.CountedBy, d.marker.Mixed
+}
+
+// note notes by which rules is counted here.
+func (d *dataDir) note(by string, mixed bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.marker.CountedBy, d.marker.Mixed = by, mixed
+	return d.writeMarker()
 }
 
 // writeMarker replaces the marker at one stroke.

@@ -25,11 +25,11 @@ var (
 )
 
 // told is what people have told all nodes to leave undone.
-func (n *Node) told() cluster.Degrade { return n.view().Degrade }
+func (n *generation) told() cluster.Degrade { return n.view().Degrade }
 
 // whenTold does something with what people have told, at every change and at
 // least once a beat, until the node closes.
-func (n *Node) whenTold(do func(cluster.Degrade)) {
+func (n *generation) whenTold(do func(cluster.Degrade)) {
 	for n.ctx.Err() == nil {
 		changed := n.members.Changed()
 		do(n.told())
@@ -43,7 +43,7 @@ func (n *Node) whenTold(do func(cluster.Degrade)) {
 
 // obeyReads has reads leave what is on disk, when told. What else is told of reads,
 // requests look at themselves (refuses).
-func (n *Node) obeyReads() {
+func (n *generation) obeyReads() {
 	is := cluster.Normal
 	n.whenTold(func(told cluster.Degrade) {
 		n.sinks.MemoryOnly(told.Reads == cluster.ReadsMemory)
@@ -55,7 +55,7 @@ func (n *Node) obeyReads() {
 }
 
 // obeyWrites has events be refused, when told.
-func (n *Node) obeyWrites() {
+func (n *generation) obeyWrites() {
 	const part = "degrade"
 	is, looked := cluster.WritesOn, time.Time{}
 	var log paced
@@ -79,7 +79,7 @@ func (n *Node) obeyWrites() {
 
 // letWrite has EVENTS take events or refuse them, if this is the process that
 // routes.
-func (n *Node) letWrite(writes cluster.Writes) error {
+func (n *generation) letWrite(writes cluster.Writes) error {
 	if !n.router.Stats.Active.Load() {
 		return nil
 	}
@@ -98,7 +98,7 @@ var (
 )
 
 // refuses implements query.Options.Refuses.
-func (n *Node) refuses(writes bool) error {
+func (n *generation) refuses(writes bool) error {
 	switch told := n.told(); {
 	case writes && told.Writes == cluster.WritesRefuse:
 		return errNoWrites
@@ -110,7 +110,7 @@ func (n *Node) refuses(writes bool) error {
 
 // unanswered is how many shards have no node that answers for them, of those
 // that are assigned. What this one answers for it knows before its next beat says so.
-func (n *Node) unanswered() (none, shards int) {
+func (n *generation) unanswered() (none, shards int) {
 	view := n.view()
 	shards = view.Assignment.Shards()
 	for s := range pipeline.Shard(shards) {
@@ -123,7 +123,7 @@ func (n *Node) unanswered() (none, shards int) {
 
 // eventsFull says that EVENTS has no room for the largest message. A process that
 // only answers does not look.
-func (n *Node) eventsFull() bool {
+func (n *generation) eventsFull() bool {
 	looked := n.state.Load()
 	if looked == nil {
 		return false
@@ -134,7 +134,7 @@ func (n *Node) eventsFull() bool {
 
 // readsStep is the lowest step of the ladder that reads are at, as this process
 // knows it.
-func (n *Node) readsStep() string {
+func (n *generation) readsStep() string {
 	if told := n.told().Reads; told != cluster.ReadsAll {
 		return string(told)
 	}
@@ -145,7 +145,7 @@ func (n *Node) readsStep() string {
 }
 
 // writesStep is the same for writes.
-func (n *Node) writesStep() string {
+func (n *generation) writesStep() string {
 	if n.told().Writes == cluster.WritesRefuse || n.eventsFull() {
 		return string(cluster.WritesRefuse)
 	}
@@ -159,7 +159,7 @@ func (n *Node) writesStep() string {
 }
 
 // degraded are the remarks on what is left undone, a line each.
-func (n *Node) degraded() (lines string) {
+func (n *generation) degraded() (lines string) {
 	switch n.told().Reads {
 	case cluster.ReadsOff:
 		lines += fmt.Sprintln(errReadsOff)
@@ -193,7 +193,7 @@ func (c *collector) steps(name, help string, all []string, is func() string) {
 }
 
 // ladderFigures are the steps of the ladder.
-func (n *Node) ladderFigures(c *collector) {
+func (n *generation) ladderFigures(c *collector) {
 	c.steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, n.readsStep)
 	c.steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, n.writesStep)
 }

@@ -45,7 +45,7 @@ func TestThinDegrade(t *testing.T) {
 
 	degrade := func(d cluster.Degrade) {
 		t.Helper()
-		if err := holder.members.Degrade(t.Context(), d); err != nil {
+		if err := holder.gen().members.Degrade(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		told := time.Now()
@@ -103,7 +103,7 @@ func TestThinDegrade(t *testing.T) {
 	if missing := get(); missing == 0 {
 		t.Error("nothing is missing with memory alone")
 	}
-	if holder.sinks.Stats.Left.Load() == 0 {
+	if holder.gen().sinks.Stats.Left.Load() == 0 {
 		t.Error("what is left on disk is not counted")
 	}
 	if page := s.page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") || !strings.Contains(page, "reads are from memory only") {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -14,6 +15,7 @@ import (
 type directory struct {
 	view   func() *cluster.View
 	own    query.Holder // nil: this process holds nothing
+	lags   func() bool  // whether this process is behind the log, now; nil: it holds nothing
 	me     string
 	shards int
 	last   atomic.Pointer[layout]
@@ -24,6 +26,7 @@ type layout struct {
 	number      uint64 // of the view's layout
 	answered    int    // shards that other nodes say they answer for
 	part, whole *spread.View
+	late        *spread.View // for when this process is behind the log
 }
 
 var _ spread.Directory = (*directory)(nil)
@@ -39,6 +42,9 @@ func (d *directory) View() *spread.View {
 		l = d.lay(v)
 		d.last.Store(l)
 	}
+	if l.late != nil && d.lags != nil && d.lags() {
+		return l.late
+	}
 	if whole, ok := d.own.(interface{ Whole() bool }); ok && whole.Whole() {
 		return l.whole
 	}
@@ -49,12 +55,19 @@ func (d *directory) View() *spread.View {
 // are to hold it and are there: one that has just started has not said so yet.
 func (d *directory) lay(v *cluster.View) *layout {
 	holders, behind, answered := make([][]string, d.shards), [][]string(nil), 0
+	sessions := make(map[string]string, len(v.Members))
+	for _, m := range v.Members {
+		sessions[m.Node] = m.Session
+	}
+	further := make([]bool, d.shards) // of others, one is not behind
 	for s := range holders {
 		shard := pipeline.Shard(s)
 		answering := v.Answering(shard)
 		for _, node := range answering {
 			if node != d.me {
 				holders[s] = append(holders[s], node)
+				m, _ := v.Member(node)
+				further[s] = further[s] || !m.Behind
 			}
 		}
 		if len(holders[s]) > 0 {
@@ -77,10 +90,16 @@ func (d *directory) lay(v *cluster.View) *layout {
 			}
 		}
 	}
-	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind}
+	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind, Sessions: sessions}
 	whole := *part
 	whole.Whole = true
-	return &layout{v.Layout, answered, part, &whole}
+	l := &layout{number: v.Layout, answered: answered, part: part, whole: &whole}
+	if d.own != nil && slices.Contains(further, true) {
+		late := *part
+		late.OwnBehind = further
+		l.late = &late
+	}
+	return l
 }
 
 // held is how many shards other nodes say they answer for.

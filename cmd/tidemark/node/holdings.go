@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -17,7 +18,8 @@ import (
 // holdings are the shards on their way to this process and away from it.
 //
 //	assigned ─► fetch: runs of a node that has it ─► due ─► Hold ─► follow ─► ready
-//	    └─► nobody has it ────────────────────────────┘
+//	  ▲ └─► nobody has it: derived beside (derive.go) ─┘                        │
+//	  └── Release, it stays stored ◄── a node has it (heal.go) ◄── stopped ◄────┘
 //	not assigned, and all it is assigned to answer ─► leaving ─► Release, Drop
 //
 // What is held changes between two runs of the follower: who has something due
@@ -29,20 +31,30 @@ type holdings struct {
 	leaving   cluster.ShardSet           // being given up: this process does not say that it has them
 	interrupt context.CancelCauseFunc    // of the follower; nil: it does not run
 
+	derived     cluster.ShardSet // are being derived: nothing else may use what is stored of them
+	stopDerived context.CancelFunc
+
+	mend   cluster.ShardSet            // stopped, and to be taken again
+	heals  map[pipeline.Shard]*healing // of those that were
+	healed uint64                      // times that a shard was
+
 	changed chan struct{} // room for one: something is held or given up
-	needed  uint64        // the window of DELTAS that a move holds back; 0: none. keep's
 }
 
 func newHoldings() holdings {
-	return holdings{moves: make(map[pipeline.Shard]*moving), changed: make(chan struct{}, 1)}
+	return holdings{moves: make(map[pipeline.Shard]*moving), heals: make(map[pipeline.Shard]*healing), changed: make(chan struct{}, 1)}
 }
 
 // moving is a shard on its way here.
 type moving struct {
-	loaded float64 // 0 to 1
-	cancel context.CancelFunc
-	failed time.Time // when a fetch failed; zero: one is under way, or it is due
-	pause  time.Duration
+	loaded  float64 // 0 to 1
+	needs   uint64  // the window of DELTAS that it goes on after; 0: none, or it is not known yet
+	cancel  context.CancelFunc
+	failed  time.Time // when it failed to come; zero: it is under way, or due
+	foreign bool      // no other node's can be taken: it is derived
+	fault   error     // why it could not be derived; nil: that was not tried
+	faults  int       // derivations of it that failed
+	pause   time.Duration
 }
 
 const (
@@ -76,6 +88,17 @@ func (h *holdings) come(s pipeline.Shard, m *moving) {
 	}
 }
 
+// derive says that a shard cannot be taken from another node, and is to be derived.
+func (h *holdings) derive(s pipeline.Shard, m *moving) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.moves[s] == m {
+		m.cancel()
+		m.foreign, m.failed, m.needs, m.loaded = true, time.Now().Add(-m.pause), 0, 0
+		h.wakeArrange()
+	}
+}
+
 // wakeLocked interrupts the follower. If it is between two runs it looks anyway.
 func (h *holdings) wakeLocked() {
 	if h.interrupt != nil {
@@ -83,14 +106,22 @@ func (h *holdings) wakeLocked() {
 	}
 }
 
+// wakeArrange has arrange look again.
+func (h *holdings) wakeArrange() {
+	select {
+	case h.changed <- struct{}{}:
+	default:
+	}
+}
+
 // following is the context of a run of the follower, which ends when something
 // is due.
-func (h *holdings) following(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+func (h *holdings) following(ctx context.Context, renewals *renewals) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.interrupt = cancel
-	if len(h.take) > 0 {
+	if len(h.take) > 0 || len(renewals.due) > 0 || h.mend.Len() > 0 {
 		cancel(errHoldings)
 	}
 	return ctx, cancel
@@ -98,7 +129,7 @@ func (h *holdings) following(ctx context.Context) (context.Context, context.Canc
 
 // arrange brings what is held to what is assigned, and decides what is assigned
 // if this process routes, until the node closes.
-func (n *Node) arrange() {
+func (n *generation) arrange() {
 	var decided time.Time
 	var layout uint64
 	for {
@@ -121,7 +152,7 @@ func (n *Node) arrange() {
 	}
 }
 
-func (n *Node) arrangeOnce() {
+func (n *generation) arrangeOnce() {
 	view := n.members.View()
 	if view.Assignment.Shards() != n.config.Shards {
 		return
@@ -132,28 +163,35 @@ func (n *Node) arrangeOnce() {
 	defer h.mu.Unlock()
 	under := 0
 	for s, m := range h.moves {
+		from, _ := n.audits.sourcesLocked(s, n.elsewhere(view, s))
 		switch due := slices.Contains(h.take, s); {
 		case held.Has(s), !assigned.Has(s) && !due:
 			m.cancel()
 			delete(h.moves, s)
-		case m.failed.IsZero() && !due:
+			delete(n.audits.wrong, s)
+		case h.derived.Has(s) && !m.foreign && len(from) > 0:
+			m.cancel()
+			delete(h.moves, s)
+		case m.failed.IsZero() && !due && !h.derived.Has(s):
 			under++
 		}
 	}
+	if h.unwantedLocked() {
+		h.stopDerived()
+	}
+	n.healLocked(view, assigned)
+	var derive []pipeline.Shard
 	for s := range assigned.All() {
 		m := h.moves[s]
-		if held.Has(s) || h.leaving.Has(s) || m != nil && (m.failed.IsZero() || time.Since(m.failed) < m.pause) {
+		if held.Has(s) || h.leaving.Has(s) || h.derived.Has(s) || m != nil && (m.failed.IsZero() || time.Since(m.failed) < m.pause) {
 			continue
 		}
-		from := n.elsewhere(view, s)
+		from, alone := n.audits.sourcesLocked(s, n.elsewhere(view, s))
 		switch {
-		case len(from) == 0 && view.MayHave(s, n.name, n.config.Cluster.ReplaceAfter):
+		case !alone && len(from) == 0 && !n.store.Stack(s).Stored() && view.MayHave(s, n.name, n.config.Cluster.ReplaceAfter):
 			continue
-		case len(from) == 0:
-			// All of them at once: each time the log is read from its beginning.
-			h.moves[s] = &moving{cancel: func() {}}
-			h.take = append(h.take, s)
-			h.wakeLocked()
+		case len(from) == 0 || m != nil && m.foreign:
+			derive = append(derive, s)
 			continue
 		case under >= n.config.Cluster.Moves:
 			continue
@@ -163,10 +201,11 @@ func (n *Node) arrangeOnce() {
 		}
 		var ctx context.Context
 		ctx, m.cancel = context.WithCancel(n.ctx)
-		m.failed = time.Time{}
+		m.failed, m.fault, m.needs = time.Time{}, nil, n.sinks.Checkpointed()
 		under++
 		n.work.Go(func() { n.bring(ctx, s, m, from) })
 	}
+	n.deriveLocked(derive)
 	letGo := n.letGo(held)
 	for s := range letGo.All() {
 		if held.Has(s) { // what is only stored can wait
@@ -177,7 +216,7 @@ func (n *Node) arrangeOnce() {
 }
 
 // heldNow are the shards held.
-func (n *Node) heldNow() (held cluster.ShardSet) {
+func (n *generation) heldNow() (held cluster.ShardSet) {
 	for _, s := range n.sinks.Standings() {
 		held.Add(s.Shard)
 	}
@@ -186,7 +225,7 @@ func (n *Node) heldNow() (held cluster.ShardSet) {
 
 // letGo are the shards held, or stored by an earlier process or a move that was
 // broken off, that are to be given up.
-func (n *Node) letGo(held cluster.ShardSet) (set cluster.ShardSet) {
+func (n *generation) letGo(held cluster.ShardSet) (set cluster.ShardSet) {
 	view := n.members.View()
 	if view.Assignment.Shards() != n.config.Shards {
 		return set
@@ -199,41 +238,16 @@ func (n *Node) letGo(held cluster.ShardSet) (set cluster.ShardSet) {
 	return view.LetGo(n.name, held)
 }
 
-// takeCommons takes what every node holds whole, and how columns are numbered,
-// from another node where nothing of it is stored here: to derive it is to read
-// all of EVENTS. Where nobody has it, it is derived.
-func (n *Node) takeCommons() {
-	number := pipeline.Shard(n.config.Shards)
-	if n.store.Stack(number).Stored() {
-		return
-	}
-	for _, m := range n.members.View().Members {
-		if m.Node == n.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
-			continue
-		}
-		there, err := move.Describe(n.ctx, n.nc, m.Node)
-		if err == nil {
-			err = n.store.Adopt(there.Dictionary)
-		}
-		if err == nil {
-			_, err = move.Fetch(n.ctx, n.nc, m.Node, n.store, number, move.Options{Logger: n.log})
-		}
-		if err == nil {
-			n.log.Info("tidemark: channels and log time have come", "from", m.Node)
-			return
-		}
-		n.log.Warn("tidemark: channels and log time could not be taken from another node", "from", m.Node, "error", err)
-	}
-}
-
 // bring fetches a shard from a node that has it. One that cannot be fetched is
-// held as it is stored here, from where the log goes on.
-func (n *Node) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
+// derived from what is stored of it here. What has come before an error is whole,
+// and of use where DELTAS brings it on.
+func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
 	h := &n.holdings
 	for _, node := range from {
 		begun := time.Now()
-		_, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
+		state, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
 			Limit: n.moveLimit,
+			Needs: func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {
 				h.mu.Lock()
 				m.loaded = loaded
@@ -241,16 +255,33 @@ func (n *Node) bring(ctx context.Context, s pipeline.Shard, m *moving, from []st
 			},
 			Logger: n.log,
 		})
+		late, came := false, err == nil || state != (cold.State{})
+		if came && ctx.Err() == nil {
+			var unknown error
+			if late, unknown = n.late(ctx, s); unknown != nil {
+				came, err = false, errors.Join(err, unknown)
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil:
+		case late && err == nil: // that node has nothing newer
+			n.log.Warn("tidemark: a shard has come, and DELTAS does not bring it on any more; it is derived from EVENTS", "shard", s, "from", node)
+			h.derive(s, m)
+			return
+		case late:
+			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
+		case came && err == nil:
 			n.log.Info("tidemark: a shard has come", "shard", s, "from", node, "took", time.Since(begun).Round(time.Millisecond))
+			h.come(s, m)
+			return
+		case came:
+			n.log.Warn("tidemark: a shard has come, but for what was checkpointed there meanwhile: DELTAS has that", "shard", s, "from", node, "error", err)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
 			n.log.Warn("tidemark: a shard cannot be taken from another node; it is derived from EVENTS", "shard", s, "from", node, "error", err)
-			h.come(s, m)
+			h.derive(s, m)
 			return
 		}
 		n.log.Warn("tidemark: a shard could not be taken from another node", "shard", s, "from", node, "error", err)
@@ -258,7 +289,7 @@ func (n *Node) bring(ctx context.Context, s pipeline.Shard, m *moving, from []st
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m.cancel()
-	m.failed, m.loaded = time.Now(), 0
+	m.failed, m.loaded, m.needs = time.Now(), 0, 0
 	m.pause = min(2*m.pause, fetchRetryMax)
 }
 
@@ -266,38 +297,53 @@ func (n *Node) bring(ctx context.Context, s pipeline.Shard, m *moving, from []st
 // looked what that is, until it is done, this process does not say that it has
 // the latter: another one that it is assigned to by then must not rely on it
 // (cluster.View.LetGo).
-func (n *Node) change() error {
+func (n *generation) change() error {
+	if err := n.giveUp(); err != nil {
+		return err
+	}
 	h := &n.holdings
 	held := n.heldNow()
 	h.mu.Lock()
-	h.leaving = n.letGo(held)
+	leaving := n.letGo(held)
 	for s := range h.moves { // what is on its way here is not what was given up
 		if !held.Has(s) {
-			h.leaving.Remove(s)
+			leaving.Remove(s)
 		}
 	}
-	leaving, due := h.leaving, slices.Clone(h.take)
+	for s := range h.derived.All() {
+		leaving.Remove(s)
+	}
+	for s := range leaving.All() { // beside what giveUp has there
+		h.leaving.Add(s)
+	}
+	due := slices.Clone(h.take)
+	mend := h.mend
 	take := slices.DeleteFunc(slices.Clone(due), held.Has)
 	h.mu.Unlock()
 
-	err := n.exchange(take, leaving, held)
+	err := n.releaseStopped(mend)
+	if err == nil {
+		err = n.exchange(take, leaving, n.heldNow())
+	}
 
 	h.mu.Lock()
-	h.leaving = cluster.ShardSet{}
+	for s := range leaving.All() {
+		h.leaving.Remove(s)
+	}
+	for s := range mend.All() {
+		h.mend.Remove(s)
+	}
 	if err == nil { // what has come meanwhile is still due
 		h.take = slices.DeleteFunc(h.take, func(s pipeline.Shard) bool { return slices.Contains(due, s) })
 	}
 	h.mu.Unlock()
-	if len(take) > 0 {
-		select {
-		case h.changed <- struct{}{}:
-		default:
-		}
+	if len(take) > 0 || mend.Len() > 0 {
+		h.wakeArrange()
 	}
 	return err
 }
 
-func (n *Node) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
+func (n *generation) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
 	if err := n.sinks.Hold(n.ctx, take...); err != nil {
 		return err
 	}
@@ -315,27 +361,21 @@ func (n *Node) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) e
 	return nil
 }
 
-// loading says whether any shard is on its way here.
-func (h *holdings) loading() bool {
+// needs is the window of DELTAS up to which this node needs nothing any more:
+// what is held, and what is on its way here from another node or about to be held.
+// What is derived from EVENTS needs nothing of DELTAS before that takes over.
+func (n *generation) needs() uint64 {
+	if n.pressed() {
+		return n.sinks.CheckpointedGoing()
+	}
+	sequence := n.sinks.Checkpointed()
+	h := &n.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.moves)+len(h.take) > 0
-}
-
-// needs is the window of DELTAS up to which this node needs nothing any more.
-// While shards are on their way here it stays where it was: what is fetched goes
-// on from about there.
-func (n *Node) needs() uint64 {
-	h, sequence := &n.holdings, n.sinks.Checkpointed()
-	switch {
-	case n.pressed():
-		h.needed, sequence = 0, n.sinks.CheckpointedGoing()
-	case !h.loading():
-		h.needed = 0
-	case h.needed == 0:
-		h.needed = sequence
-	default:
-		sequence = min(sequence, h.needed)
+	for _, m := range h.moves {
+		if m.needs > 0 {
+			sequence = min(sequence, m.needs)
+		}
 	}
 	return sequence
 }

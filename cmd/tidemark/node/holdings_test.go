@@ -23,7 +23,8 @@ type fleet struct {
 	nc   *nats.Conn
 	url  string
 	dirs map[string]string
-	log  syncBuffer // of all of them
+	edit func(*config.Config) // nil: as it is
+	log  syncBuffer           // of all of them
 }
 
 type syncBuffer struct {
@@ -62,9 +63,12 @@ func (f *fleet) start(name string) *Node {
 	}
 	c := config.Default()
 	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	if f.edit != nil {
+		f.edit(c)
+	}
 	n, err := Start(f.t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
 	if err != nil {
-		f.t.Fatal(err)
+		f.t.Fatalf("%v\n%s", err, f.log.b.String())
 	}
 	f.t.Cleanup(func() { n.Close() })
 	return n
@@ -94,13 +98,13 @@ func (f *fleet) until(what string, is func() bool) {
 func settled(nodes ...*Node) bool {
 	all := 0
 	for _, n := range nodes {
-		v := n.members.View()
-		assigned, held := v.Assignment.HeldSet(n.name), n.heldNow()
+		v := n.gen().members.View()
+		assigned, held := v.Assignment.HeldSet(n.name), n.gen().heldNow()
 		if held.Len() == 0 || held != assigned {
 			return false
 		}
 		for s := range held.All() {
-			if !n.sinks.Holds(s) {
+			if !n.gen().sinks.Holds(s) {
 				return false
 			}
 		}
@@ -129,17 +133,17 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 	b := f.start("b")
 	f.until("a part each", func() bool { return settled(a, b) })
 	f.until("all likes", func() bool { return f.likes(100, 1) })
-	of := b.heldNow()
+	of := b.gen().heldNow()
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := a.members.View().Member("b"); a.members.View() != nil && m.Member != nil && m.Ready.Len() != 0 && m.Ready != of {
+	if m, _ := a.gen().members.View().Member("b"); a.gen().members.View() != nil && m.Member != nil && m.Ready.Len() != 0 && m.Ready != of {
 		t.Errorf("it left with %v, and held %v", m.Ready, of)
 	}
 	f.publish(100)
 	c := f.start("c")
 	taken := func() (shards []pipeline.Shard) { // from the one that is away
-		assigned := a.members.View().Assignment.HeldSet("c")
+		assigned := a.gen().members.View().Assignment.HeldSet("c")
 		for s := range assigned.All() {
 			if of.Has(s) {
 				shards = append(shards, s)
@@ -147,12 +151,12 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 		}
 		return shards
 	}
-	f.until("a part for c", func() bool { return a.members.View().Assignment.HeldSet("c") != [64]uint64{} })
+	f.until("a part for c", func() bool { return a.gen().members.View().Assignment.HeldSet("c") != [64]uint64{} })
 	time.Sleep(2 * time.Second)
-	held := c.heldNow()
+	held := c.gen().heldNow()
 	for _, s := range taken() {
 		if held.Has(s) {
-			m, _ := c.members.View().Member("b")
+			m, _ := c.gen().members.View().Member("b")
 			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.log.b.String())
 		}
 	}
@@ -174,7 +178,7 @@ func TestStartedAtOnce(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	members, err := jetlog.AttachMembers(t.Context(), f.nc, jetlog.MembersOptions{})
+	members, err := jetlog.AttachMembers(t.Context(), f.nc, 0, jetlog.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

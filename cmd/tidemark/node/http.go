@@ -93,22 +93,24 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 
 // remarks are what a ready node has to say besides.
 func (n *Node) remarks() string {
-	return n.warming() + n.purged() + n.copying() + n.degraded()
+	g := n.gen()
+	besides, _ := g.notHere()
+	return g.warming() + besides + g.purged() + n.copying() + g.degraded()
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
 // answering: what is counted stands.
-func (n *Node) purged() string {
+func (n *generation) purged() string {
 	lost := n.front.gone()
 	if lost == 0 {
 		return ""
 	}
-	return fmt.Sprintf("events: EVENTS has lost its beginning, %d messages, and not by max_age; it begins at message %d. Counts stand and cannot be counted again\n",
+	return fmt.Sprintf("events: EVENTS has lost its beginning, %d messages, and neither by max_age nor by a trim; it begins at message %d. Counts stand and cannot be counted again\n",
 		lost, n.state.Load().Events.First)
 }
 
 // warming says how far the loading of what is on disk has come, while it goes on.
-func (n *Node) warming() string {
+func (n *generation) warming() string {
 	if n.sinks == nil {
 		return ""
 	}
@@ -125,22 +127,28 @@ func (s *httpServer) close(ctx context.Context) {
 	}
 }
 
-// Ready is nil when every shard goes on, requests can arrive and the node is
-// within ready.lag of the newest event; of a process that only answers, when
-// requests can arrive and there is a node to ask.
+// Ready is nil when every shard that is assigned to this node, or held, is answered
+// for, here or by another node, requests can arrive and the node is within
+// ready.lag of the newest event; of a process that only answers, when requests can
+// arrive and there is a node to ask. Shards of other nodes that nobody answers for
+// are a remark: to take those nodes out of service too that have theirs would make
+// a part that is missing all of it, and nodes that are started one after the other
+// would wait for those that come after them.
 func (n *Node) Ready() error {
-	faults := []error{n.trouble.err(), n.asked()}
+	g := n.gen()
+	faults := []error{n.trouble.err(), g.trouble.err(), g.asked()}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}
-	if n.sinks != nil {
-		faults = append(faults, n.sinks.Err(), n.sinks.CheckpointErr(), n.lags())
+	if g.sinks != nil {
+		_, alone := g.notHere()
+		faults = append(faults, g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags())
 	}
 	return errors.Join(faults...)
 }
 
 // lags says that too many events are not applied yet.
-func (n *Node) lags() error {
+func (n *generation) lags() error {
 	applied := n.sinks.Applied().Sequence()
 	last := n.state.Load().Events.Last
 	lag, caught := n.seen.lag(time.Now(), applied)

@@ -13,7 +13,7 @@ const keepEvery = time.Second
 
 // keep looks at the streams, recreates what was deleted of them, reports this node's checkpoint, and lets the
 // router purge DELTAS below the lowest of all nodes'.
-func (n *Node) keep() {
+func (n *generation) keep() {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	var last time.Time
@@ -42,7 +42,7 @@ const reportEvery = 5 * time.Second
 // silenceUnderPressure is what node_expiry comes down to when DELTAS is half full.
 const silenceUnderPressure = time.Minute
 
-func (n *Node) keepOnce(reported *time.Time) error {
+func (n *generation) keepOnce(reported *time.Time) error {
 	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
 	if err := n.streams.Restore(ctx); err != nil {
@@ -52,13 +52,13 @@ func (n *Node) keepOnce(reported *time.Time) error {
 		return err
 	}
 	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
-	if time.Since(*reported) < reportEvery && !n.nearlyFull() {
+	checkpointed := n.needs()
+	if time.Since(*reported) < reportEvery && !n.nearlyFull() && checkpointed >= n.reported {
 		return nil
 	}
-	checkpointed := n.needs()
 	err := n.reports.Report(ctx, n.name, checkpointed)
 	if err == nil {
-		*reported = time.Now()
+		*reported, n.reported = time.Now(), checkpointed
 	}
 	if n.router.Stats.Active.Load() {
 		err = errors.Join(err, n.purge(ctx, checkpointed), n.tidy(ctx))
@@ -67,7 +67,7 @@ func (n *Node) keepOnce(reported *time.Time) error {
 }
 
 // purge takes from DELTAS what no node needs.
-func (n *Node) purge(ctx context.Context, checkpointed uint64) error {
+func (n *generation) purge(ctx context.Context, checkpointed uint64) error {
 	silence := n.config.NodeExpiry
 	if n.pressed() {
 		silence = min(silence, silenceUnderPressure)
@@ -90,7 +90,7 @@ func (n *Node) purge(ctx context.Context, checkpointed uint64) error {
 // overruledEvery paces what the log has of reports that were not heeded.
 const overruledEvery = time.Minute
 
-func (n *Node) tellOverruled(reported, checkpointed uint64, err error) {
+func (n *generation) tellOverruled(reported, checkpointed uint64, err error) {
 	if time.Since(n.overruled) < overruledEvery {
 		return
 	}
@@ -103,14 +103,14 @@ func (n *Node) tellOverruled(reported, checkpointed uint64, err error) {
 // pressed says that DELTAS is half full. From then on nodes that are away and
 // shards that have stopped no longer hold it back: it must not fill up for
 // all, and they can derive what they missed from EVENTS.
-func (n *Node) pressed() bool {
+func (n *generation) pressed() bool {
 	return n.state.Load().Deltas.Bytes > uint64(n.config.NATS.Streams.Deltas.MaxBytes)/2
 }
 
 // nearlyFull says that DELTAS has room for an eighth, or one window. From then
 // on nobody's report holds it back: anybody may have written it who reaches the
 // bucket, and with a log that is full nothing is counted any more.
-func (n *Node) nearlyFull() bool {
+func (n *generation) nearlyFull() bool {
 	limit := uint64(n.config.NATS.Streams.Deltas.MaxBytes)
 	return n.state.Load().Deltas.Bytes+max(limit/8, uint64(n.config.Windows.Bytes)) > limit
 }

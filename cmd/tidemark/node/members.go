@@ -24,7 +24,7 @@ const (
 
 // openMembers says that this process is there. It is refused where another has
 // its name, or counts something else.
-func (n *Node) openMembers() (err error) {
+func (n *generation) openMembers() (err error) {
 	schema, err := n.config.Schema()
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (n *Node) openMembers() (err error) {
 }
 
 // joinMembers watches the members and is one from now on.
-func (n *Node) joinMembers(ctx context.Context) error {
+func (n *generation) joinMembers(ctx context.Context) error {
 	members, err := jetlog.OpenMembers(ctx, n.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func fingerprint(c *config.Config) (cluster.Fingerprint, error) {
 // self is what this process says of itself. Until it is open it holds nothing,
 // and acts on no assignment. What it says that it has fits the assignment that it
 // names: see change.
-func (n *Node) self() cluster.Member {
+func (n *generation) self() cluster.Member {
 	m := n.same
 	if !n.open.Load() {
 		return m
@@ -91,6 +91,7 @@ func (n *Node) self() cluster.Member {
 	m.Applied, m.Routes = applied, n.router.Stats.Active.Load()
 	lag, caught := n.seen.lag(time.Now(), applied.Sequence())
 	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > n.config.Ready.Lag
+	n.behind.Store(m.Behind)
 	h := &n.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,6 +105,7 @@ func (n *Node) self() cluster.Member {
 			m.Ready.Add(s.Shard)
 		}
 	}
+	h.failedLocked(&m.Failed)
 	m.Loading = h.loadedLocked()
 	for s := range m.Ready.All() {
 		delete(m.Loading, s)
@@ -113,7 +115,7 @@ func (n *Node) self() cluster.Member {
 
 // beat says it again and again. A process whose name another one has taken,
 // while this one was cut off or suspended, must not go on.
-func (n *Node) beat() {
+func (n *generation) beat() {
 	if err := n.members.Keep(n.ctx, n.self); err != nil {
 		n.fail(fmt.Errorf("this process must stop: %w", err))
 	}
@@ -145,7 +147,7 @@ func (n *Node) Failure() error {
 // leave tells the others that this process stops, and what it has. Where it
 // cannot, they hear nothing of it and come to the same conclusion: the last
 // servers of a NATS cluster that stop have no majority any more.
-func (n *Node) leave() {
+func (n *generation) leave() {
 	if n.members == nil {
 		return
 	}
@@ -160,13 +162,13 @@ func (n *Node) leave() {
 }
 
 // deciding is what the assignment is decided by.
-func (n *Node) deciding() cluster.Options {
+func (n *generation) deciding() cluster.Options {
 	return cluster.Options{Shards: n.config.Shards, Replicas: n.config.Cluster.Replicas, ReplaceAfter: n.config.Cluster.ReplaceAfter}
 }
 
 // decide writes the next assignment, if this is the process that does and there
 // is one.
-func (n *Node) decide(ctx context.Context) error {
+func (n *generation) decide(ctx context.Context) error {
 	if !n.router.Stats.Active.Load() {
 		return nil
 	}
@@ -191,7 +193,7 @@ func (n *Node) decide(ctx context.Context) error {
 const tidyEvery = time.Minute
 
 // tidy is for the process that routes.
-func (n *Node) tidy(ctx context.Context) error {
+func (n *generation) tidy(ctx context.Context) error {
 	if time.Since(n.tidied) < tidyEvery {
 		return nil
 	}
@@ -199,11 +201,15 @@ func (n *Node) tidy(ctx context.Context) error {
 	return n.members.Tidy(ctx)
 }
 
-// heldAtStart are the shards that are held from the start: those that are
-// stored, but for those that this node need not keep, and those assigned that no
-// other node may have, which are derived from the log. Where nothing is assigned
-// and nobody else holds anything, all.
-func (n *Node) heldAtStart() []pipeline.Shard {
+// heldAtStart are the shards that are held from the start: those stored that DELTAS
+// brings on, but for those that this node need not keep, and those damaged that
+// another node has. What else is assigned
+// comes once the node runs: from another node, or derived beside those held. Where
+// the commons must be derived from EVENTS, all that is stored or must be derived is
+// held and derived with them; and what is assigned is held where DELTAS has all windows
+// and they are few, or nothing is stored. Where nothing is assigned and nobody else
+// holds anything, all is held.
+func (n *generation) heldAtStart() []pipeline.Shard {
 	held := []pipeline.Shard{}
 	if !n.config.Has(config.RoleHold) {
 		return held
@@ -213,14 +219,20 @@ func (n *Node) heldAtStart() []pipeline.Shard {
 	for _, m := range view.Members {
 		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
 	}
-	alone := view.Assignment.Shards() == 0 && !others
+	alone := view.Assignment.Shards() == 0 && !others && n.config.Weight > 0
 	leftover := n.letGo(cluster.ShardSet{})
+	old, commons, whole := n.old()
+	reads := commons || whole || !n.store.Stack(pipeline.Shard(n.config.Shards)).Stored() // EVENTS, in any case
 	for i := range n.config.Shards {
 		s := pipeline.Shard(i)
-		switch {
+		others := len(n.elsewhere(view, s)) > 0
+		switch stored := n.store.Stack(s).Stored(); {
 		case leftover.Has(s): // dropped when the node runs
-		case n.store.Stack(s).Stored(), alone,
-			assigned.Has(s) && len(n.elsewhere(view, s)) == 0 && !view.MayHave(s, me, n.config.Cluster.ReplaceAfter):
+		case stored && others && n.damaged(s):
+			n.holdings.retake(s)
+			n.log.Warn("tidemark: a shard whose runs are damaged is taken again from another node", "shard", s)
+		case stored && (!old.Has(s) || reads && !others), alone,
+			reads && assigned.Has(s) && !others && !view.MayHave(s, me, n.config.Cluster.ReplaceAfter):
 			held = append(held, s)
 		}
 	}
@@ -228,7 +240,7 @@ func (n *Node) heldAtStart() []pipeline.Shard {
 }
 
 // elsewhere are the other nodes that answer for a shard.
-func (n *Node) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
+func (n *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
 	for _, node := range view.Answering(s) {
 		if node != n.name {
 			nodes = append(nodes, node)

@@ -72,7 +72,7 @@ func (c *collector) gauge(name, help string, value func() float64) {
 	c.add(prometheus.GaugeValue, name, help, nil, func(emit func(float64, ...string)) { emit(value()) })
 }
 
-func newCollector(n *Node) *collector {
+func newCollector(n *generation) *collector {
 	c := &collector{look: func() {}}
 	if n.sinks != nil {
 		n.heldFigures(c)
@@ -92,7 +92,7 @@ func newCollector(n *Node) *collector {
 
 // heldFigures are those of a process that does more than answer: of the router,
 // of what it holds and of the streams.
-func (n *Node) heldFigures(c *collector) {
+func (n *generation) heldFigures(c *collector) {
 	l := new(looked)
 	c.look = func() {
 		l.shards = n.sinks.ShardStats()
@@ -107,12 +107,14 @@ func (n *Node) heldFigures(c *collector) {
 	n.counterFigures(c, l)
 	n.memoryFigures(c, l)
 	n.streamFigures(c)
+	n.auditFigures(c)
+	n.backupFigures(c)
 	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
 		return float64(n.sinks.Stats.Left.Load())
 	})
 }
 
-func (n *Node) routerFigures(c *collector) {
+func (n *generation) routerFigures(c *collector) {
 	s := &n.router.Stats
 	load := func(a interface{ Load() uint64 }) func() float64 {
 		return func() float64 { return float64(a.Load()) }
@@ -140,7 +142,7 @@ func (n *Node) routerFigures(c *collector) {
 	})
 }
 
-func (n *Node) stateFigures(c *collector) {
+func (n *generation) stateFigures(c *collector) {
 	s := &n.sinks.Stats
 	c.counter("windows_applied_total", "Windows handed to the shards.", func() float64 { return float64(s.Windows.Load()) })
 	c.gauge("applied_position", "Every answer reflects all events up to here.", func() float64 { return float64(n.sinks.Applied()) })
@@ -159,11 +161,19 @@ func (n *Node) stateFigures(c *collector) {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
 	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(n.sinks.Failed()) })
+	c.gauge("shards_coming", "Shards assigned to this node that are on their way here: from another node, or derived from EVENTS.", func() float64 {
+		coming, _ := n.holdings.figures()
+		return float64(coming)
+	})
+	c.counter("shards_retaken_total", "Times that a shard that had stopped was given up to be taken again from another node.", func() float64 {
+		_, healed := n.holdings.figures()
+		return float64(healed)
+	})
 	n.diskFigures(c)
 }
 
 // diskFigures are those of what is on disk: runs, merges, Badger.
-func (n *Node) diskFigures(c *collector) {
+func (n *generation) diskFigures(c *collector) {
 	s := &n.store.Stats
 	c.counter("checkpoint_bytes_total", "Bytes of runs that checkpoints wrote.", func() float64 { return float64(s.CheckpointBytes.Load()) })
 	c.counter("merges_total", "Merges of runs done.", func() float64 { return float64(s.Merges.Load()) })
@@ -184,7 +194,7 @@ func (n *Node) diskFigures(c *collector) {
 }
 
 // counterFigures are those of each counter and each column.
-func (n *Node) counterFigures(c *collector, l *looked) {
+func (n *generation) counterFigures(c *collector, l *looked) {
 	schema := n.sinks.Schema()
 	each := func(kind prometheus.ValueType, name, help string, of func(counter int, s shard.CounterStats) float64) {
 		c.add(kind, name, help, []string{"counter"}, func(emit func(float64, ...string)) {
@@ -237,7 +247,7 @@ func (n *Node) counterFigures(c *collector, l *looked) {
 }
 
 // memoryFigures are those of what shards hold, and of what they leave to the disk.
-func (n *Node) memoryFigures(c *collector, l *looked) {
+func (n *generation) memoryFigures(c *collector, l *looked) {
 	sum := func(kind prometheus.ValueType, name, help string, of func(s shard.Stats) float64) {
 		c.add(kind, name, help, nil, func(emit func(float64, ...string)) {
 			total := 0.0
@@ -289,7 +299,7 @@ func (n *Node) memoryFigures(c *collector, l *looked) {
 	c.gauge("notices", "Live notices of all channels.", func() float64 { _, notices := n.sinks.Channels(); return float64(notices) })
 }
 
-func (n *Node) streamFigures(c *collector) {
+func (n *generation) streamFigures(c *collector) {
 	each := func(of func(jetlog.StreamState) float64) func(emit func(float64, ...string)) {
 		return func(emit func(float64, ...string)) {
 			s := n.state.Load()
@@ -303,16 +313,16 @@ func (n *Node) streamFigures(c *collector) {
 	c.add(prometheus.GaugeValue, "stream_bytes_max", "The configured limit of a stream.", label, func(emit func(float64, ...string)) {
 		streams := n.config.NATS.Streams
 		emit(float64(streams.Events.MaxBytes), jetlog.EventsStream)
-		emit(float64(streams.Deltas.MaxBytes), jetlog.DeltasStream)
+		emit(float64(streams.Deltas.MaxBytes), n.slot.Deltas())
 		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
 	})
 	c.counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(n.front.gone()) })
 	stats := n.streams.Stats()
 	c.add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {
-		emit(float64(stats.Foreign.Load()), jetlog.DeltasStream)
+		emit(float64(stats.Foreign.Load()), n.slot.Deltas())
 	})
 	c.add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
-		for _, name := range []string{jetlog.DeltasStream, jetlog.DeadLetterStream, jetlog.BucketStream} {
+		for _, name := range []string{n.slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
 			emit(float64(stats.Remade(name)), name)
 		}
 	})
@@ -320,9 +330,9 @@ func (n *Node) streamFigures(c *collector) {
 	c.add(prometheus.GaugeValue, "stream_last_sequence", "The newest message of a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Last) }))
 }
 
-// figures are the registry's, flat, for tidemark.stats: name, or
+// stats are all figures, flat, for tidemark.stats: name, or
 // name{label="value"}, to number. Histograms give their count and sum.
-func (n *Node) figures() map[string]any {
+func (n *Node) stats() map[string]any {
 	families, err := n.Gather()
 	out := make(map[string]any, len(families))
 	if err != nil {

@@ -28,6 +28,7 @@ func (n *Node) awaitCluster() error {
 		return nil
 	}
 	n.http = n.serveHTTP(n.startPages())
+	defer n.trouble.clear(startPart)
 	return n.server.WaitLeader(n.ctx, func(s jetlog.Standing) {
 		n.trouble.set(startPart, errors.New(s.String()))
 		n.log.Info("tidemark: waiting for other servers of the NATS cluster", "cluster", n.config.NATS.Cluster.ClusterName(),
@@ -44,7 +45,7 @@ func (n *Node) startPages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(func() error {
-		if err := n.trouble.err(); err != nil {
+		if err := errors.Join(n.trouble.err(), n.gen().trouble.err()); err != nil {
 			return err
 		}
 		return errors.New("starting")

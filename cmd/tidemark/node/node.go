@@ -16,10 +16,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/explain"
 	"github.com/tidemark-io/tidemark/query/spread"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -53,35 +55,63 @@ type Node struct {
 	server   *jetlog.Server // nil with an external one
 	nc       *nats.Conn
 	queries  *nats.Conn // for requests alone: on nc they would stand behind megabytes of events
-	streams  *jetlog.Streams
-	store    *cold.Store
-	sinks    *sinks.Node
-	members  *jetlog.Members         // nil: a process that only answers has found none yet
-	runs     *move.Server            // gives runs to other nodes; nil: this one holds nothing
-	parts    *spread.Server          // answers other nodes; nil: this one holds nothing
+	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
 	thin     *thin                   // nil: this one does more than answer
+	jobs     *job.Server             // nil: this one holds nothing
 	http     *httpServer
-
-	program  *operators.Program
-	guard    *pipeline.Guard
-	follower *pipeline.Follower
-	router   *pipeline.Router
-	lease    *jetlog.Lease
-	events   *jetlog.Events
-	deltas   *jetlog.DeltaLog
-	reports  *jetlog.Checkpoints
 	registry *prometheus.Registry
 
-	name      string                         // among all nodes
-	watched   atomic.Pointer[jetlog.Members] // members, for requests
-	same      cluster.Member                 // what this process says of itself that never changes
-	open      atomic.Bool                    // shards, router and follower are there
-	holdings  holdings
+	name      string // among all nodes
 	moveLimit *move.Limiter
 	failing   sync.Once
 	failed    chan struct{}
 	failure   error
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	trouble  troubles
+	closing  sync.Once
+	closeErr error
+}
+
+// generation is all that a process counts by one configuration, from EVENTS to
+// what it answers, with a DELTAS, members and an assignment that are the
+// generation's in all processes. Its config, ctx, work and trouble are its own;
+// all else that it shares is the process'.
+type generation struct {
+	*Node
+	config     *config.Config
+	slot       jetlog.Slot
+	processors int // Options.Processors, of this generation
+
+	// In the order in which they are opened; close goes the other way.
+	streams *jetlog.Streams
+	store   *cold.Store
+	sinks   *sinks.Node
+	members *jetlog.Members // nil: a process that only answers has found none yet
+	runs    *move.Server    // gives runs to other nodes; nil: this one holds nothing
+	parts   *spread.Server  // answers other nodes; nil: this one holds nothing
+
+	program   *operators.Program
+	explainer *explain.Explainer // nil: this one only answers
+	guard     *pipeline.Guard
+	follower  *pipeline.Follower
+	router    *pipeline.Router
+	lease     *jetlog.Lease
+	events    *jetlog.Events
+	deltas    *jetlog.DeltaLog
+	reports   *jetlog.Checkpoints
+	figures   *prometheus.Registry
+
+	watched  atomic.Pointer[jetlog.Members] // members, for requests
+	same     cluster.Member                 // what this process says of itself that never changes
+	behind   atomic.Bool                    // the log, by more than ready.lag, or since the start
+	open     atomic.Bool                    // shards, router and follower are there
+	holdings holdings
+	audits   audits
+	backups  backups
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -91,10 +121,9 @@ type Node struct {
 	front   front
 	trouble troubles
 
+	reported  uint64    // the checkpoint that this node said last; keep's
 	overruled time.Time // when the log last had of reports that were not heeded; keep's
 	tidied    time.Time // when keys of members were last tidied; keep's
-	closing   sync.Once
-	closeErr  error
 }
 
 // startWithin bounds the requests to the server during the start.
@@ -108,7 +137,7 @@ func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 	started := context.AfterFunc(ctx, n.cancel)
 	defer started()
 	steps, begin := []func() error{
-		n.openHTTP, n.openData, n.openServer, n.openStreams, n.openMembers, n.openState, n.openPipeline, n.openQueries,
+		n.openHTTP, n.openData, n.openServer, n.awaitCluster, n.gen().openAll, n.openJobs, n.openAnswers,
 	}, n.begin
 	if c.Thin() {
 		steps, begin = []func() error{n.openHTTP, n.openName, n.openServer, n.openThin}, n.beginThin
@@ -129,16 +158,52 @@ func newNode(c *config.Config, o Options) *Node {
 	}
 	n := &Node{
 		config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
-		holdings: newHoldings(), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.serving.Store(n.newGeneration(c))
 	return n
+}
+
+func (n *Node) newGeneration(c *config.Config) *generation {
+	g := &generation{
+		Node: n, config: c, processors: n.o.Processors,
+		holdings: newHoldings(), figures: prometheus.NewRegistry(),
+	}
+	g.behind.Store(true) // until it has looked
+	g.ctx, g.cancel = context.WithCancel(n.ctx)
+	return g
+}
+
+// gen is the generation that serves.
+func (n *Node) gen() *generation { return n.serving.Load() }
+
+// openAll opens all of a generation, up to answering other nodes.
+func (n *generation) openAll() error {
+	for _, step := range []func() error{n.openStreams, n.openMembers, n.openState, n.openPipeline, n.openAudits, n.openQueries} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // begin starts what runs for as long as the node does.
 func (n *Node) begin() {
+	n.gen().begin()
+	n.gen().beginServing()
+	if n.server != nil {
+		n.work.Go(n.tend)
+	}
+	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
+		"http", n.HTTPAddress(), "applied", n.gen().sinks.Applied())
+}
+
+// begin starts what runs for as long as the generation does.
+func (n *generation) begin() {
 	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
 	n.open.Store(true)
+	_ = n.self()     // whether it is behind
 	n.members.Soon() // that it holds something
 	n.work.Go(n.follow)
 	if n.config.Has(config.RoleRoute) {
@@ -148,11 +213,6 @@ func (n *Node) begin() {
 	n.work.Go(n.obeyReads)
 	n.work.Go(n.obeyWrites)
 	n.work.Go(n.keep)
-	if n.server != nil {
-		n.work.Go(n.tend)
-	}
-	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
-		"http", n.HTTPAddress(), "applied", n.sinks.Applied())
 }
 
 // retryAfter paces what failed and is tried again.
@@ -160,7 +220,7 @@ const retryAfter = time.Second
 
 // repeat does something over and over until the node closes, and remembers
 // what is wrong with it meanwhile.
-func (n *Node) repeat(name string, do func() error) {
+func (n *generation) repeat(name string, do func() error) {
 	for n.ctx.Err() == nil {
 		err := do()
 		if n.ctx.Err() != nil {
@@ -180,8 +240,8 @@ func (n *Node) repeat(name string, do func() error) {
 // WaitApplied returns when every later answer reflects all events up to a
 // position, or with ctx's error.
 func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
-	if n.sinks == nil {
+	if n.gen().sinks == nil {
 		return n.answers.Load().reader.WaitApplied(ctx, p)
 	}
-	return n.sinks.WaitApplied(ctx, p)
+	return n.gen().sinks.WaitApplied(ctx, p)
 }

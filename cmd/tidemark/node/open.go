@@ -57,7 +57,7 @@ func (n *Node) openServer() (err error) {
 		n.server, err = jetlog.StartServer(jetlog.ServerOptions{
 			Listen:          c.Listen,
 			StoreDir:        n.dir.join(streamsDir),
-			StoreBytesMax:   max(2*n.streamOptions().BytesMax(), storeBytesMin),
+			StoreBytesMax:   max(2*n.gen().streamOptions().BytesMax(), storeBytesMin),
 			SyncInterval:    c.SyncInterval,
 			PayloadBytesMax: int(c.MaxPayload),
 			Name:            "tidemark-" + n.name,
@@ -83,21 +83,20 @@ func (n *Node) openServer() (err error) {
 	return err
 }
 
-func (n *Node) streamOptions() jetlog.StreamOptions {
+func (n *generation) streamOptions() jetlog.StreamOptions {
 	s := n.config.NATS.Streams
 	return jetlog.StreamOptions{
 		Replicas:    n.config.NATS.Replicas,
 		Events:      jetlog.Limits{BytesMax: int64(s.Events.MaxBytes), AgeMax: s.Events.MaxAge},
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
+		Slot:        n.slot,
+		Continues:   n.dir.continues(),
 		Logger:      n.log,
 	}
 }
 
-func (n *Node) openStreams() error {
-	if err := n.awaitCluster(); err != nil {
-		return err
-	}
+func (n *generation) openStreams() error {
 	ctx, cancel := n.startContext()
 	defer cancel()
 	if err := n.tryStreams(ctx); err != nil {
@@ -124,7 +123,7 @@ func (n *Node) openStreams() error {
 const lookWithin = 5 * time.Second
 
 // tryStreams opens the streams and looks at them.
-func (n *Node) tryStreams(ctx context.Context) error {
+func (n *generation) tryStreams(ctx context.Context) error {
 	return n.untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
 		if n.streams, err = jetlog.OpenStreams(ctx, n.nc, n.streamOptions()); err != nil {
 			return err
@@ -136,7 +135,7 @@ func (n *Node) tryStreams(ctx context.Context) error {
 // untilLed does what asks the server, each time with so long at most, and does it
 // again while its error is passing: the server's cluster chooses a leader or has
 // just started.
-func (n *Node) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
+func (n *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log paced
 	for {
 		try, cancel := context.WithTimeout(ctx, within)
@@ -162,7 +161,7 @@ func (n *Node) untilLed(ctx context.Context, within time.Duration, passing func(
 
 // startContext bounds what a start asks of the server. In a cluster it waits for
 // the others for as long as it takes.
-func (n *Node) startContext() (context.Context, context.CancelFunc) {
+func (n *generation) startContext() (context.Context, context.CancelFunc) {
 	if n.inCluster() {
 		return context.WithCancel(n.ctx)
 	}
@@ -176,7 +175,7 @@ const runBytes = 1 << 20
 // windowEnvelope is left for the headers of a window's message.
 const windowEnvelope = 4 << 10
 
-func (n *Node) openStore() error {
+func (n *generation) openStore() error {
 	schema, err := n.config.Schema()
 	if err != nil {
 		return err
@@ -194,42 +193,18 @@ func (n *Node) openStore() error {
 }
 
 // openState loads the shards and brings them to where DELTAS can take over.
-func (n *Node) openState() (err error) {
+func (n *generation) openState() (err error) {
 	if err := n.openStore(); err != nil {
 		return err
 	}
 	if err := n.checkStreams(); err != nil {
 		return err
 	}
-	n.takeCommons()
-	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
-		Events:   n.config.Windows.Events,
-		Bytes:    int(n.config.Windows.Bytes),
-		Channels: n.config.OnlyChannels(),
-	})
-	if err != nil {
+	if err := n.noteDerivation(); err != nil {
 		return err
 	}
-	n.sinks, err = sinks.NewNode(n.store, sinks.Options{
-		Shards:          n.config.Shards,
-		Held:            n.heldAtStart(),
-		Owners:          n.o.Processors,
-		CheckpointEvery: n.config.Checkpoint.Interval,
-		DirtyRowsMax:    n.config.Checkpoint.Rows,
-		MemoryBytes:     n.config.ShardBytes(),
-		SequenceMax:     n.sequenceMax(),
-		Users: shard.Limits{
-			PostsMax:  n.config.Feed.PostsPerAuthor,
-			PostsKept: n.config.Feed.Kept(),
-			Retention: int64(n.config.Feed.Retention / time.Second),
-			Inactive:  int64(n.config.InactiveAfter / time.Second),
-		},
-		Notices:  n.config.ChannelsOf(config.KindNotice),
-		Dots:     n.config.ChannelsOf(config.KindDot),
-		Channels: shard.ChannelLimits{Channels: n.config.Limits.Channels, Notices: n.config.Limits.Notices},
-		Logger:   n.log,
-	})
-	if err != nil {
+	n.takeCommons()
+	if err := n.openSinks(n.heldAtStart(), n.sequenceMax()); err != nil {
 		return err
 	}
 	n.guard = pipeline.NewGuard(n.sinks, n.events, n.deltas, n.log)
@@ -244,4 +219,41 @@ func (n *Node) openState() (err error) {
 		return err
 	}
 	return n.untilLed(ctx, startWithin, jetlog.Leaderless, func(context.Context) error { return n.join() })
+}
+
+// openSinks compiles the rules and opens shards; held nil: all.
+func (n *generation) openSinks(held []pipeline.Shard, sequenceMax uint64) (err error) {
+	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
+		Events:   n.config.Windows.Events,
+		Bytes:    int(n.config.Windows.Bytes),
+		Channels: n.config.OnlyChannels(),
+	})
+	if err != nil {
+		return err
+	}
+	n.sinks, err = sinks.NewNode(n.store, n.sinksOptions(held, sequenceMax))
+	return err
+}
+
+// sinksOptions are those of what holds some shards.
+func (n *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sinks.Options {
+	return sinks.Options{
+		Shards:          n.config.Shards,
+		Held:            held,
+		Owners:          n.processors,
+		CheckpointEvery: n.config.Checkpoint.Interval,
+		DirtyRowsMax:    n.config.Checkpoint.Rows,
+		MemoryBytes:     n.config.ShardBytes(),
+		SequenceMax:     sequenceMax,
+		Users: shard.Limits{
+			PostsMax:  n.config.Feed.PostsPerAuthor,
+			PostsKept: n.config.Feed.Kept(),
+			Retention: int64(n.config.Feed.Retention / time.Second),
+			Inactive:  int64(n.config.InactiveAfter / time.Second),
+		},
+		Notices:  n.config.ChannelsOf(config.KindNotice),
+		Dots:     n.config.ChannelsOf(config.KindDot),
+		Channels: shard.ChannelLimits{Channels: n.config.Limits.Channels, Notices: n.config.Limits.Notices},
+		Logger:   n.log,
+	}
 }

@@ -6,8 +6,8 @@ import "github.com/tidemark-io/tidemark/query"
 // a node within itself and asks it without NATS; of a process that only answers,
 // it is the other nodes'.
 func (n *Node) Reader() query.Reader {
-	if n.sinks == nil {
+	if n.gen().sinks == nil {
 		return n.answers.Load().reader
 	}
-	return n.sinks
+	return n.gen().sinks
 }

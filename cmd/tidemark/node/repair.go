@@ -34,12 +34,12 @@ func Repair(c *config.Config, o RepairOptions) error {
 	n := newNode(c, Options{Demo: o.Demo, Logger: o.Logger})
 	defer n.undo()
 	if o.Replay {
-		return n.replay()
+		return n.gen().replay()
 	}
 	return n.adopt()
 }
 
-func (n *Node) replay() (err error) {
+func (n *generation) replay() (err error) {
 	// The number of shards may be what has changed.
 	if err := n.lockData(0); err != nil {
 		return err
@@ -47,20 +47,24 @@ func (n *Node) replay() (err error) {
 	if err := n.openServer(); err != nil {
 		return err
 	}
+	if err := n.awaitCluster(); err != nil {
+		return err
+	}
 	if err := n.openStreams(); err != nil {
 		return err
 	}
 	events := n.state.Load().Events
 	if events.First > 1 && events.Last > 0 {
-		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted", events.First)
+		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", events.First)
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
 	// Dead letters come again with the events that they were.
-	for _, stream := range []string{jetlog.DeltasStream, jetlog.DeadLetterStream} {
-		if err := n.streams.Delete(ctx, stream); err != nil {
-			return err
-		}
+	if err := n.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
+		return err
+	}
+	if err := n.streams.Delete(ctx, n.slot.Deltas()); err != nil {
+		return err
 	}
 	// At one stroke, so that no start ever sees half a database.
 	old := n.dir.join(badgerDir + ".old")
@@ -73,7 +77,7 @@ func (n *Node) replay() (err error) {
 	if err := os.RemoveAll(old); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
-	n.dir.marker.Shards = n.config.Shards
+	n.dir.marker.Shards, n.dir.marker.CountedBy, n.dir.marker.Mixed = n.config.Shards, "", false
 	if err := n.dir.writeMarker(); err != nil {
 		return err
 	}
@@ -81,8 +85,14 @@ func (n *Node) replay() (err error) {
 	return nil
 }
 
-func (n *Node) adopt() error {
-	for _, step := range []func() error{n.openData, n.openServer, n.openStreams, n.openStore} {
+func (p *Node) adopt() error {
+	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	n := p.gen()
+	for _, step := range []func() error{n.openStreams, n.openStore} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -105,6 +115,10 @@ func (n *Node) adopt() error {
 	}
 	now := n.state.Load()
 	known := n.store.Meta().Streams
+	by, _ := n.dir.counted()
+	if err := n.dir.note(by, true); err != nil { // EVENTS does not tell any more what was counted
+		return err
+	}
 	err = n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
 	if err == nil {
 		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)

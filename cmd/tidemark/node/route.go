@@ -8,10 +8,10 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-func (n *Node) openPipeline() error {
+func (n *generation) openPipeline() error {
 	lanes := n.config.Router.Lanes
 	if lanes == 0 {
-		lanes = n.o.Processors
+		lanes = n.processors
 	}
 	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
 		Owner:  n.name,
@@ -41,9 +41,18 @@ func (n *Node) openPipeline() error {
 	return nil
 }
 
-func (n *Node) lane() pipeline.Deriver { return n.program.NewLane() }
+func (n *generation) lane() pipeline.Deriver { return n.program.NewLane() }
 
-func (n *Node) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+// openTailer opens DELTAS for what this node holds.
+func (n *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := n.tailer(ctx, after)
+	if err == nil {
+		n.trouble.clear("follow")
+	}
+	return tailer, err
+}
+
+func (n *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
 	tailer, err := jetlog.OpenTailer(ctx, n.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
 	if err != nil {
 		return nil, err
@@ -51,13 +60,12 @@ func (n *Node) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, e
 	if !tailer.Created().Equal(n.store.Meta().Streams.Deltas) {
 		return nil, errors.Join(errors.New("stream DELTAS was recreated since where to follow it was looked for"), tailer.Close())
 	}
-	n.trouble.clear("follow")
 	return tailer, nil
 }
 
 // follow applies DELTAS until the node closes. What is held changes between two
 // runs of the follower.
-func (n *Node) follow() {
+func (n *generation) follow() {
 	n.repeat("follow", func() error {
 		for {
 			if err := n.change(); err != nil {
@@ -66,8 +74,8 @@ func (n *Node) follow() {
 			if err := n.join(); err != nil {
 				return err
 			}
-			ctx, cancel := n.holdings.following(n.ctx)
-			err := n.follower.Follow(ctx)
+			ctx, cancel := n.holdings.following(n.ctx, &n.audits.renewals)
+			err := n.beyond(n.follower.Follow(ctx))
 			again := errors.Is(context.Cause(ctx), errHoldings)
 			cancel(nil)
 			if !again || n.ctx.Err() != nil {
@@ -78,7 +86,7 @@ func (n *Node) follow() {
 }
 
 // route is the router while this process holds the lease.
-func (n *Node) route() {
+func (n *generation) route() {
 	n.repeat("route", func() error {
 		held, release, err := n.lease.Acquire(n.ctx)
 		if err != nil {
@@ -94,13 +102,13 @@ func (n *Node) route() {
 			n.log.Warn("router: stepped down, standing by", "reason", err)
 			return nil
 		}
-		return err
+		return n.beyond(err)
 	})
 }
 
 // routed says that this node routes, or another: what kept this one from it
 // is nobody's trouble any more.
-func (n *Node) routed() bool {
+func (n *generation) routed() bool {
 	holder, mine := n.lease.Holder()
 	return n.router.Stats.Active.Load() || holder != "" && !mine
 }

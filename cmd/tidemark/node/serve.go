@@ -25,14 +25,23 @@ type answers struct {
 	registry  *prometheus.Registry // of its figures, which begin with it
 }
 
-func (n *Node) openQueries() (err error) {
-	n.register()
+// openQueries answers other nodes.
+func (n *generation) openQueries() error {
+	n.figures.MustRegister(newCollector(n))
+	n.openExplainer()
 	n.sinks.MemoryOnly(n.told().Reads == cluster.ReadsMemory)
-	if err := n.serveNodes(); err != nil {
-		return err
-	}
-	if n.config.Has(config.RoleAnswer) {
-		if err := n.serveAll(&spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards}, nil); err != nil {
+	return n.serveNodes()
+}
+
+// serves says that this process answers somebody: everybody, or, where it holds,
+// what is asked about events. Thin nodes cannot tell that.
+func (n *Node) serves() bool { return n.config.Has(config.RoleAnswer) || n.config.Has(config.RoleHold) }
+
+// openAnswers answers, if that is a role of this process.
+func (n *Node) openAnswers() error {
+	n.register()
+	if n.serves() {
+		if err := n.gen().serve(); err != nil {
 			return err
 		}
 	}
@@ -40,8 +49,13 @@ func (n *Node) openQueries() (err error) {
 	return nil
 }
 
+// serve answers everybody by this generation.
+func (n *generation) serve() error {
+	return n.serveAll(&spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards}, nil)
+}
+
 // serveNodes answers other nodes, for the shards held here.
-func (n *Node) serveNodes() (err error) {
+func (n *generation) serveNodes() (err error) {
 	if !n.config.Has(config.RoleHold) {
 		return nil
 	}
@@ -52,9 +66,9 @@ func (n *Node) serveNodes() (err error) {
 		Node:       n.name,
 		Schema:     n.store.Schema(),
 		Shards:     n.config.Shards,
-		Workers:    n.o.Processors,
+		Workers:    n.processors,
 		ColdReads:  n.config.Limits.ColdReads,
-		Registerer: n.registry,
+		Registerer: n.figures,
 		Logger:     n.log,
 	})
 	return err
@@ -63,9 +77,9 @@ func (n *Node) serveNodes() (err error) {
 // serveAll answers everybody. ready tells why nothing can be asked, nil: it can.
 // If this process answers already, it is answered anew before the one before
 // stops.
-func (n *Node) serveAll(counted *spread.Counted, ready func() error) (err error) {
+func (n *generation) serveAll(counted *spread.Counted, ready func() error) (err error) {
 	a := &answers{
-		directory: &directory{view: n.view, own: n.own(), me: n.name, shards: counted.Shards},
+		directory: &directory{view: n.view, own: n.own(), lags: n.behind.Load, me: n.name, shards: counted.Shards},
 		registry:  prometheus.NewRegistry(),
 	}
 	a.reader, err = spread.New(n.queries, spread.Options{
@@ -91,13 +105,16 @@ func (n *Node) serveAll(counted *spread.Counted, ready func() error) (err error)
 		},
 		Refuses:    n.refuses,
 		Slow:       query.Slow(n.config.Slow),
-		Stats:      n.figures,
+		Stats:      n.stats,
 		Ready:      ready,
 		Shards:     counted.Shards,
 		Version:    n.o.Version,
 		Registerer: a.registry,
 		Logger:     n.log,
 		Metadata:   map[string]string{"node": n.name},
+	}
+	if n.explainer != nil {
+		o.Explainer, o.ExplainAlone = n.explainer, !n.config.Has(config.RoleAnswer)
 	}
 	if n.streams != nil { // of a system that is there
 		o.Publisher, o.LogEnd = jetlog.NewReads(n.streams), n.logEnd
@@ -122,13 +139,13 @@ func (a *answers) stop(ctx context.Context) error {
 	return errors.Join(a.service.Stop(ctx), a.reader.Close())
 }
 
-func (n *Node) logEnd(ctx context.Context) (sequence uint64, err error) {
+func (n *generation) logEnd(ctx context.Context) (sequence uint64, err error) {
 	state, err := n.streams.State(ctx, jetlog.EventsStream)
 	return state.Last, err
 }
 
 // own is what this process holds; nil: nothing, ever.
-func (n *Node) own() query.Holder {
+func (n *generation) own() query.Holder {
 	if !n.config.Has(config.RoleHold) {
 		return nil
 	}
@@ -137,7 +154,7 @@ func (n *Node) own() query.Holder {
 
 // view is what is known of the members; there are none before this process has
 // joined.
-func (n *Node) view() *cluster.View {
+func (n *generation) view() *cluster.View {
 	if m := n.watched.Load(); m != nil {
 		return m.View()
 	}
@@ -146,7 +163,7 @@ func (n *Node) view() *cluster.View {
 
 // asked says why others cannot be asked, of a process that holds nothing
 // itself.
-func (n *Node) asked() error {
+func (n *generation) asked() error {
 	if a := n.answers.Load(); a != nil && n.own() == nil && a.directory.held() == 0 {
 		return errNobody
 	}
@@ -155,14 +172,13 @@ func (n *Node) asked() error {
 
 // register makes the figures of the process, those of what answers excepted.
 func (n *Node) register() {
-	n.registry.MustRegister(newCollector(n))
 	registerProcess(n.registry)
 }
 
 // Gather implements prometheus.Gatherer: the figures of the process and of
 // what answers.
 func (n *Node) Gather() ([]*dto.MetricFamily, error) {
-	all := prometheus.Gatherers{n.registry}
+	all := prometheus.Gatherers{n.registry, n.gen().figures}
 	if a := n.answers.Load(); a != nil {
 		all = append(all, a.registry)
 	}

@@ -135,7 +135,7 @@ func (s *site) page(n *Node, path string) string {
 // members are those there, by name.
 func (s *site) members() map[string]cluster.Member {
 	s.t.Helper()
-	m, err := jetlog.AttachMembers(s.t.Context(), s.nc, jetlog.MembersOptions{})
+	m, err := jetlog.AttachMembers(s.t.Context(), s.nc, 0, jetlog.MembersOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
@@ -15,11 +18,11 @@ type streamsState struct {
 	Events, Deltas, DeadLetters jetlog.StreamState
 }
 
-func (n *Node) observeStreams(ctx context.Context) (err error) {
+func (n *generation) observeStreams(ctx context.Context) (err error) {
 	s := new(streamsState)
 	for name, to := range map[string]*jetlog.StreamState{
 		jetlog.EventsStream:     &s.Events,
-		jetlog.DeltasStream:     &s.Deltas,
+		n.slot.Deltas():         &s.Deltas,
 		jetlog.DeadLetterStream: &s.DeadLetters,
 	} {
 		if *to, err = n.streams.State(ctx, name); err != nil {
@@ -28,15 +31,15 @@ func (n *Node) observeStreams(ctx context.Context) (err error) {
 	}
 	n.state.Store(s)
 	if lost := n.front.see(s.Events, n.config.NATS.Streams.Events.MaxAge); lost > 0 {
-		n.log.Error("stream EVENTS has lost its beginning, and not by max_age: what is counted stands, but cannot be counted again",
+		n.log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
 			"messages", lost, "begins_at", s.Events.First,
 			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/operations.md, Who may do what)")
 	}
 	return nil
 }
 
-// front watches where EVENTS begins: it moves by max_age alone. Safe for
-// concurrent use.
+// front watches where EVENTS begins: it moves by max_age, and by what says so
+// before (jetlog.Streams.Trim), alone. Safe for concurrent use.
 type front struct {
 	mu    sync.Mutex
 	first uint64    // sequence, as of the last look
@@ -53,6 +56,9 @@ func (f *front) see(now jetlog.StreamState, ageMax time.Duration) (lost uint64) 
 	was, at := f.first, f.at
 	if was == 0 && ageMax == 0 {
 		was = 1
+	}
+	if was > 0 {
+		was = max(was, min(now.Begins(), now.First)) // what was meant to go is not lost
 	}
 	f.first, f.at = now.First, now.FirstTime
 	aged := ageMax > 0 && now.Now.Sub(at) >= ageMax
@@ -72,24 +78,62 @@ func (f *front) gone() uint64 {
 
 // checkStreams makes sure that the streams are those that the stored state
 // counts positions in (I10).
-func (n *Node) checkStreams() error {
+func (n *generation) checkStreams() error {
 	now, known := n.state.Load(), n.store.Meta().Streams
 	if known.Events.IsZero() {
 		return n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created})
+	}
+	if !known.Events.Equal(now.Events.Created) && n.goesOn(now.Events.Continues, known.Events) {
+		n.log.Info("stream EVENTS goes on from the one that the backup was made of", "after", now.Events.Continues.After)
+		if err := n.store.SetStreams(cold.Streams{Events: now.Events.Created}); err != nil {
+			return err
+		}
+		known = n.store.Meta().Streams
 	}
 	if !known.Events.Equal(now.Events.Created) {
 		return fmt.Errorf("stream EVENTS was recreated at %s, and what is counted here came from one made at %s: "+
 			"'tidemark repair --adopt' keeps the counts and goes on with the new stream; 'tidemark repair --replay' counts the new stream alone, from its first event",
 			now.Events.Created.Format(time.RFC3339), known.Events.Format(time.RFC3339))
 	}
-	return nil
+	return n.dir.settle()
+}
+
+// goesOn says whether an EVENTS goes on from the one that was counted here, after
+// all of it that was (I10).
+func (n *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
+	if c.After == 0 || !c.Events.Equal(counted) {
+		return false
+	}
+	for s := range n.config.Shards + 1 {
+		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > pipeline.EndOf(c.After) {
+			return false
+		}
+	}
+	return true
+}
+
+// beyond says of an error what to do where EVENTS begins after where shards stand.
+func (n *generation) beyond(err error) error {
+	events := n.state.Load().Events
+	if !errors.Is(err, pipeline.ErrGap) || events.First <= 1 {
+		return err
+	}
+	why, place := "its beginning is gone", cmp.Or(n.config.Backup.To, "BACKUP")
+	if t := events.Trimmed; t.Below > 0 {
+		why, place = fmt.Sprintf("it was trimmed below %d", t.Below), cmp.Or(t.Place, place)
+	}
+	return fmt.Errorf("%w: EVENTS begins with message %d, %s: stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
+		err, events.First, why, n.dir.join(badgerDir), place, n.dir.path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the
 // stored states refer to. A new DELTAS is no harm: windows can be derived
 // again.
-func (n *Node) sequenceMax() uint64 {
+func (n *generation) sequenceMax() uint64 {
 	now, known := n.state.Load().Deltas, n.store.Meta().Streams
+	if known.Deltas.IsZero() { // restored
+		return 0
+	}
 	if !known.Deltas.Equal(now.Created) {
 		n.log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
 		return 0
@@ -103,17 +147,17 @@ const joinTries = 5
 // join brings the shards to where DELTAS can take over, and remembers of which
 // streams they are. What it has found out about one DELTAS is not true of the
 // next one.
-func (n *Node) join() error {
+func (n *generation) join() error {
 	for range joinTries {
 		if err := n.streams.Restore(n.ctx); err != nil {
 			return err
 		}
-		before, err := n.streams.State(n.ctx, jetlog.DeltasStream)
+		before, err := n.streams.State(n.ctx, n.slot.Deltas())
 		if err != nil {
 			return err
 		}
 		if err := n.follower.Join(n.ctx); err != nil {
-			return err
+			return n.beyond(err)
 		}
 		if err := n.observeStreams(n.ctx); err != nil {
 			return err
@@ -125,7 +169,7 @@ func (n *Node) join() error {
 	return fmt.Errorf("stream DELTAS was recreated %d times while its beginning was looked for", joinTries)
 }
 
-func (n *Node) recordStreams() error {
+func (n *generation) recordStreams() error {
 	now := n.state.Load()
 	want := cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created}
 	if n.store.Meta().Streams == want {

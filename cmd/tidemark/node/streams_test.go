@@ -37,3 +37,19 @@ func TestFront(t *testing.T) {
 		}
 	}
 }
+
+// What is trimmed, and what a new EVENTS never had, is not lost; what goes beyond is.
+func TestFrontTrimmed(t *testing.T) {
+	var f front
+	for i, c := range []struct {
+		first, below, after, lost uint64
+	}{{1, 0, 0, 0}, {5, 5, 0, 0}, {5, 9, 0, 0}, {9, 9, 0, 0}, {12, 9, 0, 3}} {
+		now := jetlog.StreamState{First: c.first, Trimmed: jetlog.Trimmed{Below: c.below}, Continues: jetlog.Continues{After: c.after}}
+		if lost := f.see(now, 0); lost != c.lost {
+			t.Errorf("look %d: %d lost, want %d", i, lost, c.lost)
+		}
+	}
+	if lost := new(front).see(jetlog.StreamState{First: 101, Continues: jetlog.Continues{After: 100}}, 0); lost != 0 {
+		t.Errorf("it goes on after 100, and %d are lost", lost)
+	}
+}

@@ -62,6 +62,7 @@ func (n *Node) openName() error {
 // openThin joins those who are there and answers for them. Without any it
 // begins all the same: every request is answered 503 until they come.
 func (n *Node) openThin() error {
+	n.gen().figures.MustRegister(newCollector(n.gen()))
 	n.register()
 	t := &thin{node: n}
 	n.thin = t
@@ -94,7 +95,7 @@ func (n *Node) serveNobody() error {
 	if err != nil {
 		return err
 	}
-	return n.serveAll(&spread.Counted{Schema: none}, func() error { return errNobody })
+	return n.gen().serveAll(&spread.Counted{Schema: none}, func() error { return errNobody })
 }
 
 // final says that a process cannot go on beside the members that are there.
@@ -108,8 +109,8 @@ func (t *thin) attend(ctx context.Context) {
 	n := t.node
 	for ctx.Err() == nil {
 		var changed <-chan struct{}
-		if n.members != nil {
-			changed = n.members.Changed()
+		if m := n.gen().members; m != nil {
+			changed = m.Changed()
 		}
 		err := t.try(ctx)
 		switch {
@@ -150,8 +151,9 @@ func (t *thin) end() {
 // look joins the members if that was not possible before, and has requests be
 // answered by what they count.
 func (t *thin) look(ctx context.Context) error {
-	if t.node.members == nil {
-		if err := t.node.attach(ctx); err != nil {
+	g := t.node.gen()
+	if g.members == nil {
+		if err := g.attach(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,10 +161,10 @@ func (t *thin) look(ctx context.Context) error {
 }
 
 // attach joins the members of a system that others keep. Nothing is created.
-func (n *Node) attach(ctx context.Context) error {
+func (n *generation) attach(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, n.nc, n.log)
+	streams, err := jetlog.Attach(soon, n.nc, n.slot, n.log)
 	if err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (n *Node) attach(ctx context.Context) error {
 // ask has one of those who hold say what is counted, as soon as any counts
 // something else than is answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
-	n := t.node
+	n := t.node.gen()
 	members := n.members.View().Members
 	err, asked := errNobody, 0
 	for _, i := range rand.Perm(len(members)) {
@@ -203,7 +205,7 @@ func (t *thin) ask(ctx context.Context) error {
 	return err
 }
 
-func askOne(ctx context.Context, n *Node, node string) (*spread.Counted, error) {
+func askOne(ctx context.Context, n *generation, node string) (*spread.Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	return spread.AskCounted(ctx, n.queries, node)
@@ -214,7 +216,7 @@ func (t *thin) take(counted *spread.Counted, from string) error {
 	if t.counted != nil && t.counted.Equal(counted) {
 		return nil
 	}
-	if err := t.node.serveAll(counted, nil); err != nil {
+	if err := t.node.gen().serveAll(counted, nil); err != nil {
 		return err
 	}
 	t.node.log.Info("tidemark: requests are answered by what a node counts", "of", from,

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/query/client"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+)
+
+// checked is what all nodes have found together. Of a shard with copies each id
+// counts once for each copy.
+type checked struct {
+	IDs      int               `json:"ids"`
+	Differs  int               `json:"differs"`
+	Examples []differing       `json:"examples"`
+	Nodes    []*node.Checked   `json:"nodes"`
+	Failed   map[string]string `json:"failed,omitempty"`  // nodes that have not compared, and why
+	Missing  []int             `json:"missing,omitempty"` // shards that no node has compared
+}
+
+// differing is a number of one node's that is not what the log says.
+type differing struct {
+	audit.Difference
+	Node string `json:"node"`
+}
+
+// check has every node that holds shards do a job of checking, and says what
+func (r *remote) check(t *terminal, verb string, request any) error {
+	ctx, stop := interruptible()
+	defer stop()
+	nc, err := r.dial(true)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	holders, shards, err := r.holders(ctx, nc)
+	if err != nil {
+		return err
+	}
+	c := askAll(ctx, nc, holders, verb, request, t.err)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	compared := make([]bool, shards)
+	for _, n := range c.Nodes {
+		for _, s := range n.Shards {
+			if int(s) < shards {
+				compared[s] = true
+			}
+		}
+	}
+	for s, is := range compared {
+		if !is {
+			c.Missing = append(c.Missing, s)
+		}
+	}
+	if r.JSON {
+		err = printJSON(t.out, c)
+	} else {
+		err = c.print(t.out)
+	}
+	if err != nil {
+		return err
+	}
+	return c.verdict()
+}
+
+// holders are the nodes that hold shards, and how many shards there are.
+func (r *remote) holders(ctx context.Context, nc *nats.Conn) (names []string, shards int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
+	defer cancel()
+	c := client.New(nc)
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, 0, r.explain(err)
+	}
+	for _, n := range nodes.Nodes {
+		if slices.Contains(n.Roles, "hold") && n.State != nodeAway {
+			names = append(names, n.Node)
+		}
+	}
+	if len(names) == 0 {
+		return nil, 0, fmt.Errorf("no node that holds shards is up: 'tidemark nodes' shows which there are")
+	}
+	all, err := c.Shards(ctx)
+	return names, len(all.Shards), r.explain(err)
+}
+
+// checkTellEvery is how often it is told how the nodes go on.
+const checkTellEvery = 5 * time.Second
+
+// askAll asks nodes side by side.
+func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, request any, tell io.Writer) *checked {
+	c := &checked{Failed: map[string]string{}, Examples: []differing{}, Nodes: []*node.Checked{}}
+	told := time.Now()
+	at := make(map[string]audit.Progress)
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for _, name := range nodes {
+		work.Go(func() {
+			raw, err := job.Ask(ctx, nc, name, verb, request, func(raw json.RawMessage) {
+				mu.Lock()
+				defer mu.Unlock()
+				var p audit.Progress
+				if json.Unmarshal(raw, &p) != nil {
+					return
+				}
+				if at[name] = p; time.Since(told) >= checkTellEvery {
+					told = time.Now()
+					fmt.Fprintln(tell, goingOn(at))
+				}
+			})
+			found := new(node.Checked)
+			if err == nil {
+				err = json.Unmarshal(raw, found)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				c.Failed[name] = err.Error()
+				return
+			}
+			c.Nodes = append(c.Nodes, found)
+		})
+	}
+	work.Wait()
+	slices.SortFunc(c.Nodes, func(a, b *node.Checked) int { return strings.Compare(a.Node, b.Node) })
+	for _, n := range c.Nodes {
+		c.IDs += n.IDs
+		c.Differs += n.Differs + n.Notices
+		for _, d := range n.Examples {
+			c.Examples = append(c.Examples, differing{d, n.Node})
+		}
+	}
+	slices.SortStableFunc(c.Examples, func(a, b differing) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Counter, b.Counter), strings.Compare(a.Column, b.Column))
+	})
+	return c
+}
+
+// goingOn is a line on how the nodes go on.
+func goingOn(at map[string]audit.Progress) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		p := at[name]
+		share := 0.0
+		if p.Of > 0 {
+			share = min(float64(p.At)/float64(p.Of), 1)
+		}
+		text := fmt.Sprintf("%s: %.0f%% of the log, %d ids compared", printable(name, nameShown), 100*share, p.IDs)
+		if p.Passes > 0 {
+			text += fmt.Sprintf(", %d more to read it", p.Passes)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (c *checked) print(to io.Writer) error {
+	if len(c.Examples) > 0 {
+		out := &table{left: []bool{0: true, 2: true, 6: true}}
+		out.add("COUNTER", "ID", "COLUMN", "IS", "SHOULD", "AT", "NODE")
+		for _, d := range c.Examples {
+			id := strconv.FormatUint(d.ID, 10)
+			out.add(printable(d.Counter, nameShown), id, printable(d.Column, nameShown),
+				strconv.FormatInt(d.Is, 10), strconv.FormatInt(d.Should, 10), d.At.String(), printable(d.Node, nameShown))
+		}
+		if err := out.print(to); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	for _, n := range c.Nodes {
+		for _, s := range n.Renewed {
+			fmt.Fprintf(&b, "shard %d of %s is given up and taken again: 'tidemark shards' shows how far it is\n", s, printable(n.Node, nameShown))
+		}
+		if n.Refused != "" {
+			what := "nothing"
+			if len(n.Renewed) > 0 {
+				what = "not all"
+			}
+			fmt.Fprintf(&b, "%s is repaired on %s: %s\n", what, printable(n.Node, nameShown), printable(n.Refused, 1024))
+		}
+		if n.Mixed && n.Differs > 0 {
+			fmt.Fprintf(&b, "what %s has was not all counted by today's rules and limits: that may be why it differs\n", printable(n.Node, nameShown))
+		}
+	}
+	if c.Differs == 0 {
+		fmt.Fprintf(&b, "%s compared, on %s: all as the log says\n", count(c.IDs, "id"), count(len(c.Nodes), "node"))
+	} else {
+		fmt.Fprintf(&b, "%s compared, on %s: %d differ\n", count(c.IDs, "id"), count(len(c.Nodes), "node"), c.Differs)
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// verdict is an error when anything differs, or was not compared.
+func (c *checked) verdict() error {
+	var why []string
+	for _, name := range slices.Sorted(maps.Keys(c.Failed)) {
+		why = append(why, printable(name, nameShown)+": "+printable(c.Failed[name], 1024))
+	}
+	if len(c.Missing) > 0 {
+		why = append(why, fmt.Sprintf("shards %v were compared by no node", c.Missing))
+	}
+	for _, n := range c.Nodes {
+		for _, s := range slices.Sorted(maps.Keys(n.Skipped)) {
+			why = append(why, fmt.Sprintf("shard %s of %s was not compared: %s", s, printable(n.Node, nameShown), printable(n.Skipped[s], 1024)))
+		}
+	}
+	switch {
+	case len(why) > 0:
+		return fmt.Errorf("not all was compared: %s", strings.Join(why, "; "))
+	case c.Differs > 0:
+		return errTold
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+)
+
+type eventsCommand struct {
+	Trim    trimCommand    `cmd:"" help:"Remove old events whose counts a backup has."`
+	Archive archiveCommand `cmd:"" help:"Write the events before the newest backup to files."`
+}
+
+type trimCommand struct {
+	Keep       string `required:"" placeholder:"AGE" help:"Events younger than this stay: 7d, 12h; 2m at least."`
+	From       string `placeholder:"PLACE" help:"Where the newest backup is (where 'tidemark backup' made the last one)."`
+	Unarchived bool   `help:"Also events that are not archived, though earlier ones are."`
+	remote
+}
+
+func (trimCommand) Help() string {
+	return `Removes from EVENTS what is older than --keep, as far as the newest backup has what it counted, every node that is there has applied it, and it is archived, if anything was archived before. The backup must be there to be looked at.
+
+From then on a node that has lost all it counted needs the backup: 'tidemark restore'.
+
+EXAMPLE
+
+    tidemark events trim --keep 7d`
+}
+
+func (c *trimCommand) Run(t *terminal) error {
+	keep, ok := config.ParseDuration(c.Keep)
+	if !ok {
+		return usage("--keep %s is not a duration like 7d or 12h", c.Keep)
+	}
+	from := c.From
+	if from != "" {
+		from = absolute(from)
+	}
+	return c.work(func(ctx context.Context, nc *nats.Conn) error {
+		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return printJSON(t.out, trimmed)
+		}
+		_, err = fmt.Fprintf(t.out, "%s removed, EVENTS begins with message %d; %s\n", count(int(trimmed.Messages), "message"), trimmed.Below, trimmed.Bound)
+		return err
+	})
+}
+
+type archiveCommand struct {
+	Directory string `arg:"" placeholder:"DIR" help:"The directory; what is there already is not written again."`
+	remote
+}
+
+func (archiveCommand) Help() string {
+	return `Writes the events in EVENTS before the newest backup to files in a directory, those that it does not have: NDJSON, compressed with zstd, and beside it where each event stood in the log.
+
+From then on only events that are archived are trimmed.
+
+EXAMPLE
+
+    tidemark events archive /mnt/events
+    zstdcat /mnt/events/*.ndjson.zst | head`
+}
+
+func (c *archiveCommand) Run(t *terminal) error {
+	begun := time.Now()
+	return c.work(func(ctx context.Context, nc *nats.Conn) error {
+		messages, bytes := 0, int64(0)
+		d, err := node.Archive(ctx, nc, node.ArchiveOptions{
+			Directory: absolute(c.Directory), Logger: logger(t.err, config.Log{Level: "warn"}),
+			Progress: func(s *archive.Segment) {
+				messages, bytes = messages+s.Messages, bytes+s.Bodies.Bytes+s.Index.Bytes
+			},
+		})
+		if err != nil {
+			return err
+		}
+		first, last, _ := d.Extent()
+		if c.JSON {
+			return printJSON(t.out, struct {
+				First    uint64 `json:"first"`
+				Last     uint64 `json:"last"`
+				Messages int    `json:"messages"`
+				Bytes    int64  `json:"bytes"`
+			}{first, last, messages, bytes})
+		}
+		_, err = fmt.Fprintf(t.out, "%s archived in %s, %.1f s; %s has messages %d to %d\n", count(messages, "message"), sizeText(float64(bytes)), time.Since(begun).Seconds(), c.Directory, first, last)
+		return err
+	})
+}

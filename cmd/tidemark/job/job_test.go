@@ -1,0 +1,136 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+)
+
+func connect(t *testing.T, url string) *nats.Conn {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func code(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return 0
+}
+
+// A job tells how it goes on, then its result; one of a verb at a time; what is
+// refused says why; who asks a node that is not there hears so at once.
+func TestJob(t *testing.T) {
+	server := natstest.NewOutside(t, "")
+	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	s, err := Serve(connect(t, server.URL()), "a", map[string]Handler{
+		"add": func(_ context.Context, request []byte, progress func(any)) (any, error) {
+			var ask struct{ A, B int }
+			if err := json.Unmarshal(request, &ask); err != nil {
+				return nil, err
+			}
+			if ask.A < 0 {
+				return nil, Bad("%d is less than 0", ask.A)
+			}
+			progress(map[string]int{"half": ask.A})
+			time.Sleep(2 * tellEvery)
+			return ask.A + ask.B, nil
+		},
+		"wait": func(ctx context.Context, _ []byte, _ func(any)) (any, error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			ended <- struct{}{}
+			return nil, ctx.Err()
+		},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := connect(t, server.URL())
+	var half string
+	sum, err := Ask(t.Context(), nc, "a", "add", map[string]int{"A": 2, "B": 3}, func(p json.RawMessage) { half = string(p) })
+	if err != nil || string(sum) != "5" || half != `{"half":2}` {
+		t.Errorf("the sum is %s, %v, and on its way it was %s", sum, err, half)
+	}
+	for _, c := range []struct {
+		node, verb string
+		request    any
+		code       int
+		text       string
+	}{
+		{"a", "add", map[string]int{"A": -1}, CodeBad, "-1 is less than 0"},
+		{"a", "add", "nothing", CodeFailed, "cannot unmarshal"},
+		{"a", "add", strings.Repeat("x", requestBytesMax), CodeBad, "bytes; allowed"},
+		{"b", "add", 1, CodeGone, "node b is not there"},
+		{"a", "take", 1, CodeGone, "does no such job"},
+	} {
+		_, err := Ask(t.Context(), nc, c.node, c.verb, c.request, nil)
+		if code(err) != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s of %s: %v, want %d %s", c.verb, c.node, err, c.code, c.text)
+		}
+	}
+
+	// Who asks goes away; the job ends.
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := Ask(ctx, nc, "a", "wait", nil, nil)
+		asked <- err
+	}()
+	<-begun
+	if _, err := Ask(t.Context(), nc, "a", "wait", nil, nil); code(err) != CodeBusy {
+		t.Errorf("a second one at a time: %v", err)
+	}
+	cancel()
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody listens any more, and the job goes on")
+	}
+
+	// The node stops; who asks hears so.
+	go func() {
+		<-begun
+		s.Close()
+	}()
+	for { // the one before may have to leave its turn
+		_, err := Ask(t.Context(), nc, "a", "wait", nil, nil)
+		if code(err) == CodeBusy {
+			continue
+		}
+		if code(err) != CodeGone {
+			t.Errorf("the node has stopped, and said %v", err)
+		}
+		break
+	}
+}
+
+// A node that falls silent amid a job is noticed.
+func TestSilentNode(t *testing.T) {
+	server := natstest.NewOutside(t, "")
+	nc := connect(t, server.URL())
+	sub, err := nc.Subscribe(Subject("a", "add"), func(m *nats.Msg) { m.Respond([]byte(`{"progress":{}}`)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	begun := time.Now()
+	if _, err := Ask(t.Context(), nc, "a", "add", 1, nil); code(err) != CodeGone || time.Since(begun) > 3*silence {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// refuse publishes events that are refused, and waits for their letters.
+func (n *process) refuse(js nats.JetStreamContext, events ...[2]string) {
+	n.t.Helper()
+	before, err := js.StreamInfo("DEADLETTER")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, e := range events {
+		if _, err := js.PublishMsg(&nats.Msg{Subject: e[0], Data: []byte(e[1]), Header: nats.Header{"Trace": {"t"}}}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	eventually(n.t, "refused", func() bool {
+		after, err := js.StreamInfo("DEADLETTER")
+		return err == nil && after.State.LastSeq >= before.State.LastSeq+uint64(len(events))
+	})
+}
+
+// "`resend SEQ…`": "sends again what has been mended (same header rules, counted once)"
+func TestResend(t *testing.T) {
+	n := newPlace(t).start(t)
+	js := n.connect(t)
+	n.refuse(js,
+		[2]string{"events.like", `{"actor":0,"post":42,"author":9}`},                                          // 1
+		[2]string{"events.like", `not json`},                                                                  // 2
+		[2]string{"events.lkie", `{"actor":1,"post":42,"author":9}`},                                          // 3
+		[2]string{"events.view", `{"video":5}`},                                                               // 4
+		[2]string{"events.pack", `{"type":"like","actor":1,"post":42,"author":0}`},                            // 5: the line alone
+		[2]string{"events.like", `{"type":"follow","actor":1,"target":2}`},                                    // 6
+		[2]string{"events.pack", strings.Repeat(`{"type":"like","actor":1,"post":43,"author":9}`+"\n", 1025)}, // 7
+	)
+	like := `{"actor":7,"post":42,"author":9}`
+
+	// What would still be refused is not sent, and says so.
+	r := n.do("deadletters", "resend", "1")
+	r.fails(t, 1, "1 of 1 dead letter not counted")
+	if r.out != "1: not sent: it would be refused (id): actor: 0 is not an id\n" {
+		t.Errorf("%q", r.out)
+	}
+	n.do("deadletters", "resend", "1", "--data", `{"actor":7}`).fails(t, 1, "not counted")
+	n.do("deadletters", "resend", "1", "--data", `{"type":"li ke"}`).fails(t, 1, "not counted")
+	n.do("deadletters", "resend", "6").fails(t, 1, "not counted")
+	n.do("deadletters", "resend", "7").fails(t, 1, "not counted")
+	n.want("0", "get", "42.cntan")
+
+	// Mended: counted, once.
+	if r := n.do("deadletters", "resend", "1", "--data", like); r.code != 0 || r.out != "1: counted, at position 8192\n" {
+		t.Errorf("%+v", r)
+	}
+	n.want("1", "get", "42.cntan")
+	if r := n.do("deadletters", "resend", "1", "--data", like); r.code != 0 || r.out != "1: sent before, at position 8192\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := n.feed(like+"\n", "deadletters", "resend", "2", "--file", "-"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := n.do("deadletters", "resend", "3", "--type", "like"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := n.do("deadletters", "resend", "5", "--data", `{"type":"like","actor":1,"post":42,"author":9}`, "--json"); r.code != 0 ||
+		r.out != `{"counts":{"counted":1},"letters":[{"seq":5,"result":"counted","position":"11264"}]}`+"\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := n.do("deadletters", "resend", "6", "--type", "follow"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	n.want("4", "get", "42.cntan")
+	m, err := js.GetMsg("EVENTS", 8)
+	if err != nil || m.Subject != "events.like" || string(m.Data) != like || m.Header.Get("Trace") != "t" || m.Header.Get("Tidemark-Resent") != "1" {
+		t.Errorf("%+v %v", m, err)
+	}
+
+	// The rules are the node's: what it refuses again is said, and kept.
+	r = n.do("deadletters", "resend", "4", "99", "0")
+	r.fails(t, 1, "3 of 3 dead letters not counted")
+	if want := "0: not there: there is no such dead letter: it was sent again long ago, or deleted, or never was\n" +
+		"4: refused, at position 13312: type: no rule knows the type view; it is kept: tidemark deadletters show 8\n" +
+		"99: not there: there is no such dead letter: it was sent again long ago, or deleted, or never was\n1 refused, 2 not there\n"; r.out != want {
+		t.Errorf("%q", r.out)
+	}
+	if r := n.do("deadletters", "show", "8"); !strings.Contains(r.out, `{"video":5}`) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// "unchanged for several when the rules/config have changed so that it is valid now"
+func TestResendByNewRules(t *testing.T) {
+	p := newPlace(t)
+	n := p.start(t)
+	js := n.connect(t)
+	var events [][2]string
+	for i := range 300 { // more than are sent at once
+		events = append(events, [2]string{"events.view", fmt.Sprintf(`{"video":5,"by":%d}`, i)})
+	}
+	n.refuse(js, events...)
+	n.refuse(js, [2]string{"events.view", `{"video":0}`})
+	if code := n.stop(syscall.SIGTERM); code != 0 {
+		t.Fatal(code)
+	}
+	p.configure(t, "counters: {video: {view: {bits: 8, suffix: views}}}\nrules: {view: [{add: video.view, key: video}]}\n")
+	n = p.start(t)
+	r := n.do("deadletters", "resend", "--reason", "type", "--config", p.config)
+	r.fails(t, 1, "1 of 301 dead letters not counted")
+	if want := "301: not sent: it would be refused (id): video: 0 is not an id\n300 counted, 1 not sent\n"; r.out != want {
+		t.Errorf("%q", r.out)
+	}
+	n.want("44850", "get", "5.views")
+	if r := n.do("deadletters", "summary"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "type          1  ") {
+		t.Errorf("%q", r.out)
+	}
+}
+
+// "resending the same SEQ twice, also after an interruption, counts once":
+// killed at any moment, and the server has forgotten its message ids.
+func TestResendKilled(t *testing.T) {
+	n := newPlace(t).start(t)
+	js := n.connect(t)
+	info, err := js.StreamInfo("EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info.Config.Duplicates = 100 * time.Millisecond
+	if _, err := js.UpdateStream(&info.Config); err != nil {
+		t.Fatal(err)
+	}
+	var events [][2]string
+	for range 50 {
+		events = append(events, [2]string{"events.lkie", `{"actor":1,"post":42,"author":9}`})
+	}
+	n.refuse(js, events...)
+	args := []string{"deadletters", "resend", "--reason", "type", "--type", "like"}
+	killed := 0
+	for ; ; killed++ {
+		cmd := exec.Command(binary, args...)
+		cmd.Env = append(os.Environ(), "NATS_URL="+n.nats)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		wait := time.Duration(40+10*killed) * time.Millisecond
+		if killed == 4 { // and let it finish what it found
+			wait = 30 * time.Second
+		}
+		timer := time.AfterFunc(wait, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
+		err := cmd.Wait()
+		timer.Stop()
+		if err == nil {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	n.want("50", "get", "42.cntan")
+	n.want("no dead letters", "deadletters")
+	t.Logf("killed %d times", killed)
+}
+
+// "`purge [--reason R] [--before TIME]` · `summary`"
+func TestPurgeAndSummary(t *testing.T) {
+	n := newPlace(t).start(t)
+	js := n.connect(t)
+	n.want("no dead letters", "deadletters", "summary")
+	n.want(`{"letters":0,"reasons":[]}`, "deadletters", "summary", "--json")
+	n.refuse(js, [2]string{"events.like", "x"}, [2]string{"events.like", "{}"}, [2]string{"events.like", "y"})
+	r := n.do("deadletters", "summary")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[0], "REASON  LETTERS  OLDEST") || !strings.HasPrefix(lines[1], "json          2  ") || !strings.HasPrefix(lines[2], "id            1  ") {
+		t.Errorf("%q", r.out)
+	}
+	got := document(t, n.do("deadletters", "summary", "--json").out)
+	first := got["reasons"].([]any)[0].(map[string]any)
+	if got["letters"] != 3.0 || first["reason"] != "json" || first["oldest"].(map[string]any)["seq"] != 1.0 || first["newest"].(map[string]any)["seq"] != 3.0 {
+		t.Errorf("%v", got)
+	}
+
+	n.do("deadletters", "purge").fails(t, 2, "this would delete all dead letters, 3 of them: give --yes, or --reason or --before")
+	n.do("deadletters", "purge", "--before", "soon").fails(t, 2, "2026-01-31")
+	n.do("deadletters", "purge", "--before", "2999-01-01").fails(t, 2, "lies ahead")
+	n.do("deadletters", "purge", "--reason", "x").fails(t, 2, "is unknown")
+	n.want("0 dead letters deleted", "deadletters", "purge", "--before", "7d")
+	n.want("1 dead letter deleted", "deadletters", "purge", "--reason", "id")
+	n.want("0 dead letters deleted", "deadletters", "purge", "--before", time.Now().Add(-time.Hour).Format(time.RFC3339))
+	time.Sleep(20 * time.Millisecond)
+	n.want(`{"purged":2}`, "deadletters", "purge", "--before", "10ms", "--json")
+	n.refuse(js, [2]string{"events.like", "x"})
+	n.want("1 dead letter deleted", "deadletters", "purge", "--yes")
+	n.want("no dead letters", "deadletters")
+}

@@ -1,0 +1,276 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// with starts a node of the fleet with another configuration.
+func (f *fleet) with(name string, change func(*config.Config)) *Node {
+	f.t.Helper()
+	if f.dirs[name] == "" {
+		f.dirs[name] = f.t.TempDir()
+	}
+	n, err := Start(f.t.Context(), f.config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func (f *fleet) config(name string, change func(*config.Config)) *config.Config {
+	c := config.Default()
+	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	c.Audit.Rate = 0
+	change(c)
+	return c
+}
+
+// plant has stopped nodes count an event, which is the next of the log and a like
+// of post, and one like more of it that there never was.
+func (f *fleet) plant(post uint64, names ...string) {
+	f.t.Helper()
+	must := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	body := fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post)
+	stored, err := f.nc.Request("events.like", body, 10*time.Second)
+	must(err)
+	var ack struct{ Seq uint64 }
+	must(json.Unmarshal(stored.Data, &ack))
+	for _, name := range names {
+		f.count(name, post, ack.Seq, body)
+	}
+}
+
+func (f *fleet) count(name string, post, sequence uint64, body []byte) {
+	f.t.Helper()
+	must := func(err error) {
+		f.t.Helper()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	c := f.config(name, func(*config.Config) {})
+	schema, err := c.Schema()
+	must(err)
+	store, err := cold.Open(c.DataDir+"/"+badgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
+	must(err)
+	program, err := operators.Compile(store.Schema(), c.Rules(), c.Shards, operators.Limits{Events: 100, Bytes: 512 << 10})
+	must(err)
+	of := pipeline.ShardOf(post, c.Shards)
+	node, err := sinks.NewNode(store, sinks.Options{
+		Shards: c.Shards, Held: []pipeline.Shard{of}, Owners: 1, CheckpointEvery: time.Hour, DirtyRowsMax: 1000, SequenceMax: 1 << 40,
+		Users: shard.Limits{PostsMax: 10, Retention: 1000, Inactive: 1000}, Logger: slog.New(slog.DiscardHandler),
+	})
+	must(err)
+	from := node.Positions()[0]
+	windows, err := program.NewLane().Derive(from, pipeline.EndOf(sequence), []pipeline.Message{{Sequence: sequence, Time: time.Now().UnixMilli(), Subject: "events.like", Data: body}})
+	must(err)
+	w, err := pipeline.DecodeWindow(windows[0].Window)
+	must(err)
+	w.Sections[of] = pipeline.AppendChange(slices.Clone(w.Sections[of]), slices.Index(w.Columns, "post.like"), post, pipeline.Add(1))
+	must(node.Hand(f.t.Context(), pipeline.Entry{Window: pipeline.AppendWindow(nil, w)}))
+	must(node.Close())
+	must(store.Close())
+}
+
+func (f *fleet) ask(node, verb string, request any) (*Checked, error) {
+	raw, err := job.Ask(f.t.Context(), f.nc, node, verb, request, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := new(Checked)
+	return c, json.Unmarshal(raw, c)
+}
+
+func (f *fleet) like(post uint64) string {
+	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":"post","columns":["like"],"ids":[%d]}`, post), 10*time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	return string(m.Data)
+}
+
+// "`verify` … prints what differs"; "`recount` … derives these ids now and compares;
+// `--repair` rebuilds the shard if they differ." Of one node, from the log.
+func TestVerifyAndRecount(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.plant(42, "a")
+	n = f.with("a", func(*config.Config) {})
+	f.until("all is applied", func() bool { return strings.Contains(f.like(42), `"like":3`) })
+	all, err := f.ask("a", "verify", VerifyAsk{Share: "1/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all.Differs != 1 || all.IDs != 50 || len(all.Shards) != fleetShards || len(all.Examples) != 1 || len(all.Renewed) != 0 {
+		t.Fatalf("%+v", all)
+	}
+	if d := all.Examples[0]; d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) {
+		t.Errorf("%+v", d)
+	}
+	if half, err := f.ask("a", "verify", VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
+		t.Errorf("a half: %+v, %v", half, err)
+	}
+	if c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{41, 43}}); err != nil || c.Differs != 0 || c.IDs != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for request, why := range map[string]any{
+		`{"share":"1/3"}`: "power of two", `{"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
+	} {
+		if _, err := f.ask("a", "verify", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
+			t.Errorf("%s: %v", request, err)
+		}
+	}
+	for request, why := range map[string]any{
+		`{"counter":"nope","ids":[1]}`: `no counter "nope"`, `{"ids":[0]}`: "none of them 0",
+	} {
+		if _, err := f.ask("a", "recount", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
+			t.Errorf("%s: %v", request, err)
+		}
+	}
+
+	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{42}, Repair: true})
+	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, fleetShards)}) {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	f.until("it is repaired", func() bool { return strings.Contains(f.like(42), `"like":2`) && n.gen().sinks.Whole() })
+	if all, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	f.publish(50)
+	f.until("it goes on", func() bool {
+		return strings.Contains(f.like(42), `"like":3`) && strings.Contains(f.like(41), `"like":2`)
+	})
+}
+
+// "An audit does that all the time in the background"; "a shard found drifted is
+// rebuilt by itself: from a replica that agrees with the log, else from the log, the
+// others serving meanwhile."
+func TestAuditRepairs(t *testing.T) {
+	audited := func(c *config.Config) {
+		c.Cluster.Replicas = 2
+		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
+	}
+	for _, test := range []struct {
+		name  string
+		wrong []string // whose copy differs
+		came  string   // what the log then has
+	}{
+		{"replica", []string{"a"}, fmt.Sprintf("shard=%d from=b", pipeline.ShardOf(42, fleetShards))},
+		{"log", []string{"a", "b"}, "not_from=[b]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFleet(t)
+			still := func(c *config.Config) { c.Cluster.Replicas = 2 }
+			a, b := f.with("a", still), f.with("b", still)
+			f.publish(50)
+			whole := func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
+			f.until("copies", func() bool { return whole(a) && whole(b) && f.likes(50, 1) })
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.plant(42, test.wrong...)
+			b, a = f.with("b", still), f.with("a", audited)
+			f.until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
+			f.until("it is repaired", func() bool {
+				c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})
+				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
+			})
+			if !f.log.has("a shard differs from the log") || !f.log.has(test.came) {
+				t.Errorf("the log lacks %q:\n%s", test.came, f.log.b.String())
+			}
+			if !f.likes(41, 1) {
+				t.Error("others have changed")
+			}
+			f.until("a round", func() bool { return a.gen().audits.Stats.FullAt.Load() > 0 })
+			if figures := a.stats(); figures["tidemark_audit_drifted_total"].(float64) < 1 || figures["tidemark_audit_ids_total"].(float64) < 50 {
+				t.Errorf("%v, %v", figures["tidemark_audit_drifted_total"], figures["tidemark_audit_ids_total"])
+			}
+		})
+	}
+}
+
+// "EVENTS trimmed above what a rebuild needs and no base: refused with what is missing."
+func TestVerifyTrimmed(t *testing.T) {
+	f := newFleet(t)
+	f.with("a", func(c *config.Config) {})
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shorter := stream.CachedInfo().Config
+	shorter.MaxMsgs, shorter.Discard = 40, jetstream.DiscardOld
+	if _, err := js.UpdateStream(t.Context(), shorter); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"})
+	if err == nil || !strings.Contains(err.Error(), "the log does not hold its beginning") || !strings.Contains(err.Error(), "begins at sequence 11") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// What other rules have counted is not what today's say of the log: that is no
+// drift, and nothing is repaired.
+func TestMixedIsNotRepaired(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	if n.gen().mixed() {
+		t.Error("a new directory is mixed")
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = f.with("a", func(c *config.Config) {
+		for i := range c.EventRules {
+			if c.EventRules[i].Type == "like" {
+				c.EventRules[i].Rules = c.EventRules[i].Rules[1:]
+			}
+		}
+		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
+	})
+	f.until("it says so", func() bool { return f.log.has("there is no audit") })
+	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
+	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if !f.likes(20, 1) || n.gen().audits.Stats.Passes.Load() != 0 {
+		t.Error("something was repaired")
+	}
+}

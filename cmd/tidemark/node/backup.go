@@ -1,0 +1,336 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// BackupOptions say what to back up, and where.
+type BackupOptions struct {
+	To       string
+	Keep     int           // newest backups to keep; 0: all
+	Limit    *move.Limiter // of the bytes read from nodes; nil: none
+	Progress func(done, of int)
+	Logger   *slog.Logger
+
+	members *jetlog.Members // of this process; nil: they are listened to first
+}
+
+const (
+	// The lease of who makes a backup: it is not taken over quickly, as what it
+	// saves is work.
+	backupRenew  = time.Second
+	backupExpiry = 5 * time.Second
+	// backupWait is how long it waits for another backup to be given up.
+	backupWait = 2 * backupExpiry
+)
+
+// Backup makes a backup of all nodes on a server; any process with the rights of a
+// node can. backup.ErrInUse: another one is being made.
+func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manifest, error) {
+	streams, err := jetlog.AttachEvents(ctx, nc, 0, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	held, release, err := leaseBackup(ctx, streams)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	members, done, err := watchedOr(ctx, o.members, streams, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	from := &origin{nc: nc, streams: streams, members: members, o: o, asked: make(map[pipeline.Shard]int)}
+	shards, rules, err := identity(members.View())
+	if err != nil {
+		return nil, err
+	}
+	counted, mixed := from.counted(held)
+	place, err := backup.OpenPlace(held, o.To, nc, true)
+	if err != nil {
+		return nil, err
+	}
+	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
+	if err != nil && ctx.Err() == nil && held.Err() != nil {
+		err = fmt.Errorf("%w, or this process was cut off: %w", backup.ErrInUse, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, streams.SetNote(ctx, jetlog.NoteBackup, backupNote{place.String(), m.ID})
+}
+
+// backupNote is where the newest backup is.
+type backupNote struct {
+	Place string `json:"place"`
+	ID    string `json:"id"`
+}
+
+// leaseBackup takes the lease of who makes a backup.
+func leaseBackup(ctx context.Context, streams *jetlog.Streams) (held context.Context, release func(), err error) {
+	lease, err := jetlog.NewLease(streams, jetlog.LeaseOptions{Key: jetlog.BackupKey, Owner: "backup-" + nuid.Next(), Renew: backupRenew, Expiry: backupExpiry})
+	if err != nil {
+		return nil, nil, err
+	}
+	waiting, stop := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(backupWait, func() { stop(backup.ErrInUse) })
+	held, let, err := lease.Acquire(waiting)
+	if err != nil {
+		timer.Stop()
+		stop(nil)
+		if ctx.Err() == nil {
+			holder, _ := lease.Holder()
+			err = fmt.Errorf("%w (by %s)", backup.ErrInUse, holder)
+		}
+		return nil, nil, err
+	}
+	timer.Stop()
+	return held, func() { let(); stop(nil) }, nil
+}
+
+// origin is the nodes that are there. It implements backup.Origin.
+type origin struct {
+	nc      *nats.Conn
+	streams *jetlog.Streams
+	members *jetlog.Members
+	o       BackupOptions
+	asked   map[pipeline.Shard]int
+}
+
+// watchedOr are the members as this process has watched them, or, where it is no
+// node, from now on: then it is waited until each key that is there is known to be
+// of a process that is up, or away. An observer that has just begun takes a node
+// that died for one that is up.
+func watchedOr(ctx context.Context, watched *jetlog.Members, streams *jetlog.Streams, log *slog.Logger) (members *jetlog.Members, done func(), err error) {
+	if watched != nil {
+		return watched, func() {}, nil
+	}
+	members, err = jetlog.OpenMembers(ctx, streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	first, end := members.View(), time.After(memberExpiry+memberBeat)
+	for !heard(first, members.View()) {
+		select {
+		case <-members.Changed():
+		case <-time.After(memberBeat / 4):
+		case <-end: // nobody says anything
+			err = errNobody
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			members.Close()
+			return nil, nil, err
+		}
+	}
+	return members, members.Close, nil
+}
+
+// heard says whether all who seem up have beaten since the first view. Where
+// nobody does, all have had the time to.
+func heard(first, now *cluster.View) bool {
+	up := 0
+	for _, m := range now.Members {
+		if m.Status == cluster.Away {
+			continue
+		}
+		up++
+		if was, there := first.Member(m.Node); there && was.Member == m.Member {
+			return false
+		}
+	}
+	return up > 0 || now.Settled
+}
+
+// identity is what all have in common who count.
+func identity(v *cluster.View) (shards int, rules string, err error) {
+	from := ""
+	for _, m := range v.Members {
+		if m.Status == cluster.Away || m.Shards == 0 || !m.Routes && m.Ready.Len() == 0 {
+			continue
+		}
+		switch is := m.Fingerprint.String(); {
+		case from == "":
+			shards, rules, from = m.Shards, is, m.Node
+		case m.Shards != shards || is != rules:
+			return 0, "", fmt.Errorf("nodes %s and %s are up and count differently (%d and %d shards, rules %s and %s): stop the one that should not be", from, m.Node, shards, m.Shards, rules, is)
+		}
+	}
+	if from == "" {
+		return 0, "", errNobody
+	}
+	return shards, rules, nil
+}
+
+// counted asks those who hold by which rules and limits was counted what they have;
+// "": that is not known.
+func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
+	asked := false
+	for _, m := range g.members.View().Members {
+		if m.Status == cluster.Away || m.Ready.Len() == 0 {
+			continue
+		}
+		r, err := askAgree(ctx, g.nc, m.Node, &RecountAsk{IDs: []uint64{}})
+		if err != nil {
+			g.o.Logger.Warn("backup: a node did not say by which rules it counted; what is restored is not audited", "node", m.Node, "error", err)
+			return "", false
+		}
+		if asked && r.CountedBy != by {
+			return "", true
+		}
+		by, mixed, asked = r.CountedBy, mixed || r.Mixed, true
+	}
+	return by, mixed
+}
+
+// Export implements backup.Origin: of those who answer for the shard, the one that
+// is furthest; when it is asked again, the next one.
+func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
+	var able []cluster.State
+	for _, m := range g.members.View().Members {
+		commons := int(shard) == m.Shards && m.Ready.Len() > 0
+		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) && (commons || m.Ready.Has(shard)) {
+			able = append(able, m)
+		}
+	}
+	if len(able) == 0 {
+		return nil, "", nil, fmt.Errorf("no node answers for shard %d: 'tidemark shards' shows who is to", shard)
+	}
+	slices.SortStableFunc(able, func(a, b cluster.State) int { return cmp.Compare(b.Applied.Sequence(), a.Applied.Sequence()) })
+	node := able[g.asked[shard]%len(able)].Node
+	g.asked[shard]++
+	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Limit: g.o.Limit, Logger: g.o.Logger})
+	return from, node, done, err
+}
+
+// Last implements backup.Origin.
+func (g *origin) Last(ctx context.Context) (uint64, error) {
+	state, err := g.streams.State(ctx, jetlog.EventsStream)
+	return state.Last, err
+}
+
+// Open implements backup.Origin.
+func (g *origin) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return jetlog.OpenSource(ctx, g.streams, from, jetlog.RunOptions{Logger: g.o.Logger})
+}
+
+// backups are the figures of the schedule. They begin with the process.
+type backups struct {
+	newest atomic.Int64 // when the newest was made, Unix ms; 0: there is none, or it is not known
+	bytes  atomic.Int64 // that the last one copied
+	millis atomic.Int64 // that it took
+	failed atomic.Uint64
+}
+
+const (
+	// backupLook is how often it is looked whether a backup is due.
+	backupLook = 5 * time.Second
+	// backupRetry is after which time one that failed is made again.
+	backupRetry = time.Minute
+)
+
+// backUp makes backups on time, as long as this process routes, and trims EVENTS.
+// When the last one was made the place tells: who begins to route does not begin
+// anew.
+func (n *generation) backUp(ctx context.Context) {
+	const part = "backup"
+	var failed, trimmed time.Time
+	ticker := time.NewTicker(backupLook)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !n.router.Stats.Active.Load() {
+			n.backups.newest.Store(0) // who routes tells
+			n.trouble.clear(part)
+			continue
+		}
+		if time.Since(failed) < backupRetry {
+			continue
+		}
+		err := n.backUpOnce(ctx)
+		if keep := n.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
+			trimmed = time.Now()
+			var t Trimmed
+			if t, err = Trim(ctx, n.nc, TrimOptions{Keep: keep, From: n.config.Backup.To, Logger: n.log, members: n.members}); t.Messages > 0 {
+				n.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil, errors.Is(err, backup.ErrInUse):
+			n.trouble.clear(part)
+			continue
+		}
+		failed = time.Now()
+		n.backups.failed.Add(1)
+		n.trouble.set(part, err)
+		n.log.Error("tidemark: backup failed; trying again", "to", n.config.Backup.To, "error", err)
+	}
+}
+
+// backUpOnce makes a backup if one is due.
+func (n *generation) backUpOnce(ctx context.Context) error {
+	b := n.config.Backup
+	if n.backups.newest.Load() == 0 {
+		place, err := backup.OpenPlace(ctx, b.To, n.nc, true)
+		if err != nil {
+			return err
+		}
+		all, err := backup.List(ctx, place)
+		for _, m := range all {
+			n.backups.newest.Store(max(n.backups.newest.Load(), m.Made.UnixMilli()))
+		}
+		if err != nil {
+			n.log.Error("tidemark: backups are damaged", "in", place, "error", err)
+		}
+	}
+	if made := n.backups.newest.Load(); made != 0 && time.Since(time.UnixMilli(made)) < b.Every {
+		return nil
+	}
+	m, err := Backup(ctx, n.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: n.moveLimit, Logger: n.log, members: n.members})
+	if err != nil {
+		return err
+	}
+	n.backups.newest.Store(m.Made.UnixMilli())
+	n.backups.bytes.Store(m.Copied)
+	n.backups.millis.Store(int64(1000 * m.Seconds))
+	n.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
+	return nil
+}
+
+func (n *generation) backupFigures(c *collector) {
+	c.gauge("backup_age_seconds", "Since the newest backup in backup.to was made; NaN where none is known, as in those who do not route.", func() float64 {
+		if made := n.backups.newest.Load(); made != 0 {
+			return time.Since(time.UnixMilli(made)).Seconds()
+		}
+		return math.NaN()
+	})
+	c.gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(n.backups.bytes.Load()) })
+	c.gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(n.backups.millis.Load()) / 1000 })
+	c.counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(n.backups.failed.Load()) })
+}

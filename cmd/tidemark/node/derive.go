@@ -1,0 +1,268 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/sinks"
+)
+
+// A derivation brings shards that no other node has to where this node is, beside
+// those that it holds, which go on meanwhile.
+//
+//	EVENTS ─► lane ─► node beside ─► DELTAS, until it is as far as this node ─► closed: due
+//
+// There is one at a time, of all shards that are to be derived: each reads all of
+// the log that its lowest shard lacks. After one that failed they are fewer
+// (togetherLocked). What it has checkpointed stays: the next one goes on from there.
+const (
+	// derivedNear is how long a derivation may take to come to where this node was:
+	// what came meanwhile, the shards catch up when they are held.
+	derivedNear = time.Second
+	// deriveLook is how often is looked how far it is.
+	deriveLook     = 100 * time.Millisecond
+	deriveRetryMin = time.Second
+	deriveRetryMax = 5 * time.Minute
+	// derivedShareMax is the part of the memory budget that it may have at most.
+	derivedShareMax = 0.5
+	// wholeWindowsMax is how many windows DELTAS may have for shards to begin with
+	// the first of them beside others that are further: about a second of them.
+	wholeWindowsMax = 1000
+)
+
+// deriveLocked begins to derive shards, unless others are being derived.
+func (n *generation) deriveLocked(shards []pipeline.Shard) {
+	h := &n.holdings
+	if len(shards) == 0 || h.derived.Len() > 0 {
+		return
+	}
+	shards = n.togetherLocked(shards)
+	for _, s := range shards {
+		m := h.moves[s]
+		if m == nil {
+			m = &moving{pause: deriveRetryMin / 2, cancel: func() {}}
+			h.moves[s] = m
+		}
+		m.failed, m.loaded, m.needs = time.Time{}, 0, 0
+		h.derived.Add(s)
+	}
+	var ctx context.Context
+	ctx, h.stopDerived = context.WithCancel(n.ctx)
+	n.work.Go(func() { n.derive(ctx, shards) })
+}
+
+// togetherLocked are those of some shards that are derived next: all of which no
+// derivation has failed, if there are any. Else the furthest, half as many with each
+// time that they failed: where EVENTS has lost what the lowest needs, that one must
+// not keep the others from coming.
+func (n *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
+	faults := func(s pipeline.Shard) int {
+		if m := n.holdings.moves[s]; m != nil {
+			return m.faults
+		}
+		return 0
+	}
+	untried := slices.DeleteFunc(slices.Clone(shards), func(s pipeline.Shard) bool { return faults(s) > 0 })
+	if len(untried) > 0 {
+		return untried
+	}
+	at := make(map[pipeline.Shard]pipeline.Position, len(shards))
+	for _, s := range shards {
+		if state, err := n.store.Stack(s).State(); err == nil {
+			at[s] = state.Applied
+		}
+	}
+	shards = slices.Clone(shards)
+	slices.SortStableFunc(shards, func(a, b pipeline.Shard) int { return cmp.Compare(at[b], at[a]) })
+	return shards[:max(1, len(shards)>>faults(shards[0]))]
+}
+
+// derive derives shards and has those be held that have come.
+func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
+	h := &n.holdings
+	begun := time.Now()
+	n.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shards)
+	stopped, err := n.bringBeside(ctx, shards)
+	wanted := ctx.Err() == nil
+	if err != nil && wanted {
+		n.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shards, "error", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopDerived()
+	h.derived = cluster.ShardSet{}
+	var come []pipeline.Shard
+	for _, s := range shards {
+		m, fault := h.moves[s], cmp.Or(err, stopped[s])
+		switch {
+		case m == nil: // it is not wanted any more
+		case !wanted: // another one is not: the next derivation goes on with it
+			m.failed, m.needs = time.Now().Add(-m.pause), 0
+		case fault == nil, n.damaged(s): // that it has stopped, says the node that holds it
+			come = append(come, s)
+		default:
+			m.fault, m.failed, m.loaded, m.needs = fault, time.Now(), 0, 0
+			m.foreign = false // another node may have a newer one by now
+			m.faults++
+			m.pause = min(2*m.pause, deriveRetryMax)
+		}
+	}
+	if len(come) > 0 {
+		n.log.Info("tidemark: shards have been derived", "shards", come, "took", time.Since(begun).Round(time.Millisecond))
+		h.take = append(h.take, come...)
+		h.wakeLocked()
+	}
+	h.wakeArrange()
+}
+
+// damaged says that what is stored of a shard cannot be read.
+func (n *generation) damaged(s pipeline.Shard) bool {
+	_, err := n.store.Stack(s).State()
+	return err != nil
+}
+
+// bringBeside brings shards to where this node is, from where they are stored, and
+// checkpoints them there. stopped are those that did not come that far.
+func (n *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
+	held := n.heldNow()
+	share := min(derivedShareMax, float64(len(shards))/float64(len(shards)+held.Len()))
+	o := n.sinksOptions(shards, n.sequenceMax())
+	o.Beside, o.Owners, o.MemoryBytes = true, max(1, o.Owners/2), int(float64(o.MemoryBytes)*share)
+	n.sinks.Lend(o.MemoryBytes)
+	defer n.sinks.Lend(0)
+	beside, err := sinks.NewNode(n.store, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, beside.Close()) }()
+
+	following, stop := context.WithCancel(ctx)
+	var fault error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		fault = n.followBeside(following, beside, shards)
+	}()
+	near := n.untilNear(ctx, beside, shards, ended)
+	stop()
+	<-ended
+	if !near {
+		return nil, errors.Join(ctx.Err(), fault, beside.Err())
+	}
+	stopped = make(map[pipeline.Shard]error)
+	for _, s := range beside.Standings() {
+		if s.Err != nil {
+			stopped[s.Shard] = s.Err
+		}
+	}
+	return stopped, nil
+}
+
+// followBeside derives what DELTAS does not hold, then follows that.
+func (n *generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
+	f := &pipeline.Follower{Guard: n.guard.Beside(beside), Tailer: n.tailer, Lane: n.lane}
+	if err := f.Join(ctx); err != nil {
+		return err
+	}
+	n.holdings.need(shards, beside.Sequence())
+	return f.Follow(ctx)
+}
+
+// untilNear returns when a node beside this one has come to where this one was a
+// moment ago; false: it will not.
+func (n *generation) untilNear(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard, ended <-chan struct{}) bool {
+	look := time.NewTicker(deriveLook)
+	defer look.Stop()
+	target, since := n.sinks.Applied(), time.Now()
+	for {
+		switch at := beside.Applied(); {
+		case beside.Stopped():
+			return false
+		case at >= target && time.Since(since) <= derivedNear:
+			return true
+		case at >= target:
+			target, since = n.sinks.Applied(), time.Now()
+			continue
+		default:
+			n.holdings.progress(shards, float64(at)/float64(target))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ended:
+			return false
+		case <-look.C:
+		}
+	}
+}
+
+// need says after which window of DELTAS shards on their way here go on.
+func (h *holdings) need(shards []pipeline.Shard, sequence uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range shards {
+		if m := h.moves[s]; m != nil {
+			m.needs = sequence
+		}
+	}
+}
+
+// progress says how much of shards on their way here has come.
+func (h *holdings) progress(shards []pipeline.Shard, loaded float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range shards {
+		if m := h.moves[s]; m != nil {
+			m.loaded = loaded
+		}
+	}
+}
+
+// old are the stored shards that DELTAS does not bring on: what they lack has to
+// be derived from EVENTS. With a log that holds nothing none is. whole: it holds all
+// windows that there were, so one of which nothing is stored is not old either; and
+// they are few, or nothing else is stored: what is answered would be as old as what
+// is held until it has caught up.
+func (n *generation) old() (old cluster.ShardSet, commons, whole bool) {
+	first, oldest, err := n.deltas.First(n.ctx)
+	if err != nil || oldest == 0 {
+		return old, false, false
+	}
+	lacks := func(s pipeline.Shard) bool {
+		state, err := n.store.Stack(s).State()
+		return err == nil && n.store.Stack(s).Stored() && state.Applied < first.From
+	}
+	stored := false
+	for i := range n.config.Shards {
+		s := pipeline.Shard(i)
+		if lacks(s) {
+			old.Add(s)
+		}
+		stored = stored || n.store.Stack(s).Stored()
+	}
+	few := n.state.Load().Deltas.Last < oldest+wholeWindowsMax
+	return old, lacks(pipeline.Shard(n.config.Shards)), first.From == 0 && (few || !stored)
+}
+
+// late says whether DELTAS does not bring on what is stored of a shard: held, it
+// would have all shards wait until what it lacks is derived from EVENTS.
+func (n *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
+	first, oldest, err := n.deltas.First(ctx)
+	if err != nil || oldest == 0 {
+		return false, err
+	}
+	state, err := n.store.Stack(s).State()
+	return state.Applied < first.From, err
+}
+
+// unwantedLocked says whether some of the shards being derived is not wanted: the
+// derivation ends, so that it can be taken from elsewhere; the next one goes on with
+// the others.
+func (h *holdings) unwantedLocked() bool {
+	return h.derived.Len() > 0 && slices.ContainsFunc(slices.Collect(h.derived.All()), func(s pipeline.Shard) bool { return h.moves[s] == nil })
+}

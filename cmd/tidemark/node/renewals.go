@@ -1,0 +1,137 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// renewals are shards that are not trusted any more: each is given up and
+// forgotten, here, and comes again as any that is assigned and not held does, but
+// not from nodes whose copy is wrong too.
+//
+//	renew ─► change: Release, Drop ─► arrange: fetched, or derived ─► held
+//
+// Guarded by holdings.mu.
+type renewals struct {
+	due   []pipeline.Shard            // to be given up
+	wrong map[pipeline.Shard][]string // who is not asked; until it is held again
+}
+
+// renew has a shard be taken again, not from some nodes.
+func (n *generation) renew(s pipeline.Shard, wrong []string) {
+	h, r := &n.holdings, &n.audits.renewals
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.wrong == nil {
+		r.wrong = make(map[pipeline.Shard][]string)
+	}
+	r.due, r.wrong[s] = append(r.due, s), wrong
+	h.wakeLocked()
+}
+
+// giveUp gives up and forgets what is due: between two runs of the follower. From
+// before it is released until nothing of it is stored, a shard is leaving: this
+// process does not say that it has it, and nothing begins from what is stored of
+// it, which would be dropped beneath.
+func (n *generation) giveUp() error {
+	h, r := &n.holdings, &n.audits.renewals
+	held := n.heldNow()
+	h.mu.Lock()
+	// What is on its way here is not what differed; what still differs is found again.
+	passed := slices.DeleteFunc(slices.Clone(r.due), func(s pipeline.Shard) bool {
+		return held.Has(s) || h.moves[s] == nil && !h.derived.Has(s)
+	})
+	due := slices.DeleteFunc(r.due, func(s pipeline.Shard) bool { return slices.Contains(passed, s) })
+	r.due = nil
+	for _, s := range due {
+		h.leaving.Add(s)
+	}
+	h.mu.Unlock()
+	for _, s := range passed {
+		n.audits.again(s)
+	}
+	for i, s := range due {
+		err := n.comesAgain(s)
+		if err == nil {
+			if err = n.forget(s, held.Has(s)); err != nil {
+				// This one may be released already: it is leaving still.
+				h.mu.Lock()
+				r.due = append(r.due, due[i:]...)
+				for _, s := range due[i+1:] {
+					h.leaving.Remove(s)
+				}
+				h.mu.Unlock()
+				return err
+			}
+			n.log.Info("tidemark: a shard that differed from the log is given up", "shard", s)
+		} else {
+			n.log.Error("tidemark: a shard that differs from the log is not given up", "shard", s, "error", err)
+			n.audits.again(s)
+		}
+		h.mu.Lock()
+		h.leaving.Remove(s)
+		if err != nil {
+			delete(r.wrong, s)
+		}
+		h.mu.Unlock()
+	}
+	if len(due) > 0 {
+		h.wakeArrange()
+	}
+	return nil
+}
+
+func (n *generation) forget(s pipeline.Shard, held bool) error {
+	if held {
+		if err := n.sinks.Release(n.ctx, s); err != nil {
+			return err
+		}
+	}
+	return n.store.Drop(s)
+}
+
+// errOnlyCopy: what would be forgotten cannot be had again.
+var errOnlyCopy = errors.New("no other node has a copy that agrees with the log, and EVENTS lacks its beginning: it cannot be counted again")
+
+// comesAgain is an error where a shard could not be taken again, or that is not
+// known: no node that is trusted answers for it, and EVENTS lacks its beginning.
+func (n *generation) comesAgain(s pipeline.Shard) error {
+	from := n.elsewhere(n.members.View(), s)
+	h := &n.holdings
+	h.mu.Lock()
+	from, _ = n.audits.sourcesLocked(s, from)
+	h.mu.Unlock()
+	return n.comesFrom(from)
+}
+
+func (n *generation) comesFrom(nodes []string) error {
+	if len(nodes) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	defer cancel()
+	events, err := n.streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return fmt.Errorf("whether it can be counted again is not known: %w", err)
+	}
+	if events.First > 1 {
+		return fmt.Errorf("%w: it begins with message %d", errOnlyCopy, events.First)
+	}
+	return nil
+}
+
+// sourcesLocked are those of some nodes that a shard may be taken from. alone
+// says that there are none although others have it.
+func (r *renewals) sourcesLocked(s pipeline.Shard, from []string) (left []string, alone bool) {
+	wrong, renewed := r.wrong[s]
+	if !renewed {
+		return from, false
+	}
+	left = slices.DeleteFunc(slices.Clone(from), func(node string) bool { return slices.Contains(wrong, node) })
+	return left, len(left) == 0
+}

@@ -1,0 +1,151 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// A shard is not derived from what is about to be dropped.
+func TestGivenUpIsLeaving(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	g, s := n.gen(), pipeline.ShardOf(42, fleetShards)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	var open atomic.Bool // to be derived from what is stored
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			h := &g.holdings
+			h.mu.Lock()
+			stored, held := g.store.Stack(s).Stored(), g.heldNow()
+			if stored && !held.Has(s) && h.moves[s] == nil && !h.derived.Has(s) && !h.leaving.Has(s) {
+				open.Store(true)
+			}
+			h.mu.Unlock()
+			time.Sleep(20 * time.Microsecond)
+		}
+	}()
+	for i := range 8 {
+		g.renew(s, nil)
+		f.until("it is given up", func() bool {
+			g.holdings.mu.Lock()
+			defer g.holdings.mu.Unlock()
+			return len(g.audits.due) == 0 && !g.holdings.leaving.Has(s)
+		})
+		f.until("it has come again", func() bool { return g.sinks.Whole() })
+		if !f.likes(50, 1) {
+			t.Fatalf("after %d times: %s", i+1, f.like(42))
+		}
+	}
+	stop()
+	if <-ended; open.Load() {
+		t.Error("between Release and Drop it could be derived from what is dropped")
+	}
+}
+
+// A shard of which there is no other copy is not dropped where EVENTS lacks its
+// beginning: neither when it is found to differ, nor when it is given up.
+func TestOnlyCopyIsKept(t *testing.T) {
+	f := newFleet(t)
+	n := f.with("a", func(*config.Config) {})
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
+		t.Fatal(err)
+	}
+	g, s := n.gen(), pipeline.ShardOf(5, fleetShards)
+	if err := g.distrust(t.Context(), s, []uint64{5}); !errors.Is(err, errOnlyCopy) || len(g.audits.renewed) != 0 {
+		t.Errorf("it says %v, %v", err, g.audits.renewed)
+	}
+	g.renew(s, nil)
+	f.until("it says so", func() bool { return f.log.has("is not given up") && f.log.has("begins with message 11") })
+	f.until("all likes", func() bool { return g.sinks.Whole() && f.likes(50, 1) })
+}
+
+// A shard is taken again only where it is known that what others counted is by
+// today's rules; the audit ends when it is not.
+func TestNotKnownIsNotNow(t *testing.T) {
+	f := newFleet(t)
+	two := func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a := f.with("a", func(c *config.Config) {
+		two(c)
+		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
+	})
+	b := f.with("b", two)
+	f.publish(50)
+	f.until("copies", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() && f.likes(50, 1) })
+	if err := b.jobs.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g, s := a.gen(), pipeline.ShardOf(42, fleetShards)
+	if err := g.distrust(t.Context(), s, []uint64{42}); err == nil || !strings.Contains(err.Error(), "node b does not say") || len(g.audits.renewed) != 0 {
+		t.Errorf("it says %v, %v", err, g.audits.renewed)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		g.audit(g.ctx)
+	}()
+	f.until("it has begun", func() bool {
+		g.audits.mu.Lock()
+		defer g.audits.mu.Unlock()
+		return g.audits.stop != nil
+	})
+	time.Sleep(50 * time.Millisecond) // the audit of this test, besides the node's own
+	g.setMixed()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the audit goes on")
+	}
+	if err := g.distrust(t.Context(), s, []uint64{42}); !errors.Is(err, errMixed) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// A job ends with what it compares.
+func TestChecksEndWithTheGeneration(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	begun, ended := make(chan struct{}), make(chan error)
+	do := n.checks(func(_ *generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
+		close(begun)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	go func() {
+		_, err := do(t.Context(), nil, nil)
+		ended <- err
+	}()
+	<-begun
+	n.gen().cancel()
+	select {
+	case err := <-ended:
+		if e, ok := errors.AsType[*job.Error](err); !ok || e.Code != job.CodeGone {
+			t.Errorf("it says %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+}

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+func setOf(shards ...pipeline.Shard) (set cluster.ShardSet) {
+	for _, s := range shards {
+		set.Add(s)
+	}
+	return set
+}
+
+// What a shard that nobody answers for is derived from is not trimmed.
+func TestTrimWaitsForDerivation(t *testing.T) {
+	holder := func(node string, applied uint64, ready ...pipeline.Shard) cluster.State {
+		return cluster.State{Member: &cluster.Member{Node: node, Roles: cluster.Hold, Applied: pipeline.EndOf(applied), Ready: setOf(ready...)}}
+	}
+	away := func(s cluster.State) cluster.State { s.Status = cluster.Away; return s }
+	two := cluster.Assignment{Replicas: 1, ByShard: [][]string{{"a"}, {"b"}}}
+	for name, c := range map[string]struct {
+		view  cluster.View
+		below uint64
+		why   string
+	}{
+		"all answered":     {cluster.View{Assignment: two, Members: []cluster.State{holder("a", 90, 0), holder("b", 80, 1)}}, 81, "node b"},
+		"one is derived":   {cluster.View{Assignment: two, Members: []cluster.State{holder("a", 90, 0), holder("b", 80)}}, 1, "shard 1 is answered by nobody"},
+		"one is away":      {cluster.View{Assignment: two, Members: []cluster.State{away(holder("a", 90, 0)), holder("b", 80, 1)}}, 1, "shard 0 is answered by nobody"},
+		"another has it":   {cluster.View{Assignment: two, Members: []cluster.State{away(holder("a", 10, 0)), holder("b", 80, 0, 1)}}, 81, "node b"},
+		"none is assigned": {cluster.View{Members: []cluster.State{holder("a", 90, 0)}}, 1, "no shard is assigned"},
+	} {
+		below, bound := uint64(1000), ""
+		boundByNodes(&c.view, func(next uint64, why string) {
+			if next < below {
+				below, bound = next, why
+			}
+		})
+		if below != c.below || !strings.Contains(bound, c.why) {
+			t.Errorf("%s: below %d, %s", name, below, bound)
+		}
+	}
+}
+
+// What all count by is asked of those who count; that they disagree is told.
+func TestIdentity(t *testing.T) {
+	member := func(node string, status cluster.Status, rules cluster.Fingerprint, ready ...pipeline.Shard) cluster.State {
+		return cluster.State{Status: status, Member: &cluster.Member{Node: node, Roles: cluster.Hold, Shards: 2, Fingerprint: rules, Ready: setOf(ready...)}}
+	}
+	view := func(members ...cluster.State) *cluster.View { return &cluster.View{Members: members} }
+	if shards, rules, err := identity(view(member("a", cluster.Away, 1, 0), member("b", cluster.Up, 3), member("c", cluster.Up, 2, 0))); err != nil || shards != 2 || rules != cluster.Fingerprint(2).String() {
+		t.Error(shards, rules, err)
+	}
+	if _, _, err := identity(view(member("a", cluster.Up, 1, 0), member("c", cluster.Up, 2, 0))); err == nil || !strings.Contains(err.Error(), "nodes a and c") {
+		t.Error(err)
+	}
+	if _, _, err := identity(view(member("a", cluster.Away, 1, 0))); err == nil {
+		t.Error("nobody is there")
+	}
+}
+
+// A node that died looks up to who has just begun to listen: a command waits, and
+// what the dead node had applied does not keep anything from being trimmed.
+func TestTrimAfterDeath(t *testing.T) {
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	dead, err := jetlog.OpenMembers(t.Context(), s.streams(), jetlog.MembersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := n.gen().self()
+	was.Node, was.Routes, was.Applied = "dead", false, 0
+	if err := dead.Join(t.Context(), was); err != nil {
+		t.Fatal(err)
+	}
+	dead.Close() // without leaving
+	s.until("those who watch know", func() error {
+		if m, there := n.gen().members.View().Member("dead"); !there || m.Status != cluster.Away {
+			return fmt.Errorf("it is %v", m.Status)
+		}
+		return nil
+	})
+	members, done, err := watchedOr(t.Context(), nil, s.streams(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if m, there := members.View().Member("dead"); !there || m.Status != cluster.Away {
+		t.Errorf("a command takes it for %v", m.Status)
+	}
+	if m, there := members.View().Member("a"); !there || m.Status != cluster.Up {
+		t.Errorf("a command takes one that is up for %v", m.Status)
+	}
+}
+
+// "restore --at" a position where the log has no message is as of the one before.
+// What other rules have counted in part is so after a restore as well.
+func TestRestoreAtNothing(t *testing.T) {
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	if err := n.gen().dir.note("other rules", true); err != nil {
+		t.Fatal(err)
+	}
+	bustle(s, rand.New(rand.NewPCG(1, 1)), 5)
+	to := filepath.Join(t.TempDir(), "backups")
+	m := s.backup(to, 0)
+	if !m.Mixed || m.CountedBy != "other rules" {
+		t.Errorf("the backup says it is mixed: %v, counted by %q", m.Mixed, m.CountedBy)
+	}
+	bustle(s, rand.New(rand.NewPCG(2, 2)), 5)
+	all := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
+	all = append(all[:7:7], all[8:]...) // message 8 is not there
+	dir := filepath.Join(t.TempDir(), "archive")
+	d, err := archive.OpenDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Add(t.Context(), m.Events, 1, 10, func(pipeline.Position) (pipeline.Source, error) { return &onceSource{all}, nil }, func(*archive.Segment) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := alone(t, c)
+	r, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: pipeline.At(8, 0)}, Archive: dir})
+	if err != nil || r.Position != pipeline.EndOf(7) {
+		t.Fatalf("%+v %v", r, err)
+	}
+	restored := s.start(a)
+	if !restored.gen().mixed() {
+		t.Error("it is taken for all counted by today's rules")
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+)
+
+type recountCommand struct {
+	Counter string `arg:"" help:"Whose rows; user: all that is known of a user, lists and marks too."`
+	IDs     []id   `arg:"" name:"id" help:"Which ids."`
+	Repair  bool   `help:"Have shards that differ be taken again."`
+	remote
+}
+
+func (recountCommand) Help() string {
+	return `Counts some ids again from EVENTS, now, apart from the shards, and compares that with what is answered at exactly one position. What differs is printed as 'tidemark verify' does, and the exit code is 1. With --repair a shard that differs is given up on its node, and taken again from a node that agrees with the log, or derived.
+
+It takes as long as reading the log does.
+
+EXAMPLE
+
+    tidemark recount post 42 43
+    tidemark recount user 7 --repair`
+}
+
+// Validate is called by kong.
+func (r *recountCommand) Validate() error {
+	if len(r.IDs) > node.RecountMax {
+		return fmt.Errorf("%d ids; allowed: %d", len(r.IDs), node.RecountMax)
+	}
+	return r.remote.Validate()
+}
+
+func (r *recountCommand) Run(t *terminal) error {
+	counter := r.Counter
+	if counter == "user" {
+		counter = ""
+	}
+	ids := make([]uint64, len(r.IDs))
+	for i, id := range r.IDs {
+		ids[i] = uint64(id)
+	}
+	return r.check(t, "recount", node.RecountAsk{Counter: counter, IDs: ids, Repair: r.Repair})
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+type restoreCommand struct {
+	From    string `arg:"" placeholder:"FROM" help:"A directory, or nats:BUCKET, that holds backups."`
+	DataDir string `name:"data-dir" required:"" placeholder:"DIR" help:"The data directory to make, or to put the counts back into."`
+	At      string `placeholder:"POSITION|TIME" help:"As of then: a position, or a log time like 2026-05-01T12:00:00Z; the newest backup as it is otherwise."`
+	Archive string `type:"existingdir" placeholder:"DIR" help:"Archived events, for --at."`
+	settings
+	remote
+}
+
+func (restoreCommand) Help() string {
+	return `Makes a data directory of the newest backup, for 'tidemark run' to go on from. All that is read is compared with its checksums. A directory that has counts is refused; one of a stopped node whose badger/ is gone is taken, with what else is in it.
+
+With --at it takes the newest backup at or below that point, and counts the events after it up to there: from --archive, and from EVENTS on the server of --nats. To look at what was then, give the directory to a process with an embedded server of its own.
+
+EXAMPLE
+
+    tidemark restore /mnt/backups --data-dir ./data
+    tidemark restore nats:BACKUPS --data-dir ./then --at 2026-05-01T12:00:00Z`
+}
+
+func (r *restoreCommand) Run(t *terminal) error {
+	ctx, stop := interruptible()
+	defer stop()
+	c, _, err := r.load()
+	if err != nil {
+		return err
+	}
+	c.DataDir = r.DataDir
+	at, err := pointOf(r.At)
+	if err != nil {
+		return err
+	}
+	nc, err := r.placeConn(r.From)
+	if err == nil && nc == nil && at.Set() {
+		if nc, err = r.dial(false); err != nil && r.Archive != "" {
+			nc, err = nil, nil // what the archive has may do
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if nc != nil {
+		defer nc.Close()
+	}
+	restored, err := node.Restore(ctx, c, node.RestoreOptions{
+		From: r.From, At: at, NATS: nc, Archive: r.Archive, Progress: shardProgress(t, r.JSON, "restored"), Logger: logger(t.err, c.Log),
+	})
+	if err != nil {
+		return err
+	}
+	if r.JSON {
+		return printJSON(t.out, restored)
+	}
+	_, err = fmt.Fprintf(t.out, "%s: backup %s, at position %d (%s)\n", r.DataDir, restored.Backup, restored.Position, logTime(restored.Time))
+	return err
+}
+
+// pointOf reads --at.
+func pointOf(at string) (backup.Point, error) {
+	if at == "" {
+		return backup.Point{}, nil
+	}
+	if n, err := strconv.ParseUint(at, 10, 63); err == nil && n > 0 {
+		return backup.Point{Position: pipeline.Position(n)}, nil
+	}
+	when, err := time.Parse(time.RFC3339Nano, at)
+	if err != nil || when.UnixMilli() <= 0 {
+		return backup.Point{}, usage("--at %s is neither a position nor a time like 2026-05-01T12:00:00Z", at)
+	}
+	return backup.Point{Time: when.UnixMilli()}, nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+)
+
+type verifyCommand struct {
+	Sample string `default:"1/64" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (${default})."`
+	All    bool   `help:"All ids."`
+	Repair bool   `help:"Have shards that differ be taken again."`
+	remote
+}
+
+func (verifyCommand) Help() string {
+	return `Every node that holds shards reads EVENTS from its beginning, counts a random sample of all ids again, apart from its shards, and compares that with what it answers at exactly one position: every column, list and mark, and the channels with the first part of the sample. Of a shard with copies every copy is compared. It takes as long as reading the log does; --all may take several times as long (audit.memory). Answers go on meanwhile.
+
+What differs is printed, and the exit code is 1. With --repair a shard that differs is given up on its node, and taken again from a node that agrees with the log, or derived. The audit of each node (audit.rate) does the same all the time, slowly.
+
+    COUNTER  of the number; or what else it is: following, follower, listed post, mark, cursor, notice
+    COLUMN   of the counter; of a list the other id, of a cursor its channel
+    IS       what is answered
+    SHOULD   what the log says; -1 is "not in the list"
+
+EXAMPLE
+
+    tidemark verify
+    tidemark verify --all --json | jq .differs`
+}
+
+// Validate is called by kong.
+func (v *verifyCommand) Validate() error {
+	if _, err := audit.ParseShare(v.Sample); err != nil {
+		return fmt.Errorf("--sample: %w", err)
+	}
+	return v.remote.Validate()
+}
+
+func (v *verifyCommand) Run(t *terminal) error {
+	share := v.Sample
+	if v.All {
+		share = "1/1"
+	}
+	bits, err := audit.ParseShare(share)
+	if err != nil {
+		return err
+	}
+	// One and the same for all nodes.
+	return v.check(t, "verify", node.VerifyAsk{Share: share, Residue: rand.Uint64N(1 << bits), Repair: v.Repair})
+}

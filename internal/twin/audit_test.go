@@ -1,0 +1,368 @@
+package twin
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// runsOf is a log as the auditor reads it, in runs of any size.
+type runsOf struct {
+	log  []pipeline.Message
+	rand *rand.Rand
+}
+
+func (m *runsOf) Next(ctx context.Context) ([]pipeline.Message, error) {
+	if len(m.log) == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	n := min(1+m.rand.IntN(60), len(m.log))
+	run := m.log[:n:n]
+	m.log = m.log[n:]
+	return run, nil
+}
+
+func (m *runsOf) Close() error { return nil }
+
+// auditor audits the world's node.
+func (w *world) auditor(r *rand.Rand) *audit.Auditor {
+	return &audit.Auditor{
+		Served: w.node,
+		Open: func(_ context.Context, from pipeline.Position) (pipeline.Source, error) {
+			return &runsOf{w.log[from.Next()-1:], r}, nil
+		},
+		Lane:   func() pipeline.Deriver { return w.lanes[r.IntN(len(w.lanes))] },
+		Schema: w.schema, Shards: w.shards, Logger: quiet,
+		Limits: audit.Limits{
+			PostsMax: w.ages.postsPerAuthor, PostsKept: w.ages.postsKept, Retention: w.ages.retention, Inactive: w.ages.inactiveAfter,
+			Channels: w.ages.channels, Notices: w.ages.notices, Configured: slices.Concat(noticeChannels, dotChannels), Cursors: shard.CursorsMax,
+		},
+	}
+}
+
+// The log and what is served of it say the same, whatever was restarted, evicted,
+// merged or aged between, and however the log is cut, sampled, and passed over in
+// little memory.
+func TestAuditFindsNothing(t *testing.T) {
+	worlds := max(sequencesFor(true)/20, 8)
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("%d worlds, seed %d", worlds, seed)
+	ids, passes := 0, 0
+	for number := range worlds {
+		r := chances(seed, number)
+		w, err := newWorld(t.TempDir(), draw(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for story := range 4 {
+			s := generate(r, story)
+			if err := w.tell(r, s, &model{ages: w.ages, defaults: w.defaults}); err != nil {
+				t.Fatal(err)
+			}
+			sampled := r.IntN(3)
+			task := audit.Task{Sample: audit.Sample{Bits: sampled, Residue: r.Uint64N(1 << sampled)}, Memory: []int{12 << 10, 1 << 30}[r.IntN(2)]}
+			report, err := w.auditor(r).Run(t.Context(), task)
+			if err != nil {
+				t.Fatalf("world %d, story %d: %v", number, story, err)
+			}
+			if report.Differ+report.Channels > 0 || len(report.Skipped) > 0 {
+				t.Fatalf("world %d, story %d, sample %+v: %+v, skipped %v", number, story, task, report.Examples, report.Skipped)
+			}
+			ids, passes = ids+report.IDs, passes+report.Passes
+		}
+		if err := w.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids < 30*worlds || passes <= 4*worlds {
+		t.Errorf("%d ids were compared in %d passes: too few to say much", ids, passes)
+	}
+}
+
+// "Verify: rows of a random sample of ids (or all) derived again from the log and
+// compared with what is answered, at exactly one position." What a shard has
+// counted by no event is found, whatever it is, in memory and on disk.
+func TestAuditFindsDrift(t *testing.T) {
+	type plant struct {
+		counter, column string
+		add             func(dst []byte, w *pipeline.Window, id uint64) []byte
+	}
+	cell := func(name string, d pipeline.Delta) func([]byte, *pipeline.Window, uint64) []byte {
+		return func(dst []byte, w *pipeline.Window, id uint64) []byte {
+			return pipeline.AppendChange(dst, slices.Index(w.Columns, name), id, d)
+		}
+	}
+	operation := func(o pipeline.Operation) func([]byte, *pipeline.Window, uint64) []byte {
+		return func(dst []byte, w *pipeline.Window, id uint64) []byte {
+			o.ID, o.Position, o.Mark = id, w.To, w.To
+			return pipeline.AppendOperation(dst, w.From, &o)
+		}
+	}
+	plants := []plant{
+		{"post", "like", cell("post.like", pipeline.Add(1))},
+		{"user", "liked", cell("user.liked", pipeline.Add(-1))},
+		{"unread", "like", cell("unread.like", pipeline.Set(1_000_000))},
+		{"following", "77", operation(pipeline.Operation{Op: pipeline.OpFollow, Other: 77})},
+		{"follower", "78", operation(pipeline.Operation{Op: pipeline.OpFollowed, Other: 78})},
+		{"listed post", "79", operation(pipeline.Operation{Op: pipeline.OpPost, Other: 79})},
+		{"mark", "feed", operation(pipeline.Operation{Op: pipeline.OpRead, Looked: pipeline.LookedFeed})},
+	}
+	for _, where := range []string{"memory", "disk"} {
+		for i, p := range plants {
+			t.Run(where+" "+p.counter, func(t *testing.T) {
+				r := chances(1, i)
+				s := draw(r)
+				s.every, s.defaults, s.memory = time.Hour, nil, 0
+				if where == "disk" {
+					s.memory = 1
+				}
+				w, err := newWorld(t.TempDir(), s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.close()
+				const id = 9
+				like := func() {
+					liked := message{events: []event{{kind: "like", actor: 7, post: id, author: id}}}
+					if err := w.publish([]message{liked}, 0, &model{ages: w.ages}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				like()
+				// The same event once more, in a window that says more than it does.
+				subject, data := (&message{events: []event{{kind: "like", actor: 7, post: id, author: id}}}).encode(2)
+				w.log = append(w.log, pipeline.Message{Sequence: 2, Time: w.clock, Subject: subject, Data: data})
+				windows, err := pipeline.DeriveRun(w.lanes[0], w.end, w.log[1:], nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				decoded, err := pipeline.DecodeWindow(windows[0].Window)
+				if err != nil {
+					t.Fatal(err)
+				}
+				of := pipeline.ShardOf(id, w.shards)
+				decoded.Sections[of] = p.add(slices.Clone(decoded.Sections[of]), decoded, id)
+				entry := pipeline.Entry{Sequence: 2, Window: pipeline.AppendWindow(nil, decoded)}
+				w.entries, w.end = append(w.entries, entry), windows[0].To
+				if err := w.node.Hand(context.Background(), entry); err != nil {
+					t.Fatal(err)
+				}
+				like()
+				if err := w.settle(); err != nil {
+					t.Fatal(err)
+				}
+				if where == "disk" {
+					if err := w.restart(true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, task := range []audit.Task{
+					{Memory: 1 << 20},
+					{Memory: 1 << 20, IDs: []uint64{5, id}},
+					{Memory: 1200}, // several passes
+				} {
+					report, err := w.auditor(r).Run(t.Context(), task)
+					if err != nil {
+						t.Fatal(err)
+					}
+					at := slices.IndexFunc(report.Examples, func(d audit.Difference) bool {
+						return d.Counter == p.counter && d.Column == p.column && d.ID == id && d.Is != d.Should && d.At == w.end
+					})
+					if at < 0 || report.Differ != 1 || len(report.Skipped) > 0 || !slices.Equal(report.Shards[of].Differing, []uint64{id}) {
+						t.Errorf("%+v found %+v: %+v", task, report, report.Examples)
+					}
+				}
+				report, err := w.auditor(r).Run(t.Context(), audit.Task{Memory: 1 << 20, IDs: []uint64{5, 11}})
+				if err != nil || report.Differ != 0 || report.IDs != 2 {
+					t.Errorf("of others it found %+v, %v", report, err)
+				}
+			})
+		}
+	}
+}
+
+// growing is a log that grows while it is read.
+type growing struct {
+	mu sync.Mutex
+	*world
+}
+
+type growingReader struct {
+	*growing
+	next int
+}
+
+func (g *growingReader) Next(ctx context.Context) ([]pipeline.Message, error) {
+	for ; ; time.Sleep(100 * time.Microsecond) {
+		g.mu.Lock()
+		run := slices.Clone(g.log[g.next:min(g.next+7, len(g.log))])
+		g.mu.Unlock()
+		if g.next += len(run); len(run) > 0 || ctx.Err() != nil {
+			return run, ctx.Err()
+		}
+	}
+}
+
+func (g *growingReader) Close() error { return nil }
+
+// apart reads what is served, and says of it that it is as of a moment later.
+type apart struct{ audit.Served }
+
+func (a apart) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (pipeline.Position, bool, error) {
+	_, more, err := a.Served.Facts(ctx, ask, yield)
+	time.Sleep(time.Millisecond)
+	at, _, _ := a.Served.Facts(ctx, ask, func(pipeline.Fact) {})
+	return at, more, err
+}
+
+// "Up to exactly the position of the answer it compares with": while events arrive
+// the audit finds nothing; one that compares at two positions is noticed.
+func TestAuditWhileEventsArrive(t *testing.T) {
+	r := chances(5, 0)
+	s := draw(r)
+	s.shards, s.owners, s.every, s.defaults = 3, 2, 5*time.Millisecond, nil
+	w, err := newWorld(t.TempDir(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	g := &growing{world: w}
+	ctx, cancel := context.WithCancel(t.Context())
+	var published error
+	var work sync.WaitGroup
+	work.Go(func() {
+		r := chances(5, 1)
+		for n := uint64(1); ctx.Err() == nil && published == nil; n++ {
+			m := message{events: []event{
+				{kind: "like", actor: 1 + n%7, post: 1 + r.Uint64N(5), author: 1 + r.Uint64N(7)},
+				{kind: "post", actor: 1 + n%7, post: 100 + n},
+				{kind: "follow", actor: 1 + n%7, target: 10 + r.Uint64N(5), delete: r.IntN(2) == 0},
+			}}
+			if r.IntN(4) == 0 {
+				m.events = append(m.events, event{kind: "read", actor: 1 + n%7, what: []string{"feed", "channel:system"}}, event{kind: "notice", channel: "system", notice: n})
+			}
+			g.mu.Lock()
+			published = w.publish([]message{m}, int(n)%len(windowEvents), &model{ages: w.ages})
+			g.mu.Unlock()
+			time.Sleep(200 * time.Microsecond)
+		}
+	})
+	defer work.Wait()
+	defer cancel()
+	a := w.auditor(r)
+	a.Open = func(_ context.Context, from pipeline.Position) (pipeline.Source, error) {
+		return &growingReader{g, int(from.Next()) - 1}, nil
+	}
+	program := w.lanes[2].Program
+	a.Lane = func() pipeline.Deriver { return program.NewLane() }
+	found := 0
+	for range 10 {
+		report, err := a.Run(t.Context(), audit.Task{Memory: 1 << 30})
+		if err != nil || report.Differ+report.Channels > 0 || len(report.Skipped) > 0 {
+			t.Fatalf("%v: %+v, skipped %v", err, report, report.Skipped)
+		}
+		broken := &audit.Auditor{Served: apart{w.node}, Open: a.Open, Lane: a.Lane, Schema: a.Schema, Shards: a.Shards, Limits: a.Limits, Logger: quiet}
+		if report, err = broken.Run(t.Context(), audit.Task{Memory: 1 << 30}); err != nil {
+			t.Fatal(err)
+		}
+		found += report.Differ + report.Channels
+		time.Sleep(20 * time.Millisecond)
+	}
+	if cancel(); found == 0 {
+		t.Error("an audit that compares at two positions goes unnoticed")
+	}
+	if work.Wait(); published != nil {
+		t.Error(published)
+	}
+}
+
+// Where the log has lost its tail, what was counted of that stands: the audit says
+// that this may be why it differs.
+func TestAuditOfALostTail(t *testing.T) {
+	r := chances(3, 0)
+	w, err := newWorld(t.TempDir(), draw(r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	liked := message{events: []event{{kind: "like", actor: 7, post: 5, author: 9}}}
+	if err := w.publish([]message{liked, liked, liked}, 0, &model{ages: w.ages}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.settle(); err != nil {
+		t.Fatal(err)
+	}
+	w.log[1] = pipeline.Message{Sequence: 2, Time: w.log[1].Time, Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}}}
+	report, err := w.auditor(r).Run(t.Context(), audit.Task{Memory: 1 << 20})
+	if err != nil || report.Differ != 2 || report.Lost != 1 || len(report.Drifted()) == 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	// Also when it ends before all is compared.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	report, err = w.auditor(r).Run(ctx, audit.Task{Memory: 1 << 20, Progress: func(p audit.Progress) {
+		if p.Differ > 0 {
+			cancel()
+		}
+	}})
+	if err == nil || report.Differ == 0 || report.Lost != 1 {
+		t.Errorf("broken off: %+v, %v", report, err)
+	}
+}
+
+// BenchmarkAudit is the processor time of an audit of all ids: of deriving an
+// event, and of comparing an id.
+func BenchmarkAudit(b *testing.B) {
+	const users, packs, lines = 20_000, 400, 250
+	w, err := newWorld(b.TempDir(), setup{shards: 8, owners: 1, dirtyRowsMax: 60_000, every: 100 * time.Millisecond, ages: agesOf(1000, 30*86_400, 30*86_400)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.close()
+	w.ages.notices, w.ages.channels = 100, 100
+	r := rand.New(rand.NewPCG(1, 1))
+	for range packs {
+		var m message
+		for range lines {
+			e := event{kind: "like", actor: 1 + r.Uint64N(users), author: 1 + r.Uint64N(users), post: 1<<40 + r.Uint64N(users)}
+			if r.IntN(10) == 0 {
+				e = event{kind: "post", actor: e.actor, post: 1<<41 + r.Uint64N(1<<40)}
+			}
+			m.events = append(m.events, e)
+		}
+		if err := w.publish([]message{m}, 3, &model{ages: w.ages}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := w.settle(); err != nil {
+		b.Fatal(err)
+	}
+	for _, part := range []struct {
+		name string
+		task audit.Task
+	}{{"derive", audit.Task{IDs: []uint64{1}, Memory: 1 << 40}}, {"all", audit.Task{Memory: 1 << 40}}} {
+		b.Run(part.name, func(b *testing.B) {
+			ids := 0
+			for b.Loop() {
+				report, err := w.auditor(r).Run(b.Context(), part.task)
+				if err != nil || report.Differ > 0 {
+					b.Fatal(report, err)
+				}
+				ids += report.IDs
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(packs*lines), "ns/event")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(ids), "ns/id")
+		})
+	}
+}

@@ -1,0 +1,42 @@
+package operators
+
+import (
+	"strings"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Tracer runs a program over one event at a time: a [pipeline.Tracer].
+type Tracer struct {
+	lane     *Lane
+	sections [][]byte
+}
+
+// NewTracer makes a tracer of the program. All ids are in one section: there is
+// one id to look for, and one event.
+func (p *Program) NewTracer() *Tracer {
+	alone := *p
+	alone.shards = 1
+	return &Tracer{lane: alone.NewLane()}
+}
+
+// Trace implements [pipeline.Tracer].
+func (t *Tracer) Trace(m *pipeline.Message, want func(line []byte) bool, visit func(*pipeline.Traced)) {
+	l, kind := t.lane, strings.TrimPrefix(m.Subject, subjectPrefix)
+	events := split(kind, m)
+	for line := 0; events.next(); line++ {
+		if events.fault != nil || !want(events.line) {
+			continue
+		}
+		l.position = pipeline.At(m.Sequence, line)
+		l.begin(l.position - 1)
+		if l.derive(kind, events.line) != nil {
+			continue
+		}
+		t.sections = l.merger.sections(t.sections)
+		visit(&pipeline.Traced{
+			Position: l.position, Type: l.event.name, Line: events.line,
+			Ids: t.sections[0], Commons: t.sections[1],
+		})
+	}
+}

@@ -1,0 +1,227 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// The files of a segment whose first sequence is 1:
+//
+//	events-00000000000000000001.ndjson.zst
+//	events-00000000000000000001.index.zst
+//	events-00000000000000000001.json        what the two are; written last
+const (
+	filePrefix = "events-"
+	bodiesEnd  = ".ndjson.zst"
+	indexEnd   = ".index.zst"
+	sealedEnd  = ".json"
+	newEnd     = ".new" // of a file that is not whole
+	lockName   = "LOCK"
+)
+
+// ErrInUse: another process writes to the directory.
+var ErrInUse = errors.New("archive: another process writes to it")
+
+// Directory is a directory of segments that follow on one another. One process
+// at a time adds to it; any may read.
+type Directory struct {
+	path     string
+	segments []Segment
+}
+
+// OpenDirectory reads what a directory says that it has; one that is not there has
+// nothing. A segment that is missing, doubled, damaged, or of another EVENTS than
+// the others, is an error that names it.
+func OpenDirectory(path string) (*Directory, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	d := &Directory{path: path}
+	for _, e := range entries {
+		name, sealed := strings.CutSuffix(e.Name(), sealedEnd)
+		first, named := strings.CutPrefix(name, filePrefix)
+		if !sealed || !named {
+			continue
+		}
+		var s Segment
+		b, err := os.ReadFile(filepath.Join(path, e.Name()))
+		if err == nil {
+			err = Unseal(b, &s)
+		}
+		if err == nil {
+			err = d.look(&s)
+		}
+		if n, bad := strconv.ParseUint(first, 10, 64); err == nil && (bad != nil || n != s.First) {
+			err = fmt.Errorf("%w: it is of messages %d to %d, and has another's name", ErrCorrupt, s.First, s.Last)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("archive %s: %s: %w", path, e.Name(), err)
+		}
+		d.segments = append(d.segments, s)
+	}
+	slices.SortFunc(d.segments, func(a, b Segment) int { return int(int64(a.First - b.First)) })
+	if err := Chain(d.segments); err != nil {
+		return nil, fmt.Errorf("archive %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// look sees that the two files of a segment are there.
+func (d *Directory) look(s *Segment) error {
+	for name, f := range map[string]*File{s.name(bodiesEnd): &s.Bodies, s.name(indexEnd): &s.Index} {
+		info, err := os.Stat(filepath.Join(d.path, name))
+		if err != nil {
+			return err
+		}
+		if info.Size() != f.Bytes {
+			return fmt.Errorf("%w: %s has %d bytes, and had %d", ErrCorrupt, name, info.Size(), f.Bytes)
+		}
+	}
+	return nil
+}
+
+func (s *Segment) name(end string) string { return fmt.Sprintf("%s%020d%s", filePrefix, s.First, end) }
+
+// Segments are those that are there, in order.
+func (d *Directory) Segments() []Segment { return d.segments }
+
+// Extent is the first and the last sequence covered, and of which EVENTS; zeros
+// where there is nothing.
+func (d *Directory) Extent() (first, last uint64, events time.Time) {
+	if len(d.segments) == 0 {
+		return 0, 0, time.Time{}
+	}
+	end := &d.segments[len(d.segments)-1]
+	return d.segments[0].First, end.Last, end.Events
+}
+
+// Source reads on after a position, to the end of what is there: then it returns
+// io.EOF.
+func (d *Directory) Source(from pipeline.Position) (*Source, error) {
+	return NewSource(d.segments, from, func(_ context.Context, s *Segment) (bodies, index []byte, err error) {
+		if bodies, err = os.ReadFile(filepath.Join(d.path, s.name(bodiesEnd))); err == nil {
+			index, err = os.ReadFile(filepath.Join(d.path, s.name(indexEnd)))
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("archive: %w", err)
+		}
+		return bodies, index, nil
+	})
+}
+
+// Verify reads everything and compares it with its checksums. progress is told of
+// each segment that is good.
+func (d *Directory) Verify(ctx context.Context, progress func(s *Segment)) error {
+	source, err := d.Source(0)
+	for err == nil && len(source.segments) > 0 {
+		s := &source.segments[0]
+		if err = source.advance(ctx); err == nil {
+			progress(s)
+		}
+	}
+	return err
+}
+
+// Add appends the messages up to a sequence, of the EVENTS created then. open
+// gives a source of it that begins after a position. A process that is killed
+// meanwhile leaves whole segments, and files that the next Add replaces. An
+// archive of another EVENTS is refused, and one that another process writes to
+// ([ErrInUse]); so is one with a gap, where EVENTS begins later than it ends.
+// progress is told of each segment that is durable.
+func (d *Directory) Add(ctx context.Context, events time.Time, begins, last uint64, open func(from pipeline.Position) (pipeline.Source, error), progress func(s *Segment)) error {
+	if err := os.MkdirAll(d.path, 0o755); err != nil {
+		return fmt.Errorf("archive: %w", err)
+	}
+	lock := flock.New(filepath.Join(d.path, lockName))
+	if ok, err := lock.TryLock(); err != nil {
+		return fmt.Errorf("archive: lock %s: %w", d.path, err)
+	} else if !ok {
+		return fmt.Errorf("%w: %s", ErrInUse, d.path)
+	}
+	defer lock.Close()
+	now, err := OpenDirectory(d.path) // somebody may have added since
+	if err != nil {
+		return err
+	}
+	d.segments = now.segments
+	_, end, of := d.Extent()
+	next := max(end+1, 1)
+	switch {
+	case end == 0:
+		next = max(begins, 1)
+	case !of.Equal(events):
+		return fmt.Errorf("archive %s: it is of the EVENTS created at %v, and this one was created at %v: choose another directory", d.path, of, events)
+	case begins > next:
+		return fmt.Errorf("archive %s: %w: it ends with message %d, and EVENTS begins with %d: begin another archive in another directory", d.path, pipeline.ErrGap, end, begins)
+	}
+	if next > last {
+		return nil
+	}
+	source, err := open(pipeline.EndOf(next - 1))
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return Write(ctx, source, events, next, last, func(s Segment, bodies, index []byte) error {
+		if err := d.put(&s, bodies, index); err != nil {
+			return fmt.Errorf("archive: messages %d to %d: %w", s.First, s.Last, err)
+		}
+		d.segments = append(d.segments, s)
+		progress(&s)
+		return nil
+	})
+}
+
+// put makes a segment durable: what says that it is there comes last.
+func (d *Directory) put(s *Segment, bodies, index []byte) error {
+	sealed, err := Seal(s)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		end  string
+		data []byte
+	}{{bodiesEnd, bodies}, {indexEnd, index}, {sealedEnd, sealed}} {
+		if err := writeDurably(filepath.Join(d.path, s.name(f.end)), f.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeDurably makes a file whole at one stroke.
+func writeDurably(path string, data []byte) error {
+	f, err := os.Create(path + newEnd)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+newEnd, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes durable which files a directory has.
+func SyncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

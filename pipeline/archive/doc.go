@@ -1,0 +1,11 @@
+// Package archive keeps messages of EVENTS in files, and reads them like the stream.
+//
+//	EVENTS ─► Write ─► segments: bodies (NDJSON, zstd) and index (zstd), each with its SHA-256
+//	                      └─► Source ─► what reads EVENTS: rebuild, verify, explain, restore
+//
+// A [Segment] covers sequences First to Last. segment.go encodes and decodes one, in
+// memory; write.go cuts a source into segments; source.go reads segments one after
+// the other; directory.go is a directory of them, which `tidemark events archive`
+// fills; joined.go reads the directory and then EVENTS; sealed.go is the JSON that
+// says what there is. docs/formats.md draws the files.
+package archive

@@ -1,0 +1,44 @@
+package jetlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The notes that commands leave in the bucket for each other. They save looking
+// around: what they tell of is where it is, and is looked at again.
+const (
+	NoteBackup  = "backup.last"  // where the newest backup is
+	NoteArchive = "archive.last" // how far EVENTS is archived
+)
+
+// SetNote leaves a note.
+func (s *Streams) SetNote(ctx context.Context, key string, value any) error {
+	b, err := json.Marshal(value)
+	if err == nil {
+		_, err = s.bucket.Put(ctx, key, b)
+	}
+	if err != nil {
+		return fmt.Errorf("jetlog: write %s to bucket %s: %w", key, Bucket, err)
+	}
+	return nil
+}
+
+// Note reads one; found is false where there is none.
+func (s *Streams) Note(ctx context.Context, key string, value any) (found bool, err error) {
+	e, err := s.bucket.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Value(), value)
+	}
+	if err != nil {
+		return false, fmt.Errorf("jetlog: read %s from bucket %s: %w", key, Bucket, err)
+	}
+	return true, nil
+}

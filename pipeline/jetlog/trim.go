@@ -1,0 +1,150 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// What the metadata of EVENTS says of its beginning.
+const (
+	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
+	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created>": Continues
+)
+
+// Trimmed says that EVENTS was trimmed.
+type Trimmed struct {
+	Below uint64 // sequence: what was before it was trimmed, or is going to be at once; 0: never
+	Place string // of the backup that has what those events counted
+}
+
+func trimmedOf(c jetstream.StreamConfig) (t Trimmed) {
+	below, place, _ := strings.Cut(c.Metadata[trimmedKey], " ")
+	t.Below, _ = strconv.ParseUint(below, 10, 64) // somebody else's text is none
+	t.Place = place
+	return t
+}
+
+// Continues says that an EVENTS goes on from one that is lost: the counts were
+// restored from a backup.
+type Continues struct {
+	After  uint64    // sequence; 0: it does not
+	Events time.Time // when the EVENTS that is lost was created
+}
+
+func continuesOf(c jetstream.StreamConfig) (out Continues) {
+	after, created, _ := strings.Cut(c.Metadata[continuesKey], " ")
+	n, err := strconv.ParseUint(after, 10, 64)
+	at, bad := time.Parse(time.RFC3339Nano, created)
+	if err != nil || bad != nil {
+		return out
+	}
+	return Continues{n, at}
+}
+
+// mark has an EVENTS that is made begin after what is counted: no sequence is used
+// twice (I10).
+func (c Continues) mark(stream *jetstream.StreamConfig) {
+	if c.After > 0 {
+		stream.FirstSeq = c.After + 1
+		stream.Metadata = map[string]string{continuesKey: fmt.Sprintf("%d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano))}
+	}
+}
+
+// ErrNoPurge: EVENTS was made by an earlier version, which denied purges for good.
+var ErrNoPurge = errors.New("jetlog: EVENTS was made by an earlier version, and denies purges, for good: only max_age can make it shorter; " +
+	"or back up, delete the stream, and restore into a new one")
+
+// OlderThan is the first sequence of EVENTS that is not older than an age, by the
+// stream's timestamps and its leader's clock; what is before it is older. In an
+// EVENTS without messages it is the next sequence.
+func (s *Streams) OlderThan(ctx context.Context, age time.Duration) (uint64, error) {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	if err != nil {
+		return 0, fmt.Errorf("jetlog: %w", err)
+	}
+	info := stream.CachedInfo()
+	limit := info.TimeStamp.Add(-age)
+	low, high := max(info.State.FirstSeq, 1), info.State.LastSeq+1 // the answer is low to high
+	for low < high {
+		middle := low + (high-low)/2
+		m, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			high = middle
+		case err != nil:
+			return 0, fmt.Errorf("jetlog: look for what is older than %v in %s: %w", age, EventsStream, err)
+		case m.Time.Before(limit):
+			low = m.Sequence + 1
+		default:
+			high = middle
+		}
+	}
+	return low, nil
+}
+
+// Trim takes from EVENTS what is before a sequence, which must be in a backup at
+// place, and says how many messages went. Before it does, the stream's metadata say
+// so: who finds it shorter knows that it was meant, and where the rest is.
+func (s *Streams) Trim(ctx context.Context, below uint64, place string) (messages uint64, err error) {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	if err != nil {
+		return 0, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+	}
+	info := stream.CachedInfo()
+	switch {
+	case below <= info.State.FirstSeq || info.State.Msgs == 0:
+		return 0, nil
+	case below > info.State.LastSeq+1:
+		return 0, fmt.Errorf("jetlog: trim %s below %d: it ends with %d", EventsStream, below, info.State.LastSeq)
+	case info.Config.DenyPurge:
+		return 0, ErrNoPurge
+	}
+	if _, err := s.markTrimmed(ctx, stream, below, place); err != nil {
+		return 0, err
+	}
+	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(below)); err != nil {
+		return 0, fmt.Errorf("jetlog: trim %s below %d: %w", EventsStream, below, err)
+	}
+	after, err := s.markTrimmed(ctx, stream, below, place)
+	if err != nil {
+		return 0, err
+	}
+	return after.State.FirstSeq - info.State.FirstSeq, nil
+}
+
+// trimMarksMax bounds how often others may undo the mark at once.
+const trimMarksMax = 5
+
+// markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then.
+// JetStream has no compare-and-set for settings: who has read them before, to change
+// something else (RefuseWrites), writes them without the mark. So they are read
+// again, until they have it.
+func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (*jetstream.StreamInfo, error) {
+	for range trimMarksMax {
+		info, err := stream.Info(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+		}
+		c := info.Config
+		was := trimmedOf(c)
+		if was.Below >= below && was.Place == place {
+			return info, nil
+		}
+		c.Metadata = maps.Clone(c.Metadata)
+		if c.Metadata == nil {
+			c.Metadata = make(map[string]string)
+		}
+		c.Metadata[trimmedKey] = fmt.Sprintf("%d %s", max(below, was.Below), place)
+		if _, err := s.js.UpdateStream(ctx, c); err != nil {
+			return nil, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+		}
+	}
+	return nil, fmt.Errorf("jetlog: trim %s: somebody changes its settings all the time; %s does not stay in its metadata", EventsStream, trimmedKey)
+}

@@ -1,0 +1,216 @@
+package jetlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+func likes(t *testing.T, js jetstream.JetStream, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := js.Publish(t.Context(), "events.like", fmt.Appendf(nil, `{"actor":1,"post":%d,"author":2}`, i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Trim takes what is before a sequence, and EVENTS says that it was meant, and
+// where the rest is.
+func TestTrim(t *testing.T) {
+	streams, js := natstest.Streams(t, natstest.Server(t))
+	if got, err := streams.OlderThan(t.Context(), time.Hour); err != nil || got != 1 {
+		t.Errorf("of an empty stream: %d %v", got, err)
+	}
+	likes(t, js, 20)
+	time.Sleep(50 * time.Millisecond)
+	begun := time.Now()
+	likes(t, js, 10)
+	if got, err := streams.OlderThan(t.Context(), time.Since(begun)+20*time.Millisecond); err != nil || got != 21 {
+		t.Errorf("20 are older, and those from %d on are not: %v", got, err)
+	}
+	if got, err := streams.OlderThan(t.Context(), time.Hour); err != nil || got != 1 {
+		t.Errorf("nothing is an hour old: %d %v", got, err)
+	}
+	if got, err := streams.OlderThan(t.Context(), 0); err != nil || got != 31 {
+		t.Errorf("all is older: %d %v", got, err)
+	}
+	for _, c := range []struct {
+		below, went, first uint64
+		bad                bool
+	}{
+		{0, 0, 1, false},
+		{1, 0, 1, false},
+		{32, 0, 1, true},
+		{11, 10, 11, false},
+		{11, 0, 11, false},
+		{5, 0, 11, false},
+		{31, 20, 31, false}, // all of it
+		{31, 0, 31, false},
+	} {
+		went, err := streams.Trim(t.Context(), c.below, "nats:BACK UPS")
+		state, stateErr := streams.State(t.Context(), jetlog.EventsStream)
+		if stateErr != nil || went != c.went || (err != nil) != c.bad || state.First != c.first {
+			t.Fatalf("below %d: %d went, begins with %d (%v %v), want %d, %d", c.below, went, state.First, err, stateErr, c.went, c.first)
+		}
+		if c.first > 1 && (state.Begins() != c.first || state.Trimmed.Place != "nats:BACK UPS") {
+			t.Errorf("below %d: it says %+v", c.below, state.Trimmed)
+		}
+	}
+	likes(t, js, 1)
+	if _, err := jetlog.OpenSource(t.Context(), streams, pipeline.EndOf(29), jetlog.RunOptions{}); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("what is trimmed is read: %v", err)
+	}
+	source, err := jetlog.OpenSource(t.Context(), streams, pipeline.EndOf(30), jetlog.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	if run, err := source.Next(t.Context()); err != nil || run[0].Sequence != 31 {
+		t.Errorf("%v %v", run, err)
+	}
+	// What refuses writes leaves it as it is.
+	for _, refuse := range []bool{true, false} {
+		if _, err := streams.RefuseWrites(t.Context(), refuse); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := streams.State(t.Context(), jetlog.EventsStream); err != nil || state.Trimmed.Below != 31 {
+			t.Errorf("%+v %v", state.Trimmed, err)
+		}
+	}
+}
+
+// An EVENTS of an earlier version denies purges, for good: that is said.
+func TestTrimDenied(t *testing.T) {
+	streams, js := natstest.Streams(t, natstest.Server(t))
+	likes(t, js, 3)
+	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stream.CachedInfo().Config
+	c.DenyPurge = true
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams.Trim(t.Context(), 2, "x"); !errors.Is(err, jetlog.ErrNoPurge) {
+		t.Errorf("%v", err)
+	}
+	if _, err := streams.Trim(t.Context(), 1, "x"); err != nil {
+		t.Errorf("nothing was to go: %v", err)
+	}
+}
+
+// An EVENTS that goes on from one that is lost begins after what is counted, so
+// that no sequence means two events (I10), and says of which it is.
+func TestContinues(t *testing.T) {
+	server := natstest.Server(t)
+	nc := natstest.Connect(t, server)
+	lost := time.Date(2026, 5, 1, 12, 0, 0, 123456789, time.UTC)
+	o := natstest.Options()
+	o.Continues = jetlog.Continues{After: 1000, Events: lost}
+	streams, err := jetlog.OpenStreams(t.Context(), nc, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := streams.State(t.Context(), jetlog.EventsStream)
+	if err != nil || state.Last != 1000 || state.Begins() != 1001 || state.Continues.After != 1000 || !state.Continues.Events.Equal(lost) {
+		t.Fatalf("%+v %v", state, err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := jetlog.OpenSource(t.Context(), streams, pipeline.EndOf(1000), jetlog.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	likes(t, js, 1)
+	if run, err := source.Next(t.Context()); err != nil || run[0].Sequence != 1001 {
+		t.Errorf("%v %v", run, err)
+	}
+	if _, err := jetlog.OpenSource(t.Context(), streams, pipeline.EndOf(999), jetlog.RunOptions{}); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("what is lost is read: %v", err)
+	}
+	// One that is there stays what it is, and its settings may be changed.
+	o.Continues = jetlog.Continues{After: 5, Events: time.Now()}
+	if _, err := jetlog.OpenStreams(t.Context(), nc, o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := streams.RefuseWrites(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := streams.State(t.Context(), jetlog.EventsStream); err != nil || state.Continues.After != 1000 {
+		t.Errorf("%+v %v", state, err)
+	}
+}
+
+// The lease of who makes a backup is another than the router's.
+func TestLeaseKeys(t *testing.T) {
+	streams, _ := natstest.Streams(t, natstest.Server(t))
+	for _, key := range []string{"", jetlog.BackupKey} {
+		lease, err := jetlog.NewLease(streams, jetlog.LeaseOptions{Key: key, Owner: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := lease.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
+	if found, err := streams.Note(t.Context(), jetlog.NoteBackup, new(int)); found || err != nil {
+		t.Errorf("%v %v", found, err)
+	}
+	if err := streams.SetNote(t.Context(), jetlog.NoteBackup, strings.Repeat("x", 10)); err != nil {
+		t.Error(err)
+	}
+	var note string
+	if found, err := streams.Note(t.Context(), jetlog.NoteBackup, &note); !found || err != nil || len(note) != 10 {
+		t.Errorf("%v %v %s", found, err, note)
+	}
+}
+
+// lateWriter is another process that has read the settings of EVENTS before the
+// first change of them, and writes them after it.
+type lateWriter struct {
+	jetstream.JetStream
+	wrote bool
+}
+
+func (l *lateWriter) UpdateStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	before, err := l.Stream(ctx, c.Name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := l.JetStream.UpdateStream(ctx, c)
+	if err == nil && !l.wrote {
+		l.wrote = true
+		_, err = l.JetStream.UpdateStream(ctx, before.CachedInfo().Config)
+	}
+	return out, err
+}
+
+// Another process that changes the settings of EVENTS at the same time does not
+// undo that it was trimmed.
+func TestTrimMarkStays(t *testing.T) {
+	streams, js := natstest.Streams(t, natstest.Server(t))
+	likes(t, js, 20)
+	streams.WithJetStream(func(js jetstream.JetStream) jetstream.JetStream { return &lateWriter{JetStream: js} })
+	if went, err := streams.Trim(t.Context(), 11, "/backups"); err != nil || went != 10 {
+		t.Fatal(went, err)
+	}
+	if state, err := streams.State(t.Context(), jetlog.EventsStream); err != nil || state.Trimmed != (jetlog.Trimmed{Below: 11, Place: "/backups"}) || state.Begins() != 11 {
+		t.Errorf("%+v %v", state, err)
+	}
+}

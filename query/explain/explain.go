@@ -1,0 +1,111 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+// Options are what an Explainer is made of. Schema, Tracer and Log must be given.
+type Options struct {
+	Schema *pipeline.Schema
+	Tracer func() pipeline.Tracer
+	Log    Log
+	Logger *slog.Logger
+
+	// Dir is where filters are kept; "": everything is read.
+	Dir string
+	// Upto is the sequence up to which the log is known not to change any more:
+	// what is not counted yet may be lost in a power cut, and its sequences used
+	// again (I10). nil: filters are not made.
+	Upto func() uint64
+	// Rate is how many events a second are read to make filters; 0: none are.
+	Rate int
+	// BytesMax bounds the files; the oldest go.
+	BytesMax int64
+	// Events are in a stretch; default 16,384: read in a tenth of a second.
+	Events int
+}
+
+const eventsDefault = 16_384
+
+// Explainer implements [query.Explainer].
+type Explainer struct {
+	Options
+
+	mu      sync.Mutex
+	filters *filters // of the EVENTS that is there; nil: there are none
+	failed  error    // why there are none, said once
+
+	made uint64 // Run's: up to here there is nothing to make a filter of
+}
+
+var _ query.Explainer = (*Explainer)(nil)
+
+// New makes one. Run makes its filters.
+func New(o Options) *Explainer {
+	if o.Events <= 0 {
+		o.Events = eventsDefault
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Explainer{Options: o}
+}
+
+// filtersOf are the filters of an EVENTS, opened when first asked for.
+func (x *Explainer) filtersOf(e Extent) *filters {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	created := e.Created.UnixNano()
+	if x.Dir == "" || x.filters != nil && x.filters.created == created {
+		return x.filters
+	}
+	f, err := openFilters(x.Dir, created)
+	if err != nil && x.failed == nil {
+		x.Logger.Warn("explain: there are no filters, and explanations read the whole log", "error", err)
+	}
+	x.filters, x.failed = f, err
+	return f
+}
+
+// Size is how many stretches have filters, and their bytes on disk.
+func (x *Explainer) Size() (stretches int, bytes int64) {
+	x.mu.Lock()
+	f := x.filters
+	x.mu.Unlock()
+	if f == nil {
+		return 0, 0
+	}
+	return f.size()
+}
+
+// tries is how often an explanation begins again because the log's beginning was
+// trimmed meanwhile.
+const tries = 3
+
+// Explain implements [query.Explainer].
+func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *query.Explanation) (err error) {
+	for range tries {
+		var extent Extent
+		if extent, err = x.Log.Extent(ctx); err != nil {
+			return err
+		}
+		extent.First = max(extent.First, 1)
+		p := &page{
+			ask: ask, mention: mentionOf(ask.ID), below: min(ask.Before, ask.AsOf+1),
+			search: search{log: x.Log, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft},
+		}
+		for _, column := range ask.Columns {
+			p.numbers = append(p.numbers, numberOf(x.Schema, column))
+		}
+		if err = p.make(ctx, out); !errors.Is(err, pipeline.ErrGap) {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,307 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// list is a log in memory; sequences may be missing.
+type list struct {
+	messages []pipeline.Message
+	extent   Extent
+	opened   int
+}
+
+func (l *list) Extent(context.Context) (Extent, error) { return l.extent, nil }
+
+func (l *list) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
+	if l.opened++; from.Next() < l.extent.First {
+		return nil, pipeline.ErrGap
+	}
+	at := slices.IndexFunc(l.messages, func(m pipeline.Message) bool { return m.Sequence >= from.Next() })
+	return &source{l.messages[at:]}, nil
+}
+
+type source struct{ rest []pipeline.Message }
+
+func (s *source) Next(context.Context) ([]pipeline.Message, error) {
+	if len(s.rest) == 0 {
+		return nil, errors.New("read behind the end")
+	}
+	run := s.rest[:min(len(s.rest), 3)]
+	s.rest = s.rest[len(run):]
+	return run, nil
+}
+
+func (s *source) Close() error { return nil }
+
+// add puts a message at the log's end.
+func (l *list) add(sequence uint64, data string) {
+	l.messages = append(l.messages, pipeline.Message{Sequence: sequence, Subject: "events.pack", Data: []byte(data)})
+	l.extent.First, l.extent.Last = max(l.extent.First, 1), sequence
+}
+
+func maker(l *list, dir string, events int) *Explainer {
+	return New(Options{
+		Log: l, Dir: dir, Upto: func() uint64 { return l.extent.Last }, Rate: math.MaxInt32, BytesMax: 1 << 40, Events: events,
+	})
+}
+
+func made(t *testing.T, x *Explainer) *filters {
+	t.Helper()
+	if err := x.Make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return x.filters
+}
+
+func (f *filters) answers(t *testing.T, s stretch, key uint64) (bool, error) {
+	t.Helper()
+	o, err := f.open(s)
+	if err != nil {
+		return false, err
+	}
+	defer o.close()
+	return o.has(key)
+}
+
+// What stands in a stretch, its filter has; of what does not, it says so nearly
+// always.
+func TestFilterHasWhatIsThere(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{0, 1, 2, 29, 1000, 60_000} {
+		b := &builder{stretch: stretch{5, 5}}
+		keys := []uint64{math.MaxUint64, 1, 1 << 63}
+		for range n {
+			keys = append(keys, r.Uint64()>>r.IntN(40))
+		}
+		keys = keys[:min(n, len(keys))]
+		for i, key := range keys {
+			b.add(&pipeline.Message{Sequence: 5 + uint64(i), Data: []byte(`{"x":` + strconv.FormatUint(key, 10) + `}`)})
+		}
+		f, err := openFilters(t.TempDir(), 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := b.stretch
+		if err := f.keep(b); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if has, err := f.answers(t, s, key); !has || err != nil {
+				t.Fatalf("%d keys: %d: %v, %v", n, key, has, err)
+			}
+		}
+		wrong := 0
+		const asked = 20_000
+		for range asked {
+			if has, err := f.answers(t, s, 1<<62|r.Uint64()>>2); err != nil {
+				t.Fatal(err)
+			} else if has {
+				wrong++
+			}
+		}
+		if wrong > asked/100 {
+			t.Errorf("%d keys: %d of %d that are not there are said to be", n, wrong, asked)
+		}
+		if _, bytes := f.size(); n >= 1000 && bytes > int64(n)*5/2 {
+			t.Errorf("%d keys take %d bytes", n, bytes)
+		}
+	}
+}
+
+// A file that is not as it was written says that it is damaged, or what it said
+// before: it never hides anything.
+func TestDamagedFilterHidesNothing(t *testing.T) {
+	b := &builder{stretch: stretch{1, 1}}
+	for i := range uint64(60) {
+		b.add(&pipeline.Message{Sequence: i + 1, Data: []byte(strconv.FormatUint(i+1000, 10))})
+	}
+	s := b.stretch
+	f, err := openFilters(t.TempDir(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.keep(b); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(f.name(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(what string, file []byte) {
+		if err := os.WriteFile(f.name(s), file, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for i := uint64(0); i < 60; i += 7 {
+			if has, err := f.answers(t, s, i+1000); !has && !errors.Is(err, errDamaged) {
+				t.Fatalf("%s: %d is hidden: %v", what, i+1000, err)
+			}
+		}
+	}
+	for bit := 0; bit < len(good)*8; bit += 3 {
+		file := slices.Clone(good)
+		file[bit/8] ^= 1 << (bit % 8)
+		try(fmt.Sprintf("bit %d", bit), file)
+	}
+	for n := 0; n < len(good); n += 5 {
+		try(fmt.Sprintf("%d bytes", n), good[:n])
+	}
+	swapped := slices.Concat(good[:blockBytes], good[2*blockBytes:3*blockBytes], good[blockBytes:2*blockBytes], good[3*blockBytes:])
+	try("two blocks swapped", swapped)
+}
+
+// Every whole number of 64 bits that stands in an event is found, however it is
+// written.
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string][]uint64{
+		``:                             nil,
+		`{"id":42}`:                    {42},
+		`{"id":"0042","b":-7}`:         {42, 7},
+		`18446744073709551615`:         {math.MaxUint64},
+		`18446744073709551616`:         nil,
+		`99999999999999999999`:         nil,
+		`0000000000000000000000000012`: {12},
+		`1.5e3 x9`:                     {1, 5, 3, 9},
+	} {
+		var got []uint64
+		eachNumber([]byte(text), func(u uint64) bool {
+			got = append(got, u)
+			return true
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+		for _, u := range want {
+			if m := mentionOf(u); !m.in([]byte(text)) {
+				t.Errorf("%s does not mention %d", text, u)
+			}
+		}
+	}
+	for text, want := range map[string]bool{`"\u0031"`: true, `\u003c`: false, `\u003`: false, `\u003c\u0039`: true, `31`: false} {
+		if escapes([]byte(text)) != want {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+func FuzzNumbers(f *testing.F) {
+	f.Add(`{"actor":18446744073709551615,"post":"0018446744073709551616"}`)
+	pattern := regexp.MustCompile(`[0-9]+`)
+	f.Fuzz(func(t *testing.T, text string) {
+		var want, got []uint64
+		for _, digits := range pattern.FindAllString(text, -1) {
+			if u, err := strconv.ParseUint(digits, 10, 64); err == nil {
+				want = append(want, u)
+			}
+		}
+		eachNumber([]byte(text), func(u uint64) bool {
+			got = append(got, u)
+			return true
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	})
+}
+
+// Stretches follow one another without a gap, also over sequences that are not
+// there, and packs count by their lines. What is made again after damage ends where
+// the next begins.
+func TestStretchesCoverTheLog(t *testing.T) {
+	l := &list{extent: Extent{Created: time.Unix(9, 0)}}
+	sequence := uint64(0)
+	for i := range uint64(400) {
+		if sequence++; i%50 == 49 {
+			sequence += 30 // deleted
+		}
+		l.add(sequence, "{\"a\":1}\n{\"a\":2}")
+	}
+	dir := t.TempDir()
+	x := maker(l, dir, 16)
+	all := made(t, x).all()
+	check := func(all []stretch) {
+		t.Helper()
+		if len(all) < 50 || all[0].first != 1 {
+			t.Fatalf("%v", all)
+		}
+		for i := range all[1:] {
+			if all[i+1].first != all[i].last+1 {
+				t.Fatalf("%v", all[i:i+2])
+			}
+		}
+	}
+	check(all)
+	x.filters.drop(all[3])
+	x.filters.drop(all[4])
+	x.filters.drop(all[20])
+	x.made = 0
+	check(made(t, x).all())
+	again := maker(l, dir, 16)
+	opened := l.opened
+	check(made(t, again).all())
+	if l.opened > opened+1 { // the end, that fills no stretch
+		t.Errorf("what has filters is read again")
+	}
+}
+
+// "EVENTS deleted and made anew (creation time is part of the key)"
+func TestFiltersOfAnotherLogGo(t *testing.T) {
+	l := &list{extent: Extent{Created: time.Unix(9, 0)}}
+	for i := range uint64(64) {
+		l.add(i+1, "1")
+	}
+	dir := t.TempDir()
+	x := maker(l, dir, 8)
+	if n := len(made(t, x).all()); n != 8 {
+		t.Fatal(n)
+	}
+	l.extent.Created = time.Unix(10, 0)
+	if f := x.filtersOf(l.extent); len(f.all()) != 0 {
+		t.Errorf("filters of another log: %v", f.all())
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) != 0 {
+		t.Errorf("%v", files)
+	}
+}
+
+// Filters of what was trimmed go, and there are no more than explain.disk lets
+// be: the oldest go, and are not made again.
+func TestFiltersAreBounded(t *testing.T) {
+	l := &list{extent: Extent{Created: time.Unix(9, 0)}}
+	for i := range uint64(640) {
+		l.add(i+1, strconv.FormatUint(i*7919, 10))
+	}
+	x := maker(l, t.TempDir(), 8)
+	if n := len(made(t, x).all()); n != 80 {
+		t.Fatal(n)
+	}
+	l.extent.First, x.made = 100, 0
+	if all := made(t, x).all(); all[0] != (stretch{97, 104}) {
+		t.Fatal(all[0])
+	}
+	_, bytes := x.Size()
+	x.BytesMax, x.made = bytes/2, 0
+	all := made(t, x).all()
+	if _, now := x.Size(); now > bytes/2 || all[len(all)-1].last != 640 {
+		t.Fatalf("%d bytes, %v", now, all)
+	}
+	x.made = 0
+	opened := l.opened
+	if again := made(t, x).all(); !slices.Equal(again, all) || l.opened > opened {
+		t.Errorf("made again: %v", again)
+	}
+}

@@ -1,0 +1,105 @@
+// Package audit holds what is served to the log: it derives ids again from
+// EVENTS, keeps what follows in maps, the simplest form that is right, and
+// compares that with what is read of the shards, at exactly one position.
+//
+//	EVENTS ─► lane ─► windows ─► ledger: the sampled ids, in maps ─┐
+//	                                                               ├─► differences
+//	shards ─► facts of some ids, as of position P ─────────────────┘
+//	             the ledger is brought to P before they are compared
+//
+// What the log says of an event is the operators' (they derive windows, as
+// everywhere). What windows do to rows, lists and marks is written here a second
+// time, apart from the shards: a fault in either is found, and so are rows that
+// have changed in memory or on disk by no event. An id that no event has ever
+// named is looked at only when it is asked for.
+//
+// sample.go says which ids, ledger.go keeps them, derive.go brings the ledger on,
+// compare.go compares, run.go is one audit, loop.go the one that never ends.
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Served is what is audited: the shards that this process answers for, and the
+// channels. Its methods may be called while windows are applied.
+type Served interface {
+	// Answering are the shards that answer, ascending.
+	Answering() []pipeline.Shard
+	// Facts gives what is served of ids of one shard exactly as of the position
+	// `at`, which never goes back. Of followers, those above ask.After, by id; more
+	// says that there are others. yield must return at once. It is an error when
+	// the shard does not answer (any more).
+	Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error)
+	// ChannelNames are the channels that are open.
+	ChannelNames() []string
+}
+
+// Limits are what the configuration says about lists and ages.
+type Limits struct {
+	PostsMax, PostsKept int      // newest posts of an author that count, that are kept; kept 0: all
+	Retention, Inactive int64    // seconds of log time
+	Channels, Notices   int      // open channels, notices of one; 0: no bound
+	Configured          []string // channels that are always open
+	Cursors             int      // channels that one user has cursors in; 0: no bound
+}
+
+// Auditor derives and compares. It may do so for several callers at a time.
+type Auditor struct {
+	Served Served
+	// Open reads EVENTS on after a position; an error that wraps pipeline.ErrGap
+	// says that what comes there is gone.
+	Open   func(ctx context.Context, from pipeline.Position) (pipeline.Source, error)
+	Lane   func() pipeline.Deriver // that derives for Shards shards
+	Base   *Base                   // what the log begins with; nil: nothing was counted before its first event
+	Schema *pipeline.Schema
+	Shards int
+	Limits Limits
+	Logger *slog.Logger
+	Stats  Stats
+}
+
+// Base is what was counted before the part of the log that is there: where a
+// derivation begins instead of nothing.
+type Base struct {
+	Position pipeline.Position
+	Marks    []pipeline.TimeMark // log time up to there, as far back as ages reach
+	// Facts gives all facts of the ids for which keep holds, and of channels if
+	// keep holds for 0.
+	Facts func(ctx context.Context, keep func(id uint64) bool, yield func(pipeline.Fact)) error
+}
+
+// Stats are figures since the process started.
+type Stats struct {
+	Events  atomic.Uint64 // read from the log
+	IDs     atomic.Uint64 // compared, each with all that is known of it
+	Differ  atomic.Uint64 // of these, differed
+	Passes  atomic.Uint64 // samples done by the loop
+	FullAt  atomic.Int64  // wall clock, Unix ms, of when the loop had last done all samples; 0: never
+	Refused atomic.Bool   // the loop cannot derive: the log lacks its beginning
+}
+
+// Errors.
+var (
+	// ErrBeginning: EVENTS does not hold what ids were counted from.
+	ErrBeginning = errors.New("audit: the log does not hold its beginning")
+	// ErrMemory: one id alone does not fit into the memory given.
+	ErrMemory = errors.New("audit: too little memory")
+)
+
+// Difference is one number that is not what the log says. What is absent is 0 of
+// a cell, a mark or a cursor, and -1 of an entry of a list.
+type Difference struct {
+	Counter string            `json:"counter"` // its name; or what else it is: see difference
+	ID      uint64            `json:"id,string"`
+	Column  string            `json:"column"` // of the counter; of a list, the other id; of a mark or cursor, its name
+	Is      int64             `json:"is"`
+	Should  int64             `json:"should"`
+	At      pipeline.Position `json:"at,string"`
+	Shard   pipeline.Shard    `json:"-"`
+}

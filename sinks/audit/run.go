@@ -1,0 +1,315 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Task says what to audit.
+type Task struct {
+	Sample  Sample
+	IDs     []uint64 // of the sample, these alone, also those that the log does not name; nil: all that it names
+	Counter string   // with IDs: their rows of this counter alone; "": everything
+	Memory  int      // bytes for what is derived; what needs more is done in several passes over the log
+	Rate    int      // events and ids a second; 0: as fast as can be
+	// Progress is called as it goes on, often; nil: not. It must return at once.
+	Progress func(Progress)
+}
+
+// Progress is how far a task has come.
+type Progress struct {
+	At     pipeline.Position `json:"position,string"` // derived up to here
+	Of     pipeline.Position `json:"of,string"`       // before anything is compared
+	Passes int               `json:"passes_left"`     // over the log, after this one, as far as is known
+	IDs    int               `json:"ids"`             // compared
+	Differ int               `json:"differs"`
+}
+
+// Report is what a task has found.
+type Report struct {
+	IDs      int                       // compared
+	Differ   int                       // of these, differ
+	Examples []Difference              // examplesMax at most
+	Shards   map[pipeline.Shard]*Found // those compared
+	Skipped  map[pipeline.Shard]string // and those that could not be, and why
+	Channels int                       // notices that differ
+	Passes   int                       // over the log
+	// Lost is how many messages of the log stand for some that it lost in a power
+	// cut: what those had changed may stand still, and then differs.
+	Lost int
+}
+
+// Found is what was found in one shard.
+type Found struct {
+	IDs, Differ int
+	Differing   []uint64 // idsMax at most
+}
+
+const (
+	examplesMax = 20
+	idsMax      = 1000
+	// chunk is how many ids are compared at a time, page how many followers.
+	chunk = 256
+	page  = 65_536
+)
+
+// Run audits the shards that answer. A shard that stops answering meanwhile is
+// skipped and named. It returns an error when the log cannot be read, or ctx ends;
+// then the report is of what was compared until then.
+func (a *Auditor) Run(ctx context.Context, t Task) (*Report, error) {
+	counter := -1
+	if t.Counter != "" {
+		var known bool
+		if counter, known = a.Schema.Counter(t.Counter); !known {
+			return nil, fmt.Errorf("audit: there is no counter %q", t.Counter)
+		}
+	}
+	r := &Report{Shards: map[pipeline.Shard]*Found{}, Skipped: map[pipeline.Shard]string{}}
+	var only map[uint64]bool
+	if t.IDs != nil {
+		only = make(map[uint64]bool, len(t.IDs))
+		for _, id := range t.IDs {
+			only[id] = true
+		}
+	}
+	shards := make([]bool, a.Shards)
+	for _, s := range a.Served.Answering() {
+		shards[s] = true
+		r.Shards[s] = &Found{}
+	}
+	todo := []Sample{t.Sample}
+	for len(todo) > 0 {
+		first := r.Passes == 0
+		l := newLedger(a.Schema, a.Limits, shards, todo[0], only, first && t.IDs == nil && t.Sample.Residue == 0)
+		todo = todo[1:]
+		p := &pass{auditor: a, task: &t, report: r, counter: counter, left: len(todo)}
+		rest, err := p.run(ctx, l)
+		r.Passes++
+		if err != nil {
+			return r, err
+		}
+		todo = append(rest, todo...) // the narrowest first: fewest wait
+	}
+	return r, nil
+}
+
+// pass is one way through the log, and what is compared at its end.
+type pass struct {
+	*derivation
+	auditor *Auditor
+	task    *Task
+	report  *Report
+	counter int // the only one; -1: everything
+	left    int
+	told    Progress
+	differs map[uint64]bool // ids of the chunk
+	counted map[uint64]bool // those of which a row says that they have followers
+}
+
+func (p *pass) run(ctx context.Context, l *ledger) (rest []Sample, err error) {
+	a := p.auditor
+	if p.derivation, err = a.derive(ctx, l, p.task.Memory, p.task.Rate); err != nil {
+		return nil, err
+	}
+	defer p.close()
+	// Also of a pass that fails: what it has found counts.
+	defer func() { p.report.Lost = max(p.report.Lost, p.lost) }()
+	p.progress = func(at pipeline.Position) { p.tell(at) }
+	// Up to where the last of them stands, and then to each.
+	if p.told.Of, err = p.lowest(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.to(ctx, p.told.Of); err != nil {
+		return nil, err
+	}
+	for _, s := range slices.Sorted(maps.Keys(p.report.Shards)) {
+		if _, skipped := p.report.Skipped[s]; skipped {
+			continue
+		}
+		if err := p.shard(ctx, s); err != nil {
+			if ctx.Err() != nil || errors.Is(err, errLog) || errors.Is(err, ErrMemory) {
+				return nil, err
+			}
+			a.Logger.Warn("audit: a shard is skipped", "shard", s, "error", err)
+			p.report.Skipped[s] = err.Error()
+		}
+	}
+	if p.common {
+		if err := p.notices(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.rest, nil
+}
+
+func (p *pass) tell(at pipeline.Position) {
+	if p.task.Progress == nil {
+		return
+	}
+	p.told.At, p.told.Passes, p.told.IDs, p.told.Differ = at, p.left+len(p.rest), p.report.IDs, p.report.Differ
+	p.task.Progress(p.told)
+}
+
+// lowest is where that one of the shards stands that is behind the others. One
+// that cannot be asked is skipped.
+func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
+	lowest := pipeline.PositionMax
+	for s := range p.report.Shards {
+		at, _, err := p.auditor.Served.Facts(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s}, func(pipeline.Fact) {})
+		switch {
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case err != nil:
+			p.report.Skipped[s] = err.Error()
+		default:
+			lowest = min(lowest, at)
+		}
+	}
+	if lowest == pipeline.PositionMax {
+		return 0, nil
+	}
+	return lowest, nil
+}
+
+// shard compares all ids of a shard, some at a time.
+func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
+	found := p.report.Shards[s]
+	for ids := range slices.Chunk(p.ids(s), chunk) {
+		p.differs, p.counted = map[uint64]bool{}, map[uint64]bool{}
+		if err := p.chunk(ctx, s, ids); err != nil {
+			return err
+		}
+		found.IDs += len(ids)
+		p.report.IDs += len(ids)
+		p.auditor.Stats.IDs.Add(uint64(len(ids)))
+		found.Differ += len(p.differs)
+		p.report.Differ += len(p.differs)
+		p.auditor.Stats.Differ.Add(uint64(len(p.differs)))
+		some := slices.Sorted(maps.Keys(p.differs))
+		found.Differing = append(found.Differing, some[:min(len(some), idsMax-len(found.Differing))]...)
+		p.tell(p.at)
+		if err := p.pace.spend(ctx, len(ids)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ids are those of a shard that the ledger knows something of, or that were asked
+// for.
+func (p *pass) ids(s pipeline.Shard) (ids []uint64) {
+	add := func(id uint64) {
+		if pipeline.ShardOf(id, p.auditor.Shards) == s && p.has(id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range p.task.IDs {
+		add(id)
+	}
+	if p.task.IDs == nil {
+		for _, rows := range p.rows {
+			for id := range rows {
+				add(id)
+			}
+		}
+		for id := range p.users {
+			add(id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64) error {
+	for counter := range p.schema.Counters {
+		if p.counter < 0 || p.counter == counter {
+			if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s, Counter: counter, IDs: ids}); err != nil {
+				return err
+			}
+		}
+	}
+	if p.counter >= 0 {
+		return nil
+	}
+	if p.task.IDs == nil {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return !p.isUser(id) })
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartPosts, Shard: s, IDs: ids}); err != nil {
+		return err
+	}
+	for i := range ids {
+		ask := pipeline.FactsAsk{Part: pipeline.PartUser, Shard: s, IDs: ids[i : i+1]}
+		if u := p.users[ids[i]]; u != nil {
+			ask.Channels = slices.Sorted(maps.Keys(u.cursors))
+		}
+		if err := p.compare(ctx, &ask); err != nil {
+			return err
+		}
+		// To look who follows a user is to read the disk, always.
+		if u := p.users[ids[i]]; p.task.IDs == nil && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
+			continue
+		}
+		if err := p.followers(ctx, s, ids[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isUser says that an id is a user's, as far as the log tells: has lists or marks,
+// or a row among those of users.
+func (p *pass) isUser(id uint64) bool {
+	for _, name := range []string{"user", "unread"} {
+		if counter, ok := p.schema.Counter(name); ok && p.rows[counter][id] != nil {
+			return true
+		}
+	}
+	return p.users[id] != nil
+}
+
+func (p *pass) followers(ctx context.Context, s pipeline.Shard, user []uint64) error {
+	ask := pipeline.FactsAsk{Part: pipeline.PartFollowers, Shard: s, IDs: user, Limit: page}
+	for more := true; more; {
+		var err error
+		if more, err = p.comparePage(ctx, &ask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pass) notices(ctx context.Context) error {
+	names := append(slices.Collect(maps.Keys(p.channels)), p.auditor.Served.ChannelNames()...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartNotices, Channels: []string{name}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note takes in a difference.
+func (p *pass) note(d Difference, s pipeline.Shard) {
+	d.Shard = s
+	if len(p.report.Examples) < examplesMax {
+		p.report.Examples = append(p.report.Examples, d)
+		slices.SortStableFunc(p.report.Examples, func(a, b Difference) int {
+			return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Counter, b.Counter), cmp.Compare(a.Column, b.Column))
+		})
+	}
+	if d.Counter == "notice" {
+		p.report.Channels++
+		return
+	}
+	p.differs[d.ID] = true
+}

@@ -1,0 +1,16 @@
+// Package backup copies what a system has counted to a place outside of it, and
+// back, while the system runs.
+//
+//	holders ── export of each shard ─► runs, by their SHA-256 ─► place: objects/…
+//	EVENTS ─── what lies between the shards ─► segments ───────► place: objects/…
+//	                                     manifest, written last ► place: backups/ID.json
+//
+// Shards stand at different positions, lo to hi, when they are exported; nobody
+// waits for that. A backup has the events between lo and hi as well, so that who
+// restores it brings all shards to hi and needs no log.
+//
+// place.go says what a place is, directory.go and bucket.go are two; manifest.go
+// says what a backup has; make.go makes one; prune.go removes old ones; open.go
+// reads one. [Decision 0027](../../docs/decisions/0027-backups.md) has the reasons,
+// docs/formats.md the layout.
+package backup
