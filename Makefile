@@ -24,7 +24,7 @@ SYSTEMS = freebsd darwin
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test soak nodes-full check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test soak nodes-full rebuild-full check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -49,6 +49,9 @@ soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one;
 
 nodes-full: ## all of Higgs on four holders, three with embedded servers, while they are killed, drained, cut off; some five minutes
 	$(GO) test -count=1 -timeout 0 -v -run '^TestNodesEmbedded$$' ./internal/acceptance -nodes.full
+
+rebuild-full: ## all of Higgs, half of it while it is counted again by other rules, on one process and on four, killed at random; some ten minutes
+	$(GO) test -count=1 -timeout 0 -v -run '^TestRebuild(|Killed|Nodes|Embedded)$$' ./internal/acceptance -rebuild.full
 
 check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy: all must be silent
 	CGO_ENABLED=0 $(GO) build ./...

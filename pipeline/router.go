@@ -51,7 +51,7 @@ type RouterStats struct {
 	Letters  [8]atomic.Uint64
 	Position atomic.Uint64 // the last window's To
 	Time     atomic.Int64  // the last window's Time
-	Active   atomic.Bool
+	Active   atomic.Bool   // Position is this run's then
 }
 
 // LetterCount is the number of dead letters of one reason.
@@ -87,10 +87,10 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 	defer source.Close()
 
-	r.Stats.Active.Store(true)
-	defer r.Stats.Active.Store(false)
 	r.Stats.Position.Store(uint64(header.To))
 	r.Stats.Time.Store(header.Time)
+	r.Stats.Active.Store(true)
+	defer r.Stats.Active.Store(false)
 	r.Logger.Info("router: routing", "after", header.To, "window", last)
 
 	// Runs wait here for the appender, in order, each with its lane at work.

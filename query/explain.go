@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,12 @@ type Explainer interface {
 // ExplainAsk asks for one page.
 type ExplainAsk struct {
 	ID      uint64
-	Columns []pipeline.Column // of ID's rows, all of one counter
+	Columns []pipeline.Column // of ID's rows, all of one counter; none: sets alone
+
+	// Members are events behind numbers that are sizes of sets, newest first. Those
+	// below Upto are not all of them; 0: they are all.
+	Members []Member
+	Upto    pipeline.Position
 
 	AsOf   pipeline.Position // the number is as of this
 	Before pipeline.Position // events before this are told
@@ -29,6 +33,24 @@ type ExplainAsk struct {
 	// changes of several columns can be added up then.
 	Differences bool
 	Soft        time.Time // when a page ends with what has been found; ctx ends later
+}
+
+// Member is an event behind a number that is the size of a set. It is an operation
+// of a kind, about ids: a post of an author ID, a notice ID in a channel; or the read
+// of user ID that a mark may come from.
+type Member struct {
+	Position  pipeline.Position
+	Number    int // its place
+	Op        pipeline.Op
+	ID, Other uint64
+	Channel   string
+	Change    NumberChange
+}
+
+// SetChange is what an event did to the size of a set.
+type SetChange struct {
+	Number int // its place
+	NumberChange
 }
 
 // Explanation is a page.
@@ -51,6 +73,7 @@ type ExplainedEvent struct {
 	Body     []byte         // nil where it is longer than ExplainBodyMax
 	Bytes    int            // of the body
 	Changes  []NumberChange // of the columns, in their order
+	Sets     []SetChange    // of sets
 }
 
 // ExplainBodyMax is the longest event that is shown.
@@ -83,13 +106,14 @@ type explainCall struct {
 	counter int
 	words   []*word // its columns; all of counter unread for the badge
 	badge   bool
+	sets    *setsAsked // of the badge, or of one of its numbers that is no column
 }
 
 func (s *Service) explainEndpoint(explainer Explainer) *endpoint {
 	return &endpoint{
 		name:        "explain",
 		description: "the events behind a number, newest first, and what each changed, page by page",
-		request:     `{"number":"post.like","id":"42","limit":20,"before":"…","min_position":"…","timeout_ms":2000}; number is COUNTER.COLUMN, or unread: all of a user's; limit, before, min_position and timeout_ms are optional; before is the next of the page before; limit is 1000 at most`,
+		request:     `{"number":"post.like","id":"42","limit":20,"before":"…","min_position":"…","timeout_ms":2000}; number is COUNTER.COLUMN, unread.feed, unread.channel:NAME, or unread: all of a user's; limit, before, min_position and timeout_ms are optional; before is the next of the page before; limit is 1000 at most`,
 		reply:       `{"id":"42","value":3,"as_of":"…","events":[{"position":"…","time":"2026-01-02T15:04:05.678Z","type":"like","change":"+1","event":{…}}],"next":"…","base":{"position":"0","value":0}}, without next at the end`,
 		advice:      "pass a lower limit",
 		gated:       true,
@@ -159,14 +183,22 @@ func (s *Service) resolveNumber(e *explainCall) *failure {
 	switch {
 	case e.name == "" || e.id == 0:
 		return fail(codeBadRequest, `number and id are wanted; a request is {"number":"post.like","id":"42"}`)
-	case e.name == unreadCounter && len(s.catalog.unread) > 0:
-		e.badge, e.words = true, s.catalog.unread
-		e.counter = s.catalog.counters[unreadCounter].index
+	case e.name == unreadCounter:
+		e.badge, e.words, e.sets = true, s.catalog.unread, &setsAsked{feed: true}
+		if counter, has := s.catalog.counters[unreadCounter]; has { // else feed and channels are all of the badge
+			e.counter = counter.index
+		}
 		return nil
 	}
 	name, column, both := strings.Cut(e.name, ".")
 	if !both {
 		return fail(codeBadRequest, "number: %s is neither COUNTER.COLUMN, like post.like, nor unread", clip([]byte(e.name)))
+	}
+	if name == unreadCounter && s.catalog.unreadNames[column] == nil {
+		if asked, is := setOf(column); is {
+			e.sets = &asked
+			return nil
+		}
 	}
 	counts, f := s.catalog.resolve([]byte(name), nil)
 	if f != nil {
@@ -196,175 +228,91 @@ func (s *Service) answerExplain(_ context.Context, c *call, explainer Explainer)
 	if s.spread != nil {
 		reader = s.spread.Far(c.wait.position, begun.Add(timeout))
 	}
-	rows := new(Rows)
-	columns := make([]pipeline.Column, 0, len(e.words))
-	for _, w := range e.words {
-		columns = append(columns, w.column)
-	}
-	err := reader.Rows(ctx, e.counter, columns, []uint64{e.id}, rows, true)
-	if err == nil && len(rows.Missing) > 0 {
-		err = ErrStopped
-	}
-	c.took(rows.Cost)
-	if errors.Is(err, ErrStopped) {
-		return fail(codeNotReady, "%s of %d cannot be read now", e.name, e.id)
-	}
-	if err != nil {
-		return s.unreadable(c, err)
-	}
 	ask := &ExplainAsk{
-		ID: e.id, Columns: columns, Limit: e.limit, Differences: e.badge,
-		AsOf: rows.AsOf, Before: pipeline.Position(e.before), Soft: begun.Add(timeout / explainSoft),
+		ID: e.id, Limit: e.limit, Differences: e.badge,
+		Before: pipeline.Position(e.before), Soft: begun.Add(timeout / explainSoft),
 	}
 	if ask.Before == 0 {
 		ask.Before = pipeline.PositionMax
 	}
-	page := new(Explanation)
-	err = explainer.Explain(ctx, ask, page)
+	for _, w := range e.words {
+		ask.Columns = append(ask.Columns, w.column)
+	}
+	for try := 1; ; try++ {
+		differs, f := s.explainOnce(ctx, c, explainer, reader, ask)
+		if f != nil || differs == "" {
+			return f
+		}
+		if try == setTries {
+			return fail(codeNotReady, "%s of %d changes faster than it is read: %s; ask again, or have it compared with the log: tidemark recount user %d",
+				e.name, e.id, differs, e.id)
+		}
+	}
+}
+
+// explainOnce asks for the numbers, and then for the events. Where the sets have
+// changed in between it says how they differ, and answers nothing.
+func (s *Service) explainOnce(ctx context.Context, c *call, explainer Explainer, reader Reader, ask *ExplainAsk) (differs string, f *failure) {
+	e := &c.explain
+	answer := &explained{explainCall: e, rows: new(Rows), page: new(Explanation)}
+	asOf := pipeline.PositionMax
+	if e.sets != nil {
+		sets, f, err := s.readSets(ctx, reader, e, ask.Before)
+		if err != nil {
+			f = s.unreadSets(c, err)
+		}
+		if f != nil {
+			return "", f
+		}
+		c.took(sets.stand.Cost)
+		answer.sets, asOf = sets, sets.asOf
+		ask.Members, ask.Upto = sets.members, sets.upto
+		if sets.stand.Dropped {
+			answer.asOf = asOf
+			c.out = answer.append(c.out)
+			return "", nil
+		}
+	}
+	if len(ask.Columns) > 0 {
+		err := reader.Rows(ctx, e.counter, ask.Columns, []uint64{e.id}, answer.rows, true)
+		if err == nil && len(answer.rows.Missing) > 0 {
+			err = ErrStopped
+		}
+		c.took(answer.rows.Cost)
+		if errors.Is(err, ErrStopped) {
+			return "", fail(codeNotReady, "%s of %d cannot be read now", e.name, e.id)
+		}
+		if err != nil {
+			return "", s.unreadable(c, err)
+		}
+		asOf = min(asOf, answer.rows.AsOf)
+		ask.AsOf = answer.rows.AsOf
+	} else {
+		ask.AsOf = pipeline.PositionMax - 1
+	}
+	answer.asOf = asOf
+	err := explainer.Explain(ctx, ask, answer.page)
 	c.clock.lap(stageLog)
 	switch {
 	case s.reading.Err() != nil:
-		return fail(codeNotReady, "stopping")
+		return "", fail(codeNotReady, "stopping")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fail(codeTooLate, "nothing of the log could be read within %d ms; pass a higher timeout_ms", timeout.Milliseconds())
+		return "", fail(codeTooLate, "nothing of the log could be read within %d ms; pass a higher timeout_ms", s.patience(c).Milliseconds())
 	case err != nil:
 		if line, leftOut := s.unanswered.line(time.Now()); line {
 			s.log.Error("query: a number could not be explained", "number", e.name, "id", e.id, "left_out", leftOut, "err", err)
 		}
-		return fail(codeInternal, "the log cannot be read: %v", err)
+		return "", fail(codeInternal, "the log cannot be read: %v", err)
 	}
-	c.out = e.appendReply(c.out, rows, page)
-	return nil
+	if answer.whole() {
+		if differs = answer.sets.disagrees(answer.page); differs != "" {
+			return differs, nil
+		}
+	}
+	c.out = answer.append(c.out)
+	return "", nil
 }
 
 // explainSoft is which part of its time a page takes to gather events; the rest
 // is for what their changes depend on.
 const explainSoft = 3
-
-// appendReply writes {"id":"42","value":3,"as_of":"…","events":[…],…}.
-func (e *explainCall) appendReply(out []byte, rows *Rows, page *Explanation) []byte {
-	out = append(out, `{"id":`...)
-	out = appendQuoted(out, e.id)
-	value := int64(0)
-	values := make([]int64, len(e.words))
-	for i, w := range e.words {
-		if values[i] = w.defaultValue; rows.Exist[0] {
-			values[i] = w.shown(rows.Values[i])
-		}
-		value += values[i]
-	}
-	out = append(out, `,"value":`...)
-	out = strconv.AppendInt(out, value, 10)
-	if e.badge {
-		out = append(out, `,"numbers":{`...)
-		for i, w := range e.words {
-			out = append(e.appendKey(out, w, i), strconv.FormatInt(values[i], 10)...)
-		}
-		out = append(out, '}')
-	}
-	out = appendAsOf(out, rows.AsOf)
-	out = append(out, `,"events":[`...)
-	for i := range page.Events {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = e.appendEvent(out, &page.Events[i])
-	}
-	out = append(out, ']')
-	if page.Next > 0 {
-		out = append(out, `,"next":`...)
-		out = appendQuoted(out, uint64(page.Next))
-	}
-	out = append(out, `,"base":{"position":`...)
-	out = appendQuoted(out, uint64(page.Base))
-	if base, known := e.base(rows, page); known {
-		out = append(out, `,"value":`...)
-		out = strconv.AppendInt(out, base, 10)
-	}
-	return append(out, '}', '}')
-}
-
-// base is what the number was where the log begins. Of a log whose beginning is
-// gone it is what its events do not account for; a page that does not hold all of
-// them, or one that sets the number, cannot tell.
-func (e *explainCall) base(rows *Rows, page *Explanation) (base int64, known bool) {
-	for i, w := range e.words {
-		if page.Base == 0 {
-			if !rows.Exist[0] && len(page.Events) == 0 && page.Next == 0 && e.before == 0 {
-				base += w.defaultValue // there never was a row
-			}
-			continue
-		}
-		if page.Next > 0 || e.before > 0 {
-			return 0, false
-		}
-		base += rows.Values[i]
-		for k := range page.Events {
-			c := &page.Events[k].Changes[i]
-			if c.Set || c.Unsure {
-				return 0, false
-			}
-			base -= c.N
-		}
-	}
-	return base, true
-}
-
-func (e *explainCall) appendKey(out []byte, w *word, i int) []byte {
-	if i == 0 {
-		return append(out, w.key[1:]...) // without the comma
-	}
-	return append(out, w.key...)
-}
-
-func (e *explainCall) appendEvent(out []byte, event *ExplainedEvent) []byte {
-	out = append(out, `{"position":`...)
-	out = appendQuoted(out, uint64(event.Position))
-	out = append(out, `,"time":"`...)
-	out = time.UnixMilli(event.Time).UTC().AppendFormat(out, "2006-01-02T15:04:05.000Z")
-	out = append(out, `","type":`...)
-	out = strconv.AppendQuote(out, event.Type) // a-z 0-9 _ -
-	all, unsure := NumberChange{}, false
-	for i := range event.Changes {
-		c := &event.Changes[i]
-		all.Set = all.Set || c.Set
-		all.N += c.N
-		unsure = unsure || c.Unsure
-	}
-	out = append(out, `,"change":"`...)
-	out = append(all.append(out), '"')
-	if e.badge {
-		out = append(out, `,"changes":{`...)
-		some := 0
-		for i, w := range e.words {
-			if !event.Changes[i].Touched {
-				continue
-			}
-			out = append(e.appendKey(out, w, some), '"')
-			out = append(event.Changes[i].append(out), '"')
-			some++
-		}
-		out = append(out, '}')
-	}
-	if unsure {
-		out = append(out, `,"unsure":true`...)
-	}
-	if event.Body == nil {
-		out = append(out, `,"event":null,"event_bytes":`...)
-		out = strconv.AppendInt(out, int64(event.Bytes), 10)
-		return append(out, '}')
-	}
-	out = append(out, `,"event":`...)
-	return append(append(out, event.Body...), '}')
-}
-
-// append writes +1, -1 or =5.
-func (c NumberChange) append(out []byte) []byte {
-	switch {
-	case c.Set:
-		out = append(out, '=')
-	case c.N >= 0:
-		out = append(out, '+')
-	}
-	return strconv.AppendInt(out, c.N, 10)
-}

@@ -47,6 +47,9 @@ type Holder interface {
 	// that cannot be read here set out.Missing.
 	Posts(ctx context.Context, followees []uint64, from, before pipeline.Position, limit int, out *FeedPage, disk bool) error
 
+	// Standpoint is BadgeReader's; ErrElsewhere where the user's shard is not held.
+	Standpoint(ctx context.Context, ask *StandpointAsk, out *Standpoint, disk bool) error
+
 	// Following and Followers are Reader's; ErrElsewhere where the user's shard
 	// is not held.
 	Following(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error

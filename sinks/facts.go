@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -60,6 +61,15 @@ func (n *Node) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pip
 		err = fmt.Errorf("sinks: there is no part %d of facts", ask.Part)
 	}
 	return state.Applied, more, err
+}
+
+// Stored are the ids that a shard has something of on disk (tier.Shard.Stored).
+func (n *Node) Stored(number pipeline.Shard) iter.Seq2[uint64, error] {
+	answers := n.held.Load().answers
+	if int(number) >= len(answers) || answers[number] == nil {
+		return func(yield func(uint64, error) bool) { yield(0, query.ErrElsewhere) }
+	}
+	return answers[number].Stored()
 }
 
 // ChannelNames are the channels that are open here.

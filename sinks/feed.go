@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -19,6 +19,10 @@ import (
 
 // feedGroup is how many followees one goroutine merges; more are shared out.
 const feedGroup = 1024
+
+// groupFirst is how many followees are looked at before anything is known of how
+// new the posts of a page are.
+const groupFirst = 64
 
 // Feed implements [query.Reader].
 func (n *Node) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
@@ -50,48 +54,74 @@ func (n *Node) feedFrom() pipeline.Position {
 
 // posts reads the newest posts of g.ids in [from, before), before 0: from the
 // newest, and completes the page.
+//
+// What is read last need not be older than the posts of a page that was read by
+// then: who has nothing as new as that is passed over, and where they are only on
+// disk it is not asked. So memory alone says as a rule that a page has nothing
+// from there.
 func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Position, limit int, out *query.FeedPage, reach *reach) error {
 	if before == 0 {
 		before = math.MaxUint64
 	}
 	g.lay()
+	all := n.pass(ctx, g, from, before, limit)
+	if floor := all.floor(from, limit); all.cold != nil && all.givenUp == nil && floor > from && !g.disk.May {
+		// Unless one was deleted meanwhile, the page is full again.
+		if again := n.pass(ctx, g, floor, before, limit); len(again.posts) > limit {
+			all = again
+		}
+	}
+	switch {
+	case n.cold(all.cold, g.leave):
+		return query.ErrCold
+	case all.givenUp != nil:
+		return all.givenUp
+	}
+	out.Cost = cost(&g.disk) // of the user
+	out.Cost.Cold += all.disk.Reads
+	out.Cost.Disk += all.disk.Time
+	out.Missing = all.missing || all.cold != nil
+	out.Posts = append(out.Posts, all.posts...)
+	if len(out.Posts) > limit {
+		out.Posts, out.More = out.Posts[:limit], true
+	}
+	if all.reach.any {
+		reach.add(all.reach.position)
+	}
+	out.AsOf = reach.or(n.Applied())
+	return nil
+}
+
+// pass reads the newest posts of all followees in [from, before), and one more
+// than limit: that tells whether there are more.
+func (n *Node) pass(ctx context.Context, g *gather, from, before pipeline.Position, limit int) (all newest) {
 	groups := min(1+len(g.pairs)/feedGroup, n.o.Owners)
 	parts := make([]newest, groups)
+	var floor atomic.Uint64
+	floor.Store(uint64(from))
 	var work sync.WaitGroup
 	for i := range parts {
-		parts[i].room = limit + 1 // one more tells whether there are more
-		parts[i].disk = tier.Disk{May: g.disk.May, Context: ctx}
+		parts[i] = newest{room: limit + 1, from: &floor, disk: tier.Disk{May: g.disk.May, Context: ctx}}
 		work.Go(func() {
 			for s := i; s < len(g.held.answers); s += groups {
-				parts[i].read(g.held.answers[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], from, before)
+				parts[i].read(g.held.answers[s], g.pairs[g.plan.start[s]:g.plan.start[s+1]], before)
 			}
 		})
 	}
 	work.Wait()
-	out.Cost = cost(&g.disk)
-	side := time.Duration(0) // parts are read side by side
 	for i := range parts {
-		switch {
-		case n.cold(parts[i].cold, g.leave):
-			return query.ErrCold
-		case parts[i].givenUp != nil:
-			return parts[i].givenUp
-		}
-		out.Cost.Cold += parts[i].disk.Reads
-		side = max(side, parts[i].disk.Time)
-		out.Posts = append(out.Posts, parts[i].posts...)
-		out.Missing = out.Missing || parts[i].missing || parts[i].cold != nil
-		if parts[i].reach.any {
-			reach.add(parts[i].reach.position)
+		p := &parts[i]
+		all.posts = append(all.posts, p.posts...)
+		all.missing = all.missing || p.missing
+		all.cold, all.givenUp = cmp.Or(all.cold, p.cold), cmp.Or(all.givenUp, p.givenUp)
+		all.disk.Reads += p.disk.Reads
+		all.disk.Time = max(all.disk.Time, p.disk.Time) // they are read side by side
+		if p.reach.any {
+			all.reach.add(p.reach.position)
 		}
 	}
-	out.Cost.Disk += side
-	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
-	if len(out.Posts) > limit {
-		out.Posts, out.More = out.Posts[:limit], true
-	}
-	out.AsOf = reach.or(n.Applied())
-	return nil
+	slices.SortFunc(all.posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
+	return all
 }
 
 // newest keeps the newest posts offered, as a heap with the oldest on top, so
@@ -99,6 +129,8 @@ func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Posit
 type newest struct {
 	posts   []query.FeedPost
 	room    int
+	seen    int            // followees
+	from    *atomic.Uint64 // what is older is not wanted; those who read side by side raise it
 	reach   reach
 	missing bool
 	cold    error // tier.ErrCold: some are on disk
@@ -108,25 +140,48 @@ type newest struct {
 	gathering shard.Gathering
 }
 
-func (h *newest) read(s *tier.Shard, followees []hot.Pair, from, before pipeline.Position) {
-	switch {
-	case len(followees) == 0:
-		return
-	case s == nil:
-		h.missing = true
+// floor is from where on the posts of a page are, as far as these tell.
+func (h *newest) floor(from pipeline.Position, limit int) pipeline.Position {
+	if len(h.posts) <= limit {
+		return from
+	}
+	return h.posts[limit].Position
+}
+
+func (h *newest) read(s *tier.Shard, followees []hot.Pair, before pipeline.Position) {
+	if s == nil {
+		h.missing = h.missing || len(followees) > 0
 		return
 	}
-	state, err := s.Posts(followees, from, before, &h.gathering, &h.disk, h.offer)
-	switch {
-	case errors.Is(err, tier.ErrCold):
-		h.cold = err
-		h.reach.add(state.Applied)
-	case givenUp(err):
-		h.givenUp = err
-	case err != nil:
-		h.missing = true
-	default:
-		h.reach.add(state.Applied)
+	for len(followees) > 0 {
+		// As many as there were before: about a page of them has posts newer than
+		// all of theirs.
+		group := followees[:min(len(followees), max(h.seen, groupFirst), shard.GroupMax)]
+		followees, h.seen = followees[len(group):], h.seen+len(group)
+		state, err := s.Posts(group, pipeline.Position(h.from.Load()), before, &h.gathering, &h.disk, h.offer)
+		switch {
+		case errors.Is(err, tier.ErrCold):
+			h.cold = err
+			h.reach.add(state.Applied)
+		case givenUp(err):
+			h.givenUp = err
+			return
+		case err != nil:
+			h.missing = true
+			return
+		default:
+			h.reach.add(state.Applied)
+		}
+		if len(h.posts) == h.room {
+			h.raise(uint64(h.posts[0].Position))
+		}
+	}
+}
+
+// raise: as many posts as are wanted are as new as that.
+func (h *newest) raise(to uint64) {
+	for was := h.from.Load(); was < to && !h.from.CompareAndSwap(was, to); {
+		was = h.from.Load()
 	}
 }
 

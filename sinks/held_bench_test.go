@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
 )
 
@@ -81,4 +82,36 @@ func BenchmarkApplyHeld(b *testing.B) {
 			b.ReportMetric(float64(spent)/float64(total)/events, "cpu-ns/event")
 		})
 	}
+}
+
+// Processor time of 500 rows that lie anywhere among a million in 64 shards.
+func BenchmarkRows(b *testing.B) {
+	const shards, windows, events = 64, 200, 8192
+	store := openStore(b, b.TempDir(), shards)
+	defer store.Close()
+	o := options(shards)
+	o.DirtyRowsMax = 1 << 30
+	n := newNode(b, store, o)
+	defer n.Crash()
+	for _, e := range likesWindows(windows, events, shards) {
+		if err := n.Hand(b.Context(), e); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := n.Settle(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	ids := make([]uint64, 500)
+	var rows query.Rows
+	begun := processor(b)
+	for b.Loop() {
+		for i := range ids {
+			ids[i] = 1 + r.Uint64N(1_000_000)
+		}
+		if err := n.Rows(b.Context(), 0, []pipeline.Column{0}, ids, &rows, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(processor(b)-begun)/float64(b.N)/1000, "cpu-µs/op")
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks/hot"
+	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
 // Standing is how a shard held stands.
@@ -96,7 +97,7 @@ func (g *gather) count(ask *query.CountAsk, reach *reach) (posts uint64, err err
 // Followees implements [query.Holder].
 func (n *Node) Followees(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) (from pipeline.Position, err error) {
 	from = n.feedFrom()
-	return from, n.Following(ctx, user, after, limit, out, disk)
+	return from, n.page(ctx, user, after, limit, out, disk, (*tier.Shard).Followees)
 }
 
 // Posts implements [query.Holder]. before 0: from the newest.

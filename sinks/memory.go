@@ -94,7 +94,7 @@ func (n *Node) Warmth() (loaded, all int) {
 // written last.
 func (n *Node) warm(shards []*tier.Shard) {
 	shards = slices.DeleteFunc(slices.Clone(shards), (*tier.Shard).Warmed) // nothing of them is on disk
-	bytes, entries := n.perShard(), n.entriesAtATime()
+	bytes, bounds, entries := n.perShard(), n.shardsMay()/boundsShare/n.holds(), n.entriesAtATime()
 	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
 		share := (n.shardsMay() - n.shardsMay()/slack) / n.holds()
 		return !n.stopping.Load() && (n.budget() == 0 || s.Bytes() < share)
@@ -103,7 +103,7 @@ func (n *Node) warm(shards []*tier.Shard) {
 	for range min(n.o.Owners, len(shards)) {
 		n.wait.Go(func() {
 			for s := range next {
-				if err := s.Warm(bytes, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() && !errors.Is(err, query.ErrElsewhere) {
+				if err := s.Warm(bytes, bounds, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() && !errors.Is(err, query.ErrElsewhere) {
 					n.o.Logger.Error("sinks: not loaded", "what", s.Name(), "error", err)
 				}
 			}
@@ -130,6 +130,10 @@ func (n *Node) perShard() int64 {
 	}
 	return tier.Everything
 }
+
+// boundsShare is how much of the shards' memory may bound the newest posts of
+// authors who are not in it, as one part in so many.
+const boundsShare = 8
 
 // entryBytes is about what an entry takes in memory.
 const entryBytes = 32

@@ -52,7 +52,7 @@ func upBetween(from, to uint64) (ids []uint64) {
 // while every old row is read again and again, rows that are written now stay
 // in memory.
 func TestFloodOfOldReads(t *testing.T) {
-	const shards, old, hot = 4, 120_000, 500
+	const shards, old, hot = 4, floodRows, 500
 	store := openStore(t, t.TempDir(), shards)
 	defer store.Close()
 	o := options(shards)

@@ -188,7 +188,7 @@ func follow(t fataler, n *sinks.Node, tailer pipeline.Tailer) {
 
 func wait(t fataler, n *sinks.Node, p pipeline.Position) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
 	if err := n.WaitApplied(ctx, p); err != nil {
 		t.Fatalf("waiting for %d at %d: %v", p, n.Applied(), err)

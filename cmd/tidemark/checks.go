@@ -24,18 +24,12 @@ import (
 // checked is what all nodes have found together. Of a shard with copies each id
 // counts once for each copy.
 type checked struct {
-	IDs      int               `json:"ids"`
-	Differs  int               `json:"differs"`
-	Examples []differing       `json:"examples"`
-	Nodes    []*node.Checked   `json:"nodes"`
-	Failed   map[string]string `json:"failed,omitempty"`  // nodes that have not compared, and why
-	Missing  []int             `json:"missing,omitempty"` // shards that no node has compared
-}
-
-// differing is a number of one node's that is not what the log says.
-type differing struct {
-	audit.Difference
-	Node string `json:"node"`
+	IDs      int                `json:"ids"`
+	Differs  int                `json:"differs"`
+	Examples []audit.Difference `json:"examples"` // each with its node
+	Nodes    []*node.Checked    `json:"nodes"`
+	Failed   map[string]string  `json:"failed,omitempty"`  // nodes that have not compared, and why
+	Missing  []int              `json:"missing,omitempty"` // shards that no node has compared
 }
 
 // check has every node that holds shards do a job of checking, and says what
@@ -105,7 +99,7 @@ const checkTellEvery = 5 * time.Second
 
 // askAll asks nodes side by side.
 func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, request any, tell io.Writer) *checked {
-	c := &checked{Failed: map[string]string{}, Examples: []differing{}, Nodes: []*node.Checked{}}
+	c := &checked{Failed: map[string]string{}, Examples: []audit.Difference{}, Nodes: []*node.Checked{}}
 	told := time.Now()
 	at := make(map[string]audit.Progress)
 	var mu sync.Mutex
@@ -143,10 +137,11 @@ func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, req
 		c.IDs += n.IDs
 		c.Differs += n.Differs + n.Notices
 		for _, d := range n.Examples {
-			c.Examples = append(c.Examples, differing{d, n.Node})
+			d.Node = n.Node
+			c.Examples = append(c.Examples, d)
 		}
 	}
-	slices.SortStableFunc(c.Examples, func(a, b differing) int {
+	slices.SortStableFunc(c.Examples, func(a, b audit.Difference) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Counter, b.Counter), strings.Compare(a.Column, b.Column))
 	})
 	return c

@@ -79,7 +79,7 @@ func (d *degradeCommand) Run(t *terminal) error {
 			return printJSON(t.out, is)
 		}
 		return printDegrade(t.out, is)
-	})
+	}, nil)
 }
 
 func printDegrade(to io.Writer, d cluster.Degrade) error {

@@ -80,11 +80,13 @@ func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Contex
 		}
 		_, err := fmt.Fprintln(t.out, said)
 		return err
-	})
+	}, func(ctx context.Context, m *jetlog.Members) error { return what(m, ctx, n.Node) })
 }
 
-// members looks at what nodes share and does one thing with it.
-func (r *remote) members(do func(context.Context, *jetlog.Members) error) error {
+// members looks at what nodes share of the generation that serves and does one thing
+// with it; then another with what they share of the one beside it, if there is one,
+// and both is not nil.
+func (r *remote) members(do, both func(context.Context, *jetlog.Members) error) error {
 	ctx, stop := interruptible()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
@@ -94,7 +96,11 @@ func (r *remote) members(do func(context.Context, *jetlog.Members) error) error 
 		return err
 	}
 	defer nc.Close()
-	m, err := jetlog.AttachMembers(ctx, nc, 0, jetlog.MembersOptions{})
+	set, err := jetlog.LoadGenerations(ctx, nc)
+	var m *jetlog.Members
+	if err == nil {
+		m, err = jetlog.AttachMembers(ctx, nc, jetlog.SlotOfServing(set), jetlog.MembersOptions{})
+	}
 	switch {
 	case errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return r.silence()
@@ -102,5 +108,16 @@ func (r *remote) members(do func(context.Context, *jetlog.Members) error) error 
 		return r.explain(err)
 	}
 	defer m.Close()
-	return r.explain(do(ctx, m))
+	if err := do(ctx, m); err != nil || both == nil || set.Beside() == 0 {
+		return r.explain(err)
+	}
+	beside, err := jetlog.AttachMembers(ctx, nc, jetlog.Slot(set.All[set.Beside()].Slot), jetlog.MembersOptions{})
+	if err != nil {
+		return r.explain(err)
+	}
+	defer beside.Close()
+	if err := both(ctx, beside); err != nil && !errors.Is(err, jetlog.ErrUnknownNode) { // it was not there while this was built
+		return r.explain(err)
+	}
+	return nil
 }

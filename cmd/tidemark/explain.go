@@ -12,7 +12,7 @@ import (
 )
 
 type explainCommand struct {
-	Number string `arg:"" help:"COUNTER.COLUMN, like post.like; or unread."`
+	Number string `arg:"" help:"COUNTER.COLUMN, like post.like; unread.feed; unread.channel:NAME; or unread."`
 	ID     id     `arg:"" name:"id" help:"The post, the user, or whatever the counter is keyed by."`
 	Limit  int    `default:"20" help:"Events to show, 1 to 1000 (${default})."`
 	Before string `placeholder:"POSITION" help:"Events before this alone: the next of the page before."`
@@ -21,7 +21,8 @@ type explainCommand struct {
 
 func (explainCommand) Help() string {
 	return `Shows the events behind a number, the newest first, and what each changed: +1, -1, or =5
-where it set the number. "?" stands beside a change that depends on what was not found in
+where it set the number. The events behind a feed or a channel are what is in it now, +1
+each, down to the read that it counts from. "?" stands beside a change that depends on what was not found in
 the time (--timeout), or is not in the log any more.
 
 EXAMPLE
@@ -29,6 +30,7 @@ EXAMPLE
     tidemark explain post.like 42
     tidemark explain user.follower 7 --limit 100
     tidemark explain unread 7
+    tidemark explain unread.channel:system 7
     tidemark explain post.like 42 --before 5939442 --json`
 }
 
@@ -71,7 +73,7 @@ func (e *explainCommand) pages(ctx context.Context, c *client.Client, t *termina
 			return err
 		}
 		if all.AsOf == 0 {
-			all.Value, all.Numbers, all.AsOf = page.Value, page.Numbers, page.AsOf
+			all.Value, all.Numbers, all.AsOf, all.Since, all.Notes = page.Value, page.Numbers, page.AsOf, page.Since, page.Notes
 		}
 		all.Events = append(all.Events, page.Events...)
 		all.Next, all.Base = page.Next, page.Base
@@ -88,6 +90,14 @@ func (e *explainCommand) print(t *terminal, r *client.ExplainReply) error {
 		fmt.Fprintf(t.out, "%s%s %d", []string{": ", ", "}[min(i, 1)], name, r.Numbers[name])
 	}
 	fmt.Fprintln(t.out)
+	for _, name := range sortedKeys(r.Since) {
+		if at := r.Since[name]; at > 1 {
+			fmt.Fprintf(t.out, "%s counts what is after position %s\n", name, at)
+		}
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(t.out, note)
+	}
 	out := table{left: []bool{false, true, true, false, true}}
 	out.add("position", "time", "type", "change", "event")
 	for i := range r.Events {
@@ -107,7 +117,7 @@ func (e *explainCommand) print(t *terminal, r *client.ExplainReply) error {
 	case r.Base.Position != 0:
 		fmt.Fprintf(t.out, "the log begins after position %s: the number was %d there\n", r.Base.Position, *r.Base.Value)
 	case len(r.Events) == 0:
-		fmt.Fprintln(t.out, "no event has changed it")
+		fmt.Fprintln(t.out, "there is no event behind it")
 	}
 	return nil
 }

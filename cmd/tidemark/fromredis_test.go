@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidemark-io/tidemark/internal/redistest"
 )
 
 // "`import --format csv FILE`": "csv: `counter,id,column,value`, header optional"
@@ -65,52 +65,17 @@ they are kept: tidemark deadletters, tidemark deadletters show 1
 	n.want("2999", "get", "3000.user.follower")
 }
 
-// startRedis runs a redis-server, in memory alone.
-func startRedis(t *testing.T) (*redis.Client, string) {
-	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("no redis-server in PATH: apt install redis-server")
-		}
-		t.Skip("no redis-server in PATH: apt install redis-server")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	cmd := exec.Command(path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--appendonly", "no")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); _ = cmd.Wait() })
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := redis.NewClient(&redis.Options{Addr: address})
-	t.Cleanup(func() { c.Close() })
-	eventually(t, "redis-server answers", func() bool { return c.Ping(context.Background()).Err() == nil })
-	return c, "redis://" + address
-}
-
 // "`import --from-redis URL --pattern 'post:{id}:likes=post.like'…`": "SCAN,
 // strings and hashes, progress, again after an interruption, exact"
 func TestImportFromRedis(t *testing.T) {
 	n := newPlace(t).start(t)
-	c, url := startRedis(t)
-	ctx, spool := t.Context(), t.TempDir()
+	c := redistest.New(t)
+	ctx, url, spool := t.Context(), c.URL(), t.TempDir()
 	const posts = 20_000
-	for i := 0; i < posts; {
-		p := c.Pipeline()
-		for range 1000 {
-			i++
-			p.Set(ctx, fmt.Sprintf("post:%d:likes", i), 3*i, 0)
-			p.HSet(ctx, fmt.Sprintf("post:%d", i), "comment", i, "text", "hello")
-		}
-		if _, err := p.Exec(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.Fill(1, posts+1, func(p redis.Pipeliner, i int) {
+		p.Set(ctx, fmt.Sprintf("post:%d:likes", i), 3*i, 0)
+		p.HSet(ctx, fmt.Sprintf("post:%d", i), "comment", i, "text", "hello")
+	})
 	if err := c.Set(ctx, "post:5:likes", "lots", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

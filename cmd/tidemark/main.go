@@ -9,10 +9,11 @@
 //	tidemark import events.ndjson feed it
 //	tidemark deadletters          what it could not understand
 //	tidemark verify               whether it is what the log says
+//	tidemark rebuild              count it again, by another configuration
 //
 // One file holds one command, but for people.go (following and followers),
 // deadletters.go, letterupkeep.go, nodes.go (all of their own) and drain.go (drain, undrain and
-// forget). What commands share: arguments.go (the command line before kong sees
+// forget); rebuild.go has rebuildshow.go beside it, what it prints. What commands share: arguments.go (the command line before kong sees
 // it), remote.go (the connection and its flags), cell.go (42.cntcm), table.go
 // (columns for people), fault.go (exit codes). figures.go has the tables that stats
 // begins with.
@@ -60,6 +61,7 @@ type commands struct {
 
 	Verify  verifyCommand  `cmd:"" help:"Compare what is served with the log." group:"Upkeep:"`
 	Recount recountCommand `cmd:"" help:"Count some ids again from the log, and compare." group:"Upkeep:"`
+	Rebuild rebuildCommand `cmd:"" help:"Count everything again from the log, by another configuration." group:"Upkeep:"`
 	Config  struct {
 		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`
 	} `cmd:"" help:"Look at a configuration." group:"Upkeep:"`

@@ -54,6 +54,12 @@ func TestWrongUsage(t *testing.T) {
 		"import --from-redis redis://x":       "--pattern",
 		"import - --pattern x":                "--from-redis",
 		"repair":                              "--replay",
+		"rebuild now":                         "now",
+		"rebuild --config nowhere.yaml":       "nowhere.yaml",
+		"rebuild --status --abort":            "--status and --abort are given; give one of them",
+		"rebuild --back --config x":           "--back takes no --config",
+		"rebuild --status --accept":           "--status takes no --accept",
+		"rebuild --abort --wait":              "--abort takes no --wait",
 		"repair --replay --adopt":             "--replay",
 		"config":                              "check",
 		"config check a --config b":           "two files",
@@ -127,7 +133,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, name := range []string{
 		"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version",
-		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed", "explain",
+		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed", "explain", "rebuild",
 		"nodes", "nodes list", "nodes drain", "nodes undrain", "nodes forget", "shards", "degrade",
 	} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)

@@ -30,6 +30,7 @@ type feedOf struct {
 	users    []uint64
 	posts    []uint64
 	actors   []uint64 // of each message, of its last line
+	imported int      // of the messages
 
 	sent  atomic.Uint64 // messages that may be in the log
 	acked atomic.Uint64 // messages that are
@@ -44,22 +45,37 @@ type message struct {
 // packMost.
 func newFeed(t *testing.T, lines [][]byte, packMost int, random *rand.Rand) *feedOf {
 	t.Helper()
+	return newImportedFeed(t, lines, 0, packMost, random)
+}
+
+// importPack is how many lines 'tidemark import' puts into a message.
+const importPack = 256
+
+// newImportedFeed has so many of the lines in the packs in which they are imported;
+// all others are published, as newFeed's.
+func newImportedFeed(t *testing.T, lines [][]byte, imported, packMost int, random *rand.Rand) *feedOf {
+	t.Helper()
 	f := &feedOf{lines: lines, ledger: newLedger()}
-	for rest := lines; len(rest) > 0; {
+	for at := 0; at < len(lines); {
 		n := 1
-		if random.IntN(2) == 0 {
-			n = min(1+random.IntN(packMost), len(rest))
+		switch {
+		case at < imported:
+			n = min(importPack, imported-at)
+		case random.IntN(2) == 0:
+			n = min(1+random.IntN(packMost), len(lines)-at)
 		}
 		m, actor := message{subject: "events.pack"}, uint64(0)
-		for i, line := range rest[:n] {
+		for i, line := range lines[at : at+n] {
 			actor = f.ledger.add(t, pipeline.At(uint64(len(f.messages)+1), i), line)
 			m.data = append(append(m.data, line...), '\n')
 		}
 		if n == 1 {
-			m.subject = "events." + typeOf(rest[0])
+			m.subject = "events." + typeOf(lines[at])
 		}
 		f.messages, f.actors = append(f.messages, m), append(f.actors, actor)
-		rest = rest[n:]
+		if at += n; at == imported {
+			f.imported = len(f.messages)
+		}
 	}
 	users, posts := map[uint64]bool{}, map[uint64]bool{}
 	for c := range f.ledger.rows {
@@ -103,6 +119,9 @@ func (f *feedOf) publish(t *testing.T, nc *nats.Conn, to int, over time.Duration
 		f.sent.Store(uint64(i + 1))
 		m := f.messages[i]
 		ack, err := publishOnce(js, m.subject, fmt.Sprint("message ", i), m.data)
+		if t.Context().Err() != nil { // the test has failed
+			return
+		}
 		if err != nil || ack.Sequence != uint64(i+1) {
 			t.Errorf("message %d is published as %+v: %v", i, ack, err)
 			return
@@ -138,6 +157,11 @@ type checker struct {
 	// lossy: requests go by servers that are killed as well, so one may be lost on its
 	// way, or not be whole. Each whole answer is held all the same.
 	lossy bool
+	// kills counts who was killed of those who answer alone: a request that was under
+	// way then may be lost, or not be whole.
+	kills atomic.Int64
+	// patience is how long a position may take; 0: checkWithin.
+	patience time.Duration
 
 	answers, unanswered, missing, faults atomic.Int64
 	longest                              atomic.Int64 // ns
@@ -174,9 +198,13 @@ func (c *checker) begin(seed uint64) (end func()) {
 			}
 		})
 	}
-	return func() {
+	ends := sync.OnceFunc(func() {
 		close(stop)
 		work.Wait()
+	})
+	c.t.Cleanup(ends)
+	return func() {
+		ends()
 		c.t.Logf("%d answers held between as_of and newest, the longest took %v; %d ids were missing while nobody had them, %d requests were not answered then",
 			c.answers.Load(), time.Duration(c.longest.Load()).Round(time.Millisecond), c.missing.Load(), c.unanswered.Load())
 	}
@@ -200,17 +228,22 @@ func some(ids []uint64, n int, random *rand.Rand) []uint64 {
 // ask does a request, and says what it must reach and what may be in it. gone are
 // the shards that nobody may have had meanwhile.
 func (c *checker) ask(what string, do func(at client.Position) (asOf client.Position, err error)) (newest client.Position, gone map[pipeline.Shard]bool, ok bool) {
-	at, begun := client.Acked(c.feed.acked.Load()), time.Now()
+	at, begun, kills := client.Acked(c.feed.acked.Load()), time.Now(), c.kills.Load()
 	gone = *c.down.Load()
 	asOf, err := do(at)
 	took := time.Since(begun)
-	if now := *c.down.Load(); len(gone) == 0 {
+	switch now := *c.down.Load(); {
+	case c.kills.Load() != kills:
+		gone = everyShard(c.shards)
+	case len(gone) == 0:
 		gone = now
 	}
 	for was := c.longest.Load(); int64(took) > was && !c.longest.CompareAndSwap(was, int64(took)); was = c.longest.Load() {
 	}
 	newest = client.Acked(c.feed.sent.Load())
 	switch {
+	case c.t.Context().Err() != nil: // the test has failed
+		return 0, nil, false
 	case err != nil && (len(gone) > 0 || c.lossy):
 		c.unanswered.Add(1)
 		return 0, nil, false
@@ -228,10 +261,22 @@ func (c *checker) ask(what string, do func(at client.Position) (asOf client.Posi
 // within is how long an answer may take. One that is lost with a server is not
 // waited for that long.
 func (c *checker) within() time.Duration {
-	if c.lossy {
+	switch {
+	case c.patience > 0:
+		return c.patience
+	case c.lossy:
 		return checkWithin / 4
 	}
 	return checkWithin
+}
+
+// everyShard is what nobody has when all are down.
+func everyShard(shards int) map[pipeline.Shard]bool {
+	all := map[pipeline.Shard]bool{}
+	for s := range pipeline.Shard(shards) {
+		all[s] = true
+	}
+	return all
 }
 
 func (c *checker) rows(counter string, of []uint64, random *rand.Rand) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -267,15 +268,7 @@ func TestCatchUpKilled(t *testing.T) {
 	a := c.run("shards: 4\ncheckpoint: {interval: 20ms}\n")
 	likes(t, a.URL, 30_000)
 	liked(t, a, 30_000)
-	nc := a.Connect()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(context.Background(), "DELTAS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := natstest.Stream(t, a.Connect(), "DELTAS")
 	if err := stream.Purge(context.Background(), jetstream.WithPurgeSequence(stream.CachedInfo().State.LastSeq)); err != nil {
 		t.Fatal(err)
 	}

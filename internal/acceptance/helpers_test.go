@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,28 +47,40 @@ func higgs(t *testing.T) (data, tools string) {
 	return data, tools
 }
 
-var eventsFile string // made once, by TestMain's directory
-
-// events is the file of all Higgs events.
+// events is the file of all Higgs events, made once in TestMain's directory.
 func events(t *testing.T) string {
 	t.Helper()
 	data, tools := higgs(t)
-	if eventsFile != "" {
-		return eventsFile
-	}
-	path := filepath.Join(scratch, "higgs.ndjson")
-	out, err := os.Create(path)
+	path, err := makeEvents(data, tools)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("make the events: %v", err)
+	}
+	return path
+}
+
+var (
+	eventsMade sync.Mutex
+	eventsFile string // guarded by eventsMade; "": not made yet
+)
+
+func makeEvents(data, tools string) (path string, err error) {
+	eventsMade.Lock()
+	defer eventsMade.Unlock()
+	if eventsFile != "" {
+		return eventsFile, nil
+	}
+	out, err := os.Create(filepath.Join(scratch, "higgs.ndjson"))
+	if err != nil {
+		return "", err
 	}
 	defer out.Close()
 	c := exec.Command("python3", filepath.Join(tools, "higgs_events.py"), data)
 	c.Stdout, c.Stderr = out, os.Stderr
 	if err := c.Run(); err != nil {
-		t.Fatalf("make the events: %v", err)
+		return "", err
 	}
-	eventsFile = path
-	return path
+	eventsFile = out.Name()
+	return eventsFile, nil
 }
 
 // slice is lines [from, to) of the events, as a file and taken apart.

@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
 func TestMain(m *testing.M) {
@@ -221,15 +221,7 @@ func publishSingles(t *testing.T, nc *nats.Conn, lines [][]byte) {
 
 func letters(t *testing.T, nc *nats.Conn, want uint64) {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(context.Background(), "DEADLETTER")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := s.CachedInfo().State.Msgs; got != want {
+	if got := natstest.Stream(t, nc, "DEADLETTER").CachedInfo().State.Msgs; got != want {
 		t.Fatalf("%d dead letters, want %d", got, want)
 	}
 }

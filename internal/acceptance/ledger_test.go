@@ -19,6 +19,7 @@ type ledger struct {
 	follows map[uint64]map[uint64]client.Position // follower: followed: since
 	posts   map[uint64][]client.Position          // author
 	marks   map[uint64][]client.Position          // reads of the feed
+	refused []client.Position                     // what belongs in DEADLETTER
 }
 
 // cell is one number: a column with its counter, and a row.
@@ -45,12 +46,18 @@ type higgsEvent struct {
 	Delete   bool     `json:"delete"`
 }
 
+// nonsense is a type of events that nobody has heard of.
+const nonsense = "nonsense"
+
 func newLedger() *ledger {
-	return &ledger{map[cell][]entry{}, map[uint64]map[uint64]client.Position{}, map[uint64][]client.Position{}, map[uint64][]client.Position{}}
+	return &ledger{
+		rows: map[cell][]entry{}, follows: map[uint64]map[uint64]client.Position{},
+		posts: map[uint64][]client.Position{}, marks: map[uint64][]client.Position{},
+	}
 }
 
 // add takes an event in, and says whose it is. They come in the order of their
-// positions.
+// positions. Also what only the columns of [moreColumns] count.
 func (l *ledger) add(t *testing.T, at client.Position, line []byte) (actor uint64) {
 	t.Helper()
 	var e higgsEvent
@@ -73,19 +80,30 @@ func (l *ledger) add(t *testing.T, at client.Position, line []byte) (actor uint6
 			l.count(at, "user.original", e.Actor)
 		} else {
 			l.count(at, "post.repost", e.RepostOf)
+			l.count(at, "post.touched", e.RepostOf)
 			about("repost", "reposted")
 		}
 		l.posts[e.Actor] = append(l.posts[e.Actor], at)
 	case "comment":
 		l.count(at, "post.comment", e.Post)
+		l.count(at, "post.touched", e.Post)
 		about("comment", "commented")
+		if e.Author != e.Actor {
+			l.count(at, "user.replied_to", e.Author)
+		}
 	case "like":
 		l.count(at, "post.like", e.Post)
+		l.count(at, "post.touched", e.Post)
 		about("like", "liked")
 	case "mention":
 		about("mention", "mentioned")
 	case "follow":
+		if e.Actor == e.Target {
+			l.refused = append(l.refused, at)
+		}
 		l.follow(at, e.Actor, e.Target)
+	case nonsense:
+		l.refused = append(l.refused, at)
 	case "read":
 		for kind := range l.rowsOf("unread.", e.Actor) {
 			if slices.Contains(e.What, "all") || slices.Contains(e.What, kind) {

@@ -53,12 +53,7 @@ var embeddedFaults = []nodeFault{
 		r.pause(2 * time.Second)
 		p.Start()
 	}},
-	{"the router is killed", func(r *nodesRun) {
-		p := r.holders[r.router()]
-		p.Kill()
-		r.pause(2 * time.Second)
-		p.Start()
-	}},
+	routerKilled,
 	{"one that only answers is killed", func(r *nodesRun) {
 		r.another.Kill()
 		r.pause(2 * time.Second)

@@ -50,12 +50,7 @@ var nodeFaults = []nodeFault{
 		r.pause(3 * time.Second)
 		p.Start()
 	}},
-	{"the router is killed", func(r *nodesRun) {
-		p := r.holders[r.router()]
-		p.Kill()
-		r.pause(2 * time.Second)
-		p.Start()
-	}},
+	routerKilled,
 	{"a holder stops in order", func(r *nodesRun) {
 		p := r.holders[r.any()]
 		p.Stop()
@@ -111,6 +106,13 @@ var nodeFaults = []nodeFault{
 		r.check.down.Store(&map[pipeline.Shard]bool{})
 	}},
 }
+
+var routerKilled = nodeFault{"the router is killed", func(r *nodesRun) {
+	p := r.holders[r.router()]
+	p.Kill()
+	r.pause(2 * time.Second)
+	p.Start()
+}}
 
 // "four holders with two replicas, one that only answers … while holders and the
 // router are killed -9, started, drained, joined, cut off and stopped at random

@@ -80,7 +80,7 @@ func (b *bench) replay(ctx context.Context) error {
 	}
 	b.table.add(line{
 		what: "the audit at its default rate, more of a core", unit: "%", ours: sample{100 * (p.share(b.size.calling*10) - idle)},
-		beside: "the node at rest", theirs: sample{100 * idle}, target: atMost(3),
+		beside: "the node at rest", theirs: sample{100 * idle}, target: atMost(3), signed: true,
 	})
 	return nil
 }

@@ -65,3 +65,20 @@ func Streams(tb testing.TB, s *jetlog.Server) (*jetlog.Streams, jetstream.JetStr
 	}
 	return streams, js
 }
+
+// Stream is a stream of the server that nc is connected to, to look into it and to
+// do to it what operators do.
+func Stream(tb testing.TB, nc *nats.Conn, name string) jetstream.Stream {
+	tb.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return stream
+}

@@ -71,7 +71,7 @@ func TestAuditFindsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			sampled := r.IntN(3)
-			task := audit.Task{Sample: audit.Sample{Bits: sampled, Residue: r.Uint64N(1 << sampled)}, Memory: []int{12 << 10, 1 << 30}[r.IntN(2)]}
+			task := audit.Task{Sample: audit.Sample{Bits: sampled, Residue: r.Uint64N(1 << sampled)}, Memory: []int{12 << 10, 1 << 30}[r.IntN(2)], Stored: r.IntN(2) == 0}
 			report, err := w.auditor(r).Run(t.Context(), task)
 			if err != nil {
 				t.Fatalf("world %d, story %d: %v", number, story, err)
@@ -188,6 +188,80 @@ func TestAuditFindsDrift(t *testing.T) {
 					t.Errorf("of others it found %+v, %v", report, err)
 				}
 			})
+		}
+	}
+}
+
+// What is stored of ids that no event has named is found where it is asked for: each
+// of them once, whatever there is of it.
+func TestAuditFindsStored(t *testing.T) {
+	r := chances(7, 1)
+	s := draw(r)
+	s.every, s.defaults, s.memory = time.Hour, nil, 1
+	w, err := newWorld(t.TempDir(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	var liked message
+	const posts = 20 // one window
+	for post := range uint64(posts) {
+		liked.events = append(liked.events, event{kind: "like", actor: 7, post: post + 1, author: 9})
+	}
+	subject, data := liked.encode(1)
+	w.log = append(w.log, pipeline.Message{Sequence: 1, Time: w.clock, Subject: subject, Data: data})
+	windows, err := pipeline.DeriveRun(w.lanes[len(w.lanes)-1], w.end, w.log, nil)
+	if err != nil || len(windows) != 1 {
+		t.Fatalf("%d windows, %v", len(windows), err)
+	}
+	d, err := pipeline.DecodeWindow(windows[0].Window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(id uint64, op func(dst []byte) []byte) {
+		of := pipeline.ShardOf(id, w.shards)
+		d.Sections[of] = op(slices.Clone(d.Sections[of]))
+	}
+	cell := func(name string, id uint64) {
+		add(id, func(dst []byte) []byte {
+			return pipeline.AppendChange(dst, slices.Index(d.Columns, name), id, pipeline.Add(3))
+		})
+	}
+	at := d.To - 10
+	operation := func(id uint64, o pipeline.Operation) {
+		at++
+		o.ID, o.Position, o.Mark = id, at, at
+		add(id, func(dst []byte) []byte { return pipeline.AppendOperation(dst, d.From, &o) })
+	}
+	const rows = 1000 // more than are compared at a time
+	for id := range uint64(rows) {
+		cell("post.like", 10_000+id)
+	}
+	cell("user.liked", 10_001) // a second row of the same id
+	operation(20_001, pipeline.Operation{Op: pipeline.OpFollow, Other: 77})
+	operation(20_002, pipeline.Operation{Op: pipeline.OpPost, Other: 79})
+	operation(20_003, pipeline.Operation{Op: pipeline.OpRead, Looked: pipeline.LookedFeed})
+	operation(20_004, pipeline.Operation{Op: pipeline.OpFollowed, Other: 78})
+	entry := pipeline.Entry{Sequence: 1, Window: pipeline.AppendWindow(nil, d)}
+	w.entries, w.end = append(w.entries, entry), windows[0].To
+	if err := w.node.Hand(context.Background(), entry); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.settle(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.restart(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, memory := range []int{1 << 20, 1500} { // in several passes
+		for _, stored := range []bool{false, true} {
+			report, err := w.auditor(r).Run(t.Context(), audit.Task{Memory: memory, Stored: stored})
+			if err != nil || len(report.Skipped) > 0 {
+				t.Fatalf("%v, %+v", err, report)
+			}
+			if want := map[bool]int{true: rows + 4}[stored]; report.Differ != want || report.IDs != want+posts || (report.Passes > 1) != (memory < 1<<20) {
+				t.Errorf("with %d bytes, stored %v: %d of %d ids differ, want %d: %+v", memory, stored, report.Differ, report.IDs, want, report.Examples)
+			}
 		}
 	}
 }

@@ -21,6 +21,21 @@ type heldLog struct {
 	most uint64 // bytes
 }
 
+func (l *heldLog) Begin(context.Context) (explain.Parts, error) {
+	return heldParts{l, listParts{&l.listLog}}, nil
+}
+
+type heldParts struct {
+	*heldLog
+	listParts
+}
+
+func (p heldParts) Extent() explain.Extent { return p.listParts.Extent() }
+
+func (p heldParts) Open(ctx context.Context, from pipeline.Position, n int) (pipeline.Source, error) {
+	return p.heldLog.Open(ctx, from, n)
+}
+
 func (l *heldLog) Open(ctx context.Context, from pipeline.Position, n int) (pipeline.Source, error) {
 	s, err := l.listLog.Open(ctx, from, n)
 	return heldSource{s, l}, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +22,28 @@ import (
 type listLog struct {
 	messages []pipeline.Message // without holes; the first one has sequence first
 	first    uint64
-	reads    int
+	reads    atomic.Int64
 }
 
 func (l *listLog) Extent(context.Context) (explain.Extent, error) {
 	return explain.Extent{First: l.first, Last: l.first + uint64(len(l.messages)) - 1, Created: time.Unix(1, 0)}, nil
+}
+
+func (l *listLog) Begin(context.Context) (explain.Parts, error) { return listParts{l}, nil }
+
+// listParts are all of it.
+type listParts struct{ *listLog }
+
+func (p listParts) Extent() explain.Extent {
+	e, _ := p.listLog.Extent(context.Background())
+	return e
+}
+
+func (p listParts) Get(_ context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
+	if sequence < p.first || sequence-p.first >= uint64(len(p.messages)) {
+		return m, false, nil
+	}
+	return p.messages[sequence-p.first], true, nil
 }
 
 func (l *listLog) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
@@ -46,7 +64,7 @@ func (s *listSource) Next(context.Context) ([]pipeline.Message, error) {
 	}
 	run := s.rest[:min(len(s.rest), 7)]
 	s.rest = s.rest[len(run):]
-	s.log.reads += len(run)
+	s.log.reads.Add(int64(len(run)))
 	return run, nil
 }
 

@@ -38,6 +38,7 @@ var ErrInUse = errors.New("archive: another process writes to it")
 type Directory struct {
 	path     string
 	segments []Segment
+	kept     *kept // nil: what was read is not kept
 }
 
 // OpenDirectory reads what a directory says that it has; one that is not there has
@@ -110,7 +111,7 @@ func (d *Directory) Extent() (first, last uint64, events time.Time) {
 // Source reads on after a position, to the end of what is there: then it returns
 // io.EOF.
 func (d *Directory) Source(from pipeline.Position) (*Source, error) {
-	return NewSource(d.segments, from, func(_ context.Context, s *Segment) (bodies, index []byte, err error) {
+	source, err := NewSource(d.segments, from, func(_ context.Context, s *Segment) (bodies, index []byte, err error) {
 		if bodies, err = os.ReadFile(filepath.Join(d.path, s.name(bodiesEnd))); err == nil {
 			index, err = os.ReadFile(filepath.Join(d.path, s.name(indexEnd)))
 		}
@@ -119,6 +120,10 @@ func (d *Directory) Source(from pipeline.Position) (*Source, error) {
 		}
 		return bodies, index, nil
 	})
+	if err == nil && d.kept != nil {
+		source.read = d.kept.reads(source.read)
+	}
+	return source, err
 }
 
 // Verify reads everything and compares it with its checksums. progress is told of

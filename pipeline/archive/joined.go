@@ -23,15 +23,25 @@ func (j *Joined) Open(ctx context.Context, from pipeline.Position) (pipeline.Sou
 	if !errors.Is(err, pipeline.ErrGap) || j.Archive == nil {
 		return source, err
 	}
-	if _, last, _ := j.Archive.Extent(); from.Next() > last {
+	_, last, _ := j.Archive.Extent()
+	if from.Next() > last {
 		return nil, err
 	}
-	archived, aerr := j.Archive.Source(from)
+	joined, aerr := j.Archive.Then(from, func() (pipeline.Source, error) { return j.Events.Open(ctx, pipeline.EndOf(last)) })
 	if aerr != nil {
 		return nil, errors.Join(err, aerr)
 	}
-	_, last, _ := j.Archive.Extent()
-	return &joinedSource{now: archived, then: func() (pipeline.Source, error) { return j.Events.Open(ctx, pipeline.EndOf(last)) }}, nil
+	return joined, nil
+}
+
+// Then is a source that reads on after a position, to the end of what is there,
+// and goes on with the one that next opens then.
+func (d *Directory) Then(from pipeline.Position, next func() (pipeline.Source, error)) (pipeline.Source, error) {
+	archived, err := d.Source(from)
+	if err != nil {
+		return nil, err
+	}
+	return &joinedSource{now: archived, then: next}, nil
 }
 
 // joinedSource is one source after another.

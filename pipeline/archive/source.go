@@ -16,7 +16,7 @@ const runMessages = 8192
 // ends: after the last message Next returns io.EOF.
 type Source struct {
 	segments []Segment
-	load     func(ctx context.Context, s *Segment) (bodies, index []byte, err error)
+	read     func(ctx context.Context, s *Segment) ([]pipeline.Message, error)
 	next     uint64 // sequence
 	messages []pipeline.Message
 	err      error
@@ -36,7 +36,18 @@ func NewSource(segments []Segment, from pipeline.Position, load func(ctx context
 		return nil, fmt.Errorf("archive: %w: it begins with message %d, but %d is the next to read", pipeline.ErrGap, segments[0].First, next)
 	}
 	at := sort.Search(len(segments), func(i int) bool { return segments[i].Last >= next })
-	return &Source{segments: segments[at:], load: load, next: next}, nil
+	read := func(ctx context.Context, s *Segment) ([]pipeline.Message, error) {
+		bodies, index, err := load(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		messages, err := s.Decode(bodies, index)
+		if err != nil {
+			return nil, fmt.Errorf("archive: messages %d to %d: %w", s.First, s.Last, err)
+		}
+		return messages, nil
+	}
+	return &Source{segments: segments[at:], read: read, next: next}, nil
 }
 
 // Chain says what is wrong with a list of segments: each must be sound, of the
@@ -85,14 +96,9 @@ func (s *Source) advance(ctx context.Context) error {
 	if len(s.segments) == 0 {
 		return io.EOF
 	}
-	segment := &s.segments[0]
-	bodies, index, err := s.load(ctx, segment)
+	messages, err := s.read(ctx, &s.segments[0])
 	if err != nil {
 		return err
-	}
-	messages, err := segment.Decode(bodies, index)
-	if err != nil {
-		return fmt.Errorf("archive: messages %d to %d: %w", segment.First, segment.Last, err)
 	}
 	skip := sort.Search(len(messages), func(i int) bool { return messages[i].Sequence >= s.next })
 	s.messages, s.segments = messages[skip:], s.segments[1:]

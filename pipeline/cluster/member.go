@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // Bounds of what a member may say of itself.
@@ -91,6 +92,21 @@ func (rs *Roles) UnmarshalJSON(b []byte) error {
 type Fingerprint uint64
 
 func (f Fingerprint) String() string { return fmt.Sprintf("%016x", uint64(f)) }
+
+// Of is the fingerprint of a generation that counts by f: two generations that use
+// one slot after each other never take each other for members, though they may count
+// alike. That of the first one is f.
+func (f Fingerprint) Of(n generation.Number) Fingerprint {
+	if n <= generation.First || f == 0 {
+		return f
+	}
+	// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
+	// Number Generators, 2014): a bijection, so that generations of one f differ.
+	x := uint64(f) + uint64(n)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return Fingerprint(max(x^x>>31, 1))
+}
 
 // MarshalText implements encoding.TextMarshaler.
 func (f Fingerprint) MarshalText() ([]byte, error) { return []byte(f.String()), nil }

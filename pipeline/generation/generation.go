@@ -10,16 +10,41 @@
 // A generation is all that is counted by one configuration. One serves; beside it
 // there may be one more, which is building or is kept to go back to. So two places
 // (slots) are enough for ever.
+//
+// It is safe as long as nodes do this, which the simulation in sim_test.go does:
+//
+//   - A node follows what Follows allows, or what another node says too. Of anything
+//     else it puts its own copy back; where it knows of none, what is malformed goes.
+//   - It deletes what it has of a generation only while the record as it stands is its
+//     copy, does not name that generation, and what serves by it is there.
+//   - A leader writes only over what is its own copy, by compare-and-set, and not while
+//     a node that it reaches knows a newer one.
+//   - Before Begin it clears the slot, once no node has a generation there; that does
+//     not remove a generation's DELTAS with the new number or a higher one.
+//   - DELTAS says whose it is; a lower number's is replaced, of a higher one's nothing
+//     is read or written.
 package generation
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // Number names a generation. The first is 1; none is used twice.
 type Number uint32
+
+// At is a node as the subjects have it on which it answers for a generation: the
+// first one's have the name alone, any other's "<node>.g<number>".
+func (n Number) At(node string) string {
+	if n <= First {
+		return node
+	}
+	return node + ".g" + strconv.FormatUint(uint64(n), 10)
+}
 
 // First is the generation of a system that was never rebuilt.
 const First Number = 1
@@ -27,8 +52,11 @@ const First Number = 1
 // Slots is how many places there are; see jetlog.Slot.
 const Slots = 2
 
-// ConfigBytesMax bounds what is noted of a configuration.
-const ConfigBytesMax = 256 << 10
+// What bounds a Set.
+const (
+	ConfigBytesMax = 256 << 10 // what is noted of a configuration
+	WhyBytesMax    = 1 << 10
+)
 
 // State is how the newest rebuild stands.
 type State string
@@ -51,6 +79,17 @@ type Generation struct {
 	// Letters is the position behind which this one stores dead letters: those up to
 	// it are stored already. Of the first: 0.
 	Letters uint64 `json:"letters,string"`
+}
+
+// CountsBy tells what generations count by from each other: where a record was lost
+// before anybody acted on it, a number comes again.
+func (g Generation) CountsBy() string {
+	text, err := json.Marshal(g.Counting) // without spaces, and escaped alike wherever it was kept
+	if err != nil {
+		text = g.Counting
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Set is which generations there are. The zero is that of a system that was never
@@ -107,7 +146,13 @@ func (s Set) Fault() error {
 		return fmt.Errorf("generation %d is named twice", s.Serving)
 	case (s.State == Building || s.State == Comparing) != (s.Building != 0):
 		return fmt.Errorf("the state is %s and generation %d is building", s.State, s.Building)
-	case s.State != None && s.State != Building && s.State != Comparing && s.State != Switched && s.State != Aborted:
+	case s.State == None:
+		return errors.New("the state is none, and there was a rebuild")
+	case s.State == Building && s.Compared, s.State == Switched && !s.compared(), s.State != Switched && s.Kept != 0:
+		return fmt.Errorf("the state is %s, compared %v, %d ids differ, accepted %v, and generation %d is kept", s.State, s.Compared, s.Differs, s.Accept, s.Kept)
+	case len(s.Why) > WhyBytesMax:
+		return fmt.Errorf("why has %d bytes, %d at most", len(s.Why), WhyBytesMax)
+	case s.State != Building && s.State != Comparing && s.State != Switched && s.State != Aborted:
 		return fmt.Errorf("there is no state %q", s.State)
 	case len(s.All) != len(named):
 		return fmt.Errorf("%d generations are described, and %d named", len(s.All), len(named))
@@ -129,6 +174,9 @@ func (s Set) Fault() error {
 	}
 	return nil
 }
+
+// compared says whether what was compared may serve.
+func (s Set) compared() bool { return s.Compared && (s.Differs == 0 || s.Accept) }
 
 // next is a copy to change, one epoch on.
 func (s Set) next() Set {
@@ -182,7 +230,7 @@ func (s Set) Found(differs uint64, why string) (Set, error) {
 		return s, ErrNone
 	}
 	s = s.next()
-	s.Compared, s.Differs, s.Why = true, differs, why
+	s.Compared, s.Differs, s.Why = true, differs, cut(why)
 	return s, nil
 }
 
@@ -194,6 +242,15 @@ func (s Set) Accepted() (Set, error) {
 	s = s.next()
 	s.Accept = true
 	return s, nil
+}
+
+// stored is up to where dead letters are stored, of what the one that serves has routed:
+// what it owes itself it will not store any more.
+func (s Set) stored(routed uint64) uint64 {
+	if owed := s.All[s.Serving].Letters; owed != 0 {
+		return min(routed, owed)
+	}
+	return routed
 }
 
 // Switch is the set in which the new generation serves. Dead letters up to a
@@ -209,7 +266,7 @@ func (s Set) Switch(letters uint64) (Set, error) {
 	}
 	s = s.next()
 	g := s.All[s.Building]
-	g.Letters = letters
+	g.Letters = s.stored(letters)
 	s.All[s.Building] = g
 	s.Serving, s.Kept, s.Building, s.State = s.Building, s.Serving, 0, Switched
 	return s, nil
@@ -226,7 +283,7 @@ func (s Set) Back(letters uint64) (Set, error) {
 	}
 	s = s.next()
 	g := s.All[s.Kept]
-	g.Letters = letters
+	g.Letters = s.stored(letters)
 	s.All[s.Kept] = g
 	s.Serving, s.Kept, s.State = s.Kept, s.Serving, Switched
 	return s, nil
@@ -239,7 +296,7 @@ func (s Set) Abort(why string) (Set, error) {
 	}
 	s = s.next()
 	delete(s.All, s.Building)
-	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Why = 0, Aborted, false, false, 0, why
+	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Why = 0, Aborted, false, false, 0, cut(why)
 	return s, nil
 }
 
@@ -255,10 +312,69 @@ func (s Set) Drop() (Set, error) {
 }
 
 // Follows says whether a node that knows s may do as next says: it is newer, and
-// what serves in it is something that this node knows of. A node that was away for
-// longer needs others to tell it the same.
+// what serves in it is something that this node knows of, counted in the same way. A
+// node that was away for longer needs others to tell it the same.
+//
+// Two of one epoch that differ were both made of what came before, one in a bucket
+// that was deleted since: then what stands in the bucket is what all follow.
 func (s Set) Follows(next Set) bool {
 	known := s.Served()
-	_, named := known.All[next.Serving]
-	return next.Epoch > known.Epoch && named
+	g, named := known.All[next.Serving]
+	named = named && (len(g.Counting) == 0 || g.CountsBy() == next.All[next.Serving].CountsBy())
+	return named && (next.Epoch > known.Epoch || next.Epoch == known.Epoch && !known.Equal(next))
+}
+
+// Settled is the set once the generation that serves has stored all dead letters that
+// it owes: those behind Letters that it had routed before it served.
+func (s Set) Settled() (Set, error) {
+	g := s.All[s.Serving]
+	if g.Letters == 0 {
+		return s, errors.New("no dead letters are owed")
+	}
+	s = s.next()
+	g.Letters = 0
+	s.All[s.Serving] = g
+	return s, nil
+}
+
+// Anew is the set in which a new generation serves, alone: everything is counted
+// again, and nothing that was counted before is used.
+func (s Set) Anew(counting json.RawMessage) (Set, error) {
+	s = s.next()
+	s.Newest++
+	s.Serving, s.Why = s.Newest, "everything is counted again"
+	return s.only(Generation{Counting: counting})
+}
+
+// Over is the set in which what serves in s serves, alone, whatever there says: it was
+// restored, and nobody else knows better. counting is what it counts by, if s does
+// not say.
+func (s Set) Over(there Set, counting json.RawMessage) (Set, error) {
+	s = s.Served()
+	is := s.All[s.Serving]
+	if len(is.Counting) == 0 {
+		is.Counting = counting
+	}
+	s.Epoch, s.Newest, s.Why = max(s.Epoch, there.Epoch)+1, max(s.Newest, there.Newest), "a backup was restored"
+	return s.only(is)
+}
+
+// only is the set with nothing but what serves. The newest rebuild came to nothing.
+func (s Set) only(is Generation) (Set, error) {
+	is.Letters = 0
+	s.Building, s.Kept, s.State = 0, 0, Aborted
+	s.Accept, s.Compared, s.Differs = false, false, 0
+	s.All = map[Number]Generation{s.Serving: is}
+	return s, s.Fault()
+}
+
+// Alone is the set without a generation beside the one that serves, whatever it is.
+func (s Set) Alone(why string) Set {
+	if next, err := s.Abort(why); err == nil {
+		return next
+	}
+	if next, err := s.Drop(); err == nil {
+		return next
+	}
+	return s
 }

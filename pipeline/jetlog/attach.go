@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // ErrNoBucket: no node has run on this server yet.
@@ -17,7 +19,7 @@ var ErrNoBucket = errors.New("jetlog: there is no bucket " + Bucket)
 // and nothing of the streams looked at. ErrNoBucket says that there are none. The
 // connection stays the caller's.
 func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptions) (*Members, error) {
-	s, err := Attach(ctx, nc, slot, nil)
+	s, err := Attach(ctx, nc, slot, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +29,8 @@ func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptio
 // Attach opens the streams of other nodes for a process that keeps none of them:
 // to watch and join the members, to publish reads and to look how far EVENTS goes.
 // Nothing is created, and Restore must not be called. ErrNoBucket says that no node
-// has run yet. A nil logger logs nothing. The connection stays the caller's.
-func Attach(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
+// has run yet. The generation is looked at where DELTAS is used; 0 is 1. A nil logger logs nothing. The connection stays the caller's.
+func Attach(ctx context.Context, nc *nats.Conn, slot Slot, of generation.Number, logger *slog.Logger) (*Streams, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -43,14 +45,14 @@ func Attach(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
 	}
-	s := newStreams(nc, js, slot, logger)
+	s := newStreams(nc, js, slot, of, logger)
 	s.bucket = bucket
 	return s, nil
 }
 
 // AttachEvents is Attach for who reads EVENTS as well.
 func AttachEvents(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
-	s, err := Attach(ctx, nc, slot, logger)
+	s, err := Attach(ctx, nc, slot, 0, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -175,7 +175,7 @@ func isWrongSequence(err error) bool {
 // Purge removes the windows below the sequence `below`, except the last one,
 // which says where to go on.
 func (l *DeltaLog) Purge(ctx context.Context, below uint64) error {
-	state, err := l.streams.State(ctx, l.streams.deltas())
+	_, state, err := l.streams.edition(ctx)
 	if err != nil {
 		return fmt.Errorf("jetlog: purge %s below %d: %w", l.streams.deltas(), below, err)
 	}

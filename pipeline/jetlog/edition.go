@@ -9,12 +9,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // HeaderSeal says who wrote a window: somebody who knows the key of DELTAS.
@@ -38,6 +42,7 @@ type edition struct {
 	created time.Time
 	subject string
 	key     []byte
+	of      generation.Number // whose windows these are; 0: nobody can tell
 }
 
 func editionOf(i *jetstream.StreamInfo) edition {
@@ -46,17 +51,19 @@ func editionOf(i *jetstream.StreamInfo) edition {
 		e.subject = i.Config.Subjects[0]
 	}
 	e.key, _ = hex.DecodeString(i.Config.Metadata[sealKey])
+	e.of = generationOf(i.Config)
 	return e
 }
 
-// newEdition is a configuration of DELTAS with a subject and a key of its own.
-func newEdition(c jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+// newEdition is a configuration of a generation's DELTAS, with a subject and a key
+// of its own.
+func newEdition(c jetstream.StreamConfig, of generation.Number) (jetstream.StreamConfig, error) {
 	key := make([]byte, sealKeyBytes)
 	if _, err := rand.Read(key); err != nil {
 		return c, err
 	}
 	c.Subjects = []string{DeltasSubject + "." + nuid.Next()}
-	c.Metadata = map[string]string{sealKey: hex.EncodeToString(key)}
+	c.Metadata = map[string]string{sealKey: hex.EncodeToString(key), generationKey: strconv.FormatUint(uint64(of), 10)}
 	return c, nil
 }
 
@@ -83,19 +90,33 @@ func (e edition) check(sequence uint64, header nats.Header, window []byte) error
 	return nil
 }
 
-// edition is the DELTAS there is now, and how it stands.
+// edition is the DELTAS there is now, and how it stands. All that follows DELTAS,
+// appends to it, purges or deletes it, looks here before: an error wraps
+// ErrGeneration where it is another generation's.
 func (s *Streams) edition(ctx context.Context) (edition, StreamState, error) {
 	stream, err := s.js.Stream(ctx, s.deltas())
 	if err != nil {
 		return edition{}, StreamState{}, fmt.Errorf("jetlog: look at stream %s: %w", s.deltas(), err)
 	}
 	i := stream.CachedInfo()
-	return editionOf(i), stateOf(i), nil
+	e := editionOf(i)
+	return e, stateOf(i), s.refuseOther(e)
 }
+
+// renewWithin is over how long nodes that find an edition useless spread.
+const renewWithin = 300 * time.Millisecond
 
 // renew recreates DELTAS in the place of an edition that is of no use any more,
 // or is gone, and says so, unless another node has done it.
 func (s *Streams) renew(ctx context.Context, useless edition, why error) error {
+	// All nodes find out at once. One after the other they see that it is done: a
+	// server that deletes a stream and makes it, for several at a time, has been seen
+	// to fail at it, and once to answer nobody any more.
+	select {
+	case <-time.After(mathrand.N(renewWithin)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	recreated, err := s.recreate(ctx, useless)
 	if err != nil || !recreated {
 		return err
@@ -133,7 +154,7 @@ func (s *Streams) recreate(ctx context.Context, useless edition) (recreated bool
 // createDeltas makes DELTAS, and says whether it did: that another node was
 // faster is as good.
 func (s *Streams) createDeltas(ctx context.Context) (made bool, err error) {
-	c, err := newEdition(s.configs[s.deltas()])
+	c, err := newEdition(s.configs[s.deltas()], s.of)
 	if err == nil {
 		_, err = s.js.CreateStream(ctx, c)
 	}

@@ -68,8 +68,14 @@ func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline
 	return h, nil
 }
 
-// Delete removes a stream. The next OpenStreams recreates it.
+// Delete removes a stream, but not another generation's DELTAS. The next OpenStreams
+// recreates it.
 func (s *Streams) Delete(ctx context.Context, stream string) error {
+	if stream == s.deltas() {
+		if _, _, err := s.edition(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.js.DeleteStream(ctx, stream); err != nil {
 		return fmt.Errorf("jetlog: delete stream %s: %w", stream, err)
 	}

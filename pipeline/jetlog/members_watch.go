@@ -114,7 +114,7 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 			keyPrefix + m.memberKey("*"), keyPrefix + m.streams.slot.key(cluster.AssignmentKey),
 			keyPrefix + cluster.DrainPrefix + "*", keyPrefix + cluster.DegradeKey,
 		},
-	}, heartbeat, pullMessages)
+	}, RunOptions{Heartbeat: heartbeat}.withDefaults())
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,11 @@ func (m Moves) Note(p *pipeline.Message) {
 // one already, a filler.
 func (m Moves) Read(p pipeline.Message, nanos int64) pipeline.Message {
 	m.Note(&p)
+	return m.known(p, nanos)
+}
+
+// known is Read of a message that takes in nothing: all copies are known.
+func (m Moves) known(p pipeline.Message, nanos int64) pipeline.Message {
 	of, isCopy := copyOf(&p)
 	_, moved := m[Original{p.Sequence, nanos}]
 	switch {

@@ -39,8 +39,9 @@ type puller struct {
 	inbox    *nats.Subscription
 	arrived  chan *nats.Msg // holds all that may be under way: nats.go drops what does not fit
 	next     string         // the subject of requests
-	request  []byte
+	bounds   pullBounds
 	batch    int // messages in a request
+	left     int // messages that may still be asked for; below 0: however many
 
 	waiting   uint64 // messages there were when the consumer was made
 	prefix    string // of reply subjects, from the first message
@@ -48,25 +49,28 @@ type puller struct {
 	asked     int    // messages asked for and not yet seen
 }
 
+// pullBounds are the bounds of a request, as the server reads them.
+type pullBounds struct {
+	Batch     int           `json:"batch"`
+	Bytes     int64         `json:"max_bytes"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
 // openPuller makes a consumer and asks for the first messages. first says with
 // which messages it begins, and which it reads.
-func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, heartbeat time.Duration, batch int) (*puller, error) {
+func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, o RunOptions) (*puller, error) {
 	p := &puller{
-		nc: s.nc, stream: stream, batch: min(batch, pullMessages),
+		nc: s.nc, stream: stream, batch: min(o.Ahead, pullMessages), left: -1,
 		consumer: "tidemark_" + nuid.Next(),
-		arrived:  make(chan *nats.Msg, 2*pullMessages+controlMessages),
+		bounds:   pullBounds{Bytes: max(int64(o.AheadBytes), 2*s.nc.MaxPayload()), Expires: pullExpires, Heartbeat: o.Heartbeat},
 	}
+	if o.Messages > 0 {
+		p.left = o.Messages
+	}
+	p.arrived = make(chan *nats.Msg, 2*p.batch+controlMessages)
 	p.next = jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + stream + "." + p.consumer
 	var err error
-	p.request, err = json.Marshal(map[string]int64{
-		"batch":          int64(p.batch),
-		"max_bytes":      max(pullBytes, 2*s.nc.MaxPayload()),
-		"expires":        int64(pullExpires),
-		"idle_heartbeat": int64(heartbeat),
-	})
-	if err != nil {
-		return nil, err
-	}
 	first.Name = p.consumer
 	first.AckPolicy = jetstream.AckNonePolicy
 	first.MemoryStorage, first.Replicas = true, 1
@@ -89,11 +93,20 @@ func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.
 
 // ask requests more when at least one request's worth is used up.
 func (p *puller) ask() error {
-	for p.asked <= p.batch {
-		if err := p.nc.PublishRequest(p.next, p.inbox.Subject, p.request); err != nil {
+	for p.asked <= p.batch && p.left != 0 {
+		p.bounds.Batch = p.batch
+		if p.left > 0 {
+			p.bounds.Batch = min(p.batch, p.left)
+			p.left -= p.bounds.Batch
+		}
+		request, err := json.Marshal(p.bounds)
+		if err == nil {
+			err = p.nc.PublishRequest(p.next, p.inbox.Subject, request)
+		}
+		if err != nil {
 			return fmt.Errorf("request messages: %w", err)
 		}
-		p.asked += p.batch
+		p.asked += p.bounds.Batch
 	}
 	return nil
 }
@@ -137,6 +150,9 @@ func (p *puller) control(h nats.Header) error {
 			return fmt.Errorf("%w: %s %q", errBroken, pendingHeader, left)
 		}
 		p.asked -= n
+		if p.left >= 0 {
+			p.left += n
+		}
 		return p.ask()
 	}
 	return fmt.Errorf("%w: status %s %s", errBroken, h.Get("Status"), h.Get("Description"))

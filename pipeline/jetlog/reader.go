@@ -35,6 +35,8 @@ type RunOptions struct {
 	BytesMax    int           // of whole messages; the message that reaches it is the run's last; default 4 MiB
 	Linger      time.Duration // how long to gather after a run's first message; 0: only what is at hand
 	Ahead       int           // messages asked for at a time, twice that are under way; default and most 4096
+	AheadBytes  int           // of one request, and of two of the largest messages at least; default 8 MiB
+	Messages    int           // asked for in all; 0: all that come
 	Heartbeat   time.Duration // silence of twice this makes the consumer anew; default 2 s
 	Logger      *slog.Logger  // default: none
 }
@@ -48,6 +50,9 @@ func (o RunOptions) withDefaults() RunOptions {
 	}
 	if o.Ahead <= 0 {
 		o.Ahead = pullMessages
+	}
+	if o.AheadBytes <= 0 {
+		o.AheadBytes = pullBytes
 	}
 	if o.Heartbeat <= 0 {
 		// A consumer lives on one server of a cluster, and dies with it in
@@ -90,14 +95,22 @@ type reader[T any] struct {
 func openReader[T any](
 	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, ack) T,
 ) (*reader[T], error) {
-	r := &reader[T]{
+	r := newReader(s, stream, created, after, o, item)
+	return r.opened(r.open(ctx))
+}
+
+func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, ack) T) *reader[T] {
+	return &reader[T]{
 		streams: s, stream: stream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
+		status: s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED), silence: time.NewTimer(time.Hour),
 	}
-	r.status = s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	r.silence = time.NewTimer(time.Hour)
-	if err := r.open(ctx); err != nil {
+}
+
+// opened is the reader, closed where it could not be opened.
+func (r *reader[T]) opened(err error) (*reader[T], error) {
+	if err != nil {
 		_ = r.Close()
-		return nil, fmt.Errorf("jetlog: open %s: %w", stream, err)
+		return nil, fmt.Errorf("jetlog: open %s: %w", r.stream, err)
 	}
 	return r, nil
 }
@@ -119,8 +132,13 @@ func (r *reader[T]) open(ctx context.Context) error {
 	if err := r.sameLast(ctx); err != nil {
 		return err
 	}
+	return r.begin(ctx)
+}
+
+// begin makes the consumer, behind a message that is known to be there.
+func (r *reader[T]) begin(ctx context.Context) (err error) {
 	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
-	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options.Heartbeat, r.options.Ahead)
+	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options)
 	return err
 }
 

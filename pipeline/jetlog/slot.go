@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // Slot is one of the places that a generation has beside another one: a DELTAS,
@@ -53,18 +55,101 @@ func (m *Members) memberKey(node string) string {
 	return m.streams.slot.key(cluster.MemberPrefix + node)
 }
 
-// Clear removes what a slot has: its DELTAS and its keys. Whoever still uses it
-// makes it again.
-func Clear(ctx context.Context, js jetstream.JetStream, s Slot) error {
-	if err := js.DeleteStream(ctx, s.Deltas()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("jetlog: clear slot %d: delete stream %s: %w", s, s.Deltas(), err)
+// generationKey is where the metadata of DELTAS has whose it is.
+const generationKey = "tidemark-generation"
+
+// ErrGeneration says that the slot's DELTAS is another generation's than the streams
+// were opened for. It is neither followed nor appended to, and stays as it is.
+var ErrGeneration = errors.New("jetlog: DELTAS is of another generation")
+
+// generationOf is whose a DELTAS is; 0: nobody can tell. What says nothing in the
+// first slot was made before there were generations.
+func generationOf(c jetstream.StreamConfig) generation.Number {
+	text, says := c.Metadata[generationKey]
+	if !says && c.Name == Slot(0).Deltas() {
+		return generation.First
 	}
-	bucket, err := js.KeyValue(ctx, Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return generation.Number(n)
+}
+
+// refuseOther is an error unless an edition is of the streams' own generation.
+func (s *Streams) refuseOther(e edition) error {
+	if e.of == s.of {
 		return nil
 	}
-	if err == nil {
+	return fmt.Errorf("%w: stream %s is generation %d's, and this is generation %d", ErrGeneration, s.deltas(), e.of, s.of)
+}
+
+// Generation is which one the streams were opened for.
+func (s *Streams) Generation() generation.Number { return s.of }
+
+// SlotOf is whose DELTAS a slot has; 0: none, or nobody can tell.
+func SlotOf(ctx context.Context, js jetstream.JetStream, s Slot) (generation.Number, error) {
+	stream, err := js.Stream(ctx, s.Deltas())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("jetlog: look whose slot %d is: %w", s, err)
+	}
+	return generationOf(stream.CachedInfo().Config), nil
+}
+
+// Evict deletes a slot's DELTAS for the generation to which the record gives the
+// slot, where a process of an earlier one has made it again: that was cut off while
+// the slot was cleared. Numbers only grow in a slot, so a DELTAS of a lower one, or
+// of none, is left over. It says whether there was one. A later generation's is
+// ErrGeneration, and stays.
+func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of generation.Number) (evicted bool, err error) {
+	stream, err := js.Stream(ctx, s.Deltas())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("jetlog: look whose slot %d is: %w", s, err)
+	}
+	switch is := generationOf(stream.CachedInfo().Config); {
+	case is == of:
+		return false, nil
+	case is > of:
+		return false, fmt.Errorf("%w: stream %s is generation %d's, and this is generation %d", ErrGeneration, s.Deltas(), is, of)
+	}
+	if err := js.DeleteStream(ctx, s.Deltas()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, fmt.Errorf("jetlog: delete stream %s, which an earlier generation has made: %w", s.Deltas(), err)
+	}
+	return true, nil
+}
+
+// Clear makes a slot empty for a generation that is about to begin there: it removes
+// the keys, and the DELTAS, of those before. Where that generation or a later one has
+// begun there already, by another leader, nothing is removed (ErrGeneration).
+//
+// It may end anywhere, and be done again: what is left then is the earlier
+// generation's, and nobody of a later one takes it for its own. Its members have
+// another fingerprint; its DELTAS, which goes last, says whose it is, and streams of
+// another generation are not opened on it. Whoever still uses the slot makes it again
+// (Evict).
+func Clear(ctx context.Context, js jetstream.JetStream, s Slot, next generation.Number) error {
+	is, err := SlotOf(ctx, js, s)
+	if err != nil {
+		return err
+	}
+	if is >= next {
+		return fmt.Errorf("%w: stream %s is generation %d's, and generation %d was to begin", ErrGeneration, s.Deltas(), is, next)
+	}
+	bucket, err := js.KeyValue(ctx, Bucket)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		err = nil
+	case err == nil:
 		err = clearKeys(ctx, bucket, s)
+	}
+	if err == nil {
+		_, err = Evict(ctx, js, s, next)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: clear slot %d: %w", s, err)
@@ -72,16 +157,34 @@ func Clear(ctx context.Context, js jetstream.JetStream, s Slot) error {
 	return nil
 }
 
+// clearTries bounds how often keys are listed: until none is left, as a listing
+// that is cut short looks like one that has ended.
+const clearTries = 5
+
+// clearKeys purges the slot's keys. A purge leaves a mark that a key was there, which
+// members tell from one that somebody deleted by mistake.
 func clearKeys(ctx context.Context, bucket jetstream.KeyValue, s Slot) error {
-	keys, err := bucket.ListKeysFiltered(ctx, s.key(cluster.MemberPrefix)+"*", s.key(cluster.AssignmentKey), s.key(leaseKey), s.key(nodePrefix)+"*")
+	for range clearTries {
+		n, err := purgeKeys(ctx, bucket, s.key(cluster.MemberPrefix)+"*", s.key(cluster.AssignmentKey), s.key(leaseKey), s.key(nodePrefix)+"*")
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+	return errors.New("its keys are written again and again: somebody uses it still")
+}
+
+// purgeKeys purges the keys that it finds, and says how many.
+func purgeKeys(ctx context.Context, bucket jetstream.KeyValue, filters ...string) (n int, err error) {
+	keys, err := bucket.ListKeysFiltered(ctx, filters...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = keys.Stop() }()
 	for key := range keys.Keys() {
 		if err := bucket.Purge(ctx, key); err != nil {
-			return err
+			return n, fmt.Errorf("purge key %s: %w", key, err)
 		}
+		n++
 	}
-	return ctx.Err()
+	return n, ctx.Err()
 }

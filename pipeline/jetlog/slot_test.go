@@ -85,8 +85,8 @@ func TestSlots(t *testing.T) {
 
 	// Nothing is left of a slot that was cleared, and all of the other.
 	p2.kill()
-	b.must(jetlog.Clear(b.ctx, b.js, 1))
-	b.must(jetlog.Clear(b.ctx, b.js, 1)) // again
+	b.must(jetlog.Clear(b.ctx, b.js, 1, 2))
+	b.must(jetlog.Clear(b.ctx, b.js, 1, 2)) // again
 	if _, err := b.js.Stream(b.ctx, "DELTAS2"); err == nil {
 		t.Error("DELTAS2 is still there")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // The names of the streams, the bucket and their subjects.
@@ -77,6 +78,7 @@ type StreamOptions struct {
 	DeadLetters    Limits // default 1 GiB, the oldest go first
 	BucketBytesMax int64  // default 16 MiB
 	Slot           Slot
+	Generation     generation.Number // whose DELTAS the slot's is to be; default 1
 
 	// Continues is the log that an EVENTS goes on from where it is made, because
 	// the one before is lost and its counts were restored.
@@ -95,6 +97,7 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 4<<30)
 	o.DeadLetters.BytesMax = cmp.Or(o.DeadLetters.BytesMax, 1<<30)
 	o.BucketBytesMax = cmp.Or(o.BucketBytesMax, 16<<20)
+	o.Generation = cmp.Or(o.Generation, generation.First)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -115,6 +118,7 @@ type Streams struct {
 	bucket  jetstream.KeyValue
 	logger  *slog.Logger
 	slot    Slot
+	of      generation.Number
 	created time.Time // EVENTS, when opened; never changes
 	// hadEvents: EVENTS was there when the streams were opened, so that the
 	// others have been, too.
@@ -128,9 +132,9 @@ func (s *Streams) Stats() *StreamStats { return &s.stats }
 
 // OpenStreams creates the streams and the bucket that are missing. Of existing
 // ones no limit is ever changed: one that does not fit is a refusal that lists
-// every difference of every stream, before anything is created. What an earlier
-// version has made is brought up to this one: EVENTS is protected, DELTAS
-// recreated. The connection stays the caller's, and is used by all that is opened on
+// every difference of every stream, before anything is created; so is a DELTAS of
+// another generation (ErrGeneration). What an earlier version has made is brought up
+// to this one: EVENTS is protected, DELTAS recreated. The connection stays the caller's, and is used by all that is opened on
 // the streams.
 func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, error) {
 	js, err := jetstream.New(nc)
@@ -138,7 +142,7 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 		return nil, fmt.Errorf("jetlog: open streams: %w", err)
 	}
 	o = o.withDefaults()
-	s := newStreams(nc, js, o.Slot, o.Logger)
+	s := newStreams(nc, js, o.Slot, o.Generation, o.Logger)
 	if payload := s.nc.MaxPayload(); payload < payloadBytesMin {
 		return nil, fmt.Errorf("jetlog: open streams: the server's max payload is %d bytes, must be at least %d", payload, payloadBytesMin)
 	}
@@ -147,6 +151,9 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 		s.configs[c.Name] = c
 	}
 	if err := s.refuseMisfits(ctx, configs); err != nil {
+		return nil, err
+	}
+	if _, _, err := s.edition(ctx); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, err
 	}
 	for _, c := range configs {
@@ -162,9 +169,9 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 	return s, nil
 }
 
-func newStreams(nc *nats.Conn, js jetstream.JetStream, slot Slot, logger *slog.Logger) *Streams {
+func newStreams(nc *nats.Conn, js jetstream.JetStream, slot Slot, of generation.Number, logger *slog.Logger) *Streams {
 	return &Streams{
-		js: js, nc: nc, slot: slot, logger: logger, configs: make(map[string]jetstream.StreamConfig),
+		js: js, nc: nc, slot: slot, of: cmp.Or(of, generation.First), logger: logger, configs: make(map[string]jetstream.StreamConfig),
 		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
 	}
 }
@@ -188,6 +195,9 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	}
 	if err == nil {
 		stream, err = s.js.Stream(ctx, c.Name)
+	}
+	if err == nil && isDeltas(c.Name) { // another node may have been faster
+		err = s.refuseOther(editionOf(stream.CachedInfo()))
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == insufficientStorage {
 		return fmt.Errorf("jetlog: create stream %s of %d MiB: the server has no room for it (%w): lower nats.streams.*.max_bytes, or let the server store more", c.Name, c.MaxBytes>>20, err)
@@ -324,10 +334,18 @@ func stateOf(i *jetstream.StreamInfo) StreamState {
 // sameState is State for a stream that must still be the one created then.
 func (s *Streams) sameState(ctx context.Context, stream string, created time.Time) (StreamState, error) {
 	state, err := s.State(ctx, stream)
-	if err == nil && !state.Created.Equal(created) {
-		err = fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, stream, state.Created, created)
+	if err == nil {
+		err = state.same(created)
 	}
 	return state, err
+}
+
+// same checks that the stream is the one created then.
+func (s StreamState) same(created time.Time) error {
+	if s.Created.Equal(created) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, s.Name, s.Created, created)
 }
 
 // Joins checks that reading can go on after the message `after`: the one

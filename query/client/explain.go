@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // ExplainRequest asks for the events behind a number.
 type ExplainRequest struct {
-	Number      string // "post.like"; "unread" for all 1:1 numbers of a user
+	Number      string // "post.like"; "unread.feed", "unread.channel:system"; "unread" for all numbers of a user's badge
 	ID          uint64
 	Limit       int           // events in the page; 0: 20; at most 1,000
 	Before      Position      // ExplainReply.Next of the page before; 0: from the newest
@@ -24,10 +26,13 @@ type ExplainReply struct {
 	ID      uint64
 	Value   int64            // the number as of AsOf
 	Numbers map[string]int64 // of "unread": each of them; Value is their sum
-	AsOf    Position
-	Events  []ExplainedEvent
-	Next    Position // goes to ExplainRequest.Before; 0 at the end
-	Base    ExplainBase
+	// Since says of the feed and of channels after which position things count.
+	Since  map[string]Position
+	Notes  []string // bounds that may keep something out of a number, in words
+	AsOf   Position
+	Events []ExplainedEvent
+	Next   Position // goes to ExplainRequest.Before; 0 at the end
+	Base   ExplainBase
 }
 
 // ExplainedEvent is an event and what it changed.
@@ -73,10 +78,12 @@ func (c *Client) Explain(ctx context.Context, r ExplainRequest) (ExplainReply, e
 
 func (r *ExplainReply) decode(body []byte) error {
 	var reply struct {
-		ID      uint64           `json:"id,string"`
-		Value   int64            `json:"value"`
-		Numbers map[string]int64 `json:"numbers"`
-		AsOf    Position         `json:"as_of,string"`
+		ID      uint64            `json:"id,string"`
+		Value   int64             `json:"value"`
+		Numbers map[string]int64  `json:"numbers"`
+		Since   map[string]string `json:"since"`
+		Notes   []string          `json:"notes"`
+		AsOf    Position          `json:"as_of,string"`
 		Events  []struct {
 			Position Position          `json:"position,string"`
 			Time     time.Time         `json:"time"`
@@ -97,8 +104,18 @@ func (r *ExplainReply) decode(body []byte) error {
 		return err
 	}
 	*r = ExplainReply{
-		ID: reply.ID, Value: reply.Value, Numbers: reply.Numbers, AsOf: reply.AsOf, Next: reply.Next,
+		ID: reply.ID, Value: reply.Value, Numbers: reply.Numbers, Notes: reply.Notes, AsOf: reply.AsOf, Next: reply.Next,
 		Base: ExplainBase{reply.Base.Position, reply.Base.Value},
+	}
+	for name, text := range reply.Since {
+		at, err := pipeline.ParsePosition(text)
+		if err != nil {
+			return fmt.Errorf("since %s: %w", name, err)
+		}
+		if r.Since == nil {
+			r.Since = make(map[string]Position)
+		}
+		r.Since[name] = at
 	}
 	for _, e := range reply.Events {
 		if e.Bytes > 0 {

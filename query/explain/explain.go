@@ -42,6 +42,9 @@ type Explainer struct {
 	failed  error    // why there are none, said once
 
 	made uint64 // Run's: up to here there is nothing to make a filter of
+
+	// Stats are figures since the start.
+	Stats Stats
 }
 
 var _ query.Explainer = (*Explainer)(nil)
@@ -90,20 +93,26 @@ const tries = 3
 
 // Explain implements [query.Explainer].
 func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *query.Explanation) (err error) {
+	x.Stats.Searches.Add(1)
 	for range tries {
-		var extent Extent
-		if extent, err = x.Log.Extent(ctx); err != nil {
+		var parts Parts
+		if parts, err = x.Log.Begin(ctx); err != nil {
 			return err
 		}
+		extent := parts.Extent()
 		extent.First = max(extent.First, 1)
 		p := &page{
 			ask: ask, mention: mentionOf(ask.ID), below: min(ask.Before, ask.AsOf+1),
-			search: search{log: x.Log, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft},
+			search: search{parts: parts, stats: &x.Stats, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft},
 		}
 		for _, column := range ask.Columns {
 			p.numbers = append(p.numbers, numberOf(x.Schema, column))
 		}
 		if err = p.make(ctx, out); !errors.Is(err, pipeline.ErrGap) {
+			x.Stats.Base.Store(uint64(out.Base))
+			if out.Read = p.read; err == nil && out.Base > 0 && out.Next == 0 {
+				x.Stats.Below.Add(1)
+			}
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,20 @@ type list struct {
 }
 
 func (l *list) Extent(context.Context) (Extent, error) { return l.extent, nil }
+
+func (l *list) Begin(context.Context) (Parts, error) { return parts{l}, nil }
+
+type parts struct{ *list }
+
+func (p parts) Extent() Extent { return p.extent }
+
+func (p parts) Get(_ context.Context, sequence uint64) (pipeline.Message, bool, error) {
+	at, there := slices.BinarySearchFunc(p.messages, sequence, func(m pipeline.Message, s uint64) int { return cmp.Compare(m.Sequence, s) })
+	if !there {
+		return pipeline.Message{}, false, nil
+	}
+	return p.messages[at], true, nil
+}
 
 func (l *list) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
 	if l.opened++; from.Next() < l.extent.First {

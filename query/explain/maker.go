@@ -81,9 +81,18 @@ func (x *Explainer) fill(ctx context.Context, f *filters, gap stretch, end bool)
 		if fault = f.keep(b); fault != nil {
 			cancel()
 		}
+		x.Stats.Made.Add(1)
 		*b = builder{stretch: stretch{b.last + 1, b.last + 1}, keys: b.keys[:0]}
 	}
-	_, err = read(ctx, x.Log, gap, func(m *pipeline.Message) {
+	parts, err := x.Log.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	source, err := open(ctx, parts, gap)
+	if err != nil {
+		return false, err
+	}
+	_, err = read(ctx, source, gap, func(m *pipeline.Message) {
 		if ctx.Err() != nil {
 			return
 		}

@@ -39,7 +39,9 @@ func (p *page) make(ctx context.Context, out *query.Explanation) error {
 		out.Base = pipeline.EndOf(p.extent.First - 1)
 	}
 	from := min(p.extent.Last, (p.below-1).Sequence()) + 1
-	p.reached = from
+	if p.reached = from; len(p.numbers) == 0 { // sets alone
+		return p.join(ctx, out)
+	}
 	limit := p.ask.Limit
 	// One more than asked tells whether there are more, and what was before.
 	err := p.gather(ctx, func() bool { return len(p.touches) > limit || p.bytes > bodiesMax })
@@ -67,8 +69,10 @@ func (p *page) make(ctx context.Context, out *query.Explanation) error {
 			out.Events = append(out.Events, t.ExplainedEvent)
 		}
 	}
-	out.Read = p.read
-	return nil
+	if len(p.ask.Members) == 0 && p.ask.Upto == 0 {
+		return nil
+	}
+	return p.join(ctx, out)
 }
 
 // bottom says that the log has been seen down to its beginning.
@@ -94,9 +98,9 @@ func (p *page) gather(ctx context.Context, done func() bool) error {
 		return nil
 	}
 	found := part{page: p}
-	reached, err := p.back(ctx, p.reached-1, hasAll(p.ask.ID), func(m *pipeline.Message) {
+	visit := func(m *pipeline.Message) (some bool) {
 		if !p.mention.may(m.Data) {
-			return
+			return false
 		}
 		p.tracer.Trace(m, p.mention.in, func(t *pipeline.Traced) {
 			if t.Position >= p.below {
@@ -104,13 +108,16 @@ func (p *page) gather(ctx context.Context, done func() bool) error {
 			}
 			if touched := touchOf(t, p.ask.ID, p.numbers, m.Time); touched != nil {
 				found.add(touched)
+				some = true
 			}
 		})
-	}, func(first uint64) (uint64, bool) {
+		return some
+	}
+	reached, err := p.back(ctx, p.reached-1, quest{may: hasAll(p.ask.ID), visit: visit, done: func(first uint64) (uint64, bool) {
 		first = max(first, found.first)
 		found.turn()
 		return first, done()
-	})
+	}})
 	p.reached = reached
 	if ctx.Err() != nil { // what was found stands
 		return nil

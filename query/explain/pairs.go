@@ -124,7 +124,7 @@ func (p *page) further(ctx context.Context, all *pairs, open map[edge]bool) erro
 		}
 		return len(open) == 0
 	}
-	reached, err := p.back(ctx, p.reached-1, func(o *opened) (bool, error) {
+	may := func(o *opened) (bool, error) {
 		if has, err := o.has(p.ask.ID); !has || err != nil || len(others) > othersMax {
 			return has, err
 		}
@@ -134,9 +134,10 @@ func (p *page) further(ctx context.Context, all *pairs, open map[edge]bool) erro
 			}
 		}
 		return false, nil
-	}, func(m *pipeline.Message) {
+	}
+	visit := func(m *pipeline.Message) (some bool) {
 		if !p.mention.may(m.Data) {
-			return
+			return false
 		}
 		p.tracer.Trace(m, any, func(t *pipeline.Traced) {
 			section := t.Changes(t.Ids)
@@ -148,10 +149,13 @@ func (p *page) further(ctx context.Context, all *pairs, open map[edge]bool) erro
 				in, on := s.follows()
 				if e := (edge{s.other, in}); open[e] {
 					found[e] = followed{t.Position, on}
+					some = true
 				}
 			}
 		})
-	}, func(first uint64) (uint64, bool) { return first, close() })
+		return some
+	}
+	reached, err := p.back(ctx, p.reached-1, quest{may, visit, func(first uint64) (uint64, bool) { return first, close() }})
 	close()
 	all.whole = reached <= p.extent.First && p.extent.First <= 1
 	if ctx.Err() != nil { // what was not found is not sure

@@ -2,6 +2,7 @@ package spread
 
 import (
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query"
 )
 
@@ -41,8 +42,8 @@ type View struct {
 // subjects is what the subjects of holders begin with.
 const subjects = "tidemark.hold."
 
-// Subject is where a node's Server listens.
-func Subject(node string) string { return subjects + node }
+// Subject is where a node's Server listens that answers for a generation.
+func Subject(node string, of generation.Number) string { return subjects + of.At(node) }
 
 // nobody says that no node is known that holds anything.
 func (v *View) nobody(own query.Holder) bool {

@@ -58,9 +58,10 @@ type part struct {
 
 // link is the way to one node.
 type link struct {
-	reader *Reader
-	node   string
-	number uint64 // in the subjects of its replies
+	reader  *Reader
+	node    string
+	subject string // where it answers
+	number  uint64 // in the subjects of its replies
 
 	asked   atomic.Int64  // parts that wait or are under way: how busy the link is
 	avoid   atomic.Int64  // until then, Unix ns
@@ -152,7 +153,7 @@ func (l *link) publish(batch uint64, message *[]byte) {
 	r := l.reader
 	r.metrics.batches.Inc()
 	r.metrics.bytes.Add(float64(len(*message)))
-	err := r.nc.PublishRequest(Subject(l.node), r.inboxOf(l, batch), *message)
+	err := r.nc.PublishRequest(l.subject, r.inboxOf(l, batch), *message)
 	if cap(*message) <= batchMax {
 		messages.Put(message)
 	}

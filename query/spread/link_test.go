@@ -72,7 +72,7 @@ func TestABatchIsLost(t *testing.T) {
 // pretend is a node that says taken to the first batches, and no more.
 func (c *cluster) pretend(name string, taken int) (kill func()) {
 	nc := querytest.Connect(c.t, c.server)
-	_, err := nc.Subscribe(spread.Subject(name), func(q *nats.Msg) {
+	_, err := nc.Subscribe(spread.Subject(name, 0), func(q *nats.Msg) {
 		if taken--; taken >= 0 {
 			m := wire.BeginReplies(nil)
 			wire.SetTaken(m)

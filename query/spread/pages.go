@@ -77,42 +77,77 @@ func notHere(items []int32, err error) (again []int32, _ error) {
 	return nil, err
 }
 
-// followeesAtOnce is how many followees a feed asks for at a time.
-const followeesAtOnce = 1 << 13
+// How many followees a feed asks for: few at first, whose posts say from where on
+// those of the others are wanted.
+const (
+	followeesFirst  = 1 << 10
+	followeesAtOnce = wire.LimitMax
+)
 
 // Feed implements [query.Reader]: whom the user follows, then the newest posts of
 // those, of all nodes together.
+//
+// The posts of the first of them are asked while the next are. Once there are as
+// many as the page has, nothing older than those is asked for any more: a node
+// passes over nearly everyone of a million without a look at their posts, and
+// without the disk.
 func (f *far) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, _ bool) error {
 	out.Reset()
 	if before == 0 {
 		before = math.MaxUint64
 	}
 	q := &postsQuestion{limit: limit + 1, before: before, out: out} // one more tells whether there are more
-	var page query.UserPage
-	for after := uint64(0); ; after = page.Users[len(page.Users)-1] {
-		from, err := f.page(ctx, wire.Followees, user, after, followeesAtOnce, &page)
-		if err != nil {
-			return err
-		}
+	var page, next query.UserPage
+	from, err := f.page(ctx, wire.Followees, user, 0, followeesFirst, &page)
+	for err == nil {
 		q.add(page.AsOf, page.Cost)
-		q.from = max(q.from, from)
-		q.followees = append(q.followees, page.Users...)
+		q.from, q.followees = max(q.from, from), page.Users
 		if !page.More || len(page.Users) == 0 {
+			err = f.posts(ctx, q)
 			break
 		}
+		var beside sync.WaitGroup
+		var nextErr error
+		beside.Go(func() {
+			from, nextErr = f.page(ctx, wire.Followees, user, page.Users[len(page.Users)-1], followeesAtOnce, &next)
+		})
+		err = f.posts(ctx, q)
+		beside.Wait()
+		err = cmp.Or(err, nextErr)
+		page, next = next, page
 	}
-	if len(q.followees) > 0 {
-		lost, err := f.scatter(ctx, q, len(q.followees))
-		if err != nil {
-			return err
-		}
-		out.Missing = out.Missing || len(lost) > 0
+	if err == nil {
+		q.finish(f.Applied())
 	}
+	return err
+}
+
+// finish completes a page: its question asked for one post more than it has room for.
+func (q *postsQuestion) finish(applied pipeline.Position) {
+	out := q.out
+	if len(out.Posts) >= q.limit {
+		out.Posts, out.More = out.Posts[:q.limit-1], true
+	}
+	out.AsOf, out.Cost = q.or(applied), q.cost
+}
+
+// posts adds posts of the question's followees to the page, and has it ask for
+// none from now on that is older than all of that.
+func (f *far) posts(ctx context.Context, q *postsQuestion) error {
+	if len(q.followees) == 0 {
+		return nil
+	}
+	lost, err := f.scatter(ctx, q, len(q.followees))
+	if err != nil {
+		return err
+	}
+	out := q.out
+	out.Missing = out.Missing || len(lost) > 0
 	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
-	if len(out.Posts) > limit {
-		out.Posts, out.More = out.Posts[:limit], true
+	if len(out.Posts) >= q.limit {
+		out.Posts = out.Posts[:q.limit]
+		q.from = max(q.from, out.Posts[q.limit-1].Position)
 	}
-	out.AsOf, out.Cost = q.or(f.Applied()), q.cost
 	return nil
 }
 

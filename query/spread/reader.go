@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/wire"
 )
@@ -23,6 +24,8 @@ import (
 type Options struct {
 	Schema    *pipeline.Schema
 	Directory Directory
+	// Generation is whose counts are asked for; 0 is the first.
+	Generation generation.Number
 	// ColdReads is how many calls read this process's disk at a time, beside those
 	// of query.Limits.ColdReads: calls that need other nodes too. Default 16.
 	ColdReads  int
@@ -33,6 +36,7 @@ type Options struct {
 type Reader struct {
 	nc         *nats.Conn
 	dir        Directory
+	of         generation.Number
 	schema     *pipeline.Schema
 	unread     counterNames // of the 1:1 counters
 	print      uint64
@@ -76,7 +80,7 @@ func New(nc *nats.Conn, o Options) (*Reader, error) {
 		o.ColdReads = 16
 	}
 	r := &Reader{
-		nc: nc, dir: o.Directory, schema: o.Schema, print: wire.Fingerprint(o.Schema, len(o.Directory.View().Holders)),
+		nc: nc, dir: o.Directory, of: o.Generation, schema: o.Schema, print: wire.Fingerprint(o.Schema, len(o.Directory.View().Holders)),
 		batchBytes: int(min(nc.MaxPayload(), batchMax)),
 		cold:       make(chan struct{}, o.ColdReads),
 		inbox:      nc.NewInbox() + ".",
@@ -182,7 +186,7 @@ func (r *Reader) linkTo(node string, v *View) *link {
 	}
 	r.pruneLocked(v)
 	r.lastLink++
-	l = &link{reader: r, node: node, number: r.lastLink, sent: map[uint64]*part{}}
+	l = &link{reader: r, node: node, subject: Subject(node, r.of), number: r.lastLink, sent: map[uint64]*part{}}
 	r.links[node], r.byNumber[l.number] = l, l
 	return l
 }

@@ -30,6 +30,12 @@ type question interface {
 	here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error)
 }
 
+// refusable is a question that nodes of an earlier version do not know.
+type refusable interface {
+	// refused tells what such a node said.
+	refused(words string)
+}
+
 // ownNode stands for this process among nodes.
 const ownNode = ""
 
@@ -218,6 +224,9 @@ func (c *call) settle(p *part) {
 		again = p.items
 	}
 	c.reader.metrics.parts[p.out].Inc()
+	if q, is := c.q.(refusable); is && p.out == outRefused {
+		q.refused(p.words)
+	}
 	if p.out == outBehind {
 		p.link.shun()
 	}

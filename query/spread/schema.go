@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // Counted is what the nodes count: all that a process without a configuration of
@@ -25,8 +26,8 @@ func (c *Counted) Equal(other *Counted) bool {
 		slices.Equal(c.Schema.Columns, other.Schema.Columns)
 }
 
-// SchemaSubject is where a node's Server says what is counted.
-func SchemaSubject(node string) string { return Subject(node) + ".schema" }
+// SchemaSubject is where a node's Server says what a generation counts.
+func SchemaSubject(node string, of generation.Number) string { return Subject(node, of) + ".schema" }
 
 const (
 	// schemaBytesMax bounds what is read of a schema, in bytes of JSON. A
@@ -111,11 +112,11 @@ func decodeCounted(text []byte) (*Counted, error) {
 	return &Counted{schema, in.Shards}, nil
 }
 
-// AskCounted asks a node what is counted, and waits until ctx ends for the
+// AskCounted asks a node what a generation counts (0 is the first), and waits until ctx ends for the
 // answer. [nats.ErrNoResponders] says that the node is not there.
-func AskCounted(ctx context.Context, nc *nats.Conn, node string) (*Counted, error) {
+func AskCounted(ctx context.Context, nc *nats.Conn, node string, of generation.Number) (*Counted, error) {
 	var counted *Counted
-	reply, err := nc.RequestWithContext(ctx, SchemaSubject(node), nil)
+	reply, err := nc.RequestWithContext(ctx, SchemaSubject(node, of), nil)
 	if err == nil {
 		counted, err = decodeCounted(reply.Data)
 	}
@@ -127,7 +128,7 @@ func AskCounted(ctx context.Context, nc *nats.Conn, node string) (*Counted, erro
 
 // serveCounted answers AskCounted: always the same bytes, and to nothing but
 // inboxes. What does not fit a message is said, not sent.
-func serveCounted(nc *nats.Conn, node string, counted *Counted) (*nats.Subscription, error) {
+func serveCounted(nc *nats.Conn, node string, of generation.Number, counted *Counted) (*nats.Subscription, error) {
 	reply, err := counted.encode()
 	if err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func serveCounted(nc *nats.Conn, node string, counted *Counted) (*nats.Subscript
 			return nil, err
 		}
 	}
-	sub, err := nc.Subscribe(SchemaSubject(node), func(m *nats.Msg) {
+	sub, err := nc.Subscribe(SchemaSubject(node, of), func(m *nats.Msg) {
 		if strings.HasPrefix(m.Reply, nats.InboxPrefix) {
 			_ = m.Respond(reply) // an error is a connection's that is closed
 		}

@@ -21,7 +21,7 @@ func TestAskCounted(t *testing.T) {
 	c := newCluster(t, w, &server.Options{})
 	c.node("a", func(pipeline.Shard) bool { return true })
 	nc := querytest.Connect(t, c.server)
-	got, err := spread.AskCounted(within(t, 10*time.Second), nc, "a")
+	got, err := spread.AskCounted(within(t, 10*time.Second), nc, "a", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestAskCounted(t *testing.T) {
 	}
 
 	c.stop("a")
-	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a"); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a", 0); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("of a node that has stopped: %v", err)
 	}
 }
@@ -59,10 +59,10 @@ func TestCountedGoesToInboxesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(nc.PublishRequest(spread.SchemaSubject("a"), "events.like", nil), nc.Flush()); err != nil {
+	if err := errors.Join(nc.PublishRequest(spread.SchemaSubject("a", 0), "events.like", nil), nc.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a"); err != nil { // it has seen the one before
+	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a", 0); err != nil { // it has seen the one before
 		t.Fatal(err)
 	}
 	if m, err := stored.NextMsg(50 * time.Millisecond); err == nil {
@@ -75,7 +75,7 @@ func TestCountedGoesToInboxesOnly(t *testing.T) {
 func TestCountedRefused(t *testing.T) {
 	nc := querytest.Connect(t, querytest.Server(t, &server.Options{}))
 	text := ""
-	sub, err := nc.Subscribe(spread.SchemaSubject("liar"), func(m *nats.Msg) { _ = m.Respond([]byte(text)) })
+	sub, err := nc.Subscribe(spread.SchemaSubject("liar", 0), func(m *nats.Msg) { _ = m.Respond([]byte(text)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestCountedRefused(t *testing.T) {
 		{`{"error":"the schema has 9000000 bytes"}`, "the node says"},
 	} {
 		text = test.text
-		_, err := spread.AskCounted(within(t, 10*time.Second), nc, "liar")
+		_, err := spread.AskCounted(within(t, 10*time.Second), nc, "liar", 0)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.text, err, test.want)
 		}

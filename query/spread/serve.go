@@ -129,6 +129,8 @@ func heavy(a *wire.Ask) bool {
 		return true
 	}
 	switch a.Kind {
+	case wire.Standpoint: // all that is followed, and all channels
+		return true
 	case wire.Profiles:
 		return len(a.Body) > 512 // usersAtOnce and what channels are named, roughly
 	case wire.Followees, wire.Following, wire.Followers:
@@ -238,6 +240,8 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.posts(ctx, w, a, t)
 	case wire.Followees, wire.Following, wire.Followers:
 		return b.users(ctx, w, a, t)
+	case wire.Standpoint:
+		return b.standpoint(ctx, w, a, t)
 	case wire.Applied:
 		return w.answer(a, func(p *wire.Pieces) error {
 			p.End(wire.Tail{AsOf: b.server.holder.Applied()})

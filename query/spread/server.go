@@ -14,15 +14,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/wire"
 )
 
 // ServerOptions are what a Server is made of. Node and Schema must be given.
 type ServerOptions struct {
-	Node   string // its name: what its subject ends with
-	Schema *pipeline.Schema
-	Shards int // of the whole; all nodes have the same number
+	Node       string            // its name
+	Generation generation.Number // that it answers for; 0 is the first
+	Schema     *pipeline.Schema
+	Shards     int // of the whole; all nodes have the same number
 	// Workers is how many goroutines answer from memory at a time; large parts
 	// have half as many of their own, at least 1. Default: GOMAXPROCS.
 	Workers int
@@ -110,8 +112,8 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.waiting, s.stopWaits = context.WithCancel(s.ctx)
-	if s.counted, err = serveCounted(nc, o.Node, &Counted{o.Schema, o.Shards}); err == nil {
-		s.sub, err = nc.Subscribe(Subject(o.Node), s.handle)
+	if s.counted, err = serveCounted(nc, o.Node, o.Generation, &Counted{o.Schema, o.Shards}); err == nil {
+		s.sub, err = nc.Subscribe(Subject(o.Node, o.Generation), s.handle)
 	}
 	if err == nil {
 		err = errors.Join(s.sub.SetPendingLimits(-1, -1), nc.Flush()) // see pendingMax
@@ -121,7 +123,7 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 		if s.counted != nil {
 			_ = s.counted.Unsubscribe()
 		}
-		return nil, fmt.Errorf("spread: serve %s: %w", Subject(o.Node), err)
+		return nil, fmt.Errorf("spread: serve %s: %w", Subject(o.Node, o.Generation), err)
 	}
 	return s, nil
 }

@@ -460,7 +460,7 @@ func TestHolderBackAtOnce(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
 	nc := querytest.Connect(t, c.server)
-	sub, err := nc.Subscribe(spread.Subject("a"), func(*nats.Msg) {}) // takes it, and never answers
+	sub, err := nc.Subscribe(spread.Subject("a", 0), func(*nats.Msg) {}) // takes it, and never answers
 	if err != nil || nc.Flush() != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +539,7 @@ func TestHolderKilledAmidQuestions(t *testing.T) {
 	c.node("b", all)
 	nc := querytest.Connect(t, c.server)
 	entered := make(chan struct{}, 100)
-	sub, err := nc.Subscribe(spread.Subject("a"), func(*nats.Msg) { entered <- struct{}{} }) // and does not answer
+	sub, err := nc.Subscribe(spread.Subject("a", 0), func(*nats.Msg) { entered <- struct{}{} }) // and does not answer
 	if err == nil {
 		err = nc.Flush()
 	}
@@ -636,14 +636,14 @@ func TestAnybodyMayPublish(t *testing.T) {
 		for i := range junk {
 			junk[i] = byte(r.Uint32())
 		}
-		_ = nc.PublishRequest(spread.Subject("a"), nc.NewInbox(), junk)
-		_ = nc.PublishRequest(spread.Subject("a"), nc.NewInbox(), message(wire.Ask{ID: 1, Kind: wire.Kind(r.IntN(12)), Within: time.Second, Body: junk}))
-		_ = nc.PublishRequest(spread.Subject("a"), nc.NewInbox(), message(wire.Ask{ID: 1, Kind: wire.Rows, Min: pipeline.Position(r.Uint64()), Within: time.Hour, Wait: time.Hour, Body: rows.Append(nil)}))
+		_ = nc.PublishRequest(spread.Subject("a", 0), nc.NewInbox(), junk)
+		_ = nc.PublishRequest(spread.Subject("a", 0), nc.NewInbox(), message(wire.Ask{ID: 1, Kind: wire.Kind(r.IntN(12)), Within: time.Second, Body: junk}))
+		_ = nc.PublishRequest(spread.Subject("a", 0), nc.NewInbox(), message(wire.Ask{ID: 1, Kind: wire.Rows, Min: pipeline.Position(r.Uint64()), Within: time.Hour, Wait: time.Hour, Body: rows.Append(nil)}))
 	}
 	for _, reply := range []string{"events.like", "tidemark.get", "tidemark.hold.a", "$JS.API.STREAM.DELETE.EVENTS"} {
-		_ = nc.PublishRequest(spread.Subject("a"), reply, good)
+		_ = nc.PublishRequest(spread.Subject("a", 0), reply, good)
 	}
-	_ = nc.Publish(spread.Subject("a"), good)
+	_ = nc.Publish(spread.Subject("a", 0), good)
 	if rows, err := like(t, c.far(0, 0), within(t, 20*time.Second), 1, 2, 3); err != nil || len(rows.Missing) > 0 {
 		t.Error(err, rows.Missing)
 	}
@@ -656,7 +656,7 @@ func TestAnybodyMayPublish(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if m.Subject != spread.Subject("a") {
+		if m.Subject != spread.Subject("a", 0) {
 			t.Errorf("something was published on %s", m.Subject)
 		}
 	}
@@ -682,7 +682,7 @@ func TestBusy(t *testing.T) {
 		for i := range uint64(parts) {
 			b = wire.AppendAsk(b, &wire.Ask{ID: i + 1, Kind: wire.Applied, Min: now, Wait: 20 * time.Second, Within: 20 * time.Second})
 		}
-		if err := nc.PublishRequest(spread.Subject("a"), inbox, wire.End(b)); err != nil {
+		if err := nc.PublishRequest(spread.Subject("a", 0), inbox, wire.End(b)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -722,7 +722,7 @@ func TestRefused(t *testing.T) {
 	nc := querytest.Connect(t, c.server)
 	ask := func(message []byte) wire.Reply {
 		t.Helper()
-		m, err := nc.Request(spread.Subject("a"), message, 5*time.Second)
+		m, err := nc.Request(spread.Subject("a", 0), message, 5*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

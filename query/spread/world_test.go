@@ -195,7 +195,7 @@ type relay struct {
 func (c *cluster) meddle(name, real string, m *relay) {
 	c.t.Helper()
 	nc := querytest.Connect(c.t, c.server)
-	_, err := nc.Subscribe(spread.Subject(name), func(q *nats.Msg) {
+	_, err := nc.Subscribe(spread.Subject(name, 0), func(q *nats.Msg) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		data := q.Data
@@ -216,7 +216,7 @@ func (c *cluster) meddle(name, real string, m *relay) {
 				_ = nc.Publish(q.Reply, data)
 			}
 		}); err == nil {
-			_ = nc.PublishRequest(spread.Subject(real), inbox, data)
+			_ = nc.PublishRequest(spread.Subject(real, 0), inbox, data)
 		}
 	})
 	if err == nil {

@@ -35,6 +35,9 @@ const (
 	recordUsers  // of a page
 	recordPosts
 	recordPage // what a page says besides its list
+	recordStandpoint
+	recordChannel // of a standpoint
+	recordNotice
 )
 
 const (

@@ -21,11 +21,12 @@ const (
 	Following
 	Followers
 	Applied // asks nothing but Min
+	Standpoint
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {

@@ -375,6 +375,7 @@ func FuzzDecodeBatch(f *testing.F) {
 	for kind, body := range map[wire.Kind][]byte{
 		wire.Rows: rows.Append(nil), wire.Profiles: profiles.Append(nil), wire.Posts: posts.Append(nil), wire.Followers: page.Append(nil),
 		wire.CountPosts: wire.AppendCountAsks(nil, []query.CountAsk{{Mark: 5, Followees: []query.Followee{{User: 9}, {User: 10, Since: 6}}}}),
+		wire.Standpoint: wire.AppendStandpointAsk(nil, &query.StandpointAsk{User: 7, Channels: []string{"system"}, Before: 9, Limit: 21}),
 	} {
 		f.Add(byte(kind), body)
 		f.Add(byte(0), wire.AppendAsk(wire.BeginBatch(nil, 3), &wire.Ask{ID: 1, Kind: kind, Body: body}))
@@ -408,6 +409,11 @@ func FuzzDecodeBatch(f *testing.F) {
 				asks, err := wire.DecodeCountAsks(body, version)
 				if err == nil && len(asks) > len(body) {
 					t.Fatalf("%d asks in %d bytes", len(asks), len(body))
+				}
+			case wire.Standpoint:
+				ask, err := wire.DecodeStandpointAsk(body, version)
+				if err == nil && (len(ask.Channels) > len(body) || ask.User == 0 || ask.Limit < 1 || ask.Limit > wire.LimitMax) {
+					t.Fatalf("%+v in %d bytes", ask, len(body))
 				}
 			default:
 				_ = page.Decode(body, version)
@@ -445,6 +451,12 @@ func FuzzDecodeReplies(f *testing.F) {
 		wire.Posts: func(p *wire.Pieces) {
 			p.FeedPage(&query.FeedPage{Posts: []query.FeedPost{{Post: 1, Author: 2, Position: 3}}})
 		},
+		wire.Standpoint: func(p *wire.Pieces) {
+			p.Standpoint(&query.Standpoint{
+				Read: 4, Feed: query.CountAsk{Mark: 5, Followees: []query.Followee{{User: 5, Since: 9}}}, Follows: 1,
+				Channels: []query.StandpointChannel{{Name: "system", Cursor: 3, Unread: 1, Held: 2}}, Notices: []query.Notice{{Position: 8, Notice: 7}},
+			})
+		},
 		wire.Applied: func(*wire.Pieces) {},
 	} {
 		p := &wire.Pieces{Limit: 1 << 20}
@@ -479,6 +491,11 @@ func FuzzDecodeReplies(f *testing.F) {
 			var p query.FeedPage
 			if wire.DecodeFeedPage(in, 3, &p) == nil && len(p.Posts) > 3 {
 				t.Fatal(p)
+			}
+		case wire.Standpoint:
+			var s query.Standpoint
+			if wire.DecodeStandpoint(in, 3, &s) == nil && (len(s.Notices) > 3 || len(s.Notices) > 0 && s.Notices[0].Channel >= len(s.Channels)) {
+				t.Fatal(s)
 			}
 		case wire.Applied:
 			_, _ = wire.DecodeNothing(in)

@@ -11,7 +11,7 @@
 // everywhere). What windows do to rows, lists and marks is written here a second
 // time, apart from the shards: a fault in either is found, and so are rows that
 // have changed in memory or on disk by no event. An id that no event has ever
-// named is looked at only when it is asked for.
+// named is looked at only when it is asked for, or all that is stored is (stored.go).
 //
 // sample.go says which ids, ledger.go keeps them, derive.go brings the ledger on,
 // compare.go compares, run.go is one audit, loop.go the one that never ends.
@@ -20,6 +20,7 @@ package audit
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"sync/atomic"
 
@@ -36,6 +37,9 @@ type Served interface {
 	// says that there are others. yield must return at once. It is an error when
 	// the shard does not answer (any more).
 	Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error)
+	// Stored are ids that a shard has something of on disk, some more often than once.
+	// After an error, as of a shard that does not answer, there are no more.
+	Stored(s pipeline.Shard) iter.Seq2[uint64, error]
 	// ChannelNames are the channels that are open.
 	ChannelNames() []string
 }
@@ -102,4 +106,18 @@ type Difference struct {
 	Should  int64             `json:"should"`
 	At      pipeline.Position `json:"at,string"`
 	Shard   pipeline.Shard    `json:"-"`
+	cell    bool              // of a counter
+
+	// Whose it is, where several were asked: theirs to fill in who ask.
+	Node       string `json:"node,omitempty"`
+	Generation uint32 `json:"generation,omitempty"`
+}
+
+// Name is what kind of number it is: "post.like", or "following", "follower",
+// "listed post", "mark", "cursor", "notice".
+func (d *Difference) Name() string {
+	if d.cell {
+		return d.Counter + "." + d.Column
+	}
+	return d.Counter
 }

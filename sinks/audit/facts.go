@@ -158,7 +158,7 @@ func (l *ledger) difference(k key, is, should entries, at pipeline.Position) Dif
 	switch k.kind {
 	case pipeline.FactCell:
 		spec := &l.schema.Columns[k.column]
-		d.Counter, d.Column = l.schema.Counters[spec.Counter].Name, spec.Name
+		d.Counter, d.Column, d.cell = l.schema.Counters[spec.Counter].Name, spec.Name, true
 	case pipeline.FactMark:
 		d.Counter, d.Column = "mark", markNames[k.other]
 	case pipeline.FactCursor:

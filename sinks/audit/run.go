@@ -16,8 +16,13 @@ type Task struct {
 	Sample  Sample
 	IDs     []uint64 // of the sample, these alone, also those that the log does not name; nil: all that it names
 	Counter string   // with IDs: their rows of this counter alone; "": everything
-	Memory  int      // bytes for what is derived; what needs more is done in several passes over the log
-	Rate    int      // events and ids a second; 0: as fast as can be
+	// Shards are those to audit, of which those are passed over that do not answer;
+	// nil: all that answer.
+	Shards []pipeline.Shard
+	Except []string // names (Difference.Name) of what may differ
+	Stored bool     // without IDs: also what is stored of ids that the log does not name
+	Memory int      // bytes for what is derived; what needs more is done in several passes over the log
+	Rate   int      // events and ids a second; 0: as fast as can be
 	// Progress is called as it goes on, often; nil: not. It must return at once.
 	Progress func(Progress)
 }
@@ -26,9 +31,19 @@ type Task struct {
 type Progress struct {
 	At     pipeline.Position `json:"position,string"` // derived up to here
 	Of     pipeline.Position `json:"of,string"`       // before anything is compared
-	Passes int               `json:"passes_left"`     // over the log, after this one, as far as is known
+	Done   int               `json:"passes_done"`     // over the log, before this one
+	Passes int               `json:"passes_left"`     // after this one, as far as is known
 	IDs    int               `json:"ids"`             // compared
 	Differ int               `json:"differs"`
+}
+
+// Share is how much of the work is done, 0 to 1, as far as is known.
+func (p Progress) Share() float64 {
+	pass := 0.0
+	if p.Of > 0 {
+		pass = min(float64(p.At)/float64(p.Of), 1)
+	}
+	return (float64(p.Done) + pass) / float64(p.Done+1+p.Passes)
 }
 
 // Report is what a task has found.
@@ -80,6 +95,9 @@ func (a *Auditor) Run(ctx context.Context, t Task) (*Report, error) {
 	}
 	shards := make([]bool, a.Shards)
 	for _, s := range a.Served.Answering() {
+		if t.Shards != nil && !slices.Contains(t.Shards, s) {
+			continue
+		}
 		shards[s] = true
 		r.Shards[s] = &Found{}
 	}
@@ -152,7 +170,7 @@ func (p *pass) tell(at pipeline.Position) {
 	if p.task.Progress == nil {
 		return
 	}
-	p.told.At, p.told.Passes, p.told.IDs, p.told.Differ = at, p.left+len(p.rest), p.report.IDs, p.report.Differ
+	p.told.At, p.told.Done, p.told.Passes, p.told.IDs, p.told.Differ = at, p.report.Passes, p.left+len(p.rest), p.report.IDs, p.report.Differ
 	p.task.Progress(p.told)
 }
 
@@ -179,26 +197,35 @@ func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
 
 // shard compares all ids of a shard, some at a time.
 func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
-	found := p.report.Shards[s]
 	for ids := range slices.Chunk(p.ids(s), chunk) {
-		p.differs, p.counted = map[uint64]bool{}, map[uint64]bool{}
-		if err := p.chunk(ctx, s, ids); err != nil {
-			return err
-		}
-		found.IDs += len(ids)
-		p.report.IDs += len(ids)
-		p.auditor.Stats.IDs.Add(uint64(len(ids)))
-		found.Differ += len(p.differs)
-		p.report.Differ += len(p.differs)
-		p.auditor.Stats.Differ.Add(uint64(len(p.differs)))
-		some := slices.Sorted(maps.Keys(p.differs))
-		found.Differing = append(found.Differing, some[:min(len(some), idsMax-len(found.Differing))]...)
-		p.tell(p.at)
-		if err := p.pace.spend(ctx, len(ids)); err != nil {
+		if err := p.some(ctx, s, ids, p.task.IDs != nil); err != nil {
 			return err
 		}
 	}
+	if p.task.Stored && p.task.IDs == nil {
+		return p.stored(ctx, s)
+	}
 	return nil
+}
+
+// some compares some ids, chunk at most; with whole everything of them, whatever
+// the log says that they are.
+func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole bool) error {
+	p.differs, p.counted = map[uint64]bool{}, map[uint64]bool{}
+	if err := p.chunk(ctx, s, ids, whole); err != nil {
+		return err
+	}
+	found := p.report.Shards[s]
+	found.IDs += len(ids)
+	p.report.IDs += len(ids)
+	p.auditor.Stats.IDs.Add(uint64(len(ids)))
+	found.Differ += len(p.differs)
+	p.report.Differ += len(p.differs)
+	p.auditor.Stats.Differ.Add(uint64(len(p.differs)))
+	differ := slices.Sorted(maps.Keys(p.differs))
+	found.Differing = append(found.Differing, differ[:min(len(differ), idsMax-len(found.Differing))]...)
+	p.tell(p.at)
+	return p.pace.spend(ctx, len(ids))
 }
 
 // ids are those of a shard that the ledger knows something of, or that were asked
@@ -226,7 +253,7 @@ func (p *pass) ids(s pipeline.Shard) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64) error {
+func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole bool) error {
 	for counter := range p.schema.Counters {
 		if p.counter < 0 || p.counter == counter {
 			if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s, Counter: counter, IDs: ids}); err != nil {
@@ -237,7 +264,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64) error 
 	if p.counter >= 0 {
 		return nil
 	}
-	if p.task.IDs == nil {
+	if !whole {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return !p.isUser(id) })
 	}
 	if len(ids) == 0 {
@@ -255,7 +282,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64) error 
 			return err
 		}
 		// To look who follows a user is to read the disk, always.
-		if u := p.users[ids[i]]; p.task.IDs == nil && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
+		if u := p.users[ids[i]]; !whole && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
 			continue
 		}
 		if err := p.followers(ctx, s, ids[i:i+1]); err != nil {
@@ -300,6 +327,9 @@ func (p *pass) notices(ctx context.Context) error {
 
 // note takes in a difference.
 func (p *pass) note(d Difference, s pipeline.Shard) {
+	if slices.Contains(p.task.Except, d.Name()) {
+		return
+	}
 	d.Shard = s
 	if len(p.report.Examples) < examplesMax {
 		p.report.Examples = append(p.report.Examples, d)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
@@ -30,13 +31,15 @@ type Origin interface {
 
 // Options shape a backup.
 type Options struct {
-	Shards    int
-	Rules     string // fingerprint of counters and rules
-	CountedBy string // see Manifest
-	Mixed     bool
-	Keep      int                // newest backups to keep; 0: all
-	Progress  func(done, of int) // of the shards; nil: none
-	Logger    *slog.Logger
+	Shards int
+	Rules  string // fingerprint of counters and rules
+	// Generations is the record, as in Manifest.
+	Generations generation.Set
+	CountedBy   string // see Manifest
+	Mixed       bool
+	Keep        int                // newest backups to keep; 0: all
+	Progress    func(done, of int) // of the shards; nil: none
+	Logger      *slog.Logger
 }
 
 // exportTries bounds how often a shard is asked for without coming further: each
@@ -61,7 +64,7 @@ func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, er
 	}
 	j := job{place: p, origin: origin, o: o, put: map[archive.Sum]bool{}, checked: map[archive.Sum]bool{}, m: &Manifest{
 		Format: Format, ID: newID(begun), Made: begun.UTC().Truncate(time.Millisecond), Shards: o.Shards, Rules: o.Rules, Store: cold.Format,
-		CountedBy: o.CountedBy, Mixed: o.Mixed,
+		CountedBy: o.CountedBy, Mixed: o.Mixed, Generations: o.Generations,
 	}}
 	if j.last, err = origin.Last(ctx); err != nil {
 		return nil, err

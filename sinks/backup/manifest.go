@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
@@ -36,7 +37,10 @@ type Manifest struct {
 	Events time.Time `json:"events"` // when EVENTS was created: which system it is of
 	Shards int       `json:"shards"`
 	Rules  string    `json:"rules"` // fingerprint of counters and rules
-	Store  int       `json:"store"` // format of the runs
+	// Generations is the record of which generation this is of, with nothing but that;
+	// the zero: of the first one, before there were others.
+	Generations generation.Set `json:"generations,omitzero"`
+	Store       int            `json:"store"` // format of the runs
 
 	// CountedBy tells the rules and limits that counted, "" where it is not known;
 	// Mixed says that not all was counted by them.
@@ -70,6 +74,9 @@ type Run struct {
 	Object archive.Sum `json:"object"`
 }
 
+// Generation is which one it is of.
+func (m *Manifest) Generation() generation.Number { return m.Generations.Served().Serving }
+
 func object(sum archive.Sum) string { return objectPrefix + sum.String() }
 
 // Objects are the names of all objects and their sizes.
@@ -100,6 +107,8 @@ func (m *Manifest) check() error {
 		return bad("%d parts of %d shards", len(m.Parts), m.Shards)
 	case m.From > m.Position || m.Position > pipeline.PositionMax:
 		return bad("from position %d to %d", m.From, m.Position)
+	case m.Generations.Epoch != 0 && (m.Generations.Fault() != nil || m.Generations.Beside() != 0):
+		return bad("of the generations it says that: %v", cmp.Or(m.Generations.Fault(), fmt.Errorf("there is one beside generation %d", m.Generations.Serving)))
 	case m.Events.IsZero():
 		return bad("it does not say of which EVENTS it is")
 	}

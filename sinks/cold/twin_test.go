@@ -402,9 +402,19 @@ func (w *twinStore) compare(v twinView) {
 
 	for _, id := range ids {
 		got = nil
-		err = v.view.Following(id, func(f uint64, p pipeline.Position) { one(id, f, "", uint64(p)) })
+		err = v.view.Following(id, 0, func(f uint64, p pipeline.Position) bool {
+			one(id, f, "", uint64(p))
+			return true
+		})
 		check("Following", err, got, list(v.model.under(run.Following, id), numbers))
 		after, most := w.r.Uint64N(twinUsers), 1+w.r.IntN(5)
+		got = nil
+		err = v.view.Following(id, after, func(f uint64, p pipeline.Position) bool {
+			one(id, f, "", uint64(p))
+			return len(got) < most
+		})
+		followees := slices.DeleteFunc(v.model.under(run.Following, id), func(k run.Key) bool { return k.B <= after })
+		check("Following", err, got, list(followees[:min(most, len(followees))], numbers))
 		got = nil
 		err = v.view.Followers(id, after, func(f uint64) bool {
 			got = append(got, say(id, f))

@@ -182,17 +182,22 @@ func (v *View) Followed(user, follower uint64) (bool, error) {
 	return v.get(run.Key{Kind: run.Follower, A: user, B: follower}, nil)
 }
 
-// Following visits whom a user follows, ascending, and since when.
-func (v *View) Following(user uint64, visit func(followee uint64, since pipeline.Position)) error {
-	s := v.of(run.Key{Kind: run.Following, A: user})
+// Following visits whom a user follows above an id, ascending, and since when,
+// until visit returns false. It costs the same at any depth.
+func (v *View) Following(user, after uint64, visit func(followee uint64, since pipeline.Position) bool) error {
+	if after+1 == 0 {
+		return nil
+	}
+	s := v.of(run.Key{Kind: run.Following, A: user, B: after + 1})
 	for s.next() && s.key().A == user {
-		visit(s.key().B, pipeline.Position(s.numbers()[0]))
+		if !visit(s.key().B, pipeline.Position(s.numbers()[0])) {
+			break
+		}
 	}
 	return s.end()
 }
 
-// Followers visits a user's followers above an id, ascending, until visit
-// returns false. It costs the same at any depth.
+// Followers visits a user's followers in the same way.
 func (v *View) Followers(user, after uint64, visit func(follower uint64) bool) error {
 	if after+1 == 0 {
 		return nil

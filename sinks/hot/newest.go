@@ -18,7 +18,7 @@ import (
 // one above it says that one of them may have, and their outboxes must be
 // looked at. With at least a cell an author, and one author in fifty with
 // something new, that is one look in fifty in vain. Deleting posts lowers no
-// cell: it stays a bound. A position that is too large makes the cell say
+// cell, and neither does evicting an outbox: it stays a bound. A position that is too large makes the cell say
 // "perhaps" for ever, after 2·10^11 messages.
 type Newest struct{ cells []uint32 }
 
@@ -30,6 +30,25 @@ const (
 
 // NewNewest makes so many cells.
 func NewNewest(cells int) *Newest { return &Newest{make([]uint32, max(cells, NewestMin))} }
+
+// Grow makes so many cells at least. What a cell said those in its place say, so
+// that what was noted before stays noted.
+func (n *Newest) Grow(cells int) {
+	times := (cells + len(n.cells) - 1) / len(n.cells)
+	if times < 2 {
+		return
+	}
+	grown := make([]uint32, times*len(n.cells))
+	for i := range grown {
+		grown[i] = n.cells[i/times]
+	}
+	n.cells = grown
+}
+
+// May says whether an author may have a post after a position.
+func (n *Newest) May(id, position uint64) bool {
+	return n.cells[n.place(pipeline.Mix(id))] > min(coarse(position)-1, math.MaxUint32-1)
+}
 
 // Cells is their number.
 func (n *Newest) Cells() int { return len(n.cells) }

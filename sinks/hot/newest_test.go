@@ -22,8 +22,12 @@ func TestNewestNeverMisses(t *testing.T) {
 		newest := map[uint64]uint64{}
 		for range rapid.IntRange(0, 60).Draw(t, "posts") {
 			id, p := ids().Draw(t, "id"), position.Draw(t, "position")
-			tables[pipeline.ShardOf(id, shards)].Raise(id, p)
+			table := tables[pipeline.ShardOf(id, shards)]
+			table.Raise(id, p)
 			newest[id] = max(newest[id], p)
+			if rapid.IntRange(0, 9).Draw(t, "grow") == 0 {
+				table.Grow(rapid.IntRange(1, 700).Draw(t, "cells"))
+			}
 		}
 		mark := position.Draw(t, "mark")
 		var list []Pair
@@ -38,6 +42,9 @@ func TestNewestNeverMisses(t *testing.T) {
 		for i, p := range list {
 			if newest[p.A] > max(mark, p.B) && !may[i] {
 				t.Fatalf("author %d has a post at %d, after %d and %d, and was passed over", p.A, newest[p.A], mark, p.B)
+			}
+			if alone := tables[pipeline.ShardOf(p.A, shards)].May(p.A, max(mark, p.B)); alone != may[i] {
+				t.Fatalf("author %d, after %d and %d: alone %v, among others %v", p.A, mark, p.B, alone, may[i])
 			}
 		}
 	})

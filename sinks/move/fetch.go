@@ -15,18 +15,20 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // Options shape a Fetch. Zeros take the defaults.
 type Options struct {
-	Limit    *Limiter             // of all moves of this node together; nil: none
-	Progress func(loaded float64) // 0 to 1, ascending; called in Fetch
-	Needs    func(uint64)         // the window of DELTAS after which what comes goes on; called in Fetch, before the first copy and after each later commit
-	Within   time.Duration        // for one reply; default 5 s
-	Small    time.Duration        // a round that took no longer is the last: what came meanwhile is left to DELTAS; default 1 s
-	Logger   *slog.Logger         // default: none
+	Generation generation.Number    // whose runs; 0 is the first
+	Limit      *Limiter             // of all moves of this node together; nil: none
+	Progress   func(loaded float64) // 0 to 1, ascending; called in Fetch
+	Needs      func(uint64)         // the window of DELTAS after which what comes goes on; called in Fetch, before the first copy and after each later commit
+	Within     time.Duration        // for one reply; default 5 s
+	Small      time.Duration        // a round that took no longer is the last: what came meanwhile is left to DELTAS; default 1 s
+	Logger     *slog.Logger         // default: none
 }
 
 const (
@@ -89,11 +91,11 @@ func Fetch(ctx context.Context, nc *nats.Conn, node string, store *cold.Store, s
 	return committed, nil
 }
 
-// Describe asks a node for its dictionary and streams: what [cold.Store.Adopt]
+// Describe asks a node for a generation's dictionary and streams: what [cold.Store.Adopt]
 // takes. Of the manifest there are Format, Shards, Streams and Dictionary.
-func Describe(ctx context.Context, nc *nats.Conn, node string) (*cold.Manifest, error) {
+func Describe(ctx context.Context, nc *nats.Conn, node string, of generation.Number) (*cold.Manifest, error) {
 	m := new(cold.Manifest)
-	if err := newPeer(nc, node, Options{}).ask(ctx, &request{Do: doDescribe}, m); err != nil {
+	if err := newPeer(nc, node, Options{Generation: of}).ask(ctx, &request{Do: doDescribe}, m); err != nil {
 		return nil, fmt.Errorf("move: describe node %s: %w", node, err)
 	}
 	return m, nil
@@ -247,7 +249,7 @@ func (r *remote) Sum(ctx context.Context, run int) (sum cold.Sum, err error) {
 // close lets the export go over there; if that is lost, it is idle.
 func (r *remote) close() {
 	if body, err := json.Marshal(request{Version: version, Do: doClose, Export: r.id}); err == nil {
-		r.nc.Publish(Subject(r.node), body)
+		r.nc.Publish(Subject(r.node, r.o.Generation), body)
 	}
 }
 
@@ -289,7 +291,7 @@ func (p *peer) request(ctx context.Context, r *request) ([]byte, error) {
 func (p *peer) try(ctx context.Context, body []byte) ([]byte, error) {
 	within, cancel := context.WithTimeout(ctx, p.o.Within)
 	defer cancel()
-	m, err := p.nc.RequestWithContext(within, Subject(p.node), body)
+	m, err := p.nc.RequestWithContext(within, Subject(p.node, p.o.Generation), body)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

@@ -165,10 +165,10 @@ func wired(t testing.TB, nc *nats.Conn, name, node string) *wire {
 	ready := make(chan struct{})
 	var sub *nats.Subscription
 	var err error
-	sub, err = nc.Subscribe(move.Subject(name), func(m *nats.Msg) {
+	sub, err = nc.Subscribe(move.Subject(name, 0), func(m *nats.Msg) {
 		<-ready
 		if m.Reply == "" {
-			nc.Publish(move.Subject(node), m.Data)
+			nc.Publish(move.Subject(node, 0), m.Data)
 			return
 		}
 		var r struct {
@@ -177,7 +177,7 @@ func wired(t testing.TB, nc *nats.Conn, name, node string) *wire {
 			At  int64
 		}
 		json.Unmarshal(m.Data, &r)
-		reply, err := nc.Request(move.Subject(node), m.Data, 5*time.Second)
+		reply, err := nc.Request(move.Subject(node, 0), m.Data, 5*time.Second)
 		if err != nil { // nobody answers there, so nobody does here
 			sub.Unsubscribe()
 			return
@@ -457,7 +457,7 @@ func TestFetchRefuses(t *testing.T) {
 	if _, err := move.Fetch(bg, nc, "a", other, 1, move.Options{}); !errors.Is(err, cold.ErrDictionary) {
 		t.Errorf("another dictionary: %v", err)
 	}
-	m, err := move.Describe(bg, nc, "a")
+	m, err := move.Describe(bg, nc, "a", 0)
 	if err != nil || m.Shards != worldShards {
 		t.Fatalf("%+v, %v", m, err)
 	}
@@ -504,7 +504,7 @@ func TestBadRequests(t *testing.T) {
 	nc, from, s, _ := trouble(t, move.ServeOptions{Exports: 2})
 	ask := func(body string) *nats.Msg {
 		t.Helper()
-		m, err := nc.Request(move.Subject("a"), []byte(body), 5*time.Second)
+		m, err := nc.Request(move.Subject("a", 0), []byte(body), 5*time.Second)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
@@ -551,7 +551,7 @@ func TestBadRequests(t *testing.T) {
 	// A full node is asked again.
 	go func() {
 		time.Sleep(100 * time.Millisecond)
-		nc.Publish(move.Subject("a"), []byte(`{"version":1,"do":"close","export":"y"}`))
+		nc.Publish(move.Subject("a", 0), []byte(`{"version":1,"do":"close","export":"y"}`))
 	}()
 	if _, err := move.Fetch(bg, nc, "a", openStore(t, worldShards), 1, move.Options{}); err != nil {
 		t.Error(err)
@@ -562,7 +562,7 @@ func TestBadRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.PublishRequest(move.Subject("a"), "events.like", []byte(`{"version":1,"do":"describe"}`)); err != nil {
+	if err := nc.PublishRequest(move.Subject("a", 0), "events.like", []byte(`{"version":1,"do":"describe"}`)); err != nil {
 		t.Fatal(err)
 	}
 	ask(`{"version":1,"do":"describe"}`)

@@ -16,14 +16,16 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // ServeOptions shape a Server. Zeros take the defaults.
 type ServeOptions struct {
-	Exports int           // open at once; default 16
-	Idle    time.Duration // after which an export that nobody reads is closed; default 30 s
-	Logger  *slog.Logger  // default: none
+	Generation generation.Number // whose runs the store has; 0 is the first
+	Exports    int               // open at once; default 16
+	Idle       time.Duration     // after which an export that nobody reads is closed; default 30 s
+	Logger     *slog.Logger      // default: none
 }
 
 // Server answers for the runs that a node's store has. Requests are answered
@@ -69,7 +71,7 @@ func Serve(nc *nats.Conn, node string, store *cold.Store, o ServeOptions) (*Serv
 		s.inbox = strings.TrimSuffix(p, ".") + "."
 	}
 	var err error
-	if s.sub, err = nc.Subscribe(Subject(node), s.answer); err != nil {
+	if s.sub, err = nc.Subscribe(Subject(node, o.Generation), s.answer); err != nil {
 		return nil, fmt.Errorf("move: answer for the runs of %s: %w", node, err)
 	}
 	return s, nil

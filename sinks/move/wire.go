@@ -18,13 +18,16 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // version is that of the messages.
 const version = 1
 
-// Subject is where a node answers for the runs it has.
-func Subject(node string) string { return "tidemark.hold." + node + ".runs" }
+// Subject is where a node answers for the runs that it has of a generation.
+func Subject(node string, of generation.Number) string {
+	return "tidemark.hold." + of.At(node) + ".runs"
+}
 
 // What a request asks for.
 const (

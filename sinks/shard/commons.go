@@ -304,6 +304,23 @@ func (c *Commons) List(name string) ([]hot.Pair, State, error) {
 	return c.lists.Pairs(ch.number, 0, nil), c.state, nil
 }
 
+// Behind visits the live notices of a channel after one position and before
+// another, the newest first, until visit says no. held is how many there are in
+// all, unread how many are after the position.
+func (c *Commons) Behind(name string, after, before pipeline.Position, visit func(position pipeline.Position, notice uint64) bool) (held, unread int, state State, err error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	ch := c.channels[name]
+	if c.failed != nil || ch == nil {
+		return 0, 0, c.state, c.failed
+	}
+	var buffer []hot.Pair
+	c.lists.Descend(ch.number, 0, uint64(before), &buffer, func(p hot.Pair) bool {
+		return p.A > uint64(after) && visit(pipeline.Position(p.A), p.B)
+	})
+	return c.lists.Len(ch.number, 0), c.lists.CountAbove(ch.number, 0, uint64(after), math.MaxInt), c.state, nil
+}
+
 // Unread counts the live notices of each channel of names after a position
 // that cursor gives for it, and returns the state that the answer reflects.
 func (c *Commons) Unread(names []string, cursor func(name string) pipeline.Position, count func(i int, unread uint64)) (State, error) {

@@ -124,13 +124,8 @@ func (t *Timeline) Count(followees []hot.Pair, mark pipeline.Position, g *Gather
 			}
 		}
 	}
-	if uint64(mark) >= oldest { // else who is not in memory may have something too
-		g.some = hot.May(t.newest, followees, uint64(mark), &g.looks, g.some[:0])
-		g.asked = g.asked[:0]
-		for _, i := range g.some {
-			g.asked = append(g.asked, followees[i])
-		}
-		followees = g.asked
+	if uint64(mark) >= oldest { // else who was never in memory may have something too
+		followees = g.may(t.newest, followees, uint64(mark))
 	}
 	g.newest = grown(g.newest, len(followees))
 	hot.Gather(t.outboxes, followees, g.newest)
@@ -139,14 +134,30 @@ func (t *Timeline) Count(followees []hot.Pair, mark pipeline.Position, g *Gather
 		switch {
 		case g.newest[i] > after:
 			n += t.of(f.A).newerLocked(f.A, after)
-		case g.newest[i] == 0 && after < oldest:
-			if s := t.of(f.A); after < s.residency.newest && !s.residency.outboxes.all && !s.outboxes.Has(f.A) {
+		case g.newest[i] == 0:
+			if s := t.of(f.A); s.onDiskLocked(f.A, after) {
 				g.Cold = append(g.Cold, Outbox{Author: f.A, From: pipeline.Position(after) + 1})
 			}
 		}
 	}
 	t.captureLocked(g, pin)
 	return n, applied, nil
+}
+
+// may are those followees who may have a post after a mark and after the follow.
+func (g *Gathering) may(newest []*hot.Newest, followees []hot.Pair, mark uint64) []hot.Pair {
+	g.some = hot.May(newest, followees, mark, &g.looks, g.some[:0])
+	g.asked = g.asked[:0]
+	for _, i := range g.some {
+		g.asked = append(g.asked, followees[i])
+	}
+	return g.asked
+}
+
+// onDiskLocked says whether an author may have posts after a position on the
+// disk, and is not in memory.
+func (s *Shard) onDiskLocked(author, after uint64) bool {
+	return !s.residency.outboxes.all && (after < s.residency.newest || s.newest.May(author, after)) && !s.outboxes.Has(author)
 }
 
 // captureLocked completes the cold outboxes.
@@ -178,8 +189,8 @@ func (s *Shard) newerLocked(author, after uint64) uint64 {
 	return uint64(s.outboxes.CountAbove(author, 0, after, s.limits.PostsMax))
 }
 
-// Posts offers the listed posts of followees, all of this shard and GroupMax at
-// most, that lie in [from, before), each author's newest first, until want says
+// Posts offers the listed posts of followees (the A of each pair; B is 0), all of
+// this shard and GroupMax at most, that lie in [from, before), each author's newest first, until want says
 // no to one of that author's. Outboxes that are only on disk are left in
 // g.Cold; if there are any, pin is called at the same moment. nil: they are
 // listed, and not captured.
@@ -190,20 +201,26 @@ func (s *Shard) Posts(followees []hot.Pair, from, before pipeline.Position, g *G
 	if s.failed != nil {
 		return State{}, s.failed
 	}
-	for _, f := range followees {
-		newest, ok := s.outboxes.Word(f.A, 0)
+	from = max(from, 1)
+	if s.residency.outboxes.all || uint64(from) > s.residency.newest { // else who was never in memory may have something too
+		followees = g.may([]*hot.Newest{s.newest}, followees, uint64(from)-1)
+	}
+	g.newest = grown(g.newest, len(followees))
+	hot.Gather([]*hot.Lists{s.outboxes}, followees, g.newest)
+	for i, f := range followees {
 		switch {
-		case !ok && !s.residency.outboxes.all && uint64(from) <= s.residency.newest:
+		case g.newest[i] >= uint64(from):
+			s.offerLocked(f.A, from, before, g, want)
+		case g.newest[i] == 0 && s.onDiskLocked(f.A, uint64(from)-1):
 			o := Outbox{Author: f.A, From: from}
 			if pin != nil {
 				o = s.coldLocked(f.A, from)
 			}
 			g.Cold = append(g.Cold, o)
-		case newest >= max(uint64(from), 1):
-			s.offerLocked(f.A, from, before, g, want)
 		}
 	}
-	if g.sort(); len(g.Cold) > 0 && pin != nil {
+	if len(g.Cold) > 0 && pin != nil {
+		g.sort()
 		pin()
 	}
 	return s.state, nil

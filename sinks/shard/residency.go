@@ -28,8 +28,9 @@ type residency struct {
 	users    frontier
 	outboxes frontier
 	edges    frontier
-	// newest is above the newest post of every author who is not in memory:
-	// who has read up to there has nothing unread of them.
+	// newest is above the newest post of every author who was never in memory and
+	// of whom Bound did not tell: who has read up to there has nothing unread of
+	// them. All others Shard.newest bounds, in memory or not.
 	newest uint64
 
 	published uint64 // how often something was published

@@ -58,7 +58,7 @@ type Shard struct {
 	users       *hot.Lists   // user → marks; cursors and followees: see users.go
 	cursorNames channelNames
 	outboxes    *hot.Lists  // author → position of the newest post; posts: see timeline.go
-	newest      *hot.Newest // of every author in outboxes: a bound
+	newest      *hot.Newest // of every author: a bound; see residency.newest
 	followers   *hot.Edges  // (user, follower)
 	following   *hot.Edges  // (user, followee), of users who are not in users
 	residency   residency

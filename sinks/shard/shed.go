@@ -121,7 +121,6 @@ func (s *Shard) shedOutboxesLocked(share float64) {
 	limit := newest[min(int(float64(len(newest))*share), len(newest)-1)]
 	if dropped := s.outboxes.DropBelow(0, limit); dropped > 0 {
 		s.residency.outboxes = frontier{}
-		s.residency.newest = max(s.residency.newest, limit)
 		s.residency.evictions += uint64(dropped)
 	}
 }

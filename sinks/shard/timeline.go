@@ -65,14 +65,18 @@ func (s *Shard) newestLocked(author, position uint64) {
 }
 
 // raiseLocked notes an author's newest post where feeds look first. There is a
-// cell an author at least, made anew for half as many more.
+// cell an author in memory at least, made anew for half as many more.
 func (s *Shard) raiseLocked(author, position uint64) {
-	if s.outboxes.Count() > s.newest.Cells() {
-		*s.newest = *hot.NewNewest(s.outboxes.Count() * 3 / 2)
-		s.outboxes.Each(func(author uint64) {
-			word, _ := s.outboxes.Word(author, 0)
-			s.newest.Raise(author, word)
-		})
+	if cells := s.outboxes.Count() * 3 / 2; s.outboxes.Count() > s.newest.Cells() {
+		if !s.residency.outboxes.all { // nobody knows but the cells
+			s.newest.Grow(cells)
+		} else {
+			*s.newest = *hot.NewNewest(cells)
+			s.outboxes.Each(func(author uint64) {
+				word, _ := s.outboxes.Word(author, 0)
+				s.newest.Raise(author, word)
+			})
+		}
 	}
 	s.newest.Raise(author, position)
 }

@@ -46,6 +46,30 @@ func (s *Shard) InstallAuthors(published uint64, authors []Author, of *Stretch) 
 	return true
 }
 
+// Room makes room for bounds of so many authors. It comes before Bound.
+func (s *Shard) Room(authors int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.newest.Grow(authors)
+	s.measureLocked()
+}
+
+// Bound takes in the newest posts of authors on the disk (the B of each pair),
+// whatever was published since they were read: a bound only rises, and what
+// windows change meanwhile raises it. end: there are no authors but those it has
+// been told of since the start; who is not in memory is passed over from then on
+// where they have nothing new enough.
+func (s *Shard) Bound(newest []hot.Pair, end bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range newest {
+		s.newest.Raise(p.A, p.B)
+	}
+	if end {
+		s.residency.newest = 0
+	}
+}
+
 // InstallUsers puts in all users of a stretch who are on disk.
 func (s *Shard) InstallUsers(published uint64, users []User, of *Stretch) bool {
 	s.mu.Lock()

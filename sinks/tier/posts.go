@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -10,8 +9,6 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/hot"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
-
-func byFollowee(p hot.Pair, id uint64) int { return cmp.Compare(p.A, id) }
 
 // Timeline is the outboxes of the shards of a node, read together.
 type Timeline struct {

@@ -3,6 +3,7 @@ package tier
 import (
 	"slices"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -95,30 +96,46 @@ func (t *Shard) Profile(user uint64, counter int, channels []string, p *shard.Pr
 }
 
 // Following lists whom a user follows, ascending, above an id, at most limit,
-// in the memory of users.
+// in the memory of users. A page of a list that is only on disk costs what it
+// has, at any depth: the user is put into memory where it has all of the list.
 func (t *Shard) Following(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
+	return t.following(user, after, limit, users, d, false)
+}
+
+// Followees lists the same for who wants all of it, page by page: the user is put
+// into memory with the first.
+func (t *Shard) Followees(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
+	return t.following(user, after, limit, users, d, after == 0 && !d.Passing)
+}
+
+func (t *Shard) following(user, after uint64, limit int, users []uint64, d *Disk, all bool) (out []uint64, more bool, state shard.State, err error) {
 	defer d.unpin()
 	page, err := t.Shard.Following(user, after, limit, users, d.pin(t))
 	if err != nil {
 		return nil, false, state, err
 	}
 	if page.Cold {
-		var u *shard.User
-		err = d.use(1, func() (err error) {
-			u, err = readUser(d.views[0], user)
+		u := &shard.User{ID: user}
+		whole := after == 0 && !d.Passing // u is what there is of the user
+		err = d.use(1, func() error {
+			err := d.views[0].Following(user, after, func(followee uint64, since pipeline.Position) bool {
+				if whole {
+					u.Follow(followee, since)
+				}
+				more := page.Add(followee) || all
+				whole = whole && more
+				return more
+			})
+			if err == nil && whole {
+				err = readMarks(d.views[0], u)
+			}
 			return t.unreadable(err)
 		})
 		if err != nil {
 			return nil, false, page.State, err
 		}
-		at, _ := slices.BinarySearchFunc(u.Follows, after, byFollowee)
-		for _, f := range u.Follows[at:] {
-			if !page.Add(f.A) {
-				break
-			}
-		}
 		page.End()
-		if !d.Passing {
+		if whole {
 			t.Install(page.Want(), &shard.Loaded{Users: []shard.User{*u}})
 		}
 	}

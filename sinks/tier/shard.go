@@ -159,13 +159,22 @@ func load(view *cold.View, want *shard.Want) (l *shard.Loaded, err error) {
 
 func readUser(view *cold.View, id uint64) (u *shard.User, err error) {
 	u = &shard.User{ID: id}
-	if u.Marks, err = view.Marks(id); err != nil {
+	err = view.Following(id, 0, func(followee uint64, since pipeline.Position) bool {
+		u.Follow(followee, since)
+		return true
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err = view.Following(id, u.Follow); err != nil {
-		return nil, err
+	return u, readMarks(view, u)
+}
+
+// readMarks reads all of a user but whom they follow.
+func readMarks(view *cold.View, u *shard.User) (err error) {
+	if u.Marks, err = view.Marks(u.ID); err != nil {
+		return err
 	}
-	return u, view.Cursors(id, u.Cursor)
+	return view.Cursors(u.ID, u.Cursor)
 }
 
 // readAuthors reads whole outboxes. ids ascend.

@@ -105,7 +105,7 @@ func (w *twins) step() {
 		if w.IntN(2) == 0 {
 			bytes = w.Int64N(4000)
 		}
-		w.must(w.some.Warm(bytes, 1+w.IntN(40), func() bool { left--; return left > 0 || left < -20 }))
+		w.must(w.some.Warm(bytes, w.IntN(2)<<10, 1+w.IntN(40), func() bool { left--; return left > 0 || left < -20 }))
 	default:
 		w.compare()
 	}
@@ -197,6 +197,9 @@ func (w *twins) restart() {
 func (w *twins) compare() {
 	horizon := w.clock.Horizon(w.all.State().Applied, twinLimits.Retention)
 	page, after := 1+w.IntN(4), w.Uint64N(twinIDs)
+	if w.IntN(3) == 0 {
+		after = 0
+	}
 	a, b := w.answers(w.all, &tier.Disk{}, horizon, page, after), w.answers(w.some, onDisk(), horizon, page, after)
 	for i := range a {
 		if a[i] != b[i] {
@@ -222,6 +225,14 @@ func (w *twins) answers(s *tier.Shard, d *tier.Disk, horizon pipeline.Position, 
 		say("counter %d: %v, as of %d, %v", counter, rows, state.Applied, err)
 	}
 	for _, id := range ids {
+		if page > 2 { // before anything else may have put the user into memory
+			followees, more, _, err := s.Followees(id, after, page, nil, d)
+			say("user %d follows, for all, %v above %d, %v, %v", id, followees, after, more, err)
+		}
+		if page%2 == 0 {
+			following, more, _, err := s.Following(id, after, page, nil, d)
+			say("user %d follows, at first, %v above %d, %v, %v", id, following, after, more, err)
+		}
 		_, err := s.Profile(id, 1, []string{"c0", "c1", "c2", "c3", "c4"}, &p, d)
 		say("user %d: %v %v %v, %v", id, p.Marks, p.Cells, p.Cursors, err)
 		for _, f := range p.Following { // when the follow was is said of those after the mark

@@ -42,7 +42,7 @@ func TestCursorsDoNotDependOnWhatIsLoaded(t *testing.T) {
 		return p.Cursors
 	}
 	all, nothing := restarted(t, store), restarted(t, store)
-	if err := all.Warm(tier.Everything, 64, always); err != nil {
+	if err := all.Warm(tier.Everything, 0, 64, always); err != nil {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]*tier.Shard{"all": all, "nothing": nothing} {
@@ -133,5 +133,59 @@ func TestCursorsTwin(t *testing.T) {
 				t.Fatalf("step %d: the cursor of user %d in %s is at %d, want %d", step, user, names[i], got, want[user][names[i]])
 			}
 		}
+	}
+}
+
+// "A page costs the same at any depth": of a list that is only on disk it reads
+// what it has. One who wants all of it, page by page, has it read once, and one
+// page that has all of it puts the user into memory too.
+func TestPagesOfALongList(t *testing.T) {
+	const user, many = 1, 5000
+	store := openStore(t)
+	s := restarted(t, store)
+	var ops []pipeline.Operation
+	for id := uint64(1); id <= many; id++ {
+		ops = append(ops, pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: 10 + id})
+	}
+	apply(t, s, window(s, ops...))
+	checkpoint(t, store, s)
+
+	type list func(after uint64, limit int, users []uint64, d *tier.Disk) ([]uint64, bool, shard.State, error)
+	pages := func(list list, limit, most int) (reads int) {
+		after, more, seen := uint64(0), true, 0
+		for n := 0; more && n < most; n++ {
+			d := onDisk()
+			var users []uint64
+			var err error
+			if users, more, _, err = list(after, limit, nil, d); err != nil || len(users) != min(limit, many-seen) || users[0] != 11+uint64(seen) {
+				t.Fatalf("above %d: %v, %v", after, users, err)
+			}
+			seen += len(users)
+			after = users[len(users)-1]
+			reads += d.Reads
+		}
+		return reads
+	}
+	inMemory := func(s *tier.Shard) bool {
+		_, _, _, err := s.Following(user, 0, 1, nil, &tier.Disk{})
+		return err == nil
+	}
+
+	s = restarted(t, store)
+	following := func(after uint64, limit int, users []uint64, d *tier.Disk) ([]uint64, bool, shard.State, error) {
+		return s.Following(user, after, limit, users, d)
+	}
+	if reads := pages(following, 100, many); reads != many/100 || inMemory(s) {
+		t.Errorf("%d reads for %d pages", reads, many/100)
+	}
+	if pages(following, many, 1); !inMemory(s) {
+		t.Error("a page that has all of the list leaves the user on disk")
+	}
+	s = restarted(t, store)
+	followees := func(after uint64, limit int, users []uint64, d *tier.Disk) ([]uint64, bool, shard.State, error) {
+		return s.Followees(user, after, limit, users, d)
+	}
+	if reads := pages(followees, 100, many); reads != 1 || !inMemory(s) {
+		t.Errorf("%d reads for all pages", reads)
 	}
 }

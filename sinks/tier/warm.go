@@ -27,12 +27,13 @@ const ownerEntries = 16
 const Everything = math.MaxInt64
 
 // Warm loads the newest runs of the shard that have so many bytes on disk, or
-// Everything, after which nothing is only on disk. It reads so many entries at
-// a time, and goes on until it is through or more says no, which it is asked
-// between parts.
-func (t *Shard) Warm(bytes int64, entries int, more func() bool) error {
+// Everything, after which nothing is only on disk; else before them what bounds
+// the newest posts of all authors, which takes as much memory as bounds at most.
+// It reads so many entries at a time, and goes on until it is through or more says
+// no, which it is asked between parts.
+func (t *Shard) Warm(bytes int64, bounds, entries int, more func() bool) error {
 	defer t.warmed.Store(true)
-	return t.unreadable((&warming{t, min(entries, PartMax), more}).load(bytes))
+	return t.unreadable((&warming{t, bounds, min(entries, PartMax), more}).load(bytes))
 }
 
 // Warmed says that Warm has ended, or that there was nothing to load.
@@ -40,15 +41,20 @@ func (t *Shard) Warmed() bool { return t.warmed.Load() }
 
 type warming struct {
 	*Shard
-	entries int
-	more    func() bool
+	boundsBytes int
+	entries     int
+	more        func() bool
 }
 
 // load goes from the newest runs to older ones, so that memory, if it is full
 // before all are loaded, has what was written last. What comes again is there
-// already.
+// already. Where not all fits, the newest posts of all authors come first: who
+// has nothing new enough for a feed need not be looked for on the disk.
 func (w *warming) load(bytes int64) error {
 	if bytes != Everything {
+		if err := inTurn(0, w.room, w.bounds); err != nil {
+			return err
+		}
 		all, err := w.newestWithin(Everything)
 		if err != nil {
 			return err
@@ -72,6 +78,42 @@ func (w *warming) load(bytes int64) error {
 		}
 	}
 	return nil
+}
+
+// boundBytes is about what the bound of an author takes, in a table that is not
+// quite full.
+const boundBytes = 6
+
+// room counts the authors, to make a table that has room for them, or for as many
+// as may be.
+func (w *warming) room(int) error {
+	part, authors := cold.Part{Most: w.entries}, 0
+	err := w.each(func(view *cold.View, _ uint64) (through bool, err error) {
+		err = view.WalkAuthors(&part, func(uint64) { authors++ })
+		return part.Done, err
+	})
+	w.Room(min(authors, w.boundsBytes/boundBytes) * 3 / 2)
+	return err
+}
+
+func (w *warming) bounds(int) error {
+	from := uint64(0)
+	return w.each(func(view *cold.View, _ uint64) (through bool, err error) {
+		r := cold.Range{From: from, Most: w.entries}
+		var newest []hot.Pair
+		err = view.PostRange(&r, func(author uint64, position pipeline.Position, _ uint64) {
+			if n := len(newest); n > 0 && newest[n-1].A == author {
+				newest[n-1].B = uint64(position)
+				return
+			}
+			newest = append(newest, hot.Pair{A: author, B: uint64(position)})
+		})
+		if err == nil {
+			from, through = r.To, r.To == math.MaxUint64
+			w.Bound(newest, through)
+		}
+		return through, err
+	})
 }
 
 func inTurn(newest int, loads ...func(newest int) error) error {

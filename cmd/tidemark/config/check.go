@@ -21,6 +21,7 @@ func (d *decoder) check(c *Config) {
 	d.checkNATS(&c.NATS)
 	d.checkNodes(c)
 	d.checkTogether(c)
+	d.checkRebuild(c)
 	d.checkRules(c)
 }
 
@@ -178,9 +179,16 @@ func (d *decoder) checkTogether(c *Config) {
 	}
 }
 
-// The fields of the fixed event types that hold an id, and those of them that
-// hold a user's.
+// The fields of the fixed event types that hold an id, those of them that every
+// such event has, and those that hold a user's.
 var (
+	requiredFields = map[string][]string{
+		"post":    {"actor", "post"},
+		"comment": {"actor", "post", "author"},
+		"like":    {"actor", "post", "author"},
+		"mention": {"actor", "target"},
+		"message": {"actor", "target"},
+	}
 	fixedFields = map[string][]string{
 		"post":    {"actor", "post", "repost_of", "author"},
 		"comment": {"actor", "post", "author"},

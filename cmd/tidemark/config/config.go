@@ -50,6 +50,7 @@ type Config struct {
 	Explain       Explain       `yaml:"explain"`        // the events behind a number
 	Ready         Ready         `yaml:"ready"`          // what /readyz promises
 	Backup        Backup        `yaml:"backup"`         // what is copied elsewhere
+	Rebuild       Rebuild       `yaml:"rebuild"`        // what a second generation of counts may take
 	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed
 	InactiveAfter time.Duration `yaml:"inactive_after"` // log time since a user's last read; 30d
 	NodeExpiry    time.Duration `yaml:"node_expiry"`    // silence after which a node no longer holds DELTAS back; 24h
@@ -96,6 +97,7 @@ type EventsStream struct {
 	MaxBytes Size          `yaml:"max_bytes"` // bytes; 16GiB
 	MaxAge   time.Duration `yaml:"max_age"`   // 0 = keep for ever; 0
 	Keep     time.Duration `yaml:"keep"`      // what is older is trimmed once a backup has what it counted, 2m to ageMax, 0 = nothing is; 0
+	Archive  string        `yaml:"archive"`   // directory of what was trimmed and archived, to read; "" = none; ""
 }
 
 // Stream limits one stream.
@@ -133,19 +135,6 @@ type Checkpoint struct {
 type Memory struct {
 	Budget Size `yaml:"budget"` // bytes: state in memory and Badger's buffers and caches; 2GiB
 }
-
-// shardBytesMin is what the shards need of memory.budget.
-const shardBytesMin = 4 * MiB
-
-// badgerBytes is what Badger takes of memory.budget: one buffer that is
-// written to and two that are written out, each with a quarter for its
-// entries' links, and the caches.
-func (c *Config) badgerBytes() Size {
-	return 3*(c.Badger.MemTable+c.Badger.MemTable/4) + c.Badger.BlockCache + c.Badger.IndexCache
-}
-
-// ShardBytes is what memory.budget leaves to the shards: rows, outboxes, lists.
-func (c *Config) ShardBytes() int { return int(c.Memory.Budget - c.badgerBytes()) }
 
 // Badger sizes the buffers of Badger, which keeps which runs a shard has.
 type Badger struct {

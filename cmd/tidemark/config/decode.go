@@ -144,13 +144,16 @@ func (d *decoder) pairs(n *yaml.Node, line int, key, example string, visit func(
 	}
 }
 
+// unknownKey is how a fault begins that says so.
+const unknownKey = "unknown key"
+
 // structure decodes a mapping into a struct whose fields have tags.
 func (d *decoder) structure(n *yaml.Node, line int, key string, v reflect.Value) {
 	fields, names := tagged(v)
 	d.pairs(n, line, key, "{"+names[0]+": …}", func(name string, line int, value *yaml.Node) bool {
 		field, ok := fields[name]
 		if !ok {
-			d.fault(line, under(key, name), "unknown key; %s", instead(name, names))
+			d.fault(line, under(key, name), unknownKey+"; %s", instead(name, names))
 			return true
 		}
 		d.value(value, line, under(key, name), field)

@@ -140,13 +140,17 @@ func (s *Server) take(m *nats.Msg, do Handler, turn chan struct{}) {
 		s.end(m.Reply, nil, &Error{CodeGone, "the node stops"})
 		return
 	}
-	s.work.Go(func() {
-		defer func() { <-turn }()
-		s.do(m, do)
-	})
+	s.work.Go(func() { s.do(m, do, turn) })
 }
 
-func (s *Server) do(m *nats.Msg, do Handler) {
+func (s *Server) do(m *nats.Msg, do Handler, turn <-chan struct{}) {
+	result, err := s.result(m, do)
+	<-turn // before who asked may ask again
+	s.end(m.Reply, result, err)
+}
+
+// result does a job, and tells how it goes on until it is done.
+func (s *Server) result(m *nats.Msg, do Handler) (any, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	// The server says of a message that asks for a reply when nobody listens to it.
@@ -157,8 +161,7 @@ func (s *Server) do(m *nats.Msg, do Handler) {
 		}
 	})
 	if err != nil {
-		s.end(m.Reply, nil, err)
-		return
+		return nil, err
 	}
 	defer sub.Unsubscribe()
 	var mu sync.Mutex
@@ -192,7 +195,7 @@ func (s *Server) do(m *nats.Msg, do Handler) {
 	if err != nil && s.ctx.Err() != nil {
 		err = &Error{CodeGone, "the node stops"}
 	}
-	s.end(m.Reply, result, err)
+	return result, err
 }
 
 func (s *Server) end(to string, result any, err error) {

@@ -45,7 +45,7 @@ func (n *generation) openAudits() error {
 		return nil
 	}
 	c := n.config
-	events := jetlog.NewEvents(n.streams, jetlog.RunOptions{MessagesMax: auditRun, BytesMax: runBytes, Logger: n.log})
+	events := n.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: runBytes, Logger: n.log})
 	n.audits.Auditor = &audit.Auditor{
 		Served: n.sinks,
 		Open:   events.Open,
@@ -63,18 +63,19 @@ func (n *generation) openAudits() error {
 	return nil
 }
 
-// openJobs takes jobs, which the generation does that serves.
+// openJobs takes jobs: about generations, and, if this process holds shards, of
+// checking, which the generation does that serves.
 func (n *Node) openJobs() (err error) {
-	if !n.config.Has(config.RoleHold) {
-		return nil
-	}
-	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{
-		"verify":  n.checks((*generation).verify),
-		"recount": n.checks((*generation).recount),
+	jobs := n.rebuildJobs()
+	if n.config.Has(config.RoleHold) {
+		jobs["verify"] = n.checks((*generation).verify)
+		jobs["recount"] = n.checks((*generation).recount)
 		// What nodes ask each other: a command that has them repair holds their turns
 		// of recount.
-		agreeVerb: n.checks((*generation).recount),
-	}, n.log)
+		jobs[agreeVerb] = n.checks((*generation).recount)
+		jobs[compareVerb] = compares(n.generationOf)
+	}
+	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
 	return err
 }
 
@@ -83,28 +84,26 @@ func (n *Node) openJobs() (err error) {
 func (n *Node) checks(do func(g *generation, ctx context.Context, request []byte, progress func(any)) (any, error)) job.Handler {
 	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
 		g := n.gen()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(g.ctx, cancel)()
-		result, err := do(g, ctx, request, progress)
-		if err != nil && g.ctx.Err() != nil {
-			err = &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
-		}
-		return result, err
+		return g.whileOpen(ctx, func(ctx context.Context) (any, error) { return do(g, ctx, request, progress) })
 	}
 }
 
-// beginServing begins what goes on beside counting: the audit that never ends,
-// backups, and the making of filters.
-func (n *generation) beginServing() {
-	ctx := n.ctx
-	n.work.Go(func() { n.explainer.Run(ctx) })
-	if n.audits.Auditor != nil {
-		n.work.Go(func() { n.audit(ctx) })
+// whileOpen does something that ends with the generation: it is not closed before.
+func (n *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
+	gone := &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
+	n.users.RLock()
+	defer n.users.RUnlock()
+	if n.closed {
+		return nil, gone
 	}
-	if n.config.Has(config.RoleRoute) && n.config.Backup.To != "" {
-		n.work.Go(func() { n.backUp(ctx) })
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	result, err := do(ctx)
+	if err != nil && n.ctx.Err() != nil {
+		err = gone
 	}
+	return result, err
 }
 
 // audit is the audit that never ends, if there is to be one.
@@ -300,10 +299,15 @@ func (n *generation) noteDerivation() error {
 	for i := range n.config.Shards + 1 {
 		stored = stored || n.store.Stack(pipeline.Shard(i)).Stored()
 	}
-	if by, _ := n.dir.counted(); by == now {
+	was := n.dir.counted(n.number)
+	is := noted{Shards: n.config.Shards, CountedBy: now, Mixed: was.Mixed, Counting: was.Counting}
+	if was == is {
 		return nil
 	}
-	return n.dir.note(now, stored)
+	if was.CountedBy != now {
+		is.Mixed = stored
+	}
+	return n.dir.note(n.number, is)
 }
 
 func (n *generation) mixed() bool {
@@ -314,7 +318,8 @@ func (n *generation) mixed() bool {
 func (n *generation) counted() (by string, mixed bool) {
 	n.audits.mu.Lock()
 	defer n.audits.mu.Unlock()
-	return n.dir.counted()
+	is := n.dir.counted(n.number)
+	return is.CountedBy, is.Mixed
 }
 
 func (n *generation) setMixed() {
@@ -323,8 +328,9 @@ func (n *generation) setMixed() {
 	if n.audits.stop != nil {
 		n.audits.stop()
 	}
-	by, _ := n.dir.counted()
-	if err := n.dir.note(by, true); err != nil {
+	is := n.dir.counted(n.number)
+	is.Mixed = true
+	if err := n.dir.note(n.number, is); err != nil {
 		n.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
 	}
 }

@@ -13,8 +13,10 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
@@ -191,7 +193,9 @@ func TestAuditRepairs(t *testing.T) {
 			a, b := f.with("a", still), f.with("b", still)
 			f.publish(50)
 			whole := func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
-			f.until("copies", func() bool { return whole(a) && whole(b) && f.likes(50, 1) })
+			f.until("copies", func() bool {
+				return whole(a) && whole(b) && f.likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
+			})
 			if err := a.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -229,11 +233,7 @@ func TestVerifyTrimmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), "EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shorter := stream.CachedInfo().Config
+	shorter := natstest.Stream(t, f.nc, jetlog.EventsStream).CachedInfo().Config
 	shorter.MaxMsgs, shorter.Discard = 40, jetstream.DiscardOld
 	if _, err := js.UpdateStream(t.Context(), shorter); err != nil {
 		t.Fatal(err)

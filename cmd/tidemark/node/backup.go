@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -45,7 +46,7 @@ const (
 // Backup makes a backup of all nodes on a server; any process with the rights of a
 // node can. backup.ErrInUse: another one is being made.
 func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manifest, error) {
-	streams, err := jetlog.AttachEvents(ctx, nc, 0, o.Logger)
+	set, streams, err := attachServing(ctx, nc, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 		return nil, err
 	}
 	defer done()
-	from := &origin{nc: nc, streams: streams, members: members, o: o, asked: make(map[pipeline.Shard]int)}
+	from := &origin{nc: nc, of: set.Serving, streams: streams, members: members, o: o, asked: make(map[pipeline.Shard]int)}
 	shards, rules, err := identity(members.View())
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	if err != nil {
 		return nil, err
 	}
-	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
+	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
 	if err != nil && ctx.Err() == nil && held.Err() != nil {
 		err = fmt.Errorf("%w, or this process was cut off: %w", backup.ErrInUse, err)
 	}
@@ -77,6 +78,31 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 		return nil, err
 	}
 	return m, streams.SetNote(ctx, jetlog.NoteBackup, backupNote{place.String(), m.ID})
+}
+
+// attachServing opens the streams for who wants what is said of the generation that
+// serves.
+func attachServing(ctx context.Context, nc *nats.Conn, log *slog.Logger) (generations.Set, *jetlog.Streams, error) {
+	set, err := jetlog.LoadGenerations(ctx, nc)
+	if err != nil {
+		return set, nil, err
+	}
+	streams, err := jetlog.AttachEvents(ctx, nc, jetlog.SlotOfServing(set), log)
+	return set, streams, err
+}
+
+// onlyServing is a record with nothing but the generation that serves; the zero where there
+// never was another.
+func onlyServing(set generations.Set) generations.Set {
+	if set.Epoch == 0 {
+		return generations.Set{}
+	}
+	only, err := set.Over(generations.Set{}, nil)
+	if err != nil {
+		return generations.Set{} // a record that is acted on has no fault
+	}
+	only.Epoch = 1 // any that is there is newer
+	return only
 }
 
 // backupNote is where the newest backup is.
@@ -110,6 +136,7 @@ func leaseBackup(ctx context.Context, streams *jetlog.Streams) (held context.Con
 // origin is the nodes that are there. It implements backup.Origin.
 type origin struct {
 	nc      *nats.Conn
+	of      generations.Number
 	streams *jetlog.Streams
 	members *jetlog.Members
 	o       BackupOptions
@@ -219,7 +246,7 @@ func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source,
 	slices.SortStableFunc(able, func(a, b cluster.State) int { return cmp.Compare(b.Applied.Sequence(), a.Applied.Sequence()) })
 	node := able[g.asked[shard]%len(able)].Node
 	g.asked[shard]++
-	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Limit: g.o.Limit, Logger: g.o.Logger})
+	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Generation: g.of, Limit: g.o.Limit, Logger: g.o.Logger})
 	return from, node, done, err
 }
 
@@ -303,6 +330,9 @@ func (n *generation) backUpOnce(ctx context.Context) error {
 		}
 		all, err := backup.List(ctx, place)
 		for _, m := range all {
+			if m.Generation() != n.number {
+				continue // it is no base for what serves
+			}
 			n.backups.newest.Store(max(n.backups.newest.Load(), m.Made.UnixMilli()))
 		}
 		if err != nil {

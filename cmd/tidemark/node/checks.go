@@ -52,14 +52,22 @@ func (n *generation) verify(ctx context.Context, request []byte, progress func(a
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
-	bits, err := audit.ParseShare(ask.Share)
+	sample, err := sampleOf(ask.Share, ask.Residue)
 	if err != nil {
-		return nil, job.Bad("%v", err)
+		return nil, err
 	}
-	if ask.Residue>>bits != 0 {
-		return nil, job.Bad("there is no part %d of %s", ask.Residue, ask.Share)
+	return n.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
+}
+
+func sampleOf(share string, residue uint64) (audit.Sample, error) {
+	bits, err := audit.ParseShare(share)
+	if err != nil {
+		return audit.Sample{}, job.Bad("%v", err)
 	}
-	return n.check(ctx, audit.Task{Sample: audit.Sample{Bits: bits, Residue: ask.Residue}}, ask.Repair, progress)
+	if residue>>bits != 0 {
+		return audit.Sample{}, job.Bad("there is no part %d of %s", residue, share)
+	}
+	return audit.Sample{Bits: bits, Residue: residue}, nil
 }
 
 func (n *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
@@ -83,8 +91,7 @@ func (n *generation) recount(ctx context.Context, request []byte, progress func(
 
 // check does a task; with repair, shards that differ are taken again.
 func (n *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*Checked, error) {
-	t.Memory, t.Progress = int(n.config.Audit.Memory), func(p audit.Progress) { progress(p) }
-	r, err := n.audits.Run(ctx, t)
+	r, err := n.hold(ctx, t, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +107,12 @@ func (n *generation) check(ctx context.Context, t audit.Task, repair bool, progr
 		}
 	}
 	return c, nil
+}
+
+// hold holds what is served to the log.
+func (n *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
+	t.Memory, t.Progress = int(n.config.Audit.Memory), func(p audit.Progress) { progress(p) }
+	return n.audits.Run(ctx, t)
 }
 
 // checked is a report as JSON has it: a list of nothing is [].

@@ -1,13 +1,16 @@
 package node
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,46 +18,64 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // The data directory:
 //
 //	data/
-//	  tidemark.json   what this directory is: format, shards, this node's name
+//	  tidemark.json   what this directory is: format, shards, this node's name, generations
 //	  LOCK            held while a process uses it
-//	  badger/         shards' checkpoints
+//	  badger/         shards' checkpoints, of the first generation
 //	  jetstream/      the embedded server's streams
-//	  filters/        which ids stand where in EVENTS; a cache
+//	  filters/        which ids stand where in EVENTS, by its rules; a cache
+//	  generations/2/  badger/ and filters/ of the second generation, and so on
 //	  restoring       there while a backup is being restored into it
 const (
-	markerFile = "tidemark.json"
-	lockFile   = "LOCK"
-	badgerDir  = "badger"
-	streamsDir = "jetstream"
-	filtersDir = "filters"
+	markerFile     = "tidemark.json"
+	lockFile       = "LOCK"
+	badgerDir      = "badger"
+	streamsDir     = "jetstream"
+	filtersDir     = "filters"
+	generationsDir = "generations"
 
 	newSuffix = ".new" // of a marker not yet in its place
 
 	restoringFile = "restoring" // there while a backup is being restored into the directory
 
-	dataFormat = 1
+	// dataFormat is of a directory that has, or had, one generation only: versions
+	// that know of no others go on with it. generationsFormat is of any other.
+	dataFormat        = 1
+	generationsFormat = 2
 )
 
 // marker is what a data directory says of itself, readable without opening it.
 type marker struct {
 	Format int    `json:"format"`
-	Shards int    `json:"shards"`
 	Node   string `json:"node"` // this directory's name among all nodes
 	Demo   bool   `json:"demo,omitempty"`
-	// CountedBy tells the rules and limits that count here; Mixed says that what is
-	// here was not all counted by them.
-	CountedBy string `json:"counted_by,omitempty"`
-	Mixed     bool   `json:"mixed,omitempty"`
+
+	noted // of the first generation
+	// Later are the counts of the other generations that are here.
+	Later map[generations.Number]noted `json:"later,omitempty"`
+	// Generations is the record that this node last acted on; nil: there was none.
+	Generations *generations.Set `json:"generations,omitempty"`
 
 	// Restored is there from a restore to the next start, which finds the EVENTS
 	// that was counted, or makes one that goes on from it.
 	Restored *restored `json:"restored,omitempty"`
+}
+
+// noted is what a directory says of the counts of one generation.
+type noted struct {
+	Shards int `json:"shards"`
+	// CountedBy tells the rules and limits that count here; Mixed says that what is
+	// here was not all counted by them.
+	CountedBy string `json:"counted_by,omitempty"`
+	Mixed     bool   `json:"mixed,omitempty"`
+	// Counting is which generation with that number it is (Generation.CountsBy).
+	Counting string `json:"counting,omitempty"`
 }
 
 // restored says where a restored directory stands.
@@ -93,9 +114,9 @@ type dataDir struct {
 	fresh  bool // made, or found empty
 }
 
-// openDataDir locks the directory, or makes it. A directory that is in use,
-// of another format, with another number of shards or with another node's name is
-// refused untouched; shards 0 takes any number, node "" any name.
+// openDataDir locks the directory, or makes it, for so many shards. A directory
+// that is in use, of another format or with another node's name is refused
+// untouched; node "" takes any name.
 func openDataDir(path, node string, shards int, demo bool) (*dataDir, error) {
 	d := &dataDir{path: path}
 	entries, err := os.ReadDir(path)
@@ -157,7 +178,7 @@ func (d *dataDir) identify(node string, shards int, demo bool) error {
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.marker = marker{Format: dataFormat, Shards: shards, Node: cmp.Or(node, nuid.Next()), Demo: demo}
+		d.marker = marker{Format: dataFormat, noted: noted{Shards: shards}, Node: cmp.Or(node, nuid.Next()), Demo: demo}
 		return d.writeMarker()
 	case err != nil:
 		return fmt.Errorf("data_dir %s: %w", d.path, err)
@@ -168,10 +189,8 @@ func (d *dataDir) identify(node string, shards int, demo bool) error {
 	}
 	m := d.marker
 	switch {
-	case m.Format != dataFormat:
-		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat)
-	case m.Shards != shards && shards != 0:
-		return fmt.Errorf("data_dir %s was made with %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", d.path, m.Shards, shards, m.Shards)
+	case m.Format != dataFormat && m.Format != generationsFormat:
+		return fmt.Errorf("data_dir %s has format %d and this version reads formats %d and %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat, generationsFormat)
 	case m.Node != node && node != "":
 		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.path, m.Node, node, m.Node)
 	case m.Demo != demo && m.Demo:
@@ -182,29 +201,120 @@ func (d *dataDir) identify(node string, shards int, demo bool) error {
 	return nil
 }
 
-// counted says by which rules is counted here.
-func (d *dataDir) counted() (by string, mixed bool) {
+// counted says what the counts of a generation are here.
+func (d *dataDir) counted(n generations.Number) noted {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.marker.CountedBy, d.marker.Mixed
+	if n == generations.First {
+		return d.marker.noted
+	}
+	return d.marker.Later[n]
 }
 
-// note notes by which rules is counted here.
-func (d *dataDir) note(by string, mixed bool) error {
+// note notes what the counts of a generation are here.
+func (d *dataDir) note(n generations.Number, c noted) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.marker.CountedBy, d.marker.Mixed = by, mixed
+	if n == generations.First {
+		d.marker.noted = c
+		return d.writeMarker()
+	}
+	later := maps.Clone(d.marker.Later)
+	if later == nil {
+		later = make(map[generations.Number]noted)
+	}
+	later[n] = c
+	d.marker.Later, d.marker.Format = later, generationsFormat
 	return d.writeMarker()
+}
+
+// generations is the record that this node last acted on.
+func (d *dataDir) generations() (set generations.Set) {
+	if d == nil {
+		return set
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.marker.Generations != nil {
+		set = *d.marker.Generations
+	}
+	return set
+}
+
+// noteGenerations notes it.
+func (d *dataDir) noteGenerations(set generations.Set) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, format := d.marker.Generations, d.marker.Format
+	d.marker.Generations, d.marker.Format = &set, generationsFormat
+	err := d.writeMarker()
+	if err != nil {
+		d.marker.Generations, d.marker.Format = was, format
+	}
+	return err
+}
+
+// of is where a generation has something: the first one in the directory itself.
+func (d *dataDir) of(n generations.Number, name string) string {
+	if n == generations.First {
+		return d.join(name)
+	}
+	return filepath.Join(d.path, generationsDir, strconv.FormatUint(uint64(n), 10), name)
+}
+
+// stored are the generations that something is stored of.
+func (d *dataDir) stored() (numbers []generations.Number, err error) {
+	for _, name := range []string{badgerDir, filtersDir} {
+		if _, err := os.Stat(d.join(name)); err == nil {
+			numbers = append(numbers, generations.First)
+			break
+		}
+	}
+	entries, err := os.ReadDir(d.join(generationsDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err == nil && generations.Number(n) > generations.First {
+			numbers = append(numbers, generations.Number(n))
+		}
+	}
+	return numbers, nil
+}
+
+// drop deletes what is stored of a generation. One that is killed amid leaves a
+// directory that is not opened any more: stored names it, and nothing else does.
+func (d *dataDir) drop(n generations.Number) error {
+	d.mu.Lock()
+	if n == generations.First {
+		d.marker.noted = noted{}
+	} else {
+		d.marker.Later = maps.Clone(d.marker.Later)
+		delete(d.marker.Later, n)
+	}
+	err := d.writeMarker()
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if n == generations.First {
+		return errors.Join(os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(filtersDir)))
+	}
+	return os.RemoveAll(d.of(n, ""))
 }
 
 // writeMarker replaces the marker at one stroke.
 func (d *dataDir) writeMarker() error {
-	raw, err := json.MarshalIndent(d.marker, "", "  ")
-	if err != nil {
+	var raw bytes.Buffer
+	e := json.NewEncoder(&raw)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // the record comes back as it was
+	if err := e.Encode(d.marker); err != nil {
 		return err
 	}
 	path := filepath.Join(d.path, markerFile)
-	if err := writeSynced(path+newSuffix, append(raw, '\n')); err != nil {
+	if err := writeSynced(path+newSuffix, raw.Bytes()); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
 	if err := os.Rename(path+newSuffix, path); err != nil {
@@ -236,7 +346,7 @@ func (d *dataDir) abandon() {
 	case d.made:
 		os.RemoveAll(d.path)
 	case d.fresh:
-		for _, name := range []string{markerFile, badgerDir, streamsDir, lockFile} {
+		for _, name := range []string{markerFile, badgerDir, generationsDir, streamsDir, lockFile} {
 			os.RemoveAll(d.join(name))
 		}
 	}

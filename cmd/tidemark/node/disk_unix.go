@@ -4,6 +4,7 @@ package node
 
 import (
 	"fmt"
+	"io/fs"
 	"syscall"
 )
 
@@ -29,4 +30,14 @@ func checkFree(path string) error {
 		return fmt.Errorf("data_dir %s: the disk has %d MiB free and %d MiB are needed to start: make room, or choose another data_dir", path, free>>20, diskFreeMin>>20)
 	}
 	return nil
+}
+
+// diskTaken is how many bytes of the disk a file takes: of one with holes, such as
+// Badger's logs are, less than its size.
+func diskTaken(file fs.FileInfo) uint64 {
+	const block = 512 // of every system's
+	if s, is := file.Sys().(*syscall.Stat_t); is {
+		return uint64(max(s.Blocks, 0)) * block
+	}
+	return uint64(file.Size())
 }

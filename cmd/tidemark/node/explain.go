@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -16,8 +18,8 @@ func (n *generation) openExplainer() {
 	n.explainer = explain.New(explain.Options{
 		Schema:   n.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return n.program.NewTracer() },
-		Log:      eventLog{n.streams, n.log},
-		Dir:      n.dir.join(filtersDir),
+		Log:      eventLog{&history{streams: n.streams, dir: n.history.dir, some: true, log: n.log}, n.log},
+		Dir:      n.dir.of(n.number, filtersDir),
 		Upto:     n.upto,
 		Rate:     n.config.Explain.Rate,
 		BytesMax: int64(n.config.Explain.Disk),
@@ -36,28 +38,108 @@ func (n *generation) upto() uint64 {
 	return slices.Min(kept).Next() - 1
 }
 
+// explainFigures are those of explanations and of the filters that they ask.
+func (n *generation) explainFigures(c *collector) {
+	of := func(value func(s *explain.Stats) uint64) func() float64 {
+		return func() float64 {
+			if n.explainer == nil {
+				return 0
+			}
+			return float64(value(&n.explainer.Stats))
+		}
+	}
+	size := func() (stretches int, bytes int64) {
+		if n.explainer != nil {
+			stretches, bytes = n.explainer.Size()
+		}
+		return stretches, bytes
+	}
+	c.gauge("explain_filters", "Stretches of EVENTS that have a filter here.", func() float64 {
+		stretches, _ := size()
+		return float64(stretches)
+	})
+	c.gauge("explain_filter_bytes", "Bytes of filters on disk.", func() float64 {
+		_, bytes := size()
+		return float64(bytes)
+	})
+	c.counter("explain_filters_made_total", "Filters made.", of(func(s *explain.Stats) uint64 { return s.Made.Load() }))
+	c.counter("explain_filters_damaged_total", "Filters that were not as they were written; they are made again.", of(func(s *explain.Stats) uint64 { return s.Damaged.Load() }))
+	c.counter("explain_searches_total", "Pages of explanations that were looked for in EVENTS.", of(func(s *explain.Stats) uint64 { return s.Searches.Load() }))
+	c.counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *explain.Stats) uint64 { return s.Messages.Load() }))
+	c.add(prometheus.CounterValue, "explain_parts_total", "Parts of EVENTS that explanations came to: passed by their filter, read and found, read in vain, read because they had no filter.",
+		[]string{"result"}, func(emit func(float64, ...string)) {
+			if n.explainer == nil {
+				return
+			}
+			s := &n.explainer.Stats
+			emit(float64(s.PassedOver.Load()), "passed")
+			emit(float64(s.Read.Load()), "found")
+			emit(float64(s.Vain.Load()), "in vain")
+			emit(float64(s.Unfiltered.Load()), "no filter")
+		})
+	c.gauge("explain_base_position", "Position up to which EVENTS holds nothing any more, as of the last explanation; 0: it is whole.", of(func(s *explain.Stats) uint64 { return s.Base.Load() }))
+	c.counter("explain_base_total", "Pages that ended at the base: what was before is told as one number, not event by event.", of(func(s *explain.Stats) uint64 { return s.Below.Load() }))
+}
+
 // eventLog is EVENTS as explanations read it: apart from the router, and without
 // waiting for a run to fill.
 type eventLog struct {
-	streams *jetlog.Streams
+	history *history
 	log     *slog.Logger
-}
-
-// Open implements explain.Log. It asks for no more than half of what is read at a
-// time: a stretch of packs has some sixty messages, and what the server sends
-// beyond it is thrown away.
-func (l eventLog) Open(ctx context.Context, from pipeline.Position, messages int) (pipeline.Source, error) {
-	source, err := jetlog.OpenSource(ctx, l.streams, from, jetlog.RunOptions{Ahead: (messages + 1) / 2, Logger: l.log})
-	if err != nil { // not a nil *Source
-		return nil, err
-	}
-	return source, nil
 }
 
 // Extent implements explain.Log.
 func (l eventLog) Extent(ctx context.Context) (explain.Extent, error) {
-	state, err := l.streams.State(ctx, jetlog.EventsStream)
-	return explain.Extent{First: state.First, Last: state.Last, Created: state.Created}, err
+	state, err := l.history.streams.State(ctx, jetlog.EventsStream)
+	return extentOf(l.history, state), err
+}
+
+// Begin implements explain.Log.
+func (l eventLog) Begin(ctx context.Context) (explain.Parts, error) {
+	parts, err := jetlog.OpenParts(ctx, l.history.streams)
+	return eventParts{parts, l.history, l.log}, err
+}
+
+// eventParts are parts of EVENTS.
+type eventParts struct {
+	*jetlog.Parts
+	history *history
+	log     *slog.Logger
+}
+
+// Extent implements explain.Parts.
+func (p eventParts) Extent() explain.Extent { return extentOf(p.history, p.State()) }
+
+// Open implements explain.Parts.
+func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages int) (pipeline.Source, error) {
+	return p.history.open(ctx, from, func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+		source, err := p.Parts.Open(ctx, from, messages, jetlog.RunOptions{Logger: p.log})
+		if err != nil { // not a nil *Source
+			return nil, err
+		}
+		return source, nil
+	})
+}
+
+// Get implements explain.Parts.
+func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
+	if state := p.State(); sequence >= state.First || sequence < p.history.begins(state) {
+		return p.Parts.Get(ctx, sequence)
+	}
+	source, err := p.Open(ctx, pipeline.EndOf(sequence-1), 1)
+	if err != nil {
+		return m, false, err
+	}
+	defer source.Close()
+	messages, err := source.Next(ctx)
+	if err != nil || messages[0].Sequence != sequence {
+		return m, false, err
+	}
+	return messages[0], true, nil
+}
+
+func extentOf(h *history, s jetlog.StreamState) explain.Extent {
+	return explain.Extent{First: h.begins(s), Last: s.Last, Created: s.Created}
 }
 
 var _ pipeline.Tracer = (*operators.Tracer)(nil)

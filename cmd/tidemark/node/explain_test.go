@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -128,10 +129,7 @@ func TestExplainCountsWhatWasMovedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := natstest.Stream(t, s.nc, jetlog.EventsStream)
 	s.publish(`{"type":"like","actor":1,"post":42,"author":7}`)
 	at := s.publish(`{"type":"like","actor":2,"post":42,"author":7}`)
 	s.explain(`{"number":"post.like","id":"42","min_position":"` + at + `"}`)

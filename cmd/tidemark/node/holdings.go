@@ -246,8 +246,9 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 	for _, node := range from {
 		begun := time.Now()
 		state, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
-			Limit: n.moveLimit,
-			Needs: func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
+			Generation: n.number,
+			Limit:      n.moveLimit,
+			Needs:      func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {
 				h.mu.Lock()
 				m.loaded = loaded

@@ -93,9 +93,10 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 
 // remarks are what a ready node has to say besides.
 func (n *Node) remarks() string {
-	g := n.gen()
+	g, done := n.use()
+	defer done()
 	besides, _ := g.notHere()
-	return g.warming() + besides + g.purged() + n.copying() + g.degraded()
+	return g.warming() + besides + g.purged() + n.copying() + g.degraded() + n.rebuilds.remarks()
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
@@ -135,7 +136,8 @@ func (s *httpServer) close(ctx context.Context) {
 // a part that is missing all of it, and nodes that are started one after the other
 // would wait for those that come after them.
 func (n *Node) Ready() error {
-	g := n.gen()
+	g, done := n.use()
+	defer done()
 	faults := []error{n.trouble.err(), g.trouble.err(), g.asked()}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))

@@ -31,9 +31,11 @@ func (n *generation) openMembers() (err error) {
 	}
 	n.same = member(n.config, n.name, n.o.Version)
 	n.same.Shards, n.same.Counters = n.config.Shards, cluster.Summary(schema)
-	if n.same.Fingerprint, err = fingerprint(n.config); err != nil {
+	print, err := fingerprint(n.config)
+	if err != nil {
 		return err
 	}
+	n.same.Fingerprint = print.Of(n.number)
 	ctx, cancel := n.startContext()
 	defer cancel()
 	return n.untilLed(ctx, startWithin, jetlog.Leaderless, n.joinMembers)

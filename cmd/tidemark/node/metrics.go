@@ -109,6 +109,7 @@ func (n *generation) heldFigures(c *collector) {
 	n.streamFigures(c)
 	n.auditFigures(c)
 	n.backupFigures(c)
+	n.explainFigures(c)
 	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
 		return float64(n.sinks.Stats.Left.Load())
 	})
@@ -257,7 +258,7 @@ func (n *generation) memoryFigures(c *collector, l *looked) {
 			emit(total)
 		})
 	}
-	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.config.ShardBytes()) })
+	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.memory.Load()) })
 	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, and of the indexes of runs.", func() float64 { return float64(n.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })

@@ -20,6 +20,7 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/explain"
 	"github.com/tidemark-io/tidemark/query/spread"
@@ -57,6 +58,7 @@ type Node struct {
 	queries  *nats.Conn // for requests alone: on nc they would stand behind megabytes of events
 	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
+	rebuilds rebuilds                // which generations there are, and the one beside that which serves
 	thin     *thin                   // nil: this one does more than answer
 	jobs     *job.Server             // nil: this one holds nothing
 	http     *httpServer
@@ -82,9 +84,11 @@ type Node struct {
 // all else that it shares is the process'.
 type generation struct {
 	*Node
-	config     *config.Config
-	slot       jetlog.Slot
-	processors int // Options.Processors, of this generation
+	number   generations.Number
+	slot     jetlog.Slot
+	config   *config.Config // counts as the record says, where it does
+	memory   atomic.Int64   // bytes that its shards may take
+	countsBy string         // of the record, which tells it from another one with its number; "": there is none
 
 	// In the order in which they are opened; close goes the other way.
 	streams *jetlog.Streams
@@ -99,8 +103,10 @@ type generation struct {
 	guard     *pipeline.Guard
 	follower  *pipeline.Follower
 	router    *pipeline.Router
+	letters   letters
 	lease     *jetlog.Lease
-	events    *jetlog.Events
+	history   *history
+	events    events
 	deltas    *jetlog.DeltaLog
 	reports   *jetlog.Checkpoints
 	figures   *prometheus.Registry
@@ -116,6 +122,11 @@ type generation struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
+	duties  duties        // what goes on while it serves
+	users   sync.RWMutex  // read-locked by who uses it although it may be closed meanwhile
+	closed  bool          // guarded by users
+	lost    chan struct{} // closed when it cannot go on, and does not serve
+	losing  sync.Once
 	state   atomic.Pointer[streamsState] // as of the last look
 	seen    sightings
 	front   front
@@ -137,7 +148,7 @@ func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 	started := context.AfterFunc(ctx, n.cancel)
 	defer started()
 	steps, begin := []func() error{
-		n.openHTTP, n.openData, n.openServer, n.awaitCluster, n.gen().openAll, n.openJobs, n.openAnswers,
+		n.openHTTP, n.openData, n.openServer, n.awaitCluster, n.openGenerations, n.openServing, n.openJobs, n.openAnswers,
 	}, n.begin
 	if c.Thin() {
 		steps, begin = []func() error{n.openHTTP, n.openName, n.openServer, n.openThin}, n.beginThin
@@ -161,15 +172,18 @@ func newNode(c *config.Config, o Options) *Node {
 		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.serving.Store(n.newGeneration(c))
+	n.serving.Store(n.newGeneration(generations.First, 0, c))
 	return n
 }
 
-func (n *Node) newGeneration(c *config.Config) *generation {
+// newGeneration is one that is not opened yet, which has all of the process' memory
+// and processors.
+func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *config.Config) *generation {
 	g := &generation{
-		Node: n, config: c, processors: n.o.Processors,
-		holdings: newHoldings(), figures: prometheus.NewRegistry(),
+		Node: n, number: number, slot: slot, config: c,
+		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
 	}
+	g.memory.Store(int64(c.ShardBytes()))
 	g.behind.Store(true) // until it has looked
 	g.ctx, g.cancel = context.WithCancel(n.ctx)
 	return g
@@ -190,8 +204,10 @@ func (n *generation) openAll() error {
 
 // begin starts what runs for as long as the node does.
 func (n *Node) begin() {
+	n.gen().letters.on() // before anything is routed
 	n.gen().begin()
 	n.gen().beginServing()
+	n.beginRebuilds()
 	if n.server != nil {
 		n.work.Go(n.tend)
 	}
@@ -240,8 +256,22 @@ func (n *generation) repeat(name string, do func() error) {
 // WaitApplied returns when every later answer reflects all events up to a
 // position, or with ctx's error.
 func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
-	if n.gen().sinks == nil {
+	for {
+		g, done := n.use()
+		err := g.waitApplied(ctx, p)
+		done()
+		if err == nil || ctx.Err() != nil || n.gen() == g || n.ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (n *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
+	if n.sinks == nil {
 		return n.answers.Load().reader.WaitApplied(ctx, p)
 	}
-	return n.gen().sinks.WaitApplied(ctx, p)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	return n.sinks.WaitApplied(ctx, p)
 }

@@ -29,17 +29,18 @@ func (n *Node) openHTTP() (err error) {
 	return nil
 }
 
-// lockData takes the data directory, and the name that it has; shards 0 takes
-// any number.
-func (n *Node) lockData(shards int) (err error) {
-	if n.dir, err = openDataDir(n.config.DataDir, n.config.Node, shards, n.o.Demo); err == nil {
+// lockData takes the data directory, and the name that it has.
+func (n *Node) lockData() (err error) {
+	if n.dir, err = openDataDir(n.config.DataDir, n.config.Node, n.config.Shards, n.o.Demo); err == nil {
 		n.name = n.dir.marker.Node
 	}
 	return err
 }
 
+// openData takes the data directory. Whether its number of shards is the
+// configuration's, the record of generations may have to tell.
 func (n *Node) openData() error {
-	if err := n.lockData(n.config.Shards); err != nil {
+	if err := n.lockData(); err != nil {
 		return err
 	}
 	return checkFree(n.dir.path)
@@ -91,6 +92,7 @@ func (n *generation) streamOptions() jetlog.StreamOptions {
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
 		Slot:        n.slot,
+		Generation:  n.number,
 		Continues:   n.dir.continues(),
 		Logger:      n.log,
 	}
@@ -102,7 +104,8 @@ func (n *generation) openStreams() error {
 	if err := n.tryStreams(ctx); err != nil {
 		return err
 	}
-	n.events = jetlog.NewEvents(n.streams, jetlog.RunOptions{
+	n.history = &history{streams: n.streams, dir: n.config.NATS.Streams.Events.Archive, log: n.log}
+	n.events = n.eventsIn(jetlog.RunOptions{
 		MessagesMax: n.config.Windows.Events,
 		BytesMax:    runBytes,
 		Linger:      n.config.Windows.Delay,
@@ -180,7 +183,7 @@ func (n *generation) openStore() error {
 	if err != nil {
 		return err
 	}
-	n.store, err = cold.Open(n.dir.join(badgerDir), schema, cold.Options{
+	n.store, err = cold.Open(n.dir.of(n.number, badgerDir), schema, cold.Options{
 		Shards:        n.config.Shards,
 		Node:          n.name,
 		MemTableBytes: int64(n.config.Badger.MemTable),
@@ -194,6 +197,9 @@ func (n *generation) openStore() error {
 
 // openState loads the shards and brings them to where DELTAS can take over.
 func (n *generation) openState() (err error) {
+	if err := n.beginAnew(); err != nil {
+		return err
+	}
 	if err := n.openStore(); err != nil {
 		return err
 	}
@@ -223,16 +229,20 @@ func (n *generation) openState() (err error) {
 
 // openSinks compiles the rules and opens shards; held nil: all.
 func (n *generation) openSinks(held []pipeline.Shard, sequenceMax uint64) (err error) {
-	n.program, err = operators.Compile(n.store.Schema(), n.config.Rules(), n.config.Shards, operators.Limits{
-		Events:   n.config.Windows.Events,
-		Bytes:    int(n.config.Windows.Bytes),
-		Channels: n.config.OnlyChannels(),
-	})
-	if err != nil {
+	if n.program, err = compile(n.config, n.store.Schema()); err != nil {
 		return err
 	}
 	n.sinks, err = sinks.NewNode(n.store, n.sinksOptions(held, sequenceMax))
 	return err
+}
+
+// compile makes the rules of a configuration ready to derive by.
+func compile(c *config.Config, schema *pipeline.Schema) (*operators.Program, error) {
+	return operators.Compile(schema, c.Rules(), c.Shards, operators.Limits{
+		Events:   c.Windows.Events,
+		Bytes:    int(c.Windows.Bytes),
+		Channels: c.OnlyChannels(),
+	})
 }
 
 // sinksOptions are those of what holds some shards.
@@ -240,10 +250,10 @@ func (n *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 	return sinks.Options{
 		Shards:          n.config.Shards,
 		Held:            held,
-		Owners:          n.processors,
+		Owners:          n.o.Processors,
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
-		MemoryBytes:     n.config.ShardBytes(),
+		MemoryBytes:     int(n.memory.Load()),
 		SequenceMax:     sequenceMax,
 		Users: shard.Limits{
 			PostsMax:  n.config.Feed.PostsPerAuthor,

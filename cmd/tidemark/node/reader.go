@@ -6,7 +6,7 @@ import "github.com/tidemark-io/tidemark/query"
 // a node within itself and asks it without NATS; of a process that only answers,
 // it is the other nodes'.
 func (n *Node) Reader() query.Reader {
-	if n.gen().sinks == nil {
+	if n.dir == nil {
 		return n.answers.Load().reader
 	}
 	return n.gen().sinks

@@ -119,8 +119,8 @@ func (n *generation) comesFrom(nodes []string) error {
 	if err != nil {
 		return fmt.Errorf("whether it can be counted again is not known: %w", err)
 	}
-	if events.First > 1 {
-		return fmt.Errorf("%w: it begins with message %d", errOnlyCopy, events.First)
+	if first := n.history.begins(events); first > 1 {
+		return fmt.Errorf("%w: it begins with message %d", errOnlyCopy, first)
 	}
 	return nil
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // A shard is not derived from what is about to be dropped.
@@ -63,15 +65,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 	n := f.with("a", func(*config.Config) {})
 	f.publish(50)
 	f.until("all likes", func() bool { return f.likes(50, 1) })
-	js, err := jetstream.New(f.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
+	if err := natstest.Stream(t, f.nc, jetlog.EventsStream).Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
 		t.Fatal(err)
 	}
 	g, s := n.gen(), pipeline.ShardOf(5, fleetShards)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
@@ -34,28 +35,28 @@ func Repair(c *config.Config, o RepairOptions) error {
 	n := newNode(c, Options{Demo: o.Demo, Logger: o.Logger})
 	defer n.undo()
 	if o.Replay {
-		return n.gen().replay()
+		return n.replay()
 	}
 	return n.adopt()
 }
 
-func (n *generation) replay() (err error) {
-	// The number of shards may be what has changed.
-	if err := n.lockData(0); err != nil {
-		return err
+func (p *Node) replay() (err error) {
+	for _, step := range []func() error{p.lockData, p.openServer, p.awaitCluster} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := n.openServer(); err != nil {
-		return err
-	}
-	if err := n.awaitCluster(); err != nil {
+	n := p.gen()
+	set, err := p.anew(n)
+	if err != nil {
 		return err
 	}
 	if err := n.openStreams(); err != nil {
 		return err
 	}
 	events := n.state.Load().Events
-	if events.First > 1 && events.Last > 0 {
-		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", events.First)
+	if first := n.history.begins(events); first > 1 && events.Last > 0 {
+		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
@@ -66,27 +67,103 @@ func (n *generation) replay() (err error) {
 	if err := n.streams.Delete(ctx, n.slot.Deltas()); err != nil {
 		return err
 	}
-	// At one stroke, so that no start ever sees half a database.
-	old := n.dir.join(badgerDir + ".old")
-	if err := os.RemoveAll(old); err != nil {
-		return fmt.Errorf("repair: %w", err)
+	// At one stroke each, so that no start ever sees half a database.
+	for _, name := range []string{badgerDir, generationsDir} {
+		old := n.dir.join(name + ".old")
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := os.Rename(n.dir.join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
 	}
-	if err := os.Rename(n.dir.join(badgerDir), old); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("repair: %w", err)
+	n.dir.marker.noted, n.dir.marker.Later, n.dir.marker.Generations = noted{Shards: n.config.Shards}, nil, nil
+	if set.Epoch > 0 {
+		n.dir.marker.noted, n.dir.marker.Generations, n.dir.marker.Format = noted{}, &set, generationsFormat
 	}
-	if err := os.RemoveAll(old); err != nil {
-		return fmt.Errorf("repair: %w", err)
-	}
-	n.dir.marker.Shards, n.dir.marker.CountedBy, n.dir.marker.Mixed = n.config.Shards, "", false
 	if err := n.dir.writeMarker(); err != nil {
 		return err
+	}
+	if set.Epoch > 0 {
+		if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+			return err
+		}
 	}
 	n.log.Info("repair: the next start counts EVENTS again", "messages", events.Messages)
 	return nil
 }
 
+// anew is the record once everything is counted again: where there was a rebuild, by a
+// new generation. Both slots are cleared then; nobody may be there who uses them.
+func (p *Node) anew(n *generation) (set generations.Set, err error) {
+	ctx, cancel := n.startContext()
+	defer cancel()
+	known := p.dir.generations()
+	record, err := p.openRecord(ctx)
+	switch {
+	case errors.Is(err, jetlog.ErrNoBucket):
+	case err != nil:
+		return set, err
+	default:
+		p.rebuilds.record = record
+		if there, fault := record.Seen(); fault == nil && there.Epoch > known.Epoch {
+			known = there
+		}
+	}
+	if known.Epoch == 0 {
+		return set, nil
+	}
+	if p.rebuilds.record == nil { // the bucket is gone: the streams bring it
+		if _, err := jetlog.OpenStreams(ctx, p.nc, n.streamOptions()); err != nil && !errors.Is(err, jetlog.ErrGeneration) {
+			return set, err
+		}
+		if p.rebuilds.record, err = p.openRecord(ctx); err != nil {
+			return set, err
+		}
+	}
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		if err := p.clearSlot(ctx, slot, known.Served().Newest+1); err != nil {
+			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
+		}
+	}
+	counting, err := p.config.Counting()
+	if err != nil {
+		return set, err
+	}
+	if set, err = known.Anew(counting); err != nil {
+		return set, err
+	}
+	n.number = set.Serving
+	return set, nil
+}
+
+// endBeside ends the generation beside the one that serves: it is of the EVENTS that
+// was.
+func (p *Node) endBeside() error {
+	set := p.dir.generations()
+	if set.Beside() == 0 {
+		return nil
+	}
+	gone := set.Beside()
+	set = set.Alone("EVENTS was recreated")
+	if err := p.dir.noteGenerations(set); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, startWithin)
+	defer cancel()
+	if p.rebuilds.record != nil {
+		if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+			return err
+		}
+	}
+	return p.dir.drop(gone)
+}
+
 func (p *Node) adopt() error {
-	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster} {
+	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openGenerations, p.endBeside} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -115,8 +192,9 @@ func (p *Node) adopt() error {
 	}
 	now := n.state.Load()
 	known := n.store.Meta().Streams
-	by, _ := n.dir.counted()
-	if err := n.dir.note(by, true); err != nil { // EVENTS does not tell any more what was counted
+	is := n.dir.counted(n.number)
+	is.Mixed = true
+	if err := n.dir.note(n.number, is); err != nil { // EVENTS does not tell any more what was counted
 		return err
 	}
 	err = n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})

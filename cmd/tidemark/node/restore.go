@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -63,7 +64,8 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if err != nil {
 		return r, err
 	}
-	switch {
+	of := m.Generation()
+	switch rules = rules.Of(of); {
 	case m.Shards != c.Shards:
 		return r, fmt.Errorf("restore: backup %s has %d shards and the configuration says %d: set shards: %d", m.ID, m.Shards, c.Shards, m.Shards)
 	case m.Rules != rules.String():
@@ -71,7 +73,8 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	p := newNode(c, Options{Logger: o.Logger})
 	defer p.cancel()
-	n := p.gen()
+	n := p.newGeneration(of, jetlog.SlotOfServing(m.Generations), c)
+	p.serving.Store(n)
 	finish, err := n.openRestoring(m)
 	if err != nil {
 		return r, err
@@ -103,6 +106,8 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 	case has(restoringFile):
 	case has(badgerDir):
 		return nil, fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, d.join(badgerDir))
+	case has(generationsDir):
+		return nil, fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, d.join(generationsDir))
 	case foreign(entries):
 		return nil, fmt.Errorf("restore: data_dir %s is not empty, and not tidemark's: choose another directory", path)
 	}
@@ -115,18 +120,30 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 		}
 	}()
 	c := n.config
-	d.marker = marker{Format: dataFormat, Shards: c.Shards, Node: cmp.Or(c.Node, nuid.Next())}
+	d.marker = marker{Format: dataFormat, Node: cmp.Or(c.Node, nuid.Next())}
 	// What comes behind the backup this configuration counts, now and after the start.
-	if d.marker.CountedBy, err = derivation(c); err != nil {
+	by, err := derivation(c)
+	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	d.marker.Mixed = m.Mixed || m.CountedBy != d.marker.CountedBy
+	counts := noted{Shards: c.Shards, CountedBy: by, Mixed: m.Mixed || m.CountedBy != by}
+	if m.Generations.Epoch == 0 {
+		d.marker.noted = counts
+	} else {
+		d.marker.Format, d.marker.Generations = generationsFormat, &m.Generations
+		if n.number == generations.First {
+			d.marker.noted = counts
+		} else {
+			counts.Counting = m.Generations.All[n.number].CountsBy()
+			d.marker.Later = map[generations.Number]noted{n.number: counts}
+		}
+	}
 	if raw, err := os.ReadFile(d.join(markerFile)); err == nil { // its streams, perhaps, are under this name
 		var was marker
 		if err := json.Unmarshal(raw, &was); err != nil {
 			return nil, fmt.Errorf("restore: data_dir %s: %s is damaged: %w", path, markerFile, err)
 		}
-		if was.Format != dataFormat || was.Demo || c.Node != "" && was.Node != c.Node {
+		if was.Format != dataFormat && was.Format != generationsFormat || was.Demo || c.Node != "" && was.Node != c.Node {
 			return nil, fmt.Errorf("restore: data_dir %s is another's (format %d, node %s, demo %v): choose another directory", path, was.Format, was.Node, was.Demo)
 		}
 		d.marker.Node = was.Node
@@ -135,7 +152,7 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 	if err := writeSynced(d.join(restoringFile), nil); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(archive.SyncDir(path), os.RemoveAll(d.join(badgerDir))); err != nil {
+	if err := errors.Join(archive.SyncDir(path), os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(generationsDir))); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	return func(to restored) error {
@@ -314,7 +331,7 @@ func openLog(ctx context.Context, created time.Time, o *RestoreOptions) (*archiv
 		}
 	}
 	if o.NATS != nil {
-		streams, err := jetlog.AttachEvents(ctx, o.NATS, 0, o.Logger)
+		streams, err := jetlog.AttachEvents(ctx, o.NATS, 0, o.Logger) // EVENTS alone
 		if err != nil {
 			return nil, 0, err
 		}

@@ -9,10 +9,6 @@ import (
 )
 
 func (n *generation) openPipeline() error {
-	lanes := n.config.Router.Lanes
-	if lanes == 0 {
-		lanes = n.processors
-	}
 	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
 		Owner:  n.name,
 		Renew:  n.config.Router.LeaseRenew,
@@ -32,9 +28,9 @@ func (n *generation) openPipeline() error {
 			return n.guard.Open(n.ctx, held, from)
 		},
 		Log:     jetlog.NewDeltaLog(n.streams),
-		Letters: letters,
+		Letters: n.letters.keepIn(letters),
 		Lane:    n.lane,
-		Lanes:   lanes,
+		Lanes:   n.lanes(),
 		Logger:  n.log,
 		Cuts:    n.guard.Cuts,
 	}
@@ -93,7 +89,9 @@ func (n *generation) route() {
 			return err
 		}
 		defer release()
-		err = n.router.Run(held)
+		for again := true; again; {
+			again, err = n.routeOnce(held)
+		}
 		lost := held.Err() != nil && n.ctx.Err() == nil
 		if lost {
 			err = context.Cause(held)
@@ -104,6 +102,37 @@ func (n *generation) route() {
 		}
 		return n.beyond(err)
 	})
+}
+
+// routeOnce routes until what is to be done with dead letters changes (again), or it
+// fails. One that serves stores those that it owes before.
+func (n *generation) routeOnce(held context.Context) (again bool, err error) {
+	const part = "letters"
+	running, kept, end := n.letters.routing(held)
+	defer end(nil)
+	n.router.Lanes = n.lanes()
+	if kept {
+		switch err := n.owed(running); {
+		case err == nil:
+			n.trouble.clear(part)
+		case running.Err() == nil: // counting does not wait for it: tried again with the next run
+			n.trouble.set(part, err)
+			n.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
+		}
+	}
+	err = n.router.Run(running)
+	return errors.Is(context.Cause(running), errLetters) && held.Err() == nil, err
+}
+
+// lanes is how many goroutines derive events.
+func (n *generation) lanes() int {
+	if n.gen() != n {
+		return n.config.Rebuild.Cores
+	}
+	if n.config.Router.Lanes > 0 {
+		return n.config.Router.Lanes
+	}
+	return n.o.Processors
 }
 
 // routed says that this node routes, or another: what kept this one from it

@@ -59,14 +59,15 @@ func (n *generation) serveNodes() (err error) {
 	if !n.config.Has(config.RoleHold) {
 		return nil
 	}
-	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Logger: n.log}); err != nil {
+	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Generation: n.number, Logger: n.log}); err != nil {
 		return err
 	}
 	n.parts, err = spread.Serve(n.queries, n.sinks, spread.ServerOptions{
 		Node:       n.name,
+		Generation: n.number,
 		Schema:     n.store.Schema(),
 		Shards:     n.config.Shards,
-		Workers:    n.processors,
+		Workers:    n.o.Processors,
 		ColdReads:  n.config.Limits.ColdReads,
 		Registerer: n.figures,
 		Logger:     n.log,
@@ -77,7 +78,17 @@ func (n *generation) serveNodes() (err error) {
 // serveAll answers everybody. ready tells why nothing can be asked, nil: it can.
 // If this process answers already, it is answered anew before the one before
 // stops.
-func (n *generation) serveAll(counted *spread.Counted, ready func() error) (err error) {
+func (n *generation) serveAll(counted *spread.Counted, ready func() error) error {
+	before, err := n.answer(counted, ready)
+	if err == nil {
+		n.stopAnswers(before)
+	}
+	return err
+}
+
+// answer has everybody be answered anew, and gives what answered before: it does so
+// still.
+func (n *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
 	a := &answers{
 		directory: &directory{view: n.view, own: n.own(), lags: n.behind.Load, me: n.name, shards: counted.Shards},
 		registry:  prometheus.NewRegistry(),
@@ -85,11 +96,12 @@ func (n *generation) serveAll(counted *spread.Counted, ready func() error) (err 
 	a.reader, err = spread.New(n.queries, spread.Options{
 		Schema:     counted.Schema,
 		Directory:  a.directory,
+		Generation: n.number,
 		ColdReads:  n.config.Limits.ColdReads,
 		Registerer: a.registry,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o := query.Options{
 		Schema:  counted.Schema,
@@ -120,15 +132,18 @@ func (n *generation) serveAll(counted *spread.Counted, ready func() error) (err 
 		o.Publisher, o.LogEnd = jetlog.NewReads(n.streams), n.logEnd
 	}
 	if a.service, err = query.New(n.queries, o); err != nil {
-		return errors.Join(err, a.reader.Close())
+		return nil, errors.Join(err, a.reader.Close())
 	}
-	before := n.answers.Swap(a)
+	return n.answers.Swap(a), nil
+}
+
+// stopAnswers has what answered before answer what has arrived, and stop.
+func (n *Node) stopAnswers(before *answers) {
 	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
 	defer cancel()
 	if err := before.stop(ctx); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("tidemark: requests may be unanswered: what answered them stopped late", "error", err)
 	}
-	return nil
 }
 
 // stop answers what has arrived, and then nothing more.
@@ -173,12 +188,17 @@ func (n *generation) asked() error {
 // register makes the figures of the process, those of what answers excepted.
 func (n *Node) register() {
 	registerProcess(n.registry)
+	c := &collector{look: func() {}}
+	n.generationFigures(c)
+	n.registry.MustRegister(c)
 }
 
 // Gather implements prometheus.Gatherer: the figures of the process and of
 // what answers.
 func (n *Node) Gather() ([]*dto.MetricFamily, error) {
-	all := prometheus.Gatherers{n.registry, n.gen().figures}
+	g, done := n.use()
+	defer done()
+	all := prometheus.Gatherers{n.registry, g.figures}
 	if a := n.answers.Load(); a != nil {
 		all = append(all, a.registry)
 	}

@@ -21,12 +21,12 @@ import (
 
 // site is an outside server with processes on it.
 type site struct {
-	t      *testing.T
+	t      testing.TB
 	server *natstest.Outside
 	nc     *nats.Conn
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{t: t, server: natstest.NewOutside(t, "")}
 	var err error

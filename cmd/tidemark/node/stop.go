@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 )
 
@@ -22,13 +23,15 @@ func (n *Node) close() error {
 	defer cancel()
 	var faults []error
 	n.thin.end()
+	n.rebuilds.end()
 	faults = append(faults, n.answers.Load().stop(ctx))
 	n.cancel()
 	faults = append(faults, n.jobs.Close())
 	n.work.Wait()
-	faults = append(faults, n.gen().close(ctx))
+	beside := n.rebuilds.beside.Load()
+	faults = append(faults, n.gen().close(ctx), beside.close(ctx))
 	n.http.close(ctx)
-	faults = append(faults, n.gen().closeStore())
+	faults = append(faults, n.gen().closeStore(), beside.closeStore())
 	n.queries.Close()
 	n.nc.Close()
 	if n.server != nil {
@@ -43,8 +46,12 @@ func (n *Node) close() error {
 // close stops routing, following and answering other nodes, and makes a last
 // checkpoint.
 func (n *generation) close(ctx context.Context) error {
+	if n == nil {
+		return nil
+	}
 	var faults []error
 	n.cancel()
+	n.endServing()
 	n.work.Wait()
 	n.leave() // before others ask in vain
 	if n.parts != nil {
@@ -59,15 +66,52 @@ func (n *generation) close(ctx context.Context) error {
 
 // closeStore comes last: figures are read from the store.
 func (n *generation) closeStore() error {
-	if n.store == nil {
+	if n == nil || n.store == nil {
 		return nil
 	}
 	return n.store.Close()
 }
 
+// closeAll closes a generation while the process goes on, once nobody uses it.
+func (n *generation) closeAll(ctx context.Context) error {
+	n.cancel()
+	n.users.Lock()
+	n.closed = true
+	n.users.Unlock()
+	return errors.Join(n.close(ctx), n.closeStore())
+}
+
+// use is the generation that serves, which is not closed before done is called. What
+// takes long ends with its ctx.
+func (n *Node) use() (g *generation, done func()) {
+	for {
+		g := n.gen()
+		// Not to wait where it is being closed: that waits for those who use it already,
+		// and they may be here once more.
+		if !g.users.TryRLock() {
+			runtime.Gosched()
+			continue
+		}
+		if !g.closed || n.gen() == g {
+			return g, g.users.RUnlock
+		}
+		g.users.RUnlock()
+	}
+}
+
+// undoAll takes away what was opened of a generation that does not begin, while the
+// process goes on.
+func (n *generation) undoAll() {
+	n.cancel()
+	n.stopAnswering()
+	n.leave()
+	n.undo()
+}
+
 // undo closes what a failed Start has opened.
 func (n *Node) undo() {
 	n.cancel()
+	n.rebuilds.end()
 	n.jobs.Close()
 	if n.http != nil {
 		n.http.server.Close()

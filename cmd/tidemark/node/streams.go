@@ -123,7 +123,7 @@ func (n *generation) beyond(err error) error {
 		why, place = fmt.Sprintf("it was trimmed below %d", t.Below), cmp.Or(t.Place, place)
 	}
 	return fmt.Errorf("%w: EVENTS begins with message %d, %s: stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		err, events.First, why, n.dir.join(badgerDir), place, n.dir.path)
+		err, events.First, why, n.dir.of(n.number, badgerDir), place, n.dir.path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the

@@ -64,6 +64,9 @@ func (n *Node) openName() error {
 func (n *Node) openThin() error {
 	n.gen().figures.MustRegister(newCollector(n.gen()))
 	n.register()
+	if err := n.openJobs(); err != nil {
+		return err
+	}
 	t := &thin{node: n}
 	n.thin = t
 	if err := t.try(n.ctx); final(err) {
@@ -108,9 +111,12 @@ func (t *thin) attend(ctx context.Context) {
 	defer close(t.done)
 	n := t.node
 	for ctx.Err() == nil {
-		var changed <-chan struct{}
+		var changed, other <-chan struct{}
 		if m := n.gen().members; m != nil {
 			changed = m.Changed()
+		}
+		if r := n.rebuilds.record; r != nil {
+			other = r.Changed()
 		}
 		err := t.try(ctx)
 		switch {
@@ -124,10 +130,13 @@ func (t *thin) attend(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-other:
+			continue
 		case <-time.After(attendPause):
 		}
 		select {
 		case <-ctx.Done():
+		case <-other:
 		case <-changed:
 		case <-time.After(memberBeat):
 		}
@@ -148,10 +157,18 @@ func (t *thin) end() {
 	}
 }
 
-// look joins the members if that was not possible before, and has requests be
-// answered by what they count.
+// look joins the members of the generation that serves if that was not possible
+// before, and has requests be answered by what they count.
 func (t *thin) look(ctx context.Context) error {
-	g := t.node.gen()
+	n := t.node
+	n.watchRecord(ctx)
+	if n.rebuilds.record != nil {
+		n.acceptRecord(ctx)
+	}
+	if set := n.rebuilds.set(); n.gen().number != set.Serving {
+		return t.change(ctx, n.newGeneration(set.Serving, jetlog.Slot(set.All[set.Serving].Slot), n.config))
+	}
+	g := n.gen()
 	if g.members == nil {
 		if err := g.attach(ctx); err != nil {
 			return err
@@ -160,11 +177,53 @@ func (t *thin) look(ctx context.Context) error {
 	return t.ask(ctx)
 }
 
+// change has requests be answered by another generation. Until a holder of that has
+// told what is counted, they are answered by the one before.
+func (t *thin) change(ctx context.Context, to *generation) error {
+	n, before := t.node, t.node.gen()
+	counted, by, err := t.join(ctx, to)
+	if err == nil && before.members == nil { // nothing was answered before
+		err = to.serveAll(counted, nil)
+	} else if err == nil {
+		err = n.answerAfter(ctx, before, to, counted, func(ctx context.Context) (pipeline.Position, error) {
+			last, err := to.logEnd(ctx)
+			return pipeline.EndOf(last), err
+		})
+	}
+	if err != nil {
+		_ = to.close(ctx)
+		return err
+	}
+	n.serving.Store(to)
+	t.counted, t.by, t.asked = counted, by, time.Now()
+	n.log.Info("tidemark: another generation answers", "generation", to.number, "before", before.number, "shards", counted.Shards)
+	return before.closeAll(ctx)
+}
+
+// join joins the members of a generation and has one of them say what is counted.
+func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts, error) {
+	g.figures.MustRegister(newCollector(g))
+	if err := g.attach(ctx); err != nil {
+		return nil, counts{}, err
+	}
+	err := errNobody
+	for _, m := range g.members.View().Members {
+		if m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
+			continue
+		}
+		var counted *spread.Counted
+		if counted, err = askOne(ctx, g, m.Node); err == nil {
+			return counted, counts{m.Fingerprint, m.Shards}, nil
+		}
+	}
+	return nil, counts{}, err
+}
+
 // attach joins the members of a system that others keep. Nothing is created.
 func (n *generation) attach(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, n.nc, n.slot, n.log)
+	streams, err := jetlog.Attach(soon, n.nc, n.slot, n.number, n.log)
 	if err != nil {
 		return err
 	}
@@ -208,7 +267,7 @@ func (t *thin) ask(ctx context.Context) error {
 func askOne(ctx context.Context, n *generation, node string) (*spread.Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return spread.AskCounted(ctx, n.queries, node)
+	return spread.AskCounted(ctx, n.queries, node, n.number)
 }
 
 // take has requests be answered by what a node counts.

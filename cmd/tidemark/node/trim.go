@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
@@ -43,13 +44,19 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if o.Keep < jetlog.DuplicateWindow {
 		return t, fmt.Errorf("keep %v at least: a message published twice is known by the first one for so long", jetlog.DuplicateWindow)
 	}
-	streams, err := jetlog.AttachEvents(ctx, nc, 0, o.Logger)
+	set, streams, err := attachServing(ctx, nc, o.Logger)
 	if err != nil {
 		return t, err
+	}
+	if set.Building != 0 {
+		return t, fmt.Errorf("generation %d is being built, which needs all of EVENTS: trim it when that serves, or after 'tidemark rebuild --abort'", set.Building)
 	}
 	m, place, err := newestBackup(ctx, nc, streams, o.From)
 	if err != nil {
 		return t, err
+	}
+	if m.Generation() != set.Serving {
+		return t, fmt.Errorf("the newest backup, %s in %s, is of generation %d, and generation %d serves: run 'tidemark backup %s' first", m.ID, place, m.Generation(), set.Serving, place)
 	}
 	state, err := streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
@@ -75,6 +82,9 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	}
 	defer done()
 	boundByNodes(members.View(), bound)
+	if err := boundByKept(ctx, nc, set, o.Logger, bound); err != nil {
+		return t, err
+	}
 	var archived archiveNote
 	if found, err := streams.Note(ctx, jetlog.NoteArchive, &archived); err != nil {
 		return t, err
@@ -127,6 +137,30 @@ func boundByNodes(v *cluster.View, bound func(next uint64, why string)) {
 	}
 }
 
+// boundByKept keeps what nodes have not applied yet of the generation to go back to: the
+// backup is not of that one.
+func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *slog.Logger, bound func(next uint64, why string)) error {
+	if set.Kept == 0 {
+		return nil
+	}
+	of := fmt.Sprintf("generation %d, which is kept: ", set.Kept)
+	streams, err := jetlog.AttachEvents(ctx, nc, jetlog.Slot(set.All[set.Kept].Slot), log)
+	if err != nil {
+		return err
+	}
+	members, done, err := watchedOr(ctx, nil, streams, log)
+	if errors.Is(err, errNobody) {
+		bound(1, of+"no node has it open")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer done()
+	boundByNodes(members.View(), func(next uint64, why string) { bound(next, of+why) })
+	return nil
+}
+
 // ArchiveOptions say where to.
 type ArchiveOptions struct {
 	Directory string // absolute
@@ -144,7 +178,7 @@ type archiveNote struct {
 // Archive appends to a directory what EVENTS holds of before the newest backup and
 // the directory does not have.
 func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Directory, error) {
-	streams, err := jetlog.AttachEvents(ctx, nc, 0, o.Logger)
+	_, streams, err := attachServing(ctx, nc, o.Logger)
 	if err != nil {
 		return nil, err
 	}

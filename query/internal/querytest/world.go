@@ -309,6 +309,23 @@ func (h *Holder) Posts(ctx context.Context, followees []uint64, from, before pip
 	return nil
 }
 
+// Standpoint is query.Holder's. It knows of no channels' notices, nor of bounds.
+func (h *Holder) Standpoint(ctx context.Context, ask *query.StandpointAsk, out *query.Standpoint, disk bool) (err error) {
+	out.Reset()
+	if out.AsOf, out.Cost, err = h.begin(ctx, disk, []uint64{ask.User}); err != nil {
+		return err
+	}
+	if !h.has(ask.User) {
+		return query.ErrElsewhere
+	}
+	out.Read = h.Marks[ask.User]
+	out.Feed.Mark, out.Follows = out.Read, len(h.Follows[ask.User])
+	for _, followee := range slices.Sorted(maps.Keys(h.Follows[ask.User])) {
+		out.Feed.Followees = append(out.Feed.Followees, query.Followee{User: followee, Since: h.Follows[ask.User][followee]})
+	}
+	return nil
+}
+
 // Following is query.Holder's.
 func (h *Holder) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
 	return h.page(ctx, user, after, limit, out, disk, func() []uint64 { return slices.Collect(maps.Keys(h.Follows[user])) })

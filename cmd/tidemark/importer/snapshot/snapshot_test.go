@@ -12,7 +12,20 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidemark-io/tidemark/internal/redistest"
 )
+
+// server is a redis-server of the test's own.
+type server struct {
+	testing.TB
+	*redistest.Server
+}
+
+func newServer(t testing.TB) *server {
+	t.Helper()
+	return &server{t, redistest.New(t)}
+}
 
 var schema = Schema{
 	{"post", "repost", 1<<63 - 1},
@@ -23,7 +36,7 @@ var schema = Schema{
 }
 
 func (s *server) options(patterns ...string) Options {
-	return Options{URL: s.url(), Patterns: patterns, Schema: schema, Dir: s.TempDir(), saveEvery: time.Millisecond}
+	return Options{URL: s.URL(), Patterns: patterns, Schema: schema, Dir: s.TempDir(), saveEvery: time.Millisecond}
 }
 
 // take gives the lines of a snapshot, without the header.
@@ -132,7 +145,7 @@ func sameLines(got, want []string) bool {
 // One hash of all counts is read step by step.
 func TestTakeOneHash(t *testing.T) {
 	s := newServer(t)
-	s.fill(0, 20_000, func(p redis.Pipeliner, i int) { p.HSet(context.Background(), "likes", fmt.Sprintf("p%d", i+1), i) })
+	s.Fill(0, 20_000, func(p redis.Pipeliner, i int) { p.HSet(context.Background(), "likes", fmt.Sprintf("p%d", i+1), i) })
 	o := s.options("likes#p{id}=view.video")
 	lines, faults := take(t, o)
 	if len(lines) != 20_000 || faults.Keys != 0 || lines[0] != "view,1,video,0" || lines[19_999] != "view,20000,video,19999" {
@@ -143,7 +156,7 @@ func TestTakeOneHash(t *testing.T) {
 const many = 30_000
 
 func (s *server) fillMany() {
-	s.fill(0, many, func(p redis.Pipeliner, i int) {
+	s.Fill(0, many, func(p redis.Pipeliner, i int) {
 		p.Set(context.Background(), fmt.Sprintf("view:%d", i+1), i*i, 0)
 	})
 }
@@ -189,8 +202,8 @@ func TestGoesOn(t *testing.T) {
 		}
 		last = r.state.Cells
 		from := interrupted * 4_000
-		s.fill(from, from+4_000, func(p redis.Pipeliner, i int) { p.Set(context.Background(), fmt.Sprintf("other:%d", i), 1, 0) })
-		s.fill(from, from+2_000, func(p redis.Pipeliner, i int) { p.Del(context.Background(), fmt.Sprintf("other:%d", i)) })
+		s.Fill(from, from+4_000, func(p redis.Pipeliner, i int) { p.Set(context.Background(), fmt.Sprintf("other:%d", i), 1, 0) })
+		s.Fill(from, from+2_000, func(p redis.Pipeliner, i int) { p.Del(context.Background(), fmt.Sprintf("other:%d", i)) })
 	}
 	if interrupted < 2 {
 		t.Errorf("interrupted %d times", interrupted)
@@ -221,7 +234,8 @@ func TestRedisGoesAway(t *testing.T) {
 			case 3, 6:
 				s.ClientKillByFilter(context.Background(), "TYPE", "normal", "SKIPME", "yes")
 			case 9:
-				s.restart()
+				s.Kill()
+				s.Start()
 				s.fillMany()
 			}
 		}
@@ -239,7 +253,7 @@ func TestRedisGoesAway(t *testing.T) {
 	away := 0
 	o.Progress = onSay(func(text string) {
 		if steps++; steps == 3 {
-			s.kill()
+			s.Kill()
 		}
 		away += strings.Count(text, "is away")
 	})
@@ -249,8 +263,7 @@ func TestRedisGoesAway(t *testing.T) {
 	if _, err := Take(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no Redis answers at") {
 		t.Errorf("%v", err)
 	}
-	s.start(s.cmd.Path)
-	s.answers()
+	s.Start()
 	s.fillMany()
 	o.Progress = nil
 	lines, _ = take(t, o)
@@ -259,7 +272,7 @@ func TestRedisGoesAway(t *testing.T) {
 
 func TestTakeRefuses(t *testing.T) {
 	s := newServer(t)
-	s.fill(0, 10, func(p redis.Pipeliner, i int) { p.Set(context.Background(), fmt.Sprintf("view:%d", i+1), i, 0) })
+	s.Fill(0, 10, func(p redis.Pipeliner, i int) { p.Set(context.Background(), fmt.Sprintf("view:%d", i+1), i, 0) })
 	o := s.options("view:{id}=view.video")
 	taken, err := Take(t.Context(), o)
 	if err != nil {

@@ -1,0 +1,156 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// letters keep the dead letters of a generation while it serves, and no others:
+// everybody's are in one stream. It implements pipeline.DeadLetters.
+//
+// When a generation comes to serve it may have routed events already whose letters the
+// one before did not store: all behind the position that the record has of it. Its
+// router begins again, and first stores those (owed).
+type letters struct {
+	*pipeline.LetterGate
+	to pipeline.DeadLetters // behind the gate
+
+	mu     sync.Mutex
+	serves bool
+	begin  context.CancelCauseFunc // has the router begin again; nil: it does not run
+}
+
+var (
+	errLetters    = errors.New("this generation serves from now on")
+	errNotServing = errors.New("this generation does not serve any more")
+)
+
+// keep stores letters from now on, or none. It goes by the record, not by which
+// generation answers here: who routes the one that serves may answer by the one before
+// for long, and nobody else stores its letters once none are owed.
+func (l *letters) keep(serves bool) {
+	if serves {
+		l.on()
+	} else {
+		l.off()
+	}
+}
+
+// on stores letters from now on.
+func (l *letters) on() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.serves {
+		return
+	}
+	l.serves = true
+	l.openLocked()
+	if l.begin != nil {
+		l.begin(errLetters)
+	}
+}
+
+// off stores none from now on.
+func (l *letters) off() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serves = false
+	l.openLocked()
+}
+
+// openLocked opens or shuts the gate, once there is one.
+func (l *letters) openLocked() {
+	switch {
+	case l.LetterGate == nil:
+	case l.serves:
+		l.Open(0)
+	default:
+		l.Shut()
+	}
+}
+
+// keepIn says where letters are kept.
+func (l *letters) keepIn(to pipeline.DeadLetters) *letters {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.LetterGate, l.to = pipeline.NewLetterGate(to), to
+	l.openLocked()
+	return l
+}
+
+// routing is the context of a run of the router, which ends when what it stores
+// changes; kept says whether it stores letters.
+func (l *letters) routing(ctx context.Context) (running context.Context, kept bool, end context.CancelCauseFunc) {
+	running, end = context.WithCancelCause(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begin = end
+	return running, l.serves, end
+}
+
+// owed stores the letters of what this generation has routed before it served: behind
+// what the record says is stored, up to where its router goes on. Then the record says
+// that nothing is owed.
+func (n *generation) owed(ctx context.Context) error {
+	set := n.rebuilds.set()
+	is := set.All[n.number]
+	if set.Serving != n.number || is.Letters == 0 {
+		return nil
+	}
+	tail, _, err := n.deltas.Tail(ctx)
+	if err != nil {
+		return err
+	}
+	from, to := pipeline.Position(is.Letters), tail.To
+	if cuts := n.guard.Cuts(); to == 0 && len(cuts) > 0 {
+		to = cuts[len(cuts)-1] // there the router begins a log that is empty
+	}
+	if from < to {
+		if err := n.storeLetters(ctx, from, to); err != nil {
+			return fmt.Errorf("dead letters of positions %d to %d: %w", from, to, err)
+		}
+	}
+	_, err = n.changeRecord(ctx, func(set generations.Set) (generations.Set, error) {
+		if set.Serving != n.number {
+			return set, errNotServing
+		}
+		return set.Settled()
+	})
+	return err
+}
+
+// storeLetters derives a part of the log again, for its letters alone.
+func (n *generation) storeLetters(ctx context.Context, from, to pipeline.Position) error {
+	source, err := n.events.Open(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	lane := n.lane()
+	for from < to {
+		messages, err := source.Next(ctx)
+		if err != nil {
+			return err
+		}
+		end := min(pipeline.EndOf(messages[len(messages)-1].Sequence), to)
+		if end <= from {
+			continue
+		}
+		derived, err := lane.Derive(from, end, messages)
+		if err != nil {
+			return err
+		}
+		for _, d := range derived {
+			if err := n.letters.to.Keep(ctx, d.Letters); err != nil {
+				return err
+			}
+		}
+		from = end
+	}
+	return nil
+}

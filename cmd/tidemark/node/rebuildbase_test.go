@@ -1,0 +1,171 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+func (f *fleet) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&f.log, nil)) }
+
+func (f *fleet) backup(to string) *backup.Manifest {
+	f.t.Helper()
+	m, err := Backup(f.t.Context(), f.nc, BackupOptions{To: to, Logger: f.logger()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return m
+}
+
+// trim says why nothing may be trimmed.
+func (f *fleet) trim(from string) string {
+	_, err := Trim(f.t.Context(), f.nc, TrimOptions{Keep: 2 * time.Minute, From: from, Logger: f.logger()})
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// restore restores into a new directory of the node.
+func (f *fleet) restore(name, from string, edit func(*config.Config)) {
+	f.t.Helper()
+	c := config.Default()
+	f.dirs[name] = filepath.Join(f.t.TempDir(), "restored")
+	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	edit(c)
+	if _, err := Restore(f.t.Context(), c, RestoreOptions{From: from, Logger: f.logger()}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func withFans(c *config.Config) { *c = *fans(c) }
+
+// "While a generation builds, EVENTS is not trimmed; it is never trimmed below a backup
+// of another generation than the one that serves." A generation that does not open
+// harms nobody: it is tried again.
+func TestRebuildKeepsEventsWhole(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	to := filepath.Join(t.TempDir(), "backups")
+	if m := f.backup(to); m.Generation() != 1 || m.Generations.Epoch != 0 {
+		t.Errorf("%+v", m)
+	}
+	if why := f.trim(to); why != "" {
+		t.Error(why)
+	}
+	blocks := filepath.Join(f.dirs["a"], generationsDir)
+	if err := os.WriteFile(blocks, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.begin(fans(n.config), false)
+	f.until("it says that it does not open", func() bool {
+		s := f.status()
+		return s.State == generations.Building && strings.Contains(s.Why, blocks) && len(s.Nodes) == 1 && strings.Contains(s.Nodes[0].Trouble, blocks)
+	})
+	if why := f.trim(to); !strings.Contains(why, "generation 2 is being built") {
+		t.Errorf("it is trimmed: %s", why)
+	}
+	if err := n.Ready(); err != nil || !strings.Contains(n.remarks(), blocks) {
+		t.Errorf("%v; %s", err, n.remarks())
+	}
+	f.publish(20)
+	f.until("what comes is counted", func() bool { return f.likes(20, 2) })
+	if err := os.Remove(blocks); err != nil {
+		t.Fatal(err)
+	}
+	f.serves(2, n)
+	if why := f.trim(to); !strings.Contains(why, "is of generation 1, and generation 2 serves") {
+		t.Errorf("it is trimmed: %s", why)
+	}
+	if m := f.backup(to); m.Generation() != 2 || m.Generations.Kept != 0 || len(m.Generations.All) != 1 {
+		t.Errorf("%+v", m.Generations)
+	}
+	if why := f.trim(to); why != "" {
+		t.Error(why)
+	}
+}
+
+// "Restore puts a backup's counts into the place of its generation and notes the set";
+// "an old manifest is generation 1's".
+func TestRestoreOfAGeneration(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.backup(first)
+	f.begin(fans(n.config), false)
+	f.serves(2, n)
+	f.backup(second)
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.stop(n)
+
+	f.restore("a", second, withFans)
+	if s := f.stored("a"); len(s) != 1 || !strings.Contains(s[0], filepath.Join(generationsDir, "2")) {
+		t.Errorf("stored are %v", s)
+	}
+	f.edit = withFans
+	n = f.start("a")
+	f.serves(2, n)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.stop(n)
+
+	f.edit = nil
+	f.restore("a", first, func(*config.Config) {})
+	n = f.start("a")
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	if n.gen().number != 1 || f.record().Serving != 1 {
+		t.Errorf("generation %d serves, by the record %d", n.gen().number, f.record().Serving)
+	}
+	if got := f.begin(fans(n.config), false); got != 3 {
+		t.Errorf("generation %d is built next", got)
+	}
+	f.serves(3, n)
+	f.until("all fans", f.has("post", "fans", 7, 2))
+}
+
+// "Repair --replay ends all generations: record, both slots", and other nodes follow.
+func TestReplayEndsGenerations(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.start("a"), f.start("b")
+	f.publish(40)
+	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.begin(fans(a.config), false)
+	f.serves(2, a, b)
+	c := *a.config
+	c.Shards = 4
+	repair := func() error { return Repair(&c, RepairOptions{Replay: true, Logger: f.logger()}) }
+	f.stop(a)
+	if err := repair(); err == nil || !strings.Contains(err.Error(), "must be stopped") {
+		t.Errorf("another node runs: %v", err)
+	}
+	f.stop(b)
+	if err := repair(); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.stored("a"); len(s) != 0 {
+		t.Errorf("stored are %v", s)
+	}
+	f.edit = func(c *config.Config) { c.Shards, c.Cluster.Replicas = 4, 2 }
+	a = f.start("a")
+	f.serves(3, a)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	b = f.start("b")
+	f.serves(3, b)
+	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.until("b's old counts are gone", func() bool { s := f.stored("b"); return len(s) == 1 && strings.Contains(s[0], "3") })
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+}

@@ -1,0 +1,36 @@
+package node
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// generationFigures are of which generations there are, and of the one beside that
+// which serves. All other figures are those of the one that serves.
+func (n *Node) generationFigures(c *collector) {
+	set := func(name, help string, of func(generations.Set) generations.Number) {
+		c.gauge(name, help, func() float64 { return float64(of(n.rebuilds.set())) })
+	}
+	set("generation_serving", "The generation of counts that answers, as this node knows it.", func(s generations.Set) generations.Number { return s.Serving })
+	set("generation_building", "The generation that is built; 0: none.", func(s generations.Set) generations.Number { return s.Building })
+	set("generation_kept", "The generation that answered before and is kept; 0: none.", func(s generations.Set) generations.Number { return s.Kept })
+	c.gauge("generation_differs", "Ids in which the generation that is built, or the one that serves, differed from the log.", func() float64 { return float64(n.rebuilds.set().Differs) })
+	c.add(prometheus.GaugeValue, "generation_applied_position", "Up to here this node has applied the events in a generation that is open.", []string{"generation"}, func(emit func(float64, ...string)) {
+		serving, beside := n.gen(), n.rebuilds.beside.Load()
+		for _, g := range []*generation{serving, beside} {
+			again := g == beside && serving == beside // for a moment, at a switch
+			if g != nil && g.open.Load() && !again {
+				emit(float64(g.sinks.Applied()), strconv.FormatUint(uint64(g.number), 10))
+			}
+		}
+	})
+	c.gauge("generation_trouble", "1 while something is wrong with the record of generations, or with the one beside that which serves; /readyz says what.", func() float64 {
+		if n.rebuilds.trouble.err() != nil {
+			return 1
+		}
+		return 0
+	})
+}

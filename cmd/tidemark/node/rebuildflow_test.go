@@ -1,0 +1,342 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// refused publishes events that become dead letters.
+func (f *fleet) refused(n int) {
+	f.t.Helper()
+	for i := range n {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), 10*time.Second); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *fleet) settledLetters(n *Node) {
+	f.t.Helper()
+	f.until("no dead letters are owed", func() bool { s := n.rebuilds.set(); return s.All[s.Serving].Letters == 0 })
+}
+
+// "--back" is one step, and so is going forward again; the one that is kept goes on
+// counting. An aborted rebuild leaves nothing, and places are used again. Dead letters
+// come exactly once over all of it.
+func TestBackAndForward(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	plain := n.config
+	asker := f.asks(5)
+	letters := 0
+	step := func(serving generations.Number, likes int) {
+		t.Helper()
+		f.serves(serving, n)
+		f.refused(2)
+		letters += 2
+		f.publish(20)
+		f.until("all likes", func() bool { return f.likes(20, likes) })
+		if has := f.has("post", "fans", 7, likes)(); has != (serving%2 == 0) {
+			t.Errorf("generation %d: fans are there: %v: %s", serving, has, f.get("post", "fans", 7))
+		}
+		f.settledLetters(n)
+	}
+	step(1, 1)
+	f.begin(fans(plain), false)
+	step(2, 2)
+	for i, serving := range []generations.Number{1, 2, 1, 2} {
+		var s RebuildStatus
+		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		if s.Serving != serving {
+			t.Fatalf("%+v", s)
+		}
+		step(serving, 3+i)
+	}
+	if got := f.begin(plain, false); got != 3 {
+		t.Errorf("generation %d is building", got)
+	}
+	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.status(); s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 {
+		t.Errorf("%+v", s)
+	}
+	f.until("nothing of it is left", func() bool { return len(f.stored("a")) == 1 })
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrNone.Error()) {
+		t.Errorf("aborted twice: %v", err)
+	}
+	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrKept.Error()) {
+		t.Errorf("back to nothing: %v", err)
+	}
+	if got := f.begin(fans(plain), false); got != 4 {
+		t.Errorf("generation %d is building", got)
+	}
+	step(4, 7)
+	asker.end()
+	f.letters(letters)
+}
+
+// countTwice has likes count twice.
+func countTwice(c *config.Config) {
+	for i, event := range c.EventRules {
+		if event.Type == "like" {
+			c.EventRules[i].Rules = append(event.Rules[:len(event.Rules):len(event.Rules)], event.Rules[0])
+		}
+	}
+}
+
+// "It never switches to something that differs unless told so".
+func TestRebuildDiffers(t *testing.T) {
+	for _, then := range []string{RebuildAcceptVerb, RebuildAbortVerb} {
+		t.Run(then, func(t *testing.T) {
+			f := newFleet(t)
+			n := f.start("a")
+			f.publish(30)
+			f.until("all likes", func() bool { return f.likes(30, 1) })
+			f.stop(n)
+			// From now on likes count twice, and what was counted stands.
+			f.edit = countTwice
+			n = f.start("a")
+			if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			f.until("it waits", func() bool { return f.status().Waits })
+			s := f.status()
+			if s.Differs == 0 || s.State != generations.Comparing || !strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
+				t.Errorf("%+v", s)
+			}
+			time.Sleep(4 * leadEvery)
+			if n.gen().number != 1 || !f.likes(30, 1) {
+				t.Errorf("generation %d serves", n.gen().number)
+			}
+			if err := f.rebuild(then, struct{}{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if then == RebuildAbortVerb {
+				f.until("nothing of it is left", func() bool { return len(f.stored("a")) == 1 && n.rebuilds.beside.Load() == nil })
+				if !f.likes(30, 1) {
+					t.Error(f.get("post", "like", 7))
+				}
+				return
+			}
+			f.serves(2, n)
+			f.until("what the log says", func() bool { return f.likes(30, 2) })
+		})
+	}
+}
+
+// A node that is closed in the midst of anything closes.
+func TestCloseAmidRebuild(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) {
+		c.Router.LeaseRenew, c.Router.LeaseExpiry = 50*time.Millisecond, 200*time.Millisecond
+	}
+	n := f.start("a")
+	f.publish(30)
+	f.until("all likes", func() bool { return f.likes(30, 1) })
+	plain := n.config
+	number := n.rebuilds.set().Serving
+	for i := range 12 {
+		by := plain
+		if i%2 == 0 {
+			by = fans(plain)
+		}
+		counting, err := by.Counting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil) }()
+		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		if err := n.Close(); err != nil {
+			t.Errorf("closing fails: %v", err)
+		}
+		number = max(number, n.rebuilds.set().Serving)
+		for _, edit := range []func(*config.Config){func(*config.Config) {}, withFans} {
+			c := config.Default()
+			c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", f.dirs["a"], f.url, "", fleetShards
+			f.edit(c)
+			edit(c)
+			n, err = Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
+			if err == nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, f.log.b.String())
+		}
+		t.Cleanup(func() { n.Close() })
+		f.until("all likes", func() bool { return f.likes(30, 1) })
+	}
+	if number == 1 {
+		t.Error("no rebuild ever came to its end")
+	}
+}
+
+// Each role alone: who routes leads, who holds counts, who answers switches.
+func TestRebuildWithRolesApart(t *testing.T) {
+	f := newFleet(t)
+	start := func(name, role string) *Node {
+		f.edit = func(c *config.Config) { c.Roles = []string{role} }
+		return f.start(name)
+	}
+	h1, h2 := start("h1", config.RoleHold), start("h2", config.RoleHold)
+	r := start("r", config.RoleRoute)
+	a := start("a", config.RoleAnswer)
+	f.until("a part each", func() bool { return settled(h1, h2) })
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	asker := f.asks(5)
+	f.begin(fans(h1.config), false)
+	f.serves(2, h1, h2, r, a)
+	f.publish(40)
+	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	asker.end()
+	f.until("the one that routes is ready", func() bool { return r.Ready() == nil })
+}
+
+// "Its share of memory (rebuild.memory); the serving generation has the rest of
+// memory.budget meanwhile."
+func TestRebuildSharesMemory(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
+	n := f.start("a")
+	c := n.config
+	first := n.gen()
+	if got := first.memory.Load(); got != int64(c.ShardBytes()) {
+		t.Errorf("alone it has %d", got)
+	}
+	f.begin(fans(c), false)
+	f.until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
+	second := n.rebuilds.beside.Load()
+	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
+		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
+	}
+	f.serves(2, n)
+	f.until("the shares are swapped", func() bool {
+		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())
+	})
+	f.until("it has all, alone", func() bool { return second.memory.Load() == int64(c.ShardBytes()) })
+}
+
+// The one that serves gives memory up as soon as there is a second one, also if that
+// does not open, and may take it again when it is gone.
+func TestRebuildTakesMemory(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) {
+		c.Memory.Budget = c.Memory.Budget - config.Size(c.ShardBytes()) + 40*config.MiB
+		c.Checkpoint.Interval = 100 * time.Millisecond
+	}
+	n := f.start("a")
+	f.crowd(800)
+	g := n.gen()
+	less := n.config.ShardBytesBeside()
+	f.until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
+	if err := os.WriteFile(filepath.Join(f.dirs["a"], generationsDir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.begin(fans(n.config), false)
+	f.until("it does with less", func() bool {
+		f.publish(20)
+		return g.sinks.Resident() <= less
+	})
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	// What it does with it is up to what is asked: see sinks.SetMemory.
+	f.until("it may have all again", func() bool { return int(g.memory.Load()) == n.config.ShardBytes() })
+}
+
+// Dead letters come exactly once over a switch, however many are under way, and with
+// whichever node routes which generation.
+func TestLettersOverASwitch(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("a part each", func() bool { return settled(a, b) })
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, published := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				<-js.PublishAsyncComplete()
+				published <- n
+				return
+			default:
+			}
+			if _, err := js.PublishAsync("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, n)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	f.begin(fans(a.config), false)
+	f.serves(2, a, b)
+	for _, serving := range []generations.Number{1, 2, 1} {
+		var s RebuildStatus
+		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		f.serves(serving, a, b)
+	}
+	close(stop)
+	letters := <-published
+	f.publish(1)
+	f.settledLetters(a)
+	f.until("all is counted", func() bool { return f.has("post", "like", 1, 2)() && a.Ready() == nil && b.Ready() == nil })
+	time.Sleep(time.Second)
+	f.letters(letters)
+	t.Logf("%d letters", letters)
+}
+
+// What a generation has routed before it served, and nobody has stored, it stores when
+// it comes to serve; then the record says that nothing is owed.
+func TestOwedLetters(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.refused(3)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 1) })
+	g := n.gen()
+	behind := g.router.Stats.Position.Load()
+	g.letters.off()
+	f.refused(4)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 2) })
+	f.letters(3)
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) {
+		counting, err := g.config.Counting()
+		if err != nil {
+			return s, err
+		}
+		s = s.Served()
+		s.Epoch, s.Newest, s.State = s.Epoch+1, 1, generations.Aborted
+		s.All = map[generations.Number]generations.Generation{1: {Counting: counting, Letters: behind}}
+		return s, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is known", func() bool { return n.rebuilds.set().Epoch > 0 })
+	g.letters.on()
+	f.settledLetters(n)
+	f.letters(7)
+	f.refused(2)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 3) })
+	f.letters(9)
+}

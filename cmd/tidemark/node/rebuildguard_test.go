@@ -1,0 +1,278 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// forge writes a record by which a generation serves that there never was.
+func (f *fleet) forge() {
+	f.t.Helper()
+	forged := generations.Set{
+		Epoch: 50, State: generations.Aborted, Serving: 9, Newest: 9,
+		All: map[generations.Number]generations.Generation{9: {Counting: json.RawMessage(`{}`)}},
+	}
+	text, err := forged.Encode()
+	if err == nil {
+		_, err = f.bucket().Put(f.t.Context(), recordKey, text)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// "It deletes what it has of a generation only while the record as it stands is its
+// copy": not while another one stands there that it does not follow.
+func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	f.forge()
+	f.until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+	old := filepath.Join(f.dirs["a"], generationsDir, "7")
+	if err := os.Mkdir(old, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * rebuildsEvery)
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("it is deleted: %v", err)
+	}
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is deleted by its own record", func() bool { _, err := os.Stat(old); return err != nil })
+}
+
+// A node without counts, or one that only answers, does not vouch for a forged record.
+func TestNewNodesVouchForNothing(t *testing.T) {
+	f := newFleet(t)
+	a := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	f.forge()
+	b := f.start("b")
+	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	f.start("t")
+	f.until("a part each", func() bool { return settled(a, b) })
+	time.Sleep(askAgain + 2*rebuildsEvery)
+	for _, n := range []*Node{a, b} {
+		if set := n.rebuilds.set(); set.Serving != 1 || n.gen().number != 1 || !strings.Contains(n.remarks(), "generation 9 serves") {
+			t.Errorf("node %s acts on %+v; %s", n.name, set, n.remarks())
+		}
+	}
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	f.until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+}
+
+// "A leader writes ... not while a node that it reaches knows a newer one."
+func TestLeaderIsOutrun(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("a part each", func() bool { return settled(a, b) })
+	f.begin(fans(a.config), false)
+	f.serves(2, a, b)
+	f.until("nothing is owed", func() bool { s := a.rebuilds.set(); return s.All[2].Letters == 0 && b.rebuilds.set().Equal(s) })
+	known := a.rebuilds.set()
+	older := known
+	older.Epoch--
+	if err := a.outrun(t.Context(), older); err == nil || !strings.Contains(err.Error(), "node b knows") {
+		t.Errorf("it goes on from an older one: %v", err)
+	}
+	if err := a.outrun(t.Context(), known); err != nil {
+		t.Error(err)
+	}
+}
+
+// "A number nobody acted on can be given out again with another configuration": what is
+// stored under it by the one before is not counted on with.
+func TestNumberComesAgain(t *testing.T) {
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	f.stop(n)
+	path := filepath.Join(f.dirs["a"], markerFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := n.rebuilds.set().All[2].CountsBy()
+	if strings.Count(string(raw), is) != 1 {
+		t.Fatalf("it is not noted what generation 2 counts by: %s", raw)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(raw), is, "another", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.edit = withFans
+	n = f.start("a")
+	if !f.log.has("it is counted anew") || n.dir.counted(2).Counting != is {
+		t.Errorf("it counts on with what another one has counted: %+v", n.dir.counted(2))
+	}
+	f.until("all fans", f.has("post", "fans", 7, 1))
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+}
+
+// Who routes the generation that serves stores its dead letters, also as long as it
+// answers by the one before.
+func TestLettersGoByTheRecord(t *testing.T) {
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	kept := n.rebuilds.beside.Load()
+	kept.open.Store(false) // so it cannot come to serve here
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) { return s.Back(n.gen().router.Stats.Position.Load()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is settled by who routes it", func() bool { s := n.rebuilds.set(); return s.Serving == 1 && s.All[1].Letters == 0 })
+	if n.gen().number != 2 {
+		t.Fatalf("generation %d answers", n.gen().number)
+	}
+	f.refused(3)
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.until("they are routed", func() bool { return kept.router.Stats.Position.Load() >= n.gen().router.Stats.Position.Load() })
+	f.letters(3)
+	kept.open.Store(true)
+	f.serves(1, n)
+	f.letters(3)
+}
+
+// What a rebuild waits for is said: with two replicas, a node that is gone.
+func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	g := a.gen()
+	f.until("nothing is waited for", func() bool { return g.waitsFor(true) == "" && g.caughtUp() })
+	f.stop(b)
+	f.until("it waits", func() bool { return !g.caughtUp() })
+	if why := g.waitsFor(false); !strings.Contains(why, "node b, which is to hold 8 shards, is away") {
+		t.Errorf("it waits for b: %q", why)
+	}
+}
+
+// "begin should refuse" what cannot be derived here: the windows are too small for what
+// is to be counted.
+func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Windows.Bytes = 32 * config.KiB }
+	n := f.start("a")
+	by := fans(n.config)
+	by.Shards = 4096
+	counting, err := by.Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil)
+	if err == nil || !strings.Contains(err.Error(), "node a: it does not fit") || n.rebuilds.set().Epoch != 0 {
+		t.Errorf("it begins: %v", err)
+	}
+}
+
+// EVENTS is not trimmed below what a node has not applied of the generation to go back
+// to: the newest backup is not of that one.
+func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	set := n.rebuilds.set()
+	lowest := func() (next uint64, why string) {
+		next = math.MaxUint64
+		err := boundByKept(t.Context(), f.nc, set, f.logger(), func(at uint64, text string) {
+			if at < next {
+				next, why = at, text
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next, why
+	}
+	f.until("it may be trimmed up to what is kept has applied", func() bool {
+		next, why := lowest()
+		return next == 41 && strings.Contains(why, "generation 1, which is kept: node a")
+	})
+	kept := n.rebuilds.beside.Load()
+	kept.cancel() // it goes on no more
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	if next, why := lowest(); next > 41 || !strings.Contains(why, "generation 1, which is kept") {
+		t.Errorf("of 80 events those from %d on are left: %s", next, why)
+	}
+}
+
+// A record comes back from the data directory as it was, so that nodes agree on it.
+func TestRecordIsKeptAsItWas(t *testing.T) {
+	set, err := generations.Set{}.Begin(json.RawMessage(`{"a":"<&>"}`), json.RawMessage(`{"b":1}`), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	d, err := openDataDir(dir, "a", 8, false)
+	if err == nil {
+		err = errors.Join(d.noteGenerations(set), d.close())
+	}
+	if err == nil {
+		d, err = openDataDir(dir, "a", 8, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if is := d.generations(); !is.Equal(set) {
+		t.Errorf("%s", is.All[1].Counting)
+	}
+}
+
+// Where all that had the generation before open were killed, nobody says anything there
+// any more, and a view does not take them for away: a rebuild begins all the same.
+func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	member := n.gen().same
+	member.Node, member.Session = "b", "killed"
+	value, err := member.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.bucket().Put(t.Context(), "2.member.b", value); err != nil { // it was killed
+		t.Fatal(err)
+	}
+	f.begin(fans(n.config), false)
+	f.serves(2, n)
+}
+
+// Who beats, and who could not be heard, is there.
+func TestSilence(t *testing.T) {
+	s, begun := silence{}, time.Now()
+	dead, beats := &cluster.Member{Node: "dead"}, &cluster.Member{Node: "beats"}
+	at := func(d time.Duration, asked bool) string {
+		again := *beats
+		beats = &again
+		stopped := &cluster.Member{Node: "stopped", Stopped: true}
+		return strings.Join(s.there([]cluster.State{{Member: beats}, {Member: dead}, {Member: stopped}}, begun.Add(d), asked), " ")
+	}
+	for _, step := range []struct {
+		at    time.Duration
+		asked bool
+		want  string
+	}{{0, true, "beats dead"}, {6 * time.Second, true, "beats dead"}, {6500 * time.Millisecond, false, "beats dead"}, {13 * time.Second, true, "beats dead"}, {14 * time.Second, true, "beats"}} {
+		if got := at(step.at, step.asked); got != step.want {
+			t.Errorf("after %v there are %q, want %q", step.at, got, step.want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package archive
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// keptFor is how long a segment is kept after it was read last.
+const keptFor = 10 * time.Second
+
+// kept is the segment that was read last, decoded: 16 MiB of bodies and what says
+// where they stood. One segment is read at a time.
+type kept struct {
+	mu       sync.Mutex
+	first    uint64 // of the segment; 0: there is none
+	messages []pipeline.Message
+	used     int // counts
+}
+
+// Keeping is the directory for who reads a little here and a little there: a segment
+// is read and decoded whole, so the last one is kept for a while. Messages of its
+// sources are everybody's: nobody may change what they hold.
+func (d *Directory) Keeping() *Directory {
+	return &Directory{path: d.path, segments: d.segments, kept: new(kept)}
+}
+
+func (k *kept) reads(read func(ctx context.Context, s *Segment) ([]pipeline.Message, error)) func(ctx context.Context, s *Segment) ([]pipeline.Message, error) {
+	return func(ctx context.Context, s *Segment) ([]pipeline.Message, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if err := ctx.Err(); err != nil { // it ended while another segment was read
+			return nil, err
+		}
+		if k.first != s.First {
+			k.first, k.messages = 0, nil // before there are two
+			messages, err := read(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			k.first, k.messages = s.First, messages
+		}
+		k.used++
+		used := k.used
+		time.AfterFunc(keptFor, func() { k.drop(used) })
+		return k.messages, nil
+	}
+}
+
+// drop lets go of what nobody has read since.
+func (k *kept) drop(used int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.used == used {
+		k.first, k.messages = 0, nil
+	}
+}

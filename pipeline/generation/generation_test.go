@@ -1,0 +1,253 @@
+package generation_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+var a, b = json.RawMessage(`{"a":1}`), json.RawMessage(`{"b":"<&>"}`)
+
+// stages are sets that follow each other, by name.
+func stages(t testing.TB) map[string]generation.Set {
+	t.Helper()
+	all := map[string]generation.Set{"none": {}}
+	step := func(name string, s generation.Set, err error) generation.Set {
+		t.Helper()
+		if err == nil {
+			err = s.Fault()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all[name] = s
+		return s
+	}
+	s, err := all["none"].Begin(a, b, false)
+	s = step("building", s, err)
+	aborted, err := s.Abort("enough")
+	step("aborted", aborted, err)
+	s, err = s.Compare()
+	s = step("comparing", s, err)
+	differs, err := s.Found(3, "ids 1, 2, 3")
+	differs = step("differs", differs, err)
+	accepted, err := differs.Accepted()
+	step("accepted", accepted, err)
+	s, err = s.Found(0, "")
+	s = step("alike", s, err)
+	s, err = s.Switch(77)
+	s = step("switched", s, err)
+	back, err := s.Back(99)
+	step("back", back, err)
+	s, err = s.Drop()
+	step("dropped", s, err)
+	return all
+}
+
+// Every transition from every stage: the next state, or why not.
+func TestTransitions(t *testing.T) {
+	all := stages(t)
+	changes := map[string]func(generation.Set) (generation.Set, error){
+		"begin":    func(s generation.Set) (generation.Set, error) { return s.Begin(a, b, true) },
+		"compare":  generation.Set.Compare,
+		"found":    func(s generation.Set) (generation.Set, error) { return s.Found(1, "why") },
+		"accepted": generation.Set.Accepted,
+		"switch":   func(s generation.Set) (generation.Set, error) { return s.Switch(5) },
+		"back":     func(s generation.Set) (generation.Set, error) { return s.Back(6) },
+		"abort":    func(s generation.Set) (generation.Set, error) { return s.Abort("why") },
+		"drop":     generation.Set.Drop,
+	}
+	kept := errors.New("kept still")
+	refused := map[string]map[string]error{
+		"none":      {"compare": generation.ErrNone, "found": generation.ErrNone, "accepted": generation.ErrNone, "switch": generation.ErrNone, "back": generation.ErrKept, "abort": generation.ErrNone, "drop": generation.ErrKept},
+		"building":  {"begin": generation.ErrUnderWay, "found": generation.ErrNone, "switch": generation.ErrNone, "back": generation.ErrUnderWay, "drop": generation.ErrKept},
+		"comparing": {"begin": generation.ErrUnderWay, "compare": generation.ErrNone, "switch": generation.ErrNotYet, "back": generation.ErrUnderWay, "drop": generation.ErrKept},
+		"differs":   {"begin": generation.ErrUnderWay, "compare": generation.ErrNone, "switch": generation.ErrDiffers, "back": generation.ErrUnderWay, "drop": generation.ErrKept},
+		"alike":     {"begin": generation.ErrUnderWay, "compare": generation.ErrNone, "back": generation.ErrUnderWay, "drop": generation.ErrKept},
+		"switched":  {"begin": kept, "compare": generation.ErrNone, "found": generation.ErrNone, "accepted": generation.ErrNone, "switch": generation.ErrNone, "abort": generation.ErrNone},
+	}
+	refused["accepted"], refused["back"] = refused["alike"], refused["switched"]
+	refused["aborted"], refused["dropped"] = refused["none"], refused["none"]
+	for stage, s := range all {
+		was, _ := json.Marshal(s)
+		for name, change := range changes {
+			next, err := change(s)
+			switch want := refused[stage][name]; {
+			case want == kept && err != nil && strings.Contains(err.Error(), "kept still"):
+			case want != nil && !errors.Is(err, want), want == nil && err != nil:
+				t.Errorf("%s of %s: %v, want %v", name, stage, err, want)
+			case err == nil && (next.Epoch != s.Epoch+1 || next.Fault() != nil || !s.Follows(next) || next.Follows(s)):
+				t.Errorf("%s of %s: epoch %d after %d, fault %v, follows %v", name, stage, next.Epoch, s.Epoch, next.Fault(), s.Follows(next))
+			case err != nil && !next.Equal(s):
+				t.Errorf("%s of %s was refused, and gave %+v", name, stage, next)
+			}
+		}
+		if is, _ := json.Marshal(s); !bytes.Equal(is, was) {
+			t.Errorf("%s was changed by what was made of it", stage)
+		}
+	}
+
+	s := all["switched"]
+	if s.Serving != 2 || s.Kept != 1 || s.Building != 0 || s.All[2].Letters != 77 || s.All[1].Letters != 0 || s.All[2].Slot != 1 {
+		t.Errorf("switched: %+v", s)
+	}
+	s = all["back"]
+	if s.Serving != 1 || s.Kept != 2 || s.All[1].Letters != 77 {
+		t.Errorf("back, while letters behind 77 are owed: %+v", s)
+	}
+	settled, err := all["switched"].Settled()
+	if err == nil {
+		s, err = settled.Back(99)
+	}
+	if err != nil || s.All[1].Letters != 99 {
+		t.Errorf("back, and none are owed: %+v, %v", s, err)
+	}
+	// Numbers are not used twice, slots are, and what serves keeps its configuration.
+	for _, name := range []string{"aborted", "dropped"} {
+		s, err := all[name].Begin(json.RawMessage(`"edited"`), a, false)
+		if err != nil || s.Building != 3 || s.All[3].Slot != 1-s.All[s.Serving].Slot || string(s.All[s.Serving].Counting) == `"edited"` || s.Compared || s.Accept || s.Differs != 0 || s.Why != "" {
+			t.Errorf("begun after %s: %+v, %v", name, s, err)
+		}
+	}
+	long, err := all["building"].Abort(strings.Repeat("ä", generation.WhyBytesMax))
+	if _, err2 := long.Encode(); err != nil || err2 != nil || !strings.HasSuffix(long.Why, "ä…") {
+		t.Errorf("a long reason: %v, %v", err, err2)
+	}
+}
+
+// Whatever somebody wrote that no node writes is said.
+func TestFault(t *testing.T) {
+	all := stages(t)
+	for words, harm := range map[string]func() generation.Set{
+		"names no epoch":           func() generation.Set { s := all["building"]; s.Epoch = 0; return s },
+		"or none that serves":      func() generation.Set { s := all["building"]; s.Serving = 0; return s },
+		"are both beside":          func() generation.Set { s := all["building"]; s.Kept = 3; return s },
+		"named twice":              func() generation.Set { s := all["building"]; s.Building = 1; return s },
+		"generation 1 is named":    func() generation.Set { s := all["switched"]; s.Serving = 1; return s },
+		"generation 0 is building": func() generation.Set { s := all["aborted"]; s.State = generation.Building; return s },
+		"generation 2 is building": func() generation.Set { s := all["building"]; s.State = generation.Aborted; return s },
+		"the state is none":        func() generation.Set { s := all["aborted"]; s.State = generation.None; return s },
+		"compared false, 0":        func() generation.Set { s := all["switched"]; s.Compared = false; return s },
+		"compared true, 4":         func() generation.Set { s := all["switched"]; s.Differs = 4; return s },
+		"building, compared true":  func() generation.Set { s := all["building"]; s.Compared = true; return s },
+		"generation 1 is kept":     func() generation.Set { s := all["switched"]; s.State = generation.Aborted; return s },
+		"there is no state":        func() generation.Set { s := all["dropped"]; s.State = "asleep"; return s },
+		"are described":            func() generation.Set { s := all["switched"]; s.Kept = 0; return s },
+		"is not described":         func() generation.Set { s := all["building"]; s.Building = 3; return s },
+		"is newer than the newest": func() generation.Set { s := all["building"]; s.Newest = 1; return s },
+		"is no free one":           func() generation.Set { return with(all["building"], 2, generation.Generation{Slot: 0, Counting: b}) },
+		"has slot 2":               func() generation.Set { return with(all["building"], 2, generation.Generation{Slot: 2, Counting: b}) },
+		"of 0 bytes":               func() generation.Set { return with(all["building"], 1, generation.Generation{Slot: 0}) },
+		"of 5 bytes": func() generation.Set {
+			return with(all["building"], 1, generation.Generation{Counting: []byte("{oops")})
+		},
+		"of 262145 bytes": func() generation.Set {
+			return with(all["building"], 1, generation.Generation{Counting: bytes.Repeat([]byte("1"), 262145)})
+		},
+		"why has 1025 bytes": func() generation.Set { s := all["building"]; s.Why = strings.Repeat("x", 1025); return s },
+	} {
+		s := harm()
+		if err := s.Fault(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v", words, err)
+		}
+		if _, err := s.Encode(); err == nil {
+			t.Errorf("%q was encoded", words)
+		}
+	}
+	for name, s := range all {
+		if name == "none" {
+			continue
+		}
+		text, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := generation.Decode(text); err != nil || !back.Equal(s) {
+			t.Errorf("%s came back as %+v, %v", name, back, err)
+		}
+	}
+}
+
+func with(s generation.Set, n generation.Number, g generation.Generation) generation.Set {
+	all := map[generation.Number]generation.Generation{}
+	for n, g := range s.All {
+		all[n] = g
+	}
+	all[n] = g
+	s.All = all
+	return s
+}
+
+// "it is newer, and what serves in it is something that this node knows of"
+func TestFollows(t *testing.T) {
+	all := stages(t)
+	follows := func(known, next string, want bool) {
+		t.Helper()
+		if got := all[known].Follows(all[next]); got != want {
+			t.Errorf("who knows %s follows %s: %v", known, next, got)
+		}
+	}
+	follows("none", "none", false)
+	follows("none", "comparing", true)
+	follows("none", "switched", false) // it has nothing of generation 2
+	follows("building", "switched", true)
+	follows("building", "dropped", true)
+	follows("switched", "building", false)
+	follows("switched", "switched", false)
+	follows("aborted", "comparing", true) // of one epoch: what stands in the bucket
+	follows("comparing", "aborted", true)
+	follows("aborted", "dropped", false)
+	// Another one with that number: the record was lost, and the number given out again.
+	other, err := all["none"].Begin(a, json.RawMessage(`{"other":1}`), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all["other"] = other
+	follows("other", "building", true)
+	follows("other", "switched", false)
+	spaced := all["switched"].All[2]
+	spaced.Counting = json.RawMessage(`{ "b": "\u003c\u0026>" }`) // as a file keeps it
+	if spaced.CountsBy() != all["switched"].All[2].CountsBy() {
+		t.Error("one configuration is taken for two")
+	}
+}
+
+func TestAt(t *testing.T) {
+	for n, want := range map[generation.Number]string{0: "a", 1: "a", 2: "a.g2", 4294967295: "a.g4294967295"} {
+		if got := n.At("a"); got != want {
+			t.Errorf("generation %d is asked at %s, not %s", n, got, want)
+		}
+	}
+}
+
+// Whatever the bucket holds, it is refused, or is a set without fault that comes back
+// as it was.
+func FuzzDecode(f *testing.F) {
+	for _, s := range stages(f) {
+		text, _ := json.Marshal(s)
+		f.Add(text)
+	}
+	f.Add([]byte(`{"epoch":"1","serving":1,"generations":{"1":null}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := generation.Decode(text)
+		if err != nil {
+			if !errors.Is(err, generation.ErrMalformed) || s.Epoch != 0 {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			return
+		}
+		again, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := generation.Decode(again)
+		if err != nil || !back.Equal(s) || fmt.Sprint(back.Served().State) != fmt.Sprint(s.State) {
+			t.Fatalf("%s came back as %s: %v", text, again, err)
+		}
+	})
+}

@@ -1,0 +1,314 @@
+package generation_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// flaw is a variant that is broken on purpose: the simulation must notice it.
+type flaw string
+
+const (
+	sound           flaw = ""
+	switchesEarly   flaw = "a switch before it has caught up"
+	noCompareSet    flaw = "a switch without compare-and-set"
+	clearsUsed      flaw = "a slot cleared while somebody still uses it"
+	obeysAnything   flaw = "a node that obeys a forged record"
+	obeysOlder      flaw = "a node that obeys an older record"
+	reusesNumbers   flaw = "numbers reused"
+	ignoresFindings flaw = "a switch to what differs"
+	takesAnySlot    flaw = "a node that appends to another generation's DELTAS"
+)
+
+// world is a record, two slots and a few nodes, and what is true of them. All that
+// happens is decided by one seed. Nothing of it is how jetlog or a node does it: it is
+// what they promise each other.
+type world struct {
+	r    *rand.Rand
+	flaw flaw
+
+	record   []byte // nil: the key is not there
+	revision uint64
+	views    [][]byte                            // all that the record ever was, to come late and twice
+	slots    [generation.Slots]generation.Number // whose DELTAS it is; 0: there is none
+	nodes    []*simNode
+	end      int                          // of the log: what a generation must reach
+	truth    generation.Set               // the last record that a leader wrote, or that was put back
+	facts    map[generation.Number]*facts // by number
+	said     []string                     // the last steps
+	fault    string                       // the first promise that was broken
+	known    map[string]judged
+	did      map[string]int // how often things happened
+}
+
+// facts are what is true of a generation, whatever the record says.
+type facts struct {
+	counting          string
+	caught, compared  bool // all nodes had reached the end of the log; and then it was compared
+	differs, accepted bool
+}
+
+// simNode is a process, and its disk.
+type simNode struct {
+	name  string
+	up    bool
+	view  []byte // what it saw last of the record
+	saw   bool   // in this life
+	plan  *plan  // what it is about to write, as a leader
+	leads bool   // it thinks so
+
+	own  generation.Set            // on disk
+	dirs map[generation.Number]int // on disk: how far each generation has counted
+}
+
+// plan is a change that was decided and is not written yet.
+type plan struct {
+	what       string
+	from, next generation.Set
+	revision   uint64
+	clear      bool // the slot of next.Building, before
+}
+
+func newWorld(seed uint64, f flaw) *world {
+	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {caught: true, compared: true}}, did: map[string]int{}, known: map[string]judged{}}
+	w.slots[0] = 1
+	for i := range 2 + w.r.IntN(3) {
+		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, dirs: map[generation.Number]int{1: w.end}})
+	}
+	return w
+}
+
+func (w *world) say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.did[strings.Join(strings.Fields(text)[1:min(2, len(strings.Fields(text)))], " ")]++
+	w.said = append(w.said, text)
+	w.said = w.said[max(0, len(w.said)-60):]
+}
+
+// broken notes the first promise that does not hold.
+func (w *world) broken(format string, args ...any) {
+	if w.fault == "" {
+		w.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+// put writes the record if it is still at a revision.
+func (w *world) put(value []byte, revision uint64) bool {
+	if revision != w.revision && w.flaw != noCompareSet {
+		return false
+	}
+	w.set(value)
+	return true
+}
+
+func (w *world) set(value []byte) {
+	w.record = value
+	w.revision++
+	w.views = append(w.views, value)
+}
+
+// read is a value as jetlog.Generations gives it.
+func (w *world) read(value []byte) (generation.Set, error) {
+	if value == nil {
+		return generation.Set{}, nil
+	}
+	if is, known := w.known[string(value)]; known {
+		return is.set, is.err
+	}
+	is := w.judge(value)
+	w.known[string(value)] = is
+	return is.set, is.err
+}
+
+// judged is what a value was found to be.
+type judged struct {
+	set generation.Set
+	err error
+}
+
+func (w *world) judge(value []byte) (is judged) {
+	if w.flaw == obeysAnything {
+		var s generation.Set
+		if json.Unmarshal(value, &s) == nil && s.Serving != 0 && s.All != nil {
+			return judged{s, nil}
+		}
+	}
+	is.set, is.err = generation.Decode(value)
+	return is
+}
+
+// step has one thing happen.
+func (w *world) step(faults bool) {
+	n := w.nodes[w.r.IntN(len(w.nodes))]
+	switch what := w.r.IntN(100); {
+	case what < 2 && faults && n.up:
+		w.say("%s crashes", n.name)
+		n.up, n.plan, n.view, n.saw, n.leads = false, nil, nil, false, false
+	case what < 12:
+		n.up = true
+	case what < 14 && faults:
+		w.forge()
+	case what < 17:
+		w.end++ // events come
+	case !n.up:
+	case what < 20:
+		n.leads = !n.leads // by what it has heard of the lease
+	case what < 24 && faults && len(w.views) > 0:
+		n.view, n.saw = w.views[w.r.IntN(len(w.views))], true // late, or twice
+	case what < 45:
+		n.view, n.saw = w.record, true
+		w.act(n)
+	case what < 55:
+		w.act(n)
+	case what < 80:
+		w.count(n)
+	case n.plan != nil:
+		w.write(n)
+	case n.leads:
+		w.decide(n)
+	}
+	w.look()
+}
+
+// forge writes what no node would, or nothing.
+func (w *world) forge() {
+	s := w.truth.Served()
+	s.All = maps.Clone(s.All)
+	switch w.r.IntN(5) {
+	case 0:
+		w.say("somebody deletes the record")
+		w.set(nil)
+	case 1:
+		w.say("somebody writes garbage")
+		w.set([]byte(`{"epoch":"9`))
+	case 2:
+		w.say("somebody writes an older record")
+		if len(w.views) > 0 {
+			value := w.views[w.r.IntN(len(w.views))]
+			if s, err := w.read(value); err != nil || s.Epoch < w.truth.Epoch {
+				w.set(value)
+			}
+		}
+	case 3:
+		w.say("somebody writes a faulty record")
+		s.Epoch, s.Serving = s.Epoch+3, s.Newest
+		text, _ := json.Marshal(s)
+		if s.Fault() != nil {
+			w.set(text)
+		}
+	case 4:
+		w.say("somebody writes what nobody knows of")
+		s = generation.Set{
+			Epoch: s.Epoch + 5, State: generation.Aborted, Serving: 1000, Newest: 1000,
+			All: map[generation.Number]generation.Generation{1000: {Counting: json.RawMessage(`"forged"`)}},
+		}
+		text, _ := s.Encode()
+		w.set(text)
+	}
+}
+
+// act has a node do what its view says, or put its copy back.
+func (w *world) act(n *simNode) {
+	if !n.saw {
+		return
+	}
+	s, err := w.read(n.view)
+	follows := err == nil && (n.own.Follows(s) || s.Epoch > n.own.Epoch && w.vouched(n, s))
+	if w.flaw == obeysAnything && err == nil && s.Serving != 0 {
+		follows = true
+	}
+	if _, named := n.own.Served().All[s.Serving]; w.flaw == obeysOlder && named && err == nil {
+		follows = true
+	}
+	switch {
+	case follows:
+		if !s.Equal(n.own) {
+			w.say("%s follows epoch %d (serving %d, building %d, kept %d)", n.name, s.Epoch, s.Serving, s.Building, s.Kept)
+		}
+		n.own, n.plan = s, nil
+	case err != nil || n.own.Epoch > 0 && (s.Epoch < n.own.Epoch || s.Epoch == n.own.Epoch && !s.Equal(n.own)):
+		w.restore(n)
+	}
+	w.tidy(n)
+}
+
+// vouched says that another node has acted on a record, of which n knows too little.
+func (w *world) vouched(n *simNode, s generation.Set) bool {
+	for _, o := range w.nodes {
+		if o != n && o.up && o.own.Equal(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// restore puts a node's own copy back, as jetlog.Generations.Restore does: by what is
+// there now.
+func (w *world) restore(n *simNode) {
+	s, err := w.read(w.record)
+	if w.record != nil && err == nil && (s.Epoch > n.own.Epoch || s.Equal(n.own) || n.own.Follows(s)) {
+		return
+	}
+	if n.own.Epoch == 0 {
+		if err != nil {
+			w.put(nil, w.revision)
+		}
+		return
+	}
+	text, err := n.own.Encode()
+	if err != nil {
+		w.broken("%s has a copy that cannot be written: %v", n.name, err)
+		return
+	}
+	w.say("%s restores epoch %d", n.name, n.own.Epoch)
+	w.put(text, w.revision)
+	if n.own.Epoch >= w.truth.Epoch {
+		w.truth = n.own
+	}
+}
+
+// tidy deletes what a node has of generations that are none any more. It does so only
+// by the record as it stands, and never what it does not know to be old.
+func (w *world) tidy(n *simNode) {
+	own := n.own.Served()
+	stands, err := w.read(w.record)
+	agreed := err == nil && stands.Equal(n.own) || w.flaw == obeysAnything
+	if _, open := n.dirs[own.Serving]; !open || !agreed {
+		return
+	}
+	for number := range n.dirs {
+		if _, named := own.All[number]; named {
+			continue
+		}
+		if t := w.truth.Served(); number == t.Serving || number == t.Building {
+			w.broken("%s drops generation %d: %d serves and %d is building", n.name, number, t.Serving, t.Building)
+		}
+		w.say("%s drops generation %d", n.name, number)
+		delete(n.dirs, number)
+	}
+}
+
+// count has a node go on with a generation: it opens it, in its slot, and derives.
+func (w *world) count(n *simNode) {
+	own := n.own.Served()
+	for number, g := range own.All {
+		if own.Beside() != 0 && number == own.Serving && w.r.IntN(2) == 0 {
+			continue
+		}
+		switch is := w.slots[g.Slot]; {
+		case is == 0, is < number: // made, or evicted: by jetlog.Evict
+			w.slots[g.Slot] = number
+		case is > number && w.flaw != takesAnySlot:
+			continue // jetlog.ErrGeneration
+		}
+		if is := w.slots[g.Slot]; is != number {
+			w.broken("%s appends windows of generation %d to slot %d, which is generation %d's", n.name, number, g.Slot, is)
+		}
+		n.dirs[number] = min(n.dirs[number]+1, w.end)
+	}
+}

@@ -1,0 +1,219 @@
+package jetlog_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// open opens streams for a generation in a slot.
+func (b *bench) open(s jetlog.Slot, of generation.Number) (*jetlog.Streams, error) {
+	b.Helper()
+	o := natstest.Options()
+	o.Slot, o.Generation = s, of
+	return jetlog.OpenStreams(b.ctx, b.connect(), o)
+}
+
+// other fails unless err says that DELTAS is of another generation, and names both.
+func (b *bench) other(what string, err error, is, want string) {
+	b.Helper()
+	if !errors.Is(err, jetlog.ErrGeneration) || !strings.Contains(err.Error(), "generation "+is) || !strings.Contains(err.Error(), "generation "+want) {
+		b.Errorf("%s: %v", what, err)
+	}
+}
+
+// "DELTAS of a slot says in its metadata of which generation it is; a node of another
+// generation neither follows nor appends to it." A node of generation 1 that was cut
+// off while slot 0 was cleared, and is used by generation 3, does no harm and takes none.
+func TestDeltasOfAnotherGeneration(t *testing.T) {
+	b := newBench(t)
+	old := b.streams // of generation 1
+	log := jetlog.NewDeltaLog(old)
+	_, _, err := log.Tail(b.ctx)
+	b.must(err)
+	_, err = log.Append(b.ctx, 0, window(0, 10))
+	b.must(err)
+	followed, err := jetlog.OpenTailer(b.ctx, old, 0, jetlog.RunOptions{})
+	b.must(err)
+	defer followed.Close()
+	_, err = followed.Next(b.ctx)
+	b.must(err)
+
+	// Nobody of another generation opens it; nothing is made or deleted.
+	was := b.stream(jetlog.DeltasStream).CachedInfo().Created
+	_, err = b.open(0, 3)
+	b.other("opened", err, "1", "3")
+	if now := b.stream(jetlog.DeltasStream).CachedInfo(); !now.Created.Equal(was) || now.State.Msgs != 1 {
+		t.Fatalf("DELTAS is another: %+v", now)
+	}
+
+	b.must(jetlog.Clear(b.ctx, b.js, 0, 3))
+	third, err := b.open(0, 3)
+	b.must(err)
+	for i := range uint64(3) {
+		_, err = jetlog.NewDeltaLog(third).Append(b.ctx, i, window(pipeline.Position(i), pipeline.Position(i+1)))
+		b.must(err)
+	}
+	before := b.stream(jetlog.DeltasStream).CachedInfo()
+
+	// All that generation 1 does with its DELTAS.
+	if _, err := followed.Next(b.ctx); err == nil {
+		t.Error("it reads on in the DELTAS of generation 3")
+	}
+	_, err = jetlog.OpenTailer(b.ctx, old, 0, jetlog.RunOptions{})
+	b.other("followed", err, "3", "1")
+	if _, err = log.Append(b.ctx, 1, window(10, 20)); err == nil {
+		t.Error("appended as to the one before")
+	}
+	_, _, err = log.Tail(b.ctx)
+	b.other("tail", err, "3", "1")
+	_, _, err = log.First(b.ctx)
+	b.other("first", err, "3", "1")
+	_, err = log.At(b.ctx, 2)
+	b.other("at", err, "3", "1")
+	_, err = jetlog.NewDeltaLog(old).Append(b.ctx, 3, window(3, 9))
+	b.other("append", err, "3", "1")
+	b.other("purge", log.Purge(b.ctx, 3), "3", "1")
+	b.other("delete", old.Delete(b.ctx, jetlog.DeltasStream), "3", "1")
+	b.other("recreate", old.RenewAs(b.ctx, before.Created, jetlog.ErrForeign), "3", "1")
+	b.must(old.Restore(b.ctx)) // nothing is missing
+	if after := b.stream(jetlog.DeltasStream).CachedInfo(); !after.Created.Equal(before.Created) || after.State.Msgs != 3 || after.State.LastSeq != 3 {
+		t.Errorf("DELTAS is another: %+v, was %+v", after.State, before.State)
+	}
+	attached, err := jetlog.Attach(b.ctx, b.connect(), 0, 1, nil)
+	b.must(err)
+	_, err = jetlog.OpenTailer(b.ctx, attached, 0, jetlog.RunOptions{})
+	b.other("followed, attached", err, "3", "1")
+	if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n != 3 {
+		t.Errorf("slot 0 is generation %d's: %v", n, err)
+	}
+}
+
+// One that was cut off makes the DELTAS again that was deleted in between: the
+// generation that has the slot by the record takes it, and no other does.
+func TestEvict(t *testing.T) {
+	b := newBench(t)
+	evict := func(of generation.Number, want bool) {
+		t.Helper()
+		if got, err := jetlog.Evict(b.ctx, b.js, 0, of); err != nil || got != want {
+			t.Errorf("evicted for generation %d: %v, %v", of, got, err)
+		}
+	}
+	evict(1, false)
+	b.must(jetlog.Clear(b.ctx, b.js, 0, 3))
+	evict(3, false) // there is none
+	b.must(b.streams.Restore(b.ctx))
+	_, err := b.open(0, 3)
+	b.other("opened", err, "1", "3")
+	b.must(jetlog.NewCheckpoints(b.streams).Report(b.ctx, "a", 9))
+	evict(3, true)
+	if at, err := jetlog.NewCheckpoints(b.streams).Lowest(b.ctx, 0); err != nil || at != 9 {
+		t.Errorf("the keys are gone, which may be generation 3's: %d, %v", at, err)
+	}
+	_, err = b.open(0, 3)
+	b.must(err)
+	_, err = jetlog.Evict(b.ctx, b.js, 0, 1)
+	b.other("evicted by an earlier one", err, "3", "1")
+	evict(3, false)
+}
+
+// "an existing DELTAS of slot 0 without metadata is generation 1's"
+func TestDeltasWithoutAGeneration(t *testing.T) {
+	b := newBench(t)
+	for _, s := range []jetlog.Slot{0, 1} {
+		_, err := b.open(s, 0)
+		b.must(err)
+		c := b.stream(s.Deltas()).CachedInfo().Config
+		delete(c.Metadata, "tidemark-generation")
+		_, err = b.js.UpdateStream(b.ctx, c)
+		b.must(err)
+	}
+	_, err := b.open(0, 1)
+	b.must(err)
+	_, err = b.open(0, 3)
+	b.other("opened", err, "1", "3")
+	_, err = b.open(1, 2)
+	b.other("opened", err, "0", "2")
+	if got, err := jetlog.Evict(b.ctx, b.js, 1, 2); err != nil || !got {
+		t.Errorf("what nobody can tell whose it is stays: %v, %v", got, err)
+	}
+}
+
+// A slot that is cleared has neither windows nor keys; one that is cleared in part is
+// cleared by the next time; the other slot, and what is everybody's, stands.
+func TestClear(t *testing.T) {
+	b := newBench(t)
+	second, err := b.open(1, 2)
+	b.must(err)
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	keys := []string{"member.a", "assignment", "router", "node.a", "2.member.a", "2.assignment", "2.router", "2.node.a", "drain.a", "degrade", recordKey, "backup.last", "import.x"}
+	for clears := range 3 {
+		for _, k := range keys {
+			_, err := bucket.PutString(b.ctx, k, "{}")
+			b.must(err)
+		}
+		switch clears {
+		case 1: // it ended after a key
+			b.must(bucket.Purge(b.ctx, "2.member.a"))
+		case 2: // before DELTAS, or after all of it
+			b.must(b.js.DeleteStream(b.ctx, second.Slot().Deltas()))
+		}
+		b.must(jetlog.Clear(b.ctx, b.js, 1, generation.Number(2*clears+4)))
+		b.must(jetlog.Clear(b.ctx, b.js, 1, generation.Number(2*clears+4)))
+		for _, k := range keys {
+			_, err := bucket.Get(b.ctx, k)
+			if gone := err != nil; gone != strings.HasPrefix(k, "2.") {
+				t.Errorf("key %s: %v", k, err)
+			}
+		}
+		if n, err := jetlog.SlotOf(b.ctx, b.js, 1); err != nil || n != 0 {
+			t.Errorf("slot 1 is generation %d's: %v", n, err)
+		}
+		if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n != 1 {
+			t.Errorf("slot 0 is generation %d's: %v", n, err)
+		}
+		_, err = b.open(1, generation.Number(2*clears+4))
+		b.must(err)
+		// A leader that does not know of it yet clears for the same number.
+		b.other("cleared", jetlog.Clear(b.ctx, b.js, 1, generation.Number(2*clears+4)), fmt.Sprint(2*clears+4), fmt.Sprint(2*clears+4))
+	}
+	b.must(b.js.DeleteStream(b.ctx, jetlog.BucketStream))
+	b.must(jetlog.Clear(b.ctx, b.js, 1, 20)) // without a bucket
+}
+
+// "two generations that use one slot after each other never take each other for
+// members", though they count alike.
+func TestMembersOfAnotherGenerationDoNotJoin(t *testing.T) {
+	b := newBench(t)
+	old := b.process(nil)
+	b.must(old.Join(b.ctx, member("a")))
+	old.beats(member("a"))
+	p := b.process(nil)
+	p.sees("a up")
+	next := member("b")
+	next.Fingerprint = next.Fingerprint.Of(3)
+	if err := p.Join(b.ctx, next); !errors.Is(err, jetlog.ErrMemberMisfit) {
+		t.Errorf("joined: %v", err)
+	}
+	same := member("b")
+	same.Fingerprint = same.Fingerprint.Of(1)
+	b.must(p.Join(b.ctx, same))
+	seen := map[cluster.Fingerprint]bool{}
+	for n := range generation.Number(1000) {
+		seen[cluster.Fingerprint(7).Of(n)] = true
+	}
+	if len(seen) != 999 || seen[0] { // 0 and 1 are the first
+		t.Errorf("%d generations of 999 differ", len(seen))
+	}
+	if f := cluster.Fingerprint(0).Of(3); f != 0 {
+		t.Errorf("a process without counters of its own has %v", f)
+	}
+}

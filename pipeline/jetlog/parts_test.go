@@ -1,0 +1,109 @@
+package jetlog_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// "reading a stretch should be one bounded fetch": a part costs a consumer and one
+// or two requests, no message is sent that was not asked for, and what was moved is
+// looked up once for all parts.
+func TestParts(t *testing.T) {
+	b := newBench(t)
+	b.publish(300)
+	b.must(b.stream(jetlog.EventsStream).Purge(b.ctx, jetstream.WithPurgeSequence(101)))
+	under := strings.TrimSuffix(b.stream(jetlog.EventsStream).CachedInfo().Config.Subjects[1], ">")
+	second, err := b.stream(jetlog.EventsStream).GetMsg(b.ctx, 102)
+	b.must(err)
+	header := nats.Header{}
+	subject := jetlog.MarkAsCopy(under, second.Subject, header, jetlog.Original{Sequence: 102, Nanos: second.Time.UnixNano()})
+	_, err = b.js.PublishMsg(b.ctx, &nats.Msg{Subject: subject, Header: header, Data: second.Data})
+	b.must(err)
+
+	nc := b.js.Conn()
+	parts, err := jetlog.OpenParts(b.ctx, b.streams)
+	b.must(err)
+	if s := parts.State(); s.First != 101 || s.Last != 301 {
+		t.Errorf("%d to %d", s.First, s.Last)
+	}
+	before := nc.Stats()
+	const opened = 10
+	for i := range uint64(opened) {
+		source, err := parts.Open(b.ctx, pipeline.EndOf(100+i), 50, jetlog.RunOptions{})
+		b.must(err)
+		for next := 101 + i; next < 151+i; {
+			run, err := source.Next(b.ctx)
+			b.must(err)
+			for _, m := range run {
+				if want := fmt.Sprint(m.Sequence); m.Sequence != next || m.Sequence != 102 && string(m.Data) != want || m.Sequence == 102 && m.Data != nil {
+					t.Fatalf("message %d is %d: %q", next, m.Sequence, m.Data)
+				}
+				next++
+			}
+		}
+		b.must(source.Close())
+	}
+	b.must(nc.Flush())
+	sent := nc.Stats()
+	if asked := sent.OutMsgs - before.OutMsgs; asked > opened*4 { // consumer, two requests, and that it may go
+		t.Errorf("%d requests for %d parts", asked, opened)
+	}
+	if got := sent.InMsgs - before.InMsgs; got > opened*(50+3) {
+		t.Errorf("%d messages came for %d parts of 50", got, opened)
+	}
+	if _, err := parts.Open(b.ctx, pipeline.EndOf(99), 1, jetlog.RunOptions{}); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("of what is gone: %v", err)
+	}
+	for sequence, want := range map[uint64]string{99: "false ", 101: "true 101", 102: "true ", 301: "true 102", 302: "false "} {
+		m, there, err := parts.Get(b.ctx, sequence)
+		if got := fmt.Sprintf("%v %s", there, m.Data); err != nil || got != want {
+			t.Errorf("%d is %q, want %q: %v", sequence, got, want, err)
+		}
+	}
+}
+
+// "Open may be called concurrently; the sources are read by one goroutine": parts
+// that are opened ahead, side by side, while one is read.
+func TestPartsOpenedAhead(t *testing.T) {
+	b := newBench(t)
+	b.publish(200)
+	parts, err := jetlog.OpenParts(b.ctx, b.streams)
+	b.must(err)
+	type opened struct {
+		source *jetlog.Source
+		err    error
+	}
+	const each = 20
+	var ahead []chan opened
+	for from := uint64(0); from < 200; from += each {
+		ahead = append(ahead, make(chan opened, 1))
+		go func(to chan opened) {
+			s, err := parts.Open(b.ctx, pipeline.EndOf(from), each, jetlog.RunOptions{})
+			to <- opened{s, err}
+		}(ahead[len(ahead)-1])
+	}
+	next := uint64(1)
+	for _, part := range ahead {
+		o := <-part
+		b.must(o.err)
+		for last := next + each; next < last; {
+			run, err := o.source.Next(b.ctx)
+			b.must(err)
+			for _, m := range run {
+				if m.Sequence != next {
+					t.Fatalf("message %d comes where %d should", m.Sequence, next)
+				}
+				next++
+			}
+		}
+		b.must(o.source.Close())
+	}
+}

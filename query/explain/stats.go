@@ -1,0 +1,34 @@
+package explain
+
+import "sync/atomic"
+
+// Stats are figures since the start, for any goroutine.
+type Stats struct {
+	Searches atomic.Uint64 // explanations
+	Messages atomic.Uint64 // read for them
+
+	// Parts of the log that explanations came to: by what was done with them.
+	PassedOver atomic.Uint64 // the filter did not have what was looked for
+	Read       atomic.Uint64 // the filter had it, and it was there
+	Vain       atomic.Uint64 // the filter had it, and it was not
+	Unfiltered atomic.Uint64 // there was no filter
+
+	Made    atomic.Uint64 // filters
+	Damaged atomic.Uint64 // filters that were not as they were written
+
+	Base  atomic.Uint64 // position up to which the log held nothing any more at the last look; 0: it was whole
+	Below atomic.Uint64 // pages that came down to it
+}
+
+// read notes a part that was read, of so many messages.
+func (s *Stats) read(covered, some bool, messages int) {
+	s.Messages.Add(uint64(messages))
+	switch {
+	case !covered:
+		s.Unfiltered.Add(1)
+	case some:
+		s.Read.Add(1)
+	default:
+		s.Vain.Add(1)
+	}
+}

@@ -1,0 +1,69 @@
+package query
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// CONTRACT: "`explain unread USER`": where nothing counts 1:1, a badge is the feed
+// and the channels.
+func TestExplainBadgeOfFeedAndChannelsAlone(t *testing.T) {
+	schema, err := pipeline.NewSchema([]string{"post"}, []pipeline.ColumnSpec{{Name: "like", Bits: 8, Max: 63}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{catalog: newCatalog(schema), limits: Limits{}.withDefaults(), publisher: nowhere{}}
+	s.lanes = newLanes(s.limits)
+	c := &call{body: []byte(`{"number":"unread","id":"7"}`), wait: wait{timeout: -1}}
+	if f := s.parseExplain(c); f != nil {
+		t.Fatalf("%+v", f)
+	}
+	if !c.explain.badge || c.explain.sets == nil || !c.explain.sets.feed || c.explain.sets.channels != nil {
+		t.Fatalf("%+v", c.explain)
+	}
+	answer := &explained{
+		explainCall: &c.explain, rows: new(Rows), asOf: 9,
+		sets: &sets{numbers: []setNumber{{"feed", 2, 3}, {"channel:system", 1, 0}}},
+		page: &Explanation{Events: []ExplainedEvent{{
+			Position: 5, Type: "post", Body: []byte(`{"actor":9,"post":1}`), Sets: []SetChange{{0, NumberChange{Touched: true, N: 1}}},
+		}}},
+	}
+	answer.sets.stand.Channels = []StandpointChannel{{Name: "system"}}
+	want := `{"id":"7","value":3,"numbers":{"feed":2,"channel:system":1},"as_of":"9","since":{"feed":"3","channel:system":"0"},` +
+		`"events":[{"position":"5","time":"1970-01-01T00:00:00.000Z","type":"post","change":"+1","changes":{"feed":"+1"},"event":{"actor":9,"post":1}}],` +
+		`"base":{"position":"0","value":0}}`
+	if got := string(answer.append(nil)); got != want || !json.Valid([]byte(got)) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// CONTRACT: `{"id":"42","value":3,"as_of":"…","events":[{"position":"…","time":"2026-…Z",
+// "type":"like","change":"+1","event":{…}}],"next":"…","base":{"position":"…","value":0}}`.
+// A number that is a column has these keys, in this order, and no others.
+func TestExplainReplyToTheLetter(t *testing.T) {
+	s := parser(t)
+	c := &call{body: []byte(`{"number":"post.comment","id":"42","limit":20}`), wait: wait{timeout: -1}}
+	if f := s.parseExplain(c); f != nil {
+		t.Fatalf("%+v", f)
+	}
+	var rows Rows
+	rows.Reset(1, 1)
+	rows.Exist[0], rows.Values[0] = true, 3
+	answer := &explained{explainCall: &c.explain, rows: &rows, asOf: 8, page: &Explanation{
+		Next: 4,
+		Events: []ExplainedEvent{{
+			Position: 4, Time: 1_782_820_000_123, Type: "like", Body: []byte(`{"actor":9}`), Changes: []NumberChange{{Touched: true, N: 1}},
+		}},
+	}}
+	want := `{"id":"42","value":3,"as_of":"8","events":[{"position":"4","time":"2026-06-30T11:46:40.123Z","type":"like","change":"+1","event":{"actor":9}}],` +
+		`"next":"4","base":{"position":"0","value":0}}`
+	if got := string(answer.append(nil)); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if !slices.Equal(c.explain.words, []*word{s.catalog.counters["post"].words["comment"]}) {
+		t.Errorf("%v", c.explain.words)
+	}
+}

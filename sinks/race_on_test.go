@@ -1,0 +1,7 @@
+//go:build race
+
+package sinks_test
+
+// floodRows is how many old rows there are: the race detector makes each ten times
+// as slow.
+const floodRows = 60_000
