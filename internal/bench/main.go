@@ -96,6 +96,7 @@ var measurements = []measurement{
 	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
 	{[]string{"nodes"}, (*bench).nodes},
 	{[]string{"replay"}, (*bench).replay},
+	{[]string{"replay"}, (*bench).rebuild},
 	{[]string{"replay"}, (*bench).explain},
 	{[]string{"replay"}, (*bench).backups},
 	{[]string{"capacity"}, (*bench).capacity},
