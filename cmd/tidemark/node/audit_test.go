@@ -210,7 +210,7 @@ func TestAuditRepairs(t *testing.T) {
 				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 			})
 			if !f.log.has("a shard differs from the log") || !f.log.has(test.came) {
-				t.Errorf("the log lacks %q:\n%s", test.came, f.log.b.String())
+				t.Errorf("the log lacks %q:\n%s", test.came, f.log.String())
 			}
 			if !f.likes(41, 1) {
 				t.Error("others have changed")

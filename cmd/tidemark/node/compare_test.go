@@ -323,7 +323,7 @@ func TestCompareHolderDies(t *testing.T) {
 			select {
 			case <-done:
 			case <-time.After(time.Minute):
-				t.Fatalf("it does not end\n%s", f.log.b.String())
+				t.Fatalf("it does not end\n%s", f.log.String())
 			}
 			switch {
 			case test.name == "nobody has it":

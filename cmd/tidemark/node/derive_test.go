@@ -66,7 +66,7 @@ func TestDerivedBeside(t *testing.T) {
 	var seen, alone int
 	for end := time.Now().Add(time.Minute); !settled(a); {
 		if time.Now().After(end) {
-			t.Fatalf("it does not hold all\n%s", f.log.b.String())
+			t.Fatalf("it does not hold all\n%s", f.log.String())
 		}
 		if !deriving(a) && a.gen().heldNow() == own {
 			time.Sleep(time.Millisecond) // it has not heard yet
@@ -188,7 +188,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 		}
 		f.until("all likes", func() bool { return f.likes(100, 1) })
 		if b.gen().sinks.Failed() != 0 {
-			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.log.b.String())
+			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.log.String())
 		}
 		time.Sleep(500 * time.Millisecond) // all is checkpointed, once
 	}

@@ -38,6 +38,12 @@ func (s *syncBuffer) Write(p []byte) (int, error) {
 	return s.b.Write(p)
 }
 
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 func (s *syncBuffer) has(text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +74,7 @@ func (f *fleet) start(name string) *Node {
 	}
 	n, err := Start(f.t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
 	if err != nil {
-		f.t.Fatalf("%v\n%s", err, f.log.b.String())
+		f.t.Fatalf("%v\n%s", err, f.log.String())
 	}
 	f.t.Cleanup(func() { n.Close() })
 	return n
@@ -88,7 +94,7 @@ func (f *fleet) until(what string, is func() bool) {
 	f.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			f.t.Fatalf("within a minute there is not: %s\n%s", what, f.log.b.String())
+			f.t.Fatalf("within a minute there is not: %s\n%s", what, f.log.String())
 		}
 	}
 }
@@ -157,7 +163,7 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 	for _, s := range taken() {
 		if held.Has(s) {
 			m, _ := c.gen().members.View().Member("b")
-			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.log.b.String())
+			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.log.String())
 		}
 	}
 	t.Logf("of b's shards %v, %v were given to c meanwhile", of, taken())

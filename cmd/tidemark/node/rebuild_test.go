@@ -60,7 +60,7 @@ func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
 	}
 	var begun RebuildBegun
 	if err := f.rebuild(RebuildVerb, RebuildAsk{counting, accept}, &begun); err != nil {
-		f.t.Fatalf("%v\n%s", err, f.log.b.String())
+		f.t.Fatalf("%v\n%s", err, f.log.String())
 	}
 	return begun.Building
 }

@@ -174,7 +174,7 @@ func TestCloseAmidRebuild(t *testing.T) {
 			}
 		}
 		if err != nil {
-			t.Fatalf("%v\n%s", err, f.log.b.String())
+			t.Fatalf("%v\n%s", err, f.log.String())
 		}
 		t.Cleanup(func() { n.Close() })
 		f.until("all likes", func() bool { return f.likes(30, 1) })
@@ -237,10 +237,11 @@ func TestRebuildTakesMemory(t *testing.T) {
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
 		c.Memory.Budget = c.Memory.Budget - config.Size(c.ShardBytes()) + 40*config.MiB
+		c.Rebuild.Memory = 36 * config.MiB
 		c.Checkpoint.Interval = 100 * time.Millisecond
 	}
 	n := f.start("a")
-	f.crowd(800)
+	f.crowd(500)
 	g := n.gen()
 	less := n.config.ShardBytesBeside()
 	f.until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })

@@ -94,7 +94,7 @@ func (c *child) run(f *fleet) {
 		}
 		c.Fans = !c.Fans
 	}
-	f.t.Fatalf("node %s does not start\n%s", c.Name, f.log.b.String())
+	f.t.Fatalf("node %s does not start\n%s", c.Name, f.log.String())
 }
 
 func (c *child) start(f *fleet) bool {
@@ -127,7 +127,7 @@ func (c *child) start(f *fleet) bool {
 			return false
 		}
 		if err != nil {
-			f.t.Fatalf("node %s does not start: %v\n%s", c.Name, err, f.log.b.String())
+			f.t.Fatalf("node %s does not start: %v\n%s", c.Name, err, f.log.String())
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (f *fleet) letters(want int) {
 		of[m.Header.Get(jetlog.HeaderSequence)]++
 	}
 	if len(of) != want || info.State.Msgs != uint64(want) {
-		f.t.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.log.b.String())
+		f.t.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.log.String())
 	}
 }
 

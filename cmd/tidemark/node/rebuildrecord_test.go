@@ -138,7 +138,7 @@ func TestRecordIsForged(t *testing.T) {
 			return f.record().Equal(known)
 		})
 		if got := n.rebuilds.set(); !got.Equal(known) || n.gen().number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.log.b.String())
+			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.log.String())
 		}
 	}
 	for name, stopped := range map[string]bool{"while it runs": false, "while it is stopped": true} {
@@ -158,7 +158,7 @@ func TestRecordIsForged(t *testing.T) {
 		}
 		time.Sleep(2 * rebuildsEvery)
 		if n.gen().number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.log.b.String())
+			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.log.String())
 		}
 	}
 	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
