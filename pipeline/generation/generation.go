@@ -76,8 +76,8 @@ type Generation struct {
 	// Counting is what decides, of a configuration, what is counted; JSON. It holds
 	// for the generation whatever a node's own file says.
 	Counting json.RawMessage `json:"counting"`
-	// Letters is the position behind which this one stores dead letters: those up to
-	// it are stored already. Of the first: 0.
+	// Letters is the position behind which this one owes dead letters of what it had
+	// routed before it served: those up to it are stored already. 0: it owes none.
 	Letters uint64 `json:"letters,string"`
 }
 

@@ -17,8 +17,7 @@ import (
 // one before did not store: all behind the position that the record has of it. Its
 // router begins again, and first stores those (owed).
 type letters struct {
-	*pipeline.LetterGate
-	to pipeline.DeadLetters // behind the gate
+	to pipeline.DeadLetters // where they are kept; before the router runs
 
 	mu     sync.Mutex
 	serves bool
@@ -49,7 +48,6 @@ func (l *letters) on() {
 		return
 	}
 	l.serves = true
-	l.openLocked()
 	if l.begin != nil {
 		l.begin(errLetters)
 	}
@@ -60,27 +58,24 @@ func (l *letters) off() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.serves = false
-	l.openLocked()
-}
-
-// openLocked opens or shuts the gate, once there is one.
-func (l *letters) openLocked() {
-	switch {
-	case l.LetterGate == nil:
-	case l.serves:
-		l.Open(0)
-	default:
-		l.Shut()
-	}
 }
 
 // keepIn says where letters are kept.
 func (l *letters) keepIn(to pipeline.DeadLetters) *letters {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.LetterGate, l.to = pipeline.NewLetterGate(to), to
-	l.openLocked()
+	l.to = to
 	return l
+}
+
+// Keep implements pipeline.DeadLetters. What is being stored when the generation
+// serves no more is stored.
+func (l *letters) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
+	l.mu.Lock()
+	serves := l.serves
+	l.mu.Unlock()
+	if !serves {
+		return nil
+	}
+	return l.to.Keep(ctx, of)
 }
 
 // routing is the context of a run of the router, which ends when what it stores

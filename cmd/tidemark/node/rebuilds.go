@@ -25,7 +25,7 @@ import (
 // end. No lock is held meanwhile. A generation that does not open, or is lost, is
 // tried again; the one that serves goes on.
 type rebuilds struct {
-	known   atomic.Pointer[generations.Set]    // that this node acts on; never nil
+	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
 	beside  atomic.Pointer[generation]         // nil: none is open
 	trouble troubles                           // that keeps nobody from counting and answering
 	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend

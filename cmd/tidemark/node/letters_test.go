@@ -1,4 +1,4 @@
-package pipeline_test
+package node
 
 import (
 	"context"
@@ -22,11 +22,10 @@ func (k *keeper) Keep(_ context.Context, letters []pipeline.DeadLetter) error {
 	return k.err
 }
 
-// "only the serving generation stores them; one that comes to serve stores those behind
-// Letters, which is how far the one before had routed at the switch."
-func TestLetterGate(t *testing.T) {
+// "only the serving generation stores them"
+func TestLetters(t *testing.T) {
 	var k keeper
-	g := pipeline.NewLetterGate(&k)
+	l := new(letters).keepIn(&k)
 	keep := func(want string, positions ...pipeline.Position) {
 		t.Helper()
 		k.kept = nil
@@ -34,7 +33,7 @@ func TestLetterGate(t *testing.T) {
 		for _, p := range positions {
 			letters = append(letters, pipeline.DeadLetter{Position: p})
 		}
-		if err := g.Keep(t.Context(), letters); !errors.Is(err, k.err) || err != nil && len(k.kept) == 0 {
+		if err := l.Keep(t.Context(), letters); !errors.Is(err, k.err) || err != nil && len(k.kept) == 0 {
 			t.Errorf("Keep: %v", err)
 		}
 		if got := fmt.Sprint(k.kept); got != want {
@@ -46,41 +45,42 @@ func TestLetterGate(t *testing.T) {
 			}
 		}
 	}
-	keep("[]", 1, 2) // shut, as it begins
-	g.Open(0)
+	keep("[]", 1, 2) // it does not serve, as it begins
+	l.on()
 	keep("[1 2]", 1, 2)
 	keep("[]")
-	g.Open(4)
-	keep("[5 9 7]", 3, 5, 4, 9, 7, 1)
-	keep("[]", 3, 4)
-	keep("[5]", 5)
+	keep("[3 5 4 9 7 1]", 3, 5, 4, 9, 7, 1)
 	k.err = errors.New("the stream is full")
 	keep("[6]", 6)
 	k.err = nil
-	g.Shut()
+	l.off()
 	keep("[]", 10)
+	l.keep(true)
+	keep("[11]", 11)
+	l.keep(false)
+	keep("[]", 12)
 }
 
-// "switched at run time from any goroutine": of a call all letters behind one position
-// are kept, or none. The race detector looks on.
-func TestLetterGateWhileItIsSwitched(t *testing.T) {
+// It is switched at run time from any goroutine: of a call all letters are kept, or
+// none. The race detector looks on.
+func TestLettersWhileItIsSwitched(t *testing.T) {
 	var k keeper
-	g := pipeline.NewLetterGate(&k)
+	l := new(letters).keepIn(&k)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 1000 {
-			g.Open(pipeline.Position(i % 2))
-			g.Shut()
+		for range 1000 {
+			l.on()
+			l.off()
 		}
 	}()
 	letters := []pipeline.DeadLetter{{Position: 1}, {Position: 2}}
 	for range 1000 {
 		k.kept = nil
-		if err := g.Keep(t.Context(), letters); err != nil {
+		if err := l.Keep(t.Context(), letters); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(k.kept); got != "[]" && got != "[1 2]" && got != "[2]" {
+		if got := fmt.Sprint(k.kept); got != "[]" && got != "[1 2]" {
 			t.Fatalf("kept %s", got)
 		}
 	}
