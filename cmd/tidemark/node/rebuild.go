@@ -101,7 +101,7 @@ func (n *Node) leadOnce(ctx context.Context) error {
 		n.tidySlot(ctx, set)
 		return nil
 	}
-	if why := n.lacks(ctx); why != nil {
+	if why := n.lacksOf(n.gen().state.Load().Events); why != nil {
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
 				return now, jetlog.ErrDecided
@@ -151,8 +151,16 @@ func (n *Node) lacks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	events, err := n.gen().streams.State(ctx, jetlog.EventsStream)
-	if err != nil || events.First <= 1 {
+	if err != nil {
 		return nil // who cannot look now looks again
+	}
+	return n.lacksOf(events)
+}
+
+// lacksOf is lacks of EVENTS as it was when somebody looked.
+func (n *Node) lacksOf(events jetlog.StreamState) error {
+	if events.First <= 1 {
+		return nil
 	}
 	switch first, err := n.gen().history.first(events); {
 	case err != nil:
@@ -338,12 +346,8 @@ func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
 	if r == nil {
 		return nil
 	}
-	events, err := n.gen().streams.State(ctx, jetlog.EventsStream)
-	if err != nil {
-		return nil // it can wait
-	}
-	written := r.Written()
-	if written.IsZero() || events.Now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
+	now, written := n.gen().state.Load().Events.Now, r.Written() // both by the server's clock
+	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
 		return nil
 	}
 	return n.step(ctx, set, generations.Set.Drop)
