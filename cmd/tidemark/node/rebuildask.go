@@ -168,11 +168,7 @@ func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []Rebu
 			continue
 		}
 		work.Go(func() {
-			raw, err := job.Ask(ctx, n.queries, nodes[i].Node, generationsVerb, PrepareAsk{}, nil)
-			var p Prepared
-			if err == nil {
-				err = json.Unmarshal(raw, &p)
-			}
+			p, err := n.askPrepared(ctx, nodes[i].Node, nil)
 			if nodes[i].Trouble = p.Beside; err != nil {
 				nodes[i].Trouble = err.Error()
 			}
@@ -198,11 +194,7 @@ func (n *Node) prepare(ctx context.Context, set generations.Set, counting json.R
 			continue
 		}
 		work.Go(func() {
-			var p Prepared
-			raw, err := job.Ask(ctx, n.queries, m.Node, generationsVerb, PrepareAsk{counting}, nil)
-			if err == nil {
-				err = json.Unmarshal(raw, &p)
-			}
+			p, err := n.askPrepared(ctx, m.Node, counting)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

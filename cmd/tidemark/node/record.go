@@ -187,6 +187,16 @@ func (n *Node) askGenerations(ctx context.Context) (newest generations.Set, told
 	return newest, told, there
 }
 
+// askPrepared asks a node which generations it knows of and, with counting, what speaks
+// against one more that counts by that.
+func (n *Node) askPrepared(ctx context.Context, node string, counting json.RawMessage) (p Prepared, err error) {
+	raw, err := job.Ask(ctx, n.queries, node, generationsVerb, PrepareAsk{counting}, nil)
+	if err == nil {
+		err = json.Unmarshal(raw, &p)
+	}
+	return p, err
+}
+
 // known is what others know of the generations, of those that answer. A process that
 // only answers is not asked: it has nothing to lose, and obeys what is there.
 func (n *Node) known(ctx context.Context, nodes []cluster.State) (answers []Prepared) {
@@ -201,9 +211,8 @@ func (n *Node) known(ctx context.Context, nodes []cluster.State) (answers []Prep
 		}
 		asked[m.Node] = true
 		work.Go(func() {
-			raw, err := job.Ask(ctx, n.queries, m.Node, generationsVerb, PrepareAsk{}, nil)
-			var answer Prepared
-			if err != nil || json.Unmarshal(raw, &answer) != nil {
+			answer, err := n.askPrepared(ctx, m.Node, nil)
+			if err != nil {
 				return
 			}
 			mu.Lock()
