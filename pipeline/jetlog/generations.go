@@ -219,26 +219,12 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	return nil
 }
 
-// watch follows the key until ctx ends, beginning again whenever anything is odd, as
-// Members do.
+// watch follows the key until ctx ends.
 func (g *Generations) watch(ctx context.Context) {
 	defer close(g.done)
-	wait, logged := reopenWaitMin, time.Now()
-	for ctx.Err() == nil {
-		listed, err := g.follow(ctx)
-		if listed {
-			wait = reopenWaitMin
-		}
-		if time.Since(logged) >= stuckLogEvery && !listed && ctx.Err() == nil {
-			logged = time.Now()
-			g.logger.Warn("jetlog: the generations cannot be watched", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, generationsWaitMax)
-	}
+	rewatch(ctx, g.follow, generationsWaitMax, func(err error) {
+		g.logger.Warn("jetlog: the generations cannot be watched", "err", err)
+	})
 }
 
 // follow reads what the key is and what comes after, through a consumer of its own. It

@@ -23,25 +23,34 @@ const (
 	keyPurged         = "PURGE"        // its value, of one with all that was before
 )
 
-// watch follows the keys until ctx ends, beginning again whenever anything is
-// odd: the bucket is deleted or recreated, the connection or the consumer lost.
+// watch follows the keys until ctx ends.
 func (m *Members) watch(ctx context.Context) {
 	defer close(m.done)
-	wait, logged := reopenWaitMin, time.Now()
+	rewatch(ctx, m.follow, m.options.Beat/2, func(err error) {
+		m.options.Logger.Warn("jetlog: members cannot be watched", "err", err)
+	})
+}
+
+// rewatch follows keys of the bucket until ctx ends, beginning again whenever anything
+// is odd: the bucket is deleted or recreated, the connection or the consumer lost.
+// follow says whether it had all keys that there were. tell hears now and then that
+// it has not.
+func rewatch(ctx context.Context, follow func(context.Context) (listed bool, err error), waitMax time.Duration, tell func(error)) {
+	wait, told := reopenWaitMin, time.Now()
 	for ctx.Err() == nil {
-		listed, err := m.follow(ctx)
+		listed, err := follow(ctx)
 		if listed {
 			wait = reopenWaitMin
 		}
-		if time.Since(logged) >= stuckLogEvery && !listed && ctx.Err() == nil {
-			logged = time.Now()
-			m.options.Logger.Warn("jetlog: members cannot be watched", "err", err)
+		if time.Since(told) >= stuckLogEvery && !listed && ctx.Err() == nil {
+			told = time.Now()
+			tell(err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, m.options.Beat/2)
+		wait = min(2*wait, waitMax)
 	}
 }
 
