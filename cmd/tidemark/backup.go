@@ -77,11 +77,8 @@ func (r *remote) work(do func(ctx context.Context, nc *nats.Conn) error) error {
 
 // shardProgress tells of shards as they are done, where somebody looks.
 func shardProgress(t *terminal, quiet bool, what string) func(done, of int) {
-	f, is := t.err.(*os.File)
-	if !is || quiet {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	f := screen(t.err)
+	if f == nil || quiet {
 		return nil
 	}
 	return func(done, of int) {
@@ -91,6 +88,18 @@ func shardProgress(t *terminal, quiet bool, what string) func(done, of int) {
 		}
 		fmt.Fprintf(f, "%d of %d shards %s%s", done, of, what, end)
 	}
+}
+
+// screen is a writer that is a terminal; nil: it is none.
+func screen(w io.Writer) *os.File {
+	f, is := w.(*os.File)
+	if !is {
+		return nil
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return f
 }
 
 type backupsCommand struct {

@@ -169,34 +169,22 @@ func (r *rebuildCommand) status(ctx context.Context, t *terminal, l *leader) err
 // change asks for a change of which generations there are; done tells it from what
 // they were and are.
 func (r *rebuildCommand) change(ctx context.Context, t *terminal, l *leader, verb string, done func(was, is *node.RebuildStatus) bool) error {
-	was, err := l.status(ctx)
+	_, is, err := l.change(ctx, verb, done)
 	if err != nil {
 		return err
 	}
-	var is node.RebuildStatus
-	err = l.do(ctx, verb, struct{}{}, &is, func(s *node.RebuildStatus) bool {
-		is = *s
-		return done(was, s)
-	})
-	if err != nil {
-		return err
-	}
-	return r.print(t.out, &is)
+	return r.print(t.out, is)
 }
 
 func (r *rebuildCommand) accept(ctx context.Context, t *terminal, l *leader) error {
-	before, err := l.status(ctx)
+	was, is, err := l.change(ctx, node.RebuildAcceptVerb, func(was, is *node.RebuildStatus) bool { return is.Serving == was.Building })
 	if err != nil {
 		return err
 	}
-	if !r.Wait {
-		return r.change(ctx, t, l, node.RebuildAcceptVerb, func(was, is *node.RebuildStatus) bool { return is.Serving == was.Building })
+	if r.Wait {
+		return r.follow(ctx, t, l, was.Building)
 	}
-	var s node.RebuildStatus
-	if err := l.do(ctx, node.RebuildAcceptVerb, struct{}{}, &s, func(s *node.RebuildStatus) bool { return s.Serving == before.Building }); err != nil {
-		return err
-	}
-	return r.follow(ctx, t, l, before.Building)
+	return r.print(t.out, is)
 }
 
 // followEvery is how often it is asked how a rebuild goes on.
@@ -262,6 +250,20 @@ var errNoLeader = errors.New("no node routes at the moment: 'tidemark nodes' sho
 func (l *leader) status(ctx context.Context) (*node.RebuildStatus, error) {
 	s := new(node.RebuildStatus)
 	return s, l.do(ctx, node.RebuildStatusVerb, struct{}{}, s, nil)
+}
+
+// change has the leader change which generations there are; done tells a change that
+// the leader before has made from what they were and are.
+func (l *leader) change(ctx context.Context, verb string, done func(was, is *node.RebuildStatus) bool) (was, is *node.RebuildStatus, err error) {
+	if was, err = l.status(ctx); err != nil {
+		return nil, nil, err
+	}
+	is = new(node.RebuildStatus)
+	err = l.do(ctx, verb, struct{}{}, is, func(s *node.RebuildStatus) bool {
+		*is = *s
+		return done(was, s)
+	})
+	return was, is, err
 }
 
 // do has the leader do a job. If it is gone before it has answered, the next one

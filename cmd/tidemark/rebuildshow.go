@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"time"
 
@@ -98,10 +97,8 @@ type rebuildBar struct {
 
 func newRebuildBar(to io.Writer) *rebuildBar {
 	b := &rebuildBar{to: to}
-	if f, is := to.(*os.File); is {
-		if i, err := f.Stat(); err == nil && i.Mode()&os.ModeCharDevice != 0 {
-			b.bar = pb.New64(0).SetTemplateString(`{{string . "what"}} {{bar . }} {{percent . }} {{string . "left"}}`).SetWriter(f).Start()
-		}
+	if f := screen(to); f != nil {
+		b.bar = pb.New64(0).SetTemplateString(`{{string . "what"}} {{bar . }} {{percent . }} {{string . "left"}}`).SetWriter(f).Start()
 	}
 	return b
 }
