@@ -32,7 +32,18 @@ func twoNodes(t *testing.T) (places []place, nodes []*process) {
 	if r := first.feed(text.String(), "import", "-", "--wait"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
+	// One of them has answered for the last line: where the other is as far, it
+	// would too.
+	eventually(t, "both have counted all", func() bool { return first.applied() == second.applied() })
 	return []place{a, b}, []*process{first, second}
+}
+
+// applied is up to where a node counts, as its metrics say it.
+func (n *process) applied() string {
+	_, text := n.page("/metrics")
+	_, after, _ := strings.Cut(text, "\ntidemark_applied_position ")
+	position, _, _ := strings.Cut(after, "\n")
+	return position
 }
 
 // followed waits until every node shows a step, which must be within a second.
