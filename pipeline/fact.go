@@ -42,7 +42,7 @@ type FactPart uint8
 const (
 	PartRows      FactPart = iota // IDs' rows of a counter
 	PartUser                      // one user's marks, followees, and cursors in Channels
-	PartFollowers                 // one user's followers, a page of them
+	PartFollowers                 // users' followers, a page of them
 	PartPosts                     // the newest posts of authors
 	PartNotices                   // one channel's notices
 )
@@ -52,8 +52,8 @@ type FactsAsk struct {
 	Part     FactPart
 	Shard    Shard    // all IDs are its
 	Counter  int      // of PartRows
-	IDs      []uint64 // one, of PartUser and PartFollowers
+	IDs      []uint64 // one, of PartUser; they ascend, of PartFollowers
 	Channels []string // of PartUser; one, of PartNotices
-	After    uint64   // of PartFollowers: those above this id,
-	Limit    int      // and so many at most
+	After    uint64   // of PartFollowers: of the first user those above this id,
+	Limit    int      // and so many of each at most, and of all about
 }

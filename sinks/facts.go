@@ -50,11 +50,9 @@ func (n *Node) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pip
 	case pipeline.PartUser:
 		state, err = userFacts(s, ask, &d, yield)
 	case pipeline.PartFollowers:
-		var users []uint64
-		users, more, state, err = s.Followers(ask.IDs[0], ask.After, ask.Limit, nil, &d)
-		for _, follower := range users {
-			yield(pipeline.Fact{Kind: pipeline.FactFollower, ID: ask.IDs[0], Other: follower, Value: 1})
-		}
+		more, state, err = s.FollowersOf(ask.IDs, ask.After, ask.Limit, &d, func(user, follower uint64) {
+			yield(pipeline.Fact{Kind: pipeline.FactFollower, ID: user, Other: follower, Value: 1})
+		})
 	case pipeline.PartPosts:
 		state, err = postFacts(s, ask, &d, yield)
 	default:

@@ -637,6 +637,31 @@ func TestLend(t *testing.T) {
 	}
 }
 
+// What others take of the budget is counted, and the shards do with less meanwhile.
+func TestOthersTakeMemory(t *testing.T) {
+	store := openStore(t, t.TempDir(), 4)
+	defer store.Close()
+	var others atomic.Int64
+	o, w := options(4), newWorld(4)
+	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 8<<20, 5000
+	o.Others = func() int { return int(others.Load()) }
+	n := newNode(t, store, o)
+	defer n.Close()
+	for from := uint64(1); from < 100_000; from += 2000 {
+		w.likes(upBetween(from, from+2000)...)
+	}
+	follow(t, n, w.tail(0))
+	wait(t, n, w.last())
+	if is := n.Resident(); is < 5<<18 {
+		t.Fatalf("%d bytes are in memory, too few to see", is)
+	}
+	others.Store(7 << 20)
+	if is := n.Resident(); is < 7<<20 {
+		t.Errorf("%d bytes are counted, without those of others", is)
+	}
+	await(t, "the shards do with a MiB", func() bool { return n.Resident() <= o.MemoryBytes })
+}
+
 // What the clock has learned of a window is stored, also if Hand was interrupted
 // before any owner had the window, as it is whenever what is held changes.
 func TestTimeOfAnInterruptedWindow(t *testing.T) {
@@ -756,5 +781,11 @@ func TestFolloweesOfAStoppedShard(t *testing.T) {
 	var unread query.Unreads
 	if err := n.Unread(t.Context(), []uint64{user}, nil, &unread, true); err != nil || len(unread.Missing) != 1 {
 		t.Errorf("alone: missing %v, %v", unread.Missing, err)
+	}
+	// "An answer with min_position P reflects every event at or before P" (I6): what is
+	// missing takes nothing from what others are told beside it.
+	wait(t, n, 20)
+	if err := n.Unread(t.Context(), []uint64{here, user}, nil, &unread, true); err != nil || len(unread.Missing) != 1 || unread.AsOf != 20 {
+		t.Errorf("beside others: missing %v, as of %d, %v", unread.Missing, unread.AsOf, err)
 	}
 }

@@ -10,17 +10,21 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
-// Resident is the memory that the shards, the channels, and the indexes of what
-// is on disk take, in bytes.
+// Resident is the memory that the shards, the channels, the indexes of what
+// is on disk, and others (Options.Others) take, in bytes.
 func (n *Node) Resident() (bytes int) { return n.residentShards() + n.fixed() }
 
-// fixed is what of it cannot be evicted: channels, indexes and filters of runs.
+// fixed is what of it cannot be evicted: channels, indexes and filters of runs, others.
 // Of two nodes over one store only one counts them.
 func (n *Node) fixed() int {
 	if n.o.Beside {
 		return 0
 	}
-	return n.commons.Bytes() + n.store.Memory()
+	bytes := n.commons.Bytes() + n.store.Memory()
+	if n.o.Others != nil {
+		bytes += n.o.Others()
+	}
+	return bytes
 }
 
 // Lend has the shards do with so many bytes less of Options.MemoryBytes, which a
@@ -94,16 +98,24 @@ func (n *Node) Warmth() (loaded, all int) {
 // written last.
 func (n *Node) warm(shards []*tier.Shard) {
 	shards = slices.DeleteFunc(slices.Clone(shards), (*tier.Shard).Warmed) // nothing of them is on disk
-	bytes, bounds, entries := n.perShard(), n.shardsMay()/boundsShare/n.holds(), n.entriesAtATime()
+	all := tier.WarmOptions{
+		Bytes: n.perShard(), Bounds: n.shardsMay() / boundsShare / n.holds(), Entries: n.entriesAtATime(), Bulk: n.fits(2),
+		Turn: n.o.Turn,
+	}
 	more := func(s *tier.Shard) bool { // each its share: one must not take that of those after it
 		share := (n.shardsMay() - n.shardsMay()/slack) / n.holds()
 		return !n.stopping.Load() && (n.budget() == 0 || s.Bytes() < share)
+	}
+	load := func(s *tier.Shard) error {
+		o := all
+		o.More = func() bool { return more(s) }
+		return s.Warm(o)
 	}
 	next := make(chan *tier.Shard)
 	for range min(n.o.Owners, len(shards)) {
 		n.wait.Go(func() {
 			for s := range next {
-				if err := s.Warm(bytes, bounds, entries, func() bool { return more(s) }); err != nil && !n.stopping.Load() && !errors.Is(err, query.ErrElsewhere) {
+				if err := load(s); err != nil && !n.stopping.Load() && !errors.Is(err, query.ErrElsewhere) {
 					n.o.Logger.Error("sinks: not loaded", "what", s.Name(), "error", err)
 				}
 			}
@@ -125,10 +137,15 @@ const perDiskByte = 8
 // perShard is how many bytes of each shard's newest runs may be loaded: no more
 // than there is memory, as no entry takes less there. Shards are alike.
 func (n *Node) perShard() int64 {
-	if may := int64(n.shardsMay()); n.budget() > 0 && n.store.RunBytes() > may/perDiskByte {
-		return may / int64(n.holds())
+	if n.fits(1) {
+		return tier.Everything
 	}
-	return tier.Everything
+	return int64(n.shardsMay() / n.holds())
+}
+
+// fits says whether memory has room for all that is on disk, so many times.
+func (n *Node) fits(times int64) bool {
+	return n.budget() == 0 || n.store.RunBytes() <= int64(n.shardsMay())/perDiskByte/times
 }
 
 // boundsShare is how much of the shards' memory may bound the newest posts of

@@ -30,13 +30,15 @@ import (
 // Options shape a node.
 type Options struct {
 	Shards          int
-	Held            []pipeline.Shard // nil: all. The others take no memory and answer nothing
-	Beside          bool             // another node of this process has the commons; see NewNode
-	Owners          int              // goroutines that own shards; at most as many merge a feed
-	CheckpointEvery time.Duration    // twice as much is applied again after a crash, or of a backlog backlogTicks times
-	DirtyRowsMax    int              // of one shard, before it must checkpoint
-	CommitRows      int              // that make a commit large enough for no more shards; 0: 1024
-	MemoryBytes     int              // for what shards hold in memory; 0: as much as there is
+	Held            []pipeline.Shard  // nil: all. The others take no memory and answer nothing
+	Beside          bool              // another node of this process has the commons; see NewNode
+	Others          func() int        // bytes of MemoryBytes that others take now, which must not block; nil: none
+	Owners          int               // goroutines that own shards; at most as many merge a feed
+	CheckpointEvery time.Duration     // twice as much is applied again after a crash, or of a backlog backlogTicks times
+	DirtyRowsMax    int               // of one shard, before it must checkpoint
+	CommitRows      int               // that make a commit large enough for no more shards; 0: 1024
+	MemoryBytes     int               // for what shards hold in memory; 0: as much as there is
+	Turn            func(work func()) // does what takes a processor, some milliseconds at a time, when it may; nil: at once
 	Users           shard.Limits
 	Notices         []string // configured channels, by kind
 	Dots            []string
@@ -116,6 +118,9 @@ type NodeStats struct {
 func NewNode(store *cold.Store, o Options) (*Node, error) {
 	n := &Node{store: store, schema: store.Schema(), o: o, clock: shard.NewClock(max(o.Users.Retention, o.Users.Inactive))}
 	n.memory.Store(int64(o.MemoryBytes))
+	if n.o.Turn == nil {
+		n.o.Turn = func(work func()) { work() }
+	}
 	if err := n.load(); err != nil {
 		return nil, err
 	}

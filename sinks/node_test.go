@@ -569,3 +569,40 @@ func TestSequenceMax(t *testing.T) {
 	}
 	w.same(t, n, upTo(9))
 }
+
+// Nothing is applied or committed but in a turn.
+func TestTurns(t *testing.T) {
+	const shards = 8
+	turns := pipeline.NewTurns(1)
+	o := options(shards)
+	o.Owners, o.Turn = 4, turns.Do
+	n, w := started(t, o), newWorld(shards)
+	w.likes(upTo(500)...)
+	w.likes(upTo(500)...)
+	end := w.ends[len(w.ends)-1]
+	const moment = 100 * time.Millisecond
+
+	turns.Take()
+	follow(t, n, w.tail(0))
+	if time.Sleep(moment); n.Applied() != 0 {
+		t.Errorf("it is applied up to %d without a turn", n.Applied())
+	}
+	turns.Give()
+	await(t, "all is applied", func() bool { return n.Applied() == end })
+
+	turns.Take()
+	closed := make(chan error)
+	go func() { closed <- n.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("it is closed: %v", err)
+	case <-time.After(moment):
+	}
+	if n.Stats.Checkpoints.Load() != 0 {
+		t.Error("it is checkpointed without a turn")
+	}
+	turns.Give()
+	if err := <-closed; err != nil || n.Checkpointed() != uint64(len(w.entries)) {
+		t.Errorf("%v; checkpointed up to window %d", err, n.Checkpointed())
+	}
+}

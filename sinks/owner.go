@@ -171,7 +171,7 @@ func (o *owner) ahead() {
 			if o.node.stopping.Load() {
 				break
 			}
-			_ = u.Prepare(h.window) // the owner asks again, and then it matters
+			o.node.o.Turn(func() { _ = u.Prepare(h.window) }) // the owner asks again, and then it matters
 		}
 		o.prepared <- h
 	}
@@ -271,7 +271,9 @@ func (o *owner) apply(h handed) {
 		if o.commons != nil && u == unit(o.commons) {
 			o.commons.Noted(h.noted, o.node.kept())
 		}
-		if err := u.Apply(h.sequence, h.window, h.columns); err != nil && was == nil {
+		var err error
+		o.node.o.Turn(func() { err = u.Apply(h.sequence, h.window, h.columns) })
+		if err != nil && was == nil {
 			o.node.o.Logger.Error("sinks: stopped; the others go on", "what", u.Name(), "error", err)
 			o.noteDurable()
 		}
@@ -291,7 +293,8 @@ func (o *owner) apply(h handed) {
 // or the unit has stopped. Nearly always the work was done ahead.
 func (o *owner) prepare(u unit, w *pipeline.Window) {
 	for {
-		err := u.Prepare(w)
+		var err error
+		o.node.o.Turn(func() { err = u.Prepare(w) })
 		switch {
 		case err == nil || u.Err() != nil:
 			return
@@ -336,7 +339,7 @@ func (o *owner) shed() {
 	}
 	if share := o.node.excess(); share > 0 {
 		for _, u := range o.units {
-			u.Shed(share)
+			o.node.o.Turn(func() { u.Shed(share) })
 		}
 	}
 }

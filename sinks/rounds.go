@@ -158,7 +158,7 @@ func (o *owner) handOver() *commit {
 	for len(o.left) > 0 && c.rows < o.rows {
 		u := o.left[0]
 		c.rows += u.Dirty() + 1 // the state
-		u.HandOver()
+		o.node.o.Turn(u.HandOver)
 		c.units, o.left = append(c.units, u), o.left[1:]
 	}
 	return c
@@ -167,11 +167,13 @@ func (o *owner) handOver() *commit {
 // commit writes what was handed over.
 func (o *owner) commit(c *commit) {
 	begun := time.Now()
-	checkpoint := o.node.store.Begin()
-	for _, u := range c.units {
-		u.Write(checkpoint)
-	}
-	c.err = checkpoint.Commit()
+	o.node.o.Turn(func() {
+		checkpoint := o.node.store.Begin()
+		for _, u := range c.units {
+			u.Write(checkpoint)
+		}
+		c.err = checkpoint.Commit()
+	})
 	o.node.Stats.CheckpointNanos.Add(uint64(time.Since(begun)))
 	o.committed <- c
 }
@@ -181,7 +183,7 @@ func (o *owner) commit(c *commit) {
 func (o *owner) settle(c *commit) {
 	o.flying = slices.DeleteFunc(o.flying, func(other *commit) bool { return other == c })
 	for _, u := range c.units {
-		u.Settle(c.err == nil)
+		o.node.o.Turn(func() { u.Settle(c.err == nil) })
 		u.SetHorizon(o.node.clock.Horizon(u.Kept(), o.node.o.Users.Retention))
 	}
 	stats := &o.node.Stats

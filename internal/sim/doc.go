@@ -12,6 +12,7 @@
 //	letters.go  pipeline.DeadLetters
 //	bucket.go   the keys that say which nodes there are and what they hold
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
+//	place.go    backup.Place: what backups store
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
 // well, at once. contract_test.go holds one suite, which the fake and jetlog on
@@ -38,6 +39,9 @@
 //	facts_test.go     what a node must answer, if the model is right
 //	nodes_test.go     some shards each: who holds what, and moves
 //	inquiry_test.go   what several nodes answer together
+//	audit_test.go     audits, and drifts for them to find
+//	backup_test.go    backups and restores
+//	trim_test.go      what may go of EVENTS, by backups and generations
 //	sim_test.go       seeds
 //	broken_test.go    what must be noticed
 //

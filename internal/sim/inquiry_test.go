@@ -392,7 +392,7 @@ func (q *inquiry) states(asOf pipeline.Position) (all []facts, err error) {
 		return nil, fmt.Errorf("an answer as of %d, and at least %d was asked for (I6)", asOf, q.min)
 	}
 	all = append(all, q.w.knownAt(asOf))
-	for _, m := range q.w.server.Held(jetlog.EventsStream) {
+	for _, m := range q.w.stored() {
 		if t, is := m.Tag.(*told); is {
 			for line := range t.Lines() {
 				if at := pipeline.At(m.Sequence, line); at > asOf {
@@ -430,7 +430,7 @@ func (w *world) knownAt(at pipeline.Position) facts {
 		return f
 	}
 	m := twin.NewModel()
-	for _, s := range w.server.Held(jetlog.EventsStream) {
+	for _, s := range w.stored() {
 		if t, is := s.Tag.(*told); is && pipeline.At(s.Sequence, 0) <= at {
 			m.Tell(t.Message, s.Sequence, 0, at)
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -49,6 +50,13 @@ type process struct {
 
 	*membership // among nodes; nil: it holds all shards, and nobody else is asked
 
+	options     sinks.Options
+	audits      int         // so far
+	forge       *plant      // what it is to count; nil: nothing
+	plants      []*plant    // what it has counted that no event says
+	lost        bool        // all that was on its disk
+	rob, robbed atomic.Bool // a merge of it is to leave a run out, and did
+
 	spoil   int          // the shard whose next section comes spoiled; -1: none
 	spoiled map[int]bool // those that have stopped, or are about to
 
@@ -83,7 +91,7 @@ func (p *process) start(o sinks.Options) {
 	p.ctx, p.kill = context.WithCancel(plugged)
 	p.unplug = unplug
 	p.client = p.w.server.NewClient(p.number, &p.w.schedule)
-	p.memory, p.ends = o.MemoryBytes, nil
+	p.memory, p.ends, p.options = o.MemoryBytes, nil, o
 	p.spoil, p.spoiled = -1, map[int]bool{}
 	if p.w.amongNodes() {
 		p.membership = newMembership()
@@ -123,6 +131,14 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	if err != nil {
 		return err
 	}
+	if p.w.setup.backups > 0 {
+		if err := store.SetStreams(cold.Streams{Events: p.client.created}); err != nil {
+			return err
+		}
+	}
+	if p.w.plants > 0 {
+		store.Broken.Merge = p.robs
+	}
 	if p.w.fault != nil && p.w.fault.store != nil {
 		p.w.fault.store(store)
 	}
@@ -140,6 +156,9 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 		}
 		stands = append(stands, state.Applied)
+		p.plants = slices.DeleteFunc(p.plants, func(d *plant) bool {
+			return int(pipeline.ShardOf(d.id, p.w.shards)) == i && d.to > state.Applied // it comes again, as it was
+		})
 	}
 	if len(p.kept) > 0 && (slices.Min(stands) < p.kept[0] || slices.Max(stands) < p.kept[1]) {
 		p.w.broken(fmt.Errorf("process %d: shards stand at %v after a start, and were checkpointed up to %v (I4)", p.number, stands, p.kept))
@@ -384,6 +403,9 @@ func (s shards) Hand(ctx context.Context, e pipeline.Entry) error {
 		if e.Window, err = spoiled(e.Window, at); err != nil {
 			return err
 		}
+	}
+	if e.Window, err = p.forged(h, e.Window); err != nil {
+		return err
 	}
 	for i := range p.given {
 		if p.spoiled[i] || i < p.w.shards && !slices.Contains(p.holds, pipeline.Shard(i)) {

@@ -17,3 +17,19 @@ func nodeSeedsFor(short bool) int {
 	}
 	return 300
 }
+
+// auditSeedsFor is the same of worlds that are audited.
+func auditSeedsFor(short bool) int {
+	if short {
+		return 20
+	}
+	return 100
+}
+
+// backupSeedsFor is the same of worlds in which backups are made.
+func backupSeedsFor(short bool) int {
+	if short {
+		return 10
+	}
+	return 60
+}

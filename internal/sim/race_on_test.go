@@ -17,3 +17,19 @@ func nodeSeedsFor(short bool) int {
 	}
 	return 5
 }
+
+// auditSeedsFor is the same of worlds that are audited.
+func auditSeedsFor(short bool) int {
+	if short {
+		return 3
+	}
+	return 12
+}
+
+// backupSeedsFor is the same of worlds in which backups are made.
+func backupSeedsFor(short bool) int {
+	if short {
+		return 2
+	}
+	return 5
+}

@@ -54,6 +54,9 @@ type setup struct {
 	presses                  bool // DELTAS gets full: who is away does not hold it back
 	intrusions               int  // weight of what is no router's in DELTAS, and of its being deleted
 	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
+	audits, plants           int  // weights of audits, and of what they are to find
+	backups                  int  // weight of backups, and of trims by them
+	publishes                int  // weight of producers; 0: as most
 }
 
 func draw(r *rand.Rand) setup {
@@ -104,11 +107,13 @@ type world struct {
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
-	windows uint64    // the last one noted
-	made    time.Time // and when its log was
-	inquiry *inquiry  // nil: nobody asks several nodes
-	asked   int       // inquiries so far
-	known   map[pipeline.Position]facts
+	windows  uint64    // the last one noted
+	made     time.Time // and when its log was
+	inquiry  *inquiry  // nil: nobody asks several nodes
+	asked    int       // inquiries so far
+	auditing *auditing // nil: nobody audits
+	vault    vault
+	known    map[pipeline.Position]facts
 
 	hash  hash.Hash64
 	trace io.Writer // nil: nowhere
@@ -131,6 +136,8 @@ type fault struct {
 	store    func(s *cold.Store)                                       // may be nil
 	state    func(o *sinks.Options)                                    // may be nil
 	nodes    nodeFault                                                 // among nodes
+	audits   auditFault
+	backups  backupFault
 }
 
 // runSeed is the simulation of one seed. It must be called in a bubble of its own.
@@ -272,12 +279,13 @@ func (w *world) live() error {
 	for w.steps = 1; w.steps < stepsMax; w.steps++ {
 		synctest.Wait()
 		w.noteWindows()
+		w.saved()
 		for _, p := range w.processes {
 			if p.stopped() {
 				w.note("%d has stopped: %v", p.number, p.kept)
 			}
 		}
-		if err := cmp.Or(w.wrong, w.stopped(), w.answered(), w.inquired(), w.epochs()); err != nil {
+		if err := cmp.Or(w.wrong, w.stopped(), w.answered(), w.inquired(), w.audited(), w.epochs()); err != nil {
 			return err
 		}
 		if !w.calm && w.left() == 0 && w.rand.IntN(60) == 0 {
@@ -319,12 +327,14 @@ func (w *world) step() error {
 	ready, forced := w.ready()
 	actions := []action{
 		{when(len(ready) > 0, 100), func() error { w.let(ready[w.rand.IntN(len(ready))]); return nil }},
-		{when(w.left() > 0, 12), w.publish},
+		{when(w.left() > 0, cmp.Or(w.publishes, 12)), w.publish},
 		{when(len(ready) == 0, 60) + 4, w.sleep},
 		{4, w.check},
 		{2, w.waitFor},
 		{when(w.amongNodes() && w.inquiry == nil, 6), w.inquire},
 		{2, w.hold},
+		{when(w.auditing == nil, w.audits), w.audit},
+		{when(w.anyStranded(), 8), w.giveUp},
 		{when(len(w.late) > 0, 8), w.land},
 		{when(w.down() > 0, 8), w.restart},
 		{when(w.deposed() > 0, 3), func() error {
@@ -347,6 +357,11 @@ func (w *world) step() error {
 			action{when(w.amongNodes(), 1), w.drain},
 			action{w.spoils, w.spoil},
 			action{w.intrusions, w.intrude},
+			action{w.plants, w.corrupt},
+			action{w.setup.backups, w.save},
+			action{w.setup.backups, w.trim},
+			action{when(w.setup.backups > 0, 1+when(w.vault.set.Beside() != 0, 3)), w.rebuild},
+			action{when(w.setup.backups > 0 && w.down() > 0, 1), w.loseDisk},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -686,6 +701,11 @@ func (w *world) restart() error {
 		}
 		if n == 0 {
 			w.note("start %d", p.number)
+			if p.lost {
+				if err := w.revive(p); err != nil {
+					return err
+				}
+			}
 			p.start(w.options())
 			return nil
 		}
@@ -785,23 +805,24 @@ func (w *world) mend() {
 }
 
 // done says whether every process has applied every event, and nobody is
-// wrong about who routes.
+// wrong about who routes. Of an id that the log does not name audits see what is on
+// disk, so what is wrong must be there.
 func (w *world) done() bool {
 	end := pipeline.Position(0)
-	if held := w.server.Held(jetlog.EventsStream); len(held) > 0 {
+	if held := w.stored(); len(held) > 0 {
 		end = pipeline.EndOf(held[len(held)-1].Sequence)
 	}
 	for _, p := range w.processes {
-		if !p.up() || p.node.Positions()[0] < end {
+		if !p.up() || p.node.Positions()[0] < end || p.drifts() && p.node.Kept()[0] < end {
 			return false
 		}
 	}
-	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.misplaced() == nil && w.unmoved() == nil
+	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.vault.going == nil && w.misplaced() == nil && w.unmoved() == nil
 }
 
 // unmoved is an error as long as a message stands where nobody reads it.
 func (w *world) unmoved() error {
-	held := w.server.Held(jetlog.EventsStream)
+	held := w.stored()
 	for _, p := range w.processes {
 		for _, g := range p.given {
 			if _, err := truth(g.seen, g.position, held, true); err != nil {
@@ -887,7 +908,7 @@ func (w *world) waitFor() error {
 // answered asks whoever has reached what was waited for.
 func (w *world) answered() error {
 	for _, p := range w.processes {
-		if w.blind[p.number] > 0 || p.closed != nil {
+		if w.blind[p.number] > 0 || p.closed != nil || p.drifts() {
 			continue // no answers at all, or whoever stops has sent home who asks
 		}
 		for i := 0; i < len(p.waits); i++ {
@@ -912,12 +933,14 @@ func (w *world) answered() error {
 // stands, with the model.
 func (w *world) check() error {
 	p := w.processes[w.rand.IntN(len(w.processes))]
-	if !p.up() || w.blind[p.number] > 0 {
+	if !p.up() || w.blind[p.number] > 0 || p.drifts() {
 		return nil
 	}
 	w.note("check %d at %v", p.number, p.node.Positions())
 	return w.compare(p, 0, false)
 }
+
+var errModel = errors.New("not what the model says (I1, I4)")
 
 // compare compares all of a process, which must stand at a position at least.
 // At the end nothing is left to be mended.
@@ -926,7 +949,7 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.number, err)
 	}
-	held := w.server.Held(jetlog.EventsStream)
+	held := w.stored()
 	var last []span // most shards stand where the one before does
 	var all map[twin.Fact]int64
 	want := facts{}
@@ -960,7 +983,7 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 	}
 	diff, err := w.ask(&answers{p.node, p.node.Schema(), p.node.Failed() > 0 || w.amongNodes()}, want)
 	if err == nil && diff != "" {
-		err = fmt.Errorf("shards at %v: not what the model says (I1, I4):%s", stands, diff)
+		err = fmt.Errorf("shards at %v: %w:%s", stands, errModel, diff)
 	}
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.number, err)
@@ -1037,12 +1060,19 @@ func (w *world) settle() error {
 		to = h.To
 	}
 	for _, p := range w.processes {
-		if err := w.compare(p, 0, true); err != nil {
+		err := w.compare(p, 0, true)
+		if w.audits > 0 {
+			err = w.drift(p, err)
+		}
+		if err != nil {
 			return fmt.Errorf("at the end: %w", err)
 		}
 	}
 	if err := w.asksAll(); err != nil {
 		return fmt.Errorf("at the end, of all nodes: %w", err)
+	}
+	if err := w.restoresAll(); err != nil {
+		return fmt.Errorf("at the end: %w", err)
 	}
 	return w.letters()
 }
@@ -1055,7 +1085,7 @@ func (w *world) letters() error {
 		kept[l.Position] = append(kept[l.Position], l)
 	}
 	is := map[pipeline.Position]bool{}
-	held := w.server.Held(jetlog.EventsStream)
+	held := w.stored()
 	moves := movesOf(held)
 	for _, m := range held {
 		if meansNothing(m, moves) {

@@ -48,6 +48,18 @@ func (w *world) auditor(r *rand.Rand) *audit.Auditor {
 	}
 }
 
+// paged gives followers a few at a time.
+type paged struct {
+	audit.Served
+	limit int
+}
+
+func (p paged) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error) {
+	few := *ask
+	few.Limit = p.limit
+	return p.Served.Facts(ctx, &few, yield)
+}
+
 // The log and what is served of it say the same, whatever was restarted, evicted,
 // merged or aged between, and however the log is cut, sampled, and passed over in
 // little memory.
@@ -72,7 +84,11 @@ func TestAuditFindsNothing(t *testing.T) {
 			}
 			sampled := r.IntN(3)
 			task := audit.Task{Sample: audit.Sample{Bits: sampled, Residue: r.Uint64N(1 << sampled)}, Memory: []int{12 << 10, 1 << 30}[r.IntN(2)], Stored: r.IntN(2) == 0}
-			report, err := w.auditor(r).Run(t.Context(), task)
+			a := w.auditor(r)
+			if r.IntN(2) == 0 {
+				a.Served = paged{a.Served, 1 + r.IntN(4)}
+			}
+			report, err := a.Run(t.Context(), task)
 			if err != nil {
 				t.Fatalf("world %d, story %d: %v", number, story, err)
 			}
@@ -263,6 +279,106 @@ func TestAuditFindsStored(t *testing.T) {
 				t.Errorf("with %d bytes, stored %v: %d of %d ids differ, want %d: %+v", memory, stored, report.Differ, report.IDs, want, report.Examples)
 			}
 		}
+	}
+}
+
+// turned is what is served and the log, and says whether they are read in a turn.
+type turned struct {
+	audit.Served
+	pipeline.Source
+	t     *testing.T
+	turns pipeline.Turns
+}
+
+func (s *turned) in(is bool, what string) {
+	if (len(s.turns) > 0) != is {
+		s.t.Errorf("%s: in a turn is %v", what, !is)
+	}
+}
+
+func (s *turned) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (pipeline.Position, bool, error) {
+	s.in(true, "facts are read")
+	return s.Served.Facts(ctx, ask, yield)
+}
+
+func (s *turned) Next(ctx context.Context) ([]pipeline.Message, error) {
+	s.in(false, "the log is waited for")
+	return s.Source.Next(ctx)
+}
+
+type turnedLane struct {
+	pipeline.Deriver
+	in func(is bool, what string)
+}
+
+func (l turnedLane) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	l.in(true, "it is derived")
+	return l.Deriver.Derive(from, to, messages)
+}
+
+// An audit that has turns works in them, waits outside of them, and lets others have
+// theirs between two pieces of its work.
+func TestAuditInTurns(t *testing.T) {
+	r := chances(11, 0)
+	s := draw(r)
+	s.shards, s.defaults = 2, nil
+	w, err := newWorld(t.TempDir(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	const posts = 2000
+	for first := uint64(1); first <= posts; first += 100 {
+		var m message
+		for post := range uint64(100) {
+			m.events = append(m.events, event{kind: "like", actor: 7, post: first + post, author: 9})
+		}
+		if err := w.publish([]message{m}, 0, &model{ages: w.ages}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.settle(); err != nil {
+		t.Fatal(err)
+	}
+	s1 := &turned{t: t, turns: pipeline.NewTurns(1)}
+	a := w.auditor(r)
+	s1.Served = a.Served
+	open, lane := a.Open, a.Lane
+	a.Served = s1
+	a.Open = func(ctx context.Context, from pipeline.Position) (source pipeline.Source, err error) {
+		s1.in(false, "the log is opened")
+		s1.Source, err = open(ctx, from)
+		return s1, err
+	}
+	a.Bases = func(context.Context) ([]audit.Base, error) {
+		s1.in(false, "bases are looked for")
+		return nil, nil
+	}
+	a.Lane = func() pipeline.Deriver { return turnedLane{lane(), s1.in} }
+	task := audit.Task{Memory: 1 << 30, Stored: true, Turns: s1.turns}
+	if report, err := a.Run(t.Context(), task); err != nil || report.Differ > 0 || report.IDs < posts || len(s1.turns) != 0 {
+		t.Fatalf("%v, %+v; %d turns are not given back", err, report, len(s1.turns))
+	}
+	// Beside one who always wants a turn, who gets it between two pieces.
+	a = w.auditor(r)
+	others, over := 0, make(chan struct{})
+	var work sync.WaitGroup
+	s1.turns.Take()
+	work.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				s1.turns.Do(func() { others++ })
+			}
+		}
+	})
+	s1.turns.Give()
+	report, err := a.Run(t.Context(), task)
+	close(over)
+	if work.Wait(); err != nil || report.Differ > 0 || others < posts/256 {
+		t.Errorf("%v, %+v; others had %d turns", err, report, others)
 	}
 }
 

@@ -3,7 +3,9 @@ package archive
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -18,6 +20,29 @@ type kept struct {
 	first    uint64 // of the segment; 0: there is none
 	messages []pipeline.Message
 	used     int // counts
+
+	bytes atomic.Int64 // that they take
+}
+
+// messageBytes is what a message takes besides its body: itself, its subject and header.
+const messageBytes = int(unsafe.Sizeof(pipeline.Message{})) + 64
+
+// Bytes is what is kept in memory of what was read. It does not block.
+func (d *Directory) Bytes() int {
+	if d.kept == nil {
+		return 0
+	}
+	return int(d.kept.bytes.Load())
+}
+
+// holds notes which segment is kept.
+func (k *kept) holds(first uint64, messages []pipeline.Message) {
+	k.first, k.messages = first, messages
+	bytes := len(messages) * messageBytes
+	for i := range messages {
+		bytes += len(messages[i].Data)
+	}
+	k.bytes.Store(int64(bytes))
 }
 
 // Keeping is the directory for who reads a little here and a little there: a segment
@@ -35,12 +60,12 @@ func (k *kept) reads(read func(ctx context.Context, s *Segment) ([]pipeline.Mess
 			return nil, err
 		}
 		if k.first != s.First {
-			k.first, k.messages = 0, nil // before there are two
+			k.holds(0, nil) // before there are two
 			messages, err := read(ctx, s)
 			if err != nil {
 				return nil, err
 			}
-			k.first, k.messages = s.First, messages
+			k.holds(s.First, messages)
 		}
 		k.used++
 		used := k.used
@@ -54,6 +79,6 @@ func (k *kept) drop(used int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.used == used {
-		k.first, k.messages = 0, nil
+		k.holds(0, nil)
 	}
 }

@@ -42,7 +42,13 @@ func TestKeeping(t *testing.T) {
 				t.Errorf("from %d: %d messages, %v", i, len(run), err)
 			}
 		}
+		if k.Bytes() != 0 {
+			t.Errorf("%d bytes before anything is read", k.Bytes())
+		}
 		reads(40, 51)
+		if bytes := k.Bytes(); bytes < 51*messageBytes || bytes > 51*(messageBytes+64<<10) || d.Bytes() != 0 {
+			t.Errorf("a segment of 51 messages takes %d bytes", bytes)
+		}
 		for _, s := range d.Segments() {
 			if err := os.Rename(filepath.Join(path, s.name(bodiesEnd)), filepath.Join(path, s.name(".away"))); err != nil {
 				t.Fatal(err)
@@ -57,6 +63,9 @@ func TestKeeping(t *testing.T) {
 			time.Sleep(keptFor * 2 / 3)
 		}
 		time.Sleep(keptFor)
+		if k.Bytes() != 0 {
+			t.Errorf("%d bytes are kept for ever", k.Bytes())
+		}
 		if _, err := some(k, 0); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("it is kept for ever: %v", err)
 		}

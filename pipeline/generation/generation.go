@@ -20,7 +20,8 @@
 //   - A leader writes only over what is its own copy, by compare-and-set, and not while
 //     a node that it reaches knows a newer one.
 //   - Before Begin it clears the slot, once no node has a generation there; that does
-//     not remove a generation's DELTAS with the new number or a higher one.
+//     not remove a generation's DELTAS with the new number or a higher one. Of one that
+//     nobody remembers the number is past (Past).
 //   - DELTAS says whose it is; a lower number's is replaced, of a higher one's nothing
 //     is read or written.
 package generation
@@ -187,6 +188,14 @@ func (s Set) next() Set {
 	}
 	s.All = all
 	s.Epoch++
+	return s
+}
+
+// Past is the set where numbers up to one were used, which the set may know nothing of:
+// what a generation has left is found, and nobody remembers it.
+func (s Set) Past(used Number) Set {
+	s = s.Served()
+	s.Newest = max(s.Newest, used)
 	return s
 }
 

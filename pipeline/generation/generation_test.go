@@ -251,3 +251,18 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// "A number is used once": what is found of one that nobody remembers is passed.
+func TestPast(t *testing.T) {
+	now, next := []byte(`"a"`), []byte(`"b"`)
+	s, err := generation.Set{}.Past(6).Begin(now, next, false)
+	if err != nil || s.Building != 7 || s.Newest != 7 || s.Serving != generation.First || s.Epoch != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if s, err = s.Abort(""); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Past(3).Begin(now, next, false); err != nil || s.Building != 8 {
+		t.Errorf("a number comes again: %+v, %v", s, err)
+	}
+}

@@ -205,6 +205,9 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	if most := g.streams.nc.MaxPayload() - EnvelopeBytes; int64(len(value)) > most {
 		return fmt.Errorf("jetlog: write the generations: with their configurations they have %d bytes, and messages may have %d: raise the NATS server's max_payload", len(value), most)
 	}
+	if err := g.streams.markRebuilt(ctx); err != nil {
+		return err
+	}
 	if revision == 0 {
 		_, err = g.streams.bucket.Create(ctx, generationsKey, value)
 	} else {

@@ -58,6 +58,10 @@ func (m *Members) memberKey(node string) string {
 // generationKey is where the metadata of DELTAS has whose it is.
 const generationKey = "tidemark-generation"
 
+// numberMax is past any number that a generation comes to have: there is always
+// room for one after what a stream says.
+const numberMax = 1 << 31
+
 // ErrGeneration says that the slot's DELTAS is another generation's than the streams
 // were opened for. It is neither followed nor appended to, and stays as it is.
 var ErrGeneration = errors.New("jetlog: DELTAS is of another generation")
@@ -70,7 +74,7 @@ func generationOf(c jetstream.StreamConfig) generation.Number {
 		return generation.First
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
+	if err != nil || n > numberMax {
 		return 0
 	}
 	return generation.Number(n)

@@ -38,8 +38,6 @@ const (
 	// noCluster and noPlacement are its codes for more replicas than servers.
 	noCluster   = 10074
 	noPlacement = 10005
-	// insufficientStorage is the server's code for limits that exceed its own.
-	insufficientStorage = 10047
 )
 
 const (
@@ -199,8 +197,8 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 	if err == nil && isDeltas(c.Name) { // another node may have been faster
 		err = s.refuseOther(editionOf(stream.CachedInfo()))
 	}
-	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == insufficientStorage {
-		return fmt.Errorf("jetlog: create stream %s of %d MiB: the server has no room for it (%w): lower nats.streams.*.max_bytes, or let the server store more", c.Name, c.MaxBytes>>20, err)
+	if err := s.noRoom(ctx, c, err); errors.Is(err, ErrNoRoom) {
+		return err
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && c.Replicas > 1 &&
 		(api.ErrorCode == noCluster || api.ErrorCode == noPlacement) {

@@ -27,6 +27,9 @@ type Options struct {
 	Rate int
 	// BytesMax bounds the files; the oldest go.
 	BytesMax int64
+	// Room is how much memory all explanations may take at a time (SearchBytes each, one
+	// always may): more wait. nil: no bound.
+	Room func() int
 	// Events are in a stretch; default 16,384: read in a tenth of a second.
 	Events int
 }
@@ -40,6 +43,8 @@ type Explainer struct {
 	mu      sync.Mutex
 	filters *filters // of the EVENTS that is there; nil: there are none
 	failed  error    // why there are none, said once
+
+	room room
 
 	made uint64 // Run's: up to here there is nothing to make a filter of
 
@@ -57,7 +62,7 @@ func New(o Options) *Explainer {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Explainer{Options: o}
+	return &Explainer{Options: o, room: room{bytes: o.Room}}
 }
 
 // filtersOf are the filters of an EVENTS, opened when first asked for.
@@ -93,6 +98,10 @@ const tries = 3
 
 // Explain implements [query.Explainer].
 func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *query.Explanation) (err error) {
+	if err := x.room.enter(ctx); err != nil {
+		return err
+	}
+	defer x.room.leave()
 	x.Stats.Searches.Add(1)
 	for range tries {
 		var parts Parts

@@ -47,17 +47,47 @@ func (b *batch) rows(ctx context.Context, w *writer, a *wire.Ask, t *turn) error
 	})
 }
 
+// countsWork is the memory that a question for counts works in.
+type countsWork struct {
+	asks   wire.CountAsks
+	counts query.Counts
+}
+
+var countsWorks = sync.Pool{New: func() any { return new(countsWork) }}
+
+// countsKeep is how many followees that memory holds on to.
+const countsKeep = 1 << 14
+
+func putCounts(work *countsWork) {
+	if work.asks.Cap() <= countsKeep {
+		countsWorks.Put(work)
+	}
+}
+
+// shares answers what counts answers, in the form that holders sent followees in.
+func (b *batch) shares(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
+	work := countsWorks.Get().(*countsWork)
+	defer putCounts(work)
+	if err := work.asks.Decode(a.Body, b.version); err != nil {
+		return refused(err)
+	}
+	return b.count(ctx, w, a, t, work.asks.Asks, &work.counts)
+}
+
 func (b *batch) counts(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
 	asks, err := wire.DecodeCountAsks(a.Body, b.version)
 	if err != nil {
 		return refused(err)
 	}
-	var counts query.Counts
-	if err := t.read(ctx, func(disk bool) error { return b.server.holder.CountPosts(ctx, asks, &counts, disk) }); err != nil {
+	return b.count(ctx, w, a, t, asks, new(query.Counts))
+}
+
+func (b *batch) count(ctx context.Context, w *writer, a *wire.Ask, t *turn, asks []query.CountAsk, counts *query.Counts) error {
+	if err := t.read(ctx, func(disk bool) error { return b.server.holder.CountPosts(ctx, asks, counts, disk) }); err != nil {
 		return err
 	}
 	return w.answer(a, func(p *wire.Pieces) error {
-		p.Counts(&counts)
+		p.Counts(counts)
 		p.End(wire.Tail{AsOf: counts.AsOf, Cost: counts.Cost})
 		return nil
 	})
@@ -109,18 +139,26 @@ func (b *batch) users(ctx context.Context, w *writer, a *wire.Ask, t *turn) erro
 	})
 }
 
-// profilesWorks are the memory that questions for profiles work in.
-var profilesWorks = sync.Pool{New: func() any { return new(query.Profiles) }}
+// profilesWork is the memory that a question for profiles works in.
+type profilesWork struct {
+	out     query.Profiles
+	sharing wire.Sharing
+}
+
+var profilesWorks = sync.Pool{New: func() any { return new(profilesWork) }}
 
 // profilesKeep is how many followees of a user that memory holds on to.
 const profilesKeep = 4096
 
-func putProfiles(work *query.Profiles) {
-	rest := work.Rest[:cap(work.Rest)] // a lot before may have been longer
+func putProfiles(work *profilesWork) {
+	rest := work.out.Rest[:cap(work.out.Rest)] // a lot before may have been longer
 	for i := range rest {
 		if cap(rest[i].Followees) > profilesKeep {
 			rest[i].Followees = nil
 		}
+	}
+	if work.sharing.Cap() > profilesKeep {
+		work.sharing = wire.Sharing{}
 	}
 	profilesWorks.Put(work)
 }
@@ -145,8 +183,9 @@ func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) e
 	if t == nil && len(ask.Users) > usersAtOnce {
 		return query.ErrCold // some may be: then part of the answer would have gone out
 	}
-	out := profilesWorks.Get().(*query.Profiles)
-	defer putProfiles(out)
+	work := profilesWorks.Get().(*profilesWork)
+	defer putProfiles(work)
+	out := &work.out
 	read := func(users []uint64) error {
 		return t.read(ctx, func(disk bool) error { return b.server.holder.Profiles(ctx, users, channels, out, disk) })
 	}
@@ -176,7 +215,14 @@ func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) e
 						counts[j] = u.Counts[place]
 					}
 				}
-				p.User(at+i, u, counts, notices.places, dots.places, &out.Rest[i])
+				p.User(at+i, u, counts, notices.places, dots.places)
+				switch rest := &out.Rest[i]; {
+				case len(rest.Followees) == 0:
+				case b.version >= wire.CountShares.Since():
+					p.Rest(at+i, rest, b.server.shards, &work.sharing)
+				default:
+					p.Followees(at+i, rest)
+				}
 			}
 			at += len(lot)
 			lot = ask.Users[at:min(len(ask.Users), at+usersAtOnce)]

@@ -73,4 +73,7 @@ func (v *View) ownLast(shard pipeline.Shard) bool {
 	return v.OwnBehind != nil && v.OwnBehind[shard] && len(v.Holders[shard]) > 0
 }
 
+// shards is how many there are.
+func (v *View) shards() int { return len(v.Holders) }
+
 func (v *View) shardOf(id uint64) pipeline.Shard { return pipeline.ShardOf(id, len(v.Holders)) }

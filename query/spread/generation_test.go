@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,8 +43,11 @@ func TestGenerations(t *testing.T) {
 		t.Errorf("what generation 2 counts, of a node that does not have it: %v", err)
 	}
 
+	var untold atomic.Pointer[error]
+	untold.Store(new(error))
 	s, err := spread.Serve(nc, querytest.NewHolder(w2, "a", all), spread.ServerOptions{
 		Node: "a", Generation: 2, Schema: w2.Schema, Shards: w2.Shards, Logger: quiet,
+		Untold: func() error { return *untold.Load() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +56,12 @@ func TestGenerations(t *testing.T) {
 	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a", 2); err != nil {
 		t.Error(err)
 	}
+	kept := errors.New("it is kept")
+	untold.Store(&kept)
+	if _, err := spread.AskCounted(within(t, 10*time.Second), nc, "a", 2); err == nil || !strings.Contains(err.Error(), "it is kept") {
+		t.Errorf("of one that is kept it is told what is counted: %v", err)
+	}
+	untold.Store(new(error))
 	again, err := spread.New(nc, spread.Options{Schema: w2.Schema, Directory: c, Generation: 2})
 	if err != nil {
 		t.Fatal(err)

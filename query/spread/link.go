@@ -66,6 +66,7 @@ type link struct {
 	asked   atomic.Int64  // parts that wait or are under way: how busy the link is
 	avoid   atomic.Int64  // until then, Unix ns
 	applied atomic.Uint64 // the latest that the node said
+	speaks  atomic.Uint32 // the version that it said last; 0: it has said nothing
 
 	mu      sync.Mutex
 	waiting []*part
@@ -79,6 +80,9 @@ type link struct {
 	looked  time.Time // when it was last asked whether it is there
 	closed  bool
 }
+
+// version is what the node is known to understand.
+func (l *link) version() byte { return max(byte(l.speaks.Load()), wire.Oldest) }
 
 func (l *link) avoided(now time.Time) bool { return l.avoid.Load() > now.UnixNano() }
 
@@ -111,6 +115,14 @@ func (l *link) finish(parts ...*part) {
 }
 
 var messages = sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }}
+
+// keepMessage gives memory back that was taken of messages; grown is what became of it.
+func keepMessage(taken *[]byte, grown []byte) {
+	if cap(grown) <= batchMax {
+		*taken = grown
+		messages.Put(taken)
+	}
+}
 
 // gatherLocked makes the next batch of what waits, unless one is under way.
 func (l *link) gatherLocked() (batch uint64, message *[]byte) {
@@ -154,9 +166,7 @@ func (l *link) publish(batch uint64, message *[]byte) {
 	r.metrics.batches.Inc()
 	r.metrics.bytes.Add(float64(len(*message)))
 	err := r.nc.PublishRequest(l.subject, r.inboxOf(l, batch), *message)
-	if cap(*message) <= batchMax {
-		messages.Put(message)
-	}
+	keepMessage(message, *message)
 	if err != nil {
 		l.failed(batch, outUnsent, err.Error())
 	}

@@ -44,11 +44,10 @@ type pageQuestion struct {
 	from pipeline.Position
 }
 
-func (q *pageQuestion) kind() wire.Kind { return q.what }
-func (q *pageQuestion) id(int32) uint64 { return q.page.User }
+func (q *pageQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.page.User) }
 
-func (q *pageQuestion) ask(_ []int32, _ int) (body []byte, n int) {
-	return q.page.Append(nil), 1
+func (q *pageQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+	return q.what, q.page.Append(nil), 1
 }
 
 func (q *pageQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
@@ -160,13 +159,14 @@ type postsQuestion struct {
 	reach
 }
 
-func (q *postsQuestion) kind() wire.Kind      { return wire.Posts }
-func (q *postsQuestion) id(item int32) uint64 { return q.followees[item] }
+func (q *postsQuestion) shard(item int32, v *View) pipeline.Shard {
+	return v.shardOf(q.followees[item])
+}
 
-func (q *postsQuestion) ask(items []int32, bytes int) (body []byte, n int) {
+func (q *postsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
 	n = min(len(items), max(1, (bytes-64)/8), wire.FolloweesMax)
 	a := wire.PostsAsk{From: q.from, Before: q.before, Limit: q.limit, Followees: pick(q.followees, items[:n])}
-	return a.Append(nil), n
+	return wire.Posts, a.Append(nil), n
 }
 
 func (q *postsQuestion) answer(items []int32, pieces [][]byte, final bool) (again []int32, err error) {
@@ -200,9 +200,11 @@ func (q *postsQuestion) took(items []int32, page *query.FeedPage, final bool) (a
 // appliedQuestion asks for nothing but a position.
 type appliedQuestion struct{ user uint64 }
 
-func (q appliedQuestion) kind() wire.Kind                       { return wire.Applied }
-func (q appliedQuestion) id(int32) uint64                       { return q.user }
-func (q appliedQuestion) ask([]int32, int) (body []byte, n int) { return nil, 1 }
+func (q appliedQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.user) }
+
+func (q appliedQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+	return wire.Applied, nil, 1
+}
 
 func (q appliedQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
 	_, err = wire.DecodeNothing(pieces)

@@ -158,6 +158,7 @@ func (r *Reader) handle(m *nats.Msg) {
 		l.failed(batch, out, err.Error())
 		return
 	}
+	l.speaks.Store(uint32(head.Version))
 	for i := range replies {
 		l.says(replies[i].Applied)
 		if replies[i].ID == 0 {

@@ -35,8 +35,7 @@ type rowsQuestion struct {
 	some []uint64 // memory to work in
 }
 
-func (q *rowsQuestion) kind() wire.Kind      { return wire.Rows }
-func (q *rowsQuestion) id(item int32) uint64 { return q.ids[item] }
+func (q *rowsQuestion) shard(item int32, v *View) pipeline.Shard { return v.shardOf(q.ids[item]) }
 
 func (q *rowsQuestion) of(items []int32) []uint64 {
 	q.some = q.some[:0]
@@ -46,10 +45,10 @@ func (q *rowsQuestion) of(items []int32) []uint64 {
 	return q.some
 }
 
-func (q *rowsQuestion) ask(items []int32, bytes int) (body []byte, n int) {
+func (q *rowsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
 	n = min(len(items), max(1, (bytes-len(q.names)-32)/8), wire.IDsMax, max(1, wire.CellsMax/max(1, len(q.columns))))
 	a := wire.RowsAsk{Names: q.names, IDs: q.of(items[:n])}
-	return a.Append(make([]byte, 0, len(q.names)+32+8*n)), n
+	return wire.Rows, a.Append(make([]byte, 0, len(q.names)+32+8*n)), n
 }
 
 func (q *rowsQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {

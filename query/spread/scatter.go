@@ -17,12 +17,11 @@ import (
 // question is what a call asks of many shards: of items, each of which lies in
 // one. It is not used concurrently.
 type question interface {
-	kind() wire.Kind
-	// id is an item's, which says where it lies.
-	id(item int32) uint64
-	// ask is the question about items, from the first on as many as so many bytes
-	// hold, and how many those are: 1 at least.
-	ask(items []int32, bytes int) (body []byte, n int)
+	// shard is where an item lies.
+	shard(item int32, v *View) pipeline.Shard
+	// ask is the question about items to a node that knows a version, from the first
+	// on as many as so many bytes hold, and how many those are: 1 at least.
+	ask(items []int32, bytes int, version byte) (kind wire.Kind, body []byte, n int)
 	// answer takes in the answer of another node. again are those of items that it
 	// does not answer. final: nobody else can; what there is of them is taken in.
 	answer(items []int32, pieces [][]byte, final bool) (again []int32, err error)
@@ -160,7 +159,7 @@ func (c *call) park(items []int32) (vain []int32) {
 		}
 	}
 	for _, item := range items {
-		shard := v.shardOf(c.q.id(item))
+		shard := c.q.shard(item, v)
 		switch {
 		case enough:
 			c.reader.vain.Store(shard, v.Epoch)
@@ -231,6 +230,12 @@ func (c *call) settle(p *part) {
 		p.link.shun()
 	}
 	p.pieces, p.body = nil, nil
+	if p.out == outRefused && p.kind.Since() > wire.Oldest {
+		// An earlier version of the node is running again. It is asked what every
+		// version knows.
+		c.send(&target{node: p.link.node, link: p.link, items: again, more: p.more}, p.tried, time.Until(c.deadline), wire.Oldest, p.final, p.spare)
+		return
+	}
 	tried := p.tried
 	if !p.gone { // else another process has its name
 		tried = append(slices.Clip(tried), p.link.node)
@@ -276,7 +281,7 @@ func (c *call) place(items []int32, tried []string, before *part) {
 		items = nil
 		for i := range targets {
 			if t := &targets[i]; t.link != nil {
-				c.send(t, tried, left, false, spare)
+				c.send(t, tried, left, t.link.version(), false, spare)
 			}
 		}
 		for i := range targets {
@@ -303,9 +308,9 @@ func (c *call) without(items []int32, tried []string, before *part, out outcome,
 	case final || !partly && spare == nil:
 		c.lose(items, out)
 	case !partly:
-		c.send(&target{node: spare.node, link: spare, items: items}, tried, time.Until(c.deadline), true, nil)
+		c.send(&target{node: spare.node, link: spare, items: items}, tried, time.Until(c.deadline), spare.version(), true, nil)
 	case before != nil:
-		c.send(&target{node: before.link.node, link: before.link, items: items}, tried, time.Until(c.deadline), true, nil)
+		c.send(&target{node: before.link.node, link: before.link, items: items}, tried, time.Until(c.deadline), before.link.version(), true, nil)
 	case slices.Contains(tried, ownNode):
 		again, out := c.here(c.reader.dir.Own(), items, true)
 		c.lose(again, out)
@@ -334,7 +339,7 @@ func (c *call) choose(items []int32, tried []string) (targets []target, nobody [
 	clear(table)
 	now := time.Now()
 	for _, item := range items {
-		shard := v.shardOf(c.q.id(item))
+		shard := c.q.shard(item, v)
 		at := table[shard]
 		if at == 0 {
 			targets, at = c.chooseShard(targets, shard, v, own, tried, now, len(items))
@@ -446,7 +451,7 @@ func lessBusy(links []*link) *link {
 
 // send asks another node. Where others have the same shards it is given half of the
 // time that is left, and less when it is silent.
-func (c *call) send(t *target, tried []string, left time.Duration, final bool, spare *link) {
+func (c *call) send(t *target, tried []string, left time.Duration, version byte, final bool, spare *link) {
 	within := left * 7 / 8
 	if t.more {
 		within = left / 2
@@ -456,9 +461,9 @@ func (c *call) send(t *target, tried []string, left time.Duration, final bool, s
 	}
 	now, every, session := time.Now(), looks(left), c.reader.dir.View().Sessions[t.node]
 	for items := t.items; len(items) > 0; {
-		body, n := c.q.ask(items, c.reader.partBytes)
+		kind, body, n := c.q.ask(items, c.reader.partBytes, version)
 		p := &part{
-			call: c, kind: c.q.kind(), items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
+			call: c, kind: kind, items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
 			until: now.Add(within), every: every, look: now.Add(every),
 		}
 		c.open = append(c.open, p)

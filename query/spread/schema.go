@@ -126,9 +126,10 @@ func AskCounted(ctx context.Context, nc *nats.Conn, node string, of generation.N
 	return counted, nil
 }
 
-// serveCounted answers AskCounted: always the same bytes, and to nothing but
+// serveCounted answers AskCounted: always the same bytes, or why not, and to nothing but
 // inboxes. What does not fit a message is said, not sent.
-func serveCounted(nc *nats.Conn, node string, of generation.Number, counted *Counted) (*nats.Subscription, error) {
+func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
+	counted := Counted{o.Schema, o.Shards}
 	reply, err := counted.encode()
 	if err != nil {
 		return nil, err
@@ -139,9 +140,18 @@ func serveCounted(nc *nats.Conn, node string, of generation.Number, counted *Cou
 			return nil, err
 		}
 	}
-	sub, err := nc.Subscribe(SchemaSubject(node, of), func(m *nats.Msg) {
+	told := func() []byte {
+		if o.Untold != nil {
+			if why := o.Untold(); why != nil {
+				text, _ := json.Marshal(countedJSON{Error: why.Error()})
+				return text
+			}
+		}
+		return reply
+	}
+	sub, err := nc.Subscribe(SchemaSubject(o.Node, o.Generation), func(m *nats.Msg) {
 		if strings.HasPrefix(m.Reply, nats.InboxPrefix) {
-			_ = m.Respond(reply) // an error is a connection's that is closed
+			_ = m.Respond(told()) // an error is a connection's that is closed
 		}
 	})
 	if err != nil {

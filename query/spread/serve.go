@@ -44,6 +44,41 @@ func (b *batch) done() {
 	}
 }
 
+// begin has a goroutine serve the batch: one that has served another, if any is
+// idle. Their stacks have grown to what a batch takes, which for a new one is a
+// tenth of the work of a small batch.
+func (b *batch) begin() {
+	s := b.server
+	select {
+	case s.next <- b:
+		return
+	default:
+	}
+	s.work.Go(func() {
+		for b := b; b != nil; {
+			b.serve()
+			b = s.nextBatch()
+		}
+	})
+}
+
+// nextBatch waits for one, if not too many goroutines do; nil: there is none.
+func (s *Server) nextBatch() *batch {
+	select {
+	case s.idle <- struct{}{}:
+	default:
+		return nil
+	}
+	defer leave(s.idle)
+	select {
+	case b := <-s.next:
+		return b
+	case <-s.last:
+	case <-s.ctx.Done():
+	}
+	return nil
+}
+
 // serve answers what can be answered at once, says that the batch is taken, and
 // leaves the rest to goroutines of their own.
 func (b *batch) serve() {
@@ -71,6 +106,7 @@ func (b *batch) serve() {
 			others.Go(func() {
 				defer leave(s.workers)
 				w := b.writer()
+				defer w.free()
 				work(w)
 				w.send()
 			})
@@ -80,6 +116,7 @@ func (b *batch) serve() {
 		break
 	}
 	w := b.writer()
+	defer w.free()
 	work(w)
 	others.Wait()
 	w.sendTaken()
@@ -145,6 +182,7 @@ func heavy(a *wire.Ask) bool {
 func (b *batch) later(a *wire.Ask, lane chan struct{}) {
 	defer b.done()
 	s, w := b.server, b.writer()
+	defer w.free()
 	defer w.send()
 	ctx, cancel := context.WithTimeout(s.ctx, min(a.Within, waitMax))
 	defer cancel()
@@ -236,6 +274,8 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.profiles(ctx, w, a, t)
 	case wire.CountPosts:
 		return b.counts(ctx, w, a, t)
+	case wire.CountShares:
+		return b.shares(ctx, w, a, t)
 	case wire.Posts:
 		return b.posts(ctx, w, a, t)
 	case wire.Followees, wire.Following, wire.Followers:

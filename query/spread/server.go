@@ -25,6 +25,9 @@ type ServerOptions struct {
 	Generation generation.Number // that it answers for; 0 is the first
 	Schema     *pipeline.Schema
 	Shards     int // of the whole; all nodes have the same number
+	// Untold is why nobody is told what is counted, so that no process that only
+	// answers begins to answer by it; nil, or an answer of nil: all are.
+	Untold func() error
 	// Workers is how many goroutines answer from memory at a time; large parts
 	// have half as many of their own, at least 1. Default: GOMAXPROCS.
 	Workers int
@@ -63,11 +66,16 @@ type Server struct {
 	holder  query.Holder
 	schema  *pipeline.Schema
 	print   uint64 // the schema's fingerprint
+	shards  int    // of the whole
 	names   names
 	metrics *serverMetrics
 	log     *slog.Logger
 
 	workers, heavy, cold chan struct{} // a place for each that is at work
+
+	next chan *batch   // to a goroutine that is idle
+	idle chan struct{} // a place for each of those
+	last chan struct{} // closed: no batch comes any more
 
 	bytes, parts atomic.Int64 // in work
 	told         atomic.Int64 // when the log last had that something is refused, Unix ns
@@ -100,11 +108,12 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 		o.Logger = slog.Default()
 	}
 	s := &Server{
-		nc: nc, holder: holder, schema: o.Schema, print: wire.Fingerprint(o.Schema, o.Shards), log: o.Logger,
+		nc: nc, holder: holder, schema: o.Schema, print: wire.Fingerprint(o.Schema, o.Shards), shards: o.Shards, log: o.Logger,
 		names:   names{schema: o.Schema, known: map[string]*resolved{}},
 		workers: make(chan struct{}, o.Workers),
 		heavy:   make(chan struct{}, max(1, o.Workers/2)),
 		cold:    make(chan struct{}, o.ColdReads),
+		next:    make(chan *batch), idle: make(chan struct{}, o.Workers), last: make(chan struct{}),
 	}
 	var err error
 	if s.metrics, err = newServerMetrics(o.Registerer, s); err != nil {
@@ -112,7 +121,7 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.waiting, s.stopWaits = context.WithCancel(s.ctx)
-	if s.counted, err = serveCounted(nc, o.Node, o.Generation, &Counted{o.Schema, o.Shards}); err == nil {
+	if s.counted, err = serveCounted(nc, &o); err == nil {
 		s.sub, err = nc.Subscribe(Subject(o.Node, o.Generation), s.handle)
 	}
 	if err == nil {
@@ -152,6 +161,7 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 	select {
 	case <-done:
+		close(s.last)
 	case <-ctx.Done():
 		s.cancel()
 		s.work.Wait()
@@ -198,7 +208,7 @@ func (s *Server) handle(m *nats.Msg) {
 		s.metrics.batch(batchTaken)
 		work := &batch{server: s, reply: m.Reply, version: b.Version, asks: asks, bytes: len(m.Data)}
 		work.left.Store(int64(len(asks)))
-		s.work.Go(work.serve)
+		work.begin()
 	}
 }
 

@@ -45,11 +45,10 @@ type standpointQuestion struct {
 // refused implements refusable.
 func (q *standpointQuestion) refused(words string) { q.refusal = words }
 
-func (q *standpointQuestion) kind() wire.Kind { return wire.Standpoint }
-func (q *standpointQuestion) id(int32) uint64 { return q.User }
+func (q *standpointQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.User) }
 
-func (q *standpointQuestion) ask(_ []int32, _ int) (body []byte, n int) {
-	return wire.AppendStandpointAsk(nil, &q.StandpointAsk), 1
+func (q *standpointQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+	return wire.Standpoint, wire.AppendStandpointAsk(nil, &q.StandpointAsk), 1
 }
 
 func (q *standpointQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {

@@ -27,6 +27,7 @@ const (
 	lags             // far behind the position that is asked
 	gone             // nobody is on its subject
 	mute             // takes what is asked and says nothing
+	former           // is of version 1
 	troubles
 )
 
@@ -48,7 +49,7 @@ func twin(t *testing.T, seed uint64) {
 	c := newCluster(t, w, &server.Options{MaxPayload: int32([]int{32 << 10, 1 << 20}[r.IntN(2)])})
 	// Who answers for a shard, apart from troubles.
 	answers := make([]bool, shards)
-	someMute, slow := false, false
+	someMute, someLags, slow := false, false, false
 	for n := range 1 + r.IntN(4) {
 		name, has := fmt.Sprintf("n%d", n), trouble(0)
 		if r.IntN(2) == 0 {
@@ -67,7 +68,7 @@ func twin(t *testing.T, seed uint64) {
 		holds := func(s pipeline.Shard) bool { return held[s] && !let[s] }
 		h := querytest.NewHolder(w, name, holds)
 		switch has {
-		case twice, damages, mute:
+		case twice, damages, mute, former:
 			c.serve(name+"-real", h)
 			c.meddle(name, name+"-real", meddling(has, rand.New(rand.NewPCG(seed, uint64(n)))))
 		case gone:
@@ -84,6 +85,7 @@ func twin(t *testing.T, seed uint64) {
 		}
 		c.list(name, func(s pipeline.Shard) bool { return held[s] })
 		someMute = someMute || has == mute
+		someLags = someLags || has == lags
 		slow = slow || has == mute || has == lags // who asks them waits
 		for s := range answers {
 			if has != lags && has != gone && has != mute && holds(pipeline.Shard(s)) {
@@ -108,7 +110,7 @@ func twin(t *testing.T, seed uint64) {
 		deadline, rounds = 1500*time.Millisecond, 1
 	}
 	for range rounds {
-		q := &asking{t, r, c, whole, answered, someMute, users, deadline}
+		q := &asking{t, r, c, whole, answered, someMute, someLags, users, deadline}
 		q.rows()
 		q.unread()
 		q.feed()
@@ -136,6 +138,8 @@ func meddling(has trouble, r *rand.Rand) *relay {
 			return m
 		}
 		return &relay{answer: func(m []byte) [][]byte { return [][]byte{turn(m)} }}
+	case former:
+		return version1(nil)
 	}
 	return &relay{question: func([]byte) []byte { return nil }}
 }
@@ -147,6 +151,7 @@ type asking struct {
 	whole    query.Reader
 	answered func(uint64) bool
 	mute     bool
+	lagging  bool
 	most     uint64
 	deadline time.Duration
 }
@@ -164,8 +169,8 @@ func (q *asking) ask(what string, ask func(ctx context.Context, far query.Reader
 	defer cancel()
 	err := ask(ctx, q.c.far(now, q.deadline))
 	switch {
-	case errors.Is(err, query.ErrBehind): // where only one that lags has a shard
-		lags := false
+	case errors.Is(err, query.ErrBehind): // where only one that lags has a shard, or one besides whose answer came damaged
+		lags := q.lagging && q.c.figure("tidemark_nodes_damaged_total") > 0
 		for _, id := range q.ids(1000) {
 			lags = lags || !q.answered(id)
 		}

@@ -2,6 +2,7 @@ package spread
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -40,7 +41,7 @@ type unreads struct {
 // profilePart is what one node says of some users.
 type profilePart struct {
 	users []int // their places
-	query.Profiles
+	wire.ProfilesAnswer
 }
 
 // lot answers for some users, of which the first is at.
@@ -58,20 +59,20 @@ func (u *unreads) lot(ctx context.Context, at int, users []uint64) error {
 	for i := q.first(); i < len(u.parts); i++ {
 		p := &u.parts[i]
 		for j, user := range p.users {
-			if len(p.Rest) > j && len(p.Rest[j].Followees) > 0 && !slices.Contains(p.Missing, j) {
+			if len(p.Rest[j].Shares) > 0 {
 				count.add(user, &p.Rest[j])
 			}
 		}
 		p.Rest = nil
 	}
-	if len(count.followees) == 0 {
+	if len(count.shares) == 0 {
 		return nil
 	}
-	if lost, err = u.scatter(ctx, count, len(count.followees)); err != nil {
+	if lost, err = u.scatter(ctx, count, len(count.shares)); err != nil {
 		return err
 	}
 	for _, i := range lost {
-		u.lose(count.users[count.of[i]])
+		u.lose(count.asks[count.of[i]].user)
 	}
 	return nil
 }
@@ -172,13 +173,15 @@ type profileQuestion struct {
 	mine  int // parts that it has added
 }
 
+// shards is how many there are.
+func (q *profileQuestion) shards() int { return q.dir.View().shards() }
+
 // first is the place of the first part that the question has added.
 func (q *profileQuestion) first() int { return len(q.parts) - q.mine }
 
-func (q *profileQuestion) kind() wire.Kind      { return wire.Profiles }
-func (q *profileQuestion) id(item int32) uint64 { return q.users[item] }
+func (q *profileQuestion) shard(item int32, v *View) pipeline.Shard { return v.shardOf(q.users[item]) }
 
-func (q *profileQuestion) ask(items []int32, bytes int) (body []byte, n int) {
+func (q *profileQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
 	a := wire.ProfilesAsk{Names: q.unread.packed, All: q.channels == nil, Channels: q.channels}
 	head := len(q.unread.packed) + 32
 	for _, name := range q.channels {
@@ -186,12 +189,12 @@ func (q *profileQuestion) ask(items []int32, bytes int) (body []byte, n int) {
 	}
 	n = min(len(items), max(1, (bytes-head)/8), wire.IDsMax)
 	a.Users = pick(q.users, items[:n])
-	return a.Append(make([]byte, 0, head+8*n)), n
+	return wire.Profiles, a.Append(make([]byte, 0, head+8*n)), n
 }
 
 func (q *profileQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
-	var out query.Profiles
-	if err := wire.DecodeProfiles(pieces, len(items), len(q.unread.columns), &out); err != nil {
+	var out wire.ProfilesAnswer
+	if err := wire.DecodeProfiles(pieces, len(items), len(q.unread.columns), q.shards(), &out); err != nil {
 		return nil, err
 	}
 	return q.took(items, out), nil
@@ -205,17 +208,22 @@ func (q *profileQuestion) here(ctx context.Context, own query.Holder, items []in
 	if len(out.Users) != len(items) || len(out.Rest) != len(items) {
 		return nil, errPart("profiles", len(out.Users), len(items))
 	}
-	return q.took(items, out), nil
+	var sharing wire.Sharing
+	rest := make([]wire.Rest, len(items))
+	for i := range rest {
+		rest[i] = sharing.Rest(&out.Rest[i], q.shards())
+	}
+	return q.took(items, wire.ProfilesAnswer{Unreads: out.Unreads, Rest: rest}), nil
 }
 
 // took adds a part. What is missing in it is asked again.
-func (q *profileQuestion) took(items []int32, out query.Profiles) (again []int32) {
+func (q *profileQuestion) took(items []int32, out wire.ProfilesAnswer) (again []int32) {
 	again = pick(items, out.Missing)
 	if len(again) < len(items) {
 		q.add(out.AsOf, out.Cost)
 	}
 	missing := marked(out.Missing, len(items))
-	p := profilePart{Profiles: out}
+	p := profilePart{ProfilesAnswer: out}
 	p.Missing = nil
 	kept := 0
 	for i, item := range items {
@@ -233,29 +241,35 @@ func (q *profileQuestion) took(items []int32, out query.Profiles) (again []int32
 }
 
 // countQuestion asks how many posts of followees users have not seen; an item is
-// a followee.
+// followees of one shard.
 type countQuestion struct {
 	*unreads
-	users     []int // of each ask
-	marks     []pipeline.Position
-	of        []int32 // the ask of each followee
-	followees []query.Followee
+	asks   []countAsk
+	of     []int32 // the ask of each share
+	shares []wire.Share
 
 	begin []int // memory to work in
-	some  []query.Followee
 }
 
-func (q *countQuestion) add(user int, rest *query.CountAsk) {
-	q.of, q.followees = slices.Grow(q.of, len(rest.Followees)), slices.Grow(q.followees, len(rest.Followees))
-	for _, followee := range rest.Followees {
-		q.of = append(q.of, int32(len(q.users)))
-		q.followees = append(q.followees, followee)
+// countAsk is of one user.
+type countAsk struct {
+	user       int
+	mark, base pipeline.Position
+}
+
+func (q *countQuestion) add(user int, rest *wire.Rest) {
+	for range rest.Shares {
+		q.of = append(q.of, int32(len(q.asks)))
 	}
-	q.users, q.marks = append(q.users, user), append(q.marks, rest.Mark)
+	if q.shares == nil { // as a rule one user is asked for
+		q.shares = rest.Shares
+	} else {
+		q.shares = append(q.shares, rest.Shares...)
+	}
+	q.asks = append(q.asks, countAsk{user, rest.Mark, rest.Base})
 }
 
-func (q *countQuestion) kind() wire.Kind      { return wire.CountPosts }
-func (q *countQuestion) id(item int32) uint64 { return q.followees[item].User }
+func (q *countQuestion) shard(item int32, _ *View) pipeline.Shard { return q.shares[item].Shard }
 
 // starts are where each ask begins among items, and their number.
 func (q *countQuestion) starts(items []int32) []int {
@@ -269,33 +283,62 @@ func (q *countQuestion) starts(items []int32) []int {
 	return q.begin
 }
 
-// asks are the asks for items, and where each begins.
-func (q *countQuestion) asks(items []int32) (asks []query.CountAsk, starts []int) {
-	starts = q.starts(items)
-	q.some = slices.Grow(q.some[:0], len(items))
-	for _, item := range items {
-		q.some = append(q.some, q.followees[item])
+// each calls take with the items of each ask.
+func (q *countQuestion) each(items []int32, starts []int, take func(ask *countAsk, items []int32)) {
+	for i, from := range starts[:len(starts)-1] {
+		take(&q.asks[q.of[items[from]]], items[from:starts[i+1]])
 	}
-	asks = make([]query.CountAsk, len(starts)-1)
-	for i := range asks {
-		asks[i] = query.CountAsk{Mark: q.marks[q.of[items[starts[i]]]], Followees: q.some[starts[i]:starts[i+1]:starts[i+1]]}
-	}
-	return asks, starts
 }
 
-func (q *countQuestion) ask(items []int32, bytes int) (body []byte, n int) {
-	asks := 0
-	for n < len(items) && n < wire.FolloweesMax {
+func (q *countQuestion) ask(items []int32, bytes int, version byte) (kind wire.Kind, body []byte, n int) {
+	if version < wire.CountShares.Since() {
+		return q.plain(items, bytes)
+	}
+	asks, length := 0, wire.CountMax
+	for ; n < len(items); n++ {
 		if n == 0 || q.of[items[n]] != q.of[items[n-1]] {
+			length += wire.CountMax
 			asks++
 		}
-		if n > 0 && (asks > wire.IDsMax || 16+asks*wire.CountAskMax(0)+n*(wire.CountAskMax(1)-wire.CountAskMax(0)) > bytes) {
+		if length += q.shares[items[n]].Bytes(); n > 0 && (asks > wire.IDsMax || length > bytes) {
 			break
 		}
-		n++
 	}
-	list, _ := q.asks(items[:n])
-	return wire.AppendCountAsks(make([]byte, 0, 16+10*n), list), n
+	items = items[:n]
+	starts := q.starts(items)
+	body = wire.BeginCounts(make([]byte, 0, length), len(starts)-1)
+	q.each(items, starts, func(ask *countAsk, items []int32) {
+		body = wire.BeginCount(body, ask.mark, ask.base, len(items))
+		for _, item := range items {
+			body = q.shares[item].Append(body)
+		}
+	})
+	return wire.CountShares, body, n
+}
+
+// plain asks a node that does not know shares.
+func (q *countQuestion) plain(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
+	asks, length := 0, 16
+	var list wire.CountAsks
+	for ; n < len(items); n++ {
+		share, ask := &q.shares[items[n]], &q.asks[q.of[items[n]]]
+		begins := n == 0 || q.of[items[n]] != q.of[items[n-1]]
+		if begins {
+			length += wire.CountAskMax(0)
+			asks++
+		}
+		if length += wire.CountAskMax(share.Len()) - wire.CountAskMax(0); n > 0 && (asks > wire.IDsMax || length > bytes) {
+			break
+		}
+		if begins {
+			list.Begin(ask.mark)
+		}
+		if list.Add(share, ask.base) != nil {
+			return wire.CountPosts, nil, n + 1 // what its holder said makes no sense: neither does this, which is refused
+		}
+	}
+	list.End()
+	return wire.CountPosts, wire.AppendCountAsks(make([]byte, 0, 16+10*list.Len()), list.Asks), n
 }
 
 func (q *countQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
@@ -308,13 +351,23 @@ func (q *countQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []
 }
 
 func (q *countQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
-	asks, starts := q.asks(items)
-	var counts query.Counts
-	if err := own.CountPosts(ctx, asks, &counts, disk); err != nil {
+	starts := q.starts(items)
+	var list wire.CountAsks
+	q.each(items, starts, func(ask *countAsk, items []int32) {
+		list.Begin(ask.mark)
+		for _, item := range items {
+			err = errors.Join(err, list.Add(&q.shares[item], ask.base))
+		}
+	})
+	if list.End(); err != nil {
 		return nil, err
 	}
-	if len(counts.Posts) != len(asks) {
-		return nil, errPart("counts", len(counts.Posts), len(asks))
+	var counts query.Counts
+	if err := own.CountPosts(ctx, list.Asks, &counts, disk); err != nil {
+		return nil, err
+	}
+	if len(counts.Posts) != len(list.Asks) {
+		return nil, errPart("counts", len(counts.Posts), len(list.Asks))
 	}
 	return q.took(items, starts, &counts), nil
 }
@@ -328,7 +381,7 @@ func (q *countQuestion) took(items []int32, starts []int, counts *query.Counts) 
 			again = append(again, items[starts[i]:starts[i+1]]...)
 			continue
 		}
-		q.feed[q.users[q.of[items[starts[i]]]]] += n
+		q.feed[q.asks[q.of[items[starts[i]]]].user] += n
 	}
 	if len(again) < len(items) {
 		q.reach.add(counts.AsOf, counts.Cost)

@@ -29,11 +29,16 @@ type writer struct {
 	limit int
 	buf   []byte
 	begun int // where the answers of the message begin
+	from  *[]byte
 }
 
+// writer is in memory that is reused: free gives it back.
 func (b *batch) writer() *writer {
-	return &writer{batch: b, limit: int(b.server.nc.MaxPayload()), buf: make([]byte, 0, 4<<10)}
+	from := messages.Get().(*[]byte)
+	return &writer{batch: b, limit: int(b.server.nc.MaxPayload()), buf: (*from)[:0], from: from}
 }
+
+func (w *writer) free() { keepMessage(w.from, w.buf) }
 
 // begin makes room for a piece.
 func (w *writer) begin() {

@@ -38,6 +38,7 @@ const (
 	recordStandpoint
 	recordChannel // of a standpoint
 	recordNotice
+	recordShares // recordRest, for those who know shares
 )
 
 const (
@@ -135,8 +136,8 @@ func (p *Pieces) ChannelNames(dots bool, names []string) {
 
 // User appends one user of [query.Holder.Profiles]. counts are those that were
 // asked; notices and dots are the places of the answer's channels among those
-// that ChannelNames had.
-func (p *Pieces) User(place int, u *query.UserUnread, counts []int64, notices, dots []int, rest *query.CountAsk) {
+// that ChannelNames had. What must be counted elsewhere is apart: Rest, Followees.
+func (p *Pieces) User(place int, u *query.UserUnread, counts []int64, notices, dots []int) {
 	p.room(recordUser, len(counts)*varint)
 	p.uvarint(uint64(place))
 	p.uvarint(u.Feed)
@@ -148,6 +149,10 @@ func (p *Pieces) User(place int, u *query.UserUnread, counts []int64, notices, d
 		p.uvarint(u.Notices[i])
 	})
 	p.sparse(recordLit, place, len(u.Dots), func(i int) bool { return u.Dots[i] }, func(i int) { p.uvarint(uint64(dots[i])) })
+}
+
+// Followees is Rest for an asker of version 1.
+func (p *Pieces) Followees(place int, rest *query.CountAsk) {
 	for left := rest.Followees; len(left) > 0; {
 		some := query.CountAsk{Mark: rest.Mark, Followees: left[:min(len(left), chunkMax)]}
 		p.room(recordRest, CountAskMax(len(some.Followees)))

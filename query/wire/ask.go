@@ -22,11 +22,12 @@ const (
 	Followers
 	Applied // asks nothing but Min
 	Standpoint
+	CountShares // CountPosts, of followees as a holder sent them: see shares.go
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
@@ -34,6 +35,14 @@ func (k Kind) String() string {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind %d", byte(k))
+}
+
+// Since is the version from which on nodes know a kind.
+func (k Kind) Since() byte {
+	if k >= CountShares {
+		return 2
+	}
+	return 1
 }
 
 // What one part may ask: more is asked in several.

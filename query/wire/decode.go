@@ -113,18 +113,18 @@ func (c *cursor) rows(items []int32, columns int, rows *query.Rows) int {
 	return n
 }
 
-// DecodeProfiles reads the answer for so many users and columns.
-func DecodeProfiles(pieces [][]byte, users, columns int, out *query.Profiles) error {
-	d := profiles{missing: out.Missing[:0], feed: make([]uint64, users), counts: make([]int64, users*columns), known: make([]bool, users)}
-	rest := out.Rest
-	if cap(rest) < users {
-		rest = make([]query.CountAsk, users)
-	}
-	rest = rest[:users]
-	for i := range rest {
-		rest[i] = query.CountAsk{Followees: rest[i].Followees[:0]}
-	}
-	t, err := each(pieces, Profiles, func(c *cursor, tag byte) bool { return d.take(c, tag, users, columns, rest) })
+// ProfilesAnswer is [query.Profiles] as an asker has it.
+type ProfilesAnswer struct {
+	query.Unreads
+	Rest []Rest // of each user
+}
+
+// DecodeProfiles reads the answer for so many users and columns of nodes that have
+// so many shards. The shares in it are in the pieces' memory.
+func DecodeProfiles(pieces [][]byte, users, columns, shards int, out *ProfilesAnswer) error {
+	d := profiles{shards: shards, missing: out.Missing[:0], rest: make([]Rest, users), feed: make([]uint64, users), counts: make([]int64, users*columns), known: make([]bool, users)}
+	t, err := each(pieces, Profiles, func(c *cursor, tag byte) bool { return d.take(c, tag, users, columns) })
+	d.share()
 	for _, i := range d.missing {
 		if !d.known[i] {
 			d.known[i], d.seen = true, d.seen+1
@@ -134,7 +134,7 @@ func DecodeProfiles(pieces [][]byte, users, columns int, out *query.Profiles) er
 		return err
 	}
 	out.Reset(users, columns, d.notices, d.dots)
-	out.Missing, out.Rest, out.AsOf, out.Cost = d.missing, rest, t.AsOf, t.Cost
+	out.Missing, out.Rest, out.AsOf, out.Cost = d.missing, d.rest, t.AsOf, t.Cost
 	for i := range users {
 		out.Users[i].Feed = d.feed[i]
 		copy(out.Users[i].Counts, d.counts[i*columns:])
@@ -159,6 +159,9 @@ type profiles struct {
 	seen          int
 	marks         []channelMark
 	missing       []int
+	shards        int
+	rest          []Rest
+	plain         []query.CountAsk // rest, from a node that does not know shares; nil: it does
 	ids           []uint64
 }
 
@@ -168,7 +171,7 @@ type channelMark struct {
 	dot           bool
 }
 
-func (d *profiles) take(c *cursor, tag byte, users, columns int, rest []query.CountAsk) bool {
+func (d *profiles) take(c *cursor, tag byte, users, columns int) bool {
 	switch tag {
 	case recordMissing:
 		d.missing = c.missing(d.missing, users)
@@ -184,17 +187,28 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int, rest []query.Co
 		place := c.Within("user", users)
 		var a query.CountAsk
 		if a, d.ids = c.countAsk(d.ids, FolloweesMax); c.Err == nil {
-			rest[place].Mark = a.Mark
-			if rest[place].Followees == nil {
-				rest[place].Followees = a.Followees // as a rule there is one record
-			} else {
-				rest[place].Followees = append(rest[place].Followees, a.Followees...)
+			if d.plain == nil {
+				d.plain = make([]query.CountAsk, users)
 			}
+			d.plain[place].Mark = a.Mark
+			d.plain[place].Followees = append(d.plain[place].Followees, a.Followees...)
 		}
+	case recordShares:
+		c.rest(d.rest, d.shards)
 	default:
 		return false
 	}
 	return true
+}
+
+// share sorts what a node said that does not know shares.
+func (d *profiles) share() {
+	var s Sharing
+	for i := range d.plain {
+		if len(d.plain[i].Followees) > 0 {
+			d.rest[i] = s.Rest(&d.plain[i], d.shards)
+		}
+	}
 }
 
 // names reads a record of channels. Each takes room for every user of the answer.

@@ -48,13 +48,7 @@ func (p *Pieces) Standpoint(s *query.Standpoint) {
 	for _, u := range []uint64{uint64(s.Read), uint64(s.Feed.Mark), uint64(s.Follows), uint64(s.PostsMax), uint64(s.NoticesMax)} {
 		p.uvarint(u)
 	}
-	for left := s.Feed.Followees; len(left) > 0; {
-		some := query.CountAsk{Mark: s.Feed.Mark, Followees: left[:min(len(left), chunkMax)]}
-		p.room(recordRest, CountAskMax(len(some.Followees)))
-		p.uvarint(0)
-		p.Buf = appendCountAsk(p.Buf, &some)
-		left = left[len(some.Followees):]
-	}
+	p.Followees(0, &s.Feed)
 	for _, c := range s.Channels {
 		p.room(recordChannel, nameMax+6*varint)
 		p.Buf = packed.AppendText(p.Buf, c.Name)

@@ -199,7 +199,8 @@ func TestProfilesRoundTrip(t *testing.T) {
 		users, columns := rapid.IntRange(0, 20).Draw(t, "users"), rapid.IntRange(0, 4).Draw(t, "columns")
 		notices := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID).Draw(t, "notices")
 		dots := rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "dots")
-		var out, got query.Profiles
+		var out query.Profiles
+		var got wire.ProfilesAnswer
 		out.Reset(users, columns, notices, dots)
 		out.AsOf, out.Cost = tail.AsOf, tail.Cost
 		out.Rest = make([]query.CountAsk, users)
@@ -228,23 +229,33 @@ func TestProfilesRoundTrip(t *testing.T) {
 				}
 			}
 		}
+		shards, knows := rapid.SampledFrom([]int{1, 7, 64, pipeline.ShardsMax}).Draw(t, "shards"), rapid.Bool().Draw(t, "the asker knows shares")
+		var sharing wire.Sharing
 		got.Reset(3, 1, []string{"left", "over"}, nil) // memory of another answer
 		err := wire.DecodeProfiles(pieces(t, limit, func(p *wire.Pieces) {
 			p.ChannelNames(false, notices)
 			p.ChannelNames(true, dots)
 			for i := range users {
-				p.User(i, &out.Users[i], out.Users[i].Counts, place(len(notices)), place(len(dots)), &out.Rest[i])
+				p.User(i, &out.Users[i], out.Users[i].Counts, place(len(notices)), place(len(dots)))
+				if knows {
+					p.Rest(i, &out.Rest[i], shards, &sharing)
+				} else {
+					p.Followees(i, &out.Rest[i])
+				}
 			}
 			p.End(tail)
-		}), users, columns, &got)
+		}), users, columns, shards, &got)
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
-		view := func(p *query.Profiles) string {
-			return fmt.Sprint(p.Notices, p.Dots, p.Users, p.Missing, p.AsOf, p.Cost, p.Rest)
+		view := func(p *query.Unreads) string {
+			return fmt.Sprint(p.Notices, p.Dots, p.Users, p.Missing, p.AsOf, p.Cost)
 		}
-		if a, b := view(&out), view(&got); a != b {
+		if a, b := view(&out.Unreads), view(&got.Unreads); a != b {
 			t.Fatalf("%.2000s\n%.2000s", a, b)
+		}
+		for i := range out.Rest {
+			unshared(t, &got.Rest[i], &out.Rest[i], shards)
 		}
 	})
 }
@@ -326,19 +337,23 @@ func TestVersions(t *testing.T) {
 		return wire.End(m)
 	}
 	// A newer node that only adds is understood: what it adds stands at the end.
-	batch, asks, err := wire.DecodeBatch(of(1, 2, append(page.Append(nil), 1, 2, 3)), nil)
-	if err != nil || batch.Version != 2 {
+	batch, asks, err := wire.DecodeBatch(of(1, 3, append(page.Append(nil), 1, 2, 3)), nil)
+	if err != nil || batch.Version != 3 {
 		t.Fatal(batch, err)
 	}
 	var got wire.PageAsk
 	if err := got.Decode(asks[0].Body, batch.Version); err != nil || got != page {
 		t.Error(got, err)
 	}
+	// So is one that is older.
+	if batch, _, err = wire.DecodeBatch(of(1, 1, page.Append(nil)), nil); err != nil || batch.Version != 1 {
+		t.Fatal(batch, err)
+	}
 	// One of the same version has nothing to add.
-	if err := got.Decode(asks[0].Body, 1); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
+	if err := got.Decode(asks[0].Body, 2); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
 		t.Error(err)
 	}
-	for _, v := range [][2]byte{{2, 2}, {9, 9}, {0, 0}} {
+	for _, v := range [][2]byte{{3, 3}, {9, 9}, {0, 0}} {
 		_, _, err := wire.DecodeBatch(of(v[0], v[1], nil), nil)
 		if !errors.Is(err, wire.ErrVersion) || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and needs %d", v[1], v[0])) {
 			t.Error(v, err)
@@ -376,6 +391,9 @@ func FuzzDecodeBatch(f *testing.F) {
 		wire.Rows: rows.Append(nil), wire.Profiles: profiles.Append(nil), wire.Posts: posts.Append(nil), wire.Followers: page.Append(nil),
 		wire.CountPosts: wire.AppendCountAsks(nil, []query.CountAsk{{Mark: 5, Followees: []query.Followee{{User: 9}, {User: 10, Since: 6}}}}),
 		wire.Standpoint: wire.AppendStandpointAsk(nil, &query.StandpointAsk{User: 7, Channels: []string{"system"}, Before: 9, Limit: 21}),
+		wire.CountShares: sharesAsk([]wire.Rest{
+			new(wire.Sharing).Rest(&query.CountAsk{Mark: 5, Followees: []query.Followee{{User: 9}, {User: 10, Since: 6}, {User: 1 << 63, Since: 1 << 60}}}, 2), {Mark: 3},
+		}),
 	} {
 		f.Add(byte(kind), body)
 		f.Add(byte(0), wire.AppendAsk(wire.BeginBatch(nil, 3), &wire.Ask{ID: 1, Kind: kind, Body: body}))
@@ -410,6 +428,11 @@ func FuzzDecodeBatch(f *testing.F) {
 				if err == nil && len(asks) > len(body) {
 					t.Fatalf("%d asks in %d bytes", len(asks), len(body))
 				}
+			case wire.CountShares:
+				var asks wire.CountAsks
+				if err := asks.Decode(body, version); err == nil && (len(asks.Asks) > len(body) || asks.Len() > len(body)) {
+					t.Fatalf("%d asks of %d in %d bytes", len(asks.Asks), asks.Len(), len(body))
+				}
 			case wire.Standpoint:
 				ask, err := wire.DecodeStandpointAsk(body, version)
 				if err == nil && (len(ask.Channels) > len(body) || ask.User == 0 || ask.Limit < 1 || ask.Limit > wire.LimitMax) {
@@ -443,7 +466,13 @@ func FuzzDecodeReplies(f *testing.F) {
 			p.ChannelNames(false, profiles.Notices)
 			p.ChannelNames(true, profiles.Dots)
 			for i := range 2 {
-				p.User(i, &profiles.Users[i], profiles.Users[i].Counts, []int{0}, []int{0}, &query.CountAsk{Mark: 4, Followees: []query.Followee{{User: 5}}})
+				p.User(i, &profiles.Users[i], profiles.Users[i].Counts, []int{0}, []int{0})
+				rest := &query.CountAsk{Mark: 4, Followees: []query.Followee{{User: 5}, {User: 8, Since: 300}}}
+				if i == 0 {
+					p.Followees(i, rest)
+				} else {
+					p.Rest(i, rest, 3, new(wire.Sharing))
+				}
 			}
 		},
 		wire.CountPosts: func(p *wire.Pieces) { p.Counts(&query.Counts{Posts: []uint64{4, 0}, Missing: []int{1}}) },
@@ -478,9 +507,25 @@ func FuzzDecodeReplies(f *testing.F) {
 				t.Fatal(missing)
 			}
 		case wire.Profiles:
-			var p query.Profiles
-			if wire.DecodeProfiles(in, 2, 1, &p) == nil && len(p.Users) != 2 {
+			var p wire.ProfilesAnswer
+			if wire.DecodeProfiles(in, 2, 1, 3, &p) != nil {
+				return
+			}
+			if len(p.Users) != 2 || len(p.Rest) != 2 {
 				t.Fatal(len(p.Users))
+			}
+			for i := range p.Rest {
+				var asks wire.CountAsks
+				asks.Begin(p.Rest[i].Mark)
+				for j := range p.Rest[i].Shares {
+					share := &p.Rest[i].Shares[j]
+					if err := asks.Add(share, p.Rest[i].Base); share.Shard >= 3 || err == nil && share.Len() > share.Bytes() {
+						t.Fatal(share.Shard, share.Len(), share.Bytes(), err)
+					}
+				}
+				if asks.Len() > len(body) {
+					t.Fatalf("%d followees in %d bytes", asks.Len(), len(body))
+				}
 			}
 		case wire.CountPosts:
 			var c query.Counts
@@ -552,8 +597,8 @@ func TestTooManyChannels(t *testing.T) {
 	p.ChannelNames(false, names)
 	p.Missing(0, []int{0})
 	p.End(tail)
-	var out query.Profiles
-	if err := wire.DecodeProfiles([][]byte{p.Buf}, 1, 1, &out); !errors.Is(err, wire.ErrDamaged) {
+	var out wire.ProfilesAnswer
+	if err := wire.DecodeProfiles([][]byte{p.Buf}, 1, 1, 1, &out); !errors.Is(err, wire.ErrDamaged) {
 		t.Error(err, len(out.Notices))
 	}
 }

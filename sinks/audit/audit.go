@@ -7,13 +7,16 @@
 //	shards ─► facts of some ids, as of position P ─────────────────┘
 //	             the ledger is brought to P before they are compared
 //
+// Where the log has lost its beginning the ledger begins with a base: what was counted
+// up to there, of the same ids.
+//
 // What the log says of an event is the operators' (they derive windows, as
 // everywhere). What windows do to rows, lists and marks is written here a second
 // time, apart from the shards: a fault in either is found, and so are rows that
 // have changed in memory or on disk by no event. An id that no event has ever
 // named is looked at only when it is asked for, or all that is stored is (stored.go).
 //
-// sample.go says which ids, ledger.go keeps them, derive.go brings the ledger on,
+// sample.go says which ids, ledger.go and part.go keep them, derive.go brings the ledger on,
 // compare.go compares, run.go is one audit, loop.go the one that never ends.
 package audit
 
@@ -33,8 +36,8 @@ type Served interface {
 	// Answering are the shards that answer, ascending.
 	Answering() []pipeline.Shard
 	// Facts gives what is served of ids of one shard exactly as of the position
-	// `at`, which never goes back. Of followers, those above ask.After, by id; more
-	// says that there are others. yield must return at once. It is an error when
+	// `at`, which never goes back. Followers come by user and id; more says that there
+	// are others after those that came, which are some then. yield must return at once. It is an error when
 	// the shard does not answer (any more).
 	Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error)
 	// Stored are ids that a shard has something of on disk, some more often than once.
@@ -58,24 +61,36 @@ type Auditor struct {
 	Served Served
 	// Open reads EVENTS on after a position; an error that wraps pipeline.ErrGap
 	// says that what comes there is gone.
-	Open   func(ctx context.Context, from pipeline.Position) (pipeline.Source, error)
-	Lane   func() pipeline.Deriver // that derives for Shards shards
-	Base   *Base                   // what the log begins with; nil: nothing was counted before its first event
+	Open func(ctx context.Context, from pipeline.Position) (pipeline.Source, error)
+	Lane func() pipeline.Deriver // that derives for Shards shards
+	// Bases are what a derivation may begin with, the best first; none, or a nil
+	// func: with nothing, as the log has its first event. An error that wraps
+	// ErrBeginning says that it has not, and why there is no base.
+	Bases  func(ctx context.Context) ([]Base, error)
 	Schema *pipeline.Schema
 	Shards int
 	Limits Limits
 	Logger *slog.Logger
 	Stats  Stats
+
+	refused atomic.Value // string: why a base could not be used, as last logged
 }
 
-// Base is what was counted before the part of the log that is there: where a
-// derivation begins instead of nothing.
-type Base struct {
-	Position pipeline.Position
-	Marks    []pipeline.TimeMark // log time up to there, as far back as ages reach
-	// Facts gives all facts of the ids for which keep holds, and of channels if
-	// keep holds for 0.
-	Facts func(ctx context.Context, keep func(id uint64) bool, yield func(pipeline.Fact)) error
+// Base is what was counted before a part of the log that is gone: where a derivation
+// begins instead of with nothing. What was wrong in it already is not found.
+type Base interface {
+	String() string
+	// Stands are where each shard stands in it, and last the channels and log time.
+	Stands() []pipeline.Position
+	// Log reads the events that the base has itself, from where the lowest shard
+	// stands to Position; behind that the log goes on.
+	Log() (pipeline.Source, error)
+	Position() pipeline.Position
+	// Marks are log time, as far back as ages reach.
+	Marks(ctx context.Context) ([]pipeline.TimeMark, error)
+	// Facts gives all facts of ids of a shard, those for which keep holds, which is
+	// asked for each fact: of ids, which ascend, or, where that is nil, of all. Shard Shards: notices, by position.
+	Facts(ctx context.Context, shard pipeline.Shard, ids []uint64, keep func(id uint64) bool, yield func(pipeline.Fact)) error
 }
 
 // Stats are figures since the process started.
@@ -85,12 +100,12 @@ type Stats struct {
 	Differ  atomic.Uint64 // of these, differed
 	Passes  atomic.Uint64 // samples done by the loop
 	FullAt  atomic.Int64  // wall clock, Unix ms, of when the loop had last done all samples; 0: never
-	Refused atomic.Bool   // the loop cannot derive: the log lacks its beginning
+	Refused atomic.Bool   // the loop cannot derive: the log lacks its beginning, and there is no base
 }
 
 // Errors.
 var (
-	// ErrBeginning: EVENTS does not hold what ids were counted from.
+	// ErrBeginning: EVENTS does not hold what ids were counted from, and there is no base.
 	ErrBeginning = errors.New("audit: the log does not hold its beginning")
 	// ErrMemory: one id alone does not fit into the memory given.
 	ErrMemory = errors.New("audit: too little memory")

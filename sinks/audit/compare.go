@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -25,9 +26,9 @@ func (p *pass) compare(ctx context.Context, ask *pipeline.FactsAsk) error {
 }
 
 // comparePage reads what is served, brings the ledger to where that stands, and
-// compares. With more it has moved ask.After on.
+// compares. With more it has moved ask.IDs and ask.After on.
 func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (more bool, err error) {
-	is, at, last, more, err := p.served(ctx, ask)
+	at, last, more, err := p.served(ctx, ask)
 	if err != nil {
 		return false, err
 	}
@@ -35,47 +36,48 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (more bo
 		return false, fmt.Errorf("%w: %w", errLog, err)
 	}
 	if ask.Part == pipeline.PartRows {
-		for k := range is {
-			if int(k.column) == p.graph[follower] {
-				p.counted[k.id] = true
+		for i := range p.is {
+			if int(p.is[i].Column) == p.graph[follower] {
+				p.counted[p.is[i].ID] = true
 			}
 		}
 	}
-	should := p.facts(ask, last)
-	p.settle(is, at)
-	p.settle(should, at)
-	p.differ(is, should, at, func(d Difference) {
+	p.should = p.facts(p.should[:0], ask, last)
+	p.differ(p.settle(p.is, at), p.settle(p.should, at), at, func(d Difference) {
 		if p.has(d.ID) || d.Counter == "notice" { // not left for later meanwhile
 			p.note(d, ask.Shard)
 		}
 	})
-	ask.After = last
+	if more {
+		ask.IDs, ask.After = ask.IDs[slices.Index(ask.IDs, last.user):], last.follower
+	}
 	return more, nil
 }
 
-// served reads what is served at or after where the ledger stands. Followers are
-// whole up to last.
-func (p *pass) served(ctx context.Context, ask *pipeline.FactsAsk) (is entries, at pipeline.Position, last uint64, more bool, err error) {
+// whole is up to where followers are: of the users before this one all are, and of
+// this one those up to a follower.
+type whole struct{ user, follower uint64 }
+
+// all: there is no more.
+var all = whole{math.MaxUint64, math.MaxUint64}
+
+// served reads what is served, into p.is, at or after where the ledger stands.
+// Followers are whole up to last.
+func (p *pass) served(ctx context.Context, ask *pipeline.FactsAsk) (at pipeline.Position, last whole, more bool, err error) {
 	for begun := time.Now(); ; {
-		is, last = entries{}, math.MaxUint64
-		var highest uint64
-		at, more, err = p.auditor.Served.Facts(ctx, ask, func(f pipeline.Fact) {
-			is.add(f)
-			highest = max(highest, f.Other)
-		})
+		p.is, last = p.is[:0], all
+		at, more, err = p.auditor.Served.Facts(ctx, ask, func(f pipeline.Fact) { p.is = append(p.is, f) })
 		if more {
-			last = highest
+			last = whole{p.is[len(p.is)-1].ID, p.is[len(p.is)-1].Other}
 		}
 		if err != nil || at >= p.at {
-			return is, at, last, more, err
+			return at, last, more, err
 		}
 		if time.Since(begun) > behindWithin {
-			return nil, 0, 0, false, fmt.Errorf("audit: it has stood at position %d for %v, and others at %d", at, behindWithin, p.at)
+			return 0, all, false, fmt.Errorf("audit: it has stood at position %d for %v, and others at %d", at, behindWithin, p.at)
 		}
-		select {
-		case <-time.After(behindWait):
-		case <-ctx.Done():
-			return nil, 0, 0, false, ctx.Err()
+		if err := p.pace.rest(ctx, behindWait); err != nil {
+			return 0, all, false, err
 		}
 	}
 }

@@ -1,66 +1,88 @@
 package audit
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// key is a fact without its value.
-type key struct {
-	kind      pipeline.FactKind
-	column    pipeline.Column
-	id, other uint64
-	name      string
+// facts are some, of one part. Most come as they are ordered.
+type facts []pipeline.Fact
+
+// byMatter orders facts by what they are about, which is all of them but the value.
+func byMatter(a, b *pipeline.Fact) int {
+	if c := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Other, b.Other), cmp.Compare(a.Name, b.Name))
 }
 
-// entries are facts by what they are about.
-type entries map[key]int64
+// order orders them. Of what was said twice the last stands.
+func (e facts) order() facts {
+	by := func(a, b pipeline.Fact) int { return byMatter(&a, &b) }
+	if !slices.IsSortedFunc(e, by) {
+		slices.SortStableFunc(e, by)
+	}
+	n := 0
+	for i := range e {
+		if n > 0 && byMatter(&e[n-1], &e[i]) == 0 {
+			n--
+		}
+		e[n] = e[i]
+		n++
+	}
+	return e[:n]
+}
 
-func (e entries) add(f pipeline.Fact) { e[key{f.Kind, f.Column, f.ID, f.Other, f.Name}] = f.Value }
-
-// facts are what the ledger knows of what was asked, in the form of an answer.
-// Followers are those in (ask.After, last].
-func (l *ledger) facts(ask *pipeline.FactsAsk, last uint64) entries {
-	e := entries{}
-	for _, id := range ask.IDs {
-		u := l.users[id]
+// facts appends what the ledger knows of what was asked, in the form of an answer.
+// Followers are those after ask.After, up to last.
+func (l *ledger) facts(e facts, ask *pipeline.FactsAsk, last whole) facts {
+	add := func(f pipeline.Fact) { e = append(e, f) }
+	for i, id := range ask.IDs {
+		of := l.parts[ask.Shard]
+		u := of.users[id]
 		switch {
 		case ask.Part == pipeline.PartRows:
-			for i, v := range l.rows[ask.Counter][id] {
+			first := l.schema.Counters[ask.Counter].First
+			for i, v := range of.rows[ask.Counter].row(id) {
 				if v != 0 {
-					e.add(pipeline.Fact{Kind: pipeline.FactCell, Column: l.schema.Counters[ask.Counter].First + pipeline.Column(i), ID: id, Value: v})
+					add(pipeline.Fact{Kind: pipeline.FactCell, Column: first + pipeline.Column(i), ID: id, Value: v})
 				}
 			}
 		case u == nil:
 		case ask.Part == pipeline.PartUser:
 			for which, at := range u.marks {
 				if at != 0 {
-					e.add(pipeline.Fact{Kind: pipeline.FactMark, ID: id, Other: uint64(which), Value: int64(at)})
+					add(pipeline.Fact{Kind: pipeline.FactMark, ID: id, Other: uint64(which), Value: int64(at)})
 				}
 			}
 			for other, since := range u.follows {
-				e.add(pipeline.Fact{Kind: pipeline.FactFollows, ID: id, Other: other, Value: int64(since)})
+				add(pipeline.Fact{Kind: pipeline.FactFollows, ID: id, Other: other, Value: int64(since)})
 			}
-			for name, at := range u.cursors {
-				e.add(pipeline.Fact{Kind: pipeline.FactCursor, ID: id, Name: name, Value: int64(at)})
+			for _, name := range ask.Channels { // not what was read since it was asked
+				if at := u.cursors[name]; at != 0 {
+					add(pipeline.Fact{Kind: pipeline.FactCursor, ID: id, Name: name, Value: int64(at)})
+				}
 			}
 		case ask.Part == pipeline.PartFollowers:
 			for other := range u.followers {
-				if other > ask.After && other <= last {
-					e.add(pipeline.Fact{Kind: pipeline.FactFollower, ID: id, Other: other, Value: 1})
+				after := i > 0 || other > ask.After
+				if after && (id < last.user || id == last.user && other <= last.follower) {
+					add(pipeline.Fact{Kind: pipeline.FactFollower, ID: id, Other: other, Value: 1})
 				}
 			}
 		case ask.Part == pipeline.PartPosts:
 			for _, p := range u.posts[max(0, len(u.posts)-l.limits.PostsMax):] {
-				e.add(pipeline.Fact{Kind: pipeline.FactPost, ID: id, Other: p.post, Value: int64(p.position)})
+				add(pipeline.Fact{Kind: pipeline.FactPost, ID: id, Other: p.post, Value: int64(p.position)})
 			}
 		}
 	}
 	if ask.Part == pipeline.PartNotices {
 		if ch := l.channels[ask.Channels[0]]; ch != nil {
 			for notice, at := range ch.at {
-				e.add(pipeline.Fact{Kind: pipeline.FactNotice, Name: ask.Channels[0], Other: notice, Value: int64(at)})
+				add(pipeline.Fact{Kind: pipeline.FactNotice, Name: ask.Channels[0], Other: notice, Value: int64(at)})
 			}
 		}
 	}
@@ -71,37 +93,43 @@ func (l *ledger) facts(ask *pipeline.FactsAsk, last uint64) entries {
 // answer can tell". A follow from before what its user has read counts from then;
 // a cursor before it says nothing; a post older than the retention is listed by
 // nobody, stored or not; columns of earlier configurations are not derived.
-func (l *ledger) settle(e entries, at pipeline.Position) {
-	mark := func(id uint64, which uint64) int64 { return e[key{kind: pipeline.FactMark, id: id, other: which}] }
-	horizon := l.clock.horizon(at, l.limits.Retention)
-	for k, v := range e {
-		switch k.kind {
-		case pipeline.FactCell:
-			if spec := &l.schema.Columns[k.column]; spec.Hidden && l.exists[spec.Counter] != int(k.column) {
-				delete(e, k)
-			}
-		case pipeline.FactFollows:
-			if v <= max(mark(k.id, pipeline.MarkFeed), mark(k.id, pipeline.MarkAll)) {
-				e[k] = 0
-			}
-		case pipeline.FactCursor:
-			if v <= max(mark(k.id, pipeline.MarkAll), mark(k.id, pipeline.MarkFirst)) {
-				delete(e, k)
-			}
-		case pipeline.FactPost:
-			if pipeline.Position(v) < horizon {
-				delete(e, k)
-			}
+//
+// They are ordered afterwards. Marks, follows and cursors are of one user.
+func (l *ledger) settle(e facts, at pipeline.Position) facts {
+	e = e.order()
+	var marks [pipeline.MarksCount]int64
+	for i := range e {
+		if e[i].Kind == pipeline.FactMark {
+			marks[e[i].Other] = e[i].Value
 		}
 	}
-}
-
-// keeps says whether the ledger takes facts of a base about an id; 0: channels.
-func (l *ledger) keeps(id uint64) bool {
-	if id == 0 {
-		return l.common
+	horizon := pipeline.Position(0)
+	if len(e) > 0 && e[0].Kind == pipeline.FactPost {
+		horizon = l.clock.horizon(at, l.limits.Retention)
 	}
-	return l.shards[pipeline.ShardOf(id, len(l.shards))] && l.has(id)
+	settled := e[:0]
+	for _, f := range e {
+		switch f.Kind {
+		case pipeline.FactCell:
+			if spec := &l.schema.Columns[f.Column]; spec.Hidden && l.exists[spec.Counter] != int(f.Column) {
+				continue
+			}
+		case pipeline.FactFollows:
+			if f.Value <= max(marks[pipeline.MarkFeed], marks[pipeline.MarkAll]) {
+				f.Value = 0
+			}
+		case pipeline.FactCursor:
+			if f.Value <= max(marks[pipeline.MarkAll], marks[pipeline.MarkFirst]) {
+				continue
+			}
+		case pipeline.FactPost:
+			if pipeline.Position(f.Value) < horizon {
+				continue
+			}
+		}
+		settled = append(settled, f)
+	}
+	return settled
 }
 
 // seed takes in a fact of a base. Posts and notices come by position.
@@ -112,13 +140,13 @@ func (l *ledger) seed(f pipeline.Fact) {
 	case pipeline.FactMark:
 		l.user(f.ID).marks[f.Other] = pipeline.Position(f.Value)
 	case pipeline.FactCursor:
-		l.user(f.ID).cursors[f.Name] = pipeline.Position(f.Value)
+		put(&l.user(f.ID).cursors, f.Name, pipeline.Position(f.Value))
 		l.bytes += cursorBytes + len(f.Name)
 	case pipeline.FactFollows:
-		l.user(f.ID).follows[f.Other] = pipeline.Position(f.Value)
+		put(&l.user(f.ID).follows, f.Other, pipeline.Position(f.Value))
 		l.bytes += edgeBytes
 	case pipeline.FactFollower:
-		l.user(f.ID).followers[f.Other] = true
+		put(&l.user(f.ID).followers, f.Other, true)
 		l.bytes += edgeBytes
 	case pipeline.FactPost:
 		l.list(l.user(f.ID), &pipeline.Operation{Op: pipeline.OpPost, ID: f.ID, Other: f.Other, Position: pipeline.Position(f.Value)})
@@ -132,37 +160,54 @@ var markNames = [pipeline.MarksCount]string{
 	pipeline.MarkFeed: "feed", pipeline.MarkAll: "all", pipeline.MarkFirst: "first", pipeline.MarkLast: "last",
 }
 
-// differ are the facts of which two sides do not say the same.
-func (l *ledger) differ(is, should entries, at pipeline.Position, tell func(Difference)) {
-	for k, v := range should {
-		if have, there := is[k]; !there || have != v {
-			tell(l.difference(k, is, should, at))
+// differ tells the facts of which two sides, both ordered, do not say the same.
+func (l *ledger) differ(is, should facts, at pipeline.Position, tell func(Difference)) {
+	for len(is)+len(should) > 0 {
+		order := 0
+		switch {
+		case len(is) == 0:
+			order = 1
+		case len(should) == 0:
+			order = -1
+		default:
+			order = byMatter(&is[0], &should[0])
 		}
-	}
-	for k := range is {
-		if _, there := should[k]; !there {
-			tell(l.difference(k, is, should, at))
+		switch {
+		case order < 0:
+			tell(l.difference(&is[0], &is[0], nil, at))
+			is = is[1:]
+		case order > 0:
+			tell(l.difference(&should[0], nil, &should[0], at))
+			should = should[1:]
+		default:
+			if is[0].Value != should[0].Value {
+				tell(l.difference(&is[0], &is[0], &should[0], at))
+			}
+			is, should = is[1:], should[1:]
 		}
 	}
 }
 
-func (l *ledger) difference(k key, is, should entries, at pipeline.Position) Difference {
-	value := func(e entries) int64 {
-		v, there := e[k]
-		if !there && k.kind >= pipeline.FactFollows {
+// difference is what two sides say of the matter of f; nil: nothing.
+func (l *ledger) difference(f, is, should *pipeline.Fact, at pipeline.Position) Difference {
+	value := func(said *pipeline.Fact) int64 {
+		switch {
+		case said != nil:
+			return said.Value
+		case f.Kind >= pipeline.FactFollows:
 			return -1
 		}
-		return v
+		return 0
 	}
-	d := Difference{ID: k.id, Column: strconv.FormatUint(k.other, 10), Is: value(is), Should: value(should), At: at}
-	switch k.kind {
+	d := Difference{ID: f.ID, Column: strconv.FormatUint(f.Other, 10), Is: value(is), Should: value(should), At: at}
+	switch f.Kind {
 	case pipeline.FactCell:
-		spec := &l.schema.Columns[k.column]
+		spec := &l.schema.Columns[f.Column]
 		d.Counter, d.Column, d.cell = l.schema.Counters[spec.Counter].Name, spec.Name, true
 	case pipeline.FactMark:
-		d.Counter, d.Column = "mark", markNames[k.other]
+		d.Counter, d.Column = "mark", markNames[f.Other]
 	case pipeline.FactCursor:
-		d.Counter, d.Column = "cursor", k.name
+		d.Counter, d.Column = "cursor", f.Name
 	case pipeline.FactFollows:
 		d.Counter = "following"
 	case pipeline.FactFollower:
@@ -170,7 +215,7 @@ func (l *ledger) difference(k key, is, should entries, at pipeline.Position) Dif
 	case pipeline.FactPost:
 		d.Counter = "listed post"
 	case pipeline.FactNotice:
-		d.Counter, d.Column, d.ID = "notice", k.name, k.other
+		d.Counter, d.Column, d.ID = "notice", f.Name, f.Other
 	}
 	return d
 }

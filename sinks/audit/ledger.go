@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -13,14 +14,13 @@ import (
 type ledger struct {
 	schema *pipeline.Schema
 	limits Limits
-	shards []bool // those whose ids it keeps
+	parts  []*part // by shard; nil: its ids are not kept
 	sample Sample
-	only   map[uint64]bool // of the sample, these alone; nil: all
-	common bool            // channels are kept too
+	only   map[uint64]bool     // of the sample, these alone; nil: all
+	common bool                // channels are kept too
+	stands []pipeline.Position // where each shard stood in the base, and last the channels; nil: there is none
 
 	clock    clock
-	rows     []map[uint64][]int64 // by counter
-	users    map[uint64]*user
 	channels map[string]*channel
 	graph    [4]int // the columns that the follow graph maintains; -1: there is none
 	exists   []int  // by counter: its column of that name, or -1
@@ -30,6 +30,8 @@ type ledger struct {
 	bytes   int      // roughly, what it takes
 }
 
+// user is what it says of a user. Maps are made with their first entry: most users
+// have few of them.
 type user struct {
 	marks     [pipeline.MarksCount]pipeline.Position
 	cursors   map[string]pipeline.Position
@@ -50,9 +52,10 @@ type channel struct {
 	order []post                       // the same by position
 }
 
-// What entries take, measured roughly: a Go map keeps some room.
+// What entries take, measured roughly: Go's maps and slices keep some room.
 const (
-	rowBytes    = 96 // and 8 a column
+	rowBytes    = 40
+	cellBytes   = 10
 	userBytes   = 256
 	edgeBytes   = 40
 	postBytes   = 72
@@ -61,15 +64,24 @@ const (
 
 func newLedger(schema *pipeline.Schema, limits Limits, shards []bool, sample Sample, only map[uint64]bool, common bool) *ledger {
 	l := &ledger{
-		schema: schema, limits: limits, shards: shards, sample: sample, only: only, common: common,
-		clock: newClock(max(limits.Retention, limits.Inactive)),
-		users: map[uint64]*user{}, channels: map[string]*channel{},
+		schema: schema, limits: limits, parts: make([]*part, len(shards)), sample: sample, only: only, common: common,
+		clock:    newClock(max(limits.Retention, limits.Inactive)),
+		channels: map[string]*channel{},
+	}
+	for s := range shards {
+		if !shards[s] {
+			continue
+		}
+		p := &part{users: map[uint64]*user{}}
+		for _, c := range schema.Counters {
+			p.rows = append(p.rows, table{columns: c.Count, at: map[uint64]uint32{}})
+		}
+		l.parts[s] = p
 	}
 	for i, name := range []string{"user.following", "user.follower", "user.friend", "unread.follower"} {
 		l.graph[i] = l.find(name)
 	}
 	for _, c := range schema.Counters {
-		l.rows = append(l.rows, map[uint64][]int64{})
 		l.exists = append(l.exists, l.find(c.Name+"."+pipeline.ExistsColumn))
 	}
 	for _, name := range limits.Configured {
@@ -87,16 +99,34 @@ func (l *ledger) find(name string) int {
 
 func (l *ledger) has(id uint64) bool { return l.sample.Has(id) && (l.only == nil || l.only[id]) }
 
+// of is the part of an id's shard.
+func (l *ledger) of(id uint64) *part { return l.parts[pipeline.ShardOf(id, len(l.parts))] }
+
+// keeps says whether the ledger takes in a section of a window: a shard's, or the
+// last, the channels'.
+func (l *ledger) keeps(section int) bool {
+	if section == len(l.parts) {
+		return l.common
+	}
+	return l.parts[section] != nil
+}
+
+// drop lets go of a shard's ids.
+func (l *ledger) drop(s pipeline.Shard) {
+	l.bytes -= l.parts[s].bytes()
+	l.parts[s] = nil
+}
+
 // apply takes in a window.
 func (l *ledger) apply(w *pipeline.Window) error {
-	if len(w.Sections) != len(l.shards)+1 {
-		return fmt.Errorf("audit: window (%d, %d] has %d shards, want %d", w.From, w.To, len(w.Sections)-1, len(l.shards))
+	if len(w.Sections) != len(l.parts)+1 {
+		return fmt.Errorf("audit: window (%d, %d] has %d shards, want %d", w.From, w.To, len(w.Sections)-1, len(l.parts))
 	}
 	l.translate(w.Columns)
 	l.clock.note(w.Marks)
 	for i, of := range w.Sections {
-		commons := i == len(l.shards)
-		if commons && !l.common || !commons && !l.shards[i] {
+		commons := i == len(l.parts)
+		if !l.keeps(i) || l.stands != nil && w.To <= l.stands[i] {
 			continue
 		}
 		section := pipeline.ReadSection(of, w.From)
@@ -134,11 +164,11 @@ func (l *ledger) change(column int, id uint64, d pipeline.Delta) {
 		return
 	}
 	counter := l.schema.Columns[column].Counter
-	row := l.rows[counter][id]
+	t := &l.of(id).rows[counter]
+	row := t.row(id)
 	if row == nil {
-		row = make([]int64, l.schema.Counters[counter].Count)
-		l.rows[counter][id] = row
-		l.bytes += rowBytes + 8*len(row)
+		row = t.make(id)
+		l.bytes += t.bytes()
 	}
 	cell := &row[column-int(l.schema.Counters[counter].First)]
 	*cell = d.Apply(*cell)
@@ -162,16 +192,22 @@ const (
 )
 
 func (l *ledger) user(id uint64) *user {
-	u := l.users[id]
+	users := l.of(id).users
+	u := users[id]
 	if u == nil {
-		u = &user{
-			cursors: map[string]pipeline.Position{}, follows: map[uint64]pipeline.Position{},
-			followers: map[uint64]bool{}, listed: map[uint64]pipeline.Position{},
-		}
-		l.users[id] = u
+		u = new(user)
+		users[id] = u
 		l.bytes += userBytes
 	}
 	return u
+}
+
+// put puts an entry into a map, which is made with its first.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[key] = value
 }
 
 // "The follow graph, the list of an author's posts and channels are sets:
@@ -184,13 +220,13 @@ func (l *ledger) operate(o *pipeline.Operation) {
 	followed := u.followers[o.Other]
 	switch {
 	case o.Op == pipeline.OpFollow && !follows:
-		u.follows[o.Other] = o.Position
+		put(&u.follows, o.Other, o.Position)
 		l.edge(following, o.ID, 1, followed)
 	case o.Op == pipeline.OpUnfollow && follows:
 		delete(u.follows, o.Other)
 		l.edge(following, o.ID, -1, followed)
 	case o.Op == pipeline.OpFollowed && !followed:
-		u.followers[o.Other] = true
+		put(&u.followers, o.Other, true)
 		l.count(unreadFollower, o.ID, 1)
 		l.edge(follower, o.ID, 1, follows)
 	case o.Op == pipeline.OpUnfollowed && followed:
@@ -232,7 +268,7 @@ func (l *ledger) list(u *user, o *pipeline.Operation) {
 		return
 	}
 	u.posts = append(u.posts, post{o.Position, o.Other})
-	u.listed[o.Other] = o.Position
+	put(&u.listed, o.Other, o.Position)
 	l.bytes += postBytes
 	if l.limits.PostsKept > 0 && len(u.posts) > l.limits.PostsKept {
 		l.unlist(u)
@@ -265,7 +301,7 @@ func (l *ledger) read(u *user, o *pipeline.Operation) {
 		if o.Mark <= max(was, m[pipeline.MarkAll], m[pipeline.MarkFirst]) || !there && full(len(u.cursors), l.limits.Cursors) {
 			continue
 		}
-		u.cursors[name] = o.Mark
+		put(&u.cursors, name, o.Mark)
 		if !there {
 			l.bytes += cursorBytes + len(name)
 		}
@@ -323,23 +359,15 @@ func (l *ledger) withdraw(ch *channel, notice uint64) {
 // narrow keeps a narrower sample alone.
 func (l *ledger) narrow(to Sample) {
 	l.sample, l.bytes = to, 0
-	for i, rows := range l.rows {
-		for id := range rows {
-			if !to.Has(id) {
-				delete(rows, id)
-			}
-		}
-		l.bytes += len(rows) * (rowBytes + 8*l.schema.Counters[i].Count)
-	}
-	for id, u := range l.users {
-		if !to.Has(id) {
-			delete(l.users, id)
+	for _, p := range l.parts {
+		if p == nil {
 			continue
 		}
-		l.bytes += userBytes + edgeBytes*(len(u.follows)+len(u.followers)) + postBytes*len(u.posts)
-		for name := range u.cursors {
-			l.bytes += cursorBytes + len(name)
+		for i := range p.rows {
+			p.rows[i].narrow(to)
 		}
+		maps.DeleteFunc(p.users, func(id uint64, _ *user) bool { return !to.Has(id) })
+		l.bytes += p.bytes()
 	}
 	for _, ch := range l.channels {
 		l.bytes += userBytes + postBytes*len(ch.order)

@@ -19,10 +19,12 @@ type Task struct {
 	// Shards are those to audit, of which those are passed over that do not answer;
 	// nil: all that answer.
 	Shards []pipeline.Shard
-	Except []string // names (Difference.Name) of what may differ
-	Stored bool     // without IDs: also what is stored of ids that the log does not name
-	Memory int      // bytes for what is derived; what needs more is done in several passes over the log
-	Rate   int      // events and ids a second; 0: as fast as can be
+	Except []string       // names (Difference.Name) of what may differ
+	Apart  bool           // from the channels: these are not compared
+	Stored bool           // without IDs: also what is stored of ids that the log does not name
+	Memory int            // bytes for what is derived; what needs more is done in several passes over the log
+	Rate   int            // events and ids a second; 0: as fast as can be
+	Turns  pipeline.Turns // in which it works, some milliseconds at a time; nil: it goes on as it can
 	// Progress is called as it goes on, often; nil: not. It must return at once.
 	Progress func(Progress)
 }
@@ -55,6 +57,7 @@ type Report struct {
 	Skipped  map[pipeline.Shard]string // and those that could not be, and why
 	Channels int                       // notices that differ
 	Passes   int                       // over the log
+	Base     string                    // what the last pass began with; "": with the first event
 	// Lost is how many messages of the log stand for some that it lost in a power
 	// cut: what those had changed may stand still, and then differs.
 	Lost int
@@ -78,6 +81,19 @@ const (
 // skipped and named. It returns an error when the log cannot be read, or ctx ends;
 // then the report is of what was compared until then.
 func (a *Auditor) Run(ctx context.Context, t Task) (*Report, error) {
+	r, err := a.run(ctx, t)
+	a.tell(r)
+	return r, err
+}
+
+// tell counts what differs.
+func (a *Auditor) tell(r *Report) {
+	if r != nil {
+		a.Stats.Differ.Add(uint64(r.Differ))
+	}
+}
+
+func (a *Auditor) run(ctx context.Context, t Task) (*Report, error) {
 	counter := -1
 	if t.Counter != "" {
 		var known bool
@@ -102,12 +118,20 @@ func (a *Auditor) Run(ctx context.Context, t Task) (*Report, error) {
 		r.Shards[s] = &Found{}
 	}
 	todo := []Sample{t.Sample}
+	if t.Apart && len(r.Shards) == 0 {
+		return r, nil
+	}
 	for len(todo) > 0 {
 		first := r.Passes == 0
-		l := newLedger(a.Schema, a.Limits, shards, todo[0], only, first && t.IDs == nil && t.Sample.Residue == 0)
+		sample, common := todo[0], first && !t.Apart && t.IDs == nil && t.Sample.Residue == 0
 		todo = todo[1:]
-		p := &pass{auditor: a, task: &t, report: r, counter: counter, left: len(todo)}
-		rest, err := p.run(ctx, l)
+		p := &pass{auditor: a, task: &t, report: r, counter: counter, left: len(todo), differs: map[uint64]bool{}, counted: map[uint64]bool{}}
+		for _, name := range []string{"user", "unread"} {
+			if counter, ok := a.Schema.Counter(name); ok {
+				p.persons = append(p.persons, counter)
+			}
+		}
+		rest, err := p.run(ctx, func() *ledger { return newLedger(a.Schema, a.Limits, shards, sample, only, common) })
 		r.Passes++
 		if err != nil {
 			return r, err
@@ -126,16 +150,22 @@ type pass struct {
 	counter int // the only one; -1: everything
 	left    int
 	told    Progress
+	persons []int           // counters whose rows are users'
 	differs map[uint64]bool // ids of the chunk
 	counted map[uint64]bool // those of which a row says that they have followers
+
+	is, should facts // being compared; their memory is used again
 }
 
-func (p *pass) run(ctx context.Context, l *ledger) (rest []Sample, err error) {
+func (p *pass) run(ctx context.Context, blank func() *ledger) (rest []Sample, err error) {
 	a := p.auditor
-	if p.derivation, err = a.derive(ctx, l, p.task.Memory, p.task.Rate); err != nil {
+	p.task.Turns.Take()
+	defer p.task.Turns.Give()
+	if p.derivation, err = a.derive(ctx, blank, p.task); err != nil {
 		return nil, err
 	}
 	defer p.close()
+	p.report.Base = p.base
 	// Also of a pass that fails: what it has found counts.
 	defer func() { p.report.Lost = max(p.report.Lost, p.lost) }()
 	p.progress = func(at pipeline.Position) { p.tell(at) }
@@ -143,6 +173,7 @@ func (p *pass) run(ctx context.Context, l *ledger) (rest []Sample, err error) {
 	if p.told.Of, err = p.lowest(ctx); err != nil {
 		return nil, err
 	}
+	// A shard behind the base is waited for, as behind any that was compared before.
 	if err := p.to(ctx, p.told.Of); err != nil {
 		return nil, err
 	}
@@ -157,6 +188,7 @@ func (p *pass) run(ctx context.Context, l *ledger) (rest []Sample, err error) {
 			a.Logger.Warn("audit: a shard is skipped", "shard", s, "error", err)
 			p.report.Skipped[s] = err.Error()
 		}
+		p.drop(s)
 	}
 	if p.common {
 		if err := p.notices(ctx); err != nil {
@@ -178,7 +210,7 @@ func (p *pass) tell(at pipeline.Position) {
 // that cannot be asked is skipped.
 func (p *pass) lowest(ctx context.Context) (pipeline.Position, error) {
 	lowest := pipeline.PositionMax
-	for s := range p.report.Shards {
+	for _, s := range slices.Sorted(maps.Keys(p.report.Shards)) {
 		at, _, err := p.auditor.Served.Facts(ctx, &pipeline.FactsAsk{Part: pipeline.PartRows, Shard: s}, func(pipeline.Fact) {})
 		switch {
 		case ctx.Err() != nil:
@@ -211,7 +243,8 @@ func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
 // some compares some ids, chunk at most; with whole everything of them, whatever
 // the log says that they are.
 func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole bool) error {
-	p.differs, p.counted = map[uint64]bool{}, map[uint64]bool{}
+	clear(p.differs)
+	clear(p.counted)
 	if err := p.chunk(ctx, s, ids, whole); err != nil {
 		return err
 	}
@@ -221,7 +254,6 @@ func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole b
 	p.auditor.Stats.IDs.Add(uint64(len(ids)))
 	found.Differ += len(p.differs)
 	p.report.Differ += len(p.differs)
-	p.auditor.Stats.Differ.Add(uint64(len(p.differs)))
 	differ := slices.Sorted(maps.Keys(p.differs))
 	found.Differing = append(found.Differing, differ[:min(len(differ), idsMax-len(found.Differing))]...)
 	p.tell(p.at)
@@ -231,23 +263,16 @@ func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole b
 // ids are those of a shard that the ledger knows something of, or that were asked
 // for.
 func (p *pass) ids(s pipeline.Shard) (ids []uint64) {
-	add := func(id uint64) {
+	for _, id := range p.task.IDs {
 		if pipeline.ShardOf(id, p.auditor.Shards) == s && p.has(id) {
 			ids = append(ids, id)
 		}
 	}
-	for _, id := range p.task.IDs {
-		add(id)
-	}
 	if p.task.IDs == nil {
-		for _, rows := range p.rows {
-			for id := range rows {
-				add(id)
-			}
+		for i := range p.parts[s].rows {
+			ids = slices.AppendSeq(ids, maps.Keys(p.parts[s].rows[i].at))
 		}
-		for id := range p.users {
-			add(id)
-		}
+		ids = slices.AppendSeq(ids, maps.Keys(p.parts[s].users))
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -265,7 +290,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 		return nil
 	}
 	if !whole {
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return !p.isUser(id) })
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return !p.isUser(s, id) })
 	}
 	if len(ids) == 0 {
 		return nil
@@ -273,41 +298,45 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 	if err := p.compare(ctx, &pipeline.FactsAsk{Part: pipeline.PartPosts, Shard: s, IDs: ids}); err != nil {
 		return err
 	}
+	var followed []uint64
 	for i := range ids {
-		ask := pipeline.FactsAsk{Part: pipeline.PartUser, Shard: s, IDs: ids[i : i+1]}
-		if u := p.users[ids[i]]; u != nil {
+		ask, u := pipeline.FactsAsk{Part: pipeline.PartUser, Shard: s, IDs: ids[i : i+1]}, p.parts[s].users[ids[i]]
+		if u != nil && len(u.cursors) > 0 {
 			ask.Channels = slices.Sorted(maps.Keys(u.cursors))
 		}
 		if err := p.compare(ctx, &ask); err != nil {
 			return err
 		}
 		// To look who follows a user is to read the disk, always.
-		if u := p.users[ids[i]]; !whole && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
+		if !whole && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
 			continue
 		}
-		if err := p.followers(ctx, s, ids[i:i+1]); err != nil {
-			return err
-		}
+		followed = append(followed, ids[i])
 	}
-	return nil
+	return p.followers(ctx, s, followed)
 }
 
 // isUser says that an id is a user's, as far as the log tells: has lists or marks,
 // or a row among those of users.
-func (p *pass) isUser(id uint64) bool {
-	for _, name := range []string{"user", "unread"} {
-		if counter, ok := p.schema.Counter(name); ok && p.rows[counter][id] != nil {
+func (p *pass) isUser(s pipeline.Shard, id uint64) bool {
+	of := p.parts[s]
+	for _, counter := range p.persons {
+		if of.rows[counter].row(id) != nil {
 			return true
 		}
 	}
-	return p.users[id] != nil
+	return of.users[id] != nil
 }
 
-func (p *pass) followers(ctx context.Context, s pipeline.Shard, user []uint64) error {
-	ask := pipeline.FactsAsk{Part: pipeline.PartFollowers, Shard: s, IDs: user, Limit: page}
-	for more := true; more; {
+// followers compares those of users, page by page.
+func (p *pass) followers(ctx context.Context, s pipeline.Shard, users []uint64) error {
+	ask := pipeline.FactsAsk{Part: pipeline.PartFollowers, Shard: s, IDs: users, Limit: page}
+	for more := len(users) > 0; more; {
 		var err error
-		if more, err = p.comparePage(ctx, &ask); err != nil {
+		if more, err = p.comparePage(ctx, &ask); err == nil {
+			err = p.pace.rest(ctx, 0)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ type Sample struct {
 
 // Has says whether an id is in the sample. That is independent of its shard.
 func (s Sample) Has(id uint64) bool {
-	return pipeline.Mix(^pipeline.Mix(id))&(1<<s.Bits-1) == s.Residue
+	return s.Bits == 0 || pipeline.Mix(^pipeline.Mix(id))&(1<<s.Bits-1) == s.Residue
 }
 
 // halves are the two samples of one bit more.

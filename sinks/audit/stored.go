@@ -13,6 +13,8 @@ const (
 	// straysMax is after how many ids of a shard that differ no more are looked for: what
 	// was counted there is of another log.
 	straysMax = 10_000
+	// restEvery is after how many ids that are stored it is the turn of others.
+	restEvery = 4096
 )
 
 // stored compares what a shard has stored of ids that the log does not name: there
@@ -22,14 +24,15 @@ func (p *pass) stored(ctx context.Context, s pipeline.Shard) error {
 	found, seen := p.report.Shards[s], map[uint64]bool{}
 	most := found.Differ + straysMax
 	var some []uint64
+	looked := 0
 	for id, err := range p.auditor.Served.Stored(s) {
-		if err == nil {
-			err = ctx.Err()
+		if looked++; err == nil && looked%restEvery == 0 {
+			err = p.pace.rest(ctx, 0)
 		}
 		if err != nil {
 			return err
 		}
-		if !p.has(id) || seen[id] || p.named(id) {
+		if !p.has(id) || p.named(s, id) || seen[id] {
 			continue
 		}
 		if len(seen) == seenMax {
@@ -49,12 +52,13 @@ func (p *pass) stored(ctx context.Context, s pipeline.Shard) error {
 	return p.some(ctx, s, some, true)
 }
 
-// named says that the log names an id, up to where the ledger stands.
-func (p *pass) named(id uint64) bool {
-	for _, rows := range p.rows {
-		if rows[id] != nil {
+// named says that the log names an id of a shard, up to where the ledger stands.
+func (p *pass) named(s pipeline.Shard, id uint64) bool {
+	of := p.parts[s]
+	for i := range of.rows {
+		if of.rows[i].row(id) != nil {
 			return true
 		}
 	}
-	return p.users[id] != nil
+	return of.users[id] != nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
@@ -19,12 +20,16 @@ type Point struct {
 	Time     int64             // log time, Unix milliseconds; 0: not by time
 }
 
+func timeText(ms int64) string {
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
 // Set says whether a point was named.
 func (at Point) Set() bool { return at != Point{} }
 
 func (at Point) String() string {
 	if at.Time != 0 {
-		return fmt.Sprintf("log time %d", at.Time)
+		return "log time " + timeText(at.Time)
 	}
 	return fmt.Sprintf("position %d", at.Position)
 }
@@ -51,7 +56,7 @@ func Choose(ctx context.Context, p Place, at Point) (*Manifest, error) {
 	err := fmt.Errorf("%w in %s", ErrNone, p)
 	if at.Set() && len(all) > 0 {
 		oldest := all[len(all)-1]
-		err = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %d", ErrNone, at, p, oldest.ID, oldest.Position, oldest.Time)
+		err = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %s", ErrNone, at, p, oldest.ID, oldest.Position, timeText(oldest.Time))
 	}
 	return nil, errors.Join(err, damaged)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 )
 
 // newBytesReader hides what else a bytes.Reader can do: readers of objects read
@@ -37,7 +39,7 @@ func prune(ctx context.Context, p Place, keep int, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	for name := range there {
+	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if !named[name] {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("backup: remove objects that no backup names: %w", err)

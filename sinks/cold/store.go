@@ -11,6 +11,7 @@
 //	verify.go      compares what is stored with its checksums
 //	export.go      a shard as of a checkpoint, to be copied; import.go takes it over,
 //	               copy.go run by run; manifest.go says what it is and whether it fits
+//	exported.go    reads a shard that was exported, where its runs lie
 //	broken.go      what the simulation breaks on purpose
 //	engine.go      what it lies on: badger.go keys, directory.go files
 package cold

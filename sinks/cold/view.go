@@ -203,12 +203,33 @@ func (v *View) Followers(user, after uint64, visit func(follower uint64) bool) e
 		return nil
 	}
 	s := v.of(run.Key{Kind: run.Follower, A: user, B: after + 1})
+	s.followers(user, visit)
+	return s.end()
+}
+
+// FollowersOf visits those of users, who ascend, until visit of one returns false:
+// then those of the next one. Those who lie in one block read it once. A user is
+// done before the next one's are visited; more says whether to go on.
+func (v *View) FollowersOf(users []uint64, after uint64, visit func(i int, follower uint64) bool, done func(i int) (more bool)) error {
+	s := v.scan(run.Follower, v.layers.all, &scratches, nil)
+	for i, user := range users {
+		if after+1 != 0 {
+			s.seek(&run.Key{Kind: run.Follower, A: user, B: after + 1}, func(r *run.Run) bool { return r.MayOwn(run.Follower, user) })
+			s.followers(user, func(follower uint64) bool { return visit(i, follower) })
+		}
+		if after = 0; s.err != nil || !done(i) {
+			break
+		}
+	}
+	return s.end()
+}
+
+func (s *scan) followers(user uint64, visit func(follower uint64) bool) {
 	for s.next() && s.key().A == user {
 		if !visit(s.key().B) {
 			break
 		}
 	}
-	return s.end()
 }
 
 // From is an author, and the position from which on their posts are wanted.

@@ -14,6 +14,8 @@ const (
 	// segmentStep is the page of Go's allocator: larger objects are whole
 	// pages, so steps of one waste nothing.
 	segmentStep = 8 << 10
+	// bulkStep is how many times as large a segment becomes while many rows come.
+	bulkStep = 4
 	// depthSlack bounds the directory to 2^depthSlack entries a segment or
 	// little more. Only hashes made to agree in their high bits meet it; their
 	// segment then grows past segmentMax.
@@ -65,7 +67,11 @@ func sizeAfter(size int) int {
 // newSegment makes an empty segment for so many rows.
 func (x *index) newSegment(first uint64, depth uint8, rows, least int) *segment {
 	s := &segment{first: first, depth: depth}
-	x.allocate(s, x.size(depth, rows, least), least)
+	size := x.size(depth, rows, least)
+	if x.bulk {
+		size = max(size, segmentMax)
+	}
+	x.allocate(s, size, least)
 	x.segments++
 	x.memory += segmentBytes
 	return s
@@ -93,11 +99,29 @@ func (x *index) allocate(s *segment, size, least int) {
 // grow makes room in the segment of a hash.
 func (x *index) grow(s *segment, h uint64) {
 	size := sizeAfter(len(s.buf))
+	if x.bulk {
+		size = max(size, min(bulkStep*len(s.buf), segmentMax))
+	}
 	if size > segmentMax && x.deepen(s) {
 		x.split(s, h)
 		return
 	}
 	x.resize(s, size, 0)
+}
+
+// fit ends bulk, in so many segments from a hash on: they are made as small as if
+// they had grown in small steps. to is the hash of the next one, unless all are done.
+func (x *index) fit(from uint64, segments int) (to uint64, done bool) {
+	x.bulk = false
+	at := int(from >> x.shift)
+	for ; at < len(x.dir) && segments > 0; segments-- {
+		s := x.dir[at]
+		if size := x.size(s.depth, s.rows+1, 0); size < len(s.buf) {
+			x.resize(s, size, 0)
+		}
+		at += 1 << (x.depth() - s.depth)
+	}
+	return uint64(at) << x.shift, at >= len(x.dir)
 }
 
 // shrink gives back the memory of a segment that is less than seven tenths

@@ -51,6 +51,7 @@ type index struct {
 	slots    int    // of the segments
 	hand     uint64 // the clock's, as a hash: it keeps its place while segments grow
 	swept    bool   // the hand has moved: there are marks
+	bulk     bool   // segments are not grown in small steps, until they are fitted
 }
 
 // window is how many places a search looks at together. Nine rows in ten are

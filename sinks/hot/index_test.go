@@ -243,6 +243,12 @@ func indexAgrees(t *rapid.T) {
 				t.Fatalf("sweep says %d, evicted %d", got, want)
 			}
 		},
+		"bulk": func(*rapid.T) { x.bulk = true },
+		"fit": func(t *rapid.T) {
+			for from, done := uint64(0), false; !done; {
+				from, done = x.fit(from, rapid.IntRange(1, 3).Draw(t, "segments"))
+			}
+		},
 		"": x.check,
 	})
 }

@@ -274,6 +274,16 @@ func (t *Table) Put(id uint64, cells []int64) {
 	}
 }
 
+// Bulk says that many rows come. Until Fit a row moves two or three times instead of
+// ten to fifteen, and the table takes up to twice the memory.
+func (t *Table) Bulk() { t.index.bulk = true }
+
+// Fit ends Bulk: it gives back memory, in so many segments from one on. A segment
+// takes 0.2 ms. next is the next one, unless all are done; the first is 0.
+func (t *Table) Fit(from uint64, segments int) (next uint64, done bool) {
+	return t.index.fit(from, segments)
+}
+
 // Complete makes a partial row whole: what has come is applied to its base,
 // nil for zeros. It stays as dirty as it was. Other ids are left alone.
 func (t *Table) Complete(id uint64, base []int64) {

@@ -118,5 +118,27 @@ func (s *Shard) Followers(user, after uint64, limit int, users []uint64, pin fun
 	return p, nil
 }
 
+// FollowersOf lists who follows users, a page of each, at one moment; of the first
+// one those above an id.
+func (s *Shard) FollowersOf(users []uint64, after uint64, limit int, pin func()) ([]Page, State, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failed != nil {
+		return nil, State{}, s.failed
+	}
+	pages := make([]Page, len(users))
+	for i, user := range users {
+		pages[i] = Page{State: s.state, after: after, limit: limit, Cold: true}
+		if pin != nil {
+			pages[i].over = s.overLocked(kindFollower, user).above(after)
+		}
+		after = 0
+	}
+	if pin != nil {
+		pin()
+	}
+	return pages, s.state, nil
+}
+
 // Want is the user, for Install.
 func (p *Page) Want() *Want { return &Want{Users: p.user[:], Published: p.published} }

@@ -79,11 +79,11 @@ func TestBoundsOfWhoIsNotInMemory(t *testing.T) {
 	for _, room := range []int{0, 64, 1 << 20} { // for some authors, and for all
 		s = restarted(t, store)
 		parts := 0
-		if err := s.Warm(1, room, 64, func() bool { parts++; return parts < 5 }); err != nil {
+		if err := s.Warm(tier.WarmOptions{Bytes: 1, Bounds: room, Entries: 64, More: func() bool { parts++; return parts < 5 }}); err != nil {
 			t.Fatal(err)
 		}
 		wantPosts(t, "begun to look at bounds", s, all)
-		if err := s.Warm(1, room, 64, always); err != nil {
+		if err := s.Warm(tier.WarmOptions{Bytes: 1, Bounds: room, Entries: 64, More: always}); err != nil {
 			t.Fatal(err)
 		}
 		wantPosts(t, "all have a bound", s, all)
@@ -110,7 +110,7 @@ func TestBoundsAreOfTheNewestPost(t *testing.T) {
 	apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpPost, ID: author, Other: 6}))
 	checkpoint(t, store, s)
 	s = restarted(t, store)
-	if err := s.Warm(1, 1<<20, 64, always); err != nil {
+	if err := s.Warm(tier.WarmOptions{Bytes: 1, Bounds: 1 << 20, Entries: 64, More: always}); err != nil {
 		t.Fatal(err)
 	}
 	s.Shed(1)

@@ -124,7 +124,7 @@ func FuzzApply(f *testing.F) {
 			Sections: [][]byte{section, last},
 		}
 		warm, started := restarted(t, store), restarted(t, store)
-		if err := warm.Warm(tier.Everything, 0, 64, always); err != nil {
+		if err := warm.Warm(tier.WarmOptions{Bytes: tier.Everything, Entries: 64, More: always}); err != nil {
 			t.Fatal(err)
 		}
 		commons := tier.NewCommons(shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil, shard.ChannelLimits{}), store, 1)

@@ -157,3 +157,31 @@ func (t *Shard) Followers(user, after uint64, limit int, users []uint64, d *Disk
 	more = page.More()
 	return page.Users, more, page.State, nil
 }
+
+// FollowersOf visits who follows users, who ascend, at one moment: of the first one
+// those above an id, and so many of each at most. It ends when it has visited so many
+// in all, or has not visited all of one: more says that there may be others.
+func (t *Shard) FollowersOf(users []uint64, after uint64, limit int, d *Disk, visit func(user, follower uint64)) (more bool, state shard.State, err error) {
+	defer d.unpin()
+	pages, state, err := t.Shard.FollowersOf(users, after, limit, d.pin(t))
+	if err != nil {
+		return false, state, err
+	}
+	left := limit
+	done := func(i int) bool {
+		p := &pages[i]
+		p.End()
+		more = p.More()
+		for _, follower := range p.Users {
+			visit(users[i], follower)
+		}
+		left -= len(p.Users)
+		p.Users = nil
+		more = more || left <= 0 && i+1 < len(users)
+		return !more
+	}
+	err = d.use(1, func() error {
+		return t.unreadable(d.views[0].FollowersOf(users, after, func(i int, follower uint64) bool { return pages[i].Add(follower) }, done))
+	})
+	return more, state, err
+}

@@ -102,7 +102,7 @@ func TestWarmAfterNewOutboxWasEvicted(t *testing.T) {
 	s = restarted(t, store)
 	apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpPost, ID: 2, Other: 200}))
 	s.Shed(1)
-	if err := s.Warm(tier.Everything, 0, 64, always); err != nil {
+	if err := s.Warm(tier.WarmOptions{Bytes: tier.Everything, Entries: 64, More: always}); err != nil {
 		t.Fatal(err)
 	}
 	var g shard.Gathering
@@ -158,7 +158,7 @@ func TestNothingCachedOfAWholeShard(t *testing.T) {
 				}
 			})
 		}
-		if err := s.Warm(tier.Everything, 0, 64, always); err != nil {
+		if err := s.Warm(tier.WarmOptions{Bytes: tier.Everything, Entries: 64, More: always}); err != nil {
 			t.Fatal(err)
 		}
 		reads.Wait()

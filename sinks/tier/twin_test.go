@@ -105,7 +105,10 @@ func (w *twins) step() {
 		if w.IntN(2) == 0 {
 			bytes = w.Int64N(4000)
 		}
-		w.must(w.some.Warm(bytes, w.IntN(2)<<10, 1+w.IntN(40), func() bool { left--; return left > 0 || left < -20 }))
+		w.must(w.some.Warm(tier.WarmOptions{
+			Bytes: bytes, Bounds: w.IntN(2) << 10, Entries: 1 + w.IntN(40), Bulk: w.IntN(2) == 0,
+			More: func() bool { left--; return left > 0 || left < -20 },
+		}))
 	default:
 		w.compare()
 	}
@@ -247,9 +250,41 @@ func (w *twins) answers(s *tier.Shard, d *tier.Disk, horizon pipeline.Position, 
 		})
 		say("posts of %d: %v", id, err)
 	}
+	if d.May {
+		if err := followersOf(s, d, ids, after, page); err != nil {
+			say("%v", err) // the other one does not
+		}
+	}
 	n, _, err := tier.NewTimeline([]*tier.Shard{s}).CountPosts(all, max(horizon, 1)-1, &g, d)
 	say("%d posts unread, %v", n, err)
 	return out
+}
+
+// followersOf says, page by page, what single pages say of each.
+func followersOf(s *tier.Shard, d *tier.Disk, users []uint64, after uint64, page int) error {
+	var is, should [][2]uint64
+	more, _, err := s.FollowersOf(users, after, page, d, func(user, follower uint64) { is = append(is, [2]uint64{user, follower}) })
+	if err != nil {
+		return err
+	}
+	left, rest := page, false
+	for i, user := range users {
+		some, cut, _, err := s.Followers(user, after, page, nil, d)
+		if err != nil {
+			return err
+		}
+		for _, follower := range some {
+			should = append(should, [2]uint64{user, follower})
+		}
+		after, left = 0, left-len(some)
+		if rest = cut || left <= 0 && i+1 < len(users); rest {
+			break
+		}
+	}
+	if !slices.Equal(is, should) || more != rest {
+		return fmt.Errorf("followers of %v, %d at a time: %v, %v; want %v, %v", users, page, is, more, should, rest)
+	}
+	return nil
 }
 
 // mark is the same for both twins.

@@ -42,7 +42,7 @@ func TestCursorsDoNotDependOnWhatIsLoaded(t *testing.T) {
 		return p.Cursors
 	}
 	all, nothing := restarted(t, store), restarted(t, store)
-	if err := all.Warm(tier.Everything, 0, 64, always); err != nil {
+	if err := all.Warm(tier.WarmOptions{Bytes: tier.Everything, Entries: 64, More: always}); err != nil {
 		t.Fatal(err)
 	}
 	for name, s := range map[string]*tier.Shard{"all": all, "nothing": nothing} {

@@ -26,14 +26,24 @@ const ownerEntries = 16
 // Everything has Warm load all of a shard.
 const Everything = math.MaxInt64
 
-// Warm loads the newest runs of the shard that have so many bytes on disk, or
-// Everything, after which nothing is only on disk; else before them what bounds
-// the newest posts of all authors, which takes as much memory as bounds at most.
-// It reads so many entries at a time, and goes on until it is through or more says
-// no, which it is asked between parts.
-func (t *Shard) Warm(bytes int64, bounds, entries int, more func() bool) error {
+// WarmOptions say how much Warm loads.
+type WarmOptions struct {
+	Bytes   int64             // of the newest runs on disk, which it loads; or Everything, after which nothing is only on disk
+	Bounds  int               // bytes of memory for what bounds the newest posts of all authors: it comes first, unless Everything is loaded
+	Entries int               // that it reads at a time
+	Bulk    bool              // there is room for the rows twice
+	More    func() bool       // asked between parts: it goes on until it is through or this says no
+	Turn    func(part func()) // does a part, when it may; nil: at once
+}
+
+// Warm loads what there is on the disk, the newest first.
+func (t *Shard) Warm(o WarmOptions) error {
 	defer t.warmed.Store(true)
-	return t.unreadable((&warming{t, bounds, min(entries, PartMax), more}).load(bytes))
+	o.Entries = min(o.Entries, PartMax)
+	if o.Turn == nil {
+		o.Turn = func(part func()) { part() }
+	}
+	return t.unreadable((&warming{t, o}).load())
 }
 
 // Warmed says that Warm has ended, or that there was nothing to load.
@@ -41,17 +51,15 @@ func (t *Shard) Warmed() bool { return t.warmed.Load() }
 
 type warming struct {
 	*Shard
-	boundsBytes int
-	entries     int
-	more        func() bool
+	o WarmOptions
 }
 
 // load goes from the newest runs to older ones, so that memory, if it is full
 // before all are loaded, has what was written last. What comes again is there
 // already. Where not all fits, the newest posts of all authors come first: who
 // has nothing new enough for a feed need not be looked for on the disk.
-func (w *warming) load(bytes int64) error {
-	if bytes != Everything {
+func (w *warming) load() error {
+	if w.o.Bytes != Everything {
 		if err := inTurn(0, w.room, w.bounds); err != nil {
 			return err
 		}
@@ -59,7 +67,7 @@ func (w *warming) load(bytes int64) error {
 		if err != nil {
 			return err
 		}
-		runs, err := w.newestWithin(bytes)
+		runs, err := w.newestWithin(w.o.Bytes)
 		if err != nil {
 			return err
 		}
@@ -87,19 +95,19 @@ const boundBytes = 6
 // room counts the authors, to make a table that has room for them, or for as many
 // as may be.
 func (w *warming) room(int) error {
-	part, authors := cold.Part{Most: w.entries}, 0
+	part, authors := cold.Part{Most: w.o.Entries}, 0
 	err := w.each(func(view *cold.View, _ uint64) (through bool, err error) {
 		err = view.WalkAuthors(&part, func(uint64) { authors++ })
 		return part.Done, err
 	})
-	w.Room(min(authors, w.boundsBytes/boundBytes) * 3 / 2)
+	w.Room(min(authors, w.o.Bounds/boundBytes) * 3 / 2)
 	return err
 }
 
 func (w *warming) bounds(int) error {
 	from := uint64(0)
 	return w.each(func(view *cold.View, _ uint64) (through bool, err error) {
-		r := cold.Range{From: from, Most: w.entries}
+		r := cold.Range{From: from, Most: w.o.Entries}
 		var newest []hot.Pair
 		err = view.PostRange(&r, func(author uint64, position pipeline.Position, _ uint64) {
 			if n := len(newest); n > 0 && newest[n-1].A == author {
@@ -134,14 +142,10 @@ func (w *warming) newestWithin(bytes int64) (runs int, err error) {
 // each calls step with the disk as it is, until step says that it is through,
 // or more says no.
 func (w *warming) each(step func(view *cold.View, published uint64) (through bool, err error)) error {
-	for w.more() {
-		var view *cold.View
-		published, err := w.Pin(func() { view = w.stack.View() })
-		if err != nil {
-			return err
-		}
-		through, err := step(view, published)
-		view.Close()
+	for w.o.More() {
+		var through bool
+		var err error
+		w.o.Turn(func() { through, err = w.part(step) })
 		if through || err != nil {
 			return err
 		}
@@ -149,10 +153,20 @@ func (w *warming) each(step func(view *cold.View, published uint64) (through boo
 	return nil
 }
 
+func (w *warming) part(step func(view *cold.View, published uint64) (through bool, err error)) (through bool, err error) {
+	var view *cold.View
+	published, err := w.Pin(func() { view = w.stack.View() })
+	if err != nil {
+		return false, err
+	}
+	defer view.Close()
+	return step(view, published)
+}
+
 func (w *warming) outboxes() error {
 	from := uint64(0)
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
-		r := cold.Range{From: from, Most: w.entries}
+		r := cold.Range{From: from, Most: w.o.Entries}
 		var authors []shard.Author
 		err = view.PostRange(&r, func(author uint64, position pipeline.Position, post uint64) {
 			if n := len(authors); n == 0 || authors[n-1].ID != author {
@@ -172,7 +186,7 @@ func (w *warming) outboxes() error {
 func (w *warming) users() error {
 	from := uint64(0)
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
-		r := cold.Range{From: from, Most: w.entries}
+		r := cold.Range{From: from, Most: w.o.Entries}
 		var users []shard.User
 		places := make(map[uint64]int)
 		user := func(id uint64) *shard.User {
@@ -218,7 +232,11 @@ func readPieces(view *cold.View, part *cold.Part) (pieces []piece, err error) {
 }
 
 func (w *warming) rows() error {
-	part := cold.Part{Most: w.entries}
+	if w.o.Bulk {
+		w.Bulk()
+		defer w.Fit()
+	}
+	part := cold.Part{Most: w.o.Entries}
 	place, from := 0, uint64(0) // in w.order, and of an id: where the walk is
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
 		next := part
@@ -252,7 +270,7 @@ func (w *warming) rows() error {
 }
 
 func (w *warming) edges() error {
-	part := cold.Part{Most: w.entries}
+	part := cold.Part{Most: w.o.Entries}
 	from := hot.Pair{}
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
 		next, to := part, from
@@ -286,7 +304,7 @@ func (w *warming) newest(runs, entries int, step func(view *cold.View, published
 }
 
 func (w *warming) newestOutboxes(runs int) error {
-	return w.newest(runs, w.entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+	return w.newest(runs, w.o.Entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
 		want := shard.Want{Published: published}
 		err := view.WalkAuthors(part, func(author uint64) { want.Authors = append(want.Authors, author) })
 		return w.install(view, &want, err)
@@ -294,7 +312,7 @@ func (w *warming) newestOutboxes(runs int) error {
 }
 
 func (w *warming) newestUsers(runs int) error {
-	return w.newest(runs, w.entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+	return w.newest(runs, w.o.Entries/ownerEntries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
 		want := shard.Want{Published: published}
 		err := view.WalkUsers(part, func(user uint64) { want.Users = append(want.Users, user) })
 		return w.install(view, &want, err)
@@ -312,7 +330,7 @@ func (w *warming) install(view *cold.View, want *shard.Want, err error) (bool, e
 }
 
 func (w *warming) newestRows(runs int) error {
-	return w.newest(runs, w.entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+	return w.newest(runs, w.o.Entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
 		pieces, err := readPieces(view, part)
 		if err != nil {
 			return false, err
@@ -327,7 +345,7 @@ func (w *warming) newestRows(runs int) error {
 }
 
 func (w *warming) newestEdges(runs int) error {
-	return w.newest(runs, w.entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+	return w.newest(runs, w.o.Entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
 		var edges []hot.Pair
 		err := view.WalkEdges(part, func(user, follower uint64) { edges = append(edges, hot.Pair{A: user, B: follower}) })
 		return err == nil && w.InstallEdges(published, edges, nil), err

@@ -10,8 +10,8 @@ import (
 // long the one that served before is kept.
 type Rebuild struct {
 	Memory Size          `yaml:"memory"` // bytes of memory.budget, 0 = a quarter of it; 0
-	Cores  int           `yaml:"cores"`  // goroutines that derive events for it, 1 to 1024; 1
-	Keep   time.Duration `yaml:"keep"`   // 0 to 30d, 0 = dropped at once; 1h
+	Cores  int           `yaml:"cores"`  // processors that it takes until it serves, and the comparison too, 1 to 1024; 1
+	Keep   time.Duration `yaml:"keep"`   // 0 to 30d, and 10s at least whatever it says; 1h
 }
 
 // shardBytesMin is what the shards of a generation need of memory.budget.

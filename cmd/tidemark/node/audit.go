@@ -35,8 +35,9 @@ type audits struct {
 	renewals
 }
 
-// auditRun is how many messages of EVENTS are derived at a time.
-const auditRun = 1024
+// auditRun is how many messages of EVENTS are derived at a time, and how many bytes
+// of them about: to derive them, and then to take them in, are some milliseconds' work each.
+const auditRun, auditRunBytes = 1024, 512 << 10
 
 // openAudits takes jobs of checking and begins the audit, if this process holds
 // shards.
@@ -45,11 +46,12 @@ func (n *generation) openAudits() error {
 		return nil
 	}
 	c := n.config
-	events := n.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: runBytes, Logger: n.log})
+	events := n.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: n.log})
 	n.audits.Auditor = &audit.Auditor{
 		Served: n.sinks,
 		Open:   events.Open,
-		Lane:   n.lane,
+		Bases:  n.bases,
+		Lane:   func() pipeline.Deriver { return n.program.NewLane() },
 		Schema: n.store.Schema(),
 		Shards: c.Shards,
 		Limits: audit.Limits{
@@ -129,7 +131,8 @@ func (n *generation) audit(ctx context.Context) {
 
 // found says what the audit has found, and has the shards that differ be taken
 // again, unless what differs may stand on purpose: where the log has lost its tail
-// what was counted of it stands.
+// what was counted of it stands; or may be right: where a copy was wrong before the
+// backup that was made of it, the others differ from that.
 func (n *generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
 		n.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
@@ -142,6 +145,10 @@ func (n *generation) found(r *audit.Report) {
 	}
 	if r.Lost > 0 {
 		n.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
+		return
+	}
+	if r.Base != "" {
+		n.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
 		return
 	}
 	_, _ = n.repair(r) // it has said so
@@ -352,7 +359,7 @@ func (n *generation) auditFigures(c *collector) {
 	c.counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *audit.Stats) float64 { return float64(s.IDs.Load()) }))
 	c.counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *audit.Stats) float64 { return float64(s.Differ.Load()) }))
 	c.counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *audit.Stats) float64 { return float64(s.Passes.Load()) }))
-	c.gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning.", stats(func(s *audit.Stats) float64 {
+	c.gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *audit.Stats) float64 {
 		if s.Refused.Load() {
 			return 1
 		}

@@ -239,7 +239,7 @@ func TestVerifyTrimmed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"})
-	if err == nil || !strings.Contains(err.Error(), "the log does not hold its beginning") || !strings.Contains(err.Error(), "begins at sequence 11") {
+	if err == nil || !strings.Contains(err.Error(), "the log does not hold its beginning") || !strings.Contains(err.Error(), "begins with message 11") {
 		t.Errorf("it says %v", err)
 	}
 }

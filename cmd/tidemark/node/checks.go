@@ -23,6 +23,7 @@ type Checked struct {
 	Shards    []pipeline.Shard   `json:"shards"`               // compared
 	Skipped   map[string]string  `json:"skipped"`              // shards that could not be, and why
 	Passes    int                `json:"passes"`               // over EVENTS
+	Base      string             `json:"base,omitempty"`       // the backup that they began with; "": the first event
 	Mixed     bool               `json:"mixed,omitempty"`      // not all was counted by today's rules
 	CountedBy string             `json:"counted_by,omitempty"` // tells the rules and limits; of a request without ids
 	Renewed   []pipeline.Shard   `json:"renewed"`              // shards that are taken again
@@ -118,7 +119,7 @@ func (n *generation) hold(ctx context.Context, t audit.Task, progress func(any))
 // checked is a report as JSON has it: a list of nothing is [].
 func (n *generation) checked(r *audit.Report) *Checked {
 	c := &Checked{
-		Node: n.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Mixed: n.mixed(),
+		Node: n.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: n.mixed(),
 		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {

@@ -63,7 +63,8 @@ func compares(of func(generations.Number) *generation) job.Handler {
 			return nil, &job.Error{Code: job.CodeGone, Text: "generation " + fmt.Sprint(ask.Generation) + " is not open on this node"}
 		}
 		return g.whileOpen(ctx, func(ctx context.Context) (any, error) {
-			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true}, progress)
+			// Also of the one that serves: it is for the rebuild.
+			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.rebuilds.turns}, progress)
 			if err != nil {
 				return nil, err
 			}

@@ -57,7 +57,7 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 // compares compares, as the first node of each generation sees the others.
 func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
 	c := &comparison{
-		nc: f.nc, patience: time.Minute, progress: func(done, of uint64) {},
+		nc: f.nc, patience: time.Minute, progress: func(done, of uint64) {}, waits: func(string) {},
 		of: func(number generations.Number) *generation { return []*Node{serving, building}[number-1].gen() },
 	}
 	if edit != nil {
@@ -305,10 +305,16 @@ func TestCompareHolderDies(t *testing.T) {
 			held := b.gen().heldNow()
 			var err error
 			var differs uint64
+			var waited atomic.Bool
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				differs, _, _, err = f.compares(t.Context(), a, a2, func(c *comparison) {
+					c.waits = func(why string) {
+						if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
+							waited.Store(true)
+						}
+					}
 					if !test.back {
 						c.patience = 8 * time.Second
 					}
@@ -332,6 +338,9 @@ func TestCompareHolderDies(t *testing.T) {
 				}
 			case err != nil || differs != 0:
 				t.Errorf("%d, %v", differs, err)
+			}
+			if lost := test.name == "nobody has it"; lost && !waited.Load() {
+				t.Error("it does not say meanwhile what it waits for")
 			}
 		})
 	}

@@ -33,6 +33,7 @@ type comparison struct {
 	of       func(generations.Number) *generation
 	except   []string                       // of the one that serves: what the two do not define alike
 	progress func(done, of uint64)          // of the work, as far as is known
+	waits    func(why string)               // is told what is waited for; "": nothing
 	patience time.Duration                  // see comparePatience
 	found    map[generations.Number]*differ // by generation
 	order    []generations.Number
@@ -70,7 +71,7 @@ const (
 // not all was compared, and what not: then they are not alike, whatever else is
 // returned. progress is told how much is done; it must return at once.
 func (n *Node) compareGenerations(ctx context.Context, serving, building generations.Number, except []string, progress func(done, of uint64)) (differs uint64, examples []audit.Difference, why string, err error) {
-	c := &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, patience: comparePatience}
+	c := &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: n.rebuilds.leader.say, patience: comparePatience}
 	err = c.run(ctx, serving, building)
 	differs, examples, why = c.result()
 	return differs, examples, why, err
@@ -124,6 +125,11 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 		if vain.round(compared, time.Now()) {
 			return notCompared(due, nobody, why)
 		}
+		waits := ""
+		if !compared {
+			waits = "it waits: " + notCompared(due, nobody, why).Error()
+		}
+		c.waits(waits)
 		select {
 		case <-time.After(compareEvery):
 		case <-ctx.Done():
@@ -181,6 +187,11 @@ type outcome struct {
 // ask asks nodes side by side.
 func (c *comparison) ask(ctx context.Context, number generations.Number, due map[string][]pipeline.Shard) map[string]outcome {
 	answers := make(map[string]outcome, len(due))
+	c.mu.Lock()
+	for node := range due { // one that says something later has its share all the same
+		c.at[node] += 0
+	}
+	c.mu.Unlock()
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for node, shards := range due {

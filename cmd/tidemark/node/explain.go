@@ -15,16 +15,32 @@ import (
 
 // openExplainer makes what reads in the log which events are behind a number.
 func (n *generation) openExplainer() {
-	n.explainer = explain.New(explain.Options{
+	log := &history{streams: n.streams, dir: n.history.dir, some: true, log: n.log}
+	explainer := explain.New(explain.Options{
 		Schema:   n.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return n.program.NewTracer() },
-		Log:      eventLog{&history{streams: n.streams, dir: n.history.dir, some: true, log: n.log}, n.log},
+		Log:      eventLog{log, n.log},
 		Dir:      n.dir.of(n.number, filtersDir),
 		Upto:     n.upto,
 		Rate:     n.config.Explain.Rate,
 		BytesMax: int64(n.config.Explain.Disk),
+		Room:     func() int { return int(n.memory.Load()) / explainShare },
 		Logger:   n.log,
 	})
+	n.explainer = explainer
+	memory := func() int { return explainer.Bytes() + log.kept() }
+	n.explains.Store(&memory)
+}
+
+// explainShare is the part of what the shards may have that explanations may take.
+const explainShare = 8
+
+// explaining is the memory that explanations take of what the shards may have.
+func (n *generation) explaining() int {
+	if memory := n.explains.Load(); memory != nil {
+		return (*memory)()
+	}
+	return 0
 }
 
 // upto is the sequence up to which EVENTS does not change any more: all of it is
@@ -54,6 +70,7 @@ func (n *generation) explainFigures(c *collector) {
 		}
 		return stretches, bytes
 	}
+	c.gauge("explain_memory_bytes", "Memory that explanations take now, of events that they read and of the segment of the archive that was read last. It is within memory_bytes.", func() float64 { return float64(n.explaining()) })
 	c.gauge("explain_filters", "Stretches of EVENTS that have a filter here.", func() float64 {
 		stretches, _ := size()
 		return float64(stretches)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
@@ -25,6 +26,8 @@ type history struct {
 	mu       sync.Mutex
 	archived *archive.Directory // as it was when last opened; nil: it was not yet
 	said     paced
+
+	keeping atomic.Pointer[archive.Directory] // archived, where what was read of it is kept
 }
 
 // events is EVENTS with its history. It implements pipeline.Events.
@@ -87,9 +90,18 @@ func (h *history) joined(state jetlog.StreamState) (*archive.Directory, error) {
 	}
 	if h.some {
 		d = d.Keeping()
+		h.keeping.Store(d)
 	}
 	h.archived = d
 	return d, nil
+}
+
+// kept is the memory of what was read of the archive.
+func (h *history) kept() int {
+	if d := h.keeping.Load(); d != nil {
+		return d.Bytes()
+	}
+	return 0
 }
 
 // joins says what keeps an archive from being read before the stream.

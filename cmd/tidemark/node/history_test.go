@@ -185,7 +185,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		return n
 	}
 	n = with("")
-	says("no archive", n, "the log does not hold its beginning", "EVENTS begins at sequence 50, but 1 is the next to read")
+	says("no archive", n, "the log does not hold its beginning", "EVENTS begins with message 50", "elsewhere")
 	if e := s.explain(`{"number":"user.follower","id":3,"limit":1000}`); e.Base.Position != fmt.Sprint(uint64(pipeline.EndOf(49))) {
 		t.Errorf("an explanation begins after %s", e.Base.Position)
 	}

@@ -259,7 +259,7 @@ func (n *generation) memoryFigures(c *collector, l *looked) {
 		})
 	}
 	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.memory.Load()) })
-	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, and of the indexes of runs.", func() float64 { return float64(n.sinks.Resident()) })
+	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, of the indexes of runs, and of explanations.", func() float64 { return float64(n.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
 	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {

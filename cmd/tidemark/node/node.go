@@ -99,7 +99,8 @@ type generation struct {
 	parts   *spread.Server  // answers other nodes; nil: this one holds nothing
 
 	program   *operators.Program
-	explainer *explain.Explainer // nil: this one only answers
+	explainer *explain.Explainer         // nil: this one only answers
+	explains  atomic.Pointer[func() int] // bytes that explanations take; nil: none yet
 	guard     *pipeline.Guard
 	follower  *pipeline.Follower
 	router    *pipeline.Router
@@ -170,6 +171,9 @@ func newNode(c *config.Config, o Options) *Node {
 	n := &Node{
 		config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
 		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+	}
+	if c.Rebuild.Cores < o.Processors { // else nothing is held back
+		n.rebuilds.turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.serving.Store(n.newGeneration(generations.First, 0, c))

@@ -254,6 +254,8 @@ func (n *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 		CheckpointEvery: n.config.Checkpoint.Interval,
 		DirtyRowsMax:    n.config.Checkpoint.Rows,
 		MemoryBytes:     int(n.memory.Load()),
+		Turn:            n.turn,
+		Others:          n.explaining,
 		SequenceMax:     sequenceMax,
 		Users: shard.Limits{
 			PostsMax:  n.config.Feed.PostsPerAuthor,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -32,10 +33,15 @@ type leader struct {
 	done     float64            // of the comparison, 0 to 1
 	examples []audit.Difference
 	why      string // it does not go on
-	mine     sync.Mutex
-	tidied   uint64 // lead's: the epoch of which nothing is left in the other slot
-	tidying  paced  // lead's, in the log
+	left     string // why what a generation has left on the server is not removed
+	saying   paced  // left, in the log
+
+	mine   sync.Mutex // held by who begins a rebuild, or tidies
+	tidied uint64     // the epoch of which nothing is left in the other slot
 }
+
+// untidy is no epoch: something is left, or may be.
+const untidy = math.MaxUint64
 
 type sample struct {
 	at       time.Time
@@ -234,8 +240,8 @@ func (g *generation) lacking() (nobody int, lacks, behind map[string]int) {
 	return nobody, lacks, behind
 }
 
-// waitsFor says which nodes and shards keep a generation from having caught up. Before
-// it is at the end of the log, only what is not a matter of time.
+// waitsFor says which nodes and shards keep a generation from having caught up; "": none.
+// Before it is at the end of the log, only what is not a matter of time.
 func (g *generation) waitsFor(atEnd bool) string {
 	nobody, lacks, behind := g.lacking()
 	var why []string
@@ -254,10 +260,7 @@ func (g *generation) waitsFor(atEnd bool) string {
 	if atEnd && len(behind) > 0 {
 		why = append(why, "behind are "+strings.Join(slices.Sorted(maps.Keys(behind)), ", "))
 	}
-	if len(why) == 0 {
-		return ""
-	}
-	return "it waits: " + strings.Join(why, "; ")
+	return strings.Join(why, "; ")
 }
 
 // compareBoth compares what is built with what serves, and notes what came of it.

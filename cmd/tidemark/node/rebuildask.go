@@ -62,7 +62,7 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 	jobs[RebuildAcceptVerb] = changing(generations.Set.Accepted)
 	jobs[RebuildBackVerb] = changing(func(s generations.Set) (generations.Set, error) {
 		if b := n.rebuilds.beside.Load(); s.Kept != 0 && (b == nil || b.number != s.Kept || !b.caughtUp()) {
-			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: ask again in a moment", s.Kept)
+			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, b.waitsHere())
 		}
 		return s.Back(max(n.gen().router.Stats.Position.Load(), 1))
 	})
@@ -110,7 +110,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	if set.State == generations.Building { // how long a comparison takes is not known
 		s.ETA = l.etaLocked(pipeline.Position(s.Of))
 	}
-	why := l.why
+	why, left := l.why, l.left
 	l.mu.Unlock()
 	if set.Building != 0 {
 		s.Position = 0
@@ -123,15 +123,44 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 			why = err.Error()
 		}
 		if why == "" && g != nil && !s.Waits {
-			why = g.waitsFor(set.State != generations.Building || s.Position >= s.Of)
+			why = toldWaits("it waits", g.waitsFor(set.State != generations.Building || s.Position >= s.Of))
 		}
 		if s.Why == "" {
 			s.Why = why
 		}
+	} else {
+		if set.State == generations.Switched { // what was accepted needs no words
+			s.Why = ""
+		}
+		if set.Kept != 0 && why == "" {
+			why = toldWaits(fmt.Sprintf("generation %d is kept until all have the one that serves", set.Kept), g.waitsFor(true))
+		}
+		s.Why = joinWords(s.Why, why, toldWaits("what a generation has left on the server is not removed yet", left))
 	}
 	s.Position = min(s.Position, s.Of) // which may have grown meanwhile
 	s.Nodes = n.rebuildNodes(ctx, g, set.Building != 0)
 	return s, nil
+}
+
+// toldWaits is what is waited for, in words; "": nothing.
+func toldWaits(what, why string) string {
+	if why == "" {
+		return ""
+	}
+	return what + ": " + why
+}
+
+// joinWords joins what there is of several.
+func joinWords(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
+}
+
+// waitsHere is waitsFor of a generation beside; nil: it is not open here.
+func (g *generation) waitsHere() string {
+	if g == nil {
+		return "it is not open on the node that routes"
+	}
+	return g.waitsFor(true)
 }
 
 // rebuildNodes are those that hold a generation; of one beside that which serves,

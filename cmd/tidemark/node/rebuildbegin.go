@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -50,12 +51,12 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 		if err := n.step(ctx, set, generations.Set.Drop); err != nil {
 			return nil, err
 		}
-		if err := n.untilKnown(ctx, func(s generations.Set) bool { return s.Kept == 0 }); err != nil {
-			return nil, err
+		if set = n.rebuilds.set(); set.Kept != 0 {
+			return nil, errNotHeard
 		}
 	}
-	set = n.rebuilds.set()
-	if err := n.clearSlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set.Newest+1); err != nil {
+	number, err := n.reserve(ctx, set)
+	if err != nil {
 		return nil, err
 	}
 	begun, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
@@ -66,9 +67,10 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 		if err != nil {
 			return now, err
 		}
-		return now.Begin(counting, next, ask.Accept)
+		return now.Past(number-1).Begin(counting, next, ask.Accept)
 	})
 	if err != nil {
+		n.unreserve(jetlog.Slot(1-set.All[set.Serving].Slot), number)
 		return nil, err
 	}
 	n.log.Info("tidemark: a rebuild has begun", "generation", begun.Building, "slot", begun.All[begun.Building].Slot)
@@ -79,6 +81,49 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	return &RebuildBegun{Building: begun.Building, Changes: changes}, nil
 }
 
+// reserve makes the slot empty for the next generation, and has the server keep the room
+// for its windows; it says which number is free. Without room nothing is begun.
+func (n *Node) reserve(ctx context.Context, set generations.Set) (generations.Number, error) {
+	o := n.gen().streamOptions()
+	o.Slot = jetlog.Slot(1 - set.All[set.Serving].Slot)
+	free, err := n.clearSlot(ctx, o.Slot, set.Newest)
+	if err != nil {
+		return 0, err
+	}
+	o.Generation = free
+	if err := jetlog.Reserve(ctx, n.nc, o); errors.Is(err, jetlog.ErrNoRoom) {
+		return 0, job.Bad("no rebuild was begun: %v", err)
+	} else if err != nil {
+		n.unreserve(o.Slot, free)
+		return 0, err
+	}
+	return free, nil
+}
+
+// unreserve removes what was reserved for a number that no generation has after all. What
+// stays is removed when the slot is tidied, or the next rebuild begins.
+func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
+	n.rebuilds.leader.tidied = untidy
+	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	defer cancel()
+	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	if _, begun := there.All[number]; err != nil || begun {
+		return
+	}
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return
+	}
+	if is, err := jetlog.SlotOf(ctx, js, slot); err != nil || is != number {
+		return
+	}
+	if _, err := jetlog.Evict(ctx, js, slot, number+1); err != nil {
+		n.log.Warn("tidemark: what was reserved for a rebuild that did not begin is not removed yet", "stream", slot.Deltas(), "error", err)
+	}
+}
+
+var errNotHeard = errors.New("the record of the generations is written, and this node does not hear of it; ask again")
+
 // untilKnown waits until this node acts on a record like that.
 func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
@@ -86,7 +131,7 @@ func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) er
 	for !is(n.rebuilds.set()) {
 		select {
 		case <-ctx.Done():
-			return errors.New("the record of the generations is written, and this node does not hear of it; ask again")
+			return errNotHeard
 		case <-time.After(rebuildsEvery / 10):
 		}
 	}
@@ -97,46 +142,80 @@ func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) er
 // dropped, leaves nothing on the server.
 func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
 	l := &n.rebuilds.leader
-	if set.Epoch == 0 || l.tidied == set.Epoch || !l.mine.TryLock() { // a rebuild begins, and does it
+	if !l.mine.TryLock() { // a rebuild begins, and does it
 		return
 	}
 	defer l.mine.Unlock()
-	if n.rebuilds.set().Epoch != set.Epoch {
+	if l.tidied == set.Epoch || n.rebuilds.set().Epoch != set.Epoch {
 		return
 	}
-	if err := n.clearSlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set.Newest+1); err != nil {
-		if n.ctx.Err() == nil && l.tidying.tell(err.Error()) {
+	if _, err := n.clearSlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set.Newest); err != nil {
+		if n.ctx.Err() == nil && l.leaves(err.Error()) {
 			n.log.Warn("tidemark: what a generation has left on the server is not removed yet; trying again", "error", err)
 		}
 		return
 	}
 	l.tidied = set.Epoch
+	l.leaves("")
+}
+
+// leaves notes why something is left on the server, and says whether to log it.
+func (l *leader) leaves(why string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = why
+	return l.saying.tell(why)
 }
 
 // clearWithin bounds how long a rebuild waits for those who still have an earlier
 // generation open in the slot: one that was killed is away after memberExpiry.
 const clearWithin = 4 * memberExpiry
 
-// clearSlot makes a slot empty for a generation that is about to begin, once nobody
-// uses it any more.
-func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, next generations.Number) error {
+// clearSlot makes a slot empty, once nobody uses it any more, and says which number a
+// generation may have that begins there. newest is that of all there ever were, as far as
+// is remembered: what is found there may be of a later one, which nobody knows any more.
+func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generations.Number) (free generations.Number, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clearWithin)
 	defer cancel()
+	js, err := jetstream.New(n.nc)
+	if err == nil {
+		err = n.untilLeft(ctx, js, slot)
+	}
+	if err != nil {
+		return 0, err
+	}
+	is, err := jetlog.SlotOf(ctx, js, slot)
+	if err != nil {
+		return 0, err
+	}
+	// It was another leader, which has begun meanwhile?
+	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	switch {
+	case err != nil && !errors.Is(err, generations.ErrMalformed):
+		return 0, err
+	case err == nil && there.Newest > newest:
+		return 0, fmt.Errorf("generation %d has begun meanwhile", there.Newest)
+	}
+	if is > newest {
+		n.log.Warn("tidemark: what a generation has left on the server is removed; no node and no record knows of it", "stream", slot.Deltas(), "generation", is)
+	}
+	free = max(newest, is) + 1
+	return free, jetlog.Clear(ctx, js, slot, free)
+}
+
+// untilLeft waits until nobody has the generation open that is, or was, in a slot.
+func (n *Node) untilLeft(ctx context.Context, js jetstream.JetStream, slot jetlog.Slot) error {
 	members, err := jetlog.AttachMembers(ctx, n.nc, slot, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
 	if err != nil {
 		return err
 	}
 	defer members.Close()
-	js, err := jetstream.New(n.nc)
-	if err != nil {
-		return err
-	}
 	silent := silence{}
 	for {
 		_, err := jetlog.SlotOf(ctx, js, slot)
 		there := silent.there(members.View().Members, time.Now(), err == nil)
 		if len(there) == 0 {
-			break
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -145,7 +224,6 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, next generations
 		case <-time.After(rebuildsEvery):
 		}
 	}
-	return jetlog.Clear(ctx, js, slot, next)
 }
 
 // silence is since when members have said nothing. Where all of them were killed, a view

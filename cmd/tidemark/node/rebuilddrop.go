@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"time"
 
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
@@ -21,23 +22,23 @@ func (n *Node) stands(ctx context.Context, set generations.Set) bool {
 // dropUnnamed deletes the counts of generations that the record does not name, once
 // what serves by it is open here and has what it is to have.
 func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
-	if n.dir == nil || set.Epoch == 0 {
+	r := &n.rebuilds
+	if n.dir == nil || set.Epoch == 0 || r.swept == set.Epoch && time.Since(r.sweptAt) < sweepEvery {
 		return
 	}
 	stored, err := n.dir.stored()
 	if err != nil {
-		n.rebuilds.trouble.set(rebuildPart, err)
+		r.trouble.set(rebuildPart, err)
 		return
 	}
-	serving := n.gen()
+	serving, opened := n.gen(), false
 	for _, number := range stored {
-		if _, named := set.All[number]; named || number == serving.number {
+		if _, named := set.All[number]; named {
 			continue
 		}
-		if b := n.rebuilds.beside.Load(); b != nil && b.number == number {
-			continue
-		}
-		if o := n.rebuilds.opening; o != nil && o.generation.number == number {
+		b, o := r.beside.Load(), r.opening
+		if number == serving.number || b != nil && b.number == number || o != nil && o.generation.number == number {
+			opened = true
 			continue
 		}
 		if serving.number != set.Serving || !serving.hasAssigned() || !n.stands(ctx, set) {
@@ -49,4 +50,11 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 			return
 		}
 	}
+	if !opened { // what is open and not named is dropped once it is closed
+		r.swept, r.sweptAt = set.Epoch, time.Now()
+	}
 }
+
+// sweepEvery is how often it is looked for what no generation is of, although the record
+// has not changed: somebody may have put it there.
+const sweepEvery = 5 * time.Second

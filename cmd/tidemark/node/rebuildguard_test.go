@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
 // forge writes a record by which a generation serves that there never was.
@@ -38,11 +39,12 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	n := f.rebuilt("a")
 	f.forge()
 	f.until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+	f.until("it has looked for what is left over", func() bool { return len(f.stored("a")) == 2 })
 	old := filepath.Join(f.dirs["a"], generationsDir, "7")
 	if err := os.Mkdir(old, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * rebuildsEvery)
+	time.Sleep(sweepEvery + 3*rebuildsEvery)
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("it is deleted: %v", err)
 	}
@@ -189,16 +191,11 @@ func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
 	n := f.rebuilt("a")
 	set := n.rebuilds.set()
 	lowest := func() (next uint64, why string) {
-		next = math.MaxUint64
-		err := boundByKept(t.Context(), f.nc, set, f.logger(), func(at uint64, text string) {
-			if at < next {
-				next, why = at, text
-			}
-		})
-		if err != nil {
+		trim := backup.Trim{Below: math.MaxUint64}
+		if err := boundByKept(t.Context(), f.nc, set, f.logger(), &trim); err != nil {
 			t.Fatal(err)
 		}
-		return next, why
+		return trim.Below, trim.Why
 	}
 	f.until("it may be trimmed up to what is kept has applied", func() bool {
 		next, why := lowest()

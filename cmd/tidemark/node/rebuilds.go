@@ -30,6 +30,7 @@ type rebuilds struct {
 	trouble troubles                           // that keeps nobody from counting and answering
 	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend
 	leader  leader
+	turns   pipeline.Turns // in which the second generation computes, and what compares
 
 	// attend's, once it has begun; those who start the node have them before.
 	record  *jetlog.Generations // nil: there is no bucket yet
@@ -39,6 +40,8 @@ type rebuilds struct {
 	said    paced               // in the log, of the record
 	asked   time.Time           // when others were last asked about it
 	unsaid  error               // why it is not followed since
+	swept   uint64              // the epoch of which nothing else is stored here,
+	sweptAt time.Time           // and when it was looked
 	stop    context.CancelFunc
 	done    chan struct{} // closed when attend has returned; nil: it has not begun
 }
@@ -354,6 +357,16 @@ func (g *generation) hasAssigned() bool {
 		}
 	}
 	return true
+}
+
+// turn does a piece of work: at once if the generation serves, and in its turn while
+// another one does. So it has all processors from the moment on in which it serves.
+func (g *generation) turn(work func()) {
+	if g.gen() == g {
+		work()
+		return
+	}
+	g.rebuilds.turns.Do(work)
 }
 
 // setMemory says how much memory the shards may take from now on.

@@ -83,7 +83,12 @@ func (n *Node) openServing() error {
 	if err := n.evict(g); err != nil {
 		return err
 	}
-	return g.openAll()
+	err := g.openAll()
+	if errors.Is(err, jetlog.ErrGeneration) && n.rebuilds.set().Epoch == 0 {
+		err = fmt.Errorf("%w; neither the bucket nor this data directory knows of it: start a node that does, or restore a backup; if all that was counted is lost, "+
+			"'nats stream rm %s': then everything is counted again from EVENTS", err, g.slot.Deltas())
+	}
+	return err
 }
 
 // judgeAtStart is the record to begin with. A directory without counts goes by what
@@ -125,7 +130,7 @@ func (n *Node) restoredOver(ctx context.Context, own, there generations.Set) (ge
 		return own, err
 	}
 	for slot := range jetlog.Slot(jetlog.Slots) {
-		if err := n.clearSlot(ctx, slot, there.Newest+1); err != nil {
+		if _, err := n.clearSlot(ctx, slot, there.Newest); err != nil {
 			return own, fmt.Errorf("a backup of generation %d was restored here, and generation %d serves by the record: %w", next.Serving, there.Serving, err)
 		}
 	}

@@ -120,7 +120,7 @@ func (n *generation) comesFrom(nodes []string) error {
 		return fmt.Errorf("whether it can be counted again is not known: %w", err)
 	}
 	if first := n.history.begins(events); first > 1 {
-		return fmt.Errorf("%w: it begins with message %d", errOnlyCopy, first)
+		return fmt.Errorf("%w: it begins with message %d. To have what a backup and the events behind it say: %s", errOnlyCopy, first, n.toRestore(events))
 	}
 	return nil
 }

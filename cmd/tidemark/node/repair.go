@@ -125,7 +125,7 @@ func (p *Node) anew(n *generation) (set generations.Set, err error) {
 		}
 	}
 	for slot := range jetlog.Slot(jetlog.Slots) {
-		if err := p.clearSlot(ctx, slot, known.Served().Newest+1); err != nil {
+		if _, err := p.clearSlot(ctx, slot, known.Served().Newest); err != nil {
 			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
 		}
 	}

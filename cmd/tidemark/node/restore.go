@@ -22,7 +22,6 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // RestoreOptions say what to restore.
@@ -177,7 +176,7 @@ func (n *generation) restore(ctx context.Context, place backup.Place, m *backup.
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, n.store.Close()) }()
-	if err := n.importAll(ctx, place, m, o.Progress); err != nil {
+	if err := backup.Import(ctx, n.store, place, m, o.Progress); err != nil {
 		return 0, 0, err
 	}
 	if err := n.openSinks(nil, 0); err != nil {
@@ -218,46 +217,6 @@ func (n *generation) forward(ctx context.Context, place backup.Place, m *backup.
 		return 0, 0, errors.Join(fmt.Errorf("shards stand at %v, and should at %d", stands, at), n.sinks.Err())
 	}
 	return at, time, nil
-}
-
-// importAll takes over all shards, and compares all that comes.
-func (n *generation) importAll(ctx context.Context, place backup.Place, m *backup.Manifest, progress func(done, of int)) error {
-	if err := n.store.SetStreams(cold.Streams{Events: m.Events}); err != nil {
-		return err
-	}
-	var dictionary cold.Dictionary
-	var err error
-	for i := range m.Parts {
-		if dictionary, err = cold.Union(dictionary, m.Parts[i].Dictionary); err != nil {
-			return err
-		}
-	}
-	if err := n.store.Adopt(dictionary); err != nil {
-		return err
-	}
-	for s := range m.Parts {
-		if err := n.importShard(ctx, place, m, pipeline.Shard(s)); err != nil {
-			return err
-		}
-		if progress != nil {
-			progress(s+1, len(m.Parts))
-		}
-	}
-	return nil
-}
-
-func (n *generation) importShard(ctx context.Context, place backup.Place, m *backup.Manifest, shard pipeline.Shard) error {
-	i, err := n.store.Import(shard)
-	if err != nil {
-		return err
-	}
-	defer i.Discard()
-	from := backup.Shard(place, m, shard)
-	defer from.Close()
-	if err := i.Copy(ctx, from); err != nil {
-		return err
-	}
-	return i.Commit()
 }
 
 // replayTo brings the shards to a position.

@@ -37,7 +37,18 @@ func (n *generation) openPipeline() error {
 	return nil
 }
 
-func (n *generation) lane() pipeline.Deriver { return n.program.NewLane() }
+// lane derives when the generation may.
+func (n *generation) lane() pipeline.Deriver { return inTurns{n.program.NewLane(), n.turn} }
+
+type inTurns struct {
+	pipeline.Deriver
+	turn func(work func())
+}
+
+func (d inTurns) Derive(from, to pipeline.Position, messages []pipeline.Message) (windows []pipeline.Derived, err error) {
+	d.turn(func() { windows, err = d.Deriver.Derive(from, to, messages) })
+	return windows, err
+}
 
 // openTailer opens DELTAS for what this node holds.
 func (n *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {

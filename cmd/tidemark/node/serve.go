@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -67,12 +68,23 @@ func (n *generation) serveNodes() (err error) {
 		Generation: n.number,
 		Schema:     n.store.Schema(),
 		Shards:     n.config.Shards,
+		Untold:     n.untold,
 		Workers:    n.o.Processors,
 		ColdReads:  n.config.Limits.ColdReads,
 		Registerer: n.figures,
 		Logger:     n.log,
 	})
 	return err
+}
+
+// untold is why no process that only answers may answer by this generation: it is kept,
+// and does not serve. One that knows of generations does not ask; an earlier version would
+// go on with what served before.
+func (n *generation) untold() error {
+	if n.rebuilds.set().Kept == n.number {
+		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", n.number)
+	}
+	return nil
 }
 
 // serveAll answers everybody. ready tells why nothing can be asked, nil: it can.

@@ -118,12 +118,17 @@ func (n *generation) beyond(err error) error {
 	if !errors.Is(err, pipeline.ErrGap) || events.First <= 1 {
 		return err
 	}
-	why, place := "its beginning is gone", cmp.Or(n.config.Backup.To, "BACKUP")
+	why := "its beginning is gone"
 	if t := events.Trimmed; t.Below > 0 {
-		why, place = fmt.Sprintf("it was trimmed below %d", t.Below), cmp.Or(t.Place, place)
+		why = fmt.Sprintf("it was trimmed below %d", t.Below)
 	}
-	return fmt.Errorf("%w: EVENTS begins with message %d, %s: stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		err, events.First, why, n.dir.of(n.number, badgerDir), place, n.dir.path)
+	return fmt.Errorf("%w: EVENTS begins with message %d, %s: %s", err, events.First, why, n.toRestore(events))
+}
+
+// toRestore says what to type to have a backup in the place of what is counted here.
+func (n *generation) toRestore(events jetlog.StreamState) string {
+	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
+		n.dir.of(n.number, badgerDir), cmp.Or(events.Trimmed.Place, n.config.Backup.To, "BACKUP"), n.dir.path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -48,50 +48,49 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err != nil {
 		return t, err
 	}
-	if set.Building != 0 {
-		return t, fmt.Errorf("generation %d is being built, which needs all of EVENTS: trim it when that serves, or after 'tidemark rebuild --abort'", set.Building)
+	if err := backup.Trimmable(set); err != nil {
+		return t, err
 	}
 	m, place, err := newestBackup(ctx, nc, streams, o.From)
 	if err != nil {
 		return t, err
 	}
-	if m.Generation() != set.Serving {
-		return t, fmt.Errorf("the newest backup, %s in %s, is of generation %d, and generation %d serves: run 'tidemark backup %s' first", m.ID, place, m.Generation(), set.Serving, place)
-	}
 	state, err := streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return t, err
 	}
-	if !m.Events.Equal(state.Created) {
-		return t, fmt.Errorf("%w: backup %s in %s is of the EVENTS created at %v, and this one was created at %v", backup.ErrForeign, m.ID, place, m.Events, state.Created)
-	}
-	t.Backup = m.ID
-	if t.Below, err = streams.OlderThan(ctx, o.Keep); err != nil {
+	old, err := streams.OlderThan(ctx, o.Keep)
+	if err != nil {
 		return t, err
 	}
-	t.Bound = fmt.Sprintf("the rest is not older than %v", o.Keep)
-	bound := func(next uint64, why string) {
-		if next < t.Below {
-			t.Below, t.Bound = next, why
-		}
+	trim := backup.Trim{Below: old, Why: "the rest is not older than " + ageText(o.Keep)}
+	if err := trim.To(m, place, set, state.Created); err != nil {
+		return t, err
 	}
-	bound(m.From.Next(), "the rest came after backup "+m.ID)
 	members, done, err := watchedOr(ctx, o.members, streams, o.Logger)
 	if err != nil {
 		return t, err
 	}
 	defer done()
-	boundByNodes(members.View(), bound)
-	if err := boundByKept(ctx, nc, set, o.Logger, bound); err != nil {
+	trim.Nodes(members.View(), "")
+	if err := boundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
 		return t, err
 	}
 	var archived archiveNote
 	if found, err := streams.Note(ctx, jetlog.NoteArchive, &archived); err != nil {
 		return t, err
 	} else if found && !o.Unarchived && archived.Events.Equal(state.Created) {
-		bound(archived.Last+1, "the rest is not archived in "+archived.Directory)
+		trim.Bound(archived.Last+1, "the rest is not archived in "+archived.Directory)
 	}
-	t.Below = max(t.Below, state.First)
+	// A rebuild may have begun while members were listened to.
+	if set, err = jetlog.LoadGenerations(ctx, nc); err == nil {
+		err = trim.To(m, place, set, state.Created)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Backup, t.Bound = m.ID, trim.Why
+	t.Below = max(trim.Below, state.First)
 	t.Messages, err = streams.Trim(ctx, t.Below, place)
 	return t, err
 }
@@ -117,29 +116,9 @@ func newestBackup(ctx context.Context, nc *nats.Conn, streams *jetlog.Streams, f
 	return m, place.String(), err
 }
 
-// boundByNodes keeps what a node that is there has not applied yet, and
-// everything while a shard may be derived from the beginning: a node does not
-// say how far it is with that.
-func boundByNodes(v *cluster.View, bound func(next uint64, why string)) {
-	for _, m := range v.Members {
-		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) {
-			bound(m.Applied.Next(), "node "+m.Node+" has not applied the rest")
-		}
-	}
-	if v.Assignment.Shards() == 0 {
-		bound(1, "no shard is assigned to a node, and all may be derived")
-	}
-	for s := range pipeline.Shard(v.Assignment.Shards()) {
-		if len(v.Answering(s)) == 0 {
-			bound(1, fmt.Sprintf("shard %d is answered by nobody and may be derived", s))
-			return
-		}
-	}
-}
-
 // boundByKept keeps what nodes have not applied yet of the generation to go back to: the
 // backup is not of that one.
-func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *slog.Logger, bound func(next uint64, why string)) error {
+func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *slog.Logger, trim *backup.Trim) error {
 	if set.Kept == 0 {
 		return nil
 	}
@@ -150,14 +129,14 @@ func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *s
 	}
 	members, done, err := watchedOr(ctx, nil, streams, log)
 	if errors.Is(err, errNobody) {
-		bound(1, of+"no node has it open")
+		trim.Bound(1, of+"no node has it open")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer done()
-	boundByNodes(members.View(), func(next uint64, why string) { bound(next, of+why) })
+	trim.Nodes(members.View(), of)
 	return nil
 }
 
@@ -208,4 +187,13 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 		err = streams.SetNote(ctx, jetlog.NoteArchive, archiveNote{o.Directory, of, last})
 	}
 	return d, err
+}
+
+// ageText is an age as people write it: in days, where it is some.
+func ageText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	return d.String()
 }

@@ -39,14 +39,10 @@ func TestTrimWaitsForDerivation(t *testing.T) {
 		"another has it":   {cluster.View{Assignment: two, Members: []cluster.State{away(holder("a", 10, 0)), holder("b", 80, 0, 1)}}, 81, "node b"},
 		"none is assigned": {cluster.View{Members: []cluster.State{holder("a", 90, 0)}}, 1, "no shard is assigned"},
 	} {
-		below, bound := uint64(1000), ""
-		boundByNodes(&c.view, func(next uint64, why string) {
-			if next < below {
-				below, bound = next, why
-			}
-		})
-		if below != c.below || !strings.Contains(bound, c.why) {
-			t.Errorf("%s: below %d, %s", name, below, bound)
+		trim := backup.Trim{Below: 1000}
+		trim.Nodes(&c.view, "")
+		if trim.Below != c.below || !strings.Contains(trim.Why, c.why) {
+			t.Errorf("%s: %+v", name, trim)
 		}
 	}
 }

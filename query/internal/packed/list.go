@@ -92,7 +92,7 @@ func (c *Cursor) IDs(to []uint64, what string, most int) []uint64 {
 	}
 	mask := ^uint64(0) >> (64 - 8*width)
 	for i := range n - first {
-		v := load(from[i*width:]) & mask
+		v := Load(from[i*width:]) & mask
 		if first == 0 {
 			id = v
 		} else if id += v; id <= id-v { // past 2^64, or the same again
@@ -110,8 +110,8 @@ func (c *Cursor) IDs(to []uint64, what string, most int) []uint64 {
 
 func (c *Cursor) noID(what string, i int) { c.Err, c.B = &NoID{what, i}, nil }
 
-// load reads 8 bytes, or what there is.
-func load(b []byte) uint64 {
+// Load reads 8 bytes, little-endian, or what there is.
+func Load(b []byte) uint64 {
 	if len(b) >= 8 {
 		return binary.LittleEndian.Uint64(b)
 	}
@@ -169,7 +169,7 @@ func (c *Cursor) Cells(to []int64, n, step int) {
 	default:
 		mask := ^uint64(0) >> (64 - 8*width)
 		for i := range n {
-			to[i*step] = int64(load(from[i*width:]) & mask)
+			to[i*step] = int64(Load(from[i*width:]) & mask)
 		}
 	}
 }

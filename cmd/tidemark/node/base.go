@@ -1,0 +1,93 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+// bases are the backups that stand for what EVENTS and its archive lack of their
+// beginning, for who derives ids again: those that the events go on from, the oldest
+// first, as what is compared is what came after it; none where nothing is lacking.
+// Where there is none an error that wraps audit.ErrBeginning says why not.
+func (n *generation) bases(ctx context.Context) ([]audit.Base, error) {
+	state, err := n.streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return nil, err
+	}
+	first, archived := n.history.first(state)
+	if archived != nil {
+		first = state.First
+	}
+	if first <= 1 {
+		return nil, nil
+	}
+	usable, err := n.basesIn(ctx, cmp.Or(n.config.Backup.To, state.Trimmed.Place), state, first)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: EVENTS begins with message %d, and %w", audit.ErrBeginning, first, err), archived)
+	}
+	return usable, nil
+}
+
+// basesIn are those in a place; an error goes on after "EVENTS begins with …, and".
+func (n *generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
+	if from == "" {
+		return nil, errors.New("no place of backups is known that could stand for what came before: set backup.to")
+	}
+	place, err := backup.OpenPlace(ctx, from, n.nc, false)
+	if err != nil {
+		return nil, fmt.Errorf("the backups that could stand for what came before cannot be read: %w", err)
+	}
+	all, damaged := backup.List(ctx, place) // the newest first
+	var usable []audit.Base
+	var unfit error // why the newest is not
+	for i, m := range all {
+		err := n.unfit(m, state, first)
+		if i == 0 {
+			unfit = err
+		}
+		if err == nil {
+			usable = append(usable, backup.NewBase(place, m, n.store.Schema(), n.dir.path))
+		}
+	}
+	if slices.Reverse(usable); len(usable) > 0 {
+		return usable, nil
+	}
+	err = fmt.Errorf("no backup in %s can stand for what came before", place)
+	if unfit != nil {
+		err = fmt.Errorf("%w: %w", err, unfit)
+	}
+	return nil, errors.Join(err, damaged)
+}
+
+// unfit says why a backup is no base of what is counted here; first is the first
+// message that can be read.
+func (n *generation) unfit(m *backup.Manifest, state jetlog.StreamState, first uint64) error {
+	goesOn := m.Events.Equal(state.Continues.Events) && m.Position.Sequence() <= state.Continues.After
+	why := ""
+	switch by, _ := n.counted(); {
+	case !m.Events.Equal(state.Created) && !goesOn:
+		why = fmt.Sprintf("is of the EVENTS created at %v, and this one was created at %v", m.Events, state.Created)
+	case m.Generation() != n.number:
+		why = fmt.Sprintf("is of generation %d, and this is generation %d", m.Generation(), n.number)
+	case m.Shards != n.config.Shards:
+		why = fmt.Sprintf("has %d shards, and here are %d", m.Shards, n.config.Shards)
+	case m.Mixed:
+		why = "was not all counted by one set of rules and limits"
+	case m.CountedBy == "":
+		why = "does not say by which rules and limits it was counted"
+	case m.CountedBy != by:
+		why = "was counted by other rules or limits"
+	case m.Position.Next() < first:
+		why = fmt.Sprintf("ends with message %d, so that messages %d to %d are missing", m.Position.Sequence(), m.Position.Next(), first-1)
+	default:
+		return nil
+	}
+	return fmt.Errorf("the newest one, %s, %s", m.ID, why)
+}

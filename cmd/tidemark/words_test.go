@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+)
+
+// A size in a sentence has a unit, however small it is.
+func TestBytesText(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 bytes", 1: "1 byte", 252: "252 bytes", 1024: "1.0KiB", 3 << 20: "3.0MiB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}
+
+// A sample in which nothing is, and nodes that did not compare, say so: they are no proof.
+func TestNothingIsCompared(t *testing.T) {
+	for text, c := range map[string]*checked{
+		"nothing was compared\n": {},
+		"0 ids compared, on 1 node: none that is counted is in the sample; --all takes all\n": {Nodes: []*node.Checked{{}}},
+	} {
+		var out strings.Builder
+		if err := c.print(&out); err != nil || out.String() != text {
+			t.Errorf("%q, %v; want %q", out.String(), err, text)
+		}
+	}
+}

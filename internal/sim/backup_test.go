@@ -1,0 +1,351 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// backedUp are worlds of nodes in which backups are made, EVENTS is trimmed, and nodes
+// lose all that they have. DELTAS waits for who is down: what it has is not in EVENTS
+// any more.
+func backedUp(s *setup) {
+	nodes(s)
+	s.backups, s.audits, s.publishes, s.presses, s.crashes = 6, 1, 2, false, 1
+	s.faults, s.leaders = min(s.faults, 0.02), min(s.leaders, 1)
+}
+
+// backupFault is what is broken of backups.
+type backupFault struct {
+	source   func(from *process, s cold.Source) cold.Source // what a shard is backed up from; may be nil
+	baseless bool                                           // EVENTS is trimmed whatever is backed up
+	heedless bool                                           // and while a generation is being built
+	late     bool                                           // a restore leaves out the first message after the shard that is lowest
+	early    bool                                           // and takes shards for a message less than they have
+}
+
+func (w *world) backupFault() backupFault {
+	if w.fault == nil {
+		return backupFault{}
+	}
+	return w.fault.backups
+}
+
+// vault is what a world has of backups.
+type vault struct {
+	place   Place
+	set     generation.Set // the record
+	trimmed []*Stored      // what EVENTS held once
+	going   *saving        // nil: none is being made
+	begun   time.Time      // the last one
+	n       int
+}
+
+// saving is a backup that is being made.
+type saving struct {
+	p    *process
+	over chan error
+}
+
+// Backups that were made, messages that were trimmed, and disks that were restored: in
+// all worlds.
+var saved, trimmed, restored atomic.Uint64
+
+// stored are all messages that EVENTS holds, or held before it was trimmed.
+func (w *world) stored() []*Stored {
+	return slices.Concat(w.vault.trimmed, w.server.Held(jetlog.EventsStream))
+}
+
+// save has a process begin a backup of all nodes, as cmd/tidemark/node does: one at a
+// time.
+func (w *world) save() error {
+	p, v := w.processes[w.rand.IntN(len(w.processes))], &w.vault
+	if !p.up() || p.view == nil || v.going != nil || !time.Now().After(v.begun.Add(time.Millisecond)) {
+		return nil
+	}
+	v.n++
+	v.begun = time.Now()
+	ctx, keep := Turn(p.ctx, p.lives<<32|1<<29|v.n), w.rand.IntN(3)
+	o := backup.Options{Shards: w.shards, Rules: "as everybody", Generations: served(v.set), Keep: keep, Logger: slog.New(slog.DiscardHandler)}
+	from := &origin{p, map[pipeline.Shard]int{}}
+	w.note("%d makes backup %d, %d are kept", p.number, v.n, keep)
+	going := &saving{p, make(chan error, 1)}
+	v.going = going
+	go func() {
+		defer w.caught()
+		_, err := backup.Make(ctx, p.client.Place(&v.place), from, o)
+		if err != nil {
+			w.heard(p, err)
+		} else {
+			saved.Add(1)
+		}
+		going.over <- err
+	}()
+	return nil
+}
+
+// served is the record with nothing but what serves, as backups have it.
+func served(set generation.Set) generation.Set {
+	if set.Epoch == 0 {
+		return set
+	}
+	only, err := set.Over(generation.Set{}, nil)
+	if err != nil {
+		panic(err)
+	}
+	only.Epoch = 1
+	return only
+}
+
+// saved takes in a backup that has come to an end.
+func (w *world) saved() {
+	if w.vault.going == nil {
+		return
+	}
+	select {
+	case err := <-w.vault.going.over:
+		w.note("the backup of %d is over: made %v", w.vault.going.p.number, err == nil)
+		w.vault.going = nil
+	default:
+	}
+}
+
+// origin is the nodes that a process sees. It implements backup.Origin like that of
+// cmd/tidemark/node.
+type origin struct {
+	p     *process
+	asked map[pipeline.Shard]int
+}
+
+func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
+	var able []cluster.State
+	for _, m := range g.p.view.Members {
+		commons := int(shard) == m.Shards && m.Ready.Len() > 0
+		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) && (commons || m.Ready.Has(shard)) {
+			able = append(able, m)
+		}
+	}
+	if len(able) == 0 {
+		return nil, "", nil, fmt.Errorf("no node answers for shard %d", shard)
+	}
+	slices.SortStableFunc(able, func(a, b cluster.State) int { return cmp.Compare(b.Applied.Sequence(), a.Applied.Sequence()) })
+	node := able[g.asked[shard]%len(able)].Node
+	g.asked[shard]++
+	r := &remote{p: g.p, of: g.p.w.processNamed(node), shard: shard}
+	if err := r.open(ctx); err != nil {
+		return nil, "", nil, err
+	}
+	source := cold.Source(r)
+	if broken := g.p.w.backupFault().source; broken != nil {
+		source = broken(r.of, source)
+	}
+	return source, node, r.export.Close, nil
+}
+
+func (g *origin) Last(ctx context.Context) (uint64, error) {
+	return g.p.client.Events(g.p.runs()).Last(ctx)
+}
+
+func (g *origin) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return g.p.client.Events(g.p.runs()).Open(ctx, from)
+}
+
+// backups are those that there are, the newest first, and a place to read them from.
+func (w *world) backups() (backup.Place, []*backup.Manifest, error) {
+	place := w.server.NewClient(-1, nil).Place(&w.vault.place)
+	all, err := backup.List(context.Background(), place)
+	return place, all, err
+}
+
+// loseDisk has who is down lose all that it has.
+func (w *world) loseDisk() error {
+	for _, p := range w.processes {
+		if !p.alive() && w.rand.IntN(2) == 0 {
+			w.note("%d loses its disk", p.number)
+			p.lose()
+		}
+	}
+	return nil
+}
+
+// lose empties its disk: what it had is known to nobody.
+func (p *process) lose() {
+	p.disk = Disk{}
+	p.wasHeld, p.kept, p.reported, p.deltas, p.lost = cluster.ShardSet{}, nil, 0, time.Time{}, true
+	for i := range p.given {
+		p.given[i].from(0)
+	}
+}
+
+// revive fills the disk of who has lost all from the newest backup. Where there is
+// none, it begins anew: then EVENTS is whole.
+func (w *world) revive(p *process) error {
+	p.lost = false
+	place, all, err := w.backups()
+	if err != nil {
+		return err
+	}
+	whole := w.server.State(jetlog.EventsStream).First <= 1
+	if whole && (len(all) == 0 || w.rand.IntN(3) == 0) {
+		return nil
+	}
+	if len(all) == 0 {
+		return errors.New("EVENTS is trimmed, and there is no backup")
+	}
+	m := all[0]
+	w.note("%d is restored as of %d, from %d", p.number, m.Position, m.From)
+	life, err := w.restored(&p.disk, p.number, place, m)
+	if err := errors.Join(err, life.close()); err != nil {
+		return fmt.Errorf("process %d: it cannot be restored from the newest backup: %w", p.number, err)
+	}
+	for i := range p.given {
+		p.given[i].from(m.Position)
+	}
+	if first := w.server.State(jetlog.EventsStream).First; m.Position.Next() < first {
+		return fmt.Errorf("process %d is restored as of %d, and EVENTS begins with %d: trimmed above its base", p.number, m.Position, first)
+	}
+	restored.Add(1)
+	return nil
+}
+
+// life is a node that was restored, and its store.
+type life struct {
+	node  *sinks.Node
+	store *cold.Store
+}
+
+func (l life) close() (err error) {
+	if l.node != nil {
+		err = l.node.Close()
+	}
+	if l.store != nil {
+		err = errors.Join(err, l.store.Close())
+	}
+	return err
+}
+
+// restoreWithin is how long a restore may take.
+const restoreWithin = time.Minute
+
+// restored is a restore: the shards of a backup, each brought to its position by the
+// events that it has, as cmd/tidemark/node does.
+func (w *world) restored(d *Disk, number int, place backup.Place, m *backup.Manifest) (l life, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), restoreWithin)
+	defer cancel()
+	broken := w.backupFault()
+	m = new(*m)
+	m.Parts = slices.Clone(m.Parts)
+	for i := range m.Parts {
+		state := &m.Parts[i].State
+		if before := pipeline.EndOf(max(state.Applied.Sequence(), 1) - 1); broken.early && before >= m.From {
+			state.Applied = before
+		}
+	}
+	schema, err := configuration().Schema()
+	if err != nil {
+		return l, err
+	}
+	if l.store, err = cold.OpenOn(w.server.NewClient(number, nil).Mount(context.Background(), d), schema, w.shards, strconv.Itoa(number)); err != nil {
+		return l, err
+	}
+	if err := backup.Import(ctx, l.store, place, m, nil); err != nil {
+		return l, err
+	}
+	// All at once, at its end: what is on disk then follows from the seed.
+	o := w.options()
+	o.Owners, o.MemoryBytes, o.DirtyRowsMax, o.CheckpointEvery, o.CommitRows = 1, 0, math.MaxInt32, time.Hour, 0
+	if l.node, err = sinks.NewNode(l.store, o); err != nil {
+		return l, err
+	}
+	if len(m.Log) > 0 {
+		source, err := backup.Log(place, m)
+		if err != nil {
+			return l, err
+		}
+		defer source.Close()
+		from := pipeline.Source(source)
+		if broken.late {
+			from = &lateSource{Source: source}
+		}
+		if err := pipeline.Replay(ctx, l.node, from, w.newLane(0), l.node.Positions(), m.Position); err != nil {
+			return l, fmt.Errorf("shards stand at %v, and should at %d: %w", l.node.Positions(), m.Position, err)
+		}
+	}
+	if stands := l.node.Positions(); l.node.Err() != nil || len(stands) != 1 || stands[0] != m.Position {
+		return l, fmt.Errorf("shards stand at %v, and should at %d: %w", stands, m.Position, cmp.Or(l.node.Err(), io.EOF))
+	}
+	return l, nil
+}
+
+// lateSource leaves the first message out.
+type lateSource struct {
+	pipeline.Source
+	begun bool
+}
+
+func (s *lateSource) Next(ctx context.Context) ([]pipeline.Message, error) {
+	messages, err := s.Source.Next(ctx)
+	if !s.begun && len(messages) > 1 {
+		messages, s.begun = messages[1:], true
+	}
+	return messages, err
+}
+
+// restoresAll restores each backup that there is, to a disk of its own: it is exact.
+func (w *world) restoresAll() error {
+	place, all, err := w.backups()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if err := backup.Verify(context.Background(), place, m); err != nil {
+			return err
+		}
+		p := &process{w: w, number: len(w.processes)}
+		for shard := range w.shards + 1 {
+			p.given = append(p.given, given{shard: shard})
+			p.given[shard].from(m.Position)
+		}
+		l, err := w.restored(&p.disk, p.number, place, m)
+		if err == nil {
+			p.node = l.node
+			err = w.compare(p, m.Position, true)
+		}
+		if err == nil && len(l.node.Answering()) != w.shards {
+			err = fmt.Errorf("shards %v of %d answer", l.node.Answering(), w.shards)
+		}
+		if err = errors.Join(err, l.close()); err != nil {
+			return fmt.Errorf("restored as of %d, from %d: %w", m.Position, m.From, err)
+		}
+	}
+	return nil
+}
+
+// "EVENTS is only ever trimmed below the newest backup": backups are made, trimmed by,
+// and restored while nodes crash, shards move and generations come and go. Whoever loses
+// all that it has comes back from the newest backup and the log behind it, exactly; and
+// so does, in the end, each backup that there is.
+func TestBackups(t *testing.T) {
+	before := []uint64{saved.Load(), trimmed.Load(), restored.Load()}
+	t.Cleanup(func() {
+		t.Logf("%d backups made, %d messages trimmed, %d disks restored", saved.Load()-before[0], trimmed.Load()-before[1], restored.Load()-before[2])
+	})
+	simulateSeeds(t, backupSeedsFor(testing.Short()), &fault{setup: backedUp})
+}

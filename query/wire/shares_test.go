@@ -1,0 +1,209 @@
+package wire_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// sharesAsk is the body of a question about all that users' holders sent.
+func sharesAsk(rests []wire.Rest) []byte {
+	body := wire.BeginCounts(nil, len(rests))
+	for i := range rests {
+		r := &rests[i]
+		body = wire.BeginCount(body, r.Mark, r.Base, len(r.Shares))
+		for j := range r.Shares {
+			body = r.Shares[j].Append(body)
+		}
+	}
+	return body
+}
+
+// sharesOf are the followees of some shards, shard by shard: what a share is a
+// shorter form of.
+func sharesOf(list []query.Followee, shards int, want func(pipeline.Shard) bool) (some []query.Followee) {
+	for shard := range pipeline.Shard(shards) {
+		for _, f := range list {
+			if want(shard) && pipeline.ShardOf(f.User, shards) == shard {
+				some = append(some, f)
+			}
+		}
+	}
+	return some
+}
+
+func everyShard(pipeline.Shard) bool { return true }
+
+// unshared: what is in shares is what was put in, each in its shard.
+func unshared(t interface {
+	Fatalf(string, ...any)
+}, got *wire.Rest, want *query.CountAsk, shards int,
+) {
+	var asks wire.CountAsks
+	asks.Begin(got.Mark)
+	for i := range got.Shares {
+		share, before := &got.Shares[i], asks.Len()
+		if err := asks.Add(share, got.Base); err != nil {
+			t.Fatalf("share %d: %v", i, err)
+		}
+		if n := asks.Len() - before; n != share.Len() || len(share.Append(nil)) != share.Bytes() {
+			t.Fatalf("share %d has %d followees, and says %d", i, n, share.Len())
+		}
+	}
+	asks.End()
+	all := sharesOf(want.Followees, shards, everyShard)
+	if len(all) > 0 && got.Mark != want.Mark || !slices.Equal(asks.Asks[0].Followees, all) {
+		t.Fatalf("mark %d, %.1000v\nnot %d, %.1000v", got.Mark, asks.Asks[0].Followees, want.Mark, all)
+	}
+	for i := range got.Shares {
+		var one wire.CountAsks
+		one.Begin(0)
+		_ = one.Add(&got.Shares[i], got.Base)
+		one.End()
+		for _, f := range one.Asks[0].Followees {
+			if pipeline.ShardOf(f.User, shards) != got.Shares[i].Shard {
+				t.Fatalf("%d is in a share of shard %d", f.User, got.Shares[i].Shard)
+			}
+		}
+	}
+}
+
+// Whom a user's holder names is whom the holders of some of the shards are asked
+// about: ids of all lengths, and marks and positions of all ages.
+func TestSharesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shards := rapid.SampledFrom([]int{1, 3, 64, 1000, pipeline.ShardsMax}).Draw(t, "shards")
+		asks := drawCountAsks(t)
+		if rapid.IntRange(0, 9).Draw(t, "a giant") == 0 { // several shares of a shard, several records
+			giant, step := query.CountAsk{Mark: position(t, "mark")}, rapid.Uint64Range(1, 1<<50).Draw(t, "step")
+			for i := range uint64(9000) {
+				giant.Followees = append(giant.Followees, query.Followee{User: 1 + i*step, Since: pipeline.Position(i%5) * giant.Mark})
+			}
+			asks = append(asks, giant)
+		}
+		bits := rapid.Uint64().Draw(t, "wanted")
+		want := func(s pipeline.Shard) bool { return bits>>(s%64)&1 == 1 }
+		rests, wanted := make([]wire.Rest, len(asks)), make([]wire.Rest, len(asks))
+		var sharing wire.Sharing // memory of one after the other
+		for i := range asks {
+			rests[i] = sharing.Rest(&asks[i], shards)
+			wanted[i] = wire.Rest{Mark: rests[i].Mark, Base: rests[i].Base}
+			for _, s := range rests[i].Shares {
+				if want(s.Shard) {
+					wanted[i].Shares = append(wanted[i].Shares, s)
+				}
+			}
+		}
+		var got wire.CountAsks
+		for range 2 { // its memory is reused
+			if err := got.Decode(sharesAsk(wanted), wire.Version); err != nil || len(got.Asks) != len(asks) {
+				t.Fatalf("%d of %d asks: %v", len(got.Asks), len(asks), err)
+			}
+		}
+		for i := range asks {
+			unshared(t, &rests[i], &asks[i], shards)
+			if some := sharesOf(asks[i].Followees, shards, want); got.Asks[i].Mark != asks[i].Mark || !slices.Equal(got.Asks[i].Followees, some) {
+				t.Fatalf("%.1000v\nnot %.1000v", got.Asks[i], some)
+			}
+		}
+	})
+}
+
+// A share that makes no sense is refused, with words.
+func TestSharesThatMakeNoSense(t *testing.T) {
+	share := func(bytes ...byte) []byte {
+		return append(append(wire.BeginCount(wire.BeginCounts(nil, 1), 7, 5, 1), byte(len(bytes))), bytes...)
+	}
+	var asks wire.CountAsks
+	if err := asks.Decode(share(1, 1, 9, 1, 3), wire.Version); err != nil || fmt.Sprint(asks.Asks) != "[{7 [{9 7}]}]" {
+		t.Fatal(asks.Asks, err)
+	}
+	for words, body := range map[string][]byte{
+		"is no form of a list":    share(1, 9, 9, 0),
+		"followees[0] is no id":   share(1, 1, 0, 0),
+		"no width of a position":  share(1, 1, 9, 9),
+		"it ends":                 share(1, 1, 9, 2, 1),
+		"1 bytes are left over":   share(1, 1, 9, 1, 3, 4),
+		"after all positions":     share(1, 1, 9, 8, 255, 255, 255, 255, 255, 255, 255, 255),
+		"is more than":            share(0xff, 0xff, 0x7f),
+		"it ends 1 bytes too":     share(1, 1, 9, 1, 3)[:len(share(1, 1, 9, 1, 3))-1],
+		"it ends within a number": nil,
+	} {
+		if err := asks.Decode(body, wire.Version); err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "count_shares") {
+			t.Errorf("%v: %v, want %q", body, err, words)
+		}
+	}
+	for words, record := range map[string][]byte{
+		"there is no 3 among 3":                {16, 0, 7, 5, 5, 3, 3, 1, 1, 9},
+		"user 0: it ends":                      {16, 0, 7, 5, 2, 2, 9},
+		"user 0 counts from 7 and 5, and from": {16, 0, 7, 5, 5, 2, 3, 1, 1, 9, 16, 0, 7, 6, 5, 2, 3, 1, 1, 9},
+		"user: there is no 1 among 1":          {16, 1, 7, 5, 0},
+	} {
+		var out wire.ProfilesAnswer
+		if err := wire.DecodeProfiles([][]byte{record}, 1, 0, 3, &out); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v: %v, want %q", record, err, words)
+		}
+	}
+}
+
+// 375 followees, of a user who follows 500 of 20,000 authors over 4 holders with 64
+// shards: at the user's holder, at the asker, at one of the three others.
+func BenchmarkShares(b *testing.B) {
+	const shards = 64
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, read := range []bool{true, false} {
+		ask := query.CountAsk{Mark: 1 << 40}
+		for len(ask.Followees) < 375 {
+			if f := (query.Followee{User: 1 + r.Uint64N(20_000)}); pipeline.ShardOf(f.User, shards)%4 != 0 {
+				if !read {
+					f.Since = 1<<40 + pipeline.Position(r.Uint64N(1<<30))
+				}
+				ask.Followees = append(ask.Followees, f)
+			}
+		}
+		slices.SortFunc(ask.Followees, func(a, b query.Followee) int { return int(a.User) - int(b.User) })
+		name := map[bool]string{true: "read", false: "never read"}[read]
+		var sharing wire.Sharing
+		p := &wire.Pieces{Limit: 1 << 20}
+		b.Run(name+"/share", func(b *testing.B) {
+			for b.Loop() {
+				p.Buf = p.Buf[:0]
+				p.User(0, &query.UserUnread{}, nil, nil, nil)
+				p.Rest(0, &ask, shards, &sharing)
+				p.End(wire.Tail{})
+			}
+			b.ReportMetric(float64(len(p.Buf))/375, "B/followee")
+		})
+		var answer wire.ProfilesAnswer
+		b.Run(name+"/asker", func(b *testing.B) {
+			for b.Loop() {
+				if err := wire.DecodeProfiles([][]byte{p.Buf}, 1, 0, shards, &answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		third := wire.Rest{Mark: ask.Mark, Base: answer.Rest[0].Base}
+		for _, s := range answer.Rest[0].Shares {
+			if s.Shard%4 == 1 {
+				third.Shares = append(third.Shares, s)
+			}
+		}
+		body := sharesAsk([]wire.Rest{third})
+		b.Run(name+"/holder", func(b *testing.B) {
+			var asks wire.CountAsks
+			for b.Loop() {
+				if err := asks.Decode(body, wire.Version); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

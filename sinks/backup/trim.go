@@ -1,0 +1,69 @@
+package backup
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// Trim is how much of EVENTS may go: the messages before Below. Why says what keeps
+// the rest. It is pure; who trims asks for what it decides by.
+type Trim struct {
+	Below uint64
+	Why   string
+}
+
+// Bound keeps the messages from next on.
+func (t *Trim) Bound(next uint64, why string) {
+	if next < t.Below {
+		t.Below, t.Why = next, why
+	}
+}
+
+// Trimmable is an error while nothing of EVENTS may go, whatever is backed up.
+func Trimmable(set generation.Set) error {
+	if set.Building != 0 {
+		return fmt.Errorf("generation %d is being built, which needs all of EVENTS: trim it when that serves, or after 'tidemark rebuild --abort'", set.Building)
+	}
+	return nil
+}
+
+// To keeps what came after the newest backup, which is in a place. It is an error if
+// that is no base for what serves: of another generation, or of another EVENTS than the
+// one created then.
+func (t *Trim) To(m *Manifest, place string, set generation.Set, events time.Time) error {
+	if err := Trimmable(set); err != nil {
+		return err
+	}
+	if m.Generation() != set.Serving {
+		return fmt.Errorf("the newest backup, %s in %s, is of generation %d, and generation %d serves: run 'tidemark backup %s' first", m.ID, place, m.Generation(), set.Serving, place)
+	}
+	if !m.Events.Equal(events) {
+		return fmt.Errorf("%w: backup %s in %s is of the EVENTS created at %v, and this one was created at %v", ErrForeign, m.ID, place, m.Events, events)
+	}
+	t.Bound(m.From.Next(), "the rest came after backup "+m.ID)
+	return nil
+}
+
+// Nodes keeps what a node that is there has not applied yet, and everything while a
+// shard may be derived from the beginning: a node does not say how far it is with that.
+// of begins what is said.
+func (t *Trim) Nodes(v *cluster.View, of string) {
+	for _, m := range v.Members {
+		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) {
+			t.Bound(m.Applied.Next(), of+"node "+m.Node+" has not applied the rest")
+		}
+	}
+	if v.Assignment.Shards() == 0 {
+		t.Bound(1, of+"no shard is assigned to a node, and all may be derived")
+	}
+	for s := range pipeline.Shard(v.Assignment.Shards()) {
+		if len(v.Answering(s)) == 0 {
+			t.Bound(1, of+fmt.Sprintf("shard %d is answered by nobody and may be derived", s))
+			return
+		}
+	}
+}
