@@ -175,6 +175,7 @@ func TestVerifyAndRecount(t *testing.T) {
 // rebuilt by itself: from a replica that agrees with the log, else from the log, the
 // others serving meanwhile."
 func TestAuditRepairs(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	audited := func(c *config.Config) {
 		c.Cluster.Replicas = 2
 		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"

@@ -31,6 +31,7 @@ func (s *site) trimTo(begins uint64, place string) {
 // "EVENTS may be trimmed below the newest verified backup": then verify and recount
 // go on from the oldest one that EVENTS goes on from, and say which that is.
 func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	for _, bucket := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bucket %v", bucket), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(31, 32))
@@ -178,6 +179,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 // "Never report drift that is none", and find what there is: by the audit, which leaves
 // it, as the base may be what is wrong; with --repair it is made what base and log say.
 func TestDriftBehindABase(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	f := newFleet(t)
 	still := func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a, b := f.with("a", still), f.with("b", still)

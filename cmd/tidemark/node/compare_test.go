@@ -289,6 +289,7 @@ func stuck(reached chan<- struct{}) func(*generation) {
 // What is not compared is not alike: a holder that goes amid it is asked again when
 // it is back, or another one is that holds the same; else it says what is missing.
 func TestCompareHolderDies(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	one := func(c *config.Config) {}
 	for _, test := range []struct {
 		name  string

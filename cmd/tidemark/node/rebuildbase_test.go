@@ -137,6 +137,7 @@ func TestRestoreOfAGeneration(t *testing.T) {
 
 // "Repair --replay ends all generations: record, both slots", and other nodes follow.
 func TestReplayEndsGenerations(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a, b := f.start("a"), f.start("b")

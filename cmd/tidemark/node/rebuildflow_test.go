@@ -139,6 +139,7 @@ func TestRebuildDiffers(t *testing.T) {
 
 // A node that is closed in the midst of anything closes.
 func TestCloseAmidRebuild(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
 		c.Router.LeaseRenew, c.Router.LeaseExpiry = 50*time.Millisecond, 200*time.Millisecond
