@@ -138,7 +138,7 @@ func logTime(ms int64) string {
 	if ms == 0 {
 		return ""
 	}
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+	return backup.TimeText(ms)
 }
 
 // placeConn connects if a place is on the server; the connection may be nil.

@@ -135,18 +135,10 @@ type origin struct {
 }
 
 func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
-	var able []cluster.State
-	for _, m := range g.p.view.Members {
-		commons := int(shard) == m.Shards && m.Ready.Len() > 0
-		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) && (commons || m.Ready.Has(shard)) {
-			able = append(able, m)
-		}
+	node, err := backup.Holder(g.p.view, shard, g.asked[shard])
+	if err != nil {
+		return nil, "", nil, err
 	}
-	if len(able) == 0 {
-		return nil, "", nil, fmt.Errorf("no node answers for shard %d", shard)
-	}
-	slices.SortStableFunc(able, func(a, b cluster.State) int { return cmp.Compare(b.Applied.Sequence(), a.Applied.Sequence()) })
-	node := able[g.asked[shard]%len(able)].Node
 	g.asked[shard]++
 	r := &remote{p: g.p, of: g.p.w.processNamed(node), shard: shard}
 	if err := r.open(ctx); err != nil {

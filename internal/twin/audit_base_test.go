@@ -165,28 +165,12 @@ func (b turnedBase) Facts(ctx context.Context, shard pipeline.Shard, ids []uint6
 // what does not fit into memory is done in a few passes, which have their turn given
 // while a base is read.
 func TestAuditOfManyFromABase(t *testing.T) {
-	r := chances(12, 0)
-	s := draw(r)
-	s.shards, s.defaults = 2, nil
-	w, err := newWorld(t.TempDir(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
 	const posts = 2000
-	ids := make([]uint64, posts)
-	for first := uint64(1); first <= posts; first += 100 {
-		var m message
-		for post := first; post < first+100; post++ {
-			m.events = append(m.events, event{kind: "like", actor: 7, post: post, author: 9})
-			ids[post-1] = post
-		}
-		if err := w.publish([]message{m}, 0, &model{ages: w.ages}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.settle(); err != nil {
-		t.Fatal(err)
+	r := chances(12, 0)
+	w := likedWorld(t, r, posts)
+	var ids []uint64
+	for post := range uint64(posts) {
+		ids = append(ids, post+1)
 	}
 	if err := w.store.SetStreams(cold.Streams{Events: time.Unix(1, 0).UTC()}); err != nil {
 		t.Fatal(err)

@@ -316,18 +316,16 @@ func (l turnedLane) Derive(from, to pipeline.Position, messages []pipeline.Messa
 	return l.Deriver.Derive(from, to, messages)
 }
 
-// An audit that has turns works in them, waits outside of them, and lets others have
-// theirs between two pieces of its work.
-func TestAuditInTurns(t *testing.T) {
-	r := chances(11, 0)
+// likedWorld is one of two shards in which so many posts, from 1 on, are liked once.
+func likedWorld(t *testing.T, r *rand.Rand, posts uint64) *world {
+	t.Helper()
 	s := draw(r)
 	s.shards, s.defaults = 2, nil
 	w, err := newWorld(t.TempDir(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
-	const posts = 2000
+	t.Cleanup(func() { _ = w.close() })
 	for first := uint64(1); first <= posts; first += 100 {
 		var m message
 		for post := range uint64(100) {
@@ -340,6 +338,15 @@ func TestAuditInTurns(t *testing.T) {
 	if err := w.settle(); err != nil {
 		t.Fatal(err)
 	}
+	return w
+}
+
+// An audit that has turns works in them, waits outside of them, and lets others have
+// theirs between two pieces of its work.
+func TestAuditInTurns(t *testing.T) {
+	const posts = 2000
+	r := chances(11, 0)
+	w := likedWorld(t, r, posts)
 	s1 := &turned{t: t, turns: pipeline.NewTurns(1)}
 	a := w.auditor(r)
 	s1.Served = a.Served

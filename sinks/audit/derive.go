@@ -283,13 +283,16 @@ func (p *pace) wait(n int) time.Duration {
 }
 
 // rest is the turn of others, for so long at least.
-func (p *pace) rest(ctx context.Context, least time.Duration) error {
-	p.turns.Give()
-	defer p.turns.Take()
-	if least == 0 {
+func (p *pace) rest(ctx context.Context, least time.Duration) (err error) {
+	p.turns.Aside(func() { err = sleep(ctx, least) })
+	return err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d == 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(least)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -42,10 +42,8 @@ func (a *Auditor) Twice(ctx context.Context, t Task) (*Report, error) {
 	if r == nil || r.Differ+r.Channels == 0 {
 		return r, err
 	}
-	select {
-	case <-time.After(againPause):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := sleep(ctx, againPause); err != nil {
+		return nil, err
 	}
 	return a.Run(ctx, t)
 }
@@ -89,9 +87,7 @@ func (o *Rounds) Run(ctx context.Context) {
 		if report != nil && (report.Differ > 0 || report.Channels > 0) {
 			o.Found(report)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if sleep(ctx, pause) != nil {
 			return
 		}
 	}

@@ -20,7 +20,8 @@ type Point struct {
 	Time     int64             // log time, Unix milliseconds; 0: not by time
 }
 
-func timeText(ms int64) string {
+// TimeText is log time, in Unix milliseconds, as people read it.
+func TimeText(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
@@ -29,7 +30,7 @@ func (at Point) Set() bool { return at != Point{} }
 
 func (at Point) String() string {
 	if at.Time != 0 {
-		return "log time " + timeText(at.Time)
+		return "log time " + TimeText(at.Time)
 	}
 	return fmt.Sprintf("position %d", at.Position)
 }
@@ -56,7 +57,7 @@ func Choose(ctx context.Context, p Place, at Point) (*Manifest, error) {
 	err := fmt.Errorf("%w in %s", ErrNone, p)
 	if at.Set() && len(all) > 0 {
 		oldest := all[len(all)-1]
-		err = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %s", ErrNone, at, p, oldest.ID, oldest.Position, timeText(oldest.Time))
+		err = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %s", ErrNone, at, p, oldest.ID, oldest.Position, TimeText(oldest.Time))
 	}
 	return nil, errors.Join(err, damaged)
 }

@@ -60,7 +60,7 @@ type warming struct {
 // has nothing new enough for a feed need not be looked for on the disk.
 func (w *warming) load() error {
 	if w.o.Bytes != Everything {
-		if err := inTurn(0, w.room, w.bounds); err != nil {
+		if err := inOrder(0, w.room, w.bounds); err != nil {
 			return err
 		}
 		all, err := w.newestWithin(Everything)
@@ -72,7 +72,7 @@ func (w *warming) load() error {
 			return err
 		}
 		for newest := range runs {
-			if err := inTurn(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestEdges); err != nil {
+			if err := inOrder(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestEdges); err != nil {
 				return err
 			}
 		}
@@ -124,7 +124,7 @@ func (w *warming) bounds(int) error {
 	})
 }
 
-func inTurn(newest int, loads ...func(newest int) error) error {
+func inOrder(newest int, loads ...func(newest int) error) error {
 	for _, load := range loads {
 		if err := load(newest); err != nil {
 			return err

@@ -171,6 +171,20 @@ func TestVerifyAndRecount(t *testing.T) {
 	})
 }
 
+// copies are two nodes of which each has all shards, and 50 posts liked; they are
+// started with still, and whole says that one answers for everything.
+func (f *fleet) copies() (still func(*config.Config), whole func(*Node) bool, a, b *Node) {
+	f.t.Helper()
+	still = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	whole = func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
+	a, b = f.with("a", still), f.with("b", still)
+	f.publish(50)
+	f.until("copies", func() bool {
+		return whole(a) && whole(b) && f.likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
+	})
+	return still, whole, a, b
+}
+
 // "An audit does that all the time in the background"; "a shard found drifted is
 // rebuilt by itself: from a replica that agrees with the log, else from the log, the
 // others serving meanwhile."
@@ -190,13 +204,7 @@ func TestAuditRepairs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFleet(t)
-			still := func(c *config.Config) { c.Cluster.Replicas = 2 }
-			a, b := f.with("a", still), f.with("b", still)
-			f.publish(50)
-			whole := func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
-			f.until("copies", func() bool {
-				return whole(a) && whole(b) && f.likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
-			})
+			still, whole, a, b := f.copies()
 			if err := a.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +212,7 @@ func TestAuditRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.plant(42, test.wrong...)
-			b, a = f.with("b", still), f.with("a", audited)
+			_, a = f.with("b", still), f.with("a", audited)
 			f.until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
 			f.until("it is repaired", func() bool {
 				c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})

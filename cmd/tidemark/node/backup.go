@@ -1,13 +1,11 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -230,21 +228,12 @@ func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
 	return by, mixed
 }
 
-// Export implements backup.Origin: of those who answer for the shard, the one that
-// is furthest; when it is asked again, the next one.
+// Export implements backup.Origin.
 func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
-	var able []cluster.State
-	for _, m := range g.members.View().Members {
-		commons := int(shard) == m.Shards && m.Ready.Len() > 0
-		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) && (commons || m.Ready.Has(shard)) {
-			able = append(able, m)
-		}
+	node, err := backup.Holder(g.members.View(), shard, g.asked[shard])
+	if err != nil {
+		return nil, "", nil, err
 	}
-	if len(able) == 0 {
-		return nil, "", nil, fmt.Errorf("no node answers for shard %d: 'tidemark shards' shows who is to", shard)
-	}
-	slices.SortStableFunc(able, func(a, b cluster.State) int { return cmp.Compare(b.Applied.Sequence(), a.Applied.Sequence()) })
-	node := able[g.asked[shard]%len(able)].Node
 	g.asked[shard]++
 	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Generation: g.of, Limit: g.o.Limit, Logger: g.o.Logger})
 	return from, node, done, err

@@ -181,13 +181,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 func TestDriftBehindABase(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	f := newFleet(t)
-	still := func(c *config.Config) { c.Cluster.Replicas = 2 }
-	a, b := f.with("a", still), f.with("b", still)
-	f.publish(50)
-	whole := func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
-	f.until("copies", func() bool {
-		return whole(a) && whole(b) && f.likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
-	})
+	still, whole, a, b := f.copies()
 	to := filepath.Join(t.TempDir(), "backups")
 	m := f.backup(to)
 	streams, err := jetlog.AttachEvents(t.Context(), f.nc, 0, nil)
@@ -203,7 +197,7 @@ func TestDriftBehindABase(t *testing.T) {
 		}
 	}
 	f.plant(42, "a")
-	b, a = f.with("b", still), f.with("a", func(c *config.Config) {
+	_, a = f.with("b", still), f.with("a", func(c *config.Config) {
 		c.Cluster.Replicas, c.Audit.Rate, c.Audit.Sample = 2, 1_000_000, "1/1"
 	})
 	f.until("it is found", func() bool { return f.log.has("nothing is repaired") })
