@@ -3,6 +3,7 @@ package query
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -65,5 +66,23 @@ func TestExplainReplyToTheLetter(t *testing.T) {
 	}
 	if !slices.Equal(c.explain.words, []*word{s.catalog.counters["post"].words["comment"]}) {
 		t.Errorf("%v", c.explain.words)
+	}
+}
+
+// "Where a bound hides posts the page says so": also where the page has all events
+// that the log still has, and the posts that would show it are below the log's beginning.
+func TestExplainBoundBelowTheBase(t *testing.T) {
+	newest := Member{Position: 9, Op: pipeline.OpPost, ID: 3, Other: 1, Change: NumberChange{Touched: true, N: 1}}
+	answer := &explained{
+		explainCall: &explainCall{id: 7}, rows: new(Rows), asOf: 9,
+		sets: &sets{numbers: []setNumber{{feedName, 2, 3}}, members: []Member{newest}, upto: 9},
+		page: &Explanation{Base: 8, Events: []ExplainedEvent{{
+			Position: 9, Type: "post", Body: []byte(`{}`), Sets: []SetChange{{0, newest.Change}},
+		}}},
+	}
+	answer.sets.stand.PostsMax = 2
+	var got struct{ Notes []string }
+	if err := json.Unmarshal(answer.append(nil), &got); err != nil || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "feed.posts_per_author") {
+		t.Errorf("notes %q, %v", got.Notes, err)
 	}
 }

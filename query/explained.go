@@ -97,7 +97,7 @@ func (e *explained) appendSets(out []byte) []byte {
 		out = appendQuoted(appendSetKey(out, n.name, i), uint64(n.since))
 	}
 	out = append(out, '}')
-	notes := e.sets.notes(e.whole())
+	notes := e.sets.notes(e.before == 0 && e.sets.upto == 0)
 	if len(notes) == 0 {
 		return out
 	}

@@ -188,7 +188,9 @@ func (s *sets) sums(page *Explanation) []uint64 {
 	return sums
 }
 
-// notes say which bounds may keep something out of the numbers.
+// notes say which bounds may keep something out of the numbers. whole: the members
+// are all there are, which a page that has all events of the log need not have:
+// those below the log's beginning are no events.
 func (s *sets) notes(whole bool) (notes []string) {
 	if s.stand.Dropped {
 		return []string{"the user's last read is older than inactive_after: every number is 0 until the next one"}

@@ -179,7 +179,9 @@ func (w *world) publish(messages []message, size int, m *model) error {
 	for i := range messages {
 		sequence := uint64(len(w.log) + 1)
 		at := w.clock + messages[i].step
-		w.clock = max(w.clock, at)
+		if w.clock = max(w.clock, at); sequence == 1 {
+			w.clock = at // log time begins where the log does
+		}
 		subject, data := messages[i].encode(sequence)
 		w.log = append(w.log, pipeline.Message{Sequence: sequence, Time: at, Subject: subject, Data: data})
 		for line, e := range messages[i].events {
