@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -17,10 +18,32 @@ type Follower struct {
 	Lane   func() Deriver
 }
 
+// Run joins and follows, for shards for which DELTAS is not kept while they join:
+// the windows that they go on with may be purged before they are read. Then it
+// joins again, and has less to derive each time. joined is called with the window
+// after which DELTAS is followed, before it is: from then on DELTAS is to be kept.
+func (f *Follower) Run(ctx context.Context, joined func(sequence uint64)) error {
+	for {
+		if err := f.Join(ctx); err != nil {
+			return err
+		}
+		joined(f.Shards.Sequence())
+		err := f.Follow(ctx)
+		if !errors.Is(err, ErrGap) {
+			return err
+		}
+		// A log that begins no later has a hole, which joining does not close.
+		if _, oldest, unknown := f.Log.First(ctx); unknown != nil || oldest <= f.Shards.Sequence()+1 {
+			return err
+		}
+	}
+}
+
 // Follow hands on the windows of DELTAS after Shards.Sequence, until ctx ends or
 // something is wrong. Join must come before it, each time.
 func (f *Follower) Follow(ctx context.Context) error {
-	tailer, err := f.Tailer(ctx, f.Shards.Sequence())
+	last := f.Shards.Sequence()
+	tailer, err := f.Tailer(ctx, last)
 	if err != nil {
 		return err
 	}
@@ -32,9 +55,10 @@ func (f *Follower) Follow(ctx context.Context) error {
 			return err
 		}
 		for _, e := range entries {
-			if err := f.hand(ctx, e, stands); err != nil {
+			if err := f.hand(ctx, e, stands, e.Sequence > last+1); err != nil {
 				return err
 			}
+			last = e.Sequence
 		}
 	}
 }
@@ -46,8 +70,11 @@ func (f *Follower) Follow(ctx context.Context) error {
 // that one (I3), nor is a log's first window to one that stands before it. Then
 // this node derives for itself all up to the window's end, cut as it needs it.
 //
-// (One that leaves a gap behind another window is a fault, I2: shards say so.)
-func (f *Follower) hand(ctx context.Context, e Entry, stood []Position) error {
+// So it does where a window is gone that this node has not read (hole): somebody
+// has deleted it.
+//
+// (One that leaves a gap behind the window next to it is a fault, I2: shards say so.)
+func (f *Follower) hand(ctx context.Context, e Entry, stood []Position, hole bool) error {
 	h, err := DecodeHeader(e.Window)
 	if err != nil {
 		return err
@@ -56,12 +83,12 @@ func (f *Follower) hand(ctx context.Context, e Entry, stood []Position) error {
 	// ends before.
 	over := slices.ContainsFunc(stood, func(p Position) bool { return h.From < p && p < h.To })
 	begins := e.Sequence == 1 && len(stood) > 0 && stood[0] < h.From
-	if (over || begins) && !f.Shards.Stopped() {
+	if (over || begins || hole) && !f.Shards.Stopped() {
 		if err := f.Shards.Settle(ctx); err != nil {
 			return err
 		}
 		stands := f.Shards.Positions()
-		if len(stands) > 0 && (begins || stands[0] >= h.From) {
+		if len(stands) > 0 && (begins || hole && stands[0] < h.From || over && stands[0] >= h.From) {
 			if err := f.catchUp(ctx, h.To, stands); err != nil {
 				return err
 			}

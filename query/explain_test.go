@@ -86,3 +86,15 @@ func TestExplainBoundBelowTheBase(t *testing.T) {
 		t.Errorf("notes %q, %v", got.Notes, err)
 	}
 }
+
+// "Where a bound hides posts the page says so", and only there: before a log is as old
+// as feed.retention, the bound ends below its first message.
+func TestExplainBoundBelowTheLog(t *testing.T) {
+	for mark, want := range map[pipeline.Position]int{pipeline.At(1, 0) - 1: 0, pipeline.At(1, 0): 1, pipeline.EndOf(1): 1} {
+		s := &sets{numbers: []setNumber{{feedName, 0, 0}}}
+		s.stand.Feed.Mark = mark
+		if got := s.notes(true); len(got) != want {
+			t.Errorf("bound %d: notes %q, want %d", mark, got, want)
+		}
+	}
+}

@@ -210,7 +210,7 @@ func (s *sets) notes(whole bool) (notes []string) {
 			}
 			continue
 		}
-		if i == 0 && s.stand.Feed.Mark > s.stand.Read {
+		if i == 0 && s.stand.Feed.Mark > s.stand.Read && s.stand.Feed.Mark >= pipeline.At(1, 0) { // below it there is nothing
 			notes = append(notes, fmt.Sprintf("feed: posts up to position %s are older than feed.retention and do not count", s.stand.Feed.Mark))
 		}
 		switch most := uint64(s.stand.PostsMax); {

@@ -32,7 +32,8 @@ type checked struct {
 	Missing  []int              `json:"missing,omitempty"` // shards that no node has compared
 }
 
-// check has every node that holds shards do a job of checking, and says what
+// check has every node that holds shards do a job of checking, and says what they have
+// found.
 func (r *remote) check(t *terminal, verb string, request any) error {
 	ctx, stop := interruptible()
 	defer stop()
@@ -165,23 +166,32 @@ func goingOn(at map[string]audit.Progress) string {
 	return strings.Join(parts, "; ")
 }
 
+func printDifferences(to io.Writer, differ []audit.Difference) error {
+	if len(differ) == 0 {
+		return nil
+	}
+	out := &table{left: []bool{0: true, 2: true, 6: true}}
+	out.add("COUNTER", "ID", "COLUMN", "IS", "SHOULD", "AT", "NODE")
+	for _, d := range differ {
+		id := strconv.FormatUint(d.ID, 10)
+		out.add(printable(d.Counter, nameShown), id, printable(d.Column, nameShown),
+			strconv.FormatInt(d.Is, 10), strconv.FormatInt(d.Should, 10), d.At.String(), printable(d.Node, nameShown))
+	}
+	return out.print(to)
+}
+
 func (c *checked) print(to io.Writer) error {
-	if len(c.Examples) > 0 {
-		out := &table{left: []bool{0: true, 2: true, 6: true}}
-		out.add("COUNTER", "ID", "COLUMN", "IS", "SHOULD", "AT", "NODE")
-		for _, d := range c.Examples {
-			id := strconv.FormatUint(d.ID, 10)
-			out.add(printable(d.Counter, nameShown), id, printable(d.Column, nameShown),
-				strconv.FormatInt(d.Is, 10), strconv.FormatInt(d.Should, 10), d.At.String(), printable(d.Node, nameShown))
-		}
-		if err := out.print(to); err != nil {
-			return err
-		}
+	if err := printDifferences(to, c.Examples); err != nil {
+		return err
 	}
 	var b strings.Builder
 	for _, n := range c.Nodes {
 		for _, s := range n.Renewed {
-			fmt.Fprintf(&b, "shard %d of %s is given up and taken again: 'tidemark shards' shows how far it is\n", s, printable(n.Node, nameShown))
+			text := "is given up and taken again: 'tidemark shards' shows how far it is"
+			if n.After != nil {
+				text = "was given up and taken again"
+			}
+			fmt.Fprintf(&b, "shard %d of %s %s\n", s, printable(n.Node, nameShown), text)
 		}
 		if n.Refused != "" {
 			what := "nothing"
@@ -207,8 +217,50 @@ func (c *checked) print(to io.Writer) error {
 	default:
 		fmt.Fprintf(&b, "%s compared, on %s: %d differ\n", count(c.IDs, "id"), count(len(c.Nodes), "node"), c.Differs)
 	}
-	_, err := io.WriteString(to, b.String())
+	if _, err := io.WriteString(to, b.String()); err != nil {
+		return err
+	}
+	return c.printAfter(to)
+}
+
+// printAfter says what was found once shards were taken again.
+func (c *checked) printAfter(to io.Writer) error {
+	var differ []audit.Difference
+	ids, nodes := 0, 0
+	for _, n := range c.Nodes {
+		if n.After == nil {
+			continue
+		}
+		nodes, ids = nodes+1, ids+n.After.IDs
+		for _, d := range n.After.Examples {
+			d.Node = n.Node
+			differ = append(differ, d)
+		}
+	}
+	if nodes == 0 {
+		return nil
+	}
+	if err := printDifferences(to, differ); err != nil {
+		return err
+	}
+	found := "all as the log says"
+	if left := c.left(); left > 0 {
+		found = fmt.Sprintf("%d differ still", left)
+	}
+	_, err := fmt.Fprintf(to, "%s compared again, on %s: %s\n", count(ids, "id"), count(nodes, "node"), found)
 	return err
+}
+
+// left is how many differ, as far as is known now: where shards were taken again and
+// looked at, by what was found then.
+func (c *checked) left() (differ int) {
+	for _, n := range c.Nodes {
+		if n.After != nil {
+			n = n.After
+		}
+		differ += n.Differs + n.Notices
+	}
+	return differ
 }
 
 // bases are the backups that nodes began with.
@@ -222,7 +274,8 @@ func (c *checked) bases() (bases []string) {
 	return slices.Compact(bases)
 }
 
-// verdict is an error when anything differs, or was not compared.
+// verdict is an error when anything differs, also once it was repaired, or was not
+// compared.
 func (c *checked) verdict() error {
 	var why []string
 	for _, name := range slices.Sorted(maps.Keys(c.Failed)) {
@@ -235,11 +288,17 @@ func (c *checked) verdict() error {
 		for _, s := range slices.Sorted(maps.Keys(n.Skipped)) {
 			why = append(why, fmt.Sprintf("shard %s of %s was not compared: %s", s, printable(n.Node, nameShown), printable(n.Skipped[s], 1024)))
 		}
+		for _, s := range n.Renewed {
+			if n.After != nil && !slices.Contains(n.After.Shards, s) {
+				text := cmp.Or(n.After.Skipped[strconv.Itoa(int(s))], "it is not there any more")
+				why = append(why, fmt.Sprintf("shard %d of %s was not compared once it was taken again: %s", s, printable(n.Node, nameShown), printable(text, 1024)))
+			}
+		}
 	}
 	switch {
 	case len(why) > 0:
 		return fmt.Errorf("not all was compared: %s", strings.Join(why, "; "))
-	case c.Differs > 0:
+	case c.left() > 0:
 		return errTold
 	}
 	return nil

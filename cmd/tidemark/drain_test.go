@@ -10,6 +10,7 @@ import (
 // "`nodes drain NODE` · `nodes undrain NODE` · `nodes forget NODE`"; "`degrade
 // [reads=all|memory|off] [writes=on|refuse]` (without arguments: how it is)".
 func TestTellNodes(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	bucket, err := n.connect(t).KeyValue("TIDEMARK")
 	if err != nil {
@@ -70,6 +71,7 @@ func TestTellNobody(t *testing.T) {
 
 // What the process that answers does not know, it says.
 func TestNodesAsked(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	for _, name := range []string{"nodes", "shards"} {
 		table, document := n.do(name), n.do(name, "--json")

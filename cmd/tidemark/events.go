@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 type eventsCommand struct {
@@ -38,6 +39,9 @@ func (c *trimCommand) Run(t *terminal) error {
 	keep, ok := config.ParseDuration(c.Keep)
 	if !ok {
 		return usage("--keep %s is not a duration like 7d or 12h", c.Keep)
+	}
+	if keep < jetlog.DuplicateWindow {
+		return usage("--keep %s is less than %v: a message published twice is known by the first one for so long", c.Keep, jetlog.DuplicateWindow)
 	}
 	from := c.From
 	if from != "" {

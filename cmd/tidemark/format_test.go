@@ -14,6 +14,7 @@ import (
 // A data directory of format 1 is refused, untouched, and what the refusal tells
 // the operator to do counts everything again.
 func TestDataDirOfFormatOne(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	n := p.start(t)
 	n.want("5", "incr", "42.cntcm", "5")

@@ -53,6 +53,7 @@ func TestImport(t *testing.T) {
 // "`import --wait` and its --json say how many lines were refused and why",
 // with numbers that an editor shows.
 func TestImportSaysWhatIsRefused(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	file := filepath.Join(t.TempDir(), "mixed.ndjson")
 	text := "\n" + `{"type":"like","actor":1,"post":42,"author":9}
@@ -138,6 +139,7 @@ they are kept: tidemark deadletters, tidemark deadletters show 1
 
 // `import --wait` must not exit 0 while a shard has stopped.
 func TestImportWhereAShardHasStopped(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	n := p.start(t)
 	var text strings.Builder

@@ -32,6 +32,7 @@ func (n *process) refuse(js nats.JetStreamContext, events ...[2]string) {
 
 // "`resend SEQ…`": "sends again what has been mended (same header rules, counted once)"
 func TestResend(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	js := n.connect(t)
 	n.refuse(js,
@@ -99,6 +100,7 @@ func TestResend(t *testing.T) {
 
 // "unchanged for several when the rules/config have changed so that it is valid now"
 func TestResendByNewRules(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	n := p.start(t)
 	js := n.connect(t)
@@ -127,6 +129,7 @@ func TestResendByNewRules(t *testing.T) {
 // "resending the same SEQ twice, also after an interruption, counts once":
 // killed at any moment, and the server has forgotten its message ids.
 func TestResendKilled(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	js := n.connect(t)
 	info, err := js.StreamInfo("EVENTS")

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
 // These tests use the program as its users do: the built binary, its exit
@@ -41,6 +43,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	os.Unsetenv("NATS_URL")
+	natstest.SideBySide()
 	return m.Run()
 }
 

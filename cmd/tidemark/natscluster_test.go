@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -20,18 +19,10 @@ type member struct {
 
 func clusterMembers(t *testing.T) []member {
 	t.Helper()
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	listen := []string{free(), free(), free()}
+	listen := []string{freeAddress(t), freeAddress(t), freeAddress(t)}
 	var all []member
 	for i, own := range listen {
-		m := member{newPlace(t), free(), free()}
+		m := member{newPlace(t), freeAddress(t), freeAddress(t)}
 		var routes []string
 		for _, other := range listen {
 			if other != own {
@@ -82,6 +73,7 @@ func likes(t *testing.T, n *process, want string) {
 // "three `tidemark run` with embedded servers find each other, form a NATS
 // cluster, keep streams with three copies."
 func TestThreeProcessesAreACluster(t *testing.T) {
+	t.Parallel()
 	m := clusterMembers(t)
 	a := m[0].spawn(t)
 	// The first lives, is not ready, and says for whom it waits.
@@ -132,6 +124,7 @@ func TestThreeProcessesAreACluster(t *testing.T) {
 // Two of three are killed at once and start at once, later: while the cluster and its
 // streams have no leader, a start waits, wherever it has come.
 func TestMajorityIsKilled(t *testing.T) {
+	t.Parallel()
 	m := clusterMembers(t)
 	var n []*process
 	for i := range m {

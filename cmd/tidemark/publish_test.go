@@ -76,6 +76,7 @@ func TestPublishCustom(t *testing.T) {
 }
 
 func TestFollowingFollowers(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	var text, all strings.Builder
 	for user := 1; user <= 25_000; user++ { // three pages

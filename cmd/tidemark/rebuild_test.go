@@ -215,6 +215,7 @@ func file(t *testing.T, text string) string {
 // new generation; `--status --json`: `{"serving":1,"building":2,"state":"none|building|
 // comparing|switched|aborted","position":"…","of":"…","eta_s":9,"differs":0}`"
 func TestRebuild(t *testing.T) {
+	t.Parallel()
 	l := newLeaders(t, "a")
 	l.want(0, "generation 1 serves; there was no rebuild", "--status")
 	l.run("--abort").fails(t, 1, "there is no rebuild under way")
@@ -258,6 +259,7 @@ func TestRebuild(t *testing.T) {
 // --wait ends with 0 once the new generation serves, and with 1 if it was aborted or
 // differs; then with examples.
 func TestRebuildWait(t *testing.T) {
+	t.Parallel()
 	l := newLeaders(t, "a")
 	after := func(n int, do func()) {
 		l.statusN = 0
@@ -294,7 +296,7 @@ func TestRebuildWait(t *testing.T) {
 	const differs = "COUNTER  ID  COLUMN  IS  SHOULD     AT  GENERATION  NODE\n" +
 		"post     42  like     3       4   1023           2  a\n" +
 		"user      7  liked   -1       0  51199           4  b\n" +
-		"generation 2 serves; generation 4 differs in 2 ids: 'tidemark rebuild --accept' has it serve all the same, '--abort' drops it\nwhy: that of 7 is mixed"
+		"generation 2 serves; generation 4 waits, it or the one that serves differs from the log in 2 ids: 'tidemark rebuild --accept' has it serve all the same, '--abort' drops it\nwhy: that of 7 is mixed"
 	if r := l.want(1, "generation 4 is building: it counts as the one that serves\n"+differs, "--wait"); strings.Contains(r.err, "tidemark: ") {
 		t.Errorf("%q", r.err)
 	}
@@ -316,6 +318,7 @@ func TestRebuildWait(t *testing.T) {
 
 // The leader may die at any moment: the next one is found, and nothing is done twice.
 func TestRebuildLeaderDies(t *testing.T) {
+	t.Parallel()
 	l := newLeaders(t, "a", "b")
 	l.routes = ""
 	l.run("--status", "--timeout", "1s").code1(t, "no node routes at the moment")

@@ -50,7 +50,7 @@ func printRebuild(to io.Writer, s *node.RebuildStatus) error {
 func besideText(s *node.RebuildStatus) string {
 	switch {
 	case s.Waits:
-		return fmt.Sprintf("generation %d differs in %s: 'tidemark rebuild --accept' has it serve all the same, '--abort' drops it", s.Building, count(int(s.Differs), "id"))
+		return fmt.Sprintf("generation %d waits, it or the one that serves differs from the log in %s: 'tidemark rebuild --accept' has it serve all the same, '--abort' drops it", s.Building, count(int(s.Differs), "id"))
 	case s.State == generation.Comparing:
 		return fmt.Sprintf("generation %d has caught up and is compared", s.Building)
 	case s.State == generation.Building:

@@ -12,16 +12,12 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t))
 }
 
 // next is the position of the event after the one at p.
@@ -68,6 +64,7 @@ func TestStop(t *testing.T) {
 
 // "kill -9 at any moment loses and doubles nothing"
 func TestKill(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	for i := range 3 {
 		n := p.start(t)

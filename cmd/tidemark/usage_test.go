@@ -54,6 +54,8 @@ func TestWrongUsage(t *testing.T) {
 		"import --from-redis redis://x":       "--pattern",
 		"import - --pattern x":                "--from-redis",
 		"repair":                              "--replay",
+		"verify --all --sample 1/2":           "--sample",
+		"events trim --keep 0s":               "--keep 0s is less than 2m0s",
 		"rebuild now":                         "now",
 		"rebuild --config nowhere.yaml":       "nowhere.yaml",
 		"rebuild --status --abort":            "--status and --abort are given; give one of them",

@@ -9,8 +9,8 @@ import (
 )
 
 type verifyCommand struct {
-	Sample string `default:"1/64" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (${default})."`
-	All    bool   `help:"All ids."`
+	Sample string `default:"1/64" xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (${default})."`
+	All    bool   `xor:"share" help:"All ids."`
 	Repair bool   `help:"Have shards that differ be taken again."`
 	remote
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
 // "`verify [--sample 1/64|--all]`: `--json`: `{"ids":N,"differs":N,"examples":[…]}`; exit
@@ -70,6 +71,42 @@ what b has was not all counted by today's rules and limits: that may be why it d
 	if err := c.verdict(); err != errTold {
 		t.Error(err)
 	}
+	// Once a shard was taken again and looked at, that decides.
+	again := strings.Replace(raw, `"renewed":[5]`, `"renewed":[5],"after":{"ids":1,"shards":[5]}`, 1)
+	repaired := &checked{Failed: map[string]string{}}
+	if err := json.Unmarshal([]byte(again), repaired); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	want = strings.Replace(want, "shard 5 of a is given up and taken again: 'tidemark shards' shows how far it is", "shard 5 of a was given up and taken again", 1)
+	if err := repaired.print(&out); err != nil || "\n"+out.String() != want+"1 id compared again, on 1 node: 1 differ still\n" {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if err := repaired.verdict(); err != errTold { // b
+		t.Error(err)
+	}
+	repaired.Nodes = repaired.Nodes[:1]
+	out.Reset()
+	if err := repaired.print(&out); err != nil || !strings.HasSuffix(out.String(), "2 differ\n1 id compared again, on 1 node: all as the log says\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if err := repaired.verdict(); err != nil {
+		t.Error(err)
+	}
+	after := repaired.Nodes[0].After
+	after.Differs, after.Examples = 1, []audit.Difference{{Counter: "post", ID: 42, Column: "like", Is: 3, Should: 2, At: 53247}}
+	out.Reset()
+	if err := repaired.print(&out); err != nil || !strings.HasSuffix(out.String(), "post     42  like     3       2  53247  a\n1 id compared again, on 1 node: 1 differ still\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	if err := repaired.verdict(); err != errTold {
+		t.Error(err)
+	}
+	after.Differs, after.Shards, after.Skipped = 0, nil, map[string]string{"5": "it has stopped"}
+	if err := repaired.verdict(); err == nil || err.Error() != "not all was compared: shard 5 of a was not compared once it was taken again: it has stopped" {
+		t.Error(err)
+	}
+
 	c.Failed["c"], c.Missing = "node c has told nothing for 5s", []int{3, 4}
 	if err := c.verdict(); err == nil || err.Error() != "not all was compared: c: node c has told nothing for 5s; shards [3 4] were compared by no node" {
 		t.Error(err)

@@ -76,12 +76,18 @@ func (p *party) denies(publish, subscribe []string) {
 // "with a ready accounts file that is tested against a real server": each user
 // can do what it must, and none what docs/operations.md says is forbidden.
 func TestAccounts(t *testing.T) {
+	t.Parallel()
 	file, err := os.ReadFile(filepath.Join(e2e.Root(), "deploy", "nats-accounts.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"node", "operator", "producer", "client", "app"} {
-		t.Setenv("TIDEMARK_"+strings.ToUpper(user)+"_PASSWORD", "secret-of-"+user)
+		// Read by this file alone, so that other tests may run beside.
+		name := "TIDEMARK_" + strings.ToUpper(user) + "_PASSWORD"
+		if err := os.Setenv(name, "secret-of-"+user); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.Unsetenv(name) })
 	}
 	server := natstest.NewOutside(t, string(file))
 	as := func(user string) string {

@@ -43,7 +43,7 @@ func TestHiggsRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if went, err := streams.Trim(t.Context(), m.From.Next(), to); err != nil || went == 0 {
+	if went, err := streams.Trim(t.Context(), m.From.Next(), to, nil); err != nil || went == 0 {
 		t.Fatalf("%d messages are trimmed: %v", went, err)
 	}
 	p.Do("import", second, "--pack", "100", "--wait")

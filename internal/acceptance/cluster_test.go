@@ -26,6 +26,7 @@ import (
 // that routes, both nodes' answers are those for the events of EVENTS, which has
 // every acknowledged one once.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	_, lines := slice(t, follows, follows+12_000)
 	for name, story := range map[string]func(*clusterRun){
 		"one server after the other stops": func(r *clusterRun) {

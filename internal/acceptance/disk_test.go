@@ -119,6 +119,7 @@ func logged(t *testing.T, p *e2e.Process, what string) string {
 // node whose shards do not within ten seconds (a full disk) leaves routing to
 // another" (decision 0012), and "make room; it goes on by itself".
 func TestDiskFullOfWhoRoutes(t *testing.T) {
+	t.Parallel()
 	disk, err := e2e.NewDisk(t, filepath.Join(t.TempDir(), "disk"), 512<<20)
 	if err != nil {
 		t.Skip(err)

@@ -20,6 +20,7 @@ import (
 // Times are only reported: another machine, or one that does something else
 // besides, has others.
 func TestNodesFailover(t *testing.T) {
+	t.Parallel()
 	const kills = 6
 	_, lines := slice(t, follows, follows+5_000)
 	random := rand.New(rand.NewPCG(1, 1))

@@ -22,6 +22,7 @@ var nodesFull = flag.Bool("nodes.full", false, "TestNodesEmbedded: all of Higgs 
 // answer between the twin's at its as_of and at the newest position then." That is
 // -nodes.full; without, it is a slice and three kills.
 func TestNodesEmbedded(t *testing.T) {
+	t.Parallel()
 	faults, joins, packMost := embeddedFaults[:3], "", 60
 	count, over := len(faults), time.Second
 	if *nodesFull {

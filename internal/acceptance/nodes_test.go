@@ -121,6 +121,7 @@ var routerKilled = nodeFault{"the router is killed", func(r *nodesRun) {
 // asks with min_position and holds each whole answer between the twin's at its
 // as_of and at the newest position then."
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	path, lines := slice(t, follows-10_000, follows+20_000)
 	want := oracle(t, path)
 	r := newNodesRun(t, lines, 60, func() *fleet { return newFleet(t, natstest.Server(t).URL(), "", "a", "b", "c", "d") })

@@ -17,6 +17,7 @@ import (
 // accounts, credentials or TLS" (README). A node counts and answers there, and
 // so do the commands; one that is refused says in one line what to set.
 func TestOutsideServer(t *testing.T) {
+	t.Parallel()
 	authority, stranger := natstest.NewAuthority(t), natstest.NewAuthority(t)
 	cert, key := authority.Issue("server")
 	secure := fmt.Sprintf("tls {cert_file: %q, key_file: %q, ca_file: %q, verify: true}\n", cert, key, authority.File)

@@ -54,7 +54,7 @@ func TestRebuildRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if went, err := streams.Trim(t.Context(), 11, "/backups"); err != nil || went != 10 {
+	if went, err := streams.Trim(t.Context(), 11, "/backups", nil); err != nil || went != 10 {
 		t.Fatalf("%d messages are trimmed: %v", went, err)
 	}
 	refusedCommand(t, p, 1, []string{"begins with message 11", "10 messages are missing", "/backups"}, "rebuild", "--config", next)

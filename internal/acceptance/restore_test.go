@@ -97,6 +97,7 @@ func townSays(t *testing.T, nc *nats.Conn, position string) string {
 // assigned to it." Four holders on one server, backed up, trimmed; then all that they
 // have counted is lost, of two of them everything, and the windows are.
 func TestNodesRestored(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(41, uint64(time.Now().UnixNano())))
 	server := natstest.NewOutside(t, "")
 	f := newFleet(t, server.URL(), "", "a", "b", "c", "d")
@@ -112,7 +113,7 @@ func TestNodesRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if went, err := streams.Trim(t.Context(), m.From.Next(), to); err != nil || went == 0 {
+	if went, err := streams.Trim(t.Context(), m.From.Next(), to, nil); err != nil || went == 0 {
 		t.Fatalf("%d messages are trimmed: %v", went, err)
 	}
 	at := town(t, f.nc, r, 30)

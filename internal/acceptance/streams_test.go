@@ -45,6 +45,7 @@ func said(t *testing.T, p *e2e.Process, text string) {
 // Whatever is published where windows are: the nodes go on by themselves, and
 // so does one that starts.
 func TestForeignMessagesInDeltas(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	nodes := []*e2e.Process{c.run("shards: 4\n"), c.run("shards: 4\n")}
 	likes(t, c.server.URL(), 100)
@@ -87,6 +88,7 @@ func TestForeignMessagesInDeltas(t *testing.T) {
 
 // What is not EVENTS may be deleted or emptied while nodes run.
 func TestStreamsDeleted(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for name, harm := range map[string]func(js jetstream.JetStream) error{
 		"DELTAS deleted":      func(js jetstream.JetStream) error { return js.DeleteStream(ctx, "DELTAS") },
@@ -172,6 +174,7 @@ func deleteLast(ctx context.Context, js jetstream.JetStream, name string) error 
 // "No message can be deleted from the middle of EVENTS"; what is lost from its
 // beginning is told, and counts stand.
 func TestEventsLoseTheirBeginning(t *testing.T) {
+	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")
 	likes(t, p.URL, 100)
 	liked(t, p, 100)
@@ -220,6 +223,7 @@ func TestEventsLoseTheirBeginning(t *testing.T) {
 // After a kill nothing in the log looks like damage: what the server's index
 // lacks is no message.
 func TestNoWarningAfterAKill(t *testing.T) {
+	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")
 	likes(t, p.URL, 10)
 	p.Stop() // the server writes its index
@@ -247,6 +251,7 @@ func TestNoWarningAfterAKill(t *testing.T) {
 // Somebody who reports for a node that is not there, again and again, kept DELTAS
 // from being purged until it was full, and nothing was counted any more.
 func TestGhostReport(t *testing.T) {
+	t.Parallel()
 	p := e2e.Prepare(t, e2e.Setup{
 		URL: newCluster(t).server.URL(), NATS: "streams: {deltas: {max_bytes: 1MiB}}",
 		Settings: "shards: 4\nwindows: {events: 1, bytes: 64KiB}\ncheckpoint: {interval: 1s}\n",

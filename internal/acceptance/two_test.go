@@ -12,6 +12,7 @@ import (
 // "Two processes on one NATS server: one routes, the other waits; kill
 // either, at any moment: counts stay exact."
 func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
 	path, lines := slice(t, follows, follows+60_000)
 	want := oracle(t, path)
 	server := natstest.Server(t)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -82,15 +83,31 @@ type Process struct {
 	log  *os.File
 }
 
+// Free ports lie below those that systems give to who asks for any (Linux from
+// 32768 on): nobody comes by one while who was given it does not listen, because
+// it is not started yet or was killed.
+const (
+	portMin, portMax = 10_000, 32_767
+	portTries        = 1000
+)
+
+var portsGiven sync.Map // int: in this process, each once
+
 // FreePort is a port that nobody listens on.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range portTries {
+		port := portMin + rand.IntN(portMax-portMin+1)
+		if _, given := portsGiven.LoadOrStore(port, true); given {
+			continue
+		}
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatalf("none of %d ports from %d to %d is free", portTries, portMin, portMax)
+	return 0
 }
 
 // Run starts a node with its own embedded server. settings are further lines

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // Server is one, with a client of it. It may be killed, and started again at the
@@ -36,12 +38,7 @@ func New(tb testing.TB) *Server {
 		}
 		tb.Skip(missing)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s := &Server{tb: tb, path: path, address: l.Addr().String()}
-	l.Close()
+	s := &Server{tb: tb, path: path, address: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(tb))}
 	s.Client = redis.NewClient(&redis.Options{Addr: s.address})
 	tb.Cleanup(func() {
 		s.Client.Close()

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/run"
@@ -129,9 +128,12 @@ func (w *world) auditor(p *process, c *Client, s audit.Served) *audit.Auditor {
 	if broken.served != nil {
 		s = broken.served(p, s)
 	}
-	o := p.options
+	o, history := p.options, p.history
+	if c != p.client {
+		history = p.w.history(c)
+	}
 	return &audit.Auditor{
-		Served: s, Open: c.Events(p.runs()).Open,
+		Served: s, Open: wholeEvents{c.Events(p.runs()), history}.Open,
 		Lane: func() pipeline.Deriver {
 			if lane := w.newLane(p.number); broken.lane == nil {
 				return lane
@@ -177,7 +179,7 @@ func (w *world) round(p *process) (found bool, err error) {
 			task.Shards = slices.Delete(p.node.Answering(), 0, passes)
 		}
 		r, err := a.Run(context.Background(), task)
-		if first := w.server.State(jetlog.EventsStream).First; first > 1 && errors.Is(err, audit.ErrBeginning) {
+		if w.begins() > 1 && errors.Is(err, audit.ErrBeginning) {
 			return false, nil // there is nothing to derive from
 		}
 		if err == nil && len(r.Skipped) > 0 {

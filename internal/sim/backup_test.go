@@ -1,13 +1,10 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"math"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -50,12 +47,16 @@ func (w *world) backupFault() backupFault {
 
 // vault is what a world has of backups.
 type vault struct {
-	place   Place
-	set     generation.Set // the record
-	trimmed []*Stored      // what EVENTS held once
-	going   *saving        // nil: none is being made
-	begun   time.Time      // the last one
-	n       int
+	place    Place
+	set      generation.Set   // the record
+	trimmed  []*Stored        // what EVENTS held once
+	going    *saving          // nil: none is being made
+	shelf    Shelf            // the archive
+	noted    *backup.Archived // how far EVENTS is archived, as its bucket says; nil: nothing ever was
+	shelving *shelving        // nil: nothing is being archived
+	begun    time.Time        // the last one
+	n        int
+	ahead    pipeline.Position // the furthest that was restored
 }
 
 // saving is a backup that is being made.
@@ -194,7 +195,7 @@ func (w *world) revive(p *process) error {
 	if err != nil {
 		return err
 	}
-	whole := w.server.State(jetlog.EventsStream).First <= 1
+	whole := w.begins() <= 1
 	if whole && (len(all) == 0 || w.rand.IntN(3) == 0) {
 		return nil
 	}
@@ -203,16 +204,23 @@ func (w *world) revive(p *process) error {
 	}
 	m := all[0]
 	w.note("%d is restored as of %d, from %d", p.number, m.Position, m.From)
-	life, err := w.restored(&p.disk, p.number, place, m)
-	if err := errors.Join(err, life.close()); err != nil {
-		return fmt.Errorf("process %d: it cannot be restored from the newest backup: %w", p.number, err)
+	done := false
+	for !done && w.rand.IntN(2) == 0 {
+		done = w.half(p, m)
+	}
+	if !done {
+		life, _, err := w.restored(&p.disk, w.server.NewClient(p.number, nil), place, m, backup.Point{})
+		if err := errors.Join(err, life.close()); err != nil {
+			return fmt.Errorf("process %d: it cannot be restored from the newest backup: %w", p.number, err)
+		}
 	}
 	for i := range p.given {
 		p.given[i].from(m.Position)
 	}
-	if first := w.server.State(jetlog.EventsStream).First; m.Position.Next() < first {
+	if first := w.begins(); m.Position.Next() < first {
 		return fmt.Errorf("process %d is restored as of %d, and EVENTS begins with %d: trimmed above its base", p.number, m.Position, first)
 	}
+	w.vault.ahead = max(w.vault.ahead, m.Position)
 	restored.Add(1)
 	return nil
 }
@@ -236,11 +244,17 @@ func (l life) close() (err error) {
 // restoreWithin is how long a restore may take.
 const restoreWithin = time.Minute
 
-// restored is a restore: the shards of a backup, each brought to its position by the
-// events that it has, as cmd/tidemark/node does.
-func (w *world) restored(d *Disk, number int, place backup.Place, m *backup.Manifest) (l life, err error) {
+// restored is a restore as of a point: the shards of a backup, each brought to its
+// position by the events that it has, and on by those behind it. What does it is the
+// code of cmd/tidemark/node, but for the directory.
+func (w *world) restored(d *Disk, c *Client, place backup.Place, m *backup.Manifest, at backup.Point) (l life, stands pipeline.Position, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), restoreWithin)
 	defer cancel()
+	return w.restoredBy(ctx, context.Background(), d, c, place, m, at)
+}
+
+// restoredBy is restored, by a process that has its disk until plugged ends.
+func (w *world) restoredBy(ctx, plugged context.Context, d *Disk, c *Client, place backup.Place, m *backup.Manifest, at backup.Point) (l life, stands pipeline.Position, err error) {
 	broken := w.backupFault()
 	m = new(*m)
 	m.Parts = slices.Clone(m.Parts)
@@ -252,52 +266,43 @@ func (w *world) restored(d *Disk, number int, place backup.Place, m *backup.Mani
 	}
 	schema, err := configuration().Schema()
 	if err != nil {
-		return l, err
+		return l, 0, err
 	}
-	if l.store, err = cold.OpenOn(w.server.NewClient(number, nil).Mount(context.Background(), d), schema, w.shards, strconv.Itoa(number)); err != nil {
-		return l, err
+	if l.store, err = cold.OpenOn(c.Mount(plugged, d), schema, w.shards, strconv.Itoa(c.process)); err != nil {
+		return l, 0, err
 	}
 	if err := backup.Import(ctx, l.store, place, m, nil); err != nil {
-		return l, err
+		return l, 0, err
 	}
-	// All at once, at its end: what is on disk then follows from the seed.
-	o := w.options()
-	o.Owners, o.MemoryBytes, o.DirtyRowsMax, o.CheckpointEvery, o.CommitRows = 1, 0, math.MaxInt32, time.Hour, 0
-	if l.node, err = sinks.NewNode(l.store, o); err != nil {
-		return l, err
+	if l.node, err = sinks.NewNode(l.store, w.restoring()); err != nil {
+		return l, 0, err
 	}
-	if len(m.Log) > 0 {
-		source, err := backup.Log(place, m)
-		if err != nil {
-			return l, err
-		}
-		defer source.Close()
-		from := pipeline.Source(source)
-		if broken.late {
-			from = &lateSource{Source: source}
-		}
-		if err := pipeline.Replay(ctx, l.node, from, w.newLane(0), l.node.Positions(), m.Position); err != nil {
-			return l, fmt.Errorf("shards stand at %v, and should at %d: %w", l.node.Positions(), m.Position, err)
-		}
+	lane := func() pipeline.Deriver { return w.newLane(0) }
+	if broken.late {
+		lane = func() pipeline.Deriver { return &lateLane{Deriver: w.newLane(0)} }
 	}
-	if stands := l.node.Positions(); l.node.Err() != nil || len(stands) != 1 || stands[0] != m.Position {
-		return l, fmt.Errorf("shards stand at %v, and should at %d: %w", stands, m.Position, cmp.Or(l.node.Err(), io.EOF))
+	if log := w.stored(); w.archiveFault().past && len(log) > 0 {
+		at.Position = min(at.Position, pipeline.EndOf(log[len(log)-1].Sequence))
 	}
-	return l, nil
+	forward := &backup.Restore{
+		Place: place, Manifest: m, At: at, Shards: l.node, Lane: lane, Logger: slog.New(slog.DiscardHandler),
+		Events: func(context.Context) (backup.Opener, uint64, error) { return w.behind(m) },
+	}
+	stands, _, err = forward.Forward(ctx)
+	return l, stands, err
 }
 
-// lateSource leaves the first message out.
-type lateSource struct {
-	pipeline.Source
+// lateLane leaves the first message out.
+type lateLane struct {
+	pipeline.Deriver
 	begun bool
 }
 
-func (s *lateSource) Next(ctx context.Context) ([]pipeline.Message, error) {
-	messages, err := s.Source.Next(ctx)
-	if !s.begun && len(messages) > 1 {
-		messages, s.begun = messages[1:], true
+func (l *lateLane) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	if !l.begun && len(messages) > 1 {
+		messages, l.begun = messages[1:], true
 	}
-	return messages, err
+	return l.Deriver.Derive(from, to, messages)
 }
 
 // restoresAll restores each backup that there is, to a disk of its own: it is exact.
@@ -310,12 +315,8 @@ func (w *world) restoresAll() error {
 		if err := backup.Verify(context.Background(), place, m); err != nil {
 			return err
 		}
-		p := &process{w: w, number: len(w.processes)}
-		for shard := range w.shards + 1 {
-			p.given = append(p.given, given{shard: shard})
-			p.given[shard].from(m.Position)
-		}
-		l, err := w.restored(&p.disk, p.number, place, m)
+		p := w.restoredTo(m.Position)
+		l, _, err := w.restored(&p.disk, w.server.NewClient(p.number, nil), place, m, backup.Point{})
 		if err == nil {
 			p.node = l.node
 			err = w.compare(p, m.Position, true)
@@ -327,7 +328,7 @@ func (w *world) restoresAll() error {
 			return fmt.Errorf("restored as of %d, from %d: %w", m.Position, m.From, err)
 		}
 	}
-	return nil
+	return w.restoresPoints()
 }
 
 // "EVENTS is only ever trimmed below the newest backup": backups are made, trimmed by,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
@@ -185,6 +186,22 @@ var broken = map[string]struct {
 	}},
 	"backup: a restore that begins the log an event late":  {`what the model says`, fault{setup: backedUp, backups: backupFault{late: true}}},
 	"backup: a restore that begins the log an event early": {`what the model says`, fault{setup: backedUp, backups: backupFault{early: true}}},
+	"archive: a segment left out": {`are missing|the archive ends with|is missing|EVENTS was whole`, fault{
+		setup: archivedSoon, archives: archiveFault{files: func(w *world, f archive.Files) archive.Files { return leaving{f, w.vault.n} }},
+	}},
+	"archive: a segment there twice": {`are there twice`, fault{
+		setup: archived, archives: archiveFault{files: func(_ *world, f archive.Files) archive.Files { return doubling{f} }},
+	}},
+	"archive: EVENTS trimmed before what is archived is safe": {`the archive ends with`, fault{setup: archivedSoon, archives: archiveFault{early: true}}},
+	"restore: what half a restore has left is taken for restored": {`\(I4\)`, fault{
+		setup: func(s *setup) {
+			archivedSoon(s)
+			s.crashes = 8
+		},
+		archives: archiveFault{believing: true},
+	}},
+	"restore: the log behind the backup begun a message late":  {`what the model says`, fault{setup: archived, archives: archiveFault{short: true}}},
+	"restore: a position past the log's end taken for the end": {`past the end of the log`, fault{setup: archived, archives: archiveFault{past: true}}},
 	"nodes: an assignment written without compare-and-set": {`epoch is not newer`, fault{
 		setup: func(s *setup) {
 			nodes(s)

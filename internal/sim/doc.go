@@ -13,6 +13,7 @@
 //	bucket.go   the keys that say which nodes there are and what they hold
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
 //	place.go    backup.Place: what backups store
+//	shelf.go    archive.Files: what an archive is written to
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
 // well, at once. contract_test.go holds one suite, which the fake and jetlog on
@@ -41,7 +42,9 @@
 //	inquiry_test.go   what several nodes answer together
 //	audit_test.go     audits, and drifts for them to find
 //	backup_test.go    backups and restores
-//	trim_test.go      what may go of EVENTS, by backups and generations
+//	trim_test.go      what may go of EVENTS, by backups, archives and generations
+//	archive_test.go   archives, and what is read and counted again of them
+//	point_test.go     restores as of points in time, and restores that are killed
 //	sim_test.go       seeds
 //	broken_test.go    what must be noticed
 //
@@ -64,6 +67,15 @@
 // copies of the real ones, which know NATS: when a move begins and ends, after
 // cmd/tidemark/node, and what splits and merges answers, which is dumber than
 // query/spread. Streams lose nothing there.
+//
+// Where EVENTS is archived (TestArchives) processes write segments by the real
+// archive.Directory, and who goes meanwhile leaves some of its files; whoever reads
+// EVENTS does so by the real archive.History. What brings a restore to its point is the
+// real backup.Restore. Which files of a data directory say that a restore is half done
+// is not told here: cmd/tidemark/node kills real processes for that
+// (TestRestoreKilled). An event that nobody had routed when a backup took it, in a
+// system whose DELTAS is then lost or still empty, is counted by the restore, and its
+// letter is kept by nobody, should it be refused: the world does not ask for that one.
 //
 // At random moments, whenever a position is reached that somebody waited for
 // (I6), and at the end, all that a node answers is compared with internal/twin's

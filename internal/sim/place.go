@@ -32,18 +32,21 @@ var _ backup.Place = placed{}
 func (c *Client) Place(p *Place) backup.Place { return placed{c, p} }
 
 // write does something to the objects, unless it is not to be.
-func (d placed) write(ctx context.Context, land func(objects map[string][]byte)) error {
-	fate, err := d.c.pass(ctx, Call{Kind: Shelve})
-	if err != nil {
-		return err
-	}
-	if fate.Err == nil || fate.Done {
+func (d placed) write(ctx context.Context, do func(objects map[string][]byte)) error {
+	land := func() {
 		d.p.mu.Lock()
 		defer d.p.mu.Unlock()
 		if d.p.objects == nil {
 			d.p.objects = map[string][]byte{}
 		}
-		land(d.p.objects)
+		do(d.p.objects)
+	}
+	fate, err := d.c.pass(ctx, Call{Kind: Shelve, Land: land})
+	if err != nil {
+		return err
+	}
+	if fate.Err == nil || fate.Done {
+		land()
 	}
 	return fate.Err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -35,18 +36,19 @@ type process struct {
 	deltas   time.Time           // the log that the states on its disk refer to
 
 	// Of this life; nil while the process is down.
-	client *Client
-	ctx    context.Context
-	kill   context.CancelFunc
-	unplug context.CancelFunc // its disk
-	mount  *Mount
-	store  *cold.Store
-	node   *sinks.Node // nil until the disk is open
-	guard  *pipeline.Guard
-	closed chan error // what Close returned; nil unless it is stopping
-	tailer *Tailer    // nil unless it follows
-	waits  []*wait
-	held   *held // nil: nobody reads for long
+	client  *Client
+	ctx     context.Context
+	kill    context.CancelFunc
+	unplug  context.CancelFunc // its disk
+	mount   *Mount
+	store   *cold.Store
+	node    *sinks.Node // nil until the disk is open
+	guard   *pipeline.Guard
+	history *archive.History // of EVENTS
+	closed  chan error       // what Close returned; nil unless it is stopping
+	tailer  *Tailer          // nil unless it follows
+	waits   []*wait
+	held    *held // nil: nobody reads for long
 
 	*membership // among nodes; nil: it holds all shards, and nobody else is asked
 
@@ -191,7 +193,8 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	for _, s := range node.Standings() {
 		p.holds = append(p.holds, s.Shard)
 	}
-	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
+	p.history = p.w.history(p.client)
+	p.guard = pipeline.NewGuard(shards{node, p}, p.whole(), p.client.Deltas(), slog.New(slog.DiscardHandler))
 	if p.w.fault != nil && p.w.fault.guard != nil {
 		p.w.fault.guard(p.guard)
 	}

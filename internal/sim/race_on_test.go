@@ -33,3 +33,11 @@ func backupSeedsFor(short bool) int {
 	}
 	return 5
 }
+
+// archiveSeedsFor is the same of worlds in which EVENTS is archived.
+func archiveSeedsFor(short bool) int {
+	if short {
+		return 1
+	}
+	return 3
+}

@@ -98,7 +98,7 @@ func simulateSeeds(t *testing.T, most int, f *fault) {
 func TestSameSeedSameStory(t *testing.T) {
 	seeds := uint64(fewSeeds())
 	of := func(seed uint64) *fault {
-		return []*fault{amongHolders, nil, nil, {setup: audited}, nil}[seed%5]
+		return []*fault{amongHolders, nil, {setup: archived}, {setup: audited}, nil}[seed%5]
 	}
 	sums := make([]uint64, seeds)
 	for seed := range seeds {

@@ -70,6 +70,9 @@ func (w *world) trim() error {
 		}
 	}
 	t.Nodes(p.view, "")
+	if w.vault.noted != nil {
+		t.Archived(w.vault.noted, state.Created)
+	}
 	w.note("%d trims EVENTS, which begins with %d, to %d: %s", p.number, state.First, t.Below, t.Why[:min(len(t.Why), 22)])
 	if t.Below <= state.First {
 		return nil
@@ -85,6 +88,9 @@ func (w *world) trim() error {
 		}
 	}
 	w.server.Purge(jetlog.EventsStream, t.Below)
+	if err := w.unarchived(t.Below); err != nil {
+		return err
+	}
 	served := w.vault.set.Served()
 	switch base := all[0]; {
 	case served.Building != 0:
@@ -101,6 +107,18 @@ func (w *world) trim() error {
 	return nil
 }
 
+// unarchived is an error where something was archived, and what is trimmed was not.
+func (w *world) unarchived(below uint64) error {
+	d, err := w.archive()
+	if err != nil {
+		return fmt.Errorf("the archive: %w", err)
+	}
+	if _, last, _ := d.Extent(); w.vault.noted != nil && below > last+1 {
+		return fmt.Errorf("EVENTS is trimmed below %d, and the archive ends with message %d", below, last)
+	}
+	return nil
+}
+
 // stranded says that what a process has to apply next is neither in DELTAS nor in
 // EVENTS any more.
 func (w *world) stranded(p *process) bool {
@@ -108,7 +126,7 @@ func (w *world) stranded(p *process) bool {
 		return false
 	}
 	stands := p.node.Positions()
-	if len(stands) == 0 || stands[0].Next() >= w.server.State(jetlog.EventsStream).First {
+	if len(stands) == 0 || stands[0].Next() >= w.begins() {
 		return false
 	}
 	held := w.server.Held(jetlog.DeltasStream)

@@ -56,6 +56,7 @@ type setup struct {
 	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
 	audits, plants           int  // weights of audits, and of what they are to find
 	backups                  int  // weight of backups, and of trims by them
+	archives                 int  // weight of archiving what is going to be trimmed
 	publishes                int  // weight of producers; 0: as most
 }
 
@@ -107,12 +108,14 @@ type world struct {
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
-	windows  uint64    // the last one noted
-	made     time.Time // and when its log was
-	inquiry  *inquiry  // nil: nobody asks several nodes
-	asked    int       // inquiries so far
-	auditing *auditing // nil: nobody audits
+	windows  uint64            // the last one noted
+	routed   pipeline.Position // where the first one begins
+	made     time.Time         // and when its log was
+	inquiry  *inquiry          // nil: nobody asks several nodes
+	asked    int               // inquiries so far
+	auditing *auditing         // nil: nobody audits
 	vault    vault
+	alone    bool // what is restored reads the archive, and no EVENTS
 	known    map[pipeline.Position]facts
 
 	hash  hash.Hash64
@@ -138,6 +141,7 @@ type fault struct {
 	nodes    nodeFault                                                 // among nodes
 	audits   auditFault
 	backups  backupFault
+	archives archiveFault
 }
 
 // runSeed is the simulation of one seed. It must be called in a bubble of its own.
@@ -235,6 +239,9 @@ func (w *world) noteWindows() {
 	for _, m := range w.server.Held(jetlog.DeltasStream) {
 		if m.Sequence > w.windows {
 			h, _ := pipeline.DecodeHeader(m.Data)
+			if w.windows == 0 && m.Sequence == 1 {
+				w.routed = h.From
+			}
 			w.note("window %d: (%v.%d, %v.%d] %d events", m.Sequence, h.From.Sequence(), h.From.Line(), h.To.Sequence(), h.To.Line(), h.Events)
 		}
 	}
@@ -280,6 +287,7 @@ func (w *world) live() error {
 		synctest.Wait()
 		w.noteWindows()
 		w.saved()
+		w.shelved()
 		for _, p := range w.processes {
 			if p.stopped() {
 				w.note("%d has stopped: %v", p.number, p.kept)
@@ -360,8 +368,9 @@ func (w *world) step() error {
 			action{w.plants, w.corrupt},
 			action{w.setup.backups, w.save},
 			action{w.setup.backups, w.trim},
+			action{w.setup.archives, w.shelve},
 			action{when(w.setup.backups > 0, 1+when(w.vault.set.Beside() != 0, 3)), w.rebuild},
-			action{when(w.setup.backups > 0 && w.down() > 0, 1), w.loseDisk},
+			action{when(w.setup.backups > 0 && w.down() > 0, 1+when(w.archives > 0, 4)), w.loseDisk},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -455,7 +464,7 @@ func (w *world) fate(c *waiting) (fate Fate) {
 		case 0:
 			fate.Done = true
 		case 1:
-			if c.Land != nil {
+			if c.Land != nil && !written(c.Kind) {
 				w.late = append(w.late, c.Call)
 			}
 		}
@@ -536,7 +545,7 @@ func (w *world) land() error {
 // underWay takes the requests of a process that is about to give up waiting.
 func (w *world) underWay(process int) {
 	for _, c := range w.calls() {
-		if c.Process == process && c.Kind != Commit && c.Land != nil && w.rand.IntN(2) == 0 {
+		if c.Process == process && !written(c.Kind) && c.Land != nil && w.rand.IntN(2) == 0 {
 			w.late = append(w.late, c.Call)
 		}
 	}
@@ -673,12 +682,16 @@ func (w *world) crash() error {
 	return nil
 }
 
-// crashed: a commit under way is on disk, whole, or it is not.
+// written says of a kind of calls that they write files: such a write is under way no
+// more once its process is gone.
+func written(k Kind) bool { return k == Commit || k == Shelve }
+
+// crashed: a commit under way is on disk, whole, or it is not; and so is a file.
 func (w *world) crashed(p *process) {
 	w.underWay(p.number)
 	for _, c := range w.calls() {
-		if c.Process == p.number && c.Kind == Commit && w.rand.IntN(2) == 0 {
-			w.note("it has committed %d", c.Key)
+		if c.Process == p.number && written(c.Kind) && c.Land != nil && w.rand.IntN(2) == 0 {
+			w.note("it has written, %s %d", c.Kind, c.Key)
 			c.Land()
 		}
 	}
@@ -817,7 +830,7 @@ func (w *world) done() bool {
 			return false
 		}
 	}
-	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.vault.going == nil && w.misplaced() == nil && w.unmoved() == nil
+	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.vault.going == nil && w.vault.shelving == nil && w.misplaced() == nil && w.unmoved() == nil
 }
 
 // unmoved is an error as long as a message stands where nobody reads it.
@@ -1071,7 +1084,7 @@ func (w *world) settle() error {
 	if err := w.asksAll(); err != nil {
 		return fmt.Errorf("at the end, of all nodes: %w", err)
 	}
-	if err := w.restoresAll(); err != nil {
+	if err := cmp.Or(w.restoresAll(), w.archivesAll()); err != nil {
 		return fmt.Errorf("at the end: %w", err)
 	}
 	return w.letters()
@@ -1094,6 +1107,9 @@ func (w *world) letters() error {
 		t, ok := m.Tag.(*told)
 		for line := 0; ok && line < t.Lines(); line++ {
 			at := pipeline.At(m.Sequence, line)
+			if at <= min(w.routed, w.vault.ahead) {
+				continue // a restore has counted it before anybody routed: nobody keeps its letter
+			}
 			if is[at] = t.Refused(line); !is[at] {
 				continue
 			}

@@ -2,16 +2,11 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/gofrs/flock"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -26,38 +21,37 @@ const (
 	bodiesEnd  = ".ndjson.zst"
 	indexEnd   = ".index.zst"
 	sealedEnd  = ".json"
-	newEnd     = ".new" // of a file that is not whole
 	lockName   = "LOCK"
 )
-
-// ErrInUse: another process writes to the directory.
-var ErrInUse = errors.New("archive: another process writes to it")
 
 // Directory is a directory of segments that follow on one another. One process
 // at a time adds to it; any may read.
 type Directory struct {
-	path     string
+	files    Files
 	segments []Segment
 	kept     *kept // nil: what was read is not kept
 }
 
-// OpenDirectory reads what a directory says that it has; one that is not there has
+// OpenDirectory opens a directory on disk.
+func OpenDirectory(path string) (*Directory, error) { return OpenOn(osFiles(path)) }
+
+// OpenOn reads what a directory says that it has; one that is not there has
 // nothing. A segment that is missing, doubled, damaged, or of another EVENTS than
 // the others, is an error that names it.
-func OpenDirectory(path string) (*Directory, error) {
-	entries, err := os.ReadDir(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+func OpenOn(files Files) (*Directory, error) {
+	names, err := files.Names()
+	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	d := &Directory{path: path}
-	for _, e := range entries {
-		name, sealed := strings.CutSuffix(e.Name(), sealedEnd)
+	d := &Directory{files: files}
+	for _, file := range names {
+		name, sealed := strings.CutSuffix(file, sealedEnd)
 		first, named := strings.CutPrefix(name, filePrefix)
 		if !sealed || !named {
 			continue
 		}
 		var s Segment
-		b, err := os.ReadFile(filepath.Join(path, e.Name()))
+		b, err := files.Read(file)
 		if err == nil {
 			err = Unseal(b, &s)
 		}
@@ -68,13 +62,13 @@ func OpenDirectory(path string) (*Directory, error) {
 			err = fmt.Errorf("%w: it is of messages %d to %d, and has another's name", ErrCorrupt, s.First, s.Last)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("archive %s: %s: %w", path, e.Name(), err)
+			return nil, fmt.Errorf("archive %s: %s: %w", files, file, err)
 		}
 		d.segments = append(d.segments, s)
 	}
 	slices.SortFunc(d.segments, func(a, b Segment) int { return int(int64(a.First - b.First)) })
 	if err := Chain(d.segments); err != nil {
-		return nil, fmt.Errorf("archive %s: %w", path, err)
+		return nil, fmt.Errorf("archive %s: %w", files, err)
 	}
 	return d, nil
 }
@@ -82,18 +76,21 @@ func OpenDirectory(path string) (*Directory, error) {
 // look sees that the two files of a segment are there.
 func (d *Directory) look(s *Segment) error {
 	for name, f := range map[string]*File{s.name(bodiesEnd): &s.Bodies, s.name(indexEnd): &s.Index} {
-		info, err := os.Stat(filepath.Join(d.path, name))
+		bytes, err := d.files.Size(name)
 		if err != nil {
 			return err
 		}
-		if info.Size() != f.Bytes {
-			return fmt.Errorf("%w: %s has %d bytes, and had %d", ErrCorrupt, name, info.Size(), f.Bytes)
+		if bytes != f.Bytes {
+			return fmt.Errorf("%w: %s has %d bytes, and had %d", ErrCorrupt, name, bytes, f.Bytes)
 		}
 	}
 	return nil
 }
 
 func (s *Segment) name(end string) string { return fmt.Sprintf("%s%020d%s", filePrefix, s.First, end) }
+
+// String is how it is named on a command line.
+func (d *Directory) String() string { return d.files.String() }
 
 // Segments are those that are there, in order.
 func (d *Directory) Segments() []Segment { return d.segments }
@@ -112,8 +109,8 @@ func (d *Directory) Extent() (first, last uint64, events time.Time) {
 // io.EOF.
 func (d *Directory) Source(from pipeline.Position) (*Source, error) {
 	source, err := NewSource(d.segments, from, func(_ context.Context, s *Segment) (bodies, index []byte, err error) {
-		if bodies, err = os.ReadFile(filepath.Join(d.path, s.name(bodiesEnd))); err == nil {
-			index, err = os.ReadFile(filepath.Join(d.path, s.name(indexEnd)))
+		if bodies, err = d.files.Read(s.name(bodiesEnd)); err == nil {
+			index, err = d.files.Read(s.name(indexEnd))
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("archive: %w", err)
@@ -126,7 +123,7 @@ func (d *Directory) Source(from pipeline.Position) (*Source, error) {
 	return source, err
 }
 
-// Verify reads everything and compares it with its checksums. progress is told of
+// Verify reads everything, from message 1 on, and compares it with its checksums. progress is told of
 // each segment that is good.
 func (d *Directory) Verify(ctx context.Context, progress func(s *Segment)) error {
 	source, err := d.Source(0)
@@ -146,17 +143,12 @@ func (d *Directory) Verify(ctx context.Context, progress func(s *Segment)) error
 // ([ErrInUse]); so is one with a gap, where EVENTS begins later than it ends.
 // progress is told of each segment that is durable.
 func (d *Directory) Add(ctx context.Context, events time.Time, begins, last uint64, open func(from pipeline.Position) (pipeline.Source, error), progress func(s *Segment)) error {
-	if err := os.MkdirAll(d.path, 0o755); err != nil {
-		return fmt.Errorf("archive: %w", err)
+	unlock, err := d.files.Lock()
+	if err != nil {
+		return fmt.Errorf("archive %s: %w", d.files, err)
 	}
-	lock := flock.New(filepath.Join(d.path, lockName))
-	if ok, err := lock.TryLock(); err != nil {
-		return fmt.Errorf("archive: lock %s: %w", d.path, err)
-	} else if !ok {
-		return fmt.Errorf("%w: %s", ErrInUse, d.path)
-	}
-	defer lock.Close()
-	now, err := OpenDirectory(d.path) // somebody may have added since
+	defer unlock()
+	now, err := OpenOn(d.files) // somebody may have added since
 	if err != nil {
 		return err
 	}
@@ -167,9 +159,9 @@ func (d *Directory) Add(ctx context.Context, events time.Time, begins, last uint
 	case end == 0:
 		next = max(begins, 1)
 	case !of.Equal(events):
-		return fmt.Errorf("archive %s: it is of the EVENTS created at %v, and this one was created at %v: choose another directory", d.path, of, events)
+		return fmt.Errorf("archive %s: it is of the EVENTS created at %v, and this one was created at %v: choose another directory", d.files, of, events)
 	case begins > next:
-		return fmt.Errorf("archive %s: %w: it ends with message %d, and EVENTS begins with %d: begin another archive in another directory", d.path, pipeline.ErrGap, end, begins)
+		return fmt.Errorf("archive %s: %w: it ends with message %d, and EVENTS begins with %d: begin another archive in another directory", d.files, pipeline.ErrGap, end, begins)
 	}
 	if next > last {
 		return nil
@@ -199,34 +191,9 @@ func (d *Directory) put(s *Segment, bodies, index []byte) error {
 		end  string
 		data []byte
 	}{{bodiesEnd, bodies}, {indexEnd, index}, {sealedEnd, sealed}} {
-		if err := writeDurably(filepath.Join(d.path, s.name(f.end)), f.data); err != nil {
+		if err := d.files.Write(s.name(f.end), f.data); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// writeDurably makes a file whole at one stroke.
-func writeDurably(path string, data []byte) error {
-	f, err := os.Create(path + newEnd)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+newEnd, path); err != nil {
-		return err
-	}
-	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir makes durable which files a directory has.
-func SyncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

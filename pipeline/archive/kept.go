@@ -49,7 +49,7 @@ func (k *kept) holds(first uint64, messages []pipeline.Message) {
 // is read and decoded whole, so the last one is kept for a while. Messages of its
 // sources are everybody's: nobody may change what they hold.
 func (d *Directory) Keeping() *Directory {
-	return &Directory{path: d.path, segments: d.segments, kept: new(kept)}
+	return &Directory{files: d.files, segments: d.segments, kept: new(kept)}
 }
 
 func (k *kept) reads(read func(ctx context.Context, s *Segment) ([]pipeline.Message, error)) func(ctx context.Context, s *Segment) ([]pipeline.Message, error) {

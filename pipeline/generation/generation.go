@@ -320,6 +320,11 @@ func (s Set) Drop() (Set, error) {
 	return s, nil
 }
 
+// leapMax is by how many changes, or numbers, a record is followed at most that is further
+// on: more than there ever are while a node is away. After one that is forged at the end of
+// all numbers nothing could come.
+const leapMax = 1 << 16
+
 // Follows says whether a node that knows s may do as next says: it is newer, and
 // what serves in it is something that this node knows of, counted in the same way. A
 // node that was away for longer needs others to tell it the same.
@@ -330,7 +335,8 @@ func (s Set) Follows(next Set) bool {
 	known := s.Served()
 	g, named := known.All[next.Serving]
 	named = named && (len(g.Counting) == 0 || g.CountsBy() == next.All[next.Serving].CountsBy())
-	return named && (next.Epoch > known.Epoch || next.Epoch == known.Epoch && !known.Equal(next))
+	leaps := next.Epoch-known.Epoch > leapMax || next.Newest > known.Newest+leapMax
+	return named && !leaps && (next.Epoch > known.Epoch || next.Epoch == known.Epoch && !known.Equal(next))
 }
 
 // Settled is the set once the generation that serves has stored all dead letters that

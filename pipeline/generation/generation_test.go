@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -214,6 +215,33 @@ func TestFollows(t *testing.T) {
 	spaced.Counting = json.RawMessage(`{ "b": "\u003c\u0026>" }`) // as a file keeps it
 	if spaced.CountsBy() != all["switched"].All[2].CountsBy() {
 		t.Error("one configuration is taken for two")
+	}
+}
+
+// A record that is forged can leave no number for what comes after it: nobody follows it
+// because it is newer, so nobody keeps it.
+func TestNobodyFollowsALeap(t *testing.T) {
+	known := stages(t)["dropped"]
+	for name, leap := range map[string]func(*generation.Set){
+		"epoch":                     func(s *generation.Set) { s.Epoch = math.MaxUint64 },
+		"number":                    func(s *generation.Set) { s.Epoch, s.Newest = s.Epoch+1, math.MaxUint32 },
+		"number, of the same epoch": func(s *generation.Set) { s.Newest = math.MaxUint32 },
+	} {
+		next := known
+		if leap(&next); next.Fault() != nil {
+			t.Fatal(next.Fault())
+		}
+		if _, err := next.Begin(a, b, false); err == nil {
+			t.Errorf("%s: there is one after it", name)
+		}
+		if known.Follows(next) {
+			t.Errorf("%s: it is followed, and no rebuild can begin any more", name)
+		}
+	}
+	next := known
+	next.Epoch, next.Newest = next.Epoch+1000, next.Newest+200 // away for years
+	if !known.Follows(next) {
+		t.Error("what is newer is not followed")
 	}
 }
 

@@ -93,6 +93,7 @@ func TestOpenStreamsWithoutJetStream(t *testing.T) {
 // "after that the connection is kept up for ever, also through refusals": an
 // operator mends the server's users, and nobody has to start anything again.
 func TestConnectionOutlivesARefusal(t *testing.T) {
+	t.Parallel()
 	public, seed := natstest.Nkey(t)
 	other, _ := natstest.Nkey(t)
 	users := func(public string) string { return fmt.Sprintf("authorization {users: [{nkey: %s}]}\n", public) }

@@ -148,6 +148,7 @@ func TestPurgeKeepsTheLastWindow(t *testing.T) {
 // A log that is gone, has lost its last window, or ends with something that is
 // no router's, is recreated; who has seen the one before appends to neither.
 func TestTailMakesALogAnew(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	append1 := func(log *jetlog.DeltaLog) {
 		t.Helper()
@@ -276,6 +277,7 @@ func TestTailerEndsWithAForeignMessage(t *testing.T) {
 
 // The active router purges while a node that starts asks where the log begins.
 func TestFirstDuringPurges(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	log := jetlog.NewDeltaLog(b.streams)
 	const windows = 1500

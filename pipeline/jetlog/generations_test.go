@@ -160,6 +160,7 @@ func TestGenerationsOfManyWriters(t *testing.T) {
 // (Fault), or older than what the node knows, is not obeyed, is said and replaced by
 // the node's copy."
 func TestGenerationsRestore(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 	b.must(err)

@@ -44,6 +44,7 @@ func (b *bench) acquire(l *jetlog.Lease) (context.Context, func()) {
 
 // "Acquire blocks until the lease is this process's, or ctx ends."
 func TestLeaseHasOneHolder(t *testing.T) {
+	t.Parallel()
 	const expiry = 2 * time.Second // a machine so slow that nothing is renewed for that long would be silent indeed
 	b := newBench(t)
 	first, second := b.leaseFor(b.streams, "a", expiry), b.leaseFor(b.streams, "b", expiry)
@@ -130,6 +131,7 @@ func TestSilentHolderIsReplaced(t *testing.T) {
 // Somebody who writes the key again and again kept everybody from routing, for
 // good. As long as windows come, or there is nothing to route, nobody minds.
 func TestLeaseThatNobodyRoutesWith(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 	b.must(err)

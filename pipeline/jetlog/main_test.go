@@ -21,6 +21,7 @@ import (
 // made then.
 func TestMain(m *testing.M) {
 	const server = "github.com/nats-io/nats-server/v2/server"
+	natstest.SideBySide()
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction(server+".(*fileStore).flushStreamStateLoop"),
 		goleak.IgnoreTopFunction(server+"/ats.Register.func1"))

@@ -67,19 +67,21 @@ func (b *bench) joined(node string) *process {
 	return p
 }
 
-func (p *process) beats(me cluster.Member) {
+// beats goes on beating until it is killed, or only that is stopped.
+func (p *process) beats(me cluster.Member) (stop func()) {
 	ctx, cancel := context.WithCancel(p.b.ctx)
 	var beating sync.WaitGroup
 	beating.Go(func() { _ = p.Keep(ctx, func() cluster.Member { return me }) })
+	stop = func() { cancel(); beating.Wait() }
 	p.kill = func() {
-		cancel()
-		beating.Wait()
+		stop()
 		if p.nc != nil {
 			p.nc.Close()
 		}
 		p.Close()
 	}
-	p.b.Cleanup(func() { cancel(); beating.Wait() })
+	p.b.Cleanup(stop)
+	return stop
 }
 
 // until waits for a view.
@@ -280,6 +282,7 @@ func TestMemberAwayAndBack(t *testing.T) {
 	back := b.process(nil)
 	me := member("a")
 	b.must(back.Join(b.ctx, me))
+	still := back.beats(me)
 	watcher.sees("a up", "w up")
 	b.must(watcher.Drain(b.ctx, "a"))
 	back.sees("a draining", "w up")
@@ -294,12 +297,30 @@ func TestMemberAwayAndBack(t *testing.T) {
 	if err := watcher.Drain(b.ctx, "x"); !errors.Is(err, jetlog.ErrUnknownNode) || !strings.Contains(err.Error(), "a, w") {
 		t.Errorf("a node that is not there is drained: %v", err)
 	}
+	still()
 	b.must(back.Leave(b.ctx, me)) // at once, without an expiry
 	v = watcher.until("a away", func(v *cluster.View) bool { m, _ := v.Member("a"); return m.Status == cluster.Away })
 	if m, _ := v.Member("a"); m.Unseen >= memberExpiry || !m.Stopped {
 		t.Errorf("stopped in order, and away after %v", m.Unseen)
 	}
 	b.must(watcher.Forget(b.ctx, "a"))
+	watcher.sees("w up")
+}
+
+// "undrain": what was drained a moment ago, too, before who is asked has heard of it.
+func TestUndrainAtOnce(t *testing.T) {
+	b := newBench(t)
+	watcher := b.joined("w")
+	watcher.sees("w up")
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	for range 20 {
+		b.must(watcher.Drain(b.ctx, "w"))
+		b.must(watcher.Undrain(b.ctx, "w"))
+		if _, err := bucket.Get(b.ctx, cluster.DrainPrefix+"w"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Fatalf("it is drained still: %v", err)
+		}
+	}
 	watcher.sees("w up")
 }
 

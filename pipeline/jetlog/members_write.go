@@ -56,14 +56,13 @@ func (m *Members) Drain(ctx context.Context, node string) error {
 	return nil
 }
 
-// Undrain lets a node hold shards again. One that is not drained may be named.
+// Undrain lets a node hold shards again. One that is not drained may be named: also
+// one whose drain this process has not heard of yet.
 func (m *Members) Undrain(ctx context.Context, node string) error {
-	drained := slices.Contains(m.View().Drained, node)
-	if !drained {
+	if !slices.Contains(m.View().Drained, node) {
 		if err := m.known(node); err != nil {
 			return fmt.Errorf("undrain: %w", err)
 		}
-		return nil
 	}
 	if err := m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node); err != nil {
 		return fmt.Errorf("jetlog: undrain node %s: %w", node, err)

@@ -102,6 +102,7 @@ func store(t *testing.T, js jetstream.JetStream, id string) uint64 {
 // cluster, keep streams with three copies", in whatever order they start; one
 // may be gone; and what is stored is there when all have been.
 func TestThreeServersAreACluster(t *testing.T) {
+	t.Parallel()
 	o := members(t)
 	var servers [3]*jetlog.Server
 
@@ -203,6 +204,7 @@ func eventsState(t *testing.T, streams *jetlog.Streams) (state jetlog.StreamStat
 // A member that has lost its copy of a stream, or all that it had, gets it from
 // the others under the same name, and is as good as before.
 func TestMemberGetsItsCopiesAgain(t *testing.T) {
+	t.Parallel()
 	o := members(t)
 	var servers [3]*jetlog.Server
 	for i := range o {

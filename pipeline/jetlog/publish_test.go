@@ -44,6 +44,7 @@ func TestReadsWaitForALeader(t *testing.T) {
 
 // A read that EVENTS has no room for is known not to be stored.
 func TestReadIntoAFullStream(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	reads := jetlog.NewReads(b.streams)
 	at, err := reads.Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`))

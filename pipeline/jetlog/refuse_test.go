@@ -151,6 +151,7 @@ func TestFastForwardWhileRefused(t *testing.T) {
 
 // The same with three copies, and a leader that changes.
 func TestRefuseWritesInACluster(t *testing.T) {
+	t.Parallel()
 	c := natstest.NewCluster(t)
 	js, err := jetstream.New(c.Conn())
 	if err != nil {

@@ -136,6 +136,7 @@ func TestResend(t *testing.T) {
 // "counted once": a run that ends at any moment, and another that is long after
 // the server has forgotten its message ids.
 func TestResendInterrupted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.forgetSoon()
 	const letters = 200

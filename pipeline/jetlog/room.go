@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // ErrNoRoom says that the server does not take a stream: it, or the account, may not
@@ -40,6 +42,25 @@ func Reserve(ctx context.Context, nc *nats.Conn, o StreamOptions) error {
 		_, _, err = s.edition(ctx) // it may be somebody else's
 	}
 	return s.noRoom(ctx, s.configs[s.deltas()], err)
+}
+
+// Unreserve deletes what was reserved for a generation of that number if nothing was
+// ever appended to it, and says whether there was such a stream.
+func Unreserve(ctx context.Context, js jetstream.JetStream, slot Slot, of generation.Number) (removed bool, err error) {
+	stream, err := js.Stream(ctx, slot.Deltas())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("jetlog: look what slot %d has reserved: %w", slot, err)
+	}
+	if i := stream.CachedInfo(); generationOf(i.Config) != of || i.State.LastSeq > 0 {
+		return false, nil
+	}
+	if err := js.DeleteStream(ctx, slot.Deltas()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, fmt.Errorf("jetlog: delete stream %s, which was reserved: %w", slot.Deltas(), err)
+	}
+	return true, nil
 }
 
 // noRoom says of an error whether a stream has no room, and what the server tells of

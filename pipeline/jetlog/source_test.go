@@ -104,6 +104,7 @@ func TestSourcePassesDeletedMessages(t *testing.T) {
 // "It returns an error that wraps ErrGap where messages that should be there
 // are not": here they leave the front of the stream before they were read.
 func TestSourceNoticesAPurgeAheadOfIt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	const far = 30_000 // more than is asked for ahead
 	b.publish(far)
@@ -152,6 +153,7 @@ func TestSourceNextEndsWithItsContext(t *testing.T) {
 // "at least one, bounded in number and bytes, gathered for no longer than the
 // source's linger."
 func TestSourceRuns(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.publish(1000) // bodies of 1 to 4 bytes
 	for name, c := range map[string]struct {
@@ -220,6 +222,7 @@ func TestSourceIsNotFooledByStatusHeaders(t *testing.T) {
 // A restart of the server on the same directory: "messages go on, none lost
 // or doubled".
 func TestSourceSurvivesAServerRestart(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	o := jetlog.ServerOptions{Listen: freePort(t), StoreDir: t.TempDir(), SyncInterval: time.Minute}

@@ -36,6 +36,7 @@ func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
 // Nodes that start together make the streams together: each opens them, whoever
 // was faster.
 func TestOpenStreamsAtOnce(t *testing.T) {
+	t.Parallel()
 	for i := range 30 { // they seldom meet
 		o := jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
 		if i%2 == 1 { // it has room for the streams once

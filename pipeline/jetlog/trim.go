@@ -91,8 +91,12 @@ func (s *Streams) OlderThan(ctx context.Context, age time.Duration) (uint64, err
 
 // Trim takes from EVENTS what is before a sequence, which must be in a backup at
 // place, and says how many messages went. Before it does, the stream's metadata say
-// so: who finds it shorter knows that it was meant, and where the rest is.
-func (s *Streams) Trim(ctx context.Context, below uint64, place string) (messages uint64, err error) {
+// so: who finds it shorter knows that it was meant, and where the rest is. Between the
+// two it asks last, nil for nothing, whether it still may; with an error nothing goes,
+// and the metadata are as before. So of two, one that trims and one that notes somewhere
+// that it needs all of EVENTS and then looks at the metadata, one at least learns of
+// the other.
+func (s *Streams) Trim(ctx context.Context, below uint64, place string, last func(context.Context) error) (messages uint64, err error) {
 	stream, err := s.js.Stream(ctx, EventsStream)
 	if err != nil {
 		return 0, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
@@ -108,6 +112,11 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string) (message
 	}
 	if _, err := s.markTrimmed(ctx, stream, below, place); err != nil {
 		return 0, err
+	}
+	if last != nil {
+		if err := last(ctx); err != nil {
+			return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, Trimmed{below, place}, trimmedOf(info.Config)))
+		}
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(below)); err != nil {
 		return 0, fmt.Errorf("jetlog: trim %s below %d: %w", EventsStream, below, err)
@@ -132,19 +141,41 @@ func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, belo
 		if err != nil {
 			return nil, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
 		}
-		c := info.Config
-		was := trimmedOf(c)
+		was := trimmedOf(info.Config)
 		if was.Below >= below && was.Place == place {
 			return info, nil
 		}
-		c.Metadata = maps.Clone(c.Metadata)
-		if c.Metadata == nil {
-			c.Metadata = make(map[string]string)
-		}
-		c.Metadata[trimmedKey] = fmt.Sprintf("%d %s", max(below, was.Below), place)
-		if _, err := s.js.UpdateStream(ctx, c); err != nil {
-			return nil, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+		if err := s.setTrimmed(ctx, info.Config, Trimmed{max(below, was.Below), place}); err != nil {
+			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("jetlog: trim %s: somebody changes its settings all the time; %s does not stay in its metadata", EventsStream, trimmedKey)
+}
+
+// unmarkTrimmed takes a mark back, unless it is another one by now.
+func (s *Streams) unmarkTrimmed(ctx context.Context, stream jetstream.Stream, mark, was Trimmed) error {
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+	}
+	if trimmedOf(info.Config) != mark {
+		return nil
+	}
+	return s.setTrimmed(ctx, info.Config, was)
+}
+
+// setTrimmed writes the settings of EVENTS with a mark; the zero: with none.
+func (s *Streams) setTrimmed(ctx context.Context, c jetstream.StreamConfig, t Trimmed) error {
+	c.Metadata = maps.Clone(c.Metadata)
+	if c.Metadata == nil {
+		c.Metadata = make(map[string]string)
+	}
+	c.Metadata[trimmedKey] = fmt.Sprintf("%d %s", t.Below, t.Place)
+	if t == (Trimmed{}) {
+		delete(c.Metadata, trimmedKey)
+	}
+	if _, err := s.js.UpdateStream(ctx, c); err != nil {
+		return fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+	}
+	return nil
 }

@@ -57,7 +57,7 @@ func TestTrim(t *testing.T) {
 		{31, 20, 31, false}, // all of it
 		{31, 0, 31, false},
 	} {
-		went, err := streams.Trim(t.Context(), c.below, "nats:BACK UPS")
+		went, err := streams.Trim(t.Context(), c.below, "nats:BACK UPS", nil)
 		state, stateErr := streams.State(t.Context(), jetlog.EventsStream)
 		if stateErr != nil || went != c.went || (err != nil) != c.bad || state.First != c.first {
 			t.Fatalf("below %d: %d went, begins with %d (%v %v), want %d, %d", c.below, went, state.First, err, stateErr, c.went, c.first)
@@ -102,10 +102,10 @@ func TestTrimDenied(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := streams.Trim(t.Context(), 2, "x"); !errors.Is(err, jetlog.ErrNoPurge) {
+	if _, err := streams.Trim(t.Context(), 2, "x", nil); !errors.Is(err, jetlog.ErrNoPurge) {
 		t.Errorf("%v", err)
 	}
-	if _, err := streams.Trim(t.Context(), 1, "x"); err != nil {
+	if _, err := streams.Trim(t.Context(), 1, "x", nil); err != nil {
 		t.Errorf("nothing was to go: %v", err)
 	}
 }
@@ -201,13 +201,43 @@ func (l *lateWriter) UpdateStream(ctx context.Context, c jetstream.StreamConfig)
 	return out, err
 }
 
+// Who trims looks once more when EVENTS says so already; if it may not, nothing has
+// gone, and EVENTS says what it said before.
+func TestTrimLooksOnceMore(t *testing.T) {
+	streams, js := natstest.Streams(t, natstest.Server(t))
+	likes(t, js, 20)
+	state := func() jetlog.StreamState {
+		state, err := streams.State(t.Context(), jetlog.EventsStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	was, stopped := jetlog.Trimmed{}, errors.New("a rebuild has begun")
+	for range 2 {
+		went, err := streams.Trim(t.Context(), 15, "/new", func(context.Context) error {
+			if s := state(); s.Trimmed != (jetlog.Trimmed{Below: 15, Place: "/new"}) || s.First > 11 {
+				t.Errorf("when it looks: %+v", s)
+			}
+			return stopped
+		})
+		if s := state(); !errors.Is(err, stopped) || went != 0 || s.Trimmed != was || s.First != max(was.Below, 1) {
+			t.Fatalf("%d went: %v; %+v", went, err, s)
+		}
+		if went, err := streams.Trim(t.Context(), 11, "/backups", nil); err != nil || went+was.Below < 10 {
+			t.Fatal(went, err)
+		}
+		was = jetlog.Trimmed{Below: 11, Place: "/backups"}
+	}
+}
+
 // Another process that changes the settings of EVENTS at the same time does not
 // undo that it was trimmed.
 func TestTrimMarkStays(t *testing.T) {
 	streams, js := natstest.Streams(t, natstest.Server(t))
 	likes(t, js, 20)
 	streams.WithJetStream(func(js jetstream.JetStream) jetstream.JetStream { return &lateWriter{JetStream: js} })
-	if went, err := streams.Trim(t.Context(), 11, "/backups"); err != nil || went != 10 {
+	if went, err := streams.Trim(t.Context(), 11, "/backups", nil); err != nil || went != 10 {
 		t.Fatal(went, err)
 	}
 	if state, err := streams.State(t.Context(), jetlog.EventsStream); err != nil || state.Trimmed != (jetlog.Trimmed{Below: 11, Place: "/backups"}) || state.Begins() != 11 {

@@ -1,10 +1,12 @@
 package backup
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
@@ -46,6 +48,30 @@ func (t *Trim) To(m *Manifest, place string, set generation.Set, events time.Tim
 	}
 	t.Bound(m.From.Next(), "the rest came after backup "+m.ID)
 	return nil
+}
+
+// Archived says how far EVENTS is archived, and where.
+type Archived struct {
+	Directory string    `json:"directory"`
+	Events    time.Time `json:"events"` // when the EVENTS that was archived was created
+	Last      uint64    `json:"last"`
+}
+
+// Archived keeps what is not archived, of the EVENTS created then.
+func (t *Trim) Archived(a *Archived, events time.Time) {
+	if a.Events.Equal(events) {
+		t.Bound(a.Last+1, "the rest is not archived in "+a.Directory)
+	}
+}
+
+// Archive appends to a directory what EVENTS has of before the newest backup, which is
+// in a place, and the directory does not have; see [archive.Directory.Add]. Only what
+// is archived is trimmed from then on: that must be noted afterwards.
+func Archive(ctx context.Context, d *archive.Directory, m *Manifest, place string, stream archive.Stream, last uint64, open func(pipeline.Position) (pipeline.Source, error), progress func(s *archive.Segment)) error {
+	if !m.Events.Equal(stream.Created) {
+		return fmt.Errorf("%w: backup %s in %s is of the EVENTS created at %v, and this one was created at %v", ErrForeign, m.ID, place, m.Events, stream.Created)
+	}
+	return d.Add(ctx, stream.Created, stream.First, min(m.Position.Sequence(), last), open, progress)
 }
 
 // Nodes keeps what a node that is there has not applied yet, and everything while a

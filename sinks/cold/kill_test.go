@@ -19,6 +19,10 @@ import (
 
 var kills = flag.Int("cold.kills", 25, "how often TestKilled kills")
 
+// killsMore bounds how many times as often is killed while no kill has hit what it
+// was to hit.
+const killsMore = 20
+
 const (
 	victimEnv = "TIDEMARK_TEST_COLD_VICTIM"
 	importEnv = "TIDEMARK_TEST_COLD_IMPORT_VICTIM"
@@ -148,9 +152,11 @@ func allListed(s *Store, engine Engine) (files int, err error) {
 // kill -9 at any moment, between any two steps of a checkpoint and of a merge:
 // "state, list and files belong together, and what is not listed is removed".
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	committed, moved, removed := uint64(0), 0, 0
-	for round := range *kills {
+	round := 0
+	for ; round < *kills || round < killsMore**kills && (moved == 0 || removed == 0); round++ {
 		before := committed
 		last, after := killed(t, victimEnv, dir, round)
 		committed = max(committed, last)
@@ -169,7 +175,7 @@ func TestKilled(t *testing.T) {
 			removed++
 		}
 	}
-	t.Logf("after %d checkpoints and %d kills files that nothing listed were there %d times", committed, *kills, removed)
+	t.Logf("after %d checkpoints and %d kills files that nothing listed were there %d times", committed, round, removed)
 	if moved == 0 || removed == 0 {
 		t.Errorf("no kill hit a process at work: %d moved on, %d left a file", moved, removed)
 	}

@@ -323,6 +323,7 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 // those about to be removed: the store opens, and nothing is lost. (Badger
 // itself says "Create a new file" and gives up.)
 func TestEmptyLogsOfAKill(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, "post: like")
 	write(t, s, "post", 7, 42)

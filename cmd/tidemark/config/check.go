@@ -146,7 +146,7 @@ func (d *decoder) checkTogether(c *Config) {
 	if c.Router.LeaseExpiry < 3*c.Router.LeaseRenew {
 		d.crossFault([]string{"router.lease_expiry", "router.lease_renew"},
 			"lease_expiry is %s, lease_renew %s; allowed: lease_expiry of 3 renewals or more, %s",
-			formatDuration(c.Router.LeaseExpiry), formatDuration(c.Router.LeaseRenew), formatDuration(3*c.Router.LeaseRenew))
+			FormatDuration(c.Router.LeaseExpiry), FormatDuration(c.Router.LeaseRenew), FormatDuration(3*c.Router.LeaseRenew))
 	}
 	if least := c.badgerBytes() + shardBytesMin; c.Memory.Budget < least && c.Memory.Budget >= MiB {
 		d.crossFault([]string{"memory.budget", "badger.memtable", "badger.block_cache", "badger.index_cache"},
@@ -159,7 +159,7 @@ func (d *decoder) checkTogether(c *Config) {
 	}
 	if c.NATS.Streams.Events.Keep > 0 && c.Backup.To == "" {
 		d.crossFault([]string{"nats.streams.events.keep", "backup.to"}, "keep is %s, and backup.to is empty: events are trimmed only once a backup has what they counted; state backup.to, or leave keep out",
-			formatDuration(c.NATS.Streams.Events.Keep))
+			FormatDuration(c.NATS.Streams.Events.Keep))
 	}
 	if n := len(c.Channels); n > c.Limits.Channels && c.Limits.Channels > 0 {
 		d.crossFault([]string{"limits.channels", "channels"}, "limits.channels is %d, and %d are listed; allowed: as many as are listed, or more", c.Limits.Channels, n)
@@ -167,12 +167,12 @@ func (d *decoder) checkTogether(c *Config) {
 	if c.Limits.Timeout > c.Limits.TimeoutMax {
 		d.crossFault([]string{"limits.timeout", "limits.timeout_max"},
 			"timeout is %s, timeout_max %s; allowed: timeout up to timeout_max",
-			formatDuration(c.Limits.Timeout), formatDuration(c.Limits.TimeoutMax))
+			FormatDuration(c.Limits.Timeout), FormatDuration(c.Limits.TimeoutMax))
 	}
 	if c.NodeExpiry < 3*c.Checkpoint.Interval {
 		d.crossFault([]string{"node_expiry", "checkpoint.interval"},
 			"node_expiry is %s, checkpoint.interval %s; allowed: node_expiry of 3 intervals or more, %s",
-			formatDuration(c.NodeExpiry), formatDuration(c.Checkpoint.Interval), formatDuration(3*c.Checkpoint.Interval))
+			FormatDuration(c.NodeExpiry), FormatDuration(c.Checkpoint.Interval), FormatDuration(3*c.Checkpoint.Interval))
 	}
 	if c.NATS.URL == "" && c.HTTP.Listen == c.NATS.Listen && !strings.HasSuffix(c.HTTP.Listen, ":0") {
 		d.crossFault([]string{"http.listen", "nats.listen"}, "http.listen and nats.listen are both %s; they need a port each", c.HTTP.Listen)
@@ -401,7 +401,7 @@ func within[T int | Size | time.Duration](d *decoder, key string, value, low, hi
 
 func format(value any) string {
 	if d, ok := value.(time.Duration); ok {
-		return formatDuration(d)
+		return FormatDuration(d)
 	}
 	return fmt.Sprint(value)
 }

@@ -351,8 +351,8 @@ func TestUnits(t *testing.T) {
 		if !ok || got != want {
 			t.Errorf("%s is %v, %v; want %v", text, got, ok, want)
 		}
-		if back, ok := parseDuration(formatDuration(got)); !ok || back != got {
-			t.Errorf("%v is written %s and read as %v", got, formatDuration(got), back)
+		if back, ok := parseDuration(FormatDuration(got)); !ok || back != got {
+			t.Errorf("%v is written %s and read as %v", got, FormatDuration(got), back)
 		}
 	}
 	for _, text := range []string{"", "5", "d", "1.5d", "1d2", "1d-3h", "-1d3h", "106752d", "106751d24h", "1d1d", "s"} {

@@ -68,8 +68,8 @@ func (c *Config) counting() group {
 		{"channels", channels},
 		{"channels_open", c.ChannelsOpen},
 		{"limits", group{{"channels", c.Limits.Channels}, {"notices", c.Limits.Notices}}},
-		{"feed", group{{"posts_per_author", c.Feed.PostsPerAuthor}, {"posts_kept", c.Feed.Kept()}, {"retention", formatDuration(c.Feed.Retention)}}},
-		{"inactive_after", formatDuration(c.InactiveAfter)},
+		{"feed", group{{"posts_per_author", c.Feed.PostsPerAuthor}, {"posts_kept", c.Feed.Kept()}, {"retention", FormatDuration(c.Feed.Retention)}}},
+		{"inactive_after", FormatDuration(c.InactiveAfter)},
 	}
 }
 

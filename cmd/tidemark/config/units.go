@@ -78,8 +78,8 @@ func parseDuration(text string) (time.Duration, bool) {
 	return whole + part, true
 }
 
-// formatDuration is the shortest form that parseDuration reads back.
-func formatDuration(d time.Duration) string {
+// FormatDuration is the shortest form that ParseDuration reads back: 7d, 36h, 1m30s.
+func FormatDuration(d time.Duration) string {
 	if d != 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}

@@ -116,6 +116,7 @@ func (f *fleet) like(post uint64) string {
 // "`verify` … prints what differs"; "`recount` … derives these ids now and compares;
 // `--repair` rebuilds the shard if they differ." Of one node, from the log.
 func TestVerifyAndRecount(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(50)
@@ -161,7 +162,13 @@ func TestVerifyAndRecount(t *testing.T) {
 	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, fleetShards)}) {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	f.until("it is repaired", func() bool { return strings.Contains(f.like(42), `"like":2`) && n.gen().sinks.Whole() })
+	// "recount waits until they are there again, compares again, and says what it found".
+	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) || a.After != nil {
+		t.Fatalf("once it is repaired: %+v", a)
+	}
+	if !n.gen().sinks.Whole() || !strings.Contains(f.like(42), `"like":2`) {
+		t.Errorf("it is not there again: %s", f.like(42))
+	}
 	if all, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -189,7 +196,7 @@ func (f *fleet) copies() (still func(*config.Config), whole func(*Node) bool, a,
 // rebuilt by itself: from a replica that agrees with the log, else from the log, the
 // others serving meanwhile."
 func TestAuditRepairs(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	audited := func(c *config.Config) {
 		c.Cluster.Replicas = 2
 		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
@@ -203,6 +210,7 @@ func TestAuditRepairs(t *testing.T) {
 		{"log", []string{"a", "b"}, "not_from=[b]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t)
 			still, whole, a, b := f.copies()
 			if err := a.Close(); err != nil {
@@ -234,6 +242,7 @@ func TestAuditRepairs(t *testing.T) {
 
 // "EVENTS trimmed above what a rebuild needs and no base: refused with what is missing."
 func TestVerifyTrimmed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.with("a", func(c *config.Config) {})
 	f.publish(50)
@@ -256,6 +265,7 @@ func TestVerifyTrimmed(t *testing.T) {
 // What other rules have counted is not what today's say of the log: that is no
 // drift, and nothing is repaired.
 func TestMixedIsNotRepaired(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)

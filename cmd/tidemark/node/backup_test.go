@@ -160,8 +160,10 @@ func restoreTo(t *testing.T, c *config.Config, o RestoreOptions) (Restored, erro
 // "Back up at a third, trim, go on, lose all state: restored, everything equal."
 // "Restore --at a position equals the twin as of it": here what was answered then.
 func TestBackupRestore(t *testing.T) {
+	t.Parallel()
 	for _, bucket := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bucket %v", bucket), func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(11, 12))
 			s := newSite(t)
 			c := s.config("a", "route hold answer")
@@ -198,7 +200,7 @@ func TestBackupRestore(t *testing.T) {
 			if begins, ends, _ := d.Extent(); begins != 1 || ends != 40 {
 				t.Errorf("the archive has %d to %d", begins, ends)
 			}
-			went, err := s.streams().Trim(t.Context(), m.From.Next(), to)
+			went, err := s.streams().Trim(t.Context(), m.From.Next(), to, nil)
 			if err != nil || went != m.From.Next()-1 {
 				t.Fatalf("%d messages went: %v", went, err)
 			}
@@ -321,6 +323,7 @@ func files(t *testing.T, dir string) (list []string) {
 // format: found and named." And a restore that failed is done again in the same
 // directory.
 func TestRestoreDamage(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
@@ -440,6 +443,7 @@ func overwrite(t *testing.T, path string, b []byte) {
 // kept, objects that no manifest names are removed, and a damaged object is
 // noticed and copied again.
 func TestBackupIncremental(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
@@ -540,6 +544,7 @@ func (s *site) checkpointed(n *Node) {
 // "two backups into one place at the same time refused or harmless"; one that is
 // broken off leaves nothing that harms the next.
 func TestBackupsAtOnce(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
@@ -572,6 +577,7 @@ func TestBackupsAtOnce(t *testing.T) {
 
 // "`events trim`: only below the newest verified backup."
 func TestTrimBounds(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
@@ -603,6 +609,7 @@ func TestTrimBounds(t *testing.T) {
 // "the node that routes does it every backup.every to backup.to"; who routes next
 // does not begin anew.
 func TestBackupSchedule(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3

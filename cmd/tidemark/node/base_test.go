@@ -20,7 +20,7 @@ import (
 // trimTo trims EVENTS below the newest backup, up to a message.
 func (s *site) trimTo(begins uint64, place string) {
 	s.t.Helper()
-	if _, err := s.streams().Trim(s.t.Context(), begins, place); err != nil {
+	if _, err := s.streams().Trim(s.t.Context(), begins, place, nil); err != nil {
 		s.t.Fatal(err)
 	}
 	if state, err := s.streams().State(s.t.Context(), jetlog.EventsStream); err != nil || state.First != begins {
@@ -31,9 +31,10 @@ func (s *site) trimTo(begins uint64, place string) {
 // "EVENTS may be trimmed below the newest verified backup": then verify and recount
 // go on from the oldest one that EVENTS goes on from, and say which that is.
 func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	for _, bucket := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bucket %v", bucket), func(t *testing.T) {
+			t.Parallel()
 			r := rand.New(rand.NewPCG(31, 32))
 			s := newSite(t)
 			c := s.config("a", "route hold answer")
@@ -123,6 +124,7 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 // "A base that is damaged is named and not used": whatever byte of it is another,
 // nothing differs that does not. The next one is used where there is one.
 func TestDamagedBaseIsNamed(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(33, 34))
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
@@ -179,7 +181,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 // "Never report drift that is none", and find what there is: by the audit, which leaves
 // it, as the base may be what is wrong; with --repair it is made what base and log say.
 func TestDriftBehindABase(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	f := newFleet(t)
 	still, whole, a, b := f.copies()
 	to := filepath.Join(t.TempDir(), "backups")
@@ -188,7 +190,7 @@ func TestDriftBehindABase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := streams.Trim(t.Context(), m.Position.Next(), to); err != nil {
+	if _, err := streams.Trim(t.Context(), m.Position.Next(), to, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []*Node{a, b} {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -28,6 +29,7 @@ type Checked struct {
 	CountedBy string             `json:"counted_by,omitempty"` // tells the rules and limits; of a request without ids
 	Renewed   []pipeline.Shard   `json:"renewed"`              // shards that are taken again
 	Refused   string             `json:"refused,omitempty"`    // why others are not, or none, though asked
+	After     *Checked           `json:"after,omitempty"`      // what recount has found once those were there again
 }
 
 // VerifyAsk asks a node to verify a share of all ids, "1/64": the part with a
@@ -87,7 +89,36 @@ func (n *generation) recount(ctx context.Context, request []byte, progress func(
 	if _, known := n.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
 		return nil, job.Bad("there is no counter %q", ask.Counter)
 	}
-	return n.check(ctx, audit.Task{IDs: ask.IDs, Counter: ask.Counter}, ask.Repair, progress)
+	task := audit.Task{IDs: ask.IDs, Counter: ask.Counter}
+	c, err := n.check(ctx, task, ask.Repair, progress)
+	if err != nil || len(c.Renewed) == 0 {
+		return c, err
+	}
+	for err == nil && !n.lookedAgain(c) { // what answered may be given up again before it was compared
+		if err = n.untilRenewed(ctx, c.Renewed); err == nil {
+			c.After, err = n.check(ctx, task, false, progress)
+		}
+	}
+	return c, err
+}
+
+// lookedAgain says that what was renewed was compared again, but for what other nodes
+// hold by now.
+func (n *generation) lookedAgain(c *Checked) bool {
+	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
+		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
+		return !skipped && !slices.Contains(c.After.Shards, s) && !n.heldElsewhere(s)
+	})
+}
+
+// heldElsewhere says that a shard is assigned to other nodes, and not to this one.
+func (n *generation) heldElsewhere(s pipeline.Shard) bool {
+	view := n.members.View()
+	if view.Assignment.Shards() != n.config.Shards {
+		return false
+	}
+	holders := view.Assignment.Holders(s)
+	return len(holders) > 0 && !slices.Contains(holders, n.name)
 }
 
 // check does a task; with repair, shards that differ are taken again.
@@ -108,6 +139,26 @@ func (n *generation) check(ctx context.Context, t audit.Task, repair bool, progr
 		}
 	}
 	return c, nil
+}
+
+// renewedEvery is how often it is looked whether shards are there again.
+const renewedEvery = 100 * time.Millisecond
+
+// untilRenewed waits until shards that were to be taken again answer here, or are
+// assigned to other nodes. That takes as long as fetching or deriving them.
+func (n *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
+	for {
+		if !slices.ContainsFunc(shards, func(s pipeline.Shard) bool {
+			return n.givingUp(s) || !n.sinks.Holds(s) && !n.heldElsewhere(s)
+		}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(renewedEvery):
+		}
+	}
 }
 
 // hold holds what is served to the log.

@@ -138,6 +138,7 @@ func lies(g *generation) {
 // counted once, whichever generation and copy it is in, on disk and in memory, and is
 // named with its position; what the two do not define alike may differ.
 func TestCompareGenerations(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	inMemory := func(c *config.Config) { changed(c); c.Checkpoint.Interval = time.Hour }
@@ -215,6 +216,7 @@ func TestCompareGenerations(t *testing.T) {
 // A generation that other rules have counted differs from the log for that reason. It
 // is compared all the same, and what differs is told.
 func TestCompareMixed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a := f.counting("a", 1, func(*config.Config) {}, nil)
 	f.publish(20)
@@ -238,6 +240,7 @@ func TestCompareMixed(t *testing.T) {
 
 // "At exactly one position": while events arrive all the time, nothing differs.
 func TestCompareWhileEventsArrive(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	a2, b2 := f.counting("a2", 2, changed, nil), f.counting("b2", 2, changed, nil)
@@ -289,7 +292,7 @@ func stuck(reached chan<- struct{}) func(*generation) {
 // What is not compared is not alike: a holder that goes amid it is asked again when
 // it is back, or another one is that holds the same; else it says what is missing.
 func TestCompareHolderDies(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	one := func(c *config.Config) {}
 	for _, test := range []struct {
 		name  string
@@ -297,6 +300,7 @@ func TestCompareHolderDies(t *testing.T) {
 		back  bool
 	}{{"another one has it", twice, false}, {"it comes back", one, true}, {"nobody has it", one, false}} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t)
 			reached := make(chan struct{})
 			a, b := f.counting("a", 1, test.holds, nil), f.counting("b", 1, test.holds, stuck(reached))
@@ -350,6 +354,7 @@ func TestCompareHolderDies(t *testing.T) {
 // A node that fails again and again ends it, and says why: here the log lacks its
 // beginning.
 func TestCompareFails(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	broken := errors.New("it is gone")
 	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *generation) {

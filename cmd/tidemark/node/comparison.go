@@ -37,6 +37,9 @@ type comparison struct {
 	patience time.Duration                  // see comparePatience
 	found    map[generations.Number]*differ // by generation
 	order    []generations.Number
+	// done are the shards that nodes have compared, by generation. To run again compares
+	// what has come since: a node that was away, a shard that another one was given.
+	done map[generations.Number]map[string]cluster.ShardSet
 
 	mu sync.Mutex
 	at map[string]float64 // how much of it each node has done of the generation that is compared
@@ -64,28 +67,39 @@ const (
 	examplesMax, whySome = 20, 3
 )
 
-// compareGenerations compares the generation that is building with the one that
-// serves; of the latter what except names may differ (audit.Difference.Name). It
-// returns in how many ids either differs from the log, each once ("at least" in why
-// where that is not known exactly), and some of what differs. An error says that
-// not all was compared, and what not: then they are not alike, whatever else is
-// returned. progress is told how much is done; it must return at once.
-func (n *Node) compareGenerations(ctx context.Context, serving, building generations.Number, except []string, progress func(done, of uint64)) (differs uint64, examples []audit.Difference, why string, err error) {
-	c := &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: n.rebuilds.leader.say, patience: comparePatience}
-	err = c.run(ctx, serving, building)
-	differs, examples, why = c.result()
-	return differs, examples, why, err
+// newComparison is of the generation that is building and the one that serves; of the
+// latter what except names may differ (audit.Difference.Name). progress is told how
+// much is done; it must return at once.
+func (n *Node) newComparison(except []string, progress func(done, of uint64)) *comparison {
+	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: n.rebuilds.leader.say, patience: comparePatience}
 }
 
+// run compares what was not compared yet. An error says that not all was, and what not:
+// then they are not alike, whatever result says.
 func (c *comparison) run(ctx context.Context, serving, building generations.Number) error {
-	c.order, c.found = []generations.Number{building, serving}, map[generations.Number]*differ{}
+	if c.order == nil {
+		c.order = []generations.Number{building, serving}
+		c.found, c.done = map[generations.Number]*differ{}, map[generations.Number]map[string]cluster.ShardSet{}
+	}
 	for _, number := range c.order {
-		c.found[number] = &differ{ids: map[uint64]bool{}}
+		if c.found[number] == nil {
+			c.found[number], c.done[number] = &differ{ids: map[uint64]bool{}}, map[string]cluster.ShardSet{}
+		}
 		if err := c.generation(ctx, number); err != nil {
 			return fmt.Errorf("generation %d could not be compared with the log: %w", number, err)
 		}
 	}
 	return nil
+}
+
+// whole says that all was compared of a generation that is there now.
+func (c *comparison) whole(number generations.Number) bool {
+	g := c.of(number)
+	if g == nil || !g.open.Load() {
+		return false
+	}
+	due, nobody := left(g.members.View(), g.config.Shards, c.done[number])
+	return len(due) == 0 && nobody.Len() == 0
 }
 
 // generation compares one, until each node has compared all that it answers for,
@@ -94,7 +108,7 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 	c.mu.Lock()
 	c.at = map[string]float64{}
 	c.mu.Unlock()
-	done, faults, vain := map[string]cluster.ShardSet{}, map[string]int{}, inVain{patience: c.patience}
+	done, faults, vain := c.done[number], map[string]int{}, inVain{patience: c.patience}
 	why := map[string]error{} // of nodes that have not compared all
 	for {
 		g := c.of(number)
@@ -297,7 +311,9 @@ func notCompared(due map[string][]pipeline.Shard, nobody cluster.ShardSet, fault
 	return errors.New(strings.Join(why, "; "))
 }
 
-// result is what was found, of all that was compared.
+// result is what was found, of all that was compared: in how many ids either generation
+// differs from the log, each once ("at least" in why where that is not known exactly), and
+// some of what differs.
 func (c *comparison) result() (differs uint64, examples []audit.Difference, why string) {
 	ids, unnamed, notices := map[uint64]bool{}, 0, 0
 	var text []string

@@ -166,11 +166,7 @@ func (n *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (
 // followBeside derives what DELTAS does not hold, then follows that.
 func (n *generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
 	f := &pipeline.Follower{Guard: n.guard.Beside(beside), Tailer: n.tailer, Lane: n.lane}
-	if err := f.Join(ctx); err != nil {
-		return err
-	}
-	n.holdings.need(shards, beside.Sequence())
-	return f.Follow(ctx)
+	return f.Run(ctx, func(sequence uint64) { n.holdings.need(shards, sequence) })
 }
 
 // untilNear returns when a node beside this one has come to where this one was a

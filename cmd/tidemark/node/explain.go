@@ -15,7 +15,7 @@ import (
 
 // openExplainer makes what reads in the log which events are behind a number.
 func (n *generation) openExplainer() {
-	log := &history{streams: n.streams, dir: n.history.dir, some: true, log: n.log}
+	log := newHistory(n.streams, n.config.NATS.Streams.Events.Archive, true, n.log)
 	explainer := explain.New(explain.Options{
 		Schema:   n.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return n.program.NewTracer() },
@@ -28,7 +28,7 @@ func (n *generation) openExplainer() {
 		Logger:   n.log,
 	})
 	n.explainer = explainer
-	memory := func() int { return explainer.Bytes() + log.kept() }
+	memory := func() int { return explainer.Bytes() + log.History.Bytes() }
 	n.explains.Store(&memory)
 }
 
@@ -129,7 +129,7 @@ func (p eventParts) Extent() explain.Extent { return extentOf(p.history, p.State
 
 // Open implements explain.Parts.
 func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages int) (pipeline.Source, error) {
-	return p.history.open(ctx, from, func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+	return p.history.Open(ctx, from, func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
 		source, err := p.Parts.Open(ctx, from, messages, jetlog.RunOptions{Logger: p.log})
 		if err != nil { // not a nil *Source
 			return nil, err

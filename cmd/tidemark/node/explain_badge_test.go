@@ -12,6 +12,7 @@ import (
 // they follow and the channels on two nodes, and by each of them. "Their sum is the
 // number, or the page says what is below the base."
 func TestExplainBadge(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.ready(s.start(s.config("a", "route hold answer")))
 	s.ready(s.start(s.config("b", "hold answer")))

@@ -61,7 +61,7 @@ func BenchmarkExplain(b *testing.B) {
 	for _, rate := range []int{math.MaxInt32, 0} {
 		x := explain.New(explain.Options{
 			Schema: schema, Tracer: func() pipeline.Tracer { return program.NewTracer() },
-			Log: eventLog{&history{streams: streams, log: silent}, silent}, Dir: b.TempDir(), Upto: func() uint64 { return packs },
+			Log: eventLog{newHistory(streams, "", true, silent), silent}, Dir: b.TempDir(), Upto: func() uint64 { return packs },
 			Rate: rate, BytesMax: 1 << 40,
 		})
 		if rate > 0 {

@@ -53,6 +53,7 @@ func (e *explained) changes() string {
 // over NATS `tidemark.explain` `{"number":"post.like","id":"42","limit":20}`": by a
 // process that holds, also where another one answers. Dead letters are not in it.
 func TestExplain(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	holder := s.start(s.config("h", "route hold"))
 	s.start(s.config("t", "answer"))
@@ -121,6 +122,7 @@ func TestExplain(t *testing.T) {
 // The copy of a message that was published again counts, where it stands; the
 // original counts no more. (With filters: internal/twin, TestExplain.)
 func TestExplainCountsWhatWasMovedOnce(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("h", "route hold answer")
 	h := s.start(c)

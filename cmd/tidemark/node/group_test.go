@@ -71,6 +71,7 @@ func TestHopelessShardIsDerivedAlone(t *testing.T) {
 // What comes from another node and is older than DELTAS is not held as it is: all
 // shards would wait until it has caught up.
 func TestLateShardIsDerived(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
 	a := f.start("a")
@@ -134,6 +135,7 @@ func TestLateShardIsDerived(t *testing.T) {
 // are further, only where there are few windows: what is answered is as old as the
 // oldest shard. Where nothing is stored there is nothing newer to answer.
 func TestWholeLog(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
 		c.Windows.Events, c.Checkpoint.Interval, c.NodeExpiry = 1, time.Minute, time.Hour
@@ -174,6 +176,7 @@ func TestWholeLog(t *testing.T) {
 // A derivation ends when one of its shards can be taken from elsewhere, and the next
 // one goes on with the others at once.
 func TestDerivationGoesOnWithTheOthers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Weight = 0 }
 	n := f.start("a").gen()

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
@@ -44,7 +43,7 @@ func (s *site) archive(n *Node, to, dir string) (last uint64) {
 // trim has EVENTS begin with a message.
 func (s *site) trim(begins uint64) {
 	s.t.Helper()
-	if _, err := s.streams().Trim(s.t.Context(), begins, "elsewhere"); err != nil {
+	if _, err := s.streams().Trim(s.t.Context(), begins, "elsewhere", nil); err != nil {
 		s.t.Fatal(err)
 	}
 	if state, err := s.streams().State(s.t.Context(), jetlog.EventsStream); err != nil || state.First != begins {
@@ -87,6 +86,7 @@ func (s *site) sums(at string, ids int) string {
 // archived and trimmed is verified, recounted, explained and counted again as before.
 // Without the archive what is missing is said; so is a gap, and what is damaged.
 func TestArchiveIsReadLikeTheStream(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(21, 22))
 	s := newSite(t)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
@@ -138,7 +138,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	whole("trimmed again", n, at, "")
 	// What is gone behind the archive's end is not read from before it.
 	gone := func(context.Context, pipeline.Position) (pipeline.Source, error) { return nil, pipeline.ErrGap }
-	if source, err := n.gen().history.open(t.Context(), pipeline.EndOf(62), gone); !errors.Is(err, pipeline.ErrGap) {
+	if source, err := n.gen().history.Open(t.Context(), pipeline.EndOf(62), gone); !errors.Is(err, pipeline.ErrGap) {
 		t.Errorf("it opens %v, %v", source, err)
 	}
 
@@ -212,6 +212,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 
 // A segment that is not as it was written is named.
 func TestDamagedArchiveIsNamed(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
 	c := s.config("a", "route hold answer")
@@ -237,10 +238,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.asks("explain", explain, `"base":{"position":"0"`)
-	h := n.gen().explainer.Log.(eventLog).history
-	h.mu.Lock()
-	h.archived = nil // as after a while
-	h.mu.Unlock()
+	n.gen().explainer.Log.(eventLog).history.Forget() // as after a while
 
 	damaged := append([]byte{}, data...)
 	damaged[len(damaged)/2] ^= 1
@@ -283,6 +281,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 // stream": a generation is derived of what was archived and trimmed, and compared with
 // all of it. Without the archive, or with a gap, it is refused with what is missing.
 func TestRebuildBelowTrimmed(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	s := &site{t: t, nc: f.nc}
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
@@ -341,43 +340,4 @@ func TestRebuildBelowTrimmed(t *testing.T) {
 	s.trim(36)
 	f = g
 	refused("a gap", "a rebuild needs all of EVENTS", dir+" ends with message 30: messages 31 to 35 are in neither")
-}
-
-// An archive is read before the EVENTS that it is of, or before the one that goes on
-// from that, and never before another: no sequence means two events.
-func TestArchiveOfAnEventsBefore(t *testing.T) {
-	then, now := time.UnixMilli(1000).UTC(), time.UnixMilli(2000).UTC()
-	d, err := archive.OpenDirectory(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := make([]pipeline.Message, 20)
-	for i := range all {
-		all[i] = pipeline.Message{Sequence: uint64(i + 1), Subject: "events.like", Data: []byte("{}")}
-	}
-	h := &history{dir: "archive"}
-	if err := h.joins(d, jetlog.StreamState{Created: then, First: 21}); err == nil || !strings.Contains(err.Error(), "there is nothing") {
-		t.Errorf("an empty one: %v", err)
-	}
-	err = d.Add(t.Context(), then, 1, 20, func(pipeline.Position) (pipeline.Source, error) { return &onceSource{all}, nil }, func(*archive.Segment) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		state jetlog.StreamState
-		why   string
-	}{
-		{jetlog.StreamState{Created: then, First: 21}, ""},
-		{jetlog.StreamState{Created: then, First: 3}, ""},
-		{jetlog.StreamState{Created: then, First: 22}, "messages 21 to 21 are in neither"},
-		{jetlog.StreamState{Created: now, First: 21}, "is of the EVENTS created at"},
-		{jetlog.StreamState{Created: now, First: 21, Continues: jetlog.Continues{After: 20, Events: then}}, ""},
-		{jetlog.StreamState{Created: now, First: 19, Continues: jetlog.Continues{After: 18, Events: then}}, "is of the EVENTS created at"},
-		{jetlog.StreamState{Created: now, First: 24, Continues: jetlog.Continues{After: 23, Events: then}}, "messages 21 to 23 are in neither"},
-		{jetlog.StreamState{Created: now, First: 21, Continues: jetlog.Continues{After: 20, Events: now}}, "is of the EVENTS created at"},
-	} {
-		if err := h.joins(d, test.state); test.why == "" && err != nil || test.why != "" && (err == nil || !strings.Contains(err.Error(), test.why)) {
-			t.Errorf("%+v: %v, want %q", test.state, err, test.why)
-		}
-	}
 }

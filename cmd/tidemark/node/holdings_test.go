@@ -133,6 +133,7 @@ func (f *fleet) likes(posts, want int) bool {
 // Nodes that come get their part, a node that stops keeps its own, and what only
 // it has is not derived from all of the log by a newcomer that it is assigned to.
 func TestShardsWaitForTheirNode(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a := f.start("a")
 	f.publish(100)
@@ -177,6 +178,7 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 
 // Nodes that start at once, with a log that is there, read it once.
 func TestStartedAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	first := f.start("a")
 	f.publish(50)

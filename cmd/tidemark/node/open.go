@@ -104,7 +104,7 @@ func (n *generation) openStreams() error {
 	if err := n.tryStreams(ctx); err != nil {
 		return err
 	}
-	n.history = &history{streams: n.streams, dir: n.config.NATS.Streams.Events.Archive, log: n.log}
+	n.history = newHistory(n.streams, n.config.NATS.Streams.Events.Archive, false, n.log)
 	n.events = n.eventsIn(jetlog.RunOptions{
 		MessagesMax: n.config.Windows.Events,
 		BytesMax:    runBytes,

@@ -33,6 +33,7 @@ func TestReadyWithoutQueries(t *testing.T) {
 // A process that answers for everything never says that nobody does, also before
 // it has told the others: when it starts again, they have it as stopped.
 func TestOwnShardsAreAnswered(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	for range 2 {

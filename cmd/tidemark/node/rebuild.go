@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
@@ -36,8 +37,10 @@ type leader struct {
 	left     string // why what a generation has left on the server is not removed
 	saying   paced  // left, in the log
 
-	mine   sync.Mutex // held by who begins a rebuild, or tidies
-	tidied uint64     // the epoch of which nothing is left in the other slot
+	mine   sync.Mutex    // held by who begins a rebuild, or tidies
+	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot
+
+	ended *comparison // the last one that came to its end here; lead's
 }
 
 // untidy is no epoch: something is left, or may be.
@@ -68,6 +71,7 @@ func (n *Node) lead() {
 	ticker := time.NewTicker(leadEvery)
 	defer ticker.Stop()
 	l := &n.rebuilds.leader
+	l.tidied.Store(untidy)
 	var failed time.Time
 	for {
 		select {
@@ -75,7 +79,11 @@ func (n *Node) lead() {
 			return
 		case <-ticker.C:
 		}
-		if !n.leads() || time.Since(failed) < compareAgain {
+		if !n.leads() { // whoever does may leave something, and be killed
+			l.tidied.Store(untidy)
+			continue
+		}
+		if time.Since(failed) < compareAgain {
 			continue
 		}
 		switch err := n.leadOnce(n.ctx); {
@@ -127,7 +135,7 @@ func (n *Node) leadOnce(ctx context.Context) error {
 	switch {
 	case set.State == generations.Building:
 		return n.step(ctx, set, generations.Set.Compare)
-	case !set.Compared:
+	case !set.Compared, set.Differs == 0 && !set.Accept && !n.rebuilds.leader.compared(set.Building):
 		return n.compareBoth(ctx, set)
 	case set.Differs == 0 || set.Accept:
 		return n.step(ctx, set, func(now generations.Set) (generations.Set, error) {
@@ -163,8 +171,11 @@ func (n *Node) lacks(ctx context.Context) error {
 	return n.lacksOf(events)
 }
 
-// lacksOf is lacks of EVENTS as it was when somebody looked.
+// lacksOf is lacks of EVENTS as it was when somebody looked. What is marked to be trimmed
+// counts as gone: who trims may have looked at the record before it named a rebuild.
 func (n *Node) lacksOf(events jetlog.StreamState) error {
+	trimming := events.Trimmed.Below > max(events.First, 1)
+	events.First = max(events.First, events.Trimmed.Below)
 	if events.First <= 1 {
 		return nil
 	}
@@ -173,6 +184,8 @@ func (n *Node) lacksOf(events jetlog.StreamState) error {
 		return fmt.Errorf("a rebuild needs all of EVENTS: %w", err)
 	case first <= 1:
 		return nil
+	case trimming:
+		return fmt.Errorf("a rebuild needs all of EVENTS, which is being trimmed below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", events.First)
 	}
 	return lacksUpTo(events)
 }
@@ -274,11 +287,17 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 		return err
 	}
 	n.log.Info("tidemark: the new generation has caught up; both are compared with the log", "generation", set.Building, "serving", set.Serving)
-	differs, examples, why, err := n.compareGenerations(ctx, set.Serving, set.Building, except, func(done, of uint64) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.done = float64(done) / float64(max(of, 1))
-	})
+	c := l.ended
+	if c == nil || c.order[0] != set.Building {
+		c = n.newComparison(except, func(done, of uint64) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.done = float64(done) / float64(max(of, 1))
+		})
+	}
+	l.ended = nil
+	err = c.run(ctx, set.Serving, set.Building)
+	differs, examples, why := c.result()
 	l.mu.Lock()
 	if l.done = 0; ctx.Err() == nil {
 		l.examples = examples
@@ -290,8 +309,15 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	case err != nil:
 		return err
 	}
+	l.ended = c
 	n.log.Info("tidemark: both generations were compared with the log", "differs", differs, "why", why)
 	return n.step(ctx, set, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
+}
+
+// compared says that this leader knows each copy of a generation that may come to serve
+// to be compared: one that was away meanwhile, and is back, was not.
+func (l *leader) compared(building generations.Number) bool {
+	return l.ended != nil && l.ended.order[0] == building && l.ended.whole(building)
 }
 
 // whileRecord has something end when the record is not any more what it was; done ends

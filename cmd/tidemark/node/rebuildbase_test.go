@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -51,6 +54,7 @@ func withFans(c *config.Config) { *c = *fans(c) }
 // of another generation than the one that serves." A generation that does not open
 // harms nobody: it is tried again.
 func TestRebuildKeepsEventsWhole(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)
@@ -94,9 +98,65 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 	}
 }
 
+// "While a generation builds, EVENTS is not trimmed": not either where both begin at once.
+// Who trims marks that, and looks at the record after it; a rebuild looks at the mark.
+func TestTrimAndRebuildAtOnce(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	to := filepath.Join(t.TempDir(), "backups")
+	m := f.backup(to)
+	streams := n.gen().streams
+	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
+		f.noRebuild(n, "is being trimmed below 11", "ask again")
+		return errNotNow
+	})
+	if !errors.Is(err, errNotNow) {
+		t.Fatal(err)
+	}
+	state := func() jetlog.StreamState {
+		state, err := streams.State(t.Context(), jetlog.EventsStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	look := func() error { return stillTrimmable(t.Context(), f.nc, m, to, state().Created) }
+	if err := look(); err != nil {
+		t.Errorf("nothing is being built: %v", err)
+	}
+	counting, err := fans(n.config).Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = streams.Trim(t.Context(), 11, to, func(context.Context) error {
+		// It has looked before there was a mark.
+		_, err := n.changeRecord(t.Context(), func(now generations.Set) (generations.Set, error) { return now.Begin(counting, counting, false) })
+		if err != nil {
+			t.Error(err)
+		}
+		return look()
+	})
+	if s := state(); err == nil || !strings.Contains(err.Error(), "generation 2 is being built") || s.First != 1 || s.Trimmed.Below != 0 {
+		t.Errorf("it is trimmed: %v; %+v", err, s)
+	}
+	// And the other way round: it has begun when who trims had looked already.
+	if _, err := streams.Trim(t.Context(), 11, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is aborted, and why is said", func() bool {
+		s := f.record()
+		return s.State == generations.Aborted && strings.Contains(s.Why, "trimmed below 11")
+	})
+}
+
+var errNotNow = errors.New("not now")
+
 // "Restore puts a backup's counts into the place of its generation and notes the set";
 // "an old manifest is generation 1's".
 func TestRestoreOfAGeneration(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
@@ -114,17 +174,32 @@ func TestRestoreOfAGeneration(t *testing.T) {
 	if s := f.stored("a"); len(s) != 1 || !strings.Contains(s[0], filepath.Join(generationsDir, "2")) {
 		t.Errorf("stored are %v", s)
 	}
+	// Nothing is wrong where the record is older than what was restored, or is gone.
+	quiet := func() {
+		t.Helper()
+		f.until("the record is as it was restored", func() bool { return f.record().Epoch != 0 && f.record().Equal(n.rebuilds.set()) })
+		for line := range strings.Lines(f.log.String()) {
+			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "record of the generations was gone") {
+				t.Error(line)
+			}
+		}
+	}
+	if err := f.bucket().Purge(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
 	f.edit = withFans
 	n = f.start("a")
 	f.serves(2, n)
 	f.until("all likes", func() bool { return f.likes(40, 2) })
 	f.until("all fans", f.has("post", "fans", 7, 2))
+	quiet()
 	f.stop(n)
 
 	f.edit = nil
 	f.restore("a", first, func(*config.Config) {})
 	n = f.start("a")
 	f.until("all likes", func() bool { return f.likes(40, 2) })
+	quiet()
 	if n.gen().number != 1 || f.record().Serving != 1 {
 		t.Errorf("generation %d serves, by the record %d", n.gen().number, f.record().Serving)
 	}
@@ -137,7 +212,7 @@ func TestRestoreOfAGeneration(t *testing.T) {
 
 // "Repair --replay ends all generations: record, both slots", and other nodes follow.
 func TestReplayEndsGenerations(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a, b := f.start("a"), f.start("b")

@@ -103,7 +103,7 @@ func (n *Node) reserve(ctx context.Context, set generations.Set) (generations.Nu
 // unreserve removes what was reserved for a number that no generation has after all. What
 // stays is removed when the slot is tidied, or the next rebuild begins.
 func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
-	n.rebuilds.leader.tidied = untidy
+	n.rebuilds.leader.tidied.Store(untidy)
 	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
 	there, err := jetlog.LoadGenerations(ctx, n.nc)
@@ -139,24 +139,47 @@ func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) er
 }
 
 // tidySlot makes the slot empty that no generation has any more: what was aborted, or
-// dropped, leaves nothing on the server.
+// dropped, or reserved by a leader that was killed before its rebuild began, leaves
+// nothing on the server.
 func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
 	l := &n.rebuilds.leader
 	if !l.mine.TryLock() { // a rebuild begins, and does it
 		return
 	}
 	defer l.mine.Unlock()
-	if l.tidied == set.Epoch || n.rebuilds.set().Epoch != set.Epoch {
+	if l.tidied.Load() == set.Epoch || n.rebuilds.set().Epoch != set.Epoch {
 		return
 	}
-	if _, err := n.clearSlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set.Newest); err != nil {
+	if err := n.emptySlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set); err != nil {
 		if n.ctx.Err() == nil && l.leaves(err.Error()) {
 			n.log.Warn("tidemark: what a generation has left on the server is not removed yet; trying again", "error", err)
 		}
 		return
 	}
-	l.tidied = set.Epoch
+	l.tidied.Store(set.Epoch)
 	l.leaves("")
+}
+
+// emptySlot removes what tidySlot finds. Where there is no record, nothing but what is
+// reserved for the first rebuild: the record may be lost, and what it named is left to
+// the nodes that know of it. A leader that was only suspended, and begins after that,
+// makes the stream when it opens the generation.
+func (n *Node) emptySlot(ctx context.Context, slot jetlog.Slot, set generations.Set) error {
+	if set.Epoch > 0 {
+		_, err := n.clearSlot(ctx, slot, set.Newest)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return err
+	}
+	removed, err := jetlog.Unreserve(ctx, js, slot, set.Newest+1)
+	if removed {
+		n.log.Info("tidemark: what was reserved for a rebuild that did not begin is removed", "stream", slot.Deltas())
+	}
+	return err
 }
 
 // leaves notes why something is left on the server, and says whether to log it.

@@ -35,6 +35,7 @@ func (f *fleet) settledLetters(n *Node) {
 // counting. An aborted rebuild leaves nothing, and places are used again. Dead letters
 // come exactly once over all of it.
 func TestBackAndForward(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	plain := n.config
@@ -99,8 +100,10 @@ func countTwice(c *config.Config) {
 
 // "It never switches to something that differs unless told so".
 func TestRebuildDiffers(t *testing.T) {
+	t.Parallel()
 	for _, then := range []string{RebuildAcceptVerb, RebuildAbortVerb} {
 		t.Run(then, func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t)
 			n := f.start("a")
 			f.publish(30)
@@ -139,7 +142,7 @@ func TestRebuildDiffers(t *testing.T) {
 
 // A node that is closed in the midst of anything closes.
 func TestCloseAmidRebuild(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
 		c.Router.LeaseRenew, c.Router.LeaseExpiry = 50*time.Millisecond, 200*time.Millisecond
@@ -149,7 +152,13 @@ func TestCloseAmidRebuild(t *testing.T) {
 	f.until("all likes", func() bool { return f.likes(30, 1) })
 	plain := n.config
 	number := n.rebuilds.set().Serving
-	for i := range 12 {
+	// More rounds, each for longer, until a rebuild has come to its end.
+	const rounds, roundsMax = 12, 20
+	most := 2500 // ms that a round goes on
+	for i := 0; i < rounds || i < roundsMax && number == 1; i++ {
+		if i >= rounds {
+			most *= 2
+		}
 		by := plain
 		if i%2 == 0 {
 			by = fans(plain)
@@ -159,7 +168,7 @@ func TestCloseAmidRebuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() { _ = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil) }()
-		time.Sleep(time.Duration(rand.IntN(2500)) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond)
 		if err := n.Close(); err != nil {
 			t.Errorf("closing fails: %v", err)
 		}
@@ -187,6 +196,7 @@ func TestCloseAmidRebuild(t *testing.T) {
 
 // Each role alone: who routes leads, who holds counts, who answers switches.
 func TestRebuildWithRolesApart(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	start := func(name, role string) *Node {
 		f.edit = func(c *config.Config) { c.Roles = []string{role} }
@@ -211,6 +221,7 @@ func TestRebuildWithRolesApart(t *testing.T) {
 // "Its share of memory (rebuild.memory); the serving generation has the rest of
 // memory.budget meanwhile."
 func TestRebuildSharesMemory(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
 	n := f.start("a")
@@ -235,6 +246,7 @@ func TestRebuildSharesMemory(t *testing.T) {
 // The one that serves gives memory up as soon as there is a second one, also if that
 // does not open, and may take it again when it is gone.
 func TestRebuildTakesMemory(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
 		c.Memory.Budget = c.Memory.Budget - config.Size(c.ShardBytes()) + 40*config.MiB
@@ -264,6 +276,7 @@ func TestRebuildTakesMemory(t *testing.T) {
 // Dead letters come exactly once over a switch, however many are under way, and with
 // whichever node routes which generation.
 func TestLettersOverASwitch(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a, b := f.start("a"), f.start("b")
 	f.publish(20)
@@ -308,6 +321,7 @@ func TestLettersOverASwitch(t *testing.T) {
 // What a generation has routed before it served, and nobody has stored, it stores when
 // it comes to serve; then the record says that nothing is owed.
 func TestOwedLetters(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.refused(3)

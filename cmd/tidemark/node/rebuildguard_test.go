@@ -35,6 +35,7 @@ func (f *fleet) forge() {
 // "It deletes what it has of a generation only while the record as it stands is its
 // copy": not while another one stands there that it does not follow.
 func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.forge()
@@ -56,6 +57,7 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 
 // A node without counts, or one that only answers, does not vouch for a forged record.
 func TestNewNodesVouchForNothing(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a := f.start("a")
 	f.publish(20)
@@ -80,6 +82,7 @@ func TestNewNodesVouchForNothing(t *testing.T) {
 
 // "A leader writes ... not while a node that it reaches knows a newer one."
 func TestLeaderIsOutrun(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a, b := f.start("a"), f.start("b")
 	f.publish(20)
@@ -101,6 +104,7 @@ func TestLeaderIsOutrun(t *testing.T) {
 // "A number nobody acted on can be given out again with another configuration": what is
 // stored under it by the one before is not counted on with.
 func TestNumberComesAgain(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.stop(n)
@@ -128,6 +132,7 @@ func TestNumberComesAgain(t *testing.T) {
 // Who routes the generation that serves stores its dead letters, also as long as it
 // answers by the one before.
 func TestLettersGoByTheRecord(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	kept := n.rebuilds.beside.Load()
@@ -152,6 +157,7 @@ func TestLettersGoByTheRecord(t *testing.T) {
 
 // What a rebuild waits for is said: with two replicas, a node that is gone.
 func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a, b := f.start("a"), f.start("b")
@@ -169,6 +175,7 @@ func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
 // "begin should refuse" what cannot be derived here: the windows are too small for what
 // is to be counted.
 func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Windows.Bytes = 32 * config.KiB }
 	n := f.start("a")
@@ -187,6 +194,7 @@ func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
 // EVENTS is not trimmed below what a node has not applied of the generation to go back
 // to: the newest backup is not of that one.
 func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	set := n.rebuilds.set()
@@ -236,6 +244,7 @@ func TestRecordIsKeptAsItWas(t *testing.T) {
 // Where all that had the generation before open were killed, nobody says anything there
 // any more, and a view does not take them for away: a rebuild begins all the same.
 func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)
@@ -271,5 +280,55 @@ func TestSilence(t *testing.T) {
 		if got := at(step.at, step.asked); got != step.want {
 			t.Errorf("after %v there are %q, want %q", step.at, got, step.want)
 		}
+	}
+}
+
+// arranging is a node that has switched, and whose goroutine that follows the record was
+// ended: what it would do is done by who calls it. By the record generation 1 serves again.
+func (f *fleet) arranging() (n *Node, kept *generation) {
+	f.t.Helper()
+	n = f.rebuilt("a")
+	f.until("the one before is up to date", func() bool {
+		b := n.rebuilds.beside.Load()
+		return b != nil && b.number == 1 && n.maySwitch(n.gen(), b)
+	})
+	kept = n.rebuilds.beside.Load()
+	n.rebuilds.end()
+	back, err := n.rebuilds.set().Back(0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n.rebuilds.known.Store(&back)
+	return n, kept
+}
+
+// A switch that cannot be made at once, as nobody can be answered anew at that moment, is
+// tried again: what is to serve stays open, and so does what serves meanwhile.
+func TestSwitchIsTriedAgain(t *testing.T) {
+	f := newFleet(t)
+	n, kept := f.arranging()
+	n.queries.Close()
+	n.arrangeGenerations(t.Context())
+	if n.gen().number != 2 || n.rebuilds.beside.Load() != kept || kept.ctx.Err() != nil || n.rebuilds.opening != nil {
+		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.log.String())
+	}
+	if err := n.rebuilds.trouble.err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// A generation that cannot go on does not come to serve: nobody would notice any more.
+func TestLostGenerationDoesNotServe(t *testing.T) {
+	f := newFleet(t)
+	n, kept := f.arranging()
+	kept.fail(errors.New("another one has its name"))
+	n.arrangeGenerations(t.Context())
+	if n.gen().number != 2 {
+		t.Errorf("generation %d serves", n.gen().number)
+	}
+	select {
+	case <-n.failed:
+		t.Errorf("the process ends: %v", n.failure)
+	default:
 	}
 }

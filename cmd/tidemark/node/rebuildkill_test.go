@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -36,14 +37,20 @@ type child struct {
 	command *exec.Cmd
 }
 
+// children are what a test binary may be instead, by the variable that says so.
+var children = map[string]func(text string) error{childEnv: beChild}
+
 func TestMain(m *testing.M) {
-	if text := os.Getenv(childEnv); text != "" {
-		if err := beChild(text); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
+	for env, be := range children {
+		if text := os.Getenv(env); text != "" {
+			if err := be(text); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
+	natstest.SideBySide()
 	os.Exit(m.Run())
 }
 
@@ -144,8 +151,10 @@ func (c *child) kill() {
 // at, and whichever node it is, the end is as if nobody had been killed. No dead letter
 // is lost, and none comes twice.
 func TestRebuildKilled(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			t.Parallel()
 			f := newFleet(t)
 			seed := rand.Uint64()
 			random := rand.New(rand.NewPCG(seed, 1))
@@ -238,6 +247,7 @@ func (f *fleet) letters(want int) {
 
 // A node that is suspended while the others switch follows as soon as it goes on.
 func TestSuspendedDuringTheSwitch(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	a := &child{Name: "a", Dir: t.TempDir(), URL: f.url}
 	b := &child{Name: "b", Dir: t.TempDir(), URL: f.url}

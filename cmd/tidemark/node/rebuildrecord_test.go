@@ -90,6 +90,7 @@ func (f *fleet) stored(name string) (found []string) {
 // older than what the node knows, is not obeyed, is said and replaced by the node's
 // copy. A forged or deleted key never has a node delete counts".
 func TestRecordIsForged(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	known := n.rebuilds.set()
@@ -172,6 +173,7 @@ func TestRecordIsForged(t *testing.T) {
 // "A node's file must then count like one of the generations named, or the node
 // refuses to start with words that name tidemark rebuild --config".
 func TestRebuildWantsAFileOfThose(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.stop(n)
@@ -203,6 +205,7 @@ func TestRebuildWantsAFileOfThose(t *testing.T) {
 // An earlier version goes on with a directory where there never was a rebuild, and
 // refuses any other.
 func TestRebuildChangesTheFormat(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	format := func() int {
@@ -223,6 +226,7 @@ func TestRebuildChangesTheFormat(t *testing.T) {
 // A node that was away while generations came and went takes what others say, gets
 // the counts from them, and only then deletes its own.
 func TestAwayDuringRebuilds(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
 	a, b := f.start("a"), f.start("b")
@@ -267,6 +271,7 @@ func holdsAll(n *Node) bool {
 
 // A process that only answers is not led astray for good by a forged record.
 func TestThinSeesAForgedRecord(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }

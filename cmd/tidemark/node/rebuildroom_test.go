@@ -55,6 +55,7 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 // generations): refused before anything starts, with the numbers": the streams of others
 // have reserved what the server stores.
 func TestRebuildNeedsRoomOnTheServer(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)
@@ -73,6 +74,7 @@ func TestRebuildNeedsRoomOnTheServer(t *testing.T) {
 
 // The same where it is the account that may not store so much, or have one stream more.
 func TestRebuildNeedsRoomInTheAccount(t *testing.T) {
+	t.Parallel()
 	for limit, words := range map[string][]string{
 		"max_file: 22GB":                {"reserved 21520 MiB of the 22528 MiB"},
 		"max_file: 1TB, max_streams: 4": {"4 streams have reserved", "may have 4 streams"},
@@ -95,6 +97,7 @@ func TestRebuildNeedsRoomInTheAccount(t *testing.T) {
 // A generation that nobody remembers has left its windows: the next one has a number that
 // none ever had, and finds the slot empty.
 func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)
@@ -116,6 +119,7 @@ func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 
 // Where everything is lost but the streams of a later generation, a start says what to do.
 func TestStartWhereNobodyRemembers(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	c := config.Default()
 	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", t.TempDir(), f.url, "", fleetShards
@@ -141,6 +145,7 @@ func TestStartWhereNobodyRemembers(t *testing.T) {
 
 // A slot is not cleared for a number that another leader has given meanwhile.
 func TestSlotIsNotClearedForALaterOne(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
 	n := f.rebuilt("a")
@@ -156,6 +161,7 @@ func TestSlotIsNotClearedForALaterOne(t *testing.T) {
 // What was reserved for a rebuild that another leader was faster with goes; what is
 // another's stays.
 func TestReservedIsGivenBack(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	o := n.gen().streamOptions()
@@ -174,7 +180,7 @@ func TestReservedIsGivenBack(t *testing.T) {
 		n.rebuilds.leader.mine.Lock()
 		defer n.rebuilds.leader.mine.Unlock()
 		n.unreserve(1, number)
-		n.rebuilds.leader.tidied = n.rebuilds.set().Epoch // tidySlot is not what this is about
+		n.rebuilds.leader.tidied.Store(n.rebuilds.set().Epoch) // tidySlot is not what this is about
 	}
 	if give(2); of() != 3 {
 		t.Errorf("it is of generation %d", of())
@@ -190,9 +196,71 @@ func TestReservedIsGivenBack(t *testing.T) {
 	}
 }
 
+// A leader that is killed after it has reserved the room, and before the rebuild has
+// begun, leaves it to the next one to give it back: after its start, and when it comes to
+// lead again. What has windows, or another number, is not what was reserved.
+func TestReservedByOneThatWasKilled(t *testing.T) {
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	o := n.gen().streamOptions()
+	o.Slot = 1
+	reserve := func(number generations.Number) {
+		t.Helper()
+		o.Generation = number
+		if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func() bool {
+		is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is != 0
+	}
+	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 0 })
+	reserve(2)
+	lead := &n.gen().router.Stats.Active
+	lead.Store(false) // as if another node had led meanwhile
+	time.Sleep(4 * leadEvery)
+	if !there() {
+		t.Error("a node that does not lead has removed it")
+	}
+	lead.Store(true)
+	f.until("the next leader gives it back", func() bool { return !there() })
+
+	f.stop(n)
+	reserve(2)
+	n = f.start("a")
+	f.until("it is given back after the start", func() bool { return !there() })
+	f.stop(n)
+
+	reserve(2)
+	if _, err := f.jetStream().Publish(t.Context(), f.subjectOf("DELTAS2"), []byte("a window")); err != nil {
+		t.Fatal(err)
+	}
+	n = f.start("a")
+	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 0 })
+	if !there() {
+		t.Error("what was counted by a generation that the record has lost is removed")
+	}
+}
+
+func (f *fleet) subjectOf(stream string) string {
+	f.t.Helper()
+	s, err := f.jetStream().Stream(f.t.Context(), stream)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s.CachedInfo().Config.Subjects[0]
+}
+
 // A process that only answers, of a version that knows of no generations, finds nobody
 // who tells it what the first one counts once that does not serve.
 func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.rebuilt("a")
 	ask := func(of generations.Number) error {
@@ -213,6 +281,7 @@ func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
 
 // What a rebuild waits for is said, by node: also the leader that would drop what is kept.
 func TestKeptSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
 	a, b := f.start("a"), f.start("b")
@@ -237,6 +306,7 @@ func TestKeptSaysWhatItWaitsFor(t *testing.T) {
 
 // Who keeps what is left on the server from being removed is said.
 func TestLeftOverSaysWhoUsesIt(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(20)

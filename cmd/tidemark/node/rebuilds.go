@@ -33,17 +33,18 @@ type rebuilds struct {
 	turns   pipeline.Turns // in which the second generation computes, and what compares
 
 	// attend's, once it has begun; those who start the node have them before.
-	record  *jetlog.Generations // nil: there is no bucket yet
-	opening *opening            // nil: none
-	pause   time.Duration       // before the next one is tried
-	failed  time.Time           // when the last one failed
-	said    paced               // in the log, of the record
-	asked   time.Time           // when others were last asked about it
-	unsaid  error               // why it is not followed since
-	swept   uint64              // the epoch of which nothing else is stored here,
-	sweptAt time.Time           // and when it was looked
-	stop    context.CancelFunc
-	done    chan struct{} // closed when attend has returned; nil: it has not begun
+	record   *jetlog.Generations // nil: there is no bucket yet
+	opening  *opening            // nil: none
+	pause    time.Duration       // before the next one is tried
+	failed   time.Time           // when the last one failed
+	said     paced               // in the log, of the record
+	asked    time.Time           // when others were last asked about it
+	unsaid   error               // why it is not followed since
+	restored bool                // from a backup, and the record may be as it was before
+	swept    uint64              // the epoch of which nothing else is stored here,
+	sweptAt  time.Time           // and when it was looked
+	stop     context.CancelFunc
+	done     chan struct{} // closed when attend has returned; nil: it has not begun
 }
 
 // opening is a generation that is being opened.
@@ -168,14 +169,20 @@ func (n *Node) acceptRecord(ctx context.Context) {
 			why = err
 		}
 	}
-	if why != nil {
+	// Until what was restored is written, what is there is older, or nothing.
+	written := r.restored && fault == nil && there.Epoch <= own.Epoch
+	switch {
+	case why != nil && !written:
 		r.trouble.set(recordPart, why)
 		if r.said.tell(why.Error()) {
 			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
 				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/operations.md, Who may do what)")
 		}
-	} else {
+	default:
 		r.trouble.clear(recordPart)
+	}
+	if fault == nil && own.Equal(there) {
+		r.restored = false
 	}
 	if own = r.set(); own.Epoch == 0 || n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
 		return
@@ -183,7 +190,10 @@ func (n *Node) acceptRecord(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	restored, err := r.record.Restore(ctx, own)
-	if restored {
+	switch {
+	case restored && written:
+		n.log.Info("tidemark: the record of the generations is written as it was restored", "epoch", own.Epoch, "serving", own.Serving)
+	case restored:
 		n.log.Warn("tidemark: the record of the generations was gone or was none, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -220,8 +230,7 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 		n.dismiss(r.opening)
 		r.opening = nil
 	}
-	if beside != nil && beside.is(set.Serving, set) && n.maySwitch(serving, beside) {
-		n.switchTo(ctx, beside)
+	if beside != nil && beside.is(set.Serving, set) && time.Since(r.failed) >= r.pause && n.maySwitch(serving, beside) && n.switchTo(ctx, beside) {
 		serving, beside, want = n.gen(), r.beside.Load(), set.Beside()
 	}
 	if beside != nil && !beside.is(want, set) {
@@ -317,7 +326,7 @@ func (n *Node) openFailed(err error) {
 	r := &n.rebuilds
 	r.trouble.set(rebuildPart, err)
 	r.failed, r.pause = time.Now(), min(max(2*r.pause, openRetryMin), openRetryMax)
-	n.log.Error("tidemark: the generation beside the one that serves is not open; trying again", "after", r.pause, "error", err)
+	n.log.Error("tidemark: something is wrong with the generation beside the one that serves; trying again", "after", r.pause, "error", err)
 }
 
 // dismiss ends an opening, and takes away what it has opened.
@@ -379,10 +388,20 @@ func (g *generation) setMemory(bytes int) {
 // fail says that the process cannot go on. A generation beside the one that serves
 // is closed, and tried again.
 func (g *generation) fail(err error) {
+	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
 	if g.gen() == g {
 		g.Node.fail(err)
 		return
 	}
 	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
-	g.losing.Do(func() { close(g.lost) })
+}
+
+// isLost says that it cannot go on.
+func (g *generation) isLost() bool {
+	select {
+	case <-g.lost:
+		return true
+	default:
+		return false
+	}
 }

@@ -12,6 +12,7 @@ import (
 // no turn to be had nothing of it is derived; the one that serves goes on. The one
 // that comes to serve is not bound any more, and the one before is.
 func TestRebuildInTurns(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	turns := n.rebuilds.turns
@@ -60,6 +61,7 @@ func TestRebuildInTurns(t *testing.T) {
 // A comparison waits for its turns too, of the generation that serves and of the new
 // one. With as many cores as processors nothing is held back.
 func TestCompareInTurns(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	one := func(*config.Config) {}
 	a, a2 := f.counting("a", 1, one, nil), f.counting("a2", 2, one, nil)

@@ -42,6 +42,7 @@ func (n *Node) openGenerations() error {
 		return err
 	}
 	set := n.dir.generations()
+	r.restored = n.dir.marker.Restored != nil
 	if r.record != nil {
 		if set, err = n.judgeAtStart(ctx, set); err != nil {
 			return err
@@ -160,8 +161,8 @@ func (n *Node) judge(ctx context.Context, own, there generations.Set, fresh bool
 	if told, ok, _ := n.askGenerations(ctx); ok && told.Serving == there.Serving && told.Epoch >= there.Epoch {
 		return told, nil
 	}
-	return own, fmt.Errorf("the record (epoch %d) says that generation %d serves, of which this node knows nothing, and no other node says the same; if it was forged, delete the key generations of the bucket %s",
-		there.Epoch, there.Serving, jetlog.Bucket)
+	return own, fmt.Errorf("the record (epoch %d) says that generation %d serves, which does not follow from what this node knows (epoch %d), and no other node says the same; if it was forged, delete the key generations of the bucket %s",
+		there.Epoch, there.Serving, own.Epoch, jetlog.Bucket)
 }
 
 // askAgain is how often others are asked about a record that this node may not follow.

@@ -86,6 +86,14 @@ func (n *generation) giveUp() error {
 	return nil
 }
 
+// givingUp says whether a shard is due to be given up, or is being given up.
+func (n *generation) givingUp(s pipeline.Shard) bool {
+	h := &n.holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(n.audits.due, s) || h.leaving.Has(s)
+}
+
 func (n *generation) forget(s pipeline.Shard, held bool) error {
 	if held {
 		if err := n.sinks.Release(n.ctx, s); err != nil {

@@ -19,6 +19,7 @@ import (
 
 // A shard is not derived from what is about to be dropped.
 func TestGivenUpIsLeaving(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	f.publish(50)
@@ -61,6 +62,7 @@ func TestGivenUpIsLeaving(t *testing.T) {
 // A shard of which there is no other copy is not dropped where EVENTS lacks its
 // beginning: neither when it is found to differ, nor when it is given up.
 func TestOnlyCopyIsKept(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.with("a", func(*config.Config) {})
 	f.publish(50)
@@ -80,6 +82,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 // A shard is taken again only where it is known that what others counted is by
 // today's rules; the audit ends when it is not.
 func TestNotKnownIsNotNow(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	two := func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a := f.with("a", func(c *config.Config) {
@@ -120,6 +123,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 
 // A job ends with what it compares.
 func TestChecksEndWithTheGeneration(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
 	begun, ended := make(chan struct{}), make(chan error)

@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
@@ -182,185 +180,43 @@ func (n *generation) restore(ctx context.Context, place backup.Place, m *backup.
 	if err := n.openSinks(nil, 0); err != nil {
 		return 0, 0, err
 	}
-	at, time, err = n.forward(ctx, place, m, o)
-	if err = errors.Join(err, n.sinks.Close()); err != nil {
-		return 0, 0, err
+	forward := &backup.Restore{
+		Place: place, Manifest: m, At: o.At, Shards: n.sinks, Lane: n.lane, Logger: o.Logger,
+		Events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, o) },
 	}
-	for s := range m.Parts { // what is on disk
-		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied != at {
-			return 0, 0, errors.Join(fmt.Errorf("shard %d is checkpointed at position %d, and should be at %d", s, state.Applied, at), err)
-		}
+	at, time, err = forward.Forward(ctx)
+	if err = errors.Join(err, n.sinks.Close()); err == nil {
+		err = backup.Stands(n.store, m, at)
+	}
+	if err != nil {
+		return 0, 0, err
 	}
 	return at, time, nil
 }
 
-// forward brings all shards to the point that is wanted.
-func (n *generation) forward(ctx context.Context, place backup.Place, m *backup.Manifest, o *RestoreOptions) (at pipeline.Position, time int64, err error) {
-	at = m.Position
-	if len(m.Log) > 0 {
-		source, err := backup.Log(place, m)
-		if err != nil {
-			return 0, 0, err
-		}
-		defer source.Close()
-		if err := n.replayTo(ctx, source, at); err != nil {
-			return 0, 0, fmt.Errorf("the events up to position %d: %w", at, err)
-		}
-	}
-	time = m.Time
-	if o.At.Set() && o.At.Position != m.Position {
-		if at, time, err = n.replayFurther(ctx, m, o); err != nil {
-			return 0, 0, err
-		}
-	}
-	if stands := n.sinks.Positions(); n.sinks.Err() != nil || len(stands) != 1 || stands[0] != at {
-		return 0, 0, errors.Join(fmt.Errorf("shards stand at %v, and should at %d", stands, at), n.sinks.Err())
-	}
-	return at, time, nil
-}
-
-// replayTo brings the shards to a position.
-func (n *generation) replayTo(ctx context.Context, source pipeline.Source, to pipeline.Position) error {
-	return pipeline.Replay(ctx, n.sinks, source, n.lane(), n.sinks.Positions(), to)
-}
-
-// replayFurther brings the shards from the backup to a later point, with events
-// that were archived or are in EVENTS.
-func (n *generation) replayFurther(ctx context.Context, m *backup.Manifest, o *RestoreOptions) (pipeline.Position, int64, error) {
-	log, last, err := openLog(ctx, m.Events, o)
-	if err != nil {
-		return 0, 0, err
-	}
-	to := o.At.Position
-	if o.At.Time == 0 && to > pipeline.EndOf(last) {
-		return 0, 0, fmt.Errorf("position %d is past the end of the events, which is %d", to, pipeline.EndOf(last))
-	}
-	if m.Position.Next() > last {
-		return m.Position, m.Time, nil // there is nothing more
-	}
-	source, err := log.Open(ctx, m.Position)
-	if err != nil {
-		return 0, 0, fmt.Errorf("the events behind the backup, from position %d on: %w", m.Position, err)
-	}
-	defer source.Close()
-	if o.At.Time == 0 {
-		last = min(last, to.Sequence())
-	}
-	until := &untilTime{Source: source, last: last, time: o.At.Time, end: m.Position, newest: m.Time}
-	for o.At.Time != 0 || n.sinks.Positions()[0] < to {
-		messages, err := until.Next(ctx)
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return 0, 0, err
-		}
-		target := until.end
-		if o.At.Time == 0 {
-			target = min(target, to)
-		}
-		one := &onceSource{messages}
-		if err := n.replayTo(ctx, one, target); err != nil {
-			return 0, 0, fmt.Errorf("the events up to position %d: %w", target, err)
-		}
-	}
-	if o.At.Time == 0 && until.end < to {
-		o.Logger.Warn("restore: the events have no message there; it is as of the one before", "position", to, "restored", until.end)
-	}
-	if o.At.Time != 0 || until.end < to {
-		to = until.end
-	}
-	return to, until.newest, nil
-}
-
-// openLog opens what there is of the events of an EVENTS, and tells its last
+// openLog opens what there is of the events behind a backup, and tells the last
 // sequence.
-func openLog(ctx context.Context, created time.Time, o *RestoreOptions) (*archive.Joined, uint64, error) {
-	log, last := &archive.Joined{Events: noEvents{}}, uint64(0)
+func openLog(ctx context.Context, m *backup.Manifest, o *RestoreOptions) (backup.Opener, uint64, error) {
+	var archived *archive.Directory
 	if o.Archive != "" {
-		d, err := archive.OpenDirectory(o.Archive)
-		if err != nil {
+		var err error
+		if archived, err = archive.OpenDirectory(o.Archive); err != nil {
 			return nil, 0, err
 		}
-		if _, end, of := d.Extent(); end > 0 {
-			if !of.Equal(created) {
-				return nil, 0, fmt.Errorf("%w: archive %s is of the EVENTS created at %v, and the backup of that of %v", backup.ErrForeign, o.Archive, of, created)
-			}
-			log.Archive, last = d, end
-		}
 	}
-	if o.NATS != nil {
-		streams, err := jetlog.AttachEvents(ctx, o.NATS, 0, o.Logger) // EVENTS alone
-		if err != nil {
-			return nil, 0, err
-		}
-		state, err := streams.State(ctx, jetlog.EventsStream)
-		if err != nil {
-			return nil, 0, err
-		}
-		if !state.Created.Equal(created) {
-			return nil, 0, fmt.Errorf("%w: EVENTS was created at %v, and the backup is of that of %v", backup.ErrForeign, state.Created, created)
-		}
-		log.Events, last = jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger}), max(last, state.Last)
+	if o.NATS == nil {
+		return backup.Behind(m, archived, nil, archive.Stream{}, 0)
 	}
-	if last == 0 {
-		return nil, 0, errors.New("it is to be later than the backup, and no events are there: give --nats, a server that holds EVENTS, or --archive")
-	}
-	return log, last, nil
-}
-
-// noEvents is EVENTS where no server is.
-type noEvents struct{ pipeline.Events }
-
-func (noEvents) Open(_ context.Context, from pipeline.Position) (pipeline.Source, error) {
-	return nil, fmt.Errorf("%w: message %d is in no archive, and no server is connected", pipeline.ErrGap, from.Next())
-}
-
-// untilTime is a source up to a log time, or a last message; then io.EOF.
-type untilTime struct {
-	pipeline.Source
-	last   uint64
-	time   int64             // Unix milliseconds; 0: any
-	end    pipeline.Position // of what came so far
-	newest int64             // timestamp of that
-	over   bool
-}
-
-func (u *untilTime) Next(ctx context.Context) ([]pipeline.Message, error) {
-	if u.over || u.end.Next() > u.last {
-		return nil, io.EOF
-	}
-	messages, err := u.Source.Next(ctx)
+	streams, err := jetlog.AttachEvents(ctx, o.NATS, 0, o.Logger) // EVENTS alone
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	past := func(m pipeline.Message) bool { return m.Sequence > u.last || u.time != 0 && m.Time > u.time }
-	if at := slices.IndexFunc(messages, past); at >= 0 {
-		messages, u.over = messages[:at], true
+	state, err := streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return nil, 0, err
 	}
-	if len(messages) == 0 {
-		return nil, io.EOF
-	}
-	for _, m := range messages {
-		u.newest = max(u.newest, m.Time)
-	}
-	u.end = pipeline.EndOf(messages[len(messages)-1].Sequence)
-	return messages, nil
+	return backup.Behind(m, archived, jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger}), streamOf(state), state.Last)
 }
-
-// onceSource is some messages.
-type onceSource struct{ messages []pipeline.Message }
-
-func (s *onceSource) Next(context.Context) ([]pipeline.Message, error) {
-	if s.messages == nil {
-		return nil, io.EOF
-	}
-	out := s.messages
-	s.messages = nil
-	return out, nil
-}
-
-func (s *onceSource) Close() error { return nil }
 
 // Backups lists the backups of a place; see backup.List.
 func Backups(ctx context.Context, from string, nc *nats.Conn) ([]*backup.Manifest, error) {

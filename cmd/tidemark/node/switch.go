@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +49,9 @@ func (n *generation) endServing() {
 // has of that is as new as it should be. Where the one that serves is gone from the
 // record, nothing is as good.
 func (n *Node) maySwitch(from, to *generation) bool {
+	if to.isLost() {
+		return false
+	}
 	set := n.rebuilds.set()
 	if _, named := set.All[from.number]; !named {
 		return true
@@ -65,27 +69,34 @@ const (
 
 // switchTo has requests be answered by another generation, from one to the next: none
 // is lost, and no number goes back. Those that come meanwhile wait until it is as far
-// as any holder of the one before can have been.
+// as any holder of the one before can have been. Where nobody can be answered anew,
+// nothing has changed, and it is tried again.
 //
 //	before ──► answers ──────────────► drained ─► closed with its generation
 //	to         ─► answers, requests wait ─► as far as before ─► answered
-func (n *Node) switchTo(ctx context.Context, to *generation) {
+func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 	before := n.gen()
 	begun := time.Now()
 	if n.serves() {
 		counted := &spread.Counted{Schema: to.store.Schema(), Shards: to.config.Shards}
 		if err := n.answerAfter(ctx, before, to, counted, before.routedUpTo); err != nil {
-			n.openFailed(err)
-			return
+			n.openFailed(fmt.Errorf("generation %d does not come to serve: %w", to.number, err))
+			return false
 		}
 	}
+	n.rebuilds.pause, n.rebuilds.failed = 0, time.Time{}
+	n.rebuilds.trouble.clear(rebuildPart)
 	n.serving.Store(to)
 	n.rebuilds.beside.Store(before)
+	if to.isLost() {
+		n.fail(fmt.Errorf("generation %d, which has come to serve, cannot go on", to.number))
+	}
 	before.endServing()
 	before.setMemory(n.config.ShardBytesSecond())
 	to.setMemory(n.config.ShardBytesBeside())
 	to.beginServing()
 	n.log.Info("tidemark: another generation serves", "generation", to.number, "before", before.number, "took", time.Since(begun).Round(time.Millisecond))
+	return true
 }
 
 // answerAfter has everybody be answered by another generation, from when it is as far

@@ -59,6 +59,7 @@ func (s *site) six(position string) (replies []any) {
 
 // A process that only answers says what one says that holds everything.
 func TestThinAnswersAsHolder(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("holder", "route hold answer")
 	all := s.start(c)
@@ -152,6 +153,7 @@ func TestThinAnswersAsHolder(t *testing.T) {
 // "it starts all the same; every request is answered 503 with words … it becomes
 // ready by itself when a holder comes", and goes on when all are gone and back.
 func TestThinWithoutHolders(t *testing.T) {
+	t.Parallel()
 	const words = "no node that holds counters is known"
 	s := newSite(t)
 	thin := s.start(s.config("", "answer"))
@@ -225,6 +227,7 @@ func TestThinWithoutHolders(t *testing.T) {
 // What is counted changes when those who hold are restarted with other counters:
 // a process that only answers sees that and is asked by them.
 func TestThinTakesSchema(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("holder", "route hold")
 	holder := s.start(c)
@@ -256,8 +259,10 @@ func TestThinTakesSchema(t *testing.T) {
 
 // Each set of roles starts, does its part and nothing else.
 func TestEachSetOfRoles(t *testing.T) {
+	t.Parallel()
 	for _, roles := range []string{"route", "hold", "answer", "route hold", "route answer", "hold answer", "route hold answer"} {
 		t.Run(roles, func(t *testing.T) {
+			t.Parallel()
 			s := newSite(t)
 			has := func(role string) bool { return strings.Contains(roles, role) }
 			n := s.start(s.config("it", roles))
@@ -308,6 +313,7 @@ func TestEachSetOfRoles(t *testing.T) {
 
 // Processes that cannot work together say so.
 func TestThinRefused(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.start(s.config("holder", "route hold"))
 	try := func(name string) error {

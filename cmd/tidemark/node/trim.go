@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -42,7 +42,7 @@ var errNoBackup = errors.New("no backup is known: run 'tidemark backup TO' first
 // archived, if anything ever was.
 func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err error) {
 	if o.Keep < jetlog.DuplicateWindow {
-		return t, fmt.Errorf("keep %v at least: a message published twice is known by the first one for so long", jetlog.DuplicateWindow)
+		return t, fmt.Errorf("keep %s at least: a message published twice is known by the first one for so long", config.FormatDuration(jetlog.DuplicateWindow))
 	}
 	set, streams, err := attachServing(ctx, nc, o.Logger)
 	if err != nil {
@@ -63,7 +63,7 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err != nil {
 		return t, err
 	}
-	trim := backup.Trim{Below: old, Why: "the rest is not older than " + ageText(o.Keep)}
+	trim := backup.Trim{Below: old, Why: "the rest is not older than " + config.FormatDuration(o.Keep)}
 	if err := trim.To(m, place, set, state.Created); err != nil {
 		return t, err
 	}
@@ -76,23 +76,29 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err := boundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
 		return t, err
 	}
-	var archived archiveNote
+	var archived backup.Archived
 	if found, err := streams.Note(ctx, jetlog.NoteArchive, &archived); err != nil {
 		return t, err
-	} else if found && !o.Unarchived && archived.Events.Equal(state.Created) {
-		trim.Bound(archived.Last+1, "the rest is not archived in "+archived.Directory)
-	}
-	// A rebuild may have begun while members were listened to.
-	if set, err = jetlog.LoadGenerations(ctx, nc); err == nil {
-		err = trim.To(m, place, set, state.Created)
-	}
-	if err != nil {
-		return t, err
+	} else if found && !o.Unarchived {
+		trim.Archived(&archived, state.Created)
 	}
 	t.Backup, t.Bound = m.ID, trim.Why
 	t.Below = max(trim.Below, state.First)
-	t.Messages, err = streams.Trim(ctx, t.Below, place)
+	t.Messages, err = streams.Trim(ctx, t.Below, place, func(ctx context.Context) error {
+		return stillTrimmable(ctx, nc, m, place, state.Created)
+	})
 	return t, err
+}
+
+// stillTrimmable looks whether a rebuild has begun since, or another generation serves
+// than the one that is backed up. EVENTS is marked by then: a rebuild that begins after
+// this sees that (Node.lacksOf).
+func stillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, place string, events time.Time) error {
+	set, err := jetlog.LoadGenerations(ctx, nc)
+	if err != nil {
+		return err
+	}
+	return new(backup.Trim).To(m, place, set, events)
 }
 
 // newestBackup finds the newest backup; every one that has a manifest was read back.
@@ -147,13 +153,6 @@ type ArchiveOptions struct {
 	Logger    *slog.Logger
 }
 
-// archiveNote is how far EVENTS is archived.
-type archiveNote struct {
-	Directory string    `json:"directory"`
-	Events    time.Time `json:"events"`
-	Last      uint64    `json:"last"`
-}
-
 // Archive appends to a directory what EVENTS holds of before the newest backup and
 // the directory does not have.
 func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Directory, error) {
@@ -169,31 +168,19 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 	if err != nil {
 		return nil, err
 	}
-	if !m.Events.Equal(state.Created) {
-		return nil, fmt.Errorf("%w: backup %s in %s is of the EVENTS created at %v, and this one was created at %v", backup.ErrForeign, m.ID, place, m.Events, state.Created)
-	}
 	d, err := archive.OpenDirectory(o.Directory)
 	if err != nil {
 		return nil, err
 	}
 	events := jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger})
-	err = d.Add(ctx, state.Created, state.First, min(m.Position.Sequence(), state.Last), func(from pipeline.Position) (pipeline.Source, error) {
+	err = backup.Archive(ctx, d, m, place, streamOf(state), state.Last, func(from pipeline.Position) (pipeline.Source, error) {
 		return events.Open(ctx, from)
 	}, o.Progress)
 	if err != nil {
 		return nil, err
 	}
 	if _, last, of := d.Extent(); last > 0 {
-		err = streams.SetNote(ctx, jetlog.NoteArchive, archiveNote{o.Directory, of, last})
+		err = streams.SetNote(ctx, jetlog.NoteArchive, backup.Archived{Directory: o.Directory, Events: of, Last: last})
 	}
 	return d, err
-}
-
-// ageText is an age as people write it: in days, where it is some.
-func ageText(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
-	}
-	return d.String()
 }

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
@@ -67,6 +70,7 @@ func TestIdentity(t *testing.T) {
 // A node that died looks up to who has just begun to listen: a command waits, and
 // what the dead node had applied does not keep anything from being trimmed.
 func TestTrimAfterDeath(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
@@ -103,6 +107,7 @@ func TestTrimAfterDeath(t *testing.T) {
 // "restore --at" a position where the log has no message is as of the one before.
 // What other rules have counted in part is so after a restore as well.
 func TestRestoreAtNothing(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
@@ -138,3 +143,35 @@ func TestRestoreAtNothing(t *testing.T) {
 		t.Error("it is taken for all counted by today's rules")
 	}
 }
+
+// "`restore --at TIME`": as of then, also where the newest backup before it was made
+// when nothing had happened yet. (internal/sim: TestArchives, seed 12.)
+func TestRestoreAtFromNothing(t *testing.T) {
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	if m := s.backup(to, 0); m.Position != 0 {
+		t.Fatalf("the backup is of position %d", m.Position)
+	}
+	bustle(s, rand.New(rand.NewPCG(3, 3)), 4)
+	r, err := restoreTo(t, alone(t, c), RestoreOptions{From: to, At: backup.Point{Time: time.Now().UnixMilli()}, NATS: s.nc})
+	if err != nil || r.Position != pipeline.EndOf(4) {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// onceSource is some messages.
+type onceSource struct{ messages []pipeline.Message }
+
+func (s *onceSource) Next(context.Context) ([]pipeline.Message, error) {
+	if s.messages == nil {
+		return nil, io.EOF
+	}
+	out := s.messages
+	s.messages = nil
+	return out, nil
+}
+
+func (s *onceSource) Close() error { return nil }
