@@ -9,7 +9,7 @@ import (
 )
 
 type verifyCommand struct {
-	Sample string `default:"1/64" xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (${default})."`
+	Sample string `xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (1/64)."`
 	All    bool   `xor:"share" help:"All ids."`
 	Repair bool   `help:"Have shards that differ be taken again."`
 	remote
@@ -33,17 +33,26 @@ EXAMPLE
 
 // Validate is called by kong.
 func (v *verifyCommand) Validate() error {
-	if _, err := audit.ParseShare(v.Sample); err != nil {
+	if _, err := audit.ParseShare(v.share()); err != nil {
 		return fmt.Errorf("--sample: %w", err)
 	}
 	return v.remote.Validate()
 }
 
-func (v *verifyCommand) Run(t *terminal) error {
-	share := v.Sample
-	if v.All {
-		share = "1/1"
+// share is how many of all ids. It has no default that kong knows of: --all would
+// be taken to be given beside it.
+func (v *verifyCommand) share() string {
+	switch {
+	case v.All:
+		return "1/1"
+	case v.Sample == "":
+		return "1/64"
 	}
+	return v.Sample
+}
+
+func (v *verifyCommand) Run(t *terminal) error {
+	share := v.share()
 	bits, err := audit.ParseShare(share)
 	if err != nil {
 		return err
