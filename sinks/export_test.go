@@ -31,13 +31,20 @@ func (n *Node) Hindsight() func() {
 	return func() { n.held.Store(then) }
 }
 
-// Follow is what a pipeline.Follower does with a tailer.
+// Follow hands over what a tailer gives, whatever that is: a pipeline.Follower would
+// look for what is missing.
 func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
-	f := pipeline.Follower{
-		Guard:  &pipeline.Guard{Shards: n},
-		Tailer: func(context.Context, uint64) (pipeline.Tailer, error) { return tailer, nil },
+	for {
+		entries, err := tailer.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := n.Hand(ctx, e); err != nil {
+				return err
+			}
+		}
 	}
-	return f.Follow(ctx)
 }
 
 // Horizon is the first position that is no older than an age at some position.

@@ -25,6 +25,9 @@ import (
 func serve(t testing.TB, nc *nats.Conn, node string, store *cold.Store, o move.ServeOptions) *move.Server {
 	t.Helper()
 	s, err := move.Serve(nc, node, store, o)
+	if err == nil {
+		err = nc.Flush() // who asks by another connection is heard
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
