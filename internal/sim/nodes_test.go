@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,10 +83,12 @@ type membership struct {
 	first  cluster.Assignment
 	routes int // routers that run
 
-	moves     map[pipeline.Shard]context.CancelFunc // on their way here
-	take      []pipeline.Shard                      // due to be held
-	drop      []pipeline.Shard                      // due to be given up
-	interrupt context.CancelFunc                    // of the follower; nil: it does not follow
+	moves map[pipeline.Shard]context.CancelFunc // on their way here
+
+	mu        sync.Mutex         // what goes on at a world's end has no turns
+	take      []pipeline.Shard   // due to be held
+	drop      []pipeline.Shard   // due to be given up
+	interrupt context.CancelFunc // of the follower; nil: it does not follow
 }
 
 func newMembership() *membership {
@@ -95,7 +98,38 @@ func newMembership() *membership {
 }
 
 // loading says whether any shard is on its way here.
-func (m *membership) loading() bool { return m != nil && len(m.moves)+len(m.take) > 0 }
+func (m *membership) loading() bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.moves)+len(m.take) > 0
+}
+
+// taking says whether a shard is due to be held.
+func (m *membership) taking(s pipeline.Shard) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.take, s)
+}
+
+// changes says whether anything is due.
+func (m *membership) changes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.take)+len(m.drop) > 0
+}
+
+// follows notes how the follower is interrupted from now on; nil: it does not follow.
+func (m *membership) follows(interrupt context.CancelFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.interrupt != nil {
+		m.interrupt()
+	}
+	m.interrupt = interrupt
+}
 
 // look takes in what the bucket has.
 func (p *process) look(ctx context.Context) error {
@@ -212,14 +246,14 @@ func (p *process) arrange(ctx context.Context) {
 	}
 	assigned := view.Assignment.HeldSet(p.name())
 	for _, s := range sortedShards(m.moves) {
-		if slices.Contains(p.holds, s) || !assigned.Has(s) && !slices.Contains(m.take, s) {
+		if slices.Contains(p.holds, s) || !assigned.Has(s) && !m.taking(s) {
 			m.moves[s]()
 			delete(m.moves, s)
 		}
 	}
 	for s := range assigned.All() {
 		_, begun := m.moves[s]
-		if begun || slices.Contains(m.take, s) && !p.w.nodeFault().again || slices.Contains(p.holds, s) || len(m.moves) >= movesMax {
+		if begun || m.taking(s) && !p.w.nodeFault().again || slices.Contains(p.holds, s) || len(m.moves) >= movesMax {
 			continue
 		}
 		moving, cancel := context.WithCancel(Turn(ctx, p.lives<<32|1<<31|int(s)))
@@ -261,6 +295,8 @@ func sortedShards(moves map[pipeline.Shard]context.CancelFunc) (all []pipeline.S
 // due says that a shard is to be held, or given up: between two runs of the
 // follower.
 func (m *membership) due(list *[]pipeline.Shard, s pipeline.Shard) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !slices.Contains(*list, s) {
 		*list = append(*list, s)
 	}
@@ -382,21 +418,18 @@ func (p *process) followHeld(ctx context.Context, f *pipeline.Follower) error {
 		if err := p.client.Work(ctx, 0); err != nil {
 			return err
 		}
-		if m.interrupt != nil {
-			m.interrupt()
-			m.interrupt = nil
-		}
+		m.follows(nil)
 		if err := p.change(ctx); err != nil {
 			return err
 		}
 		if err := p.join(ctx, f); err != nil {
 			return err
 		}
-		if len(m.take)+len(m.drop) > 0 {
+		if m.changes() {
 			continue
 		}
 		following, cancel := context.WithCancel(ctx)
-		m.interrupt = cancel
+		m.follows(cancel)
 		if err := f.Follow(following); following.Err() == nil || ctx.Err() != nil {
 			cancel()
 			return err
@@ -408,8 +441,10 @@ func (p *process) followHeld(ctx context.Context, f *pipeline.Follower) error {
 func (p *process) change(ctx context.Context) error {
 	m := p.membership
 	is := func(s pipeline.Shard) bool { return slices.Contains(p.holds, s) }
+	m.mu.Lock()
 	take := slices.DeleteFunc(slices.Clone(m.take), is)
 	drop := slices.DeleteFunc(slices.Clone(m.drop), func(s pipeline.Shard) bool { return !is(s) })
+	m.mu.Unlock()
 	err := p.node.Hold(ctx, take...)
 	for _, s := range p.node.Standings() {
 		if !is(s.Shard) {
@@ -430,6 +465,8 @@ func (p *process) change(ctx context.Context) error {
 		}
 	}
 	if err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
 		m.take = slices.DeleteFunc(m.take, is)
 		m.drop = slices.DeleteFunc(m.drop, func(s pipeline.Shard) bool { return !is(s) })
 	}
