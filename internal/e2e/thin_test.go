@@ -63,8 +63,8 @@ func TestThinKilledAndStarted(t *testing.T) {
 				}
 				return
 			}
+			position.Store(ack.Sequence * 1024) // first: ask goes by it
 			stored.Store(n)
-			position.Store(ack.Sequence * 1024)
 		}
 	})
 	var answered, unanswered atomic.Uint64
