@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 )
 
@@ -201,3 +202,19 @@ func Replay(ctx context.Context, shards Shards, source Source, lane Deriver, pos
 	}
 	return shards.Settle(ctx)
 }
+
+// Once is a source of some messages, at least one, in one piece; then io.EOF.
+func Once(messages []Message) Source { return &onceSource{messages} }
+
+type onceSource struct{ messages []Message }
+
+func (s *onceSource) Next(context.Context) ([]Message, error) {
+	if s.messages == nil {
+		return nil, io.EOF
+	}
+	out := s.messages
+	s.messages = nil
+	return out, nil
+}
+
+func (s *onceSource) Close() error { return nil }

@@ -141,7 +141,7 @@ func (r *Restore) further(ctx context.Context) (pipeline.Position, int64, error)
 		if r.At.Time == 0 {
 			target = min(target, to)
 		}
-		if err := r.replay(ctx, &onceSource{messages}, target); err != nil {
+		if err := r.replay(ctx, pipeline.Once(messages), target); err != nil {
 			return 0, 0, fmt.Errorf("the events up to position %d: %w", target, err)
 		}
 	}
@@ -185,17 +185,3 @@ func (u *untilTime) Next(ctx context.Context) ([]pipeline.Message, error) {
 	u.end = pipeline.EndOf(messages[len(messages)-1].Sequence)
 	return messages, nil
 }
-
-// onceSource is some messages.
-type onceSource struct{ messages []pipeline.Message }
-
-func (s *onceSource) Next(context.Context) ([]pipeline.Message, error) {
-	if s.messages == nil {
-		return nil, io.EOF
-	}
-	out := s.messages
-	s.messages = nil
-	return out, nil
-}
-
-func (s *onceSource) Close() error { return nil }

@@ -1,9 +1,7 @@
 package node
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -129,7 +127,7 @@ func TestRestoreAtNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = d.Add(t.Context(), m.Events, 1, 10, func(pipeline.Position) (pipeline.Source, error) { return &onceSource{all}, nil }, func(*archive.Segment) {})
+	err = d.Add(t.Context(), m.Events, 1, 10, func(pipeline.Position) (pipeline.Source, error) { return pipeline.Once(all), nil }, func(*archive.Segment) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,17 +159,3 @@ func TestRestoreAtFromNothing(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 }
-
-// onceSource is some messages.
-type onceSource struct{ messages []pipeline.Message }
-
-func (s *onceSource) Next(context.Context) ([]pipeline.Message, error) {
-	if s.messages == nil {
-		return nil, io.EOF
-	}
-	out := s.messages
-	s.messages = nil
-	return out, nil
-}
-
-func (s *onceSource) Close() error { return nil }
