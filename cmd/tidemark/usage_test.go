@@ -55,6 +55,7 @@ func TestWrongUsage(t *testing.T) {
 		"import - --pattern x":                "--from-redis",
 		"repair":                              "--replay",
 		"verify --all --sample 1/2":           "--sample",
+		"verify --sample=":                    "--sample",
 		"events trim --keep 0s":               "--keep 0s is less than 2m0s",
 		"rebuild now":                         "now",
 		"rebuild --config nowhere.yaml":       "nowhere.yaml",

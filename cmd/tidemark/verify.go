@@ -9,9 +9,9 @@ import (
 )
 
 type verifyCommand struct {
-	Sample string `xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (1/64)."`
-	All    bool   `xor:"share" help:"All ids."`
-	Repair bool   `help:"Have shards that differ be taken again."`
+	Sample *string `xor:"share" placeholder:"1/N" help:"Of all ids, one in N at random, a power of two (1/64)."`
+	All    bool    `xor:"share" help:"All ids."`
+	Repair bool    `help:"Have shards that differ be taken again."`
 	remote
 }
 
@@ -45,10 +45,10 @@ func (v *verifyCommand) share() string {
 	switch {
 	case v.All:
 		return "1/1"
-	case v.Sample == "":
+	case v.Sample == nil:
 		return "1/64"
 	}
-	return v.Sample
+	return *v.Sample
 }
 
 func (v *verifyCommand) Run(t *terminal) error {
