@@ -368,24 +368,6 @@ func (n *Node) notAlike(set generations.Set) ([]string, error) {
 	return names, nil
 }
 
-// dropKept drops the generation that served before, once it was kept for long enough
-// and all nodes that hold answer by the new one.
-func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
-	r := n.rebuilds.writer.Load()
-	if r == nil {
-		return nil
-	}
-	now, written := n.gen().state.Load().Events.Now, r.Written() // both by the server's clock
-	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
-		return nil
-	}
-	return n.step(ctx, set, generations.Set.Drop)
-}
-
-// keepMin is how long a generation that served is kept at least: as long as a node
-// may take to hear that it serves no more, and to answer what was asked before.
-const keepMin = 2 * settleWithin
-
 // settleWithin bounds how long is waited for what usually takes a moment.
 const settleWithin = 5 * time.Second
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
@@ -207,42 +208,62 @@ func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []Rebu
 	return nodes
 }
 
-// prepare asks all nodes whether there can be one generation more, and refuses it
-// with all that speaks against it.
-func (n *Node) prepare(ctx context.Context, set generations.Set, counting json.RawMessage) error {
+// prepare asks all nodes whether there can be one generation more, and refuses it with
+// all that speaks against it. The record may have changed a moment ago, so that some
+// have not heard of it: they are asked again, up to changesMax times.
+func (n *Node) prepare(ctx context.Context, counting json.RawMessage) error {
+	for try := 1; ; try++ {
+		against, elsewhere := n.speaksAgainst(ctx, n.rebuilds.set(), counting)
+		if len(against)+len(elsewhere) == 0 {
+			return nil
+		}
+		if len(against) == 0 && try < changesMax {
+			select {
+			case <-time.After(rebuildsEvery / 5):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		against = append(against, elsewhere...)
+		slices.Sort(against)
+		return job.Bad("no rebuild was begun: %s", strings.Join(against, "; "))
+	}
+}
+
+// speaksAgainst is what all nodes have against a generation more, and which of them know
+// another record than this one.
+func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting json.RawMessage) (against, elsewhere []string) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	var mu sync.Mutex
-	var against []string
 	var work sync.WaitGroup
+	say := func(to *[]string, format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		*to = append(*to, fmt.Sprintf(format, args...))
+	}
 	for _, m := range n.gen().view().Members {
 		if m.Status == cluster.Away {
 			if m.Ready.Len() > 0 && m.Roles.Has(cluster.Hold) {
-				against = append(against, fmt.Sprintf("node %s, which holds %d shards, is away: start it, or 'tidemark nodes forget' it", m.Node, m.Ready.Len()))
+				say(&against, "node %s, which holds %d shards, is away: start it, or 'tidemark nodes forget' it", m.Node, m.Ready.Len())
 			}
 			continue
 		}
 		work.Go(func() {
 			p, err := n.askPrepared(ctx, m.Node, counting)
-			mu.Lock()
-			defer mu.Unlock()
 			switch {
 			case err != nil:
-				against = append(against, fmt.Sprintf("node %s, version %s, does not say whether it can: %v; a version that knows of generations is needed on all nodes", m.Node, m.Version, err))
+				say(&against, "node %s, version %s, does not say whether it can: %v; a version that knows of generations is needed on all nodes", m.Node, m.Version, err)
 			case !p.Generations.Equal(set):
-				against = append(against, fmt.Sprintf("node %s knows other generations (epoch %d) than this one (%d): ask again in a moment", m.Node, p.Generations.Epoch, set.Epoch))
+				say(&elsewhere, "node %s knows other generations (epoch %d) than this one (%d): ask again in a moment", m.Node, p.Generations.Epoch, set.Epoch)
 			}
 			for _, why := range p.Against {
-				against = append(against, "node "+m.Node+": "+why)
+				say(&against, "node %s: %s", m.Node, why)
 			}
 		})
 	}
 	work.Wait()
-	if len(against) > 0 {
-		slices.Sort(against)
-		return job.Bad("no rebuild was begun: %s", strings.Join(against, "; "))
-	}
-	return nil
+	return against, elsewhere
 }
 
 // prepared is the job of a node that is asked so.

@@ -20,7 +20,6 @@ import (
 func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun, error) {
 	n.rebuilds.leader.mine.Lock() // one at a time
 	defer n.rebuilds.leader.mine.Unlock()
-	set := n.rebuilds.set()
 	serving := n.gen()
 	now, err := serving.config.Counting()
 	if err != nil {
@@ -30,7 +29,7 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	if len(next) == 0 || string(next) == "null" {
 		next = now
 	}
-	if set.Building != 0 {
+	if n.rebuilds.set().Building != 0 {
 		return nil, generations.ErrUnderWay
 	}
 	by, err := n.config.CountingBy(next)
@@ -44,16 +43,12 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	if err := n.lacks(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.prepare(ctx, set, next); err != nil {
+	if err := n.prepare(ctx, next); err != nil {
 		return nil, err
 	}
-	if set.Kept != 0 { // what was kept makes room
-		if err := n.step(ctx, set, generations.Set.Drop); err != nil {
-			return nil, err
-		}
-		if set = n.rebuilds.set(); set.Kept != 0 {
-			return nil, errNotHeard
-		}
+	set, err := n.makeRoom(ctx, serving.number)
+	if err != nil {
+		return nil, err
 	}
 	number, err := n.reserve(ctx, set)
 	if err != nil {
@@ -79,6 +74,28 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 		n.log.Warn("tidemark: the record of the rebuild is not heard of yet", "error", err)
 	}
 	return &RebuildBegun{Building: begun.Building, Changes: changes}, nil
+}
+
+// makeRoom drops the generation that is kept, if there is one, whatever else is noted
+// meanwhile, and returns what is known then.
+func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (generations.Set, error) {
+	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
+		switch {
+		case now.Building != 0:
+			return now, generations.ErrUnderWay
+		case now.Served().Serving != serving:
+			return now, errNotServing
+		}
+		return now.Drop()
+	})
+	switch {
+	case errors.Is(err, generations.ErrKept): // there is none
+		return n.rebuilds.set(), nil
+	case err != nil:
+		return next, err
+	}
+	err = n.untilKnown(ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
+	return n.rebuilds.set(), err
 }
 
 // reserve makes the slot empty for the next generation, and has the server keep the room

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -331,4 +333,54 @@ func TestLostGenerationDoesNotServe(t *testing.T) {
 		t.Errorf("the process ends: %v", n.failure)
 	default:
 	}
+}
+
+// amid is a context that does something at the first moments somebody bounds it.
+type amid struct {
+	context.Context
+	moments int
+	do      func()
+}
+
+func (a *amid) Deadline() (time.Time, bool) {
+	if a.moments > 0 {
+		a.moments--
+		a.do()
+	}
+	return a.Context.Deadline()
+}
+
+// A rebuild begins although the record changes meanwhile for other reasons, as it does
+// just after a switch.
+func TestRebuildBeginsAmidChanges(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	counting, err := fans(n.config).Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := 0
+	ctx := &amid{t.Context(), 3, func() {
+		next, err := n.changeRecord(t.Context(), func(now generations.Set) (generations.Set, error) {
+			serving := now.All[now.Serving]
+			serving.Letters = 1
+			now.All = maps.Clone(now.All)
+			now.All[now.Serving] = serving
+			now.Epoch++
+			return now, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		f.until("it is known", func() bool { return n.rebuilds.set().Epoch >= next.Epoch })
+		changes++
+	}}
+	if begun, err := n.beginRebuild(ctx, &RebuildAsk{Counting: counting}); err != nil || begun.Building != 3 {
+		t.Fatalf("%+v, %v, after %d changes", begun, err, changes)
+	}
+	if changes != 3 {
+		t.Errorf("the record was changed %d times", changes)
+	}
+	f.serves(3, n)
 }
