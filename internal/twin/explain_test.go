@@ -88,7 +88,7 @@ func TestExplain(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("go test ./internal/twin -run TestExplain -seed=%d", seed)
-	sequences := 20
+	sequences := 10
 	if testing.Short() {
 		sequences = 4
 	}
