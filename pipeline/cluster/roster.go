@@ -120,7 +120,7 @@ func (r *Roster) Take(now time.Time, e Entry) error {
 		r.degrade = Normal
 	case e.Key == DegradeKey:
 		var d Degrade
-		if d, err = decodeDegrade(e.Value); err == nil {
+		if d, err = DecodeDegrade(e.Value); err == nil {
 			r.degrade = d
 		}
 	}

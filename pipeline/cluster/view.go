@@ -67,7 +67,8 @@ func (d Degrade) Check() error {
 	return nil
 }
 
-func decodeDegrade(b []byte) (d Degrade, err error) {
+// DecodeDegrade is what a value of DegradeKey says; with an error, Normal.
+func DecodeDegrade(b []byte) (d Degrade, err error) {
 	if err = json.Unmarshal(b, &d); err == nil {
 		err = d.Check()
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -347,6 +348,58 @@ func TestForgetMember(t *testing.T) {
 			t.Fatal("one that is there is gone")
 		}
 	}
+}
+
+// One whose last beat comes while it is looked at is forgotten all the same.
+func TestForgetAfterALateBeat(t *testing.T) {
+	b := newBench(t)
+	watcher, a := b.joined("w"), b.joined("a")
+	watcher.sees("a up", "w up")
+	a.kill()
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	me := member("a")
+	me.Session, me.Applied = "killed", 6
+	value, err := me.Encode()
+	b.must(err)
+	var late atomic.Int64
+	nc := b.connect()
+	_, err = nc.Subscribe(jetlog.InternalPrefix+"member.a", func(asked *nats.Msg) {
+		_ = asked.Sub.Unsubscribe()
+		if _, err := bucket.Put(b.ctx, "member.a", value); err == nil {
+			late.Add(1)
+		}
+	})
+	b.must(err)
+	b.must(nc.Flush())
+	b.must(watcher.Forget(b.ctx, "a"))
+	watcher.sees("w up")
+	if late.Load() != 1 {
+		t.Errorf("%d beats came late", late.Load())
+	}
+}
+
+// "What is not named stays as it is": also where two are told different things at once.
+func TestDegradeAtOnce(t *testing.T) {
+	b := newBench(t)
+	one, other := b.process(nil), b.process(nil)
+	want := cluster.Degrade{Reads: cluster.ReadsMemory, Writes: cluster.WritesRefuse}
+	began := false
+	is, err := one.DegradeBy(b.ctx, func(d cluster.Degrade) (cluster.Degrade, error) {
+		if !began {
+			began = true
+			_, err := other.DegradeBy(b.ctx, func(d cluster.Degrade) (cluster.Degrade, error) { d.Writes = want.Writes; return d, nil })
+			b.must(err)
+		}
+		d.Reads = want.Reads
+		return d, nil
+	})
+	if b.must(err); is != want {
+		t.Errorf("it says %+v", is)
+	}
+	one.until("both are told", func(v *cluster.View) bool { return v.Degrade == want })
+	b.must(one.Degrade(b.ctx, cluster.Normal))
+	one.until("it is ended", func(v *cluster.View) bool { return v.Degrade == cluster.Normal })
 }
 
 // A thin node leaves nothing behind, also when it is killed, in the end.

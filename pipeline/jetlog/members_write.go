@@ -76,18 +76,15 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 	if err := m.known(node); err != nil {
 		return fmt.Errorf("forget: %w", err)
 	}
-	is, revision, err := m.read(ctx, node)
-	there := false
-	if err == nil && is != nil && !is.Stopped {
-		there, err = m.present(ctx, node)
+	err := m.purge(ctx, node)
+	for range claimsMax - 1 { // its last beat may come late, or it is back: look again
+		if !isWrongSequence(err) {
+			break
+		}
+		err = m.purge(ctx, node)
 	}
-	if there {
-		return fmt.Errorf("%w: %s must be stopped before it is forgotten", ErrNodeUp, node)
-	}
-	if err == nil {
-		// To purge says that it is meant: a key of a holder that is merely deleted
-		// is taken for a mistake.
-		err = m.streams.bucket.Purge(ctx, m.memberKey(node), jetstream.LastRevision(revision))
+	if errors.Is(err, ErrNodeUp) {
+		return err
 	}
 	if err == nil {
 		err = m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node)
@@ -96,6 +93,23 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
 	}
 	return NewCheckpoints(m.streams).Forget(ctx, node)
+}
+
+// purge takes the key of a node that is away, as it was when that was looked at. To purge
+// says that it is meant: a key of a holder that is merely deleted is taken for a mistake.
+func (m *Members) purge(ctx context.Context, node string) error {
+	is, revision, err := m.read(ctx, node)
+	there := false
+	if err == nil && is != nil && !is.Stopped {
+		there, err = m.present(ctx, node)
+	}
+	switch {
+	case there:
+		return fmt.Errorf("%w: %s must be stopped before it is forgotten", ErrNodeUp, node)
+	case err != nil:
+		return err
+	}
+	return m.streams.bucket.Purge(ctx, m.memberKey(node), jetstream.LastRevision(revision))
 }
 
 // known refuses a name that nobody has, and names those there are.
@@ -113,18 +127,48 @@ func (m *Members) known(node string) error {
 
 // Degrade tells all nodes what to leave undone; cluster.Normal ends it.
 func (m *Members) Degrade(ctx context.Context, d cluster.Degrade) error {
-	err := d.Check()
-	var value []byte
-	if err == nil {
-		value, err = json.Marshal(d)
+	_, err := m.DegradeBy(ctx, func(cluster.Degrade) (cluster.Degrade, error) { return d, nil })
+	return err
+}
+
+// degradesMax bounds how often DegradeBy begins again because somebody else has changed
+// the same.
+const degradesMax = 8
+
+// DegradeBy changes what all nodes are told to leave undone, and returns what it is then.
+// Of two who change different things at once both do.
+func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (cluster.Degrade, error)) (next cluster.Degrade, err error) {
+	for range degradesMax {
+		is, revision := m.View().Degrade, uint64(0) // also where somebody else's value stands
+		switch e, err := m.streams.bucket.Get(ctx, cluster.DegradeKey); {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			is = cluster.Normal
+		case err != nil:
+			return next, fmt.Errorf("jetlog: degrade: %w", err)
+		default:
+			revision = e.Revision()
+			if d, err := cluster.DecodeDegrade(e.Value()); err == nil {
+				is = d
+			}
+		}
+		if next, err = change(is); err == nil {
+			err = next.Check()
+		}
+		var value []byte
+		if err == nil {
+			value, err = json.Marshal(next)
+		}
+		if err == nil {
+			_, err = m.write(ctx, cluster.DegradeKey, value, revision)
+		}
+		switch {
+		case err == nil:
+			return next, nil
+		case !errors.Is(err, errOvertaken):
+			return next, fmt.Errorf("jetlog: degrade: %w", err)
+		}
 	}
-	if err == nil {
-		_, err = m.streams.bucket.Put(ctx, cluster.DegradeKey, value)
-	}
-	if err != nil {
-		return fmt.Errorf("jetlog: degrade: %w", err)
-	}
-	return nil
+	return next, fmt.Errorf("jetlog: degrade: %w", err)
 }
 
 // Tidy removes keys that nobody needs any more: of processes that held nothing

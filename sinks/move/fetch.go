@@ -102,10 +102,11 @@ func Describe(ctx context.Context, nc *nats.Conn, node string, of generation.Num
 }
 
 // Open opens an export of a shard at another node, to be read there; close lets it
-// go, and must be called.
+// go, and must be called. It is of position 0 where the node answers for the shard and
+// has not stored it yet.
 func Open(ctx context.Context, nc *nats.Conn, node string, shard pipeline.Shard, o Options) (from cold.Source, closes func(), err error) {
 	r := &remote{peer: newPeer(nc, node, o), id: nuid.Next(), manifest: new(cold.Manifest)}
-	if err := r.ask(ctx, &request{Do: doOpen, Export: r.id, Shard: shard}, r.manifest); err != nil {
+	if err := r.ask(ctx, &request{Do: doOpen, Export: r.id, Shard: shard, Held: true}, r.manifest); err != nil {
 		return nil, nil, fmt.Errorf("move: open an export of shard %d at node %s: %w", shard, node, err)
 	}
 	return r, r.close, nil

@@ -502,6 +502,32 @@ func TestFetchOfWhatWasGivenUp(t *testing.T) {
 	}
 }
 
+// In the first round of checkpoints a shard that is held may not be stored yet, and others
+// are: a backup has it as of position 0, and a node that is to hold it comes again.
+func TestOpenOfWhatIsNotStoredYet(t *testing.T) {
+	held := pipeline.Shard(1)
+	nc, from, _, _ := trouble(t, move.ServeOptions{Holds: func(s pipeline.Shard) bool { return s == held }})
+	fill(t, from, worldShards, 1, 0) // the commons
+	if err := from.Drop(1); err != nil {
+		t.Fatal(err)
+	}
+	source, closes, err := move.Open(bg, nc, "a", 1, move.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closes()
+	if m := source.Manifest(); m.Shard != 1 || m.State != (cold.State{}) || len(m.Runs) != 0 {
+		t.Errorf("%+v", m)
+	}
+	var refusal *move.Refusal
+	if _, err := move.Fetch(bg, nc, "a", openStore(t, worldShards), 1, move.Options{}); !errors.As(err, &refusal) || refusal.Code != 410 {
+		t.Errorf("it is fetched: %v", err)
+	}
+	if _, _, err := move.Open(bg, nc, "a", 2, move.Options{}); !errors.As(err, &refusal) || refusal.Code != 410 {
+		t.Errorf("what is not held: %v", err)
+	}
+}
+
 // "Nothing that comes can change the store", and each refusal says why.
 func TestBadRequests(t *testing.T) {
 	nc, from, s, _ := trouble(t, move.ServeOptions{Exports: 2})

@@ -22,10 +22,11 @@ import (
 
 // ServeOptions shape a Server. Zeros take the defaults.
 type ServeOptions struct {
-	Generation generation.Number // whose runs the store has; 0 is the first
-	Exports    int               // open at once; default 16
-	Idle       time.Duration     // after which an export that nobody reads is closed; default 30 s
-	Logger     *slog.Logger      // default: none
+	Generation generation.Number         // whose runs the store has; 0 is the first
+	Exports    int                       // open at once; default 16
+	Holds      func(pipeline.Shard) bool // whether the node answers for a shard now; from any goroutine; default: for none
+	Idle       time.Duration             // after which an export that nobody reads is closed; default 30 s
+	Logger     *slog.Logger              // default: none
 }
 
 // Server answers for the runs that a node's store has. Requests are answered
@@ -62,6 +63,9 @@ func Serve(nc *nats.Conn, node string, store *cold.Store, o ServeOptions) (*Serv
 	}
 	if o.Idle == 0 {
 		o.Idle = exportIdle
+	}
+	if o.Holds == nil {
+		o.Holds = func(pipeline.Shard) bool { return false }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -200,7 +204,9 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 // openLocked opens an export, or finds the one that was opened by a request of
 // which the reply was lost. Who asks may not know yet that the shard was given
 // up here: what it has of it must not be replaced by nothing. Where the commons
-// are not stored either, the log has just begun.
+// are not stored either, the log has just begun. In the first round of checkpoints they
+// may be stored before a shard: nothing is what is stored of one that is held then, and
+// enough for who asks for no more (Held).
 func (s *Server) openLocked(r *request) (*opened, error) {
 	if len(r.Export) == 0 || len(r.Export) > idBytesMax {
 		return nil, refuse(codeBad, "the export's id has %d bytes, and 1 to %d are possible", len(r.Export), idBytesMax)
@@ -215,12 +221,14 @@ func (s *Server) openLocked(r *request) (*opened, error) {
 	if len(s.exports) >= s.o.Exports {
 		return nil, refuse(codeTooMany, "%d exports are open", len(s.exports))
 	}
+	held := r.Held && s.o.Holds(r.Shard)
 	e, err := s.store.Export(r.Shard)
 	if err != nil {
 		return nil, err
 	}
+	held = held && s.o.Holds(r.Shard) // not given up in between
 	commons := pipeline.Shard(s.store.Meta().Shards)
-	if e.Manifest().State == (cold.State{}) && s.store.Stack(commons).Stored() {
+	if e.Manifest().State == (cold.State{}) && s.store.Stack(commons).Stored() && !held {
 		e.Close()
 		return nil, refuse(codeNone, "nothing is stored of shard %d, and the node has come somewhere: it does not hold it", r.Shard)
 	}

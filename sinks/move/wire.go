@@ -44,6 +44,7 @@ type request struct {
 	Do      string         `json:"do"`
 	Export  string         `json:"export,omitempty"` // id; asked twice, open is done once
 	Shard   pipeline.Shard `json:"shard,omitempty"`
+	Held    bool           `json:"held,omitempty"` // to open: also where nothing is stored yet of a shard that the node answers for
 	Run     int            `json:"run,omitempty"`
 	At      int64          `json:"at,omitempty"`
 	Bytes   int            `json:"bytes,omitempty"` // to read, at most; the node may send fewer

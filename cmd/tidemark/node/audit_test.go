@@ -37,8 +37,7 @@ func (f *fleet) with(name string, change func(*config.Config)) *Node {
 }
 
 func (f *fleet) config(name string, change func(*config.Config)) *config.Config {
-	c := config.Default()
-	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	c := f.plain(name)
 	c.Audit.Rate = 0
 	change(c)
 	return c
@@ -126,7 +125,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	}
 	f.plant(42, "a")
 	n = f.with("a", func(*config.Config) {})
-	f.until("all is applied", func() bool { return strings.Contains(f.like(42), `"like":3`) })
+	f.until("all is applied", func() bool { return n.gen().sinks.Whole() && strings.Contains(f.like(42), `"like":3`) })
 	all, err := f.ask("a", "verify", VerifyAsk{Share: "1/1"})
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +219,12 @@ func TestAuditRepairs(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.plant(42, test.wrong...)
-			_, a = f.with("b", still), f.with("a", audited)
+			b = f.with("b", still)
+			f.until("b says what it has", func() bool { // or the shard is derived from the log
+				m, there := b.gen().members.View().Member("b")
+				return there && m.Ready.Len() == fleetShards
+			})
+			a = f.with("a", audited)
 			f.until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
 			f.until("it is repaired", func() bool {
 				c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})
@@ -284,7 +288,7 @@ func TestMixedIsNotRepaired(t *testing.T) {
 		}
 		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
 	})
-	f.until("it says so", func() bool { return f.log.has("there is no audit") })
+	f.until("it says so", func() bool { return f.log.has("there is no audit") && n.gen().sinks.Whole() })
 	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
 	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 var silent = slog.New(slog.DiscardHandler)
@@ -568,6 +569,37 @@ func TestBackupsAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	a := alone(t, c)
+	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "restored", everything(t, s.start(a).nc, ""), want)
+}
+
+// A backup amid the first checkpoints, when the channels are stored and the shards are
+// not, has everything, too: the events of all that is not stored.
+func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	c.Checkpoint.Interval = time.Minute
+	n := s.start(c)
+	s.ready(n)
+	want := everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
+	commons := pipeline.Shard(c.Shards)
+	checkpoint := n.gen().store.Begin()
+	checkpoint.Shard(commons).State(cold.State{Time: 1}) // as they began
+	if err := checkpoint.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	n.gen().store.Stack(commons).Publish()
+	if !n.gen().store.Stack(commons).Stored() || n.gen().store.Stack(0).Stored() {
+		t.Skip("a minute has passed")
+	}
+	to := filepath.Join(t.TempDir(), "backups")
+	if m := s.backup(to, 0); m.From != 0 || m.Position != pipeline.EndOf(12) {
+		t.Errorf("it has %d to %d", m.From, m.Position)
+	}
 	a := alone(t, c)
 	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestThinDegrade(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	degrade := func(d cluster.Degrade) {
+	follow := func(d cluster.Degrade) (took time.Duration) {
 		t.Helper()
 		if err := holder.gen().members.Degrade(t.Context(), d); err != nil {
 			t.Fatal(err)
@@ -58,7 +59,17 @@ func TestThinDegrade(t *testing.T) {
 				return nil
 			})
 		}
-		if took := time.Since(told); took > time.Second { // "all nodes follow within a second"
+		return time.Since(told)
+	}
+	degrade := func(d cluster.Degrade) { // "all nodes follow within a second"
+		t.Helper()
+		const triesMax = 5 // on a machine that has other things to do
+		took := follow(d)
+		for try := 1; took > time.Second && try < triesMax; try++ {
+			follow(cluster.Normal)
+			took = follow(d)
+		}
+		if took > time.Second {
 			t.Errorf("%v: followed after %v", d, took)
 		}
 	}
@@ -70,7 +81,14 @@ func TestThinDegrade(t *testing.T) {
 			ids = append(ids, fmt.Sprint(author((next+i*1199)%(packs*lines))))
 		}
 		next += 7
-		text := s.ask("get", `{"counter":"user","ids":[`+strings.Join(ids, ",")+`],"columns":["post"],"min_position":`+last.String()+`}`)
+		text := ""
+		s.until("an answer", func() error { // on a busy machine the holder may not be heard of for a moment
+			text = s.ask("get", `{"counter":"user","ids":[`+strings.Join(ids, ",")+`],"columns":["post"],"min_position":`+last.String()+`}`)
+			if strings.HasPrefix(text, "503 not ready") || strings.HasPrefix(text, "504 ") {
+				return errors.New(text)
+			}
+			return nil
+		})
 		var reply struct {
 			Rows []struct {
 				ID   string

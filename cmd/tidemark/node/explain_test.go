@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,10 +35,16 @@ type explained struct {
 
 func (s *site) explain(body string) (e explained) {
 	s.t.Helper()
-	reply := s.ask("explain", body)
-	if err := json.Unmarshal([]byte(reply), &e); err != nil {
-		s.t.Fatalf("%s: %s", body, reply)
-	}
+	s.until("explain "+body, func() error { // not in time, on a busy machine
+		reply := s.ask("explain", body)
+		if strings.HasPrefix(reply, "504 ") || reply == nats.ErrTimeout.Error() {
+			return errors.New(reply)
+		}
+		if err := json.Unmarshal([]byte(reply), &e); err != nil {
+			s.t.Fatalf("%s: %s", body, reply)
+		}
+		return nil
+	})
 	return e
 }
 

@@ -138,7 +138,7 @@ func TestWholeLog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
-		c.Windows.Events, c.Checkpoint.Interval, c.NodeExpiry = 1, time.Minute, time.Hour
+		c.Windows.Events, c.Checkpoint.Interval, c.NodeExpiry = 1, time.Hour, 3*time.Hour
 	}
 	a := f.start("a")
 	whole := func(likes int) bool {

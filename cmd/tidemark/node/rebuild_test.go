@@ -36,11 +36,11 @@ func fans(c *config.Config) *config.Config {
 func (f *fleet) rebuild(verb string, request, result any) error {
 	f.t.Helper()
 	err := errors.New("nobody routes")
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(untilMax); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		for name := range f.dirs {
 			var raw json.RawMessage
 			raw, err = job.Ask(f.t.Context(), f.nc, name, verb, request, nil)
-			if e, ok := errors.AsType[*job.Error](err); ok && e.Code == job.CodeGone {
+			if e, ok := errors.AsType[*job.Error](err); ok && (e.Code == job.CodeGone || e.Code == job.CodeBusy) {
 				continue
 			}
 			if err == nil && result != nil {

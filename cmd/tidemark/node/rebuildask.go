@@ -46,8 +46,9 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 		}
 		return n.beginRebuild(ctx, &ask)
 	})
-	changing := func(change func(generations.Set) (generations.Set, error)) job.Handler {
+	changing := func(ready func(context.Context), change func(generations.Set) (generations.Set, error)) job.Handler {
 		return n.leading(func(ctx context.Context, _ []byte) (any, error) {
+			ready(ctx)
 			next, err := n.changeRecord(ctx, change)
 			if err == nil {
 				err = n.untilKnown(ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
@@ -59,15 +60,36 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 		})
 	}
 	jobs[RebuildStatusVerb] = n.leading(func(ctx context.Context, _ []byte) (any, error) { return n.rebuildStatus(ctx) })
-	jobs[RebuildAbortVerb] = changing(func(s generations.Set) (generations.Set, error) { return s.Abort("it was told to") })
-	jobs[RebuildAcceptVerb] = changing(generations.Set.Accepted)
-	jobs[RebuildBackVerb] = changing(func(s generations.Set) (generations.Set, error) {
-		if b := n.rebuilds.beside.Load(); s.Kept != 0 && (b == nil || b.number != s.Kept || !b.caughtUp()) {
+	atOnce := func(context.Context) {}
+	jobs[RebuildAbortVerb] = changing(atOnce, func(s generations.Set) (generations.Set, error) { return s.Abort("it was told to") })
+	jobs[RebuildAcceptVerb] = changing(atOnce, generations.Set.Accepted)
+	jobs[RebuildBackVerb] = changing(n.awaitKept, func(s generations.Set) (generations.Set, error) {
+		if b := n.rebuilds.beside.Load(); !b.mayServeAgain(s) {
 			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, b.waitsHere())
 		}
 		return s.Back(max(n.gen().router.Stats.Position.Load(), 1))
 	})
 	return jobs
+}
+
+// mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
+// a record keeps.
+func (g *generation) mayServeAgain(s generations.Set) bool {
+	return s.Kept == 0 || g != nil && g.number == s.Kept && g.caughtUp()
+}
+
+// awaitKept waits until what is kept is up to date, for settleWithin: just after a switch
+// the nodes have not said yet how far it is.
+func (n *Node) awaitKept(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	for !n.rebuilds.beside.Load().mayServeAgain(n.rebuilds.set()) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rebuildsEvery / 10):
+		}
+	}
 }
 
 // leading is a job of the leader's alone.
@@ -210,14 +232,14 @@ func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []Rebu
 
 // prepare asks all nodes whether there can be one generation more, and refuses it with
 // all that speaks against it. The record may have changed a moment ago, so that some
-// have not heard of it: they are asked again, up to changesMax times.
+// have not heard of it, as long as they are amid a switch: they are asked again for settleWithin.
 func (n *Node) prepare(ctx context.Context, counting json.RawMessage) error {
-	for try := 1; ; try++ {
+	for end := time.Now().Add(settleWithin); ; {
 		against, elsewhere := n.speaksAgainst(ctx, n.rebuilds.set(), counting)
 		if len(against)+len(elsewhere) == 0 {
 			return nil
 		}
-		if len(against) == 0 && try < changesMax {
+		if len(against) == 0 && time.Now().Before(end) {
 			select {
 			case <-time.After(rebuildsEvery / 5):
 				continue

@@ -139,11 +139,15 @@ func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
 	}
 }
 
-var errNotHeard = errors.New("the record of the generations is written, and this node does not hear of it; ask again")
+var errNotHeard = errors.New("it is done: the record of the generations is written; this node has not heard of it yet: 'tidemark rebuild --status' shows when it has")
+
+// knownWithin bounds how long is waited until this node acts on a record: it may be amid
+// a switch, or close a generation before.
+const knownWithin = 30 * time.Second
 
 // untilKnown waits until this node acts on a record like that.
 func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	ctx, cancel := context.WithTimeout(ctx, knownWithin)
 	defer cancel()
 	for !is(n.rebuilds.set()) {
 		select {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -67,8 +68,11 @@ func TestBackAndForward(t *testing.T) {
 	if got := f.begin(plain, false); got != 3 {
 		t.Errorf("generation %d is building", got)
 	}
+	n.rebuilds.turns.Take() // it does not come to its end meanwhile
 	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
-	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
+	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
+	n.rebuilds.turns.Give()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if s := f.status(); s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 {
@@ -231,11 +235,17 @@ func TestRebuildSharesMemory(t *testing.T) {
 		t.Errorf("alone it has %d", got)
 	}
 	f.begin(fans(c), false)
-	f.until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
+	n.rebuilds.turns.Take() // it does not come to its end meanwhile
+	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.has("does not open") })
 	second := n.rebuilds.beside.Load()
+	if second == nil {
+		n.rebuilds.turns.Give()
+		t.Fatal(f.log.String())
+	}
 	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
 		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
 	}
+	n.rebuilds.turns.Give()
 	f.serves(2, n)
 	f.until("the shares are swapped", func() bool {
 		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())
@@ -281,26 +291,27 @@ func TestLettersOverASwitch(t *testing.T) {
 	a, b := f.start("a"), f.start("b")
 	f.publish(20)
 	f.until("a part each", func() bool { return settled(a, b) })
-	js, err := jetstream.New(f.nc)
+	const inFlight = 8 // more would be a test of the server's patience
+	js, err := jetstream.New(f.nc, jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithPublishAsyncTimeout(untilMax))
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, published := make(chan struct{}), make(chan int)
+	ctx, stop := context.WithCancel(t.Context())
+	published := make(chan int, 1)
 	go func() {
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				<-js.PublishAsyncComplete()
-				published <- n
-				return
-			default:
-			}
-			if _, err := js.PublishAsync("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, n)); err != nil {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			if _, err := js.PublishAsync("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, n), jetstream.WithStallWait(untilMax)); err != nil {
 				t.Error(err)
+				break
 			}
 			time.Sleep(200 * time.Microsecond)
 		}
+		<-js.PublishAsyncComplete()
+		published <- n
+		close(published)
 	}()
+	defer func() { stop(); <-published }()
 	f.begin(fans(a.config), false)
 	f.serves(2, a, b)
 	for _, serving := range []generations.Number{1, 2, 1} {
@@ -308,7 +319,7 @@ func TestLettersOverASwitch(t *testing.T) {
 		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
 		f.serves(serving, a, b)
 	}
-	close(stop)
+	stop()
 	letters := <-published
 	f.publish(1)
 	f.settledLetters(a)

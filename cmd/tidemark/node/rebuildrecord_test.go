@@ -53,8 +53,7 @@ func (f *fleet) startFails(name string, change func(*config.Config)) string {
 	if f.dirs[name] == "" {
 		f.dirs[name] = f.t.TempDir()
 	}
-	c := config.Default()
-	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	c := f.plain(name)
 	change(c)
 	n, err := Start(f.t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
 	if err == nil {

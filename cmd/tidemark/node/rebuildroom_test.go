@@ -80,7 +80,7 @@ func TestRebuildNeedsRoomInTheAccount(t *testing.T) {
 		"max_file: 1TB, max_streams: 4": {"4 streams have reserved", "may have 4 streams"},
 	} {
 		server := natstest.NewOutside(t, fmt.Sprintf("accounts {T {jetstream {max_mem: 1MB, %s}, users [{user: t, password: t}]}}\nno_auth_user: t\n", limit))
-		nc, err := nats.Connect(server.URL())
+		nc, err := nats.Connect(server.URL(), nats.Timeout(untilMax))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -194,13 +194,23 @@ func (n *Node) askGenerations(ctx context.Context) (newest generations.Set, told
 }
 
 // askPrepared asks a node which generations it knows of and, with counting, what speaks
-// against one more that counts by that.
+// against one more that counts by that. One that is being asked by somebody else is asked
+// again until ctx ends: that takes a moment.
 func (n *Node) askPrepared(ctx context.Context, node string, counting json.RawMessage) (p Prepared, err error) {
-	raw, err := job.Ask(ctx, n.queries, node, generationsVerb, PrepareAsk{counting}, nil)
-	if err == nil {
-		err = json.Unmarshal(raw, &p)
+	for {
+		raw, err := job.Ask(ctx, n.queries, node, generationsVerb, PrepareAsk{counting}, nil)
+		if err == nil {
+			return p, json.Unmarshal(raw, &p)
+		}
+		if e, is := errors.AsType[*job.Error](err); !is || e.Code != job.CodeBusy {
+			return p, err
+		}
+		select {
+		case <-time.After(rebuildsEvery / 50):
+		case <-ctx.Done():
+			return p, err
+		}
 	}
-	return p, err
 }
 
 // known is what others know of the generations, of those that answer. A process that
@@ -304,20 +314,15 @@ func (n *Node) fitsGenerations(set generations.Set) error {
 		"then give this node the file that the others have", set.Serving)
 }
 
-// changesMax bounds how often one change of the record begins again because another
-// came before it.
-const changesMax = 8
-
 // changeRecord writes the record that follows from the one that this node knows. It
-// returns when this node acts on it, or will at once.
+// returns when this node acts on it, or will at once. Another change that came before it
+// may be heard of late, where a node is amid a switch: it begins again for settleWithin.
 func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (next generations.Set, err error) {
 	r := n.rebuilds.writer.Load()
 	if r == nil {
 		return next, jetlog.ErrNoBucket
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	for range changesMax {
+	for end := time.Now().Add(settleWithin); ; {
 		from := n.rebuilds.set()
 		if from.Epoch == 0 {
 			from = generations.Set{}
@@ -325,16 +330,25 @@ func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (g
 		if next, err = change(from); err != nil {
 			return from, err
 		}
-		if err = n.outrun(ctx, from); err == nil {
-			if err = r.Write(ctx, from, next); !errors.Is(err, jetlog.ErrDecided) {
-				return next, err
-			}
+		again, err := n.writeRecord(ctx, r, from, next)
+		if !again || time.Now().After(end) {
+			return next, err
 		}
-		select { // what was faster is heard of soon
+		select {
 		case <-time.After(rebuildsEvery / 5):
 		case <-ctx.Done():
 			return next, err
 		}
 	}
-	return next, err
+}
+
+// writeRecord puts next in the place of from; again: what was faster is heard of soon.
+func (n *Node) writeRecord(ctx context.Context, r *jetlog.Generations, from, next generations.Set) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	if err := n.outrun(ctx, from); err != nil {
+		return true, err
+	}
+	err = r.Write(ctx, from, next)
+	return errors.Is(err, jetlog.ErrDecided), err
 }

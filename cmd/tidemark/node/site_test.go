@@ -30,7 +30,7 @@ func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{t: t, server: natstest.NewOutside(t, "")}
 	var err error
-	if s.nc, err = nats.Connect(s.server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
+	if s.nc, err = nats.Connect(s.server.URL(), nats.Timeout(untilMax), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.nc.Close)
@@ -42,7 +42,7 @@ func (s *site) config(name, roles string) *config.Config {
 	c := config.Default()
 	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = filepath.Join(s.t.TempDir(), "data"), s.server.URL(), "127.0.0.1:0", 4
 	c.Node, c.Roles = name, strings.Fields(roles)
-	c.Router.LeaseRenew, c.Router.LeaseExpiry = 100*time.Millisecond, 400*time.Millisecond
+	c.Router.LeaseRenew, c.Router.LeaseExpiry = 100*time.Millisecond, 2*time.Second
 	return c
 }
 
@@ -68,7 +68,7 @@ func (s *site) stop(n *Node) {
 func (s *site) until(what string, done func() error) {
 	s.t.Helper()
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(untilMax); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = done(); err == nil {
 			return
 		}
