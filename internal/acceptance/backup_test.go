@@ -21,6 +21,7 @@ import (
 // shared/tools/oracle.py. Backups and restores are killed at random besides; run
 // again they are good.
 func TestHiggsRestored(t *testing.T) {
+	t.Parallel()
 	const first, lines = follows - 30_000, 90_000
 	const one, two = first + lines/3, first + 2*lines/3
 	third, _ := slice(t, first, one)
@@ -35,9 +36,8 @@ func TestHiggsRestored(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "backups")
 	p.Do("import", third, "--pack", "100", "--wait")
 	killed(t, p, r, func() []string { return []string{"backup", to} })
-	t.Log(p.Do("backup", to))
+	m := backedUp(t, p, to)
 	t.Log(p.Do("events", "archive", filepath.Join(t.TempDir(), "archive")))
-	m := newest(t, to)
 	nc := p.Connect()
 	streams, err := jetlog.AttachEvents(t.Context(), nc, 0, nil)
 	if err != nil {
@@ -125,6 +125,18 @@ func killed(t *testing.T, p *e2e.Process, r *rand.Rand, args func() []string) {
 			return // it was quicker
 		}
 	}
+}
+
+// backedUp makes backups until there is one of which every shard has been checkpointed,
+// so that EVENTS may be trimmed.
+func backedUp(t *testing.T, p *e2e.Process, to string) (m *backup.Manifest) {
+	t.Helper()
+	eventually(t, "a backup of what is checkpointed", func() bool {
+		t.Log(p.Do("backup", to))
+		m = newest(t, to)
+		return m.From != 0
+	})
+	return m
 }
 
 func newest(t *testing.T, to string) *backup.Manifest {

@@ -169,6 +169,8 @@ type checker struct {
 
 const (
 	checkers = 4
+	// checkEvery is how long each waits between an answer and its next question.
+	checkEvery = 50 * time.Millisecond
 	// checkWithin is how long a position may take while others take over.
 	checkWithin = 20 * time.Second
 	faultsMax   = 10 // are shown
@@ -185,7 +187,7 @@ func (c *checker) begin(seed uint64) (end func()) {
 				select {
 				case <-stop:
 					return
-				case <-time.After(20 * time.Millisecond):
+				case <-time.After(checkEvery):
 				}
 				switch i % 3 {
 				case 0:

@@ -27,7 +27,7 @@ import (
 // every acknowledged one once.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	_, lines := slice(t, follows, follows+12_000)
+	_, lines := slice(t, follows, follows+6_000)
 	for name, story := range map[string]func(*clusterRun){
 		"one server after the other stops": func(r *clusterRun) {
 			for _, m := range r.Servers {

@@ -20,8 +20,10 @@ import (
 
 // docs/operations.md of a full disk: "make room; it goes on by itself".
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	for name, embedded := range map[string]bool{"the node's": false, "the embedded server's, too": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			disk, err := e2e.NewDisk(t, filepath.Join(t.TempDir(), "disk"), 768<<20)
 			if err != nil {
 				t.Skip(err)
@@ -34,7 +36,7 @@ func TestDiskFull(t *testing.T) {
 			if embedded {
 				told = "the embedded server cannot write"
 			} else {
-				s.URL = natstest.Server(t).URL()
+				s.URL = natstest.Apart(t).URL
 			}
 			p := e2e.Prepare(t, s)
 			p.Start()
@@ -44,10 +46,8 @@ func TestDiskFull(t *testing.T) {
 			insisted := insist(t, p.URL)
 			disk.Fill(t)
 			log := logged(t, p, told)
-			if r, err := http.Get(p.HTTP + "/readyz"); err != nil {
-				t.Error(err)
-			} else if r.Body.Close(); embedded && r.StatusCode == http.StatusOK {
-				t.Error("ready, while nothing can be stored")
+			if embedded {
+				notReady(t, p)
 			}
 			time.Sleep(time.Second)
 			disk.Free(t)
@@ -65,9 +65,9 @@ func TestDiskFull(t *testing.T) {
 
 // insist publishes likes of post 42, each with an id and again and again until
 // it is acknowledged, until told to end; it says how many there are then.
-func insist(t *testing.T, url string) (end func() int64) {
+func insist(t *testing.T, url string, options ...nats.Option) (end func() int64) {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(url, append([]nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func insist(t *testing.T, url string) (end func() int64) {
 				return
 			default:
 			}
-			insistOn(js, fmt.Sprint("like ", n), []byte(`{"type":"like","actor":1,"post":42,"author":7}`))
+			insistOn(js, fmt.Sprint("like ", n), oneLike)
 		}
 	}()
 	return func() int64 {
@@ -94,11 +94,28 @@ func insist(t *testing.T, url string) (end func() int64) {
 	}
 }
 
+// notReady waits until a process says that it is not.
+func notReady(t *testing.T, p *e2e.Process) {
+	t.Helper()
+	for deadline := time.Now().Add(saidWithin); ; time.Sleep(20 * time.Millisecond) {
+		r, err := http.Get(p.HTTP + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode != http.StatusOK {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("ready, while nothing can be stored")
+		}
+	}
+}
+
 // logged waits for a line of the log.
 func logged(t *testing.T, p *e2e.Process, what string) string {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^.*` + regexp.QuoteMeta(what) + `.*$`)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(saidWithin); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if p.Ended() != nil {
 			t.Fatalf("it ended by itself: %v", p.Ended())
 		}
@@ -110,7 +127,7 @@ func logged(t *testing.T, p *e2e.Process, what string) string {
 			return string(found)
 		}
 	}
-	t.Fatalf("it did not say %q within 30 s", what)
+	t.Fatalf("it did not say %q within %v", what, saidWithin)
 	return ""
 }
 
@@ -124,12 +141,12 @@ func TestDiskFullOfWhoRoutes(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	server := natstest.Server(t)
+	server := natstest.Apart(t)
 	const settings = "shards: 4\ncluster: {replicas: 2}\nrouter: {lease_renew: 100ms, lease_expiry: 3s}\nbadger: {memtable: 8MiB}\ncheckpoint: {interval: 50ms, rows: 256}\n"
-	full := e2e.Prepare(t, e2e.Setup{URL: server.URL(), DataDir: filepath.Join(disk.Path, "data"), Settings: settings})
+	full := e2e.Prepare(t, e2e.Setup{URL: server.URL, DataDir: filepath.Join(disk.Path, "data"), Settings: settings})
 	full.Start()
 	routes(t, full)
-	other := e2e.RunOn(t, server.URL(), settings)
+	other := e2e.RunOn(t, server.URL, settings)
 	nc := other.Connect()
 	liking(t, nc, 0, 2000)
 	full.WaitReady()

@@ -137,10 +137,12 @@ func (f *fleet) command(args ...string) {
 // holdersOf are the nodes that hold each shard.
 func (f *fleet) holdersOf() [][]string {
 	f.t.Helper()
-	shards, err := f.client.Shards(f.t.Context())
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	var shards client.Shards
+	eventually(f.t, "somebody says who holds what", func() (ok bool) {
+		var err error
+		shards, err = f.client.Shards(f.t.Context())
+		return err == nil
+	})
 	out := make([][]string, len(shards.Shards))
 	for s, shard := range shards.Shards {
 		for _, h := range shard.Holders {
@@ -209,12 +211,20 @@ func (f *fleet) router() string {
 	return ""
 }
 
-// settled makes sure of what 'tidemark shards' shows, and that none has stopped.
+// settled waits until 'tidemark shards' shows what it should, and makes sure that none
+// has stopped.
 func (f *fleet) settled() {
 	f.t.Helper()
-	out := f.answers.Do("shards")
-	if n := strings.Count(out, "ready"); n != 2*f.shards || strings.Contains(out, "failed") {
-		f.t.Errorf("tidemark shards shows %d ready holders, not %d:\n%s", n, 2*f.shards, out)
+	out := ""
+	for deadline := time.Now().Add(wholeWithin); ; time.Sleep(100 * time.Millisecond) {
+		out = f.answers.Do("shards")
+		n := strings.Count(out, "ready")
+		if n == 2*f.shards || time.Now().After(deadline) { // else shards still move
+			if n != 2*f.shards || strings.Contains(out, "failed") {
+				f.t.Errorf("tidemark shards shows %d ready holders, not %d:\n%s", n, 2*f.shards, out)
+			}
+			break
+		}
 	}
 	for name, p := range f.holders {
 		if p.Ended() != nil {

@@ -380,6 +380,10 @@ func TestOneShardAndUnknownIDs(t *testing.T) {
 	}
 }
 
+// cutOffWithin bounds how long somebody who does not read is kept, on a machine that
+// does much besides.
+const cutOffWithin = 2 * time.Minute
+
 // "slow readers": who asks and does not read the answers, or listens to
 // everybody's and stalls, is cut off; the others are answered, and the node's
 // memory is what the server keeps for a client at most.
@@ -424,8 +428,8 @@ func TestSlowReaders(t *testing.T) {
 	small := `{"counter":"post","columns":["like"],"ids":` + list(1, 10) + `}`
 	want := likesOf(ascending(1, 10))
 	for i := 0; i < 200 || left.Load() > 0; i++ {
-		if left.Load() > 0 && time.Since(begun) > 30*time.Second {
-			t.Fatalf("%d of %d that do not read are not cut off", left.Load(), slow+1)
+		if left.Load() > 0 && time.Since(begun) > cutOffWithin {
+			t.Fatalf("%d of %d that do not read are not cut off within %v", left.Load(), slow+1, cutOffWithin)
 		}
 		if got := askRaw(t, nc, "get", small); !strings.HasPrefix(got, want) {
 			t.Fatalf("%.300s", got)
@@ -461,7 +465,7 @@ func TestMoreRequestsThanLanesHold(t *testing.T) {
 	all := prefix(likesOf(ascending(1, idsMax)))
 	ahead := lastPosition(t, p.Connect()).Sequence() + 1000
 	// Together below what the server keeps for the node: see next.
-	refused := atOnce(t, p, []flood{
+	floods := []flood{
 		{"get", maximal(64 << 10), 300, all, busy},
 		{"unread", `{"users":` + list(firstUser+1, 7000) + `}`, 300, func(s string) bool { return strings.Count(s, `"message":1}`) == 7000 }, busy},
 		{"feed", `{"user":1000000,"limit":1000}`, 300, func(s string) bool { return strings.Count(s, `"post":`) == 1000 }, busy},
@@ -469,10 +473,9 @@ func TestMoreRequestsThanLanesHold(t *testing.T) {
 		{"get", fmt.Sprintf(`{"counter":"post","ids":[5],"min_seq":%d,"timeout_ms":100}`, ahead), 1200, func(s string) bool { return late(s) || busy(s) }, nobody},       // the same
 		{"get", `{"counter":"post","columns":["like"],"ids":` + list(1, 10) + `}`, 2000, prefix(likesOf(ascending(1, 10))), nobody},
 		{"unread", `{"users":[1000001]}`, 2000, func(s string) bool { return strings.Contains(s, `"message":1}`) }, nobody},
-	})
-	if refused == 0 {
-		t.Error("none was refused: they are too few to tell")
 	}
+	// Once some are refused: a machine that sends slowly may do so a few times.
+	eventually(t, "some are refused", func() bool { return atOnce(t, p, floods) > 0 || t.Failed() })
 	// 200 MiB: what the node does not take fast enough the server refuses itself.
 	atOnce(t, p, []flood{{"get", maximal(1 << 20), 200, all, func(s string) bool { return s == undelivered || busy(s) }}})
 	// What the server and the node held of 200 requests of 1 MiB with their
@@ -503,6 +506,9 @@ var (
 func busy(answer string) bool { return busyPattern.MatchString(answer) }
 func late(answer string) bool { return latePattern.MatchString(answer) }
 func nobody(string) bool      { return false }
+
+// floodWithin bounds the answers to a flood, on a machine that does much besides.
+const floodWithin = 2 * time.Minute
 
 // atOnce sends all that comes, each kind on a connection of its own, so that
 // one does not hold up the other on the way, and looks at every answer. Some of
@@ -549,8 +555,8 @@ func atOnce(t *testing.T, p *e2e.Process, floods []flood) int {
 				if right == 0 {
 					t.Errorf("%v: none is right", f)
 				}
-			case <-time.After(time.Minute):
-				t.Errorf("%v: some of %d are without an answer", f, f.n)
+			case <-time.After(floodWithin):
+				t.Errorf("%v: some of %d are without an answer within %v", f, f.n, floodWithin)
 			}
 		})
 	}

@@ -184,6 +184,27 @@ func until(t *testing.T, p *e2e.Process, what string, is func(rebuildStatus) boo
 	return nil
 }
 
+// doSoon runs a command and returns what it prints. While it is told to ask again, it
+// does.
+func doSoon(t *testing.T, p *e2e.Process, args ...string) string {
+	t.Helper()
+	for deadline := time.Now().Add(rebuildWithin); ; time.Sleep(100 * time.Millisecond) {
+		out, err := p.Command(t.Context(), args...).Output()
+		if err == nil {
+			return string(out)
+		}
+		if err = told(err); !strings.Contains(err.Error(), "ask again") || time.Now().After(deadline) {
+			t.Fatalf("tidemark %s: %v", strings.Join(args, " "), err)
+		}
+	}
+}
+
+// stateOf is how the newest rebuild stands, as soon as somebody says.
+func stateOf(t *testing.T, p *e2e.Process) rebuildStatus {
+	t.Helper()
+	return until(t, p, "answered", func(rebuildStatus) bool { return true })[0]
+}
+
 // glimpse is some of what was seen.
 func glimpse(seen []rebuildStatus) string {
 	const most = 6

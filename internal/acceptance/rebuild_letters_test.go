@@ -2,7 +2,6 @@ package acceptance_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,12 +39,12 @@ func TestRebuildNewType(t *testing.T) {
 	}
 	odd(50)
 	refusedOnce(t, nc, 50)
-	p.Do("rebuild", "--config", written(t, "counters: {user: {odd: {}}}\nrules: {nonsense: [{add: user.odd, key: actor}]}\n"), "--wait")
+	doSoon(t, p, "rebuild", "--config", written(t, "counters: {user: {odd: {}}}\nrules: {nonsense: [{add: user.odd, key: actor}]}\n"), "--wait")
 	counts(50)
 	odd(30)
 	counts(80)
 	refusedOnce(t, nc, 50)
-	p.Do("rebuild", "--back")
+	doSoon(t, p, "rebuild", "--back")
 	odd(20)
 	refusedOnce(t, nc, 70)
 	p.Kill()
@@ -53,15 +52,7 @@ func TestRebuildNewType(t *testing.T) {
 	p.WaitReady()
 	odd(5)
 	refusedOnce(t, nc, 75)
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		out, err := p.Command(t.Context(), "rebuild", "--back").CombinedOutput()
-		if err == nil {
-			break
-		}
-		if !strings.Contains(string(out), "ask again in a moment") || time.Now().After(deadline) {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	doSoon(t, p, "rebuild", "--back")
 	counts(105)
 	odd(1)
 	counts(106)
@@ -73,7 +64,7 @@ func TestRebuildNewType(t *testing.T) {
 func refusedOnce(t *testing.T, nc *nats.Conn, want uint64) {
 	t.Helper()
 	letters := func() uint64 { return natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs }
-	for deadline := time.Now().Add(30 * time.Second); letters() < want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(likedWithin); letters() < want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	stream := natstest.Stream(t, nc, jetlog.DeadLetterStream)

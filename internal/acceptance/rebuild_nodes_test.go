@@ -54,13 +54,13 @@ const nextShards = 24
 func TestRebuildNodes(t *testing.T) {
 	t.Parallel()
 	f := newRebuildFeed(t, follows-8_000, follows+12_000)
-	r := &nodesRun{seed: f.seed, random: f.rand, fleet: newFleet(t, natstest.Server(t).URL(), "", "a", "b", "c", "d")}
+	r := &nodesRun{seed: f.seed, random: f.rand, fleet: newFleet(t, natstest.Apart(t).URL, "", "a", "b", "c", "d")}
 	f.importHalf(t, r.answers)
 	r.check = f.checker(t, r.nc, r.shards)
 	r.check.patience = answeredWithin
 	end := r.check.begin(f.seed)
 
-	t.Log(strings.TrimSpace(r.answers.Do("rebuild", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
+	t.Log(strings.TrimSpace(doSoon(t, r.answers, "rebuild", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
 	arrives := f.arrives(t, r.nc, 0.7, 15*time.Second)
 	r.goesOn(t, f, 2, 3)
 	<-arrives
@@ -75,12 +75,12 @@ func TestRebuildNodes(t *testing.T) {
 	// What commands say to all nodes is about the one that serves.
 	drained := r.any()
 	r.command("nodes", "drain", drained)
-	r.until(drained+" holds nothing", func() bool {
+	eventually(t, drained+" holds nothing", func() bool {
 		return !slices.ContainsFunc(r.holdersOf(), func(names []string) bool { return slices.Contains(names, drained) })
 	})
 	r.waitWhole()
 	r.command("nodes", "undrain", drained)
-	r.until(drained+" holds something", func() bool {
+	eventually(t, drained+" holds something", func() bool {
 		return slices.ContainsFunc(r.holdersOf(), func(names []string) bool { return slices.Contains(names, drained) })
 	})
 	r.waitWhole()
@@ -91,8 +91,8 @@ func TestRebuildNodes(t *testing.T) {
 	f.ends(t, r.answers, r.nc)
 	r.settled()
 	for _, p := range r.holders {
-		if state, err := statusOf(p); err != nil || state.Serving != 2 {
-			t.Errorf("%+v, %v", state, err)
+		if state := stateOf(t, p); state.Serving != 2 {
+			t.Errorf("%+v", state)
 		}
 	}
 }
@@ -113,21 +113,11 @@ func (r *nodesRun) goesOn(t *testing.T, f *rebuildFeed, generation uint32, least
 		r.pause(700 * time.Millisecond)
 		r.waitWholeOf(fleetShards, nextShards)
 		fault.do(r)
-		seen := until(t, r.answers, "answered", func(rebuildStatus) bool { return true })
-		t.Logf("%s %s, %v: %+v", begun.Format("15:04:05.000"), fault.name, time.Since(begun).Round(time.Millisecond), seen[len(seen)-1])
-		switched = switched || serves(generation)(seen[len(seen)-1])
+		s := stateOf(t, r.answers)
+		t.Logf("%s %s, %v: %+v", begun.Format("15:04:05.000"), fault.name, time.Since(begun).Round(time.Millisecond), s)
+		switched = switched || serves(generation)(s)
 	}
 	until(t, r.answers, "switched", serves(generation))
-}
-
-// until waits for something that comes by itself.
-func (r *nodesRun) until(what string, is func() bool) {
-	r.t.Helper()
-	for deadline := time.Now().Add(wholeWithin); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("does not come about: %s", what)
-		}
-	}
 }
 
 // waitWholeOf waits until every shard has two ready holders, of so many shards or of
@@ -148,7 +138,7 @@ func (r *nodesRun) waitWholeOf(shards ...int) {
 // goesTo has another generation serve, and kills whoever leads meanwhile.
 func (r *nodesRun) goesTo(t *testing.T, generation uint32) {
 	t.Helper()
-	for try := range 20 {
+	for try, begun := 0, time.Now(); time.Since(begun) < rebuildWithin; try++ {
 		r.waitWholeOf(fleetShards, nextShards)
 		leader := r.holders[r.router()]
 		command := r.answers.Command(t.Context(), "rebuild", "--back")
@@ -163,12 +153,11 @@ func (r *nodesRun) goesTo(t *testing.T, generation uint32) {
 		if try < 2 {
 			leader.Start()
 		}
-		seen := until(t, r.answers, "answered", func(rebuildStatus) bool { return true })
-		if seen[len(seen)-1].Serving == generation {
+		if stateOf(t, r.answers).Serving == generation {
 			return
 		}
 	}
-	t.Fatalf("generation %d does not come to serve", generation)
+	t.Fatalf("generation %d does not come to serve within %v", generation, rebuildWithin)
 }
 
 // stopFor has a process stand still for a while.

@@ -103,12 +103,7 @@ func TestNodesRestored(t *testing.T) {
 	f := newFleet(t, server.URL(), "", "a", "b", "c", "d")
 	townSays(t, f.nc, town(t, f.nc, r, 60))
 	to := filepath.Join(t.TempDir(), "backups")
-	f.answers.Do("backup", to)
-	m := newest(t, to)
-	for end := time.Now().Add(wholeWithin); m.From == 0 && time.Now().Before(end); m = newest(t, to) { // a shard is not checkpointed
-		time.Sleep(200 * time.Millisecond)
-		f.answers.Do("backup", to)
-	}
+	m := backedUp(t, f.answers, to)
 	streams, err := jetlog.AttachEvents(t.Context(), f.nc, 0, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -25,10 +25,13 @@ func plain(t *testing.T, p *e2e.Process) jetstream.JetStream {
 	return js
 }
 
+// saidWithin bounds what a process says by itself, on a machine that does much besides.
+const saidWithin = time.Minute
+
 // said waits until a process's log has a text.
 func said(t *testing.T, p *e2e.Process, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(saidWithin); ; time.Sleep(20 * time.Millisecond) {
 		log, err := os.ReadFile(p.Log())
 		if err != nil {
 			t.Fatal(err)
@@ -58,26 +61,28 @@ func TestForeignMessagesInDeltas(t *testing.T) {
 		pipeline.AppendWindow(nil, &pipeline.Window{Header: pipeline.Header{From: pipeline.EndOf(100), To: pipeline.EndOf(150)}, Sections: make([][]byte, 5)}),
 		pipeline.AppendWindow(nil, &pipeline.Window{Header: pipeline.Header{From: 7, To: pipeline.PositionMax}, Sections: make([][]byte, 3)}),
 	} {
-		stream, err := js.Stream(ctx, "DELTAS")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 10 {
-			_, err := js.Publish(ctx, stream.CachedInfo().Config.Subjects[0], foreign)
-			if i == 0 && err != nil {
+		for begun, stored := time.Now(), 0; ; {
+			stream, err := js.Stream(ctx, "DELTAS")
+			for err == nil && stored < 10 {
+				if _, err = js.Publish(ctx, stream.CachedInfo().Config.Subjects[0], foreign); err == nil {
+					stored++
+				}
+			}
+			if stored > 0 {
+				break // or the subject is another one by now
+			}
+			if time.Since(begun) > saidWithin {
 				t.Fatalf("nothing was tried: %v", err)
 			}
-			if err != nil {
-				break // the subject is another one by now
-			}
+			time.Sleep(20 * time.Millisecond)
 		}
 		likes(t, c.server.URL(), 100)
 		want += 100
 		liked(t, nodes[0], want)
 	}
-	if figure(t, nodes[0], "tidemark_foreign_messages_total")+figure(t, nodes[1], "tidemark_foreign_messages_total") == 0 {
-		t.Error("no foreign message is counted: nothing was tried")
-	}
+	eventually(t, "a foreign message is counted", func() bool {
+		return figure(t, nodes[0], "tidemark_foreign_messages_total")+figure(t, nodes[1], "tidemark_foreign_messages_total") > 0
+	})
 	for i, p := range nodes {
 		p.WaitReady()
 		nodes[1-i].Stop()
@@ -133,11 +138,21 @@ func TestStreamsDeleted(t *testing.T) {
 				liked(t, p, want)
 				nodes[1-i].Start()
 			}
-			letters, err := js.Stream(ctx, "DEADLETTER")
-			if err != nil || letters.CachedInfo().State.Msgs == 0 {
-				t.Errorf("no dead letters are kept: %v", err)
-			}
+			eventually(t, "a dead letter is kept", func() bool {
+				letters, err := js.Stream(ctx, "DEADLETTER")
+				return err == nil && letters.CachedInfo().State.Msgs > 0
+			})
 		})
+	}
+}
+
+// eventually waits for what comes by itself.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(wholeWithin); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("does not come about within %v: %s", wholeWithin, what)
+		}
 	}
 }
 
@@ -145,13 +160,10 @@ func TestStreamsDeleted(t *testing.T) {
 func remade(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	for _, name := range []string{"DELTAS", "DEADLETTER", "KV_TIDEMARK"} {
-		_, err := js.Stream(context.Background(), name)
-		for deadline := time.Now().Add(30 * time.Second); err != nil; _, err = js.Stream(context.Background(), name) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %v", name, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
+		eventually(t, "stream "+name+" is there", func() bool {
+			_, err := js.Stream(context.Background(), name)
+			return err == nil
+		})
 	}
 }
 
@@ -203,6 +215,7 @@ func TestEventsLoseTheirBeginning(t *testing.T) {
 		}
 		return string(body)
 	}
+	p.WaitReady()
 	if got := page("/readyz"); got != "ok\n" {
 		t.Errorf("/readyz: %s", got)
 	}
@@ -210,12 +223,13 @@ func TestEventsLoseTheirBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	said(t, p, "stream EVENTS has lost its beginning")
-	if got := page("/readyz"); !strings.HasPrefix(got, "ok\n") || !strings.Contains(got, "90 messages") {
-		t.Errorf("/readyz: %s", got)
-	}
-	if got := page("/metrics"); !strings.Contains(got, "tidemark_events_purged_total 90\n") {
-		t.Error("/metrics does not tell of 90 messages")
-	}
+	eventually(t, "/readyz tells of 90 messages", func() bool {
+		got := page("/readyz")
+		return strings.HasPrefix(got, "ok\n") && strings.Contains(got, "90 messages")
+	})
+	eventually(t, "/metrics tells of 90 messages", func() bool {
+		return strings.Contains(page("/metrics"), "tidemark_events_purged_total 90\n")
+	})
 	likes(t, p.URL, 1)
 	liked(t, p, 101)
 }

@@ -13,11 +13,11 @@ import (
 // either, at any moment: counts stay exact."
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	path, lines := slice(t, follows, follows+60_000)
+	path, lines := slice(t, follows, follows+30_000)
 	want := oracle(t, path)
-	server := natstest.Server(t)
+	server := natstest.Apart(t)
 	const settings = "cluster: {replicas: 2}\nrouter: {lease_renew: 50ms, lease_expiry: 400ms}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
-	nodes := []*e2e.Process{e2e.RunOn(t, server.URL(), settings), e2e.RunOn(t, server.URL(), settings)}
+	nodes := []*e2e.Process{e2e.RunOn(t, server.URL, settings), e2e.RunOn(t, server.URL, settings)}
 	nc := nodes[0].Connect()
 
 	seed := uint64(time.Now().UnixNano())

@@ -27,7 +27,7 @@ type Cluster struct {
 	js      jetstream.JetStream
 }
 
-// Member is one server of a Cluster.
+// Member is one server of a Cluster, or one of its own.
 type Member struct {
 	Name string
 	URL  string
@@ -41,7 +41,7 @@ type Member struct {
 
 const clusterSize = 3
 
-var natsdDir string // made with the first cluster
+var natsdDir string // made with the first server in a process of its own
 
 var natsd = sync.OnceValues(func() (binary string, err error) {
 	if natsdDir, err = os.MkdirTemp("", "tidemark-natsd-"); err != nil {
@@ -51,7 +51,7 @@ var natsd = sync.OnceValues(func() (binary string, err error) {
 	return binary, e2e.Build(binary, "./internal/natstest/natsd")
 })
 
-// Clean removes what NewCluster has built; for TestMain.
+// Clean removes what NewCluster and Apart have built; for TestMain.
 func Clean() {
 	if natsdDir != "" {
 		os.RemoveAll(natsdDir)
@@ -97,6 +97,23 @@ func startCluster(tb testing.TB) *Cluster {
 	return c
 }
 
+// Apart starts one server that is no cluster's, in a process of its own: unlike
+// [Server]'s it is not slowed down by the race detector. It is gone when the test ends.
+func Apart(tb testing.TB) *Member {
+	tb.Helper()
+	m := newMember(tb, "apart", "", nil)
+	m.Start()
+	var nc *nats.Conn
+	var err error
+	for deadline := time.Now().Add(firstWithin); nc == nil; time.Sleep(20 * time.Millisecond) {
+		if nc, err = nats.Connect(m.URL); err != nil && (m.ended() || time.Now().After(deadline)) {
+			tb.Fatalf("the server does not start within %v: %v", firstWithin, err)
+		}
+	}
+	nc.Close()
+	return m
+}
+
 func newMember(tb testing.TB, name, route string, routes []string) *Member {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -106,8 +123,10 @@ func newMember(tb testing.TB, name, route string, routes []string) *Member {
 listen: %q
 no_fast_producer_stall: true
 jetstream {store_dir: %q, max_mem: 64MB, max_file: 1TB}
-cluster {name: c, listen: %q, routes: [nats://%s]}
-`, name, listen, filepath.Join(dir, "store"), route, strings.Join(routes, ", nats://"))
+`, name, listen, filepath.Join(dir, "store"))
+	if len(routes) > 0 {
+		config += fmt.Sprintf("cluster {name: c, listen: %q, routes: [nats://%s]}\n", route, strings.Join(routes, ", nats://"))
+	}
 	if err := os.WriteFile(m.config, []byte(config), 0o644); err != nil {
 		tb.Fatal(err)
 	}
