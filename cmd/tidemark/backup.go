@@ -170,6 +170,9 @@ func (b *backupsCommand) Run(t *terminal) error {
 		defer nc.Close()
 	}
 	all, damaged := node.Backups(ctx, from, nc)
+	if damaged != nil && len(all) == 0 {
+		return damaged // "no backup" would be said of a place that nobody could look at
+	}
 	if b.JSON {
 		lines := make([]backupJSON, 0, len(all))
 		for _, m := range all {

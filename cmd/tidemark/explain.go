@@ -41,7 +41,7 @@ func (e *explainCommand) Run(t *terminal) error {
 	before := pipeline.Position(0)
 	if e.Before != "" {
 		var err error
-		if before, err = pipeline.ParsePosition(e.Before); err != nil {
+		if before, err = pipeline.ParsePosition(e.Before); err != nil || before == 0 {
 			return usage("--before %s is not a position", e.Before)
 		}
 	}

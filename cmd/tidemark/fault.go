@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
@@ -60,8 +61,17 @@ func sentence(err error) string {
 	case errors.Is(err, context.Canceled):
 		text = "interrupted"
 	}
+	text = packageNames.ReplaceAllString(text, "$1")
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
+
+// packageNames are what errors of the program's own packages begin with: of use in its
+// source and in nobody's terminal. Those that are users' words too (archive, config)
+// stay.
+var packageNames = regexp.MustCompile(`(^|: |; |\n)(?:(?:` + strings.Join([]string{
+	"audit", "backup", "client", "cluster", "cold", "demo", "explain", "generation", "importer", "index", "jetlog", "job", "move", "operators",
+	"packed", "pipeline", "query", "run", "shard", "sinks", "snapshot", "spread", "tier", "wire",
+}, "|") + `): )+`)
 
 // count is "1 mistake", "2 mistakes".
 func count(n int, what string) string {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/query/client"
 )
 
 type recountCommand struct {
@@ -36,6 +38,17 @@ func (r *recountCommand) Run(t *terminal) error {
 	counter := r.Counter
 	if counter == "user" {
 		counter = ""
+	}
+	// Asked here once: a mistake in a name would come back from every node, as a failure.
+	err := r.ask(func(ctx context.Context, c *client.Client) error {
+		schema, err := c.Schema(ctx)
+		if err == nil && counter != "" {
+			_, err = counterOf(schema, r.Counter)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	ids := make([]uint64, len(r.IDs))
 	for i, id := range r.IDs {

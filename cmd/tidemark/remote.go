@@ -52,7 +52,7 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		NkeySeedFile:    r.NKey,
 		TLS:             jetlog.TLSOptions{CA: r.TLSCA, Certificate: r.TLSCert, Key: r.TLSKey},
 		Once:            once,
-		Timeout:         r.Timeout,
+		Timeout:         r.patience(),
 	})
 	switch {
 	case errors.Is(err, nats.ErrNoServers):
@@ -65,6 +65,18 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		return nil, fmt.Errorf("%w: give --tls-cert and --tls-key that it trusts", err)
 	}
 	return nc, err
+}
+
+// patience is how long one server has to let the command in: where there are several,
+// one that is suspended, or gone without a word, leaves time for the next one and for
+// the answer.
+func (r *remote) patience() time.Duration {
+	const least = 500 * time.Millisecond
+	servers := strings.Count(r.NATS, ",") + 1
+	if servers == 1 {
+		return r.Timeout
+	}
+	return min(r.Timeout, max(r.Timeout/time.Duration(servers+1), least))
 }
 
 func (r *remote) silence() error {

@@ -57,6 +57,7 @@ func TestWrongUsage(t *testing.T) {
 		"verify --all --sample 1/2":           "--sample",
 		"verify --sample=":                    "--sample",
 		"events trim --keep 0s":               "--keep 0s is less than 2m0s",
+		"explain post.like 1 --before 0":      "--before 0 is not a position",
 		"rebuild now":                         "now",
 		"rebuild --config nowhere.yaml":       "nowhere.yaml",
 		"rebuild --status --abort":            "--status and --abort are given; give one of them",

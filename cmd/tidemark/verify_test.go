@@ -39,7 +39,7 @@ func TestVerify(t *testing.T) {
 	if strings.Contains(out, "null") {
 		t.Errorf("a list of nothing is not []: %s", out)
 	}
-	n.do("recount", "nope", "42").fails(t, 1, `there is no counter "nope"`)
+	n.do("recount", "nope", "42").fails(t, 1, `counter "nope" is unknown; there are: `)
 	n.do("recount", "post", "0").fails(t, 2, `"0" is not an id`)
 	n.do("recount", "post").fails(t, 2, "<id>")
 	n.do("verify", "--sample", "1/3").fails(t, 2, "power of two")

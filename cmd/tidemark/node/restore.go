@@ -49,6 +49,9 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if c.Thin() {
 		return r, errors.New("restore: roles are [answer] alone: such a process has no data directory")
 	}
+	if err := roomToRestore(c.DataDir); err != nil { // first: no other configuration helps then
+		return r, err
+	}
 	place, err := backup.OpenPlace(ctx, o.From, o.NATS, false)
 	if err != nil {
 		return r, err
@@ -84,6 +87,30 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	return r, finish(restored{m.Events, r.Position})
 }
 
+// roomToRestore says why a directory cannot take what is restored; nil when it can, or
+// is not there yet.
+func roomToRestore(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore: %w", err)
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name })
+	}
+	if has(restoringFile) {
+		return nil
+	}
+	for _, counts := range []string{badgerDir, generationsDir} {
+		if has(counts) {
+			return fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, filepath.Join(path, counts))
+		}
+	}
+	if foreign(entries) {
+		return fmt.Errorf("restore: data_dir %s is not empty, and not tidemark's: choose another directory", path)
+	}
+	return nil
+}
+
 // openRestoring takes the data directory for the restore of a backup; finish says
 // that it is whole.
 func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) error, err error) {
@@ -91,23 +118,10 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
+	if err := roomToRestore(path); err != nil {
+		return nil, err
+	}
 	d := &dataDir{path: path}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
-	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name })
-	}
-	switch {
-	case has(restoringFile):
-	case has(badgerDir):
-		return nil, fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, d.join(badgerDir))
-	case has(generationsDir):
-		return nil, fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, d.join(generationsDir))
-	case foreign(entries):
-		return nil, fmt.Errorf("restore: data_dir %s is not empty, and not tidemark's: choose another directory", path)
-	}
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
