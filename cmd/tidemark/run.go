@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
@@ -69,12 +70,32 @@ func (r *runCommand) Run(t *terminal) error {
 		<-running.Done()
 	}
 	if failed := n.Failure(); failed != nil {
-		err = failed
+		return errors.Join(failed, closeWithin(failedCloseMax, n.Close))
 	}
 	if closed := n.Close(); err == nil && closed != nil {
 		err = fmt.Errorf("stopped, but not in order: %w", closed)
 	}
 	return err
+}
+
+// failedCloseMax is how long a node that cannot go on may take to close: what hangs it may
+// be what must be closed.
+const failedCloseMax = time.Minute
+
+// closeWithin closes, or says that it took too long. What closing itself says is not
+// worth more words beside why the node could not go on.
+func closeWithin(most time.Duration, closes func() error) error {
+	closed := make(chan struct{})
+	go func() {
+		_ = closes()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-time.After(most):
+		return fmt.Errorf("not closed within %s, as after kill -9", most)
+	}
 }
 
 // untilFailed ends with ctx, or when the node cannot go on.

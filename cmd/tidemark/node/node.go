@@ -213,7 +213,7 @@ func (n *Node) begin() {
 	n.gen().beginServing()
 	n.beginRebuilds()
 	if n.server != nil {
-		n.work.Go(n.tend)
+		n.work.Go(func() { n.tend(n.server.Unwritable) })
 	}
 	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
 		"http", n.HTTPAddress(), "applied", n.gen().sinks.Applied())

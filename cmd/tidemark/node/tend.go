@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"time"
 )
 
@@ -8,12 +9,37 @@ const (
 	tendEvery = time.Second
 	// tendPauseMax paces restarts of the embedded server that do not help.
 	tendPauseMax = time.Minute
+	// hangLooks is after how many looks, tendEvery apart, the embedded server hangs that
+	// has not said yet how it is. nats-server 2.15.2 takes a lock of its own twice where a
+	// purge meets a disk that is just full: it never answers again, and cannot be stopped.
+	hangLooks = 60
 )
+
+var errServerHangs = errors.New("the embedded NATS server hangs, and only a new process helps; nothing is lost: start it again")
+
+// ask is what a server says that it cannot do; errServerHangs when it says nothing. It
+// looks often, and not once after a long time: a process that was suspended in between
+// has slept, its server has not hung.
+func (n *Node) ask(unwritable func() error) error {
+	said := make(chan error, 1)
+	go func() { said <- unwritable() }()
+	for range hangLooks {
+		select {
+		case fault := <-said:
+			return fault
+		case <-n.ctx.Done():
+			return nil
+		case <-time.After(tendEvery):
+		}
+	}
+	return errServerHangs
+}
 
 // tend looks after the embedded server. A stream that could not be written, on
 // a full disk, takes nothing more until the server starts anew, however much
-// room there is by then: as soon as there is what a start needs, it does.
-func (n *Node) tend() {
+// room there is by then: as soon as there is what a start needs, it does. Where it
+// hangs the process ends, for whoever runs it to start it again.
+func (n *Node) tend(unwritable func() error) {
 	const part = "nats"
 	pause, last, told := tendEvery, time.Time{}, false
 	ticker := time.NewTicker(tendEvery)
@@ -24,8 +50,12 @@ func (n *Node) tend() {
 			return
 		case <-ticker.C:
 		}
-		fault := n.server.Unwritable()
-		if fault == nil {
+		fault := n.ask(unwritable)
+		switch {
+		case errors.Is(fault, errServerHangs):
+			n.fail(fault)
+			return
+		case fault == nil:
 			n.trouble.clear(part)
 			told = false
 			continue
