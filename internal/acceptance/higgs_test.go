@@ -25,7 +25,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	natstest.SideBySide()
 	code := m.Run()
 	clean()
 	os.Exit(code)

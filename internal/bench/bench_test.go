@@ -27,7 +27,7 @@ var tiny = sizes{
 	pollers: 10, polled: 1000,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
 	hot: 2000, pauses: 1500 * time.Millisecond, collecting: 600 * time.Millisecond,
-	moving: 500 * time.Millisecond, inProcess: 1000, explained: 51_200,
+	moving: 500 * time.Millisecond, calm: 200 * time.Millisecond, inProcess: 1000, explained: 51_200,
 	authors: 1_000_000, feedTime: "1x",
 	distinct: 2000, unbounded: 2000,
 }

@@ -158,7 +158,8 @@ func (b *bench) callBeside(ctx context.Context, p *program, l load) (sample, err
 // settle returns once the program has next to nothing to do: after much was
 // published it writes and compacts for some seconds.
 func (p *program) settle(ctx context.Context) error {
-	const every, little = 500 * time.Millisecond, 3 * tick
+	every := p.b.size.calm / 2
+	little := max(2*tick, every*3/50)
 	before := p.busy()
 	time.Sleep(every)
 	return p.until(ctx, "wait for a program at rest", every, func() error {

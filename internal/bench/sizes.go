@@ -34,6 +34,8 @@ type sizes struct {
 
 	moving time.Duration // of small gets while shards move to another node, and before
 
+	calm time.Duration // at a time, until a program is seen to be at rest; some dozens of ticks of processor time
+
 	explained int // events in the log that explanations read
 
 	inProcess int // post rows that are read without NATS
@@ -55,6 +57,7 @@ var short = sizes{
 	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
 	hot: 5_000_000, pauses: 15 * time.Second, collecting: 3 * time.Second,
 	moving:    5 * time.Second,
+	calm:      time.Second,
 	explained: 10_000_000,
 	inProcess: 1_000_000,
 	authors:   1_000_000, feedTime: "2s",
@@ -74,6 +77,7 @@ var large = sizes{
 	}, ask: 5 * time.Second,
 	hot: 50_000_000, pauses: time.Minute, collecting: 20 * time.Second,
 	moving:    20 * time.Second,
+	calm:      time.Second,
 	explained: 10_000_000,
 	inProcess: 10_000_000,
 	authors:   10_000_000, feedTime: "5s",

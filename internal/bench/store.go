@@ -77,7 +77,9 @@ func writtenIn(text string) (bytes float64, ok bool) {
 // no changed rows, next to nothing to compute, and its store has kept its size
 // for a while. It gives that size.
 func (p *program) rest(ctx context.Context) (bytes float64, err error) {
-	const every, times, little = time.Second, 3, 5 * tick
+	const times = 3
+	every := p.b.size.calm
+	little := max(2*tick, every/20)
 	same, busy, size := 0, p.busy(), 0.0
 	time.Sleep(every)
 	err = p.until(ctx, "wait for a store at rest", every, func() error {
