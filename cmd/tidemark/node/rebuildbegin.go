@@ -94,8 +94,10 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 	case err != nil:
 		return next, err
 	}
-	err = n.untilKnown(ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
-	return n.rebuilds.set(), err
+	if n.untilKnown(ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch }) != nil {
+		return next, errors.New("no rebuild was begun: the generation that was kept is dropped, and this node has not heard of it yet; ask again in a moment")
+	}
+	return n.rebuilds.set(), nil
 }
 
 // reserve makes the slot empty for the next generation, and has the server keep the room
