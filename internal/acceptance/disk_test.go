@@ -97,18 +97,14 @@ func insist(t *testing.T, url string, options ...nats.Option) (end func() int64)
 // notReady waits until a process says that it is not.
 func notReady(t *testing.T, p *e2e.Process) {
 	t.Helper()
-	for deadline := time.Now().Add(saidWithin); ; time.Sleep(20 * time.Millisecond) {
+	eventually(t, "it is not ready, while nothing can be stored", func() bool {
 		r, err := http.Get(p.HTTP + "/readyz")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Body.Close(); r.StatusCode != http.StatusOK {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("ready, while nothing can be stored")
-		}
-	}
+		r.Body.Close()
+		return r.StatusCode != http.StatusOK
+	})
 }
 
 // logged waits for a line of the log.

@@ -34,7 +34,7 @@ type sizes struct {
 
 	moving time.Duration // of small gets while shards move to another node, and before
 
-	calm time.Duration // at a time, until a program is seen to be at rest; some dozens of ticks of processor time
+	calm time.Duration // between two looks whether a program is at rest
 
 	explained int // events in the log that explanations read
 

@@ -37,8 +37,8 @@ const (
 	// askWait is how long those who are asked who they are may take. It is as long
 	// as a process that hangs holds up a check.
 	askWait = 250 * time.Millisecond
-	// claimsMax bounds how often Join and Forget begin again because the key has
-	// changed meanwhile.
+	// claimsMax bounds how often Join, Forget and DegradeBy begin again because the
+	// key has changed meanwhile.
 	claimsMax = 8
 )
 

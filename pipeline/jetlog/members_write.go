@@ -76,12 +76,11 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 	if err := m.known(node); err != nil {
 		return fmt.Errorf("forget: %w", err)
 	}
-	err := m.purge(ctx, node)
-	for range claimsMax - 1 { // its last beat may come late, or it is back: look again
-		if !isWrongSequence(err) {
+	var err error
+	for range claimsMax { // its last beat may come late, or it is back: look again
+		if err = m.purge(ctx, node); !isWrongSequence(err) {
 			break
 		}
-		err = m.purge(ctx, node)
 	}
 	if errors.Is(err, ErrNodeUp) {
 		return err
@@ -131,14 +130,10 @@ func (m *Members) Degrade(ctx context.Context, d cluster.Degrade) error {
 	return err
 }
 
-// degradesMax bounds how often DegradeBy begins again because somebody else has changed
-// the same.
-const degradesMax = 8
-
 // DegradeBy changes what all nodes are told to leave undone, and returns what it is then.
 // Of two who change different things at once both do.
 func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (cluster.Degrade, error)) (next cluster.Degrade, err error) {
-	for range degradesMax {
+	for range claimsMax {
 		is, revision := m.View().Degrade, uint64(0) // also where somebody else's value stands
 		switch e, err := m.streams.bucket.Get(ctx, cluster.DegradeKey); {
 		case errors.Is(err, jetstream.ErrKeyNotFound):

@@ -269,3 +269,19 @@ func Ask(ctx context.Context, nc *nats.Conn, node, verb string, request any, pro
 		}
 	}
 }
+
+// AskWhenFree is Ask of a node that may do a job of this kind for somebody else: then it is
+// asked again each every, until ctx ends or, unless it is 0, for within.
+func AskWhenFree(ctx context.Context, nc *nats.Conn, node, verb string, request any, every, within time.Duration) (json.RawMessage, error) {
+	for begun := time.Now(); ; {
+		result, err := Ask(ctx, nc, node, verb, request, nil)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeBusy || within > 0 && time.Since(begun) > within {
+			return result, err
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -93,6 +93,15 @@ func TestJob(t *testing.T) {
 	if _, err := Ask(t.Context(), nc, "a", "wait", nil, nil); code(err) != CodeBusy {
 		t.Errorf("a second one at a time: %v", err)
 	}
+	const every = time.Millisecond
+	if _, err := AskWhenFree(t.Context(), nc, "a", "wait", nil, every, 20*every); code(err) != CodeBusy {
+		t.Errorf("asked again for a while: %v", err)
+	}
+	short, stop := context.WithTimeout(t.Context(), 20*every)
+	defer stop()
+	if _, err := AskWhenFree(short, nc, "a", "wait", nil, every, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("asked again until its context ended: %v", err)
+	}
 	cancel()
 	if err := <-asked; !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -108,15 +117,9 @@ func TestJob(t *testing.T) {
 		<-begun
 		s.Close()
 	}()
-	for { // the one before may have to leave its turn
-		_, err := Ask(t.Context(), nc, "a", "wait", nil, nil)
-		if code(err) == CodeBusy {
-			continue
-		}
-		if code(err) != CodeGone {
-			t.Errorf("the node has stopped, and said %v", err)
-		}
-		break
+	// The one before may have to leave its turn.
+	if _, err := AskWhenFree(t.Context(), nc, "a", "wait", nil, every, 0); code(err) != CodeGone {
+		t.Errorf("the node has stopped, and said %v", err)
 	}
 }
 

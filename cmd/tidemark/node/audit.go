@@ -262,21 +262,12 @@ func (n *generation) askAgree(ctx context.Context, node string, ask *RecountAsk)
 }
 
 func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
-	for begun := time.Now(); ; {
-		raw, err := job.Ask(ctx, nc, node, agreeVerb, ask, nil)
-		if err == nil {
-			r := new(Checked)
-			return r, json.Unmarshal(raw, r)
-		}
-		if e, ok := errors.AsType[*job.Error](err); !ok || e.Code != job.CodeBusy || time.Since(begun) > agreeWithin {
-			return nil, err
-		}
-		select {
-		case <-time.After(agreeEvery):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	raw, err := job.AskWhenFree(ctx, nc, node, agreeVerb, ask, agreeEvery, agreeWithin)
+	if err != nil {
+		return nil, err
 	}
+	r := new(Checked)
+	return r, json.Unmarshal(raw, r)
 }
 
 // derivation tells what decides, of the configuration, what the log comes to.

@@ -194,23 +194,14 @@ func (n *Node) askGenerations(ctx context.Context) (newest generations.Set, told
 }
 
 // askPrepared asks a node which generations it knows of and, with counting, what speaks
-// against one more that counts by that. One that is being asked by somebody else is asked
-// again until ctx ends: that takes a moment.
+// against one more that counts by that.
 func (n *Node) askPrepared(ctx context.Context, node string, counting json.RawMessage) (p Prepared, err error) {
-	for {
-		raw, err := job.Ask(ctx, n.queries, node, generationsVerb, PrepareAsk{counting}, nil)
-		if err == nil {
-			return p, json.Unmarshal(raw, &p)
-		}
-		if e, is := errors.AsType[*job.Error](err); !is || e.Code != job.CodeBusy {
-			return p, err
-		}
-		select {
-		case <-time.After(rebuildsEvery / 50):
-		case <-ctx.Done():
-			return p, err
-		}
+	const every = rebuildsEvery / 50 // it takes a moment
+	raw, err := job.AskWhenFree(ctx, n.queries, node, generationsVerb, PrepareAsk{counting}, every, 0)
+	if err == nil {
+		err = json.Unmarshal(raw, &p)
 	}
+	return p, err
 }
 
 // known is what others know of the generations, of those that answer. A process that

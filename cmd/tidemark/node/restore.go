@@ -118,7 +118,7 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := roomToRestore(path); err != nil {
+	if err := roomToRestore(path); err != nil { // again: to look at the backup may have taken long
 		return nil, err
 	}
 	d := &dataDir{path: path}

@@ -17,10 +17,10 @@ const (
 
 var errServerHangs = errors.New("the embedded NATS server hangs, and only a new process helps; nothing is lost: start it again")
 
-// ask is what a server says that it cannot do; errServerHangs when it says nothing. It
+// serverFault is what a server says that it cannot do; errServerHangs when it says nothing. It
 // looks often, and not once after a long time: a process that was suspended in between
 // has slept, its server has not hung.
-func (n *Node) ask(unwritable func() error) error {
+func (n *Node) serverFault(unwritable func() error) error {
 	said := make(chan error, 1)
 	go func() { said <- unwritable() }()
 	for range hangLooks {
@@ -50,7 +50,7 @@ func (n *Node) tend(unwritable func() error) {
 			return
 		case <-ticker.C:
 		}
-		fault := n.ask(unwritable)
+		fault := n.serverFault(unwritable)
 		switch {
 		case errors.Is(fault, errServerHangs):
 			n.fail(fault)
