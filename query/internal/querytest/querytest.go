@@ -86,6 +86,7 @@ type Reader struct {
 	mu       sync.Mutex
 	applied  pipeline.Position
 	moved    chan struct{} // closed when applied moves
+	waiting  int           // in WaitApplied
 	rows     map[cell]int64
 	exist    map[row]bool
 	stopped  map[uint64]bool // ids whose shard is stopped
@@ -208,6 +209,8 @@ func (r *Reader) Applied() pipeline.Position {
 
 // WaitApplied is query.Reader's.
 func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
+	r.waits(1)
+	defer r.waits(-1)
 	for {
 		r.mu.Lock()
 		applied, moved := r.applied, r.moved
@@ -221,6 +224,19 @@ func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
 			return ctx.Err()
 		}
 	}
+}
+
+func (r *Reader) waits(by int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting += by
+}
+
+// Waiting is how many callers are in WaitApplied.
+func (r *Reader) Waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting
 }
 
 // enter begins an answer about ids; the caller unlocks.
