@@ -18,6 +18,9 @@ type Cluster interface {
 type Nodes struct {
 	Epoch uint64 `json:"epoch"` // of the assignment of shards; 0: there is none yet
 	Nodes []Node `json:"nodes"`
+	// SilentMS: nothing has been heard of any of them for so long, the one that
+	// answers included, so how they are is not known; left out while it is.
+	SilentMS int64 `json:"silent_ms,omitempty"`
 }
 
 // Node is one of them.
@@ -46,8 +49,9 @@ const (
 
 // Shards say who holds which shard, as tidemark.shards tells it.
 type Shards struct {
-	Epoch  uint64         `json:"epoch"`
-	Shards []ShardHolders `json:"shards"` // in order
+	Epoch    uint64         `json:"epoch"`
+	Shards   []ShardHolders `json:"shards"`              // in order
+	SilentMS int64          `json:"silent_ms,omitempty"` // as in Nodes
 }
 
 // ShardHolders are those who hold a shard, the most preferred first.

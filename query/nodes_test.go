@@ -39,6 +39,8 @@ func TestNodes(t *testing.T) {
 	r.refuses("nodes", `[]`, "400")
 	v.nodes = query.Nodes{}
 	r.answers("nodes", `{}`, `{"epoch":0,"nodes":[]}`)
+	v.nodes.SilentMS = 7001
+	r.answers("nodes", `{}`, `{"epoch":0,"nodes":[],"silent_ms":7001}`)
 }
 
 // `{"epoch":12,"shards":[{"shard":0,"holders":[{"node":"a","state":"ready","applied":"…"}]}]}`; "`loading` (with `"loaded":0.4`)"
@@ -56,6 +58,8 @@ func TestShards(t *testing.T) {
 		`{"shard":2,"holders":[]}]}`)
 	v.shards = query.Shards{}
 	r.answers("shards", `{}`, `{"epoch":0,"shards":[]}`)
+	v.shards.SilentMS = 7001
+	r.answers("shards", `{}`, `{"epoch":0,"shards":[],"silent_ms":7001}`)
 }
 
 // Whoever is not ready still says who is there; what does not fit a message is

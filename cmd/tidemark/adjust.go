@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -43,7 +46,7 @@ func (r *remote) change(t *terminal, target cell, event func(at column, id uint6
 func (r *remote) publish(ctx context.Context, c *client.Client, e client.Event) (client.Position, error) {
 	position, err := c.Publish(ctx, e.ID(nuid.Next()))
 	if errors.Is(err, nats.ErrNoResponders) {
-		return 0, errNoEvents
+		return 0, noEvents(ctx, c.Conn())
 	}
 	if errors.Is(err, client.ErrRefused) {
 		return 0, errRefused
@@ -53,7 +56,27 @@ func (r *remote) publish(ctx context.Context, c *client.Client, e client.Event) 
 
 var errRefused = errors.New("events are refused for all nodes, by hand: nothing was stored; 'tidemark degrade writes=on' ends it")
 
-var errNoEvents = errors.New("no stream takes events here: the node runs, but its stream EVENTS is gone")
+var (
+	errNoEvents   = errors.New("no stream takes events here: the node runs, but its stream EVENTS is gone")
+	errLeaderless = errors.New("nothing was stored: EVENTS has no leader now; it is about to have one, or most of its NATS servers are gone: try again in a moment")
+)
+
+// noEventsWithin is how long the reason is looked for.
+const noEventsWithin = time.Second
+
+// noEvents says why nobody took an event: the stream is gone, or nobody leads it.
+func noEvents(ctx context.Context, nc *nats.Conn) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, noEventsWithin)
+	defer cancel()
+	if _, err := js.Stream(ctx, jetlog.EventsStream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return errNoEvents
+	}
+	return errLeaderless
+}
 
 // stored: the change will happen, or has happened, though it was not seen.
 func stored(position client.Position, err error) error {

@@ -179,7 +179,7 @@ func whole(reply client.GetReply) error {
 	for _, missing := range reply.Missing {
 		ids = append(ids, strconv.FormatUint(missing, 10))
 	}
-	return fmt.Errorf("the answer is not whole, these ids cannot be read now: %s", strings.Join(ids, ", "))
+	return notWhole("ids", ids)
 }
 
 // getJSON is the reply of tidemark.get.

@@ -137,12 +137,30 @@ func TestMajorityIsKilled(t *testing.T) {
 		n[i].stop(os.Kill)
 	}
 	time.Sleep(11 * time.Second) // by then what led sees no majority, and leads no more
+	// The one that is left says so, whoever asks. It answers still.
+	eventually(t, "it says why nothing is stored", func() bool {
+		r := n[0].do("publish", "like", "actor=1", "post=42", "author=9")
+		return r.code == 1 && strings.Contains(r.err, "nothing was stored: EVENTS has no leader now")
+	})
+	for _, args := range [][]string{{"nodes"}, {"shards"}} {
+		if r := n[0].do(args...); r.code != 0 || !strings.HasPrefix(r.out, "For ") || !strings.Contains(r.out, "the node that answers has heard of no node") {
+			t.Errorf("%s without a majority: %+v", args, r)
+		}
+	}
+	if _, body := m[0].look("/readyz"); !strings.Contains(body, "nothing has been heard of any of them") {
+		t.Errorf("/readyz without a majority:\n%s", body)
+	}
+	log := n[0].log.String()
+	if told := strings.Count(log, "the members do not hear of this node"); told == 0 || told > 4 || strings.Contains(log, "by another process") {
+		t.Errorf("%d times the log says that nobody hears of this node:\n%s", told, log)
+	}
 	for i := 1; i < 3; i++ {
 		n[i] = m[i].spawn(t)
 	}
 	for i := 1; i < 3; i++ {
 		n[i].await(2 * time.Minute)
 	}
+	eventually(t, "the nodes are heard of again", func() bool { return strings.HasPrefix(n[0].do("nodes").out, "NODE") })
 }
 
 // Who is stopped while it waits for others stops in order, and starts again

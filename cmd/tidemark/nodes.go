@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -68,6 +69,15 @@ func (n *nodesListCommand) Run(t *terminal) error {
 	})
 }
 
+// printSilence says above a table that it is old.
+func printSilence(to io.Writer, silent time.Duration) error {
+	if silent == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(to, "For %s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. This is how it was before:\n\n", silent.Round(time.Second))
+	return err
+}
+
 // loadingOf counts the shards that each node is loading.
 func loadingOf(shards client.Shards) map[string]int {
 	loading := make(map[string]int)
@@ -95,6 +105,9 @@ const nameShown = 64
 func printNodes(to io.Writer, nodes client.Nodes, loading map[string]int) error {
 	if len(nodes.Nodes) == 0 {
 		_, err := fmt.Fprintln(to, "no nodes")
+		return err
+	}
+	if err := printSilence(to, nodes.Silent); err != nil {
 		return err
 	}
 	out := &table{left: []bool{0: true, 1: true, 2: true, 3: true, 4: true, 10: true}}

@@ -24,11 +24,19 @@ c [2J        away      answer             -       -          1       3        0 
 	if err := printNodes(&out, nodes, map[string]int{"longer-name": 2}); err != nil || "\n"+out.String() != want {
 		t.Errorf("%v\n%s\nwant%s", err, out.String(), want)
 	}
+	// "can I see inside when it is three in the morning": what is old is said to be.
+	out.Reset()
+	nodes.Silent = 23_400 * time.Millisecond
+	if err := printNodes(&out, nodes, map[string]int{"longer-name": 2}); err != nil || out.String() != silence23+want {
+		t.Errorf("%v\n%s", err, out.String())
+	}
 	out.Reset()
 	if err := printNodes(&out, client.Nodes{}, nil); err != nil || out.String() != "no nodes\n" {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
+
+const silence23 = "For 23s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. This is how it was before:\n"
 
 func TestShardsTable(t *testing.T) {
 	shards := client.Shards{Epoch: 12, Shards: []client.Shard{
@@ -47,6 +55,11 @@ SHARD  HOLDERS
 	var out strings.Builder
 	if err := printShards(&out, shards); err != nil || "\n"+out.String() != want {
 		t.Errorf("%v\n%s\nwant%s", err, out.String(), want)
+	}
+	out.Reset()
+	shards.Silent = 23_400 * time.Millisecond
+	if err := printShards(&out, shards); err != nil || out.String() != silence23+want {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 	if n := loadingOf(shards); len(n) != 1 || n["b"] != 1 {
 		t.Errorf("%v", n)

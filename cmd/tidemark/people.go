@@ -91,7 +91,7 @@ func (p *peopleCommand) run(t *terminal, page pageOf) error {
 		return err
 	}
 	if reply.Degraded {
-		return notWhole(reply.Missing)
+		return notWhole("users", reply.Missing)
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 	ack, err := js.PublishMsg(ctx, &nats.Msg{Subject: jetlog.EventsSubject + p.Type, Data: p.body, Header: nats.Header{jetstream.MsgIDHeader: {id}}})
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return nil, errNoEvents
+		return nil, noEvents(ctx, nc)
 	case jetlog.RefusedByHand(err):
 		return nil, errRefused
 	case errors.Is(err, context.DeadlineExceeded):

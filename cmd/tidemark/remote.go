@@ -150,11 +150,19 @@ func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, 
 	if err := json.Unmarshal(reply, &part); err != nil || !part.Degraded {
 		return err
 	}
-	return notWhole(part.Missing)
+	return notWhole("users", part.Missing)
 }
 
-func notWhole(users []string) error {
-	return fmt.Errorf("the answer is not whole, these users cannot be read now: %s", strings.Join(users, ", "))
+// missingNamed is how many of those that cannot be read are named.
+const missingNamed = 20
+
+func notWhole(what string, ids []string) error {
+	more := ""
+	if len(ids) > missingNamed {
+		more = fmt.Sprintf(" and %d more", len(ids)-missingNamed)
+		ids = ids[:missingNamed]
+	}
+	return fmt.Errorf("the answer is not whole, these %s cannot be read now: %s%s", what, strings.Join(ids, ", "), more)
 }
 
 // printJSON writes one document.

@@ -46,6 +46,9 @@ func printShards(to io.Writer, shards client.Shards) error {
 		_, err := fmt.Fprintln(to, "no shard has a holder yet")
 		return err
 	}
+	if err := printSilence(to, shards.Silent); err != nil {
+		return err
+	}
 	out := &table{left: []bool{1: true}}
 	out.add("SHARD", "HOLDERS")
 	loading, unanswered := 0, 0

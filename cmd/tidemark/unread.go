@@ -109,7 +109,7 @@ func wholeUsers(degraded bool, missing []uint64) error {
 	for _, user := range missing {
 		users = append(users, strconv.FormatUint(user, 10))
 	}
-	return notWhole(users)
+	return notWhole("users", users)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -16,6 +16,21 @@ func TestBytesText(t *testing.T) {
 	}
 }
 
+// Of many that cannot be read some are named: the answer has them all.
+func TestSomeAreNamed(t *testing.T) {
+	ids := make([]string, missingNamed+1)
+	for i := range ids {
+		ids[i] = "7"
+	}
+	want := "the answer is not whole, these ids cannot be read now: 7" + strings.Repeat(", 7", missingNamed-1)
+	if got := notWhole("ids", ids[1:]).Error(); got != want {
+		t.Error(got)
+	}
+	if got := notWhole("ids", ids).Error(); got != want+" and 1 more" {
+		t.Error(got)
+	}
+}
+
 // A sample in which nothing is, and nodes that did not compare, say so: they are no proof.
 func TestNothingIsCompared(t *testing.T) {
 	for text, c := range map[string]*checked{

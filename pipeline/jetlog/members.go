@@ -364,6 +364,9 @@ func (m *Members) read(ctx context.Context, node string) (*cluster.Member, uint6
 // errOvertaken: a key is not what it was when it was read.
 var errOvertaken = errors.New("jetlog: the key was written by another process meanwhile")
 
+// errUnsettled: as a rule it is an earlier beat, which too few servers have stored yet.
+var errUnsettled = errors.New("another write of the key is not settled: most of the stream's servers have not stored it")
+
 // write replaces a revision of a key; 0 makes a key that is not there.
 func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	if revision == 0 {
@@ -406,6 +409,9 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 		if err == nil {
 			written, err = m.write(ctx, key, value, revision)
 		}
+		if errors.Is(err, errOvertaken) {
+			err = errUnsettled
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: beat of node %s: %w", me.Node, err)
@@ -423,9 +429,13 @@ func (m *Members) Soon() {
 	}
 }
 
+// unheardTold is how often the log says that beats do not get through.
+const unheardTold = 10 * time.Second
+
 // Keep beats until ctx ends or another process has the name; only that is an
 // error. say is asked each time.
 func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
+	var failing, told time.Time // since when beats do not get through; when the log said so
 	next := time.NewTicker(m.options.Beat)
 	defer next.Stop()
 	for {
@@ -439,11 +449,23 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 		err := m.Beat(attempt, say())
 		cancel()
 		switch {
-		case err == nil, ctx.Err() != nil:
+		case ctx.Err() != nil:
+		case err == nil:
+			if !failing.IsZero() && !told.Before(failing) {
+				m.options.Logger.Info("jetlog: the members hear of this node again", "after", time.Since(failing).Round(time.Millisecond).String())
+			}
+			failing = time.Time{}
 		case errors.Is(err, ErrNameTaken), errors.Is(err, ErrNotJoined):
 			return err
 		default:
-			m.options.Logger.Warn("jetlog: the members do not hear of this node", "err", err)
+			now := time.Now()
+			if failing.IsZero() {
+				failing = now
+			}
+			if now.Sub(told) >= unheardTold {
+				told = now
+				m.options.Logger.Warn("jetlog: the members do not hear of this node", "for", now.Sub(failing).Round(time.Second).String(), "err", err)
+			}
 		}
 	}
 }

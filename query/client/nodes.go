@@ -11,6 +11,9 @@ import (
 type Nodes struct {
 	Epoch uint64 // of the assignment of shards; 0: there is none yet
 	Nodes []Node
+	// Silent: the node that answered has heard nothing of any node for so long,
+	// itself included, and does not know how they are now; 0 as a rule.
+	Silent time.Duration
 }
 
 // Node is one of them.
@@ -30,7 +33,8 @@ type Node struct {
 // Shards say who holds which shard.
 type Shards struct {
 	Epoch  uint64
-	Shards []Shard // in order
+	Shards []Shard       // in order
+	Silent time.Duration // as in Nodes
 }
 
 // Shard is one of them.
@@ -63,11 +67,12 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 			Applied Position `json:"applied,string"`
 			LagMS   int64    `json:"lag_ms"`
 		} `json:"nodes"`
+		SilentMS int64 `json:"silent_ms"`
 	}
 	if err := c.view(ctx, "nodes", options, &reply); err != nil {
 		return Nodes{}, err
 	}
-	nodes := Nodes{Epoch: reply.Epoch}
+	nodes := Nodes{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
 	for _, n := range reply.Nodes {
 		nodes.Nodes = append(nodes.Nodes, Node{
 			Node: n.Node, Roles: n.Roles, Zone: n.Zone, Weight: n.Weight, Version: n.Version, State: n.State,
@@ -90,11 +95,12 @@ func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) 
 				Loaded  *float64 `json:"loaded"`
 			} `json:"holders"`
 		} `json:"shards"`
+		SilentMS int64 `json:"silent_ms"`
 	}
 	if err := c.view(ctx, "shards", options, &reply); err != nil {
 		return Shards{}, err
 	}
-	shards := Shards{Epoch: reply.Epoch}
+	shards := Shards{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
 	for _, s := range reply.Shards {
 		shard := Shard{Shard: s.Shard}
 		for _, h := range s.Holders {

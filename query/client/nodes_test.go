@@ -40,21 +40,21 @@ func TestNodes(t *testing.T) {
 	loaded := 0.4
 	serve("tidemark.nodes", query.Nodes{Epoch: 12, Nodes: []query.Node{
 		{Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: query.NodeDraining, Routes: true, Shards: 3, Applied: 1<<64 - 1, LagMS: 1500},
-	}})
+	}, SilentMS: 7001})
 	serve("tidemark.shards", query.Shards{Epoch: 12, Shards: []query.ShardHolders{
 		{Shard: 4095, Holders: []query.ShardHolder{{Node: "a", State: query.HolderReady, Applied: 7}, {Node: "b", State: query.HolderLoading, Loaded: &loaded}}},
-	}})
+	}, SilentMS: 7002})
 	c := client.New(nc)
 	nodes, err := c.Nodes(t.Context())
 	if want := (client.Nodes{Epoch: 12, Nodes: []client.Node{{
 		Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: "draining", Routes: true, Shards: 3, Applied: 1<<64 - 1, Lag: 1500 * time.Millisecond,
-	}}}); err != nil || !reflect.DeepEqual(nodes, want) {
+	}}, Silent: 7001 * time.Millisecond}); err != nil || !reflect.DeepEqual(nodes, want) {
 		t.Errorf("%+v %v", nodes, err)
 	}
 	shards, err := c.Shards(t.Context())
 	if want := (client.Shards{Epoch: 12, Shards: []client.Shard{{
 		Shard: 4095, Holders: []client.Holder{{Node: "a", State: "ready", Applied: 7, Loaded: 1}, {Node: "b", State: "loading", Loaded: 0.4}},
-	}}}); err != nil || !reflect.DeepEqual(shards, want) {
+	}}, Silent: 7002 * time.Millisecond}); err != nil || !reflect.DeepEqual(shards, want) {
 		t.Errorf("%+v %v", shards, err)
 	}
 }

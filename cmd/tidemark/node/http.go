@@ -96,7 +96,7 @@ func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
 	besides, _ := g.notHere()
-	return g.warming() + besides + g.purged() + n.copying() + g.degraded() + n.rebuilds.remarks()
+	return g.warming() + g.unheard() + besides + g.purged() + n.copying() + g.degraded() + n.rebuilds.remarks()
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
@@ -146,7 +146,11 @@ func (n *Node) Ready() error {
 		_, alone := g.notHere()
 		faults = append(faults, g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags())
 	}
-	return errors.Join(faults...)
+	err := errors.Join(faults...)
+	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
+		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
+	}
+	return err
 }
 
 // lags says that too many events are not applied yet.

@@ -118,7 +118,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 	o := query.Options{
 		Schema:  counted.Schema,
 		Reader:  a.reader,
-		Cluster: clusterView{n.view},
+		Cluster: clusterView{n.view, n.silent},
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -9,15 +11,42 @@ import (
 )
 
 // clusterView tells tidemark.nodes and tidemark.shards what this process has seen
-// of the others: view gives what it has seen last.
-type clusterView struct{ view func() *cluster.View }
+// of the others: view gives what it has seen last, silent for how long it has seen
+// nothing at all.
+type clusterView struct {
+	view   func() *cluster.View
+	silent func() time.Duration
+}
 
 var _ query.Cluster = clusterView{}
+
+// silent is for how long nothing has been heard of any node, this one included; 0
+// while that is no longer than one node may be silent. Nobody is away meanwhile: that
+// nothing is heard says nothing about the others.
+func (n *generation) silent() time.Duration {
+	members := n.watched.Load()
+	if members == nil {
+		return 0
+	}
+	if silent := members.Silent(); silent > memberExpiry {
+		return silent
+	}
+	return 0
+}
+
+// unheard says so.
+func (n *generation) unheard() string {
+	silent := n.silent()
+	if silent == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nodes: for %d s nothing has been heard of any of them, this one included: it is cut off, or JetStream has no leader because most of the NATS servers are gone\n", int(silent.Seconds()))
+}
 
 // Nodes implements query.Cluster.
 func (c clusterView) Nodes() query.Nodes {
 	v := c.view()
-	nodes := query.Nodes{Epoch: v.Assignment.Epoch}
+	nodes := query.Nodes{Epoch: v.Assignment.Epoch, SilentMS: c.silent().Milliseconds()}
 	for _, m := range v.Members {
 		nodes.Nodes = append(nodes.Nodes, query.Node{
 			Node: m.Node, Roles: m.Roles.Names(), Zone: m.Zone, Weight: m.Weight, Version: m.Version,
@@ -32,7 +61,7 @@ func (c clusterView) Nodes() query.Nodes {
 // those that have it still and are there.
 func (c clusterView) Shards() query.Shards {
 	v := c.view()
-	shards := query.Shards{Epoch: v.Assignment.Epoch}
+	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: c.silent().Milliseconds()}
 	for s := range pipeline.Shard(v.Assignment.Shards()) {
 		line := query.ShardHolders{Shard: s}
 		assigned := v.Assignment.Holders(s)

@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -29,7 +30,7 @@ func TestClusterView(t *testing.T) {
 			state(cluster.Away, cluster.Member{Node: "c", Roles: cluster.Hold, Weight: 1, Routes: true, Applied: 30, Ready: set(1)}),
 		},
 	}
-	c := clusterView{func() *cluster.View { return v }}
+	c := clusterView{func() *cluster.View { return v }, func() time.Duration { return 0 }}
 	for _, test := range []struct {
 		got  any
 		want string
