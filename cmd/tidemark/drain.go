@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -58,27 +59,54 @@ EXAMPLE
 }
 
 func (d *drainCommand) Run(t *terminal) error {
-	return d.do(t, (*jetlog.Members).Drain, "drained", fmt.Sprintf("%[1]s is to hold no shards: 'tidemark nodes' shows how many it has still, 'tidemark nodes undrain %[1]s' ends it", d.Node))
+	return d.do(t, (*jetlog.Members).Drain, "drained", func(v *cluster.View) string {
+		switch me, _ := v.Member(d.Node); {
+		case !mayHold(me):
+			return d.Node + " holds no shards, drained or not: " + whyNot(me)
+		case !slices.ContainsFunc(v.Members, func(m cluster.State) bool { return m.Node != d.Node && !m.Drained && mayHold(m) }):
+			return fmt.Sprintf("%[1]s is to hold no shards, but keeps them until there is another node that may hold them; 'tidemark nodes undrain %[1]s' ends it", d.Node)
+		}
+		return fmt.Sprintf("%[1]s is to hold no shards: 'tidemark nodes' shows how many it has still, 'tidemark nodes undrain %[1]s' ends it", d.Node)
+	})
+}
+
+// mayHold: a node that is not drained may be given shards.
+func mayHold(m cluster.State) bool {
+	return m.Member != nil && m.Roles.Has(cluster.Hold) && m.Weight > 0
+}
+
+func whyNot(m cluster.State) string {
+	if m.Member != nil && m.Roles.Has(cluster.Hold) {
+		return "its weight is 0"
+	}
+	return "it has not the role hold"
 }
 
 func (u *undrainCommand) Run(t *terminal) error {
-	return u.do(t, (*jetlog.Members).Undrain, "undrained", u.Node+" may hold shards")
+	return u.do(t, (*jetlog.Members).Undrain, "undrained", func(v *cluster.View) string {
+		if me, there := v.Member(u.Node); there && !mayHold(me) {
+			return u.Node + " holds no shards, drained or not: " + whyNot(me)
+		}
+		return u.Node + " may hold shards"
+	})
 }
 
 func (f *forgetCommand) Run(t *terminal) error {
-	return f.do(t, (*jetlog.Members).Forget, "forgotten", f.Node+" is forgotten")
+	return f.do(t, (*jetlog.Members).Forget, "forgotten", func(*cluster.View) string { return f.Node + " is forgotten" })
 }
 
-// do does one thing to the node, and says that it is done.
-func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Context, string) error, done, said string) error {
+// do does one thing to the node, and says that it is done: said is told how the nodes
+// were before.
+func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Context, string) error, done string, said func(*cluster.View) string) error {
 	return n.members(func(ctx context.Context, m *jetlog.Members) error {
+		before := m.View()
 		if err := what(m, ctx, n.Node); err != nil {
 			return err
 		}
 		if n.JSON {
 			return printJSON(t.out, map[string]any{"node": n.Node, done: true})
 		}
-		_, err := fmt.Fprintln(t.out, said)
+		_, err := fmt.Fprintln(t.out, said(before))
 		return err
 	}, func(ctx context.Context, m *jetlog.Members) error { return what(m, ctx, n.Node) })
 }

@@ -11,7 +11,9 @@ import (
 // [reads=all|memory|off] [writes=on|refuse]` (without arguments: how it is)".
 func TestTellNodes(t *testing.T) {
 	t.Parallel()
-	n := newPlace(t).start(t)
+	p := newPlace(t)
+	p.configure(t, "node: a\n")
+	n := p.start(t)
 	bucket, err := n.connect(t).KeyValue("TIDEMARK")
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +44,27 @@ func TestTellNodes(t *testing.T) {
 	n.want("b may hold shards", "nodes", "undrain", "b")
 	key("drain.b", "")
 	n.want(`{"node":"b","undrained":true}`, "nodes", "undrain", "--json", "b")
+	// Of one that could hold none anyway, and of the last that may.
+	for name, m := range map[string]cluster.Member{
+		"thin": {Session: "y", Roles: cluster.Answer, Weight: 1, Version: "1"},
+		"none": {Session: "z", Roles: cluster.Hold, Version: "1", Shards: 4},
+	} {
+		m.Node = name
+		value, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bucket.Put("member."+name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, do := range []string{"drain", "undrain"} {
+		n.want("thin holds no shards, drained or not: it has not the role hold", "nodes", do, "thin")
+		n.want("none holds no shards, drained or not: its weight is 0", "nodes", do, "none")
+	}
+	n.do("nodes", "drain", "b")
+	n.want("a is to hold no shards, but keeps them until there is another node that may hold them; 'tidemark nodes undrain a' ends it", "nodes", "drain", "a")
+	n.want("a may hold shards", "nodes", "undrain", "a")
 	n.want("b is forgotten", "nodes", "forget", "b")
 	key("member.b", "")
 	n.do("nodes", "forget", "b").fails(t, 1, "no such node")
