@@ -29,6 +29,8 @@ import (
 type audits struct {
 	*audit.Auditor
 
+	distrusting sync.Mutex // held by distrust
+
 	mu      sync.Mutex
 	renewed map[pipeline.Shard]time.Time // when a shard was last not trusted
 	stop    context.CancelFunc           // of the audit that never ends; nil: it has not begun
@@ -176,11 +178,17 @@ const renewEvery = time.Hour
 // distrust has a shard be given up, forgotten, and taken again: from another node
 // of which the log says the same about the ids that differ here, or else from the
 // log. Where it is not known that this makes it right, it stays: an error says why.
+// One that is being taken again already, for whoever found it too, is left to that.
 func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64) (err error) {
 	if n.mixed() {
 		return errMixed
 	}
 	a := &n.audits
+	a.distrusting.Lock()
+	defer a.distrusting.Unlock()
+	if n.renewing(s) {
+		return nil
+	}
 	if err := a.first(s); err != nil {
 		return err
 	}

@@ -94,6 +94,15 @@ func (n *generation) givingUp(s pipeline.Shard) bool {
 	return slices.Contains(n.audits.due, s) || h.leaving.Has(s)
 }
 
+// renewing says whether a shard is due to be given up, or was and is not held again.
+func (n *generation) renewing(s pipeline.Shard) bool {
+	h := &n.holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, renewing := n.audits.renewals.wrong[s]
+	return renewing
+}
+
 func (n *generation) forget(s pipeline.Shard, held bool) error {
 	if held {
 		if err := n.sinks.Release(n.ctx, s); err != nil {

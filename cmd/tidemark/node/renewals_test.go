@@ -79,6 +79,37 @@ func TestOnlyCopyIsKept(t *testing.T) {
 	f.until("all likes", func() bool { return g.sinks.Whole() && f.likes(50, 1) })
 }
 
+// "A shard found drifted or damaged is rebuilt by itself": who finds it too, while it
+// is, is not told that it may be a bug.
+func TestFoundByTwo(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	g, s := n.gen(), pipeline.ShardOf(42, fleetShards)
+	if err := g.audits.first(s); err != nil {
+		t.Fatal(err)
+	}
+	renewing := func(is bool) {
+		g.holdings.mu.Lock()
+		defer g.holdings.mu.Unlock()
+		if is {
+			g.audits.wrong = map[pipeline.Shard][]string{s: nil}
+		} else {
+			delete(g.audits.wrong, s)
+		}
+	}
+	renewing(true)
+	if err := g.distrust(t.Context(), s, []uint64{42}); err != nil {
+		t.Errorf("while it is taken again: %v", err)
+	}
+	renewing(false)
+	if err := g.distrust(t.Context(), s, []uint64{42}); err == nil || !strings.Contains(err.Error(), "less than an hour ago") {
+		t.Errorf("it differs again: %v", err)
+	}
+}
+
 // A shard is taken again only where it is known that what others counted is by
 // today's rules; the audit ends when it is not.
 func TestNotKnownIsNotNow(t *testing.T) {
