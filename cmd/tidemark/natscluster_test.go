@@ -136,6 +136,7 @@ func TestMajorityIsKilled(t *testing.T) {
 	for i := 1; i < 3; i++ {
 		n[i].stop(os.Kill)
 	}
+	since := time.Now()
 	time.Sleep(11 * time.Second) // by then what led sees no majority, and leads no more
 	// The one that is left says so, whoever asks. It answers still.
 	eventually(t, "it says why nothing is stored", func() bool {
@@ -150,9 +151,17 @@ func TestMajorityIsKilled(t *testing.T) {
 	if _, body := m[0].look("/readyz"); !strings.Contains(body, "nothing has been heard of any of them") {
 		t.Errorf("/readyz without a majority:\n%s", body)
 	}
-	log := n[0].log.String()
-	if told := strings.Count(log, "the members do not hear of this node"); told == 0 || told > 4 || strings.Contains(log, "by another process") {
-		t.Errorf("%d times the log says that nobody hears of this node:\n%s", told, log)
+	told, most := 0, 3+int(time.Since(since)/(10*time.Second))
+	for line := range strings.Lines(n[0].log.String()) {
+		if !strings.Contains(line, "the members do not hear of this node") {
+			continue
+		}
+		if told++; strings.Contains(line, "by another process") {
+			t.Errorf("nobody else writes the key: %s", line)
+		}
+	}
+	if told == 0 || told > most {
+		t.Errorf("%d times the log says that nobody hears of this node; 1 to %d are enough", told, most)
 	}
 	for i := 1; i < 3; i++ {
 		n[i] = m[i].spawn(t)
