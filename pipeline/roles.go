@@ -213,4 +213,7 @@ var (
 	ErrGap = errors.New("pipeline: gap in the log")
 	// ErrFull: EVENTS has no room, and the event was not stored.
 	ErrFull = errors.New("pipeline: the log is full")
+	// ErrNoLog: nobody took the event, which was not stored: EVENTS has no leader, or
+	// is gone.
+	ErrNoLog = errors.New("pipeline: the log takes no events now")
 )

@@ -219,12 +219,15 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	var err error
 	r.position, err = s.publisher.Publish(toLog, r.event)
 	c.clock.lap(stageLog)
-	if errors.Is(err, pipeline.ErrFull) {
+	if errors.Is(err, pipeline.ErrFull) || errors.Is(err, pipeline.ErrNoLog) {
 		if line, leftOut := s.refusedReads.line(time.Now()); line {
 			s.log.Warn("query: a read is refused", "user", r.user, "left_out", leftOut, "err", err)
 		}
 		if err := s.refuses(true); err != nil {
 			return fail(codeNotReady, "%v; nothing was stored", err)
+		}
+		if errors.Is(err, pipeline.ErrNoLog) {
+			return fail(codeNotReady, "the log takes no events now: EVENTS has no leader, or is gone; nothing was stored, ask again later")
 		}
 		return fail(codeNotReady, "the log is full, nothing was stored")
 	}

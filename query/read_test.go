@@ -155,6 +155,17 @@ func TestReadWithAFullLog(t *testing.T) {
 	}
 }
 
+// So is one that nobody leads.
+func TestReadWithoutALog(t *testing.T) {
+	r := start(t)
+	r.events.Before = func(context.Context) error { return fmt.Errorf("nobody: %w", pipeline.ErrNoLog) }
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"seen":{}}`), time.Second)
+	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
+		!strings.Contains(m.Header.Get("Nats-Service-Error"), "EVENTS has no leader, or is gone; nothing was stored") {
+		t.Errorf("%v %v", m, err)
+	}
+}
+
 func TestReadWithoutPublisher(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) { o.Publisher = nil })
 	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "takes no reads")

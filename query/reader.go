@@ -246,7 +246,7 @@ func zeroed[T any](s []T, n int) []T {
 //
 // Publish returns when the event is stored in EVENTS (JetStream has
 // acknowledged it), with the event's position. An error that wraps
-// [pipeline.ErrFull] means that it was not stored, any other that it is not
+// [pipeline.ErrFull] or [pipeline.ErrNoLog] means that it was not stored, any other that it is not
 // known whether it was; it returns soon after ctx ends. It does not try again
 // by itself unless it can tell a repeat from a second read. Event is one JSON
 // object on one line and is not kept. It may be called concurrently.

@@ -33,6 +33,9 @@ func (r *Reads) Publish(ctx context.Context, event []byte) (pipeline.Position, e
 	if full(err) {
 		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrFull, err)
 	}
+	if errors.Is(err, jetstream.ErrNoStreamResponse) { // each time that it was tried
+		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrNoLog, err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("jetlog: publish a read: %w", err)
 	}
