@@ -8,5 +8,5 @@ func sequencesFor(short bool) int {
 	if short {
 		return 100
 	}
-	return 400
+	return 200
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-var kills = flag.Int("cold.kills", 25, "how often TestKilled kills")
+var kills = flag.Int("cold.kills", 12, "how often TestKilled kills")
 
 // killsMore bounds how many times as often is killed while no kill has hit what it
 // was to hit.

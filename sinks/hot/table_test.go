@@ -323,7 +323,7 @@ func tableAgrees(t *rapid.T) {
 }
 
 func TestTableMany(t *testing.T) {
-	const n = 300_000
+	const n = 100_000
 	table := NewTable([]int{16, 16, 8})
 	of := func(id uint64) int64 { return int64(id % 70_000) } // some escape
 	for id := uint64(1); id <= n; id++ {
