@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/hands"
 	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
 )
 
@@ -167,6 +168,7 @@ type Service struct {
 	unanswered, refusedReads, lostReads, misdirected linePace
 
 	lanes
+	hands *hands.Hands // answer what is in them
 	calls sync.Pool
 
 	ctx         context.Context // ends when waiting is no longer wanted
@@ -288,6 +290,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.hands = hands.New(s.ctx, idleHands)
 	s.serving, s.stopServing = context.WithCancel(s.ctx)
 	s.reading, s.stopReading = context.WithCancel(s.ctx)
 	s.end = newLogEnd(s.ctx, o.LogEnd, s.spawn)
@@ -540,14 +543,21 @@ func (s *Service) later(c *call) bool {
 	return s.spawn(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
 }
 
-// spawn starts a goroutine that Stop waits for; false: it waits for no more.
+// idleHands is how many goroutines are kept for requests that are answered later.
+const idleHands = 64
+
+// spawn has a goroutine do what Stop waits for; false: it waits for no more.
 func (s *Service) spawn(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.waiting.Go(work)
+	s.waiting.Add(1)
+	s.hands.Do(func() {
+		defer s.waiting.Done()
+		work()
+	})
 	return true
 }
 

@@ -83,9 +83,9 @@ func (n *names) resolve(packed []byte) (*resolved, error) {
 
 // packed are names as askers send them.
 func packed(schema *pipeline.Schema, counter int, columns []pipeline.Column) []byte {
-	n := wire.Names{Counter: schema.Counters[counter].Name}
+	n := wire.Names{Counter: schema.Counters[counter].Name, Columns: make([]string, 0, len(columns))}
 	for _, c := range columns {
 		n.Columns = append(n.Columns, schema.Columns[c].Name)
 	}
-	return wire.AppendNames(nil, n)
+	return wire.AppendNames(make([]byte, 0, 16*(1+len(columns))), n)
 }

@@ -38,7 +38,7 @@ type rowsQuestion struct {
 func (q *rowsQuestion) shard(item int32, v *View) pipeline.Shard { return v.shardOf(q.ids[item]) }
 
 func (q *rowsQuestion) of(items []int32) []uint64 {
-	q.some = q.some[:0]
+	q.some = slices.Grow(q.some[:0], len(items))
 	for _, i := range items {
 		q.some = append(q.some, q.ids[i])
 	}

@@ -55,6 +55,9 @@ type call struct {
 	behind bool    // some of them because the position was not reached
 	timer  *time.Timer
 
+	targets []target // memory to work in
+	few     [8]*part // that open begins with
+
 	mu    sync.Mutex
 	ready []*part // done and not settled
 	wake  chan struct{}
@@ -67,6 +70,7 @@ func (f *far) scatter(ctx context.Context, q question, n int) (lost []int32, err
 		return nil, query.ErrNobody
 	}
 	c := &call{reader: f.Reader, ctx: ctx, q: q, min: f.min, waits: f.waits, wake: make(chan struct{}, 1)}
+	c.open = c.few[:0]
 	var limited bool
 	if c.deadline, limited = ctx.Deadline(); !limited {
 		c.deadline = time.Now().Add(waitMax)
@@ -324,7 +328,7 @@ func (c *call) lose(items []int32, out outcome) {
 	c.behind = c.behind || out == outBehind && len(items) > 0
 }
 
-// choose says which node each item is asked of.
+// choose says which node each item is asked of. targets are valid until the next call.
 func (c *call) choose(items []int32, tried []string) (targets []target, nobody []int32) {
 	v, own := c.reader.dir.View(), c.reader.dir.Own()
 	if slices.Contains(tried, ownNode) {
@@ -338,6 +342,7 @@ func (c *call) choose(items []int32, tried []string) (targets []target, nobody [
 	table := (*of)[:len(v.Holders)]
 	clear(table)
 	now := time.Now()
+	targets = c.targets[:0]
 	for _, item := range items {
 		shard := c.q.shard(item, v)
 		at := table[shard]
@@ -352,6 +357,7 @@ func (c *call) choose(items []int32, tried []string) (targets []target, nobody [
 		t := &targets[at-1]
 		t.items = append(t.items, item)
 	}
+	c.targets = targets
 	return targets, nobody
 }
 

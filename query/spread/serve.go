@@ -44,45 +44,11 @@ func (b *batch) done() {
 	}
 }
 
-// begin has a goroutine serve the batch: one that has served another, if any is
-// idle. Their stacks have grown to what a batch takes, which for a new one is a
-// tenth of the work of a small batch.
-func (b *batch) begin() {
-	s := b.server
-	select {
-	case s.next <- b:
-		return
-	default:
-	}
-	s.work.Go(func() {
-		for b := b; b != nil; {
-			b.serve()
-			b = s.nextBatch()
-		}
-	})
-}
-
-// nextBatch waits for one, if not too many goroutines do; nil: there is none.
-func (s *Server) nextBatch() *batch {
-	select {
-	case s.idle <- struct{}{}:
-	default:
-		return nil
-	}
-	defer leave(s.idle)
-	select {
-	case b := <-s.next:
-		return b
-	case <-s.last:
-	case <-s.ctx.Done():
-	}
-	return nil
-}
-
 // serve answers what can be answered at once, says that the batch is taken, and
 // leaves the rest to goroutines of their own.
 func (b *batch) serve() {
 	s := b.server
+	defer s.work.Done()
 	if !enter(s.ctx, s.workers) {
 		for range b.asks {
 			b.done()

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/internal/hands"
 	"github.com/tidemark-io/tidemark/query/wire"
 )
 
@@ -73,9 +74,7 @@ type Server struct {
 
 	workers, heavy, cold chan struct{} // a place for each that is at work
 
-	next chan *batch   // to a goroutine that is idle
-	idle chan struct{} // a place for each of those
-	last chan struct{} // closed: no batch comes any more
+	hands *hands.Hands // serve batches
 
 	bytes, parts atomic.Int64 // in work
 	told         atomic.Int64 // when the log last had that something is refused, Unix ns
@@ -113,13 +112,13 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 		workers: make(chan struct{}, o.Workers),
 		heavy:   make(chan struct{}, max(1, o.Workers/2)),
 		cold:    make(chan struct{}, o.ColdReads),
-		next:    make(chan *batch), idle: make(chan struct{}, o.Workers), last: make(chan struct{}),
 	}
 	var err error
 	if s.metrics, err = newServerMetrics(o.Registerer, s); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.hands = hands.New(s.ctx, o.Workers)
 	s.waiting, s.stopWaits = context.WithCancel(s.ctx)
 	if s.counted, err = serveCounted(nc, &o); err == nil {
 		s.sub, err = nc.Subscribe(Subject(o.Node, o.Generation), s.handle)
@@ -161,7 +160,6 @@ func (s *Server) drain(ctx context.Context) error {
 	}
 	select {
 	case <-done:
-		close(s.last)
 	case <-ctx.Done():
 		s.cancel()
 		s.work.Wait()
@@ -208,7 +206,8 @@ func (s *Server) handle(m *nats.Msg) {
 		s.metrics.batch(batchTaken)
 		work := &batch{server: s, reply: m.Reply, version: b.Version, asks: asks, bytes: len(m.Data)}
 		work.left.Store(int64(len(asks)))
-		work.begin()
+		s.work.Add(1)
+		s.hands.Do(work.serve)
 	}
 }
 
