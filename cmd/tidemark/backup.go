@@ -19,8 +19,8 @@ import (
 )
 
 type backupCommand struct {
-	To   string `arg:"" placeholder:"TO" help:"A directory, or nats:BUCKET, a JetStream object store; it is made where it is not there."`
-	Keep int    `default:"0" placeholder:"N" help:"Newest backups to keep there; older ones are removed (0: none is)."`
+	To   backupPlace `arg:"" placeholder:"TO" help:"A directory, or nats:BUCKET, a JetStream object store; it is made where it is not there."`
+	Keep int         `default:"0" placeholder:"N" help:"Newest backups to keep there; older ones are removed (0: none is)."`
 	remote
 }
 
@@ -46,7 +46,7 @@ func (b *backupCommand) Validate() error {
 func (b *backupCommand) Run(t *terminal) error {
 	return b.work(func(ctx context.Context, nc *nats.Conn) error {
 		m, err := node.Backup(ctx, nc, node.BackupOptions{
-			To: b.To, Keep: b.Keep, Progress: shardProgress(t, b.JSON, "backed up"), Logger: logger(t.err, config.Log{Level: "warn"}),
+			To: string(b.To), Keep: b.Keep, Progress: shardProgress(t, b.JSON, "backed up"), Logger: logger(t.err, config.Log{Level: "warn"}),
 		})
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func screen(w io.Writer) *os.File {
 }
 
 type backupsCommand struct {
-	From string `arg:"" optional:"" placeholder:"FROM" help:"A directory, or nats:BUCKET."`
+	From backupPlace `arg:"" optional:"" placeholder:"FROM" help:"A directory, or nats:BUCKET."`
 	settings
 	remote
 }
@@ -141,6 +141,15 @@ func logTime(ms int64) string {
 	return backup.TimeText(ms)
 }
 
+// backupPlace is where backups are: a directory, or nats:BUCKET.
+type backupPlace string
+
+// UnmarshalText is called by kong.
+func (p *backupPlace) UnmarshalText(text []byte) error {
+	*p = backupPlace(text)
+	return config.CheckPlace(string(text))
+}
+
 // placeConn connects if a place is on the server; the connection may be nil.
 func (r *remote) placeConn(place string) (*nats.Conn, error) {
 	if !backup.IsBucket(place) {
@@ -152,7 +161,7 @@ func (r *remote) placeConn(place string) (*nats.Conn, error) {
 func (b *backupsCommand) Run(t *terminal) error {
 	ctx, stop := interruptible()
 	defer stop()
-	from := b.From
+	from := string(b.From)
 	if from == "" {
 		c, _, err := b.load()
 		if err != nil {

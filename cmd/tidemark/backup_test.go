@@ -8,7 +8,7 @@ import (
 
 // A place that cannot be looked at is not one without backups, and a directory with
 // counts is refused before a configuration is asked for that would not help.
-func TestBackupsRefused(t *testing.T) {
+func TestBackups(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	n := p.start(t)
@@ -27,4 +27,20 @@ func TestBackupsRefused(t *testing.T) {
 	// Its configuration has other shards than the backup: said only where the directory is free.
 	n.do("restore", to, "--data-dir", p.data).fails(t, 1, "has counts: choose another directory")
 	n.do("restore", to, "--data-dir", filepath.Join(to, "new")).fails(t, 1, "set shards: ")
+
+	// "`restore FROM --data-dir DIR [--at POSITION|TIME]` · `backups`": a time is written as
+	// for deadletters, and both say it in the same way.
+	made := document(t, n.do("backups", to, "--json").out)["backups"].([]any)[0].(map[string]any)
+	restore := func(at string) result {
+		return n.do("restore", to, "--data-dir", filepath.Join(t.TempDir(), "then"), "--config", p.config, "--json", "--at", at)
+	}
+	restore("2001-01-31").fails(t, 1, "there is no backup at or below log time 2001-01-3")
+	restore("2001-31-01").fails(t, 2, "neither a position nor a time")
+	restore("999999999").fails(t, 1, "position 999999999 is past the end of the events")
+	for _, at := range []string{"2999-01-01T00:00:00Z", made["position"].(string)} {
+		got := document(t, restore(at).out)
+		if got["backup"] != made["id"] || got["position"] != made["position"] || got["time"] != made["time"] || got["bytes"] != made["bytes"] || len(got) != 4 {
+			t.Errorf("restored at %s is %v, and the backup %v", at, got, made)
+		}
+	}
 }

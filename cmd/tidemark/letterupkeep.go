@@ -141,11 +141,9 @@ type moment time.Time
 
 // UnmarshalText is called by kong.
 func (m *moment) UnmarshalText(text []byte) error {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
-		if at, err := time.ParseInLocation(layout, string(text), time.Local); err == nil {
-			*m = moment(at)
-			return nil
-		}
+	if at, is := timeOf(string(text)); is {
+		*m = moment(at)
+		return nil
 	}
 	ago, err := agoOf(string(text))
 	if err != nil {
@@ -153,6 +151,16 @@ func (m *moment) UnmarshalText(text []byte) error {
 	}
 	*m = moment(time.Now().Add(-ago))
 	return nil
+}
+
+// timeOf reads a point in time as people write it; without a zone it is this machine's.
+func timeOf(text string) (time.Time, bool) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // agoOf reads 7d, 1d12h and what Go's durations are.

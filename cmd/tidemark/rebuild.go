@@ -163,7 +163,10 @@ func (r *rebuildCommand) status(ctx context.Context, t *terminal, l *leader) err
 	if r.Wait && s.Building != 0 {
 		return r.follow(ctx, t, l, s.Building)
 	}
-	return r.print(t.out, s)
+	if err := r.print(t.out, s); err != nil || !r.Wait || s.State != generation.Aborted {
+		return err
+	}
+	return errTold // it was aborted before the command looked
 }
 
 // change asks for a change of which generations there are; done tells it from what

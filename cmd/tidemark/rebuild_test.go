@@ -284,6 +284,13 @@ func TestRebuildWait(t *testing.T) {
 	l.must(l.set.Drop())
 	after(3, func() { l.must(l.set.Abort("EVENTS begins at 7")) })
 	l.want(1, "generation 3 is building: it counts as the one that serves\ngeneration 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7", "--wait")
+	// "With `--wait` the exit code is 0 once the new one serves, and 1 if it was aborted or
+	// differs": also if it was aborted before the command looked.
+	aborted := "generation 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7"
+	if r := l.want(1, aborted, "--status", "--wait"); r.err != "" {
+		t.Errorf("%q", r.err)
+	}
+	l.want(0, aborted, "--status")
 
 	after(3, func() { l.compared(2, "that of 7 is mixed") })
 	differ := l.status

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -11,10 +10,10 @@ import (
 )
 
 type restoreCommand struct {
-	From    string `arg:"" placeholder:"FROM" help:"A directory, or nats:BUCKET, that holds backups."`
-	DataDir string `name:"data-dir" required:"" placeholder:"DIR" help:"The data directory to make, or to put the counts back into."`
-	At      string `placeholder:"POSITION|TIME" help:"As of then: a position, or a log time like 2026-05-01T12:00:00Z; the newest backup as it is otherwise."`
-	Archive string `type:"existingdir" placeholder:"DIR" help:"Archived events, for --at."`
+	From    backupPlace `arg:"" placeholder:"FROM" help:"A directory, or nats:BUCKET, that holds backups."`
+	DataDir string      `name:"data-dir" required:"" placeholder:"DIR" help:"The data directory to make, or to put the counts back into."`
+	At      string      `placeholder:"POSITION|TIME" help:"As of then: a position, or a log time like 2026-05-01T12:00:00Z; the newest backup as it is otherwise."`
+	Archive string      `type:"existingdir" placeholder:"DIR" help:"Archived events, for --at."`
 	settings
 	remote
 }
@@ -42,7 +41,7 @@ func (r *restoreCommand) Run(t *terminal) error {
 	if err != nil {
 		return err
 	}
-	nc, err := r.placeConn(r.From)
+	nc, err := r.placeConn(string(r.From))
 	if err == nil && nc == nil && at.Set() {
 		if nc, err = r.dial(false); err != nil && r.Archive != "" {
 			nc, err = nil, nil // what the archive has may do
@@ -55,13 +54,18 @@ func (r *restoreCommand) Run(t *terminal) error {
 		defer nc.Close()
 	}
 	restored, err := node.Restore(ctx, c, node.RestoreOptions{
-		From: r.From, At: at, NATS: nc, Archive: r.Archive, Progress: shardProgress(t, r.JSON, "restored"), Logger: logger(t.err, c.Log),
+		From: string(r.From), At: at, NATS: nc, Archive: r.Archive, Progress: shardProgress(t, r.JSON, "restored"), Logger: logger(t.err, c.Log),
 	})
 	if err != nil {
 		return err
 	}
 	if r.JSON {
-		return printJSON(t.out, restored)
+		return printJSON(t.out, struct {
+			Backup   string `json:"backup"`
+			Position string `json:"position"`
+			Time     string `json:"time,omitempty"` // as of a backup
+			Bytes    int64  `json:"bytes"`
+		}{restored.Backup, restored.Position.String(), logTime(restored.Time), restored.Bytes})
 	}
 	_, err = fmt.Fprintf(t.out, "%s: backup %s, at position %d (%s)\n", r.DataDir, restored.Backup, restored.Position, logTime(restored.Time))
 	return err
@@ -75,8 +79,8 @@ func pointOf(at string) (backup.Point, error) {
 	if n, err := strconv.ParseUint(at, 10, 63); err == nil && n > 0 {
 		return backup.Point{Position: pipeline.Position(n)}, nil
 	}
-	when, err := time.Parse(time.RFC3339Nano, at)
-	if err != nil || when.UnixMilli() <= 0 {
+	when, is := timeOf(at)
+	if !is || when.UnixMilli() <= 0 {
 		return backup.Point{}, usage("--at %s is neither a position nor a time like 2026-05-01T12:00:00Z", at)
 	}
 	return backup.Point{Time: when.UnixMilli()}, nil

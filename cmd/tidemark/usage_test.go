@@ -58,6 +58,8 @@ func TestWrongUsage(t *testing.T) {
 		"verify --sample=":                    "--sample",
 		"events trim --keep 0s":               "--keep 0s is less than 2m0s",
 		"explain post.like 1 --before 0":      "--before 0 is not a position",
+		"backups nats:a.b":                    `"a.b" is no object store`,
+		"restore nats: --data-dir x":          `"" is no object store`,
 		"rebuild now":                         "now",
 		"rebuild --config nowhere.yaml":       "nowhere.yaml",
 		"rebuild --status --abort":            "--status and --abort are given; give one of them",

@@ -42,7 +42,7 @@ var (
 	// ErrForeign: the place holds backups of another system.
 	ErrForeign = errors.New("backup: of another system")
 	// ErrNone: there is no backup that fits.
-	ErrNone = errors.New("backup: there is none")
+	ErrNone = errors.New("backup: there is no backup")
 )
 
 // bucketPrefix begins the name of a place that is a JetStream object store.

@@ -81,8 +81,8 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "explain.rate", c.Explain.Rate, 0, 10_000_000)
 	within(d, "explain.disk", c.Explain.Disk, MiB, TiB)
 
-	if bucket, is := strings.CutPrefix(c.Backup.To, "nats:"); is && !nodePattern.MatchString(bucket) {
-		d.fault(d.lines["backup.to"], "backup.to", "%s is no object store; %s", quote(bucket), nodeAllowed)
+	if err := CheckPlace(c.Backup.To); err != nil {
+		d.fault(d.lines["backup.to"], "backup.to", "%v", err)
 	}
 	within(d, "backup.every", c.Backup.Every, time.Minute, 3650*day)
 	within(d, "backup.keep", c.Backup.Keep, 1, 1_000_000)
@@ -455,4 +455,13 @@ func (d *decoder) checkURL(key, list string) {
 			return
 		}
 	}
+}
+
+// CheckPlace says what is wrong with the name of a place of backups: a directory, or
+// nats:BUCKET.
+func CheckPlace(name string) error {
+	if bucket, is := strings.CutPrefix(name, "nats:"); is && !nodePattern.MatchString(bucket) {
+		return fmt.Errorf("%s is no object store; %s", quote(bucket), nodeAllowed)
+	}
+	return nil
 }

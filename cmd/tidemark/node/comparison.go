@@ -67,11 +67,12 @@ const (
 	examplesMax, whySome = 20, 3
 )
 
-// newComparison is of the generation that is building and the one that serves; of the
-// latter what except names may differ (audit.Difference.Name). progress is told how
+// newComparison is of the generation building and the one that serves; of the latter
+// what except names may differ (audit.Difference.Name). progress is told how
 // much is done; it must return at once.
-func (n *Node) newComparison(except []string, progress func(done, of uint64)) *comparison {
-	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: n.rebuilds.leader.say, patience: comparePatience}
+func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *comparison {
+	waits := func(why string) { n.rebuilds.leader.say(building, why) }
+	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: waits, patience: comparePatience}
 }
 
 // run compares what was not compared yet. An error says that not all was, and what not:

@@ -33,9 +33,10 @@ type leader struct {
 	of       generations.Number // which generation they are of
 	done     float64            // of the comparison, 0 to 1
 	examples []audit.Difference
-	why      string // it does not go on
-	left     string // why what a generation has left on the server is not removed
-	saying   paced  // left, in the log
+	why      string             // it does not go on
+	whyOf    generations.Number // which generation why is of, of those that are built; 0: of none
+	left     string             // why what a generation has left on the server is not removed
+	saying   paced              // left, in the log
 
 	mine   sync.Mutex    // held by who begins a rebuild, or tidies
 	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot
@@ -86,28 +87,39 @@ func (n *Node) lead() {
 		if time.Since(failed) < compareAgain {
 			continue
 		}
-		switch err := n.leadOnce(n.ctx); {
+		set := n.rebuilds.set()
+		switch err := n.leadOnce(n.ctx, set); {
 		case n.ctx.Err() != nil:
 			return
 		case err == nil, errors.Is(err, jetlog.ErrDecided):
-			l.say("")
+			l.say(set.Building, "")
 		default:
 			failed = time.Now()
-			l.say(err.Error())
+			l.say(set.Building, err.Error())
 			n.log.Error("tidemark: the rebuild does not go on; trying again", "error", err)
 		}
 	}
 }
 
-func (l *leader) say(why string) {
+// say notes why the step of a generation that is built does not go on, or why what
+// is due without one does not (of is 0).
+func (l *leader) say(of generations.Number, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.why = why
+	l.why, l.whyOf = why, of
+}
+
+// saidLocked is what was said of a generation. What was said of one that was aborted
+// meanwhile is not said of the next state: the leader may rest before it looks again.
+func (l *leader) saidLocked(of generations.Number) string {
+	if l.whyOf != of {
+		return ""
+	}
+	return l.why
 }
 
 // leadOnce takes the next step, if one is due.
-func (n *Node) leadOnce(ctx context.Context) error {
-	set := n.rebuilds.set()
+func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	switch {
 	case set.Kept != 0:
 		return n.dropKept(ctx, set)
@@ -289,7 +301,7 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	n.log.Info("tidemark: the new generation has caught up; both are compared with the log", "generation", set.Building, "serving", set.Serving)
 	c := l.ended
 	if c == nil || c.order[0] != set.Building {
-		c = n.newComparison(except, func(done, of uint64) {
+		c = n.newComparison(set.Building, except, func(done, of uint64) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.done = float64(done) / float64(max(of, 1))

@@ -133,7 +133,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	if set.State == generations.Building { // how long a comparison takes is not known
 		s.ETA = l.etaLocked(pipeline.Position(s.Of))
 	}
-	why, left := l.why, l.left
+	why, left := l.saidLocked(set.Building), l.left
 	l.mu.Unlock()
 	if set.Building != 0 {
 		s.Position = 0

@@ -34,10 +34,10 @@ type RestoreOptions struct {
 
 // Restored says what came of it.
 type Restored struct {
-	Backup   string            `json:"backup"`
-	Position pipeline.Position `json:"position,string"`
-	Time     int64             `json:"time"`  // log time there, Unix milliseconds
-	Bytes    int64             `json:"bytes"` // of the backup
+	Backup   string
+	Position pipeline.Position
+	Time     int64 // log time there, Unix milliseconds
+	Bytes    int64 // of the backup
 }
 
 // Restore makes what is counted in a data directory, c.DataDir, of a backup: as of
