@@ -41,6 +41,33 @@ func TestExplainBadgeOfFeedAndChannelsAlone(t *testing.T) {
 	}
 }
 
+// CONTRACT: `"base":{"position":"…","value":0}`, and "`default` (default 0) is answered
+// for a row that does not exist": what the number was before the first event is its
+// default, for an id that has events as for one that has none.
+func TestExplainBaseIsTheDefault(t *testing.T) {
+	s := parser(t)
+	c := &call{body: []byte(`{"number":"post.like","id":"42"}`), wait: wait{timeout: -1}}
+	if f := s.parseExplain(c); f != nil {
+		t.Fatalf("%+v", f)
+	}
+	like := func(next pipeline.Position) *Explanation {
+		return &Explanation{Next: next, Events: []ExplainedEvent{{Position: 4, Type: "like", Body: []byte(`{}`), Changes: []NumberChange{{Touched: true, Set: true, N: 1}}}}}
+	}
+	for _, test := range []struct {
+		name  string
+		exist bool
+		page  *Explanation
+	}{{"no event", false, &Explanation{}}, {"one event", true, like(0)}, {"a page", true, like(4)}} {
+		var rows Rows
+		rows.Reset(1, 1)
+		rows.Exist[0], rows.Values[0] = test.exist, 1
+		answer := &explained{explainCall: &c.explain, rows: &rows, asOf: 8, page: test.page}
+		if got := string(answer.append(nil)); !strings.HasSuffix(got, `"base":{"position":"0","value":5}}`) {
+			t.Errorf("%s: %s", test.name, got)
+		}
+	}
+}
+
 // CONTRACT: `{"id":"42","value":3,"as_of":"…","events":[{"position":"…","time":"2026-…Z",
 // "type":"like","change":"+1","event":{…}}],"next":"…","base":{"position":"…","value":0}}`.
 // A number that is a column has these keys, in this order, and no others.

@@ -132,8 +132,8 @@ func (e *explained) base() (base int64, known bool) {
 		case e.dropped():
 			continue
 		case e.page.Base == 0:
-			if !e.rows.Exist[0] && len(e.page.Events) == 0 && e.whole() {
-				base += w.defaultValue // there never was a row
+			if !e.badge || !e.rows.Exist[0] { // the changes of a badge are sums that begin with 0
+				base += w.defaultValue // before the first event there was no row
 			}
 			continue
 		}
