@@ -265,7 +265,8 @@ func (r *readCall) uncertain(err error) *failure {
 	return f
 }
 
-// untilVisible waits for the rest of the request's time.
+// untilVisible waits for the rest of the request's time. Whatever keeps the read from
+// being seen, it is stored: 504 alone says so, any other code would have it sent again.
 func (s *Service) untilVisible(ctx context.Context, c *call) *failure {
 	position, timeout := c.read.position, s.timeout(c)
 	defer c.clock.lap(stagePosition)
@@ -276,10 +277,14 @@ func (s *Service) untilVisible(ctx context.Context, c *call) *failure {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fail(codeNotReady, "stopping: the read is stored at position %s, but not visible yet", position)
+		return fail(codeTooLate, "stopping: the read is stored at position %s, but not visible yet; do not send it again, ask with that min_position", position)
 	case waiting.Err() != nil || errors.Is(err, ErrBehind):
 		return fail(codeTooLate, "the read is stored at position %s, but was not visible within %d ms, applied is %s; do not send it again, ask with that min_position",
 			position, timeout/time.Millisecond, s.reader.Applied())
 	}
-	return fail(codeNotReady, "the read is stored at position %s, which cannot be reached: %v", position, err)
+	why := "no node that holds the user answers"
+	if !errors.Is(err, ErrNobody) {
+		why = err.Error()
+	}
+	return fail(codeTooLate, "the read is stored at position %s, but cannot be seen now: %s; do not send it again, ask with that min_position", position, why)
 }

@@ -220,12 +220,13 @@ func TestReadWhileStopping(t *testing.T) {
 	reads.Wait()
 }
 
-// The same for one that waits to be visible.
+// "504 with the body {"position":"…"}: stored, but not visible in time. Do not send it
+// again. Any other error: nothing was stored."
 func TestReadStoredWhileStopping(t *testing.T) {
 	r := start(t)
 	var reads sync.WaitGroup
 	reads.Go(func() {
-		r.refuses("read", `{"user":7,"what":["feed"],"wait":true}`, "503", "stopping: the read is stored at position 1024")
+		r.refuses("read", `{"user":7,"what":["feed"],"wait":true}`, "504", "stopping: the read is stored at position 1024")
 	})
 	for len(r.events.Events()) == 0 {
 		time.Sleep(time.Millisecond)

@@ -238,8 +238,11 @@ func sortedIDs(of map[uint64]int) (ids []uint64) {
 
 // unreadSets says of an error what to answer.
 func (s *Service) unreadSets(c *call, err error) *failure {
-	if errors.Is(err, ErrStopped) || errors.Is(err, ErrElsewhere) {
-		return fail(codeNotReady, "%s of %d cannot be read now: %v", c.explain.name, c.explain.id, err)
+	switch {
+	case errors.Is(err, errMissing):
+		return fail(codeNotReady, "%s of %d cannot be read now: it needs some whom the user follows", c.explain.name, c.explain.id)
+	case errors.Is(err, ErrStopped) || errors.Is(err, ErrElsewhere):
+		return fail(codeNotReady, "%s of %d cannot be read now", c.explain.name, c.explain.id)
 	}
 	return s.unreadable(c, err)
 }

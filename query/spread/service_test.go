@@ -183,6 +183,12 @@ func TestReadWaitsForAllHolders(t *testing.T) {
 	if got := ask("read", `{"user":7,"what":["feed"]}`); got != `{"position":"3072"}` {
 		t.Error(got)
 	}
+	// "504 with the body {"position":"…"}: stored, but not visible in time. Any other error:
+	// nothing was stored." Also where nobody is left who could see it.
+	c.view.Store(&spread.View{Epoch: 99, Holders: make([][]string, shards)})
+	if got := ask("read", `{"user":7,"what":["feed"],"wait":true}`); !strings.HasPrefix(got, "504 the read is stored at position 4096, but cannot be seen now: no node that holds the user answers; do not send it again") {
+		t.Error(got)
+	}
 }
 
 // Requests that wait for other nodes hold up nobody who needs none.
