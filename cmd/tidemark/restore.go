@@ -63,11 +63,15 @@ func (r *restoreCommand) Run(t *terminal) error {
 		return printJSON(t.out, struct {
 			Backup   string `json:"backup"`
 			Position string `json:"position"`
-			Time     string `json:"time,omitempty"` // as of a backup
+			Time     string `json:"time,omitempty"` // log time
 			Bytes    int64  `json:"bytes"`
 		}{restored.Backup, restored.Position.String(), logTime(restored.Time), restored.Bytes})
 	}
-	_, err = fmt.Fprintf(t.out, "%s: backup %s, at position %d (%s)\n", r.DataDir, restored.Backup, restored.Position, logTime(restored.Time))
+	when := ""
+	if restored.Time != 0 { // of an empty log there is none
+		when = " (" + logTime(restored.Time) + ")"
+	}
+	_, err = fmt.Fprintf(t.out, "%s: backup %s, at position %d%s\n", r.DataDir, restored.Backup, restored.Position, when)
 	return err
 }
 
