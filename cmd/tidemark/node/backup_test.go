@@ -379,7 +379,7 @@ func TestRestoreDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasSuffix(path, ".json") {
-			fails(path+" is gone", "there is none")
+			fails(path+" is gone", "there is no backup")
 		} else {
 			fails(path+" is gone", name)
 		}
