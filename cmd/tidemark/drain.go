@@ -91,7 +91,13 @@ func (u *undrainCommand) Run(t *terminal) error {
 	})
 }
 
+// silences is how long it may take to see of a node that it is silent, in both of two
+// generations: one whose machine is gone without a word still has its connection for
+// the server, for minutes, and one that is suspended has it as well.
+const silences = 2 * jetlog.MemberExpiry
+
 func (f *forgetCommand) Run(t *terminal) error {
+	f.Timeout += silences
 	return f.do(t, (*jetlog.Members).Forget, "forgotten", func(*cluster.View) string { return f.Node + " is forgotten" })
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
@@ -68,6 +70,17 @@ func TestTellNodes(t *testing.T) {
 	n.want("b is forgotten", "nodes", "forget", "b")
 	key("member.b", "")
 	n.do("nodes", "forget", "b").fails(t, 1, "no such node")
+	// "it does not come back … `nodes forget NODE` does it at once": for the server it is
+	// still connected when its machine is gone without a word, or it is suspended.
+	nc, err := nats.Connect(n.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.SubscribeSync("tidemark.internal.member.none"); err != nil {
+		t.Fatal(err)
+	}
+	n.want("none is forgotten", "nodes", "forget", "none")
 
 	n.want("reads=all writes=on", "degrade")
 	n.want("reads=memory writes=on", "degrade", "reads=memory")

@@ -42,10 +42,13 @@ const (
 	claimsMax = 8
 )
 
+// MemberExpiry is how long a member may be silent before it is away.
+const MemberExpiry = 5 * time.Second
+
 // MembersOptions configure Members. Zeros take the defaults.
 type MembersOptions struct {
 	Beat   time.Duration // how often Keep writes; the same in all processes; default 1 s
-	Expiry time.Duration // a member silent for so long is away; default 5 s
+	Expiry time.Duration // a member silent for so long is away; default MemberExpiry
 	Logger *slog.Logger  // default: none
 }
 
@@ -91,7 +94,7 @@ type joining struct {
 // OpenMembers begins to watch, and returns when it has seen all that there is.
 func OpenMembers(ctx context.Context, s *Streams, o MembersOptions) (*Members, error) {
 	o.Beat = cmp.Or(o.Beat, time.Second)
-	o.Expiry = cmp.Or(o.Expiry, 5*time.Second)
+	o.Expiry = cmp.Or(o.Expiry, MemberExpiry)
 	if o.Expiry < 2*o.Beat {
 		return nil, fmt.Errorf("jetlog: members: expiry %v must be at least twice the beat %v", o.Expiry, o.Beat)
 	}
