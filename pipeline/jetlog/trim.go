@@ -34,8 +34,8 @@ func trimmedOf(c jetstream.StreamConfig) (t Trimmed) {
 // Continues says that an EVENTS goes on from one that is lost: the counts were
 // restored from a backup.
 type Continues struct {
-	After  uint64    // sequence; 0: it does not
-	Events time.Time // when the EVENTS that is lost was created
+	After  uint64    // sequence; 0: from the first
+	Events time.Time // when the EVENTS that is lost was created; zero: it does not
 }
 
 func continuesOf(c jetstream.StreamConfig) (out Continues) {
@@ -51,7 +51,7 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 // mark has an EVENTS that is made begin after what is counted: no sequence is used
 // twice (I10).
 func (c Continues) mark(stream *jetstream.StreamConfig) {
-	if c.After > 0 {
+	if !c.Events.IsZero() {
 		stream.FirstSeq = c.After + 1
 		stream.Metadata = map[string]string{continuesKey: fmt.Sprintf("%d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano))}
 	}

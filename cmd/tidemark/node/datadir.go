@@ -85,10 +85,12 @@ type restored struct {
 }
 
 // continues is where an EVENTS goes on if it is lost and this directory is what
-// was restored.
+// was restored. A restore may end within a message (--at): its sequence is made up for
+// as one of a lost tail is (Guard.Mend), so that its lines are passed over and whatever
+// comes then is behind it.
 func (d *dataDir) continues() (c jetlog.Continues) {
 	if d != nil && d.marker.Restored != nil {
-		c.After, c.Events = d.marker.Restored.Position.Sequence(), d.marker.Restored.Events
+		c.After, c.Events = d.marker.Restored.Position.Next()-1, d.marker.Restored.Events
 	}
 	return c
 }

@@ -207,7 +207,7 @@ func lacksUpTo(events jetlog.StreamState) error {
 	switch t := events.Trimmed; {
 	case t.Below > 0:
 		why = fmt.Sprintf("it was trimmed below %d; backup %s has what those events counted", t.Below, t.Place)
-	case events.Continues.After > 0:
+	case !events.Continues.Events.IsZero():
 		why = "it goes on from a backup that was restored"
 	}
 	return fmt.Errorf("a rebuild needs all of EVENTS, which begins with message %d, so that %d messages are missing (nats.streams.events.archive names where they are archived): %s", events.First, events.First-1, why)

@@ -99,13 +99,13 @@ func (n *generation) checkStreams() error {
 }
 
 // goesOn says whether an EVENTS goes on from the one that was counted here, after
-// all of it that was (I10).
+// all of it that was but a part of one message (I10).
 func (n *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
-	if c.After == 0 || !c.Events.Equal(counted) {
+	if c.Events.IsZero() || !c.Events.Equal(counted) {
 		return false
 	}
 	for s := range n.config.Shards + 1 {
-		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > pipeline.EndOf(c.After) {
+		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied.Next()-1 > c.After {
 			return false
 		}
 	}

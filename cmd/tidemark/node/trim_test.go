@@ -159,3 +159,28 @@ func TestRestoreAtFromNothing(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 }
+
+// "`restore FROM --at POSITION`": also the position of an event within a pack. A process
+// with a server of its own goes on from there, and is backed up.
+func TestRestoreAtWithinPack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	s.ready(s.start(c))
+	to := filepath.Join(t.TempDir(), "backups")
+	s.backup(to, 0)
+	const like = `{"type":"like","actor":7,"post":42,"author":9}`
+	s.publish(like, like, like)
+	at, own := pipeline.At(1, 1), alone(t, c)
+	if r, err := restoreTo(t, own, RestoreOptions{From: to, At: backup.Point{Position: at}, NATS: s.nc}); err != nil || r.Position != at {
+		t.Fatalf("%+v %v", r, err)
+	}
+	n := s.start(own)
+	then := &site{t: t, nc: n.nc}
+	then.ready(n)
+	if m := then.backup(to+"2", 0); m.Position != pipeline.EndOf(1) {
+		t.Errorf("the backup is of position %d", m.Position)
+	}
+	at1 := then.publish(like)
+	then.asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
+}
