@@ -49,7 +49,11 @@ const MemberExpiry = 5 * time.Second
 type MembersOptions struct {
 	Beat   time.Duration // how often Keep writes; the same in all processes; default 1 s
 	Expiry time.Duration // a member silent for so long is away; default MemberExpiry
-	Logger *slog.Logger  // default: none
+	// Session tells this process from others of its name; default one of its own. A
+	// process that only answers has one for all generations: of one that takes the place
+	// of another, in the same slot, its name is not another process's.
+	Session string
+	Logger  *slog.Logger // default: none
 }
 
 // Members are the processes there are, what they are assigned, and what people
@@ -102,7 +106,7 @@ func OpenMembers(ctx context.Context, s *Streams, o MembersOptions) (*Members, e
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Members{
-		streams: s, options: o, session: nuid.Next(),
+		streams: s, options: o, session: cmp.Or(o.Session, nuid.Next()),
 		roster: cluster.NewRoster(o.Beat, o.Expiry), changed: make(chan struct{}), soon: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	first := m.Changed()
@@ -302,7 +306,7 @@ func (m *Members) present(ctx context.Context, node string) (bool, error) {
 }
 
 // ask asks who has a name: whether any other than this process does, and whether
-// anybody listens at all.
+// anybody listens but does not answer.
 func (m *Members) ask(ctx context.Context, node string) (others, listens bool, err error) {
 	nc := m.streams.nc
 	answers, err := nc.SubscribeSync(nc.NewInbox())
@@ -315,13 +319,13 @@ func (m *Members) ask(ctx context.Context, node string) (others, listens bool, e
 	}
 	waiting, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	for {
+	for self := false; ; self = true {
 		answer, err := answers.NextMsgWithContext(waiting)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
 			return false, false, nil
 		case waiting.Err() != nil:
-			return false, true, ctx.Err()
+			return false, !self, ctx.Err()
 		case err != nil:
 			return false, false, err
 		case answer.Header.Get("Status") == "503":

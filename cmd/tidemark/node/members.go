@@ -43,7 +43,7 @@ func (n *generation) openMembers() (err error) {
 
 // joinMembers watches the members and is one from now on.
 func (n *generation) joinMembers(ctx context.Context) error {
-	members, err := jetlog.OpenMembers(ctx, n.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+	members, err := jetlog.OpenMembers(ctx, n.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: n.session, Logger: n.log})
 	if err != nil {
 		return err
 	}

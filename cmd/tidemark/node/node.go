@@ -60,6 +60,7 @@ type Node struct {
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
 	rebuilds rebuilds                // which generations there are, and the one beside that which serves
 	thin     *thin                   // nil: this one does more than answer
+	session  string                  // of a thin one, in all generations; "" otherwise: each has its own
 	jobs     *job.Server             // nil: this one holds nothing
 	http     *httpServer
 	registry *prometheus.Registry

@@ -68,7 +68,7 @@ func (n *Node) openThin() error {
 		return err
 	}
 	t := &thin{node: n}
-	n.thin = t
+	n.thin, n.session = t, nuid.Next()
 	if err := t.try(n.ctx); final(err) {
 		return err
 	}

@@ -368,3 +368,28 @@ func TestThinRefused(t *testing.T) {
 		t.Errorf("another wire: %v", err)
 	}
 }
+
+// "As soon as there is a node that holds it answers, without a restart": also where the
+// generation that it hears of next is in the slot of the one that it knew, as after two
+// rebuilds while it was suspended, or beside nodes that were restored from a backup.
+// What has its name there is itself.
+func TestThinSameSlot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ready(s.start(s.config("a", "route hold")))
+	n := s.start(s.config("t", "answer"))
+	s.ready(n)
+	n.thin.end()
+	before := n.gen()
+	if err := n.thin.change(t.Context(), n.newGeneration(before.number, before.slot, n.config)); err != nil {
+		t.Fatal(err)
+	}
+	at := s.publish(communityLines...)
+	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
+	s.until("the member t", func() error {
+		if m, there := s.members()["t"]; !there || m.Session != n.session {
+			return fmt.Errorf("%+v", m)
+		}
+		return nil
+	})
+}
