@@ -137,7 +137,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 		return nil, fmt.Errorf("operators: %d columns are too many: an event may change %d rows and entries, and a window %d", len(schema.Columns), need/2, pipeline.SectionChangesMax)
 	}
 	if need := 2 * (p.eventBytesMax + p.overhead); limits.Bytes < need {
-		return nil, fmt.Errorf("operators: windows of %d bytes are too small for these counters and rules: %d needed", limits.Bytes, need)
+		return nil, fmt.Errorf("operators: windows.bytes is %d, too little for these counters, rules and %d shards: %d needed", limits.Bytes, shards, need)
 	}
 	return p, nil
 }
