@@ -51,6 +51,7 @@ const (
 type Shards struct {
 	Epoch    uint64         `json:"epoch"`
 	Shards   []ShardHolders `json:"shards"`              // in order
+	Next     int            `json:"next,omitempty"`      // where the next page begins; 0: this was the last
 	SilentMS int64          `json:"silent_ms,omitempty"` // as in Nodes
 }
 
@@ -105,22 +106,66 @@ func (s *Service) shardsEndpoint(cluster Cluster) *endpoint {
 	return &endpoint{
 		name:        "shards",
 		description: "who holds which shard",
-		request:     `{}`,
+		request:     `{"from":0,"limit":64}; both are optional; from is the next of the page before`,
 		reply:       `{"epoch":12,"shards":[{"shard":0,"holders":[{"node":"a","state":"ready","applied":"…"}]}]}`,
-		advice:      "raise the server's max_payload",
-		parse:       parseWait,
+		advice:      "pass a lower limit",
+		parse:       parseShards,
 		answer: func(_ context.Context, c *call) *failure {
 			if cluster == nil {
 				return unknownNodes()
 			}
 			view := cluster.Shards()
-			view.Shards = orEmpty(view.Shards)
+			view.page(c.shards)
 			for i := range view.Shards {
 				view.Shards[i].Holders = orEmpty(view.Shards[i].Holders)
 			}
 			return s.answerView(c, view)
 		},
 	}
+}
+
+// shardsCall is which of the shards are asked for.
+type shardsCall struct{ from, limit int }
+
+// parseShards reads {"from":0,"limit":64}; without them all are asked for.
+func parseShards(c *call) *failure {
+	c.shards = shardsCall{limit: pipeline.ShardsMax}
+	if len(c.body) == 0 {
+		return nil
+	}
+	s := &c.scanner
+	s.Reset(c.body)
+	for s.Object(); s.Member(); {
+		var f *failure
+		switch key := s.Key(); string(key) {
+		case "from":
+			if s.Null() {
+				continue
+			}
+			n, raw, ok := s.Uint()
+			if s.Err() == nil && (!ok || n >= pipeline.ShardsMax) {
+				return fail(codeBadRequest, "from: %s is not a number from 0 to %d", clip(raw), pipeline.ShardsMax-1)
+			}
+			c.shards.from = int(n)
+		case "limit":
+			f = parseLimit(s, &c.shards.limit, pipeline.ShardsMax)
+		default:
+			f = c.wait.orPass(s, key)
+		}
+		if f != nil {
+			return f
+		}
+	}
+	return notJSON(s.End())
+}
+
+// page leaves what was asked for.
+func (v *Shards) page(c shardsCall) {
+	from, end := min(c.from, len(v.Shards)), min(c.from+c.limit, len(v.Shards))
+	if end < len(v.Shards) {
+		v.Next = end
+	}
+	v.Shards = orEmpty(v.Shards[from:end])
 }
 
 // unknownNodes is the answer of a process that was given no view of the others.

@@ -62,6 +62,25 @@ func TestShards(t *testing.T) {
 	r.answers("shards", `{}`, `{"epoch":0,"shards":[],"silent_ms":7001}`)
 }
 
+// What does not fit a message is read page by page, like any list.
+func TestShardsPage(t *testing.T) {
+	v := &view{shards: query.Shards{Epoch: 12}}
+	for i := range pipeline.Shard(5) {
+		v.shards.Shards = append(v.shards.Shards, query.ShardHolders{Shard: i})
+	}
+	r := start(t, withCluster(v))
+	r.answers("shards", `{"limit":2}`, `{"epoch":12,"shards":[{"shard":0,"holders":[]},{"shard":1,"holders":[]}],"next":2}`)
+	r.answers("shards", `{"from":2,"limit":"2"}`, `{"epoch":12,"shards":[{"shard":2,"holders":[]},{"shard":3,"holders":[]}],"next":4}`)
+	r.answers("shards", `{"from":4,"limit":2}`, `{"epoch":12,"shards":[{"shard":4,"holders":[]}]}`)
+	r.answers("shards", `{"from":3,"limit":2,"other":[1]}`, `{"epoch":12,"shards":[{"shard":3,"holders":[]},{"shard":4,"holders":[]}]}`)
+	r.answers("shards", `{"from":4095,"limit":null}`, `{"epoch":12,"shards":[]}`)
+	r.refuses("shards", `{"from":4096}`, "400", "from: 4096 is not a number from 0 to 4095")
+	r.refuses("shards", `{"from":-1}`, "400", "from: -1 is not")
+	r.refuses("shards", `{"limit":0}`, "400", "limit: 0 is not a number from 1 to 4096")
+	r.refuses("shards", `{"limit":4097}`, "413", "one page after the other")
+	r.refuses("shards", `{"limit":`, "400", "not the JSON object")
+}
+
 // Whoever is not ready still says who is there; what does not fit a message is
 // an error that says what to do.
 func TestNodesInTrouble(t *testing.T) {

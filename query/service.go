@@ -233,6 +233,7 @@ type call struct {
 	read   readCall
 	page   pageCall
 	slow   slowCall
+	shards shardsCall
 
 	explain explainCall
 }

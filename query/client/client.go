@@ -193,11 +193,11 @@ func (c *Client) Ask(ctx context.Context, endpoint string, body []byte) ([]byte,
 	return reply, nil
 }
 
-// simple asks an endpoint that has no fields of its own.
-func (c *Client) simple(ctx context.Context, subject string, options []Option) ([]byte, error) {
+// simple asks an endpoint that has few fields of its own, or none.
+func (c *Client) simple(ctx context.Context, subject, fields string, options []Option) ([]byte, error) {
 	w := waitOf(options)
-	body := append(w.appendTo([]byte{'{'}), '}')
-	if len(body) > 2 {
+	body := append(w.appendTo([]byte("{"+fields)), '}')
+	if fields == "" && len(body) > 2 {
 		body = append(body[:1], body[2:]...) // the first comma
 	}
 	return c.ask(ctx, subject, body, w)
@@ -206,7 +206,7 @@ func (c *Client) simple(ctx context.Context, subject string, options []Option) (
 // Stats is the node's figures. Numbers are [json.Number]: counts of 64 bits
 // stay exact.
 func (c *Client) Stats(ctx context.Context, options ...Option) (map[string]any, error) {
-	reply, err := c.simple(ctx, "tidemark.stats", options)
+	reply, err := c.simple(ctx, "tidemark.stats", "", options)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ type ColumnSchema struct {
 
 // Schema asks what the node counts.
 func (c *Client) Schema(ctx context.Context, options ...Option) (Schema, error) {
-	reply, err := c.simple(ctx, "tidemark.schema", options)
+	reply, err := c.simple(ctx, "tidemark.schema", "", options)
 	if err != nil {
 		return Schema{}, err
 	}

@@ -69,7 +69,7 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 		} `json:"nodes"`
 		SilentMS int64 `json:"silent_ms"`
 	}
-	if err := c.view(ctx, "nodes", options, &reply); err != nil {
+	if err := c.view(ctx, "nodes", "", options, &reply); err != nil {
 		return Nodes{}, err
 	}
 	nodes := Nodes{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
@@ -82,8 +82,37 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 	return nodes, nil
 }
 
+// shardsPage is how many shards are asked for at a time where they do not all fit
+// into one message of the server's.
+const shardsPage = 64
+
 // Shards asks who holds which shard.
 func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) {
+	all, _, err := c.shards(ctx, "", options)
+	if !isCode(err, codeTooMuch) {
+		return all, err
+	}
+	all = Shards{}
+	for from := 0; ; {
+		page, next, err := c.shards(ctx, fmt.Sprintf(`"from":%d,"limit":%d`, from, shardsPage), options)
+		switch {
+		case err != nil:
+			return Shards{}, err
+		case from > 0 && page.Epoch != all.Epoch: // others hold what was asked for before
+			from = 0
+			continue
+		case from > 0:
+			page.Shards = append(all.Shards, page.Shards...)
+		}
+		if all = page; next <= from {
+			return all, nil
+		}
+		from = next
+	}
+}
+
+// shards asks for some; next is 0 where there are no more.
+func (c *Client) shards(ctx context.Context, fields string, options []Option) (all Shards, next int, err error) {
 	var reply struct {
 		Epoch  uint64 `json:"epoch"`
 		Shards []struct {
@@ -95,10 +124,11 @@ func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) 
 				Loaded  *float64 `json:"loaded"`
 			} `json:"holders"`
 		} `json:"shards"`
+		Next     int   `json:"next"`
 		SilentMS int64 `json:"silent_ms"`
 	}
-	if err := c.view(ctx, "shards", options, &reply); err != nil {
-		return Shards{}, err
+	if err := c.view(ctx, "shards", fields, options, &reply); err != nil {
+		return Shards{}, 0, err
 	}
 	shards := Shards{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
 	for _, s := range reply.Shards {
@@ -112,11 +142,11 @@ func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) 
 		}
 		shards.Shards = append(shards.Shards, shard)
 	}
-	return shards, nil
+	return shards, reply.Next, nil
 }
 
-func (c *Client) view(ctx context.Context, endpoint string, options []Option, reply any) error {
-	body, err := c.simple(ctx, "tidemark."+endpoint, options)
+func (c *Client) view(ctx context.Context, endpoint, fields string, options []Option, reply any) error {
+	body, err := c.simple(ctx, "tidemark."+endpoint, fields, options)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
@@ -56,6 +57,50 @@ func TestNodes(t *testing.T) {
 		Shard: 4095, Holders: []client.Holder{{Node: "a", State: "ready", Applied: 7, Loaded: 1}, {Node: "b", State: "loading", Loaded: 0.4}},
 	}}, Silent: 7002 * time.Millisecond}); err != nil || !reflect.DeepEqual(shards, want) {
 		t.Errorf("%+v %v", shards, err)
+	}
+}
+
+// All shards are told where they do not fit into one message, and of one assignment.
+func TestShardsThatDoNotFit(t *testing.T) {
+	nc := querytest.Connect(t, querytest.Server(t, &server.Options{}))
+	const shards = 200
+	asked, epoch := 0, uint64(12)
+	_, err := nc.Subscribe("tidemark.shards", func(m *nats.Msg) {
+		var ask struct{ From, Limit int }
+		if err := json.Unmarshal(m.Data, &ask); err != nil {
+			t.Error(err)
+		}
+		if asked++; asked == 3 {
+			epoch++ // they are assigned anew amid the reading
+		}
+		reply := query.Shards{Epoch: epoch}
+		if ask.Limit == 0 || ask.Limit > 64 {
+			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error": {"the reply has 100000 bytes or more"}, "Nats-Service-Error-Code": {"413"}}})
+			return
+		}
+		for s := ask.From; s < min(ask.From+ask.Limit, shards); s++ {
+			reply.Shards = append(reply.Shards, query.ShardHolders{Shard: pipeline.Shard(s)})
+		}
+		if end := ask.From + ask.Limit; end < shards {
+			reply.Next = end
+		}
+		body, err := json.Marshal(reply)
+		if err != nil {
+			t.Error(err)
+		}
+		_ = m.Respond(body)
+	})
+	if err := errors.Join(err, nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := client.New(nc).Shards(t.Context(), client.Wait(7))
+	if err != nil || all.Epoch != 13 || len(all.Shards) != shards || asked != 1+2+4 {
+		t.Fatalf("%d shards of epoch %d, asked %d times, %v", len(all.Shards), all.Epoch, asked, err)
+	}
+	for i, s := range all.Shards {
+		if s.Shard != i {
+			t.Fatalf("shard %d is in place %d", s.Shard, i)
+		}
 	}
 }
 
