@@ -626,9 +626,30 @@ func TestTrimBounds(t *testing.T) {
 		t.Errorf("without a backup: %v", err)
 	}
 	to := filepath.Join(t.TempDir(), "backups")
+	s.checkpointed(n)
 	s.backup(to, 0)
 	if got, err := trim(time.Hour); err != nil || got.Messages != 0 || got.Below != 1 || !strings.Contains(got.Bound, "older") {
 		t.Errorf("%+v %v", got, err)
+	}
+	// "A trim that is killed in between leaves the mark: a rebuild is refused, and says so,
+	// until EVENTS is trimmed again", with whatever --keep.
+	ctx, kill := context.WithCancel(t.Context())
+	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { kill(); return ctx.Err() })
+	lacks := func() error {
+		state, err := s.streams().State(t.Context(), jetlog.EventsStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.lacksOf(state)
+	}
+	if was := lacks(); err == nil || was == nil || !strings.Contains(was.Error(), "is being trimmed below 6") {
+		t.Errorf("it is not amid a trim: %v; %v", err, was)
+	}
+	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
+		t.Errorf("the trim is not finished: %+v %v", got, err)
+	}
+	if err := lacks(); err == nil || strings.Contains(err.Error(), "is being trimmed") {
+		t.Errorf("once it is finished: %v", err)
 	}
 	if err := os.Rename(to, to+".away"); err != nil {
 		t.Fatal(err)

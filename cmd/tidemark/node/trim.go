@@ -64,6 +64,11 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 		return t, err
 	}
 	trim := backup.Trim{Below: old, Why: "the rest is not older than " + config.FormatDuration(o.Keep)}
+	// What is marked counts as gone for a rebuild, so a trim that was killed before it
+	// purged is finished, whatever its age. That the mark may go is bounded as ever.
+	if marked := state.Trimmed.Below; marked > max(old, state.First) {
+		trim = backup.Trim{Below: marked, Why: "it was marked up to there by an earlier trim, which was interrupted"}
+	}
 	if err := trim.To(m, place, set, state.Created); err != nil {
 		return t, err
 	}
