@@ -172,8 +172,33 @@ func (n *Node) step(ctx context.Context, was generations.Set, change func(genera
 	return err
 }
 
-// lacks says that a generation cannot be derived from EVENTS: its beginning is gone.
+const (
+	// trimWithin bounds how long a rebuild waits for a trim: between its mark and its
+	// purge that looks at the record once.
+	trimWithin = 2 * time.Second
+	trimEvery  = 50 * time.Millisecond
+)
+
+// errTrimming: how much of EVENTS will be there is known in a moment.
+var errTrimming = errors.New("is being trimmed")
+
+// lacks says that a generation cannot be derived from EVENTS: its beginning is gone. It
+// waits for a trim that is under way, which may be given up.
 func (n *Node) lacks(ctx context.Context) error {
+	for end := time.Now().Add(trimWithin); ; {
+		err := n.lacksNow(ctx)
+		if !errors.Is(err, errTrimming) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(trimEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (n *Node) lacksNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	events, err := n.gen().streams.State(ctx, jetlog.EventsStream)
@@ -183,7 +208,7 @@ func (n *Node) lacks(ctx context.Context) error {
 	return n.lacksOf(events)
 }
 
-// lacksOf is lacks of EVENTS as it was when somebody looked. What is marked to be trimmed
+// lacksOf is lacks of EVENTS as it was when somebody looked, and waits for nothing. What is marked to be trimmed
 // counts as gone: who trims may have looked at the record before it named a rebuild.
 func (n *Node) lacksOf(events jetlog.StreamState) error {
 	trimming := events.Trimmed.Below > max(events.First, 1)
@@ -197,7 +222,7 @@ func (n *Node) lacksOf(events jetlog.StreamState) error {
 	case first <= 1:
 		return nil
 	case trimming:
-		return fmt.Errorf("a rebuild needs all of EVENTS, which is being trimmed below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", events.First)
+		return fmt.Errorf("a rebuild needs all of EVENTS, which %w below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", errTrimming, events.First)
 	}
 	return lacksUpTo(events)
 }

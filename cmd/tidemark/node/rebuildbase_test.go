@@ -108,19 +108,32 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "backups")
 	m := f.backup(to)
 	streams := n.gen().streams
-	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
-		f.noRebuild(n, "is being trimmed below 11", "ask again")
-		return errNotNow
-	})
-	if !errors.Is(err, errNotNow) {
-		t.Fatal(err)
-	}
 	state := func() jetlog.StreamState {
 		state, err := streams.State(t.Context(), jetlog.EventsStream)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return state
+	}
+	looked := make(chan error, 1)
+	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
+		if why := n.lacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
+			t.Errorf("who does not wait: %v", why)
+		}
+		go func() { looked <- n.lacks(t.Context()) }()
+		select {
+		case err := <-looked:
+			t.Errorf("a rebuild does not wait: %v", err)
+			looked <- nil
+		case <-time.After(2 * trimEvery):
+		}
+		return errNotNow
+	})
+	if !errors.Is(err, errNotNow) {
+		t.Fatal(err)
+	}
+	if err := <-looked; err != nil {
+		t.Errorf("nothing was trimmed, and a rebuild is refused: %v", err)
 	}
 	look := func() error { return stillTrimmable(t.Context(), f.nc, m, to, state().Created) }
 	if err := look(); err != nil {
