@@ -10,7 +10,6 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 type eventsCommand struct {
@@ -40,8 +39,8 @@ func (c *trimCommand) Run(t *terminal) error {
 	if !ok {
 		return usage("--keep %s is not a duration like 7d or 12h", c.Keep)
 	}
-	if keep < jetlog.DuplicateWindow {
-		return usage("--keep %s is less than %v: a message published twice is known by the first one for so long", c.Keep, jetlog.DuplicateWindow)
+	if err := node.TrimKeeps(keep); err != nil {
+		return usage("--keep %v", err)
 	}
 	from := c.From
 	if from != "" {

@@ -56,7 +56,7 @@ func TestWrongUsage(t *testing.T) {
 		"repair":                              "--replay",
 		"verify --all --sample 1/2":           "--sample",
 		"verify --sample=":                    "--sample",
-		"events trim --keep 0s":               "--keep 0s is less than 2m0s",
+		"events trim --keep 1m":               "--keep 1m is less than 2m: a message published twice",
 		"explain post.like 1 --before 0":      "--before 0 is not a position",
 		"backups nats:a.b":                    `"a.b" is no object store`,
 		"restore nats: --data-dir x":          `"" is no object store`,

@@ -19,7 +19,7 @@ import (
 
 // TrimOptions say what may go from the beginning of EVENTS.
 type TrimOptions struct {
-	Keep       time.Duration // events that are younger stay; at least jetlog.DuplicateWindow
+	Keep       time.Duration // events that are younger stay; TrimKeeps bounds it
 	From       string        // where the newest backup is; "": as the last one was told
 	Unarchived bool          // events go that were not archived, though others were
 	Logger     *slog.Logger
@@ -37,12 +37,20 @@ type Trimmed struct {
 
 var errNoBackup = errors.New("no backup is known: run 'tidemark backup TO' first; events are trimmed only once a backup has what they counted")
 
+// TrimKeeps says why a trim may not keep so little; nil: it may.
+func TrimKeeps(keep time.Duration) error {
+	if keep < jetlog.DuplicateWindow {
+		return fmt.Errorf("%s is less than %s: a message published twice is known by the first one for so long", config.FormatDuration(keep), config.FormatDuration(jetlog.DuplicateWindow))
+	}
+	return nil
+}
+
 // Trim takes from EVENTS what is old, as far as all of this allows: the newest
 // backup has what it counted, no node that is there still has to read it, and it is
 // archived, if anything ever was.
 func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err error) {
-	if o.Keep < jetlog.DuplicateWindow {
-		return t, fmt.Errorf("keep %s at least: a message published twice is known by the first one for so long", config.FormatDuration(jetlog.DuplicateWindow))
+	if err := TrimKeeps(o.Keep); err != nil {
+		return t, err
 	}
 	set, streams, err := attachServing(ctx, nc, o.Logger)
 	if err != nil {
