@@ -146,11 +146,11 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	}
 	switch {
 	case set.State == generations.Building:
-		return n.step(ctx, set, generations.Set.Compare)
+		return n.step(ctx, set.Equal, generations.Set.Compare)
 	case !set.Compared, set.Differs == 0 && !set.Accept && !n.rebuilds.leader.compared(set.Building):
 		return n.compareBoth(ctx, set)
 	case set.Differs == 0 || set.Accept:
-		return n.step(ctx, set, func(now generations.Set) (generations.Set, error) {
+		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) {
 			// What this one has routed, its letters are stored of; 0 says that none are owed.
 			return now.Switch(max(n.gen().router.Stats.Position.Load(), 1))
 		})
@@ -158,10 +158,10 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	return nil
 }
 
-// step changes the record if it is still as it was.
-func (n *Node) step(ctx context.Context, was generations.Set, change func(generations.Set) (generations.Set, error)) error {
+// step changes the record if it is still as it must be.
+func (n *Node) step(ctx context.Context, still func(generations.Set) bool, change func(generations.Set) (generations.Set, error)) error {
 	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
-		if !now.Equal(was) {
+		if !still(now) {
 			return now, jetlog.ErrDecided
 		}
 		return change(now)
@@ -318,7 +318,13 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	l := &n.rebuilds.leader
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer n.whileRecord(ctx, set.Epoch, cancel)()
+	still := func(now generations.Set) bool {
+		if !set.Compared && now.Accept { // amid the first one: what differs is said all the same
+			now.Epoch, now.Accept = set.Epoch, set.Accept
+		}
+		return now.Equal(set)
+	}
+	defer n.whileRecord(ctx, still, cancel)()
 	except, err := n.notAlike(set)
 	if err != nil {
 		return err
@@ -348,7 +354,7 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	}
 	l.ended = c
 	n.log.Info("tidemark: both generations were compared with the log", "differs", differs, "why", why)
-	return n.step(ctx, set, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
+	return n.step(ctx, still, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
 }
 
 // compared says that this leader knows each copy of a generation that may come to serve
@@ -357,9 +363,9 @@ func (l *leader) compared(building generations.Number) bool {
 	return l.ended != nil && l.ended.order[0] == building && l.ended.whole(building)
 }
 
-// whileRecord has something end when the record is not any more what it was; done ends
+// whileRecord has something end when the record is not still as it must be; done ends
 // the watching.
-func (n *Node) whileRecord(ctx context.Context, epoch uint64, end context.CancelFunc) (done func()) {
+func (n *Node) whileRecord(ctx context.Context, still func(generations.Set) bool, end context.CancelFunc) (done func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -371,7 +377,7 @@ func (n *Node) whileRecord(ctx context.Context, epoch uint64, end context.Cancel
 				return
 			case <-tick.C:
 			}
-			if set := n.rebuilds.set(); set.Epoch != epoch || !n.leads() {
+			if !still(n.rebuilds.set()) || !n.leads() {
 				end()
 				return
 			}

@@ -18,7 +18,7 @@ func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
 	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
 		return nil
 	}
-	return n.step(ctx, set, generations.Set.Drop)
+	return n.step(ctx, set.Equal, generations.Set.Drop)
 }
 
 // keepMin is how long a generation that served is kept at least: as long as a node

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -142,6 +143,37 @@ func TestRebuildDiffers(t *testing.T) {
 			f.serves(2, n)
 			f.until("what the log says", func() bool { return f.likes(30, 2) })
 		})
+	}
+}
+
+// What is accepted amid the comparison is compared to its end, and not from its beginning.
+func TestAcceptAmidTheComparison(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Audit.Rate = 0 }
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	auditor, goOn := n.gen().audits.Auditor, make(chan struct{})
+	reached, open := make(chan struct{}, 2), auditor.Open
+	auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+		reached <- struct{}{}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return open(ctx, from)
+	}
+	f.begin(fans(n.config), false)
+	<-reached
+	if err := f.rebuild(RebuildAcceptVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * leadEvery) // in which it would end
+	close(goOn)
+	f.serves(2, n)
+	if s := f.record(); !s.Compared || !s.Accept || len(reached) > 0 || strings.Count(f.log.String(), "both are compared with the log") != 1 {
+		t.Errorf("it has begun again: compared %v, accepted %v, epoch %d", s.Compared, s.Accept, s.Epoch)
 	}
 }
 
