@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -50,6 +51,7 @@ func (p Progress) Share() float64 {
 
 // Report is what a task has found.
 type Report struct {
+	Begun    time.Time                 // the audit; what it has found may have been so then
 	IDs      int                       // compared
 	Differ   int                       // of these, differ
 	Examples []Difference              // examplesMax at most
@@ -97,7 +99,7 @@ func (a *Auditor) run(ctx context.Context, t Task) (*Report, error) {
 			return nil, fmt.Errorf("audit: there is no counter %q", t.Counter)
 		}
 	}
-	r := &Report{Shards: map[pipeline.Shard]*Found{}, Skipped: map[pipeline.Shard]string{}}
+	r := &Report{Begun: time.Now(), Shards: map[pipeline.Shard]*Found{}, Skipped: map[pipeline.Shard]string{}}
 	var only map[uint64]bool
 	if t.IDs != nil {
 		only = make(map[uint64]bool, len(t.IDs))

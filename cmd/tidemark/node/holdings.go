@@ -168,7 +168,7 @@ func (n *generation) arrangeOnce() {
 		case held.Has(s), !assigned.Has(s) && !due:
 			m.cancel()
 			delete(h.moves, s)
-			delete(n.audits.wrong, s)
+			n.audits.endLocked(s)
 		case h.derived.Has(s) && !m.foreign && len(from) > 0:
 			m.cancel()
 			delete(h.moves, s)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -18,8 +19,9 @@ import (
 //
 // Guarded by holdings.mu.
 type renewals struct {
-	due   []pipeline.Shard            // to be given up
-	wrong map[pipeline.Shard][]string // who is not asked; until it is held again
+	due   []pipeline.Shard             // to be given up
+	wrong map[pipeline.Shard][]string  // who is not asked; until it is held again
+	ended map[pipeline.Shard]time.Time // when one was seen to be held again
 }
 
 // renew has a shard be taken again, not from some nodes.
@@ -94,13 +96,26 @@ func (n *generation) givingUp(s pipeline.Shard) bool {
 	return slices.Contains(n.audits.due, s) || h.leaving.Has(s)
 }
 
-// renewing says whether a shard is due to be given up, or was and is not held again.
-func (n *generation) renewing(s pipeline.Shard) bool {
-	h := &n.holdings
+// renewedSince says whether a shard is due to be given up, or was and was not held again
+// by then.
+func (n *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
+	h, r := &n.holdings, &n.audits.renewals
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, renewing := n.audits.renewals.wrong[s]
-	return renewing
+	_, renewing := r.wrong[s]
+	return renewing || r.ended[s].After(then)
+}
+
+// endLocked notes that a shard is held again, or not to be held any more.
+func (r *renewals) endLocked(s pipeline.Shard) {
+	if _, renewing := r.wrong[s]; !renewing {
+		return
+	}
+	delete(r.wrong, s)
+	if r.ended == nil {
+		r.ended = make(map[pipeline.Shard]time.Time)
+	}
+	r.ended[s] = time.Now()
 }
 
 func (n *generation) forget(s pipeline.Shard, held bool) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
 // A shard is not derived from what is about to be dropped.
@@ -71,7 +72,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, s := n.gen(), pipeline.ShardOf(5, fleetShards)
-	if err := g.distrust(t.Context(), s, []uint64{5}); !errors.Is(err, errOnlyCopy) || len(g.audits.renewed) != 0 {
+	if err := g.distrust(t.Context(), s, []uint64{5}, time.Now()); !errors.Is(err, errOnlyCopy) || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
 	g.renew(s, nil)
@@ -80,7 +81,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 }
 
 // "A shard found drifted or damaged is rebuilt by itself": who finds it too, while it
-// is, is not told that it may be a bug.
+// is, is not told that it may be a bug; nor is who began to look before it was there again.
 func TestFoundByTwo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -97,15 +98,23 @@ func TestFoundByTwo(t *testing.T) {
 		if is {
 			g.audits.wrong = map[pipeline.Shard][]string{s: nil}
 		} else {
-			delete(g.audits.wrong, s)
+			g.audits.endLocked(s)
 		}
 	}
 	renewing(true)
-	if err := g.distrust(t.Context(), s, []uint64{42}); err != nil {
+	amid := time.Now()
+	if err := g.distrust(t.Context(), s, []uint64{42}, amid); err != nil {
 		t.Errorf("while it is taken again: %v", err)
 	}
 	renewing(false)
-	if err := g.distrust(t.Context(), s, []uint64{42}); err == nil || !strings.Contains(err.Error(), "less than an hour ago") {
+	if err := g.distrust(t.Context(), s, []uint64{42}, amid); err != nil {
+		t.Errorf("found before it was there again: %v", err)
+	}
+	r, err := g.audits.Run(t.Context(), audit.Task{IDs: []uint64{42}, Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.distrust(t.Context(), s, []uint64{42}, r.Begun); err == nil || !strings.Contains(err.Error(), "less than an hour ago") {
 		t.Errorf("it differs again: %v", err)
 	}
 }
@@ -127,7 +136,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, s := a.gen(), pipeline.ShardOf(42, fleetShards)
-	if err := g.distrust(t.Context(), s, []uint64{42}); err == nil || !strings.Contains(err.Error(), "node b does not say") || len(g.audits.renewed) != 0 {
+	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); err == nil || !strings.Contains(err.Error(), "node b does not say") || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
 	ended := make(chan struct{})
@@ -147,7 +156,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the audit goes on")
 	}
-	if err := g.distrust(t.Context(), s, []uint64{42}); !errors.Is(err, errMixed) {
+	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); !errors.Is(err, errMixed) {
 		t.Errorf("it says %v", err)
 	}
 }
