@@ -40,6 +40,8 @@ type leader struct {
 
 	mine   sync.Mutex    // held by who begins a rebuild, or tidies
 	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot
+	rested time.Time     // until then tidySlot rests; mine's
+	rest   time.Duration // of the last failure, 0: it did not fail; mine's
 
 	ended *comparison // the last one that came to its end here; lead's
 }

@@ -161,6 +161,10 @@ func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) er
 	return nil
 }
 
+// tidyRestMax bounds the pause before a slot that could not be made empty is tried again.
+// It begins with leadEvery, and is twice as long each time.
+const tidyRestMax = 8 * time.Second
+
 // tidySlot makes the slot empty that no generation has any more: what was aborted, or
 // dropped, or reserved by a leader that was killed before its rebuild began, leaves
 // nothing on the server.
@@ -170,16 +174,19 @@ func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
 		return
 	}
 	defer l.mine.Unlock()
-	if l.tidied.Load() == set.Epoch || n.rebuilds.set().Epoch != set.Epoch {
+	if l.tidied.Load() == set.Epoch || n.rebuilds.set().Epoch != set.Epoch || time.Now().Before(l.rested) {
 		return
 	}
 	if err := n.emptySlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set); err != nil {
+		l.rest = min(max(2*l.rest, leadEvery), tidyRestMax)
+		l.rested = time.Now().Add(l.rest)
 		if n.ctx.Err() == nil && l.leaves(err.Error()) {
 			n.log.Warn("tidemark: what a generation has left on the server is not removed yet; trying again", "error", err)
 		}
 		return
 	}
 	l.tidied.Store(set.Epoch)
+	l.rest = 0
 	l.leaves("")
 }
 

@@ -228,6 +228,21 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 	if !there() {
 		t.Error("a node that does not lead has removed it")
 	}
+	// Where the server does not answer as it should it is not asked each time that the
+	// leader looks.
+	l, tried := &n.rebuilds.leader, 0
+	broken, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 {
+		l.leaves("")
+		n.tidySlot(broken, n.rebuilds.set())
+		if l.left != "" {
+			tried++
+		}
+	}
+	if tried != 1 {
+		t.Errorf("the server is asked %d times of 10", tried)
+	}
 	lead.Store(true)
 	f.until("the next leader gives it back", func() bool { return !there() })
 
