@@ -2,9 +2,12 @@ package twin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,7 +108,7 @@ func TestAuditFromABase(t *testing.T) {
 						break
 					}
 				}
-				bases = append(bases, backup.NewBase(place, made, w.schema, t.TempDir()))
+				bases = append(bases, backup.NewBase(place, made, w.schema, t.TempDir(), anyRoom))
 			}
 			if err := w.tell(r, s, m); err != nil {
 				t.Fatal(err)
@@ -163,6 +166,16 @@ func (b turnedBase) Facts(ctx context.Context, shard pipeline.Shard, ids []uint6
 	return b.Base.Facts(ctx, shard, ids, keep, yield)
 }
 
+func anyRoom(int64) error { return nil }
+
+// streamed is a place that gives objects from the beginning only.
+type streamed struct{ backup.Place }
+
+func (s streamed) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	r, err := s.Place.Get(ctx, name)
+	return struct{ io.ReadCloser }{r}, err
+}
+
 // Of many ids that were asked for a pass takes in those of its sample alone: so that
 // what does not fit into memory is done in a few passes, which have their turn given
 // while a base is read.
@@ -186,10 +199,30 @@ func TestAuditOfManyFromABase(t *testing.T) {
 		t.Fatal(err)
 	}
 	turns := &turned{t: t, turns: pipeline.NewTurns(1)}
-	base := turnedBase{backup.NewBase(place, made, w.schema, t.TempDir()), turns.in}
+	base := turnedBase{backup.NewBase(place, made, w.schema, t.TempDir(), anyRoom), turns.in}
 	const memory = 64 << 10
 	report, err := w.trimmed(r, base).Run(t.Context(), audit.Task{IDs: ids, Memory: memory, Turns: turns.turns})
 	if err != nil || report.Differ > 0 || report.IDs != posts || report.Passes < 2 || report.Passes > 32 || len(turns.turns) != 0 {
 		t.Errorf("%v, %+v; %d turns are not given back", err, report, len(turns.turns))
+	}
+
+	// Where runs are copied it is asked for room for all of a shard before; without it
+	// nothing is.
+	runs, asked, full := int64(0), []int64{}, errors.New("no room")
+	for _, run := range made.Parts[1].Runs {
+		runs += run.Bytes
+	}
+	for _, c := range []struct {
+		place backup.Place
+		room  error
+		asked []int64
+	}{{place, full, []int64{}}, {streamed{place}, nil, []int64{runs}}, {streamed{place}, full, []int64{runs}}} {
+		asked = asked[:0]
+		base := backup.NewBase(c.place, made, w.schema, t.TempDir(), func(bytes int64) error { asked = append(asked, bytes); return c.room })
+		facts := 0
+		err := base.Facts(t.Context(), 1, nil, func(uint64) bool { return true }, func(pipeline.Fact) { facts++ })
+		if lacks := c.room != nil && len(c.asked) > 0; errors.Is(err, full) != lacks || (err != nil) != lacks || (facts == 0) != lacks || !slices.Equal(asked, c.asked) {
+			t.Errorf("%d facts after it was asked for %v, of %d bytes: %v", facts, asked, runs, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -20,12 +21,14 @@ type Base struct {
 	m      *Manifest
 	schema *pipeline.Schema
 	dir    string
+	room   func(bytes int64) error
 }
 
 // NewBase makes a base of a backup, whose facts are in terms of a schema. dir is
-// where an object store's runs are copied to.
-func NewBase(p Place, m *Manifest, schema *pipeline.Schema, dir string) *Base {
-	return &Base{p, m, schema, dir}
+// where an object store's runs are copied to; room says why it has none for so many
+// bytes, and is asked of all runs of a shard before the first is copied.
+func NewBase(p Place, m *Manifest, schema *pipeline.Schema, dir string, room func(bytes int64) error) *Base {
+	return &Base{p, m, schema, dir, room}
 }
 
 // String names it.
@@ -95,8 +98,15 @@ func columnsOf(of, in *pipeline.Schema) []int {
 func (b *Base) read(ctx context.Context, shard pipeline.Shard, do func(*cold.Store, *cold.View) error) (err error) {
 	source := Shard(b.place, b.m, shard)
 	part := &b.m.Parts[shard]
+	room := sync.OnceValue(func() error {
+		bytes := int64(0)
+		for i := range part.Runs {
+			bytes += part.Runs[i].Bytes
+		}
+		return b.room(bytes)
+	})
 	store, err := cold.OpenExported(source.Manifest(), b.schema, func(run int) (cold.File, error) {
-		return openObject(ctx, b.place, part.Runs[run].Object, part.Runs[run].Bytes, b.dir)
+		return openObject(ctx, b.place, part.Runs[run].Object, part.Runs[run].Bytes, b.dir, room)
 	})
 	if err == nil {
 		view := store.Stack(shard).View()

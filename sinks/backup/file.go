@@ -21,8 +21,8 @@ func (f file) Size() int64 { return f.size }
 
 // openObject opens an object to be read at any byte. Where its place gives objects
 // from the beginning only, it is copied to a directory, in a file without a name, and
-// compared with its sum on the way.
-func openObject(ctx context.Context, p Place, sum archive.Sum, bytes int64, dir string) (cold.File, error) {
+// compared with its sum on the way; room says before why it may not be.
+func openObject(ctx context.Context, p Place, sum archive.Sum, bytes int64, dir string, room func() error) (cold.File, error) {
 	r, err := p.Get(ctx, object(sum))
 	if err != nil {
 		return nil, err
@@ -36,6 +36,9 @@ func openObject(ctx context.Context, p Place, sum archive.Sum, bytes int64, dir 
 		return file{f, info.Size()}, nil
 	}
 	defer r.Close()
+	if err := room(); err != nil {
+		return nil, fmt.Errorf("backup: copy %s from %s: %w", object(sum), p, err)
+	}
 	f, err := os.CreateTemp(dir, "base-*")
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)

@@ -53,7 +53,7 @@ func (n *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 			unfit = err
 		}
 		if err == nil {
-			usable = append(usable, backup.NewBase(place, m, n.store.Schema(), n.dir.path))
+			usable = append(usable, backup.NewBase(place, m, n.store.Schema(), n.dir.path, n.roomToCopy))
 		}
 	}
 	if slices.Reverse(usable); len(usable) > 0 {
@@ -64,6 +64,20 @@ func (n *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 		err = fmt.Errorf("%w: %w", err, unfit)
 	}
 	return nil, errors.Join(err, damaged)
+}
+
+// roomToCopy says why there is no room in the data directory for a copy of what a
+// backup has of a shard, which is gone when it was read.
+func (n *generation) roomToCopy(bytes int64) error {
+	free, known := diskFree(n.dir.path)
+	return noRoomToCopy(n.dir.path, uint64(bytes), free, known)
+}
+
+func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
+	if !known || free >= bytes+diskFreeMin {
+		return nil
+	}
+	return fmt.Errorf("it takes %d MiB in data_dir %s while it is read, where %d MiB must stay free, and the disk has %d MiB free", bytes>>20, dir, diskFreeMin>>20, free>>20)
 }
 
 // unfit says why a backup is no base of what is counted here; first is the first
