@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -25,15 +26,20 @@ func TestUnreadWithoutStoppedChannels(t *testing.T) {
 	}
 	win.Sections[shards] = []byte{3 | 30<<2, 7} // an unknown operation
 	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, win)}}})
-	for n.Err() == nil {
-		wait(t, n, w.last())
+	var out query.Unreads
+	for end := time.Now().Add(10 * time.Second); n.Err() == nil || out.AsOf != w.last(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("stopped by %v, as of %d", n.Err(), out.AsOf)
+		}
+		if err := n.Unread(t.Context(), []uint64{7, 8}, []string{}, &out, true); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	for _, c := range []struct {
 		channels []string
 		missing  []int
 	}{{nil, []int{0, 1}}, {[]string{"system"}, []int{0, 1}}, {[]string{"games"}, []int{0, 1}}, {[]string{}, nil}} {
-		var out query.Unreads
 		if err := n.Unread(t.Context(), []uint64{7, 8}, c.channels, &out, true); err != nil {
 			t.Fatal(err)
 		}
