@@ -502,8 +502,8 @@ func TestSectionChanges(t *testing.T) {
 		},
 		"reads": func(i int) (string, string) {
 			what := `"all"`
-			for n := range 40 {
-				what += fmt.Sprintf(`,"channel:%d"`, i*40+n)
+			for n := range 120 {
+				what += fmt.Sprintf(`,"channel:%d"`, i*120+n)
 			}
 			return "read", fmt.Sprintf(`{"actor":1,"what":[%s]}`, what)
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -119,6 +120,35 @@ func TestNodesAsked(t *testing.T) {
 		var reply map[string]any
 		if table.code != 0 || document.code != 0 || json.Unmarshal([]byte(document.out), &reply) != nil || reply[name] == nil {
 			t.Errorf("%s: %+v %+v", name, table, document)
+		}
+	}
+}
+
+// All shards that are more than a message are printed all the same.
+func TestShardsOfManyMessages(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(t, "shards: 2500\nwindows: {bytes: 60KiB}\n"+
+		"nats: {listen: '127.0.0.1:0', max_payload: 128KiB, streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
+	n := p.start(t)
+	eventually(t, "2500 shards", func() bool { return strings.Contains(n.do("shards").out, "\n2500 shards ") })
+	document := n.do("shards", "--json")
+	var reply struct {
+		Epoch  int
+		Shards []struct {
+			Shard   int
+			Holders []struct {
+				Node, State, Applied string
+				Loaded               *float64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(document.out), &reply); err != nil || document.code != 0 || len(document.out) < 128<<10 || len(reply.Shards) != 2500 {
+		t.Fatalf("%d shards in %d bytes, %v: %.200s", len(reply.Shards), len(document.out), err, document.err)
+	}
+	for i, s := range reply.Shards {
+		if s.Shard != i || len(s.Holders) != 1 || s.Holders[0].State == "" || s.Holders[0].Applied == "" || s.Holders[0].Loaded != nil && *s.Holders[0].Loaded >= 1 {
+			t.Fatalf("in place %d is %+v", i, s)
 		}
 	}
 }

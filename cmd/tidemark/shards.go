@@ -3,12 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -31,7 +36,7 @@ EXAMPLE
 func (s *shardsCommand) Run(t *terminal) error {
 	return s.ask(func(ctx context.Context, c *client.Client) error {
 		if s.JSON {
-			return s.printReply(ctx, c, t, "shards", struct{}{})
+			return s.printJSON(ctx, c, t)
 		}
 		shards, err := c.Shards(ctx)
 		if err != nil {
@@ -39,6 +44,31 @@ func (s *shardsCommand) Run(t *terminal) error {
 		}
 		return printShards(t.out, shards)
 	})
+}
+
+// printJSON prints the reply, and where that is more than a message what its pages say.
+func (s *shardsCommand) printJSON(ctx context.Context, c *client.Client, t *terminal) error {
+	err := s.printReply(ctx, c, t, "shards", struct{}{})
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != http.StatusRequestEntityTooLarge {
+		return err
+	}
+	shards, err := c.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	reply := query.Shards{Epoch: shards.Epoch, SilentMS: shards.Silent.Milliseconds()}
+	for _, s := range shards.Shards {
+		of := query.ShardHolders{Shard: pipeline.Shard(s.Shard)}
+		for _, h := range s.Holders {
+			holder := query.ShardHolder{Node: h.Node, State: query.HolderState(h.State), Applied: h.Applied}
+			if h.State == holderLoading {
+				holder.Loaded = &h.Loaded
+			}
+			of.Holders = append(of.Holders, holder)
+		}
+		reply.Shards = append(reply.Shards, of)
+	}
+	return json.NewEncoder(t.out).Encode(reply)
 }
 
 func printShards(to io.Writer, shards client.Shards) error {

@@ -82,9 +82,14 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 	return nodes, nil
 }
 
-// shardsPage is how many shards are asked for at a time where they do not all fit
-// into one message of the server's.
-const shardsPage = 64
+const (
+	// shardsPage is how many shards are asked for at a time where they do not all fit
+	// into one message of the server's.
+	shardsPage = 64
+	// shardsAgain is how often it is begun again because the pages are of more than one
+	// assignment: of two nodes that answer in turns, one may know an old one for long.
+	shardsAgain = 8
+)
 
 // Shards asks who holds which shard.
 func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) {
@@ -93,12 +98,15 @@ func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) 
 		return all, err
 	}
 	all = Shards{}
-	for from := 0; ; {
+	for from, again := 0, 0; ; {
 		page, next, err := c.shards(ctx, fmt.Sprintf(`"from":%d,"limit":%d`, from, shardsPage), options)
 		switch {
 		case err != nil:
 			return Shards{}, err
 		case from > 0 && page.Epoch != all.Epoch: // others hold what was asked for before
+			if again++; again > shardsAgain {
+				return Shards{}, fmt.Errorf("client: who holds which shard does not fit into a message, and came of another assignment %d times while it was read", again)
+			}
 			from = 0
 			continue
 		case from > 0:

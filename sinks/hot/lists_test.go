@@ -413,7 +413,7 @@ func TestListsGiveBack(t *testing.T) {
 // Who follows a million people is held like anybody else, in little more than
 // what the pairs take, and given back.
 func TestListsLong(t *testing.T) {
-	const n = 200_000
+	const n = 1_000_000
 	for _, shape := range []string{"ascending", "descending", "random"} {
 		l := NewLists(1, ByA)
 		for id := uint64(2); id <= 5000; id++ {

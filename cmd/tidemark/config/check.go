@@ -23,6 +23,7 @@ func (d *decoder) check(c *Config) {
 	d.checkTogether(c)
 	d.checkRebuild(c)
 	d.checkRules(c)
+	d.checkProgram(c)
 }
 
 const ageMax = 36500 * day
@@ -95,6 +96,20 @@ func (d *decoder) checkBounds(c *Config) {
 
 	d.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	d.oneOf("log.format", c.Log.Format, "text", "json")
+}
+
+// checkProgram holds what a window must have room for: no event is larger than one.
+func (d *decoder) checkProgram(c *Config) {
+	if len(d.faults) > 0 || c.Thin() {
+		return
+	}
+	schema, err := c.Schema()
+	if err == nil {
+		_, err = c.Program(schema)
+	}
+	if err != nil {
+		d.crossFault([]string{"windows.bytes", "shards", "counters", "rules"}, "%s", strings.TrimPrefix(err.Error(), "operators: "))
+	}
 }
 
 // rowsMax bounds checkpoint.rows: what one shard may have to write out again at once.

@@ -244,6 +244,8 @@ func TestFaults(t *testing.T) {
 		{"limits: {timeout_max: 1s}", 1, "timeout up to timeout_max"},
 		{"checkpoint: {interval: 1m}\nnode_expiry: 2m", 2, "3 intervals or more, 3m"},
 		{"channels_open: yes", 1, "true or false"},
+		{"shards: 2500\nwindows:\n  bytes: 32KiB\n", 3, "windows.bytes is 32768, too little for these counters, rules and 2500 shards"},
+		{"windows: {bytes: 32KiB}\nshards: 4096\n", 2, "too little for these counters, rules and 4096 shards"},
 		{"feed: {posts_per_author: 100, posts_kept: 99}", 1, "posts_per_author or more"},
 		{"limits: {channels: 1}\nchannels: {a: {}, b: {}}", 2, "as many as are listed"},
 		{"memory: {budget: 33MiB}", 1, "memory.budget is 33MiB; allowed: 34MiB or more, of which Badger's buffers and caches take 30MiB and the state at least 4MiB"},

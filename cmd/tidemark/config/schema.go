@@ -55,6 +55,15 @@ func (c *Config) Rules() operators.Rules {
 	return rules
 }
 
+// Program is the rules made ready to derive by.
+func (c *Config) Program(schema *pipeline.Schema) (*operators.Program, error) {
+	return operators.Compile(schema, c.Rules(), c.Shards, operators.Limits{
+		Events:   c.Windows.Events,
+		Bytes:    int(c.Windows.Bytes),
+		Channels: c.OnlyChannels(),
+	})
+}
+
 // OnlyChannels names the channels that notices may name, nil for any.
 func (c *Config) OnlyChannels() []string {
 	if c.ChannelsOpen {

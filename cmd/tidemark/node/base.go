@@ -74,7 +74,7 @@ func (n *generation) roomToCopy(bytes int64) error {
 }
 
 func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
-	if !known || free >= bytes+diskFreeMin {
+	if !lacksRoom(bytes, free, known) {
 		return nil
 	}
 	return fmt.Errorf("it takes %d MiB in data_dir %s while it is read, where %d MiB must stay free, and the disk has %d MiB free", bytes>>20, dir, diskFreeMin>>20, free>>20)

@@ -4,8 +4,6 @@ package node
 
 import "io/fs"
 
-func checkFree(string) error { return nil }
-
 func diskFree(string) (free uint64, ok bool) { return 0, false }
 
 func diskTaken(file fs.FileInfo) uint64 { return uint64(file.Size()) }

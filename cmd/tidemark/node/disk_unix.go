@@ -3,13 +3,9 @@
 package node
 
 import (
-	"fmt"
 	"io/fs"
 	"syscall"
 )
-
-// diskFreeMin is what a start needs: Badger's logs and the streams' first blocks.
-const diskFreeMin = 256 << 20
 
 // diskFree is how many bytes a disk has left for this process.
 func diskFree(path string) (free uint64, ok bool) {
@@ -21,15 +17,6 @@ func diskFree(path string) (free uint64, ok bool) {
 	// where only root may still write.
 	blocks, size := int64(s.Bavail), int64(s.Bsize)
 	return uint64(max(blocks, 0)) * uint64(size), true
-}
-
-// checkFree refuses to start on a full disk, where everything would fail later
-// and worse.
-func checkFree(path string) error {
-	if free, ok := diskFree(path); ok && free < diskFreeMin {
-		return fmt.Errorf("data_dir %s: the disk has %d MiB free and %d MiB are needed to start: make room, or choose another data_dir", path, free>>20, diskFreeMin>>20)
-	}
-	return nil
 }
 
 // diskTaken is how many bytes of the disk a file takes: of one with holes, such as

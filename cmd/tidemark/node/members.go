@@ -19,7 +19,7 @@ const (
 	// memberBeat is how often a process says how it is, memberExpiry after how
 	// long a silence others take it for away.
 	memberBeat   = time.Second
-	memberExpiry = 5 * time.Second
+	memberExpiry = jetlog.MemberExpiry
 )
 
 // openMembers says that this process is there. It is refused where another has

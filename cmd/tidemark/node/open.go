@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
-	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -229,20 +228,11 @@ func (n *generation) openState() (err error) {
 
 // openSinks compiles the rules and opens shards; held nil: all.
 func (n *generation) openSinks(held []pipeline.Shard, sequenceMax uint64) (err error) {
-	if n.program, err = compile(n.config, n.store.Schema()); err != nil {
+	if n.program, err = n.config.Program(n.store.Schema()); err != nil {
 		return err
 	}
 	n.sinks, err = sinks.NewNode(n.store, n.sinksOptions(held, sequenceMax))
 	return err
-}
-
-// compile makes the rules of a configuration ready to derive by.
-func compile(c *config.Config, schema *pipeline.Schema) (*operators.Program, error) {
-	return operators.Compile(schema, c.Rules(), c.Shards, operators.Limits{
-		Events:   c.Windows.Events,
-		Bytes:    int(c.Windows.Bytes),
-		Channels: c.OnlyChannels(),
-	})
 }
 
 // sinksOptions are those of what holds some shards.

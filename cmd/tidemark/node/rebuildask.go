@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -312,11 +311,7 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 
 // against is what speaks against a generation more on this node.
 func (n *Node) against(counting json.RawMessage) (why []string) {
-	by, err := n.config.CountingBy(counting)
-	if err == nil {
-		err = compiles(by)
-	}
-	if err != nil {
+	if _, err := n.config.CountingBy(counting); err != nil {
 		why = append(why, "it does not fit this node's configuration: "+err.Error())
 	}
 	if err := n.config.TwoFit(); err != nil {
@@ -328,20 +323,10 @@ func (n *Node) against(counting json.RawMessage) (why []string) {
 	}
 	// As much again, and what a start needs: the new counts may have more columns,
 	// and less that waits to be merged.
-	if free, ok := diskFree(n.dir.path); ok && free < size+diskFreeMin {
+	if free, known := diskFree(n.dir.path); lacksRoom(size, free, known) {
 		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.path, free>>20, size>>20, diskFreeMin>>20))
 	}
 	return why
-}
-
-// compiles says why nothing could be derived by a configuration: its windows are too
-// small for what it counts.
-func compiles(c *config.Config) error {
-	schema, err := c.Schema()
-	if err == nil {
-		_, err = compile(c, schema)
-	}
-	return err
 }
 
 // sizeOf is what all files in a directory take of the disk, those that stay meanwhile.

@@ -187,7 +187,7 @@ func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil)
-	if err == nil || !strings.Contains(err.Error(), "node a: it does not fit") || n.rebuilds.set().Epoch != 0 {
+	if err == nil || !strings.Contains(err.Error(), "windows.bytes is 32768, too little") || n.rebuilds.set().Epoch != 0 {
 		t.Errorf("it begins: %v", err)
 	}
 }
