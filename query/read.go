@@ -266,7 +266,8 @@ func (r *readCall) uncertain(err error) *failure {
 }
 
 // untilVisible waits for the rest of the request's time. Whatever keeps the read from
-// being seen, it is stored: 504 alone says so, any other code would have it sent again.
+// being seen, it is stored: 504 with the position says
+// so, any other code would have it sent again.
 func (s *Service) untilVisible(ctx context.Context, c *call) *failure {
 	position, timeout := c.read.position, s.timeout(c)
 	defer c.clock.lap(stagePosition)

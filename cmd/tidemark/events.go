@@ -18,9 +18,9 @@ type eventsCommand struct {
 }
 
 type trimCommand struct {
-	Keep       string `required:"" placeholder:"AGE" help:"Events younger than this stay: 7d, 12h; 2m at least."`
-	From       string `placeholder:"PLACE" help:"Where the newest backup is (where 'tidemark backup' made the last one)."`
-	Unarchived bool   `help:"Also events that are not archived, though earlier ones are."`
+	Keep       string      `required:"" placeholder:"AGE" help:"Events younger than this stay: 7d, 12h; 2m at least."`
+	From       backupPlace `placeholder:"PLACE" help:"Where the newest backup is (where 'tidemark backup' made the last one)."`
+	Unarchived bool        `help:"Also events that are not archived, though earlier ones are."`
 	remote
 }
 
@@ -42,12 +42,12 @@ func (c *trimCommand) Run(t *terminal) error {
 	if err := node.TrimKeeps(keep); err != nil {
 		return usage("--keep %v", err)
 	}
-	from := c.From
+	from := string(c.From)
 	if from != "" {
 		from = absolute(from)
 	}
 	return c.work(func(ctx context.Context, nc *nats.Conn) error {
-		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
+		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Finish: true, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
 		if err != nil {
 			return err
 		}

@@ -15,9 +15,9 @@ import (
 type Stream struct {
 	First   uint64 // the message that it begins with
 	Created time.Time
-	// It goes on from another EVENTS, after a message of that; 0: it does not.
+	// It goes on from another EVENTS, after a message of that; 0: from the first.
 	After  uint64
-	Before time.Time // when the other one was created
+	Before time.Time // when the other one was created; zero: it does not
 }
 
 // History is all of EVENTS: what the stream holds and, of what was trimmed from its

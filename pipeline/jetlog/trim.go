@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // What the metadata of EVENTS says of its beginning.
 const (
 	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
-	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created>": Continues
+	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <position>": Continues
 )
 
 // Trimmed says that EVENTS was trimmed.
@@ -36,16 +38,23 @@ func trimmedOf(c jetstream.StreamConfig) (t Trimmed) {
 type Continues struct {
 	After  uint64    // sequence; 0: from the first
 	Events time.Time // when the EVENTS that is lost was created; zero: it does not
+	// Position is where the counts stand: up to there a message behind After, which is
+	// another one than in the EVENTS that is lost, has been read.
+	Position pipeline.Position
 }
 
 func continuesOf(c jetstream.StreamConfig) (out Continues) {
-	after, created, _ := strings.Cut(c.Metadata[continuesKey], " ")
-	n, err := strconv.ParseUint(after, 10, 64)
-	at, bad := time.Parse(time.RFC3339Nano, created)
+	words := append(strings.Fields(c.Metadata[continuesKey]), "", "")
+	n, err := strconv.ParseUint(words[0], 10, 64)
+	at, bad := time.Parse(time.RFC3339Nano, words[1])
 	if err != nil || bad != nil {
 		return out
 	}
-	return Continues{n, at}
+	position, err := pipeline.ParsePosition(words[2])
+	if err != nil { // of an earlier version
+		position = pipeline.EndOf(n)
+	}
+	return Continues{n, at, position}
 }
 
 // mark has an EVENTS that is made begin after what is counted: no sequence is used
@@ -53,7 +62,7 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 func (c Continues) mark(stream *jetstream.StreamConfig) {
 	if !c.Events.IsZero() {
 		stream.FirstSeq = c.After + 1
-		stream.Metadata = map[string]string{continuesKey: fmt.Sprintf("%d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano))}
+		stream.Metadata = map[string]string{continuesKey: fmt.Sprintf("%d %s %d", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Position)}
 	}
 }
 
@@ -115,6 +124,8 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	}
 	if last != nil {
 		if err := last(ctx); err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes
+			defer cancel()
 			return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, Trimmed{below, place}, trimmedOf(info.Config)))
 		}
 	}
@@ -127,6 +138,9 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	}
 	return after.State.FirstSeq - info.State.FirstSeq, nil
 }
+
+// unmarkMax is how long who gives a trim up tries to take the mark back.
+const unmarkMax = 2 * time.Second
 
 // trimMarksMax bounds how often others may undo the mark at once.
 const trimMarksMax = 5

@@ -51,7 +51,6 @@ func (p Progress) Share() float64 {
 
 // Report is what a task has found.
 type Report struct {
-	Begun    time.Time                 // the audit; what it has found may have been so then
 	IDs      int                       // compared
 	Differ   int                       // of these, differ
 	Examples []Difference              // examplesMax at most
@@ -69,6 +68,9 @@ type Report struct {
 type Found struct {
 	IDs, Differ int
 	Differing   []uint64 // idsMax at most
+	// Since is when the first of them began to be compared: none of what was served
+	// was read before.
+	Since time.Time
 }
 
 const (
@@ -99,7 +101,7 @@ func (a *Auditor) run(ctx context.Context, t Task) (*Report, error) {
 			return nil, fmt.Errorf("audit: there is no counter %q", t.Counter)
 		}
 	}
-	r := &Report{Begun: time.Now(), Shards: map[pipeline.Shard]*Found{}, Skipped: map[pipeline.Shard]string{}}
+	r := &Report{Shards: map[pipeline.Shard]*Found{}, Skipped: map[pipeline.Shard]string{}}
 	var only map[uint64]bool
 	if t.IDs != nil {
 		only = make(map[uint64]bool, len(t.IDs))
@@ -243,10 +245,13 @@ func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
 func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole bool) error {
 	clear(p.differs)
 	clear(p.counted)
+	began, found := time.Now(), p.report.Shards[s]
 	if err := p.chunk(ctx, s, ids, whole); err != nil {
 		return err
 	}
-	found := p.report.Shards[s]
+	if found.Differ == 0 {
+		found.Since = began
+	}
 	found.IDs += len(ids)
 	p.report.IDs += len(ids)
 	p.auditor.Stats.IDs.Add(uint64(len(ids)))

@@ -472,11 +472,14 @@ func (d *decoder) checkURL(key, list string) {
 	}
 }
 
+// bucketPattern is of an object store's name; its stream is OBJ_ and that, 255 at most.
+var bucketPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,251}$`)
+
 // CheckPlace says what is wrong with the name of a place of backups: a directory, or
 // nats:BUCKET.
 func CheckPlace(name string) error {
-	if bucket, is := strings.CutPrefix(name, "nats:"); is && !nodePattern.MatchString(bucket) {
-		return fmt.Errorf("%s is no object store; %s", quote(bucket), nodeAllowed)
+	if bucket, is := strings.CutPrefix(name, "nats:"); is && !bucketPattern.MatchString(bucket) {
+		return fmt.Errorf("%s is no object store; allowed: 1 to 251 of A-Z a-z 0-9 _ -", quote(bucket))
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (n *generation) found(r *audit.Report) {
 func (n *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
-		if err := n.distrust(n.ctx, s, drifted[s], r.Begun); err != nil {
+		if err := n.distrust(n.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
 			n.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
 			faults = errors.Join(faults, fmt.Errorf("shard %d: %w", s, err))
 			continue
@@ -178,16 +178,16 @@ const renewEvery = time.Hour
 // distrust has a shard be given up, forgotten, and taken again: from another node
 // of which the log says the same about the ids that differ here, or else from the
 // log. Where it is not known that this makes it right, it stays: an error says why.
-// One that is being taken again already, for whoever found it too, or was since it was
-// begun to look for what differs, is left to that: what still differs is found again.
-func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, begun time.Time) (err error) {
+// One that is being taken again already, for whoever found it too, or was since what
+// differs began to be compared, is left to that: what still differs is found again.
+func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
 	if n.mixed() {
 		return errMixed
 	}
 	a := &n.audits
 	a.distrusting.Lock()
 	defer a.distrusting.Unlock()
-	if n.renewedSince(s, begun) {
+	if n.renewedSince(s, since) {
 		return nil
 	}
 	if err := a.first(s); err != nil {

@@ -617,7 +617,7 @@ func TestTrimBounds(t *testing.T) {
 	last := bustle(s, rand.New(rand.NewPCG(7, 8)), 10)
 	everything(t, s.nc, last)
 	trim := func(keep time.Duration) (Trimmed, error) {
-		return Trim(t.Context(), s.nc, TrimOptions{Keep: keep, Logger: silent})
+		return Trim(t.Context(), s.nc, TrimOptions{Keep: keep, Finish: true, Logger: silent})
 	}
 	if _, err := trim(time.Minute); err == nil || !strings.Contains(err.Error(), "2m") {
 		t.Errorf("less than the duplicate window: %v", err)
@@ -631,10 +631,6 @@ func TestTrimBounds(t *testing.T) {
 	if got, err := trim(time.Hour); err != nil || got.Messages != 0 || got.Below != 1 || !strings.Contains(got.Bound, "older") {
 		t.Errorf("%+v %v", got, err)
 	}
-	// "A trim that is killed in between leaves the mark: a rebuild is refused, and says so,
-	// until EVENTS is trimmed again", with whatever --keep.
-	ctx, kill := context.WithCancel(t.Context())
-	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { kill(); return ctx.Err() })
 	lacks := func() error {
 		state, err := s.streams().State(t.Context(), jetlog.EventsStream)
 		if err != nil {
@@ -642,8 +638,29 @@ func TestTrimBounds(t *testing.T) {
 		}
 		return n.lacksOf(state)
 	}
+	// Who gives it up takes the mark back.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { cancel(); return ctx.Err() })
+	if was := lacks(); !errors.Is(err, context.Canceled) || was != nil {
+		t.Errorf("a trim that was given up: %v; %v", err, was)
+	}
+	// "A trim that is killed in between leaves the mark: a rebuild is refused, and says so,
+	// until EVENTS is trimmed again", with whatever --keep.
+	nc, err := nats.Connect(s.server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := jetlog.AttachEvents(t.Context(), nc, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = streams.Trim(t.Context(), 6, to, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
 	if was := lacks(); err == nil || was == nil || !strings.Contains(was.Error(), "is being trimmed below 6") {
 		t.Errorf("it is not amid a trim: %v; %v", err, was)
+	}
+	// Not by what trims by itself: nothing younger than events.keep goes.
+	if got, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
+		t.Errorf("%+v %v", got, err)
 	}
 	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
 		t.Errorf("the trim is not finished: %+v %v", got, err)

@@ -90,7 +90,8 @@ type restored struct {
 // comes then is behind it.
 func (d *dataDir) continues() (c jetlog.Continues) {
 	if d != nil && d.marker.Restored != nil {
-		c.After, c.Events = d.marker.Restored.Position.Next()-1, d.marker.Restored.Events
+		at := d.marker.Restored.Position
+		c.After, c.Events, c.Position = at.Next()-1, d.marker.Restored.Events, at
 	}
 	return c
 }

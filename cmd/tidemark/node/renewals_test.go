@@ -114,7 +114,7 @@ func TestFoundByTwo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.distrust(t.Context(), s, []uint64{42}, r.Begun); err == nil || !strings.Contains(err.Error(), "less than an hour ago") {
+	if err := g.distrust(t.Context(), s, []uint64{42}, r.Shards[s].Since); err == nil || !strings.Contains(err.Error(), "less than an hour ago") {
 		t.Errorf("it differs again: %v", err)
 	}
 }

@@ -98,14 +98,15 @@ func (n *generation) checkStreams() error {
 	return n.dir.settle()
 }
 
-// goesOn says whether an EVENTS goes on from the one that was counted here, after
-// all of it that was but a part of one message (I10).
+// goesOn says whether an EVENTS goes on from the one that was counted here, after all of
+// it that was: what is counted of a message behind that is of another one, unless the
+// EVENTS was made by who stood there (I10).
 func (n *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 	if c.Events.IsZero() || !c.Events.Equal(counted) {
 		return false
 	}
 	for s := range n.config.Shards + 1 {
-		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied.Next()-1 > c.After {
+		if state, err := n.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > max(c.Position, pipeline.EndOf(c.After)) {
 			return false
 		}
 	}

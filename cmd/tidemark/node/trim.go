@@ -22,6 +22,7 @@ type TrimOptions struct {
 	Keep       time.Duration // events that are younger stay; TrimKeeps bounds it
 	From       string        // where the newest backup is; "": as the last one was told
 	Unarchived bool          // events go that were not archived, though others were
+	Finish     bool          // a trim that was killed before it purged is finished, whatever Keep says
 	Logger     *slog.Logger
 
 	members *jetlog.Members // of this process; nil: they are listened to first
@@ -72,9 +73,9 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 		return t, err
 	}
 	trim := backup.Trim{Below: old, Why: "the rest is not older than " + config.FormatDuration(o.Keep)}
-	// What is marked counts as gone for a rebuild, so a trim that was killed before it
-	// purged is finished, whatever its age. That the mark may go is bounded as ever.
-	if marked := state.Trimmed.Below; marked > max(old, state.First) {
+	// What is marked counts as gone for a rebuild, until it goes. That it may is bounded as
+	// ever.
+	if marked := state.Trimmed.Below; o.Finish && marked > max(old, state.First) {
 		trim = backup.Trim{Below: marked, Why: "it was marked up to there by an earlier trim, which was interrupted"}
 	}
 	if err := trim.To(m, place, set, state.Created); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -183,4 +184,45 @@ func TestRestoreAtWithinPack(t *testing.T) {
 	}
 	at1 := then.publish(like)
 	then.asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
+}
+
+// "No sequence is used twice" (I10): an EVENTS that goes on from the one that was lost has
+// another message where a second directory stands within one, so that one is refused.
+func TestRestoreOfTwoPoints(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	s.ready(s.start(c))
+	const like = `{"type":"like","actor":7,"post":42,"author":9}`
+	s.publish(like)
+	to := filepath.Join(t.TempDir(), "backups")
+	s.until("a backup of it", func() error {
+		if m := s.backup(to, 0); m.Position < pipeline.EndOf(1) {
+			return fmt.Errorf("it is of position %d", m.Position)
+		}
+		return nil
+	})
+	s.publish(like, like, like)
+	maker, within, same := alone(t, c), alone(t, c), alone(t, c)
+	within.Node, same.Node = "b", "b"
+	for _, r := range []struct {
+		c  *config.Config
+		at pipeline.Position
+	}{{maker, 0}, {within, pipeline.At(2, 1)}, {same, 0}} {
+		if got, err := restoreTo(t, r.c, RestoreOptions{From: to, At: backup.Point{Position: r.at}, NATS: s.nc}); err != nil {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	n := s.start(maker)
+	then := &site{t: t, nc: n.nc}
+	then.ready(n)
+	then.publish(strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"))
+	within.NATS.URL, same.NATS.URL = n.nc.ConnectedUrl(), n.nc.ConnectedUrl()
+	if b, err := Start(t.Context(), within, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "EVENTS was recreated") {
+		t.Errorf("it goes on within another message: %v", err)
+		if err == nil {
+			_ = b.Close()
+		}
+	}
+	then.ready(s.start(same))
 }
