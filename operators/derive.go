@@ -49,6 +49,7 @@ func (p *Program) NewLane() *Lane {
 	l := &Lane{
 		Program: p,
 		merger:  newMerger(p.shards),
+		window:  pipeline.Window{Authors: []uint64{}}, // nobody posted, which is known
 		object:  newObject(p.slots, len(p.fields)),
 		ids:     make([]uint64, len(p.fields)),
 		looked:  make([]uint8, len(p.unreadCols)),
@@ -106,6 +107,7 @@ func (l *Lane) begin(from pipeline.Position) {
 		Header:  pipeline.Header{From: from, Rules: l.rules},
 		Marks:   l.window.Marks[:0],
 		Columns: l.columns,
+		Authors: l.window.Authors[:0],
 	}
 }
 

@@ -128,7 +128,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	for _, c := range p.columns {
 		p.overhead += 2 + len(c)
 	}
-	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + 64 + WhatMax*66 // a read of channels
+	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + authorBytes + 64 + WhatMax*66 // a read of channels
 	for _, name := range limits.Channels {
 		p.channels[name] = true
 	}

@@ -15,12 +15,18 @@ func checkPost(l *Lane) *refusal {
 	return l.need(fieldAuthor)
 }
 
+// authorBytes is the most that an author of a window takes.
+const authorBytes = 10
+
 // listPost lists a post in its author's outbox, or takes it out.
 func listPost(l *Lane) {
 	actor := l.ids[fieldActor]
 	l.operation = pipeline.Operation{Op: pipeline.OpPost, ID: actor, Other: l.ids[fieldPost], Position: l.position}
 	if l.deletion {
 		l.operation.Op = pipeline.OpUnpost
+	} else {
+		l.window.Authors = append(l.window.Authors, actor)
+		l.merger.bytes += authorBytes
 	}
 	l.operate(actor)
 }

@@ -26,23 +26,30 @@ type TimeMark struct {
 // Window is a decoded window. Its slices alias the encoded bytes.
 type Window struct {
 	Header
-	Marks    []TimeMark // seconds that begin in this window, ascending
-	Columns  []string   // full names; sections refer to them by index
-	Sections [][]byte   // one for each shard, then one for every node (channels)
+	Marks   []TimeMark // seconds that begin in this window, ascending
+	Columns []string   // full names; sections refer to them by index
+	// Authors are those who posted, an entry for each post; nil: nobody said (format 1).
+	Authors  []uint64
+	Sections [][]byte // one for each shard, then one for every node (channels)
 }
 
 // The encoding of a window, all integers unsigned LEB128 unless said:
 //
 //	┌─────┬────┬─────────┬───────┬────────┬──────┬───────┬───────────────┐
-//	│"TMW"│ 01 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
+//	│"TMW"│ 02 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
 //	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δsec, │
 //	│     │    │         │       │        │      │       │  pos - From)  │
-//	├─────┴────┴─────┬───┴───────┴──────┬─┴──────┴───┬───┴───────────────┤
-//	│ columns        │ sections         │ section    │ CRC-32C of all    │
-//	│ n, n × (len,   │ n, n × length    │ bytes, one │ before it, 4 B LE │
-//	│  name)         │                  │ by one     │                   │
-//	└────────────────┴──────────────────┴────────────┴───────────────────┘
-const windowMagic = "TMW\x01"
+//	├─────┴────┴──┬──────┴───┬───┴────────┴─┬────┴────────┼───────────────┤
+//	│ columns     │ authors  │ sections     │ section     │ CRC-32C of all│
+//	│ n, n × (len,│ n, n × id│ n, n × length│ bytes, one  │ before it,    │
+//	│  name)      │          │              │ by one      │ 4 B LE        │
+//	└─────────────┴──────────┴──────────────┴─────────────┴───────────────┘
+//
+// Format 1 has no authors.
+const (
+	windowMagic  = "TMW\x02"
+	windowMagic1 = "TMW\x01"
+)
 
 // ErrWindow wraps every complaint about a window's bytes.
 var ErrWindow = errors.New("pipeline: malformed window")
@@ -52,7 +59,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // AppendWindow appends w's encoding.
 func AppendWindow(dst []byte, w *Window) []byte {
 	start := len(dst)
-	dst = append(dst, windowMagic...)
+	if w.Authors != nil {
+		dst = append(dst, windowMagic...)
+	} else {
+		dst = append(dst, windowMagic1...)
+	}
 	dst = binary.AppendUvarint(dst, uint64(w.From))
 	dst = binary.AppendUvarint(dst, uint64(w.To-w.From))
 	dst = binary.LittleEndian.AppendUint64(dst, w.Rules)
@@ -69,6 +80,12 @@ func AppendWindow(dst []byte, w *Window) []byte {
 	for _, name := range w.Columns {
 		dst = binary.AppendUvarint(dst, uint64(len(name)))
 		dst = append(dst, name...)
+	}
+	if w.Authors != nil {
+		dst = binary.AppendUvarint(dst, uint64(len(w.Authors)))
+		for _, id := range w.Authors {
+			dst = binary.AppendUvarint(dst, id)
+		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(w.Sections)))
 	for _, s := range w.Sections {
@@ -116,6 +133,12 @@ func DecodeWindow(b []byte) (*Window, error) {
 	for range r.count(1) {
 		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))
 	}
+	if string(b[:len(windowMagic)]) == windowMagic {
+		w.Authors = make([]uint64, r.count(1))
+		for i := range w.Authors {
+			w.Authors[i] = r.uvarint()
+		}
+	}
 	lengths := make([]uint64, r.count(1))
 	for i := range lengths {
 		lengths[i] = r.uvarint()
@@ -144,8 +167,8 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) header() Header {
-	if string(r.bytes(uint64(len(windowMagic)))) != windowMagic {
-		r.fail("it does not begin with the magic of format 1")
+	if magic := string(r.bytes(uint64(len(windowMagic)))); magic != windowMagic && magic != windowMagic1 {
+		r.fail("it does not begin with the magic of format 1 or 2")
 		return Header{}
 	}
 	var h Header

@@ -26,6 +26,9 @@ func windows() *rapid.Generator[*Window] {
 			w.Marks = append(w.Marks, TimeMark{minute, at})
 		}
 		w.Columns = rapid.SliceOfN(rapid.StringMatching(`[a-z]{1,8}\.[a-z]{1,8}`), 0, 4).Draw(t, "columns")
+		if rapid.Bool().Draw(t, "authors are said") {
+			w.Authors = rapid.SliceOfN(rapid.Uint64(), 0, 4).Draw(t, "authors")
+		}
 		w.Sections = rapid.SliceOfN(rapid.SliceOf(rapid.Byte()), 1, 5).Draw(t, "sections")
 		return w
 	})
@@ -39,7 +42,8 @@ func TestWindowRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Header != w.Header || !reflect.DeepEqual(got.Marks, w.Marks) || len(got.Columns) != len(w.Columns) {
+		if got.Header != w.Header || !reflect.DeepEqual(got.Marks, w.Marks) || len(got.Columns) != len(w.Columns) ||
+			(got.Authors == nil) != (w.Authors == nil) || !slices.Equal(got.Authors, w.Authors) {
 			t.Fatalf("got %+v, want %+v", got, w)
 		}
 		for i := range w.Sections {
@@ -93,6 +97,7 @@ func FuzzDecodeWindow(f *testing.F) {
 		Header:   Header{From: 1024, To: 4095, Rules: 1 << 63, Events: 7, Time: 1_700_000_000_123},
 		Marks:    []TimeMark{{0, 1025}, {1_700_000_000, 2048}},
 		Columns:  []string{"post.like", ""},
+		Authors:  []uint64{1, 1 << 63},
 		Sections: [][]byte{nil, {1}, []byte("three")},
 	})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -791,3 +791,168 @@ func TestFolloweesOfAStoppedShard(t *testing.T) {
 		t.Errorf("beside others: missing %v, as of %d, %v", unread.Missing, unread.AsOf, err)
 	}
 }
+
+// A poll asks other nodes for those followees alone who may have posted since: as of
+// what was handed over, and after a start for all until their feed is read again. "An
+// answer with min_position P reflects every event at or before P" (I6).
+func TestPollsAskForThoseWhoPosted(t *testing.T) {
+	const shards, message = 2, pipeline.Position(1 << 16) // positions that are told apart
+	o := options(shards)
+	o.Users.PostsMax, o.Users.PostsKept = 10, 40
+	user := uint64(1)
+	home := pipeline.ShardOf(user, shards)
+	o.Held = []pipeline.Shard{home}
+	var here uint64
+	var there []uint64
+	for id := user + 1; here == 0 || len(there) < 3; id++ {
+		if pipeline.ShardOf(id, shards) != home {
+			there = append(there, id)
+		} else if here == 0 {
+			here = id
+		}
+	}
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	n := newNode(t, store, o)
+	at, sequence := pipeline.Position(0), uint64(0)
+	window := func(ops ...pipeline.Operation) pipeline.Entry {
+		w := pipeline.Window{Header: pipeline.Header{From: at, To: at + 100*message}, Authors: []uint64{}, Sections: make([][]byte, shards+1)}
+		for i, o := range ops {
+			o.Position = at + message*pipeline.Position(10*(i+1))
+			if o.Op == pipeline.OpRead {
+				o.Mark, o.Looked = o.Position, pipeline.LookedFeed
+			}
+			s := &w.Sections[pipeline.ShardOf(o.ID, shards)]
+			*s = pipeline.AppendOperation(*s, w.From, &o)
+			if o.Op == pipeline.OpPost {
+				w.Authors = append(w.Authors, o.ID)
+			}
+		}
+		at, sequence = w.To, sequence+1
+		return pipeline.Entry{Sequence: sequence, Window: pipeline.AppendWindow(nil, &w)}
+	}
+	hand := func(e pipeline.Entry) {
+		t.Helper()
+		if err := errors.Join(n.Hand(t.Context(), e), n.Settle(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asks := func(when string, feed uint64, want ...uint64) {
+		t.Helper()
+		var profiles query.Profiles
+		if err := n.Profiles(t.Context(), []uint64{user}, nil, &profiles, true); err != nil || len(profiles.Missing) > 0 {
+			t.Fatalf("%s: missing %v, %v", when, profiles.Missing, err)
+		}
+		var ids []uint64
+		for _, f := range profiles.Rest[0].Followees {
+			ids = append(ids, f.User)
+		}
+		if profiles.Users[0].Feed != feed || !slices.Equal(ids, want) || profiles.AsOf != at {
+			t.Errorf("%s: %d posts here, asks for %v as of %d; want %d, %v, %d", when, profiles.Users[0].Feed, ids, profiles.AsOf, feed, want, at)
+		}
+		var unread query.Unreads
+		if err := n.Unread(t.Context(), []uint64{user}, nil, &unread, true); err != nil || (len(unread.Missing) > 0) != (len(want) > 0) {
+			t.Errorf("%s, this node alone: missing %v, %v", when, unread.Missing, err)
+		}
+	}
+	post := func(author, post uint64) pipeline.Operation {
+		return pipeline.Operation{Op: pipeline.OpPost, ID: author, Other: post}
+	}
+	read := pipeline.Operation{Op: pipeline.OpRead, ID: user}
+	hand(window(post(there[0], 1)))
+	hand(window(
+		pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: here},
+		pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: there[0]},
+		pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: there[1]},
+		pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: there[2]}))
+	asks("they posted before they were followed", 0)
+	hand(window(post(there[1], 2), post(here, 3)))
+	asks("one posted", 1, there[1])
+	hand(window())
+	hand(window(read))
+	asks("it was read", 0)
+	hand(window(post(there[2], 4)))
+	asks("another one posted", 0, there[2])
+	hand(window())
+
+	// What a start takes along is further than what is handed over again.
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n = newNode(t, store, o)
+	defer n.Close()
+	asks("nothing was handed over since the start", 0, there...)
+	hand(window())
+	asks("what was posted before the start is not known", 0, there...)
+	hand(window(post(there[0], 5)))
+	hand(window())
+	hand(window(read))
+	asks("it was read again", 0)
+	hand(window(post(there[1], 6)))
+	asks("and one posted", 0, there[1])
+	if n.Stats.Elsewhere.Load() == 0 || n.Stats.Quiet.Load() == 0 {
+		t.Errorf("counted: %d elsewhere, %d quiet", n.Stats.Elsewhere.Load(), n.Stats.Quiet.Load())
+	}
+}
+
+// That others have posted nothing is as of what was handed over, where the user's own
+// shard is further (I6).
+func TestQuietAsOfWhatWasHandedOver(t *testing.T) {
+	const shards, message = 3, pipeline.Position(1 << 16)
+	o := options(shards)
+	o.Users.PostsMax, o.Users.PostsKept = 10, 40
+	of := func(shard pipeline.Shard) uint64 {
+		for id := uint64(1); ; id++ {
+			if pipeline.ShardOf(id, shards) == shard {
+				return id
+			}
+		}
+	}
+	user, author := of(1), of(2)
+	var entries []pipeline.Entry
+	for i := range 5 {
+		from := pipeline.Position(i) * 100 * message
+		w := pipeline.Window{Header: pipeline.Header{From: from, To: from + 100*message}, Authors: []uint64{}, Sections: make([][]byte, shards+1)}
+		if i == 1 {
+			w.Sections[1] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: author, Position: from + 1})
+		}
+		if i == 2 {
+			at := from + 50*message
+			w.Sections[1] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpRead, ID: user, Position: at, Mark: at, Looked: pipeline.LookedFeed})
+		}
+		if i == 4 {
+			w.Authors = []uint64{author}
+			w.Sections[2] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpPost, ID: author, Other: 7, Position: from + 50*message})
+		}
+		entries = append(entries, pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, &w)})
+	}
+	store := openStore(t, t.TempDir(), shards)
+	defer store.Close()
+	for shard, to := range []int{1, 5} { // shard 0 stands after one window, the user's after all
+		o.Held = []pipeline.Shard{pipeline.Shard(shard)}
+		n := newNode(t, store, o)
+		follow(t, n, &slice{entries[:to]})
+		if err := errors.Join(n.Settle(t.Context()), n.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Held = []pipeline.Shard{0, 1}
+	n := newNode(t, store, o)
+	defer n.Close()
+	for i := 1; i <= 5; i++ {
+		var profiles query.Profiles
+		if err := n.Profiles(t.Context(), []uint64{user}, []string{}, &profiles, true); err != nil || len(profiles.Missing) > 0 {
+			t.Fatalf("missing %v, %v", profiles.Missing, err)
+		}
+		asked, to := len(profiles.Rest[0].Followees) == 1, pipeline.Position(i)*100*message
+		switch {
+		case asked && i > 1 && i < 5, !asked && profiles.AsOf > to, !asked && i == 5:
+			t.Errorf("handed over up to %d: asks: %v, as of %d", to, asked, profiles.AsOf)
+		}
+		if i < 5 {
+			if err := errors.Join(n.Hand(t.Context(), entries[i]), n.Settle(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -20,7 +20,7 @@ func (n *Node) fixed() int {
 	if n.o.Beside {
 		return 0
 	}
-	bytes := n.commons.Bytes() + n.store.Memory()
+	bytes := n.commons.Bytes() + n.store.Memory() + n.posted.bytes()
 	if n.o.Others != nil {
 		bytes += n.o.Others()
 	}

@@ -69,6 +69,7 @@ type Node struct {
 	held     atomic.Pointer[held] // readers load it once
 	released releasedStats
 	progress progress[pipeline.Position] // of what answers
+	posted   posted
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
@@ -103,6 +104,8 @@ type NodeStats struct {
 	CheckpointRows    atomic.Uint64
 	CheckpointNanos   atomic.Uint64 // spent making and committing them; an owner's overlap
 	LastCheckpoint    atomic.Int64  // wall clock, Unix ms, for the age alone
+	Elsewhere         atomic.Uint64 // followees in polls whom other nodes hold
+	Quiet             atomic.Uint64 // those of them who were not asked for: they have posted nothing
 	Left              atomic.Uint64 // rows, users, lists and outboxes missing from answers because they were left on disk (MemoryOnly)
 }
 
@@ -237,6 +240,7 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 		n.noted = append(n.noted, noted...)
 	}
 	n.timed = max(n.timed, w.To)
+	n.note(w)
 	for _, o := range n.owners {
 		var noted []pipeline.TimeMark
 		if o.commons != nil {
@@ -258,6 +262,20 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	n.handed.Store(uint64(w.To))
 	n.Stats.Windows.Add(1)
 	return nil
+}
+
+// note tells who posted, where other nodes hold some of the authors.
+func (n *Node) note(w *pipeline.Window) {
+	if n.o.Beside {
+		return
+	}
+	if !n.posted.begun() {
+		if h := n.held.Load(); h.whole || len(h.shards) == 0 {
+			return
+		}
+		n.posted.begin(n.budget())
+	}
+	n.posted.note(w)
 }
 
 // translate maps a window's columns to the schema's.

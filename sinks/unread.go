@@ -24,9 +24,13 @@ type gather struct {
 	channels  []string // notices, then dots
 	none      bool     // no channel is asked: the commons have no part in the answer
 	disk      tier.Disk
-	leave     bool // what is only on disk is missing
+	leave     bool              // what is only on disk is missing
+	at        pipeline.Position // the answer reflects all up to here, at least
 
-	pairs []hot.Pair // followees
+	pairs     []hot.Pair // followees
+	elsewhere []hot.Pair // those of other nodes
+	looks     hot.Looks
+	some      []int
 
 	// A feed's: the followees shard by shard.
 	ids  []uint64
@@ -91,6 +95,7 @@ func (n *Node) profiles(ctx context.Context, users []uint64, channels []string, 
 	}
 	out.Reset(len(users), len(columns), notices, dots)
 	out.AsOf = n.Applied()
+	g.at = out.AsOf
 	// Ages are as of one position for the whole answer.
 	horizon := n.clock.Horizon(out.AsOf, n.o.Users.Retention)
 	active := n.clock.Horizon(out.AsOf, n.o.Users.Inactive)
@@ -162,13 +167,13 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 	}
 	here := p.Following
 	if !g.held.whole {
-		if here, err = g.part(p.Following, mark, rest, false); err != nil {
+		if here, err = n.part(g, p.Following, mark, rest, reach, false); err != nil {
 			return err
 		}
 	}
 	count, applied, err := g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
 	if err != nil && rest != nil && !givenUp(err) && !errors.Is(err, tier.ErrCold) { // a shard has stopped, or was given up just now: another node may have it
-		if here, err = g.part(p.Following, mark, rest, true); err != nil {
+		if here, err = n.part(g, p.Following, mark, rest, reach, true); err != nil {
 			return err
 		}
 		count, applied, err = g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
@@ -180,13 +185,12 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 	return err
 }
 
-// part parts followees into those who are here and the rest. Whether a shard has
-// stopped is looked at where that is known to matter: it costs a lock for each.
-func (g *gather) part(following []hot.Pair, mark pipeline.Position, rest *query.CountAsk, look bool) (here []hot.Pair, err error) {
-	g.pairs = g.pairs[:0]
-	if rest != nil {
-		rest.Followees = slices.Grow(rest.Followees[:0], len(following))
-	}
+// part parts followees into those who are here and the rest, without those of the rest
+// who have posted nothing. Whether a shard has stopped is looked at where that is known
+// to matter: it costs a lock for each.
+func (n *Node) part(g *gather, following []hot.Pair, mark pipeline.Position, rest *query.CountAsk, reach *reach, look bool) (here []hot.Pair, err error) {
+	g.pairs, g.elsewhere = g.pairs[:0], g.elsewhere[:0]
+	knows := n.posted.knows(g.at)
 	for _, f := range following {
 		s, err := g.held.of(f.A)
 		if err == nil && look {
@@ -195,14 +199,42 @@ func (g *gather) part(following []hot.Pair, mark pipeline.Position, rest *query.
 		switch {
 		case err == nil:
 			g.pairs = append(g.pairs, f)
-		case rest == nil:
+		case rest == nil && !knows:
 			return nil, err
 		default:
-			rest.Mark = mark
+			g.elsewhere = append(g.elsewhere, f)
+		}
+	}
+	if rest != nil {
+		rest.Mark, rest.Followees = mark, slices.Grow(rest.Followees[:0], len(g.elsewhere))
+	}
+	for group := range slices.Chunk(g.elsewhere, shard.GroupMax) {
+		if knows {
+			group = n.mayHavePosted(g, group, mark, reach)
+		}
+		if rest == nil && len(group) > 0 {
+			return nil, query.ErrElsewhere
+		}
+		for _, f := range group {
 			rest.Followees = append(rest.Followees, query.Followee{User: f.A, Since: pipeline.Position(f.B)})
 		}
 	}
 	return g.pairs, nil
+}
+
+// mayHavePosted leaves of some followees those who may have posted after the mark.
+func (n *Node) mayHavePosted(g *gather, followees []hot.Pair, mark pipeline.Position, reach *reach) []hot.Pair {
+	some, to := n.posted.may(followees, mark, &g.looks, g.some[:0])
+	if len(some) < len(followees) {
+		reach.add(to)
+	}
+	n.Stats.Elsewhere.Add(uint64(len(followees)))
+	n.Stats.Quiet.Add(uint64(len(followees) - len(some)))
+	for i, at := range some {
+		followees[i] = followees[at]
+	}
+	g.some = some
+	return followees[:len(some)]
 }
 
 // channelsUnread: live notices after the user's cursor, which is the latest

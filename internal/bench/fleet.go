@@ -31,6 +31,7 @@ type fleet struct {
 	reader   *program       // nil: there is none
 	c        *client.Client // of the thin one
 	drawn    uint64         // how often events were drawn
+	looks    int            // how often pollers have read their feeds
 }
 
 // serverArgument: `bench server HOST:PORT DIR`, a NATS server as the program

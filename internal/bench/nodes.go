@@ -128,8 +128,41 @@ func (f *fleet) gets(ctx context.Context, rest spent, callers, n int) (cost, err
 	})
 }
 
+// looked has the pollers read their feeds, and then one author in fifty post: what was
+// before holders have joined, they do not know who posted.
+func (f *fleet) looked(ctx context.Context, group pollers) error {
+	f.looks++
+	err := feedLines(ctx, f.c, func(add func([]byte) error) error {
+		var buffer []byte
+		event := func(e client.Event) (err error) {
+			if buffer, err = e.AppendJSON(buffer[:0]); err != nil {
+				return err
+			}
+			return add(buffer)
+		}
+		for i := range f.size.pollers {
+			if err := event(client.Read(group.user(i), "feed")); err != nil {
+				return err
+			}
+		}
+		for a := 0; a < f.size.polled; a += newOf {
+			if err := event(client.Post(firstFollowed+uint64(a), firstPolled+uint64((1+f.looks)*f.size.polled+a))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return f.settle(ctx)
+}
+
 // unreads is what an unread poll of one user costs.
 func (f *fleet) unreads(ctx context.Context, rest spent, callers int, group pollers) (cost, error) {
+	if err := f.looked(ctx, group); err != nil {
+		return cost{}, err
+	}
 	expected := make([]uint64, f.size.pollers)
 	for i := range expected {
 		expected[i] = uint64(group.unread(i, f.size.polled))

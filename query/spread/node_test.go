@@ -28,11 +28,13 @@ type windows struct {
 	shards   int
 	at       pipeline.Position
 	sections [][]byte
+	authors  []uint64 // nil: windows do not say who posted
 	entries  []pipeline.Entry
+	started  []*sinks.Node
 }
 
 func newWindows(t testing.TB, shards int) *windows {
-	return &windows{schema: querytest.Schema(t), shards: shards, sections: make([][]byte, shards+1)}
+	return &windows{schema: querytest.Schema(t), shards: shards, sections: make([][]byte, shards+1), authors: []uint64{}}
 }
 
 func (w *windows) section(id uint64) *[]byte {
@@ -42,17 +44,20 @@ func (w *windows) section(id uint64) *[]byte {
 func (w *windows) operate(o pipeline.Operation, base pipeline.Position) {
 	s := w.section(o.ID)
 	*s = pipeline.AppendOperation(*s, base, &o)
+	if o.Op == pipeline.OpPost && w.authors != nil {
+		w.authors = append(w.authors, o.ID)
+	}
 }
 
 // cut ends a window.
 func (w *windows) cut(to pipeline.Position) {
-	win := &pipeline.Window{Header: pipeline.Header{From: w.at, To: to, Time: int64(len(w.entries)+1) * 1000}, Sections: w.sections}
+	win := &pipeline.Window{Header: pipeline.Header{From: w.at, To: to, Time: int64(len(w.entries)+1) * 1000}, Authors: w.authors, Sections: w.sections}
 	win.Marks = []pipeline.TimeMark{{Second: int64(1000 + len(w.entries)), Position: w.at + 1}}
 	for i := range w.schema.Columns {
 		win.Columns = append(win.Columns, w.schema.FullName(pipeline.Column(i)))
 	}
 	w.entries = append(w.entries, pipeline.Entry{Sequence: uint64(len(w.entries) + 1), Window: pipeline.AppendWindow(nil, win)})
-	w.at, w.sections = to, make([][]byte, w.shards+1)
+	w.at, w.sections, w.authors = to, make([][]byte, w.shards+1), w.authors[:0]
 }
 
 // random appends a window of changes by users 1 to n.
@@ -107,6 +112,7 @@ func (w *windows) node(t testing.TB, held []pipeline.Shard) *sinks.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.started = append(w.started, n)
 	t.Cleanup(func() {
 		if err := errors.Join(n.Close(), store.Close()); err != nil {
 			t.Error(err)
@@ -210,6 +216,13 @@ func TestNodes(t *testing.T) {
 		if err := reader.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+	elsewhere, quiet := uint64(0), uint64(0)
+	for _, n := range w.started {
+		elsewhere, quiet = elsewhere+n.Stats.Elsewhere.Load(), quiet+n.Stats.Quiet.Load()
+	}
+	if quiet == 0 || quiet == elsewhere {
+		t.Errorf("of %d followees elsewhere %d were not asked for", elsewhere, quiet)
 	}
 }
 

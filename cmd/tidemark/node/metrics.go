@@ -110,6 +110,12 @@ func (n *generation) heldFigures(c *collector) {
 	n.auditFigures(c)
 	n.backupFigures(c)
 	n.explainFigures(c)
+	c.counter("unread_followees_elsewhere_total", "Followees in unread polls whom other nodes hold.", func() float64 {
+		return float64(n.sinks.Stats.Elsewhere.Load())
+	})
+	c.counter("unread_followees_quiet_total", "Followees whom other nodes hold and nobody was asked for: they have posted nothing since.", func() float64 {
+		return float64(n.sinks.Stats.Quiet.Load())
+	})
 	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
 		return float64(n.sinks.Stats.Left.Load())
 	})
