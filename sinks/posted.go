@@ -17,24 +17,32 @@ type posted struct {
 	mu       sync.RWMutex
 	newest   []*hot.Newest     // one; none before it begins
 	from, to pipeline.Position // it knows who posted in (from, to]
+
+	// Of who hands windows over.
+	posts int // noted: as many authors at most
+	most  int // cells that there may be
 }
 
 const (
 	// postedShare is how much of the budget it takes, as one part in so many.
 	postedShare = 64
+	// postedSpare is how many places there are for a post, where there is room: who shares
+	// one is asked for in vain.
+	postedSpare = 8
 	// postedCells is how many authors it tells apart where there is no budget.
 	postedCells = 1 << 20
 )
 
-// begin makes room in so many bytes of memory; 0: there is no bound.
+// begin has it take windows in, within its share of so many bytes of memory; 0: there
+// is no bound.
 func (p *posted) begin(memory int) {
-	cells := postedCells
+	p.most = postedCells
 	if memory > 0 {
-		cells = memory / postedShare / 4
+		p.most = memory / postedShare / 4
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.newest = []*hot.Newest{hot.NewNewest(cells)}
+	p.newest = []*hot.Newest{hot.NewNewest(hot.NewestMin)}
 }
 
 // begun says whether it takes windows in.
@@ -46,8 +54,16 @@ func (p *posted) begun() bool {
 
 // note takes a window in, before any shard applies it.
 func (p *posted) note(w *pipeline.Window) {
+	p.posts += len(w.Authors)
+	newest := *p.newest[0] // readers have the other while it grows
+	cells := newest.Cells()
+	for p.posts > cells/postedSpare && 2*cells <= p.most {
+		cells *= 2
+	}
+	newest.Grow(cells)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.newest[0] = &newest
 	if w.From > p.to { // the first one, or some are left out
 		p.from = w.From
 	}
@@ -55,7 +71,7 @@ func (p *posted) note(w *pipeline.Window) {
 		p.from = max(p.from, w.To)
 	}
 	for _, author := range w.Authors {
-		p.newest[0].Raise(author, uint64(w.To))
+		newest.Raise(author, uint64(w.To))
 	}
 	p.to = max(p.to, w.To)
 }
@@ -92,7 +108,7 @@ func (p *posted) may(followees []hot.Pair, mark pipeline.Position, looks *hot.Lo
 	return append(some[:first], all...), p.to
 }
 
-// Bytes is the memory taken.
+// bytes is the memory taken.
 func (p *posted) bytes() (bytes int) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

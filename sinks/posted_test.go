@@ -14,7 +14,7 @@ import (
 // after they were followed, whatever of the log was not seen; and of those who have not,
 // of whom all is known, most are.
 func TestPostedTwin(t *testing.T) {
-	quiet, asked := 0, 0
+	quiet, asked, grown := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		const message = 1 << 16 // positions that a bound tells apart
 		var p posted
@@ -32,6 +32,9 @@ func TestPostedTwin(t *testing.T) {
 				w.Authors = append(w.Authors, id)
 				last[id] = at + pipeline.Position(rapid.Uint64Range(1, uint64(w.To-at)).Draw(t, "position"))
 			}
+			for id := range rapid.Uint64Range(0, 100).Draw(t, "others") {
+				w.Authors = append(w.Authors, 1000+id)
+			}
 			how := rapid.IntRange(0, 9).Draw(t, "how")
 			if how == 1 {
 				w.Authors = nil // of format 1
@@ -46,6 +49,9 @@ func TestPostedTwin(t *testing.T) {
 			if !p.knows(at) || p.knows(at+1) {
 				t.Fatalf("it knows up to %d, not %d", p.to, at)
 			}
+		}
+		if p.bytes() > 4*hot.NewestMin {
+			grown++
 		}
 		mark := pipeline.Position(rapid.Uint64Range(0, uint64(at)).Draw(t, "mark"))
 		var followees []hot.Pair
@@ -69,7 +75,7 @@ func TestPostedTwin(t *testing.T) {
 			}
 		}
 	})
-	if quiet < 100 || asked*2 > quiet {
-		t.Errorf("of %d who are known to have posted nothing %d are asked for", quiet, asked)
+	if quiet < 100 || asked*2 > quiet || grown < 10 {
+		t.Errorf("of %d who are known to have posted nothing %d are asked for; %d tables grew", quiet, asked, grown)
 	}
 }
