@@ -314,7 +314,11 @@ func (s StreamState) Begins() uint64 {
 // State asks the stream's leader.
 func (s *Streams) State(ctx context.Context, stream string) (StreamState, error) {
 	h, err := s.js.Stream(ctx, stream)
-	if err != nil {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == clusterUnavailable:
+		return StreamState{}, fmt.Errorf("jetlog: stream %s has no leader now: it is about to have one, or most of its NATS servers are gone: %w", stream, err)
+	case err != nil:
 		return StreamState{}, fmt.Errorf("jetlog: state of stream %s: %w", stream, err)
 	}
 	return stateOf(h.CachedInfo()), nil

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -9,51 +10,56 @@ import (
 // three that are opened ahead of it (aheadMax), each of two requests of 2 MiB (jetlog.Parts).
 const SearchBytes = (1 + aheadMax) * 4 << 20
 
-// room is for how many explanations there is memory at a time. The others wait.
+// room is for how many explanations there is memory at a time. The others wait, and go on
+// in the order in which they came.
 type room struct {
 	bytes func() int // that all may take together; nil: no bound
 
-	mu    sync.Mutex
-	taken int           // by so many
-	freed chan struct{} // closed when one has ended; nil: nobody waits
+	mu      sync.Mutex
+	taken   int             // by so many
+	waiting []chan struct{} // each closed when its turn has come
 }
 
-// enter waits until there is memory. One alone may always go on, however little there is.
+// enter waits until there is memory.
 func (r *room) enter(ctx context.Context) error {
-	for {
-		freed := r.try()
-		if freed == nil {
-			return nil
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	turn := make(chan struct{})
+	r.mu.Lock()
+	r.waiting = append(r.waiting, turn)
+	r.admitLocked()
+	r.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
 	}
-}
-
-// try enters, or says what to wait for.
-func (r *room) try() (freed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.taken == 0 || r.bytes == nil || (r.taken+1)*SearchBytes <= r.bytes() {
-		r.taken++
-		return nil
+	if at := slices.Index(r.waiting, turn); at >= 0 {
+		r.waiting = slices.Delete(r.waiting, at, at+1)
+	} else { // it came just now
+		r.leaveLocked()
 	}
-	if r.freed == nil {
-		r.freed = make(chan struct{})
-	}
-	return r.freed
+	return ctx.Err()
 }
 
 func (r *room) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.leaveLocked()
+}
+
+func (r *room) leaveLocked() {
 	r.taken--
-	if r.freed != nil {
-		close(r.freed)
-		r.freed = nil
+	r.admitLocked()
+}
+
+// admitLocked lets in who waits as far as there is memory. One alone may always go on,
+// however little there is, so who waits waits for one that ends.
+func (r *room) admitLocked() {
+	for len(r.waiting) > 0 && (r.taken == 0 || r.bytes == nil || (r.taken+1)*SearchBytes <= r.bytes()) {
+		close(r.waiting[0])
+		r.waiting = slices.Delete(r.waiting, 0, 1)
+		r.taken++
 	}
 }
 

@@ -44,3 +44,51 @@ func TestRoom(t *testing.T) {
 		t.Error("one alone has to wait")
 	}
 }
+
+// Who came first goes on first; who gives up takes nobody's turn.
+func TestRoomInOrder(t *testing.T) {
+	x := New(Options{Room: func() int { return SearchBytes }})
+	if err := x.room.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() int {
+		x.room.mu.Lock()
+		defer x.room.mu.Unlock()
+		return len(x.room.waiting)
+	}
+	const all, gone = 20, 7
+	entered, gaveUp := make(chan int), make(chan error)
+	ctx, giveUp := context.WithCancel(t.Context())
+	for i := range all {
+		go func() {
+			of := t.Context()
+			if i == gone {
+				of = ctx
+			}
+			if err := x.room.enter(of); err != nil {
+				gaveUp <- err
+				return
+			}
+			entered <- i
+		}()
+		for waiting() != i+1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	giveUp()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) || waiting() != all-1 {
+		t.Fatalf("%v, and %d wait", err, waiting())
+	}
+	for i := range all {
+		if i == gone {
+			continue
+		}
+		x.room.leave()
+		if got := <-entered; got != i {
+			t.Fatalf("number %d goes on, not %d", got, i)
+		}
+	}
+	if x.room.leave(); x.Bytes() != 0 {
+		t.Errorf("they hold %d bytes", x.Bytes())
+	}
+}
