@@ -30,6 +30,8 @@ type Lane struct {
 	// The window being filled.
 	window  pipeline.Window
 	letters []pipeline.DeadLetter
+	authors []uint64 // who posted in it
+	lost    bool     // it goes over messages that are lost, and may be counted
 
 	// The event in hand.
 	object   *object
@@ -49,7 +51,7 @@ func (p *Program) NewLane() *Lane {
 	l := &Lane{
 		Program: p,
 		merger:  newMerger(p.shards),
-		window:  pipeline.Window{Authors: []uint64{}}, // nobody posted, which is known
+		authors: []uint64{}, // nobody posted, which is known
 		object:  newObject(p.slots, len(p.fields)),
 		ids:     make([]uint64, len(p.fields)),
 		looked:  make([]uint8, len(p.unreadCols)),
@@ -75,6 +77,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 				out = append(out, l.cut(last))
 			}
 			l.mark(m)
+			l.lost = true
 		}
 		for line := 0; events.next(); line++ {
 			l.position = pipeline.At(m.Sequence, line)
@@ -102,12 +105,11 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 // begin opens a window.
 func (l *Lane) begin(from pipeline.Position) {
 	l.merger.reset()
-	l.letters = nil
+	l.letters, l.authors, l.lost = nil, l.authors[:0], false
 	l.window = pipeline.Window{
 		Header:  pipeline.Header{From: from, Rules: l.rules},
 		Marks:   l.window.Marks[:0],
 		Columns: l.columns,
-		Authors: l.window.Authors[:0],
 	}
 }
 
@@ -149,6 +151,9 @@ func (l *Lane) cut(to pipeline.Position) pipeline.Derived {
 	w.To = to
 	l.sections = l.merger.sections(l.sections)
 	w.Sections = l.sections
+	if w.Authors = l.authors; l.lost { // whoever counted them knows who posted in them, and nobody else
+		w.Authors = nil
+	}
 	l.encoded = pipeline.AppendWindow(l.encoded[:0], w)
 	d := pipeline.Derived{
 		Header:  w.Header,

@@ -213,6 +213,38 @@ func TestFiller(t *testing.T) {
 	}
 }
 
+// A window says who posted, but where messages are lost: whoever counted those before
+// knows who posted in them (I10).
+func TestWindowsSayWhoPosted(t *testing.T) {
+	filler := func(sequence uint64) pipeline.Message {
+		return pipeline.Message{Sequence: sequence, Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}}}
+	}
+	post := func(sequence, actor uint64) pipeline.Message {
+		return pipeline.Message{Sequence: sequence, Subject: "events.post", Data: fmt.Appendf(nil, `{"actor":%d,"post":%d}`, actor, 100+sequence)}
+	}
+	lane := program(t, 4, operators.Limits{Events: 2, Bytes: wide.Bytes}).NewLane()
+	gone := pipeline.Message{Sequence: 7, Subject: "events.post", Data: []byte(`{"actor":9,"post":101,"delete":true}`)}
+	out, err := lane.Derive(0, pipeline.EndOf(11), []pipeline.Message{
+		post(1, 7), post(2, 7), post(3, 8), filler(4), post(5, 9), post(6, 1<<63), gone, gone, filler(9), filler(10), gone,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range out {
+		w, err := pipeline.DecodeWindow(d.Window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, fmt.Sprint(w.Authors)); w.Authors == nil {
+			got[len(got)-1] = "not known"
+		}
+	}
+	if want := "[7 7], not known, [9223372036854775808], not known"; strings.Join(got, ", ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
+	}
+}
+
 // "Requests accept them as JSON numbers or as decimal strings": "\u0033" is the string 3.
 func TestEscapedCountsAndPositions(t *testing.T) {
 	cells, letters := deriveOne(t, "events.pack", strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5)+

@@ -25,7 +25,7 @@ func listPost(l *Lane) {
 	if l.deletion {
 		l.operation.Op = pipeline.OpUnpost
 	} else {
-		l.window.Authors = append(l.window.Authors, actor)
+		l.authors = append(l.authors, actor)
 		l.merger.bytes += authorBytes
 	}
 	l.operate(actor)

@@ -28,7 +28,8 @@ type Window struct {
 	Header
 	Marks   []TimeMark // seconds that begin in this window, ascending
 	Columns []string   // full names; sections refer to them by index
-	// Authors are those who posted, an entry for each post; nil: nobody said (format 1).
+	// Authors are those who posted, an entry for each post; nil: it is not known (format
+	// 1), as where messages are lost that somebody may have counted (I10).
 	Authors  []uint64
 	Sections [][]byte // one for each shard, then one for every node (channels)
 }
