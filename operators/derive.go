@@ -17,6 +17,9 @@ const (
 	// mistake.
 	typeFiller   = "filler"
 	headerFiller = "Tidemark-Filler"
+	// headerMoved is of a copy of an event that stood where another had been counted,
+	// which is lost.
+	headerMoved = "Tidemark-Moved"
 )
 
 // Lane runs a program over messages: a [pipeline.Deriver]. It keeps buffers
@@ -31,7 +34,7 @@ type Lane struct {
 	window  pipeline.Window
 	letters []pipeline.DeadLetter
 	authors []uint64 // who posted in it
-	lost    bool     // it goes over messages that are lost, and may be counted
+	lost    bool     // messages are lost, and may be counted, in it or before a copy in it
 
 	// The event in hand.
 	object   *object
@@ -88,6 +91,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 				out = append(out, l.cut(last))
 			}
 			l.mark(m)
+			l.lost = l.lost || len(m.Header[headerMoved]) > 0
 			fault := events.fault
 			if fault == nil {
 				fault = l.derive(kind, events.line)

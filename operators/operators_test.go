@@ -223,9 +223,13 @@ func TestWindowsSayWhoPosted(t *testing.T) {
 		return pipeline.Message{Sequence: sequence, Subject: "events.post", Data: fmt.Appendf(nil, `{"actor":%d,"post":%d}`, actor, 100+sequence)}
 	}
 	lane := program(t, 4, operators.Limits{Events: 2, Bytes: wide.Bytes}).NewLane()
-	gone := pipeline.Message{Sequence: 7, Subject: "events.post", Data: []byte(`{"actor":9,"post":101,"delete":true}`)}
-	out, err := lane.Derive(0, pipeline.EndOf(11), []pipeline.Message{
-		post(1, 7), post(2, 7), post(3, 8), filler(4), post(5, 9), post(6, 1<<63), gone, gone, filler(9), filler(10), gone,
+	gone := func(sequence uint64) pipeline.Message {
+		return pipeline.Message{Sequence: sequence, Subject: "events.post", Data: []byte(`{"actor":9,"post":101,"delete":true}`)}
+	}
+	copied := post(12, 5)
+	copied.Header = map[string][]string{"Tidemark-Moved": {"3 17"}}
+	out, err := lane.Derive(0, pipeline.EndOf(12), []pipeline.Message{
+		post(1, 7), post(2, 7), post(3, 8), filler(4), post(5, 9), post(6, 1<<63), gone(7), gone(8), filler(9), filler(10), gone(11), copied,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +244,7 @@ func TestWindowsSayWhoPosted(t *testing.T) {
 			got[len(got)-1] = "not known"
 		}
 	}
-	if want := "[7 7], not known, [9223372036854775808], not known"; strings.Join(got, ", ") != want {
+	if want := "[7 7], not known, [9223372036854775808], not known, not known"; strings.Join(got, ", ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
 	}
 }
