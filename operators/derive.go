@@ -33,7 +33,7 @@ type Lane struct {
 	// The window being filled.
 	window  pipeline.Window
 	letters []pipeline.DeadLetter
-	authors []uint64 // who posted in it
+	authors []uint64 // who posted or deleted a post in it
 	lost    bool     // messages are lost, and may be counted, in it or before a copy in it
 
 	// The event in hand.
@@ -82,6 +82,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 			l.mark(m)
 			l.lost = true
 		}
+		hole := m.Sequence > last.Sequence()+1 // somebody may have counted what was there
 		for line := 0; events.next(); line++ {
 			l.position = pipeline.At(m.Sequence, line)
 			if l.position <= from || l.position > to {
@@ -91,7 +92,7 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 				out = append(out, l.cut(last))
 			}
 			l.mark(m)
-			l.lost = l.lost || len(m.Header[headerMoved]) > 0
+			l.lost = l.lost || hole || len(m.Header[headerMoved]) > 0
 			fault := events.fault
 			if fault == nil {
 				fault = l.derive(kind, events.line)

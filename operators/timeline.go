@@ -24,9 +24,8 @@ func listPost(l *Lane) {
 	l.operation = pipeline.Operation{Op: pipeline.OpPost, ID: actor, Other: l.ids[fieldPost], Position: l.position}
 	if l.deletion {
 		l.operation.Op = pipeline.OpUnpost
-	} else {
-		l.authors = append(l.authors, actor)
-		l.merger.bytes += authorBytes
 	}
+	l.authors = append(l.authors, actor) // every holder is to know that the outbox changed
+	l.merger.bytes += authorBytes
 	l.operate(actor)
 }

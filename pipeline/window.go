@@ -28,8 +28,9 @@ type Window struct {
 	Header
 	Marks   []TimeMark // seconds that begin in this window, ascending
 	Columns []string   // full names; sections refer to them by index
-	// Authors are those who posted, an entry for each post; nil: it is not known (format
-	// 1), as where messages are lost that somebody may have counted (I10).
+	// Authors are those who posted or deleted a post, an entry for each time; nil: it is
+	// not known (formats 1 and 2), as where messages are lost that somebody may have counted
+	// (I10).
 	Authors  []uint64
 	Sections [][]byte // one for each shard, then one for every node (channels)
 }
@@ -37,7 +38,7 @@ type Window struct {
 // The encoding of a window, all integers unsigned LEB128 unless said:
 //
 //	┌─────┬────┬─────────┬───────┬────────┬──────┬───────┬───────────────┐
-//	│"TMW"│ 02 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
+//	│"TMW"│ 03 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
 //	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δsec, │
 //	│     │    │         │       │        │      │       │  pos - From)  │
 //	├─────┴────┴──┬──────┴───┬───┴────────┴─┬────┴────────┼───────────────┤
@@ -46,9 +47,11 @@ type Window struct {
 //	│  name)      │          │              │ by one      │ 4 B LE        │
 //	└─────────────┴──────────┴──────────────┴─────────────┴───────────────┘
 //
-// Format 1 has no authors.
+// Format 1 has no authors. Format 2 has those who posted alone, which is not read: it is
+// not known who deleted a post.
 const (
-	windowMagic  = "TMW\x02"
+	windowMagic  = "TMW\x03"
+	windowMagic2 = "TMW\x02"
 	windowMagic1 = "TMW\x01"
 )
 
@@ -134,10 +137,13 @@ func DecodeWindow(b []byte) (*Window, error) {
 	for range r.count(1) {
 		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))
 	}
-	if string(b[:len(windowMagic)]) == windowMagic {
+	if magic := string(b[:len(windowMagic)]); magic != windowMagic1 {
 		w.Authors = make([]uint64, r.count(1))
 		for i := range w.Authors {
 			w.Authors[i] = r.uvarint()
+		}
+		if magic == windowMagic2 {
+			w.Authors = nil
 		}
 	}
 	lengths := make([]uint64, r.count(1))
@@ -168,7 +174,7 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) header() Header {
-	if magic := string(r.bytes(uint64(len(windowMagic)))); magic != windowMagic && magic != windowMagic1 {
+	if magic := string(r.bytes(uint64(len(windowMagic)))); magic != windowMagic && magic != windowMagic2 && magic != windowMagic1 {
 		r.fail("it does not begin with the magic of format 1 or 2")
 		return Header{}
 	}

@@ -63,6 +63,18 @@ func TestWindowRoundTrip(t *testing.T) {
 	})
 }
 
+// Of a window of format 2 it is not known who deleted a post, so nothing is said of who
+// posted: else what is remembered of an author might have a post that is gone.
+func TestWindowOfFormat2(t *testing.T) {
+	w := &Window{Header: Header{From: 1, To: 9}, Authors: []uint64{7, 1 << 63}, Columns: []string{"post.like"}, Sections: [][]byte{{1}, nil}}
+	b := AppendWindow(nil, w)
+	b[3] = 2
+	got, err := DecodeWindow(appendChecksum(b[:len(b)-4], 0))
+	if err != nil || got.Authors != nil || len(got.Columns) != 1 || len(got.Sections) != 2 || !bytes.Equal(got.Sections[0], []byte{1}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestSectionRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var want []Change

@@ -75,6 +75,9 @@ type CountAsk struct {
 type Followee struct {
 	User  uint64
 	Since pipeline.Position // posts at or before it do not count either; 0 where the mark says it
+	// Changed is, of [Profiles], where the followee's outbox changed last, or after
+	// that: from there to the answer's AsOf no post came or went. 0: it is not known.
+	Changed pipeline.Position
 }
 
 // Counts is the answer of [Holder.CountPosts]. It belongs to the caller.

@@ -273,9 +273,9 @@ func (n *Node) note(w *pipeline.Window) {
 		if h := n.held.Load(); h.whole || len(h.shards) == 0 {
 			return
 		}
-		n.posted.begin(n.budget())
+		n.posted.begin()
 	}
-	n.posted.note(w)
+	n.posted.note(w, n.budget())
 }
 
 // translate maps a window's columns to the schema's.

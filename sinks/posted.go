@@ -7,39 +7,34 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
-// posted bounds when authors posted last, whichever node holds them: of followees who
-// have posted nothing since a feed was read nobody need be asked. Windows tell it; it is
-// in memory only, and knows nothing of what was posted before it began.
+// posted bounds when authors posted or deleted a post last, whichever node holds them: of
+// followees who have done neither since a feed was read nobody need be asked, and of the
+// others not each time. Windows tell it; it is in memory only, and knows nothing of what
+// was posted before it began.
 //
-// A bound may be too late and is never too early, so it is as good after a post was
-// deleted, or has become too old.
+// A bound may be too late and is never too early.
 type posted struct {
 	mu       sync.RWMutex
 	newest   []*hot.Newest     // one; none before it begins
-	from, to pipeline.Position // it knows who posted in (from, to]
+	from, to pipeline.Position // it knows who posted, or deleted a post, in (from, to]
 
 	// Of who hands windows over.
 	posts int // noted: as many authors at most
-	most  int // cells that there may be
 }
 
 const (
-	// postedShare is how much of the budget it takes, as one part in so many.
+	// postedShare is how much of the budget it takes at most, as one part in so many. It
+	// grows to twice its size, so it takes half of that at least.
 	postedShare = 64
 	// postedSpare is how many places there are for a post, where there is room: who shares
 	// one is asked for in vain.
-	postedSpare = 8
+	postedSpare = 64
 	// postedCells is how many authors it tells apart where there is no budget.
 	postedCells = 1 << 20
 )
 
-// begin has it take windows in, within its share of so many bytes of memory; 0: there
-// is no bound.
-func (p *posted) begin(memory int) {
-	p.most = postedCells
-	if memory > 0 {
-		p.most = memory / postedShare / 4
-	}
+// begin has it take windows in.
+func (p *posted) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.newest = []*hot.Newest{hot.NewNewest(hot.NewestMin)}
@@ -52,12 +47,17 @@ func (p *posted) begun() bool {
 	return p.newest != nil
 }
 
-// note takes a window in, before any shard applies it.
-func (p *posted) note(w *pipeline.Window) {
+// note takes a window in, before any shard applies it, and grows within its share of so
+// many bytes of memory; 0: there is no bound.
+func (p *posted) note(w *pipeline.Window, memory int) {
+	most := postedCells
+	if memory > 0 {
+		most = memory / postedShare / 4
+	}
 	p.posts += len(w.Authors)
 	newest := *p.newest[0] // readers have the other while it grows
 	cells := newest.Cells()
-	for p.posts > cells/postedSpare && 2*cells <= p.most {
+	for p.posts > cells/postedSpare && 2*cells <= most {
 		cells *= 2
 	}
 	newest.Grow(cells)
@@ -85,27 +85,31 @@ func (p *posted) knows(at pipeline.Position) bool {
 
 // may appends to some the indexes of those who may have posted after the mark and after
 // they were followed (each pair's B): of GroupMax followees at most, for windows wait
-// meanwhile. The others have posted nothing up to the position to.
-func (p *posted) may(followees []hot.Pair, mark pipeline.Position, looks *hot.Looks, some []int) (may []int, to pipeline.Position) {
+// meanwhile. The others have posted nothing up to the position to. changed takes, of
+// each of those, where their outbox changed last, or after that, as far as to.
+func (p *posted) may(followees []hot.Pair, mark pipeline.Position, looks *hot.Looks, some []int, changed []pipeline.Position) (may []int, when []pipeline.Position, to pipeline.Position) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	first := len(some)
 	some = hot.May(p.newest, followees, uint64(mark), looks, some)
-	if mark >= p.from {
-		return some, p.to
-	}
-	known := some[first:] // and who counts from before it began
-	var all []int
-	for i, f := range followees {
-		is := len(known) > 0 && known[0] == i
-		if is {
-			known = known[1:]
+	n := len(some) - first
+	if mark < p.from { // and who counts from before it began
+		known := some[first:]
+		for i, f := range followees {
+			is := len(known) > 0 && known[0] == i
+			if is {
+				known = known[1:]
+			}
+			if is || f.B < uint64(p.from) {
+				some = append(some, i) // behind those who are known to, in whose place they come
+			}
 		}
-		if is || f.B < uint64(p.from) {
-			all = append(all, i)
-		}
+		some = append(some[:first], some[first+n:]...)
 	}
-	return append(some[:first], all...), p.to
+	for _, i := range some[first:] {
+		changed = append(changed, max(p.from, min(p.to, pipeline.Position(looks.Newest(i))), 1))
+	}
+	return some, changed, p.to
 }
 
 // bytes is the memory taken.

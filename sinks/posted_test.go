@@ -12,7 +12,7 @@ import (
 
 // Beside a map of who posted when: nobody is left out who has posted after the mark and
 // after they were followed, whatever of the log was not seen; and of those who have not,
-// of whom all is known, most are.
+// of whom all is known, most are. Nobody posted after they are said to have changed.
 func TestPostedTwin(t *testing.T) {
 	quiet, asked, grown := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -21,7 +21,8 @@ func TestPostedTwin(t *testing.T) {
 		if p.knows(0) {
 			t.Fatal("it knows before it begins")
 		}
-		p.begin(rapid.SampledFrom([]int{0, 1, 1 << 20}).Draw(t, "memory"))
+		p.begin()
+		memory := rapid.SampledFrom([]int{0, 1, 1 << 20}).Draw(t, "memory")
 		last := map[uint64]pipeline.Position{}
 		at := pipeline.Position(rapid.Uint64Range(0, 10*message).Draw(t, "begins"))
 		author := rapid.Uint64Range(1, 40)
@@ -42,9 +43,9 @@ func TestPostedTwin(t *testing.T) {
 			if at = w.To; how == 0 {
 				continue // not seen, and what comes next says so
 			}
-			p.note(&w)
+			p.note(&w, memory)
 			if how == 2 {
-				p.note(&w)
+				p.note(&w, memory)
 			}
 			if !p.knows(at) || p.knows(at+1) {
 				t.Fatalf("it knows up to %d, not %d", p.to, at)
@@ -59,9 +60,15 @@ func TestPostedTwin(t *testing.T) {
 			followees = append(followees, hot.Pair{A: id, B: rapid.SampledFrom([]uint64{0, uint64(at) / 2, uint64(at)}).Draw(t, "since")})
 		}
 		var looks hot.Looks
-		some, to := p.may(followees, mark, &looks, []int{7})
+		some, changed, to := p.may(followees, mark, &looks, []int{7}, []pipeline.Position{7})
 		if some[0] != 7 || !slices.IsSorted(some[1:]) || len(slices.Compact(slices.Clone(some[1:]))) != len(some)-1 {
 			t.Fatalf("indexes %v", some)
+		}
+		for place, i := range some {
+			author, when := uint64(i+1), changed[place]
+			if place > 0 && (when == 0 || when > max(to, 1) || when < p.from || last[author] <= to && last[author] > when) {
+				t.Fatalf("author %d changed at %d, which is said to be %d at the latest (known: after %d up to %d)", author, last[author], when, p.from, to)
+			}
 		}
 		for i, f := range followees {
 			after := max(mark, pipeline.Position(f.B))

@@ -31,6 +31,7 @@ type gather struct {
 	elsewhere []hot.Pair // those of other nodes
 	looks     hot.Looks
 	some      []int
+	changed   []pipeline.Position
 
 	// A feed's: the followees shard by shard.
 	ids  []uint64
@@ -167,13 +168,14 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 	}
 	here := p.Following
 	if !g.held.whole {
-		if here, err = n.part(g, p.Following, mark, rest, reach, false); err != nil {
+		at := max(g.at, state.Applied) // that others were quiet must not be known of less
+		if here, err = n.part(g, p.Following, mark, at, rest, reach, false); err != nil {
 			return err
 		}
 	}
 	count, applied, err := g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
 	if err != nil && rest != nil && !givenUp(err) && !errors.Is(err, tier.ErrCold) { // a shard has stopped, or was given up just now: another node may have it
-		if here, err = n.part(g, p.Following, mark, rest, reach, true); err != nil {
+		if here, err = n.part(g, p.Following, mark, max(g.at, state.Applied), rest, reach, true); err != nil {
 			return err
 		}
 		count, applied, err = g.held.timeline.CountPosts(here, mark, &g.gathering, &g.disk)
@@ -186,11 +188,11 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 }
 
 // part parts followees into those who are here and the rest, without those of the rest
-// who have posted nothing. Whether a shard has stopped is looked at where that is known
+// who have posted nothing, if that is known up to a position. Whether a shard has stopped is looked at where that is known
 // to matter: it costs a lock for each.
-func (n *Node) part(g *gather, following []hot.Pair, mark pipeline.Position, rest *query.CountAsk, reach *reach, look bool) (here []hot.Pair, err error) {
+func (n *Node) part(g *gather, following []hot.Pair, mark, at pipeline.Position, rest *query.CountAsk, reach *reach, look bool) (here []hot.Pair, err error) {
 	g.pairs, g.elsewhere = g.pairs[:0], g.elsewhere[:0]
-	knows := n.posted.knows(g.at)
+	knows := n.posted.knows(at)
 	for _, f := range following {
 		s, err := g.held.of(f.A)
 		if err == nil && look {
@@ -205,31 +207,42 @@ func (n *Node) part(g *gather, following []hot.Pair, mark pipeline.Position, res
 			g.elsewhere = append(g.elsewhere, f)
 		}
 	}
+	if !look { // else they were counted
+		n.Stats.Elsewhere.Add(uint64(len(g.elsewhere)))
+	}
 	if rest != nil {
 		rest.Mark, rest.Followees = mark, slices.Grow(rest.Followees[:0], len(g.elsewhere))
 	}
 	for group := range slices.Chunk(g.elsewhere, shard.GroupMax) {
+		all := len(group)
 		if knows {
 			group = n.mayHavePosted(g, group, mark, reach)
+		}
+		if !look {
+			n.Stats.Quiet.Add(uint64(all - len(group)))
 		}
 		if rest == nil && len(group) > 0 {
 			return nil, query.ErrElsewhere
 		}
-		for _, f := range group {
-			rest.Followees = append(rest.Followees, query.Followee{User: f.A, Since: pipeline.Position(f.B)})
+		for i, f := range group {
+			followee := query.Followee{User: f.A, Since: pipeline.Position(f.B)}
+			if knows {
+				followee.Changed = g.changed[i]
+			}
+			rest.Followees = append(rest.Followees, followee)
 		}
 	}
 	return g.pairs, nil
 }
 
-// mayHavePosted leaves of some followees those who may have posted after the mark.
+// mayHavePosted leaves of some followees those who may have posted after the mark;
+// g.changed says when, or later than that, they did.
 func (n *Node) mayHavePosted(g *gather, followees []hot.Pair, mark pipeline.Position, reach *reach) []hot.Pair {
-	some, to := n.posted.may(followees, mark, &g.looks, g.some[:0])
-	if len(some) < len(followees) {
+	some, changed, to := n.posted.may(followees, mark, &g.looks, g.some[:0], g.changed[:0])
+	if len(followees) > 0 {
 		reach.add(to)
 	}
-	n.Stats.Elsewhere.Add(uint64(len(followees)))
-	n.Stats.Quiet.Add(uint64(len(followees) - len(some)))
+	g.changed = changed
 	for i, at := range some {
 		followees[i] = followees[at]
 	}

@@ -8,12 +8,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/recent"
 	"github.com/tidemark-io/tidemark/sinks"
 )
 
@@ -256,6 +258,58 @@ func (q *inquiry) Unread(ctx context.Context, users []uint64, channels []string,
 	if err != nil {
 		return err
 	}
+	// Of whom it is known when they changed, who answers may know what they posted.
+	// One remembers for all who ask, whatever became of those who answered: in a world
+	// nobody mends what was counted.
+	if q.w.recent == nil {
+		q.w.recent = recent.New(1 << 20)
+	}
+	known := q.w.recent
+	var wanted []followee
+	rest = slices.DeleteFunc(rest, func(f followee) bool {
+		ask := &f.ask.Followees[0]
+		if ask.Changed == 0 {
+			return false
+		}
+		asks := []recent.Ask{{Author: ask.User, After: max(f.ask.Mark, ask.Since), Changed: ask.Changed}}
+		if known.Answer(asks, 0, time.Now()); asks[0].Known {
+			recently.Add(1)
+			out.Users[f.user].Feed += uint64(asks[0].Posts)
+		} else {
+			wanted = append(wanted, f)
+		}
+		return true
+	})
+	for _, f := range wanted {
+		authors = append(authors, f.ask.Followees[0].User)
+	}
+	unlisted, err := q.scatter(ctx, authors, func(n *sinks.Node, items []int) (func(int), []int, pipeline.Position, error) {
+		var page query.FeedPage
+		ids := pickIDs(authors, items)
+		slices.Sort(ids) // several may follow one
+		err := n.Posts(ctx, slices.Compact(ids), 1, pipeline.PositionMax, math.MaxInt32, &page, disk)
+		if page.Missing {
+			err = cmp.Or(err, query.ErrElsewhere)
+		}
+		return func(i int) {
+			f, box := wanted[items[i]], recent.Outbox{To: page.AsOf}
+			for _, post := range page.Posts {
+				if post.Author == f.ask.Followees[0].User {
+					box.Posts = append(box.Posts, post.Position)
+				}
+			}
+			n, _ := box.After(max(f.ask.Mark, f.ask.Followees[0].Since))
+			out.Users[f.user].Feed += uint64(n)
+			known.Put(f.ask.Followees[0].User, box, 0, time.Now())
+		}, nil, page.AsOf, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, i := range unlisted {
+		lost = append(lost, wanted[i].user)
+	}
+	authors = nil
 	for _, f := range rest {
 		authors = append(authors, f.ask.Followees[0].User)
 	}

@@ -321,7 +321,7 @@ func (p *process) bring(ctx context.Context, s pipeline.Shard, nodes []string) (
 
 // moved counts the shards that were copied, and compared the answers of several
 // nodes that were held against the model, in all worlds.
-var moved, compared atomic.Uint64
+var moved, compared, recently atomic.Uint64
 
 var errGone = errors.New("sim: the other process is gone")
 

@@ -52,7 +52,7 @@ var amongHolders = &fault{setup: nodes}
 // the end of the log; and in the end all is whole and equal.
 func TestNodes(t *testing.T) {
 	t.Cleanup(func() {
-		t.Logf("%d shards were copied, %d answers of several nodes compared", moved.Load(), compared.Load())
+		t.Logf("%d shards were copied, %d answers of several nodes compared, %d followees known by what was remembered", moved.Load(), compared.Load(), recently.Load())
 	})
 	simulateSeeds(t, nodeSeedsFor(testing.Short()), amongHolders)
 }

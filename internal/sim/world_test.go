@@ -25,6 +25,7 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/recent"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
@@ -113,6 +114,7 @@ type world struct {
 	made     time.Time         // and when its log was
 	inquiry  *inquiry          // nil: nobody asks several nodes
 	asked    int               // inquiries so far
+	recent   *recent.Outboxes  // what is remembered of authors
 	auditing *auditing         // nil: nobody audits
 	vault    vault
 	alone    bool // what is restored reads the archive, and no EVENTS

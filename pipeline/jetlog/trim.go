@@ -119,20 +119,19 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	case info.Config.DenyPurge:
 		return 0, ErrNoPurge
 	}
-	if _, err := s.markTrimmed(ctx, stream, below, place); err != nil {
-		return 0, err
+	_, wrote, err := s.markTrimmed(ctx, stream, below, place)
+	if err == nil && last != nil {
+		err = last(ctx)
 	}
-	if last != nil {
-		if err := last(ctx); err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes
-			defer cancel()
-			return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, Trimmed{below, place}, trimmedOf(info.Config)))
-		}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes
+		defer cancel()
+		return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, wrote, trimmedOf(info.Config)))
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(below)); err != nil {
 		return 0, fmt.Errorf("jetlog: trim %s below %d: %w", EventsStream, below, err)
 	}
-	after, err := s.markTrimmed(ctx, stream, below, place)
+	after, _, err := s.markTrimmed(ctx, stream, below, place)
 	if err != nil {
 		return 0, err
 	}
@@ -145,29 +144,34 @@ const unmarkMax = 2 * time.Second
 // trimMarksMax bounds how often others may undo the mark at once.
 const trimMarksMax = 5
 
-// markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then.
+// markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then, and
+// the mark that it wrote, or tried to; the zero: it was there, and is another's.
 // JetStream has no compare-and-set for settings: who has read them before, to change
 // something else (RefuseWrites), writes them without the mark. So they are read
 // again, until they have it.
-func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (*jetstream.StreamInfo, error) {
+func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (info *jetstream.StreamInfo, wrote Trimmed, err error) {
 	for range trimMarksMax {
 		info, err := stream.Info(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+			return nil, wrote, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
 		}
 		was := trimmedOf(info.Config)
 		if was.Below >= below && was.Place == place {
-			return info, nil
+			return info, wrote, nil
 		}
-		if err := s.setTrimmed(ctx, info.Config, Trimmed{max(below, was.Below), place}); err != nil {
-			return nil, err
+		wrote = Trimmed{max(below, was.Below), place}
+		if err := s.setTrimmed(ctx, info.Config, wrote); err != nil {
+			return nil, wrote, err
 		}
 	}
-	return nil, fmt.Errorf("jetlog: trim %s: somebody changes its settings all the time; %s does not stay in its metadata", EventsStream, trimmedKey)
+	return nil, wrote, fmt.Errorf("jetlog: trim %s: somebody changes its settings all the time; %s does not stay in its metadata", EventsStream, trimmedKey)
 }
 
-// unmarkTrimmed takes a mark back, unless it is another one by now.
+// unmarkTrimmed takes a mark back that was written, unless it is another one by now.
 func (s *Streams) unmarkTrimmed(ctx context.Context, stream jetstream.Stream, mark, was Trimmed) error {
+	if mark == (Trimmed{}) {
+		return nil
+	}
 	info, err := stream.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)

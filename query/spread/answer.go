@@ -219,7 +219,7 @@ func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) e
 				switch rest := &out.Rest[i]; {
 				case len(rest.Followees) == 0:
 				case b.version >= wire.CountShares.Since():
-					p.Rest(at+i, rest, b.server.shards, &work.sharing)
+					p.Rest(at+i, rest, b.server.shards, &work.sharing, b.version)
 				default:
 					p.Followees(at+i, rest)
 				}

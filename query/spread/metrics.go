@@ -38,9 +38,10 @@ type readerMetrics struct {
 	parts            [outcomesCount]prometheus.Counter
 	retries, damaged prometheus.Counter
 	missing          prometheus.Counter
+	recent           [2]prometheus.Counter // known, asked
 }
 
-func newReaderMetrics(r prometheus.Registerer) (*readerMetrics, error) {
+func newReaderMetrics(r prometheus.Registerer, of *Reader) (*readerMetrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_nodes_" + name, Help: help})
 	}
@@ -58,7 +59,18 @@ func newReaderMetrics(r prometheus.Registerer) (*readerMetrics, error) {
 	for i, name := range outcomes {
 		m.parts[i] = parts.WithLabelValues(name)
 	}
-	return m, register(r, parts, m.batches, m.bytes, m.retries, m.damaged, m.missing)
+	recent := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidemark_nodes_recent_total",
+		Help: "Followees of other nodes who may have posted since a feed was read, by whether their newest posts were known to this process, or asked for.",
+	}, []string{"result"})
+	for i, name := range [...]string{"known", "asked"} {
+		m.recent[i] = recent.WithLabelValues(name)
+	}
+	recentBytes := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tidemark_nodes_recent_bytes",
+		Help: "Memory for the newest posts of authors whom other nodes hold.",
+	}, func() float64 { return float64(of.recent.Bytes()) })
+	return m, register(r, parts, m.batches, m.bytes, m.retries, m.damaged, m.missing, recent, recentBytes)
 }
 
 // batchResult is what a Server did with a batch.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -28,7 +29,7 @@ type windows struct {
 	shards   int
 	at       pipeline.Position
 	sections [][]byte
-	authors  []uint64 // nil: windows do not say who posted
+	authors  []uint64 // nil: windows do not say who posted or deleted a post
 	entries  []pipeline.Entry
 	started  []*sinks.Node
 }
@@ -44,7 +45,7 @@ func (w *windows) section(id uint64) *[]byte {
 func (w *windows) operate(o pipeline.Operation, base pipeline.Position) {
 	s := w.section(o.ID)
 	*s = pipeline.AppendOperation(*s, base, &o)
-	if o.Op == pipeline.OpPost && w.authors != nil {
+	if (o.Op == pipeline.OpPost || o.Op == pipeline.OpUnpost) && w.authors != nil {
 		w.authors = append(w.authors, o.ID)
 	}
 }
@@ -132,7 +133,7 @@ func (w *windows) node(t testing.TB, held []pipeline.Shard) *sinks.Node {
 // nodes starts n of them: node i has the shards with i in their replicas.
 func (w *windows) nodes(t testing.TB, n, replicas int) *cluster {
 	t.Helper()
-	c := &cluster{t: t, server: querytest.Server(t, &server.Options{}), servers: map[string]*spread.Server{}}
+	c := &cluster{t: t, server: querytest.Server(t, &server.Options{}), servers: map[string]*spread.Server{}, metrics: prometheus.NewRegistry()}
 	c.world = querytest.NewWorld(w.schema, w.shards, w.at)
 	c.view.Store(&spread.View{Holders: make([][]string, w.shards)})
 	for i := range n {

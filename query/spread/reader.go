@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/recent"
 	"github.com/tidemark-io/tidemark/query/wire"
 )
 
@@ -28,7 +29,10 @@ type Options struct {
 	Generation generation.Number
 	// ColdReads is how many calls read this process's disk at a time, beside those
 	// of query.Limits.ColdReads: calls that need other nodes too. Default 16.
-	ColdReads  int
+	ColdReads int
+	// Recent is how many bytes it takes to remember the newest posts of authors whom other
+	// nodes hold. Default 16 MiB.
+	Recent     int
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
@@ -44,6 +48,7 @@ type Reader struct {
 	partBytes  int
 	metrics    *readerMetrics
 	cold       chan struct{}
+	recent     *recent.Outboxes
 
 	inbox   string // what the subjects of replies begin with
 	sub     *nats.Subscription
@@ -79,8 +84,12 @@ func New(nc *nats.Conn, o Options) (*Reader, error) {
 	if o.ColdReads <= 0 {
 		o.ColdReads = 16
 	}
+	if o.Recent <= 0 {
+		o.Recent = recentBytes
+	}
 	r := &Reader{
-		nc: nc, dir: o.Directory, of: o.Generation, schema: o.Schema, print: wire.Fingerprint(o.Schema, len(o.Directory.View().Holders)),
+		recent: recent.New(o.Recent),
+		nc:     nc, dir: o.Directory, of: o.Generation, schema: o.Schema, print: wire.Fingerprint(o.Schema, len(o.Directory.View().Holders)),
 		batchBytes: int(min(nc.MaxPayload(), batchMax)),
 		cold:       make(chan struct{}, o.ColdReads),
 		inbox:      nc.NewInbox() + ".",
@@ -93,7 +102,7 @@ func New(nc *nats.Conn, o Options) (*Reader, error) {
 		r.unread.packed = packed(o.Schema, counter, r.unread.columns)
 	}
 	var err error
-	if r.metrics, err = newReaderMetrics(o.Registerer); err != nil {
+	if r.metrics, err = newReaderMetrics(o.Registerer, r); err != nil {
 		return nil, err
 	}
 	if r.sub, err = nc.Subscribe(r.inbox+"*", r.handle); err == nil {

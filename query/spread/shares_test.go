@@ -299,7 +299,7 @@ func TestAnswersToBothVersions(t *testing.T) {
 		if rest := (&query.CountAsk{Followees: []query.Followee{{User: followee, Since: 9}}}); version == 1 {
 			p.Followees(0, rest)
 		} else {
-			p.Rest(0, rest, shards, new(wire.Sharing))
+			p.Rest(0, rest, shards, new(wire.Sharing), version)
 		}
 		p.End(wire.Tail{AsOf: now})
 		if !bytes.Equal(replies[0].Body, p.Buf) {

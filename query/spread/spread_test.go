@@ -740,8 +740,8 @@ func TestRefused(t *testing.T) {
 	}
 	print := wire.Fingerprint(w.Schema, shards)
 	newer := wire.AppendAsk(wire.BeginBatch(nil, print), &wire.Ask{ID: 1, Kind: wire.Applied})
-	newer[3], newer[4] = 3, 3
-	is(ask(wire.End(newer)), "understands versions 1 to 2, and the message is of version 3 and needs 3")
+	newer[3], newer[4] = 4, 4
+	is(ask(wire.End(newer)), "understands versions 1 to 3, and the message is of version 4 and needs 4")
 	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print+1), &wire.Ask{ID: 1, Kind: wire.Applied}))), "another schema or number of shards")
 	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print), &wire.Ask{ID: 1, Kind: 99}))), "kind 99 is not known")
 	rows := wire.RowsAsk{Names: wire.AppendNames(nil, wire.Names{Counter: "pots", Columns: []string{"like"}}), IDs: []uint64{1}}

@@ -15,7 +15,8 @@ import (
 const lotMax = 512
 
 // Unread implements [query.Reader]. The users' own shards tell all but the feed,
-// and whom they follow elsewhere; then those are counted.
+// and whom they follow elsewhere; then those are counted, as far as it is not known
+// what they posted.
 func (f *far) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, _ bool) error {
 	u := &unreads{far: f, channels: channels}
 	for at := 0; at < len(users); at += lotMax {
@@ -55,15 +56,20 @@ func (u *unreads) lot(ctx context.Context, at int, users []uint64) error {
 	for _, i := range lost {
 		u.lose(at + int(i))
 	}
-	count := &countQuestion{unreads: u}
+	count, recently := &countQuestion{unreads: u}, u.recently()
+	defer recently.put()
 	for i := q.first(); i < len(u.parts); i++ {
 		p := &u.parts[i]
 		for j, user := range p.users {
-			if len(p.Rest[j].Shares) > 0 {
-				count.add(user, &p.Rest[j])
+			rest := &p.Rest[j]
+			if len(rest.Shares) > 0 && (len(rest.Changed) == 0 || !recently.add(user, rest)) {
+				count.add(user, rest)
 			}
 		}
 		p.Rest = nil
+	}
+	if err := recently.count(ctx, count); err != nil {
+		return err
 	}
 	if len(count.shares) == 0 {
 		return nil

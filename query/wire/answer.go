@@ -38,7 +38,8 @@ const (
 	recordStandpoint
 	recordChannel // of a standpoint
 	recordNotice
-	recordShares // recordRest, for those who know shares
+	recordShares  // recordRest, for those who know shares
+	recordChanged // when a user's followees in shares changed, for those who ask by it
 )
 
 const (
@@ -238,4 +239,5 @@ const (
 	_ = uint(RecordMax - chunkMax/2*3*varint)
 	_ = uint(RecordMax - namesChunk*(nameMax+varint))
 	_ = uint(RecordMax - 8 - rowsMax/8)
+	_ = uint(RecordMax - (3*varint + 1 + ChangedMax*8))
 )

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -130,6 +131,9 @@ func DecodeProfiles(pieces [][]byte, users, columns, shards int, out *ProfilesAn
 			d.known[i], d.seen = true, d.seen+1
 		}
 	}
+	for i := range d.rest {
+		err = cmp.Or(err, d.rest[i].known())
+	}
 	if err := whole(Profiles, d.seen, users, err); err != nil {
 		return err
 	}
@@ -195,6 +199,8 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int) bool {
 		}
 	case recordShares:
 		c.rest(d.rest, d.shards)
+	case recordChanged:
+		c.changed(d.rest)
 	default:
 		return false
 	}

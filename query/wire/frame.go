@@ -16,7 +16,7 @@ import (
 const (
 	// Version is what this package writes. A message says that, and the oldest
 	// version that understands it.
-	Version byte = 2
+	Version byte = 3
 	// needs is the oldest version that understands what this package writes: a
 	// version that only adds (a kind, a field at the end of a body, a record)
 	// leaves it as it is.

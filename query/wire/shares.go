@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -23,11 +24,15 @@ import (
 // The base is the user's: the least position from which one of them counts. Of
 // those who have read their feed since they follow, all count from the mark, which
 // takes no byte; an id is a step from the one before in its shard, of two or three.
+//
+// Where they are few, the holder says of each since when nothing has changed, too: the
+// asker may know what was there then (package recent), and asks nobody.
 
 // Rest is what of a user's feed must be counted elsewhere, as an asker has it.
 type Rest struct {
 	Mark, Base pipeline.Position
 	Shares     []Share
+	Changed    []pipeline.Position // query.Followee's, of all shares' followees in their order; nil: not known
 }
 
 // Share is followees of one shard.
@@ -43,6 +48,11 @@ const (
 	shareBytes = 6*varint + 1 + shareMax*16
 	// sharesMax is how long shares in a record become, but for the last one.
 	sharesMax = RecordMax - shareBytes - 4*varint
+	// ChangedMax is of how many followees of a user a holder says when they changed: to
+	// look more of them up takes an asker as long as to ask.
+	ChangedMax = 128
+	// ChangedSince is the version from which on nodes know that.
+	ChangedSince = 3
 )
 
 // Sharing is the memory in which followees are sorted by shard. It is reused.
@@ -52,6 +62,9 @@ type Sharing struct {
 	ids    []uint64 // sorted
 	since  []uint64 // likewise
 	buf    []byte
+
+	changed []uint64          // sorted, if all are known and few
+	oldest  pipeline.Position // of them
 }
 
 // Cap is how many followees the memory holds on to.
@@ -61,6 +74,10 @@ func (s *Sharing) Cap() int { return cap(s.ids) }
 func (s *Sharing) lay(followees []query.Followee, shards int) (base pipeline.Position) {
 	n := len(followees)
 	s.shards, s.ids, s.since = slices.Grow(s.shards[:0], n)[:n], slices.Grow(s.ids[:0], n)[:n], slices.Grow(s.since[:0], n)[:n]
+	few := n <= ChangedMax
+	if s.changed = s.changed[:0]; few {
+		s.changed = slices.Grow(s.changed, n)[:n]
+	}
 	s.starts = slices.Grow(s.starts[:0], shards+1)[:shards+1]
 	clear(s.starts)
 	below := ^pipeline.Position(0) // base - 1: none has 0
@@ -81,8 +98,26 @@ func (s *Sharing) lay(followees []query.Followee, shards int) (base pipeline.Pos
 		at := s.starts[s.shards[i]]
 		s.starts[s.shards[i]]++
 		s.ids[at], s.since[at] = f.User, uint64(max(f.Since, below)-below)
+		if few {
+			s.changed[at] = uint64(f.Changed)
+		}
 	}
+	s.age()
 	return below + 1
+}
+
+// age makes what is known of when followees changed the time since the oldest of it.
+func (s *Sharing) age() {
+	if len(s.changed) == 0 {
+		return
+	}
+	oldest := slices.Min(s.changed)
+	if s.oldest = pipeline.Position(oldest); oldest == 0 { // it is not known of all
+		s.changed = s.changed[:0]
+	}
+	for i := range s.changed {
+		s.changed[i] -= oldest
+	}
 }
 
 // each calls take with the user's followees, sorted by shard and in bytes, as many
@@ -123,7 +158,7 @@ func appendShare(b []byte, ids, since []uint64) []byte {
 
 // Rest appends what of a user's feed must be counted elsewhere, for an asker of a
 // version that knows shares.
-func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing) {
+func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing, version byte) {
 	s.each(rest.Followees, shards, func(base pipeline.Position, shares []byte) {
 		p.room(recordShares, 4*varint+len(shares))
 		for _, u := range [...]uint64{uint64(place), uint64(rest.Mark), uint64(base), uint64(len(shares))} {
@@ -131,6 +166,13 @@ func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing) {
 		}
 		p.Buf = append(p.Buf, shares...)
 	})
+	if len(s.changed) > 0 && version >= ChangedSince {
+		p.room(recordChanged, 3*varint+1+8*len(s.changed))
+		for _, u := range [...]uint64{uint64(place), uint64(s.oldest), uint64(len(s.changed))} {
+			p.uvarint(u)
+		}
+		p.Buf = packed.AppendCells(p.Buf, s.changed)
+	}
 }
 
 // Rest is the same of a holder in this process, or of one that does not know shares.
@@ -140,7 +182,42 @@ func (s *Sharing) Rest(ask *query.CountAsk, shards int) Rest {
 		r.Base = base
 		over(slices.Clone(bytes)).shares(&r, shards)
 	})
+	for _, after := range s.changed {
+		r.Changed = append(r.Changed, s.oldest+pipeline.Position(after))
+	}
 	return r
+}
+
+// changed reads a record of when followees changed.
+func (c *cursor) changed(to []Rest) {
+	place, oldest := c.Within("user", len(to)), pipeline.Position(c.Uvarint())
+	after := make([]int64, c.Count("changed", ChangedMax))
+	c.Cells(after, len(after), 1)
+	if c.Err != nil {
+		return
+	}
+	r := &to[place]
+	for _, a := range after {
+		if r.Changed = append(r.Changed, oldest+pipeline.Position(a)); r.Changed[len(r.Changed)-1] < oldest || oldest == 0 {
+			c.Fail("a followee changed after all positions, or never")
+			return
+		}
+	}
+}
+
+// known checks that it is said of all followees when they changed, or of none.
+func (r *Rest) known() error {
+	if len(r.Changed) == 0 {
+		return nil
+	}
+	n := 0
+	for i := range r.Shares {
+		n += r.Shares[i].Len()
+	}
+	if n != len(r.Changed) {
+		return fmt.Errorf("%w: %d followees, of whom %d changed", ErrDamaged, n, len(r.Changed))
+	}
+	return nil
 }
 
 // shares reads all there is as shares of a user.

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -42,10 +43,19 @@ func sharesOf(list []query.Followee, shards int, want func(pipeline.Shard) bool)
 
 func everyShard(pipeline.Shard) bool { return true }
 
-// unshared: what is in shares is what was put in, each in its shard.
+// changed is when a followee changed: as a rule it is known.
+func changed(t *rapid.T) pipeline.Position {
+	if rapid.IntRange(0, 400).Draw(t, "not known") == 0 {
+		return 0
+	}
+	return max(position(t, "changed"), 1)
+}
+
+// unshared: what is in shares is what was put in, each in its shard, and when they
+// changed, where that is known of all, who are few, and the asker knows of it.
 func unshared(t interface {
 	Fatalf(string, ...any)
-}, got *wire.Rest, want *query.CountAsk, shards int,
+}, got *wire.Rest, want *query.CountAsk, shards int, version byte,
 ) {
 	var asks wire.CountAsks
 	asks.Begin(got.Mark)
@@ -60,6 +70,17 @@ func unshared(t interface {
 	}
 	asks.End()
 	all := sharesOf(want.Followees, shards, everyShard)
+	var changed []pipeline.Position
+	for i := range all {
+		changed = append(changed, all[i].Changed)
+		all[i].Changed = 0
+	}
+	if len(all) > wire.ChangedMax || slices.Contains(changed, 0) || version < wire.ChangedSince {
+		changed = nil
+	}
+	if !slices.Equal(got.Changed, changed) {
+		t.Fatalf("changed at %v\nnot %v", got.Changed, changed)
+	}
 	if len(all) > 0 && got.Mark != want.Mark || !slices.Equal(asks.Asks[0].Followees, all) {
 		t.Fatalf("mark %d, %.1000v\nnot %d, %.1000v", got.Mark, asks.Asks[0].Followees, want.Mark, all)
 	}
@@ -109,12 +130,47 @@ func TestSharesRoundTrip(t *testing.T) {
 			}
 		}
 		for i := range asks {
-			unshared(t, &rests[i], &asks[i], shards)
+			unshared(t, &rests[i], &asks[i], shards, wire.Version)
 			if some := sharesOf(asks[i].Followees, shards, want); got.Asks[i].Mark != asks[i].Mark || !slices.Equal(got.Asks[i].Followees, some) {
 				t.Fatalf("%.1000v\nnot %.1000v", got.Asks[i], some)
 			}
 		}
 	})
+}
+
+// Who says of some followees only when they changed, or of more than there are, is not
+// understood; nor is who says that they changed after all positions.
+func TestChangedOfAllOrNone(t *testing.T) {
+	const shards = 4
+	ask := query.CountAsk{Mark: 5, Followees: []query.Followee{{User: 1, Changed: 300}, {User: 2, Changed: 9}}}
+	message := func(change func([]byte) []byte) error {
+		p := &wire.Pieces{Limit: 1 << 20}
+		p.User(0, &query.UserUnread{}, nil, nil, nil)
+		p.Rest(0, &ask, shards, new(wire.Sharing), 2)
+		before := len(p.Buf)
+		p.Buf = p.Buf[:0]
+		p.User(0, &query.UserUnread{}, nil, nil, nil)
+		p.Rest(0, &ask, shards, new(wire.Sharing), wire.ChangedSince)
+		p.Buf = append(p.Buf[:before:before], change(slices.Clone(p.Buf[before:]))...)
+		p.End(wire.Tail{})
+		var out wire.ProfilesAnswer
+		return wire.DecodeProfiles([][]byte{p.Buf}, 1, 0, shards, &out)
+	}
+	same := func(b []byte) []byte { return b }
+	if err := message(same); err != nil {
+		t.Fatal(err)
+	}
+	for words, change := range map[string]func([]byte) []byte{
+		"2 followees, of whom 1 changed": func(b []byte) []byte { return append(b[:3], 1, 1, 0) },
+		"2 followees, of whom 4 changed": func(b []byte) []byte { return append(b, b...) },
+		"after all positions, or never":  func(b []byte) []byte { return append(b[:2], 0, 2, 0) },
+		"no width of a value":            func(b []byte) []byte { return append(b[:3], 2, 9) },
+		"changed":                        func(b []byte) []byte { return append(b[:3], 0xff, 0x7f, 0) },
+	} {
+		if err := message(change); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", words, err)
+		}
+	}
 }
 
 // A share that makes no sense is refused, with words.
@@ -123,7 +179,7 @@ func TestSharesThatMakeNoSense(t *testing.T) {
 		return append(append(wire.BeginCount(wire.BeginCounts(nil, 1), 7, 5, 1), byte(len(bytes))), bytes...)
 	}
 	var asks wire.CountAsks
-	if err := asks.Decode(share(1, 1, 9, 1, 3), wire.Version); err != nil || fmt.Sprint(asks.Asks) != "[{7 [{9 7}]}]" {
+	if err := asks.Decode(share(1, 1, 9, 1, 3), wire.Version); err != nil || fmt.Sprint(asks.Asks) != "[{7 [{9 7 0}]}]" {
 		t.Fatal(asks.Asks, err)
 	}
 	for words, body := range map[string][]byte{
@@ -177,7 +233,7 @@ func BenchmarkShares(b *testing.B) {
 			for b.Loop() {
 				p.Buf = p.Buf[:0]
 				p.User(0, &query.UserUnread{}, nil, nil, nil)
-				p.Rest(0, &ask, shards, &sharing)
+				p.Rest(0, &ask, shards, &sharing, wire.Version)
 				p.End(wire.Tail{})
 			}
 			b.ReportMetric(float64(len(p.Buf))/375, "B/followee")

@@ -225,11 +225,11 @@ func TestProfilesRoundTrip(t *testing.T) {
 			if n := rapid.SampledFrom([]int{0, 0, 3, 5000}).Draw(t, "rest"); n > 0 {
 				out.Rest[i].Mark = position(t, "mark")
 				for f := range n {
-					out.Rest[i].Followees = append(out.Rest[i].Followees, query.Followee{User: uint64(f*7 + 1), Since: pipeline.Position(f % 3)})
+					out.Rest[i].Followees = append(out.Rest[i].Followees, query.Followee{User: uint64(f*7 + 1), Since: pipeline.Position(f % 3), Changed: changed(t)})
 				}
 			}
 		}
-		shards, knows := rapid.SampledFrom([]int{1, 7, 64, pipeline.ShardsMax}).Draw(t, "shards"), rapid.Bool().Draw(t, "the asker knows shares")
+		shards, version := rapid.SampledFrom([]int{1, 7, 64, pipeline.ShardsMax}).Draw(t, "shards"), rapid.ByteRange(1, wire.Version).Draw(t, "the asker's version")
 		var sharing wire.Sharing
 		got.Reset(3, 1, []string{"left", "over"}, nil) // memory of another answer
 		err := wire.DecodeProfiles(pieces(t, limit, func(p *wire.Pieces) {
@@ -237,8 +237,8 @@ func TestProfilesRoundTrip(t *testing.T) {
 			p.ChannelNames(true, dots)
 			for i := range users {
 				p.User(i, &out.Users[i], out.Users[i].Counts, place(len(notices)), place(len(dots)))
-				if knows {
-					p.Rest(i, &out.Rest[i], shards, &sharing)
+				if version > 1 {
+					p.Rest(i, &out.Rest[i], shards, &sharing, version)
 				} else {
 					p.Followees(i, &out.Rest[i])
 				}
@@ -255,7 +255,7 @@ func TestProfilesRoundTrip(t *testing.T) {
 			t.Fatalf("%.2000s\n%.2000s", a, b)
 		}
 		for i := range out.Rest {
-			unshared(t, &got.Rest[i], &out.Rest[i], shards)
+			unshared(t, &got.Rest[i], &out.Rest[i], shards, version)
 		}
 	})
 }
@@ -337,8 +337,8 @@ func TestVersions(t *testing.T) {
 		return wire.End(m)
 	}
 	// A newer node that only adds is understood: what it adds stands at the end.
-	batch, asks, err := wire.DecodeBatch(of(1, 3, append(page.Append(nil), 1, 2, 3)), nil)
-	if err != nil || batch.Version != 3 {
+	batch, asks, err := wire.DecodeBatch(of(1, wire.Version+1, append(page.Append(nil), 1, 2, 3)), nil)
+	if err != nil || batch.Version != wire.Version+1 {
 		t.Fatal(batch, err)
 	}
 	var got wire.PageAsk
@@ -350,10 +350,10 @@ func TestVersions(t *testing.T) {
 		t.Fatal(batch, err)
 	}
 	// One of the same version has nothing to add.
-	if err := got.Decode(asks[0].Body, 2); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
+	if err := got.Decode(asks[0].Body, wire.Version); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
 		t.Error(err)
 	}
-	for _, v := range [][2]byte{{3, 3}, {9, 9}, {0, 0}} {
+	for _, v := range [][2]byte{{4, 4}, {9, 9}, {0, 0}} {
 		_, _, err := wire.DecodeBatch(of(v[0], v[1], nil), nil)
 		if !errors.Is(err, wire.ErrVersion) || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and needs %d", v[1], v[0])) {
 			t.Error(v, err)
@@ -471,7 +471,7 @@ func FuzzDecodeReplies(f *testing.F) {
 				if i == 0 {
 					p.Followees(i, rest)
 				} else {
-					p.Rest(i, rest, 3, new(wire.Sharing))
+					p.Rest(i, rest, 3, new(wire.Sharing), wire.Version)
 				}
 			}
 		},

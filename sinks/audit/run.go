@@ -68,8 +68,8 @@ type Report struct {
 type Found struct {
 	IDs, Differ int
 	Differing   []uint64 // idsMax at most
-	// Since is when the first of them began to be compared: none of what was served
-	// was read before.
+	// Since is when the last of those that differ began to be compared: what it was
+	// compared with was not read before.
 	Since time.Time
 }
 
@@ -249,7 +249,7 @@ func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole b
 	if err := p.chunk(ctx, s, ids, whole); err != nil {
 		return err
 	}
-	if found.Differ == 0 {
+	if len(p.differs) > 0 {
 		found.Since = began
 	}
 	found.IDs += len(ids)

@@ -80,6 +80,14 @@ type Looks struct {
 	at     []uint64   // shard << 32 │ place; then what the cell there holds
 }
 
+// Newest bounds what the i-th of those whom [May] looked at last has posted, from above.
+func (l *Looks) Newest(i int) uint64 {
+	if cell := l.at[i]; cell < math.MaxUint32 {
+		return cell<<newestShift - min(cell, 1)
+	}
+	return math.MaxUint64
+}
+
 // May appends to some the indexes of those ids (each pair's A) whose author may
 // have a post after a mark and after the pair's B. cells are by shard; callers
 // hold all their locks.

@@ -98,6 +98,10 @@ func (n *generation) serveAll(counted *spread.Counted, ready func() error) error
 	return err
 }
 
+// recentShare is how much of memory.budget the posts of authors of other nodes take
+// at most, beside it, as one part in so many.
+const recentShare = 128
+
 // answer has everybody be answered anew, and gives what answered before: it does so
 // still.
 func (n *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
@@ -110,6 +114,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 		Directory:  a.directory,
 		Generation: n.number,
 		ColdReads:  n.config.Limits.ColdReads,
+		Recent:     int(n.config.Memory.Budget / recentShare),
 		Registerer: a.registry,
 	})
 	if err != nil {
