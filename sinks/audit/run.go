@@ -249,7 +249,7 @@ func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole b
 	if err := p.chunk(ctx, s, ids, whole); err != nil {
 		return err
 	}
-	if len(p.differs) > 0 {
+	if found.Differ == 0 || len(p.differs) > 0 {
 		found.Since = began
 	}
 	found.IDs += len(ids)
