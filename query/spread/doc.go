@@ -12,8 +12,8 @@
 // node is a part, or several where it is long. A part that is not answered (the
 // node is gone, does not hold the shard any more, lags, is late, or its answer
 // came damaged) goes to the next node while there is time; what nobody answers
-// is missing. That is scatter.go; rows.go, unread.go and pages.go say what is asked
-// and how answers are put together.
+// is missing. That is scatter.go; rows.go, unread.go, recent.go and pages.go say what
+// is asked and how answers are put together.
 //
 // A link (link.go) has one batch under way. No timer gathers parts: while the
 // node works on a batch, what comes waits for the next. A call that waits for long
