@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // refused publishes events that become dead letters.
@@ -324,27 +327,32 @@ func TestLettersOverASwitch(t *testing.T) {
 	a, b := f.start("a"), f.start("b")
 	f.publish(20)
 	f.until("a part each", func() bool { return settled(a, b) })
-	const inFlight = 8 // more would be a test of the server's patience
-	js, err := jetstream.New(f.nc, jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithPublishAsyncTimeout(untilMax))
+	const publishers = 8 // more would be a test of the server's patience
+	js, err := jetstream.New(f.nc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	published := make(chan int, 1)
-	go func() {
-		n := 0
-		for ; ctx.Err() == nil; n++ {
-			if _, err := js.PublishAsync("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, n), jetstream.WithStallWait(untilMax)); err != nil {
-				t.Error(err)
-				break
+	var publishing sync.WaitGroup
+	var published atomic.Int64
+	for p := range publishers {
+		publishing.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				event, id := fmt.Appendf(nil, `{"actor":0,"post":%d}`, n), jetstream.WithMsgID(fmt.Sprintf("%d of %d", n, p))
+				for {
+					_, err := js.Publish(context.Background(), "events.like", event, id)
+					if err == nil {
+						break
+					}
+					t.Logf("published again: %v", err)
+					time.Sleep(100 * time.Millisecond)
+				}
+				published.Add(1)
+				time.Sleep(2 * time.Millisecond)
 			}
-			time.Sleep(200 * time.Microsecond)
-		}
-		<-js.PublishAsyncComplete()
-		published <- n
-		close(published)
-	}()
-	defer func() { stop(); <-published }()
+		})
+	}
+	defer func() { stop(); publishing.Wait() }()
 	f.begin(fans(a.config), false)
 	f.serves(2, a, b)
 	for _, serving := range []generations.Number{1, 2, 1} {
@@ -353,11 +361,20 @@ func TestLettersOverASwitch(t *testing.T) {
 		f.serves(serving, a, b)
 	}
 	stop()
-	letters := <-published
+	publishing.Wait()
+	letters := int(published.Load())
 	f.publish(1)
 	f.settledLetters(a)
 	f.until("all is counted", func() bool { return f.has("post", "like", 1, 2)() && a.Ready() == nil && b.Ready() == nil })
-	time.Sleep(time.Second)
+	deadLetters, err := js.Stream(t.Context(), jetlog.DeadLetterStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("all letters are there", func() bool {
+		info, err := deadLetters.Info(t.Context())
+		return err == nil && info.State.Msgs >= uint64(letters)
+	})
+	time.Sleep(time.Second) // and no more
 	f.letters(letters)
 	t.Logf("%d letters", letters)
 }
