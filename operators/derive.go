@@ -104,6 +104,9 @@ func (l *Lane) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		}
 		last = pipeline.EndOf(m.Sequence)
 	}
+	if last.Sequence() < to.Sequence() { // a hole up to the end
+		l.lost = true
+	}
 	return append(out, l.cut(to)), nil
 }
 

@@ -175,7 +175,7 @@ func (r *reader) fail(format string, args ...any) {
 
 func (r *reader) header() Header {
 	if magic := string(r.bytes(uint64(len(windowMagic)))); magic != windowMagic && magic != windowMagic2 && magic != windowMagic1 {
-		r.fail("it does not begin with the magic of format 1 or 2")
+		r.fail("it does not begin with the magic of formats 1 to 3")
 		return Header{}
 	}
 	var h Header

@@ -49,8 +49,8 @@ func (o Outbox) keep() Outbox {
 }
 
 const (
-	// outboxBytes is what an outbox takes besides its posts, in a map.
-	outboxBytes = 128
+	// outboxBytes is what an outbox takes besides its posts, in a map, at most.
+	outboxBytes = 160
 	// Age is how long an outbox is remembered. Nothing needs it but what changes without
 	// a window and without a change of who answers: what a repair found wrong.
 	Age = time.Minute
@@ -84,8 +84,8 @@ type Ask struct {
 
 	Posts int               // the answer, where it is known
 	Known bool              // else there are none
-	From  pipeline.Position // of what is remembered; 0: nothing is
-	Cut   bool              // not known, and not to be: what is remembered is as it is now
+	From  pipeline.Position // of what is remembered, however it is by now; 0: nothing is
+	Cut   bool              // not known, and not to be: the author had too many posts since
 }
 
 // Answer answers asks, and returns how many of them are not known. epoch is of who
@@ -101,10 +101,9 @@ func (o *Outboxes) Answer(asks []Ask, epoch uint64, now time.Time) (unknown int)
 			b, is = o.old[a.Author]
 		}
 		if is && o.epoch == epoch {
-			a.From = b.From
+			a.From, a.Cut = b.From, b.Cut && a.After < b.From
 			if b.To >= a.Changed && since-b.asked < Age {
 				a.Posts, a.Known = b.After(a.After)
-				a.Cut = b.Cut && !a.Known
 			}
 		}
 		if !a.Known {

@@ -102,13 +102,18 @@ func (w *windows) random(r *rand.Rand, n uint64, operations int) {
 // node starts a node that holds some shards, nil: all.
 func (w *windows) node(t testing.TB, held []pipeline.Shard) *sinks.Node {
 	t.Helper()
+	return w.nodeWith(t, held, shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400})
+}
+
+func (w *windows) nodeWith(t testing.TB, held []pipeline.Shard, users shard.Limits) *sinks.Node {
+	t.Helper()
 	store, err := cold.Open(t.TempDir(), w.schema, cold.Options{Shards: w.shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n, err := sinks.NewNode(store, sinks.Options{
 		Shards: w.shards, Held: held, Owners: 1, CheckpointEvery: time.Hour, DirtyRowsMax: 1 << 20, SequenceMax: 1 << 40, Logger: quiet,
-		Users: shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400},
+		Users: users,
 	})
 	if err != nil {
 		t.Fatal(err)

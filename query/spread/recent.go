@@ -1,6 +1,7 @@
 package spread
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -19,9 +20,12 @@ const (
 	recentBytes = 16 << 20
 	// recentAtOnce is how many posts one answer lists: what is older is counted by who
 	// holds it.
-	recentAtOnce = 1024
-	// recentAuthors is of how many authors.
-	recentAuthors = 64
+	recentAtOnce = recent.PostsMax * recentAuthors
+	// recentAuthors is of how many authors: where not all their posts are listed, one of
+	// them has more than are remembered, and is not asked for together with others again.
+	recentAuthors = 32
+	// recentKeep is how many asks and authors memory is kept for.
+	recentKeep = 1 << 14
 )
 
 // recentQuestion counts the posts of followees of whom it is known when they changed:
@@ -57,7 +61,9 @@ func (u *unreads) recently() *recentQuestion {
 // put gives its memory back.
 func (q *recentQuestion) put() {
 	q.unreads, q.found = nil, nil
-	recentQuestions.Put(q)
+	if max(cap(q.asks), cap(q.authors), q.list.Cap()) <= recentKeep {
+		recentQuestions.Put(q)
+	}
 }
 
 // add adds a user's followees; false: what their holder said makes no sense.
@@ -93,9 +99,17 @@ func (q *recentQuestion) count(ctx context.Context, left *countQuestion) error {
 	if unknown == 0 {
 		return nil
 	}
+	var lost map[uint64]bool // nobody said anything of these authors
 	if q.wanted(); len(q.authors) > 0 {
-		if _, err := q.scatter(ctx, q, len(q.authors)); err != nil { // who is lost is left, too
+		items, err := q.scatter(ctx, q, len(q.authors))
+		if err != nil {
 			return err
+		}
+		for _, i := range items {
+			if lost == nil {
+				lost = map[uint64]bool{}
+			}
+			lost[q.authors[i]] = true
 		}
 	}
 	var sharing wire.Sharing
@@ -104,6 +118,10 @@ func (q *recentQuestion) count(ctx context.Context, left *countQuestion) error {
 		for q.some = q.some[:0]; from < len(q.asks) && q.users[from].user == user.user; from++ {
 			a := &q.asks[from]
 			if a.Known {
+				continue
+			}
+			if !a.Cut && lost[a.Author] {
+				q.lose(user.user)
 				continue
 			}
 			if box, is := q.found[a.Author]; is {
@@ -171,15 +189,19 @@ func (q *recentQuestion) answer(items []int32, pieces [][]byte, final bool) (aga
 }
 
 func (q *recentQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error) {
-	var page query.FeedPage
-	if err := own.Posts(ctx, pick(q.authors, items), q.from(items), math.MaxUint64, recentAtOnce, &page, disk); err != nil {
-		return notHere(items, err)
+	for some := range slices.Chunk(items, recentAuthors) {
+		var page query.FeedPage
+		if err := own.Posts(ctx, pick(q.authors, some), q.from(some), math.MaxUint64, recentAtOnce, &page, disk); err != nil {
+			return notHere(items, err)
+		}
+		again = append(again, q.took(some, &page, final)...)
 	}
-	return q.took(items, &page, final), nil
+	return again, nil
 }
 
 // took remembers what is listed. Of a page that is not whole nobody knows who is not in
-// it.
+// it. Where there are more posts than it lists, who has as many as are remembered is known
+// to have too many; who has fewer is asked for again, without those.
 func (q *recentQuestion) took(items []int32, page *query.FeedPage, final bool) (again []int32) {
 	switch {
 	case page.Missing && final:
@@ -199,8 +221,9 @@ func (q *recentQuestion) took(items []int32, page *query.FeedPage, final bool) (
 		posts[p.Author] = append(posts[p.Author], p.Position)
 	}
 	for _, i := range items {
-		box := recent.Outbox{From: from, To: page.AsOf, Posts: posts[q.authors[i]], Cut: cut}
-		slices.SortFunc(box.Posts, func(a, b pipeline.Position) int { return int(int64(b) - int64(a)) })
+		box := recent.Outbox{From: from, To: page.AsOf, Posts: posts[q.authors[i]]}
+		box.Cut = cut && len(box.Posts) >= recent.PostsMax
+		slices.SortFunc(box.Posts, func(a, b pipeline.Position) int { return cmp.Compare(b, a) })
 		q.found[q.authors[i]] = box
 		q.recent.Put(q.authors[i], box, q.epoch, q.now)
 	}

@@ -197,6 +197,10 @@ func (c *cursor) changed(to []Rest) {
 		return
 	}
 	r := &to[place]
+	if len(r.Changed) > 0 {
+		c.Fail("it is said twice when the followees of a user changed")
+		return
+	}
 	for _, a := range after {
 		if r.Changed = append(r.Changed, oldest+pipeline.Position(a)); r.Changed[len(r.Changed)-1] < oldest || oldest == 0 {
 			c.Fail("a followee changed after all positions, or never")

@@ -162,7 +162,7 @@ func TestChangedOfAllOrNone(t *testing.T) {
 	}
 	for words, change := range map[string]func([]byte) []byte{
 		"2 followees, of whom 1 changed": func(b []byte) []byte { return append(b[:3], 1, 1, 0) },
-		"2 followees, of whom 4 changed": func(b []byte) []byte { return append(b, b...) },
+		"twice":                          func(b []byte) []byte { return append(b, b...) },
 		"after all positions, or never":  func(b []byte) []byte { return append(b[:2], 0, 2, 0) },
 		"no width of a value":            func(b []byte) []byte { return append(b[:3], 2, 9) },
 		"changed":                        func(b []byte) []byte { return append(b[:3], 0xff, 0x7f, 0) },
