@@ -17,7 +17,7 @@ type member struct {
 	http, nats string
 }
 
-func clusterMembers(t *testing.T) []member {
+func clusterMembers(t *testing.T, settings ...string) []member {
 	t.Helper()
 	listen := []string{freeAddress(t), freeAddress(t), freeAddress(t)}
 	var all []member
@@ -30,8 +30,8 @@ func clusterMembers(t *testing.T) []member {
 			}
 		}
 		m.configure(t, fmt.Sprintf("node: n%d\nhttp: {listen: '%s'}\nnats:\n  listen: '%s'\n  replicas: 3\n  cluster: {listen: '%s', routes: [%s]}\n"+
-			"  streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}\n",
-			i+1, m.http, m.nats, own, strings.Join(routes, ", ")))
+			"  streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}\n%s",
+			i+1, m.http, m.nats, own, strings.Join(routes, ", "), strings.Join(settings, "")))
 		all = append(all, m)
 	}
 	return all
@@ -87,7 +87,7 @@ func comesToRefuse(t *testing.T, n *process, words string, command ...string) {
 // cluster, keep streams with three copies."
 func TestThreeProcessesAreACluster(t *testing.T) {
 	t.Parallel()
-	m := clusterMembers(t)
+	m := clusterMembers(t, "cluster: {replicas: 3}\n")
 	a := m[0].spawn(t)
 	// The first lives, is not ready, and says for whom it waits.
 	eventually(t, "the first says for whom it waits", func() bool {
@@ -109,7 +109,15 @@ func TestThreeProcessesAreACluster(t *testing.T) {
 		likes(t, n, "1")
 	}
 
-	// One is killed, and comes back with what it had.
+	// One is killed, when all hold everything, and comes back with what it had.
+	const shards = 4 // newPlace sets it
+	var held string
+	for end := time.Now().Add(time.Minute); strings.Count(held, `"state":"ready"`) != 3*shards; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not every shard is with all three within a minute: %s", held)
+		}
+		held = strings.ReplaceAll(a.do("shards", "--json").out, `"state": "`, `"state":"`)
+	}
 	a.stop(os.Kill)
 	like(t, b, 2)
 	likes(t, c, "2")
