@@ -20,7 +20,7 @@ type statsCommand struct {
 func (statsCommand) Help() string {
 	return `Shows what /metrics holds, as of now: a line for each counter, one for each column, then what is not of a counter.
 Where there are several nodes it begins with which there are; the figures are those of the one that answers.
---json prints every figure. docs/operations.md says what each means. What a node does not tell is "-".
+--json prints every figure. docs/metrics.md says what each means. What a node does not tell is "-".
 
 Of a counter (sums are since the node's start):
 

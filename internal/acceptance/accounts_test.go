@@ -74,7 +74,7 @@ func (p *party) denies(publish, subscribe []string) {
 }
 
 // "with a ready accounts file that is tested against a real server": each user
-// can do what it must, and none what docs/operations.md says is forbidden.
+// can do what it must, and none what docs/security.md says is forbidden.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile(filepath.Join(e2e.Root(), "deploy", "nats-accounts.conf"))

@@ -19,7 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// docs/operations.md of a full disk: "make room; it goes on by itself".
+// docs/failures.md of a full disk: "make room; it goes on by itself".
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	for name, embedded := range map[string]bool{"the node's": false, "the embedded server's, too": true} {
@@ -70,7 +70,7 @@ func TestDiskFull(t *testing.T) {
 
 // serverHangs is what a process says whose embedded server has locked itself out, as
 // nats-server 2.15.2 at times does on a disk that is just full: "make room and start it
-// again" (docs/operations.md).
+// again" (docs/failures.md).
 const serverHangs = "the embedded NATS server hangs"
 
 // againUntil waits for what likes there are; meanwhile it starts a process again that ends
@@ -162,7 +162,7 @@ func logged(t *testing.T, p *e2e.Process, what ...string) string {
 }
 
 // "Two processes on one outside server are a stand-by for each other"
-// (docs/operations.md), also where the disk of the one that routes is full: "A
+// (docs/failures.md), also where the disk of the one that routes is full: "A
 // node whose shards do not within ten seconds (a full disk) leaves routing to
 // another" (decision 0012), and "make room; it goes on by itself".
 func TestDiskFullOfWhoRoutes(t *testing.T) {

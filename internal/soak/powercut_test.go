@@ -19,7 +19,7 @@ import (
 //   - not seen by any node: it is gone, and nothing of it may be counted.
 //
 // Between these lies what one node has counted and another has not: nobody can
-// put that right (docs/operations.md, "What a power cut costs"), so it is not
+// put that right (docs/failures.md, "What a power cut costs"), so it is not
 // asked for here.
 const (
 	powerCutCounted = "power cut: the streams' last moment is lost after nodes had counted it"

@@ -314,7 +314,7 @@ func (g *Generations) see(r record, listing bool) {
 	g.changed = make(chan struct{})
 	if r.err != nil && !same {
 		g.logger.Warn("jetlog: what the bucket says of the generations is not obeyed", "err", fmt.Sprintf("%.500v", r.err),
-			"remedy", "deny everybody but nodes to publish to $KV."+Bucket+".> (docs/operations.md, Who may do what)")
+			"remedy", "deny everybody but nodes to publish to $KV."+Bucket+".> (docs/security.md, Who may do what)")
 	}
 }
 

@@ -136,7 +136,7 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 		if l.options.Key == leaseKey && l.nobodyRoutes(ctx, &idle) {
 			holder, _ := l.Holder()
 			l.options.Logger.Error("jetlog: the lease is not to be had and nobody routes: routing without it", "holder", holder, "err", err, "for", idleExpiries*l.options.Expiry,
-				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+Bucket+".> (docs/operations.md, Who may do what)")
+				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+Bucket+".> (docs/security.md, Who may do what)")
 			held, cancel := context.WithCancel(ctx)
 			return held, cancel, nil
 		}

@@ -31,7 +31,7 @@ const (
 // MovesMax. Nothing can be deleted from it, so that does not pass.
 var ErrMoves = fmt.Errorf("jetlog: more than %d messages of %s were published again, so it is no stream that lost its tail: "+
 	"stop producers and nodes, delete the stream and run 'tidemark repair --adopt' on each node, which keeps the counts; "+
-	"then deny everybody but nodes to publish to %s> (docs/operations.md, Who may do what)", MovesMax, EventsStream, InternalPrefix)
+	"then deny everybody but nodes to publish to %s> (docs/security.md, Who may do what)", MovesMax, EventsStream, InternalPrefix)
 
 // Original names a message that was published again. A sequence alone does not:
 // it may have been used more than twice.

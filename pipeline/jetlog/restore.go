@@ -58,9 +58,9 @@ func (s *Streams) tellRemade() {
 		}
 		s.stats.told[stream] = time.Now()
 		delete(s.stats.untold, stream)
-		remedy := "if nobody meant to: deny everybody but nodes to publish to $JS.API.> (docs/operations.md, Who may do what)"
+		remedy := "if nobody meant to: deny everybody but nodes to publish to $JS.API.> (docs/security.md, Who may do what)"
 		if errors.Is(r.why, ErrForeign) {
-			remedy = "deny everybody but nodes to publish to " + InternalPrefix + "> (docs/operations.md, Who may do what)"
+			remedy = "deny everybody but nodes to publish to " + InternalPrefix + "> (docs/security.md, Who may do what)"
 		}
 		s.logger.Error("stream "+stream+" is recreated: "+r.consequence, "why", r.why, "times", s.stats.remade[stream], "remedy", remedy)
 	}

@@ -173,7 +173,7 @@ func (n *generation) degraded() (lines string) {
 	case n.told().Writes == cluster.WritesRefuse:
 		lines += fmt.Sprintln(errNoWrites)
 	case n.eventsFull():
-		lines += "writes are refused: EVENTS is full; give it room (docs/operations.md, Failures)\n"
+		lines += "writes are refused: EVENTS is full; give it room (docs/failures.md, Failures)\n"
 	}
 	return lines
 }

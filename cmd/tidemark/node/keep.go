@@ -97,7 +97,7 @@ func (n *generation) tellOverruled(reported, checkpointed uint64, err error) {
 	n.overruled = time.Now()
 	n.log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
 		"reported", reported, "error", err, "checkpoint", checkpointed,
-		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/operations.md, Who may do what)")
+		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 }
 
 // pressed says that DELTAS is half full. From then on nodes that are away and

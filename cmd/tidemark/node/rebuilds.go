@@ -176,7 +176,7 @@ func (n *Node) acceptRecord(ctx context.Context) {
 		r.trouble.set(recordPart, why)
 		if r.said.tell(why.Error()) {
 			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
-				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/operations.md, Who may do what)")
+				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 		}
 	default:
 		r.trouble.clear(recordPart)

@@ -33,7 +33,7 @@ func (n *generation) observeStreams(ctx context.Context) (err error) {
 	if lost := n.front.see(s.Events, n.config.NATS.Streams.Events.MaxAge); lost > 0 {
 		n.log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
 			"messages", lost, "begins_at", s.Events.First,
-			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/operations.md, Who may do what)")
+			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/security.md, Who may do what)")
 	}
 	return nil
 }
