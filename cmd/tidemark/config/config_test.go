@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -264,7 +265,8 @@ func TestFaults(t *testing.T) {
 		{"rules:\n  like: post.like", 2, "not a list of rules"},
 		{"rules: {like: [{add: post.like, key: post}, {add: post.liek, key: post}]}", 1, `did you mean "post.like"?`},
 		{"channels: {games: dot}", 1, "{kind: …}"},
-		{"counters: &a {post: *a}", 1, "unknown key"},
+		{"counters: {" + strings.Repeat("a", nameBytesMax+1) + ": {b: {}}}", 1, "a key has 257 bytes; allowed: 256"},
+		{"counters: &a {post: *a}", 1, "the alias *a is inside what it names"},
 		{strings.Repeat("#", fileBytesMax+1), 1, "larger than 1MiB"},
 	} {
 		_, err := Parse("c.yaml", []byte(test.text))
@@ -313,21 +315,48 @@ func TestRulesMax(t *testing.T) {
 	}
 }
 
-// Aliases let a small file stand for a large one; what it brings up is bounded.
+// Aliases let a small file stand for a large one. It is refused before anything
+// is unfolded, so that 600 KB do not take a gigabyte and half a minute.
 func TestAliasesDoNotExplode(t *testing.T) {
+	list := "rules:\n  a: &a [" + strings.Repeat("{},", 20_000) + "]\n"
 	var b strings.Builder
-	b.WriteString("counters:\n  a: &a\n")
-	for i := range 1000 {
-		fmt.Fprintf(&b, "    c%d: {bits: 99}\n", i)
-	}
-	for i := range 5000 {
+	b.WriteString(list)
+	for i := range 40_000 {
 		fmt.Fprintf(&b, "  b%d: *a\n", i)
 	}
-	_, err := Parse("c.yaml", []byte(b.String()))
-	var faults Faults
-	if !errors.As(err, &faults) || len(faults) > faultsMax {
-		t.Errorf("%d faults, want at most %d", len(faults), faultsMax)
+	for _, test := range []struct {
+		name, text string
+		line       int
+	}{
+		{"a list named 40,000 times", b.String(), 6}, // 4 aliases of 20,001 values each fit
+		{"lists of lists", "a: &a [1,1,1,1,1,1,1,1,1]\n" + doublings("abcdefgh"), 6},
+		{"without aliases", "a: [" + strings.Repeat("1,\n", valuesMax) + "]", valuesMax - 3},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse("c.yaml", []byte(test.text))
+		runtime.ReadMemStats(&after)
+		var faults Faults
+		if !errors.As(err, &faults) || len(faults) != 1 || faults[0].Line != test.line ||
+			!strings.Contains(faults[0].What, "the file has more than 100000 values up to here") {
+			t.Errorf("%s: want one fault in line %d, got\n%v", test.name, test.line, err)
+		}
+		if bytes := after.TotalAlloc - before.TotalAlloc; bytes > 200<<20 {
+			t.Errorf("%s: %d MiB were allocated", test.name, bytes>>20)
+		}
 	}
+	if _, err := Parse("c.yaml", []byte(list+"  b: *a\n")); err == nil || strings.Contains(err.Error(), "values") {
+		t.Errorf("a list that is named once is not looked at: %v", err)
+	}
+}
+
+// doublings are lists, one a line, of nine times the one before.
+func doublings(names string) string {
+	var b strings.Builder
+	for i := range len(names) - 1 {
+		fmt.Fprintf(&b, "%c: &%c [%s]\n", names[i+1], names[i+1], strings.Repeat("*"+names[i:i+1]+",", 9))
+	}
+	return b.String()
 }
 
 func TestLoad(t *testing.T) {

@@ -44,6 +44,9 @@ func (d *decoder) document(text []byte, c *Config) {
 		d.syntax(err)
 		return
 	}
+	if !d.bounded(root) {
+		return
+	}
 	if len(root.Content) == 1 {
 		d.structure(root.Content[0], root.Content[0].Line, "", reflect.ValueOf(c).Elem())
 	}
@@ -81,8 +84,7 @@ func (d *decoder) syntax(err error) {
 	d.fault(line, "", "not YAML: %s", strings.ReplaceAll(what, "\n", " "))
 }
 
-// resolve follows an alias to what it stands for. That it may stand for what
-// it is in does no harm: the walk goes as deep as the structs, not the nodes.
+// resolve follows an alias to what it names; see unfolding for the bounds.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		return n.Alias
@@ -110,6 +112,10 @@ func kind(n *yaml.Node) string {
 	return quote(n.Value)
 }
 
+// nameBytesMax bounds a key, which is kept with each key under it. No name may
+// have more than 64 bytes.
+const nameBytesMax = 256
+
 // pairs calls visit for each key of a mapping, in the file's order, and lists
 // what is stated twice. A mapping without anything in it (only comments)
 // states nothing. example is what the value should look like. visit returns
@@ -132,6 +138,10 @@ func (d *decoder) pairs(n *yaml.Node, line int, key, example string, visit func(
 			continue
 		}
 		name := k.Value
+		if len(name) > nameBytesMax {
+			d.fault(at, key, "a key has %d bytes; allowed: %d", len(name), nameBytesMax)
+			continue
+		}
 		if first, twice := seen[name]; twice {
 			d.fault(at, under(key, name), "stated a second time, first in line %d", first)
 			continue
