@@ -22,6 +22,7 @@ import (
 // its own: it may be killed and started again with what it has on disk.
 type Cluster struct {
 	Servers []*Member
+	links   []*link
 	tb      testing.TB
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -88,7 +89,15 @@ func startCluster(tb testing.TB) *Cluster {
 		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(tb)))
 	}
 	for i := range clusterSize {
-		c.Servers = append(c.Servers, newMember(tb, fmt.Sprintf("n%d", i+1), routes[i], routes))
+		var links []string
+		for j := range clusterSize {
+			if j != i {
+				l := newLink(tb, i, j, routes[j])
+				c.links = append(c.links, l)
+				links = append(links, l.address())
+			}
+		}
+		c.Servers = append(c.Servers, newMember(tb, fmt.Sprintf("n%d", i+1), routes[i], links))
 	}
 	for _, m := range c.Servers {
 		m.Start()
@@ -125,7 +134,9 @@ no_fast_producer_stall: true
 jetstream {store_dir: %q, max_mem: 64MB, max_file: 1TB}
 `, name, listen, filepath.Join(dir, "store"))
 	if len(routes) > 0 {
-		config += fmt.Sprintf("cluster {name: c, listen: %q, routes: [nats://%s]}\n", route, strings.Join(routes, ", nats://"))
+		// Nobody listens where it says that it can be reached: servers know each other
+		// by their links alone, which can be cut.
+		config += fmt.Sprintf("cluster {name: c, listen: %q, advertise: \"127.0.0.1:1\", routes: [nats://%s]}\n", route, strings.Join(routes, ", nats://"))
 	}
 	if err := os.WriteFile(m.config, []byte(config), 0o644); err != nil {
 		tb.Fatal(err)
