@@ -136,6 +136,9 @@ type crowded struct {
 }
 
 func (c crowded) Unread(_ context.Context, users []uint64, _ []string, out *query.Unreads, _ bool) error {
+	if err := out.Fits(c.channels, nil); err != nil {
+		return err
+	}
 	out.Reset(len(users), 2, c.channels, nil)
 	return nil
 }

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -83,6 +84,18 @@ func (s *Service) parseGet(c *call) *failure {
 	return nil
 }
 
+// leastRow is how many bytes an id takes at least in a reply in JSON, without values.
+const leastRow = len(`{"id":"7"},`)
+
+// leastKeys is how many bytes values of these columns take at least in JSON,
+// each with a comma.
+func leastKeys(words []*word) (bytes int) {
+	for _, w := range words {
+		bytes += len(w.key) + 1
+	}
+	return bytes
+}
+
 // parse reads the body. Unknown members are passed over; an empty list of
 // columns is none, an empty list of ids is a request for no rows.
 func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
@@ -151,6 +164,9 @@ func (g *getRequest) parseColumns(c *call) *failure {
 
 func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g := &c.get
+	if row := leastRow + leastKeys(g.words); !c.packed && !s.fits(c, row) {
+		return s.wouldNotFit(c, row, fmt.Sprintf("%d ids with %d columns each", c.ids, len(g.words)))
+	}
 	applied := s.reader.Applied()
 	g.rows.Cost = Cost{}
 	err := c.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)

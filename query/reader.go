@@ -62,7 +62,8 @@ type Reader interface {
 	//
 	// A user of whom any part cannot be read (their own shard is stopped, or
 	// that of someone they follow) goes to out.Missing and is no error; an
-	// error means that there is no answer at all, and out is void.
+	// error means that there is no answer at all, and out is void. An error of
+	// out.Fits is returned as it is.
 	Unread(ctx context.Context, users []uint64, channels []string, out *Unreads, disk bool) error
 
 	// Feed reads the listed posts of everyone user follows now, also those
@@ -147,6 +148,11 @@ type Unreads struct {
 	// Cost is what the disk cost it.
 	Cost Cost
 
+	// Fit is set by the caller: whether an answer with these channels fits. The
+	// Reader calls Fits once it knows them, before it works out the answer. nil:
+	// any answer fits.
+	Fit func(notices, dots []string) error
+
 	counts  []int64 // of all users, one behind the other; Users[i].Counts is a part
 	notices []uint64
 	dots    []bool
@@ -168,7 +174,7 @@ type UserUnread struct {
 
 // Reset makes room for an answer of so many users, with so many 1:1 columns
 // and these channels: nothing is unread, nothing is missing, the disk cost
-// nothing. The names are copied, the slices are not kept.
+// nothing. The names are copied, the slices are not kept. Fit stays.
 func (u *Unreads) Reset(users, columns int, notices, dots []string) {
 	u.Notices = append(u.Notices[:0], notices...)
 	u.Dots = append(u.Dots[:0], dots...)
@@ -183,6 +189,14 @@ func (u *Unreads) Reset(users, columns int, notices, dots []string) {
 	}
 	u.Missing = u.Missing[:0]
 	u.AsOf, u.Cost = 0, Cost{}
+}
+
+// Fits is what Fit returns.
+func (u *Unreads) Fits(notices, dots []string) error {
+	if u.Fit == nil {
+		return nil
+	}
+	return u.Fit(notices, dots)
 }
 
 // part is the i-th part of s when parts have n elements.

@@ -785,6 +785,19 @@ func (s *Service) unreadable(c *call, err error) *failure {
 // replyMax is the longest reply that the NATS server takes.
 func (s *Service) replyMax() int { return int(s.nc.MaxPayload()) }
 
+// fits says whether a reply may be sent whose entries, one for each id, take
+// entry bytes at least. It is asked before the reply is worked out.
+func (s *Service) fits(c *call, entry int) bool {
+	const always = 4 << 10 // nobody sets max_payload lower
+	return c.ids*entry <= always || c.ids*entry <= s.replyMax()
+}
+
+// wouldNotFit is the answer where fits says no; of is what is asked.
+func (s *Service) wouldNotFit(c *call, entry int, of string) *failure {
+	return fail(codeTooMuch, "the reply would have %d bytes or more, the NATS server's max_payload is %d: %s; %s",
+		c.ids*entry, s.replyMax(), of, c.endpoint.advice)
+}
+
 // finish sends the answer and gives the call back. late: not in the
 // subscription's goroutine.
 func (s *Service) finish(c *call, f *failure, late bool) {

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -33,7 +34,7 @@ func (s *Service) unreadEndpoint() *endpoint {
 		description: "what users have not looked at yet: feed, 1:1 counters, channels; in the order asked",
 		request:     `{"users":["7"],"channels":["system"],"min_position":"…","timeout_ms":2000}; channels (these alone), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
 		reply:       `{"users":[{"user":"7","feed":12,"counts":{"comment":3,"mention":0},"channels":{"system":2},"dots":{"games":true}}],"as_of":"…"}; with "degraded":true and "missing":["7"] when a part cannot be read`,
-		advice:      "ask for fewer users at once",
+		advice:      "ask for fewer users at once, or name the channels that are wanted",
 		gated:       true,
 		lists:       true,
 		spreads:     true,
@@ -130,12 +131,18 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	u := &c.unread
 	applied := s.reader.Applied()
 	u.unreads.Cost = Cost{}
+	if u.unreads.Fit == nil {
+		u.unreads.Fit = func(notices, dots []string) error { return s.unreadFits(c, notices, dots) }
+	}
 	err := c.reader.Unread(ctx, u.ids, u.channels, &u.unreads, c.disk)
 	c.took(u.unreads.Cost)
 	if errors.Is(err, ErrStopped) {
 		u.unreads.Reset(len(u.ids), len(s.catalog.unread), nil, nil)
 		u.unreads.Missing = everyIndex(u.unreads.Missing, len(u.ids))
 		u.unreads.AsOf, err = applied, nil
+	}
+	if large, is := errors.AsType[*tooLarge](err); is {
+		return large.failure
 	}
 	if err != nil {
 		return s.unreadable(c, err)
@@ -150,6 +157,41 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	}
 	c.out = u.appendReply(c.out, c.body, s.catalog.unread, s.replyMax())
 	return nil
+}
+
+// tooLarge is the error of an answer that is not worked out, because it would
+// not fit into a reply.
+type tooLarge struct{ *failure }
+
+func (t *tooLarge) Error() string { return t.message }
+
+// unreadFits returns a *tooLarge where the answer cannot fit into a reply.
+func (s *Service) unreadFits(c *call, notices, dots []string) error {
+	columns, channels := len(s.catalog.unread), len(notices)+len(dots)
+	if c.packed {
+		if f := c.cellsFit(1 + columns + channels); f != nil {
+			return &tooLarge{f}
+		}
+		return nil
+	}
+	user := leastUser(s.catalog.unread, notices, dots)
+	if s.fits(c, user) {
+		return nil
+	}
+	return &tooLarge{s.wouldNotFit(c, user, fmt.Sprintf("%d users with %d columns and %d channels each", c.ids, columns, channels))}
+}
+
+// leastUser is how many bytes a user takes at least in a reply in JSON.
+func leastUser(columns []*word, notices, dots []string) int {
+	least := len(`{"user":"7","feed":0,"counts":{},"channels":{},"dots":{}},`)
+	least += leastKeys(columns)
+	for _, name := range notices {
+		least += len(name) + len(`"":0,`)
+	}
+	for _, name := range dots {
+		least += len(name) + len(`"":true,`)
+	}
+	return least - 3 // the first in each object has no comma
 }
 
 // appendReply writes {"users":[…],"as_of":"…"}. A missing user keeps its

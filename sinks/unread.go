@@ -94,6 +94,9 @@ func (n *Node) profiles(ctx context.Context, users []uint64, channels []string, 
 		g.sort(channels, dots)
 		notices, dots = g.notices, g.dots
 	}
+	if err := out.Fits(notices, dots); err != nil {
+		return err
+	}
 	out.Reset(len(users), len(columns), notices, dots)
 	out.AsOf = n.Applied()
 	g.at = out.AsOf

@@ -24,7 +24,7 @@ type bare struct {
 
 const bareShards = 64
 
-func newBare(b *testing.B) *bare {
+func newBare(b testing.TB) *bare {
 	b.Helper()
 	schema, err := pipeline.NewSchema([]string{"unread"}, []pipeline.ColumnSpec{{Name: "comment"}, {Name: "like"}, {Name: "follower"}})
 	if err != nil {
@@ -48,7 +48,7 @@ func (n *bare) operate(section int, o pipeline.Operation) {
 func (n *bare) own(o pipeline.Operation) { n.operate(int(pipeline.ShardOf(o.ID, bareShards)), o) }
 
 // apply closes the window and has every shard apply it.
-func (n *bare) apply(b *testing.B, to pipeline.Position) {
+func (n *bare) apply(b testing.TB, to pipeline.Position) {
 	n.sequence++
 	w := &pipeline.Window{Header: pipeline.Header{From: n.at, To: to}, Sections: n.sections}
 	w.Marks = []pipeline.TimeMark{{Second: int64(1000 + n.sequence), Position: n.at + 1}}

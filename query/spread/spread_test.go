@@ -64,6 +64,14 @@ func TestManyIDs(t *testing.T) {
 				t.Error(err)
 			}
 			var unread, wantUnread query.Unreads
+			// What does not fit is known before all of it is gathered.
+			var channels int
+			notWanted := errors.New("not wanted")
+			unread.Fit = func(notices, dots []string) error { channels = len(notices) + len(dots); return notWanted }
+			if err := c.far(0, 0).Unread(within(t, 20*time.Second), ids, nil, &unread, true); !errors.Is(err, notWanted) || channels == 0 || unread.Users != nil {
+				t.Fatal(err, channels)
+			}
+			unread.Fit = nil
 			if err := c.far(0, 0).Unread(within(t, 60*time.Second), ids, nil, &unread, true); err != nil || len(unread.Missing) > 0 {
 				t.Fatal(err, len(unread.Missing))
 			}

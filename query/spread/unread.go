@@ -23,6 +23,11 @@ func (f *far) Unread(ctx context.Context, users []uint64, channels []string, out
 		if err := u.lot(ctx, at, users[at:min(at+lotMax, len(users))]); err != nil {
 			return err
 		}
+		if at == 0 { // each part has all channels
+			if err := out.Fits(u.names()); err != nil {
+				return err
+			}
+		}
 	}
 	u.merge(len(users), out)
 	out.AsOf, out.Cost = u.or(f.Applied()), u.cost
@@ -93,18 +98,7 @@ func (u *unreads) lose(user int) {
 // merge fills in the answer. A channel that one part knows of and another does
 // not yet has nothing unread there.
 func (u *unreads) merge(users int, out *query.Unreads) {
-	var notices, dots []string
-	for i := range u.parts {
-		notices = union(notices, u.parts[i].Notices)
-		dots = union(dots, u.parts[i].Dots)
-	}
-	if u.channels == nil {
-		slices.Sort(notices)
-		slices.Sort(dots)
-	} else {
-		inOrder(notices, u.channels)
-		inOrder(dots, u.channels)
-	}
+	notices, dots := u.names()
 	out.Reset(users, len(u.unread.columns), notices, dots)
 	for i := range u.parts {
 		p := &u.parts[i]
@@ -125,6 +119,22 @@ func (u *unreads) merge(users int, out *query.Unreads) {
 		out.Missing = append(out.Missing, user)
 	}
 	slices.Sort(out.Missing)
+}
+
+// names are the channels of all parts.
+func (u *unreads) names() (notices, dots []string) {
+	for i := range u.parts {
+		notices = union(notices, u.parts[i].Notices)
+		dots = union(dots, u.parts[i].Dots)
+	}
+	if u.channels == nil {
+		slices.Sort(notices)
+		slices.Sort(dots)
+	} else {
+		inOrder(notices, u.channels)
+		inOrder(dots, u.channels)
+	}
+	return notices, dots
 }
 
 // union adds names that are not there yet.

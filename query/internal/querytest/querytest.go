@@ -324,6 +324,9 @@ func (r *Reader) Unread(ctx context.Context, users []uint64, channels []string, 
 			}
 		}
 	}
+	if err := out.Fits(notices, dots); err != nil {
+		return err
+	}
 	out.Reset(len(users), r.columns, notices, dots)
 	out.AsOf, out.Cost = r.applied, cost
 	for i, user := range users {
