@@ -26,6 +26,9 @@ const (
 // from run to run and no state.
 type Lane struct {
 	*Program
+	// Version is that of pipeline.FormatWindows in which the next window is written;
+	// nil: the newest.
+	Version  func() int
 	merger   *merger
 	sections [][]byte
 	encoded  []byte
@@ -161,6 +164,9 @@ func (l *Lane) cut(to pipeline.Position) pipeline.Derived {
 	w.Sections = l.sections
 	if w.Authors = l.authors; l.lost { // whoever counted them knows who posted in them, and nobody else
 		w.Authors = nil
+	}
+	if l.Version != nil {
+		w.Version = l.Version()
 	}
 	l.encoded = pipeline.AppendWindow(l.encoded[:0], w)
 	d := pipeline.Derived{

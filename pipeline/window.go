@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,45 +30,44 @@ type Window struct {
 	Marks   []TimeMark // seconds that begin in this window, ascending
 	Columns []string   // full names; sections refer to them by index
 	// Authors are those who posted or deleted a post, an entry for each time; nil: it is
-	// not known (formats 1 and 2), as where messages are lost that somebody may have counted
-	// (I10).
+	// not known, as where messages are lost that somebody may have counted (I10).
 	Authors  []uint64
 	Sections [][]byte // one for each shard, then one for every node (channels)
+	Version  int      // of FormatWindows; to AppendWindow, 0 is the newest
 }
 
 // The encoding of a window, all integers unsigned LEB128 unless said:
 //
 //	┌─────┬────┬─────────┬───────┬────────┬──────┬───────┬───────────────┐
-//	│"TMW"│ 03 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
+//	│"TMW"│ 01 │ From    │ To    │ Rules  │Events│ Time  │ marks         │
 //	│ 3 B │ 1 B│         │ -From │ 8 B LE │      │       │ n, n × (Δsec, │
 //	│     │    │         │       │        │      │       │  pos - From)  │
 //	├─────┴────┴──┬──────┴───┬───┴────────┴─┬────┴────────┼───────────────┤
 //	│ columns     │ authors  │ sections     │ section     │ CRC-32C of all│
-//	│ n, n × (len,│ n, n × id│ n, n × length│ bytes, one  │ before it,    │
-//	│  name)      │          │              │ by one      │ 4 B LE        │
+//	│ n, n × (len,│ n, (n-1) │ n, n × length│ bytes, one  │ before it,    │
+//	│  name)      │ × id     │              │ by one      │ 4 B LE        │
 //	└─────────────┴──────────┴──────────────┴─────────────┴───────────────┘
 //
-// Format 1 has no authors. Format 2 has those who posted alone, which is not read: it is
-// not known who deleted a post.
-const (
-	windowMagic  = "TMW\x03"
-	windowMagic2 = "TMW\x02"
-	windowMagic1 = "TMW\x01"
-)
+// The byte after the magic is the version of FormatWindows. Where n of the authors is 0,
+// they are not known.
+const windowMagic = "TMW"
+
+// windowHead is the least that a window has before From.
+const windowHead = len(windowMagic) + 1
 
 // ErrWindow wraps every complaint about a window's bytes.
 var ErrWindow = errors.New("pipeline: malformed window")
+
+// ErrWindowVersion is that of a window of a version that this program does not read.
+var ErrWindowVersion = fmt.Errorf("%w: its version is not known", ErrWindow)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // AppendWindow appends w's encoding.
 func AppendWindow(dst []byte, w *Window) []byte {
 	start := len(dst)
-	if w.Authors != nil {
-		dst = append(dst, windowMagic...)
-	} else {
-		dst = append(dst, windowMagic1...)
-	}
+	dst = append(dst, windowMagic...)
+	dst = append(dst, byte(cmp.Or(w.Version, FormatWindows.Newest)))
 	dst = binary.AppendUvarint(dst, uint64(w.From))
 	dst = binary.AppendUvarint(dst, uint64(w.To-w.From))
 	dst = binary.LittleEndian.AppendUint64(dst, w.Rules)
@@ -85,12 +85,7 @@ func AppendWindow(dst []byte, w *Window) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(name)))
 		dst = append(dst, name...)
 	}
-	if w.Authors != nil {
-		dst = binary.AppendUvarint(dst, uint64(len(w.Authors)))
-		for _, id := range w.Authors {
-			dst = binary.AppendUvarint(dst, id)
-		}
-	}
+	dst = appendAuthors(dst, w.Authors)
 	dst = binary.AppendUvarint(dst, uint64(len(w.Sections)))
 	for _, s := range w.Sections {
 		dst = binary.AppendUvarint(dst, uint64(len(s)))
@@ -99,6 +94,17 @@ func AppendWindow(dst []byte, w *Window) []byte {
 		dst = append(dst, s...)
 	}
 	return appendChecksum(dst, start)
+}
+
+func appendAuthors(dst []byte, authors []uint64) []byte {
+	if authors == nil {
+		return append(dst, 0)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(authors))+1)
+	for _, id := range authors {
+		dst = binary.AppendUvarint(dst, id)
+	}
+	return dst
 }
 
 // appendChecksum closes the window that begins at dst[start].
@@ -115,7 +121,7 @@ func DecodeHeader(b []byte) (Header, error) {
 
 // DecodeWindow reads a whole window and checks it. The result aliases b.
 func DecodeWindow(b []byte) (*Window, error) {
-	if len(b) < len(windowMagic)+4 {
+	if len(b) < windowHead+4 {
 		return nil, fmt.Errorf("%w: %d bytes are too few", ErrWindow, len(b))
 	}
 	body := b[:len(b)-4]
@@ -123,7 +129,7 @@ func DecodeWindow(b []byte) (*Window, error) {
 		return nil, fmt.Errorf("%w: checksum does not match", ErrWindow)
 	}
 	r := reader{b: body}
-	w := &Window{Header: r.header()}
+	w := &Window{Header: r.header(), Version: int(b[len(windowMagic)])}
 	last := TimeMark{math.MinInt64, w.From}
 	for n := r.count(2); n > 0; n-- {
 		m := TimeMark{max(last.Second, 0) + int64(r.uvarint()), w.From + Position(r.uvarint())}
@@ -137,15 +143,7 @@ func DecodeWindow(b []byte) (*Window, error) {
 	for range r.count(1) {
 		w.Columns = append(w.Columns, string(r.bytes(r.uvarint())))
 	}
-	if magic := string(b[:len(windowMagic)]); magic != windowMagic1 {
-		w.Authors = make([]uint64, r.count(1))
-		for i := range w.Authors {
-			w.Authors[i] = r.uvarint()
-		}
-		if magic == windowMagic2 {
-			w.Authors = nil
-		}
-	}
+	w.Authors = r.authors()
 	lengths := make([]uint64, r.count(1))
 	for i := range lengths {
 		lengths[i] = r.uvarint()
@@ -174,8 +172,7 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) header() Header {
-	if magic := string(r.bytes(uint64(len(windowMagic)))); magic != windowMagic && magic != windowMagic2 && magic != windowMagic1 {
-		r.fail("it does not begin with the magic of formats 1 to 3")
+	if !r.version() {
 		return Header{}
 	}
 	var h Header
@@ -194,6 +191,37 @@ func (r *reader) header() Header {
 		r.fail("it ends at position %d, which no log has", h.To)
 	}
 	return h
+}
+
+// version reads what every window begins with.
+func (r *reader) version() bool {
+	head := r.bytes(uint64(windowHead))
+	switch {
+	case r.err != nil:
+	case string(head[:len(windowMagic)]) != windowMagic:
+		r.fail("it does not begin with %q", windowMagic)
+	case !FormatWindows.Reads(int(head[len(windowMagic)])):
+		r.err = fmt.Errorf("%w: the window has version %d, and this program reads versions %d to %d: use the program that wrote it, or a newer one",
+			ErrWindowVersion, head[len(windowMagic)], FormatWindows.Oldest, FormatWindows.Newest)
+	}
+	return r.err == nil
+}
+
+// authors are nil where they are not known.
+func (r *reader) authors() []uint64 {
+	n := r.uvarint()
+	switch {
+	case n == 0:
+		return nil
+	case n-1 > uint64(len(r.b)):
+		r.fail("%d authors do not fit in %d bytes", n-1, len(r.b))
+		return nil
+	}
+	authors := make([]uint64, n-1)
+	for i := range authors {
+		authors[i] = r.uvarint()
+	}
+	return authors
 }
 
 func (r *reader) uvarint() uint64 {

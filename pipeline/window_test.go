@@ -3,8 +3,10 @@ package pipeline
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -63,15 +65,17 @@ func TestWindowRoundTrip(t *testing.T) {
 	})
 }
 
-// Of a window of format 2 it is not known who deleted a post, so nothing is said of who
-// posted: else what is remembered of an author might have a post that is gone.
-func TestWindowOfFormat2(t *testing.T) {
-	w := &Window{Header: Header{From: 1, To: 9}, Authors: []uint64{7, 1 << 63}, Columns: []string{"post.like"}, Sections: [][]byte{{1}, nil}}
+// A node of an earlier version says what it met; it must not take the window for one
+// that no router wrote.
+func TestWindowOfALaterVersion(t *testing.T) {
+	w := &Window{Header: Header{From: 1, To: 9}, Columns: []string{"post.like"}, Sections: [][]byte{{1}, nil}, Version: FormatWindows.Newest + 1}
 	b := AppendWindow(nil, w)
-	b[3] = 2
-	got, err := DecodeWindow(appendChecksum(b[:len(b)-4], 0))
-	if err != nil || got.Authors != nil || len(got.Columns) != 1 || len(got.Sections) != 2 || !bytes.Equal(got.Sections[0], []byte{1}) {
-		t.Errorf("%+v, %v", got, err)
+	want := fmt.Sprintf("version %d, and this program reads versions %d to %d", w.Version, FormatWindows.Oldest, FormatWindows.Newest)
+	if _, err := DecodeWindow(b); !errors.Is(err, ErrWindowVersion) || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q: %v", want, err)
+	}
+	if _, err := DecodeHeader(b); !errors.Is(err, ErrWindowVersion) {
+		t.Errorf("the header: %v", err)
 	}
 }
 

@@ -158,7 +158,7 @@ func (p *process) look(ctx context.Context) error {
 func (p *process) self() cluster.Member {
 	me := cluster.Member{
 		Node: p.name(), Session: strconv.Itoa(p.lives), Roles: cluster.Route | cluster.Hold | cluster.Answer,
-		Weight: 1, Wire: 1, WireMin: 1, Shards: p.w.shards, Fingerprint: 1,
+		Weight: 1, Formats: cluster.OwnFormats(), Shards: p.w.shards, Fingerprint: 1,
 		Epoch: p.view.Assignment.Epoch, Applied: p.node.Applied(), Routes: p.routes > 0,
 		Loading: map[pipeline.Shard]float64{},
 	}

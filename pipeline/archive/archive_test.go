@@ -252,7 +252,7 @@ func TestArchiveDamage(t *testing.T) {
 		t.Error("a segment of another EVENTS")
 	}
 	foreign[1].Format = 7
-	if err := Chain(foreign); err == nil || !strings.Contains(err.Error(), "format 7") {
+	if err := Chain(foreign); err == nil || !strings.Contains(err.Error(), "version 7") {
 		t.Errorf("another format: %v", err)
 	}
 	if err := Chain([]Segment{d.Segments()[0], d.Segments()[0]}); !errors.Is(err, ErrCorrupt) {
@@ -358,7 +358,7 @@ func TestHeadersCloseSegment(t *testing.T) {
 // A segment that nobody could read is not written.
 func TestUnreadableIsNotPut(t *testing.T) {
 	b := new(builder)
-	if err := b.begin(created, 1); err != nil {
+	if err := b.begin(1, created, 1); err != nil {
 		t.Fatal(err)
 	}
 	b.index.bytes = decodedBytesMax + 1

@@ -27,6 +27,9 @@ const (
 // Directory is a directory of segments that follow on one another. One process
 // at a time adds to it; any may read.
 type Directory struct {
+	// Version is that of pipeline.FormatBackups in which Add writes segments.
+	Version int
+
 	files    Files
 	segments []Segment
 	kept     *kept // nil: what was read is not kept
@@ -43,7 +46,7 @@ func OpenOn(files Files) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	d := &Directory{files: files}
+	d := &Directory{files: files, Version: pipeline.FormatBackups.Newest}
 	for _, file := range names {
 		name, sealed := strings.CutSuffix(file, sealedEnd)
 		first, named := strings.CutPrefix(name, filePrefix)
@@ -171,7 +174,7 @@ func (d *Directory) Add(ctx context.Context, events time.Time, begins, last uint
 		return err
 	}
 	defer source.Close()
-	return Write(ctx, source, events, next, last, func(s Segment, bodies, index []byte) error {
+	return Write(ctx, source, d.Version, events, next, last, func(s Segment, bodies, index []byte) error {
 		if err := d.put(&s, bodies, index); err != nil {
 			return fmt.Errorf("archive: messages %d to %d: %w", s.First, s.Last, err)
 		}

@@ -14,9 +14,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// Format is the number of the layout of segments.
-const Format = 1
-
 const (
 	// segmentBytesMax is how many bytes of bodies, or of their index, close a
 	// segment, which is made and read in memory. A message may go beyond it.
@@ -31,7 +28,7 @@ const (
 // Segment says what two files hold: the messages of EVENTS from First to Last. A
 // sequence between that has no message had none in the stream.
 type Segment struct {
-	Format   int       `json:"format"`
+	Format   int       `json:"format"` // version of pipeline.FormatBackups
 	Events   time.Time `json:"events"` // when EVENTS was created
 	First    uint64    `json:"first"`  // sequences
 	Last     uint64    `json:"last"`
@@ -96,8 +93,8 @@ func (e *encoder) end() (File, error) {
 }
 
 // begin begins the segment from a sequence on.
-func (b *builder) begin(events time.Time, first uint64) error {
-	b.segment = Segment{Format: Format, Events: events, First: first, Last: first - 1}
+func (b *builder) begin(version int, events time.Time, first uint64) error {
+	b.segment = Segment{Format: version, Events: events, First: first, Last: first - 1}
 	if b.json == nil {
 		b.json = json.NewEncoder(&b.line)
 		b.json.SetEscapeHTML(false)
@@ -138,8 +135,9 @@ func (b *builder) end(last uint64) (s Segment, bodies, index []byte, err error) 
 // Check says what is wrong with a segment, wherever it comes from.
 func (s *Segment) Check() error {
 	switch {
-	case s.Format != Format:
-		return fmt.Errorf("archive: messages %d to %d have format %d, and this version reads format %d", s.First, s.Last, s.Format, Format)
+	case !pipeline.FormatBackups.Reads(s.Format):
+		return fmt.Errorf("archive: messages %d to %d have version %d, and this program reads versions %d to %d: use the program that wrote them, or a newer one",
+			s.First, s.Last, s.Format, pipeline.FormatBackups.Oldest, pipeline.FormatBackups.Newest)
 	case s.First == 0 || s.Last < s.First || s.Last-s.First+1 < uint64(max(s.Messages, 0)) || s.Messages < 0,
 		s.Bodies.Decoded > decodedBytesMax || s.Index.Decoded > decodedBytesMax:
 		return fmt.Errorf("%w: a segment of %d messages, from %d to %d, in %d and %d bytes", ErrCorrupt, s.Messages, s.First, s.Last, s.Bodies.Decoded, s.Index.Decoded)

@@ -11,13 +11,14 @@ import (
 // Write cuts the messages from a sequence to another, both included, into
 // segments, and gives each to put, which must not keep bodies and index. The
 // source, of the EVENTS created then, must begin with the first; it is not closed.
-// What it has after the last is passed over.
-func Write(ctx context.Context, source pipeline.Source, events time.Time, first, last uint64, put func(s Segment, bodies, index []byte) error) error {
+// What it has after the last is passed over. version is that of pipeline.FormatBackups in
+// which they are written.
+func Write(ctx context.Context, source pipeline.Source, version int, events time.Time, first, last uint64, put func(s Segment, bodies, index []byte) error) error {
 	if first > last {
 		return nil
 	}
 	var b builder
-	if err := b.begin(events, first); err != nil {
+	if err := b.begin(version, events, first); err != nil {
 		return err
 	}
 	for next := first; next <= last; {
@@ -41,7 +42,7 @@ func Write(ctx context.Context, source pipeline.Source, events time.Time, first,
 				if err := b.flush(m.Sequence, put); err != nil {
 					return err
 				}
-				if err := b.begin(events, next); err != nil {
+				if err := b.begin(version, events, next); err != nil {
 					return err
 				}
 			}

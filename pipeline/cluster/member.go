@@ -22,7 +22,6 @@ const (
 	memberBytesMax = 64 << 10 // of its JSON
 	textBytesMax   = 64       // of zone, session and version
 	rolesMax       = 16       // named in its JSON
-	wireMax        = 1 << 20
 	epochMax       = 1 << 60
 )
 
@@ -123,14 +122,13 @@ func (f *Fingerprint) UnmarshalText(text []byte) error {
 
 // Member is what a process says of itself.
 type Member struct {
-	Node    string `json:"node"`
-	Session string `json:"session"` // tells it from an earlier process of the same name
-	Roles   Roles  `json:"roles"`
-	Zone    string `json:"zone,omitempty"`
-	Weight  int    `json:"weight"`  // share of shards, relative; 0 holds none
-	Version string `json:"version"` // of the program
-	Wire    int    `json:"wire"`    // version of the wire between nodes
-	WireMin int    `json:"wire_min"`
+	Node    string  `json:"node"`
+	Session string  `json:"session"` // tells it from an earlier process of the same name
+	Roles   Roles   `json:"roles"`
+	Zone    string  `json:"zone,omitempty"`
+	Weight  int     `json:"weight"`  // share of shards, relative; 0 holds none
+	Version string  `json:"version"` // of the program
+	Formats Formats `json:"formats"`
 
 	// What all that hold or route must have in common (Misfit); zeros with a
 	// process that has no configuration of its own.
@@ -195,8 +193,7 @@ func (m *Member) check() error {
 		CheckNode(m.Node),
 		within("weight", m.Weight, 0, WeightMax),
 		within("shards", m.Shards, 0, pipeline.ShardsMax),
-		within("wire", m.Wire, 0, wireMax),
-		within("wire_min", m.WireMin, 0, m.Wire),
+		m.Formats.check(),
 		checkText("session", m.Session, textBytesMax),
 		checkText("version", m.Version, textBytesMax),
 		checkText("counters", m.Counters, CountersMax),

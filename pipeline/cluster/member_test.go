@@ -14,7 +14,7 @@ import (
 
 func someMember() *Member {
 	m := &Member{
-		Node: "a", Session: "s1", Roles: Hold | Answer, Zone: "rack-1", Weight: 2, Version: "1.2.0", Wire: 3, WireMin: 2,
+		Node: "a", Session: "s1", Roles: Hold | Answer, Zone: "rack-1", Weight: 2, Version: "1.2.0", Formats: Formats{"wire": {2, 3}, "windows": {1, 1}},
 		Shards: 64, Fingerprint: 0xbeef, Counters: "post(like)", Epoch: 12, Applied: 1<<60 + 1, LagMS: 3, Routes: true,
 		Loading: map[pipeline.Shard]float64{40: 0.25},
 	}
@@ -31,7 +31,7 @@ func TestMemberJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"node":"a","session":"s1","roles":["hold","answer"],"zone":"rack-1","weight":2,"version":"1.2.0","wire":3,"wire_min":2,` +
+	want := `{"node":"a","session":"s1","roles":["hold","answer"],"zone":"rack-1","weight":2,"version":"1.2.0","formats":{"windows":[1,1],"wire":[2,3]},` +
 		`"shards":64,"fingerprint":"000000000000beef","counters":"post(like)","epoch":12,"applied":"1152921504606846977","lag_ms":3,"routes":true,` +
 		`"ready":"0-31","loading":{"40":0.25},"failed":"63"}`
 	if string(b) != want {
@@ -62,7 +62,9 @@ func TestDecodeMemberRefuses(t *testing.T) {
 		`rack-1`:                 `rack 1`,
 		`"weight":2`:             `"weight":1001`,
 		`"1.2.0"`:                `"` + strings.Repeat("1", 65) + `"`,
-		`"wire":3`:               `"wire":1`,
+		`"wire":[2,3]`:           `"wire":[3,2]`,
+		`"windows":[1,1]`:        `"win dows":[1,1]`,
+		`,"wire":[2,3]`:          `,"wire":[2,256]`,
 		`"shards":64`:            `"shards":4097`,
 		`"000000000000beef"`:     `"beef"`,
 		`"post(like)"`:           `"` + strings.Repeat("x", 1025) + `"`,
@@ -76,7 +78,7 @@ func TestDecodeMemberRefuses(t *testing.T) {
 		`"failed":"63"`:          `"failed":"4096"`,
 		`"ready":"0-31","load`:   `"ready":"` + strings.Repeat("0,", 8000) + `","load`,
 		`"routes":true`:          `"routes":1`,
-		`"version":"1.2.0","wir`: `"version":"` + strings.Repeat("x", memberBytesMax) + `","wir`,
+		`"version":"1.2.0","for`: `"version":"` + strings.Repeat("x", memberBytesMax) + `","for`,
 	} {
 		text := strings.Replace(string(b), from, to, 1)
 		if text == string(b) {

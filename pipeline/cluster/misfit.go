@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -10,8 +12,11 @@ import (
 
 // Misfit says why two members cannot work together, naming both sides; nil
 // when they can: the same number of shards, the same counters and rules, and
-// wires of which each understands the other's. A process without a
+// of each format a version that both read. A process without a
 // configuration of its own takes that of the others.
+//
+// Where each two of several members have a version in common, all of them have one:
+// versions are ranges (Helly's theorem).
 func Misfit(a, b *Member) error {
 	switch {
 	case a.Shards != 0 && b.Shards != 0 && a.Shards != b.Shards:
@@ -21,17 +26,36 @@ func Misfit(a, b *Member) error {
 			return fmt.Errorf("cluster: node %s counts %s; node %s counts %s: all nodes must have the same counters and rules", a.Node, a.Counters, b.Node, b.Counters)
 		}
 		return fmt.Errorf("cluster: node %s and node %s count the same columns by other rules (fingerprints %v and %v): all nodes must have the same rules", a.Node, b.Node, a.Fingerprint, b.Fingerprint)
-	case a.Wire < b.WireMin:
-		return tooOld(a, b)
-	case b.Wire < a.WireMin:
-		return tooOld(b, a)
+	}
+	return formatMisfit(a, b)
+}
+
+// formatMisfit names the first format, by name, of which two members read no common
+// version.
+func formatMisfit(a, b *Member) error {
+	names := slices.Sorted(maps.Keys(a.Formats))
+	for name := range b.Formats {
+		if _, both := a.Formats[name]; !both {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		switch x, y := a.Formats[name], b.Formats[name]; {
+		case x[1] < y[0]:
+			return tooOld(name, a, b)
+		case y[1] < x[0]:
+			return tooOld(name, b, a)
+		}
 	}
 	return nil
 }
 
-func tooOld(a, b *Member) error {
-	return fmt.Errorf("cluster: node %s (version %s) speaks version %d of the wire between nodes, node %s (version %s) understands %d to %d: bring %s up to date",
-		a.Node, a.Version, a.Wire, b.Node, b.Version, b.WireMin, b.Wire, a.Node)
+// tooOld is for a member that reads no version of a format that the newer one writes.
+func tooOld(format string, old, newer *Member) error {
+	x, y := old.Formats[format], newer.Formats[format]
+	return fmt.Errorf("cluster: node %s (version %s) reads %s of versions %d to %d, node %s (version %s) of versions %d to %d: they cannot work together. "+
+		"Upgrade node %s, or start node %s with a version between the two first (docs/nodes.md, Rolling upgrade)",
+		old.Node, old.Version, format, x[0], x[1], newer.Node, newer.Version, y[0], y[1], old.Node, newer.Node)
 }
 
 // Summary is what a schema counts, on one line for people, for

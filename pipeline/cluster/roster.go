@@ -252,7 +252,7 @@ func sameLayout(a, b *View) bool {
 	return a.Degrade == b.Degrade && a.Assignment.Epoch == b.Assignment.Epoch && a.Assignment.same(&b.Assignment) &&
 		slices.EqualFunc(a.Members, b.Members, func(a, b State) bool {
 			return a.Node == b.Node && a.Session == b.Session && a.Status == b.Status && (a.Member == b.Member ||
-				a.Ready == b.Ready && a.Failed == b.Failed && a.Behind == b.Behind && a.Epoch == b.Epoch && a.Roles == b.Roles && a.Wire == b.Wire && a.WireMin == b.WireMin)
+				a.Ready == b.Ready && a.Failed == b.Failed && a.Behind == b.Behind && a.Epoch == b.Epoch && a.Roles == b.Roles && maps.Equal(a.Formats, b.Formats))
 		})
 }
 

@@ -37,7 +37,7 @@ type process struct {
 
 func member(node string) cluster.Member {
 	return cluster.Member{
-		Node: node, Roles: cluster.Route | cluster.Hold | cluster.Answer, Weight: 1, Version: "1", Wire: 2, WireMin: 1,
+		Node: node, Roles: cluster.Route | cluster.Hold | cluster.Answer, Weight: 1, Version: "1", Formats: cluster.Formats{"wire": {1, 2}},
 		Shards: 16, Fingerprint: 7, Counters: "post(like)", Applied: 5,
 	}
 }
@@ -254,7 +254,10 @@ func TestMembersMustFit(t *testing.T) {
 		"node b has 32 shards, node a has 16":             func(m *cluster.Member) { m.Shards = 32 },
 		"node b counts post(view); node a counts post(li": func(m *cluster.Member) { m.Fingerprint, m.Counters = 8, "post(view)" },
 		"node b and node a count the same columns by oth": func(m *cluster.Member) { m.Fingerprint = 8 },
-		"node a (version 1) speaks version 2 of the wire": func(m *cluster.Member) { m.Wire, m.WireMin = 4, 3 },
+		"node a (version 1) reads wire of versions 1 to 2, node b (version 1) of versions 3 to 4": func(m *cluster.Member) {
+			m.Formats = cluster.Formats{"wire": {3, 4}}
+		},
+		"node b (version 1) reads wire of versions 0 to 0, node a (version 1) of versions 1 to 2": func(m *cluster.Member) { m.Formats = nil },
 	} {
 		other := member("b")
 		change(&other)

@@ -34,6 +34,8 @@ type View struct {
 	// Sessions tell a node's process from an earlier one: what that was asked this one
 	// does not answer. A node without one is not known to have begun again.
 	Sessions map[string]string
+	// Wire is the newest version of the wire that a node is said to understand.
+	Wire map[string]byte
 	// Whole says that this process holds every shard and all are ready: it
 	// answers as if it were alone, as long as its Own is a [query.Reader] too.
 	Whole bool

@@ -33,6 +33,7 @@ const (
 type part struct {
 	call    *call
 	kind    wire.Kind
+	version byte // that body is written in
 	items   []int32
 	body    []byte
 	link    *link
@@ -66,7 +67,7 @@ type link struct {
 	asked   atomic.Int64  // parts that wait or are under way: how busy the link is
 	avoid   atomic.Int64  // until then, Unix ns
 	applied atomic.Uint64 // the latest that the node said
-	speaks  atomic.Uint32 // the version that it said last; 0: it has said nothing
+	speaks  atomic.Uint32 // the version of the wire that it said last; before, View.Wire of it
 
 	mu      sync.Mutex
 	waiting []*part
@@ -81,8 +82,8 @@ type link struct {
 	closed  bool
 }
 
-// version is what the node is known to understand.
-func (l *link) version() byte { return max(byte(l.speaks.Load()), wire.Oldest) }
+// version is the newest that this process and the node are known to understand.
+func (l *link) version() byte { return wire.Both(byte(l.speaks.Load())) }
 
 func (l *link) avoided(now time.Time) bool { return l.avoid.Load() > now.UnixNano() }
 
@@ -130,12 +131,12 @@ func (l *link) gatherLocked() (batch uint64, message *[]byte) {
 		return 0, nil
 	}
 	message = messages.Get().(*[]byte)
-	b := wire.BeginBatch((*message)[:0], l.reader.print)
-	now, n := time.Now(), 0
+	now, n, in := time.Now(), 0, l.waiting[0].version
+	b := wire.BeginBatch((*message)[:0], l.reader.print, in)
 	batch = l.reader.batches.Add(1)
 	for ; n < min(len(l.waiting), wire.PartsMax); n++ {
 		p := l.waiting[n]
-		if n > 0 && len(b)+len(p.body)+wire.AskOverhead+wire.BatchOverhead > l.reader.batchBytes {
+		if p.version != in || n > 0 && len(b)+len(p.body)+wire.AskOverhead+wire.BatchOverhead > l.reader.batchBytes {
 			break
 		}
 		l.lastID++
@@ -285,7 +286,7 @@ func (l *link) look(now time.Time, every time.Duration, probe bool) (silent bool
 	l.publish(next, message)
 	if nothing > 0 {
 		message = messages.Get().(*[]byte)
-		*message = wire.End(wire.BeginBatch((*message)[:0], l.reader.print))
+		*message = wire.End(wire.BeginBatch((*message)[:0], l.reader.print, l.version()))
 		l.publish(nothing, message)
 	}
 	return silent

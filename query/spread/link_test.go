@@ -74,7 +74,7 @@ func (c *cluster) pretend(name string, taken int) (kill func()) {
 	nc := querytest.Connect(c.t, c.server)
 	_, err := nc.Subscribe(spread.Subject(name, 0), func(q *nats.Msg) {
 		if taken--; taken >= 0 {
-			m := wire.BeginReplies(nil)
+			m := wire.BeginReplies(nil, wire.Oldest)
 			wire.SetTaken(m)
 			_ = nc.Publish(q.Reply, wire.End(m))
 		}

@@ -197,6 +197,7 @@ func (r *Reader) linkTo(node string, v *View) *link {
 	r.pruneLocked(v)
 	r.lastLink++
 	l = &link{reader: r, node: node, subject: Subject(node, r.of), number: r.lastLink, sent: map[uint64]*part{}}
+	l.speaks.Store(uint32(v.Wire[node]))
 	r.links[node], r.byNumber[l.number] = l, l
 	return l
 }

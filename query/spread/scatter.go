@@ -234,10 +234,10 @@ func (c *call) settle(p *part) {
 		p.link.shun()
 	}
 	p.pieces, p.body = nil, nil
-	if p.out == outRefused && p.kind.Since() > wire.Oldest {
-		// An earlier version of the node is running again. It is asked what every
-		// version knows.
-		c.send(&target{node: p.link.node, link: p.link, items: again, more: p.more}, p.tried, time.Until(c.deadline), wire.Oldest, p.final, p.spare)
+	if now := p.link.version(); p.out == outRefused && p.version > now {
+		// An earlier version of the node is running again, and says so: it is asked in
+		// that.
+		c.send(&target{node: p.link.node, link: p.link, items: again, more: p.more}, p.tried, time.Until(c.deadline), now, p.final, p.spare)
 		return
 	}
 	tried := p.tried
@@ -469,7 +469,7 @@ func (c *call) send(t *target, tried []string, left time.Duration, version byte,
 	for items := t.items; len(items) > 0; {
 		kind, body, n := c.q.ask(items, c.reader.partBytes, version)
 		p := &part{
-			call: c, kind: kind, items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
+			call: c, kind: kind, version: version, items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
 			until: now.Add(within), every: every, look: now.Add(every),
 		}
 		c.open = append(c.open, p)

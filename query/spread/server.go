@@ -228,7 +228,7 @@ func (s *Server) refuse(m *nats.Msg, result batchResult, status wire.Status, wor
 	if result != batchBusy {
 		s.tell(words)
 	}
-	reply := wire.AppendReply(wire.BeginReplies(nil), &wire.Reply{Status: status, Last: true, Applied: s.holder.Applied(), Body: []byte(clip(words))})
+	reply := wire.AppendReply(wire.BeginReplies(nil, wire.Oldest), &wire.Reply{Status: status, Last: true, Applied: s.holder.Applied(), Body: []byte(clip(words))})
 	wire.SetTaken(reply)
 	s.publish(m.Reply, reply)
 }

@@ -34,7 +34,7 @@ func version1(now func() bool) *relay {
 			if err != nil {
 				return m
 			}
-			m = wire.BeginBatch(nil, b.Schema)
+			m = wire.BeginBatch(nil, b.Schema, wire.Oldest)
 			m[4] = 1
 			for _, a := range asks {
 				if a.Kind.Since() > 1 {
@@ -219,7 +219,7 @@ func (c *cluster) nonsense(name string) {
 	nc := querytest.Connect(c.t, c.server)
 	_, err := nc.Subscribe(spread.Subject(name, 0), func(m *nats.Msg) {
 		_, asks, err := wire.DecodeBatch(m.Data, nil)
-		replies := wire.BeginReplies(nil)
+		replies := wire.BeginReplies(nil, wire.Oldest)
 		for i := range asks {
 			var ask wire.ProfilesAsk
 			if err = errors.Join(err, ask.Decode(asks[i].Body, wire.Version)); err != nil {
@@ -284,7 +284,7 @@ func TestAnswersToBothVersions(t *testing.T) {
 	nc := querytest.Connect(t, c.server)
 	for version := byte(1); version <= wire.Version; version++ {
 		ask := wire.ProfilesAsk{Names: wire.AppendNames(nil, wire.Names{}), Users: []uint64{user}}
-		m := wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards)), &wire.Ask{ID: 1, Kind: wire.Profiles, Within: 5 * time.Second, Body: ask.Append(nil)})
+		m := wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Profiles, Within: 5 * time.Second, Body: ask.Append(nil)})
 		m[4] = version
 		reply, err := nc.Request(spread.Subject("a", 0), wire.End(m), 5*time.Second)
 		if err != nil {

@@ -636,7 +636,7 @@ func TestAnybodyMayPublish(t *testing.T) {
 	names := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: []string{"like"}})
 	rows := wire.RowsAsk{Names: names, IDs: []uint64{1}}
 	message := func(a wire.Ask) []byte {
-		return wire.End(wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards)), &a))
+		return wire.End(wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest), &a))
 	}
 	good := message(wire.Ask{ID: 1, Kind: wire.Rows, Within: time.Second, Body: rows.Append(nil)})
 	for range 2000 {
@@ -686,7 +686,7 @@ func TestBusy(t *testing.T) {
 	_ = sub.SetPendingLimits(-1, -1)
 	const batches, parts = 20, 1000
 	for range batches {
-		b := wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards))
+		b := wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest)
 		for i := range uint64(parts) {
 			b = wire.AppendAsk(b, &wire.Ask{ID: i + 1, Kind: wire.Applied, Min: now, Wait: 20 * time.Second, Within: 20 * time.Second})
 		}
@@ -747,13 +747,13 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	print := wire.Fingerprint(w.Schema, shards)
-	newer := wire.AppendAsk(wire.BeginBatch(nil, print), &wire.Ask{ID: 1, Kind: wire.Applied})
+	newer := wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Applied})
 	newer[3], newer[4] = 4, 4
 	is(ask(wire.End(newer)), "understands versions 1 to 3, and the message is of version 4 and needs 4")
-	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print+1), &wire.Ask{ID: 1, Kind: wire.Applied}))), "another schema or number of shards")
-	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print), &wire.Ask{ID: 1, Kind: 99}))), "kind 99 is not known")
+	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print+1, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Applied}))), "another schema or number of shards")
+	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: 99}))), "kind 99 is not known")
 	rows := wire.RowsAsk{Names: wire.AppendNames(nil, wire.Names{Counter: "pots", Columns: []string{"like"}}), IDs: []uint64{1}}
-	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print), &wire.Ask{ID: 1, Kind: wire.Rows, Body: rows.Append(nil)}))), `counter "pots" is unknown`)
+	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Rows, Body: rows.Append(nil)}))), `counter "pots" is unknown`)
 }
 
 // "visible to every later query: all ready holders of the user's shard have applied

@@ -28,7 +28,7 @@ func (c *cluster) earlier(name string) {
 			c.t.Error(err)
 			return
 		}
-		replies := wire.BeginReplies(nil)
+		replies := wire.BeginReplies(nil, wire.Oldest)
 		for i := range asks {
 			r := wire.Reply{ID: asks[i].ID, Status: wire.Refused, Last: true, Body: []byte("not understood: kind 9 is not known to version 1")}
 			if asks[i].Kind <= wire.Applied {

@@ -46,7 +46,7 @@ func (w *writer) begin() {
 		w.send()
 	}
 	if len(w.buf) == 0 {
-		w.buf = wire.BeginReplies(w.buf)
+		w.buf = wire.BeginReplies(w.buf, wire.Both(w.batch.version))
 		w.begun = len(w.buf)
 	}
 }
@@ -62,7 +62,7 @@ func (w *writer) send() {
 // sendTaken sends the message as the one that says that the batch is taken.
 func (w *writer) sendTaken() {
 	if len(w.buf) == 0 {
-		w.buf = wire.BeginReplies(w.buf)
+		w.buf = wire.BeginReplies(w.buf, wire.Both(w.batch.version))
 	}
 	wire.SetTaken(w.buf)
 	w.batch.server.publish(w.batch.reply, w.buf)

@@ -13,16 +13,11 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-const (
-	// Version is what this package writes. A message says that, and the oldest
-	// version that understands it.
-	Version byte = 3
-	// needs is the oldest version that understands what this package writes: a
-	// version that only adds (a kind, a field at the end of a body, a record)
-	// leaves it as it is.
-	needs byte = 1
-	// Oldest is the oldest version that this package understands.
-	Oldest byte = 1
+// The versions of pipeline.FormatWire that this package understands. A message says
+// Version, and the version in which it is written.
+var (
+	Version = byte(pipeline.FormatWire.Newest)
+	Oldest  = byte(pipeline.FormatWire.Oldest)
 )
 
 // The first bytes of a message.
@@ -90,13 +85,17 @@ type Batch struct {
 	Schema  uint64
 }
 
+// Both is the newest version that this package and a node of another version know.
+func Both(version byte) byte { return byte(pipeline.FormatWire.Within(int(version))) }
+
 // newer says that a sender may say more than this package knows.
 func newer(version byte) bool { return version > Version }
 
-// BeginBatch appends what comes before the parts.
-func BeginBatch(b []byte, schema uint64) []byte {
+// BeginBatch appends what comes before the parts, which are written in a version that
+// the receiver is known to understand.
+func BeginBatch(b []byte, schema uint64, in byte) []byte {
 	b = append(b, asksMagic...)
-	b = append(b, needs, Version)
+	b = append(b, in, Version)
 	return binary.LittleEndian.AppendUint64(b, schema)
 }
 
@@ -200,10 +199,11 @@ type Reply struct {
 // taken is the flag of a message behind which the asker may send the next batch.
 const taken = 1
 
-// BeginReplies appends what comes before the pieces.
-func BeginReplies(b []byte) []byte {
+// BeginReplies appends what comes before the pieces, which are written in a version
+// that the receiver is known to understand.
+func BeginReplies(b []byte, in byte) []byte {
 	b = append(b, repliesMagic...)
-	return append(b, needs, Version, 0)
+	return append(b, in, Version, 0)
 }
 
 // SetTaken marks a message: what of the batch could be answered at once is

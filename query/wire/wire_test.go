@@ -56,7 +56,7 @@ func TestAsksRoundTrip(t *testing.T) {
 
 		bodies := [][]byte{rows.Append(nil), profiles.Append(nil), posts.Append(nil), page.Append(nil), wire.AppendCountAsks(nil, counts), nil}
 		kinds := []wire.Kind{wire.Rows, wire.Profiles, wire.Posts, wire.Following, wire.CountPosts, wire.Applied}
-		message := wire.BeginBatch(nil, 77)
+		message := wire.BeginBatch(nil, 77, wire.Oldest)
 		var sent []wire.Ask
 		for i, body := range bodies {
 			a := wire.Ask{ID: uint64(i + 1), Kind: kinds[i], Min: position(t, "min"), Wait: time.Duration(rapid.IntRange(0, 60_000).Draw(t, "wait")) * time.Millisecond, Within: time.Duration(rapid.IntRange(0, 60_000).Draw(t, "within")) * time.Millisecond, Body: body}
@@ -118,7 +118,7 @@ func pieces(t interface{ Fatalf(string, ...any) }, limit int, appendAnswer func(
 	var messages [][]byte
 	piece, at := 0, 0
 	begin := func(p *wire.Pieces) {
-		p.Buf, at = wire.BeginReply(wire.BeginReplies(nil), &wire.Reply{ID: 9, Piece: piece, Applied: 5})
+		p.Buf, at = wire.BeginReply(wire.BeginReplies(nil, wire.Oldest), &wire.Reply{ID: 9, Piece: piece, Applied: 5})
 	}
 	finish := func(p *wire.Pieces, last bool) {
 		wire.EndReply(p.Buf, at, last)
@@ -305,8 +305,8 @@ func TestPagesAndCountsRoundTrip(t *testing.T) {
 // "A byte of the inter-node wire turned over: refused."
 func TestEveryByteIsChecked(t *testing.T) {
 	page := wire.PageAsk{User: 7, After: 3, Limit: 20}
-	batch := wire.End(wire.AppendAsk(wire.BeginBatch(nil, 1), &wire.Ask{ID: 1, Kind: wire.Following, Body: page.Append(nil)}))
-	replies := wire.End(wire.AppendReply(wire.BeginReplies(nil), &wire.Reply{ID: 1, Body: []byte("abc")}))
+	batch := wire.End(wire.AppendAsk(wire.BeginBatch(nil, 1, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Following, Body: page.Append(nil)}))
+	replies := wire.End(wire.AppendReply(wire.BeginReplies(nil, wire.Oldest), &wire.Reply{ID: 1, Body: []byte("abc")}))
 	for name, message := range map[string][]byte{"batch": batch, "replies": replies} {
 		for i := range message {
 			for bit := range 8 {
@@ -332,7 +332,7 @@ func TestEveryByteIsChecked(t *testing.T) {
 func TestVersions(t *testing.T) {
 	page := wire.PageAsk{User: 7, After: 3, Limit: 20}
 	of := func(needs, own byte, body []byte) []byte {
-		m := wire.AppendAsk(wire.BeginBatch(nil, 1), &wire.Ask{ID: 1, Kind: wire.Following, Body: body})
+		m := wire.AppendAsk(wire.BeginBatch(nil, 1, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Following, Body: body})
 		m[3], m[4] = needs, own
 		return wire.End(m)
 	}
@@ -396,7 +396,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		}),
 	} {
 		f.Add(byte(kind), body)
-		f.Add(byte(0), wire.AppendAsk(wire.BeginBatch(nil, 3), &wire.Ask{ID: 1, Kind: kind, Body: body}))
+		f.Add(byte(0), wire.AppendAsk(wire.BeginBatch(nil, 3, wire.Oldest), &wire.Ask{ID: 1, Kind: kind, Body: body}))
 	}
 	f.Fuzz(func(t *testing.T, kind byte, body []byte) {
 		for version := range byte(3) {
@@ -492,7 +492,7 @@ func FuzzDecodeReplies(f *testing.F) {
 		answer(p)
 		p.End(tail)
 		f.Add(byte(kind), p.Buf)
-		f.Add(byte(0), wire.AppendReply(wire.BeginReplies(nil), &wire.Reply{ID: 1, Last: true, Body: p.Buf}))
+		f.Add(byte(0), wire.AppendReply(wire.BeginReplies(nil, wire.Oldest), &wire.Reply{ID: 1, Last: true, Body: p.Buf}))
 	}
 	f.Fuzz(func(t *testing.T, kind byte, body []byte) {
 		in := [][]byte{body}

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -37,6 +38,7 @@ type Options struct {
 	Generations generation.Set
 	CountedBy   string // see Manifest
 	Mixed       bool
+	Version     int                // of pipeline.FormatBackups; 0: the newest
 	Keep        int                // newest backups to keep; 0: all
 	Progress    func(done, of int) // of the shards; nil: none
 	Logger      *slog.Logger
@@ -63,7 +65,7 @@ func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, er
 		o.Logger.Error("backup: there are backups that cannot be read; nothing is removed", "error", damaged)
 	}
 	j := job{place: p, origin: origin, o: o, put: map[archive.Sum]bool{}, checked: map[archive.Sum]bool{}, m: &Manifest{
-		Format: Format, ID: newID(begun), Made: begun.UTC().Truncate(time.Millisecond), Shards: o.Shards, Rules: o.Rules, Store: cold.Format,
+		Format: cmp.Or(o.Version, pipeline.FormatBackups.Newest), ID: newID(begun), Made: begun.UTC().Truncate(time.Millisecond), Shards: o.Shards, Rules: o.Rules, Store: cold.Format,
 		CountedBy: o.CountedBy, Mixed: o.Mixed, Generations: o.Generations,
 	}}
 	if j.last, err = origin.Last(ctx); err != nil {
@@ -244,7 +246,7 @@ func (j *job) log(ctx context.Context) error {
 		return fmt.Errorf("backup: the events after position %d, where a shard stands: %w", m.From, err)
 	}
 	defer source.Close()
-	return archive.Write(ctx, source, m.Events, m.From.Next(), last, func(s archive.Segment, bodies, index []byte) error {
+	return archive.Write(ctx, source, m.Format, m.Events, m.From.Next(), last, func(s archive.Segment, bodies, index []byte) error {
 		for _, f := range []struct {
 			archive.File
 			data []byte

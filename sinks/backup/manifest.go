@@ -17,9 +17,6 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// Format is the number of the layout of manifests and objects.
-const Format = 1
-
 const (
 	manifestPrefix   = "backups/" // + id + ".json"
 	manifestEnd      = ".json"
@@ -30,9 +27,9 @@ const (
 // Manifest says what a backup is. It is written once all that it names was read
 // back and compared, so whatever has one is verified. It never changes.
 type Manifest struct {
-	Format int       `json:"format"`
-	ID     string    `json:"id"`   // sorts by the time that it was made
-	Made   time.Time `json:"made"` // by the clock of who made it
+	Format int       `json:"format"` // version of pipeline.FormatBackups
+	ID     string    `json:"id"`     // sorts by the time that it was made
+	Made   time.Time `json:"made"`   // by the clock of who made it
 
 	Events time.Time `json:"events"` // when EVENTS was created: which system it is of
 	Shards int       `json:"shards"`
@@ -99,10 +96,10 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%w: the manifest: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case m.Format != Format:
-		return fmt.Errorf("backup: it has format %d, and this version reads format %d", m.Format, Format)
+	case !pipeline.FormatBackups.Reads(m.Format):
+		return fmt.Errorf("backup: it has version %d, and this program reads versions %d to %d: use the program that made it, or a newer one", m.Format, pipeline.FormatBackups.Oldest, pipeline.FormatBackups.Newest)
 	case m.Store != cold.Format:
-		return fmt.Errorf("backup: its runs have format %d, and this version reads format %d", m.Store, cold.Format)
+		return fmt.Errorf("backup: its runs have version %d, and this program reads version %d: use the program that made it", m.Store, cold.Format)
 	case m.Shards < 1 || m.Shards > pipeline.ShardsMax || len(m.Parts) != m.Shards+1:
 		return bad("%d parts of %d shards", len(m.Parts), m.Shards)
 	case m.From > m.Position || m.Position > pipeline.PositionMax:

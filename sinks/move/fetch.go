@@ -23,6 +23,7 @@ import (
 // Options shape a Fetch. Zeros take the defaults.
 type Options struct {
 	Generation generation.Number    // whose runs; 0 is the first
+	Version    int                  // of pipeline.FormatMoves, which the node understands; 0: the oldest
 	Limit      *Limiter             // of all moves of this node together; nil: none
 	Progress   func(loaded float64) // 0 to 1, ascending; called in Fetch
 	Needs      func(uint64)         // the window of DELTAS after which what comes goes on; called in Fetch, before the first copy and after each later commit
@@ -93,9 +94,9 @@ func Fetch(ctx context.Context, nc *nats.Conn, node string, store *cold.Store, s
 
 // Describe asks a node for a generation's dictionary and streams: what [cold.Store.Adopt]
 // takes. Of the manifest there are Format, Shards, Streams and Dictionary.
-func Describe(ctx context.Context, nc *nats.Conn, node string, of generation.Number) (*cold.Manifest, error) {
+func Describe(ctx context.Context, nc *nats.Conn, node string, o Options) (*cold.Manifest, error) {
 	m := new(cold.Manifest)
-	if err := newPeer(nc, node, Options{Generation: of}).ask(ctx, &request{Do: doDescribe}, m); err != nil {
+	if err := newPeer(nc, node, o).ask(ctx, &request{Do: doDescribe}, m); err != nil {
 		return nil, fmt.Errorf("move: describe node %s: %w", node, err)
 	}
 	return m, nil
@@ -122,6 +123,9 @@ type peer struct {
 func newPeer(nc *nats.Conn, node string, o Options) *peer {
 	if o.Within == 0 {
 		o.Within = 5 * time.Second
+	}
+	if o.Version == 0 {
+		o.Version = pipeline.FormatMoves.Oldest
 	}
 	if o.Small == 0 {
 		o.Small = time.Second
@@ -249,7 +253,7 @@ func (r *remote) Sum(ctx context.Context, run int) (sum cold.Sum, err error) {
 
 // close lets the export go over there; if that is lost, it is idle.
 func (r *remote) close() {
-	if body, err := json.Marshal(request{Version: version, Do: doClose, Export: r.id}); err == nil {
+	if body, err := json.Marshal(request{Version: r.o.Version, Do: doClose, Export: r.id}); err == nil {
 		r.nc.Publish(Subject(r.node, r.o.Generation), body)
 	}
 }
@@ -268,7 +272,7 @@ func (p *peer) ask(ctx context.Context, r *request, to any) error {
 
 // request asks until there is a reply whose checksum is right, a few times.
 func (p *peer) request(ctx context.Context, r *request) ([]byte, error) {
-	r.Version = version
+	r.Version = p.o.Version
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, err

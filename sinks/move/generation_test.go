@@ -17,13 +17,13 @@ func TestGenerations(t *testing.T) {
 	}
 	nc, from, _, _ := trouble(t, move.ServeOptions{})
 	fill(t, from, 1, 2, 50)
-	if m, err := move.Describe(bg, nc, "a", 2); err == nil {
+	if m, err := move.Describe(bg, nc, "a", move.Options{Generation: 2}); err == nil {
 		t.Errorf("a node that has only the first generation describes the second: %+v", m)
 	}
 	second := openStore(t, worldShards)
 	fill(t, second, 1, 5, 80)
 	serve(t, nc, "a", second, move.ServeOptions{Generation: 2})
-	if _, err := move.Describe(bg, nc, "a", 2); err != nil {
+	if _, err := move.Describe(bg, nc, "a", move.Options{Generation: 2}); err != nil {
 		t.Error(err)
 	}
 	for n, rows := range map[int]int{1: 50, 2: 80} {

@@ -460,7 +460,7 @@ func TestFetchRefuses(t *testing.T) {
 	if _, err := move.Fetch(bg, nc, "a", other, 1, move.Options{}); !errors.Is(err, cold.ErrDictionary) {
 		t.Errorf("another dictionary: %v", err)
 	}
-	m, err := move.Describe(bg, nc, "a", 0)
+	m, err := move.Describe(bg, nc, "a", move.Options{})
 	if err != nil || m.Shards != worldShards {
 		t.Fatalf("%+v, %v", m, err)
 	}
@@ -546,7 +546,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`?`:                          "400 the request is no JSON",
-		`{"version":2,"do":"open"}`:  "400 the request has version 2, and this node understands version 1",
+		`{"version":2,"do":"open"}`:  "400 the request has version 2, and this node understands versions 1 to 1",
 		`{"version":1,"do":"erase"}`: `400 there is nothing to do that is called "erase"`,
 		`{"version":1,"do":"open","export":"y","shard":99}`:                                  "500 cold: there is no shard 99",
 		`{"version":1,"do":"open","export":"","shard":1}`:                                    "400 the export's id has 0 bytes",

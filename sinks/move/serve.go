@@ -160,8 +160,8 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 	if err := json.Unmarshal(body, &r); err != nil {
 		return refuse(codeBad, "the request is no JSON of this form: %v", err)
 	}
-	if r.Version != version {
-		return refuse(codeBad, "the request has version %d, and this node understands version %d", r.Version, version)
+	if !pipeline.FormatMoves.Reads(r.Version) {
+		return refuse(codeBad, "the request has version %d, and this node understands versions %d to %d", r.Version, pipeline.FormatMoves.Oldest, pipeline.FormatMoves.Newest)
 	}
 	switch r.Do {
 	case doDescribe:

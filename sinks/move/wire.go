@@ -21,9 +21,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// version is that of the messages.
-const version = 1
-
 // Subject is where a node answers for the runs that it has of a generation.
 func Subject(node string, of generation.Number) string {
 	return "tidemark.hold." + of.At(node) + ".runs"
@@ -40,7 +37,7 @@ const (
 
 // request is a message to a node, in JSON.
 type request struct {
-	Version int            `json:"version"`
+	Version int            `json:"version"` // of pipeline.FormatMoves; the reply is of the same
 	Do      string         `json:"do"`
 	Export  string         `json:"export,omitempty"` // id; asked twice, open is done once
 	Shard   pipeline.Shard `json:"shard,omitempty"`

@@ -5,21 +5,29 @@
 //	          inbox of the asker ◄── {"progress":…} each second at least, then
 //	                                 {"done":true,"result":…} or {"done":true,"error":"…","code":…}
 //
+// A request says in a header which version of pipeline.FormatJobs it is written in; without
+// one it is version 1. A node that does not read that version refuses the request and says
+// which ones it reads. The asker then asks again in the newest of these that it writes.
+//
 // A node does one job of a verb at a time. A node that falls silent is noticed by
 // who asks, and so is an asker who is gone: the job ends.
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // Subject is where a node is asked for a job.
@@ -40,6 +48,7 @@ const (
 const (
 	CodeBad    = 400 // the request
 	CodeBusy   = 429 // a job of this verb is under way
+	codeOther  = 426 // the request is in a version that the node does not read
 	CodeFailed = 500
 	CodeGone   = 503 // the node is not there, or stops
 )
@@ -62,6 +71,17 @@ type reply struct {
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	Code     int             `json:"code,omitempty"`
+	// Reads are, with codeOther, the versions that the node reads.
+	Reads *[2]int `json:"reads,omitempty"`
+}
+
+// headerVersion is the version that a request is written in, decimal.
+const headerVersion = "Tidemark-Jobs"
+
+// version is what a request says of itself; 0: nothing that can be read.
+func version(m *nats.Msg) int {
+	n, _ := strconv.Atoi(cmp.Or(m.Header.Get(headerVersion), "1")) // an error leaves 0
+	return n
 }
 
 // Handler does a job. It says how it goes on by progress, often, with what JSON
@@ -121,6 +141,13 @@ func (s *Server) Close() error {
 func (s *Server) take(m *nats.Msg, do Handler, turn chan struct{}) {
 	if !strings.HasPrefix(m.Reply, s.inbox) {
 		s.log.Warn("job: a request whose reply would not go to an inbox is passed over", "subject", m.Subject)
+		return
+	}
+	if v, f := version(m), pipeline.FormatJobs; !f.Reads(v) {
+		s.send(m.Reply, "", &reply{
+			Done: true, Code: codeOther, Reads: &[2]int{f.Oldest, f.Newest},
+			Error: fmt.Sprintf("the request is in version %d, and this node reads versions %d to %d", v, f.Oldest, f.Newest),
+		})
 		return
 	}
 	if len(m.Data) > requestBytesMax {
@@ -231,13 +258,40 @@ func Ask(ctx context.Context, nc *nats.Conn, node, verb string, request any, pro
 	if err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
+	f := pipeline.FormatJobs
+	result, err := askIn(ctx, nc, f.Newest, node, verb, body, progress)
+	other, is := errors.AsType[*otherVersion](err)
+	if !is {
+		return result, err
+	}
+	in := f.Within(other.reads[1])
+	if in == f.Newest || in < other.reads[0] {
+		return nil, &Error{CodeBad, fmt.Sprintf("node %s reads requests of versions %d to %d, and this program writes versions %d to %d: use the tidemark of the version that the node has",
+			node, other.reads[0], other.reads[1], f.Oldest, f.Newest)}
+	}
+	return askIn(ctx, nc, in, node, verb, body, progress)
+}
+
+// otherVersion is the refusal of a request in a version that a node does not read.
+type otherVersion struct{ reads [2]int }
+
+func (o *otherVersion) Error() string {
+	return fmt.Sprintf("the node reads requests of versions %d to %d", o.reads[0], o.reads[1])
+}
+
+// askIn asks in one version.
+func askIn(ctx context.Context, nc *nats.Conn, in int, node, verb string, body []byte, progress func(json.RawMessage)) (json.RawMessage, error) {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	defer sub.Unsubscribe() // the node notices
-	if err := nc.PublishRequest(Subject(node, verb), inbox, body); err != nil {
+	m := &nats.Msg{Subject: Subject(node, verb), Reply: inbox, Data: body}
+	if in != 1 {
+		m.Header = nats.Header{headerVersion: {strconv.Itoa(in)}}
+	}
+	if err := nc.PublishMsg(m); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	for {
@@ -260,6 +314,8 @@ func Ask(ctx context.Context, nc *nats.Conn, node, verb string, request any, pro
 		switch err := json.Unmarshal(m.Data, &r); {
 		case err != nil:
 			return nil, fmt.Errorf("job: the reply of node %s is not of this form: %w", node, err)
+		case r.Done && r.Code == codeOther && r.Reads != nil:
+			return nil, &otherVersion{*r.Reads}
 		case r.Done && r.Error != "":
 			return nil, &Error{r.Code, r.Error}
 		case r.Done:

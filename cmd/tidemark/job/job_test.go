@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 func connect(t *testing.T, url string) *nats.Conn {
@@ -135,5 +136,48 @@ func TestSilentNode(t *testing.T) {
 	begun := time.Now()
 	if _, err := Ask(t.Context(), nc, "a", "add", 1, nil); code(err) != CodeGone || time.Since(begun) > 3*silence {
 		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+}
+
+// A program of the next version asks a node of this one: the node refuses what it does
+// not read, and is asked in a version that both know.
+func TestVersionsAreNegotiated(t *testing.T) {
+	server := natstest.NewOutside(t, "")
+	nc := connect(t, server.URL())
+	s, err := Serve(connect(t, server.URL()), "a", map[string]Handler{
+		"echo": func(_ context.Context, request []byte, _ func(any)) (any, error) {
+			return json.RawMessage(request), nil
+		},
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	m := nats.NewMsg(Subject("a", "echo"))
+	m.Header.Set(headerVersion, "9")
+	answer, err := nc.RequestMsg(m, 5*time.Second)
+	if err != nil || !strings.Contains(string(answer.Data), `"reads":[1,1]`) || !strings.Contains(string(answer.Data), "version 9, and this node reads versions 1 to 1") {
+		t.Errorf("a node of this version answers %s, %v", answer.Data, err)
+	}
+
+	own := pipeline.FormatJobs
+	t.Cleanup(func() { pipeline.FormatJobs = own })
+	if _, err := nc.Subscribe(Subject("old", "echo"), func(m *nats.Msg) { // as a node of version 1 does
+		to := &reply{Done: true, Result: json.RawMessage(`"done"`)}
+		if v := version(m); v != 1 {
+			to = &reply{Done: true, Code: codeOther, Error: "no", Reads: &[2]int{1, 1}}
+		}
+		text, _ := json.Marshal(to)
+		_ = m.Respond(text)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	pipeline.FormatJobs.Newest = 2
+	if result, err := Ask(t.Context(), nc, "old", "echo", 1, nil); err != nil || string(result) != `"done"` {
+		t.Errorf("one version back: %s, %v", result, err)
+	}
+	pipeline.FormatJobs.Oldest = 2
+	if _, err := Ask(t.Context(), nc, "old", "echo", 1, nil); code(err) != CodeBad || !strings.Contains(err.Error(), "node old reads requests of versions 1 to 1, and this program writes versions 2 to 2") {
+		t.Errorf("two versions back: %v", err)
 	}
 }

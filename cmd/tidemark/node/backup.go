@@ -68,7 +68,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	if err != nil {
 		return nil, err
 	}
-	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
+	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set), Version: members.View().Writes(pipeline.FormatBackups), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
 	if err != nil && ctx.Err() == nil && held.Err() != nil {
 		err = fmt.Errorf("%w, or this process was cut off: %w", backup.ErrInUse, err)
 	}
@@ -235,7 +235,7 @@ func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source,
 		return nil, "", nil, err
 	}
 	g.asked[shard]++
-	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Generation: g.of, Limit: g.o.Limit, Logger: g.o.Logger})
+	from, done, err := move.Open(ctx, g.nc, node, shard, move.Options{Generation: g.of, Version: g.members.View().Reads(node, pipeline.FormatMoves), Limit: g.o.Limit, Logger: g.o.Logger})
 	return from, node, done, err
 }
 

@@ -18,12 +18,13 @@ func (n *generation) takeCommons() {
 		if m.Node == n.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
 			continue
 		}
-		there, err := move.Describe(n.ctx, n.nc, m.Node, n.number)
+		o := move.Options{Generation: n.number, Version: m.Reads(pipeline.FormatMoves), Logger: n.log}
+		there, err := move.Describe(n.ctx, n.nc, m.Node, o)
 		if err == nil {
 			err = n.store.Adopt(there.Dictionary)
 		}
 		if err == nil {
-			_, err = move.Fetch(n.ctx, n.nc, m.Node, n.store, number, move.Options{Generation: n.number, Logger: n.log})
+			_, err = move.Fetch(n.ctx, n.nc, m.Node, n.store, number, o)
 		}
 		if err == nil {
 			n.log.Info("tidemark: channels and log time have come", "from", m.Node)

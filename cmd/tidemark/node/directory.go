@@ -55,9 +55,10 @@ func (d *directory) View() *spread.View {
 // are to hold it and are there: one that has just started has not said so yet.
 func (d *directory) lay(v *cluster.View) *layout {
 	holders, behind, answered := make([][]string, d.shards), [][]string(nil), 0
-	sessions := make(map[string]string, len(v.Members))
+	sessions, speaks := make(map[string]string, len(v.Members)), make(map[string]byte, len(v.Members))
 	for _, m := range v.Members {
 		sessions[m.Node] = m.Session
+		speaks[m.Node] = byte(m.Reads(pipeline.FormatWire))
 	}
 	further := make([]bool, d.shards) // of others, one is not behind
 	for s := range holders {
@@ -90,7 +91,7 @@ func (d *directory) lay(v *cluster.View) *layout {
 			}
 		}
 	}
-	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind, Sessions: sessions}
+	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind, Sessions: sessions, Wire: speaks}
 	whole := *part
 	whole.Whole = true
 	l := &layout{number: v.Layout, answered: answered, part: part, whole: &whole}

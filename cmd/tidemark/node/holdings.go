@@ -247,6 +247,7 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		begun := time.Now()
 		state, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
 			Generation: n.number,
+			Version:    n.members.View().Reads(node, pipeline.FormatMoves),
 			Limit:      n.moveLimit,
 			Needs:      func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {

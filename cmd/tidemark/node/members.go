@@ -12,7 +12,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/query/wire"
 )
 
 const (
@@ -60,7 +59,7 @@ func (n *generation) joinMembers(ctx context.Context) error {
 
 // member is what a configuration says of a process.
 func member(c *config.Config, node, version string) cluster.Member {
-	m := cluster.Member{Node: node, Zone: c.Zone, Weight: c.Weight, Version: version, Wire: int(wire.Version), WireMin: int(wire.Oldest)}
+	m := cluster.Member{Node: node, Zone: c.Zone, Weight: c.Weight, Version: version, Formats: cluster.OwnFormats()}
 	for role, bit := range map[string]cluster.Roles{config.RoleRoute: cluster.Route, config.RoleHold: cluster.Hold, config.RoleAnswer: cluster.Answer} {
 		if c.Has(role) {
 			m.Roles |= bit

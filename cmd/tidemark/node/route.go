@@ -38,7 +38,28 @@ func (n *generation) openPipeline() error {
 }
 
 // lane derives when the generation may.
-func (n *generation) lane() pipeline.Deriver { return inTurns{n.program.NewLane(), n.turn} }
+func (n *generation) lane() pipeline.Deriver {
+	lane := n.program.NewLane()
+	lane.Version = func() int { return n.writes(pipeline.FormatWindows) }
+	return inTurns{lane, n.turn}
+}
+
+// writes is the version of a format that all members of the generation read.
+func (n *generation) writes(f pipeline.Format) int {
+	if m := n.watched.Load(); m != nil {
+		return m.View().Writes(f)
+	}
+	return f.Oldest
+}
+
+// lagging says which formats are written in an older version than this program could,
+// and for which member, a line each.
+func (n *generation) lagging() (lines string) {
+	for _, line := range n.view().Lagging() {
+		lines += "formats: " + line + "\n"
+	}
+	return lines
+}
 
 type inTurns struct {
 	pipeline.Deriver

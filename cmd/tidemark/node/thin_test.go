@@ -353,13 +353,10 @@ func TestThinRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	newer := cluster.Member{Node: "newer", Session: "s1", Roles: cluster.Hold, Weight: 1, Version: "9.0.0", Wire: 9000, WireMin: 8000}
+	newer := cluster.Member{Node: "newer", Session: "s1", Roles: cluster.Hold, Weight: 1, Version: "9.0.0", Formats: cluster.Formats{"wire": {100, 200}}}
 	text, err := newer.Encode()
 	if err != nil {
-		newer.Wire, newer.WireMin = 200, 100
-		if text, err = newer.Encode(); err != nil {
-			t.Fatal(err)
-		}
+		t.Fatal(err)
 	}
 	if _, err := bucket.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
 		t.Fatal(err)

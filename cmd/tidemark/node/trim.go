@@ -186,6 +186,9 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 	if err != nil {
 		return nil, err
 	}
+	if d.Version, err = writtenFor(ctx, streams, pipeline.FormatBackups); err != nil {
+		return nil, err
+	}
 	events := jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger})
 	err = backup.Archive(ctx, d, m, place, streamOf(state), state.Last, func(from pipeline.Position) (pipeline.Source, error) {
 		return events.Open(ctx, from)
@@ -197,4 +200,15 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 		err = streams.SetNote(ctx, jetlog.NoteArchive, backup.Archived{Directory: o.Directory, Events: of, Last: last})
 	}
 	return d, err
+}
+
+// writtenFor is the version of a format that all members read, for a process that is no
+// member.
+func writtenFor(ctx context.Context, streams *jetlog.Streams, f pipeline.Format) (int, error) {
+	members, err := jetlog.OpenMembers(ctx, streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry})
+	if err != nil {
+		return 0, err
+	}
+	defer members.Close()
+	return members.View().Writes(f), nil
 }
