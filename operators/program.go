@@ -65,6 +65,7 @@ type eventType struct {
 type operator struct {
 	check  func(l *Lane) *refusal
 	change func(l *Lane)
+	fields []int // slots that the two read
 }
 
 // instruction is one rule.

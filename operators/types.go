@@ -1,18 +1,58 @@
 package operators
 
-import "github.com/tidemark-io/tidemark/pipeline"
+import (
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
 
 // fixedTypes are the event types with a meaning of their own.
 var fixedTypes = map[string]operator{
-	"post":    {check: checkPost, change: listPost},
-	"comment": {check: onPost},
-	"like":    {check: onPost},
-	"mention": {check: mention},
-	"message": {check: toTarget},
-	"follow":  {check: follow},
-	"notice":  {check: notice},
-	"read":    {check: read},
-	"adjust":  {check: adjust},
+	"post":    {check: checkPost, change: listPost, fields: []int{fieldActor, fieldPost, fieldRepostOf, fieldAuthor}},
+	"comment": {check: onPost, fields: []int{fieldActor, fieldPost, fieldAuthor}},
+	"like":    {check: onPost, fields: []int{fieldActor, fieldPost, fieldAuthor}},
+	"mention": {check: mention, fields: []int{fieldActor, fieldTarget, fieldPost}},
+	"message": {check: toTarget, fields: []int{fieldActor, fieldTarget}},
+	"follow":  {check: follow, fields: []int{fieldActor, fieldTarget}},
+	"notice":  {check: notice, fields: []int{fieldChannel, fieldNotice}},
+	"read":    {check: read, fields: []int{fieldActor, fieldWhat, fieldSeen, fieldAsOf}},
+	"adjust":  {check: adjust, fields: []int{fieldCounter, fieldID, fieldColumn, fieldAdd, fieldSet, fieldDel}},
+}
+
+// customFields are those of every type that only rules know.
+var customFields = []int{fieldActor, fieldBy}
+
+// commonFields may be in events of every type.
+var commonFields = []string{fixedFields[fieldType], fixedFields[fieldDelete], "at"}
+
+// Types are the event types that count by these rules: of each the fields that are read,
+// in order. Any others of an event are ignored.
+func (r Rules) Types() map[string][]string {
+	types := make(map[string][]string)
+	add := func(name string, fields ...string) { types[name] = append(types[name], fields...) }
+	for name, fixed := range fixedTypes {
+		add(name, commonFields...)
+		for _, slot := range fixed.fields {
+			add(name, fixedFields[slot])
+		}
+	}
+	for name, rules := range r {
+		if _, fixed := fixedTypes[name]; !fixed {
+			add(name, commonFields...)
+			for _, slot := range customFields {
+				add(name, fixedFields[slot])
+			}
+		}
+		for _, rule := range rules {
+			add(name, rule.Key, rule.If, rule.Unless)
+		}
+	}
+	for name, fields := range types {
+		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "" || field == Self })
+		slices.Sort(fields)
+		types[name] = slices.Compact(fields)
+	}
+	return types
 }
 
 // need reads ids that the type requires.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 func (s *Service) schemaEndpoint() *endpoint {
@@ -13,7 +11,7 @@ func (s *Service) schemaEndpoint() *endpoint {
 		name:        "schema",
 		description: "the counters and columns that can be asked",
 		request:     `{}`,
-		reply:       `{"counters":{"post":{"columns":[{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]}},"shards":64,"version":"…"}`,
+		reply:       `{"counters":{"post":{"columns":[{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]}},"types":{"like":["actor","author","post"]},"shards":64,"version":"…"}`,
 		gated:       true,
 		tells:       true,
 		parse:       parseWait,
@@ -25,7 +23,8 @@ func (s *Service) schemaEndpoint() *endpoint {
 }
 
 // encodeSchema is the reply of tidemark.schema, which never changes.
-func encodeSchema(schema *pipeline.Schema, shards int, version string) ([]byte, error) {
+func encodeSchema(o *Options) ([]byte, error) {
+	schema := o.Schema
 	type column struct {
 		Name    string `json:"name"`
 		Suffix  string `json:"suffix,omitempty"`
@@ -37,10 +36,11 @@ func encodeSchema(schema *pipeline.Schema, shards int, version string) ([]byte, 
 		Columns []column `json:"columns"`
 	}
 	reply := struct {
-		Counters map[string]counter `json:"counters"`
-		Shards   int                `json:"shards"`
-		Version  string             `json:"version"`
-	}{map[string]counter{}, shards, version}
+		Counters map[string]counter  `json:"counters"`
+		Types    map[string][]string `json:"types,omitempty"`
+		Shards   int                 `json:"shards"`
+		Version  string              `json:"version"`
+	}{map[string]counter{}, o.Types, o.Shards, o.Version}
 	for i := range schema.Counters {
 		var c counter
 		for _, index := range schema.Visible(i) {

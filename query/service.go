@@ -97,6 +97,8 @@ func (l Limits) withDefaults() Limits {
 // Options are what a Service is made of. Schema and Reader must be given.
 type Options struct {
 	Schema *pipeline.Schema
+	// Types are the event types that count, each with the fields that are read of it.
+	Types  map[string][]string
 	Reader Reader
 	// Publisher takes the events of tidemark.read. nil: reads are answered 503.
 	Publisher Publisher
@@ -245,7 +247,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 	if o.Schema == nil || o.Reader == nil {
 		return nil, errors.New("query: a service needs a schema and a reader")
 	}
-	schema, err := encodeSchema(o.Schema, o.Shards, o.Version)
+	schema, err := encodeSchema(&o)
 	if err != nil {
 		return nil, err
 	}

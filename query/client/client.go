@@ -220,6 +220,7 @@ func (c *Client) Stats(ctx context.Context, options ...Option) (map[string]any, 
 // Schema is what a node counts.
 type Schema struct {
 	Counters map[string]CounterSchema `json:"counters"`
+	Types    map[string][]string      `json:"types"` // event types, each with the fields that are read of it; nil: not known
 	Shards   int                      `json:"shards"`
 	Version  string                   `json:"version"`
 }

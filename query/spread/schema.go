@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,12 +19,15 @@ import (
 type Counted struct {
 	Schema *pipeline.Schema
 	Shards int
+	// Types are the event types that count, each with the fields that are read of it.
+	Types map[string][]string
 }
 
 // Equal says whether both count the same.
 func (c *Counted) Equal(other *Counted) bool {
 	return c.Shards == other.Shards && slices.Equal(c.Schema.Counters, other.Schema.Counters) &&
-		slices.Equal(c.Schema.Columns, other.Schema.Columns)
+		slices.Equal(c.Schema.Columns, other.Schema.Columns) &&
+		maps.EqualFunc(c.Types, other.Types, slices.Equal)
 }
 
 // SchemaSubject is where a node's Server says what a generation counts.
@@ -40,9 +44,10 @@ const (
 
 // countedJSON is a Counted as it is sent, or why it is not.
 type countedJSON struct {
-	Shards   int           `json:"shards,omitempty"`
-	Counters []counterJSON `json:"counters,omitempty"`
-	Error    string        `json:"error,omitempty"`
+	Shards   int                 `json:"shards,omitempty"`
+	Counters []counterJSON       `json:"counters,omitempty"`
+	Types    map[string][]string `json:"types,omitempty"`
+	Error    string              `json:"error,omitempty"`
 }
 
 type counterJSON struct {
@@ -61,9 +66,9 @@ type columnJSON struct {
 
 // encode gives the JSON of c:
 //
-//	{"shards":64,"counters":[{"name":"post","columns":[{"name":"like","suffix":"cntan","bits":8,"max":63}]}]}
+//	{"shards":64,"counters":[{"name":"post","columns":[{"name":"like","suffix":"cntan","bits":8,"max":63}]}],"types":{"like":["actor","post"]}}
 func (c *Counted) encode() ([]byte, error) {
-	out := countedJSON{Shards: c.Shards}
+	out := countedJSON{Shards: c.Shards, Types: c.Types}
 	for i, counter := range c.Schema.Counters {
 		columns := []columnJSON{}
 		for _, spec := range c.Schema.Columns[counter.First:][:counter.Count] {
@@ -109,7 +114,7 @@ func decodeCounted(text []byte) (*Counted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Counted{schema, in.Shards}, nil
+	return &Counted{schema, in.Shards, in.Types}, nil
 }
 
 // AskCounted asks a node what a generation counts (0 is the first), and waits until ctx ends for the
@@ -129,7 +134,7 @@ func AskCounted(ctx context.Context, nc *nats.Conn, node string, of generation.N
 // serveCounted answers AskCounted: always the same bytes, or why not, and to nothing but
 // inboxes. What does not fit a message is said, not sent.
 func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
-	counted := Counted{o.Schema, o.Shards}
+	counted := Counted{o.Schema, o.Shards, o.Types}
 	reply, err := counted.encode()
 	if err != nil {
 		return nil, err

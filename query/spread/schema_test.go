@@ -14,6 +14,8 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
+var types = map[string][]string{"like": {"actor", "post"}}
+
 // What a process learns from a node is what the node counts, hidden columns
 // and all.
 func TestAskCounted(t *testing.T) {
@@ -25,7 +27,7 @@ func TestAskCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &spread.Counted{Schema: w.Schema, Shards: shards}
+	want := &spread.Counted{Schema: w.Schema, Shards: shards, Types: types}
 	if !got.Equal(want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
@@ -41,6 +43,9 @@ func TestAskCounted(t *testing.T) {
 	}
 	if other := (&spread.Counted{Schema: w.Schema, Shards: shards + 1}); got.Equal(other) {
 		t.Error("another number of shards is taken for the same")
+	}
+	if other := (&spread.Counted{Schema: w.Schema, Shards: shards}); got.Equal(other) {
+		t.Error("other types of events are taken for the same")
 	}
 
 	c.stop("a")

@@ -25,7 +25,8 @@ type ServerOptions struct {
 	Node       string            // its name
 	Generation generation.Number // that it answers for; 0 is the first
 	Schema     *pipeline.Schema
-	Shards     int // of the whole; all nodes have the same number
+	Types      map[string][]string // see Counted
+	Shards     int                 // of the whole; all nodes have the same number
 	// Untold is why nobody is told what is counted, so that no process that only
 	// answers begins to answer by it; nil, or an answer of nil: all are.
 	Untold func() error

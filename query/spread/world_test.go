@@ -121,7 +121,8 @@ func (c *cluster) list(name string, holds func(pipeline.Shard) bool) {
 func (c *cluster) serve(name string, h query.Holder) {
 	c.t.Helper()
 	s, err := spread.Serve(querytest.Connect(c.t, c.server), h, spread.ServerOptions{
-		Node: name, Schema: c.world.Schema, Shards: c.world.Shards, Workers: 2, Logger: quiet,
+		Types: types,
+		Node:  name, Schema: c.world.Schema, Shards: c.world.Shards, Workers: 2, Logger: quiet,
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -52,7 +52,12 @@ func (n *Node) openAnswers() error {
 
 // serve answers everybody by this generation.
 func (n *generation) serve() error {
-	return n.serveAll(&spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards}, nil)
+	return n.serveAll(n.countedHere(), nil)
+}
+
+// countedHere is what this generation counts.
+func (n *generation) countedHere() *spread.Counted {
+	return &spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards, Types: n.config.Rules().Types()}
 }
 
 // serveNodes answers other nodes, for the shards held here.
@@ -67,6 +72,7 @@ func (n *generation) serveNodes() (err error) {
 		Node:       n.name,
 		Generation: n.number,
 		Schema:     n.store.Schema(),
+		Types:      n.config.Rules().Types(),
 		Shards:     n.config.Shards,
 		Untold:     n.untold,
 		Workers:    n.o.Processors,
@@ -122,6 +128,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 	}
 	o := query.Options{
 		Schema:  counted.Schema,
+		Types:   counted.Types,
 		Reader:  a.reader,
 		Cluster: clusterView{n.view, n.silent},
 		Limits: query.Limits{

@@ -78,7 +78,7 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 	before := n.gen()
 	begun := time.Now()
 	if n.serves() {
-		counted := &spread.Counted{Schema: to.store.Schema(), Shards: to.config.Shards}
+		counted := to.countedHere()
 		if err := n.answerAfter(ctx, before, to, counted, before.routedUpTo); err != nil {
 			n.openFailed(fmt.Errorf("generation %d does not come to serve: %w", to.number, err))
 			return false
