@@ -13,9 +13,9 @@ import (
 // the first flag. Users know none of it: so the command line is put in order
 // before kong sees it.
 //
-// A negative number of incr and set goes through with a minus sign that is not
-// a hyphen, which amount reads. (Moving it behind a "--" would lose its place,
-// and "set -3 42.cntcm" would pass.)
+// A negative number goes through with a minus sign that is not a hyphen: amount
+// reads it, and id says of it that it is no id. (Moving it after a "--" would lose
+// its place, and "set -3 42.cntcm" would pass.)
 const minus = "\u2212"
 
 var (
@@ -55,11 +55,9 @@ func arguments(parser *kong.Kong, args []string) []string {
 	if len(words) > 1 && isCommand(parser.Model.Node, words[0], words[1]) {
 		name = 2
 	}
-	if name == 1 && (words[0] == "incr" || words[0] == "set") {
-		for i, word := range words {
-			if negative.MatchString(word) {
-				words[i] = minus + word[1:]
-			}
+	for i, word := range words {
+		if negative.MatchString(word) {
+			words[i] = minus + word[1:]
 		}
 	}
 	return slices.Concat(words[:name], flags, words[name:], args[end:])

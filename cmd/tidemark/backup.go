@@ -14,7 +14,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -68,11 +67,7 @@ func (r *remote) work(do func(ctx context.Context, nc *nats.Conn) error) error {
 		return err
 	}
 	defer nc.Close()
-	err = do(ctx, nc)
-	if errors.Is(err, jetlog.ErrNoBucket) {
-		return r.silence()
-	}
-	return r.explain(err)
+	return r.explain(do(ctx, nc))
 }
 
 // shardProgress tells of shards as they are done, where somebody looks.

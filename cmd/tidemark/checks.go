@@ -78,6 +78,8 @@ func (r *remote) check(t *terminal, verb string, request any) error {
 func (r *remote) holders(ctx context.Context, nc *nats.Conn) (names []string, shards int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
 	defer cancel()
+	ctx, done := r.reach.untilDenied(ctx)
+	defer done()
 	c := client.New(nc)
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
@@ -251,6 +253,18 @@ func (c *checked) printAfter(to io.Writer) error {
 	return err
 }
 
+// failures are why nodes have not compared, each reason once with its nodes.
+func (c *checked) failures() (why []string) {
+	nodes := make(map[string][]string)
+	for _, name := range slices.Sorted(maps.Keys(c.Failed)) {
+		nodes[c.Failed[name]] = append(nodes[c.Failed[name]], printable(name, nameShown))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(nodes)) {
+		why = append(why, strings.Join(nodes[reason], ", ")+": "+printable(reason, 1024))
+	}
+	return why
+}
+
 // left is how many differ, as far as is known now: where shards were taken again and
 // looked at, by what was found then.
 func (c *checked) left() (differ int) {
@@ -277,9 +291,9 @@ func (c *checked) bases() (bases []string) {
 // verdict is an error when anything differs, also once it was repaired, or was not
 // compared.
 func (c *checked) verdict() error {
-	var why []string
-	for _, name := range slices.Sorted(maps.Keys(c.Failed)) {
-		why = append(why, printable(name, nameShown)+": "+printable(c.Failed[name], 1024))
+	why := c.failures()
+	if len(c.Nodes) == 0 && len(why) > 0 {
+		return fmt.Errorf("nothing was compared: %s", strings.Join(why, "; "))
 	}
 	if len(c.Missing) > 0 {
 		why = append(why, fmt.Sprintf("shards %v were compared by no node", c.Missing))

@@ -284,12 +284,12 @@ func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *jetl
 func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*jetlog.LetterBox, error) {
 	opening, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
+	opening, done := r.reach.untilDenied(opening)
+	defer done()
 	box, err := jetlog.OpenLetterBox(opening, nc)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("no stream %s at %s: is 'tidemark run' running?", jetlog.DeadLetterStream, redacted(r.NATS))
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return nil, r.silence()
 	}
 	return box, r.explain(err)
 }

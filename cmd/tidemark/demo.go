@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -76,16 +77,16 @@ in %s, apart from real numbers.
 	if url != defaultURL {
 		flag = " --nats " + url
 	}
-	fmt.Fprintf(&b, `  NATS       %s
+	fmt.Fprintf(&b, `  NATS       %[1]s
 
 Try in another terminal, more than once, the numbers move:
 
-  go run ./cmd/tidemark get post 1 2 3%s
-  go run ./cmd/tidemark get user 1 2 3 --columns post,liked,follower%s
+  %[2]s get post 1 2 3%[3]s
+  %[2]s get user 1 2 3 --columns post,liked,follower%[3]s
 
 Ctrl-C stops it.
 
-`, url, flag, flag)
+`, url, os.Args[0], flag)
 	return b.String()
 }
 

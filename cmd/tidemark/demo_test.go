@@ -19,7 +19,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("does not say %s:\n%s", want, text)
 		}
 	}
-	commands := regexp.MustCompile(`go run ./cmd/tidemark (.*)`).FindAllStringSubmatch(text, -1)
+	commands := regexp.MustCompile(`(?m)^  `+regexp.QuoteMeta(binary)+` (.*)$`).FindAllStringSubmatch(text, -1)
 	if len(commands) != 2 {
 		t.Fatalf("%d commands to try:\n%s", len(commands), text)
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -130,15 +128,14 @@ func (r *remote) members(do, both func(context.Context, *jetlog.Members) error) 
 		return err
 	}
 	defer nc.Close()
+	ctx, done := r.reach.untilDenied(ctx)
+	defer done()
 	set, err := jetlog.LoadGenerations(ctx, nc)
 	var m *jetlog.Members
 	if err == nil {
 		m, err = jetlog.AttachMembers(ctx, nc, jetlog.SlotOfServing(set), jetlog.MembersOptions{})
 	}
-	switch {
-	case errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return r.silence()
-	case err != nil:
+	if err != nil {
 		return r.explain(err)
 	}
 	defer m.Close()

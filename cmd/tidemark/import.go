@@ -24,6 +24,7 @@ type importCommand struct {
 	Pack   *int   `placeholder:"N" help:"Events in a message, 1 to 1024 (256; of counts 1024)."`
 	Name   string `help:"The import's name (its content gives it one). The same name goes on where it was interrupted."`
 	Wait   bool   `help:"Return when the node has counted the last event, and say which lines were refused."`
+	Force  bool   `help:"Import it even if its first lines are no events."`
 	Strict bool   `help:"Wait, and fail when a line was refused."`
 
 	FromRedis string   `placeholder:"URL" help:"Import the counts that a Redis holds: redis://HOST:PORT/DB." group:"Redis:"`
@@ -36,6 +37,8 @@ func (importCommand) Help() string {
 	return `Publishes events and shows how far it is. An import that was interrupted, at any moment, is run again with the same command: every event is counted once.
 
 --format csv takes lines of counter,id,column,value, with or without that header, and --from-redis the counts of a Redis (docs/from-redis.md says which patterns there are). Each becomes an event that sets the count: publish what happens afterwards after the import. Counts that cannot be read are named and left out; with --strict the exit code is 1 then.
+
+A file that does not begin with events is not imported: the command says what it looks like. --force imports it all the same, and each line that is no event becomes a dead letter.
 
 Input that begins with the lines of an earlier import is taken for the same one, grown: its first lines are skipped. --name imports them all the same.
 
@@ -100,7 +103,7 @@ func (i *importCommand) Run(t *terminal) error {
 }
 
 func (i *importCommand) importFile(ctx context.Context, t *terminal, nc *nats.Conn, file, name string) (importer.Result, error) {
-	o := importer.Options{Name: name, Progress: t.err, Logger: slog.New(slog.DiscardHandler)}
+	o := importer.Options{Name: name, Force: i.Force || i.FromRedis != "", Progress: t.err, Logger: slog.New(slog.DiscardHandler)}
 	if i.Format == formatCSV || i.FromRedis != "" {
 		o.CSV, o.Pack = true, packMax // counts are short
 	}

@@ -121,7 +121,7 @@ they are kept: tidemark deadletters, tidemark deadletters show 1
 		t.Errorf("%+v", r)
 	}
 	// What was not waited for is not known, and not said to be 0.
-	r = n.feed("not json", "import", "-", "--json")
+	r = n.feed("not json", "import", "-", "--json", "--force")
 	if got := document(t, r.out); r.code != 0 || got["refused"] != nil {
 		t.Errorf("%+v", r)
 	}
@@ -201,4 +201,54 @@ func damageOneFile(t *testing.T, dir string) {
 	if err := os.WriteFile(damaged, least, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A file that begins with no event: nothing is published.
+func TestImportSaysWhatAFileLooksLike(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t).start(t)
+	dir := t.TempDir()
+	var twice bytes.Buffer
+	z := gzip.NewWriter(&twice)
+	inner := gzip.NewWriter(z)
+	if _, err := inner.Write([]byte(aLike)); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*gzip.Writer{inner, z} {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, file := range map[string]struct{ text, like string }{
+		"likes.csv": {"post,42,like,3\npost,43,like,4\n", "import it with --format csv"},
+		"twice.gz":  {twice.String(), "gzip within gzip"},
+		"image":     {"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "it looks binary"},
+		"all.json":  {"[\n" + aLike + "]\n", "it looks like a JSON array"},
+		"empty":     {"", "it is empty"},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(file.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.do("import", path, "--strict").fails(t, 1, "import "+path+": nothing was published", file.like, "--force")
+	}
+	if last := n.eventsEnd(t); last != 0 {
+		t.Errorf("%d messages were published", last)
+	}
+	if r := n.do("import", filepath.Join(dir, "image"), "--force", "--wait"); r.code != 0 || !strings.Contains(r.out, "lines refused") {
+		t.Errorf("%+v", r)
+	}
+	if r := n.do("import", filepath.Join(dir, "empty"), "--force"); r.code != 0 || !strings.HasPrefix(r.out, "0 lines") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// eventsEnd is the last sequence of EVENTS.
+func (n *process) eventsEnd(t *testing.T) uint64 {
+	t.Helper()
+	info, err := n.connect(t).StreamInfo("EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.LastSeq
 }

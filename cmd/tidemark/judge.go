@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -16,13 +14,9 @@ type judge struct {
 	rules bool // it knows all types
 }
 
-// newJudge judges by the node's schema. The rules are the node's alone, and so
-// are the types that only they know.
-func newJudge(ctx context.Context, c *client.Client) (*judge, error) {
-	found, err := c.Schema(ctx)
-	if err != nil {
-		return nil, err
-	}
+// newJudge judges by the node's schema. The node alone knows the rules, and what
+// types that only they know need.
+func newJudge(found client.Schema) (*judge, error) {
 	schema, err := schemaOf(found)
 	if err != nil {
 		return nil, err

@@ -120,9 +120,7 @@ func (r *resendCommand) Run(t *terminal) error {
 		if rules != nil {
 			run.judge, err = judgeByConfig(rules)
 		} else {
-			asking, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
-			defer cancel()
-			run.judge, err = newJudge(asking, run.client)
+			run.judge, err = r.judge(ctx, run.client)
 		}
 		if err != nil {
 			return err
@@ -133,6 +131,17 @@ func (r *resendCommand) Run(t *terminal) error {
 		failed := run.all(ctx)
 		return errors.Join(run.print(t), failed)
 	})
+}
+
+// judge judges by what the node says that it counts.
+func (r *resendCommand) judge(ctx context.Context, c *client.Client) (*judge, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
+	defer cancel()
+	schema, err := c.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newJudge(schema)
 }
 
 // mendedMax bounds a mended event: no server takes a larger message.

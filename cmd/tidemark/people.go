@@ -72,6 +72,8 @@ func (p *peopleCommand) run(t *terminal, page pageOf) error {
 		return err
 	}
 	defer nc.Close()
+	ctx, done := p.reach.untilDenied(ctx)
+	defer done()
 	c := client.New(nc)
 	reply := peopleJSON{Users: []string{}}
 	request := client.UsersRequest{User: uint64(p.User), After: p.After, Timeout: p.Timeout}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -22,16 +23,18 @@ type publishCommand struct {
 	Type   string   `arg:"" help:"The event's type: post, comment, like, …, or one of your rules'."`
 	Fields []string `arg:"" optional:"" name:"field=value" help:"Its fields."`
 	Wait   bool     `help:"Return when every answer counts it; fail when it was refused."`
+	Force  bool     `help:"Publish it even if it would be refused, or if nothing reads its type or a field."`
 	ID     string   `name:"id" placeholder:"ID" help:"Its Nats-Msg-Id: within two minutes the same one is stored once."`
 	remote
 
-	body []byte
+	body  []byte
+	names []string // of its fields
 }
 
 func (publishCommand) Help() string {
-	return `Publishes one event, waits for the log's acknowledgement and prints the event's position. An event of a built-in type that would be refused is not published, as far as the command can know: what is wrong is said at once. Your rules and channels_open are known to the node alone: --wait fails when it refused the event.
+	return `Publishes one event, waits for the log's acknowledgement and prints the event's position. An event that would be refused, whose type no rule counts, or with a field that nothing reads is not published: the command says why, and --force publishes it all the same. The node alone knows what your rules need and which channels are open: --wait fails when it refused the event.
 
-Values are whole numbers, true, false, or text; seen and what are lists with commas; what begins with [, { or " is JSON. Fields that a type does not have are ignored, as they are for every producer.
+Values are whole numbers, true, false, or text; seen and what are lists with commas; a value that begins with [, { or " is JSON. A node ignores fields that nothing reads, of every producer.
 
 EXAMPLE
 
@@ -55,7 +58,7 @@ func (p *publishCommand) Validate() (err error) {
 	case !eventType.MatchString(p.Type):
 		return fmt.Errorf("%q is not a type of events", p.Type)
 	}
-	p.body, err = eventBody(p.Fields)
+	p.body, p.names, err = eventBody(p.Fields)
 	return err
 }
 
@@ -65,29 +68,29 @@ var (
 	integer   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 )
 
-// eventBody is the event as a producer would write it.
-func eventBody(fields []string) ([]byte, error) {
-	body, names := []byte{'{'}, []string{}
+// eventBody is the event as a producer would write it, and the names of its fields.
+func eventBody(fields []string) (body []byte, names []string, err error) {
+	body = []byte{'{'}
 	for _, field := range fields {
 		name, text, found := strings.Cut(field, "=")
 		switch {
 		case !found || name == "":
-			return nil, fmt.Errorf("%q is not a field: say NAME=VALUE", field)
+			return nil, nil, fmt.Errorf("%q is not a field: say NAME=VALUE", field)
 		case name == "type":
-			return nil, errors.New("type is named already: it is the first word")
+			return nil, nil, errors.New("type is named already: it is the first word")
 		case slices.Contains(names, name):
-			return nil, fmt.Errorf("%s is given twice", name)
+			return nil, nil, fmt.Errorf("%s is given twice", name)
 		}
 		value, err := fieldValue(name, text)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if names = append(names, name); len(names) > 1 {
 			body = append(body, ',')
 		}
 		body = append(append(append(body, quoted(name)...), ':'), value...)
 	}
-	return append(body, '}'), nil
+	return append(body, '}'), names, nil
 }
 
 // fieldValue is JSON for what was typed.
@@ -169,9 +172,19 @@ func (p *publishCommand) Run(t *terminal) error {
 	})
 }
 
-// check refuses what the node would refuse, as far as that is known here.
+// check refuses what the node would refuse or not read, if that is known here.
 func (p *publishCommand) check(ctx context.Context, c *client.Client) error {
-	j, err := newJudge(ctx, c)
+	if p.Force {
+		return nil
+	}
+	schema, err := c.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.unknown(schema.Types); err != nil {
+		return err
+	}
+	j, err := newJudge(schema)
 	if err != nil {
 		return err
 	}
@@ -179,7 +192,25 @@ func (p *publishCommand) check(ctx context.Context, c *client.Client) error {
 	if err != nil || fault == nil {
 		return err
 	}
-	return usage("this would be refused (%s): %s", fault.Reason, printable(fault.Detail, refusedShown))
+	return usage("this would be refused (%s): %s; --force publishes it all the same", fault.Reason, printable(fault.Detail, refusedShown))
+}
+
+// unknown is an error if no rule counts the type, or nothing reads a field. An earlier
+// version of the node does not say which types there are.
+func (p *publishCommand) unknown(types map[string][]string) error {
+	if types == nil {
+		return nil
+	}
+	fields, known := types[p.Type]
+	if !known {
+		return usage("no rule counts events of type %s: %s (--force publishes it all the same)", p.Type, config.Instead(p.Type, sortedKeys(types)))
+	}
+	for _, name := range p.names {
+		if !slices.Contains(fields, name) {
+			return usage("nothing reads the field %s of a %s: %s (--force publishes it all the same)", printable(name, nameShown), p.Type, config.Instead(name, fields))
+		}
+	}
+	return nil
 }
 
 // schemaOf is the node's schema as far as it tells it.
@@ -210,7 +241,7 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 		return nil, noEvents(ctx, nc)
 	case jetlog.RefusedByHand(err):
 		return nil, errRefused
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded) && p.reach.denial() == nil:
 		return nil, fmt.Errorf("%s did not say in time whether it stored the event; within two minutes the same command with --id %s is safe", redacted(p.NATS), id)
 	}
 	return ack, err

@@ -16,7 +16,7 @@ func TestPublish(t *testing.T) {
 	n.want(`{"position":"4096","seq":4}`, "publish", "follow", "actor=7", "target=9", "--wait", "--json")
 
 	// "Unknown fields are ignored", whatever they hold.
-	n.want("counted, at position 5120", "publish", "comment", "actor=8", "post=42", "author=7", "--wait",
+	n.want("counted, at position 5120", "publish", "comment", "actor=8", "post=42", "author=7", "--wait", "--force",
 		"mood=fine", `tags=["a",1]`, `more={"a":{}}`, `text="x"`, "at=1700000000000", "ratio=2.5")
 	n.want("counted, at position 6144", "publish", "message", "actor=8", "target=18446744073709551615", "--wait")
 	n.want("counted, at position 7168", "publish", "notice", "channel=2026", "notice=1", "--wait") // a name of digits
@@ -51,11 +51,15 @@ func TestPublish(t *testing.T) {
 	} {
 		n.do(append([]string{"publish"}, strings.Fields(args)...)...).fails(t, 2, "this would be refused "+why)
 	}
-	// Of types that only rules know, the node decides.
-	n.want("published, at position 11264", "publish", "poke", "actor=1")
-	n.do("publish", "poke", "actor=1", "--wait").fails(t, 1, "at position 12288 and was refused (type): no rule knows the type poke", "deadletters show 2")
-	n.do("publish", "poke", "actor=1", "--id", "p1")
-	n.do("publish", "poke", "actor=1", "--id", "p1", "--wait").fails(t, 1, "at position 13312 and was refused", "deadletters show 3")
+	// A type that no rule counts, and a field that nothing reads, are most often a slip.
+	n.do("publish", "lke", "actor=7", "post=42", "author=9").fails(t, 2, `no rule counts events of type lke: did you mean "like"? (--force publishes it all the same)`)
+	n.do("publish", "poke", "actor=1").fails(t, 2, "no rule counts events of type poke: allowed: adjust, comment, ")
+	n.do("publish", "like", "actor=7", "post=42", "author=9", "athor=9").fails(t, 2, `nothing reads the field athor of a like: did you mean "author"? (--force`)
+	n.do("publish", "like", "actor=7", "post=42", "author=9", "mood=fine").fails(t, 2, "nothing reads the field mood of a like: allowed: actor, at, author, delete, post, type")
+	n.want("published, at position 11264", "publish", "poke", "actor=1", "--force")
+	n.do("publish", "--force", "poke", "actor=1", "--wait").fails(t, 1, "at position 12288 and was refused (type): no rule knows the type poke", "deadletters show 2")
+	n.do("publish", "poke", "actor=1", "--id", "p1", "--force")
+	n.do("publish", "poke", "actor=1", "--id", "p1", "--wait", "--force").fails(t, 1, "at position 13312 and was refused", "deadletters show 3")
 
 	if err := n.connect(t).DeleteStream("EVENTS"); err != nil {
 		t.Fatal(err)
@@ -71,6 +75,7 @@ func TestPublishCustom(t *testing.T) {
 	n.want("counted, at position 1024", "publish", "view", "video=5", "by=3", "--wait")
 	n.want("3", "get", "5.cntv")
 	n.do("publish", "view", "by=3", "--wait").fails(t, 1, "refused (id): video is missing")
+	n.do("publish", "view", "vide=5").fails(t, 2, `nothing reads the field vide of a view: did you mean "video"?`)
 	// The node has no counters of posts: what its own decoder says.
 	n.do("publish", "adjust", "counter=post", "id=1", "column=like", "add=1").fails(t, 2, "counter post is not configured")
 }

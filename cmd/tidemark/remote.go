@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -27,6 +28,8 @@ type remote struct {
 	TLSKey  string        `name:"tls-key" type:"existingfile" placeholder:"FILE" help:"Private key of --tls-cert, PEM." group:"Connection:"`
 	Timeout time.Duration `default:"5s" help:"The longest to wait for an answer." group:"Connection:"`
 	JSON    bool          `name:"json" help:"Print one JSON document." group:"Output:"`
+
+	reach *reach // nil before dial
 }
 
 // Validate is called by kong.
@@ -55,6 +58,8 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		Timeout:         r.patience(),
 	})
 	switch {
+	case err == nil:
+		r.reach = newReach(nc)
 	case errors.Is(err, nats.ErrNoServers):
 		return nil, r.silence()
 	case errors.Is(err, jetlog.ErrCredentials):
@@ -79,7 +84,11 @@ func (r *remote) patience() time.Duration {
 	return min(r.Timeout, max(r.Timeout/time.Duration(servers+1), least))
 }
 
+// silence is why nobody answers.
 func (r *remote) silence() error {
+	if r.reach.noJetStream() {
+		return fmt.Errorf("the NATS server at %s has no JetStream for this account: start it with 'nats-server -js', or enable jetstream in its configuration and in the account's", redacted(r.NATS))
+	}
 	return fmt.Errorf("no tidemark answers at %s: is 'tidemark run' running?", redacted(r.NATS))
 }
 
@@ -97,6 +106,8 @@ func (r *remote) ask(do func(ctx context.Context, c *client.Client) error) error
 		return err
 	}
 	defer nc.Close()
+	ctx, done := r.reach.untilDenied(ctx)
+	defer done()
 	return r.explain(do(ctx, client.New(nc)))
 }
 
@@ -106,7 +117,12 @@ func (r *remote) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, nats.ErrNoResponders):
+	case jetlog.Denial(err) != "":
+		return r.denied(err)
+	case !answered && unanswered(err) && r.reach.denial() != nil:
+		return r.denied(r.reach.denial())
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetlog.ErrNoBucket),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return r.silence()
 	case errors.Is(err, client.ErrUncertain):
 		return fmt.Errorf("%s did not say in time whether it stored the event: look at the count before trying again", redacted(r.NATS))
@@ -114,6 +130,11 @@ func (r *remote) explain(err error) error {
 		return fmt.Errorf("no answer from %s within %s", redacted(r.NATS), r.Timeout)
 	}
 	return err
+}
+
+// denied is an error of missing permissions, in the server's words.
+func (r *remote) denied(err error) error {
+	return fmt.Errorf("the NATS server at %s does not let this client do so: %s", redacted(r.NATS), jetlog.Denial(err))
 }
 
 // redacted is the URL without a password.

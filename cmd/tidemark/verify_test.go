@@ -2,8 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/sinks/audit"
@@ -124,5 +128,34 @@ func TestVerifyBase(t *testing.T) {
 		if err := c.print(&out); err != nil || out.String() != want {
 			t.Errorf("%v\n%s\nwant\n%s", err, out.String(), want)
 		}
+	}
+}
+
+// EVENTS was trimmed and there is no backup to begin with: one sentence says what to do.
+func TestVerifyWithoutABase(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	n := p.start(t)
+	for range 5 {
+		n.do("publish", "like", "actor=7", "post=42", "author=9", "--wait")
+	}
+	if err := n.connect(t).PurgeStream("EVENTS", &nats.StreamPurgeRequest{Sequence: 4}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify"}, {"recount", "post", "42"}} {
+		n.do(args...).fails(t, 1, "nothing was compared: ", "EVENTS begins with message 4, and no backup is known that has what came before", "'tidemark backup PLACE'", "set backup.to")
+	}
+	// What it says to do does it.
+	to := filepath.Join(p.dir, "backups")
+	if r := n.do("backup", to); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if code := n.stop(os.Interrupt); code != 0 {
+		t.Fatal(code)
+	}
+	p.configure(t, "backup: {to: "+to+"}\n")
+	n = p.start(t)
+	if r := n.do("verify", "--all"); r.code != 0 || !strings.Contains(r.out, "counted on from ") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -43,7 +43,7 @@ func Attach(ctx context.Context, nc *nats.Conn, slot Slot, of generation.Number,
 		return nil, fmt.Errorf("%w (%w)", ErrNoBucket, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
+		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, orNoJetStream(err))
 	}
 	s := newStreams(nc, js, slot, of, logger)
 	s.bucket = bucket

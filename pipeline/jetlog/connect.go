@@ -5,12 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -51,7 +54,20 @@ var (
 	ErrAuthority = errors.New("jetlog: the server's certificate is not trusted")
 	// ErrCertificate: the server wants a certificate of its client, or another.
 	ErrCertificate = errors.New("jetlog: the server refuses this client's certificate")
+	// ErrNotNATS: the port is open, and what comes from it is not NATS.
+	ErrNotNATS = errors.New("jetlog: what listens there does not speak NATS")
+	// ErrMute: the port is open, and nothing comes from it.
+	ErrMute = errors.New("jetlog: what listens there does not greet as a NATS server does: it is another service, or a server that is suspended or stops")
 )
+
+// Denial is what the server says where err is of missing permissions, and "" for any other error.
+func Denial(err error) string {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return ""
+	}
+	_, words, _ := strings.Cut(err.Error(), nats.ErrPermissionViolation.Error()+": ")
+	return cmp.Or(words, "permissions violation")
+}
 
 // Connect connects. A first connect that fails is an error naming the URL,
 // without its password; after that the connection is kept up for ever, also
@@ -125,7 +141,12 @@ func classified(err error) error {
 	var class error
 	text := err.Error()
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
+	read, reading := errors.AsType[*net.OpError](err)
 	switch {
+	case errors.Is(err, nats.ErrNoInfoReceived):
+		class = ErrNotNATS
+	case errors.Is(err, io.EOF), reading && read.Op == "read" && read.Timeout():
+		class = ErrMute
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
 		class = ErrCredentials
@@ -138,6 +159,14 @@ func classified(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", class, err)
+}
+
+// orNoJetStream adds to an error of the first request to JetStream that there is none.
+func orNoJetStream(err error) error {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("the server has no JetStream for this account (%w): enable it there", err)
+	}
+	return err
 }
 
 // redacted is the URL list without passwords.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -23,11 +22,8 @@ func (s *Streams) refuseMisfits(ctx context.Context, want []jetstream.StreamConf
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
-		if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return fmt.Errorf("jetlog: look at stream %s: the server has no JetStream for this account (%w): enable it there", w.Name, err)
-		}
 		if err != nil {
-			return fmt.Errorf("jetlog: look at stream %s: %w", w.Name, err)
+			return fmt.Errorf("jetlog: look at stream %s: %w", w.Name, orNoJetStream(err))
 		}
 		all = append(all, misfits(stream.CachedInfo().Config, w)...)
 	}

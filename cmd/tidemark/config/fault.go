@@ -72,6 +72,9 @@ func quote(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
+// Instead says what is allowed where word is not.
+func Instead(word string, allowed []string) string { return instead(word, allowed) }
+
 // instead says what is allowed where word is not: the nearest, if one is near,
 // else all of them.
 func instead(word string, allowed []string) string {

@@ -16,7 +16,7 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		in := &input{source: bytes.NewReader([]byte(text))}
+		in := &input{force: true, source: bytes.NewReader([]byte(text))}
 		if err := in.open(); err != nil {
 			b.Fatal(err)
 		}

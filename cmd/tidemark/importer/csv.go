@@ -152,6 +152,15 @@ func (t *table) event(row []byte) error {
 	return nil
 }
 
+// fewFields is what is wrong with a line that has n fields.
+func fewFields(n int) error {
+	fields := "fields"
+	if n == 1 {
+		fields = "field"
+	}
+	return fmt.Errorf("%d %s; a line is %s", n, fields, strings.Join(csvColumns[:], ","))
+}
+
 func isHeader(fields [4]string) bool {
 	for i, name := range csvColumns {
 		if !strings.EqualFold(fields[i], name) {
@@ -181,7 +190,7 @@ func splitRow(row string) (fields [4]string, err error) {
 		switch last := i == len(fields)-1; {
 		case row == "" && last:
 		case row == "":
-			return fields, fmt.Errorf("%d fields; a line is %s", i+1, strings.Join(csvColumns[:], ","))
+			return fields, fewFields(i + 1)
 		case row[0] != ',':
 			return fields, fmt.Errorf("field %d goes on after its quotation mark", i+1)
 		case last:

@@ -47,10 +47,10 @@ func TestCSV(t *testing.T) {
 		}
 	}
 	for row, why := range map[string]string{
-		"post":                              "1 fields; a line is counter,id,column,value",
+		"post":                              "1 field; a line is counter,id,column,value",
 		"post,42,like":                      "3 fields; a line is counter,id,column,value",
 		"post,42,like,3,":                   "more than 4 fields; a line is counter,id,column,value",
-		"post;42;like;3":                    "1 fields; a line is counter,id,column,value",
+		"post;42;like;3":                    "1 field; a line is counter,id,column,value",
 		"post,0,like,3":                     "0 is not an id",
 		"post,-1,like,3":                    `id "-1" is not a whole number of 64 bits`,
 		"post,,like,3":                      `id "" is not a whole number of 64 bits`,

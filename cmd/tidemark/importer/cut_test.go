@@ -10,7 +10,7 @@ import (
 )
 
 func cutAll(lines []string, from record) (packs []*pack) {
-	in := &input{source: strings.NewReader(strings.Join(lines, "\n"))}
+	in := &input{force: true, source: strings.NewReader(strings.Join(lines, "\n"))}
 	if err := in.open(); err != nil {
 		panic(err)
 	}

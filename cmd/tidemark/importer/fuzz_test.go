@@ -25,7 +25,7 @@ func FuzzInput(f *testing.F) {
 			if compressed {
 				source = zip(string(text))
 			}
-			in := &input{source: bytes.NewReader(source)}
+			in := &input{force: true, source: bytes.NewReader(source)}
 			if err := in.open(); err != nil {
 				return nil, nil, err
 			}

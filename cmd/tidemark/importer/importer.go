@@ -91,6 +91,8 @@ type Options struct {
 	// CSV: the input's lines are counter,id,column,value, each a cell that is
 	// set (see [table]); its first may be that header. Default: events.
 	CSV bool
+	// Force imports what begins with no event, which is refused otherwise (ErrNoEvents).
+	Force bool
 	// Progress hears how far it is: a terminal gets a bar, anything else a
 	// line every few seconds. Default: none.
 	Progress io.Writer
@@ -142,7 +144,7 @@ func Run(ctx context.Context, nc *nats.Conn, path string, stdin io.Reader, o Opt
 		return Result{}, fmt.Errorf("import %s: %w", path, err)
 	}
 	defer in.close()
-	in.csv = o.CSV
+	in.csv, in.force = o.CSV, o.Force
 	r := &run{nc: nc, o: o, log: o.Logger, in: in, patience: patience}
 	r.progress = startProgress(o.Progress, in)
 	err = r.run(ctx)
@@ -247,7 +249,10 @@ func (r *run) attempt(ctx, reading context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer func() {
+		err = s.orDenied(err)
+		s.close()
+	}()
 	if r.id == "" {
 		if r.id, err = s.identify(ctx, r.o.Name, r.in.prefix); err != nil {
 			return err

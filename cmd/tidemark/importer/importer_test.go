@@ -347,7 +347,7 @@ func TestTakenForDead(t *testing.T) {
 func TestNoStream(t *testing.T) {
 	server := natstest.Server(t)
 	nc := natstest.Connect(t, server)
-	_, err := Run(t.Context(), nc, "-", strings.NewReader("{}"), Options{})
+	_, err := Run(t.Context(), nc, "-", strings.NewReader("{}"), Options{Force: true})
 	if err == nil || !strings.Contains(err.Error(), "is 'tidemark run' running?") || !strings.Contains(err.Error(), server.URL()) {
 		t.Error(err)
 	}

@@ -36,6 +36,7 @@ type input struct {
 	source  io.Reader
 	reading chan struct{} // closed when nothing is read any more; nil before read
 
+	force  bool          // whatever it is, it is imported
 	csv    bool          // its lines are counter,id,column,value
 	table  *table        // makes events of them
 	text   *bufio.Reader // uncompressed
@@ -122,6 +123,9 @@ func (in *input) open() error {
 		}
 		in.text = bufio.NewReaderSize(z, readBytes)
 	}
+	if err := in.look(); err != nil {
+		return err
+	}
 	if in.csv {
 		in.table = &table{from: in.text}
 		in.text = bufio.NewReaderSize(in.table, readBytes)
@@ -138,6 +142,22 @@ func (in *input) open() error {
 		in.prefix = []byte{'\n'} // blank lines so far: there may be others
 	}
 	return nil
+}
+
+// look refuses what begins with no event.
+func (in *input) look() error {
+	if in.force {
+		return nil
+	}
+	text, err := in.text.Peek(prefixBytesMax)
+	if err != nil && err != io.EOF {
+		return nil // reading it says so
+	}
+	text = bytes.TrimPrefix(text, byteOrder)
+	if in.csv {
+		return lookAtCounts(text)
+	}
+	return lookAt(text)
 }
 
 // prefixOf are the whole lines of text, blank ones left out. A first line that

@@ -77,7 +77,9 @@ func (b *bench) must(err error) {
 }
 
 // run imports text.
+// run imports any lines, as the command does with --force.
 func (b *bench) run(text string, o Options) (Result, error) {
+	o.Force = true
 	return Run(b.ctx, b.nc, "-", strings.NewReader(text), o)
 }
 

@@ -51,9 +51,10 @@ type session struct {
 	stream jetstream.Stream
 	bucket jetstream.KeyValue
 
-	created      time.Time // EVENTS
-	last         uint64    // its last sequence at the start
-	lineBytesMax int       // of one line, and so of a pack
+	created      time.Time  // EVENTS
+	last         uint64     // its last sequence at the start
+	denied       chan error // one: the first thing that the server does not let us do
+	lineBytesMax int        // of one line, and so of a pack
 }
 
 // dial connects as like is connected. The session answers at address for as
@@ -61,19 +62,43 @@ type session struct {
 func dial(ctx context.Context, like *nats.Conn, address string) (s *session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	denied := make(chan error, 1)
 	o := like.Opts
 	o.AllowReconnect, o.RetryOnFailedConnect, o.ReconnectBufSize = false, false, -1
 	o.ConnectedCB, o.ClosedCB, o.DisconnectedCB, o.DisconnectedErrCB, o.ReconnectedCB = nil, nil, nil, nil, nil
+	o.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if jetlog.Denial(err) == "" {
+			return
+		}
+		select {
+		case denied <- err:
+			cancel()
+		default:
+		}
+	}
 	o.Name += " import"
-	s = new(session)
+	s = &session{denied: denied}
 	if s.nc, err = o.Connect(); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if err := s.open(ctx, address); err != nil {
 		s.close()
-		return nil, err
+		return nil, s.orDenied(err)
 	}
 	return s, nil
+}
+
+// orDenied is err, or, where the server has denied something, that.
+func (s *session) orDenied(err error) error {
+	if err == nil || isFatal(err) {
+		return err
+	}
+	select {
+	case denied := <-s.denied:
+		return fatal{denied}
+	default:
+		return err
+	}
 }
 
 func (s *session) open(ctx context.Context, address string) (err error) {
@@ -103,7 +128,7 @@ func (s *session) open(ctx context.Context, address string) (err error) {
 }
 
 func (s *session) missing(what string, err, notFound error) error {
-	if errors.Is(err, notFound) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+	if errors.Is(err, notFound) {
 		return fmt.Errorf("no %s at %s: is 'tidemark run' running?", what, s.nc.ConnectedUrlRedacted())
 	}
 	return fmt.Errorf("open %s: %w", what, err)
@@ -192,6 +217,8 @@ func (r *run) sendAll(ctx context.Context, s *session) error {
 			r.queue = append(r.queue, p)
 		case ack := <-ok:
 			r.acknowledged(ack)
+		case err := <-s.denied:
+			return fatal{err}
 		case err := <-failed:
 			r.queue[0].future = nil
 			return refused(err)

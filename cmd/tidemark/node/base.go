@@ -38,7 +38,7 @@ func (n *generation) bases(ctx context.Context) ([]audit.Base, error) {
 // basesIn are those in a place; an error goes on after "EVENTS begins with …, and".
 func (n *generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
 	if from == "" {
-		return nil, errors.New("no place of backups is known that could stand for what came before: set backup.to")
+		return nil, errors.New("no backup is known that has what came before: make one with 'tidemark backup PLACE', and set backup.to to that place on every node")
 	}
 	place, err := backup.OpenPlace(ctx, from, n.nc, false)
 	if err != nil {

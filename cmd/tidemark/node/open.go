@@ -140,13 +140,17 @@ func (n *generation) tryStreams(ctx context.Context) error {
 func (n *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log paced
 	for {
+		before := n.nc.LastError()
 		try, cancel := context.WithTimeout(ctx, within)
 		err := do(try)
 		cancel()
+		denied := n.nc.LastError()
 		switch {
 		case err == nil || !passing(err):
 			n.trouble.clear(startPart)
 			return err
+		case denied != before && jetlog.Denial(denied) != "":
+			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", startWithin, err)
 		}
