@@ -1,6 +1,9 @@
 package pipeline
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // Turns bound how many goroutines compute at once, of those that do one thing
 // together. nil: as many as there are.
@@ -15,6 +18,27 @@ func NewTurns(n int) Turns { return make(Turns, n) }
 func (t Turns) Take() {
 	if t != nil {
 		t <- struct{}{}
+	}
+}
+
+// TakeWithin is Take for a caller that does not wait for longer than patience:
+// false means that it has no turn, and Give must not follow.
+func (t Turns) TakeWithin(patience time.Duration) bool {
+	if t == nil {
+		return false
+	}
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case t <- struct{}{}:
+		return true
+	case <-late.C:
+		return false
 	}
 }
 

@@ -32,7 +32,8 @@ type ExplainAsk struct {
 	// Differences asks for what was really added, also where a number was set:
 	// changes of several columns can be added up then.
 	Differences bool
-	Soft        time.Time // when a page ends with what has been found; ctx ends later
+	Turn        func(work func()) // does what takes a processor, some milliseconds at a time, when it may
+	Soft        time.Time         // when a page ends with what has been found; ctx ends later
 }
 
 // Member is an event behind a number that is the size of a set. It is an operation
@@ -229,7 +230,8 @@ func (s *Service) answerExplain(_ context.Context, c *call, explainer Explainer)
 		reader = s.spread.Far(c.wait.position, begun.Add(timeout))
 	}
 	ask := &ExplainAsk{
-		ID: e.id, Limit: e.limit, Differences: e.badge,
+		Turn: s.turn,
+		ID:   e.id, Limit: e.limit, Differences: e.badge,
 		Before: pipeline.Position(e.before), Soft: begun.Add(timeout / explainSoft),
 	}
 	if ask.Before == 0 {

@@ -84,18 +84,6 @@ func (s *Service) parseGet(c *call) *failure {
 	return nil
 }
 
-// leastRow is how many bytes an id takes at least in a reply in JSON, without values.
-const leastRow = len(`{"id":"7"},`)
-
-// leastKeys is how many bytes values of these columns take at least in JSON,
-// each with a comma.
-func leastKeys(words []*word) (bytes int) {
-	for _, w := range words {
-		bytes += len(w.key) + 1
-	}
-	return bytes
-}
-
 // parse reads the body. Unknown members are passed over; an empty list of
 // columns is none, an empty list of ids is a request for no rows.
 func (g *getRequest) parse(c *call, idsMax int) (f *failure) {

@@ -16,6 +16,7 @@ type lane struct {
 	workers chan struct{} // a place for each that is worked on; nil: all are
 	refuses string        // what is in the lane, when one more is refused
 	noTurn  string        // what one is told that waited for a worker in vain
+	inTurns bool          // they compute in turns with those of other lanes: see Service.inTurn
 	place   int           // bytes of request that take a place; 0: a request takes one
 	in      atomic.Int64  // places taken
 }
@@ -55,12 +56,14 @@ func newLanes(l Limits) lanes {
 		heavy: &lane{
 			most:    quarter,
 			workers: make(chan struct{}, l.Workers),
+			inTurns: true,
 			refuses: "large requests",
 			noTurn:  "no turn for a large request; ask again later, or for less at once",
 		},
 		pages: &lane{
 			most:    quarter,
 			workers: make(chan struct{}, l.Workers),
+			inTurns: true,
 			refuses: "requests for pages",
 			noTurn:  "no turn for a page; ask again later",
 		},

@@ -110,7 +110,7 @@ func (s *Service) shardsEndpoint(cluster Cluster) *endpoint {
 		reply:       `{"epoch":12,"shards":[{"shard":0,"holders":[{"node":"a","state":"ready","applied":"…"}]}]}`,
 		advice:      "pass a lower limit",
 		parse:       parseShards,
-		answer: func(_ context.Context, c *call) *failure {
+		answer: s.views(func(_ context.Context, c *call) *failure {
 			if cluster == nil {
 				return unknownNodes()
 			}
@@ -120,7 +120,7 @@ func (s *Service) shardsEndpoint(cluster Cluster) *endpoint {
 				view.Shards[i].Holders = orEmpty(view.Shards[i].Holders)
 			}
 			return s.answerView(c, view)
-		},
+		}),
 	}
 }
 

@@ -48,8 +48,9 @@ type Limits struct {
 	// may be more.
 	Processors int
 	// Workers is how many large requests (gets of more than 1,000 ids, unread
-	// of more than 16 users) are answered at a time, beside the small ones, and
-	// how many pages (feeds, lists of users) beside both. Default: half the
+	// of more than 16 users) are answered at a time, how many pages (feeds, lists
+	// of users) and how many explanations. So many of all these compute at once,
+	// beside the small requests, in turns. Default: half the
 	// processors, at least 1. More would take them from the small requests:
 	// with unread of 10,000 users going on and on, two cores answer one user in
 	// 0.05 ms at the median with one worker, in 20 ms with four, in 470 ms when
@@ -170,6 +171,7 @@ type Service struct {
 	unanswered, refusedReads, lostReads, misdirected linePace
 
 	lanes
+	turns turns        // in which the long requests of all lanes compute
 	hands *hands.Hands // answer what is in them
 	calls sync.Pool
 
@@ -268,6 +270,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 	}
 	s.spread, _ = o.Reader.(Spread)
 	s.lanes = newLanes(s.limits)
+	s.turns = turns{pipeline.NewTurns(s.limits.Workers), turnPatience}
 	if s.ready == nil {
 		s.ready = func() error { return nil }
 	}
@@ -624,6 +627,7 @@ func (s *Service) answerLong(c *call) *failure {
 	waits := false
 	f := func() *failure {
 		defer func() { <-s.heavy.workers }()
+		defer s.inTurn(c)()
 		f := c.endpoint.parse(c)
 		if c.clock.lap(stageParse); f == nil && c.clock.total > s.patience(c) {
 			return s.heavy.tooLate()
@@ -677,6 +681,9 @@ func (s *Service) onWorker(c *call, l *lane) *failure {
 			reading, cancel := context.WithTimeout(s.reading, s.coldFor())
 			defer cancel()
 			ctx = reading
+		}
+		if l.inTurns {
+			defer s.inTurn(c)()
 		}
 		return c.endpoint.answer(ctx, c)
 	}()
@@ -786,19 +793,6 @@ func (s *Service) unreadable(c *call, err error) *failure {
 
 // replyMax is the longest reply that the NATS server takes.
 func (s *Service) replyMax() int { return int(s.nc.MaxPayload()) }
-
-// fits says whether a reply may be sent whose entries, one for each id, take
-// entry bytes at least. It is asked before the reply is worked out.
-func (s *Service) fits(c *call, entry int) bool {
-	const always = 4 << 10 // nobody sets max_payload lower
-	return c.ids*entry <= always || c.ids*entry <= s.replyMax()
-}
-
-// wouldNotFit is the answer where fits says no; of is what is asked.
-func (s *Service) wouldNotFit(c *call, entry int, of string) *failure {
-	return fail(codeTooMuch, "the reply would have %d bytes or more, the NATS server's max_payload is %d: %s; %s",
-		c.ids*entry, s.replyMax(), of, c.endpoint.advice)
-}
 
 // finish sends the answer and gives the call back. late: not in the
 // subscription's goroutine.

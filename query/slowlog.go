@@ -17,7 +17,7 @@ func (s *Service) slowlogEndpoint() *endpoint {
 		reply:       `{"node":"…","since":"…","threshold_us":50000,"over_threshold":1,"slowest":[{"endpoint":"get","at":"…","code":200,"total_us":61250,"parse_us":11,…,"ids":1,"cold":1,"request":"…"}],"latest":[…]}`,
 		advice:      "raise the server's max_payload",
 		parse:       s.parseSlowlog,
-		answer:      s.answerSlowlog,
+		answer:      s.views(s.answerSlowlog),
 	}
 }
 

@@ -12,7 +12,7 @@ func (s *Service) statsEndpoint() *endpoint {
 		request:     `{}`,
 		reply:       `{"name":value,…}`,
 		parse:       parseWait,
-		answer:      s.answerStats,
+		answer:      s.views(s.answerStats),
 	}
 }
 

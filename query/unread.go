@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -157,41 +156,6 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 	}
 	c.out = u.appendReply(c.out, c.body, s.catalog.unread, s.replyMax())
 	return nil
-}
-
-// tooLarge is the error of an answer that is not worked out, because it would
-// not fit into a reply.
-type tooLarge struct{ *failure }
-
-func (t *tooLarge) Error() string { return t.message }
-
-// unreadFits returns a *tooLarge where the answer cannot fit into a reply.
-func (s *Service) unreadFits(c *call, notices, dots []string) error {
-	columns, channels := len(s.catalog.unread), len(notices)+len(dots)
-	if c.packed {
-		if f := c.cellsFit(1 + columns + channels); f != nil {
-			return &tooLarge{f}
-		}
-		return nil
-	}
-	user := leastUser(s.catalog.unread, notices, dots)
-	if s.fits(c, user) {
-		return nil
-	}
-	return &tooLarge{s.wouldNotFit(c, user, fmt.Sprintf("%d users with %d columns and %d channels each", c.ids, columns, channels))}
-}
-
-// leastUser is how many bytes a user takes at least in a reply in JSON.
-func leastUser(columns []*word, notices, dots []string) int {
-	least := len(`{"user":"7","feed":0,"counts":{},"channels":{},"dots":{}},`)
-	least += leastKeys(columns)
-	for _, name := range notices {
-		least += len(name) + len(`"":0,`)
-	}
-	for _, name := range dots {
-		least += len(name) + len(`"":true,`)
-	}
-	return least - 3 // the first in each object has no comma
 }
 
 // appendReply writes {"users":[…],"as_of":"…"}. A missing user keeps its

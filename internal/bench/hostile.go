@@ -115,9 +115,17 @@ func loadPersons(ctx context.Context, c *client.Client, persons int) error {
 				return err
 			}
 		}
+		for i := range persons { // the hub follows everybody, and everybody follows it
+			if err := errors.Join(event(client.Follow(hub, person(i))), event(client.Follow(person(i), hub))); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 }
+
+// hub is a user with as much to list as a request may ask for.
+const hub = firstPerson - 1
 
 func person(i int) uint64 { return firstPerson + uint64(i) }
 

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ var loads = []load{
 	{"maximal", "maximal requests of 4 clients", (*attacker).maximal, ""},
 	{"shard", "those, all ids in one shard", (*attacker).oneShard, ""},
 	{"unknown", "those, of unknown ids", (*attacker).unknown, ""},
+	{"kinds", "maximal requests of 7 kinds, 16 of each at a time", (*attacker).kinds, ""},
 	{"slow", "4 who ask and do not read", (*attacker).slow, cutOff},
 	{"producers", "producers at full speed", (*attacker).produce, ""},
 }
@@ -45,6 +47,7 @@ const control = "control"
 
 const (
 	attackers  = 4      // clients at once
+	eachKind   = 16     // clients at once of each kind, where there are several
 	maximalIDs = 10_000 // limits.ids
 	// maximalUsers is what fits into a reply of NATS's usual 1 MiB.
 	maximalUsers = 7000
@@ -97,8 +100,13 @@ type question struct {
 // and does not look at the answers beyond that they are none of errors: taking
 // them apart would cost as much as making them.
 func (a *attacker) askOnAndOn(next func(client, n int) (question, error)) error {
+	return a.askWith(attackers, next, func(text string) error { return errors.New(text) })
+}
+
+// askWith is askOnAndOn with so many clients; refused says what becomes of a refusal.
+func (a *attacker) askWith(clients int, next func(client, n int) (question, error), refused func(text string) error) error {
 	var work errgroup.Group
-	for n := range attackers {
+	for n := range clients {
 		work.Go(func() error {
 			nc, err := nats.Connect(a.url)
 			if err != nil {
@@ -115,7 +123,9 @@ func (a *attacker) askOnAndOn(next func(client, n int) (question, error)) error 
 					return err
 				}
 				if text := reply.Header.Get("Nats-Service-Error"); text != "" {
-					return errors.New(text)
+					if err := refused(text); err != nil {
+						return err
+					}
 				}
 			}
 		})
@@ -158,6 +168,30 @@ func (a *attacker) maximal() error {
 		})))
 	}
 	return a.askOnAndOn(prepared(all))
+}
+
+// kinds asks for as much as may be asked for of each kind, by 16 clients at once:
+// more than there is room for, so some are answered that the node is busy.
+func (a *attacker) kinds() error {
+	get, err := getOf(firstOf(maximalIDs, func(i uint64) (uint64, bool) { return postID(i * 31 % a.posts), true }))
+	if err != nil {
+		return err
+	}
+	all := []question{
+		get,
+		unreadOf(firstOf(maximalUsers, func(i uint64) (uint64, bool) { return person(int(i % uint64(a.persons))), true })),
+		{"tidemark.feed", fmt.Appendf(nil, `{"user":"%d","limit":1000}`, hub)},
+		{"tidemark.following", fmt.Appendf(nil, `{"user":"%d","limit":10000}`, hub)},
+		{"tidemark.followers", fmt.Appendf(nil, `{"user":"%d","limit":10000}`, hub)},
+		{"tidemark.explain", fmt.Appendf(nil, `{"number":"user.following","id":"%d","limit":1000}`, hub)},
+		{"tidemark.stats", []byte("{}")},
+	}
+	return a.askWith(eachKind*len(all), func(client, _ int) (question, error) { return all[client%len(all)], nil }, func(text string) error {
+		if strings.HasPrefix(text, "busy: ") {
+			return nil
+		}
+		return errors.New(text)
+	})
 }
 
 // firstOf are the first n ids that there are.

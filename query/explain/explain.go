@@ -112,7 +112,7 @@ func (x *Explainer) Explain(ctx context.Context, ask *query.ExplainAsk, out *que
 		extent.First = max(extent.First, 1)
 		p := &page{
 			ask: ask, mention: mentionOf(ask.ID), below: min(ask.Before, ask.AsOf+1),
-			search: search{parts: parts, stats: &x.Stats, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft},
+			search: search{parts: parts, stats: &x.Stats, filters: x.filtersOf(extent), extent: extent, tracer: x.Tracer(), soft: ask.Soft, turn: ask.Turn},
 		}
 		for _, column := range ask.Columns {
 			p.numbers = append(p.numbers, numberOf(x.Schema, column))

@@ -40,22 +40,21 @@ func open(ctx context.Context, parts Parts, s stretch) (pipeline.Source, error) 
 	return parts.Open(ctx, pipeline.EndOf(s.first-1), int(min(s.last-s.first, 1<<30))+1)
 }
 
-// read visits the messages of s, in order, and closes the source.
-func read(ctx context.Context, source pipeline.Source, s stretch, visit func(*pipeline.Message)) (messages int, err error) {
+// read visits the messages of s run by run, in order, and closes the source.
+func read(ctx context.Context, source pipeline.Source, s stretch, visit func(run []pipeline.Message)) (messages int, err error) {
 	defer source.Close()
 	for {
 		run, err := source.Next(ctx)
 		if err != nil {
 			return messages, err
 		}
-		for i := range run {
-			if run[i].Sequence > s.last {
-				return messages, nil
-			}
-			visit(&run[i])
-			messages++
+		end := run[len(run)-1].Sequence
+		for len(run) > 0 && run[len(run)-1].Sequence > s.last {
+			run = run[:len(run)-1]
 		}
-		if run[len(run)-1].Sequence == s.last {
+		visit(run)
+		messages += len(run)
+		if end >= s.last {
 			return messages, nil
 		}
 	}

@@ -92,15 +92,17 @@ func (x *Explainer) fill(ctx context.Context, f *filters, gap stretch, end bool)
 	if err != nil {
 		return false, err
 	}
-	_, err = read(ctx, source, gap, func(m *pipeline.Message) {
-		if ctx.Err() != nil {
-			return
-		}
-		had := b.events
-		b.add(m)
-		pace.wait(ctx, b.events-had)
-		if b.events >= x.Events {
-			keep()
+	_, err = read(ctx, source, gap, func(run []pipeline.Message) {
+		for i := range run {
+			if ctx.Err() != nil {
+				return
+			}
+			had := b.events
+			b.add(&run[i])
+			pace.wait(ctx, b.events-had)
+			if b.events >= x.Events {
+				keep()
+			}
 		}
 	})
 	if fault == nil && err == nil && !end && b.first <= gap.last { // up to the next stretch, whatever there is

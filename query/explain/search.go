@@ -15,6 +15,7 @@ type search struct {
 	extent  Extent
 	tracer  pipeline.Tracer
 	soft    time.Time
+	turn    func(work func()) // nil: at once
 	stats   *Stats
 	read    int // messages
 }
@@ -68,7 +69,13 @@ func (s *search) back(ctx context.Context, from uint64, q quest) (reached uint64
 			return reached, err
 		}
 		next.fill(w, e, run)
-		n, err := read(ctx, source, e.part, func(m *pipeline.Message) { some = q.visit(m) || some })
+		n, err := read(ctx, source, e.part, func(run []pipeline.Message) {
+			s.inTurn(func() {
+				for i := range run {
+					some = q.visit(&run[i]) || some
+				}
+			})
+		})
 		s.read += n
 		s.stats.read(e.covered, some, n)
 		if err != nil {
@@ -87,6 +94,14 @@ func (s *search) back(ctx context.Context, from uint64, q quest) (reached uint64
 		}
 	}
 	return reached, nil
+}
+
+func (s *search) inTurn(work func()) {
+	if s.turn == nil {
+		work()
+		return
+	}
+	s.turn(work)
 }
 
 // way is which parts of the log are to be read, going back.
