@@ -305,6 +305,42 @@ func TestIdleExport(t *testing.T) {
 	sameRows(t, from, to, 1, troubleRows)
 }
 
+// 16 strangers who hold exports open without reading on do not keep out a node: they
+// give up their places, however often they ask.
+func TestStrangersDoNotKeepPlaces(t *testing.T) {
+	const exports = 16
+	nc, from, s, _ := trouble(t, move.ServeOptions{Exports: exports, Idle: time.Hour, Stalled: 100 * time.Millisecond})
+	ask := func(body string) {
+		if _, err := nc.Request(move.Subject("a", 0), []byte(body), 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range exports {
+		ask(fmt.Sprintf(`{"version":1,"do":"open","export":"stranger-%d","shard":1}`, i))
+	}
+	if n := s.Open(); n != exports {
+		t.Fatalf("%d exports are open", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	strangers.Go(func() {
+		for i := 0; ctx.Err() == nil; i = (i + 1) % exports {
+			for _, do := range []string{`"open","shard":1`, `"read","bytes":1`} {
+				ask(fmt.Sprintf(`{"version":1,"export":"stranger-%d","do":%s}`, i, do))
+			}
+		}
+	})
+	defer strangers.Wait()
+	defer cancel()
+	to := openStore(t, worldShards)
+	within, cancelFetch := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancelFetch()
+	if state, err := move.Fetch(within, nc, "a", to, 1, move.Options{}); err != nil || state.Applied != 3 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	sameRows(t, from, to, 1, troubleRows)
+}
+
 // The node goes in the middle: an error; a replica that has the same runs gives
 // what is missing, one that has others gives all.
 func TestNodeGone(t *testing.T) {

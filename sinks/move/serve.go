@@ -25,7 +25,8 @@ type ServeOptions struct {
 	Generation generation.Number         // whose runs the store has; 0 is the first
 	Exports    int                       // open at once; default 16
 	Holds      func(pipeline.Shard) bool // whether the node answers for a shard now; from any goroutine; default: for none
-	Idle       time.Duration             // after which an export that nobody reads is closed; default 30 s
+	Idle       time.Duration             // after which an export without progress is closed; default 30 s
+	Stalled    time.Duration             // after which it gives its place to another one; default 5 s
 	Logger     *slog.Logger              // default: none
 }
 
@@ -49,10 +50,20 @@ type Server struct {
 	open atomic.Int64
 }
 
-// opened is an export that somebody reads.
+// opened is an export that another process reads.
 type opened struct {
 	*cold.Export
-	idle *time.Timer
+	idle  *time.Timer
+	moved time.Time // when it last made progress
+	read  []int64   // how much of each run
+	sums  []bool    // which runs are summed
+}
+
+// progress notes that the export is used. To open it again, or to read what was read
+// before, is none: otherwise a client could hold it open forever.
+func (s *Server) progress(e *opened) {
+	e.moved = time.Now()
+	e.idle.Reset(s.o.Idle)
 }
 
 // Serve begins to answer under a node's name; Close must come before the
@@ -63,6 +74,9 @@ func Serve(nc *nats.Conn, node string, store *cold.Store, o ServeOptions) (*Serv
 	}
 	if o.Idle == 0 {
 		o.Idle = exportIdle
+	}
+	if o.Stalled == 0 {
+		o.Stalled = exportStalled
 	}
 	if o.Holds == nil {
 		o.Holds = func(pipeline.Shard) bool { return false }
@@ -184,7 +198,6 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 	if e == nil {
 		return refuse(codeGone, "no such export is open here any more")
 	}
-	e.idle.Reset(s.o.Idle)
 	if runs := e.Manifest().Runs; r.Run < 0 || r.Run >= len(runs) || r.At < 0 || r.At >= runs[r.Run].Bytes {
 		return refuse(codeBad, "shard %d has %d runs, and none that is %d with a byte %d", e.Manifest().Shard, len(runs), r.Run, r.At)
 	}
@@ -194,6 +207,10 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 	sum, done, err := e.SumSome(context.Background(), r.Run, sumBytes)
 	if err != nil {
 		return err
+	}
+	if !e.sums[r.Run] {
+		e.sums[r.Run] = done
+		s.progress(e)
 	}
 	if !done {
 		return s.tell(reply, summed{})
@@ -215,10 +232,9 @@ func (s *Server) openLocked(r *request) (*opened, error) {
 		if e.Manifest().Shard != r.Shard {
 			return nil, refuse(codeBad, "the export is of shard %d", e.Manifest().Shard)
 		}
-		e.idle.Reset(s.o.Idle)
 		return e, nil
 	}
-	if len(s.exports) >= s.o.Exports {
+	if len(s.exports) >= s.o.Exports && !s.evictLocked() {
 		return nil, refuse(codeTooMany, "%d exports are open", len(s.exports))
 	}
 	held := r.Held && s.o.Holds(r.Shard)
@@ -232,19 +248,37 @@ func (s *Server) openLocked(r *request) (*opened, error) {
 		e.Close()
 		return nil, refuse(codeNone, "nothing is stored of shard %d, and the node has come somewhere: it does not hold it", r.Shard)
 	}
-	o := &opened{Export: e}
+	runs := len(e.Manifest().Runs)
+	o := &opened{Export: e, moved: time.Now(), read: make([]int64, runs), sums: make([]bool, runs)}
 	id := r.Export
 	o.idle = time.AfterFunc(s.o.Idle, func() {
 		s.serial.Lock()
 		defer s.serial.Unlock()
 		if s.exports[id] == o {
-			s.o.Logger.Warn("move: an export that nobody reads is closed", "shard", o.Manifest().Shard)
+			s.o.Logger.Warn("move: an export without progress is closed", "shard", o.Manifest().Shard, "after", s.o.Idle)
 			s.closeLocked(id)
 		}
 	})
 	s.exports[id] = o
 	s.open.Add(1)
 	return o, nil
+}
+
+// evictLocked closes the export that has made no progress for the longest time, if
+// that is longer than Stalled.
+func (s *Server) evictLocked() bool {
+	var slowest string
+	for id, e := range s.exports {
+		if slowest == "" || e.moved.Before(s.exports[slowest].moved) {
+			slowest = id
+		}
+	}
+	if slowest == "" || time.Since(s.exports[slowest].moved) < s.o.Stalled {
+		return false
+	}
+	s.o.Logger.Warn("move: an export without progress gives its place to another one", "shard", s.exports[slowest].Manifest().Shard, "after", s.o.Stalled)
+	s.closeLocked(slowest)
+	return true
 }
 
 func (s *Server) readLocked(e *opened, r *request, reply *nats.Msg) error {
@@ -257,6 +291,10 @@ func (s *Server) readLocked(e *opened, r *request, reply *nats.Msg) error {
 	}
 	n, err := e.Read(context.Background(), r.Run, s.body[:room], r.At)
 	reply.Data = s.body[:n]
+	if end := r.At + int64(n); end > e.read[r.Run] {
+		e.read[r.Run] = end
+		s.progress(e)
+	}
 	return err
 }
 

@@ -90,6 +90,10 @@ const (
 	exportsMax = 16
 	// exportIdle is after which time an export that nobody reads is closed.
 	exportIdle = 30 * time.Second
+	// exportStalled is how long an export may make no progress while another one
+	// finds no place: then it gives its place up. The process that reads it opens it
+	// again and goes on where it was.
+	exportStalled = 5 * time.Second
 	// sumBytes is how much of a run is summed for one request.
 	sumBytes = 16 << 20
 	// idBytesMax bounds an export's id.
