@@ -39,9 +39,12 @@ var build = sync.OnceValues(func() (string, error) {
 })
 
 // Build compiles a program of this repository, with further flags of go build.
-func Build(binary, pkg string, flags ...string) error {
+func Build(binary, pkg string, flags ...string) error { return BuildIn(Root(), binary, pkg, flags...) }
+
+// BuildIn compiles a program of the repository in a directory.
+func BuildIn(root, binary, pkg string, flags ...string) error {
 	c := exec.Command("go", append(append([]string{"build", "-o", binary}, flags...), pkg)...)
-	c.Dir = Root()
+	c.Dir = root
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
@@ -186,6 +189,9 @@ func (p *Process) Configure(settings string) {
 		p.t.Fatal(err)
 	}
 }
+
+// Use has the next Start, and commands from now on, be of another program.
+func (p *Process) Use(binary string) { p.binary = binary }
 
 // Config is the path of the config file.
 func (p *Process) Config() string { return p.config }

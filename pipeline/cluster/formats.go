@@ -62,6 +62,8 @@ func (v *View) Reads(node string, f pipeline.Format) int {
 // Writes is the version of a format that is written for all members: the newest that
 // each of them reads, those that are away too, since they come back. A member that
 // reads nothing that this process writes has no part in it: it cannot join (Misfit).
+// While members may not have been heard of yet, because the bucket is new, it is the
+// oldest that those known read.
 func (v *View) Writes(f pipeline.Format) int {
 	version, _ := v.writes(f)
 	return version
@@ -70,6 +72,12 @@ func (v *View) Writes(f pipeline.Format) int {
 // writes names a member that reads no newer version as well; "": all read the newest.
 func (v *View) writes(f pipeline.Format) (version int, node string) {
 	version = f.Newest
+	if !v.Settled && !v.Stored {
+		version = f.Oldest
+		for _, m := range v.Members {
+			version = max(version, f.Within(m.Formats[f.Name][0]))
+		}
+	}
 	for _, m := range v.Members {
 		if newest := m.Formats[f.Name][1]; newest < version && newest >= f.Oldest {
 			version, node = newest, m.Node

@@ -38,7 +38,7 @@ func TestMisfitOfFormats(t *testing.T) {
 func TestWrites(t *testing.T) {
 	f := pipeline.Format{Name: "windows", Oldest: 2, Newest: 4}
 	view := func(members ...*Member) *View {
-		v := new(View)
+		v := &View{Settled: true}
 		for _, m := range members {
 			v.Members = append(v.Members, State{Member: m, Status: Away})
 		}
@@ -56,5 +56,13 @@ func TestWrites(t *testing.T) {
 		if got := is.view.Writes(f); got != is.want {
 			t.Errorf("%s: version %d, want %d", name, got, is.want)
 		}
+	}
+	begun := view(speaking("a", 1, 4))
+	begun.Settled = false
+	if got := begun.Writes(f); got != 2 {
+		t.Errorf("others may not be heard of yet: version %d, want 2", got)
+	}
+	if begun.Stored = true; begun.Writes(f) != 4 {
+		t.Error("the bucket has all members")
 	}
 }

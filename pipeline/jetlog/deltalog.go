@@ -15,7 +15,7 @@ import (
 
 // ErrUnknownWindow says that DELTAS ends with a router's window that this version
 // cannot read.
-var ErrUnknownWindow = errors.New("jetlog: a router of another version wrote to DELTAS: run the same version on all nodes (docs/run.md, Start and stop)")
+var ErrUnknownWindow = errors.New("jetlog: a router of a version that this program cannot read wrote to DELTAS: use a newer program (docs/nodes.md, Rolling upgrade)")
 
 const (
 	// appendTimeout bounds one append; what became of it is read from Tail. An

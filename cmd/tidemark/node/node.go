@@ -4,6 +4,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -245,6 +247,10 @@ func (n *generation) repeat(name string, do func() error) {
 	for n.ctx.Err() == nil {
 		err := do()
 		if n.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, pipeline.ErrWindowVersion) { // it will not go better by itself
+			n.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
 			return
 		}
 		if err != nil {
