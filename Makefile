@@ -89,5 +89,5 @@ bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.
 vuln: ## known vulnerabilities in what the program calls (asks vuln.go.dev)
 	$(TOOL) govulncheck ./...
 
-clean: ## remove what make built, and make cluster's data; data/ stays
-	rm -rf bin data-cluster
+clean: ## remove what make built, and the data of make run and make cluster; data/ stays
+	rm -rf bin data-demo data-cluster

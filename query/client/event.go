@@ -140,7 +140,9 @@ func (e Event) By(n int64) Event {
 // ID is the event's Nats-Msg-Id: within the stream's window of duplicates
 // (two minutes unless configured) the same id is stored once. With an id,
 // Publish tries again by itself when it is not known whether the event was
-// stored. A Packer's messages have ids of their own; there it does nothing.
+// stored. Make a new id for every action (crypto/rand.Text): one built from the
+// content, like "like-7-42", drops the second like of like, unlike, like. A
+// Packer's messages have ids of their own; there it does nothing.
 func (e Event) ID(id string) Event {
 	e.id = id
 	return e
