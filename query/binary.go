@@ -90,7 +90,16 @@ func (g *getRequest) unpack(c *call, idsMax int) *failure {
 	return c.wait.take(&ask.Wait)
 }
 
-// pack writes the answer. The cells of a missing id have no meaning.
+// packGet writes the answer. The cells of a missing id have no meaning.
+func (s *Service) packGet(c *call) *failure {
+	g := &c.get
+	begin := len(c.out)
+	c.out = g.pack(c.out)
+	stale := s.stale(c, g.rows.AsOf)
+	c.out = packed.EndReply(c.out, begin, stale)
+	return s.ended(c, stale, len(g.rows.Missing) > 0)
+}
+
 func (g *getCall) pack(out []byte) []byte {
 	g.names = g.names[:0]
 	for _, w := range g.words {
@@ -150,7 +159,7 @@ func (s *Service) packUnread(c *call) *failure {
 	if f := c.cellsFit(names.Columns()); f != nil {
 		return f
 	}
-	most, users := s.replyMax(), u.unreads.Users
+	most, users, begin := s.replyMax(), u.unreads.Users, len(c.out)
 	out := packed.AppendUnreadHead(c.out, &packed.Tail{AsOf: uint64(u.unreads.AsOf), Missing: u.unreads.Missing}, len(u.ids), &names)
 	u.cells = sized(u.cells, len(users))
 	cells := u.cells
@@ -179,8 +188,9 @@ func (s *Service) packUnread(c *call) *failure {
 		}
 		out = packed.AppendCells(out, cells)
 	}
-	c.out = out
-	return nil
+	stale := s.stale(c, u.unreads.AsOf)
+	c.out = packed.EndReply(out, begin, stale)
+	return s.ended(c, stale, len(u.unreads.Missing) > 0)
 }
 
 // text is what was asked, for people: a request in binary form as the JSON that asks

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
@@ -40,8 +41,21 @@ func parser(t testing.TB) *Service {
 	t.Helper()
 	s := &Service{catalog: newCatalog(testSchema(t)), limits: Limits{}.withDefaults(), publisher: nowhere{}}
 	s.lanes = newLanes(s.limits)
+	var err error
+	if s.metrics, err = newMetrics(nil, nil, s.lanes); err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
+
+// aged says of every answer that it is so old.
+type aged time.Duration
+
+func (a aged) Age(pipeline.Position) (time.Duration, bool) { return time.Duration(a), a == 0 }
+
+func (a aged) Reaches(pipeline.Position) bool { return a == 0 }
+
+func (a aged) Least() (pipeline.Position, bool) { return 0, a == 0 }
 
 type nowhere struct{ Publisher }
 
@@ -116,7 +130,7 @@ func FuzzUnreadRequest(f *testing.F) {
 		var reply struct {
 			Users []struct{ User string }
 		}
-		if err := json.Unmarshal(u.appendReply(nil, body, s.catalog.unread, 1<<30), &reply); err != nil {
+		if err := json.Unmarshal(append(u.appendReply(nil, body, s.catalog.unread, 1<<30), '}'), &reply); err != nil {
 			t.Fatal(err)
 		}
 		for i, id := range u.ids {
@@ -253,9 +267,16 @@ func TestReplyAgainstPlainRules(t *testing.T) {
 			Rows     []map[string]any `json:"rows"`
 			AsOf     string           `json:"as_of"`
 			Degraded bool             `json:"degraded"`
+			StaleMS  int64            `json:"stale_ms"`
 			Missing  []string         `json:"missing"`
 		}
-		d := json.NewDecoder(strings.NewReader(string(g.appendReply(nil, c.body))))
+		stale := aged(rapid.SampledFrom([]time.Duration{0, time.Millisecond, 4321 * time.Millisecond}).Draw(t, "age"))
+		s.fresh = stale
+		c.out = g.appendReply(nil, c.body)
+		if f := s.conclude(c, g.rows.AsOf, g.missingOf(g.rows.Missing)); f != nil {
+			t.Fatal(f.message)
+		}
+		d := json.NewDecoder(strings.NewReader(string(c.out)))
 		d.UseNumber()
 		if err := d.Decode(&reply); err != nil {
 			t.Fatal(err)
@@ -263,8 +284,11 @@ func TestReplyAgainstPlainRules(t *testing.T) {
 		if len(reply.Rows) != len(g.ids) || reply.AsOf != g.rows.AsOf.String() {
 			t.Fatalf("%d rows as of %s", len(reply.Rows), reply.AsOf)
 		}
-		if reply.Degraded != (len(missing) > 0) || len(reply.Missing) != len(missing) {
+		if reply.Degraded != (len(missing) > 0 || stale > 0) || len(reply.Missing) != len(missing) {
 			t.Fatalf("degraded %v, missing %v, want %v", reply.Degraded, reply.Missing, missing)
+		}
+		if reply.StaleMS != time.Duration(stale).Milliseconds() {
+			t.Fatalf("stale_ms %d, its age is %v", reply.StaleMS, time.Duration(stale))
 		}
 		for i, row := range reply.Rows {
 			want := map[string]any{"id": strconv.FormatUint(g.ids[i], 10)}

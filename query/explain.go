@@ -272,7 +272,7 @@ func (s *Service) explainOnce(ctx context.Context, c *call, explainer Explainer,
 		if sets.stand.Dropped {
 			answer.asOf = asOf
 			c.out = answer.append(c.out)
-			return "", nil
+			return "", s.conclude(c, asOf, nil)
 		}
 	}
 	if len(ask.Columns) > 0 {
@@ -312,7 +312,7 @@ func (s *Service) explainOnce(ctx context.Context, c *call, explainer Explainer,
 		}
 	}
 	c.out = answer.append(c.out)
-	return "", nil
+	return "", s.conclude(c, asOf, nil)
 }
 
 // explainSoft is which part of its time a page takes to gather events; the rest

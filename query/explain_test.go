@@ -36,7 +36,7 @@ func TestExplainBadgeOfFeedAndChannelsAlone(t *testing.T) {
 	want := `{"id":"7","value":3,"numbers":{"feed":2,"channel:system":1},"as_of":"9","since":{"feed":"3","channel:system":"0"},` +
 		`"events":[{"position":"5","time":"1970-01-01T00:00:00.000Z","type":"post","change":"+1","changes":{"feed":"+1"},"event":{"actor":9,"post":1}}],` +
 		`"base":{"position":"0","value":0}}`
-	if got := string(answer.append(nil)); got != want || !json.Valid([]byte(got)) {
+	if got := string(append(answer.append(nil), '}')); got != want || !json.Valid([]byte(got)) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -62,7 +62,7 @@ func TestExplainBaseIsTheDefault(t *testing.T) {
 		rows.Reset(1, 1)
 		rows.Exist[0], rows.Values[0] = test.exist, 1
 		answer := &explained{explainCall: &c.explain, rows: &rows, asOf: 8, page: test.page}
-		if got := string(answer.append(nil)); !strings.HasSuffix(got, `"base":{"position":"0","value":5}}`) {
+		if got := string(append(answer.append(nil), '}')); !strings.HasSuffix(got, `"base":{"position":"0","value":5}}`) {
 			t.Errorf("%s: %s", test.name, got)
 		}
 	}
@@ -88,7 +88,7 @@ func TestExplainReplyToTheLetter(t *testing.T) {
 	}}
 	want := `{"id":"42","value":3,"as_of":"8","events":[{"position":"4","time":"2026-06-30T11:46:40.123Z","type":"like","change":"+1","event":{"actor":9}}],` +
 		`"next":"4","base":{"position":"0","value":0}}`
-	if got := string(answer.append(nil)); got != want {
+	if got := string(append(answer.append(nil), '}')); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if !slices.Equal(c.explain.words, []*word{s.catalog.counters["post"].words["comment"]}) {
@@ -109,7 +109,7 @@ func TestExplainBoundBelowTheBase(t *testing.T) {
 	}
 	answer.sets.stand.PostsMax = 2
 	var got struct{ Notes []string }
-	if err := json.Unmarshal(answer.append(nil), &got); err != nil || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "feed.posts_per_author") {
+	if err := json.Unmarshal(append(answer.append(nil), '}'), &got); err != nil || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "feed.posts_per_author") {
 		t.Errorf("notes %q, %v", got.Notes, err)
 	}
 }

@@ -22,7 +22,7 @@ func (e *explained) whole() bool { return e.page.Next == 0 && e.before == 0 }
 // dropped: the user's last read is so old that every number is 0.
 func (e *explained) dropped() bool { return e.sets != nil && e.sets.stand.Dropped }
 
-// append writes {"id":"42","value":3,"as_of":"…","events":[…],…}.
+// append writes {"id":"42","value":3,"as_of":"…","events":[…],… without the end.
 func (e *explained) append(out []byte) []byte {
 	rows, page := e.rows, e.page
 	out = append(out, `{"id":`...)
@@ -75,7 +75,7 @@ func (e *explained) append(out []byte) []byte {
 		out = append(out, `,"value":`...)
 		out = strconv.AppendInt(out, base, 10)
 	}
-	return append(out, '}', '}')
+	return append(out, '}')
 }
 
 // setNumbers are as many as there are numbers of sets.

@@ -173,14 +173,13 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 		}
 	}
 	if c.packed {
-		c.out = g.pack(c.out)
-		return nil
+		return s.packGet(c)
 	}
 	c.out = g.appendReply(c.out, c.body)
-	return nil
+	return s.conclude(c, g.rows.AsOf, g.missingOf(g.rows.Missing))
 }
 
-// appendReply writes {"rows":[…],"as_of":"…"}. A missing id keeps its place
+// appendReply writes {"rows":[…],"as_of":"…" without the end. A missing id keeps its place
 // in rows, but has no values: nothing that could be taken for a zero.
 func (g *getCall) appendReply(out, body []byte) []byte {
 	missing := g.marks(g.rows.Missing)
@@ -197,12 +196,7 @@ func (g *getCall) appendReply(out, body []byte) []byte {
 	if len(g.ids) > 0 {
 		out = out[:len(out)-1] // the last comma
 	}
-	out = append(out, ']')
-	out = appendAsOf(out, g.rows.AsOf)
-	if missing != nil {
-		out = g.appendMissing(out, g.rows.Missing)
-	}
-	return append(out, '}')
+	return appendAsOf(append(out, ']'), g.rows.AsOf)
 }
 
 func (g *getCall) appendValues(out []byte, values []int64, exists bool) []byte {

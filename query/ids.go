@@ -85,7 +85,6 @@ func (l *idList) marks(missing []int) []bool {
 
 // appendMissing names the ids that could not be read, each once.
 func (l *idList) appendMissing(out []byte, missing []int) []byte {
-	out = append(out, `,"degraded":true,"missing":[`...)
 	told := make(map[uint64]struct{}, len(missing))
 	for _, i := range missing {
 		id := l.ids[i]
@@ -98,7 +97,15 @@ func (l *idList) appendMissing(out []byte, missing []int) []byte {
 		told[id] = struct{}{}
 		out = appendQuoted(out, id)
 	}
-	return append(out, ']')
+	return out
+}
+
+// missingOf writes them; nil: there are none.
+func (l *idList) missingOf(missing []int) func(out []byte) []byte {
+	if len(missing) == 0 {
+		return nil
+	}
+	return func(out []byte) []byte { return l.appendMissing(out, missing) }
 }
 
 func everyIndex(to []int, n int) []int {

@@ -20,6 +20,7 @@ type metrics struct {
 	far, farRefused          prometheus.Counter
 	diskEntries, diskSeconds prometheus.Counter
 	slow, misdirected        prometheus.Counter
+	stale, missing           prometheus.Counter // answers that are not whole
 }
 
 // series is one endpoint's part: a histogram and a count for each code.
@@ -66,6 +67,11 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, l lanes) (*metri
 		slow:        counter("slow_total", "Requests that took longer than slow.threshold, not counting what they waited for a position."),
 		misdirected: counter("misdirected_total", "Requests that were dropped because their answer was to go to a subject that is not for answers."),
 	}
+	degraded := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidemark_answers_degraded_total",
+		Help: "Answers that said degraded: stale, because they could be older than freshness; missing, because a part could not be read.",
+	}, []string{"reason"})
+	m.stale, m.missing = degraded.WithLabelValues("stale"), degraded.WithLabelValues("missing")
 	for _, e := range endpoints {
 		for i, c := range codes {
 			e.series.seconds[i] = seconds.WithLabelValues(e.name, strconv.Itoa(int(c)))
@@ -74,7 +80,7 @@ func newMetrics(r prometheus.Registerer, endpoints []*endpoint, l lanes) (*metri
 	if r != nil {
 		var errs []error
 		for _, c := range []prometheus.Collector{
-			seconds, inFlight, ids, coldInFlight, farInFlight, m.cold, m.coldRefused, m.far, m.farRefused, m.diskEntries, m.diskSeconds, m.slow, m.misdirected,
+			seconds, inFlight, ids, coldInFlight, farInFlight, m.cold, m.coldRefused, m.far, m.farRefused, m.diskEntries, m.diskSeconds, m.slow, m.misdirected, degraded,
 		} {
 			errs = append(errs, r.Register(c))
 		}

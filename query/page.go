@@ -98,7 +98,15 @@ func (s *Service) answerFeed(ctx context.Context, c *call) *failure {
 		}
 	}
 	c.out = p.appendFeed(c.out)
-	return nil
+	return s.conclude(c, p.feed.AsOf, p.missing(p.feed.Missing))
+}
+
+// missing writes the user of a page that is not whole; nil: it is.
+func (p *pageCall) missing(is bool) func(out []byte) []byte {
+	if !is {
+		return nil
+	}
+	return func(out []byte) []byte { return appendQuoted(out, p.user) }
 }
 
 func (p *pageCall) appendFeed(out []byte) []byte {
@@ -120,7 +128,7 @@ func (p *pageCall) appendFeed(out []byte) []byte {
 	if n := len(posts); n > 0 && p.feed.More {
 		next = uint64(posts[n-1].Position)
 	}
-	return p.appendEnd(out, next, p.feed.AsOf, p.feed.Missing)
+	return appendEnd(out, next, p.feed.AsOf)
 }
 
 func (s *Service) followingEndpoint() *endpoint {
@@ -170,11 +178,11 @@ func (s *Service) answerUsers(ctx context.Context, c *call, read readUsers) *fai
 			return f
 		}
 	}
-	c.out = p.appendUsers(c.out, stopped)
-	return nil
+	c.out = p.appendUsers(c.out)
+	return s.conclude(c, p.users.AsOf, p.missing(stopped))
 }
 
-func (p *pageCall) appendUsers(out []byte, stopped bool) []byte {
+func (p *pageCall) appendUsers(out []byte) []byte {
 	out = append(out, `{"users":[`...)
 	for i, user := range p.users.Users {
 		if i > 0 {
@@ -186,22 +194,15 @@ func (p *pageCall) appendUsers(out []byte, stopped bool) []byte {
 	if n := len(p.users.Users); n > 0 && p.users.More {
 		next = p.users.Users[n-1]
 	}
-	return p.appendEnd(out, next, p.users.AsOf, stopped)
+	return appendEnd(out, next, p.users.AsOf)
 }
 
-// appendEnd writes what comes behind a page's list. A page that is not whole
-// names its user as missing.
-func (p *pageCall) appendEnd(out []byte, next uint64, asOf pipeline.Position, missing bool) []byte {
+// appendEnd writes what comes after a page's list.
+func appendEnd(out []byte, next uint64, asOf pipeline.Position) []byte {
 	out = append(out, ']')
 	if next > 0 {
 		out = append(out, `,"next":`...)
 		out = appendQuoted(out, next)
 	}
-	out = appendAsOf(out, asOf)
-	if missing {
-		out = append(out, `,"degraded":true,"missing":[`...)
-		out = appendQuoted(out, p.user)
-		out = append(out, ']')
-	}
-	return append(out, '}')
+	return appendAsOf(out, asOf)
 }

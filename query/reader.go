@@ -103,6 +103,9 @@ type Cost struct {
 	// side by side it is the longest of them, not their sum: it is never more
 	// than what the whole call took.
 	Disk time.Duration
+	// Old: a part of the answer reaches less far than an answer of this process before,
+	// and nobody has it further. It is no cost, but goes the same way.
+	Old bool
 }
 
 // Rows is a Reader's answer: a matrix of ids by columns. It belongs to the

@@ -130,6 +130,8 @@ type Options struct {
 	// for everything that is answered from counters, for every request: it must be
 	// cheap. Its words go to the client. Default: nothing is refused.
 	Refuses func(writes bool) error
+	// Fresh says how old an answer can be. nil: no answer is ever too old.
+	Fresh Freshness
 	// Shards and Version are told by tidemark.schema. A Version that is not
 	// a semantic one shows as 0.0.0 in `nats micro info`.
 	Shards     int
@@ -160,6 +162,7 @@ type Service struct {
 	stats     func() map[string]any
 	ready     func() error
 	refuses   func(writes bool) error
+	fresh     Freshness // nil: answers are never too old
 	limits    Limits
 	metrics   *metrics
 	slow      *slowLog
@@ -228,6 +231,7 @@ type call struct {
 	lane  *lane // where it is now; nil: with its subscription
 	disk  bool  // the Reader may read it: the call is on a worker
 	cold  int   // entries that came from it
+	old   bool  // an answer that was given before reached further
 
 	reader Reader // that is asked
 	away   bool   // which may ask other nodes
@@ -262,6 +266,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 		stats:     o.Stats,
 		ready:     o.Ready,
 		refuses:   o.Refuses,
+		fresh:     o.Fresh,
 		limits:    o.Limits.withDefaults(),
 		slow:      newSlowLog(o.Slow),
 		backlog:   newBacklog(nc),
@@ -480,7 +485,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.endpoint, c.request = e, r
 	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
 	c.packed, c.offers = e.forms(r)
-	c.disk, c.cold = false, 0
+	c.disk, c.cold, c.old = false, 0, false
 	c.reader, c.away = s.reader, false
 
 	s.metrics.inFlight.Inc()
@@ -766,6 +771,7 @@ func (c *call) took(cost Cost) {
 	}
 	c.clock.read(stage, cost.Disk)
 	c.cold += cost.Cold
+	c.old = c.old || cost.Old
 }
 
 // unreadable is the answer for a Reader's error.

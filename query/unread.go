@@ -155,10 +155,10 @@ func (s *Service) answerUnread(ctx context.Context, c *call) *failure {
 		return s.packUnread(c)
 	}
 	c.out = u.appendReply(c.out, c.body, s.catalog.unread, s.replyMax())
-	return nil
+	return s.conclude(c, u.unreads.AsOf, u.missingOf(u.unreads.Missing))
 }
 
-// appendReply writes {"users":[…],"as_of":"…"}. A missing user keeps its
+// appendReply writes {"users":[…],"as_of":"…" without the end. A missing user keeps its
 // place, but has nothing: nothing that could be taken for a zero. It gives up
 // soon after the reply is longer than most: with a thousand channels, ten
 // thousand users make a hundred megabytes that nobody can be sent.
@@ -180,12 +180,7 @@ func (u *unreadCall) appendReply(out, body []byte, columns []*word, most int) []
 	if len(u.ids) > 0 {
 		out = out[:len(out)-1] // the last comma
 	}
-	out = append(out, ']')
-	out = appendAsOf(out, u.unreads.AsOf)
-	if missing != nil {
-		out = u.appendMissing(out, u.unreads.Missing)
-	}
-	return append(out, '}')
+	return appendAsOf(append(out, ']'), u.unreads.AsOf)
 }
 
 func (u *unreadCall) appendUser(out []byte, user *UserUnread, columns []*word) []byte {

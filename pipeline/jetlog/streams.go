@@ -301,8 +301,12 @@ type StreamState struct {
 	Messages, Bytes uint64
 	FirstTime       time.Time // of the first message; zero for none
 	Now             time.Time // when the leader said all this, by its clock
-	Trimmed         Trimmed   // of EVENTS
-	Continues       Continues // of EVENTS
+	Leader          string    // the server that said it; "" where there is one server only
+	// Heard is how long before that the leader had been in contact with each other server
+	// that has a copy (pipeline.LogEnd).
+	Heard     []time.Duration
+	Trimmed   Trimmed   // of EVENTS
+	Continues Continues // of EVENTS
 }
 
 // Begins is the first sequence that the stream has as far as was meant, by Trim or
@@ -313,7 +317,11 @@ func (s StreamState) Begins() uint64 {
 
 // State asks the stream's leader.
 func (s *Streams) State(ctx context.Context, stream string) (StreamState, error) {
-	h, err := s.js.Stream(ctx, stream)
+	return stateBy(ctx, s.js, stream)
+}
+
+func stateBy(ctx context.Context, js jetstream.JetStream, stream string) (StreamState, error) {
+	h, err := js.Stream(ctx, stream)
 	var api *jetstream.APIError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode == clusterUnavailable:
@@ -325,12 +333,59 @@ func (s *Streams) State(ctx context.Context, stream string) (StreamState, error)
 }
 
 func stateOf(i *jetstream.StreamInfo) StreamState {
-	return StreamState{
+	s := StreamState{
 		Name: i.Config.Name, Created: i.Created,
 		First: i.State.FirstSeq, Last: i.State.LastSeq, FirstTime: i.State.FirstTime, Now: i.TimeStamp,
 		Messages: i.State.Msgs, Bytes: i.State.Bytes,
 		Trimmed: trimmedOf(i.Config), Continues: continuesOf(i.Config),
 	}
+	if i.Cluster != nil && i.Config.Replicas > 1 {
+		s.Leader, s.Heard = i.Cluster.Leader, heardOf(i.Cluster.Replicas, i.Config.Replicas)
+	}
+	return s
+}
+
+// heardOf is when the leader of a stream with so many copies was in contact with the
+// servers of the others. The server says 0 of one that it has never been in contact
+// with, and may name fewer while copies are made.
+func heardOf(others []*jetstream.PeerInfo, copies int) (heard []time.Duration) {
+	for _, other := range others {
+		if other.Active > 0 {
+			heard = append(heard, other.Active)
+		} else {
+			heard = append(heard, pipeline.HeardNever)
+		}
+	}
+	for len(heard) < copies-1 {
+		heard = append(heard, pipeline.HeardNever)
+	}
+	return heard
+}
+
+// EventsEnd asks where EVENTS ends, over a connection of its own choice: what is asked
+// often must not wait behind megabytes of events.
+type EventsEnd struct {
+	js      jetstream.JetStream
+	created time.Time // zero: whichever EVENTS there is
+}
+
+// EndOver asks over a connection, which outlives it.
+func (s *Streams) EndOver(nc *nats.Conn) (*EventsEnd, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: ask where stream %s ends: %w", EventsStream, err)
+	}
+	return &EventsEnd{js, s.created}, nil
+}
+
+// State asks the leader of EVENTS. When the stream was recreated since OpenStreams, the
+// error wraps ErrTail.
+func (e *EventsEnd) State(ctx context.Context) (StreamState, error) {
+	state, err := stateBy(ctx, e.js, EventsStream)
+	if err == nil && !e.created.IsZero() {
+		err = state.same(e.created)
+	}
+	return state, err
 }
 
 // sameState is State for a stream that must still be the one created then.

@@ -155,7 +155,7 @@ func (r *GetReply) unpack(body []byte, q *GetRequest) error {
 		}
 		r.Rows[i].ID = id
 	}
-	r.Degraded, r.Missing = missing != nil, idsAt(p.Missing, q.IDs)
+	r.Degraded, r.Missing, r.Stale = missing != nil || p.Stale > 0, idsAt(p.Missing, q.IDs), milliseconds(p.Stale)
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (r *UnreadReply) unpack(body []byte, users []uint64) error {
 			return err
 		}
 	}
-	r.Degraded, r.Missing = missing != nil, idsAt(p.Missing, users)
+	r.Degraded, r.Missing, r.Stale = missing != nil || p.Stale > 0, idsAt(p.Missing, users), milliseconds(p.Stale)
 	return nil
 }
 

@@ -27,12 +27,15 @@ type ExplainReply struct {
 	Value   int64            // the number as of AsOf
 	Numbers map[string]int64 // of "unread": each of them; Value is their sum
 	// Since says of the feed and of channels after which position things count.
-	Since  map[string]Position
-	Notes  []string // bounds that may keep something out of a number, in words
-	AsOf   Position
-	Events []ExplainedEvent
-	Next   Position // goes to ExplainRequest.Before; 0 at the end
-	Base   ExplainBase
+	Since map[string]Position
+	Notes []string // bounds that may keep something out of a number, in words
+	AsOf  Position
+	// Degraded: the number can be older than the nodes' freshness (2 s). Stale says how old.
+	Degraded bool
+	Stale    time.Duration
+	Events   []ExplainedEvent
+	Next     Position // goes to ExplainRequest.Before; 0 at the end
+	Base     ExplainBase
 }
 
 // ExplainedEvent is an event and what it changed.
@@ -84,7 +87,11 @@ func (r *ExplainReply) decode(body []byte) error {
 		Since   map[string]string `json:"since"`
 		Notes   []string          `json:"notes"`
 		AsOf    Position          `json:"as_of,string"`
-		Events  []struct {
+
+		Degraded bool   `json:"degraded"`
+		StaleMS  uint64 `json:"stale_ms"`
+
+		Events []struct {
 			Position Position          `json:"position,string"`
 			Time     time.Time         `json:"time"`
 			Type     string            `json:"type"`
@@ -105,7 +112,7 @@ func (r *ExplainReply) decode(body []byte) error {
 	}
 	*r = ExplainReply{
 		ID: reply.ID, Value: reply.Value, Numbers: reply.Numbers, Notes: reply.Notes, AsOf: reply.AsOf, Next: reply.Next,
-		Base: ExplainBase{reply.Base.Position, reply.Base.Value},
+		Base: ExplainBase{reply.Base.Position, reply.Base.Value}, Degraded: reply.Degraded, Stale: milliseconds(reply.StaleMS),
 	}
 	for name, text := range reply.Since {
 		at, err := pipeline.ParsePosition(text)

@@ -27,8 +27,11 @@ type GetReply struct {
 	Columns  []string // of every row's Values, in the order asked
 	Rows     []Row
 	AsOf     Position // every event at or before it is counted
-	Degraded bool     // some ids could not be read
+	Degraded bool     // some ids could not be read, or the answer can be old: Stale
 	Missing  []uint64 // those ids; their rows have no Values
+	// Stale is how old the answer can be, where it can be older than the nodes' freshness
+	// (2 s): Degraded then, with nothing missing perhaps. 0: it is not.
+	Stale time.Duration
 }
 
 // Row is one id's values.
@@ -138,7 +141,7 @@ func join(parts []GetReply) GetReply {
 		}
 		all.Rows = append(all.Rows, part.Rows...)
 		all.AsOf = min(all.AsOf, part.AsOf)
-		all.Degraded = all.Degraded || part.Degraded
+		all.Degraded, all.Stale = all.Degraded || part.Degraded, max(all.Stale, part.Stale)
 		for _, id := range part.Missing {
 			if !told[id] {
 				told[id] = true
@@ -158,9 +161,18 @@ func (c *Client) Counts(ctx context.Context, counter string, id uint64, options 
 		return nil, 0, err
 	}
 	if reply.Degraded {
-		return nil, 0, &Error{Code: codeUnavailable, Message: fmt.Sprintf("%s %d cannot be read: its shard is stopped", counter, id)}
+		return nil, 0, notWhole(fmt.Sprintf("%s %d", counter, id), reply.Stale)
 	}
 	return reply.Map(0), reply.AsOf, nil
+}
+
+// notWhole is the error for what cannot be read, or only as it was some time ago.
+func notWhole(what string, stale time.Duration) *Error {
+	why := "its shard is stopped"
+	if stale > 0 {
+		why = fmt.Sprintf("the answer can be %d ms old", stale.Milliseconds())
+	}
+	return &Error{Code: codeUnavailable, Message: fmt.Sprintf("%s cannot be read: %s", what, why)}
 }
 
 // AppendJSON appends the request as it goes over the wire in JSON.
@@ -228,7 +240,7 @@ func (r *GetReply) decode(body []byte, rows int) error {
 	if err != nil {
 		return err
 	}
-	r.AsOf, r.Degraded, r.Missing = end.asOf, end.degraded, end.missing
+	r.AsOf, r.Degraded, r.Missing, r.Stale = end.asOf, end.degraded, end.missing, end.stale
 	return s.End()
 }
 

@@ -26,8 +26,11 @@ type FeedReply struct {
 	Posts    []FeedPost
 	Next     Position // goes to FeedRequest.Before; 0 at the end
 	AsOf     Position // every event at or before it is in it
-	Degraded bool     // posts may be lacking: a shard is stopped
-	Missing  []uint64 // the user, then
+	Degraded bool     // posts may be lacking, because a shard is stopped, or the answer can be old: Stale
+	Missing  []uint64 // the user, where posts may be lacking
+	// Stale is how old the answer can be, where it can be older than the nodes' freshness
+	// (2 s): Degraded then, with nothing missing perhaps. 0: it is not.
+	Stale time.Duration
 }
 
 // FeedPost is a post in a feed.
@@ -50,8 +53,11 @@ type UsersReply struct {
 	Users    []uint64
 	Next     uint64   // goes to UsersRequest.After; 0 at the end
 	AsOf     Position // every event at or before it is in it
-	Degraded bool     // the list could not be read: a shard is stopped
-	Missing  []uint64 // the user, then
+	Degraded bool     // the list could not be read, because a shard is stopped, or the answer can be old: Stale
+	Missing  []uint64 // the user, where it could not be read
+	// Stale is how old the answer can be, where it can be older than the nodes' freshness
+	// (2 s): Degraded then, with nothing missing perhaps. 0: it is not.
+	Stale time.Duration
 }
 
 // Feed reads a page of a user's feed. An answer that is not whole is no error:
@@ -124,7 +130,7 @@ func (c *Client) AllFeed(ctx context.Context, user uint64, options ...Option) it
 		for {
 			reply, err := c.Feed(ctx, r)
 			if err == nil && reply.Degraded {
-				err = &Error{Code: codeUnavailable, Message: fmt.Sprintf("the feed of user %d cannot be read wholly: a shard is stopped", user)}
+				err = notWhole(fmt.Sprintf("all of the feed of user %d", user), reply.Stale)
 			}
 			if err != nil {
 				yield(FeedPost{}, err)
@@ -164,7 +170,7 @@ func (c *Client) allUsers(ctx context.Context, subject string, user uint64, opti
 		for {
 			reply, err := c.users(ctx, subject, r)
 			if err == nil && reply.Degraded {
-				err = &Error{Code: codeUnavailable, Message: fmt.Sprintf("%s of user %d cannot be read: the shard is stopped", subject, user)}
+				err = notWhole(fmt.Sprintf("%s of user %d", subject, user), reply.Stale)
 			}
 			if err != nil {
 				yield(0, err)
@@ -210,7 +216,7 @@ func (r *FeedReply) decode(body []byte) error {
 	if err != nil {
 		return err
 	}
-	r.Next, r.AsOf, r.Degraded, r.Missing = Position(end.next), end.asOf, end.degraded, end.missing
+	r.Next, r.AsOf, r.Degraded, r.Missing, r.Stale = Position(end.next), end.asOf, end.degraded, end.missing, end.stale
 	return s.End()
 }
 
@@ -252,6 +258,6 @@ func (r *UsersReply) decode(body []byte) error {
 	if err != nil {
 		return err
 	}
-	r.Next, r.AsOf, r.Degraded, r.Missing = end.next, end.asOf, end.degraded, end.missing
+	r.Next, r.AsOf, r.Degraded, r.Missing, r.Stale = end.next, end.asOf, end.degraded, end.missing, end.stale
 	return s.End()
 }

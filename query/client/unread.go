@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -25,8 +26,11 @@ type UnreadRequest struct {
 type UnreadReply struct {
 	Users    []UserUnread
 	AsOf     Position // every event at or before it is counted; see ReadRequest.AsOf
-	Degraded bool     // some users could not be read
+	Degraded bool     // some users could not be read, or the answer can be old: Stale
 	Missing  []uint64 // those users
+	// Stale is how old the answer can be, where it can be older than the nodes' freshness
+	// (2 s): Degraded then, with nothing missing perhaps. 0: it is not.
+	Stale time.Duration
 }
 
 // UserUnread is what one user has not looked at yet.
@@ -101,7 +105,7 @@ func joinUnread(parts []UnreadReply) UnreadReply {
 	for _, part := range parts {
 		all.Users = append(all.Users, part.Users...)
 		all.AsOf = min(all.AsOf, part.AsOf)
-		all.Degraded = all.Degraded || part.Degraded
+		all.Degraded, all.Stale = all.Degraded || part.Degraded, max(all.Stale, part.Stale)
 		for _, user := range part.Missing {
 			if !told[user] {
 				told[user] = true
@@ -186,7 +190,7 @@ func (r *UnreadReply) decode(body []byte, users int) error {
 	if err != nil {
 		return err
 	}
-	r.AsOf, r.Degraded, r.Missing = end.asOf, end.degraded, end.missing
+	r.AsOf, r.Degraded, r.Missing, r.Stale = end.asOf, end.degraded, end.missing, end.stale
 	return s.End()
 }
 
@@ -249,6 +253,13 @@ type ending struct {
 	next     uint64
 	degraded bool
 	missing  []uint64
+	stale    time.Duration
+}
+
+// milliseconds keeps a time within time.Duration.
+func milliseconds(ms uint64) time.Duration {
+	const most = uint64(math.MaxInt64 / time.Millisecond)
+	return time.Duration(min(ms, most)) * time.Millisecond
 }
 
 // member reads one member, or passes over one that it does not know.
@@ -262,6 +273,10 @@ func (e *ending) member(s *jsonscan.Scanner, key []byte) (err error) {
 		e.next, err = decodeCount(s, "next")
 	case "degraded":
 		e.degraded, _ = s.Bool()
+	case "stale_ms":
+		var ms uint64
+		ms, err = decodeCount(s, "stale_ms")
+		e.stale = milliseconds(ms)
 	case "missing":
 		for s.Array(); s.Element() && err == nil; {
 			var id uint64

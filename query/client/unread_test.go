@@ -179,17 +179,17 @@ func TestPages(t *testing.T) {
 	}
 	r.reader.Apply(5)
 	feed, err := r.client.Feed(ctx, client.FeedRequest{User: 7, Limit: 2})
-	if err != nil || fmt.Sprint(feed) != "{[{12001 12010 12289024} {11991 12000 12278784}] 12278784 5 false []}" {
+	if err != nil || fmt.Sprint(feed) != "{[{12001 12010 12289024} {11991 12000 12278784}] 12278784 5 false [] 0s}" {
 		t.Errorf("feed %v %v", feed, err)
 	}
-	if feed, err = r.client.Feed(ctx, client.FeedRequest{User: 7, Before: pipeline.At(2, 0)}); err != nil || fmt.Sprint(feed) != "{[{1 10 1024}] 0 5 false []}" {
+	if feed, err = r.client.Feed(ctx, client.FeedRequest{User: 7, Before: pipeline.At(2, 0)}); err != nil || fmt.Sprint(feed) != "{[{1 10 1024}] 0 5 false [] 0s}" {
 		t.Errorf("feed %v %v", feed, err)
 	}
 	if feed, err = r.client.Feed(ctx, client.FeedRequest{User: 7}); err != nil || len(feed.Posts) != 20 {
 		t.Errorf("feed %v %v", feed, err)
 	}
 	users, err := r.client.Following(ctx, client.UsersRequest{User: 7, Limit: 2, After: 10})
-	if err != nil || fmt.Sprint(users) != "{[20 30] 30 5 false []}" {
+	if err != nil || fmt.Sprint(users) != "{[20 30] 30 5 false [] 0s}" {
 		t.Errorf("following %v %v", users, err)
 	}
 	if users, err = r.client.Followers(ctx, client.UsersRequest{User: 7}); err != nil || len(users.Users) != 100 || users.Next != 109 {
@@ -240,7 +240,7 @@ func TestPages(t *testing.T) {
 		t.Error(err)
 	}
 	r.reader.StopShardOf(7)
-	if users, err := r.client.Following(ctx, client.UsersRequest{User: 7}); err != nil || fmt.Sprint(users) != "{[] 0 5 true [7]}" {
+	if users, err := r.client.Following(ctx, client.UsersRequest{User: 7}); err != nil || fmt.Sprint(users) != "{[] 0 5 true [7] 0s}" {
 		t.Errorf("stopped: %v %v", users, err)
 	}
 	failures := 0

@@ -28,6 +28,11 @@ type View struct {
 	// once no holder is left, and waited for as long as a holder is. nil: no shard
 	// has any.
 	Behind [][]string
+	// Coming are others that may come to answer for the shard: it is assigned to them, or
+	// they are starting. Unheard says that there are such, or holders, that are away. nil:
+	// no shard has any. Nobody asks them; a read that waits does not pass them over.
+	Coming  [][]string
+	Unheard []bool
 	// OwnBehind are the shards that this process is behind with, if it has them,
 	// while some of Holders are not: it is asked after those, before Behind. nil: none.
 	OwnBehind []bool

@@ -41,7 +41,9 @@ type part struct {
 	final   bool     // the same node is asked again: there is no other
 	more    bool     // other nodes have the same shards
 	session string   // of the node, as far as was known
-	spare   *link    // to a node that was silent, where no other is left
+	shards  []pipeline.Shard
+	stale   bool  // it was answered, and the answer is stale
+	spare   *link // to a node that was silent, where no other is left
 	until   time.Time
 	every   time.Duration // how often to look whether the node is there
 	look    time.Time     // when to do it next
@@ -63,10 +65,12 @@ type link struct {
 	node    string
 	subject string // where it answers
 	number  uint64 // in the subjects of its replies
+	hash    uint64 // of the node
 
 	asked   atomic.Int64  // parts that wait or are under way: how busy the link is
 	avoid   atomic.Int64  // until then, Unix ns
 	applied atomic.Uint64 // the latest that the node said
+	heard   atomic.Int64  // when it said anything last, Unix ns
 	speaks  atomic.Uint32 // the version of the wire that it said last; before, View.Wire of it
 
 	mu      sync.Mutex
@@ -342,6 +346,7 @@ func (l *link) close() {
 // says notes what a node said of itself.
 func (l *link) says(p pipeline.Position) {
 	raise(&l.applied, uint64(p))
+	l.heard.Store(time.Now().UnixNano())
 	raise(&l.reader.reached, uint64(p))
 }
 

@@ -50,12 +50,15 @@ func (q *pageQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n i
 	return q.what, q.page.Append(nil), 1
 }
 
-func (q *pageQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+func (q *pageQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	q.from, err = wire.DecodeUserPage(pieces, q.what, q.page.Limit, q.out)
+	if err == nil && d.late(q.out.AsOf, &q.out.Cost) {
+		return items, nil
+	}
 	return nil, err
 }
 
-func (q *pageQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+func (q *pageQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	p := &q.page
 	switch q.what {
 	case wire.Followees:
@@ -64,6 +67,9 @@ func (q *pageQuestion) here(ctx context.Context, own query.Holder, items []int32
 		err = own.Following(ctx, p.User, p.After, p.Limit, q.out, disk)
 	default:
 		err = own.Followers(ctx, p.User, p.After, p.Limit, q.out, disk)
+	}
+	if err == nil && d.late(q.out.AsOf, &q.out.Cost) {
+		return items, nil
 	}
 	return notHere(items, err)
 }
@@ -169,26 +175,26 @@ func (q *postsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, b
 	return wire.Posts, a.Append(nil), n
 }
 
-func (q *postsQuestion) answer(items []int32, pieces [][]byte, final bool) (again []int32, err error) {
+func (q *postsQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	var page query.FeedPage
 	if err := wire.DecodeFeedPage(pieces, q.limit, &page); err != nil {
 		return nil, err
 	}
-	return q.took(items, &page, final), nil
+	return q.took(items, &page, d), nil
 }
 
-func (q *postsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error) {
+func (q *postsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	var page query.FeedPage
 	if err := own.Posts(ctx, pick(q.followees, items), q.from, q.before, q.limit, &page, disk); err != nil {
 		return notHere(items, err)
 	}
-	return q.took(items, &page, final), nil
+	return q.took(items, &page, d), nil
 }
 
 // took adds a page. Of one that is not whole nobody knows which followees are not
 // in it: all are asked again.
-func (q *postsQuestion) took(items []int32, page *query.FeedPage, final bool) (again []int32) {
-	if page.Missing && !final {
+func (q *postsQuestion) took(items []int32, page *query.FeedPage, d *due) (again []int32) {
+	if page.Missing && !d.final || d.late(page.AsOf, &page.Cost) {
 		return items
 	}
 	q.out.Missing = q.out.Missing || page.Missing
@@ -206,12 +212,12 @@ func (q appliedQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n
 	return wire.Applied, nil, 1
 }
 
-func (q appliedQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+func (q appliedQuestion) answer(_ []int32, pieces [][]byte, _ *due) (again []int32, err error) {
 	_, err = wire.DecodeNothing(pieces)
 	return nil, err
 }
 
-func (q appliedQuestion) here(context.Context, query.Holder, []int32, bool, bool) (again []int32, err error) {
+func (q appliedQuestion) here(context.Context, query.Holder, []int32, bool, *due) (again []int32, err error) {
 	return nil, nil
 }
 
@@ -242,93 +248,4 @@ func (r *Reader) askApplied(ctx context.Context, p pipeline.Position) error {
 		err = query.ErrBehind
 	}
 	return err
-}
-
-// WaitVisible implements [query.Spread].
-func (r *Reader) WaitVisible(ctx context.Context, user uint64, p pipeline.Position) error {
-	v, own := r.dir.View(), r.dir.Own()
-	shard := v.shardOf(user)
-	deadline, limited := ctx.Deadline()
-	if !limited {
-		deadline = time.Now().Add(waitMax)
-	}
-	nodes := v.Holders[shard]
-	errs := make([]error, len(nodes)+1)
-	var all sync.WaitGroup
-	for i, node := range nodes {
-		all.Go(func() { errs[i] = r.visibleAt(ctx, node, user, p, deadline) })
-	}
-	if own != nil && (v.Whole || own.Holds(shard) && !v.ownLast(shard)) {
-		errs[len(nodes)] = own.WaitApplied(ctx, p)
-	} else if len(nodes) == 0 {
-		errs[len(nodes)] = query.ErrNobody
-	}
-	all.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(errs...)
-}
-
-// visibleAt waits until one node has applied p. A node that nobody answers for is
-// asked by nobody else either; one that stops says early that it will not come there.
-func (r *Reader) visibleAt(ctx context.Context, node string, user uint64, p pipeline.Position, deadline time.Time) error {
-	only, left := &one{r, node}, time.Until(deadline)
-	for {
-		c := &call{reader: r, ctx: ctx, q: appliedQuestion{user}, min: p, waits: deadline, deadline: deadline, wake: make(chan struct{}, 1)}
-		out := only.ask(c)
-		switch {
-		case out == outAnswered || out == outNobody:
-			return nil
-		case out == outLate || out == outBehind && time.Until(deadline) < left/4 || ctx.Err() != nil:
-			return query.ErrBehind
-		case time.Until(deadline) < 20*time.Millisecond:
-			return fmt.Errorf("spread: node %s does not say how far it is: %s", node, outcomes[out])
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// one asks one node and no other.
-type one struct {
-	reader *Reader
-	node   string
-}
-
-func (o *one) ask(c *call) outcome {
-	l := o.reader.linkTo(o.node, o.reader.dir.View())
-	if l == nil {
-		return outUnsent
-	}
-	left := time.Until(c.deadline)
-	p := &part{call: c, kind: wire.Applied, items: []int32{0}, more: true, until: time.Now().Add(left * 15 / 16)}
-	l.ask(p)
-	until, look := time.NewTimer(time.Until(p.until)), time.NewTicker(looks(left))
-	defer until.Stop()
-	defer look.Stop()
-	for done := false; !done; {
-		late := false
-		select {
-		case <-c.wake:
-			done = true
-		case now := <-look.C:
-			l.look(now, looks(left), true) // if it is gone, NATS says so
-		case <-until.C:
-			late = true
-		case <-c.ctx.Done():
-			late = true
-		}
-		if late {
-			if l.abandon(p) {
-				return outLate
-			}
-			<-c.wake
-			done = true
-		}
-	}
-	o.reader.metrics.parts[p.out].Inc()
-	return p.out
 }

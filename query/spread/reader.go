@@ -32,7 +32,15 @@ type Options struct {
 	ColdReads int
 	// Recent is how many bytes it takes to remember the newest posts of authors whom other
 	// nodes hold. Default 16 MiB.
-	Recent     int
+	Recent int
+	// Fresh says how old an answer can be; nil: none is ever too old.
+	Fresh query.Freshness
+	// Wait is after how long no process gives a whole answer any more that lacks what is
+	// stored now (pipeline.FreshnessWait). 0: not known; then nodes that cannot be asked
+	// are not waited out.
+	Wait time.Duration
+	// Silent is for how long nothing has been heard of who holds what; nil: it is known.
+	Silent     func() time.Duration
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
@@ -49,6 +57,14 @@ type Reader struct {
 	metrics    *readerMetrics
 	cold       chan struct{}
 	recent     *recent.Outboxes
+	fresh      query.Freshness // nil: answers are never too old
+	wait       time.Duration
+	silent     func() time.Duration
+	seed       uint64 // of this process, to choose copies by
+
+	given     []given       // by shard
+	givenMost atomic.Uint64 // of all
+	mine      mine
 
 	inbox   string // what the subjects of replies begin with
 	sub     *nats.Subscription
@@ -96,6 +112,9 @@ func New(nc *nats.Conn, o Options) (*Reader, error) {
 		links:      map[string]*link{}, byNumber: map[uint64]*link{},
 	}
 	r.partBytes = min(partMax, r.batchBytes/4)
+	r.fresh, r.wait, r.silent, r.seed = o.Fresh, o.Wait, o.Silent, hash(r.inbox)
+	shards := len(o.Directory.View().Holders)
+	r.given, r.mine.shards = make([]given, shards), make([]atomic.Bool, shards)
 	r.unread.packed = wire.AppendNames(nil, wire.Names{})
 	if counter, ok := o.Schema.Counter("unread"); ok {
 		r.unread.columns = o.Schema.Visible(counter)
@@ -196,7 +215,7 @@ func (r *Reader) linkTo(node string, v *View) *link {
 	}
 	r.pruneLocked(v)
 	r.lastLink++
-	l = &link{reader: r, node: node, subject: Subject(node, r.of), number: r.lastLink, sent: map[uint64]*part{}}
+	l = &link{reader: r, node: node, hash: hash(node), subject: Subject(node, r.of), number: r.lastLink, sent: map[uint64]*part{}}
 	l.speaks.Store(uint32(v.Wire[node]))
 	r.links[node], r.byNumber[l.number] = l, l
 	return l
@@ -275,6 +294,9 @@ func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 			return query.ErrFar
 		}
 	}
+	if v.Whole && !r.wholeEnough(rows.AsOf, v) || !v.Whole && !r.partEnough(rows.AsOf, v, ids) {
+		return query.ErrFar
+	}
 	return nil
 }
 
@@ -297,7 +319,7 @@ func (r *Reader) Unread(ctx context.Context, users []uint64, channels []string, 
 	if err := whole.Unread(ctx, users, channels, out, disk); err != nil {
 		return err
 	}
-	if len(out.Missing) > 0 && v.others() {
+	if len(out.Missing) > 0 && v.others() || !r.wholeEnough(out.AsOf, v) {
 		return query.ErrFar
 	}
 	return nil
@@ -310,7 +332,7 @@ func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position
 		return query.ErrFar
 	}
 	err := whole.Feed(ctx, user, before, limit, out, disk)
-	if (errors.Is(err, query.ErrStopped) || err == nil && out.Missing) && v.others() {
+	if (errors.Is(err, query.ErrStopped) || err == nil && out.Missing) && v.others() || err == nil && !r.wholeEnough(out.AsOf, v) {
 		return query.ErrFar
 	}
 	return err
@@ -318,15 +340,15 @@ func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position
 
 // Following implements [query.Reader] with what this process holds.
 func (r *Reader) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.usersHere(user, func(own query.Holder) error { return own.Following(ctx, user, after, limit, out, disk) })
+	return r.usersHere(user, out, func(own query.Holder) error { return own.Following(ctx, user, after, limit, out, disk) })
 }
 
 // Followers implements [query.Reader] with what this process holds.
 func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.usersHere(user, func(own query.Holder) error { return own.Followers(ctx, user, after, limit, out, disk) })
+	return r.usersHere(user, out, func(own query.Holder) error { return own.Followers(ctx, user, after, limit, out, disk) })
 }
 
-func (r *Reader) usersHere(user uint64, read func(query.Holder) error) error {
+func (r *Reader) usersHere(user uint64, out *query.UserPage, read func(query.Holder) error) error {
 	own, v := r.dir.Own(), r.dir.View()
 	shard := v.shardOf(user)
 	if own == nil || !v.Whole && (!own.Holds(shard) || v.ownLast(shard)) {
@@ -334,7 +356,8 @@ func (r *Reader) usersHere(user uint64, read func(query.Holder) error) error {
 	}
 	err := read(own)
 	switch {
-	case errors.Is(err, query.ErrElsewhere), errors.Is(err, query.ErrStopped) && len(v.Holders[shard]) > 0:
+	case errors.Is(err, query.ErrElsewhere), errors.Is(err, query.ErrStopped) && len(v.Holders[shard]) > 0,
+		err == nil && !r.partEnough(out.AsOf, v, []uint64{user}):
 		return query.ErrFar
 	}
 	return err

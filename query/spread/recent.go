@@ -180,21 +180,21 @@ func (q *recentQuestion) ask(items []int32, _ int, _ byte) (kind wire.Kind, body
 	return wire.Posts, a.Append(nil), n
 }
 
-func (q *recentQuestion) answer(items []int32, pieces [][]byte, final bool) (again []int32, err error) {
+func (q *recentQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	var page query.FeedPage
 	if err := wire.DecodeFeedPage(pieces, recentAtOnce, &page); err != nil {
 		return nil, err
 	}
-	return q.took(items, &page, final), nil
+	return q.took(items, &page, d), nil
 }
 
-func (q *recentQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error) {
+func (q *recentQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	for some := range slices.Chunk(items, recentAuthors) {
 		var page query.FeedPage
 		if err := own.Posts(ctx, pick(q.authors, some), q.from(some), math.MaxUint64, recentAtOnce, &page, disk); err != nil {
 			return notHere(items, err)
 		}
-		again = append(again, q.took(some, &page, final)...)
+		again = append(again, q.took(some, &page, d)...)
 	}
 	return again, nil
 }
@@ -202,14 +202,16 @@ func (q *recentQuestion) here(ctx context.Context, own query.Holder, items []int
 // took remembers what is listed. Of a page that is not whole nobody knows who is not in
 // it. Where there are more posts than it lists, who has as many as are remembered is known
 // to have too many; who has fewer is asked for again, without those.
-func (q *recentQuestion) took(items []int32, page *query.FeedPage, final bool) (again []int32) {
+func (q *recentQuestion) took(items []int32, page *query.FeedPage, d *due) (again []int32) {
 	switch {
-	case page.Missing && final:
+	case page.Missing && d.final:
 		return nil
 	case page.Missing:
 		return items
 	case page.More && len(page.Posts) == 0: // which says nothing
 		return nil
+	case d.late(page.AsOf, &page.Cost):
+		return items
 	}
 	q.reach.add(page.AsOf, page.Cost)
 	from, cut := q.from(items)-1, page.More

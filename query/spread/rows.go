@@ -51,25 +51,22 @@ func (q *rowsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, bo
 	return wire.Rows, a.Append(make([]byte, 0, len(q.names)+32+8*n)), n
 }
 
-func (q *rowsQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+func (q *rowsQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	t, missing, err := wire.DecodeRows(pieces, items, len(q.columns), q.rows)
 	if err != nil {
 		return nil, err
 	}
-	if len(missing) < len(items) {
-		q.add(t.AsOf, t.Cost)
-	}
-	return pick(items, missing), nil
+	return q.took(items, missing, t.AsOf, t.Cost, d), nil
 }
 
-func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	if len(items) == len(q.ids) && slices.IsSorted(items) { // nothing was asked elsewhere
 		if err := own.Rows(ctx, q.counter, q.columns, q.ids, q.rows, disk); err != nil {
 			return nil, err
 		}
 		missing := q.rows.Missing
 		q.rows.Missing = nil
-		return q.took(items, missing, q.rows.AsOf, q.rows.Cost), nil
+		return q.took(items, missing, q.rows.AsOf, q.rows.Cost, d), nil
 	}
 	var rows query.Rows
 	if err := own.Rows(ctx, q.counter, q.columns, q.of(items), &rows, disk); err != nil {
@@ -80,11 +77,14 @@ func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32
 		q.rows.Exist[place] = rows.Exist[i]
 		copy(q.rows.Values[int(place)*columns:], rows.Values[i*columns:(i+1)*columns])
 	}
-	return q.took(items, rows.Missing, rows.AsOf, rows.Cost), nil
+	return q.took(items, rows.Missing, rows.AsOf, rows.Cost, d), nil
 }
 
-func (q *rowsQuestion) took(items []int32, missing []int, asOf pipeline.Position, cost query.Cost) (again []int32) {
+func (q *rowsQuestion) took(items []int32, missing []int, asOf pipeline.Position, cost query.Cost, d *due) (again []int32) {
 	if len(missing) < len(items) {
+		if d.late(asOf, &cost) {
+			return items
+		}
 		q.add(asOf, cost)
 	}
 	return pick(items, missing)

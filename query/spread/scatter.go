@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -22,11 +21,11 @@ type question interface {
 	// ask is the question about items to a node that knows a version, from the first
 	// on as many as so many bytes hold, and how many those are: 1 at least.
 	ask(items []int32, bytes int, version byte) (kind wire.Kind, body []byte, n int)
-	// answer takes in the answer of another node. again are those of items that it
-	// does not answer. final: nobody else can; what there is of them is taken in.
-	answer(items []int32, pieces [][]byte, final bool) (again []int32, err error)
+	// answer takes in the answer of another node, if it is not late. again are those of
+	// items that it does not answer.
+	answer(items []int32, pieces [][]byte, d *due) (again []int32, err error)
 	// here asks this process the same.
-	here(ctx context.Context, own query.Holder, items []int32, disk, final bool) (again []int32, err error)
+	here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error)
 }
 
 // refusable is a question that nodes of an earlier version do not know.
@@ -44,8 +43,9 @@ type call struct {
 	ctx      context.Context
 	q        question
 	min      pipeline.Position
-	waits    time.Time // until then the position is waited for
-	deadline time.Time // what is not answered by then is lost
+	least    pipeline.Position // what reaches less far is stale; 0: whatever comes may be
+	waits    time.Time         // until then the position is waited for
+	deadline time.Time         // what is not answered by then is lost
 
 	open   []*part // asked and not settled
 	parked []int32 // items that who is said to have them has not: asked again
@@ -71,6 +71,9 @@ func (f *far) scatter(ctx context.Context, q question, n int) (lost []int32, err
 	}
 	c := &call{reader: f.Reader, ctx: ctx, q: q, min: f.min, waits: f.waits, wake: make(chan struct{}, 1)}
 	c.open = c.few[:0]
+	if f.fresh != nil {
+		c.least, _ = f.fresh.Least()
+	}
 	var limited bool
 	if c.deadline, limited = ctx.Deadline(); !limited {
 		c.deadline = time.Now().Add(waitMax)
@@ -218,7 +221,9 @@ func (c *call) settle(p *part) {
 	var again []int32
 	if p.out == outAnswered {
 		var err error
-		if again, err = c.q.answer(p.items, p.pieces, p.final); err != nil {
+		d := &due{call: c, link: p.link, session: p.session, shards: p.shards, tried: p.tried, final: p.final}
+		again, err = c.q.answer(p.items, p.pieces, d)
+		if p.stale = d.stale; err != nil {
 			c.reader.metrics.damaged.Inc()
 			p.out, again = outGarbled, p.items
 			p.link.shun()
@@ -237,7 +242,7 @@ func (c *call) settle(p *part) {
 	if now := p.link.version(); p.out == outRefused && p.version > now {
 		// An earlier version of the node is running again, and says so: it is asked in
 		// that.
-		c.send(&target{node: p.link.node, link: p.link, items: again, more: p.more}, p.tried, time.Until(c.deadline), now, p.final, p.spare)
+		c.send(&target{node: p.link.node, link: p.link, items: again, shards: p.shards, more: p.more}, p.tried, time.Until(c.deadline), now, p.final, p.spare)
 		return
 	}
 	tried := p.tried
@@ -251,10 +256,11 @@ func (c *call) settle(p *part) {
 
 // target is a node that some items go to.
 type target struct {
-	node  string
-	link  *link // nil: this process
-	items []int32
-	more  bool // other nodes hold these shards, too
+	node   string
+	link   *link // nil: this process
+	items  []int32
+	shards []pipeline.Shard // that the items are of
+	more   bool             // other nodes hold these shards, too
 }
 
 // place asks for items: not those nodes that were tried. before is the part that did
@@ -291,7 +297,7 @@ func (c *call) place(items []int32, tried []string, before *part) {
 		for i := range targets {
 			if t := &targets[i]; t.link == nil {
 				own = c.reader.dir.Own()
-				items, out = c.here(own, t.items, false)
+				items, out = c.here(own, t, tried, false)
 				tried, before = append(slices.Clip(tried), ownNode), nil
 			}
 		}
@@ -303,7 +309,7 @@ func (c *call) place(items []int32, tried []string, before *part) {
 // is one that was silent when there still were others.
 func (c *call) without(items []int32, tried []string, before *part, out outcome, final bool, spare *link) {
 	partly := out == outAnswered || out == outGarbled
-	if !final && out == outAnswered && before != nil {
+	if !final && out == outAnswered && before != nil && !before.stale {
 		if items = c.park(items); len(items) == 0 {
 			return
 		}
@@ -312,15 +318,29 @@ func (c *call) without(items []int32, tried []string, before *part, out outcome,
 	case final || !partly && spare == nil:
 		c.lose(items, out)
 	case !partly:
-		c.send(&target{node: spare.node, link: spare, items: items}, tried, time.Until(c.deadline), spare.version(), true, nil)
+		c.send(c.once(spare, items), tried, time.Until(c.deadline), spare.version(), true, nil)
 	case before != nil:
-		c.send(&target{node: before.link.node, link: before.link, items: items}, tried, time.Until(c.deadline), before.link.version(), true, nil)
+		c.send(c.once(before.link, items), tried, time.Until(c.deadline), before.link.version(), true, nil)
 	case slices.Contains(tried, ownNode):
-		again, out := c.here(c.reader.dir.Own(), items, true)
+		again, out := c.here(c.reader.dir.Own(), c.once(nil, items), nil, true)
 		c.lose(again, out)
 	default:
 		c.lose(items, out)
 	}
+}
+
+// once asks a node, or this process (nil), once more for some items alone.
+func (c *call) once(l *link, items []int32) *target {
+	t, v := &target{link: l, items: items}, c.reader.dir.View()
+	if l != nil {
+		t.node = l.node
+	}
+	for _, item := range items {
+		if s := c.q.shard(item, v); !slices.Contains(t.shards, s) {
+			t.shards = append(t.shards, s)
+		}
+	}
+	return t
 }
 
 func (c *call) lose(items []int32, out outcome) {
@@ -348,7 +368,9 @@ func (c *call) choose(items []int32, tried []string) (targets []target, nobody [
 		at := table[shard]
 		if at == 0 {
 			targets, at = c.chooseShard(targets, shard, v, own, tried, now, len(items))
-			table[shard] = at
+			if table[shard] = at; at > 0 {
+				targets[at-1].shards = append(targets[at-1].shards, shard)
+			}
 		}
 		if at < 0 {
 			nobody = append(nobody, item)
@@ -364,8 +386,7 @@ func (c *call) choose(items []int32, tried []string) (targets []target, nobody [
 var shardTables = sync.Pool{New: func() any { return new([]int16) }}
 
 // chooseShard says which of targets a shard goes to, from 1, and adds one where it
-// is another; -1: nobody has it. One that is asked anyway is preferred: fewer
-// parts.
+// is another; -1: nobody has it.
 func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own query.Holder, tried []string, now time.Time, room int) ([]target, int16) {
 	add := func(t target) ([]target, int16) {
 		for i := range targets {
@@ -417,14 +438,7 @@ func (c *call) chooseShard(targets []target, shard pipeline.Shard, v *View, own 
 	case 1:
 		return add(target{node: links[0].node, link: links[0], more: more})
 	}
-	for _, l := range links {
-		for i := range targets {
-			if targets[i].link == l {
-				return add(target{node: l.node, link: l, more: more})
-			}
-		}
-	}
-	l := lessBusy(links)
+	l := c.reader.preferred(shard, links)
 	return add(target{node: l.node, link: l, more: more})
 }
 
@@ -441,20 +455,6 @@ func (c *call) untried(nodes []string, v *View, tried []string) (links []*link) 
 	return links
 }
 
-// lessBusy is the less busy of two of some (Mitzenmacher, "The Power of Two
-// Choices in Randomized Load Balancing", 1996).
-func lessBusy(links []*link) *link {
-	i := rand.IntN(len(links))
-	j := rand.IntN(len(links) - 1)
-	if j >= i {
-		j++
-	}
-	if links[j].asked.Load() < links[i].asked.Load() {
-		i = j
-	}
-	return links[i]
-}
-
 // send asks another node. Where others have the same shards it is given half of the
 // time that is left, and less when it is silent.
 func (c *call) send(t *target, tried []string, left time.Duration, version byte, final bool, spare *link) {
@@ -469,7 +469,7 @@ func (c *call) send(t *target, tried []string, left time.Duration, version byte,
 	for items := t.items; len(items) > 0; {
 		kind, body, n := c.q.ask(items, c.reader.partBytes, version)
 		p := &part{
-			call: c, kind: kind, version: version, items: items[:n], body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
+			call: c, kind: kind, version: version, items: items[:n], shards: t.shards, body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
 			until: now.Add(within), every: every, look: now.Add(every),
 		}
 		c.open = append(c.open, p)
@@ -482,9 +482,14 @@ func (c *call) send(t *target, tried []string, left time.Duration, version byte,
 func looks(left time.Duration) time.Duration { return min(max(left/looksEach, lookMin), lookMax) }
 
 // here asks this process. again are the items that it does not answer.
-func (c *call) here(own query.Holder, items []int32, final bool) (again []int32, out outcome) {
+func (c *call) here(own query.Holder, t *target, tried []string, final bool) (again []int32, out outcome) {
+	items := t.items
 	if own == nil {
 		return items, outUnsent
+	}
+	d := &due{call: c, shards: t.shards, tried: tried, final: final}
+	if !final {
+		c.awaitGiven(own, t.shards)
 	}
 	if c.min > own.Applied() {
 		ctx, cancel := context.WithDeadline(c.ctx, c.waits)
@@ -493,12 +498,12 @@ func (c *call) here(own query.Holder, items []int32, final bool) (again []int32,
 			return items, outBehind
 		}
 	}
-	again, err := c.q.here(c.ctx, own, items, false, final)
+	again, err := c.q.here(c.ctx, own, items, false, d)
 	if errors.Is(err, query.ErrCold) {
 		if !enter(c.ctx, c.reader.cold) {
 			return items, outLate
 		}
-		again, err = c.q.here(c.ctx, own, items, true, final)
+		again, err = c.q.here(c.ctx, own, items, true, d)
 		leave(c.reader.cold)
 	}
 	if err != nil {
@@ -520,6 +525,7 @@ func (r *reach) add(p pipeline.Position, cost query.Cost) {
 	}
 	r.cost.Cold += cost.Cold
 	r.cost.Disk = max(r.cost.Disk, cost.Disk)
+	r.cost.Old = r.cost.Old || cost.Old
 }
 
 // or is the reach, or a position when there was no part.

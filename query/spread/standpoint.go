@@ -51,12 +51,18 @@ func (q *standpointQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byt
 	return wire.Standpoint, wire.AppendStandpointAsk(nil, &q.StandpointAsk), 1
 }
 
-func (q *standpointQuestion) answer(_ []int32, pieces [][]byte, _ bool) (again []int32, err error) {
-	return nil, wire.DecodeStandpoint(pieces, q.Limit, q.out)
+func (q *standpointQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
+	if err := wire.DecodeStandpoint(pieces, q.Limit, q.out); err != nil || !d.late(q.out.AsOf, &q.out.Cost) {
+		return nil, err
+	}
+	return items, nil
 }
 
-func (q *standpointQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
-	return notHere(items, own.Standpoint(ctx, &q.StandpointAsk, q.out, disk))
+func (q *standpointQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
+	if err := own.Standpoint(ctx, &q.StandpointAsk, q.out, disk); err != nil || !d.late(q.out.AsOf, &q.out.Cost) {
+		return notHere(items, err)
+	}
+	return items, nil
 }
 
 func (b *batch) standpoint(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {

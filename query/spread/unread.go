@@ -208,15 +208,15 @@ func (q *profileQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind,
 	return wire.Profiles, a.Append(make([]byte, 0, head+8*n)), n
 }
 
-func (q *profileQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+func (q *profileQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	var out wire.ProfilesAnswer
 	if err := wire.DecodeProfiles(pieces, len(items), len(q.unread.columns), q.shards(), &out); err != nil {
 		return nil, err
 	}
-	return q.took(items, out), nil
+	return q.took(items, out, d), nil
 }
 
-func (q *profileQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+func (q *profileQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	var out query.Profiles
 	if err := own.Profiles(ctx, pick(q.users, items), q.channels, &out, disk); err != nil {
 		return nil, err
@@ -229,13 +229,16 @@ func (q *profileQuestion) here(ctx context.Context, own query.Holder, items []in
 	for i := range rest {
 		rest[i] = sharing.Rest(&out.Rest[i], q.shards())
 	}
-	return q.took(items, wire.ProfilesAnswer{Unreads: out.Unreads, Rest: rest}), nil
+	return q.took(items, wire.ProfilesAnswer{Unreads: out.Unreads, Rest: rest}, d), nil
 }
 
-// took adds a part. What is missing in it is asked again.
-func (q *profileQuestion) took(items []int32, out wire.ProfilesAnswer) (again []int32) {
+// took adds a part that is not late. What is missing in it is asked again.
+func (q *profileQuestion) took(items []int32, out wire.ProfilesAnswer, d *due) (again []int32) {
 	again = pick(items, out.Missing)
 	if len(again) < len(items) {
+		if d.late(out.AsOf, &out.Cost) {
+			return items
+		}
 		q.add(out.AsOf, out.Cost)
 	}
 	missing := marked(out.Missing, len(items))
@@ -357,16 +360,16 @@ func (q *countQuestion) plain(items []int32, bytes int) (kind wire.Kind, body []
 	return wire.CountPosts, wire.AppendCountAsks(make([]byte, 0, 16+10*list.Len()), list.Asks), n
 }
 
-func (q *countQuestion) answer(items []int32, pieces [][]byte, _ bool) (again []int32, err error) {
+func (q *countQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
 	starts := q.starts(items)
 	var counts query.Counts
 	if err := wire.DecodeCounts(pieces, len(starts)-1, &counts); err != nil {
 		return nil, err
 	}
-	return q.took(items, starts, &counts), nil
+	return q.took(items, starts, &counts, d), nil
 }
 
-func (q *countQuestion) here(ctx context.Context, own query.Holder, items []int32, disk, _ bool) (again []int32, err error) {
+func (q *countQuestion) here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error) {
 	starts := q.starts(items)
 	var list wire.CountAsks
 	q.each(items, starts, func(ask *countAsk, items []int32) {
@@ -385,12 +388,15 @@ func (q *countQuestion) here(ctx context.Context, own query.Holder, items []int3
 	if len(counts.Posts) != len(list.Asks) {
 		return nil, errPart("counts", len(counts.Posts), len(list.Asks))
 	}
-	return q.took(items, starts, &counts), nil
+	return q.took(items, starts, &counts, d), nil
 }
 
 // took adds up what is counted. Asks of which a part cannot be counted are asked
 // again.
-func (q *countQuestion) took(items []int32, starts []int, counts *query.Counts) (again []int32) {
+func (q *countQuestion) took(items []int32, starts []int, counts *query.Counts, d *due) (again []int32) {
+	if len(counts.Missing) < len(counts.Posts) && d.late(counts.AsOf, &counts.Cost) {
+		return items
+	}
 	missing := marked(counts.Missing, len(counts.Posts))
 	for i, n := range counts.Posts {
 		if missing != nil && missing[i] {

@@ -49,6 +49,7 @@ type Config struct {
 	Audit         Audit         `yaml:"audit"`          // what is compared with the log all the time
 	Explain       Explain       `yaml:"explain"`        // the events behind a number
 	Ready         Ready         `yaml:"ready"`          // what /readyz promises
+	Freshness     time.Duration `yaml:"freshness"`      // how old an answer may be that is not said to be degraded; 2s
 	Backup        Backup        `yaml:"backup"`         // what is copied elsewhere
 	Rebuild       Rebuild       `yaml:"rebuild"`        // what a second generation of counts may take
 	Feed          Feed          `yaml:"feed"`           // what counts as unread in a feed

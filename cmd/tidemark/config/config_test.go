@@ -92,6 +92,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"audit bits", c.Audit.Bits(), 6},
 		{"explain", c.Explain, Explain{Rate: 20_000, Disk: GiB}},
 		{"ready.lag", c.Ready.Lag, 5 * time.Second},
+		{"freshness", c.Freshness, 2 * time.Second},
 		{"rebuild", c.Rebuild, Rebuild{Memory: 0, Cores: 1, Keep: time.Hour}},
 		{"feed", c.Feed, Feed{PostsPerAuthor: 1000, Retention: 30 * day}},
 		{"inactive_after", c.InactiveAfter, 30 * day},

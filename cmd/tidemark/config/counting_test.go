@@ -19,7 +19,7 @@ var ownKeys = []string{
 	"data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http",
 	"windows", "router", "checkpoint", "memory", "badger",
 	"limits.ids", "limits.requests", "limits.cold_reads", "limits.timeout", "limits.timeout_max",
-	"slow", "audit", "explain", "ready", "backup", "rebuild", "node_expiry", "log",
+	"slow", "audit", "explain", "ready", "freshness", "backup", "rebuild", "node_expiry", "log",
 }
 
 // A key that is added decides what is counted, or it does not: whoever adds it

@@ -92,6 +92,7 @@ func (d *directory) lay(v *cluster.View) *layout {
 		}
 	}
 	part := &spread.View{Epoch: v.Layout, Holders: holders, Behind: behind, Sessions: sessions, Wire: speaks}
+	d.layOthers(v, part)
 	whole := *part
 	whole.Whole = true
 	l := &layout{number: v.Layout, answered: answered, part: part, whole: &whole}
@@ -101,6 +102,32 @@ func (d *directory) lay(v *cluster.View) *layout {
 		l.late = &late
 	}
 	return l
+}
+
+// layOthers lists who may come to answer for a shard, and which shards have somebody who
+// may answer for them and is away. One that has stopped in order answers nobody.
+func (d *directory) layOthers(v *cluster.View, part *spread.View) {
+	part.Coming, part.Unheard = make([][]string, d.shards), make([]bool, d.shards)
+	for s := range part.Coming {
+		shard := pipeline.Shard(s)
+		assigned := v.Assignment.Holders(shard)
+		for _, m := range v.Members {
+			may := slices.Contains(assigned, m.Node) || m.Ready.Has(shard)
+			asked := slices.Contains(part.Holders[s], m.Node) || part.Behind != nil && slices.Contains(part.Behind[s], m.Node)
+			switch {
+			case m.Node == d.me || m.Stopped || asked:
+			case m.Status == cluster.Away:
+				part.Unheard[s] = part.Unheard[s] || may
+			case may || m.Epoch == 0 && m.Roles.Has(cluster.Hold):
+				part.Coming[s] = append(part.Coming[s], m.Node)
+			}
+		}
+		for _, name := range assigned {
+			if _, there := v.Member(name); !there && !slices.Contains(v.Gone, name) {
+				part.Unheard[s] = true
+			}
+		}
+	}
 }
 
 // held is how many shards other nodes say they answer for.

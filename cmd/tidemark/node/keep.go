@@ -48,7 +48,7 @@ func (n *generation) keepOnce(reported *time.Time) error {
 	if err := n.streams.Restore(ctx); err != nil {
 		return err
 	}
-	if err := n.observeStreams(ctx); err != nil {
+	if err := n.observeAgain(ctx); err != nil {
 		return err
 	}
 	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())

@@ -84,6 +84,9 @@ func newCollector(n *generation) *collector {
 		}
 		return 1
 	})
+	c.gauge("lease_seconds", "For how long this process may still give answers that are not degraded, by when it last heard where EVENTS ends; 0: it may not.", func() float64 {
+		return n.fresh.Left().Seconds()
+	})
 	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
 		emit(1, n.o.Version, n.name)
 	})

@@ -40,6 +40,9 @@ type Options struct {
 	// GOMAXPROCS.
 	Processors int
 	Logger     *slog.Logger
+	// Clock goes on while the machine is suspended. Default: the time since it was
+	// booted, where the system has that.
+	Clock func() time.Duration
 	// Pages are further pages of the HTTP server, by path: "/demo/". Each is
 	// made once queries are answered, with the node's own connection, which it
 	// must not close. Its requests end when the node closes.
@@ -131,7 +134,9 @@ type generation struct {
 	closed  bool          // guarded by users
 	lost    chan struct{} // closed when it cannot go on, and does not serve
 	losing  sync.Once
-	state   atomic.Pointer[streamsState] // as of the last look
+	state   atomic.Pointer[streamsState]       // as of the last look
+	fresh   *pipeline.Freshness                // where EVENTS ended when
+	ended   atomic.Pointer[jetlog.StreamState] // EVENTS, as fresh was told last; nil: not yet
 	seen    sightings
 	front   front
 	trouble troubles
@@ -171,6 +176,9 @@ func newNode(c *config.Config, o Options) *Node {
 	if o.Processors <= 0 {
 		o.Processors = runtime.GOMAXPROCS(0)
 	}
+	if o.Clock == nil {
+		o.Clock = sinceBoot
+	}
 	n := &Node{
 		config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
 		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
@@ -189,6 +197,7 @@ func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *con
 	g := &generation{
 		Node: n, number: number, slot: slot, config: c,
 		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
+		fresh: pipeline.NewFreshness(c.Freshness, n.o.Clock),
 	}
 	g.memory.Store(int64(c.ShardBytes()))
 	g.behind.Store(true) // until it has looked
@@ -201,7 +210,7 @@ func (n *Node) gen() *generation { return n.serving.Load() }
 
 // openAll opens all of a generation, up to answering other nodes.
 func (n *generation) openAll() error {
-	for _, step := range []func() error{n.openStreams, n.openMembers, n.openState, n.openPipeline, n.openAudits, n.openQueries} {
+	for _, step := range []func() error{n.openStreams, n.openMembers, n.openState, n.openPipeline, n.openAudits, n.openEnds, n.openQueries} {
 		if err := step(); err != nil {
 			return err
 		}

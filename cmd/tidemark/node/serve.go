@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
@@ -121,6 +123,9 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 		Generation: n.number,
 		ColdReads:  n.config.Limits.ColdReads,
 		Recent:     int(n.config.Memory.Budget / recentShare),
+		Fresh:      n.fresh,
+		Wait:       pipeline.FreshnessWait(n.config.Freshness),
+		Silent:     n.unheardFor,
 		Registerer: a.registry,
 	})
 	if err != nil {
@@ -140,6 +145,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 			TimeoutMax: n.config.Limits.TimeoutMax,
 		},
 		Refuses:    n.refuses,
+		Fresh:      n.fresh,
 		Slow:       query.Slow(n.config.Slow),
 		Stats:      n.stats,
 		Ready:      ready,
@@ -176,6 +182,14 @@ func (a *answers) stop(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(a.service.Stop(ctx), a.reader.Close())
+}
+
+// unheardFor is for how long nothing has been heard of any node, this one included.
+func (n *generation) unheardFor() time.Duration {
+	if members := n.watched.Load(); members != nil {
+		return members.Silent()
+	}
+	return 0
 }
 
 func (n *generation) logEnd(ctx context.Context) (sequence uint64, err error) {

@@ -18,10 +18,25 @@ type streamsState struct {
 	Events, Deltas, DeadLetters jetlog.StreamState
 }
 
-func (n *generation) observeStreams(ctx context.Context) (err error) {
-	s := new(streamsState)
+func (n *generation) observeStreams(ctx context.Context) error {
+	events, err := n.streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return err
+	}
+	return n.observeWith(ctx, events)
+}
+
+// observeAgain is observeStreams where the state of EVENTS may be a moment old.
+func (n *generation) observeAgain(ctx context.Context) error {
+	if events := n.ended.Load(); events != nil && n.fresh.Left() > 0 {
+		return n.observeWith(ctx, *events)
+	}
+	return n.observeStreams(ctx)
+}
+
+func (n *generation) observeWith(ctx context.Context, events jetlog.StreamState) (err error) {
+	s := &streamsState{Events: events}
 	for name, to := range map[string]*jetlog.StreamState{
-		jetlog.EventsStream:     &s.Events,
 		n.slot.Deltas():         &s.Deltas,
 		jetlog.DeadLetterStream: &s.DeadLetters,
 	} {

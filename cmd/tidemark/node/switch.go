@@ -161,7 +161,7 @@ func (g *generation) reach(ctx context.Context, reader *spread.Reader, to pipeli
 			id++
 		}
 		work.Go(func() {
-			if err := reader.WaitVisible(ctx, id, to); err != nil {
+			if err := reader.Reached(ctx, id, to); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				faults = append(faults, err)

@@ -228,7 +228,10 @@ func (n *generation) attach(ctx context.Context) error {
 		return err
 	}
 	n.streams, n.same = streams, member(n.config, n.name, n.o.Version)
-	return n.joinMembers(ctx)
+	if err := n.joinMembers(ctx); err != nil {
+		return err
+	}
+	return n.openEnds()
 }
 
 // ask has one of those who hold say what is counted, as soon as any counts

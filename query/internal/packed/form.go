@@ -169,10 +169,25 @@ type Tail struct {
 	// Missing are the places in the list asked of what could not be read; their
 	// cells mean nothing. A place may be there twice.
 	Missing []int
+	// Stale is how old the answer can be, in milliseconds, where it is older than it may
+	// be; 0: it is not.
+	Stale uint64
 }
 
-// degraded is the flag of a reply that has places of what is missing.
-const degraded = 1
+// The flags of a reply.
+const (
+	degraded = 1 << iota // it has places of what is missing
+	isStale              // it ends with Tail.Stale
+)
+
+// EndReply ends a reply that begins at `at`: its age is known last.
+func EndReply(b []byte, at int, stale uint64) []byte {
+	if stale == 0 {
+		return b
+	}
+	b[at+len(replyMagic)+1] |= isStale
+	return binary.AppendUvarint(b, stale)
+}
 
 // appendReply begins a reply.
 func appendReply(b []byte, t *Tail) []byte {
@@ -190,16 +205,16 @@ func appendReply(b []byte, t *Tail) []byte {
 	return b
 }
 
-// reply reads the head of a reply about n ids.
-func (c *Cursor) reply(n int) (t Tail) {
+// reply reads the head of a reply about n ids; end reads what comes after its cells.
+func (c *Cursor) reply(n int) (t Tail, flags byte) {
 	if string(c.Bytes(uint64(len(replyMagic)))) != replyMagic {
 		c.Fail("it does not begin with %s", replyMagic)
 	}
 	if v := c.Byte(); c.Err == nil && v != Version {
 		c.Fail("it is of version %d, and %d was asked for", v, Version)
 	}
-	flags := c.Byte()
-	if flags&^degraded != 0 {
+	flags = c.Byte()
+	if flags&^(degraded|isStale) != 0 {
 		c.Fail("flags %#x", flags)
 	}
 	t.AsOf = c.Uvarint()
@@ -210,7 +225,16 @@ func (c *Cursor) reply(n int) (t Tail) {
 			t.Missing = append(t.Missing, c.Within("missing", n))
 		}
 	}
-	return t
+	return t, flags
+}
+
+func (c *Cursor) end(t *Tail, flags byte) error {
+	if flags&isStale != 0 {
+		if t.Stale = c.Uvarint(); c.Err == nil && t.Stale == 0 {
+			c.Fail("stale by nothing")
+		}
+	}
+	return c.End()
 }
 
 // cells bounds an answer.

@@ -51,7 +51,8 @@ type GetReply struct {
 // places of asked share their memory.
 func (r *GetReply) Read(body []byte, n int, asked []string) error {
 	c := Cursor{B: body}
-	r.Tail = c.reply(n)
+	var flags byte
+	r.Tail, flags = c.reply(n)
 	if is := c.Uvarint(); c.Err == nil && is != uint64(n) {
 		c.Fail("%d rows, %d were asked", is, n)
 	}
@@ -63,7 +64,7 @@ func (r *GetReply) Read(body []byte, n int, asked []string) error {
 			c.Counts(r.Values[min(j, len(r.Values)):], n, columns)
 		}
 	}
-	return malformed("an answer", c.End())
+	return malformed("an answer", c.end(&r.Tail, flags))
 }
 
 // strings reads a list of texts; known are names that they may be.

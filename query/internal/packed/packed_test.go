@@ -93,6 +93,7 @@ func TestAnswersRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 50).Draw(t, "ids")
 		tail := packed.Tail{AsOf: rapid.Uint64().Draw(t, "as_of")}
+		stale := rapid.SampledFrom([]uint64{0, 1, 2001, math.MaxUint64}).Draw(t, "stale")
 		if n > 0 {
 			tail.Missing = rapid.SliceOfN(rapid.IntRange(0, n-1), 0, 5).Draw(t, "missing")
 		}
@@ -108,13 +109,14 @@ func TestAnswersRoundTrip(t *testing.T) {
 			body = packed.AppendCells(body, columns[j])
 			negative = negative || slices.ContainsFunc(columns[j], func(v uint64) bool { return v > math.MaxInt64 })
 		}
+		body = packed.EndReply(body, 0, stale)
 		var get packed.GetReply
 		err := get.Read(body, n, asked[:1])
 		if negative != (err != nil) {
 			t.Fatal(negative, err)
 		}
 		if err == nil {
-			if get.AsOf != tail.AsOf || !slices.Equal(get.Missing, tail.Missing) || !slices.Equal(get.Columns, asked) {
+			if get.AsOf != tail.AsOf || get.Stale != stale || !slices.Equal(get.Missing, tail.Missing) || !slices.Equal(get.Columns, asked) {
 				t.Fatalf("%+v", get)
 			}
 			for i := range n {
@@ -131,8 +133,9 @@ func TestAnswersRoundTrip(t *testing.T) {
 		for j := range names.Columns() {
 			body = packed.AppendCells(body, columns[j])
 		}
+		body = packed.EndReply(body, 0, stale)
 		var unread packed.UnreadReply
-		if err := unread.Read(body, n); err != nil || unread.AsOf != tail.AsOf || !slices.Equal(unread.Notices, names.Notices) || !slices.Equal(unread.Dots, names.Dots) {
+		if err := unread.Read(body, n); err != nil || unread.AsOf != tail.AsOf || unread.Stale != stale || !slices.Equal(unread.Notices, names.Notices) || !slices.Equal(unread.Dots, names.Dots) {
 			t.Fatalf("%+v %v", unread, err)
 		}
 		for i := range n {
@@ -285,6 +288,7 @@ func FuzzReply(f *testing.F) {
 		body = packed.AppendCells(body, []uint64{1, 0, math.MaxInt64})
 	}
 	f.Add(true, body)
+	f.Add(true, packed.EndReply(slices.Clone(body), 0, 2500))
 	f.Fuzz(func(t *testing.T, isUnread bool, body []byte) {
 		var get packed.GetReply
 		var unread packed.UnreadReply

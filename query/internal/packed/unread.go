@@ -61,7 +61,8 @@ type UnreadReply struct {
 // Read reads the answer for n users.
 func (r *UnreadReply) Read(body []byte, n int) error {
 	c := Cursor{B: body}
-	r.Tail = c.reply(n)
+	var flags byte
+	r.Tail, flags = c.reply(n)
 	if is := c.Uvarint(); c.Err == nil && is != uint64(n) {
 		c.Fail("%d users, %d were asked", is, n)
 	}
@@ -77,5 +78,5 @@ func (r *UnreadReply) Read(body []byte, n int) error {
 			read(r.Values[min(j, len(r.Values)):], n, columns)
 		}
 	}
-	return malformed("an answer", c.End())
+	return malformed("an answer", c.end(&r.Tail, flags))
 }

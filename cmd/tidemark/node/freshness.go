@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// started is where sinceStart begins.
+var started = time.Now()
+
+// sinceStart is a clock where there is no better one. The wall clock goes on during a
+// suspension, the other one does not go back: the later of the two counts.
+func sinceStart() time.Duration {
+	now := time.Now()
+	return max(now.Sub(started), now.Round(0).Sub(started.Round(0)))
+}
+
+const (
+	// endsEach is how often the log is asked where it ends, as a part of freshness: what
+	// is left is for a question that comes late or is not answered.
+	endsEach = 4
+	// endsSooner is the same while the last answer does not count, or not for long.
+	endsSooner = 10
+	// firstEndWithin bounds how long a start waits for an answer that counts.
+	firstEndWithin = 3 * time.Second
+)
+
+// logEnds asks where EVENTS ends, again and again. It belongs to one goroutine.
+type logEnds struct {
+	generation *generation
+	events     *jetlog.EventsEnd
+}
+
+// openEnds begins to ask where EVENTS ends, and returns once that is known, or is not
+// to be known soon.
+func (n *generation) openEnds() error {
+	events, err := n.streams.EndOver(n.queries)
+	if err != nil {
+		return err
+	}
+	e := &logEnds{n, events}
+	for until := time.Now().Add(firstEndWithin); n.ctx.Err() == nil && time.Now().Before(until); {
+		if e.ask() {
+			break
+		}
+		e.pause(n.config.Freshness / endsSooner)
+	}
+	n.work.Go(e.run)
+	return nil
+}
+
+func (e *logEnds) run() {
+	for e.generation.ctx.Err() == nil {
+		pause := e.generation.config.Freshness / endsEach
+		if !e.ask() || e.generation.fresh.Left() < e.generation.config.Freshness/2 {
+			pause = e.generation.config.Freshness / endsSooner
+		}
+		e.pause(pause)
+	}
+}
+
+func (e *logEnds) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-e.generation.ctx.Done():
+	}
+}
+
+// ask asks once, and says whether the answer counts for all that it may.
+func (e *logEnds) ask() bool {
+	n := e.generation
+	ctx, cancel := context.WithTimeout(n.ctx, n.config.Freshness/2)
+	defer cancel()
+	asked := n.fresh.Now()
+	state, err := e.events.State(ctx)
+	if err != nil { // keep says so
+		return false
+	}
+	n.ended.Store(&state)
+	return n.fresh.Take(endOf(asked, n.fresh.Now(), &state))
+}
+
+// endOf is what a state of EVENTS says about where it ends.
+func endOf(asked, answered time.Duration, s *jetlog.StreamState) pipeline.LogEnd {
+	e := pipeline.LogEnd{Asked: asked, Answered: answered, Leader: s.Leader, Heard: s.Heard}
+	if s.Last > 0 {
+		e.End = pipeline.EndOf(s.Last)
+	}
+	return e
+}

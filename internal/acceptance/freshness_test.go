@@ -1,0 +1,320 @@
+package acceptance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/client"
+)
+
+const freshness = 2 * time.Second
+
+// question is a request and its answer, which may come long after it.
+type question struct {
+	subject    string
+	whole      bool // "partial": false
+	sent, came time.Time
+	code       string // "": an answer
+	asOf       pipeline.Position
+	degraded   bool
+	stale      time.Duration
+}
+
+// asker asks and does not wait: what a suspended node finds in its buffers, it answers
+// when it goes on.
+type asker struct {
+	t     *testing.T
+	nc    *nats.Conn
+	inbox string
+
+	mu    sync.Mutex
+	asked []*question
+}
+
+func newAsker(t *testing.T, url string) *asker {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	a := &asker{t: t, nc: nc, inbox: nats.NewInbox() + "."}
+	if _, err := nc.Subscribe(a.inbox+"*", a.take); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *asker) take(m *nats.Msg) {
+	n, err := strconv.Atoi(strings.TrimPrefix(m.Subject, a.inbox))
+	if err != nil {
+		return
+	}
+	var reply struct {
+		AsOf     pipeline.Position `json:"as_of,string"`
+		Degraded bool              `json:"degraded"`
+		StaleMS  int64             `json:"stale_ms"`
+	}
+	_ = json.Unmarshal(m.Data, &reply)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q := a.asked[n]
+	q.came, q.code = time.Now(), m.Header.Get("Nats-Service-Error-Code")
+	q.asOf, q.degraded, q.stale = reply.AsOf, reply.Degraded, time.Duration(reply.StaleMS)*time.Millisecond
+}
+
+// ask asks for a badge and counts of some users and posts, each with and without
+// "partial": false.
+func (a *asker) ask() {
+	id := len(a.asked)%40 + 1
+	for subject, list := range map[string]string{"tidemark.get": `"counter":"post","ids"`, "tidemark.unread": `"users"`} {
+		for _, whole := range []bool{false, true} {
+			body := fmt.Sprintf(`{%s:["%d"],"partial":%t}`, list, id, !whole)
+			a.mu.Lock()
+			n := len(a.asked)
+			a.asked = append(a.asked, &question{subject: subject, whole: whole, sent: time.Now()})
+			a.mu.Unlock()
+			if err := a.nc.PublishRequest(subject, a.inbox+strconv.Itoa(n), []byte(body)); err != nil {
+				a.t.Error(err)
+			}
+		}
+	}
+}
+
+// askFor asks every few milliseconds, for some time.
+func (a *asker) askFor(d time.Duration) {
+	for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		a.ask()
+	}
+}
+
+// answers are those that have come to what was sent since.
+func (a *asker) answers(since time.Time) (all []question) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.asked {
+		if !q.came.IsZero() && !q.sent.Before(since) {
+			all = append(all, *q)
+		}
+	}
+	return all
+}
+
+// writer publishes likes one after the other and remembers when each was acknowledged.
+type writer struct {
+	mu    sync.Mutex
+	acked []struct {
+		at       time.Time
+		position pipeline.Position
+	}
+	stop, done chan struct{}
+}
+
+func newWriter(t *testing.T, url string) *writer {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		defer nc.Close()
+		for i := 0; ; i++ {
+			select {
+			case <-w.stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			ack, err := js.Publish(t.Context(), "events.like", fmt.Appendf(nil, `{"actor":%d,"post":%d,"author":%d}`, i+1000, i%40+1, i%40+41))
+			if err == nil {
+				w.mu.Lock()
+				w.acked = append(w.acked, struct {
+					at       time.Time
+					position pipeline.Position
+				}{time.Now(), pipeline.EndOf(ack.Sequence)})
+				w.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(w.end)
+	return w
+}
+
+func (w *writer) end() {
+	select {
+	case <-w.stop:
+	default:
+		close(w.stop)
+	}
+	<-w.done
+}
+
+// before is the last position that was acknowledged before a time.
+func (w *writer) before(t time.Time) (p pipeline.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.acked {
+		if a.at.Before(t) {
+			p = a.position
+		}
+	}
+	return p
+}
+
+// holdTrue sees that every answer that is not said to be degraded is as far as it must be:
+// as what was acknowledged a freshness before it was asked, and as a read that waited.
+// Requests that refuse a part get none that is said to be degraded.
+func (w *writer) holdTrue(t *testing.T, answers []question, waited pipeline.Position) (whole, degraded, refused int) {
+	t.Helper()
+	for _, q := range answers {
+		least := max(waited, w.before(q.sent.Add(-freshness)))
+		switch {
+		case q.code == "503" && q.whole:
+			refused++
+		case q.code != "":
+			t.Errorf("%s: code %s", q.subject, q.code)
+		case q.degraded && (q.stale <= 0 || q.whole):
+			t.Errorf("%s, partial %t: degraded, stale by %v", q.subject, !q.whole, q.stale)
+		case q.degraded:
+			degraded++
+		case q.asOf < least:
+			t.Errorf("%s: an answer as of %s is not said to be degraded and should be as of %s at least; it came %v after it was asked", q.subject, q.asOf, least, q.came.Sub(q.sent))
+		default:
+			whole++
+		}
+		if t.Failed() {
+			return whole, degraded, refused
+		}
+	}
+	return whole, degraded, refused
+}
+
+// "A process that cannot (suspended, …) answers with "degraded": true, "stale_ms": N, and
+// with "partial": false 503; other processes prefer holders that can. So wait: true of
+// tidemark.read holds against every later whole answer, whoever gives it."
+func TestSuspendedHolder(t *testing.T) {
+	t.Parallel()
+	server := natstest.Server(t)
+	settings := "shards: 4\ncluster: {replicas: 2}\n"
+	b := e2e.RunOn(t, server.URL(), "roles: [route, hold]\nnode: b\n"+settings)
+	b.WaitReady()
+	a := e2e.RunOn(t, server.URL(), "roles: [hold, answer]\nnode: a\n"+settings)
+	e2e.RunOn(t, server.URL(), answersOnly+settings)
+	asker, writer := newAsker(t, server.URL()), newWriter(t, server.URL())
+	c := client.New(asker.nc)
+	waitWhole(t, c, 4)
+	if _, err := c.Read(t.Context(), client.ReadRequest{User: 1, What: []string{"all"}, Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	asker.askFor(time.Second)
+	a.Signal(syscall.SIGSTOP)
+	time.Sleep(5 * time.Second)
+	waited := readWaited(t, c)
+	since := time.Now()
+	asker.askFor(time.Second)
+	a.Signal(syscall.SIGCONT)
+	resumed := time.Now()
+	asker.askFor(3 * time.Second)
+	time.Sleep(200 * time.Millisecond)
+
+	var late []question // that a was asked before it went on
+	for _, q := range asker.answers(since) {
+		if q.sent.Before(resumed.Add(-200*time.Millisecond)) && q.came.After(resumed) {
+			late = append(late, q)
+		}
+	}
+	if len(late) == 0 {
+		t.Fatal("the node that was suspended answered none of what it was asked")
+	}
+	whole, degraded, refused := writer.holdTrue(t, late, waited)
+	t.Logf("of what it was asked while it was suspended: %d whole, %d degraded, %d refused", whole, degraded, refused)
+	whole, degraded, refused = writer.holdTrue(t, asker.answers(since), waited)
+	t.Logf("after the read: %d whole, %d degraded, %d refused", whole, degraded, refused)
+	writer.holdTrue(t, asker.answers(begun), 0)
+	if last, _, _ := writer.holdTrue(t, asker.answers(resumed.Add(2*time.Second)), waited); last == 0 {
+		t.Error("no answer is whole two seconds after the node went on")
+	}
+}
+
+// readWaited is a read that waits until every later answer shows it. A node that is
+// suspended is asked, too, as long as its server knows of it: then another one is.
+func readWaited(t *testing.T, c *client.Client) pipeline.Position {
+	t.Helper()
+	var p pipeline.Position
+	eventually(t, "a read is visible", func() (ok bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		var err error
+		p, err = c.Read(ctx, client.ReadRequest{User: 2, What: []string{"all"}, Wait: true, Timeout: 2300 * time.Millisecond})
+		return err == nil
+	})
+	return p
+}
+
+// "A process that cannot (…, cut off, on the minority's side, its log's leader gone) answers
+// with "degraded": true, "stale_ms": N": also while its server takes itself for the leader
+// of EVENTS.
+func TestCutOffNode(t *testing.T) {
+	t.Parallel()
+	cluster := natstest.NewCluster(t)
+	settings := "shards: 4\ncluster: {replicas: 3}\n"
+	const streams = "replicas: 3, streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}"
+	for i, m := range cluster.Servers {
+		p := e2e.Prepare(t, e2e.Setup{URL: m.URL, NATS: streams, Settings: fmt.Sprintf("node: n%d\n", i) + settings})
+		p.Start()
+		p.WaitHealthy()
+	}
+	cluster.WaitWhole()
+	cut := cluster.Servers[0]
+	cluster.Lead(cut, "EVENTS")
+	writer := newWriter(t, cluster.Servers[1].URL+","+cluster.Servers[2].URL)
+	asker := newAsker(t, cut.URL)
+	wholeAgain := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			asker.ask()
+			time.Sleep(50 * time.Millisecond)
+			answers := asker.answers(time.Now().Add(-100 * time.Millisecond))
+			return len(answers) == 4 && !answers[0].degraded && answers[0].asOf > 0 && answers[0].code == "" && answers[2].code == ""
+		})
+	}
+	wholeAgain("the node answers whole")
+	since := time.Now()
+	asker.askFor(time.Second)
+	cluster.Cut(cut)
+	asker.askFor(4 * time.Second)
+	lost := time.Now()
+	asker.askFor(8 * time.Second)
+	whole, degraded, refused := writer.holdTrue(t, asker.answers(since), 0)
+	t.Logf("%d whole, %d degraded, %d refused", whole, degraded, refused)
+	if whole, degraded, refused := writer.holdTrue(t, asker.answers(lost), 0); whole > 0 || degraded == 0 || refused == 0 {
+		t.Errorf("cut off for four seconds, a node gave %d whole answers, %d degraded ones, and refused %d", whole, degraded, refused)
+	}
+	if writer.before(time.Now()) <= writer.before(lost) {
+		t.Error("the others stored nothing: the test shows nothing")
+	}
+	cluster.Mend(cut)
+	wholeAgain("the node answers whole after the cut")
+	since = time.Now()
+	asker.askFor(time.Second)
+	writer.holdTrue(t, asker.answers(since), 0)
+}

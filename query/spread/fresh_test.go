@@ -1,0 +1,180 @@
+package spread_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/internal/querytest"
+	"github.com/tidemark-io/tidemark/query/spread"
+)
+
+// openWith makes the cluster's reader with options of a kind.
+func (c *cluster) openWith(o spread.Options) {
+	c.t.Helper()
+	o.Schema, o.Directory, o.Registerer = c.world.Schema, c, c.metrics
+	r, err := spread.New(querytest.Connect(c.t, c.server), o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.reader = r
+	c.t.Cleanup(func() { _ = r.Close() })
+}
+
+// Polls of one user over several copies, of which one lags, never go back, also when the
+// copy that is asked is gone and when it is there again.
+func TestPollsDoNotGoBack(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 2)), 300)
+	c := newCluster(t, w, &server.Options{})
+	holders := []*querytest.Holder{c.node("a", all), c.node("b", all), c.node("d", all)}
+	c.open()
+	user, last := uint64(7), pipeline.Position(0)
+	names := [...]string{"a", "b", "d"}
+	for i := range 300 {
+		at := now + pipeline.Position(i)<<10
+		for j, h := range holders { // which do not go back
+			h.Lag(max(h.Applied(), at-pipeline.Position(j*20)<<10))
+		}
+		if i%50 == 25 { // a copy is not asked for a while, another one is
+			away := names[i/50%3]
+			c.view.Store(&spread.View{Epoch: uint64(1000 + i), Holders: make([][]string, w.Shards)})
+			for _, name := range names {
+				if name != away {
+					c.list(name, all)
+				}
+			}
+		}
+		if i%50 == 0 && i > 0 {
+			c.view.Store(&spread.View{Epoch: uint64(1000 + i), Holders: make([][]string, w.Shards)})
+			for _, name := range names {
+				c.list(name, all)
+			}
+		}
+		// A copy that lags by 20 positions comes as far while it is waited for.
+		caught := time.AfterFunc(20*time.Millisecond, func() {
+			for _, h := range holders {
+				h.Lag(at)
+			}
+		})
+		var out query.Unreads
+		if err := c.far(0, time.Second).Unread(within(t, 5*time.Second), []uint64{user}, nil, &out, true); err != nil || len(out.Missing) > 0 {
+			t.Fatalf("poll %d: %v, missing %v", i, err, out.Missing)
+		}
+		caught.Stop()
+		if out.AsOf < last && !out.Cost.Old {
+			t.Fatalf("poll %d is as of %v, and one before was as of %v", i, out.AsOf, last)
+		}
+		last = max(last, out.AsOf)
+	}
+	if last < now+200<<10 {
+		t.Errorf("the last poll is as of %v: no copy is asked that goes on", last)
+	}
+}
+
+// leastFresh says how far an answer must reach.
+type leastFresh pipeline.Position
+
+func (l leastFresh) Age(p pipeline.Position) (time.Duration, bool) {
+	return 0, p >= pipeline.Position(l)
+}
+func (l leastFresh) Least() (pipeline.Position, bool) { return pipeline.Position(l), true }
+func (l leastFresh) Reaches(p pipeline.Position) bool { return p >= pipeline.Position(l) }
+
+// "Other processes prefer holders that can": what a copy answers that is too old is asked of
+// another one, also where this process holds the shard itself.
+func TestStaleCopyIsAskedAgainElsewhere(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 3)), 300)
+	c := newCluster(t, w, &server.Options{})
+	a, b := c.node("a", all), c.node("b", all)
+	c.openWith(spread.Options{Fresh: leastFresh(now)})
+	ask := func() query.Rows {
+		t.Helper()
+		rows, err := like(t, c.far(0, time.Second), within(t, 5*time.Second), 1, 2, 3, 4, 5, 6, 7, 8)
+		if err != nil || len(rows.Missing) > 0 {
+			t.Fatalf("%v, missing %v", err, rows.Missing)
+		}
+		return rows
+	}
+	for _, stale := range []*querytest.Holder{a, b} {
+		stale.Lag(now - 1<<10)
+		// What a copy has said within a second is believed.
+		for end := time.Now().Add(5 * time.Second); ask().AsOf != now; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("one of two copies is stale, and its answers are taken")
+			}
+		}
+		for range 20 {
+			if rows := ask(); rows.AsOf != now {
+				t.Errorf("one of two copies is stale: as of %v, the other is as of %v", rows.AsOf, now)
+			}
+		}
+		stale.Lag(now)
+	}
+	a.Lag(now - 1<<10)
+	b.Lag(now - 1<<10)
+	begun := time.Now()
+	if rows := ask(); rows.AsOf != now-1<<10 {
+		t.Errorf("all copies are stale: as of %v", rows.AsOf)
+	}
+	if took := time.Since(begun); took > 500*time.Millisecond {
+		t.Errorf("all copies are stale, and the answer took %v", took)
+	}
+	own := querytest.NewHolder(w, "own", all)
+	own.Lag(now - 1<<10)
+	b.Lag(now)
+	c.own = own
+	v := *c.View()
+	v.Whole = true
+	c.view.Store(&v)
+	var rows query.Rows
+	if err := c.reader.Rows(t.Context(), 0, likeColumns, []uint64{1}, &rows, false); err != query.ErrFar {
+		t.Errorf("this process is stale, another one is not: %v", err)
+	}
+}
+
+// A read that waits waits out a node that is away, is gone or says nothing.
+func TestWaitVisibleWaitsOut(t *testing.T) {
+	const wait = 400 * time.Millisecond
+	w := community(t, rand.New(rand.NewPCG(1, 4)), 300)
+	user := idIn(0, 0)
+	for name, prepare := range map[string]func(c *cluster, v *spread.View){
+		"is gone": func(_ *cluster, v *spread.View) { v.Holders[0] = append(v.Holders[0], "gone") },
+		"is away": func(_ *cluster, v *spread.View) { v.Unheard = make([]bool, w.Shards); v.Unheard[0] = true },
+		"comes": func(_ *cluster, v *spread.View) {
+			v.Coming = make([][]string, w.Shards)
+			v.Coming[0] = []string{"gone"}
+		},
+		"says nothing":         func(c *cluster, v *spread.View) { c.mute("mute"); v.Holders[0] = append(v.Holders[0], "mute") },
+		"is not, all are well": nil,
+	} {
+		c := newCluster(t, w, &server.Options{})
+		c.node("a", all)
+		v := *c.View()
+		if prepare != nil {
+			prepare(c, &v)
+		}
+		c.view.Store(&v)
+		c.openWith(spread.Options{Wait: wait})
+		begun := time.Now()
+		err := c.reader.WaitVisible(within(t, 5*time.Second), user, now)
+		if took := time.Since(begun); err != nil || prepare != nil && took < wait || took > 4*time.Second || prepare == nil && took > wait {
+			t.Errorf("one %s: %v after %v", name, err, took)
+		}
+	}
+}
+
+// mute has a node take what is asked of it and say nothing, as one that is suspended.
+func (c *cluster) mute(name string) {
+	c.t.Helper()
+	nc := querytest.Connect(c.t, c.server)
+	if _, err := nc.SubscribeSync(spread.Subject(name, 0)); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		c.t.Fatal(err)
+	}
+}
