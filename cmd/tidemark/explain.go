@@ -74,6 +74,9 @@ func (e *explainCommand) pages(ctx context.Context, c *client.Client, t *termina
 		}
 		if all.AsOf == 0 {
 			all.Value, all.Numbers, all.AsOf, all.Since, all.Notes = page.Value, page.Numbers, page.AsOf, page.Since, page.Notes
+			if page.Stale > 0 { // reading the log may take longer than an answer is fresh
+				all.Notes = append(all.Notes, fmt.Sprintf("the number can be %d ms old", page.Stale.Milliseconds()))
+			}
 		}
 		all.Events = append(all.Events, page.Events...)
 		all.Next, all.Base = page.Next, page.Base

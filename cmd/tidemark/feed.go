@@ -59,6 +59,6 @@ func (f *feedCommand) Run(t *terminal) error {
 		if reply.Next != 0 {
 			fmt.Fprintf(t.out, "more: --before %s\n", reply.Next)
 		}
-		return wholeUsers(reply.Degraded, reply.Missing)
+		return wholeUsers(reply.Degraded, reply.Missing, reply.Stale)
 	})
 }

@@ -142,7 +142,7 @@ func (g *getCommand) values(ctx context.Context, c *client.Client, t *terminal) 
 		if all.AsOf == 0 || reply.AsOf < all.AsOf {
 			all.AsOf = reply.AsOf
 		}
-		all.Degraded = all.Degraded || reply.Degraded
+		all.Degraded, all.Stale = all.Degraded || reply.Degraded, max(all.Stale, reply.Stale)
 		all.Missing = append(all.Missing, reply.Missing...)
 	}
 	if err := g.printValues(t, all); err != nil {
@@ -179,7 +179,7 @@ func whole(reply client.GetReply) error {
 	for _, missing := range reply.Missing {
 		ids = append(ids, strconv.FormatUint(missing, 10))
 	}
-	return notWhole("ids", ids)
+	return wholeOr("ids", ids, reply.Stale)
 }
 
 // getJSON is the reply of tidemark.get.
@@ -187,6 +187,7 @@ type getJSON struct {
 	Rows     []rowJSON `json:"rows"`
 	AsOf     string    `json:"as_of"`
 	Degraded bool      `json:"degraded,omitempty"`
+	StaleMS  int64     `json:"stale_ms,omitempty"`
 	Missing  []string  `json:"missing,omitempty"`
 }
 
@@ -206,7 +207,7 @@ func (r rowJSON) MarshalJSON() ([]byte, error) {
 }
 
 func replyJSON(reply client.GetReply) getJSON {
-	document := getJSON{Rows: []rowJSON{}, AsOf: reply.AsOf.String(), Degraded: reply.Degraded}
+	document := getJSON{Rows: []rowJSON{}, AsOf: reply.AsOf.String(), Degraded: reply.Degraded, StaleMS: reply.Stale.Milliseconds()}
 	for _, row := range reply.Rows {
 		document.Rows = append(document.Rows, rowJSON{row, reply.Columns})
 	}

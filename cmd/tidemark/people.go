@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -84,7 +85,7 @@ func (p *peopleCommand) run(t *terminal, page pageOf) error {
 			return p.explain(err)
 		}
 		reply.add(got)
-		if got.Next == 0 || got.Degraded || len(reply.Users) >= p.Limit {
+		if got.Next == 0 || len(got.Missing) > 0 || len(reply.Users) >= p.Limit {
 			break
 		}
 		request.After, request.MinPosition = got.Next, cmp.Or(request.MinPosition, got.AsOf)
@@ -93,7 +94,7 @@ func (p *peopleCommand) run(t *terminal, page pageOf) error {
 		return err
 	}
 	if reply.Degraded {
-		return notWhole("users", reply.Missing)
+		return wholeOr("users", reply.Missing, time.Duration(reply.StaleMS)*time.Millisecond)
 	}
 	return nil
 }
@@ -110,6 +111,7 @@ type peopleJSON struct {
 	Next     string   `json:"next,omitempty"`
 	AsOf     string   `json:"as_of"`
 	Degraded bool     `json:"degraded,omitempty"`
+	StaleMS  int64    `json:"stale_ms,omitempty"`
 	Missing  []string `json:"missing,omitempty"`
 }
 
@@ -120,11 +122,12 @@ func (p *peopleJSON) add(page client.UsersReply) {
 	if p.AsOf == "" {
 		p.AsOf = page.AsOf.String()
 	}
-	p.Degraded = page.Degraded
+	p.Degraded = p.Degraded || page.Degraded
+	p.StaleMS = max(p.StaleMS, page.Stale.Milliseconds())
 	switch {
 	case page.Next != 0:
 		p.Next = strconv.FormatUint(page.Next, 10)
-	case !page.Degraded: // after one that is, the list goes on where it stood
+	case len(page.Missing) == 0: // after one that is, the list goes on where it stood
 		p.Next = ""
 	}
 	for _, user := range page.Missing {

@@ -167,11 +167,24 @@ func (r *remote) printReply(ctx context.Context, c *client.Client, t *terminal, 
 	var part struct {
 		Degraded bool     `json:"degraded"`
 		Missing  []string `json:"missing"`
+		StaleMS  int64    `json:"stale_ms"`
 	}
-	if err := json.Unmarshal(reply, &part); err != nil || !part.Degraded {
+	if err := json.Unmarshal(reply, &part); err != nil || !part.Degraded || endpoint == "explain" { // which says how old it is, and may take long
 		return err
 	}
-	return notWhole("users", part.Missing)
+	return wholeOr("users", part.Missing, time.Duration(part.StaleMS)*time.Millisecond)
+}
+
+// wholeOr is the error of a degraded answer: of what is missing in it, and of its age.
+func wholeOr(what string, missing []string, stale time.Duration) error {
+	var old, lacks error
+	if stale > 0 {
+		old = fmt.Errorf("the answer can be %d ms old: the node cannot ask the log where it ends, or has not come there", stale.Milliseconds())
+	}
+	if len(missing) > 0 {
+		lacks = notWhole(what, missing)
+	}
+	return errors.Join(lacks, old)
 }
 
 // missingNamed is how many of those that cannot be read are named.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -61,7 +62,7 @@ func (u *unreadCommand) Run(t *terminal) error {
 		if err := printUnread(t, reply); err != nil {
 			return err
 		}
-		return wholeUsers(reply.Degraded, reply.Missing)
+		return wholeUsers(reply.Degraded, reply.Missing, reply.Stale)
 	})
 }
 
@@ -101,7 +102,7 @@ func printUnread(t *terminal, reply client.UnreadReply) error {
 }
 
 // wholeUsers is an error when something could not be read.
-func wholeUsers(degraded bool, missing []uint64) error {
+func wholeUsers(degraded bool, missing []uint64, stale time.Duration) error {
 	if !degraded {
 		return nil
 	}
@@ -109,7 +110,7 @@ func wholeUsers(degraded bool, missing []uint64) error {
 	for _, user := range missing {
 		users = append(users, strconv.FormatUint(user, 10))
 	}
-	return notWhole("users", users)
+	return wholeOr("users", users, stale)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

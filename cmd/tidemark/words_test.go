@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 )
@@ -25,6 +26,9 @@ func TestSomeAreNamed(t *testing.T) {
 	want := "the answer is not whole, these ids cannot be read now: 7" + strings.Repeat(", 7", missingNamed-1)
 	if got := notWhole("ids", ids[1:]).Error(); got != want {
 		t.Error(got)
+	}
+	if err := wholeOr("ids", nil, 2500*time.Millisecond); err == nil || !strings.Contains(err.Error(), "2500 ms old") {
+		t.Errorf("a stale answer: %v", err)
 	}
 	if got := notWhole("ids", ids).Error(); got != want+" and 1 more" {
 		t.Error(got)
