@@ -298,7 +298,7 @@ func (l *Lane) operate(id uint64) {
 func (l *Lane) refuse(m *pipeline.Message, body []byte, fault *refusal) {
 	l.letters = append(l.letters, pipeline.DeadLetter{
 		Position: l.position, Reason: fault.reason, Detail: fault.detail,
-		Header: m.Header, Data: body,
+		Subject: m.Subject, Header: m.Header, Data: body,
 	})
 }
 

@@ -133,6 +133,7 @@ type DeadLetter struct {
 	Position Position
 	Reason   Reason
 	Detail   string              // one sentence for a person
+	Subject  string              // of the message
 	Header   map[string][]string // as it came
 	Data     []byte              // the body as it came; of a pack, the line
 }

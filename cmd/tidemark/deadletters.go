@@ -100,27 +100,37 @@ type letterJSON struct {
 	Line     int       `json:"line"` // in its message, from 0
 	Error    string    `json:"error"`
 	Begins   string    `json:"begins"` // the body's first characters
+
+	Same    uint64 `json:"same_event_as,omitempty"` // an earlier letter of the event
+	Sent    string `json:"sent,omitempty"`          // the position at which the event was sent again
+	Counted string `json:"counted,omitempty"`       // which generation counts it though another refused it
+}
+
+// note is what tells a letter from one that is still to be dealt with.
+func (l *letterJSON) note() string {
+	switch {
+	case l.Counted != "":
+		return l.Counted
+	case l.Sent != "":
+		return "sent before, at position " + l.Sent
+	case l.Same != 0:
+		return fmt.Sprintf("same event as %d", l.Same)
+	}
+	return ""
 }
 
 // beginsShown is how much of a body a list shows.
 const beginsShown = 60
 
 func (l *lettersCommand) Run(t *terminal) error {
-	return l.letters(func(ctx context.Context, box *jetlog.LetterBox) error {
+	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error {
 		found, more, err := box.Newest(ctx, l.Reason, l.Limit)
 		if err != nil {
 			return err
 		}
-		list := make([]letterJSON, 0, len(found))
-		for _, f := range found {
-			whole, err := box.Get(ctx, f.Sequence)
-			if errors.Is(err, jetlog.ErrNoLetter) {
-				continue // discarded meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			list = append(list, letterLine(whole))
+		list, err := l.list(ctx, nc, box, found, t.err)
+		if err != nil {
+			return err
 		}
 		if l.JSON {
 			return printJSON(t.out, struct {
@@ -130,6 +140,35 @@ func (l *lettersCommand) Run(t *terminal) error {
 		}
 		return printLetters(t.out, list, more, l.Limit)
 	})
+}
+
+// list reads letters whole, and finds out what became of their events.
+func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox, found []jetlog.Letter, warn io.Writer) ([]letterJSON, error) {
+	list := make([]letterJSON, 0, len(found))
+	if len(found) == 0 {
+		return list, nil
+	}
+	asking, cancel := context.WithTimeout(ctx, l.Timeout+answerSlack)
+	defer cancel()
+	known, err := newLetterNotes(asking, nc, box, found, warn)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range found {
+		whole, err := box.Get(ctx, f.Sequence)
+		if errors.Is(err, jetlog.ErrNoLetter) {
+			continue // discarded since
+		}
+		if err != nil {
+			return nil, err
+		}
+		line := letterLine(whole)
+		if err := known.note(ctx, &whole, &line); err != nil {
+			return nil, err
+		}
+		list = append(list, line)
+	}
+	return list, nil
 }
 
 func letterLine(l jetlog.Letter) letterJSON {
@@ -151,7 +190,11 @@ func printLetters(to io.Writer, list []letterJSON, more bool, limit int) error {
 	out := &table{left: []bool{1: true, 2: true, 4: true, 5: true}}
 	out.add("SEQ", "TIME", "REASON", "EVENT", "WHY", "BEGINS")
 	for _, l := range list {
-		out.add(strconv.FormatUint(l.Seq, 10), clockTime(l.Time), l.Reason, l.Position, printable(l.Error, beginsShown), l.Begins)
+		why := l.Error
+		if note := l.note(); note != "" {
+			why = note + ": " + why
+		}
+		out.add(strconv.FormatUint(l.Seq, 10), clockTime(l.Time), l.Reason, l.Position, printable(why, beginsShown), l.Begins)
 	}
 	if err := out.print(to); err != nil {
 		return err

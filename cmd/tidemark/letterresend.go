@@ -68,16 +68,17 @@ func (r *resendCommand) Validate() error {
 
 // What became of a letter.
 const (
-	resendCounted = "counted"     // an event, and every answer counts it
-	resendBefore  = "sent before" // an event already
-	resendSent    = "sent"        // an event; not known to be counted yet
-	resendRefused = "refused"     // an event, which became a dead letter
-	resendWrong   = "not sent"    // it would be refused
-	resendGone    = "not there"   // no such letter
+	resendCounted = "counted"        // an event, and every answer counts it
+	resendBefore  = "sent before"    // an event already, or another letter of the event is
+	resendRebuilt = "counted before" // the serving generation counts it where it came
+	resendSent    = "sent"           // an event; not known to be counted yet
+	resendRefused = "refused"        // an event, which became a dead letter
+	resendWrong   = "not sent"       // it would be refused
+	resendGone    = "not there"      // no such letter
 )
 
 // resendResults are how they are counted up, in order.
-var resendResults = []string{resendCounted, resendBefore, resendSent, resendRefused, resendWrong, resendGone}
+var resendResults = []string{resendCounted, resendBefore, resendRebuilt, resendSent, resendRefused, resendWrong, resendGone}
 
 // resentJSON is a letter that was to be sent again.
 type resentJSON struct {
@@ -88,6 +89,11 @@ type resentJSON struct {
 	Letter   uint64 `json:"letter,omitempty"` // that it became
 }
 
+// good says that a letter's event counts, or that an earlier run has sent it.
+func good(result string) bool {
+	return result == resendCounted || result == resendBefore || result == resendRebuilt
+}
+
 // resending is one run of the command.
 type resending struct {
 	command  *resendCommand
@@ -95,8 +101,9 @@ type resending struct {
 	box      *jetlog.LetterBox
 	resender *jetlog.Resender
 	judge    *judge
+	rebuilt  *rebuilt
 
-	sent   []jetlog.Resent
+	sent   []jetlog.Resent   // now, or before
 	last   pipeline.Position // of the events sent
 	list   []resentJSON
 	counts map[string]int
@@ -116,10 +123,18 @@ func (r *resendCommand) Run(t *terminal) error {
 	}
 	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error {
 		run := &resending{command: r, client: client.New(nc), box: box, counts: map[string]int{}}
+		asking, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
+		defer cancel()
 		var err error
-		if rules != nil {
+		if run.rebuilt, err = newRebuilt(asking, nc, run.client); err != nil {
+			return err
+		}
+		switch {
+		case rules != nil:
 			run.judge, err = judgeByConfig(rules)
-		} else {
+		case run.rebuilt.judge != nil:
+			run.judge = run.rebuilt.judge
+		default:
 			run.judge, err = r.judge(ctx, run.client)
 		}
 		if err != nil {
@@ -167,10 +182,6 @@ func (r *resendCommand) readMended(t *terminal) (err error) {
 
 // all sends what is to be sent, some at a time, and sees what becomes of it.
 func (r *resending) all(ctx context.Context) error {
-	state, err := r.box.State(ctx)
-	if err != nil {
-		return err
-	}
 	seqs := slices.Compact(slices.Sorted(slices.Values(r.command.Seqs)))
 	if r.command.Reason != "" {
 		err := r.box.Visit(ctx, 1, r.command.Reason, func(l *jetlog.Letter) error {
@@ -183,14 +194,19 @@ func (r *resending) all(ctx context.Context) error {
 	}
 	for some := range slices.Chunk(seqs, jetlog.ResendMax) {
 		if err := r.some(ctx, some); err != nil {
-			return errors.Join(err, r.look(ctx, state.Last+1))
+			return errors.Join(err, r.look(ctx))
 		}
 	}
-	if err := r.look(ctx, state.Last+1); err != nil {
+	if err := r.look(ctx); err != nil {
 		return err
 	}
-	good := r.counts[resendCounted] + r.counts[resendBefore]
-	if bad := len(seqs) - good; bad > 0 {
+	bad := len(seqs)
+	for result, n := range r.counts {
+		if good(result) {
+			bad -= n
+		}
+	}
+	if bad > 0 {
 		return fmt.Errorf("%d of %s not counted", bad, count(len(seqs), "dead letter"))
 	}
 	return nil
@@ -199,30 +215,13 @@ func (r *resending) all(ctx context.Context) error {
 func (r *resending) some(ctx context.Context, seqs []uint64) error {
 	var mended []jetlog.Mended
 	for _, seq := range seqs {
-		letter, err := jetlog.Letter{}, jetlog.ErrNoLetter
-		if seq != 0 { // to JetStream, 0 is no number of a message, and an error of its own
-			letter, err = r.box.Get(ctx, seq)
-		}
-		if errors.Is(err, jetlog.ErrNoLetter) {
-			if at := r.resender.Position(seq); at != 0 {
-				r.add(resentJSON{Seq: seq, Result: resendBefore, Position: at.String()})
-			} else {
-				r.add(resentJSON{Seq: seq, Result: resendGone, Error: "there is no such dead letter: it was sent again long ago, or deleted, or never was"})
-			}
-			continue
-		}
+		m, err := r.one(ctx, seq)
 		if err != nil {
 			return err
 		}
-		m, wrong, err := r.mend(ctx, &letter)
-		if err != nil {
-			return err
+		if m != nil {
+			mended = append(mended, *m)
 		}
-		if wrong != "" {
-			r.add(resentJSON{Seq: seq, Result: resendWrong, Error: wrong})
-			continue
-		}
-		mended = append(mended, m)
 	}
 	if len(mended) == 0 {
 		return nil
@@ -235,35 +234,80 @@ func (r *resending) some(ctx context.Context, seqs []uint64) error {
 	return err
 }
 
+// one makes the event of a letter; nil: it is not to be sent, and what became of it is
+// counted up.
+func (r *resending) one(ctx context.Context, seq uint64) (*jetlog.Mended, error) {
+	letter, err := jetlog.Letter{}, jetlog.ErrNoLetter
+	if seq != 0 { // to JetStream, 0 is no number of a message, and an error of its own
+		letter, err = r.box.Get(ctx, seq)
+	}
+	if errors.Is(err, jetlog.ErrNoLetter) {
+		r.gone(seq)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	counts, err := r.rebuilt.counts(&letter)
+	if err != nil {
+		return nil, err
+	}
+	if counts {
+		r.add(resentJSON{Seq: seq, Result: resendRebuilt, Position: letter.Position.String(), Error: r.rebuilt.why(&letter)})
+		return nil, nil
+	}
+	m, wrong, err := r.mend(&letter)
+	if err != nil || wrong == "" {
+		return &m, err
+	}
+	before, err := r.resender.Settle(ctx, &letter)
+	switch {
+	case err != nil:
+		return nil, err
+	case before.Position != 0:
+		r.sent = append(r.sent, before)
+	default:
+		r.add(resentJSON{Seq: seq, Result: resendWrong, Error: wrong})
+	}
+	return nil, nil
+}
+
+// gone counts up a letter that is not there.
+func (r *resending) gone(seq uint64) {
+	if at := r.resender.Position(seq); at != 0 {
+		r.sent = append(r.sent, jetlog.Resent{Sequence: seq, Position: at, Before: true})
+		return
+	}
+	r.add(resentJSON{Seq: seq, Result: resendGone, Error: "there is no such dead letter: it was sent again long ago, or deleted, or never was"})
+}
+
 // mend makes the event of a letter, or says what is wrong with it.
-func (r *resending) mend(ctx context.Context, l *jetlog.Letter) (m jetlog.Mended, wrong string, err error) {
+func (r *resending) mend(l *jetlog.Letter) (m jetlog.Mended, wrong string, err error) {
 	m = jetlog.Mended{Letter: l, Body: l.Body}
 	if r.command.mended != nil {
 		m.Body = r.command.mended
 	}
-	came, err := r.resender.Subject(ctx, l)
-	if err != nil {
-		return m, "", err
-	}
-	named, pack := bodyType(m.Body), jetlog.EventsSubject+"pack"
+	came := strings.TrimPrefix(l.Subject, jetlog.EventsSubject)
+	named := bodyType(m.Body)
+	const pack = "pack"
 	switch {
 	case r.command.Type != "":
-		m.Subject = jetlog.EventsSubject + r.command.Type
+		m.Type = r.command.Type
 	case r.command.mended != nil && named != "":
-		m.Subject = jetlog.EventsSubject + named
+		m.Type = named
 	case came != "" && came != pack, came == pack && l.Reason == string(pipeline.ReasonPack):
-		m.Subject = came
+		m.Type = came
 	case named != "": // a line of a pack
-		m.Subject = jetlog.EventsSubject + named
+		m.Type = named
 	case came == pack:
 		return m, "type is missing: say it in the event, or give --type", nil
 	default:
-		return m, "its type is not known, for the log does not have the event any more: give --type", nil
+		return m, "its type is not known, for the letter does not say on which subject it came: give --type", nil
 	}
-	if !eventType.MatchString(strings.TrimPrefix(m.Subject, jetlog.EventsSubject)) && m.Subject != came {
+	if !eventType.MatchString(m.Type) && m.Type != came {
 		return m, fmt.Sprintf("%s is not a type of events", printable(named, beginsShown)), nil
 	}
-	fault, err := r.judge.fault(m.Subject, m.Body)
+	fault, err := r.judge.fault(jetlog.EventsSubject+m.Type, m.Body)
 	if err == nil && fault != nil {
 		wrong = fmt.Sprintf("it would be refused (%s): %s", fault.Reason, fault.Detail)
 	}
@@ -282,31 +326,33 @@ func bodyType(body []byte) string {
 }
 
 // look waits until what was sent is applied; letters of it are there by then.
-func (r *resending) look(ctx context.Context, letters uint64) error {
+func (r *resending) look(ctx context.Context) error {
 	if len(r.sent) == 0 {
 		return nil
 	}
+	first := r.sent[0].Position
 	for _, s := range r.sent {
-		r.last = max(r.last, s.Position)
+		first, r.last = min(first, s.Position), max(r.last, s.Position)
 	}
 	_, waited := r.client.Stats(ctx, client.Wait(r.last), client.Within(r.command.Timeout))
-	again := map[pipeline.Position]jetlog.Letter{}
-	err := r.box.Visit(ctx, letters, "", func(l *jetlog.Letter) error {
-		if l.Carried(jetlog.HeaderResent) != "" {
-			at := pipeline.At(l.Position.Sequence(), 0)
-			if _, found := again[at]; !found {
-				again[at] = *l
-			}
-		}
-		return nil
-	})
+	since, err := r.box.Since(ctx, first)
+	if err != nil {
+		waited = cmp.Or(waited, err)
+	}
+	again := map[uint64]uint64{} // the sequence of an event that was sent, and its letter
+	for event, letter := range since {
+		again[event.Position.Sequence()] = letter
+	}
 	for _, s := range r.sent {
-		line := resentJSON{Seq: s.Sequence, Result: resendCounted, Position: s.Position.String()}
-		letter, refused := again[s.Position]
+		line := resentJSON{Seq: s.Sequence, Result: resendCounted, Position: s.Position.String(), Letter: again[s.Position.Sequence()]}
 		switch {
-		case refused:
-			line.Result, line.Letter = resendRefused, letter.Sequence
-			line.Error = fmt.Sprintf("%s: %s", letter.Reason, letter.Error)
+		case s.Before:
+			line.Result = resendBefore
+			if line.Letter != 0 {
+				line.Error = "it was refused there"
+			}
+		case line.Letter != 0:
+			line.Result, line.Error = resendRefused, r.refusal(ctx, line.Letter)
 		case waited != nil:
 			line.Result, line.Error = resendSent, "it is in the log and was not seen to be counted: "+sentence(waited)
 		}
@@ -315,11 +361,19 @@ func (r *resending) look(ctx context.Context, letters uint64) error {
 	return err
 }
 
+// refusal says why the event of a letter was refused.
+func (r *resending) refusal(ctx context.Context, seq uint64) string {
+	l, err := r.box.Get(ctx, seq)
+	if err != nil {
+		return sentence(err)
+	}
+	return fmt.Sprintf("%s: %s", l.Reason, l.Error)
+}
+
 // add counts a letter up. Of very many, those that are counted are not listed.
 func (r *resending) add(line resentJSON) {
 	r.counts[line.Result]++
-	good := line.Result == resendCounted || line.Result == resendBefore
-	if len(r.list) < lettersMax && !(good && r.command.Reason != "") {
+	if len(r.list) < lettersMax && !(good(line.Result) && r.command.Reason != "") {
 		r.list = append(r.list, line)
 	}
 }

@@ -143,7 +143,7 @@ func (b *realBench) log() pipeline.Log { return jetlog.NewDeltaLog(b.streams) }
 
 func (b *realBench) letters() pipeline.DeadLetters {
 	b.Helper()
-	letters, err := jetlog.NewDeadLetters(b.streams, nil)
+	letters, err := jetlog.NewDeadLetters(b.streams, 1, nil)
 	b.must(err)
 	return letters
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 const (
@@ -29,13 +30,16 @@ const (
 // background ends with the connection.
 type DeadLetters struct {
 	js     jetstream.JetStream // its own, for the bounds on publishing
+	of     generation.Number
 	logger *slog.Logger
+	stored stored
 }
 
 var _ pipeline.DeadLetters = (*DeadLetters)(nil)
 
-// NewDeadLetters keeps letters on the connection of s. logger may be nil.
-func NewDeadLetters(s *Streams, logger *slog.Logger) (*DeadLetters, error) {
+// NewDeadLetters keeps letters of a generation on the connection of s. logger may be
+// nil.
+func NewDeadLetters(s *Streams, of generation.Number, logger *slog.Logger) (*DeadLetters, error) {
 	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncTimeout(letterTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open %s: %w", DeadLetterStream, err)
@@ -43,13 +47,14 @@ func NewDeadLetters(s *Streams, logger *slog.Logger) (*DeadLetters, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &DeadLetters{js: js, logger: logger}, nil
+	return &DeadLetters{js: js, of: of, logger: logger}, nil
 }
 
 // Keep implements pipeline.DeadLetters. An error other than ctx's means that
 // no attempt can succeed: the server refuses the letter, or the connection was
 // closed.
 func (d *DeadLetters) Keep(ctx context.Context, letters []pipeline.DeadLetter) error {
+	letters = d.unstored(ctx, letters)
 	for len(letters) > 0 {
 		n := min(len(letters), lettersUnderWay)
 		if err := d.keep(ctx, letters[:n]); err != nil {
@@ -99,7 +104,7 @@ func (d *DeadLetters) publish(ctx context.Context, letters []pipeline.DeadLetter
 	bytesMax := d.js.Conn().MaxPayload()
 	futures := make([]jetstream.PubAckFuture, len(letters))
 	for i, l := range letters {
-		futures[i], why = d.js.PublishMsgAsync(letterMessage(l, bytesMax))
+		futures[i], why = d.js.PublishMsgAsync(letterMessage(l, d.of, bytesMax))
 		if why != nil {
 			rest = append(rest, letters[i:]...)
 			futures = futures[:i]

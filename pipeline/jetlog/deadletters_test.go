@@ -16,7 +16,7 @@ import (
 
 func (b *bench) deadLetters() *jetlog.DeadLetters {
 	b.Helper()
-	d, err := jetlog.NewDeadLetters(b.streams, nil)
+	d, err := jetlog.NewDeadLetters(b.streams, 1, nil)
 	b.must(err)
 	return d
 }

@@ -40,11 +40,6 @@ func TellRemadeEvery(every time.Duration) (was time.Duration) {
 // TidyAfter is Tidy with another age.
 func (m *Members) TidyAfter(ctx context.Context, age time.Duration) error { return m.tidy(ctx, age) }
 
-// ResenderAfter is Resender with another time that a journal is fresh.
-func (b *LetterBox) ResenderAfter(ctx context.Context, fresh time.Duration) (*Resender, error) {
-	return b.resender(ctx, fresh)
-}
-
 // WithJetStream has the streams use another client.
 func (s *Streams) WithJetStream(wrap func(jetstream.JetStream) jetstream.JetStream) {
 	s.js = wrap(s.js)

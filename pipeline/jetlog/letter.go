@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // Headers of a dead letter, beside those of the event.
@@ -22,12 +23,18 @@ const (
 	HeaderReason   = "Tidemark-Reason"
 	HeaderError    = "Tidemark-Error"           // one sentence
 	HeaderLeftOut  = "Tidemark-Headers-Omitted" // how many of the event's did not fit
+	// HeaderSubject is the subject of the message in EVENTS, where it has at most
+	// subjectBytesMax bytes.
+	HeaderSubject = "Tidemark-Subject"
+	// HeaderGeneration is the generation that refused the event.
+	HeaderGeneration = "Tidemark-Generation"
 
 	// carriedPrefix renames headers that would act on our stream, and those
 	// that would pass for ours.
 	carriedPrefix = "Tidemark-"
 
-	detailBytesMax = 1024
+	detailBytesMax  = 1024
+	subjectBytesMax = 256
 	// headersBytesMax is JetStream's limit on all headers of a message.
 	headersBytesMax = 64<<10 - 1
 )
@@ -44,7 +51,7 @@ const (
 // headersBytesMax. The event's own fitted both before; only where hundreds of
 // them grow by being renamed or respaced, or they filled JetStream's limit
 // already, those that do not fit are left out and counted.
-func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
+func letterMessage(l pipeline.DeadLetter, of generation.Number, bytesMax int64) *nats.Msg {
 	m := &nats.Msg{
 		Subject: DeadLetterSubject + string(l.Reason),
 		Data:    l.Data,
@@ -55,9 +62,14 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 			HeaderError:    {cut(l.Detail, detailBytesMax)},
 			HeaderLeftOut:  {strconv.Itoa(len(l.Header))}, // room for the worst
 
-			jetstream.MsgIDHeader:          {letterID(l)},
+			HeaderGeneration: {strconv.FormatUint(uint64(of), 10)},
+
+			jetstream.MsgIDHeader:          {eventIDOf(&l).messageID()},
 			jetstream.ExpectedStreamHeader: {DeadLetterStream},
 		},
+	}
+	if l.Subject != "" && len(l.Subject) <= subjectBytesMax {
+		m.Header.Set(HeaderSubject, l.Subject)
 	}
 	room := min(bytesMax-int64(len(m.Data)), headersBytesMax) - int64(len("NATS/1.0\r\n\r\n"))
 	for name, values := range m.Header {
@@ -79,11 +91,34 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 	return m
 }
 
-// letterID names a letter by its position and its body: EVENTS that lost its
-// tail before a position was counted may hold another message there, and that
-// one must not pass for the letter already kept (I9).
-func letterID(l pipeline.DeadLetter) string {
-	return fmt.Sprintf("dl-%d-%08x", l.Position, crc32.ChecksumIEEE(l.Data))
+// EventID names a refused event by its position and its body: an EVENTS that lost
+// its tail before a position was counted may hold another message there, and that
+// one must not pass for the letter already kept (I9). All letters of one event
+// have the same.
+type EventID struct {
+	Position pipeline.Position
+	Sum      uint32 // CRC-32 of the letter's body
+}
+
+func eventIDOf(l *pipeline.DeadLetter) EventID {
+	return EventID{l.Position, crc32.ChecksumIEEE(l.Data)}
+}
+
+const messageIDPrefix = "dl-"
+
+// messageID is the letter's Nats-Msg-Id.
+func (e EventID) messageID() string { return messageIDPrefix + e.String() }
+
+func (e EventID) String() string { return fmt.Sprintf("%d-%08x", e.Position, e.Sum) }
+
+// parseEventID reads a letter's Nats-Msg-Id.
+func parseEventID(text string) (e EventID, ok bool) {
+	text, is := strings.CutPrefix(text, messageIDPrefix)
+	position, sum, _ := strings.Cut(text, "-")
+	at, err := pipeline.ParsePosition(position)
+	n, bad := strconv.ParseUint(sum, 16, 32)
+	e = EventID{at, uint32(n)}
+	return e, is && err == nil && bad == nil && e.String() == text
 }
 
 // headerBytes is what a header takes on the wire.

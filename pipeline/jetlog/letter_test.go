@@ -29,10 +29,10 @@ func FuzzLetter(f *testing.F) {
 		}
 		l := pipeline.DeadLetter{
 			Position: pipeline.Position(position), Reason: pipeline.ReasonJSON, Detail: detail,
-			Header: came, Data: body,
+			Subject: "events." + strings.Repeat("t", int(room)%300), Header: came, Data: body,
 		}
 		bytesMax := int64(len(body)) + EnvelopeBytes + int64(room)
-		m := letterMessage(l, bytesMax)
+		m := letterMessage(l, 2, bytesMax)
 		if m.Subject != "deadletter.json" || !bytes.Equal(m.Data, body) {
 			t.Fatalf("%s %q", m.Subject, m.Data)
 		}
@@ -50,10 +50,10 @@ func FuzzLetter(f *testing.F) {
 			t.Fatalf("%v: %q", err, wire.Bytes())
 		}
 		if kept.Get(HeaderSequence) != strconv.FormatUint(position>>10, 10) || kept.Get(HeaderLine) != strconv.FormatUint(position&1023, 10) ||
-			kept.Get(HeaderReason) != "json" || len(kept.Get(HeaderError)) > detailBytesMax || kept.Get(nats.MsgIdHdr) != letterID(l) {
+			kept.Get(HeaderReason) != "json" || len(kept.Get(HeaderError)) > detailBytesMax || kept.Get(nats.MsgIdHdr) != eventIDOf(&l).messageID() {
 			t.Fatalf("%q", kept)
 		}
-		own := []string{HeaderSequence, HeaderLine, HeaderReason, HeaderError, HeaderLeftOut, nats.MsgIdHdr, nats.ExpectedStreamHdr}
+		own := []string{HeaderSequence, HeaderLine, HeaderReason, HeaderError, HeaderLeftOut, HeaderSubject, HeaderGeneration, nats.MsgIdHdr, nats.ExpectedStreamHdr}
 		left, names := 0, map[string][]string{}
 		for name, values := range kept {
 			if slices.Contains(own, name) {

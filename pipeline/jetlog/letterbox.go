@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 const (
@@ -31,9 +32,19 @@ type Letter struct {
 	Time     time.Time
 	Reason   string
 	Position pipeline.Position // of the event; 0 when the headers do not say it
+	Subject  string            // of the message in EVENTS; "" when the headers do not say it
 	Error    string            // one sentence
 	Header   nats.Header       // all of them
 	Body     []byte            // nil where a visit gives it
+
+	Generation generation.Number // that refused the event; 0 when the headers do not say it
+}
+
+// Event is which event was refused; false: the headers do not say it, as of a
+// message that is no letter of a node's.
+func (l *Letter) Event() (e EventID, ok bool) {
+	e, ok = parseEventID(l.Header.Get(jetstream.MsgIDHeader))
+	return e, ok && l.Position != 0 && e.Position == l.Position
 }
 
 // Carried is a header of the event that was refused.
@@ -92,12 +103,15 @@ func (b *LetterBox) Get(ctx context.Context, sequence uint64) (Letter, error) {
 }
 
 func letterOf(subject string, h nats.Header, body []byte, sequence uint64, at time.Time) Letter {
-	l := Letter{Sequence: sequence, Time: at, Header: h, Body: body, Error: h.Get(HeaderError)}
+	l := Letter{Sequence: sequence, Time: at, Header: h, Body: body, Subject: h.Get(HeaderSubject), Error: h.Get(HeaderError)}
 	l.Reason = subject[min(len(DeadLetterSubject), len(subject)):]
 	event, err := strconv.ParseUint(h.Get(HeaderSequence), 10, 53)
 	line, other := strconv.ParseUint(h.Get(HeaderLine), 10, 10)
 	if err == nil && other == nil {
 		l.Position = pipeline.At(event, int(line))
+	}
+	if of, err := strconv.ParseUint(h.Get(HeaderGeneration), 10, 32); err == nil {
+		l.Generation = generation.Number(of)
 	}
 	return l
 }

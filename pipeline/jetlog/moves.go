@@ -76,6 +76,7 @@ func (m Moves) known(p pipeline.Message, nanos int64) pipeline.Message {
 	case isCopy:
 		p.Subject = EventsSubject + typeOf(p.Subject)
 	}
+	p.Subject = resentAs(p.Subject, p.Header)
 	return p
 }
 

@@ -4,28 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// forget makes EVENTS forget message ids soon, as after two minutes.
 const forgetAfter = 100 * time.Millisecond
 
+// forgetSoon makes EVENTS and DEADLETTER forget message ids soon, as after two minutes.
 func (b *bench) forgetSoon() {
 	b.Helper()
-	c := b.stream(jetlog.EventsStream).CachedInfo().Config
-	c.Duplicates = forgetAfter
-	_, err := b.js.UpdateStream(b.ctx, c)
-	b.must(err)
+	for _, name := range []string{jetlog.EventsStream, jetlog.DeadLetterStream} {
+		c := b.stream(name).CachedInfo().Config
+		c.Duplicates = forgetAfter
+		_, err := b.js.UpdateStream(b.ctx, c)
+		b.must(err)
+	}
 }
 
 func (b *bench) mended(box *jetlog.LetterBox, sequences ...uint64) (letters []jetlog.Mended) {
@@ -36,7 +37,7 @@ func (b *bench) mended(box *jetlog.LetterBox, sequences ...uint64) (letters []je
 			continue
 		}
 		b.must(err)
-		letters = append(letters, jetlog.Mended{Letter: &l, Subject: fmt.Sprint("events.t", sequence%3), Body: fmt.Appendf(nil, "mended %d", sequence)})
+		letters = append(letters, jetlog.Mended{Letter: &l, Type: fmt.Sprint("t", sequence%3), Body: fmt.Appendf(nil, "mended %d", sequence)})
 	}
 	return letters
 }
@@ -78,10 +79,11 @@ func TestResend(t *testing.T) {
 	}
 	m, err := b.stream(jetlog.EventsStream).GetMsg(b.ctx, 1)
 	b.must(err)
-	id := m.Header.Get(jetstream.MsgIDHeader)
-	m.Header.Del(jetstream.MsgIDHeader)
-	if want := map[string][]string{"Trace": {"a", "b"}, "Nats-Expected-Stream": {"EVENTS"}, "Tidemark-Resent": {"1"}}; string(m.Data) != "mended 1" || m.Subject != "events.t1" || id == "" || !reflect.DeepEqual(map[string][]string(m.Header), want) {
-		t.Errorf("%s %s %q %v", m.Subject, m.Data, id, m.Header)
+	event := fmt.Sprintf("%d-%08x", pipeline.At(7, 3), crc32.ChecksumIEEE([]byte("one")))
+	if want := map[string][]string{
+		"Trace": {"a", "b"}, "Nats-Expected-Stream": {"EVENTS"}, "Nats-Expected-Last-Subject-Sequence": {"0"}, "Tidemark-Resent": {event}, "Tidemark-Type": {"t1"},
+	}; string(m.Data) != "mended 1" || m.Subject != "events.resent."+event || !reflect.DeepEqual(map[string][]string(m.Header), want) {
+		t.Errorf("%s %s %v", m.Subject, m.Data, m.Header)
 	}
 	for letter, want := range map[uint64]error{1: jetlog.ErrNoLetter, 2: jetlog.ErrNoLetter, 3: nil} {
 		if _, err := box.Get(b.ctx, letter); !errors.Is(err, want) {
@@ -96,24 +98,14 @@ func TestResend(t *testing.T) {
 		t.Errorf("%d %d %d", r.Position(1), r.Position(2), r.Position(3))
 	}
 
-	// Where the event came, as long as the log has it.
-	l, err := box.Get(b.ctx, 3)
+	// Readers see an event of its type.
+	source, err := jetlog.OpenSource(b.ctx, b.streams, 0, jetlog.RunOptions{})
 	b.must(err)
-	if subject, err := r.Subject(b.ctx, &l); subject != "" || err != nil {
-		t.Errorf("%q %v", subject, err)
-	}
-	l.Position = pipeline.At(2, 0)
-	if subject, err := r.Subject(b.ctx, &l); subject != "events.t2" || err != nil {
-		t.Errorf("%q %v", subject, err)
-	}
-
-	// Two at once: the journal was written since.
-	other, err := box.Resender(b.ctx)
+	defer source.Close()
+	read, err := source.Next(b.ctx)
 	b.must(err)
-	sent, err = other.Send(b.ctx, b.mended(box, 3))
-	b.must(err)
-	if _, err := r.Send(b.ctx, first); !errors.Is(err, jetlog.ErrResending) || len(sent) != 1 {
-		t.Errorf("%v %v", sent, err)
+	if len(read) != 2 || read[0].Subject != "events.t1" || read[1].Subject != "events.t2" {
+		t.Errorf("%+v", read)
 	}
 
 	// A DEADLETTER that was recreated has other letters at these sequences.
@@ -128,7 +120,7 @@ func TestResend(t *testing.T) {
 	}
 	sent, err = r.Send(b.ctx, b.mended(box, 1))
 	b.must(err)
-	if len(sent) != 1 || sent[0].Position != pipeline.At(4, 0) {
+	if len(sent) != 1 || sent[0].Position != pipeline.At(3, 0) || sent[0].Before {
 		t.Errorf("%v", sent)
 	}
 }
@@ -153,7 +145,7 @@ func TestResendInterrupted(t *testing.T) {
 		box, err := jetlog.OpenLetterBox(b.ctx, nc)
 		b.must(err)
 		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.IntN(15_000))*time.Microsecond)
-		r, err := box.ResenderAfter(ctx, time.Millisecond)
+		r, err := box.Resender(ctx)
 		if err == nil {
 			some := random.IntN(letters)
 			_, err = r.Send(ctx, b.mended(b.letterBox(), all[some:min(some+20, letters)]...))
@@ -169,7 +161,7 @@ func TestResendInterrupted(t *testing.T) {
 		b.must(err)
 		if left = int(s); interrupted > 20 { // enough
 			box := b.letterBox()
-			r, err := box.ResenderAfter(b.ctx, time.Millisecond)
+			r, err := box.Resender(b.ctx)
 			b.must(err)
 			_, err = r.Send(b.ctx, b.mended(box, all...))
 			b.must(err)
@@ -187,85 +179,96 @@ func TestResendInterrupted(t *testing.T) {
 	}
 }
 
-// "counted once": where EVENTS has lost what an interrupted run may have sent,
-// nothing is sent, and the journal stays, until somebody who knows has decided.
-func TestResendCannotTell(t *testing.T) {
+// "resend sends each event once": an event that has several letters, the bucket is
+// deleted, and the server has long forgotten message ids.
+func TestResendLettersOfOneEvent(t *testing.T) {
 	b := newBench(t)
-	b.keepLetters("json", "json", "json", "json")
+	b.forgetSoon()
+	for range 3 {
+		b.keepLetters("json", "json")
+		time.Sleep(2 * forgetAfter)
+	}
 	box := b.letterBox()
-	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
-	b.must(err)
-	letters, err := box.State(b.ctx)
-	b.must(err)
-	events := b.stream(jetlog.EventsStream)
-	open := fmt.Appendf(nil, `{"letters":%q,"events":%q,"after":2,"open":[{"seq":1,"subject":"events.like"},{"seq":2,"subject":"events.like"},{"seq":3,"subject":"events.like"}]}`,
-		letters.Created.Format(time.RFC3339Nano), events.CachedInfo().Created.Format(time.RFC3339Nano))
-	_, err = kv.Put(b.ctx, "resend", open)
-	b.must(err)
-	b.publish(3) // 1 to 3; letters 1 and 2 are 3 and 4, say
-	_, err = b.js.PublishMsg(b.ctx, &nats.Msg{Subject: "events.like", Data: []byte("mended 2"), Header: nats.Header{
-		jetstream.MsgIDHeader: {fmt.Sprintf("resend-%x-2", letters.Created.UnixNano())},
-	}})
-	b.must(err)
-	b.must(events.Purge(b.ctx, jetstream.WithPurgeSequence(4)))
-	for range 2 {
-		_, err = box.ResenderAfter(b.ctx, time.Millisecond)
-		if err == nil || !strings.Contains(err.Error(), "dead letters 1, 3,") || !strings.Contains(err.Error(), "messages behind 2 any more") || !strings.Contains(err.Error(), "nats stream rmm DEADLETTER SEQ") {
-			t.Fatal(err)
-		}
+	if n, err := box.Count(b.ctx); n != 6 || err != nil {
+		t.Fatalf("%d letters, %v", n, err) // else the test shows nothing
 	}
-	// 2 was found; 1 was counted, as somebody knows, and 3 was not.
-	if _, err := box.Get(b.ctx, 2); !errors.Is(err, jetlog.ErrNoLetter) {
-		t.Error(err)
-	}
-	b.must(b.stream(jetlog.DeadLetterStream).DeleteMsg(b.ctx, 1))
-	if _, err = box.ResenderAfter(b.ctx, time.Millisecond); err == nil || !strings.Contains(err.Error(), "dead letters 3,") {
-		t.Error(err)
-	}
-	b.must(kv.Delete(b.ctx, "resend"))
-	r, err := box.ResenderAfter(b.ctx, time.Millisecond)
+	since, err := box.Since(b.ctx, pipeline.At(2, 0))
 	b.must(err)
-	sent, err := r.Send(b.ctx, b.mended(box, 3))
-	b.must(err)
-	if len(sent) != 1 || sent[0].Position != pipeline.At(5, 0) {
-		t.Errorf("%v", sent)
+	if len(since) != 1 {
+		t.Errorf("%v", since)
 	}
 
-	// A log that lost nothing of what may have been sent tells.
-	b.must(events.Purge(b.ctx, jetstream.WithPurgeSequence(6)))
-	_, err = kv.Put(b.ctx, "resend", fmt.Appendf(nil, `{"letters":%q,"events":%q,"after":5,"open":[{"seq":4,"subject":"events.like"}]}`,
-		letters.Created.Format(time.RFC3339Nano), events.CachedInfo().Created.Format(time.RFC3339Nano)))
-	b.must(err)
-	if _, err = box.ResenderAfter(b.ctx, time.Millisecond); err != nil {
-		t.Error(err)
+	var all []jetlog.Resent
+	for _, letters := range [][]uint64{{1}, {3, 2, 4}, {5}} {
+		r, err := box.Resender(b.ctx)
+		b.must(err)
+		sent, err := r.Send(b.ctx, b.mended(box, letters...))
+		b.must(err)
+		all = append(all, sent...)
+		b.must(b.js.DeleteKeyValue(b.ctx, jetlog.Bucket))
+		b.must(b.streams.Restore(b.ctx))
+		time.Sleep(2 * forgetAfter)
+	}
+	first, second := pipeline.At(1, 0), pipeline.At(2, 0)
+	if want := []jetlog.Resent{{1, first, false}, {3, first, true}, {2, second, false}, {4, second, true}, {5, first, true}}; !reflect.DeepEqual(all, want) {
+		t.Errorf("%v", all)
+	}
+	if n, err := box.Count(b.ctx); n != 1 || err != nil {
+		t.Errorf("%d letters are left, %v", n, err)
 	}
 }
 
-// A journal that changes while it is waited for is somebody's at work.
-func TestResendTwoAtOnce(t *testing.T) {
+// A trim takes away what says that an event was sent again. Letters of such events,
+// which a killed run has left or which came again, go first.
+func TestTrimSettlesLetters(t *testing.T) {
 	b := newBench(t)
+	b.forgetSoon()
 	b.keepLetters("json", "json", "json")
 	box := b.letterBox()
-	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	kept := b.mended(box, 1, 3)
+	r, err := box.Resender(b.ctx)
 	b.must(err)
-	letters, err := box.State(b.ctx)
+	_, err = r.Send(b.ctx, kept[:1])
 	b.must(err)
-	open := func(i int) []byte {
-		return fmt.Appendf(nil, `{"letters":%q,"events":%q,"after":0,"open":[{"seq":%d,"subject":"events.like"}]}`,
-			letters.Created.Format(time.RFC3339Nano), b.stream(jetlog.EventsStream).CachedInfo().Created.Format(time.RFC3339Nano), i)
+	b.publish(3)
+	_, err = r.Send(b.ctx, kept[1:])
+	b.must(err)
+	time.Sleep(2 * forgetAfter)
+	for _, m := range kept { // as a run leaves them that is killed before it deletes
+		_, err := b.js.PublishMsg(b.ctx, &nats.Msg{Subject: "deadletter.json", Header: nats.Header{
+			"Nats-Msg-Id": {m.Letter.Header.Get("Nats-Msg-Id")}, "Tidemark-Sequence": m.Letter.Header["Tidemark-Sequence"], "Tidemark-Line": m.Letter.Header["Tidemark-Line"],
+		}})
+		b.must(err)
 	}
-	_, err = kv.Put(b.ctx, "resend", open(1))
+	_, err = b.streams.Trim(b.ctx, 3, "somewhere", nil)
 	b.must(err)
-	time.AfterFunc(100*time.Millisecond, func() { _, _ = kv.Put(b.ctx, "resend", open(2)) })
-	if _, err := box.ResenderAfter(b.ctx, 500*time.Millisecond); !errors.Is(err, jetlog.ErrResending) {
-		t.Error(err)
+	var left []pipeline.Position
+	b.must(box.Visit(b.ctx, 1, "", func(l *jetlog.Letter) error { left = append(left, l.Position); return nil }))
+	if want := []pipeline.Position{pipeline.At(2, 1)}; !reflect.DeepEqual(left, want) {
+		t.Errorf("%v is left, want %v", left, want)
 	}
-	r, err := box.ResenderAfter(b.ctx, 10*time.Millisecond)
-	b.must(err)
-	sent, err := r.Send(b.ctx, b.mended(box, 1, 2, 3))
-	b.must(err)
-	if len(sent) != 3 {
-		t.Errorf("%v", sent)
+}
+
+// "duplicates of one event are stored once": a router that begins again derives
+// letters that it stored longer ago than the server remembers.
+func TestLettersStoredOnce(t *testing.T) {
+	b := newBench(t)
+	b.forgetSoon()
+	letters := func(from, to int) (all []pipeline.DeadLetter) {
+		for i := from; i < to; i++ {
+			all = append(all, pipeline.DeadLetter{Position: pipeline.At(uint64(i), 0), Reason: "json", Data: fmt.Appendf(nil, "body %d", i)})
+		}
+		return all
+	}
+	b.must(b.deadLetters().Keep(b.ctx, letters(1, 3000)))
+	time.Sleep(2 * forgetAfter)
+	again := b.deadLetters()
+	again.Begin()
+	b.must(again.Keep(b.ctx, letters(200, 1000)))
+	b.must(again.Keep(b.ctx, letters(1000, 3100)))
+	b.must(again.Keep(b.ctx, letters(3100, 3200)))
+	if n, err := b.letterBox().Count(b.ctx); n != 3199 || err != nil {
+		t.Errorf("%d letters of 3,199 events, %v", n, err)
 	}
 }
 

@@ -123,6 +123,9 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	if err == nil && last != nil {
 		err = last(ctx)
 	}
+	if err == nil {
+		err = s.settleBelow(ctx, stream, below)
+	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes
 		defer cancel()

@@ -79,8 +79,12 @@ func (l *letters) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
 }
 
 // routing is the context of a run of the router, which ends when what it stores
-// changes; kept says whether it stores letters.
+// changes; kept says whether it stores letters. An earlier run may have stored some of
+// its letters.
 func (l *letters) routing(ctx context.Context) (running context.Context, kept bool, end context.CancelCauseFunc) {
+	if to, is := l.to.(interface{ Begin() }); is {
+		to.Begin()
+	}
 	running, end = context.WithCancelCause(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ func (n *generation) openPipeline() error {
 	if err != nil {
 		return err
 	}
-	letters, err := jetlog.NewDeadLetters(n.streams, n.log)
+	letters, err := jetlog.NewDeadLetters(n.streams, n.number, n.log)
 	if err != nil {
 		return err
 	}
