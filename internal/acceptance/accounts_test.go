@@ -73,6 +73,41 @@ func (p *party) denies(publish, subscribe []string) {
 	}
 }
 
+// boundsSubscriptions says that a party may not have more subscriptions than most.
+func (p *party) boundsSubscriptions(most int) {
+	p.Helper()
+	var all []*nats.Subscription
+	for i := range most + 1 {
+		s, err := p.Subscribe(fmt.Sprint("_INBOX.many.", i), func(*nats.Msg) {})
+		if err != nil {
+			p.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	if err := p.Flush(); err != nil {
+		p.Fatal(err)
+	}
+	select {
+	case err := <-p.denied:
+		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			p.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		p.Errorf("%d subscriptions are allowed", most+1)
+	}
+	for _, s := range all {
+		if err := s.Unsubscribe(); err != nil {
+			p.Fatal(err)
+		}
+	}
+	if err := p.Flush(); err != nil {
+		p.Fatal(err)
+	}
+	for len(p.denied) > 0 {
+		<-p.denied
+	}
+}
+
 // "with a ready accounts file that is tested against a real server": each user
 // can do what it must, and none what docs/security.md says is forbidden.
 func TestAccounts(t *testing.T) {
@@ -145,6 +180,9 @@ func TestAccounts(t *testing.T) {
 	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "events.filler", "tidemark.get", "tidemark.read"), listen)
 	asks.denies(append(internal, "events.like", "events.adjust", "tidemark.read", "tidemark.slowlog", "tidemark.stats"), listen)
 	app.denies(append(internal, "events.like", "events.adjust", "tidemark.slowlog"), listen)
+
+	producer.boundsSubscriptions(1000)
+	asks.boundsSubscriptions(1000)
 
 	// Nothing that is said in one account is heard in another.
 	heard, err := producer.SubscribeSync("_INBOX.>")

@@ -23,6 +23,11 @@ const (
 	serverReadyWithin = 10 * time.Second
 	// serverMemoryMax bounds streams in memory: we have none, consumers only.
 	serverMemoryMax = 64 << 20
+	// serverSubscriptionsMax bounds the subscriptions of one connection, each of which
+	// the server keeps and looks through. A node has some hundred.
+	serverSubscriptionsMax = 10_000
+	// serverConnectionsMax bounds the connections.
+	serverConnectionsMax = 10_000
 	// routeReportsEvery is of how many tries to reach another server of the
 	// cluster, one a second, the log has one.
 	routeReportsEvery = 300
@@ -118,6 +123,8 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		JetStreamMaxStore:      o.StoreBytesMax,
 		JetStreamMaxMemory:     serverMemoryMax,
 		MaxPayload:             int32(cmp.Or(o.PayloadBytesMax, server.MAX_PAYLOAD_SIZE)),
+		MaxSubs:                serverSubscriptionsMax,
+		MaxConn:                serverConnectionsMax,
 		SyncInterval:           o.SyncInterval,
 		SyncAlways:             o.SyncInterval == 0,
 		NoSigs:                 true,

@@ -1,12 +1,16 @@
 package jetlog_test
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -130,6 +134,33 @@ func TestConnectNamesWhatItCannotReach(t *testing.T) {
 
 // Who does not read is not waited for: what the node sends to others stands
 // behind what it sends to this one.
+func TestServerBoundsSubscriptions(t *testing.T) {
+	const most = 10_000
+	s := natstest.Server(t)
+	refused := make(chan error, most)
+	nc, err := nats.Connect(s.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for i := range most + 1 {
+		if _, err := nc.Subscribe(fmt.Sprint("a.", i), func(*nats.Msg) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.FlushTimeout(30 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-refused:
+		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Errorf("a connection has %d subscriptions", most+1)
+	}
+}
+
 func TestServerDoesNotWaitForASlowReader(t *testing.T) {
 	s := natstest.Server(t)
 	nc := natstest.Connect(t, s)
