@@ -19,13 +19,14 @@ type eventsCommand struct {
 
 type trimCommand struct {
 	Keep       string      `required:"" placeholder:"AGE" help:"Events younger than this stay: 7d, 12h; 2m at least."`
-	From       backupPlace `placeholder:"PLACE" help:"Where the newest backup is (where 'tidemark backup' made the last one)."`
+	From       backupPlace `placeholder:"PLACE" help:"Where the newest backup is (backup.to of the nodes, or where 'tidemark backup' made the last one)."`
+	Archive    string      `placeholder:"DIR" help:"Where the archived events are here (the directory of 'tidemark events archive')."`
 	Unarchived bool        `help:"Also events that are not archived, though earlier ones are."`
 	remote
 }
 
 func (trimCommand) Help() string {
-	return `Removes from EVENTS what is older than --keep, as far as the newest backup has what it counted, every node that is there has applied it, and it is archived, if anything was archived before. The backup must be there to be looked at.
+	return `Removes from EVENTS what is older than --keep, as far as the newest backup has what it counted, every node that is there has applied it, and it is archived, if anything was archived before. The backup must be there to be looked at, and so must the archive. Without --from the backup is the newest in backup.to of the nodes; where they have none, the last one that was made.
 
 From then on a node that has lost all it counted needs the backup: 'tidemark restore'.
 
@@ -46,15 +47,19 @@ func (c *trimCommand) Run(t *terminal) error {
 	if from != "" {
 		from = absolute(from)
 	}
+	archived := c.Archive
+	if archived != "" {
+		archived = absolute(archived)
+	}
 	return c.work(func(ctx context.Context, nc *nats.Conn) error {
-		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Finish: true, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
+		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Archive: archived, Finish: true, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
 		if err != nil {
 			return err
 		}
 		if c.JSON {
 			return printJSON(t.out, trimmed)
 		}
-		_, err = fmt.Fprintf(t.out, "%s removed, EVENTS begins with message %d; %s\n", count(int(trimmed.Messages), "message"), trimmed.Below, trimmed.Bound)
+		_, err = fmt.Fprintf(t.out, "%s removed, EVENTS begins with message %d; what was before is in backup %s in %s; %s\n", count(int(trimmed.Messages), "message"), trimmed.Below, trimmed.Backup, trimmed.Place, trimmed.Bound)
 		return err
 	})
 }

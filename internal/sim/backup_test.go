@@ -52,7 +52,7 @@ type vault struct {
 	trimmed  []*Stored        // what EVENTS held once
 	going    *saving          // nil: none is being made
 	shelf    Shelf            // the archive
-	noted    *backup.Archived // how far EVENTS is archived, as its bucket says; nil: nothing ever was
+	noted    *backup.Archived // how far EVENTS is archived, as trims read it; nil: nothing ever was
 	shelving *shelving        // nil: nothing is being archived
 	begun    time.Time        // the last one
 	n        int

@@ -9,12 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The notes that commands leave in the bucket for each other. They save looking
-// around: what they tell of is where it is, and is looked at again.
-const (
-	NoteBackup  = "backup.last"  // where the newest backup is
-	NoteArchive = "archive.last" // how far EVENTS is archived
-)
+// NoteBackup is where the newest backup is: a note that commands leave in the bucket
+// for each other. It saves looking around: the backup is looked at where it is.
+const NoteBackup = "backup.last"
 
 // SetNote leaves a note.
 func (s *Streams) SetNote(ctx context.Context, key string, value any) error {

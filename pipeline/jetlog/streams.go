@@ -307,6 +307,8 @@ type StreamState struct {
 	Heard     []time.Duration
 	Trimmed   Trimmed   // of EVENTS
 	Continues Continues // of EVENTS
+	Archive   string    // directory in which EVENTS is archived; "": it never was
+	Backups   string    // place in which the nodes back EVENTS up; "": they never did
 }
 
 // Begins is the first sequence that the stream has as far as was meant, by Trim or
@@ -338,6 +340,7 @@ func stateOf(i *jetstream.StreamInfo) StreamState {
 		First: i.State.FirstSeq, Last: i.State.LastSeq, FirstTime: i.State.FirstTime, Now: i.TimeStamp,
 		Messages: i.State.Msgs, Bytes: i.State.Bytes,
 		Trimmed: trimmedOf(i.Config), Continues: continuesOf(i.Config),
+		Archive: i.Config.Metadata[archiveKey], Backups: i.Config.Metadata[backupsKey],
 	}
 	if i.Cluster != nil && i.Config.Replicas > 1 {
 		s.Leader, s.Heard = i.Cluster.Leader, heardOf(i.Cluster.Replicas, i.Config.Replicas)

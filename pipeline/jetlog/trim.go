@@ -18,7 +18,49 @@ import (
 const (
 	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
 	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <position>": Continues
+	archiveKey   = "tidemark-archive"   // StreamState.Archive
+	backupsKey   = "tidemark-backups"   // StreamState.Backups
 )
+
+// SetArchive has EVENTS say in which directory it is archived. From then on only what
+// is there is trimmed.
+func (s *Streams) SetArchive(ctx context.Context, directory string) error {
+	return s.setEvents(ctx, archiveKey, directory)
+}
+
+// SetBackups has EVENTS say where the nodes back it up (backup.to). From then on it is
+// trimmed by the backups there.
+func (s *Streams) SetBackups(ctx context.Context, place string) error {
+	return s.setEvents(ctx, backupsKey, place)
+}
+
+// setEvents has the metadata of EVENTS say something. Others may undo it at once, as
+// with markTrimmed.
+func (s *Streams) setEvents(ctx context.Context, key, value string) error {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	for range trimMarksMax {
+		var info *jetstream.StreamInfo
+		if err == nil {
+			info, err = stream.Info(ctx)
+		}
+		if err == nil && info.Config.Metadata[key] == value {
+			return nil
+		}
+		if err == nil {
+			c := info.Config
+			c.Metadata = maps.Clone(c.Metadata)
+			if c.Metadata == nil {
+				c.Metadata = make(map[string]string)
+			}
+			c.Metadata[key] = value
+			_, err = s.js.UpdateStream(ctx, c)
+		}
+		if err != nil {
+			return fmt.Errorf("jetlog: write %s to the metadata of %s: %w", key, EventsStream, err)
+		}
+	}
+	return fmt.Errorf("jetlog: the settings of %s are changed by others all the time; %s does not stay in its metadata", EventsStream, key)
+}
 
 // Trimmed says that EVENTS was trimmed.
 type Trimmed struct {

@@ -75,7 +75,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	if err != nil {
 		return nil, err
 	}
-	return m, streams.SetNote(ctx, jetlog.NoteBackup, backupNote{place.String(), m.ID})
+	return m, noteBackup(ctx, streams, backupNote{place.String(), m.ID})
 }
 
 // attachServing opens the streams for who wants what is said of the generation that
@@ -101,6 +101,17 @@ func onlyServing(set generations.Set) generations.Set {
 	}
 	only.Epoch = 1 // any that is there is newer
 	return only
+}
+
+// noteBackup notes where the newest backup is, unless the nodes back up elsewhere
+// (backup.to): what is trimmed goes by the backups there, and this one is a copy that may
+// be deleted.
+func noteBackup(ctx context.Context, streams *jetlog.Streams, note backupNote) error {
+	state, err := streams.State(ctx, jetlog.EventsStream)
+	if err != nil || state.Backups != "" && state.Backups != note.Place {
+		return err
+	}
+	return streams.SetNote(ctx, jetlog.NoteBackup, note)
 }
 
 // backupNote is where the newest backup is.
@@ -291,7 +302,7 @@ func (n *generation) backUp(ctx context.Context) {
 		if keep := n.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
 			trimmed = time.Now()
 			var t Trimmed
-			if t, err = Trim(ctx, n.nc, TrimOptions{Keep: keep, From: n.config.Backup.To, Logger: n.log, members: n.members}); t.Messages > 0 {
+			if t, err = Trim(ctx, n.nc, TrimOptions{Keep: keep, From: n.config.Backup.To, Archive: n.config.NATS.Streams.Events.Archive, Logger: n.log, members: n.members}); t.Messages > 0 {
 				n.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
 			}
 		}
@@ -315,6 +326,9 @@ func (n *generation) backUpOnce(ctx context.Context) error {
 	if n.backups.newest.Load() == 0 {
 		place, err := backup.OpenPlace(ctx, b.To, n.nc, true)
 		if err != nil {
+			return err
+		}
+		if err := n.streams.SetBackups(ctx, place.String()); err != nil {
 			return err
 		}
 		all, err := backup.List(ctx, place)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,8 @@ import (
 // TrimOptions say what may go from the beginning of EVENTS.
 type TrimOptions struct {
 	Keep       time.Duration // events that are younger stay; TrimKeeps bounds it
-	From       string        // where the newest backup is; "": as the last one was told
+	From       string        // where the newest backup is; "": in backup.to, or where the last one was made
+	Archive    string        // where EVENTS is archived; "": as it says itself
 	Unarchived bool          // events go that were not archived, though others were
 	Finish     bool          // a trim that was killed before it purged is finished, whatever Keep says
 	Logger     *slog.Logger
@@ -33,6 +35,7 @@ type Trimmed struct {
 	Messages uint64 `json:"messages"`
 	Below    uint64 `json:"begins"` // EVENTS begins here now
 	Backup   string `json:"backup"` // that has what they counted
+	Place    string `json:"place"`  // where that is
 	Bound    string `json:"bound"`  // what kept more from going
 }
 
@@ -60,11 +63,11 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err := backup.Trimmable(set); err != nil {
 		return t, err
 	}
-	m, place, err := newestBackup(ctx, nc, streams, o.From)
+	state, err := streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return t, err
 	}
-	state, err := streams.State(ctx, jetlog.EventsStream)
+	m, place, err := newestBackup(ctx, nc, streams, cmp.Or(o.From, state.Backups))
 	if err != nil {
 		return t, err
 	}
@@ -90,18 +93,42 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err := boundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
 		return t, err
 	}
-	var archived backup.Archived
-	if found, err := streams.Note(ctx, jetlog.NoteArchive, &archived); err != nil {
-		return t, err
-	} else if found && !o.Unarchived {
-		trim.Archived(&archived, state.Created)
+	if !o.Unarchived {
+		if err := boundByArchive(&trim, state, o.Archive); err != nil {
+			return t, err
+		}
 	}
-	t.Backup, t.Bound = m.ID, trim.Why
+	t.Backup, t.Place, t.Bound = m.ID, place, trim.Why
 	t.Below = max(trim.Below, state.First)
 	t.Messages, err = streams.Trim(ctx, t.Below, place, func(ctx context.Context) error {
 		return stillTrimmable(ctx, nc, m, place, state.Created)
 	})
 	return t, err
+}
+
+// boundByArchive keeps what is not archived, of an EVENTS of which something ever was. What
+// is archived, the archive itself says, which must be there to be looked at: in a
+// directory, or where EVENTS says that it is.
+func boundByArchive(trim *backup.Trim, state jetlog.StreamState, directory string) error {
+	if directory == "" {
+		directory = state.Archive
+	}
+	if directory == "" {
+		return nil
+	}
+	d, err := archive.OpenDirectory(directory)
+	if err != nil {
+		return fmt.Errorf("what is archived of EVENTS must be there to be looked at: %w", err)
+	}
+	_, last, of := d.Extent()
+	if of.Equal(state.Created) {
+		trim.Archived(&backup.Archived{Directory: directory, Events: of, Last: last}, state.Created)
+		return nil
+	}
+	if state.Archive == "" {
+		return nil // of an EVENTS that is gone, or empty
+	}
+	return fmt.Errorf("EVENTS is archived in %s, and %s has no archive of it: trim where that directory is, give it with --archive (nats.streams.events.archive), or trim what is not archived with --unarchived", state.Archive, directory)
 }
 
 // stillTrimmable looks whether a rebuild has begun since, or another generation serves
@@ -174,11 +201,11 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 	if err != nil {
 		return nil, err
 	}
-	m, place, err := newestBackup(ctx, nc, streams, "")
+	state, err := streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return nil, err
 	}
-	state, err := streams.State(ctx, jetlog.EventsStream)
+	m, place, err := newestBackup(ctx, nc, streams, state.Backups)
 	if err != nil {
 		return nil, err
 	}
@@ -190,14 +217,18 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 		return nil, err
 	}
 	events := jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger})
+	marked := false // once there is a segment, whatever comes of the others
 	err = backup.Archive(ctx, d, m, place, streamOf(state), state.Last, func(from pipeline.Position) (pipeline.Source, error) {
 		return events.Open(ctx, from)
-	}, o.Progress)
+	}, func(s *archive.Segment) {
+		marked = marked || streams.SetArchive(ctx, o.Directory) == nil
+		o.Progress(s)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if _, last, of := d.Extent(); last > 0 {
-		err = streams.SetNote(ctx, jetlog.NoteArchive, backup.Archived{Directory: o.Directory, Events: of, Last: last})
+	if _, last, _ := d.Extent(); last > 0 {
+		err = streams.SetArchive(ctx, o.Directory)
 	}
 	return d, err
 }

@@ -1,0 +1,128 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// killedTrim marks EVENTS as trimmed below a sequence, and removes nothing: the next
+// trim finishes that, as far as it may, whatever the events' age.
+func (s *site) killedTrim(below uint64, place string) {
+	s.t.Helper()
+	nc, err := nats.Connect(s.server.URL())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	streams, err := jetlog.AttachEvents(s.t.Context(), nc, 0, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, err = streams.Trim(s.t.Context(), below, place, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
+	if err == nil {
+		s.t.Fatal("it removed something")
+	}
+}
+
+// "What decides about deletion is read from where it is true": the bucket is deleted, and
+// what is not archived is not trimmed.
+func TestTrimReadsTheArchive(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	n := s.start(s.config("a", "route hold answer"))
+	s.ready(n)
+	random := rand.New(rand.NewPCG(7, 8))
+	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
+	everything(t, s.nc, bustle(s, random, 10))
+	s.checkpointed(n)
+	s.backup(to, 0)
+	if _, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+		t.Fatal(err)
+	}
+	everything(t, s.nc, bustle(s, random, 10))
+	s.checkpointed(n)
+	s.backup(to, 0)
+	js, err := s.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(jetlog.Bucket); err != nil {
+		t.Fatal(err)
+	}
+	trim := func(o TrimOptions) (t Trimmed, err error) {
+		o.Keep, o.From, o.Finish, o.Logger, o.members = time.Hour, to, true, silent, n.gen().members
+		s.until("shards are assigned again", func() error {
+			if t, err = Trim(s.t.Context(), s.nc, o); t.Below == 1 {
+				return errors.New(t.Bound)
+			}
+			return nil
+		})
+		return t, err
+	}
+	s.until("the bucket is there again", func() error {
+		_, err := js.KeyValue(jetlog.Bucket)
+		return err
+	})
+	s.killedTrim(16, to)
+	if got, err := trim(TrimOptions{}); err != nil || got.Below != 11 || !strings.Contains(got.Bound, "not archived in "+dir) {
+		t.Errorf("%+v %v", got, err)
+	}
+
+	// An archive that cannot be looked at decides nothing.
+	if err := os.Rename(dir, dir+".elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	s.killedTrim(16, to)
+	if got, err := trim(TrimOptions{}); err == nil || got.Messages != 0 || !strings.Contains(err.Error(), "has no archive of it") {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := trim(TrimOptions{Archive: dir + ".elsewhere"}); err != nil || got.Below != 11 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := trim(TrimOptions{Unarchived: true}); err != nil || got.Below != 16 || got.Messages != 5 {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// A backup that somebody makes elsewhere is a copy: EVENTS is trimmed by those in backup.to.
+func TestTrimGoesByBackupTo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3
+	n := s.start(c)
+	s.ready(n)
+	random := rand.New(rand.NewPCG(7, 8))
+	everything(t, s.nc, bustle(s, random, 10))
+	s.until("a backup is made by itself", func() error {
+		all, err := Backups(t.Context(), c.Backup.To, nil)
+		if err == nil && len(all) == 0 {
+			err = errors.New("none")
+		}
+		return err
+	})
+	all, err := Backups(t.Context(), c.Backup.To, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := all[0].From.Next()
+	everything(t, s.nc, bustle(s, random, 10))
+	s.checkpointed(n)
+	elsewhere := filepath.Join(t.TempDir(), "copy")
+	s.backup(elsewhere, 0)
+	s.killedTrim(20, elsewhere)
+	got, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
+	if err != nil || got.Place != c.Backup.To || got.Below > below {
+		t.Errorf("%+v %v, and the backup in backup.to begins at %d", got, err, below)
+	}
+}
