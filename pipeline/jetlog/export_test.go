@@ -44,3 +44,6 @@ func (m *Members) TidyAfter(ctx context.Context, age time.Duration) error { retu
 func (s *Streams) WithJetStream(wrap func(jetstream.JetStream) jetstream.JetStream) {
 	s.js = wrap(s.js)
 }
+
+// OwnNames begin the keys that stay in a full bucket.
+func OwnNames() []string { return ownNames }

@@ -79,7 +79,8 @@ type Members struct {
 	soon    chan struct{} // Keep is to beat at once
 	done    chan struct{}
 	view    atomic.Pointer[cluster.View]
-	strange atomic.Int64 // Unix ns: when the log last had a foreign value
+	failing atomic.Pointer[unheard] // nil: the last beat was stored
+	strange atomic.Int64            // Unix ns: when the log last had a foreign value
 
 	mu      sync.Mutex
 	roster  *cluster.Roster
@@ -144,6 +145,21 @@ func (m *Members) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
+}
+
+// unheard is a node whose beats are not stored.
+type unheard struct {
+	since time.Time
+	why   error
+}
+
+// Unheard is for how long the beats of this process have not been stored, so that
+// the others take it to be away, and why; 0: they are.
+func (m *Members) Unheard() (since time.Duration, why error) {
+	if u := m.failing.Load(); u != nil {
+		return time.Since(u.since), u.why
+	}
+	return 0, nil
 }
 
 // Silent is how long nothing has been heard, of anybody. A process that beats
@@ -376,6 +392,14 @@ var errUnsettled = errors.New("another write of the key is not settled: most of 
 
 // write replaces a revision of a key; 0 makes a key that is not there.
 func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
+	written, err = m.writeOnce(ctx, key, value, revision)
+	if m.streams.makesRoom(ctx, err) {
+		written, err = m.writeOnce(context.WithoutCancel(ctx), key, value, revision)
+	}
+	return written, bucketFull(err)
+}
+
+func (m *Members) writeOnce(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	if revision == 0 {
 		written, err = m.streams.bucket.Create(ctx, key, value)
 	} else {
@@ -462,6 +486,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 				m.options.Logger.Info("jetlog: the members hear of this node again", "after", time.Since(failing).Round(time.Millisecond).String())
 			}
 			failing = time.Time{}
+			m.failing.Store(nil)
 		case errors.Is(err, ErrNameTaken), errors.Is(err, ErrNotJoined):
 			return err
 		default:
@@ -469,6 +494,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 			if failing.IsZero() {
 				failing = now
 			}
+			m.failing.Store(&unheard{failing, err})
 			if now.Sub(told) >= unheardTold {
 				told = now
 				m.options.Logger.Warn("jetlog: the members do not hear of this node", "for", now.Sub(failing).Round(time.Second).String(), "err", err)

@@ -38,9 +38,22 @@ func (n *generation) silent() time.Duration {
 func (n *generation) unheard() string {
 	silent := n.silent()
 	if silent == 0 {
-		return ""
+		return n.unstored()
 	}
 	return fmt.Sprintf("nodes: for %d s nothing has been heard of any of them, this one included: it is cut off, or JetStream has no leader because most of the NATS servers are gone\n", int(silent.Seconds()))
+}
+
+// unstored says that the others do not hear of this node, and why.
+func (n *generation) unstored() string {
+	members := n.watched.Load()
+	if members == nil {
+		return ""
+	}
+	since, why := members.Unheard()
+	if since < memberExpiry {
+		return ""
+	}
+	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)
 }
 
 // Nodes implements query.Cluster.

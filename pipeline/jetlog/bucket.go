@@ -1,0 +1,86 @@
+package jetlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrBucketFull: the bucket takes nothing more, so members cannot say that they are
+// there, and no process can join.
+var ErrBucketFull = errors.New("the bucket " + Bucket + " is full: delete the keys that are no node's (nats kv ls " + Bucket + "), and deny others $KV." + Bucket + ".>")
+
+// ownNames begin all keys of nodes and commands, up to the first dot.
+var ownNames = []string{
+	"2", "archive", "assignment", "backup", "degrade", "drain", "generations", "import", "member", "node", "reclaimed", "resend", "router",
+}
+
+const (
+	// sweepWithin bounds one sweep.
+	sweepWithin = 10 * time.Second
+	// sweepMax bounds the names that one sweep takes away; the next goes on.
+	sweepMax = 1000
+)
+
+// sweep takes away the keys of a full bucket that begin with none of ownNames, so
+// that they do not keep out those that do. It returns how many names it took away.
+func (s *Streams) sweep(ctx context.Context) (names int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepWithin) // a beat has a second
+	defer cancel()
+	stream, err := s.js.Stream(ctx, BucketStream)
+	if err != nil {
+		return 0, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(keyPrefix+">"))
+	if err != nil {
+		return 0, err
+	}
+	swept := map[string]struct{}{}
+	for subject := range info.State.Subjects {
+		name, more, deep := strings.Cut(strings.TrimPrefix(subject, keyPrefix), ".")
+		if slices.Contains(ownNames, name) || len(swept) == sweepMax {
+			continue
+		}
+		filter := keyPrefix + name
+		if deep = deep && more != ""; deep {
+			filter += ".>"
+		}
+		if _, done := swept[filter]; done {
+			continue
+		}
+		swept[filter] = struct{}{}
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(filter)); err != nil {
+			return len(swept), err
+		}
+	}
+	if len(swept) > 0 {
+		s.logger.Warn("jetlog: the bucket "+Bucket+" was full, and held keys that no node wrote; they are deleted",
+			"names", len(swept), "remedy", "deny others $KV."+Bucket+".> (docs/security.md, Who may do what)")
+	}
+	return len(swept), nil
+}
+
+// makesRoom says that the bucket was full and has room again.
+func (s *Streams) makesRoom(ctx context.Context, err error) bool {
+	if !full(err) {
+		return false
+	}
+	names, err := s.sweep(ctx)
+	if err != nil {
+		s.logger.Warn("jetlog: keys that no node wrote cannot be deleted from the full bucket "+Bucket, "err", err)
+	}
+	return names > 0
+}
+
+// bucketFull says what is wrong when the bucket refuses a key for its size.
+func bucketFull(err error) error {
+	if full(err) {
+		return fmt.Errorf("%w: %w", ErrBucketFull, err)
+	}
+	return err
+}
