@@ -59,7 +59,11 @@ func (c *trimCommand) Run(t *terminal) error {
 		if c.JSON {
 			return printJSON(t.out, trimmed)
 		}
-		_, err = fmt.Fprintf(t.out, "%s removed, EVENTS begins with message %d; what was before is in backup %s in %s; %s\n", count(int(trimmed.Messages), "message"), trimmed.Below, trimmed.Backup, trimmed.Place, trimmed.Bound)
+		where := ""
+		if trimmed.Messages > 0 {
+			where = fmt.Sprintf("backup %s in %s has what was before; ", trimmed.Backup, trimmed.Place)
+		}
+		_, err = fmt.Fprintf(t.out, "%s removed, EVENTS begins with message %d; %s%s\n", count(int(trimmed.Messages), "message"), trimmed.Below, where, trimmed.Bound)
 		return err
 	})
 }

@@ -22,19 +22,26 @@ import (
 // import decides first: one that is done is not read again, and one that has
 // begun with another snapshot goes on with that one alone.
 func (i *importCommand) fromRedis(ctx context.Context, t *terminal, nc *nats.Conn) error {
-	o := snapshot.Options{URL: i.FromRedis, Patterns: i.Pattern, Progress: t.err}
-	name, err := snapshot.Name(i.FromRedis, i.Pattern)
+	o := snapshot.Options{URL: i.FromRedis, Progress: t.err}
+	source, err := snapshot.Server(i.FromRedis)
 	if err != nil {
 		return usageError{err}
-	}
-	if i.Name != "" {
-		name = i.Name
 	}
 	if o.Schema, err = i.columns(ctx, nc); err != nil {
 		return err
 	}
-	if err := snapshot.Parse(o.URL, o.Patterns, o.Schema); err != nil {
+	if o.Patterns, err = snapshot.Expand(i.Pattern, o.Schema); err != nil {
 		return usageError{err}
+	}
+	name := i.Name
+	if name == "" {
+		all := len(o.Patterns)
+		if name, o.Patterns, err = i.rest(ctx, nc, source, o.Patterns); err != nil {
+			return err
+		}
+		if left := all - len(o.Patterns); left > 0 {
+			fmt.Fprintf(t.err, "import: %s left as they are: imported before from this Redis\n", count(left, "column"))
+		}
 	}
 	if o.Dir, err = i.spool(name); err != nil {
 		return err
@@ -60,6 +67,9 @@ func (i *importCommand) fromRedis(ctx context.Context, t *terminal, nc *nats.Con
 	if taken.Counts == 0 && taken.Faults.Keys == 0 {
 		return errors.Join(fmt.Errorf("no key of Redis fits: %s", strings.Join(i.Pattern, ", ")), taken.Remove())
 	}
+	if err := importer.AddSource(ctx, nc, source, importer.SourceImport{Import: name, Patterns: o.Patterns}); err != nil {
+		return i.explain(err)
+	}
 	result, err := i.importFile(ctx, t, nc, taken.Path, name)
 	if err != nil {
 		return err
@@ -68,6 +78,63 @@ func (i *importCommand) fromRedis(ctx context.Context, t *terminal, nc *nats.Con
 		return fmt.Errorf("all is imported; what is left of the snapshot in %s is not needed any more: %w", o.Dir, err)
 	}
 	return i.finish(ctx, t, nc, result, &taken.Faults)
+}
+
+// rest is what of patterns is to be imported from a Redis, and the name of that import:
+// what an earlier command has imported is left as it is. Where all of it was, it is the
+// import that has it.
+func (i *importCommand) rest(ctx context.Context, nc *nats.Conn, source string, patterns []string) (name string, rest []string, err error) {
+	earlier, err := importer.Sources(ctx, nc, source)
+	if err != nil {
+		return "", nil, i.explain(err)
+	}
+	by := map[string]string{} // the pattern by which a column was imported
+	rest = patterns
+	var open []importer.SourceImport
+	last := importer.SourceImport{Patterns: patterns}
+	for _, e := range earlier {
+		known, begun, err := importer.Imported(ctx, nc, e.Import)
+		switch {
+		case err != nil:
+			return "", nil, i.explain(err)
+		case !begun:
+		case !known.Already:
+			open = append(open, e)
+		default:
+			if len(without(patterns, e.Patterns)) < len(patterns) {
+				last = e
+			}
+			rest = without(rest, e.Patterns)
+			for _, p := range e.Patterns {
+				by[snapshot.ColumnOf(p)] = p
+			}
+		}
+	}
+	if len(rest) == 0 {
+		return last.Import, patterns, nil
+	}
+	for _, e := range open {
+		switch others := without(rest, e.Patterns); {
+		case len(others) == len(rest): // it has nothing of these
+		case len(others) == 0 && len(e.Patterns) == len(rest):
+			return e.Import, rest, nil
+		default:
+			return "", nil, fmt.Errorf("import %s was interrupted: finish it first, by the same command with --pattern '%s'", e.Import, strings.Join(e.Patterns, "' --pattern '"))
+		}
+	}
+	for _, p := range rest {
+		if before := by[snapshot.ColumnOf(p)]; before != "" {
+			return "", nil, fmt.Errorf("%s was imported from this Redis before, by the pattern '%s': '%s' would set the counts of ids that both have back to what Redis holds now. If that is meant, give the import a name: --name NAME",
+				snapshot.ColumnOf(p), before, p)
+		}
+	}
+	name, err = snapshot.Name(i.FromRedis, rest)
+	return name, rest, err
+}
+
+// without is what of a is not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
 // columns is what the node counts.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -139,6 +140,21 @@ func TestImportFromRedis(t *testing.T) {
 	}
 	n.want("3", "get", "1.cntan") // as asked: another name sets it again
 
+	// "What was imported under any earlier set of patterns from the same Redis stays"
+	c.Fill(1, 11, func(p redis.Pipeliner, i int) { p.HSet(ctx, fmt.Sprintf("post:%d", i), "repost", 5*i) })
+	n.want("4", "incr", "1.cntan")
+	r = n.do(append(slices.Clone(command), "--pattern", "post:{id}#repost=post.repost", "--wait")...)
+	if r.code != 0 || !strings.HasPrefix(r.out, "10 lines in ") || !strings.Contains(r.err, "import: 2 columns left as they are: imported before from this Redis\n") {
+		t.Errorf("%+v", r)
+	}
+	n.want("4", "get", "1.cntan")
+	n.want("10", "get", "2.cntrn")
+	if r := n.do("import", "--from-redis", url, "--pattern", "post:{id}:likes=post.like", "--spool", spool); r.code != 0 || !strings.HasPrefix(r.out, "imported before: nothing to do") {
+		t.Errorf("%+v", r)
+	}
+	n.do("import", "--from-redis", url, "--pattern", "p*:{id}:likes=post.like", "--spool", spool).fails(t, 1, "post.like was imported from this Redis before, by the pattern 'post:{id}:likes=post.like'")
+	n.want("4", "get", "1.cntan")
+
 	// One that has begun elsewhere goes on there alone.
 	begun := []string{"import", "--from-redis", url, "--pattern", "post:{id}:likes=post.like", "--spool", spool, "--name", "begun"}
 	cmd := exec.Command(binary, append(begun, "--pack", "1")...)
@@ -146,7 +162,7 @@ func TestImportFromRedis(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	before := events.State.Msgs + (posts+49)/50
+	before := events.State.Msgs + (posts+49)/50 + 2
 	eventually(t, "some are imported", func() bool {
 		i, err := js.StreamInfo("EVENTS")
 		return err == nil && i.State.Msgs > before+100

@@ -52,6 +52,7 @@ func (r *reader) read(ctx context.Context, o *redis.Options) (err error) {
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = within, within, within, true
 	o.OnConnect = r.connected
 	redis.SetLogger(silent{}) // what fails is an error here
+	bounded(ctx, o)
 	r.client = redis.NewClient(o)
 	defer r.client.Close()
 	if err := r.open(); err != nil {
@@ -167,7 +168,7 @@ func (r *reader) restart() error {
 func passing(err error) bool {
 	if _, isReply := errors.AsType[redis.Error](err); !isReply {
 		_, onDisk := errors.AsType[*os.PathError](err)
-		return !onDisk && !errors.Is(err, errTooMany)
+		return !onDisk && !errors.Is(err, errTooMany) && !errors.Is(err, errReply)
 	}
 	for _, word := range []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "ERR max number of clients"} {
 		if strings.HasPrefix(err.Error(), word) {

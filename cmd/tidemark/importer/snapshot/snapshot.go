@@ -11,8 +11,10 @@
 // set that comes a second time would undo what was counted between the two. So
 // nothing is imported while it is read: first the whole snapshot is taken, and
 // then that file is imported, which is exact however often it is interrupted
-// (package importer). The import is named after the server and the patterns:
-// the same command is the same import, and a second one has nothing to do.
+// (package importer). The import is named after the server and the patterns, one for
+// each column ([Expand]): the same command is the same import, and a second one has
+// nothing to do. Which patterns of a server were imported the bucket keeps
+// (importer.Sources): a later command leaves those columns as they are.
 //
 // # Interrupted
 //
@@ -115,6 +117,29 @@ func Parse(address string, patterns []string, schema Schema) error {
 	return err
 }
 
+// Expand gives patterns that name the same counts, sorted, one for each column.
+func Expand(patterns []string, schema Schema) ([]string, error) {
+	p, err := newPlan(patterns, schema)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, pass := range p.passes {
+		for _, t := range pass.targets {
+			key := pass.key.text
+			if pass.kind != strs {
+				key += "#" + t.field.text
+			}
+			all = append(all, key+"="+p.columns[t.column].String())
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// ColumnOf is the column of a pattern that Expand gave.
+func ColumnOf(pattern string) string { return pattern[strings.LastIndexByte(pattern, '=')+1:] }
+
 // authVariable is where redis-cli looks for a password that is not given.
 const authVariable = "REDISCLI_AUTH"
 
@@ -126,6 +151,9 @@ func parseURL(address string) (*redis.Options, error) {
 	o.Password = cmp.Or(o.Password, os.Getenv(authVariable))
 	return o, nil
 }
+
+// Server names a Redis: its address and the number of the database.
+func Server(address string) (string, error) { return Name(address, nil) }
 
 // Name is what an import of these keys is called.
 func Name(address string, patterns []string) (string, error) {
