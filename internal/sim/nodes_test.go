@@ -25,7 +25,7 @@ func (w *world) amongNodes() bool { return w.replicas > 0 }
 func nodes(s *setup) {
 	s.replicas = 1 + (s.lanes+s.processes)%2
 	s.processes, s.shards = 2+(s.processes+s.shards)%3, 2+s.shards
-	s.machine, s.intrusions, s.spoils = safe, 0, 0
+	s.machine, s.intrusions, s.spoils, s.forges = safe, 0, 0, 1
 	for len(s.events) < s.processes {
 		s.events = append(s.events, []int{1, 7, 20}[len(s.events)%3])
 	}
@@ -39,6 +39,7 @@ type nodeFault struct {
 	blind  bool                                           // the bucket's compare-and-set is left out
 	twice  bool                                           // a reply that comes twice counts twice
 	zero   bool                                           // what nobody answers is answered as 0
+	unseen bool                                           // a shard is given up by what members say alone
 	again  bool                                           // a move begins again although its shard is taken up
 }
 
@@ -88,6 +89,7 @@ type membership struct {
 	mu        sync.Mutex         // what goes on at a world's end has no turns
 	take      []pipeline.Shard   // due to be held
 	drop      []pipeline.Shard   // due to be given up
+	leaving   []pipeline.Shard   // being given up
 	interrupt context.CancelFunc // of the follower; nil: it does not follow
 }
 
@@ -139,7 +141,7 @@ func (p *process) look(ctx context.Context) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := m.roster.Take(time.Now(), e); err != nil && !p.w.nodeFault().blind {
+		if err := m.roster.Take(time.Now(), e); err != nil && !p.w.nodeFault().blind && !p.w.forged {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 		}
 		if e.Key == cluster.MemberPrefix+p.name() {
@@ -441,10 +443,22 @@ func (p *process) followHeld(ctx context.Context, f *pipeline.Follower) error {
 func (p *process) change(ctx context.Context) error {
 	m := p.membership
 	is := func(s pipeline.Shard) bool { return slices.Contains(p.holds, s) }
+	if err := p.node.Settle(ctx); err != nil { // what is compared stands still
+		return err
+	}
 	m.mu.Lock()
 	take := slices.DeleteFunc(slices.Clone(m.take), is)
-	drop := slices.DeleteFunc(slices.Clone(m.drop), func(s pipeline.Shard) bool { return !is(s) })
+	drop := slices.DeleteFunc(slices.Clone(m.drop), func(s pipeline.Shard) bool { return !is(s) || !p.agrees(ctx, s) })
+	m.drop, m.leaving = slices.Clone(drop), drop
 	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.leaving = nil
+	}()
+	for _, s := range drop {
+		p.seen(s)
+	}
 	err := p.node.Hold(ctx, take...)
 	for _, s := range p.node.Standings() {
 		if !is(s.Shard) {
@@ -505,7 +519,8 @@ func (w *world) calmMax() int {
 // epochs says whether every assignment was stored with a greater epoch than all
 // before it: two who believe that they decide cannot both write.
 func (w *world) epochs() error {
-	if a, inOrder := w.server.Assignment(); !inOrder {
+	// Who begins while a stranger's stands goes on from that.
+	if a, inOrder := w.server.Assignment(); !inOrder && !w.forged {
 		return fmt.Errorf("an assignment was stored whose epoch is not newer than those before it; now it is %d", a.Epoch)
 	}
 	return nil

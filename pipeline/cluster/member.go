@@ -22,7 +22,14 @@ const (
 	memberBytesMax = 64 << 10 // of its JSON
 	textBytesMax   = 64       // of zone, session and version
 	rolesMax       = 16       // named in its JSON
-	epochMax       = 1 << 60
+	// epochMax bounds epochs. An assignment changes once a beat at most: it is never reached,
+	// and what says more is forged.
+	epochMax = 1 << 40
+	// epochFresh bounds the epoch that an observer takes over that knows of none: after
+	// one at the end of all numbers nothing could come.
+	epochFresh = epochMax / 2
+	// leapMax is by how many changes an assignment may be further than the last one known.
+	leapMax = 1 << 16
 )
 
 var (

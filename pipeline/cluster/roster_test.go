@@ -157,8 +157,10 @@ func TestRosterListings(t *testing.T) {
 
 func TestRosterForeign(t *testing.T) {
 	d := newDesk(t)
-	for i := range NodesMax {
-		d.beat(fmt.Sprint("n", i))
+	for range 2 { // they are there
+		for i := range NodesMax {
+			d.beat(fmt.Sprint("n", i))
+		}
 	}
 	err := d.put(MemberPrefix+"one-more", d.encoded("one-more"), false)
 	if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "1000 members") {
@@ -174,6 +176,115 @@ func TestRosterForeign(t *testing.T) {
 	}
 	if v := d.View(d.now); len(v.Members) != NodesMax || v.Degrade != Normal || v.Layout != layout || len(v.Drained) != 0 {
 		t.Errorf("something is believed: %+v", v.Degrade)
+	}
+}
+
+// An assignment that leaps is not followed, unless the member that decides acts on it; nor
+// does one that was followed at the beginning keep others from coming.
+func TestRosterLeaps(t *testing.T) {
+	stored := func(d *desk, epoch uint64) error {
+		a := Assignment{Epoch: epoch, Replicas: 1, ByShard: [][]string{{"a"}}}
+		value, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.put(AssignmentKey, value, false)
+	}
+	decides := func(d *desk, epoch uint64) {
+		m := someMember()
+		m.Node, m.Routes, m.Epoch = "a", true, epoch
+		b, err := m.Encode()
+		if err == nil {
+			err = d.put(MemberPrefix+"a", b, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	acts := func(d *desk, epoch uint64, follows bool) {
+		t.Helper()
+		if v := d.View(d.now); v.Assignment.Epoch != epoch || v.Stored != follows || (v.Foreign == nil) != follows {
+			t.Errorf("it acts on %d, stored %t, %v; want %d, %t", v.Assignment.Epoch, v.Stored, v.Foreign, epoch, follows)
+		}
+	}
+	d := newDesk(t)
+	for _, epoch := range []uint64{7, 7 + leapMax} {
+		if err := stored(d, epoch); err != nil {
+			t.Error(err)
+		}
+		acts(d, epoch, true)
+	}
+	const far = 1 << 30
+	decides(d, 7+leapMax)
+	if err := stored(d, far); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "leaps") {
+		t.Errorf("it leaps: %v", err)
+	}
+	acts(d, 7+leapMax, false)
+	if next, due := d.View(d.now).Next(Options{Shards: 1, Replicas: 1}); !due || next.Epoch != 8+leapMax {
+		t.Errorf("it is replaced by %d: %t", next.Epoch, due)
+	}
+	decides(d, far)
+	acts(d, far, true)
+	if err := stored(d, 9); !errors.Is(err, ErrForeign) {
+		t.Errorf("it is old: %v", err)
+	}
+	acts(d, far, false)
+	decides(d, 9)
+	acts(d, 9, true)
+
+	fresh := newDesk(t)
+	if err := stored(fresh, epochFresh+1); !errors.Is(err, ErrForeign) {
+		t.Errorf("it is never reached: %v", err)
+	}
+	acts(fresh, 0, false)
+	if err := stored(fresh, epochFresh); err != nil {
+		t.Error(err)
+	}
+	acts(fresh, epochFresh, true)
+}
+
+// Keys that nobody renews do not keep others from being seen, however many they are: who
+// renews its key has a place, and so has who is assigned something.
+func TestRosterPlaces(t *testing.T) {
+	d := newDesk(t)
+	d.beat("away") // before all others; it does not come again
+	a := Assignment{Epoch: 1, Replicas: 1, ByShard: [][]string{{"away"}}}
+	value, err := a.Encode()
+	if err == nil {
+		err = d.put(AssignmentKey, value, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := func(want bool, nodes ...string) {
+		t.Helper()
+		v := d.View(d.now)
+		for _, node := range nodes {
+			if _, is := v.Member(node); is != want {
+				t.Errorf("node %s is there: %t", node, is)
+			}
+		}
+		if len(v.Members) > NodesMax {
+			t.Errorf("%d members", len(v.Members))
+		}
+	}
+	flood := func(from int) {
+		for i := range 3 * NodesMax {
+			d.beat(fmt.Sprint("junk", from+i))
+		}
+	}
+	flood(0)
+	there(false, "junk0")
+	d.beat("real")
+	there(true, "away", "real")
+	d.beat("real")
+	flood(10 * NodesMax)
+	there(true, "away", "real")
+	for i := range 5 {
+		flood((20 + 3*i) * NodesMax)
+	}
+	if len(d.passed) > passedMax {
+		t.Errorf("%d keys are remembered", len(d.passed))
 	}
 }
 

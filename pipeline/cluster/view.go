@@ -91,6 +91,7 @@ type View struct {
 	Assignment Assignment
 	Stored     bool
 	Revision   uint64
+	Foreign    error // why what stands there is not followed; nil: it is, or nothing does
 
 	// Settled: whoever is up has had the time to say so since the bucket was
 	// made, or this observer began.
@@ -217,14 +218,40 @@ func (v *View) Next(o Options) (Assignment, bool) {
 		return Assignment{}, false
 	}
 	next := Decide(previous, v.Members, o)
-	if len(next.Nodes()) == 0 || v.Stored && next.Epoch == v.Assignment.Epoch {
+	ahead := v.ahead(previous.Epoch)
+	if len(next.Nodes()) == 0 || v.Stored && next.Epoch == v.Assignment.Epoch && ahead == 0 {
 		return Assignment{}, false
 	}
+	next.Epoch = max(next.Epoch, ahead+1)
 	if !v.Stored {
 		next.Epoch = max(next.Epoch, previous.Epoch+1) // nobody may take it for the one before
 	}
 	return next, true
 }
+
+// ahead is the newest epoch past one that a member acts on; 0: none does. A process that
+// began while somebody had written an old assignment back decides on from that: members that
+// know a newer one follow what is newer still.
+func (v *View) ahead(epoch uint64) (newest uint64) {
+	for _, m := range v.Members {
+		if m.Status != Away && m.Epoch > epoch && m.Epoch-epoch <= leapMax {
+			newest = max(newest, m.Epoch)
+		}
+	}
+	return newest
+}
+
+// Instead is the view of a process that decides and has not written what stands in the
+// bucket: the next assignment is decided from a, which was the last one, and replaces that.
+func (v *View) Instead(a Assignment) *View {
+	next := *v
+	a.Epoch = max(a.Epoch, v.Assignment.Epoch)
+	next.Assignment, next.Stored = a, false
+	return &next
+}
+
+// Same says whether two assignments are the same, epochs included.
+func (a *Assignment) Same(b *Assignment) bool { return a.Epoch == b.Epoch && a.same(b) }
 
 // unlisted says that an assigned holder has said nothing yet, not even farewell.
 func (v *View) unlisted() bool {
@@ -243,7 +270,7 @@ func (v *View) Reported(o Options) Assignment {
 		if m.Shards != o.Shards {
 			continue
 		}
-		if m.Epoch < epochMax/2 { // more was never reached: it must not keep others from the next
+		if m.Epoch < epochFresh { // more was never reached: it must not keep others from the next
 			a.Epoch = max(a.Epoch, m.Epoch)
 		}
 		has := m.Ready

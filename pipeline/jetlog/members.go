@@ -199,6 +199,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	j := &joining{node: me.Node, seen: make(chan struct{})}
 	m.mu.Lock()
 	m.joining = j
+	m.roster.Own(me.Node)
 	m.mu.Unlock()
 	was, err := m.claim(ctx, me.Node, value)
 	if err != nil {
@@ -348,6 +349,31 @@ func (m *Members) ask(ctx context.Context, node string) (others, listens bool, e
 			return false, false, nil
 		case string(answer.Data) != m.session:
 			return true, true, nil
+		}
+	}
+}
+
+// Answers says whether a process has a name in a session: whether it answers to the name.
+// A key alone says nothing: anybody may have written it.
+func (m *Members) Answers(ctx context.Context, node, session string) bool {
+	nc := m.streams.nc
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	if err := nc.PublishRequest(m.streams.slot.nameSubject()+node, answers.Subject, nil); err != nil {
+		return false
+	}
+	waiting, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	for {
+		answer, err := answers.NextMsgWithContext(waiting)
+		if err != nil || answer.Header.Get("Status") == "503" {
+			return false
+		}
+		if string(answer.Data) == session {
+			return true
 		}
 	}
 }

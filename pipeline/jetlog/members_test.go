@@ -619,6 +619,59 @@ func TestTooManyMembers(t *testing.T) {
 	}
 }
 
+// Thousands of forged keys, there before the others begin to look: real ones find each
+// other all the same, and Tidy removes what nobody renews.
+func TestForgedKeysBeforeTheStart(t *testing.T) {
+	b := newBench(t)
+	flood := func(from int) {
+		for i := range 2 * cluster.NodesMax {
+			m := member(fmt.Sprintf("n%d", from+i))
+			m.Session = "x"
+			value, err := m.Encode()
+			b.must(err)
+			_, err = b.js.PublishAsync("$KV.TIDEMARK.member."+m.Node, value, jetstream.WithStallWait(time.Minute))
+			b.must(err)
+		}
+		<-b.js.PublishAsyncComplete()
+	}
+	b.joined("early")
+	flood(0)
+	late := b.joined("late")
+	watcher := b.process(nil)
+	both := func(v *cluster.View) bool {
+		for _, name := range []string{"early", "late"} {
+			if m, there := v.Member(name); !there || m.Status != cluster.Up {
+				return false
+			}
+		}
+		return true
+	}
+	late.until("both, by one of them", both)
+	watcher.until("both, by a third", both)
+	for range 4 { // who is known stays known
+		flood(2 * cluster.NodesMax)
+		if v := watcher.View(); !both(v) {
+			t.Error("one is not there any more")
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(beat) {
+		b.must(watcher.TidyAfter(b.ctx, 2*memberExpiry))
+		keys, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+		b.must(err)
+		status, err := keys.Status(b.ctx)
+		b.must(err)
+		if status.Values() < 100 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d keys are left", status.Values())
+		}
+	}
+	if !both(watcher.View()) {
+		t.Error("one was tidied away")
+	}
+}
+
 // A process that was cut off does not take the others for silent.
 func TestCutOffIsNotSilence(t *testing.T) {
 	b := newBench(t)

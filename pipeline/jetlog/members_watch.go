@@ -127,7 +127,14 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	if err != nil {
 		return nil, err
 	}
-	state, err := m.streams.State(ctx, BucketStream)
+	assignment, err := m.streams.bucket.Get(ctx, m.streams.slot.key(cluster.AssignmentKey))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		assignment, err = nil, nil
+	}
+	var state StreamState
+	if err == nil {
+		state, err = m.streams.State(ctx, BucketStream)
+	}
 	if err == nil && !state.Created.Equal(before.Created) {
 		err = errors.New("the bucket was recreated meanwhile")
 	}
@@ -138,6 +145,10 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.roster.Begin(time.Now(), state.Created)
+	if assignment != nil {
+		// It comes first: nodes that it names have places before all others.
+		_ = m.roster.Take(time.Now(), cluster.Entry{Key: cluster.AssignmentKey, Revision: assignment.Revision(), Value: assignment.Value()})
+	}
 	return pull, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,13 +168,16 @@ func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (c
 }
 
 // Tidy removes keys that nobody needs any more: of processes that held nothing
-// and are gone, and the marks of deleted ones. One process does it now and then:
-// the one that routes.
+// and are gone, those that no process has renewed for long, and the marks of deleted ones.
+// One process does it now and then: the one that routes.
 func (m *Members) Tidy(ctx context.Context) error { return m.tidy(ctx, tidyAfter) }
+
+// tidyMax bounds the keys that one Tidy removes for good.
+const tidyMax = 500
 
 func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	m.mu.Lock()
-	deleted, away := m.roster.Forgotten(time.Now(), age)
+	deleted, away, junk := m.roster.Forgotten(time.Now(), age)
 	m.mu.Unlock()
 	for node, revision := range away {
 		err := m.streams.bucket.Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
@@ -181,6 +185,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 			return fmt.Errorf("jetlog: tidy members: %w", err)
 		}
 	}
+	maps.Copy(deleted, junk)
 	if len(deleted) == 0 {
 		return nil
 	}
@@ -188,14 +193,21 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("jetlog: tidy members: %w", err)
 	}
+	tidied := make(map[string]uint64)
 	for node, revision := range deleted {
-		err := stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+m.memberKey(node)), jetstream.WithPurgeSequence(revision+1))
-		if err != nil {
-			return fmt.Errorf("jetlog: tidy members: %w", err)
+		if len(tidied) == tidyMax {
+			break
 		}
+		// What was written since stays: its revision is higher.
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+m.memberKey(node)), jetstream.WithPurgeSequence(revision+1))
+		if err != nil {
+			err = fmt.Errorf("jetlog: tidy members: %w", err)
+			break
+		}
+		tidied[node] = revision
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.roster.Tidied(deleted)
-	return nil
+	m.roster.Tidied(tidied)
+	return err
 }

@@ -307,6 +307,7 @@ func TestCompareHolderDies(t *testing.T) {
 			a2 := f.counting("a2", 2, one, nil)
 			f.publish(50)
 			f.whole(a, b, a2)
+			f.dropSpares(a)
 			held := b.gen().heldNow()
 			var err error
 			var differs uint64

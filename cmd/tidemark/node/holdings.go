@@ -20,7 +20,8 @@ import (
 //	assigned ─► fetch: runs of a node that has it ─► due ─► Hold ─► follow ─► ready
 //	  ▲ └─► nobody has it: derived beside (derive.go) ─┘                        │
 //	  └── Release, it stays stored ◄── a node has it (heal.go) ◄── stopped ◄────┘
-//	not assigned, and all it is assigned to answer ─► leaving ─► Release, Drop
+//	not assigned, and compared with all it is assigned to (parting.go) ─► leaving ─► Release
+//	  ─► stored, in case of need (spare.go) ─► Drop
 //
 // What is held changes between two runs of the follower: who has something due
 // interrupts it.
@@ -34,15 +35,22 @@ type holdings struct {
 	derived     cluster.ShardSet // are being derived: nothing else may use what is stored of them
 	stopDerived context.CancelFunc
 
-	mend   cluster.ShardSet            // stopped, and to be taken again
-	heals  map[pipeline.Shard]*healing // of those that were
-	healed uint64                      // times that a shard was
+	mend  cluster.ShardSet            // stopped, and to be taken again
+	heals map[pipeline.Shard]*healing // of those that were
+
+	partings map[pipeline.Shard]*parting // held, and assigned to other nodes
+	spares   map[pipeline.Shard]*spare   // stored, and neither held nor assigned here
+	given    uint64                      // times that a shard was given up
+	healed   uint64                      // times that a shard was
 
 	changed chan struct{} // room for one: something is held or given up
 }
 
 func newHoldings() holdings {
-	return holdings{moves: make(map[pipeline.Shard]*moving), heals: make(map[pipeline.Shard]*healing), changed: make(chan struct{}, 1)}
+	return holdings{
+		moves: make(map[pipeline.Shard]*moving), heals: make(map[pipeline.Shard]*healing),
+		partings: make(map[pipeline.Shard]*parting), spares: make(map[pipeline.Shard]*spare), changed: make(chan struct{}, 1),
+	}
 }
 
 // moving is a shard on its way here.
@@ -165,7 +173,7 @@ func (n *generation) arrangeOnce() {
 	for s, m := range h.moves {
 		from, _ := n.audits.sourcesLocked(s, n.elsewhere(view, s))
 		switch due := slices.Contains(h.take, s); {
-		case held.Has(s), !assigned.Has(s) && !due:
+		case held.Has(s), !assigned.Has(s) && !due && (len(from) > 0 || !n.store.Stack(s).Stored()):
 			m.cancel()
 			delete(h.moves, s)
 			n.audits.endLocked(s)
@@ -180,17 +188,25 @@ func (n *generation) arrangeOnce() {
 		h.stopDerived()
 	}
 	n.healLocked(view, assigned)
+	back := n.sparesLocked(view, assigned, held)
 	var derive []pipeline.Shard
-	for s := range assigned.All() {
+	for s := range pipeline.Shard(n.config.Shards) {
+		if !assigned.Has(s) && !back.Has(s) {
+			continue
+		}
 		m := h.moves[s]
 		if held.Has(s) || h.leaving.Has(s) || h.derived.Has(s) || m != nil && (m.failed.IsZero() || time.Since(m.failed) < m.pause) {
 			continue
 		}
 		from, alone := n.audits.sourcesLocked(s, n.elsewhere(view, s))
+		spared := h.spares[s]
+		if h.heals[s] != nil { // what is stored may be what had stopped
+			spared = nil
+		}
 		switch {
 		case !alone && len(from) == 0 && !n.store.Stack(s).Stored() && view.MayHave(s, n.name, n.config.Cluster.ReplaceAfter):
 			continue
-		case len(from) == 0 || m != nil && m.foreign:
+		case spared == nil && len(from) == 0 || m != nil && m.foreign:
 			derive = append(derive, s)
 			continue
 		case under >= n.config.Cluster.Moves:
@@ -203,16 +219,19 @@ func (n *generation) arrangeOnce() {
 		ctx, m.cancel = context.WithCancel(n.ctx)
 		m.failed, m.fault, m.needs = time.Time{}, nil, n.sinks.Checkpointed()
 		under++
-		n.work.Go(func() { n.bring(ctx, s, m, from) })
+		delete(h.spares, s)
+		n.work.Go(func() {
+			switch {
+			case spared != nil && n.back(ctx, s, m):
+			case len(from) == 0:
+				h.derive(s, m)
+			default:
+				n.bring(ctx, s, m, from)
+			}
+		})
 	}
 	n.deriveLocked(derive)
-	letGo := n.letGo(held)
-	for s := range letGo.All() {
-		if held.Has(s) { // what is only stored can wait
-			h.wakeLocked()
-			break
-		}
-	}
+	n.partLocked(view, n.letGo(view, held))
 }
 
 // heldNow are the shards held.
@@ -223,17 +242,10 @@ func (n *generation) heldNow() (held cluster.ShardSet) {
 	return held
 }
 
-// letGo are the shards held, or stored by an earlier process or a move that was
-// broken off, that are to be given up.
-func (n *generation) letGo(held cluster.ShardSet) (set cluster.ShardSet) {
-	view := n.members.View()
+// letGo are the shards held that this node need not hold, by what members say.
+func (n *generation) letGo(view *cluster.View, held cluster.ShardSet) (set cluster.ShardSet) {
 	if view.Assignment.Shards() != n.config.Shards {
 		return set
-	}
-	for i := range n.config.Shards {
-		if s := pipeline.Shard(i); n.store.Stack(s).Stored() {
-			held.Add(s)
-		}
 	}
 	return view.LetGo(n.name, held)
 }
@@ -298,7 +310,7 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 // change holds what is due and gives up what is to be given up. From before it is
 // looked what that is, until it is done, this process does not say that it has
 // the latter: another one that it is assigned to by then must not rely on it
-// (cluster.View.LetGo).
+// (cluster.View.LetGo, generation.digest).
 func (n *generation) change() error {
 	if err := n.giveUp(); err != nil {
 		return err
@@ -306,15 +318,7 @@ func (n *generation) change() error {
 	h := &n.holdings
 	held := n.heldNow()
 	h.mu.Lock()
-	leaving := n.letGo(held)
-	for s := range h.moves { // what is on its way here is not what was given up
-		if !held.Has(s) {
-			leaving.Remove(s)
-		}
-	}
-	for s := range h.derived.All() {
-		leaving.Remove(s)
-	}
+	leaving := n.agreedLocked(held)
 	for s := range leaving.All() { // beside what giveUp has there
 		h.leaving.Add(s)
 	}
@@ -350,15 +354,17 @@ func (n *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 		return err
 	}
 	for s := range leaving.All() {
-		if held.Has(s) {
-			if err := n.sinks.Release(n.ctx, s); err != nil {
-				return err
-			}
-			n.log.Info("tidemark: a shard is given up", "shard", s)
+		if !held.Has(s) { // it had stopped
+			continue
 		}
-		if err := n.store.Drop(s); err != nil { // it is stored still: tried again with the next change
-			n.log.Warn("tidemark: a shard that was given up is still stored", "shard", s, "error", err)
+		if err := n.sinks.Release(n.ctx, s); err != nil {
+			return err
 		}
+		n.holdings.mu.Lock()
+		delete(n.holdings.partings, s)
+		n.holdings.given++
+		n.holdings.mu.Unlock()
+		n.log.Info("tidemark: a shard is given up, and stays stored for a while", "shard", s, "for", spareStands)
 	}
 	return nil
 }

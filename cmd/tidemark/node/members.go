@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -168,26 +172,102 @@ func (n *generation) deciding() cluster.Options {
 }
 
 // decide writes the next assignment, if this is the process that does and there
-// is one.
+// is one. What stands in the bucket and is not of this process is replaced: while it
+// decides nobody else writes assignments.
 func (n *generation) decide(ctx context.Context) error {
 	if !n.router.Stats.Active.Load() {
+		n.decided = cluster.Assignment{}
 		return nil
 	}
 	view := n.members.View()
-	next, due := view.Next(n.deciding())
+	now := view.Assignment
+	switch {
+	case n.decided.Shards() == 0:
+		n.decided = now // what it knew last
+	case now.Epoch >= n.decided.Epoch && !now.Same(&n.decided):
+		n.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
+		view = view.Instead(n.decided)
+	}
+	next, due := n.answered.only(ctx, n.members, n.name, view).Next(n.deciding())
 	if !due {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	switch err := n.members.Assign(ctx, view, next); {
-	case errors.Is(err, jetlog.ErrDecided): // the next view tells
+	err := n.members.Assign(ctx, view, next)
+	if errors.Is(err, jetlog.ErrDecided) { // the next view tells
 		return nil
-	case err != nil:
+	}
+	n.decided = next // also where it is not known whether it is stored
+	if err != nil {
 		return err
 	}
 	n.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
 	return nil
+}
+
+// answered are the members that have answered to their names. Shards are given to these
+// alone: a key that no process keeps must not take shards from nodes that are there.
+type answered struct {
+	sessions map[string]string    // of members that have answered, by node
+	silent   map[string]time.Time // since when others have not
+}
+
+// namesAsked is how many members are asked for their names at once.
+const namesAsked = 32
+
+// only is the view without members that are up and do not answer to their names. One that
+// shards are assigned to must have been silent for an expiry.
+func (a *answered) only(ctx context.Context, members *jetlog.Members, me string, v *cluster.View) *cluster.View {
+	a.ask(ctx, members, me, v)
+	assigned := v.Assignment.Nodes()
+	only := *v
+	only.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m cluster.State) bool {
+		since, silent := a.silent[m.Node]
+		_, known := slices.BinarySearch(assigned, m.Node)
+		return silent && (!known || time.Since(since) > memberExpiry)
+	})
+	return &only
+}
+
+// ask asks those that have not answered in the session that their keys say.
+func (a *answered) ask(ctx context.Context, members *jetlog.Members, me string, v *cluster.View) {
+	sessions, silent := map[string]string{}, map[string]time.Time{}
+	var mu sync.Mutex
+	var asks errgroup.Group
+	asks.SetLimit(namesAsked)
+	for _, m := range v.Members {
+		switch {
+		case m.Node == me || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold):
+		case a.sessions[m.Node] == m.Session:
+			sessions[m.Node] = m.Session
+		default:
+			asks.Go(func() error {
+				answers := members.Answers(ctx, m.Node, m.Session)
+				mu.Lock()
+				defer mu.Unlock()
+				if since, before := a.silent[m.Node]; answers {
+					sessions[m.Node] = m.Session
+				} else if silent[m.Node] = time.Now(); before {
+					silent[m.Node] = since
+				}
+				return nil
+			})
+		}
+	}
+	_ = asks.Wait()
+	a.sessions, a.silent = sessions, silent
+}
+
+// denyBucket is the remedy against keys that no node has written.
+const denyBucket = "deny others $KV." + jetlog.Bucket + ".> (docs/security.md)"
+
+// unfollowed says that the assignment in the bucket is none that this node follows.
+func (n *generation) unfollowed() string {
+	if v := n.view(); v.Foreign != nil {
+		return fmt.Sprintf("assignment: what stands in the bucket is not followed; the node that routes replaces it within seconds: %v: %s\n", v.Foreign, denyBucket)
+	}
+	return ""
 }
 
 // tidyEvery paces what is done about keys of members that nobody needs.
@@ -203,8 +283,8 @@ func (n *generation) tidy(ctx context.Context) error {
 }
 
 // heldAtStart are the shards that are held from the start: those stored that DELTAS
-// brings on, but for those that this node need not keep, and those damaged that
-// another node has. What else is assigned
+// brings on, whoever they are assigned to, but for those damaged that another node has.
+// Those that are assigned to others are given up as any. What else is assigned
 // comes once the node runs: from another node, or derived beside those held. Where
 // the commons must be derived from EVENTS, all that is stored or must be derived is
 // held and derived with them; and what is assigned is held where DELTAS has all windows
@@ -221,14 +301,12 @@ func (n *generation) heldAtStart() []pipeline.Shard {
 		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
 	}
 	alone := view.Assignment.Shards() == 0 && !others && n.config.Weight > 0
-	leftover := n.letGo(cluster.ShardSet{})
 	old, commons, whole := n.old()
 	reads := commons || whole || !n.store.Stack(pipeline.Shard(n.config.Shards)).Stored() // EVENTS, in any case
 	for i := range n.config.Shards {
 		s := pipeline.Shard(i)
 		others := len(n.elsewhere(view, s)) > 0
 		switch stored := n.store.Stack(s).Stored(); {
-		case leftover.Has(s): // dropped when the node runs
 		case stored && others && n.damaged(s):
 			n.holdings.retake(s)
 			n.log.Warn("tidemark: a shard whose runs are damaged is taken again from another node", "shard", s)

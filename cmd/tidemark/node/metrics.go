@@ -179,6 +179,22 @@ func (n *generation) stateFigures(c *collector) {
 		_, healed := n.holdings.figures()
 		return float64(healed)
 	})
+	c.counter("shards_given_up_total", "Shards that were given up after other nodes' copies were compared.", func() float64 {
+		n.holdings.mu.Lock()
+		defer n.holdings.mu.Unlock()
+		return float64(n.holdings.given)
+	})
+	c.gauge("shards_differing", "Shards that are not given up because the copy of a node that they are assigned to differs.", func() float64 {
+		return float64(n.holdings.differing())
+	})
+	c.gauge("shards_spare", "Shards that were given up and are still stored.", func() float64 {
+		shards, _ := n.spareFigures()
+		return float64(shards)
+	})
+	c.gauge("shards_spare_bytes", "Bytes that these take on disk.", func() float64 {
+		_, bytes := n.spareFigures()
+		return float64(bytes)
+	})
 	n.diskFigures(c)
 }
 

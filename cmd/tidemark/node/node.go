@@ -141,9 +141,11 @@ type generation struct {
 	front   front
 	trouble troubles
 
-	reported  uint64    // the checkpoint that this node said last; keep's
-	overruled time.Time // when the log last had of reports that were not heeded; keep's
-	tidied    time.Time // when keys of members were last tidied; keep's
+	decided   cluster.Assignment // the last one that this process followed while it decides; arrange's
+	answered  answered           // arrange's
+	reported  uint64             // the checkpoint that this node said last; keep's
+	overruled time.Time          // when the log last had of reports that were not heeded; keep's
+	tidied    time.Time          // when keys of members were last tidied; keep's
 }
 
 // startWithin bounds the requests to the server during the start.

@@ -67,7 +67,7 @@ func (n *generation) serveNodes() (err error) {
 	if !n.config.Has(config.RoleHold) {
 		return nil
 	}
-	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Generation: n.number, Holds: n.sinks.Holds, Logger: n.log}); err != nil {
+	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Generation: n.number, Holds: n.sinks.Holds, Digest: n.digest, Logger: n.log}); err != nil {
 		return err
 	}
 	n.parts, err = spread.Serve(n.queries, n.sinks, spread.ServerOptions{

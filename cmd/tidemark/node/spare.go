@@ -1,0 +1,184 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// spare is a shard that is stored here and neither held nor assigned to this node: it was
+// given up, or left by an earlier process. It is held again at once, from where it stands,
+// when it is assigned to this node again or nobody else answers for it.
+type spare struct {
+	since   time.Time // as long as all to whom it is assigned answer for it
+	given   time.Time // when it was first seen: the oldest go first where there is no room
+	under   bool      // they are being asked, or it is being dropped
+	refused bool      // when they were asked, none of them held it
+}
+
+const (
+	// spareStands is how long the assignment must have stood, and been followed, before a
+	// spare is deleted.
+	spareStands = 10 * time.Minute
+	// spareShare is how much spares may take of what the disk has free without them, as
+	// one part in so many. Where they take more the oldest is deleted before its time.
+	spareShare = 2
+)
+
+// sparesLocked notes what is stored and neither held nor assigned here, has deleted what
+// has been so for long enough, and returns what is to be held again.
+func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet) (back cluster.ShardSet) {
+	h, now := &n.holdings, time.Now()
+	var spares cluster.ShardSet
+	for s := range pipeline.Shard(n.config.Shards) {
+		_, comes := h.moves[s]
+		if !held.Has(s) && !comes && !h.derived.Has(s) && n.store.Stack(s).Stored() {
+			spares.Add(s)
+		}
+	}
+	answered := view.LetGo(n.name, spares)
+	for s := range pipeline.Shard(n.config.Shards) {
+		if !spares.Has(s) {
+			delete(h.spares, s)
+			continue
+		}
+		sp := h.spares[s]
+		if sp == nil && assigned.Has(s) { // it has stopped, and comes from another node
+			continue
+		}
+		if sp == nil {
+			sp = &spare{since: now, given: now}
+			h.spares[s] = sp
+		}
+		if !answered.Has(s) {
+			sp.since = now
+		}
+		if !assigned.Has(s) && !sp.under && (sp.refused || len(n.elsewhere(view, s)) == 0) {
+			back.Add(s)
+		}
+	}
+	n.dropSparesLocked(view, answered, n.crowdedLocked())
+	return back
+}
+
+// crowdedLocked are the spares that the disk has no room for, the oldest ones.
+func (n *generation) crowdedLocked() (set cluster.ShardSet) {
+	free, known := diskFree(n.dir.path)
+	if !known || len(n.holdings.spares) == 0 {
+		return set
+	}
+	shards, bytes := []pipeline.Shard{}, uint64(0)
+	for s := range n.holdings.spares {
+		shards, bytes = append(shards, s), bytes+uint64(n.store.Stack(s).Bytes())
+	}
+	slices.SortFunc(shards, func(a, b pipeline.Shard) int {
+		return cmp.Or(n.holdings.spares[a].given.Compare(n.holdings.spares[b].given), cmp.Compare(a, b))
+	})
+	for _, s := range shards {
+		if spareShare*bytes <= free+bytes {
+			break
+		}
+		set.Add(s)
+		bytes, free = bytes-uint64(n.store.Stack(s).Bytes()), free+uint64(n.store.Stack(s).Bytes())
+	}
+	return set
+}
+
+// dropSparesLocked begins to delete spares whose time has come, one at a time.
+func (n *generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
+	h := &n.holdings
+	for _, sp := range h.spares {
+		if sp.under {
+			return
+		}
+	}
+	for s := range answered.All() {
+		sp := h.spares[s]
+		if sp == nil || h.leaving.Has(s) || !crowded.Has(s) && time.Since(sp.since) < spareStands {
+			continue
+		}
+		sp.under = true
+		epoch, holders := view.Assignment.Epoch, slices.Clone(view.Assignment.Holders(s))
+		n.work.Go(func() { n.dropSpare(s, sp, epoch, holders) })
+		return
+	}
+}
+
+// dropSpare deletes a spare if all to whom it is assigned hold it, and are further than
+// it is: this node asks them.
+func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
+	held, err := n.haveAll(n.ctx, s, epoch, holders)
+	h := &n.holdings
+	h.mu.Lock()
+	if err == nil && (h.spares[s] != sp || h.moves[s] != nil || n.members.View().Assignment.Epoch != epoch) {
+		err = errors.New("what is assigned has changed meanwhile")
+	}
+	if err == nil {
+		h.leaving.Add(s) // nothing begins from what is stored of it
+	}
+	h.mu.Unlock()
+	if err == nil {
+		if err = n.store.Drop(s); err == nil {
+			n.log.Info("tidemark: a shard that was given up is deleted", "shard", s)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaving.Remove(s)
+	sp.under, sp.refused = false, held == 0 && n.ctx.Err() == nil
+	if err != nil && n.ctx.Err() == nil {
+		sp.since = time.Now()
+		n.log.Warn("tidemark: a shard that was given up stays stored", "shard", s, "error", err)
+	}
+	h.wakeArrange()
+}
+
+// haveAll asks nodes whether each of them holds a shard, and is as far at least as what is
+// stored of it here. held is how many do.
+func (n *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
+	state, err := n.store.Stack(s).State()
+	if err != nil {
+		return len(nodes), nil // what cannot be read is of no use
+	}
+	for _, node := range nodes {
+		there, fault := move.Compare(ctx, n.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: n.number, Logger: n.log})
+		switch {
+		case fault != nil:
+			err = errors.Join(err, fault)
+			continue
+		case there.From < state.Applied:
+			err = errors.Join(err, fmt.Errorf("node %s has come to position %d, and what is stored here is of %d", node, there.From, state.Applied))
+		}
+		held++
+	}
+	return held, err
+}
+
+// back takes a spare up again as it is stored, if DELTAS brings it on; false: it does not
+// come that way.
+func (n *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
+	if late, err := n.late(ctx, s); late || err != nil {
+		return false
+	}
+	n.log.Info("tidemark: a shard that was given up is taken back", "shard", s)
+	n.holdings.come(s, m)
+	return true
+}
+
+// spareFigures are how many spares there are, and what they take.
+func (n *generation) spareFigures() (shards int, bytes int64) {
+	h := &n.holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.spares {
+		bytes += n.store.Stack(s).Bytes()
+	}
+	return len(h.spares), bytes
+}
