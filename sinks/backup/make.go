@@ -38,6 +38,7 @@ type Options struct {
 	Generations generation.Set
 	CountedBy   string // see Manifest
 	Mixed       bool
+	Continues   Ancestor           // the EVENTS that this one goes on from; the zero: none
 	Version     int                // of pipeline.FormatBackups; 0: the newest
 	Keep        int                // newest backups to keep; 0: all
 	Progress    func(done, of int) // of the shards; nil: none
@@ -52,7 +53,8 @@ const exportTries = 3
 // a place: what the place has already is read
 // and compared rather than copied. It returns when everything was read back. A
 // process that is killed meanwhile leaves objects that no manifest names, which the
-// next backup uses or removes. ErrForeign: the place has backups of another system.
+// next backup uses or removes. ErrForeign: the place has backups of another system
+// (lineage).
 func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, error) {
 	unlock, err := p.Lock()
 	if err != nil {
@@ -79,10 +81,8 @@ func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, er
 			return nil, err
 		}
 		if s == 0 {
-			for _, b := range before {
-				if !b.Events.Equal(j.m.Events) {
-					return nil, fmt.Errorf("%w: %s has backup %s of the EVENTS created at %v, and this one was created at %v: choose another place", ErrForeign, p, b.ID, b.Events, j.m.Events)
-				}
+			if j.m.Before, err = lineage(p, before, j.m.Events, o.Continues); err != nil {
+				return nil, err
 			}
 		}
 		if o.Progress != nil {

@@ -31,9 +31,10 @@ type Manifest struct {
 	ID     string    `json:"id"`     // sorts by the time that it was made
 	Made   time.Time `json:"made"`   // by the clock of who made it
 
-	Events time.Time `json:"events"` // when EVENTS was created: which system it is of
-	Shards int       `json:"shards"`
-	Rules  string    `json:"rules"` // fingerprint of counters and rules
+	Events time.Time  `json:"events"`           // when EVENTS was created: which system it is of
+	Before []Ancestor `json:"before,omitempty"` // what that goes on from, the newest first
+	Shards int        `json:"shards"`
+	Rules  string     `json:"rules"` // fingerprint of counters and rules
 	// Generations is the record of which generation this is of, with nothing but that;
 	// the zero: of the first one, before there were others.
 	Generations generation.Set `json:"generations,omitzero"`

@@ -63,12 +63,20 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	if err != nil {
 		return nil, err
 	}
+	state, err := streams.State(held, jetlog.EventsStream)
+	if err != nil {
+		return nil, err
+	}
 	counted, mixed := from.counted(held)
 	place, err := backup.OpenPlace(held, o.To, nc, true)
 	if err != nil {
 		return nil, err
 	}
-	m, err := backup.Make(held, place, from, backup.Options{Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set), Version: members.View().Writes(pipeline.FormatBackups), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger})
+	m, err := backup.Make(held, place, from, backup.Options{
+		Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set),
+		Continues: backup.Ancestor{Events: state.Continues.Events, Position: state.Continues.Position},
+		Version:   members.View().Writes(pipeline.FormatBackups), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger,
+	})
 	if err != nil && ctx.Err() == nil && held.Err() != nil {
 		err = fmt.Errorf("%w, or this process was cut off: %w", backup.ErrInUse, err)
 	}
@@ -331,10 +339,14 @@ func (n *generation) backUpOnce(ctx context.Context) error {
 		if err := n.streams.SetBackups(ctx, place.String()); err != nil {
 			return err
 		}
+		state, err := n.streams.State(ctx, jetlog.EventsStream)
+		if err != nil {
+			return err
+		}
 		all, err := backup.List(ctx, place)
 		for _, m := range all {
-			if m.Generation() != n.number {
-				continue // it is no base for what serves
+			if m.Generation() != n.number || !m.Events.Equal(state.Created) {
+				continue // it is no base for what serves, or for what EVENTS is now
 			}
 			n.backups.newest.Store(max(n.backups.newest.Load(), m.Made.UnixMilli()))
 		}
