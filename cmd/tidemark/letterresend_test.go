@@ -144,7 +144,7 @@ func TestResendAfterRebuild(t *testing.T) {
 	if err := os.WriteFile(views, []byte("counters: {video: {view: {bits: 8, suffix: views}}}\nrules: {view: [{add: video.view, key: video}]}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r := n.do("rebuild", "--config", views, "--wait"); r.code != 0 {
+	if r := n.do("rebuild", "--yes", "--config", views, "--wait"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	n.want("5", "get", "5.views")

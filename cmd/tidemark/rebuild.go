@@ -24,6 +24,10 @@ type rebuildCommand struct {
 	Abort  bool   `help:"Drop the generation that is building."`
 	Back   bool   `help:"Have the generation serve again that served before."`
 	Accept bool   `help:"Let the new generation serve although it differs; without --config, the one that is building."`
+
+	Yes      bool              `help:"Begin without asking."`
+	DryRun   bool              `help:"Show what it would change and need, and stop."`
+	DropKept generation.Number `placeholder:"N" help:"Give up generation N, which is kept, although it alone counts something."`
 	remote
 }
 
@@ -32,12 +36,15 @@ func (rebuildCommand) Help() string {
 
 Without --config it counts by what the serving generation counts by: a repair of everything.
 
+It shows first what it would change, read, need and delete, and asks whether to begin. Without a terminal it needs --yes.
+
 The generation that served before is kept up to date for rebuild.keep; --back returns to it. The nodes' own files must state the new counters before they are started the next time.
 
 With --wait, and --status --wait, the exit code is 0 once the new generation serves, and 1 if it was aborted or differs.
 
 EXAMPLE
 
+    tidemark rebuild --config new.yaml --dry-run
     tidemark rebuild --config new.yaml --wait
     tidemark rebuild --status --json
     tidemark rebuild --back`
@@ -61,6 +68,12 @@ func (r *rebuildCommand) Validate() error {
 		return fmt.Errorf("%s takes no --config", ways[0])
 	case len(ways) == 1 && r.Accept:
 		return fmt.Errorf("%s takes no --accept", ways[0])
+	case r.Yes && r.DryRun:
+		return errors.New("--yes and --dry-run are given; give one of them")
+	case (r.Yes || r.DryRun || r.DropKept != 0) && (len(ways) == 1 || r.Accept && r.Config == ""):
+		return errors.New("--yes, --dry-run and --drop-kept are of a rebuild that begins")
+	case r.Wait && r.DryRun:
+		return errors.New("--dry-run takes no --wait: nothing begins")
 	case r.Wait && (r.Abort || r.Back):
 		return fmt.Errorf("%s takes no --wait: it is done when the command returns", ways[0])
 	}
@@ -71,6 +84,9 @@ func (r *rebuildCommand) Run(t *terminal) error {
 	ask, err := r.request()
 	if err != nil {
 		return err
+	}
+	if ask != nil && !r.Yes && !r.DryRun && consoleOf(t.in) == nil {
+		return errNotAsked
 	}
 	ctx, stop := interruptible()
 	defer stop()
@@ -99,7 +115,7 @@ func (r *rebuildCommand) request() (*node.RebuildAsk, error) {
 	if r.Status || r.Abort || r.Back || r.Accept && r.Config == "" {
 		return nil, nil
 	}
-	ask := &node.RebuildAsk{Accept: r.Accept}
+	ask := &node.RebuildAsk{Accept: r.Accept, DropKept: r.DropKept}
 	if r.Config == "" {
 		return ask, nil
 	}
@@ -112,6 +128,10 @@ func (r *rebuildCommand) request() (*node.RebuildAsk, error) {
 }
 
 func (r *rebuildCommand) begin(ctx context.Context, t *terminal, l *leader, ask *node.RebuildAsk) error {
+	ask, err := r.plan(ctx, t, l, ask)
+	if err != nil || ask == nil {
+		return err
+	}
 	before, err := l.status(ctx)
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ type leaders struct {
 	statusN int
 	status  func(n int, s *node.RebuildStatus) // changes the n-th status
 	fail    map[string]error                   // a verb is refused, once it is done
+	loses   []string                           // what the generation that is kept alone counts
 }
 
 func newLeaders(t *testing.T, names ...string) *leaders {
@@ -58,6 +59,7 @@ func newLeaders(t *testing.T, names ...string) *leaders {
 	for _, name := range names {
 		s, err := job.Serve(nc, name, map[string]job.Handler{
 			node.RebuildStatusVerb: l.verb(name, "status"),
+			node.RebuildPlanVerb:   l.verb(name, "plan"),
 			node.RebuildVerb:       l.verb(name, "rebuild"),
 			node.RebuildAbortVerb:  l.verb(name, "abort"),
 			node.RebuildBackVerb:   l.verb(name, "back"),
@@ -108,34 +110,26 @@ func (l *leaders) do(verb string, request []byte) (reply any, err error) {
 		}
 		return s, nil
 	}
+	if verb == "plan" {
+		_, _, plan, err := l.plan(request)
+		return plan, err
+	}
 	l.asked = append(l.asked, verb)
 	next := l.set
 	switch verb {
 	case "rebuild":
-		var ask node.RebuildAsk
-		if err := json.Unmarshal(request, &ask); err != nil {
-			return nil, err
-		}
-		now, err := config.Default().Counting()
+		now, ask, plan, err := l.plan(request)
 		if err != nil {
 			return nil, err
 		}
-		if ask.Counting == nil {
-			ask.Counting = now
-		}
-		to, err := config.Default().CountingBy(ask.Counting)
-		if err != nil {
-			return nil, err
+		if ask.Confirm != plan.Confirm {
+			return nil, fmt.Errorf("confirmed is %q", ask.Confirm)
 		}
 		if next, err = l.set.Begin(now, ask.Counting, ask.Accept); err != nil {
 			return nil, err
 		}
-		changes, err := config.Changes(config.Default(), to)
-		if err != nil {
-			return nil, err
-		}
 		l.set = next
-		return node.RebuildBegun{Building: next.Building, Changes: changes}, nil
+		return node.RebuildBegun{Building: next.Building, Changes: plan.Changes}, nil
 	case "abort":
 		next, err = l.set.Abort("somebody asked for it")
 	case "back":
@@ -148,6 +142,33 @@ func (l *leaders) do(verb string, request []byte) (reply any, err error) {
 	}
 	l.set = next
 	return l.statusNow(), nil
+}
+
+// plan is what a request comes to.
+func (l *leaders) plan(request []byte) (now json.RawMessage, ask *node.RebuildAsk, p *node.RebuildPlan, err error) {
+	if l.set.Building != 0 {
+		return nil, nil, nil, generation.ErrUnderWay
+	}
+	ask = new(node.RebuildAsk)
+	if err := json.Unmarshal(request, ask); err != nil {
+		return nil, nil, nil, err
+	}
+	if now, err = config.Default().Counting(); err != nil {
+		return nil, nil, nil, err
+	}
+	if ask.Counting == nil {
+		ask.Counting = now
+	}
+	to, err := config.Default().CountingBy(ask.Counting)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p = &node.RebuildPlan{
+		Serving: l.set.Served().Serving, Drops: config.Drops(config.Default(), to), Keep: "24h", Messages: 7, Confirm: "c",
+		Deletes: l.set.Kept, Loses: l.loses, Nodes: []node.RebuildDisk{{Node: "a", Needs: 3 << 20, Free: 5 << 30}},
+	}
+	p.Changes, err = config.Changes(config.Default(), to)
+	return now, ask, p, err
 }
 
 func (l *leaders) statusNow() *node.RebuildStatus {
@@ -227,8 +248,8 @@ func TestRebuild(t *testing.T) {
 		"post.like: suffix cntan → none; adds column post.view; drops column user.post; drops column user.original; drops column user.follower; drops column user.friend; "+
 		"drops column user.reposted; drops column user.commented; drops column user.mentioned; drops column user.liked; "+
 		"drops the rules for post; drops the rules for comment; drops the rules for like; drops the rules for mention; drops the rules for message; shards 64 → 16\n"+
-		"'tidemark rebuild --status' shows how far it is", "--config", file(t, text))
-	l.run("--config", file(t, text)).fails(t, 1, "a rebuild is under way")
+		"'tidemark rebuild --status' shows how far it is", "--yes", "--config", file(t, text))
+	l.run("--yes", "--config", file(t, text)).fails(t, 1, "a rebuild is under way")
 	l.want(0, "generation 1 serves; generation 2 is building, at 1023 of 2047, 49 %, 9s left", "--status")
 	got := document(t, l.run("--status", "--json").out)
 	for key, want := range map[string]any{"serving": 1.0, "building": 2.0, "state": "building", "position": "1023", "of": "2047", "eta_s": 9.0, "differs": 0.0} {
@@ -237,9 +258,9 @@ func TestRebuild(t *testing.T) {
 		}
 	}
 	l.want(0, "generation 1 serves; the rebuild was aborted\nwhy: somebody asked for it", "--abort")
-	l.want(0, `{"building":3,"changes":[]}`, "--json")
+	l.want(0, `{"building":3,"changes":[]}`, "--yes", "--json")
 	l.want(0, "generation 1 serves; the rebuild was aborted\nwhy: somebody asked for it", "--abort")
-	l.want(0, "generation 4 is building: it counts as the one that serves\n'tidemark rebuild --status' shows how far it is")
+	l.want(0, "generation 4 is building: it counts as the one that serves\n'tidemark rebuild --status' shows how far it is", "--yes")
 	l.compared(0, "")
 	l.must(l.set.Switch(0))
 	l.want(0, "generation 4 serves; generation 1 is kept up to date: 'tidemark rebuild --back' has it serve again", "--status")
@@ -278,12 +299,12 @@ func TestRebuildWait(t *testing.T) {
 		}
 	}
 	if r := l.want(0, "generation 2 is building: it counts as the one that serves\n"+
-		"generation 2 serves; generation 1 is kept up to date: 'tidemark rebuild --back' has it serve again", "--wait"); !strings.Contains(r.err, "rebuild: generation 2 is building, at 1023 of 2047, 49 %, 9s left\n") {
+		"generation 2 serves; generation 1 is kept up to date: 'tidemark rebuild --back' has it serve again", "--yes", "--wait"); !strings.Contains(r.err, "rebuild: generation 2 is building, at 1023 of 2047, 49 %, 9s left\n") {
 		t.Errorf("the way there is told as %q", r.err)
 	}
 	l.must(l.set.Drop())
 	after(3, func() { l.must(l.set.Abort("EVENTS begins at 7")) })
-	l.want(1, "generation 3 is building: it counts as the one that serves\ngeneration 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7", "--wait")
+	l.want(1, "generation 3 is building: it counts as the one that serves\ngeneration 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7", "--yes", "--wait")
 	// "With `--wait` the exit code is 0 once the new one serves, and 1 if it was aborted or
 	// differs": also if it was aborted before the command looked.
 	aborted := "generation 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7"
@@ -304,7 +325,7 @@ func TestRebuildWait(t *testing.T) {
 		"post     42  like     3       4   1023           2  a\n" +
 		"user      7  liked   -1       0  51199           4  b\n" +
 		"generation 2 serves; generation 4 waits, it or the one that serves differs from the log in 2 ids: 'tidemark rebuild --accept' has it serve all the same, '--abort' drops it\nwhy: that of 7 is mixed"
-	if r := l.want(1, "generation 4 is building: it counts as the one that serves\n"+differs, "--wait"); strings.Contains(r.err, "tidemark: ") {
+	if r := l.want(1, "generation 4 is building: it counts as the one that serves\n"+differs, "--yes", "--wait"); strings.Contains(r.err, "tidemark: ") {
 		t.Errorf("%q", r.err)
 	}
 	l.want(0, differs, "--status")
@@ -317,9 +338,43 @@ func TestRebuildWait(t *testing.T) {
 	l.must(l.set.Drop())
 
 	after(4, func() { l.compared(0, ""); l.must(l.set.Switch(0)) })
-	r := l.run("--wait", "--json", "--config", file(t, viewConfig+"channels: {games: {kind: dot}}\n"), "--accept")
+	r := l.run("--yes", "--wait", "--json", "--config", file(t, viewConfig+"channels: {games: {kind: dot}}\n"), "--accept")
 	if got := document(t, r.out); r.code != 0 || got["serving"] != 5.0 || got["state"] != "switched" || !l.set.Accept {
 		t.Errorf("%+v", r)
+	}
+}
+
+// "`--dry-run` shows and stops; without a terminal and without `--yes` it refuses (exit
+// 2) with what to add".
+func TestRebuildShows(t *testing.T) {
+	t.Parallel()
+	l := newLeaders(t, "a")
+	next := file(t, viewConfig)
+	l.run("--config", next).fails(t, 2, "standard input is no terminal", "--yes", "--dry-run")
+	r := l.run("--config", next, "--dry-run")
+	for _, line := range []string{
+		"generation 1 serves; the new one", "  adds column post.view", "  drops counter unread", "  shards 64 → 16",
+		"  no longer has the rule of comment that adds to post.comment (key post)", "  reads 7 messages of EVENTS", "  needs some 3.0MiB of disk on node a, of 5.0GiB free",
+		"generation 1 is kept for 24h after the switch: 'tidemark rebuild --back' returns to it",
+	} {
+		if r.code != 0 || !strings.Contains(r.out, line+"\n") {
+			t.Errorf("%q is not in\n%s%s", line, r.out, r.err)
+		}
+	}
+	if got := document(t, l.run("--config", next, "--dry-run", "--json").out); got["messages"] != "7" || got["confirm"] != "c" {
+		t.Errorf("%v", got)
+	}
+	l.must(l.set.Begin(json.RawMessage(`{}`), json.RawMessage(`{}`), false))
+	l.compared(0, "")
+	l.must(l.set.Switch(0))
+	l.loses = []string{"column post.view"}
+	if out := l.run("--dry-run").out; !strings.Contains(out, "generation 1, which is kept now and is deleted") || !strings.Contains(out, "loses column post.view, which generation 1 alone still has") {
+		t.Error(out)
+	}
+	l.run("--yes").code1(t, "no rebuild was begun: it deletes generation 1, which is kept and alone counts column post.view.")
+	l.run("--yes", "--drop-kept", "3").code1(t, "no rebuild was begun: generation 3 is not the one that is kept (1)")
+	if len(l.asked) != 0 {
+		t.Errorf("asked for: %v", l.asked)
 	}
 }
 
@@ -335,7 +390,7 @@ func TestRebuildLeaderDies(t *testing.T) {
 		l.status = func(n int, s *node.RebuildStatus) {}
 	}
 	dies("rebuild")
-	l.want(0, "generation 2 is building\n'tidemark rebuild --status' shows how far it is", "--config", file(t, viewConfig))
+	l.want(0, "generation 2 is building\n'tidemark rebuild --status' shows how far it is", "--yes", "--config", file(t, viewConfig))
 	l.compared(0, "")
 	l.must(l.set.Switch(0))
 	dies("back")
@@ -365,7 +420,7 @@ func TestRebuildLeaderDies(t *testing.T) {
 			l.must(l.set.Switch(0))
 		}
 	}
-	r := l.run("--wait", "--timeout", "2s")
+	r := l.run("--yes", "--wait", "--timeout", "2s")
 	if r.code != 0 || !strings.Contains(r.out, "generation 4 serves;") || strings.Count(r.err, "no node routes at the moment") != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -373,7 +428,7 @@ func TestRebuildLeaderDies(t *testing.T) {
 	l.status, l.statusN = nil, 0
 	l.fail["rebuild"] = errors.New("EVENTS begins at 7: events 1 to 6 are missing")
 	l.must(l.set.Drop())
-	l.run("--wait").fails(t, 1, "EVENTS begins at 7: events 1 to 6 are missing")
+	l.run("--yes", "--wait").code1(t, "EVENTS begins at 7: events 1 to 6 are missing")
 }
 
 // code1 checks that a command failed, the last line says why.

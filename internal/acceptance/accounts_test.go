@@ -161,7 +161,7 @@ func TestAccounts(t *testing.T) {
 	liked(t, &e2e.Process{URL: as("client")}, 305)
 
 	// An operator has everything counted again, by other rules.
-	doSoon(t, p, "rebuild", "--nats", as("operator"), "--config", written(t, "shards: 8\n"+moreColumns), "--wait")
+	doSoon(t, p, "rebuild", "--yes", "--nats", as("operator"), "--config", written(t, "shards: 8\n"+moreColumns), "--wait")
 	liked(t, &e2e.Process{URL: as("client")}, 305)
 	likes(t, as("producer"), 10)
 	liked(t, &e2e.Process{URL: as("client")}, 315)

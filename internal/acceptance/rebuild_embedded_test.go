@@ -20,7 +20,7 @@ func TestRebuildEmbedded(t *testing.T) {
 	r.check = f.checker(t, r.nc, r.shards)
 	r.check.lossy = true
 	end := r.check.begin(f.seed)
-	t.Log(strings.TrimSpace(doSoon(t, r.answers, "rebuild", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
+	t.Log(strings.TrimSpace(doSoon(t, r.answers, "rebuild", "--yes", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
 	enough := f.keepsArriving(t, r.nc, 0.9)
 	for _, fault := range r.draw(embeddedFaults, 12) {
 		r.waitWholeOf(fleetShards, nextShards)

@@ -39,7 +39,7 @@ func TestRebuildNewType(t *testing.T) {
 	}
 	odd(50)
 	refusedOnce(t, nc, 50)
-	doSoon(t, p, "rebuild", "--config", written(t, "counters: {user: {odd: {}}}\nrules: {nonsense: [{add: user.odd, key: actor}]}\n"), "--wait")
+	doSoon(t, p, "rebuild", "--yes", "--config", written(t, "counters: {user: {odd: {}}}\nrules: {nonsense: [{add: user.odd, key: actor}]}\n"), "--wait")
 	counts(50)
 	odd(30)
 	counts(80)

@@ -60,7 +60,7 @@ func TestRebuildNodes(t *testing.T) {
 	r.check.patience = answeredWithin
 	end := r.check.begin(f.seed)
 
-	t.Log(strings.TrimSpace(doSoon(t, r.answers, "rebuild", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
+	t.Log(strings.TrimSpace(doSoon(t, r.answers, "rebuild", "--yes", "--config", written(t, fmt.Sprintf("shards: %d\n", nextShards)+moreColumns))))
 	arrives := f.arrives(t, r.nc, 0.7, 15*time.Second)
 	r.goesOn(t, f, 2, 3)
 	<-arrives

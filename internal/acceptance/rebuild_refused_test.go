@@ -43,8 +43,8 @@ func TestRebuildRefused(t *testing.T) {
 	nothing("none")
 
 	// "Two rebuilds at once (second refused)"
-	doSoon(t, p, "rebuild", "--config", next)
-	refusedCommand(t, p, 1, []string{"a rebuild is under way", "--status", "--abort"}, "rebuild", "--config", next)
+	doSoon(t, p, "rebuild", "--yes", "--config", next)
+	refusedCommand(t, p, 1, []string{"a rebuild is under way", "--status", "--abort"}, "rebuild", "--yes", "--config", next)
 	until(t, p, "switched", serves(2))
 	liked(t, p, 100)
 
@@ -57,7 +57,7 @@ func TestRebuildRefused(t *testing.T) {
 	if went, err := streams.Trim(t.Context(), 11, "/backups", nil); err != nil || went != 10 {
 		t.Fatalf("%d messages are trimmed: %v", went, err)
 	}
-	refusedCommand(t, p, 1, []string{"begins with message 11", "10 messages are missing", "/backups"}, "rebuild", "--config", next)
+	refusedCommand(t, p, 1, []string{"begins with message 11", "10 messages are missing", "/backups"}, "rebuild", "--yes", "--config", next)
 	if s, err := statusOf(p); err != nil || s.Serving != 2 || s.Building != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -75,7 +75,7 @@ func TestRebuildMemory(t *testing.T) {
 	p.Start()
 	likes(t, p.URL, 10)
 	liked(t, p, 10)
-	refusedCommand(t, p, 1, []string{"memory.budget is 35MiB, and two generations need 68MiB"}, "rebuild", "--config", written(t, "shards: 4\n"+moreColumns))
+	refusedCommand(t, p, 1, []string{"memory.budget is 35MiB, and two generations need 68MiB"}, "rebuild", "--yes", "--config", written(t, "shards: 4\n"+moreColumns))
 	if s, err := statusOf(p); err != nil || s.State != "none" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -135,7 +135,7 @@ func TestRebuildAborted(t *testing.T) {
 	before := slotOf(t, nc)
 	next := written(t, "shards: 8\n"+moreColumns)
 	for i := range 3 {
-		doSoon(t, p, "rebuild", "--config", next)
+		doSoon(t, p, "rebuild", "--yes", "--config", next)
 		time.Sleep(time.Duration(f.rand.IntN(700)) * time.Millisecond)
 		number := uint32(i + 2)
 		if out, err := p.Command(t.Context(), "rebuild", "--abort").CombinedOutput(); err != nil {
@@ -163,7 +163,7 @@ func TestRebuildAborted(t *testing.T) {
 		}
 	}
 	if stateOf(t, p).Serving == 1 {
-		doSoon(t, p, "rebuild", "--config", next)
+		doSoon(t, p, "rebuild", "--yes", "--config", next)
 		until(t, p, "switched", func(s rebuildStatus) bool { return s.Serving != 1 })
 	}
 	<-arrives
@@ -190,7 +190,7 @@ func TestRebuildDiskFull(t *testing.T) {
 	c := f.checker(t, nc, 4)
 	c.patience = answeredWithin
 	end := c.begin(f.seed)
-	doSoon(t, p, "rebuild", "--config", written(t, "shards: 8\n"+moreColumns))
+	doSoon(t, p, "rebuild", "--yes", "--config", written(t, "shards: 8\n"+moreColumns))
 	time.Sleep(time.Duration(f.rand.IntN(600)) * time.Millisecond)
 	disk.Fill(t)
 	<-f.arrives(t, nc, 0.02, time.Second) // that there is something to write
@@ -213,7 +213,7 @@ func TestRebuildWaits(t *testing.T) {
 	likes(t, p.URL, 5000)
 	liked(t, p, 5000)
 	next := written(t, "shards: 8\n"+moreColumns)
-	command := p.Command(t.Context(), "rebuild", "--config", next, "--wait")
+	command := p.Command(t.Context(), "rebuild", "--yes", "--config", next, "--wait")
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestRebuildWaits(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	var s rebuildStatus
-	if out := doSoon(t, p, "rebuild", "--config", next, "--wait", "--json"); json.Unmarshal([]byte(out), &s) != nil || s.Serving != 3 || s.Kept != 2 {
+	if out := doSoon(t, p, "rebuild", "--yes", "--config", next, "--wait", "--json"); json.Unmarshal([]byte(out), &s) != nil || s.Serving != 3 || s.Kept != 2 {
 		t.Errorf("it says %q", out)
 	}
 	liked(t, p, 5000)

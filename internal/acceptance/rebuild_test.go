@@ -44,7 +44,7 @@ func TestRebuild(t *testing.T) {
 	}
 
 	next := written(t, moreColumns)
-	t.Log(strings.TrimSpace(doSoon(t, p, "rebuild", "--config", next)))
+	t.Log(strings.TrimSpace(doSoon(t, p, "rebuild", "--yes", "--config", next)))
 	enough := f.keepsArriving(t, nc, 0.8)
 	seen := until(t, p, "switched", serves(2))
 	if err := progresses(seen); err != nil || seen[0].State != "building" || seen[0].Serving != 1 {
@@ -297,7 +297,7 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	shards(64)
 
-	t.Log(strings.TrimSpace(doSoon(t, p, "rebuild", "--config", written(t, "shards: 16\n"+moreColumns))))
+	t.Log(strings.TrimSpace(doSoon(t, p, "rebuild", "--yes", "--config", written(t, "shards: 16\n"+moreColumns))))
 	enough := f.keepsArriving(t, nc, 0.5)
 	kills := 3
 	if *rebuildFull {

@@ -51,7 +51,7 @@ func (b *bench) rebuild(ctx context.Context) error {
 		return err
 	}
 	begun := time.Now()
-	if err := p.command(ctx, new(bytes.Buffer), "rebuild", "--nats", p.url); err != nil {
+	if err := p.command(ctx, new(bytes.Buffer), "rebuild", "--yes", "--nats", p.url); err != nil {
 		return err
 	}
 	var loud sample

@@ -299,7 +299,7 @@ func TestRebuildBelowTrimmed(t *testing.T) {
 		t.Helper()
 		counting, err := fans(n.config).Counting()
 		if err == nil {
-			err = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil)
+			err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
 		}
 		for _, word := range words {
 			if err == nil || !strings.Contains(err.Error(), word) {

@@ -59,10 +59,22 @@ func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
 		f.t.Fatal(err)
 	}
 	var begun RebuildBegun
-	if err := f.rebuild(RebuildVerb, RebuildAsk{counting, accept}, &begun); err != nil {
+	if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting, Accept: accept}), &begun); err != nil {
 		f.t.Fatalf("%v\n%s", err, f.log.String())
 	}
 	return begun.Building
+}
+
+// confirmed is a request as somebody makes it who has read what it does.
+func (f *fleet) confirmed(ask RebuildAsk) RebuildAsk {
+	var p RebuildPlan
+	if err := f.rebuild(RebuildPlanVerb, ask, &p); err == nil {
+		ask.Confirm = p.Confirm
+		if len(p.Loses) > 0 {
+			ask.DropKept = p.Deletes
+		}
+	}
+	return ask
 }
 
 func (f *fleet) status() (s RebuildStatus) {

@@ -30,6 +30,7 @@ type Prepared struct {
 	Generations generations.Set `json:"generations"`
 	Beside      string          `json:"beside,omitempty"` // what is wrong with the one that is open beside
 	Against     []string        `json:"against"`          // with numbers; empty: nothing
+	Disk        *RebuildDisk    `json:"disk,omitempty"`   // what one more needs here; nil: nothing, or it is not asked
 }
 
 // rebuildJobs are those that this process does.
@@ -38,6 +39,7 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 	if n.config.Thin() {
 		return jobs
 	}
+	jobs[RebuildPlanVerb] = n.leading(n.planned)
 	jobs[RebuildVerb] = n.leading(func(ctx context.Context, request []byte) (any, error) {
 		var ask RebuildAsk
 		if err := json.Unmarshal(request, &ask); err != nil {
@@ -232,11 +234,11 @@ func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []Rebu
 // prepare asks all nodes whether there can be one generation more, and refuses it with
 // all that speaks against it. The record may have changed a moment ago, so that some
 // have not heard of it, as long as they are amid a switch: they are asked again for settleWithin.
-func (n *Node) prepare(ctx context.Context, counting json.RawMessage) error {
+func (n *Node) prepare(ctx context.Context, counting json.RawMessage) ([]RebuildDisk, error) {
 	for end := time.Now().Add(settleWithin); ; {
-		against, elsewhere := n.speaksAgainst(ctx, n.rebuilds.set(), counting)
+		disks, against, elsewhere := n.speaksAgainst(ctx, n.rebuilds.set(), counting)
 		if len(against)+len(elsewhere) == 0 {
-			return nil
+			return byNode(disks), nil
 		}
 		if len(against) == 0 && time.Now().Before(end) {
 			select {
@@ -247,13 +249,13 @@ func (n *Node) prepare(ctx context.Context, counting json.RawMessage) error {
 		}
 		against = append(against, elsewhere...)
 		slices.Sort(against)
-		return job.Bad("no rebuild was begun: %s", strings.Join(against, "; "))
+		return nil, job.Bad("no rebuild was begun: %s", strings.Join(against, "; "))
 	}
 }
 
 // speaksAgainst is what all nodes have against a generation more, and which of them know
-// another record than this one.
-func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting json.RawMessage) (against, elsewhere []string) {
+// another record than this one; disks are what it needs.
+func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting json.RawMessage) (disks []RebuildDisk, against, elsewhere []string) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	var mu sync.Mutex
@@ -281,10 +283,15 @@ func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting 
 			for _, why := range p.Against {
 				say(&against, "node %s: %s", m.Node, why)
 			}
+			if p.Disk != nil {
+				mu.Lock()
+				disks = append(disks, RebuildDisk{Node: m.Node, Needs: p.Disk.Needs, Free: p.Disk.Free})
+				mu.Unlock()
+			}
 		})
 	}
 	work.Wait()
-	return against, elsewhere
+	return disks, against, elsewhere
 }
 
 // prepared is the job of a node that is asked so.
@@ -304,13 +311,14 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 		}
 	}
 	if len(ask.Counting) > 0 && !n.config.Thin() {
-		p.Against = append(p.Against, n.against(ask.Counting)...)
+		p.Against, p.Disk = n.against(ask.Counting)
 	}
 	return p, nil
 }
 
-// against is what speaks against a generation more on this node.
-func (n *Node) against(counting json.RawMessage) (why []string) {
+// against is what speaks against a generation more on this node, and what it needs here.
+func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDisk) {
+	why = []string{}
 	if _, err := n.config.CountingBy(counting); err != nil {
 		why = append(why, "it does not fit this node's configuration: "+err.Error())
 	}
@@ -319,14 +327,15 @@ func (n *Node) against(counting json.RawMessage) (why []string) {
 	}
 	size, err := sizeOf(n.dir.of(n.gen().number, badgerDir))
 	if err != nil {
-		return append(why, fmt.Sprintf("how large what is stored is cannot be told: %v", err))
+		return append(why, fmt.Sprintf("cannot determine the size of the stored generation: %v", err)), nil
 	}
 	// As much again, and what a start needs: the new counts may have more columns,
 	// and less that waits to be merged.
-	if free, known := diskFree(n.dir.path); lacksRoom(size, free, known) {
+	free, known := diskFree(n.dir.path)
+	if lacksRoom(size, free, known) {
 		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.path, free>>20, size>>20, diskFreeMin>>20))
 	}
-	return why
+	return why, &RebuildDisk{Node: n.name, Needs: size, Free: free}
 }
 
 // sizeOf is what all files in a directory take of the disk, those that stay meanwhile.

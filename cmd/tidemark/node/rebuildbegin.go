@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -21,29 +20,11 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	n.rebuilds.leader.mine.Lock() // one at a time
 	defer n.rebuilds.leader.mine.Unlock()
 	serving := n.gen()
-	now, err := serving.config.Counting()
+	plan, next, err := n.planRebuild(ctx, ask)
+	if err == nil {
+		err = plan.Refuses(ask)
+	}
 	if err != nil {
-		return nil, err
-	}
-	next := ask.Counting
-	if len(next) == 0 || string(next) == "null" {
-		next = now
-	}
-	if n.rebuilds.set().Building != 0 {
-		return nil, generations.ErrUnderWay
-	}
-	by, err := n.config.CountingBy(next)
-	if err != nil {
-		return nil, err
-	}
-	changes, err := config.Changes(serving.config, by)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.lacks(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.prepare(ctx, next); err != nil {
 		return nil, err
 	}
 	set, err := n.makeRoom(ctx, serving.number)
@@ -73,7 +54,7 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	if err := n.untilKnown(ctx, func(s generations.Set) bool { return s.Newest >= begun.Building }); err != nil {
 		n.log.Warn("tidemark: the record of the rebuild is not heard of yet", "error", err)
 	}
-	return &RebuildBegun{Building: begun.Building, Changes: changes}, nil
+	return &RebuildBegun{Building: begun.Building, Changes: plan.Changes}, nil
 }
 
 // makeRoom drops the generation that is kept, if there is one, whatever else is noted

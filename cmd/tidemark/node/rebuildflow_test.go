@@ -207,7 +207,7 @@ func TestCloseAmidRebuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { _ = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil) }()
+		go func() { _ = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil) }()
 		time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond)
 		if err := n.Close(); err != nil {
 			t.Errorf("closing fails: %v", err)

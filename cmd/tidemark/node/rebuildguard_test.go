@@ -186,7 +186,7 @@ func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil)
+	err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
 	if err == nil || !strings.Contains(err.Error(), "windows.bytes is 32768, too little") || n.rebuilds.set().Epoch != 0 {
 		t.Errorf("it begins: %v", err)
 	}

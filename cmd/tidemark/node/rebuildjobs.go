@@ -8,9 +8,10 @@ import (
 )
 
 // What tidemark rebuild asks of the node that routes the generation that serves.
-// All but RebuildVerb take {} and answer a RebuildStatus.
+// All but the first two take {} and answer a RebuildStatus.
 const (
-	RebuildVerb       = "rebuild" // takes a RebuildAsk, answers a RebuildBegun
+	RebuildPlanVerb   = "rebuild.plan" // takes a RebuildAsk, answers a RebuildPlan; nothing begins
+	RebuildVerb       = "rebuild"      // takes a RebuildAsk, answers a RebuildBegun
 	RebuildStatusVerb = "rebuild.status"
 	RebuildAbortVerb  = "rebuild.abort"
 	RebuildBackVerb   = "rebuild.back"
@@ -21,6 +22,11 @@ const (
 type RebuildAsk struct {
 	Counting json.RawMessage `json:"counting,omitempty"` // config.Counting of what it is to count by; none: what serves counts by
 	Accept   bool            `json:"accept,omitempty"`   // switch although they differ
+	// Confirm is that of the RebuildPlan which the operator has confirmed: needed where it
+	// drops something. A plan that is another one by now is refused.
+	Confirm string `json:"confirm,omitempty"`
+	// DropKept gives up the generation that is kept although it alone counts something.
+	DropKept generations.Number `json:"drop_kept,omitempty"`
 }
 
 // RebuildBegun says which generation is building.

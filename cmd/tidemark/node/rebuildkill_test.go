@@ -191,7 +191,7 @@ func TestRebuildKilled(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil); err != nil && !strings.Contains(err.Error(), "is under way") {
+					if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil); err != nil && !strings.Contains(err.Error(), "is under way") {
 						t.Logf("%s: %v", s.State, err)
 					}
 				}
@@ -210,7 +210,7 @@ func TestRebuildKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			var begun RebuildBegun
-			f.until("the last one begins", func() bool { return f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, &begun) == nil })
+			f.until("the last one begins", func() bool { return f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), &begun) == nil })
 			f.until("it serves", func() bool { s := f.status(); return s.Serving == begun.Building && s.State == generations.Switched })
 			f.until("all likes", func() bool { return f.likes(30, likes) })
 			f.until("all fans", f.has("post", "fans", 30, likes))

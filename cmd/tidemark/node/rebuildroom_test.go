@@ -34,7 +34,7 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	err = f.rebuild(RebuildVerb, RebuildAsk{Counting: counting}, nil)
+	err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
 	if err == nil {
 		f.t.Fatal("it begins")
 	}
