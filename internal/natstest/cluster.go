@@ -115,7 +115,7 @@ func Apart(tb testing.TB) *Member {
 	var nc *nats.Conn
 	var err error
 	for deadline := time.Now().Add(firstWithin); nc == nil; time.Sleep(20 * time.Millisecond) {
-		if nc, err = nats.Connect(m.URL); err != nil && (m.ended() || time.Now().After(deadline)) {
+		if nc, err = nats.Connect(m.URL); err != nil && (m.Ended() || time.Now().After(deadline)) {
 			tb.Fatalf("the server does not start within %v: %v", firstWithin, err)
 		}
 	}
@@ -171,8 +171,8 @@ func (m *Member) Start() {
 	}(m.cmd, m.done)
 }
 
-// ended says that it runs no more although it was not stopped.
-func (m *Member) ended() bool {
+// Ended says that it runs no more although it was not stopped.
+func (m *Member) Ended() bool {
 	if m.cmd == nil {
 		return false
 	}
@@ -248,7 +248,7 @@ func (c *Cluster) WaitWhole() {
 func (c *Cluster) wait(within time.Duration) (err error) {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		for _, m := range c.Servers {
-			if m.ended() {
+			if m.Ended() {
 				return fmt.Errorf("%s has ended by itself", m.Name)
 			}
 		}

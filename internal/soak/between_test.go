@@ -30,6 +30,7 @@ type told struct {
 	ids          []uint64
 	rows         [][]int64 // nil: missing
 	missing      int
+	degraded     bool // the answer says so
 }
 
 // ask asks once. The answer has no newest yet.
@@ -50,7 +51,7 @@ func (q question) ask(ctx context.Context, c *client.Client, about people, at pi
 			}
 			a.rows = append(a.rows, row)
 		}
-		a.asOf, a.missing = reply.AsOf, len(reply.Missing)
+		a.asOf, a.missing, a.degraded = reply.AsOf, len(reply.Missing), reply.Degraded
 		return a, err
 	}
 	a.counter, a.ids, a.columns = "post", about.Posts(), twin.PostColumns
@@ -61,7 +62,7 @@ func (q question) ask(ctx context.Context, c *client.Client, about people, at pi
 	for _, row := range reply.Rows {
 		a.rows = append(a.rows, row.Values)
 	}
-	a.asOf, a.missing = reply.AsOf, len(reply.Missing)
+	a.asOf, a.missing, a.degraded = reply.AsOf, len(reply.Missing), reply.Degraded
 	return a, err
 }
 

@@ -39,6 +39,12 @@ var kinds = []kind{
 	{nodesPrefix + "one is drained, then undrained", 4, (*soak).drain, ""},
 	{nodesPrefix + "one is away for so long that it is replaced", 3, (*soak).replaced, ""},
 	{nodesPrefix + "a new one joins", 2, (*soak).join, ""},
+	{nodesPrefix + "SIGSTOP of one for 10 to 70 s, then SIGCONT", 4, (*soak).suspend, ""},
+	{nodesPrefix + "one is restored from a backup that was made earlier", 3, (*soak).restoreNode, ""},
+	{nodesPrefix + "one gets back an older copy of its directory", 3, (*soak).olderDirectory, ""},
+	{serversPrefix + "one is cut off from the others", 5, (*soak).cutServer, ""},
+	{serversPrefix + "kill -9 of one", 3, (*soak).killMember, ""},
+	{serversPrefix + "SIGSTOP of one, then SIGCONT", 3, (*soak).stallMember, ""},
 	{"kill -9 of the NATS server", 4, (*soak).killServer, ""},
 	{"SIGTERM of the NATS server", 2, (*soak).stopServer, ""},
 	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer, ""},
@@ -52,6 +58,8 @@ var kinds = []kind{
 	{abusePrefix + "foreign values in the bucket", 1, (*soak).foreignValues, abuseForeign},
 	{abusePrefix + "foreign letters in DEADLETTER", 1, (*soak).foreignLetters, abuseForeign},
 	{abusePrefix + nodesPrefix + "foreign requests between nodes", 2, (*soak).foreignParts, abuseForeign},
+	{abusePrefix + nodesPrefix + "forged keys in the bucket", 4, (*soak).forgeKeys, abuseForeign},
+	{abusePrefix + nodesPrefix + "junk keys in the bucket", 2, (*soak).junkKeys, abuseForeign},
 	{abusePrefix + "an old window once more in DELTAS", 2, (*soak).replayWindow, abuseReplayed},
 	{abusePrefix + "DELTAS deleted", 2, (*soak).deleteDeltas, abuseDeleted},
 	{abusePrefix + "the bucket deleted", 2, (*soak).deleteBucket, abuseDeleted},
@@ -96,7 +104,7 @@ func (s *soak) killNode() *fault {
 		return nil
 	}
 	f := &fault{what: s.described(n), hold: s.between(0, 3*time.Second)}
-	if n.routes() && s.running() > 1 && f.hold > s.leaseExpiry+time.Second && !s.server.held {
+	if n.routes() && s.running() > 1 && f.hold > s.leaseExpiry+time.Second && !s.noServer() {
 		f.told = append(f.told, telling{nil, tookOver})
 	}
 	n.held = true
@@ -135,7 +143,7 @@ var (
 // and wakes up with all it had in hand.
 func (s *soak) zombie() *fault {
 	var n *node
-	if s.server.held || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }, untilWithin) || n == nil {
+	if s.noServer() || !s.wait(func() bool { n = s.router(); return n != nil || s.running() < 2 }, untilWithin) || n == nil {
 		return nil
 	}
 	if s.running() < 2 {
@@ -175,7 +183,7 @@ func (s *soak) killServer() *fault { return s.serverAway(syscall.SIGKILL) }
 func (s *soak) stopServer() *fault { return s.serverAway(syscall.SIGTERM) }
 
 func (s *soak) serverAway(signal syscall.Signal) *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	s.server.held = true
@@ -195,7 +203,7 @@ func (s *soak) serverAway(signal syscall.Signal) *fault {
 // stallServer: nothing is answered for a while, in the end longer than anybody
 // waits for an answer; and then all that was asked is done.
 func (s *soak) stallServer() *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	s.server.held = true
@@ -210,7 +218,7 @@ func (s *soak) stallServer() *fault {
 // of events are its, and log time with them. Publishers rest at the step
 // forward: by the new time, what is sent again is no duplicate any more.
 func (s *soak) stepServer() *fault {
-	if !s.clocks || s.server.held {
+	if !s.clocks || s.noServer() {
 		return nil
 	}
 	s.furthest += s.between(time.Minute, 40*time.Minute).Round(time.Second)

@@ -34,7 +34,7 @@ func names(stream string) []telling { return []telling{{nil, regexp.MustCompile(
 
 // foreignWindows writes what is no window into DELTAS.
 func (s *soak) foreignWindows() *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	subject, last, err := s.deltas()
@@ -69,7 +69,7 @@ func (s *soak) foreignWindows() *fault {
 // router's place, a node's, and one of nobody. Windows that every node has go
 // on being purged.
 func (s *soak) foreignValues() *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	at, err := s.deltasInfo()
@@ -103,7 +103,7 @@ func (s *soak) deltasInfo() (*jetstream.StreamInfo, error) {
 // foreignLetters writes what no router has refused into DEADLETTER: it is for
 // people to read.
 func (s *soak) foreignLetters() *fault {
-	if s.server.held || s.put(jetlog.DeadLetterSubject+"foreign", []byte("oops")) == 0 {
+	if s.noServer() || s.put(jetlog.DeadLetterSubject+"foreign", []byte("oops")) == 0 {
 		return nil
 	}
 	return &fault{until: s.counting(), soon: patience}
@@ -175,7 +175,7 @@ func (s *soak) deltas() (subject string, last []byte, err error) {
 // replayWindow stores the last window once more when others have come: it is
 // ours, and does not follow on the one before it.
 func (s *soak) replayWindow() *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	subject, last, err := s.deltas()
@@ -204,7 +204,7 @@ func (s *soak) deleteLetters() *fault {
 		return err
 	}
 	// Also where it is not known to be deleted: an answer may have been lost.
-	if !s.server.held && !s.wait(func() bool { return read() == nil }, patience) {
+	if !s.noServer() && !s.wait(func() bool { return read() == nil }, patience) {
 		s.fail("the end of EVENTS cannot be read: %v", read())
 	}
 	s.truth.lettersGone(end)
@@ -212,7 +212,7 @@ func (s *soak) deleteLetters() *fault {
 }
 
 func (s *soak) deleteStream(name string) *fault {
-	if s.server.held {
+	if s.noServer() {
 		return nil
 	}
 	ctx, cancel := deadline()

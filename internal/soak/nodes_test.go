@@ -187,7 +187,7 @@ func (s *soak) killTwo() *fault {
 // over.
 func (s *soak) drain() *fault {
 	n := s.victim()
-	if n == nil || s.drained != nil || s.server.held || s.command("nodes", "drain", n.name) != nil {
+	if n == nil || s.drained != nil || s.noServer() || s.command("nodes", "drain", n.name) != nil {
 		return nil
 	}
 	s.drained = n
@@ -245,7 +245,7 @@ func (s *soak) replaced() *fault {
 
 // join adds a node, which stays.
 func (s *soak) join() *fault {
-	if len(s.nodes) == holdersMax || s.server.held {
+	if len(s.nodes) == holdersMax || s.noServer() {
 		return nil
 	}
 	n := s.newHolder()

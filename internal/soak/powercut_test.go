@@ -105,6 +105,7 @@ func (s *soak) cut(kept string) {
 	s.Helper()
 	s.server.held = true
 	s.server.end(syscall.SIGKILL)
+	s.book.ends.forget() // the log ends earlier now
 	if s.clocks && s.random.IntN(2) == 0 {
 		off := s.between(time.Minute, 40*time.Minute).Round(time.Second)
 		s.furthest += off

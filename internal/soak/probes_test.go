@@ -61,6 +61,7 @@ type probes struct {
 	missing [phases]int // answers that are not whole
 	wrong   error       // the first that must not be
 	told    []told      // since the last check
+	looks   looks
 
 	work sync.WaitGroup
 	stop context.CancelFunc
@@ -90,6 +91,17 @@ func startProbes(url string, ps *publishers) (*probes, error) {
 		pr.work.Go(func() {
 			defer p.nc.Close()
 			pr.run(ctx, p)
+		})
+	}
+	for i := range lookersCount {
+		p, err := ps.newPublisher(url, 500+uint64(i))
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		pr.work.Go(func() {
+			defer p.nc.Close()
+			pr.look(ctx, p)
 		})
 	}
 	return pr, nil
@@ -164,7 +176,7 @@ func (pr *probes) ask(q question, ask func(context.Context, phase) error) {
 		pr.lost[pr.phase]++
 	}
 	if (err != nil || busy > 0) && pr.wrong == nil && (pr.phase != besideFaults || errors.Is(err, errWrong)) {
-		pr.wrong = fmt.Errorf("%v: an honest %v, for what was just written: %d times 503, and then, after %v: %v", pr.phase, q, busy, took.Round(time.Millisecond), cmp.Or(err, errGood))
+		pr.wrong = fmt.Errorf("%v: an honest %v: %d times 503, and then, after %v: %v", pr.phase, q, busy, took.Round(time.Millisecond), cmp.Or(err, errGood))
 	}
 }
 

@@ -51,6 +51,7 @@ type book struct {
 	communities []*twin.Community
 
 	end        atomic.Uint64 // the last sequence acknowledged
+	ends       ends          // and when
 	events     atomic.Int64  // acknowledged
 	retries    atomic.Int64  // of messages whose acknowledgement did not come
 	duplicates atomic.Int64  // of them, those that had been stored
@@ -70,6 +71,7 @@ func (b *book) acknowledge(number, sequence uint64) {
 	r := b.records[number]
 	r.acked = sequence
 	b.events.Add(int64(len(r.lines)))
+	b.ends.note(time.Now(), sequence)
 	for was := b.end.Load(); sequence > was && !b.end.CompareAndSwap(was, sequence); {
 		was = b.end.Load()
 	}

@@ -68,6 +68,7 @@ func (r *report) text(s *soak) string {
 	line("  %9d  messages moved behind the end after power cuts", s.truth.moved)
 	line("\ncompared with the twin: %d times each half of the nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
 	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the newest position then", r.between)
+	line("  %s", s.probes.looks.text())
 	line("nodes at the end: %d that hold, %d that only answer", len(s.nodes), len(s.thin))
 	line("starts refused and tried again: %d", r.refused)
 	if len(s.abuse.kinds) > 0 {

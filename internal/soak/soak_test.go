@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/twin"
 )
 
@@ -47,7 +48,9 @@ type soak struct {
 	begun  time.Time
 
 	drawn
-	server     *server
+	server     *server           // nil: a cluster
+	cluster    *natstest.Cluster // nil: one server
+	unwell     *natstest.Member  // of the cluster: a fault has it in hand
 	program    string
 	nodes      []*node // that hold
 	thin       []*node // that only answer
@@ -78,6 +81,7 @@ type soak struct {
 // are stored one after another, some 240 a second beside six nodes on two cores: with 30
 // events each the abuse alone was more, and what was written was not seen for minutes.
 type drawn struct {
+	servers      int // of NATS: one, or a cluster of three
 	shards       int
 	windowEvents int
 	leaseRenew   time.Duration
@@ -88,6 +92,7 @@ type drawn struct {
 
 func (s *soak) drawSettings() {
 	s.drawn = drawn{
+		servers:      s.drawServers(),
 		shards:       []int{1, 7, 16, 64}[s.random.IntN(4)],
 		windowEvents: []int{200, 500, 8192}[s.random.IntN(3)],
 		leaseRenew:   200 * time.Millisecond,
@@ -104,8 +109,8 @@ func (s *soak) drawSettings() {
 	if *soakFlag > 0 && s.random.IntN(3) == 0 {
 		s.leaseExpiry = 7 * time.Second // longer than an append waits for its answer
 	}
-	s.Logf("%d shards, windows of %d events, a lease of %v, %s of memory, %+v",
-		s.shards, s.windowEvents, s.leaseExpiry, s.memory, s.bounds)
+	s.Logf("%d NATS servers, %d shards, windows of %d events, a lease of %v, %s of memory, %+v",
+		s.servers, s.shards, s.windowEvents, s.leaseExpiry, s.memory, s.bounds)
 }
 
 // "Real processes, two routers, random kill -9, SIGSTOP long enough to be
@@ -146,14 +151,14 @@ func newSoak(t *testing.T) *soak {
 	s.abuse = newAbuse(kinds, s.book)
 	s.choose()
 	tidemark, natsd := s.build()
-	s.server = newServer(t, natsd, s.dir)
+	s.startServers(natsd)
 	s.program = tidemark
 	s.makeNodes()
 	s.interruptible()
 	for _, n := range s.everyone() {
 		s.up(n)
 	}
-	if s.nc, err = connect(s.server.url()); err != nil {
+	if s.nc, err = connect(s.url()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.nc.Close)
@@ -161,16 +166,16 @@ func newSoak(t *testing.T) *soak {
 		t.Fatal(err)
 	}
 	s.truth = &truth{book: s.book, next: 1}
-	if s.publishers, err = startPublishers(s.server.url(), s.book, s.rate()); err != nil {
+	if s.publishers, err = startPublishers(s.url(), s.book, s.rate()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.publishers.close)
-	if s.probes, err = startProbes(s.server.url(), s.publishers); err != nil {
+	if s.probes, err = startProbes(s.url(), s.publishers); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.probes.close)
 	t.Cleanup(s.abuse.close)
-	if err := s.abuse.start(s.server.url(), s.publishers); err != nil {
+	if err := s.abuse.start(s.url(), s.publishers); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -184,7 +189,7 @@ func (s *soak) interruptible() {
 	go func() {
 		<-signals
 		fmt.Fprintln(os.Stderr, "soak: interrupted")
-		s.server.cmd.Process.Kill()
+		s.killServers()
 		for _, n := range s.everyone() {
 			n.Signal(syscall.SIGKILL)
 			if n.disk != nil {
@@ -223,7 +228,7 @@ func (s *soak) choose() {
 	}
 	for _, k := range kinds {
 		named := slices.ContainsFunc(only, func(part string) bool { return strings.Contains(k.name, part) })
-		if *pairFlag && strings.Contains(k.name, nodesPrefix) {
+		if *pairFlag && strings.Contains(k.name, nodesPrefix) || !s.hasServersFor(k) {
 			continue
 		}
 		if named && (k.abuse == "" || s.abuse.does(k.abuse)) {
@@ -291,8 +296,9 @@ func (s *soak) newNode(name, zone, settings string) *node {
 			data = filepath.Join(path, "data")
 		}
 	}
+	n.data = data
 	n.Process = e2e.Prepare(s, e2e.Setup{
-		URL: s.server.url(), Dir: dir, DataDir: data, Binary: s.program, Env: n.clock.env(),
+		URL: s.url(), NATS: s.natsSettings(), Dir: dir, DataDir: data, Binary: s.program, Env: n.clock.env(),
 		Settings: settings + fmt.Sprintf(`node: %s
 zone: %q
 shards: %d
@@ -312,7 +318,7 @@ func (s *soak) rate() float64 {
 	if *rateFlag > 0 {
 		return *rateFlag
 	}
-	return min(rateMost, eventsMost/max(soakFlag.Seconds(), 1))
+	return min(rateMost/float64(s.servers), eventsMost/max(soakFlag.Seconds(), 1))
 }
 
 const (
