@@ -79,7 +79,11 @@ func (m *stored) Subject() string { return m.subject }
 // each visits the messages that EVENTS has of a span, as who reads it does: what
 // was published again is a filler where it stood.
 func each(ctx context.Context, js jetstream.JetStream, s span, visit func(*stored) error) error {
-	moves, err := jetlog.LoadMoves(ctx, js)
+	var moves jetlog.Moves
+	err := tries(ctx, func(ctx context.Context) (err error) {
+		moves, err = jetlog.LoadMoves(ctx, js)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -93,8 +97,12 @@ func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, 
 	if s.first > s.last {
 		return nil
 	}
-	consumer, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.first,
+	var consumer jetstream.Consumer
+	err := tries(ctx, func(ctx context.Context) (err error) {
+		consumer, err = js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: s.first,
+		})
+		return err
 	})
 	if err != nil {
 		return err
@@ -124,6 +132,22 @@ func eachOf(ctx context.Context, js jetstream.JetStream, stream string, s span, 
 		}
 		if meta.Sequence.Stream == s.last || meta.NumPending == 0 {
 			return nil
+		}
+	}
+}
+
+// tryWithin bounds one try: a cluster of servers that was just whole again may lose a
+// request to create a consumer, and never answers it.
+const tryWithin = 10 * time.Second
+
+// tries does something again while it is not answered in time, until ctx ends.
+func tries(ctx context.Context, do func(context.Context) error) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, tryWithin)
+		err := do(try)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
 		}
 	}
 }
