@@ -150,7 +150,7 @@ func TestCopyThatDiffers(t *testing.T) {
 	twice := func(nodes ...*Node) func() bool {
 		return func() bool {
 			for _, n := range nodes {
-				if !n.gen().sinks.Whole() {
+				if !n.gen().sinks.Whole() || n.gen().sinks.Applied() < pipeline.EndOf(100) {
 					return false
 				}
 			}

@@ -240,7 +240,9 @@ func (a *answered) ask(ctx context.Context, members *jetlog.Members, me string, 
 		switch {
 		case m.Node == me || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold):
 		case a.sessions[m.Node] == m.Session:
+			mu.Lock()
 			sessions[m.Node] = m.Session
+			mu.Unlock()
 		default:
 			asks.Go(func() error {
 				answers := members.Answers(ctx, m.Node, m.Session)
