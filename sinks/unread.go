@@ -130,6 +130,10 @@ func (n *Node) profiles(ctx context.Context, users []uint64, channels []string, 
 	return nil
 }
 
+// LogTime is the log's time, in Unix seconds, to the grain that ages are told apart by.
+// 0: no event has been applied.
+func (n *Node) LogTime() int64 { return n.clock.Newest() }
+
 // unreadColumns are the shown columns of the 1:1 counters, in order.
 func (n *Node) unreadColumns() (counter int, columns []pipeline.Column) {
 	counter, ok := n.schema.Counter("unread")

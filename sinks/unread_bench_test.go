@@ -20,17 +20,22 @@ type bare struct {
 	at       pipeline.Position
 	sections [][]byte
 	sequence uint64
+	ahead    int64 // seconds by which the server's clock is wrong
 }
 
 const bareShards = 64
 
 func newBare(b testing.TB) *bare {
 	b.Helper()
+	return newBareWith(b, shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400})
+}
+
+func newBareWith(b testing.TB, limits shard.Limits) *bare {
+	b.Helper()
 	schema, err := pipeline.NewSchema([]string{"unread"}, []pipeline.ColumnSpec{{Name: "comment"}, {Name: "like"}, {Name: "follower"}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	limits := shard.Limits{PostsMax: 1000, Retention: 30 * 86400, Inactive: 30 * 86400}
 	n := &Node{schema: schema, o: Options{Shards: bareShards, Users: limits}, clock: shard.NewClock(limits.Retention)}
 	n.commons = &tier.Commons{Commons: shard.NewCommons(bareShards, n.clock, shard.State{}, nil, nil, shard.ChannelLimits{})}
 	var shards []*tier.Shard
@@ -51,7 +56,7 @@ func (n *bare) own(o pipeline.Operation) { n.operate(int(pipeline.ShardOf(o.ID, 
 func (n *bare) apply(b testing.TB, to pipeline.Position) {
 	n.sequence++
 	w := &pipeline.Window{Header: pipeline.Header{From: n.at, To: to}, Sections: n.sections}
-	w.Marks = []pipeline.TimeMark{{Second: int64(1000 + n.sequence), Position: n.at + 1}}
+	w.Marks = []pipeline.TimeMark{{Second: int64(1000+n.sequence) + n.ahead, Position: n.at + 1}}
 	n.clock.Note(w.Marks)
 	for _, u := range n.units() {
 		if err := u.Apply(n.sequence, w, nil); err != nil {

@@ -44,6 +44,16 @@ func (c *Clock) Note(marks []pipeline.TimeMark) (noted []pipeline.TimeMark) {
 	return noted
 }
 
+// Newest is the second of the newest mark; 0: there is none.
+func (c *Clock) Newest() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if n := len(c.marks); n > 0 {
+		return c.marks[n-1].Second
+	}
+	return 0
+}
+
 // Trim forgets marks that no age reaches back to from a position on, and
 // returns them, at most so many. Earlier positions must not be asked for any
 // more: not by a shard that lags, nor by one that applies windows again after

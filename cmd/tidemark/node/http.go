@@ -96,7 +96,7 @@ func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
 	besides, _ := g.notHere()
-	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + n.copying() + g.degraded() + g.lagging() + n.rebuilds.remarks()
+	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + n.copying() + g.degraded() + g.lagging() + n.rebuilds.remarks()
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
@@ -108,6 +108,28 @@ func (n *generation) purged() string {
 	}
 	return fmt.Sprintf("events: EVENTS has lost its beginning, %d messages, and neither by max_age nor by a trim; it begins at message %d. Counts stand and cannot be counted again\n",
 		lost, n.state.Load().Events.First)
+}
+
+// logTimeAhead is by how much log time may be ahead of this node's clock before
+// /readyz says so.
+const logTimeAhead = time.Minute
+
+// aheadOfTime says that a NATS server has stamped an event in the future.
+func (n *generation) aheadOfTime() string {
+	if n.sinks == nil {
+		return ""
+	}
+	return aheadOfTime(time.Unix(n.sinks.LogTime(), 0), time.Now())
+}
+
+func aheadOfTime(log, now time.Time) string {
+	ahead := log.Sub(now)
+	if ahead < logTimeAhead {
+		return ""
+	}
+	return fmt.Sprintf("events: log time is %s ahead of this node's clock: a NATS server has stamped an event with %s. "+
+		"What is older than feed.retention or inactive_after by that time is left out (docs/failures.md)\n",
+		ahead.Round(time.Second), log.UTC().Format(time.RFC3339))
 }
 
 // warming says how far the loading of what is on disk has come, while it goes on.
