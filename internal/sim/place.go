@@ -104,7 +104,7 @@ func (d placed) Delete(ctx context.Context, name string) error {
 }
 
 // Lock implements backup.Place: one backup is made at a time.
-func (d placed) Lock() (func(), error) { return func() {}, nil }
+func (d placed) Lock(context.Context) (func(), error) { return func() {}, nil }
 
 // String implements backup.Place.
 func (d placed) String() string { return "sim" }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,7 +15,9 @@ import (
 // bucket is a place that is a JetStream object store.
 type bucket struct {
 	name  string
+	js    jetstream.JetStream
 	store jetstream.ObjectStore
+	held  atomic.Pointer[held] // the lock; nil: this process does not have it
 }
 
 func openBucket(ctx context.Context, nc *nats.Conn, name string, create bool) (*bucket, error) {
@@ -29,13 +32,16 @@ func openBucket(ctx context.Context, nc *nats.Conn, name string, create bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("backup: object store %s: %w", name, err)
 	}
-	return &bucket{name, store}, nil
+	return &bucket{name: name, js: js, store: store}, nil
 }
 
 func (b *bucket) String() string { return bucketPrefix + b.name }
 
 // Put implements Place.
 func (b *bucket) Put(ctx context.Context, name string, from io.Reader) error {
+	if h := b.held.Load(); h != nil && strings.HasPrefix(name, manifestPrefix) {
+		return h.put(ctx, name, from)
+	}
 	if _, err := b.store.Put(ctx, jetstream.ObjectMeta{Name: name}, from); err != nil {
 		return fmt.Errorf("backup: write %s to %s: %w", name, b, err)
 	}
@@ -71,12 +77,11 @@ func (b *bucket) List(ctx context.Context, prefix string) (map[string]int64, err
 
 // Delete implements Place.
 func (b *bucket) Delete(ctx context.Context, name string) error {
+	if h := b.held.Load(); h != nil {
+		return h.remove(ctx, name)
+	}
 	if err := b.store.Delete(ctx, name); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return fmt.Errorf("backup: delete %s from %s: %w", name, b, err)
 	}
 	return nil
 }
-
-// Lock implements Place: an object store has no lock. Who makes a backup of a
-// system has that system's lease (jetlog.NewLease), and another system's is refused.
-func (b *bucket) Lock() (func(), error) { return func() {}, nil }

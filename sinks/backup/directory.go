@@ -119,7 +119,7 @@ func (d *directory) Delete(_ context.Context, name string) error {
 }
 
 // Lock implements Place. Who has the lock removes what others left unfinished.
-func (d *directory) Lock() (func(), error) {
+func (d *directory) Lock(context.Context) (func(), error) {
 	lock := flock.New(d.file(lockName))
 	ok, err := lock.TryLock()
 	if err != nil {

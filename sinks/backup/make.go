@@ -56,7 +56,7 @@ const exportTries = 3
 // next backup uses or removes. ErrForeign: the place has backups of another system
 // (lineage).
 func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, error) {
-	unlock, err := p.Lock()
+	unlock, err := p.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}

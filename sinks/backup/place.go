@@ -24,9 +24,10 @@ type Place interface {
 	List(ctx context.Context, prefix string) (map[string]int64, error)
 	// Delete removes an object; one that is not there is none.
 	Delete(ctx context.Context, name string) error
-	// Lock keeps other processes from writing to the place, as far as it can.
-	// ErrInUse: one does.
-	Lock() (unlock func(), err error)
+	// Lock keeps other processes from writing to the place. ErrInUse: one does. A
+	// process that loses the lock, suspended, writes no manifest and deletes nothing:
+	// Put and Delete return ErrInUse.
+	Lock(ctx context.Context) (unlock func(), err error)
 	// String is how the place is named on a command line.
 	String() string
 }

@@ -68,18 +68,35 @@ func TestPlaces(t *testing.T) {
 				t.Error(err)
 			}
 			list("objects/", 1)
-			unlock, err := p.Lock()
+			unlock, err := p.Lock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name == "directory" {
-				other, err := OpenPlace(ctx, to, nil, false)
-				if err != nil {
-					t.Fatal(err)
+			other, err := OpenPlace(ctx, to, nc, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Lock(t.Context()); !errors.Is(err, ErrInUse) {
+				t.Errorf("locked twice: %v", err)
+			}
+			// With the lock, too.
+			if err := p.Put(ctx, "backups/m.json", newBytesReader(bytes.Repeat([]byte("manifest"), 50_000))); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := read(ctx, other, "backups/m.json", 1<<20); err != nil || !bytes.Equal(got, bytes.Repeat([]byte("manifest"), 50_000)) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			for range 2 {
+				if err := p.Delete(ctx, "backups/m.json"); err != nil {
+					t.Error(err)
 				}
-				if _, err := other.Lock(); !errors.Is(err, ErrInUse) {
-					t.Errorf("locked twice: %v", err)
-				}
+			}
+			if _, err := read(ctx, other, "backups/m.json", 1<<20); !errors.Is(err, ErrMissing) {
+				t.Errorf("it is deleted: %v", err)
+			}
+			unlock()
+			if unlock, err = other.Lock(t.Context()); err != nil {
+				t.Fatal(err)
 			}
 			unlock()
 		})
@@ -115,7 +132,7 @@ func TestLockSweeps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unlock, err := p.Lock()
+	unlock, err := p.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

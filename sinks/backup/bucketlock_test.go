@@ -1,0 +1,117 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
+)
+
+// suspend does to the lock what suspending the process does: it is not renewed.
+func suspend(p Place) {
+	h := p.(*bucket).held.Load()
+	close(h.end)
+	<-h.over
+	h.end = make(chan struct{}) // for unlock
+}
+
+// A backup to an object store is suspended when all its objects are read back, just
+// before its manifest, and another one is made meanwhile, which prunes: the first one
+// writes no manifest of what is gone.
+func TestSuspendedBeforeTheManifest(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t, natstest.Server(t))
+	open := func() Place {
+		p, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	silent := slog.New(slog.DiscardHandler)
+	a, b := open(), open()
+	_, err := Make(t.Context(), a, &exports{runs: [][]byte{[]byte("of the first")}, reads: -1}, Options{Shards: 1, Keep: 1, Logger: silent, Progress: func(done, of int) {
+		if done < of {
+			return
+		}
+		suspend(a)
+		m, err := Make(t.Context(), b, &exports{runs: [][]byte{[]byte("of the second")}, reads: -1}, Options{Shards: 1, Keep: 1, Logger: silent})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := Verify(t.Context(), b, m); err != nil {
+			t.Error(err)
+		}
+	}})
+	if !errors.Is(err, ErrInUse) {
+		t.Errorf("the first one: %v", err)
+	}
+	all, err := List(t.Context(), b)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d backups, %v", len(all), err)
+	}
+	if err := Verify(t.Context(), b, all[0]); err != nil {
+		t.Errorf("a backup that is listed: %v", err)
+	}
+}
+
+// One that is suspended while it prunes removes nothing that the other one has come to
+// use meanwhile.
+func TestSuspendedAmidPruning(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t, natstest.Server(t))
+	place, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Shards: 1, Keep: 1, Logger: slog.New(slog.DiscardHandler)}
+	kept := &exports{runs: [][]byte{[]byte("kept")}, reads: -1}
+	if _, err := Make(t.Context(), place, kept, o); err != nil {
+		t.Fatal(err)
+	}
+	// The next one does not name the run, which is to go. One that does is made before.
+	paused := &pausing{Place: place, before: func() {
+		suspend(place)
+		m, err := Make(t.Context(), other, kept, o)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := Verify(t.Context(), other, m); err != nil {
+			t.Error(err)
+		}
+	}}
+	if _, err := Make(t.Context(), paused, &exports{runs: [][]byte{[]byte("next")}, reads: -1}, o); err != nil {
+		t.Fatal(err)
+	}
+	all, err := List(t.Context(), other)
+	if err != nil || len(all) == 0 || paused.before != nil {
+		t.Fatalf("%d backups, %v", len(all), err)
+	}
+	for _, m := range all {
+		if err := Verify(t.Context(), other, m); err != nil {
+			t.Errorf("a backup that is listed: %v", err)
+		}
+	}
+}
+
+// pausing does something once, before its first Delete.
+type pausing struct {
+	Place
+	before func()
+}
+
+func (p *pausing) Delete(ctx context.Context, name string) error {
+	if before := p.before; before != nil {
+		p.before = nil
+		before()
+	}
+	return p.Place.Delete(ctx, name)
+}
