@@ -456,8 +456,9 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 		var is *cluster.Member
 		var revision uint64
 		if is, revision, err = m.read(ctx, m.me); err == nil && is != nil && is.Session != m.session {
-			var others bool
-			if others, _, err = m.ask(ctx, m.me); others {
+			// The process of that session must answer: a key alone, or an answer of anybody
+			// else, does not end this one.
+			if m.Answers(ctx, m.me, is.Session) {
 				err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
 				m.me = ""
 				m.unname()

@@ -668,6 +668,39 @@ func TestForgedKeysBeforeTheStart(t *testing.T) {
 	watcher.until("both, after all others are gone", both)
 }
 
+// A key in its own name does not end a process, whatever answers to the name: only the
+// process whose session the key has does.
+func TestForgedOwnName(t *testing.T) {
+	b := newBench(t)
+	p := b.process(testLog(t))
+	b.must(p.Join(b.ctx, member("a")))
+	stranger := b.connect()
+	answers := "something"
+	sub, err := stranger.Subscribe("tidemark.internal.member.a", func(m *nats.Msg) { _ = m.Respond([]byte(answers)) })
+	b.must(err)
+	b.must(stranger.Flush())
+	forge := func(session string) {
+		forged := member("a")
+		forged.Session = session
+		value, err := forged.Encode()
+		b.must(err)
+		_, err = b.js.Publish(b.ctx, "$KV.TIDEMARK.member.a", value)
+		b.must(err)
+	}
+	forge("forged")
+	if err := p.Beat(b.ctx, member("a")); err != nil {
+		t.Errorf("nobody has its name: %v", err)
+	}
+	b.must(sub.Unsubscribe())
+	_, err = stranger.Subscribe("tidemark.internal.member.a", func(m *nats.Msg) { _ = m.Respond([]byte("other")) })
+	b.must(err)
+	b.must(stranger.Flush())
+	forge("other")
+	if err := p.Beat(b.ctx, member("a")); !errors.Is(err, jetlog.ErrNameTaken) {
+		t.Errorf("another process has its name: %v", err)
+	}
+}
+
 // A process that was cut off does not take the others for silent.
 func TestCutOffIsNotSilence(t *testing.T) {
 	b := newBench(t)
