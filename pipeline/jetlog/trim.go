@@ -17,7 +17,7 @@ import (
 // What the metadata of EVENTS says of its beginning.
 const (
 	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
-	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <position>": Continues
+	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <position> <place>": Continues
 	archiveKey   = "tidemark-archive"   // StreamState.Archive
 	backupsKey   = "tidemark-backups"   // StreamState.Backups
 )
@@ -83,10 +83,12 @@ type Continues struct {
 	// Position is where the counts stand: up to there a message behind After, which is
 	// another one than in the EVENTS that is lost, has been read.
 	Position pipeline.Position
+	// Place is where the backup is that the counts were restored from; "": not known.
+	Place string
 }
 
 func continuesOf(c jetstream.StreamConfig) (out Continues) {
-	words := append(strings.Fields(c.Metadata[continuesKey]), "", "")
+	words := append(strings.SplitN(c.Metadata[continuesKey], " ", 4), "", "", "") // a place may have spaces
 	n, err := strconv.ParseUint(words[0], 10, 64)
 	at, bad := time.Parse(time.RFC3339Nano, words[1])
 	if err != nil || bad != nil {
@@ -96,7 +98,7 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 	if err != nil { // of an earlier version
 		position = pipeline.EndOf(n)
 	}
-	return Continues{n, at, position}
+	return Continues{n, at, position, words[3]}
 }
 
 // mark has an EVENTS that is made begin after what is counted: no sequence is used
@@ -104,7 +106,7 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 func (c Continues) mark(stream *jetstream.StreamConfig) {
 	if !c.Events.IsZero() {
 		stream.FirstSeq = c.After + 1
-		stream.Metadata = map[string]string{continuesKey: fmt.Sprintf("%d %s %d", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Position)}
+		stream.Metadata = map[string]string{continuesKey: strings.TrimSuffix(fmt.Sprintf("%d %s %d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Position, c.Place), " ")}
 	}
 }
 

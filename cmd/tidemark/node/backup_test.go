@@ -405,7 +405,7 @@ func TestRestoreDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	overwrite(t, manifest, sealed)
-	fails("another format", "format 99")
+	fails("another format", "version 99")
 	overwrite(t, manifest, whole)
 	a.Shards = 8
 	fails("another number of shards", "shards: 4")

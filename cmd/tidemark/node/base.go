@@ -28,7 +28,19 @@ func (n *generation) bases(ctx context.Context) ([]audit.Base, error) {
 	if first <= 1 {
 		return nil, nil
 	}
-	usable, err := n.basesIn(ctx, cmp.Or(n.config.Backup.To, state.Trimmed.Place), state, first)
+	from := cmp.Or(n.config.Backup.To, state.Trimmed.Place)
+	usable, err := n.basesIn(ctx, from, state, first)
+	// What was restored has its base where it was restored from, until there is a newer
+	// one.
+	if restored := state.Continues.Place; err != nil && restored != "" && restored != from {
+		var other error
+		if usable, other = n.basesIn(ctx, restored, state, first); other == nil {
+			return usable, nil
+		}
+		if from == "" {
+			err = other
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: EVENTS begins with message %d, and %w", audit.ErrBeginning, first, err), archived)
 	}

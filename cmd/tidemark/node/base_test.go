@@ -245,3 +245,31 @@ func TestNoRoomToCopy(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// "a restored node … audits against that backup without a setting": EVENTS says where
+// the backup is, to each node.
+func TestRestoredHasItsBase(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	to := filepath.Join(t.TempDir(), "back ups")
+	random := rand.New(rand.NewPCG(35, 36))
+	n := s.start(c)
+	s.ready(n)
+	everything(t, s.nc, bustle(s, random, 10))
+	s.checkpointed(n)
+	m := s.backup(to, 0)
+
+	lost := alone(t, c)
+	if _, err := restoreTo(t, lost, RestoreOptions{From: to}); err != nil {
+		t.Fatal(err)
+	}
+	restored := s.start(lost)
+	again := &site{t: t, nc: restored.nc}
+	again.ready(restored)
+	everything(t, again.nc, bustle(again, random, 5))
+	checked, err := again.job("a", "verify", VerifyAsk{Share: "1/1"})
+	if err != nil || checked.Differs != 0 || checked.IDs == 0 || !strings.Contains(checked.Base, m.ID) {
+		t.Errorf("%+v, %v", checked, err)
+	}
+}

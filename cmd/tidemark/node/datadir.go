@@ -82,6 +82,7 @@ type noted struct {
 type restored struct {
 	Events   time.Time         `json:"events"` // when the EVENTS that was counted was created
 	Position pipeline.Position `json:"position,string"`
+	Place    string            `json:"place,omitempty"` // where the backup is
 }
 
 // continues is where an EVENTS goes on if it is lost and this directory is what
@@ -91,7 +92,7 @@ type restored struct {
 func (d *dataDir) continues() (c jetlog.Continues) {
 	if d != nil && d.marker.Restored != nil {
 		at := d.marker.Restored.Position
-		c.After, c.Events, c.Position = at.Next()-1, d.marker.Restored.Events, at
+		c.After, c.Events, c.Position, c.Place = at.Next()-1, d.marker.Restored.Events, at, d.marker.Restored.Place
 	}
 	return c
 }

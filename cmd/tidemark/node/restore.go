@@ -84,7 +84,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if r.Position, r.Time, err = n.restore(ctx, place, m, &o); err != nil {
 		return r, fmt.Errorf("restore backup %s: %w", m.ID, err)
 	}
-	return r, finish(restored{m.Events, r.Position})
+	return r, finish(restored{m.Events, r.Position, place.String()})
 }
 
 // roomToRestore says why a directory cannot take what is restored; nil when it can, or
