@@ -17,11 +17,18 @@ import (
 // one before did not store: all behind the position that the record has of it. Its
 // router begins again, and first stores those (owed).
 type letters struct {
-	to pipeline.DeadLetters // where they are kept; before the router runs
+	to letterStore // where they are kept; before the router runs
 
 	mu     sync.Mutex
 	serves bool
 	begin  context.CancelCauseFunc // has the router begin again; nil: it does not run
+}
+
+// letterStore is where letters are kept; see jetlog.DeadLetters.
+type letterStore interface {
+	pipeline.DeadLetters
+	// Begin says that letters may come that an earlier run has stored.
+	Begin()
 }
 
 var (
@@ -61,7 +68,7 @@ func (l *letters) off() {
 }
 
 // keepIn says where letters are kept.
-func (l *letters) keepIn(to pipeline.DeadLetters) *letters {
+func (l *letters) keepIn(to letterStore) *letters {
 	l.to = to
 	return l
 }
@@ -82,9 +89,7 @@ func (l *letters) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
 // changes; kept says whether it stores letters. An earlier run may have stored some of
 // its letters.
 func (l *letters) routing(ctx context.Context) (running context.Context, kept bool, end context.CancelCauseFunc) {
-	if to, is := l.to.(interface{ Begin() }); is {
-		to.Begin()
-	}
+	l.to.Begin()
 	running, end = context.WithCancelCause(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()

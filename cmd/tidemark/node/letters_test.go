@@ -11,9 +11,12 @@ import (
 
 // keeper notes what it is given, or fails.
 type keeper struct {
-	kept []pipeline.Position
-	err  error
+	kept  []pipeline.Position
+	begun int
+	err   error
 }
+
+func (k *keeper) Begin() { k.begun++ }
 
 func (k *keeper) Keep(_ context.Context, letters []pipeline.DeadLetter) error {
 	for _, l := range letters {
@@ -59,6 +62,15 @@ func TestLetters(t *testing.T) {
 	keep("[11]", 11)
 	l.keep(false)
 	keep("[]", 12)
+
+	// Each run of the router may derive letters again.
+	for range 2 {
+		_, _, end := l.routing(t.Context())
+		end(nil)
+	}
+	if k.begun != 2 {
+		t.Errorf("of 2 runs %d begin", k.begun)
+	}
 }
 
 // It is switched at run time from any goroutine: of a call all letters are kept, or
