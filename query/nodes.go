@@ -34,8 +34,13 @@ type Node struct {
 	Routes  bool              `json:"routes"` // it is the one that routes now
 	Shards  int               `json:"shards"` // that it holds and answers for
 	Applied pipeline.Position `json:"applied,string"`
-	LagMS   int64             `json:"lag_ms"` // age of the newest event that it has applied, while newer ones wait
+	LagMS   int64             `json:"lag_ms"`           // age of the newest event that it has applied, while newer ones wait
+	Config  string            `json:"config,omitempty"` // ConfigDiffers, or left out
 }
+
+// ConfigDiffers is said of a node whose file counts something else than what serves. It
+// counts by what serves.
+const ConfigDiffers = "differs"
 
 // NodeState is how a node is.
 type NodeState string

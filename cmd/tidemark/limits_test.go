@@ -2,7 +2,6 @@ package main
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -43,11 +42,10 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 	publish("post actor=2 post=3 delete=true") // and 1 is gone for good
 	unread(`{"users":[{"user":"1","feed":1,` + counts + `,"channels":{"other":1,"system":3},"dots":{}}],"as_of":"15359"}`)
 
-	if code := n.stop(syscall.SIGTERM); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
 	p.configure(t, "limits: {channels: 2, notices: 3}\nfeed: {posts_per_author: 2, posts_kept: 3}\nchannels: {system: {kind: notice}}\nchannels_open: false\n")
-	n = p.start(t)
+	if r := n.do("rebuild", "--config", p.config, "--wait", "--yes"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
 	n.do("publish", "notice", "channel=other", "notice=2", "--wait").fails(t, 1, "channel other is not configured, and channels_open is false")
 	publish("notice channel=other notice=1 delete=true", "notice channel=system notice=9")
 	unread(`{"users":[{"user":"1","feed":1,` + counts + `,"channels":{"system":3},"dots":{}}],"as_of":"18431"}`)

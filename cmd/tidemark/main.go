@@ -64,7 +64,8 @@ type commands struct {
 	Rebuild rebuildCommand `cmd:"" help:"Count everything again from the log, by another configuration." group:"Upkeep:"`
 	Config  struct {
 		Check checkCommand `cmd:"" help:"Look for mistakes in a configuration file."`
-	} `cmd:"" help:"Look at a configuration." group:"Upkeep:"`
+		Adopt adoptCommand `cmd:"" help:"Have a configuration file say what serves."`
+	} `cmd:"" help:"Look at a configuration, or change it to what serves." group:"Upkeep:"`
 	Backup  backupCommand  `cmd:"" help:"Copy what is counted to another place." group:"Upkeep:"`
 	Backups backupsCommand `cmd:"" help:"List backups." group:"Upkeep:"`
 	Restore restoreCommand `cmd:"" help:"Make a data directory of a backup." group:"Upkeep:"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -45,6 +46,8 @@ func (nodesListCommand) Help() string {
     APPLIED  the position up to which it has applied events
     LAG      the age of the newest of them, while newer ones wait; "-" for one that is away
     VERSION  of the program
+
+Below the table it names the nodes whose configuration file counts differently from what serves.
 
 EXAMPLE
 
@@ -124,5 +127,23 @@ func printNodes(to io.Writer, nodes client.Nodes, loading map[string]int) error 
 			printable(cmp.Or(n.Zone, "-"), nameShown), strconv.Itoa(n.Weight), strconv.Itoa(n.Shards), strconv.Itoa(loading[n.Node]),
 			n.Applied.String(), lag, printable(n.Version, nameShown))
 	}
-	return out.print(to)
+	if err := out.print(to); err != nil {
+		return err
+	}
+	return printDiffering(to, nodes)
+}
+
+// printDiffering says below a table which nodes' files count something else.
+func printDiffering(to io.Writer, nodes client.Nodes) error {
+	var names []string
+	for _, n := range nodes.Nodes {
+		if n.Config == query.ConfigDiffers {
+			names = append(names, printable(n.Node, nameShown))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(to, "\nThe configuration of %s counts differently from what serves, by which all nodes count: /readyz there says what; 'tidemark config adopt' or 'tidemark rebuild --config FILE' ends it.\n", strings.Join(names, ", "))
+	return err
 }

@@ -38,7 +38,7 @@ Without --config it counts by what the serving generation counts by: a repair of
 
 It shows first what it would change, read, need and delete, and asks whether to begin. Without a terminal it needs --yes.
 
-The generation that served before is kept up to date for rebuild.keep; --back returns to it. The nodes' own files must state the new counters before they are started the next time.
+The generation that served before is kept up to date for rebuild.keep; --back returns to it. A node whose file says something else counts by what serves, and says so: 'tidemark config adopt' has the file say it.
 
 With --wait, and --status --wait, the exit code is 0 once the new generation serves, and 1 if it was aborted or differs.
 

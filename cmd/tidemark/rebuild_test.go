@@ -52,7 +52,15 @@ func newLeaders(t *testing.T, names ...string) *leaders {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	l := &leaders{t: t, nc: nc, url: server.URL(), routes: names[0], fail: map[string]error{}}
+	counting, err := config.Default().Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := generation.Start(counting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &leaders{t: t, nc: nc, set: first, url: server.URL(), routes: names[0], fail: map[string]error{}}
 	if _, err := nc.Subscribe("tidemark.nodes", func(m *nats.Msg) { _ = m.Respond(l.nodes(names)) }); err != nil {
 		t.Fatal(err)
 	}
@@ -118,14 +126,14 @@ func (l *leaders) do(verb string, request []byte) (reply any, err error) {
 	next := l.set
 	switch verb {
 	case "rebuild":
-		now, ask, plan, err := l.plan(request)
+		_, ask, plan, err := l.plan(request)
 		if err != nil {
 			return nil, err
 		}
 		if ask.Confirm != plan.Confirm {
 			return nil, fmt.Errorf("confirmed is %q", ask.Confirm)
 		}
-		if next, err = l.set.Begin(now, ask.Counting, ask.Accept); err != nil {
+		if next, err = l.set.Begin(ask.Counting, ask.Accept); err != nil {
 			return nil, err
 		}
 		l.set = next
@@ -164,7 +172,7 @@ func (l *leaders) plan(request []byte) (now json.RawMessage, ask *node.RebuildAs
 		return nil, nil, nil, err
 	}
 	p = &node.RebuildPlan{
-		Serving: l.set.Served().Serving, Drops: config.Drops(config.Default(), to), Keep: "24h", Messages: 7, Confirm: "c",
+		Serving: l.set.Serving, Drops: config.Drops(config.Default(), to), Keep: "24h", Messages: 7, Confirm: "c",
 		Deletes: l.set.Kept, Loses: l.loses, Nodes: []node.RebuildDisk{{Node: "a", Needs: 3 << 20, Free: 5 << 30}},
 	}
 	p.Changes, err = config.Changes(config.Default(), to)
@@ -172,7 +180,7 @@ func (l *leaders) plan(request []byte) (now json.RawMessage, ask *node.RebuildAs
 }
 
 func (l *leaders) statusNow() *node.RebuildStatus {
-	s := l.set.Served()
+	s := l.set
 	if s.State == generation.Switched { // as a node: what was accepted needs no words
 		s.Why = ""
 	}
@@ -364,7 +372,7 @@ func TestRebuildShows(t *testing.T) {
 	if got := document(t, l.run("--config", next, "--dry-run", "--json").out); got["messages"] != "7" || got["confirm"] != "c" {
 		t.Errorf("%v", got)
 	}
-	l.must(l.set.Begin(json.RawMessage(`{}`), json.RawMessage(`{}`), false))
+	l.must(l.set.Begin(json.RawMessage(`{}`), false))
 	l.compared(0, "")
 	l.must(l.set.Switch(0))
 	l.loses = []string{"column post.view"}
@@ -396,7 +404,7 @@ func TestRebuildLeaderDies(t *testing.T) {
 	dies("back")
 	l.want(0, "generation 1 serves; generation 2 is kept up to date: 'tidemark rebuild --back' has it serve again", "--back")
 	l.must(l.set.Drop())
-	l.must(l.set.Begin(json.RawMessage(`{}`), json.RawMessage(`{}`), false))
+	l.must(l.set.Begin(json.RawMessage(`{}`), false))
 	dies("abort")
 	l.want(0, "generation 1 serves; the rebuild was aborted\nwhy: somebody asked for it", "--abort")
 	if got := strings.Join(l.asked, " "); got != "rebuild back abort" {

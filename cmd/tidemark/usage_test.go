@@ -78,7 +78,7 @@ func TestWrongUsage(t *testing.T) {
 		"rebuild --status --accept":             "--status takes no --accept",
 		"rebuild --abort --wait":                "--abort takes no --wait",
 		"repair --replay --adopt":               "--replay",
-		"config":                                "check",
+		"config":                                "adopt",
 		"config check a --config b":             "two files",
 		"run --config nowhere.yaml":             "nowhere.yaml",
 		"config check nowhere.yaml":             "nowhere.yaml",

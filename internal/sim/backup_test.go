@@ -103,16 +103,15 @@ func (w *world) save() error {
 	return nil
 }
 
+// firstRecord is that of a system that was never rebuilt.
+var firstRecord, _ = generation.Start([]byte(`"now"`))
+
 // served is the record with nothing but what serves, as backups have it.
 func served(set generation.Set) generation.Set {
-	if set.Epoch == 0 {
-		return set
-	}
-	only, err := set.Over(generation.Set{}, nil)
+	only, err := set.Only()
 	if err != nil {
 		panic(err)
 	}
-	only.Epoch = 1
 	return only
 }
 

@@ -28,7 +28,7 @@ func (w *world) rebuild() error {
 	case w.backupFault().heedless && set.Building != 0, set.Building == 0 && w.rand.IntN(4) > when(w.backupFault().heedless, 4):
 		return nil // it takes its time
 	case set.Building == 0:
-		next, err = set.Begin(json.RawMessage(`"now"`), json.RawMessage(`"next"`), false)
+		next, err = set.Begin(json.RawMessage(`"next"`), false)
 	case w.rand.IntN(3) == 0:
 		next, err = set.Abort("by chance")
 	default:
@@ -58,7 +58,7 @@ func (w *world) trim() error {
 	if !p.up() || p.view == nil || len(all) == 0 || state.Messages == 0 {
 		return nil
 	}
-	set := w.vault.set.Served()
+	set := w.vault.set
 	if w.backupFault().heedless {
 		set.Building = 0
 	}
@@ -91,7 +91,7 @@ func (w *world) trim() error {
 	if err := w.unarchived(t.Below); err != nil {
 		return err
 	}
-	served := w.vault.set.Served()
+	served := w.vault.set
 	switch base := all[0]; {
 	case served.Building != 0:
 		return fmt.Errorf("EVENTS is trimmed below %d, and generation %d is being built", t.Below, served.Building)

@@ -157,7 +157,7 @@ func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
 		asleep: map[int]int{}, blind: map[int]int{}, sources: map[string][]*Stored{},
-		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace,
+		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, vault: vault{set: firstRecord},
 	}
 	if f != nil && f.setup != nil {
 		f.setup(&w.setup)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -98,7 +99,7 @@ func TestAuditFromABase(t *testing.T) {
 					}
 				}
 				s.messages = s.messages[n:]
-				made, err := backup.Make(t.Context(), place, worldOrigin{w, r}, backup.Options{Shards: w.shards, Logger: quiet})
+				made, err := backup.Make(t.Context(), place, worldOrigin{w, r}, backup.Options{Shards: w.shards, Generations: firstRecord, Logger: quiet})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -194,7 +195,7 @@ func TestAuditOfManyFromABase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := backup.Make(t.Context(), place, worldOrigin{w, r}, backup.Options{Shards: w.shards, Logger: quiet})
+	made, err := backup.Make(t.Context(), place, worldOrigin{w, r}, backup.Options{Shards: w.shards, Generations: firstRecord, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,3 +227,6 @@ func TestAuditOfManyFromABase(t *testing.T) {
 		}
 	}
 }
+
+// firstRecord is that of a system that was never rebuilt.
+var firstRecord, _ = generation.Start([]byte(`{}`))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"regexp"
 	"slices"
 	"strconv"
@@ -93,26 +94,19 @@ func (rs *Roles) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Fingerprint tells one set of counters and rules from another; 0: the process
-// has none of its own and takes the cluster's. Its text is 16 hexadecimal digits.
+// Fingerprint tells one generation from another: its number, and all that decides what
+// it counts. 0: the process has no counts of its own. Its text is 16 hexadecimal digits.
 type Fingerprint uint64
 
-func (f Fingerprint) String() string { return fmt.Sprintf("%016x", uint64(f)) }
-
-// Of is the fingerprint of a generation that counts by f: two generations that use
-// one slot after each other never take each other for members, though they may count
-// alike. That of the first one is f.
-func (f Fingerprint) Of(n generation.Number) Fingerprint {
-	if n <= generation.First || f == 0 {
-		return f
-	}
-	// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-	// Number Generators, 2014): a bijection, so that generations of one f differ.
-	x := uint64(f) + uint64(n)*0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return Fingerprint(max(x^x>>31, 1))
+// FingerprintOf is that of a generation. Two that use one slot after each other never take
+// each other for members, even if they count alike.
+func FingerprintOf(o generation.Owner) Fingerprint {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", o.Number, o.CountsBy)
+	return Fingerprint(max(h.Sum64(), 1))
 }
+
+func (f Fingerprint) String() string { return fmt.Sprintf("%016x", uint64(f)) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (f Fingerprint) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
@@ -140,8 +134,10 @@ type Member struct {
 	// What all that hold or route must have in common (Misfit); zeros with a
 	// process that has no configuration of its own.
 	Shards      int         `json:"shards,omitempty"`
-	Fingerprint Fingerprint `json:"fingerprint"`        // of counters and rules
+	Fingerprint Fingerprint `json:"fingerprint"`        // of its generation
 	Counters    string      `json:"counters,omitempty"` // for people: see Summary
+
+	Differs bool `json:"differs,omitempty"` // its file counts something else; it counts by the generation all the same
 
 	Epoch   uint64                     `json:"epoch,omitempty"` // of the assignment that it acts on; 0: it is starting, or there was none yet
 	Applied pipeline.Position          `json:"applied,string"`

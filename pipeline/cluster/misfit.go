@@ -11,21 +11,19 @@ import (
 )
 
 // Misfit says why two members cannot work together, naming both sides; nil
-// when they can: the same number of shards, the same counters and rules, and
-// of each format a version that both read. A process without a
-// configuration of its own takes that of the others.
+// when they can: they are of one generation, which has one number of shards, one
+// set of counters, rules and bounds, and of each format there is a version that both
+// read. A process without counts of its own takes what the others count.
 //
 // Where each two of several members have a version in common, all of them have one:
 // versions are ranges (Helly's theorem).
 func Misfit(a, b *Member) error {
 	switch {
 	case a.Shards != 0 && b.Shards != 0 && a.Shards != b.Shards:
-		return fmt.Errorf("cluster: node %s has %d shards, node %s has %d: all nodes must have the same number (shards)", a.Node, a.Shards, b.Node, b.Shards)
+		return fmt.Errorf("cluster: node %s has %d shards, node %s has %d: they are of different generations; 'tidemark rebuild --status' says which one serves", a.Node, a.Shards, b.Node, b.Shards)
 	case a.Fingerprint != 0 && b.Fingerprint != 0 && a.Fingerprint != b.Fingerprint:
-		if a.Counters != b.Counters {
-			return fmt.Errorf("cluster: node %s counts %s; node %s counts %s: all nodes must have the same counters and rules", a.Node, a.Counters, b.Node, b.Counters)
-		}
-		return fmt.Errorf("cluster: node %s and node %s count the same columns by other rules (fingerprints %v and %v): all nodes must have the same rules", a.Node, b.Node, a.Fingerprint, b.Fingerprint)
+		return fmt.Errorf("cluster: node %s counts %s (fingerprint %v); node %s counts %s (%v): they are of different generations; 'tidemark rebuild --status' says which one serves",
+			a.Node, a.Counters, a.Fingerprint, b.Node, b.Counters, b.Fingerprint)
 	}
 	return formatMisfit(a, b)
 }

@@ -62,8 +62,8 @@ func (s Set) Equal(other Set) bool {
 	if s.Epoch != other.Epoch {
 		return false
 	}
-	a, err1 := s.Served().text()
-	b, err2 := other.Served().text()
+	a, err1 := s.text()
+	b, err2 := other.text()
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 

@@ -9,7 +9,8 @@
 //
 // A generation is all that is counted by one configuration. One serves; beside it
 // there may be one more, which is building or is kept to go back to. So two places
-// (slots) are enough for ever.
+// (slots) are enough for ever. The first node of a system writes the first record,
+// by what its own file counts; all others count by the record.
 //
 // It is safe as long as nodes do this, which the simulation in sim_test.go does:
 //
@@ -44,8 +45,11 @@ func (n Number) At(node string) string {
 	if n <= First {
 		return node
 	}
-	return node + ".g" + strconv.FormatUint(uint64(n), 10)
+	return node + ".g" + n.String()
 }
+
+// String is its decimal digits.
+func (n Number) String() string { return strconv.FormatUint(uint64(n), 10) }
 
 // First is the generation of a system that was never rebuilt.
 const First Number = 1
@@ -57,6 +61,9 @@ const Slots = 2
 const (
 	ConfigBytesMax = 256 << 10 // what is noted of a configuration
 	WhyBytesMax    = 1 << 10
+	// No system comes so far. A record that says it does is forged, and leaves room for none after it.
+	EpochMax  = 1 << 48
+	NumberMax = 1 << 31
 )
 
 // State is how the newest rebuild stands.
@@ -82,8 +89,9 @@ type Generation struct {
 	Letters uint64 `json:"letters,string"`
 }
 
-// CountsBy tells what generations count by from each other: where a record was lost
-// before anybody acted on it, a number comes again.
+// CountsBy is the fingerprint of all that decides what is counted. Two generations
+// with one number are different if it differs: where a record was lost, or a backup
+// was restored, a number comes again.
 func (g Generation) CountsBy() string {
 	text, err := json.Marshal(g.Counting) // without spaces, and escaped alike wherever it was kept
 	if err != nil {
@@ -93,8 +101,7 @@ func (g Generation) CountsBy() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Set is which generations there are. The zero is that of a system that was never
-// rebuilt: generation 1 serves, by each node's own configuration.
+// Set is which generations there are. The zero says that nothing is known.
 type Set struct {
 	Epoch    uint64                `json:"epoch,string"` // counts the changes
 	State    State                 `json:"state"`
@@ -118,13 +125,20 @@ var (
 	ErrDiffers  = errors.New("the new generation differs from the one that serves")
 )
 
-// Served is s, or for the zero what it stands for.
-func (s Set) Served() Set {
-	if s.Serving == 0 {
-		s.Serving, s.Newest, s.State = First, First, None
-		s.All = map[Number]Generation{First: {}}
+// Start is the first record of a system: generation 1 serves and counts by counting.
+func Start(counting json.RawMessage) (Set, error) {
+	s := Set{Epoch: 1, Serving: First, Newest: First}
+	return s.only(Generation{Counting: counting})
+}
+
+// Newer says whether s comes after other. Within one history of changes both numbers
+// only grow. Where two histories meet, as after a restore, the one that has had more
+// generations comes after the other, however many changes that one has had.
+func (s Set) Newer(other Set) bool {
+	if s.Newest != other.Newest {
+		return s.Newest > other.Newest
 	}
-	return s
+	return s.Epoch > other.Epoch
 }
 
 // Beside is the generation beside the one that serves; 0: none.
@@ -141,19 +155,19 @@ func (s Set) Fault() error {
 	switch {
 	case s.Epoch == 0, s.Serving == 0:
 		return errors.New("it names no epoch, or none that serves")
+	case s.Epoch > EpochMax, s.Newest > NumberMax:
+		return fmt.Errorf("epoch %d and generation %d are past %d and %d, which no system reaches", s.Epoch, s.Newest, uint64(EpochMax), NumberMax)
 	case s.Building != 0 && s.Kept != 0:
 		return fmt.Errorf("generations %d and %d are both beside %d", s.Building, s.Kept, s.Serving)
 	case s.Building == s.Serving, s.Kept == s.Serving:
 		return fmt.Errorf("generation %d is named twice", s.Serving)
 	case (s.State == Building || s.State == Comparing) != (s.Building != 0):
 		return fmt.Errorf("the state is %s and generation %d is building", s.State, s.Building)
-	case s.State == None:
-		return errors.New("the state is none, and there was a rebuild")
 	case s.State == Building && s.Compared, s.State == Switched && !s.compared(), s.State != Switched && s.Kept != 0:
 		return fmt.Errorf("the state is %s, compared %v, %d ids differ, accepted %v, and generation %d is kept", s.State, s.Compared, s.Differs, s.Accept, s.Kept)
 	case len(s.Why) > WhyBytesMax:
 		return fmt.Errorf("why has %d bytes, %d at most", len(s.Why), WhyBytesMax)
-	case s.State != Building && s.State != Comparing && s.State != Switched && s.State != Aborted:
+	case s.State != None && s.State != Building && s.State != Comparing && s.State != Switched && s.State != Aborted:
 		return fmt.Errorf("there is no state %q", s.State)
 	case len(s.All) != len(named):
 		return fmt.Errorf("%d generations are described, and %d named", len(s.All), len(named))
@@ -181,7 +195,6 @@ func (s Set) compared() bool { return s.Compared && (s.Differs == 0 || s.Accept)
 
 // next is a copy to change, one epoch on.
 func (s Set) next() Set {
-	s = s.Served()
 	all := make(map[Number]Generation, len(s.All))
 	for n, g := range s.All {
 		all[n] = g
@@ -194,32 +207,23 @@ func (s Set) next() Set {
 // Past is the set where numbers up to one were used, which the set may know nothing of:
 // what a generation has left is found, and nobody remembers it.
 func (s Set) Past(used Number) Set {
-	s = s.Served()
 	s.Newest = max(s.Newest, used)
 	return s
 }
 
-// Begin is the set with a generation more, which counts by next. now is what the
-// one that serves counts by: it is noted the first time, so that no node counts on
-// with a file that was edited meanwhile. What was kept must be dropped before, and
-// its slot cleared.
-func (s Set) Begin(now, next json.RawMessage, accept bool) (Set, error) {
-	was := s.Served()
+// Begin is the set with a generation more, which counts by counting. What was kept
+// must be dropped before, and its slot cleared.
+func (s Set) Begin(counting json.RawMessage, accept bool) (Set, error) {
 	switch {
-	case was.Building != 0:
+	case s.Building != 0:
 		return s, ErrUnderWay
-	case was.Kept != 0:
-		return s, fmt.Errorf("generation %d is kept still", was.Kept)
+	case s.Kept != 0:
+		return s, fmt.Errorf("generation %d is kept still", s.Kept)
 	}
 	s = s.next()
-	serving := s.All[s.Serving]
-	if len(serving.Counting) == 0 {
-		serving.Counting = now
-	}
-	s.All[s.Serving] = serving
 	s.Newest++
 	s.Building, s.State, s.Accept, s.Compared, s.Differs, s.Why = s.Newest, Building, accept, false, 0, ""
-	s.All[s.Building] = Generation{Slot: 1 - serving.Slot, Counting: next}
+	s.All[s.Building] = Generation{Slot: 1 - s.All[s.Serving].Slot, Counting: counting}
 	return s, s.Fault()
 }
 
@@ -332,11 +336,11 @@ const leapMax = 1 << 16
 // Two of one epoch that differ were both made of what came before, one in a bucket
 // that was deleted since: then what stands in the bucket is what all follow.
 func (s Set) Follows(next Set) bool {
-	known := s.Served()
-	g, named := known.All[next.Serving]
-	named = named && (len(g.Counting) == 0 || g.CountsBy() == next.All[next.Serving].CountsBy())
-	leaps := next.Epoch-known.Epoch > leapMax || next.Newest > known.Newest+leapMax
-	return named && !leaps && (next.Epoch > known.Epoch || next.Epoch == known.Epoch && !known.Equal(next))
+	g, named := s.All[next.Serving]
+	named = named && g.CountsBy() == next.All[next.Serving].CountsBy()
+	leaps := next.Epoch > s.Epoch+leapMax || next.Newest > s.Newest+leapMax
+	twins := next.Epoch == s.Epoch && next.Newest == s.Newest && !s.Equal(next)
+	return named && !leaps && (next.Newer(s) || twins)
 }
 
 // Settled is the set once the generation that serves has stored all dead letters that
@@ -357,27 +361,23 @@ func (s Set) Settled() (Set, error) {
 func (s Set) Anew(counting json.RawMessage) (Set, error) {
 	s = s.next()
 	s.Newest++
-	s.Serving, s.Why = s.Newest, "everything is counted again"
-	return s.only(Generation{Counting: counting})
+	s.Serving = s.Newest
+	s, err := s.only(Generation{Counting: counting})
+	s.State, s.Why = Aborted, "everything is counted again"
+	return s, err
 }
 
-// Over is the set in which what serves in s serves, alone, whatever there says: it was
-// restored, and nobody else knows better. counting is what it counts by, if s does
-// not say.
-func (s Set) Over(there Set, counting json.RawMessage) (Set, error) {
-	s = s.Served()
-	is := s.All[s.Serving]
-	if len(is.Counting) == 0 {
-		is.Counting = counting
-	}
-	s.Epoch, s.Newest, s.Why = max(s.Epoch, there.Epoch)+1, max(s.Newest, there.Newest), "a backup was restored"
-	return s.only(is)
+// Only is the set with nothing but what serves, for a backup. Every other record of the
+// same history is newer: a node that was restored never has others give something up.
+func (s Set) Only() (Set, error) {
+	s.Epoch = 1
+	return s.only(s.All[s.Serving])
 }
 
-// only is the set with nothing but what serves. The newest rebuild came to nothing.
+// only is the set with nothing but what serves.
 func (s Set) only(is Generation) (Set, error) {
 	is.Letters = 0
-	s.Building, s.Kept, s.State = 0, 0, Aborted
+	s.Building, s.Kept, s.State, s.Why = 0, 0, None, ""
 	s.Accept, s.Compared, s.Differs = false, false, 0
 	s.All = map[Number]Generation{s.Serving: is}
 	return s, s.Fault()

@@ -20,7 +20,7 @@ func (w *world) look() {
 		f.caught = f.caught || w.allCaught(number)
 	}
 	for _, n := range w.nodes {
-		own := n.own.Served()
+		own := n.own
 		f := w.facts[own.Serving]
 		switch {
 		case f == nil:
@@ -56,7 +56,7 @@ func (w *world) settle() {
 	for _, n := range w.nodes {
 		n.up, n.leads, n.plan = true, false, nil
 	}
-	if s, err := w.read(w.record); err == nil && w.facts[s.Served().Serving] == nil {
+	if s, err := w.read(w.record); err == nil && w.facts[s.Serving] == nil {
 		w.set(nil) // nobody knows of what serves by it: a person, who is told so, deletes it
 	}
 	for range 12 * len(w.nodes) {
@@ -70,8 +70,8 @@ func (w *world) settle() {
 		if !n.own.Equal(w.nodes[0].own) {
 			w.broken("%s ends at epoch %d and %s at epoch %d, or they differ", n.name, n.own.Epoch, w.nodes[0].name, w.nodes[0].own.Epoch)
 		}
-		for number := range n.own.Served().All {
-			if _, has := n.dirs[number]; !has && number == n.own.Served().Serving {
+		for number := range n.own.All {
+			if _, has := n.dirs[number]; !has && number == n.own.Serving {
 				w.broken("%s has nothing of generation %d, which serves", n.name, number)
 			}
 		}

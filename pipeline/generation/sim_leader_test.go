@@ -62,24 +62,23 @@ func (w *world) decide(n *simNode) {
 
 func (w *world) decideToBegin(n *simNode, p *plan) {
 	// Nobody may have the earlier generation there open any more.
-	slot := 1 - p.from.Served().All[p.from.Served().Serving].Slot
+	slot := 1 - p.from.All[p.from.Serving].Slot
 	for _, o := range w.nodes {
-		for _, g := range o.own.Served().All {
+		for _, g := range o.own.All {
 			if o.up && g.Slot == slot && w.flaw != clearsUsed {
 				return
 			}
 		}
 	}
-	if w.flaw == reusesNumbers && p.from.Served().Newest > 1 {
+	if w.flaw == reusesNumbers && p.from.Newest > 1 {
 		p.from = with(p.from, p.from.Serving, p.from.All[p.from.Serving])
 	}
 	from := p.from
 	if w.flaw == reusesNumbers {
-		from = from.Served()
 		from.Newest = from.Serving
 	}
 	counting, _ := json.Marshal(fmt.Sprint(w.r.Uint64()))
-	next, err := from.Begin(json.RawMessage(`"first"`), counting, false)
+	next, err := from.Begin(counting, false)
 	if err == nil {
 		p.what, p.next, p.clear = "begin", next, true
 		n.plan = p
@@ -142,7 +141,7 @@ func (w *world) clear(n *simNode, p *plan) {
 		return
 	}
 	w.say("%s clears slot %d", n.name, slot)
-	for number, g := range w.truth.Served().All {
+	for number, g := range w.truth.All {
 		if g.Slot == slot && w.slots[slot] == number {
 			w.broken("%s clears slot %d, which generation %d uses", n.name, slot, number)
 		}

@@ -77,8 +77,11 @@ type plan struct {
 func newWorld(seed uint64, f flaw) *world {
 	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {caught: true, compared: true}}, did: map[string]int{}, known: map[string]judged{}}
 	w.slots[0] = 1
+	w.truth, _ = generation.Start(json.RawMessage(`"first"`))
+	text, _ := w.truth.Encode()
+	w.set(text)
 	for i := range 2 + w.r.IntN(3) {
-		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, dirs: map[generation.Number]int{1: w.end}})
+		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, own: w.truth, dirs: map[generation.Number]int{1: w.end}})
 	}
 	return w
 }
@@ -177,7 +180,7 @@ func (w *world) step(faults bool) {
 
 // forge writes what no node would, or nothing.
 func (w *world) forge() {
-	s := w.truth.Served()
+	s := w.truth
 	s.All = maps.Clone(s.All)
 	switch w.r.IntN(5) {
 	case 0:
@@ -222,7 +225,7 @@ func (w *world) act(n *simNode) {
 	if w.flaw == obeysAnything && err == nil && s.Serving != 0 {
 		follows = true
 	}
-	if _, named := n.own.Served().All[s.Serving]; w.flaw == obeysOlder && named && err == nil {
+	if _, named := n.own.All[s.Serving]; w.flaw == obeysOlder && named && err == nil {
 		follows = true
 	}
 	switch {
@@ -231,7 +234,7 @@ func (w *world) act(n *simNode) {
 			w.say("%s follows epoch %d (serving %d, building %d, kept %d)", n.name, s.Epoch, s.Serving, s.Building, s.Kept)
 		}
 		n.own, n.plan = s, nil
-	case err != nil || n.own.Epoch > 0 && (s.Epoch < n.own.Epoch || s.Epoch == n.own.Epoch && !s.Equal(n.own)):
+	case err != nil || !s.Newer(n.own) && !s.Equal(n.own):
 		w.restore(n)
 	}
 	w.tidy(n)
@@ -251,13 +254,7 @@ func (w *world) vouched(n *simNode, s generation.Set) bool {
 // there now.
 func (w *world) restore(n *simNode) {
 	s, err := w.read(w.record)
-	if w.record != nil && err == nil && (s.Epoch > n.own.Epoch || s.Equal(n.own) || n.own.Follows(s)) {
-		return
-	}
-	if n.own.Epoch == 0 {
-		if err != nil {
-			w.put(nil, w.revision)
-		}
+	if w.record != nil && err == nil && (s.Newer(n.own) || s.Equal(n.own) || n.own.Follows(s)) {
 		return
 	}
 	text, err := n.own.Encode()
@@ -275,7 +272,7 @@ func (w *world) restore(n *simNode) {
 // tidy deletes what a node has of generations that are none any more. It does so only
 // by the record as it stands, and never what it does not know to be old.
 func (w *world) tidy(n *simNode) {
-	own := n.own.Served()
+	own := n.own
 	stands, err := w.read(w.record)
 	agreed := err == nil && stands.Equal(n.own) || w.flaw == obeysAnything
 	if _, open := n.dirs[own.Serving]; !open || !agreed {
@@ -285,7 +282,7 @@ func (w *world) tidy(n *simNode) {
 		if _, named := own.All[number]; named {
 			continue
 		}
-		if t := w.truth.Served(); number == t.Serving || number == t.Building {
+		if t := w.truth; number == t.Serving || number == t.Building {
 			w.broken("%s drops generation %d: %d serves and %d is building", n.name, number, t.Serving, t.Building)
 		}
 		w.say("%s drops generation %d", n.name, number)
@@ -295,7 +292,7 @@ func (w *world) tidy(n *simNode) {
 
 // count has a node go on with a generation: it opens it, in its slot, and derives.
 func (w *world) count(n *simNode) {
-	own := n.own.Served()
+	own := n.own
 	for number, g := range own.All {
 		if own.Beside() != 0 && number == own.Serving && w.r.IntN(2) == 0 {
 			continue

@@ -8,8 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // ErrNoBucket: no node has run on this server yet.
@@ -19,7 +17,7 @@ var ErrNoBucket = errors.New("jetlog: there is no bucket " + Bucket)
 // and nothing of the streams looked at. ErrNoBucket says that there are none. The
 // connection stays the caller's.
 func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptions) (*Members, error) {
-	s, err := Attach(ctx, nc, slot, 0, nil)
+	s, err := Attach(ctx, nc, slot, Owner{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -29,8 +27,9 @@ func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptio
 // Attach opens the streams of other nodes for a process that keeps none of them:
 // to watch and join the members, to publish reads and to look how far EVENTS goes.
 // Nothing is created, and Restore must not be called. ErrNoBucket says that no node
-// has run yet. The generation is looked at where DELTAS is used; 0 is 1. A nil logger logs nothing. The connection stays the caller's.
-func Attach(ctx context.Context, nc *nats.Conn, slot Slot, of generation.Number, logger *slog.Logger) (*Streams, error) {
+// has run yet. The owner is compared where DELTAS is used. A nil logger logs
+// nothing. The connection stays the caller's.
+func Attach(ctx context.Context, nc *nats.Conn, slot Slot, of Owner, logger *slog.Logger) (*Streams, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -50,9 +49,34 @@ func Attach(ctx context.Context, nc *nats.Conn, slot Slot, of generation.Number,
 	return s, nil
 }
 
+// OpenBucket is Attach for a node that may be the first one on this server: it creates
+// the bucket if that is missing, after it has compared all streams that are there with
+// what it wants, as OpenStreams does.
+func OpenBucket(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("jetlog: open the bucket: %w", err)
+	}
+	o = o.withDefaults()
+	s := newStreams(nc, js, o.Slot, o.Generation, o.Logger)
+	configs := o.configs(nc.MaxPayload())
+	if err := s.refuseMisfits(ctx, configs); err != nil {
+		return nil, err
+	}
+	for _, c := range configs {
+		if c.Name != BucketStream {
+			continue
+		}
+		if err := s.openStream(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return Attach(ctx, nc, o.Slot, o.Generation, o.Logger)
+}
+
 // AttachEvents is Attach for who reads EVENTS as well.
 func AttachEvents(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
-	s, err := Attach(ctx, nc, slot, 0, logger)
+	s, err := Attach(ctx, nc, slot, Owner{}, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // HeaderSeal says who wrote a window: somebody who knows the key of DELTAS.
@@ -42,7 +40,7 @@ type edition struct {
 	created time.Time
 	subject string
 	key     []byte
-	of      generation.Number // whose windows these are; 0: nobody can tell
+	of      Owner // whose windows these are
 }
 
 func editionOf(i *jetstream.StreamInfo) edition {
@@ -51,19 +49,19 @@ func editionOf(i *jetstream.StreamInfo) edition {
 		e.subject = i.Config.Subjects[0]
 	}
 	e.key, _ = hex.DecodeString(i.Config.Metadata[sealKey])
-	e.of = generationOf(i.Config)
+	e.of = ownerOf(i.Config)
 	return e
 }
 
 // newEdition is a configuration of a generation's DELTAS, with a subject and a key
 // of its own.
-func newEdition(c jetstream.StreamConfig, of generation.Number) (jetstream.StreamConfig, error) {
+func newEdition(c jetstream.StreamConfig, of Owner) (jetstream.StreamConfig, error) {
 	key := make([]byte, sealKeyBytes)
 	if _, err := rand.Read(key); err != nil {
 		return c, err
 	}
 	c.Subjects = []string{DeltasSubject + "." + nuid.Next()}
-	c.Metadata = map[string]string{sealKey: hex.EncodeToString(key), generationKey: strconv.FormatUint(uint64(of), 10)}
+	c.Metadata = map[string]string{sealKey: hex.EncodeToString(key), generationKey: strconv.FormatUint(uint64(of.Number), 10), countsByKey: of.CountsBy}
 	return c, nil
 }
 

@@ -17,7 +17,7 @@ import (
 func (b *bench) open(s jetlog.Slot, of generation.Number) (*jetlog.Streams, error) {
 	b.Helper()
 	o := natstest.Options()
-	o.Slot, o.Generation = s, of
+	o.Slot, o.Generation = s, jetlog.Owner{Number: of}
 	return jetlog.OpenStreams(b.ctx, b.connect(), o)
 }
 
@@ -87,12 +87,12 @@ func TestDeltasOfAnotherGeneration(t *testing.T) {
 	if after := b.stream(jetlog.DeltasStream).CachedInfo(); !after.Created.Equal(before.Created) || after.State.Msgs != 3 || after.State.LastSeq != 3 {
 		t.Errorf("DELTAS is another: %+v, was %+v", after.State, before.State)
 	}
-	attached, err := jetlog.Attach(b.ctx, b.connect(), 0, 1, nil)
+	attached, err := jetlog.Attach(b.ctx, b.connect(), 0, jetlog.Owner{Number: 1}, nil)
 	b.must(err)
 	_, err = jetlog.OpenTailer(b.ctx, attached, 0, jetlog.RunOptions{})
 	b.other("followed, attached", err, "3", "1")
-	if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n != 3 {
-		t.Errorf("slot 0 is generation %d's: %v", n, err)
+	if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n.Number != 3 {
+		t.Errorf("slot 0 is generation %d's: %v", n.Number, err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestEvict(t *testing.T) {
 	b := newBench(t)
 	evict := func(of generation.Number, want bool) {
 		t.Helper()
-		if got, err := jetlog.Evict(b.ctx, b.js, 0, of); err != nil || got != want {
+		if got, err := jetlog.Evict(b.ctx, b.js, 0, jetlog.Owner{Number: of}); err != nil || got != want {
 			t.Errorf("evicted for generation %d: %v, %v", of, got, err)
 		}
 	}
@@ -119,29 +119,33 @@ func TestEvict(t *testing.T) {
 	}
 	_, err = b.open(0, 3)
 	b.must(err)
-	_, err = jetlog.Evict(b.ctx, b.js, 0, 1)
+	_, err = jetlog.Evict(b.ctx, b.js, 0, jetlog.Owner{Number: 1})
 	b.other("evicted by an earlier one", err, "3", "1")
 	evict(3, false)
 }
 
-// "an existing DELTAS of slot 0 without metadata is generation 1's"
-func TestDeltasWithoutAGeneration(t *testing.T) {
+// A DELTAS that does not say whose it is, or counts by something else, is nobody's that a
+// record names: it is neither followed nor kept.
+func TestDeltasOfNobody(t *testing.T) {
 	b := newBench(t)
-	for _, s := range []jetlog.Slot{0, 1} {
-		_, err := b.open(s, 0)
-		b.must(err)
-		c := b.stream(s.Deltas()).CachedInfo().Config
-		delete(c.Metadata, "tidemark-generation")
-		_, err = b.js.UpdateStream(b.ctx, c)
-		b.must(err)
+	of := func(number generation.Number, by string) jetlog.StreamOptions {
+		o := natstest.Options()
+		o.Slot, o.Generation = 1, jetlog.Owner{Number: number, CountsBy: by}
+		return o
 	}
-	_, err := b.open(0, 1)
+	_, err := jetlog.OpenStreams(b.ctx, b.connect(), of(2, "aa"))
 	b.must(err)
-	_, err = b.open(0, 3)
-	b.other("opened", err, "1", "3")
+	_, err = jetlog.OpenStreams(b.ctx, b.connect(), of(2, "aa"))
+	b.must(err)
+	_, err = jetlog.OpenStreams(b.ctx, b.connect(), of(2, "bb"))
+	b.other("opened", err, "2, which counts by aa", "2, which counts by bb")
+	c := b.stream(jetlog.Slot(1).Deltas()).CachedInfo().Config
+	delete(c.Metadata, "tidemark-generation")
+	_, err = b.js.UpdateStream(b.ctx, c)
+	b.must(err)
 	_, err = b.open(1, 2)
 	b.other("opened", err, "0", "2")
-	if got, err := jetlog.Evict(b.ctx, b.js, 1, 2); err != nil || !got {
+	if got, err := jetlog.Evict(b.ctx, b.js, 1, jetlog.Owner{Number: 2}); err != nil || !got {
 		t.Errorf("what nobody can tell whose it is stays: %v, %v", got, err)
 	}
 }
@@ -174,11 +178,11 @@ func TestClear(t *testing.T) {
 				t.Errorf("key %s: %v", k, err)
 			}
 		}
-		if n, err := jetlog.SlotOf(b.ctx, b.js, 1); err != nil || n != 0 {
-			t.Errorf("slot 1 is generation %d's: %v", n, err)
+		if n, err := jetlog.SlotOf(b.ctx, b.js, 1); err != nil || n.Number != 0 {
+			t.Errorf("slot 1 is generation %d's: %v", n.Number, err)
 		}
-		if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n != 1 {
-			t.Errorf("slot 0 is generation %d's: %v", n, err)
+		if n, err := jetlog.SlotOf(b.ctx, b.js, 0); err != nil || n.Number != 1 {
+			t.Errorf("slot 0 is generation %d's: %v", n.Number, err)
 		}
 		_, err = b.open(1, generation.Number(2*clears+4))
 		b.must(err)
@@ -199,21 +203,18 @@ func TestMembersOfAnotherGenerationDoNotJoin(t *testing.T) {
 	p := b.process(nil)
 	p.sees("a up")
 	next := member("b")
-	next.Fingerprint = next.Fingerprint.Of(3)
+	next.Fingerprint = cluster.FingerprintOf(jetlog.Owner{Number: 3, CountsBy: "a"})
 	if err := p.Join(b.ctx, next); !errors.Is(err, jetlog.ErrMemberMisfit) {
 		t.Errorf("joined: %v", err)
 	}
-	same := member("b")
-	same.Fingerprint = same.Fingerprint.Of(1)
-	b.must(p.Join(b.ctx, same))
+	b.must(p.Join(b.ctx, member("b")))
 	seen := map[cluster.Fingerprint]bool{}
 	for n := range generation.Number(1000) {
-		seen[cluster.Fingerprint(7).Of(n)] = true
+		for _, by := range []string{"a", "b"} {
+			seen[cluster.FingerprintOf(jetlog.Owner{Number: n, CountsBy: by})] = true
+		}
 	}
-	if len(seen) != 999 || seen[0] { // 0 and 1 are the first
-		t.Errorf("%d generations of 999 differ", len(seen))
-	}
-	if f := cluster.Fingerprint(0).Of(3); f != 0 {
-		t.Errorf("a process without counters of its own has %v", f)
+	if len(seen) != 2000 || seen[0] {
+		t.Errorf("%d generations of 2000 differ", len(seen))
 	}
 }

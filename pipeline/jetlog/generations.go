@@ -23,8 +23,7 @@ const (
 	generationsHeartbeat = time.Second
 	// generationsWaitMax bounds the pause before a watch begins again.
 	generationsWaitMax = 500 * time.Millisecond
-	// restoreTries bounds how often Restore begins again because the key has changed
-	// meanwhile.
+	// restoreTries bounds how often Restore and Insist begin again because the key has changed.
 	restoreTries = 8
 	// generationsLook is how often it is looked whether the key is there still: one
 	// that is purged out of the stream leaves no mark that would be heard.
@@ -155,45 +154,43 @@ func (g *Generations) Write(ctx context.Context, from, next generation.Set) erro
 	return g.put(ctx, next, r.revision)
 }
 
+// Create puts the first record of a system where there is none, or a malformed one. It
+// says whether it did: of nodes that start at the same moment one does.
+func (g *Generations) Create(ctx context.Context, first generation.Set) (created bool, err error) {
+	return g.replace(ctx, first, func(generation.Set) bool { return true })
+}
+
 // Restore puts own, which this node has acted on, where there is no record, one that is
-// malformed, an older one, or one of the same epoch that own does not follow. A node that
-// knows of none, the zero, removes one that is malformed: no rebuild could begin. It says
+// malformed, an older one, or one of the same epoch that own does not follow. It says
 // whether it did anything.
 func (g *Generations) Restore(ctx context.Context, own generation.Set) (restored bool, err error) {
+	return g.replace(ctx, own, func(there generation.Set) bool {
+		return there.Newer(own) || there.Equal(own) || own.Follows(there)
+	})
+}
+
+// Insist is Restore where an operator has decided that own stands: whatever is there is
+// replaced.
+func (g *Generations) Insist(ctx context.Context, own generation.Set) error {
+	_, err := g.replace(ctx, own, own.Equal)
+	return err
+}
+
+// replace puts own in the place of a record that is malformed, missing, or may not stay.
+func (g *Generations) replace(ctx context.Context, own generation.Set, stays func(there generation.Set) bool) (replaced bool, err error) {
 	for range restoreTries {
 		r, err := g.load(ctx)
 		if err != nil {
 			return false, err
 		}
-		there := r.revision != 0 && r.err == nil
-		if there && (r.set.Epoch > own.Epoch || r.set.Equal(own) || own.Follows(r.set)) {
+		if r.revision != 0 && r.err == nil && stays(r.set) {
 			return false, nil
 		}
-		switch {
-		case own.Epoch > 0:
-			err = g.put(ctx, own, r.revision)
-		case r.revision == 0:
-			return false, nil
-		default:
-			err = g.remove(ctx, r.revision)
-		}
-		if !errors.Is(err, ErrDecided) {
+		if err = g.put(ctx, own, r.revision); !errors.Is(err, ErrDecided) {
 			return err == nil, err
 		}
 	}
 	return false, fmt.Errorf("jetlog: restore the generations: their key changes all the time: deny others $KV.%s.>", Bucket)
-}
-
-// remove deletes a revision of the key.
-func (g *Generations) remove(ctx context.Context, revision uint64) error {
-	err := g.streams.bucket.Purge(ctx, generationsKey, jetstream.LastRevision(revision))
-	switch {
-	case isWrongSequence(err):
-		return ErrDecided
-	case err != nil:
-		return fmt.Errorf("jetlog: remove what the bucket says of the generations: %w", err)
-	}
-	return nil
 }
 
 // put replaces a revision of the key; 0 makes it.
@@ -204,9 +201,6 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	}
 	if most := g.streams.nc.MaxPayload() - EnvelopeBytes; int64(len(value)) > most {
 		return fmt.Errorf("jetlog: write the generations: with their configurations they have %d bytes, and messages may have %d: raise the NATS server's max_payload", len(value), most)
-	}
-	if err := g.streams.markRebuilt(ctx); err != nil {
-		return err
 	}
 	if revision == 0 {
 		_, err = g.streams.bucket.Create(ctx, generationsKey, value)
@@ -321,16 +315,15 @@ func (g *Generations) see(r record, listing bool) {
 // LoadGenerations asks once which generations there are, for a command: the zero
 // stands for none. ErrNoBucket: no node has run on this server yet.
 func LoadGenerations(ctx context.Context, nc *nats.Conn) (generation.Set, error) {
-	s, err := Attach(ctx, nc, 0, 0, nil)
+	s, err := Attach(ctx, nc, 0, Owner{}, nil)
 	if err != nil {
 		return generation.Set{}, err
 	}
 	r, err := (&Generations{streams: s}).load(ctx)
-	return r.set.Served(), errors.Join(err, r.err)
+	return r.set, errors.Join(err, r.err)
 }
 
 // SlotOfServing is the slot of the generation that serves.
 func SlotOfServing(s generation.Set) Slot {
-	s = s.Served()
 	return Slot(s.All[s.Serving].Slot)
 }

@@ -22,10 +22,14 @@ const recordKey = "generations"
 // begun is the record once the first rebuild has begun.
 func begun(t *testing.T) generation.Set {
 	t.Helper()
-	s, err := generation.Set{}.Begin([]byte(`{"now":1}`), []byte(`{"next":"<&>"}`), false)
+	s, err := generation.Start([]byte(`{"now":1}`))
+	if err == nil {
+		s, err = s.Begin([]byte(`{"next":"<&>"}`), false)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Epoch = 1
 	return s
 }
 
@@ -65,7 +69,7 @@ func (b *bench) seesEpoch(g *jetlog.Generations, epoch uint64) {
 func TestGenerations(t *testing.T) {
 	b := newBench(t)
 	g := b.records(b.streams)
-	attached, err := jetlog.Attach(b.ctx, b.connect(), 0, 0, nil)
+	attached, err := jetlog.Attach(b.ctx, b.connect(), 0, jetlog.Owner{}, nil)
 	b.must(err)
 	other := b.records(attached)
 	if s, err := g.Seen(); err != nil || s.Epoch != 0 || !g.Written().IsZero() {
@@ -232,20 +236,6 @@ func TestGenerationsRestore(t *testing.T) {
 		}
 	}
 
-	// A node that knows of none removes what is malformed, and nothing else.
-	for _, c := range []struct {
-		name string
-		harm func()
-		want bool
-	}{{"what is well made", func() {}, false}, {"garbage", put([]byte("oops")), true}, {"nothing", func() {}, false}} {
-		c.harm()
-		if restored, err := g.Restore(b.ctx, generation.Set{}); err != nil || restored != c.want {
-			t.Errorf("%s, by a node that knows of none: %v, %v", c.name, restored, err)
-		}
-	}
-	b.seesRecord(g, "what was removed", absent)
-	b.must(g.Write(b.ctx, generation.Set{}, own))
-
 	// What is newer stays.
 	if restored, err := g.Restore(b.ctx, old); err != nil || restored {
 		t.Errorf("an old copy was put in the place of a newer one: %v, %v", restored, err)
@@ -261,12 +251,15 @@ func TestGenerationsRestore(t *testing.T) {
 		t.Errorf("what it can follow was replaced: %v, %v", restored, err)
 	}
 	foreign := own
-	foreign.Serving, foreign.Building, foreign.Newest, foreign.State = 9, 0, 9, generation.Aborted
-	foreign.All = map[generation.Number]generation.Generation{9: {Counting: []byte(`{}`)}}
+	foreign.Serving, foreign.Building, foreign.State = 2, 0, generation.Aborted
+	foreign.All = map[generation.Number]generation.Generation{2: {Counting: []byte(`{}`)}}
 	put(encode(foreign))()
 	if restored, err := g.Restore(b.ctx, own); err != nil || !restored {
 		t.Errorf("what it cannot follow stays: %v, %v", restored, err)
 	}
+	// What an operator insists on replaces a newer one.
+	b.must(g.Insist(b.ctx, old))
+	b.seesRecord(g, "what was insisted on", func(s generation.Set, err error) bool { return err == nil && s.Equal(old) })
 }
 
 // A record of the largest configurations fits a server with the default limits, and the
@@ -277,14 +270,16 @@ func TestGenerationsOfLargeConfigurations(t *testing.T) {
 	large := func(n int) []byte {
 		return []byte(`"` + strings.Repeat("<", n-2) + `"`)
 	}
-	s, err := generation.Set{}.Begin(large(generation.ConfigBytesMax), large(generation.ConfigBytesMax), false)
+	s, err := generation.Start(large(generation.ConfigBytesMax))
+	b.must(err)
+	s, err = s.Begin(large(generation.ConfigBytesMax), false)
 	b.must(err)
 	b.must(g.Write(b.ctx, generation.Set{}, s))
-	b.seesEpoch(g, 1)
+	b.seesEpoch(g, 2)
 	if seen, _ := g.Seen(); !seen.Equal(s) {
 		t.Error("it came back as another one")
 	}
-	if _, err := (generation.Set{}).Begin(large(10), large(generation.ConfigBytesMax+1), false); err == nil {
+	if _, err := generation.Start(large(generation.ConfigBytesMax + 1)); err == nil {
 		t.Error("a configuration beyond the bound was taken")
 	}
 }

@@ -251,9 +251,9 @@ func TestMembersMustFit(t *testing.T) {
 	first := b.joined("a")
 	second := b.process(nil)
 	for want, change := range map[string]func(*cluster.Member){
-		"node b has 32 shards, node a has 16":             func(m *cluster.Member) { m.Shards = 32 },
-		"node b counts post(view); node a counts post(li": func(m *cluster.Member) { m.Fingerprint, m.Counters = 8, "post(view)" },
-		"node b and node a count the same columns by oth": func(m *cluster.Member) { m.Fingerprint = 8 },
+		"node b has 32 shards, node a has 16":                                               func(m *cluster.Member) { m.Shards = 32 },
+		"node b counts post(view) (fingerprint 0000000000000008); node a counts post(like)": func(m *cluster.Member) { m.Fingerprint, m.Counters = 8, "post(view)" },
+		"node b counts post(like) (fingerprint 0000000000000008); node a counts post(like)": func(m *cluster.Member) { m.Fingerprint = 8 },
 		"node a (version 1) reads wire of versions 1 to 2, node b (version 1) of versions 3 to 4": func(m *cluster.Member) {
 			m.Formats = cluster.Formats{"wire": {3, 4}}
 		},

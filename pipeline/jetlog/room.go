@@ -7,8 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
 // ErrNoRoom says that the server does not take a stream: it, or the account, may not
@@ -46,7 +44,7 @@ func Reserve(ctx context.Context, nc *nats.Conn, o StreamOptions) error {
 
 // Unreserve deletes what was reserved for a generation of that number if nothing was
 // ever appended to it, and says whether there was such a stream.
-func Unreserve(ctx context.Context, js jetstream.JetStream, slot Slot, of generation.Number) (removed bool, err error) {
+func Unreserve(ctx context.Context, js jetstream.JetStream, slot Slot, of Owner) (removed bool, err error) {
 	stream, err := js.Stream(ctx, slot.Deltas())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
@@ -54,7 +52,7 @@ func Unreserve(ctx context.Context, js jetstream.JetStream, slot Slot, of genera
 	if err != nil {
 		return false, fmt.Errorf("jetlog: look what slot %d has reserved: %w", slot, err)
 	}
-	if i := stream.CachedInfo(); generationOf(i.Config) != of || i.State.LastSeq > 0 {
+	if i := stream.CachedInfo(); !ownerOf(i.Config).Is(of) || i.State.LastSeq > 0 {
 		return false, nil
 	}
 	if err := js.DeleteStream(ctx, slot.Deltas()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {

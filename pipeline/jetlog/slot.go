@@ -55,60 +55,57 @@ func (m *Members) memberKey(node string) string {
 	return m.streams.slot.key(cluster.MemberPrefix + node)
 }
 
-// generationKey is where the metadata of DELTAS has whose it is.
-const generationKey = "tidemark-generation"
-
-// numberMax is past any number that a generation comes to have: there is always
-// room for one after what a stream says.
-const numberMax = 1 << 31
+// generationKey and countsByKey are where the metadata of DELTAS has whose it is:
+// the generation's number, and what that counts by (generation.Generation.CountsBy).
+const (
+	generationKey = "tidemark-generation"
+	countsByKey   = "tidemark-counts-by"
+)
 
 // ErrGeneration says that the slot's DELTAS is another generation's than the streams
 // were opened for. It is neither followed nor appended to, and stays as it is.
 var ErrGeneration = errors.New("jetlog: DELTAS is of another generation")
 
-// generationOf is whose a DELTAS is; 0: nobody can tell. What says nothing in the
-// first slot was made before there were generations.
-func generationOf(c jetstream.StreamConfig) generation.Number {
-	text, says := c.Metadata[generationKey]
-	if !says && c.Name == Slot(0).Deltas() {
-		return generation.First
+// Owner is whose a DELTAS is.
+type Owner = generation.Owner
+
+func ownerOf(c jetstream.StreamConfig) Owner {
+	n, err := strconv.ParseUint(c.Metadata[generationKey], 10, 32)
+	if err != nil || n > generation.NumberMax {
+		return Owner{}
 	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n > numberMax {
-		return 0
-	}
-	return generation.Number(n)
+	return Owner{Number: generation.Number(n), CountsBy: c.Metadata[countsByKey]}
 }
 
 // refuseOther is an error unless an edition is of the streams' own generation.
 func (s *Streams) refuseOther(e edition) error {
-	if e.of == s.of {
+	if e.of.Is(s.of) {
 		return nil
 	}
-	return fmt.Errorf("%w: stream %s is generation %d's, and this is generation %d", ErrGeneration, s.deltas(), e.of, s.of)
+	return fmt.Errorf("%w: stream %s is of %v, and this is %v", ErrGeneration, s.deltas(), e.of, s.of)
 }
 
 // Generation is which one the streams were opened for.
-func (s *Streams) Generation() generation.Number { return s.of }
+func (s *Streams) Generation() generation.Number { return s.of.Number }
 
-// SlotOf is whose DELTAS a slot has; 0: none, or nobody can tell.
-func SlotOf(ctx context.Context, js jetstream.JetStream, s Slot) (generation.Number, error) {
+// SlotOf is whose DELTAS a slot has.
+func SlotOf(ctx context.Context, js jetstream.JetStream, s Slot) (Owner, error) {
 	stream, err := js.Stream(ctx, s.Deltas())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, nil
+		return Owner{}, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: look whose slot %d is: %w", s, err)
+		return Owner{}, fmt.Errorf("jetlog: look whose slot %d is: %w", s, err)
 	}
-	return generationOf(stream.CachedInfo().Config), nil
+	return ownerOf(stream.CachedInfo().Config), nil
 }
 
 // Evict deletes a slot's DELTAS for the generation to which the record gives the
 // slot, where a process of an earlier one has made it again: that was cut off while
-// the slot was cleared. Numbers only grow in a slot, so a DELTAS of a lower one, or
-// of none, is left over. It says whether there was one. A later generation's is
-// ErrGeneration, and stays.
-func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of generation.Number) (evicted bool, err error) {
+// the slot was cleared. Numbers only grow in a slot, so a DELTAS of a lower one, or of
+// none, is left over, and so is one with the same number that counts by something else.
+// It says whether there was one. A later generation's is ErrGeneration, and stays.
+func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of Owner) (evicted bool, err error) {
 	stream, err := js.Stream(ctx, s.Deltas())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
@@ -116,11 +113,11 @@ func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of generation.Nu
 	if err != nil {
 		return false, fmt.Errorf("jetlog: look whose slot %d is: %w", s, err)
 	}
-	switch is := generationOf(stream.CachedInfo().Config); {
-	case is == of:
+	switch is := ownerOf(stream.CachedInfo().Config); {
+	case is.Is(of):
 		return false, nil
-	case is > of:
-		return false, fmt.Errorf("%w: stream %s is generation %d's, and this is generation %d", ErrGeneration, s.Deltas(), is, of)
+	case is.Number > of.Number:
+		return false, fmt.Errorf("%w: stream %s is of %v, and this is %v", ErrGeneration, s.Deltas(), is, of)
 	}
 	if err := js.DeleteStream(ctx, s.Deltas()); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, fmt.Errorf("jetlog: delete stream %s, which an earlier generation has made: %w", s.Deltas(), err)
@@ -142,8 +139,8 @@ func Clear(ctx context.Context, js jetstream.JetStream, s Slot, next generation.
 	if err != nil {
 		return err
 	}
-	if is >= next {
-		return fmt.Errorf("%w: stream %s is generation %d's, and generation %d was to begin", ErrGeneration, s.Deltas(), is, next)
+	if is.Number >= next {
+		return fmt.Errorf("%w: stream %s is of %v, and generation %d was to begin", ErrGeneration, s.Deltas(), is, next)
 	}
 	bucket, err := js.KeyValue(ctx, Bucket)
 	switch {
@@ -153,7 +150,7 @@ func Clear(ctx context.Context, js jetstream.JetStream, s Slot, next generation.
 		err = clearKeys(ctx, bucket, s)
 	}
 	if err == nil {
-		_, err = Evict(ctx, js, s, next)
+		_, err = Evict(ctx, js, s, Owner{Number: next})
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: clear slot %d: %w", s, err)

@@ -76,7 +76,7 @@ type StreamOptions struct {
 	DeadLetters    Limits // default 1 GiB, the oldest go first
 	BucketBytesMax int64  // default 16 MiB
 	Slot           Slot
-	Generation     generation.Number // whose DELTAS the slot's is to be; default 1
+	Generation     Owner // whose DELTAS the slot's is to be; default: that of number 1
 
 	// Continues is the log that an EVENTS goes on from where it is made, because
 	// the one before is lost and its counts were restored.
@@ -95,7 +95,7 @@ func (o StreamOptions) withDefaults() StreamOptions {
 	o.Deltas.BytesMax = cmp.Or(o.Deltas.BytesMax, 4<<30)
 	o.DeadLetters.BytesMax = cmp.Or(o.DeadLetters.BytesMax, 1<<30)
 	o.BucketBytesMax = cmp.Or(o.BucketBytesMax, 16<<20)
-	o.Generation = cmp.Or(o.Generation, generation.First)
+	o.Generation.Number = cmp.Or(o.Generation.Number, generation.First)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -116,7 +116,7 @@ type Streams struct {
 	bucket  jetstream.KeyValue
 	logger  *slog.Logger
 	slot    Slot
-	of      generation.Number
+	of      Owner
 	created time.Time // EVENTS, when opened; never changes
 	// hadEvents: EVENTS was there when the streams were opened, so that the
 	// others have been, too.
@@ -132,7 +132,7 @@ func (s *Streams) Stats() *StreamStats { return &s.stats }
 // ones no limit is ever changed: one that does not fit is a refusal that lists
 // every difference of every stream, before anything is created; so is a DELTAS of
 // another generation (ErrGeneration). What an earlier version has made is brought up
-// to this one: EVENTS is protected, DELTAS recreated. The connection stays the caller's, and is used by all that is opened on
+// to this one: EVENTS is protected. The connection stays the caller's, and is used by all that is opened on
 // the streams.
 func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, error) {
 	js, err := jetstream.New(nc)
@@ -167,9 +167,10 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 	return s, nil
 }
 
-func newStreams(nc *nats.Conn, js jetstream.JetStream, slot Slot, of generation.Number, logger *slog.Logger) *Streams {
+func newStreams(nc *nats.Conn, js jetstream.JetStream, slot Slot, of Owner, logger *slog.Logger) *Streams {
+	of.Number = cmp.Or(of.Number, generation.First)
 	return &Streams{
-		js: js, nc: nc, slot: slot, of: cmp.Or(of, generation.First), logger: logger, configs: make(map[string]jetstream.StreamConfig),
+		js: js, nc: nc, slot: slot, of: of, logger: logger, configs: make(map[string]jetstream.StreamConfig),
 		stats: StreamStats{remade: make(map[string]uint64), told: make(map[string]time.Time), untold: make(map[string]remaking)},
 	}
 }
@@ -217,12 +218,6 @@ func (s *Streams) openStream(ctx context.Context, c jetstream.StreamConfig) erro
 func (s *Streams) bringUp(ctx context.Context, is *jetstream.StreamInfo, want jetstream.StreamConfig) error {
 	have := is.Config
 	switch {
-	case isDeltas(want.Name) && !isEdition(have.Subjects):
-		recreated, err := s.recreate(ctx, editionOf(is))
-		if recreated {
-			s.logger.Info("stream DELTAS was an earlier version's: it is recreated, and what was in it derived again from EVENTS")
-		}
-		return err
 	case want.Name == EventsStream && (!isMoved(have.Subjects) || want.DenyDelete && !have.DenyDelete):
 		if !isMoved(have.Subjects) {
 			have.Subjects = want.Subjects

@@ -85,14 +85,6 @@ func TestOpenStreamsBringsUpEarlierOnes(t *testing.T) {
 	was.Subjects = []string{"events.>"}
 	_, err = js.UpdateStream(t.Context(), was)
 	if err == nil {
-		err = js.DeleteStream(t.Context(), jetlog.DeltasStream)
-	}
-	if err == nil {
-		c := config(jetlog.DeadLetterStream)
-		c.Name, c.Subjects, c.MaxBytes, c.Discard = jetlog.DeltasStream, []string{"deltas"}, o.Deltas.BytesMax, jetstream.DiscardNew
-		_, err = js.CreateStream(t.Context(), c)
-	}
-	if err == nil {
 		_, err = js.Publish(t.Context(), "events.like", []byte("1"))
 	}
 	if err != nil {
@@ -119,9 +111,6 @@ func TestOpenStreamsBringsUpEarlierOnes(t *testing.T) {
 	}
 	if stream.DeleteMsg(t.Context(), 1) == nil || stream.SecureDeleteMsg(t.Context(), 1) == nil { // a purge is Trim's way (decision 0027)
 		t.Error("EVENTS can be deleted from")
-	}
-	if subjects := config(jetlog.DeltasStream).Subjects; len(subjects) != 1 || !strings.HasPrefix(subjects[0], jetlog.DeltasSubject+".") {
-		t.Errorf("DELTAS has %v", subjects)
 	}
 }
 

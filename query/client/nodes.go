@@ -28,6 +28,7 @@ type Node struct {
 	Shards  int           // that it holds and answers for
 	Applied Position      // how far it is
 	Lag     time.Duration // age of the newest event that it has applied, while newer ones wait
+	Config  string        // "differs": its file counts something else than what serves, by which it counts; "" otherwise
 }
 
 // Shards say who holds which shard.
@@ -66,6 +67,7 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 			Shards  int      `json:"shards"`
 			Applied Position `json:"applied,string"`
 			LagMS   int64    `json:"lag_ms"`
+			Config  string   `json:"config"`
 		} `json:"nodes"`
 		SilentMS int64 `json:"silent_ms"`
 	}
@@ -76,7 +78,7 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 	for _, n := range reply.Nodes {
 		nodes.Nodes = append(nodes.Nodes, Node{
 			Node: n.Node, Roles: n.Roles, Zone: n.Zone, Weight: n.Weight, Version: n.Version, State: n.State,
-			Routes: n.Routes, Shards: n.Shards, Applied: n.Applied, Lag: time.Duration(n.LagMS) * time.Millisecond,
+			Routes: n.Routes, Shards: n.Shards, Applied: n.Applied, Lag: time.Duration(n.LagMS) * time.Millisecond, Config: n.Config,
 		})
 	}
 	return nodes, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
@@ -93,7 +94,7 @@ func TestMakeSlowPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := &exports{runs: manyRuns(20), reads: -1}
-	p, o := &slow{place, from}, Options{Shards: 1, Logger: slog.New(slog.DiscardHandler)}
+	p, o := &slow{place, from}, Options{Shards: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Make(t.Context(), p, from, o); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestMakeComesFurther(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := &broken{exports: &exports{runs: manyRuns(20)}, each: 4}
-	o := Options{Shards: 1, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Shards: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Make(t.Context(), place, from, o); err != nil {
 		t.Error(err)
 	}
@@ -138,3 +139,6 @@ func (b *broken) Export(ctx context.Context, s pipeline.Shard) (cold.Source, str
 	b.reads = b.each
 	return b.exports.Export(ctx, s)
 }
+
+// firstRecord is that of a system that was never rebuilt.
+var firstRecord, _ = generation.Start([]byte(`{}`))

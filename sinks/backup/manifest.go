@@ -35,9 +35,9 @@ type Manifest struct {
 	Before []Ancestor `json:"before,omitempty"` // what that goes on from, the newest first
 	Shards int        `json:"shards"`
 	Rules  string     `json:"rules"` // fingerprint of counters and rules
-	// Generations is the record of which generation this is of, with nothing but that;
-	// the zero: of the first one, before there were others.
-	Generations generation.Set `json:"generations,omitzero"`
+	// Generations is the record of which generation this is of, with nothing but that:
+	// what is restored counts by it.
+	Generations generation.Set `json:"generations"`
 	Store       int            `json:"store"` // format of the runs
 
 	// CountedBy tells the rules and limits that counted, "" where it is not known;
@@ -73,7 +73,7 @@ type Run struct {
 }
 
 // Generation is which one it is of.
-func (m *Manifest) Generation() generation.Number { return m.Generations.Served().Serving }
+func (m *Manifest) Generation() generation.Number { return m.Generations.Serving }
 
 func object(sum archive.Sum) string { return objectPrefix + sum.String() }
 
@@ -105,7 +105,7 @@ func (m *Manifest) check() error {
 		return bad("%d parts of %d shards", len(m.Parts), m.Shards)
 	case m.From > m.Position || m.Position > pipeline.PositionMax:
 		return bad("from position %d to %d", m.From, m.Position)
-	case m.Generations.Epoch != 0 && (m.Generations.Fault() != nil || m.Generations.Beside() != 0):
+	case m.Generations.Fault() != nil || m.Generations.Beside() != 0:
 		return bad("of the generations it says that: %v", cmp.Or(m.Generations.Fault(), fmt.Errorf("there is one beside generation %d", m.Generations.Serving)))
 	case m.Events.IsZero():
 		return bad("it does not say of which EVENTS it is")

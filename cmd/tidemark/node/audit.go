@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,43 +277,8 @@ func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) 
 	return r, json.Unmarshal(raw, r)
 }
 
-// derivation tells what decides, of the configuration, what the log comes to.
-func derivation(c *config.Config) (string, error) {
-	var columns []any
-	for _, counter := range c.Counters {
-		for _, column := range counter.Columns {
-			columns = append(columns, counter.Name, column.Name, column.Default != 0)
-		}
-	}
-	text, err := json.Marshal([]any{columns, c.EventRules, c.Feed.Kept(), c.Feed.Retention, c.Limits.Channels, c.Limits.Notices, c.OnlyChannels(), c.Channels})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8]), err
-}
-
 // errMixed: counts stand that other rules or limits made.
 var errMixed = errors.New("what is counted was not all counted by today's rules and limits")
-
-// noteDerivation notes by which rules is counted here, and whether others did
-// before: then the log, by today's, says something else.
-func (n *generation) noteDerivation() error {
-	now, err := derivation(n.config)
-	if err != nil {
-		return err
-	}
-	stored := false
-	for i := range n.config.Shards + 1 {
-		stored = stored || n.store.Stack(pipeline.Shard(i)).Stored()
-	}
-	was := n.dir.counted(n.number)
-	is := noted{Shards: n.config.Shards, CountedBy: now, Mixed: was.Mixed, Counting: was.Counting}
-	if was == is {
-		return nil
-	}
-	if was.CountedBy != now {
-		is.Mixed = stored
-	}
-	return n.dir.note(n.number, is)
-}
 
 func (n *generation) mixed() bool {
 	_, mixed := n.counted()
@@ -326,7 +289,7 @@ func (n *generation) counted() (by string, mixed bool) {
 	n.audits.mu.Lock()
 	defer n.audits.mu.Unlock()
 	is := n.dir.counted(n.number)
-	return is.CountedBy, is.Mixed
+	return is.Counting, is.Mixed
 }
 
 func (n *generation) setMixed() {

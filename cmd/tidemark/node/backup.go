@@ -67,13 +67,17 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	if err != nil {
 		return nil, err
 	}
+	only, err := set.Only()
+	if err != nil {
+		return nil, err
+	}
 	counted, mixed := from.counted(held)
 	place, err := backup.OpenPlace(held, o.To, nc, true)
 	if err != nil {
 		return nil, err
 	}
 	m, err := backup.Make(held, place, from, backup.Options{
-		Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: onlyServing(set),
+		Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: only,
 		Continues: backup.Ancestor{Events: state.Continues.Events, Position: state.Continues.Position},
 		Version:   members.View().Writes(pipeline.FormatBackups), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger,
 	})
@@ -90,25 +94,14 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 // serves.
 func attachServing(ctx context.Context, nc *nats.Conn, log *slog.Logger) (generations.Set, *jetlog.Streams, error) {
 	set, err := jetlog.LoadGenerations(ctx, nc)
+	if err == nil && set.Epoch == 0 {
+		err = fmt.Errorf("%w: start a node", generations.ErrGone)
+	}
 	if err != nil {
 		return set, nil, err
 	}
 	streams, err := jetlog.AttachEvents(ctx, nc, jetlog.SlotOfServing(set), log)
 	return set, streams, err
-}
-
-// onlyServing is a record with nothing but the generation that serves; the zero where there
-// never was another.
-func onlyServing(set generations.Set) generations.Set {
-	if set.Epoch == 0 {
-		return generations.Set{}
-	}
-	only, err := set.Over(generations.Set{}, nil)
-	if err != nil {
-		return generations.Set{} // a record that is acted on has no fault
-	}
-	only.Epoch = 1 // any that is there is newer
-	return only
 }
 
 // noteBackup notes where the newest backup is, unless the nodes back up elsewhere

@@ -230,6 +230,7 @@ func TestCompareMixed(t *testing.T) {
 		}
 	}
 	a, a2 := f.counting("a", 1, fewer, nil), f.counting("a2", 2, fewer, nil)
+	a.gen().setMixed()
 	f.whole(a, a2)
 	// Of the posts the log names only 9 any more, which is the author's number too.
 	differs, _, why, err := f.compares(t.Context(), a, a2, nil)

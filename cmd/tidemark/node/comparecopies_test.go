@@ -52,7 +52,8 @@ func TestLeaderComparesBeforeTheSwitch(t *testing.T) {
 	f.publish(30)
 	f.until("all likes", func() bool { return f.likes(30, 1) })
 	f.stop(n)
-	f.edit = countTwice // what was counted stands
+	f.plant(7, "a")
+	f.edit = unaudited
 	n = f.start("a")
 	if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
 		t.Fatal(err)
@@ -71,7 +72,7 @@ func TestLeaderComparesBeforeTheSwitch(t *testing.T) {
 	n = f.start("a")
 	f.until("it has compared, or switched", func() bool { s := f.record(); return s.Epoch > said.Epoch })
 	time.Sleep(4 * leadEvery)
-	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.gen().number != 1 || !f.likes(30, 1) {
+	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.gen().number != 1 || !f.has("post", "like", 7, 3)() {
 		t.Errorf("%+v", s)
 	}
 }

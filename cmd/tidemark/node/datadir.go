@@ -25,12 +25,13 @@ import (
 // The data directory:
 //
 //	data/
-//	  tidemark.json   what this directory is: format, shards, this node's name, generations
+//	  tidemark.json   what this directory is: format, this node's name, generations
 //	  LOCK            held while a process uses it
 //	  badger/         shards' checkpoints, of the first generation
 //	  jetstream/      the embedded server's streams
 //	  filters/        which ids stand where in EVENTS, by its rules; a cache
 //	  generations/2/  badger/ and filters/ of the second generation, and so on
+//	  generations/1.9f0c…/  of another generation 1, which counts by 9f0c…: moved aside
 //	  restoring       there while a backup is being restored into it
 const (
 	markerFile     = "tidemark.json"
@@ -44,10 +45,7 @@ const (
 
 	restoringFile = "restoring" // there while a backup is being restored into the directory
 
-	// dataFormat is of a directory that has, or had, one generation only: versions
-	// that know of no others go on with it. generationsFormat is of any other.
-	dataFormat        = 1
-	generationsFormat = 2
+	dataFormat = 2
 )
 
 // marker is what a data directory says of itself, readable without opening it.
@@ -62,6 +60,12 @@ type marker struct {
 	// Generations is the record that this node last acted on; nil: there was none.
 	Generations *generations.Set `json:"generations,omitempty"`
 
+	// Ended are the generations that were given up in normal order, as this node has
+	// seen: what is stored of them may be deleted. The newest endedMax.
+	Ended []generations.Number `json:"ended,omitempty"`
+	// Aborted are those of them that have never served.
+	Aborted []generations.Number `json:"aborted,omitempty"`
+
 	// Restored is there from a restore to the next start, which finds the EVENTS
 	// that was counted, or makes one that goes on from it.
 	Restored *restored `json:"restored,omitempty"`
@@ -69,13 +73,10 @@ type marker struct {
 
 // noted is what a directory says of the counts of one generation.
 type noted struct {
-	Shards int `json:"shards"`
-	// CountedBy tells the rules and limits that count here; Mixed says that what is
-	// here was not all counted by them.
-	CountedBy string `json:"counted_by,omitempty"`
-	Mixed     bool   `json:"mixed,omitempty"`
 	// Counting is which generation with that number it is (Generation.CountsBy).
 	Counting string `json:"counting,omitempty"`
+	// Mixed says that EVENTS no longer has all that was counted here.
+	Mixed bool `json:"mixed,omitempty"`
 }
 
 // restored says where a restored directory stands.
@@ -118,10 +119,10 @@ type dataDir struct {
 	fresh  bool // made, or found empty
 }
 
-// openDataDir locks the directory, or makes it, for so many shards. A directory
-// that is in use, of another format or with another node's name is refused
-// untouched; node "" takes any name.
-func openDataDir(path, node string, shards int, demo bool) (*dataDir, error) {
+// openDataDir locks the directory, or makes it. A directory that is in use, of
+// another format or with another node's name is refused untouched; node "" takes
+// any name.
+func openDataDir(path, node string, demo bool) (*dataDir, error) {
 	d := &dataDir{path: path}
 	entries, err := os.ReadDir(path)
 	switch {
@@ -141,7 +142,7 @@ func openDataDir(path, node string, shards int, demo bool) (*dataDir, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	if err := d.identify(node, shards, demo); err != nil {
+	if err := d.identify(node, demo); err != nil {
 		d.abandon()
 		return nil, err
 	}
@@ -177,12 +178,12 @@ func (d *dataDir) acquire() error {
 }
 
 // identify reads the marker, or writes it into an empty directory.
-func (d *dataDir) identify(node string, shards int, demo bool) error {
+func (d *dataDir) identify(node string, demo bool) error {
 	path := filepath.Join(d.path, markerFile)
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		d.marker = marker{Format: dataFormat, noted: noted{Shards: shards}, Node: cmp.Or(node, nuid.Next()), Demo: demo}
+		d.marker = marker{Format: dataFormat, Node: cmp.Or(node, nuid.Next()), Demo: demo}
 		return d.writeMarker()
 	case err != nil:
 		return fmt.Errorf("data_dir %s: %w", d.path, err)
@@ -191,10 +192,13 @@ func (d *dataDir) identify(node string, shards int, demo bool) error {
 	if err := json.Unmarshal(raw, &d.marker); err != nil {
 		return fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.path, markerFile, err)
 	}
+	if err := d.finishDrops(); err != nil {
+		return err
+	}
 	m := d.marker
 	switch {
-	case m.Format != dataFormat && m.Format != generationsFormat:
-		return fmt.Errorf("data_dir %s has format %d and this version reads formats %d and %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat, generationsFormat)
+	case m.Format != dataFormat:
+		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.path, m.Format, dataFormat)
 	case m.Node != node && node != "":
 		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.path, m.Node, node, m.Node)
 	case m.Demo != demo && m.Demo:
@@ -228,7 +232,10 @@ func (d *dataDir) note(n generations.Number, c noted) error {
 		later = make(map[generations.Number]noted)
 	}
 	later[n] = c
-	d.marker.Later, d.marker.Format = later, generationsFormat
+	if c == (noted{}) {
+		delete(later, n)
+	}
+	d.marker.Later = later
 	return d.writeMarker()
 }
 
@@ -245,15 +252,49 @@ func (d *dataDir) generations() (set generations.Set) {
 	return set
 }
 
+// endedMax bounds what is remembered of generations that were given up.
+const endedMax = 64
+
+// appendBounded is a copy of numbers with one more, without the oldest beyond endedMax.
+func appendBounded(numbers []generations.Number, n generations.Number) []generations.Number {
+	numbers = append(slices.Clone(numbers), n)
+	return numbers[max(0, len(numbers)-endedMax):]
+}
+
+// aborted says whether a generation was given up before it served.
+func (d *dataDir) aborted(n generations.Number) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.marker.Aborted, n)
+}
+
+// ended are the generations that were given up in normal order, as this node has seen.
+func (d *dataDir) ended() []generations.Number {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.marker.Ended)
+}
+
 // noteGenerations notes it.
 func (d *dataDir) noteGenerations(set generations.Set) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was, format := d.marker.Generations, d.marker.Format
-	d.marker.Generations, d.marker.Format = &set, generationsFormat
+	was := d.marker
+	if was.Generations != nil {
+		for _, n := range was.Generations.Ended(set) {
+			d.marker.Ended = appendBounded(d.marker.Ended, n)
+			if n == was.Generations.Building {
+				d.marker.Aborted = appendBounded(d.marker.Aborted, n)
+			}
+		}
+	}
+	d.marker.Generations = &set
 	err := d.writeMarker()
 	if err != nil {
-		d.marker.Generations, d.marker.Format = was, format
+		d.marker = was
 	}
 	return err
 }
@@ -285,27 +326,6 @@ func (d *dataDir) stored() (numbers []generations.Number, err error) {
 		}
 	}
 	return numbers, nil
-}
-
-// drop deletes what is stored of a generation. One that is killed amid leaves a
-// directory that is not opened any more: stored names it, and nothing else does.
-func (d *dataDir) drop(n generations.Number) error {
-	d.mu.Lock()
-	if n == generations.First {
-		d.marker.noted = noted{}
-	} else {
-		d.marker.Later = maps.Clone(d.marker.Later)
-		delete(d.marker.Later, n)
-	}
-	err := d.writeMarker()
-	d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if n == generations.First {
-		return errors.Join(os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(filtersDir)))
-	}
-	return os.RemoveAll(d.of(n, ""))
 }
 
 // writeMarker replaces the marker at one stroke.

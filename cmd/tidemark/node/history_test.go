@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -146,10 +148,16 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	s.stop(n)
 	lose := func() {
 		t.Helper()
-		if err := os.RemoveAll(filepath.Join(c.DataDir, badgerDir)); err != nil {
-			t.Fatal(err)
+		for _, counts := range []string{badgerDir, generationsDir} {
+			if err := os.RemoveAll(filepath.Join(c.DataDir, counts)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
+		js, err := jetstream.New(s.nc)
+		if err == nil {
+			err = js.DeleteStream(t.Context(), jetlog.DeltasStream)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -96,7 +96,7 @@ func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
 	besides, _ := g.notHere()
-	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + n.copying() + g.degraded() + g.lagging() + n.rebuilds.remarks()
+	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + n.copying() + g.degraded() + g.lagging() + g.differing() + n.rebuilds.remarks()
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and

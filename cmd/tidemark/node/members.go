@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -34,11 +32,8 @@ func (n *generation) openMembers() (err error) {
 	}
 	n.same = member(n.config, n.name, n.o.Version)
 	n.same.Shards, n.same.Counters = n.config.Shards, cluster.Summary(schema)
-	print, err := fingerprint(n.config)
-	if err != nil {
-		return err
-	}
-	n.same.Fingerprint = print.Of(n.number)
+	n.same.Differs = len(n.differs) > 0
+	n.same.Fingerprint = cluster.FingerprintOf(n.owner())
 	ctx, cancel := n.startContext()
 	defer cancel()
 	return n.untilLed(ctx, startWithin, jetlog.Leaderless, n.joinMembers)
@@ -70,18 +65,6 @@ func member(c *config.Config, node, version string) cluster.Member {
 		}
 	}
 	return m
-}
-
-// fingerprint tells what all nodes must have alike, counters and rules, from
-// anything else.
-func fingerprint(c *config.Config) (cluster.Fingerprint, error) {
-	text, err := json.Marshal([]any{c.Counters, c.EventRules})
-	if err != nil {
-		return 0, err
-	}
-	h := fnv.New64a()
-	h.Write(text)
-	return cluster.Fingerprint(max(h.Sum64(), 1)), nil // 0: a process without counters of its own
 }
 
 // self is what this process says of itself. Until it is open it holds nothing,

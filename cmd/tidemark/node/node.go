@@ -93,8 +93,9 @@ type generation struct {
 	number   generations.Number
 	slot     jetlog.Slot
 	config   *config.Config // counts as the record says, where it does
+	differs  []string       // what the process' file counts differently, in words
 	memory   atomic.Int64   // bytes that its shards may take
-	countsBy string         // of the record, which tells it from another one with its number; "": there is none
+	countsBy string         // of the record, which tells it from another one with its number
 
 	// In the order in which they are opened; close goes the other way.
 	streams *jetlog.Streams

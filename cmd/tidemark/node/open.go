@@ -30,14 +30,13 @@ func (n *Node) openHTTP() (err error) {
 
 // lockData takes the data directory, and the name that it has.
 func (n *Node) lockData() (err error) {
-	if n.dir, err = openDataDir(n.config.DataDir, n.config.Node, n.config.Shards, n.o.Demo); err == nil {
+	if n.dir, err = openDataDir(n.config.DataDir, n.config.Node, n.o.Demo); err == nil {
 		n.name = n.dir.marker.Node
 	}
 	return err
 }
 
-// openData takes the data directory. Whether its number of shards is the
-// configuration's, the record of generations may have to tell.
+// openData takes the data directory.
 func (n *Node) openData() error {
 	if err := n.lockData(); err != nil {
 		return err
@@ -91,7 +90,7 @@ func (n *generation) streamOptions() jetlog.StreamOptions {
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
 		Slot:        n.slot,
-		Generation:  n.number,
+		Generation:  n.owner(),
 		Continues:   n.dir.continues(),
 		Logger:      n.log,
 	}
@@ -207,9 +206,6 @@ func (n *generation) openState() (err error) {
 		return err
 	}
 	if err := n.checkStreams(); err != nil {
-		return err
-	}
-	if err := n.noteDerivation(); err != nil {
 		return err
 	}
 	n.takeCommons()

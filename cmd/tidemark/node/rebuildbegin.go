@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,19 +32,15 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	if err != nil {
 		return nil, err
 	}
-	number, err := n.reserve(ctx, set)
+	number, err := n.reserve(ctx, set, next)
 	if err != nil {
 		return nil, err
 	}
 	begun, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
-		if now.Served().Serving != serving.number {
+		if now.Serving != serving.number {
 			return now, errNotServing
 		}
-		counting, err := serving.config.Counting()
-		if err != nil {
-			return now, err
-		}
-		return now.Past(number-1).Begin(counting, next, ask.Accept)
+		return now.Past(number-1).Begin(next, ask.Accept)
 	})
 	if err != nil {
 		n.unreserve(jetlog.Slot(1-set.All[set.Serving].Slot), number)
@@ -64,7 +61,7 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 		switch {
 		case now.Building != 0:
 			return now, generations.ErrUnderWay
-		case now.Served().Serving != serving:
+		case now.Serving != serving:
 			return now, errNotServing
 		}
 		return now.Drop()
@@ -83,14 +80,14 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 
 // reserve makes the slot empty for the next generation, and has the server keep the room
 // for its windows; it says which number is free. Without room nothing is begun.
-func (n *Node) reserve(ctx context.Context, set generations.Set) (generations.Number, error) {
+func (n *Node) reserve(ctx context.Context, set generations.Set, counting json.RawMessage) (generations.Number, error) {
 	o := n.gen().streamOptions()
 	o.Slot = jetlog.Slot(1 - set.All[set.Serving].Slot)
 	free, err := n.clearSlot(ctx, o.Slot, set.Newest)
 	if err != nil {
 		return 0, err
 	}
-	o.Generation = free
+	o.Generation = jetlog.Owner{Number: free, CountsBy: generations.Generation{Counting: counting}.CountsBy()}
 	if err := jetlog.Reserve(ctx, n.nc, o); errors.Is(err, jetlog.ErrNoRoom) {
 		return 0, job.Bad("no rebuild was begun: %v", err)
 	} else if err != nil {
@@ -114,10 +111,10 @@ func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
 	if err != nil {
 		return
 	}
-	if is, err := jetlog.SlotOf(ctx, js, slot); err != nil || is != number {
+	if is, err := jetlog.SlotOf(ctx, js, slot); err != nil || is.Number != number {
 		return
 	}
-	if _, err := jetlog.Evict(ctx, js, slot, number+1); err != nil {
+	if _, err := jetlog.Evict(ctx, js, slot, jetlog.Owner{Number: number + 1}); err != nil {
 		n.log.Warn("tidemark: what was reserved for a rebuild that did not begin is not removed yet", "stream", slot.Deltas(), "error", err)
 	}
 }
@@ -158,7 +155,7 @@ func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
 	if l.tidied.Load() == set.Epoch || n.rebuilds.set().Epoch != set.Epoch || time.Now().Before(l.rested) {
 		return
 	}
-	if err := n.emptySlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set); err != nil {
+	if err := n.emptySlot(ctx, jetlog.Slot(1-set.All[set.Serving].Slot), set.Newest); err != nil {
 		l.rest = min(max(2*l.rest, leadEvery), tidyRestMax)
 		l.rested = time.Now().Add(l.rest)
 		if n.ctx.Err() == nil && l.leaves(err.Error()) {
@@ -171,22 +168,26 @@ func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
 	l.leaves("")
 }
 
-// emptySlot removes what tidySlot finds. Where there is no record, nothing but what is
-// reserved for the first rebuild: the record may be lost, and what it named is left to
-// the nodes that know of it. A leader that was only suspended, and begins after that,
-// makes the stream when it opens the generation.
-func (n *Node) emptySlot(ctx context.Context, slot jetlog.Slot, set generations.Set) error {
-	if set.Epoch > 0 {
-		_, err := n.clearSlot(ctx, slot, set.Newest)
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
+// emptySlot removes what tidySlot finds. Of a later generation than all that the record
+// remembers nothing but a reservation without windows is removed: the record may be lost,
+// and what it named is left to the nodes that know of it. A leader that was only
+// suspended, and begins after that, makes the stream when it opens the generation.
+func (n *Node) emptySlot(ctx context.Context, slot jetlog.Slot, newest generations.Number) error {
 	js, err := jetstream.New(n.nc)
 	if err != nil {
 		return err
 	}
-	removed, err := jetlog.Unreserve(ctx, js, slot, set.Newest+1)
+	looking, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	is, err := jetlog.SlotOf(looking, js, slot)
+	if err != nil {
+		return err
+	}
+	if is.Number <= newest {
+		_, err := n.clearSlot(ctx, slot, newest)
+		return err
+	}
+	removed, err := jetlog.Unreserve(looking, js, slot, is)
 	if removed {
 		n.log.Info("tidemark: what was reserved for a rebuild that did not begin is removed", "stream", slot.Deltas())
 	}
@@ -230,10 +231,10 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generatio
 	case err == nil && there.Newest > newest:
 		return 0, fmt.Errorf("generation %d has begun meanwhile", there.Newest)
 	}
-	if is > newest {
-		n.log.Warn("tidemark: what a generation has left on the server is removed; no node and no record knows of it", "stream", slot.Deltas(), "generation", is)
+	if is.Number > newest {
+		n.log.Warn("tidemark: what a generation has left on the server is removed; no node and no record knows of it", "stream", slot.Deltas(), "generation", is.Number)
 	}
-	free = max(newest, is) + 1
+	free = max(newest, is.Number) + 1
 	return free, jetlog.Clear(ctx, js, slot, free)
 }
 

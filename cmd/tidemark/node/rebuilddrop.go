@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -37,11 +40,17 @@ func (n *Node) stands(ctx context.Context, set generations.Set) bool {
 	return err == nil && there.Equal(set)
 }
 
-// dropUnnamed deletes the counts of generations that the record does not name, once
-// what serves by it is open here and has what it is to have.
+// dropUnnamed deletes the counts of generations that the record does not name. A record
+// may be forged, or left over from before a restore: so it does that only
+//
+//   - of a generation that was given up in normal order, as this node or another has seen,
+//   - while what serves is open here and has all that it is to have, and the record stands,
+//   - and once that has been so for rebuild.keep, or keepMin where its room is needed.
+//
+// Of any other the counts stay, and /readyz names them.
 func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 	r := &n.rebuilds
-	if n.dir == nil || set.Epoch == 0 || r.swept == set.Epoch && time.Since(r.sweptAt) < sweepEvery {
+	if n.dir == nil || r.swept == set.Epoch && time.Since(r.sweptAt) < sweepEvery {
 		return
 	}
 	stored, err := n.dir.stored()
@@ -49,28 +58,101 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 		r.trouble.set(rebuildPart, err)
 		return
 	}
-	serving, opened := n.gen(), false
+	left := map[generations.Number]time.Time{}
 	for _, number := range stored {
+		if _, named := set.All[number]; named || n.isOpen(number) {
+			continue
+		}
+		left[number] = time.Now()
+		if since, known := r.unnamed[number]; known {
+			left[number] = since
+		}
+		if n.mayDrop(ctx, set, number, left[number]) && n.drop(number, set) {
+			delete(left, number)
+		}
+	}
+	r.unnamed = left
+	n.sayUnnamed(slices.Sorted(maps.Keys(left)))
+	r.swept, r.sweptAt = set.Epoch, time.Now()
+}
+
+// isOpen says whether a generation is open here, or about to be.
+func (n *Node) isOpen(number generations.Number) bool {
+	b, o := n.rebuilds.beside.Load(), n.rebuilds.opening
+	return number == n.gen().number || b != nil && b.number == number || o != nil && o.generation.number == number
+}
+
+// mayDrop says whether what is stored of a generation may be deleted; since is when it was
+// first seen to be of no use.
+func (n *Node) mayDrop(ctx context.Context, set generations.Set, number generations.Number, since time.Time) bool {
+	serving := n.gen()
+	if serving.number != set.Serving || !serving.hasAssigned() || !n.waitedEnough(set, number, since) {
+		return false
+	}
+	return n.stands(ctx, set) && n.hasEnded(ctx, number)
+}
+
+// waitedEnough says whether something was kept for long enough, or its room is needed: by a
+// rebuild that has begun, or because the disk is nearly full.
+// So is one that has never served: it can be built again.
+func (n *Node) waitedEnough(set generations.Set, number generations.Number, since time.Time) bool {
+	free, known := diskFree(n.dir.path)
+	if set.Building != 0 || lacksRoom(0, free, known) || n.dir.aborted(number) {
+		return time.Since(since) >= keepMin
+	}
+	return time.Since(since) >= max(n.config.Rebuild.Keep, keepMin)
+}
+
+// endedBytes is what is stored of generations that were given up: a rebuild has their room.
+func (n *Node) endedBytes() (bytes uint64) {
+	set := n.rebuilds.set()
+	for _, number := range n.dir.ended() {
 		if _, named := set.All[number]; named {
 			continue
 		}
-		b, o := r.beside.Load(), r.opening
-		if number == serving.number || b != nil && b.number == number || o != nil && o.generation.number == number {
-			opened = true
-			continue
-		}
-		if serving.number != set.Serving || !serving.hasAssigned() || !n.stands(ctx, set) {
-			return
-		}
-		n.log.Info("tidemark: the counts of a generation are deleted: the record names it no more", "generation", number, "epoch", set.Epoch)
-		if err := n.dir.drop(number); err != nil {
-			n.log.Warn("tidemark: the counts of a generation are not deleted; trying again", "generation", number, "error", err)
-			return
+		if size, err := sizeOf(n.dir.of(number, badgerDir)); err == nil {
+			bytes += size
 		}
 	}
-	if !opened { // what is open and not named is dropped once it is closed
-		r.swept, r.sweptAt = set.Epoch, time.Now()
+	return bytes
+}
+
+// hasEnded says whether a generation was given up in normal order, as this node has seen,
+// or another one that runs.
+func (n *Node) hasEnded(ctx context.Context, number generations.Number) bool {
+	if slices.Contains(n.dir.ended(), number) {
+		return true
 	}
+	for _, p := range n.known(ctx, n.gen().view().Members) {
+		if slices.Contains(p.Ended, number) {
+			return true
+		}
+	}
+	return false
+}
+
+// drop deletes what is stored of a generation, and says whether it did.
+func (n *Node) drop(number generations.Number, set generations.Set) bool {
+	n.log.Info("tidemark: the counts of a generation are deleted: the record names it no more", "generation", number, "epoch", set.Epoch)
+	if err := n.dir.drop(number); err != nil {
+		n.log.Warn("tidemark: the counts of a generation are not deleted; trying again", "generation", number, "error", err)
+		return false
+	}
+	return true
+}
+
+// sayUnnamed notes what is stored here and of no use, for /readyz.
+func (n *Node) sayUnnamed(numbers []generations.Number) {
+	ended := n.dir.ended()
+	text := ""
+	for _, number := range numbers {
+		why := "no node has seen it given up, so it stays: if it is of no use, stop this node and delete it"
+		if slices.Contains(ended, number) {
+			why = "it was given up, and is deleted after rebuild.keep"
+		}
+		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; %s\n", n.dir.of(number, badgerDir), number, why)
+	}
+	n.rebuilds.left.Store(&text)
 }
 
 // sweepEvery is how often it is looked for what no generation is of, although the record

@@ -2,10 +2,10 @@ package node
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query"
 )
 
 const recordKey = "generations"
@@ -45,22 +46,6 @@ func (f *fleet) record() (s generations.Set) {
 		return generations.Set{}
 	}
 	return s
-}
-
-// startFails starts a node that is to be refused, and says why it is.
-func (f *fleet) startFails(name string, change func(*config.Config)) string {
-	f.t.Helper()
-	if f.dirs[name] == "" {
-		f.dirs[name] = f.t.TempDir()
-	}
-	c := f.plain(name)
-	change(c)
-	n, err := Start(f.t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
-	if err == nil {
-		n.Close()
-		f.t.Fatal("it starts")
-	}
-	return err.Error()
 }
 
 // rebuilt is a node whose counts are of generation 2, generation 1 is kept.
@@ -169,56 +154,94 @@ func TestRecordIsForged(t *testing.T) {
 	f.until("all likes", func() bool { return f.likes(40, 1) })
 }
 
-// "A node's file must then count like one of the generations named, or the node
-// refuses to start with words that name tidemark rebuild --config".
-func TestRebuildWantsAFileOfThose(t *testing.T) {
+// "A node whose file differs from what serves starts with what serves and says so (log,
+// `/readyz`, `tidemark nodes`), for good". "A node never fails to start because a rebuild
+// has changed what counts."
+func TestFileDiffers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
-	f.stop(n)
-	why := f.startFails("a", func(c *config.Config) { c.Shards = 16 })
-	if !strings.Contains(why, "tidemark rebuild --config") || !strings.Contains(why, "generation 2") {
-		t.Error(why)
+	differs := func(when string, want bool, words string) {
+		t.Helper()
+		f.until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
+		said := false
+		for _, is := range (clusterView{n.gen().view, n.gen().silent}).Nodes().Nodes {
+			said = said || is.Config == query.ConfigDiffers
+		}
+		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {
+			t.Errorf("%s: in tidemark.nodes %v, at /readyz %q", when, said, remarks)
+		}
 	}
-	for _, edit := range []func(*config.Config){nil, func(c *config.Config) { *c = *fans(c) }} {
-		f.edit = edit
-		n = f.start("a")
-		f.until("the new column", f.has("post", "fans", 7, 1))
+	differs("after the rebuild", true, "drops column post.fans")
+	for _, keep := range []time.Duration{time.Hour, 0} { // within rebuild.keep, and after it
 		f.stop(n)
+		f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor = keep, 16, 120 }
+		n = f.start("a")
+		differs("with the file of before", true, "shards 8 → 16")
+		f.until("the new column", f.has("post", "fans", 7, 1))
+		if !f.log.has("counts differently from what serves") {
+			t.Error("the log says nothing")
+		}
 	}
-	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
-	n = f.start("a")
-	f.until("only one is stored", func() bool { return len(f.stored("a")) == 1 })
-	if s := n.rebuilds.set(); s.Kept != 0 || s.Serving != 2 {
-		t.Errorf("%+v", s)
-	}
+	f.until("nothing is kept", func() bool { return n.rebuilds.set().Kept == 0 })
 	f.stop(n)
-	if why := f.startFails("a", func(*config.Config) {}); !strings.Contains(why, "tidemark rebuild --config") {
-		t.Error(why)
-	}
+	n = f.start("a")
+	differs("when nothing is kept", true, "shards 8 → 16")
+	f.until("the new column", f.has("post", "fans", 7, 1))
+	f.stop(n)
 	f.edit = func(c *config.Config) { *c = *fans(c) }
-	f.start("a")
+	n = f.start("a")
+	differs("with the file that serves", false, "")
 	f.until("the new column", f.has("post", "fans", 7, 1))
 }
 
-// An earlier version goes on with a directory where there never was a rebuild, and
-// refuses any other.
-func TestRebuildChangesTheFormat(t *testing.T) {
+// "What is counted is one for all nodes of a generation: counters, rules, channels,
+// `channels_open`, `feed.*`, `limits.channels`, `limits.notices`, `inactive_after`." The
+// first node of a system says what; others with other files count by it.
+func TestNodesWithOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	format := func() int {
-		n.dir.mu.Lock()
-		defer n.dir.mu.Unlock()
-		return n.dir.marker.Format
+	files := map[string]func(*config.Config){
+		"a": func(c *config.Config) { c.Feed.PostsPerAuthor = 120 },
+		"b": func(c *config.Config) { c.Limits.Notices = 7 },
+		"c": func(c *config.Config) { c.ChannelsOpen = !c.ChannelsOpen },
+		"d": func(c *config.Config) {
+			c.Channels = append(c.Channels, config.Channel{Name: "games", Kind: config.KindDot})
+		},
+		"e": withFans,
+		"g": func(c *config.Config) { c.InactiveAfter *= 2 },
 	}
-	if is := format(); is != dataFormat {
-		t.Errorf("format %d before", is)
+	var nodes []*Node
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for name, edit := range files { // at the same moment
+		f.dirs[name] = t.TempDir()
+		work.Go(func() {
+			c := f.plain(name)
+			edit(c)
+			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.logger()})
+			if err != nil {
+				t.Errorf("node %s: %v", name, err)
+				return
+			}
+			t.Cleanup(func() { n.Close() })
+			mu.Lock()
+			defer mu.Unlock()
+			nodes = append(nodes, n)
+		})
 	}
-	f.begin(fans(n.config), false)
-	f.serves(2, n)
-	if is := format(); is != generationsFormat {
-		t.Errorf("format %d after", is)
+	work.Wait()
+	differ := 0
+	for _, n := range nodes {
+		if n.gen().owner() != nodes[0].gen().owner() || n.gen().same.Fingerprint != nodes[0].gen().same.Fingerprint {
+			t.Errorf("node %s counts by %v, node %s by %v", n.name, n.gen().owner(), nodes[0].name, nodes[0].gen().owner())
+		}
+		if len(n.gen().differs) > 0 {
+			differ++
+		}
+	}
+	if differ != len(files)-1 {
+		t.Errorf("%d of %d nodes say that their files differ; all but one do", differ, len(files))
 	}
 }
 

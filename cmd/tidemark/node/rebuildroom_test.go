@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +46,7 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 			f.t.Errorf("it does not say %q: %v", word, err)
 		}
 	}
-	if s := f.record(); s.Epoch != 0 || n.rebuilds.set().Epoch != 0 {
+	if s := f.record(); s.Newest != 1 || n.rebuilds.set().Newest != 1 {
 		f.t.Errorf("the record is %+v", s)
 	}
 	if _, err := f.jetStream().Stream(f.t.Context(), "DELTAS2"); err == nil {
@@ -103,7 +106,7 @@ func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 	f.publish(20)
 	f.until("all likes", func() bool { return f.likes(20, 1) })
 	o := n.gen().streamOptions()
-	o.Slot, o.Generation = 1, 7
+	o.Slot, o.Generation = 1, jetlog.Owner{Number: 7}
 	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
 		t.Fatal(err)
 	}
@@ -111,35 +114,67 @@ func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 		t.Errorf("generation %d is building", got)
 	}
 	f.serves(8, n)
-	if is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1); err != nil || is != 8 || !f.log.has("no node and no record knows of it") {
-		t.Errorf("DELTAS2 is of generation %d: %v", is, err)
+	if is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1); err != nil || is.Number != 8 || !f.log.has("no node and no record knows of it") {
+		t.Errorf("DELTAS2 is of %v: %v", is, err)
 	}
 	f.until("all fans", f.has("post", "fans", 7, 1))
 }
 
-// Where everything is lost but the streams of a later generation, a start says what to do.
+// waiting starts a node that is to wait, and returns what it says at /readyz. end stops it.
+func (f *fleet) waiting(c *config.Config, words string) (end func()) {
+	f.t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c.HTTP.Listen = free.Addr().String()
+	free.Close()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	over := make(chan error, 1)
+	go func() {
+		n, err := Start(ctx, c, Options{Version: "test", Processors: 2, Logger: f.logger()})
+		if err == nil {
+			n.Close()
+		}
+		over <- err
+	}()
+	end = func() {
+		f.t.Helper()
+		cancel()
+		if err := <-over; err == nil {
+			f.t.Error("it has started")
+		}
+	}
+	f.until("it says why it waits", func() bool {
+		reply, err := http.Get("http://" + c.HTTP.Listen + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer reply.Body.Close()
+		body, _ := io.ReadAll(reply.Body)
+		return reply.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), words) && strings.Contains(string(body), "tidemark repair --record")
+	})
+	return end
+}
+
+// Where everything is lost but the streams of a later generation, a start waits, is not
+// ready, and says what to do; one command has it start.
 func TestStartWhereNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	c := config.Default()
-	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", t.TempDir(), f.url, "", fleetShards
-	o := jetlog.StreamOptions{Deltas: jetlog.Limits{BytesMax: int64(c.NATS.Streams.Deltas.MaxBytes)}, Generation: 3}
+	f.dirs["a"] = t.TempDir()
+	c := f.plain("a")
+	o := jetlog.StreamOptions{Deltas: jetlog.Limits{BytesMax: int64(c.NATS.Streams.Deltas.MaxBytes)}, Generation: jetlog.Owner{Number: 3}}
 	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
 		t.Fatal(err)
 	}
-	start := func() (*Node, error) {
-		return Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.logger()})
-	}
-	if _, err := start(); err == nil || !strings.Contains(err.Error(), "generation 3's, and this is generation 1") || !strings.Contains(err.Error(), "nats stream rm DELTAS'") {
-		t.Fatalf("it starts: %v", err)
-	}
-	if err := f.jetStream().DeleteStream(t.Context(), "DELTAS"); err != nil {
+	f.waiting(c, "are of generation 3")()
+	if err := Repair(f.plain("a"), RepairOptions{Record: true, Logger: f.logger()}); err != nil {
 		t.Fatal(err)
 	}
-	n, err := start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
 	f.stop(n)
 }
 
@@ -165,7 +200,7 @@ func TestReservedIsGivenBack(t *testing.T) {
 	f := newFleet(t)
 	n := f.start("a")
 	o := n.gen().streamOptions()
-	o.Slot, o.Generation = 1, 3
+	o.Slot, o.Generation = 1, jetlog.Owner{Number: 3}
 	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +209,7 @@ func TestReservedIsGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return is
+		return is.Number
 	}
 	give := func(number generations.Number) {
 		n.rebuilds.leader.mine.Lock()
@@ -208,7 +243,7 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 	o.Slot = 1
 	reserve := func(number generations.Number) {
 		t.Helper()
-		o.Generation = number
+		o.Generation = jetlog.Owner{Number: number}
 		if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
 			t.Fatal(err)
 		}
@@ -218,9 +253,9 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return is != 0
+		return is != (jetlog.Owner{})
 	}
-	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 0 })
+	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	reserve(2)
 	lead := &n.gen().router.Stats.Active
 	lead.Store(false) // as if another node had led meanwhile
@@ -257,7 +292,7 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = f.start("a")
-	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 0 })
+	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	if !there() {
 		t.Error("what was counted by a generation that the record has lost is removed")
 	}

@@ -30,21 +30,22 @@ type rebuilds struct {
 	trouble troubles                           // that keeps nobody from counting and answering
 	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend
 	leader  leader
-	turns   pipeline.Turns // in which the second generation computes, and what compares
+	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
+	turns   pipeline.Turns         // in which the second generation computes, and what compares
 
 	// attend's, once it has begun; those who start the node have them before.
-	record   *jetlog.Generations // nil: there is no bucket yet
-	opening  *opening            // nil: none
-	pause    time.Duration       // before the next one is tried
-	failed   time.Time           // when the last one failed
-	said     paced               // in the log, of the record
-	asked    time.Time           // when others were last asked about it
-	unsaid   error               // why it is not followed since
-	restored bool                // from a backup, and the record may be as it was before
-	swept    uint64              // the epoch of which nothing else is stored here,
-	sweptAt  time.Time           // and when it was looked
-	stop     context.CancelFunc
-	done     chan struct{} // closed when attend has returned; nil: it has not begun
+	record  *jetlog.Generations              // nil: there is no bucket yet
+	opening *opening                         // nil: none
+	pause   time.Duration                    // before the next one is tried
+	failed  time.Time                        // when the last one failed
+	said    paced                            // in the log, of the record
+	asked   time.Time                        // when others were last asked about it
+	unsaid  error                            // why it is not followed since
+	unnamed map[generations.Number]time.Time // since when what is stored here is of no use
+	swept   uint64                           // the epoch of which nothing else is stored here,
+	sweptAt time.Time                        // and when it was looked
+	stop    context.CancelFunc
+	done    chan struct{} // closed when attend has returned; nil: it has not begun
 }
 
 // opening is a generation that is being opened.
@@ -67,9 +68,9 @@ const (
 // set is which generations there are, as far as this node acts on it.
 func (r *rebuilds) set() generations.Set {
 	if s := r.known.Load(); s != nil {
-		return s.Served()
+		return *s
 	}
-	return generations.Set{}.Served()
+	return generations.Set{}
 }
 
 func (n *Node) beginRebuilds() {
@@ -160,19 +161,15 @@ func (n *Node) acceptRecord(ctx context.Context) {
 	own := r.set()
 	next, why := own, fault
 	if fault == nil {
-		// A process without counts has nothing to lose: it answers by another generation
-		// only once a holder of that has told what is counted.
-		next, why = n.judge(ctx, own, there, n.dir == nil)
+		next, why = n.judge(ctx, own, there)
 	}
 	if why == nil && !next.Equal(own) {
 		if err := n.take(next); err != nil {
 			why = err
 		}
 	}
-	// Until what was restored is written, what is there is older, or nothing.
-	written := r.restored && fault == nil && there.Epoch <= own.Epoch
 	switch {
-	case why != nil && !written:
+	case why != nil:
 		r.trouble.set(recordPart, why)
 		if r.said.tell(why.Error()) {
 			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
@@ -181,19 +178,13 @@ func (n *Node) acceptRecord(ctx context.Context) {
 	default:
 		r.trouble.clear(recordPart)
 	}
-	if fault == nil && own.Equal(there) {
-		r.restored = false
-	}
-	if own = r.set(); own.Epoch == 0 || n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
+	if own = r.set(); n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	restored, err := r.record.Restore(ctx, own)
-	switch {
-	case restored && written:
-		n.log.Info("tidemark: the record of the generations is written as it was restored", "epoch", own.Epoch, "serving", own.Serving)
-	case restored:
+	if restored {
 		n.log.Warn("tidemark: the record of the generations was gone or was none, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -285,9 +276,6 @@ func (n *Node) openAside(g *generation) (err error) {
 // evict makes room for a generation where one that was there before has left
 // something in its slot.
 func (n *Node) evict(g *generation) error {
-	if n.rebuilds.set().Epoch == 0 {
-		return nil
-	}
 	js, err := jetstream.New(n.nc)
 	if err != nil {
 		return err
@@ -295,7 +283,7 @@ func (n *Node) evict(g *generation) error {
 	ctx, cancel := g.startContext()
 	defer cancel()
 	return g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
-		evicted, err := jetlog.Evict(ctx, js, g.slot, g.number)
+		evicted, err := jetlog.Evict(ctx, js, g.slot, g.owner())
 		if evicted {
 			n.log.Info("tidemark: what an earlier generation has left is removed", "stream", g.slot.Deltas())
 		}

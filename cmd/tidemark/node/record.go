@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -19,150 +21,185 @@ import (
 // openRecord begins to watch the record of generations. jetlog.ErrNoBucket: nobody
 // has run on this server yet.
 func (n *Node) openRecord(ctx context.Context) (*jetlog.Generations, error) {
-	streams, err := jetlog.Attach(ctx, n.nc, 0, 0, n.log)
+	streams, err := jetlog.Attach(ctx, n.nc, 0, jetlog.Owner{}, n.log)
 	if err != nil {
 		return nil, err
 	}
 	return jetlog.OpenGenerations(ctx, streams, n.log)
 }
 
-// openGenerations finds out which generation serves: by the record, and by what this
-// directory knows of it. The file must count like one of those that there are.
+// openGenerations finds out which generation serves, and what all nodes count by: the
+// record says so, whatever this node's file says. The first node of a system writes it.
+// A node that may not serve what it holds waits here, and is not ready.
 func (n *Node) openGenerations() error {
 	r := &n.rebuilds
+	if err := n.openBucket(); err != nil {
+		return err
+	}
+	defer n.trouble.clear(startPart)
+	var log paced
+	for {
+		changed := r.record.Changed()
+		g, why, err := n.settle(n.ctx)
+		switch {
+		case err != nil && !jetlog.Passing(err):
+			return err
+		case err != nil:
+			why = err
+		case g != nil:
+			n.serving.Store(g)
+			return nil
+		}
+		n.waitAtStart(why, &log)
+		select {
+		case <-changed:
+		case <-time.After(rebuildsEvery):
+		case <-n.ctx.Done():
+			return n.ctx.Err()
+		}
+	}
+}
+
+// openBucket opens the bucket, or makes it, and begins to watch the record.
+func (n *Node) openBucket() error {
 	ctx, cancel := n.gen().startContext()
 	defer cancel()
-	err := n.gen().untilLed(ctx, lookWithin, passingRecord, func(ctx context.Context) (err error) {
-		if r.record, err = n.openRecord(ctx); err == nil {
-			r.writer.Store(r.record)
+	return n.gen().untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) error {
+		streams, err := jetlog.OpenBucket(ctx, n.nc, n.gen().streamOptions())
+		if err != nil {
+			return err
+		}
+		if n.rebuilds.record, err = jetlog.OpenGenerations(ctx, streams, n.log); err == nil {
+			n.rebuilds.writer.Store(n.rebuilds.record)
 		}
 		return err
 	})
-	if err != nil && !errors.Is(err, jetlog.ErrNoBucket) {
-		return err
+}
+
+// waitAtStart says why a start does not go on.
+func (n *Node) waitAtStart(why error, log *paced) {
+	if n.http == nil {
+		n.http = n.serveHTTP(n.startPages())
 	}
-	set := n.dir.generations()
-	r.restored = n.dir.marker.Restored != nil
-	if r.record != nil {
-		if set, err = n.judgeAtStart(ctx, set); err != nil {
-			return err
+	n.trouble.set(startPart, why)
+	if log.tell(why.Error()) {
+		n.log.Error("tidemark: the start waits", "why", why)
+	}
+}
+
+// settle is the generation to begin with, not opened yet; nil: not known, and why.
+func (n *Node) settle(ctx context.Context) (g *generation, why, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	first, err := n.firstRecord()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, fault := n.found(first)
+	if err := n.look(ctx, found); err != nil {
+		return nil, nil, err
+	}
+	set, why := found.Judge()
+	switch {
+	case set.Epoch == 0:
+		return nil, fmt.Errorf("%w; start a node that holds what serves, or %s", errors.Join(why, fault), wayOut), nil
+	case found.Own.Epoch == 0 && found.There.Epoch == 0:
+		if created, err := n.rebuilds.record.Create(ctx, set); err != nil || !created {
+			return nil, errors.New("another node has just written the record of the generations"), err
 		}
 	}
-	if set.Epoch == 0 {
-		if was := n.dir.counted(generations.First).Shards; was != n.config.Shards && was != 0 {
-			return fmt.Errorf("data_dir %s was made with %d shards and the configuration says %d: set shards: %d; to count by %d, run 'tidemark rebuild --config FILE', or, with all nodes stopped, 'tidemark repair --replay'",
-				n.dir.path, was, n.config.Shards, was, n.config.Shards)
+	if g, err = n.newGenerationOf(set, set.Serving); err != nil {
+		return nil, fmt.Errorf("%w; if the record is forged, %s", err, wayOut), nil
+	}
+	if !set.Equal(found.Own) {
+		if err := n.take(set); err != nil {
+			return nil, nil, err
 		}
+	}
+	if why != nil { // there is none, or an older one
+		if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
+			return nil, nil, err
+		}
+	}
+	n.rebuilds.known.Store(&set)
+	return g, nil, nil
+}
+
+// wayOut is the one command out of a record that no node can act on.
+const wayOut = "stop a node whose counts are to serve, run 'tidemark repair --record' there, and start it"
+
+// firstRecord is that of a system whose first node is this one.
+func (n *Node) firstRecord() (generations.Set, error) {
+	counting, err := n.config.Counting()
+	if err != nil {
+		return generations.Set{}, err
+	}
+	return generations.Start(counting)
+}
+
+// found is what this node knows, and what the bucket says; fault is what is wrong with that.
+func (n *Node) found(first generations.Set) (found *generations.Found, fault error) {
+	found = &generations.Found{Own: n.dir.generations(), First: first}
+	found.There, fault = n.rebuilds.record.Seen()
+	return found, fault
+}
+
+// look adds what other nodes act on and whose windows there are, where that is needed.
+func (n *Node) look(ctx context.Context, found *generations.Found) error {
+	if found.Own.Epoch != 0 && (found.Own.Equal(found.There) || found.Own.Follows(found.There)) {
 		return nil
 	}
-	if err := n.fitsGenerations(set); err != nil {
-		return err
-	}
-	if !set.Equal(n.dir.generations()) {
-		if err := n.take(set); err != nil {
-			return err
-		}
-	}
-	r.known.Store(&set)
-	g, err := n.newGenerationOf(set, set.Serving)
+	found.Told = n.askGenerations(ctx)
+	js, err := jetstream.New(n.nc)
 	if err != nil {
 		return err
 	}
-	n.serving.Store(g)
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		if found.Deltas[slot], err = jetlog.SlotOf(ctx, js, slot); err != nil {
+			return err
+		}
+	}
 	return nil
-}
-
-// passingRecord says of an error that the record may be there in a moment. That there
-// is no bucket is so at the first start.
-func passingRecord(err error) bool {
-	return jetlog.Passing(err) && !errors.Is(err, jetlog.ErrNoBucket)
 }
 
 // openServing opens the generation that serves.
 func (n *Node) openServing() error {
-	g := n.gen()
-	if err := n.evict(g); err != nil {
+	if err := n.evict(n.gen()); err != nil {
 		return err
 	}
-	err := g.openAll()
-	if errors.Is(err, jetlog.ErrGeneration) && n.rebuilds.set().Epoch == 0 {
-		err = fmt.Errorf("%w; neither the bucket nor this data directory knows of it: start a node that does, or restore a backup; if all that was counted is lost, "+
-			"'nats stream rm %s': then everything is counted again from EVENTS", err, g.slot.Deltas())
-	}
-	return err
+	return n.gen().openAll()
 }
 
-// judgeAtStart is the record to begin with. A directory without counts goes by what
-// is there, or by what others say.
-func (n *Node) judgeAtStart(ctx context.Context, own generations.Set) (generations.Set, error) {
-	there, fault := n.rebuilds.record.Seen()
-	stored, err := n.dir.stored()
-	if err != nil {
-		return own, err
-	}
-	fresh := own.Epoch == 0 && len(stored) == 0
-	if fresh && (fault != nil || there.Epoch > 0) { // what the others say, which may not obey what is there
-		told, ok, others := n.askGenerations(ctx)
-		if ok {
-			return told, nil
-		}
-		fresh = !others
-	}
-	if fault != nil {
-		return own, nil
-	}
-	next, why := n.judge(ctx, own, there, fresh) // attendRebuilds says why
-	if why != nil && there.Epoch > own.Epoch && n.dir.marker.Restored != nil {
-		return n.restoredOver(ctx, own, there)
-	}
-	return next, nil
-}
-
-// restoredOver is the record where a backup was restored of a generation that the
-// record knows no more, and no other node is there that knows better: what was
-// restored serves.
-func (n *Node) restoredOver(ctx context.Context, own, there generations.Set) (generations.Set, error) {
-	counting, err := n.config.Counting()
-	if err != nil {
-		return own, err
-	}
-	next, err := own.Over(there, counting)
-	if err != nil {
-		return own, err
-	}
-	for slot := range jetlog.Slot(jetlog.Slots) {
-		if _, err := n.clearSlot(ctx, slot, there.Newest); err != nil {
-			return own, fmt.Errorf("a backup of generation %d was restored here, and generation %d serves by the record: %w", next.Serving, there.Serving, err)
-		}
-	}
-	n.log.Warn("tidemark: the record of the generations knows nothing of what was restored here, and no other node is there: what was restored serves", "generation", next.Serving, "was", there.Serving)
-	return next, nil
-}
-
-// judge says which record this node acts on, of what it knows and what is there, and
-// why that is not what is there. A node without counts has nothing to lose.
-func (n *Node) judge(ctx context.Context, own, there generations.Set, fresh bool) (next generations.Set, why error) {
+// judge says which record this node, which runs, acts on, and why that is not what the
+// bucket says.
+func (n *Node) judge(ctx context.Context, own, there generations.Set) (next generations.Set, why error) {
 	switch {
-	case own.Equal(there), there.Epoch == 0 && own.Epoch == 0:
-		return own, nil
-	case there.Epoch == 0:
-		return own, errors.New("the record of the generations is gone")
-	case fresh, own.Follows(there):
+	case n.dir == nil: // a process without counts has nothing to lose
 		return there, nil
-	case there.Epoch <= own.Epoch:
-		return own, fmt.Errorf("the record has epoch %d, and this node knows %d", there.Epoch, own.Epoch)
+	case own.Equal(there), own.Follows(there):
+		return there, nil
+	case there.Epoch == 0:
+		return own, generations.ErrGone
+	case own.Newer(there):
+		return own, generations.ErrOlder
 	}
 	// This node was away while a generation came and went, or it is forged.
 	r := &n.rebuilds
-	if time.Since(r.asked) < askAgain && r.done != nil {
+	if time.Since(r.asked) < askAgain && r.unsaid != nil {
 		return own, r.unsaid
 	}
 	defer func() { r.asked, r.unsaid = time.Now(), why }()
-	if told, ok, _ := n.askGenerations(ctx); ok && told.Serving == there.Serving && told.Epoch >= there.Epoch {
-		return told, nil
+	found := &generations.Found{Own: own, There: there}
+	if err := n.look(ctx, found); err != nil {
+		return own, err
 	}
-	return own, fmt.Errorf("the record (epoch %d) says that generation %d serves, which does not follow from what this node knows (epoch %d), and no other node says the same; if it was forged, delete the key generations of the bucket %s",
-		there.Epoch, there.Serving, own.Epoch, jetlog.Bucket)
+	if next, why = found.Judge(); next.Epoch == 0 {
+		next = own
+	}
+	if why != nil {
+		why = fmt.Errorf("%w; if it was forged, %s", why, wayOut)
+	}
+	return next, why
 }
 
 // askAgain is how often others are asked about a record that this node may not follow.
@@ -173,8 +210,8 @@ const askAgain = 5 * time.Second
 const generationsVerb = "generations"
 
 // askGenerations asks others which generations there are, and gives the newest answer;
-// told: somebody knows of any. there: somebody answers.
-func (n *Node) askGenerations(ctx context.Context) (newest generations.Set, told, there bool) {
+// the zero: no node answers.
+func (n *Node) askGenerations(ctx context.Context) (newest generations.Set) {
 	var nodes []cluster.State
 	for slot := range jetlog.Slot(jetlog.Slots) {
 		members, err := jetlog.AttachMembers(ctx, n.nc, slot, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
@@ -185,12 +222,11 @@ func (n *Node) askGenerations(ctx context.Context) (newest generations.Set, told
 		members.Close()
 	}
 	for _, p := range n.known(ctx, nodes) {
-		there = true
-		if p.Generations.Epoch > newest.Epoch && p.Generations.Fault() == nil {
-			newest, told = p.Generations, true
+		if p.Generations.Newer(newest) && p.Generations.Fault() == nil {
+			newest = p.Generations
 		}
 	}
-	return newest, told, there
+	return newest
 }
 
 // askPrepared asks a node which generations it knows of and, with counting, what speaks
@@ -240,7 +276,7 @@ func (n *Node) outrun(ctx context.Context, from generations.Set) error {
 		nodes = append(slices.Clone(nodes), b.view().Members...)
 	}
 	for _, p := range n.known(ctx, nodes) {
-		if p.Generations.Epoch > from.Epoch && p.Generations.Fault() == nil {
+		if p.Generations.Newer(from) && p.Generations.Fault() == nil {
 			return fmt.Errorf("node %s knows the generations of epoch %d, and this one those of %d: ask again in a moment", p.Node, p.Generations.Epoch, from.Epoch)
 		}
 	}
@@ -249,60 +285,38 @@ func (n *Node) outrun(ctx context.Context, from generations.Set) error {
 
 // newGenerationOf is a generation as the record has it, not opened yet.
 func (n *Node) newGenerationOf(set generations.Set, number generations.Number) (*generation, error) {
-	is, c := set.All[number], n.config
-	if len(is.Counting) > 0 {
-		by, err := n.config.CountingBy(is.Counting)
-		if err != nil {
-			return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
-		}
-		c = by
+	is := set.All[number]
+	by, err := n.config.CountingBy(is.Counting)
+	if err != nil {
+		return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
 	}
-	g := n.newGeneration(number, jetlog.Slot(is.Slot), c)
-	if number != generations.First { // whose number is nobody else's
-		g.countsBy = is.CountsBy()
-	}
-	return g, nil
+	g := n.newGeneration(number, jetlog.Slot(is.Slot), by)
+	g.countsBy = is.CountsBy()
+	g.differs, err = config.Changes(by, n.config)
+	return g, err
+}
+
+// owner names this generation as its DELTAS does.
+func (n *generation) owner() jetlog.Owner {
+	return jetlog.Owner{Number: n.number, CountsBy: n.countsBy}
 }
 
 // is says whether this is the generation that a record has with that number.
 func (n *generation) is(number generations.Number, set generations.Set) bool {
-	return n.number == number && (n.countsBy == "" || n.countsBy == set.All[number].CountsBy())
+	return n.number == number && n.countsBy == set.All[number].CountsBy()
 }
 
-// beginAnew deletes what is stored here of another generation with this number: its
-// record was lost, and who wrote the next one knew nothing of it.
+// beginAnew moves what is stored here of another generation with this number aside: its
+// record was lost, and a node that knew nothing of it wrote the next one.
 func (n *generation) beginAnew() error {
 	was := n.dir.counted(n.number)
-	if n.countsBy == "" || was.Counting == n.countsBy {
+	if was.Counting == n.countsBy {
 		return nil
 	}
 	if was.Counting != "" {
-		n.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is counted anew", "generation", n.number)
+		n.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", n.number, "counts_by", was.Counting)
 	}
-	if err := n.dir.drop(n.number); err != nil {
-		return err
-	}
-	return n.dir.note(n.number, noted{Shards: n.config.Shards, Counting: n.countsBy})
-}
-
-// fitsGenerations refuses a file that counts otherwise than all generations that
-// there are: it would be of no effect.
-func (n *Node) fitsGenerations(set generations.Set) error {
-	file, err := n.config.Counting()
-	if err != nil {
-		return err
-	}
-	for _, is := range set.All {
-		by, err := n.config.CountingBy(is.Counting)
-		if err != nil {
-			continue // it is said where that generation is opened
-		}
-		if same, err := by.Counting(); err == nil && bytes.Equal(same, file) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the configuration counts otherwise than generation %d, which serves, and than any beside it: what is counted changes by 'tidemark rebuild --config FILE', on one node, while the nodes run with their files of before; "+
-		"then give this node the file that the others have", set.Serving)
+	return n.dir.exchange(n.number, noted{Counting: n.countsBy})
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It
@@ -315,9 +329,6 @@ func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (g
 	}
 	for end := time.Now().Add(settleWithin); ; {
 		from := n.rebuilds.set()
-		if from.Epoch == 0 {
-			from = generations.Set{}
-		}
 		if next, err = change(from); err != nil {
 			return from, err
 		}

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -14,7 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// RepairOptions say what to repair; exactly one of Replay and Adopt.
+// RepairOptions say what to repair; exactly one of Replay, Adopt and Record.
 type RepairOptions struct {
 	// Replay throws away what is counted and the windows, so that the next
 	// start counts EVENTS again from its first event, by today's rules and
@@ -22,49 +26,109 @@ type RepairOptions struct {
 	Replay bool
 	// Adopt keeps what is counted and goes on with the EVENTS that is there,
 	// recreated or not, after everything counted.
-	Adopt  bool
+	Adopt bool
+	// Record has what is counted here serve, whatever the bucket says of the
+	// generations; where nothing is, the configuration's.
+	Record bool
 	Demo   bool
 	Logger *slog.Logger
 }
 
 // Repair mends a stopped node's data directory.
 func Repair(c *config.Config, o RepairOptions) error {
-	if o.Replay == o.Adopt {
-		return errors.New("repair: choose one of replay and adopt")
-	}
 	n := newNode(c, Options{Demo: o.Demo, Logger: o.Logger})
 	defer n.undo()
-	if o.Replay {
+	switch {
+	case o.Replay:
 		return n.replay()
+	case o.Adopt:
+		return n.adopt()
+	case o.Record:
+		return n.insist()
 	}
-	return n.adopt()
+	return errors.New("repair: choose one of replay, adopt and record")
 }
 
-func (p *Node) replay() (err error) {
-	for _, step := range []func() error{p.lockData, p.openServer, p.awaitCluster} {
+// insist puts the record of this directory in the place of the bucket's, and removes the
+// windows of all generations that it does not name. A running node that knows a newer
+// record has it refused: that node would put its own back.
+func (p *Node) insist() error {
+	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openBucket} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	n := p.gen()
-	set, err := p.anew(n)
+	ctx, cancel := p.gen().startContext()
+	defer cancel()
+	own := p.dir.generations()
+	if own.Epoch == 0 {
+		first, err := p.firstRecord()
+		if err != nil {
+			return err
+		}
+		own = first
+	}
+	if told := p.askGenerations(ctx); told.Newer(own) {
+		return fmt.Errorf("repair: a node that runs holds a newer generation (%d, epoch %d) than this directory (%d, epoch %d): stop it first", told.Serving, told.Epoch, own.Serving, own.Epoch)
+	}
+	if err := p.rebuilds.record.Insist(ctx, own); err != nil {
+		return err
+	}
+	if err := p.clearOthers(ctx, own); err != nil {
+		return err
+	}
+	p.log.Info("repair: the record of the generations is as this directory has it", "epoch", own.Epoch, "serving", own.Serving)
+	return nil
+}
+
+// clearOthers makes the slots empty that have windows of generations which a record does
+// not name.
+func (p *Node) clearOthers(ctx context.Context, set generations.Set) error {
+	js, err := jetstream.New(p.nc)
 	if err != nil {
 		return err
 	}
-	if err := n.openStreams(); err != nil {
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		is, err := jetlog.SlotOf(ctx, js, slot)
+		if err != nil {
+			return err
+		}
+		g, named := set.All[is.Number]
+		if is == (jetlog.Owner{}) || named && jetlog.Slot(g.Slot) == slot && is == set.Owner(is.Number) {
+			continue
+		}
+		if _, err := p.clearSlot(ctx, slot, set.Newest); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Node) replay() (err error) {
+	for _, step := range []func() error{p.lockData, p.openServer, p.awaitCluster, p.openBucket} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if err := p.replayable(); err != nil {
 		return err
 	}
-	events := n.state.Load().Events
-	if first := n.history.begins(events); first > 1 && events.Last > 0 {
-		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
+	set, err := p.anew()
+	if err != nil {
+		return err
+	}
+	n, err := p.newGenerationOf(set, set.Serving)
+	if err != nil {
+		return err
+	}
+	p.serving.Store(n)
+	if err := n.openStreams(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
 	// Dead letters come again with the events that they were.
 	if err := n.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
-		return err
-	}
-	if err := n.streams.Delete(ctx, n.slot.Deltas()); err != nil {
 		return err
 	}
 	// At one stroke each, so that no start ever sees half a database.
@@ -80,64 +144,59 @@ func (p *Node) replay() (err error) {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
-	n.dir.marker.noted, n.dir.marker.Later, n.dir.marker.Generations = noted{Shards: n.config.Shards}, nil, nil
-	if set.Epoch > 0 {
-		n.dir.marker.noted, n.dir.marker.Generations, n.dir.marker.Format = noted{}, &set, generationsFormat
-	}
+	n.dir.marker.noted, n.dir.marker.Later, n.dir.marker.Generations = noted{}, nil, &set
 	if err := n.dir.writeMarker(); err != nil {
 		return err
 	}
-	if set.Epoch > 0 {
-		if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
-			return err
-		}
+	if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+		return err
 	}
-	n.log.Info("repair: the next start counts EVENTS again", "messages", events.Messages)
+	n.log.Info("repair: the next start counts EVENTS again", "messages", n.state.Load().Events.Messages)
 	return nil
 }
 
-// anew is the record once everything is counted again: where there was a rebuild, by a
-// new generation. Both slots are cleared then; nobody may be there who uses them.
-func (p *Node) anew(n *generation) (set generations.Set, err error) {
-	ctx, cancel := n.startContext()
+// replayable is an error if EVENTS, with its archive, does not begin with the first event.
+func (p *Node) replayable() error {
+	ctx, cancel := p.gen().startContext()
 	defer cancel()
+	streams, err := jetlog.AttachEvents(ctx, p.nc, 0, p.log)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	events, err := streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return err
+	}
+	if first := newHistory(streams, p.config.NATS.Streams.Events.Archive, false, p.log).begins(events); first > 1 && events.Last > 0 {
+		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
+	}
+	return nil
+}
+
+// anew is the record once everything is counted again, by a new generation. Both slots
+// are cleared; all nodes must be stopped.
+func (p *Node) anew() (set generations.Set, err error) {
 	known := p.dir.generations()
-	record, err := p.openRecord(ctx)
-	switch {
-	case errors.Is(err, jetlog.ErrNoBucket):
-	case err != nil:
-		return set, err
-	default:
-		p.rebuilds.record = record
-		if there, fault := record.Seen(); fault == nil && there.Epoch > known.Epoch {
-			known = there
-		}
-	}
-	if known.Epoch == 0 {
-		return set, nil
-	}
-	if p.rebuilds.record == nil { // the bucket is gone: the streams bring it
-		if _, err := jetlog.OpenStreams(ctx, p.nc, n.streamOptions()); err != nil && !errors.Is(err, jetlog.ErrGeneration) {
-			return set, err
-		}
-		if p.rebuilds.record, err = p.openRecord(ctx); err != nil {
-			return set, err
-		}
-	}
-	for slot := range jetlog.Slot(jetlog.Slots) {
-		if _, err := p.clearSlot(ctx, slot, known.Served().Newest); err != nil {
-			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
-		}
+	if there, fault := p.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
+		known = there
 	}
 	counting, err := p.config.Counting()
 	if err != nil {
 		return set, err
 	}
-	if set, err = known.Anew(counting); err != nil {
-		return set, err
+	if known.Epoch == 0 {
+		return generations.Start(counting)
 	}
-	n.number = set.Serving
-	return set, nil
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		if _, err := p.clearSlot(p.ctx, slot, known.Newest); err != nil {
+			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
+		}
+	}
+	p.dir.marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
+	return known.Anew(counting)
 }
 
 // endBeside ends the generation beside the one that serves: it is of the EVENTS that

@@ -60,20 +60,17 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if err != nil {
 		return r, err
 	}
-	rules, err := fingerprint(c)
-	if err != nil {
-		return r, err
-	}
 	of := m.Generation()
-	switch rules = rules.Of(of); {
-	case m.Shards != c.Shards:
-		return r, fmt.Errorf("restore: backup %s has %d shards and the configuration says %d: set shards: %d", m.ID, m.Shards, c.Shards, m.Shards)
-	case m.Rules != rules.String():
-		return r, fmt.Errorf("restore: backup %s counts by other counters or rules (fingerprint %s, the configuration's is %v): give the configuration of then with --config", m.ID, m.Rules, rules)
+	c, err = c.CountingBy(m.Generations.All[of].Counting) // whatever today's file says
+	if err != nil {
+		return r, fmt.Errorf("restore: what backup %s counts by does not fit the configuration: %w", m.ID, err)
 	}
 	p := newNode(c, Options{Logger: o.Logger})
 	defer p.cancel()
-	n := p.newGeneration(of, jetlog.SlotOfServing(m.Generations), c)
+	n, err := p.newGenerationOf(m.Generations, of)
+	if err != nil {
+		return r, err
+	}
 	p.serving.Store(n)
 	finish, err := n.openRestoring(m)
 	if err != nil {
@@ -131,30 +128,19 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 		}
 	}()
 	c := n.config
-	d.marker = marker{Format: dataFormat, Node: cmp.Or(c.Node, nuid.Next())}
-	// What comes behind the backup this configuration counts, now and after the start.
-	by, err := derivation(c)
-	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
-	}
-	counts := noted{Shards: c.Shards, CountedBy: by, Mixed: m.Mixed || m.CountedBy != by}
-	if m.Generations.Epoch == 0 {
+	d.marker = marker{Format: dataFormat, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
+	counts := noted{Counting: n.countsBy, Mixed: m.Mixed}
+	if n.number == generations.First {
 		d.marker.noted = counts
 	} else {
-		d.marker.Format, d.marker.Generations = generationsFormat, &m.Generations
-		if n.number == generations.First {
-			d.marker.noted = counts
-		} else {
-			counts.Counting = m.Generations.All[n.number].CountsBy()
-			d.marker.Later = map[generations.Number]noted{n.number: counts}
-		}
+		d.marker.Later = map[generations.Number]noted{n.number: counts}
 	}
 	if raw, err := os.ReadFile(d.join(markerFile)); err == nil { // its streams, perhaps, are under this name
 		var was marker
 		if err := json.Unmarshal(raw, &was); err != nil {
 			return nil, fmt.Errorf("restore: data_dir %s: %s is damaged: %w", path, markerFile, err)
 		}
-		if was.Format != dataFormat && was.Format != generationsFormat || was.Demo || c.Node != "" && was.Node != c.Node {
+		if was.Format != dataFormat || was.Demo || c.Node != "" && was.Node != c.Node {
 			return nil, fmt.Errorf("restore: data_dir %s is another's (format %d, node %s, demo %v): choose another directory", path, was.Format, was.Node, was.Demo)
 		}
 		d.marker.Node = was.Node

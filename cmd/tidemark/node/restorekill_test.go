@@ -209,7 +209,7 @@ func TestRestoreKilled(t *testing.T) {
 	begin := func(node bool) *restorer {
 		is := &restorer{Dir: t.TempDir(), From: to, Archive: dir, At: pipeline.EndOf(36)}
 		if node { // that was there before, and is called so by others
-			d, err := openDataDir(is.Dir, "was-here", 4, false)
+			d, err := openDataDir(is.Dir, "was-here", false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +219,7 @@ func TestRestoreKilled(t *testing.T) {
 	}
 	ends := func(is *restorer, node bool) {
 		t.Helper()
-		d, err := openDataDir(is.Dir, "", 4, false)
+		d, err := openDataDir(is.Dir, "", false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ func (n *generation) beginServing() {
 	ctx, stop := context.WithCancel(n.ctx)
 	n.duties.stop = stop
 	n.letters.on()
+	n.sayDiffers()
 	n.duties.work.Go(func() { n.explainer.Run(ctx) })
 	if n.audits.Auditor != nil {
 		n.duties.work.Go(func() { n.audit(ctx) })

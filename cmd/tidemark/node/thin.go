@@ -165,7 +165,11 @@ func (t *thin) look(ctx context.Context) error {
 	if n.rebuilds.record != nil {
 		n.acceptRecord(ctx)
 	}
-	if set := n.rebuilds.set(); n.gen().number != set.Serving {
+	set := n.rebuilds.set()
+	if set.Epoch == 0 {
+		return errNobody
+	}
+	if n.gen().number != set.Serving {
 		return t.change(ctx, n.newGeneration(set.Serving, jetlog.Slot(set.All[set.Serving].Slot), n.config))
 	}
 	g := n.gen()
@@ -223,7 +227,7 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 func (n *generation) attach(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, n.nc, n.slot, n.number, n.log)
+	streams, err := jetlog.Attach(soon, n.nc, n.slot, jetlog.Owner{Number: n.number}, n.log)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -245,13 +246,24 @@ func TestThinTakesSchema(t *testing.T) {
 		t.Errorf("a column that there is not: %s", reply)
 	}
 	before := thin.answers.Load()
-	s.stop(holder)
 	for i, counter := range c.Counters {
 		if counter.Name == "post" {
 			c.Counters[i].Columns = append(c.Counters[i].Columns, config.Column{Name: "clap", Bits: 8, Max: 63})
 		}
 	}
-	s.start(c)
+	counting, err := c.Counting()
+	if err == nil {
+		_, err = job.Ask(t.Context(), s.nc, holder.name, RebuildVerb, RebuildAsk{Counting: counting}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until("it serves", func() error {
+		if holder.gen().number != 2 {
+			return errors.New("generation 1 serves")
+		}
+		return nil
+	})
 	s.publish(`{"type":"adjust","counter":"post","id":50,"column":"clap","add":5}`)
 	s.asks("get", `{"counter":"post","ids":[50]}`, `"clap":5`)
 	s.asks("schema", `{}`, `"clap"`)

@@ -69,8 +69,11 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		})
 		return t, err
 	}
-	s.until("the bucket is there again", func() error {
-		_, err := js.KeyValue(jetlog.Bucket)
+	s.until("the record is there again", func() error {
+		set, err := jetlog.LoadGenerations(s.t.Context(), s.nc)
+		if err == nil && set.Epoch == 0 {
+			err = errors.New("it is not")
+		}
 		return err
 	})
 	s.killedTrim(16, to)

@@ -61,10 +61,14 @@ func (c clusterView) Nodes() query.Nodes {
 	v := c.view()
 	nodes := query.Nodes{Epoch: v.Assignment.Epoch, SilentMS: c.silent().Milliseconds()}
 	for _, m := range v.Members {
+		config := ""
+		if m.Differs {
+			config = query.ConfigDiffers
+		}
 		nodes.Nodes = append(nodes.Nodes, query.Node{
 			Node: m.Node, Roles: m.Roles.Names(), Zone: m.Zone, Weight: m.Weight, Version: m.Version,
 			State: query.NodeState(m.Status.String()), Routes: m.Routes && m.Status != cluster.Away,
-			Shards: m.Ready.Len(), Applied: m.Applied, LagMS: m.LagMS,
+			Shards: m.Ready.Len(), Applied: m.Applied, LagMS: m.LagMS, Config: config,
 		})
 	}
 	return nodes

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// What a data directory has of a generation is moved as one, and only then deleted:
+//
+//	generations/3/            of generation 3; badger/ and filters/ at the top are of the first one
+//	generations/3.9f0c…/      of another generation 3, which counts by 9f0c…: moved aside
+//	generations/3.dropped/    about to be deleted
+//
+// No start opens what is in a directory with such a name.
+
+// droppedName is what is about to be deleted, in the place of what it counts by.
+const droppedName = "dropped"
+
+// aside is where the counts are of a generation that has no number any more.
+func (d *dataDir) aside(n generations.Number, name string) string {
+	return filepath.Join(d.path, generationsDir, fmt.Sprintf("%d.%s", n, name))
+}
+
+// moveAside takes what is stored of generation n out of the way.
+func (d *dataDir) moveAside(n generations.Number, name string) error {
+	return d.move(n, name, func(here, there string) error { return replace(here, there) })
+}
+
+// takeBack puts what was moved aside in the place of generation n, where nothing is.
+func (d *dataDir) takeBack(n generations.Number, name string) error {
+	return d.move(n, name, func(here, there string) error { return replace(there, here) })
+}
+
+// move does something with each directory that a generation has, and where it is aside.
+func (d *dataDir) move(n generations.Number, name string, do func(here, there string) error) error {
+	for _, dir := range []string{badgerDir, filtersDir} {
+		if err := do(d.of(n, dir), filepath.Join(d.aside(n, name), dir)); err != nil {
+			return fmt.Errorf("data_dir %s: move what is stored of generation %d: %w", d.path, n, err)
+		}
+	}
+	return nil
+}
+
+// replace moves a directory, if it is there, in the place of another one.
+func replace(from, to string) error {
+	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.RemoveAll(to), os.Rename(from, to))
+}
+
+// exchange moves what is stored of another generation n aside, and puts what was moved
+// aside of the one that has the number now in its place. Killed amid, it is done again.
+func (d *dataDir) exchange(n generations.Number, is noted) error {
+	if was := d.counted(n).Counting; was != "" {
+		if err := d.moveAside(n, was); err != nil {
+			return err
+		}
+		if err := d.note(n, noted{}); err != nil { // nothing is here
+			return err
+		}
+	}
+	if err := d.takeBack(n, is.Counting); err != nil {
+		return err
+	}
+	return d.note(n, is)
+}
+
+// drop deletes what is stored of a generation. Killed amid, finishDrops ends it.
+func (d *dataDir) drop(n generations.Number) error {
+	if err := d.moveAside(n, droppedName); err != nil {
+		return err
+	}
+	if err := d.note(n, noted{}); err != nil {
+		return err
+	}
+	if n != generations.First {
+		if err := os.RemoveAll(d.of(n, "")); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(d.aside(n, droppedName))
+}
+
+// finishDrops deletes what a process that was killed has begun to delete.
+func (d *dataDir) finishDrops() error {
+	left, err := filepath.Glob(filepath.Join(d.path, generationsDir, "*."+droppedName))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
