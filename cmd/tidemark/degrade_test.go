@@ -190,11 +190,12 @@ func TestDegrade(t *testing.T) {
 // "writes refused (told to producers)"
 func TestDegradeWrites(t *testing.T) {
 	a, b := newPlace(t), newPlace(t)
-	a.configure(t, "node: a\n")
+	a.configure(t, "node: a\nweight: 0\n") // what it held before would be taken back
 	first := a.start(t)
 	b.configure(t, "node: b\nnats: {url: '"+first.nats+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	nodes := []*process{first, b.start(t)}
 	n := nodes[0]
+	eventually(t, "b holds shards", func() bool { return strings.Contains(n.do("shards").out, "b ready") })
 	n.want("1", "incr", "42.cntan")
 
 	n.want("reads=all writes=refuse", "degrade", "writes=refuse")
@@ -222,7 +223,6 @@ func TestDegradeWrites(t *testing.T) {
 	n.want("1", "get", "42.cntan")
 
 	// "reads partial": by itself, when nobody answers for a shard any more.
-	eventually(t, "b holds shards", func() bool { return strings.Contains(n.do("shards").out, "b ready") })
 	nodes[1].stop(os.Kill)
 	eventually(t, "reads are partial", func() bool {
 		_, metrics := n.page("/metrics")
@@ -232,7 +232,7 @@ func TestDegradeWrites(t *testing.T) {
 
 	// It stays while nodes and the server are killed and start again.
 	n.stop(os.Kill)
-	a.configure(t, "node: a\nnats: {listen: '"+strings.TrimPrefix(n.nats, "nats://")+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
+	a.configure(t, "node: a\nweight: 0\nnats: {listen: '"+strings.TrimPrefix(n.nats, "nats://")+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	n = a.start(t)
 	nodes = []*process{n, b.start(t)}
 	eventually(t, "the nodes are ready", func() bool {
