@@ -14,10 +14,12 @@
 //
 // It is safe as long as nodes do this, which the simulation in sim_test.go does:
 //
-//   - A node follows what Follows allows, or what another node says too. Of anything
-//     else it puts its own copy back; where it knows of none, what is malformed goes.
+//   - A node that starts, or finds a record that it may not follow, acts by Found.Judge:
+//     it waits where it is not known which generation serves. One that runs follows what
+//     Follows allows, and puts its own copy back where that is newer.
 //   - It deletes what it has of a generation only while the record as it stands is its
-//     copy, does not name that generation, and what serves by it is there.
+//     copy, does not name that generation, what serves by it is there, and the generation
+//     was given up in normal order (Ended), as this node or another has seen.
 //   - A leader writes only over what is its own copy, by compare-and-set, and not while
 //     a node that it reaches knows a newer one.
 //   - Before Begin it clears the slot, once no node has a generation there; that does

@@ -121,8 +121,8 @@ func (f *Found) ownUnlessSuperseded(why error) (Set, error) {
 		return f.Own, why
 	}
 	for _, is := range f.Deltas {
-		other := is.Number == f.Own.Serving && !is.Is(f.Own.Owner(is.Number))
-		if is.Number > f.Own.Newest || other {
+		// A backup that was made while one was building knows its number, and not that it serves.
+		if _, named := f.Own.All[is.Number]; is.Number >= f.Own.Serving && !(named && is.Is(f.Own.Owner(is.Number))) {
 			if f.Told.Newer(f.Own) {
 				return f.Told, why
 			}

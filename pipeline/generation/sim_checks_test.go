@@ -54,7 +54,7 @@ func (w *world) slotsOf(s generation.Set) error {
 // same.
 func (w *world) settle() {
 	for _, n := range w.nodes {
-		n.up, n.leads, n.plan = true, false, nil
+		n.up, n.leads, n.plan, n.waits = true, false, nil, true
 	}
 	if s, err := w.read(w.record); err == nil && w.facts[s.Serving] == nil {
 		w.set(nil) // nobody knows of what serves by it: a person, who is told so, deletes it
@@ -62,7 +62,11 @@ func (w *world) settle() {
 	for range 12 * len(w.nodes) {
 		for _, n := range w.nodes {
 			n.view, n.saw = w.record, true
+			if n.waits {
+				w.start(n)
+			}
 			w.act(n)
+			w.count(n)
 			w.look()
 		}
 	}
@@ -116,7 +120,7 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("%v", did)
-	for _, what := range []string{"begins:", "compares:", "founds:", "switchs:", "backs:", "aborts:", "drops:", "accepts:", "restores", "crashes", "decided by others"} {
+	for _, what := range []string{"begins:", "compares:", "founds:", "switchs:", "backs:", "aborts:", "drops:", "accepts:", "restores", "crashes", "decided by others", "restored:", "starts by its own", "waits"} {
 		if did[what] == 0 && *simSeed == 0 {
 			t.Errorf("it never happened: %s", what)
 		}
@@ -125,7 +129,7 @@ func TestSimulation(t *testing.T) {
 
 // Each variant that is broken on purpose is noticed.
 func TestSimulationNoticesBrokenVariants(t *testing.T) {
-	for _, f := range []flaw{switchesEarly, noCompareSet, clearsUsed, obeysAnything, obeysOlder, reusesNumbers, ignoresFindings, takesAnySlot} {
+	for _, f := range []flaw{switchesEarly, noCompareSet, clearsUsed, obeysAnything, obeysOlder, reusesNumbers, ignoresFindings, takesAnySlot, restoredOutbids, deletesAtOnce, supersededGoes} {
 		noticed := ""
 		for seed := uint64(0); seed < 200 && noticed == ""; seed++ {
 			if w := simulate(seed, f); w.fault != "" {

@@ -140,9 +140,20 @@ func (w *world) clear(n *simNode, p *plan) {
 		n.plan = nil
 		return
 	}
+	if s, err := w.read(w.record); err == nil && w.flaw == sound {
+		for _, g := range s.All {
+			if g.Slot == slot { // by the record as it stands it is another generation's
+				n.plan = nil
+				return
+			}
+		}
+	}
 	w.say("%s clears slot %d", n.name, slot)
 	for number, g := range w.truth.All {
-		if g.Slot == slot && w.slots[slot] == number {
+		// Of one that is built a leader may know nothing that was restored from before it:
+		// its windows are derived again.
+		known := number == w.truth.Serving || len(n.ended) > 0 || n.backup == nil
+		if g.Slot == slot && w.slots[slot] == number && !w.flipped[number] && known {
 			w.broken("%s clears slot %d, which generation %d uses", n.name, slot, number)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline/generation"
@@ -23,6 +24,9 @@ const (
 	reusesNumbers   flaw = "numbers reused"
 	ignoresFindings flaw = "a switch to what differs"
 	takesAnySlot    flaw = "a node that appends to another generation's DELTAS"
+	restoredOutbids flaw = "a restored node that raises its epoch above what is there"
+	deletesAtOnce   flaw = "counts deleted because a record does not name them"
+	supersededGoes  flaw = "a superseded generation that serves by itself"
 )
 
 // world is a record, two slots and a few nodes, and what is true of them. All that
@@ -43,7 +47,8 @@ type world struct {
 	said     []string                     // the last steps
 	fault    string                       // the first promise that was broken
 	known    map[string]judged
-	did      map[string]int // how often things happened
+	did      map[string]int             // how often things happened
+	flipped  map[generation.Number]bool // served, until a forged record named another one
 }
 
 // facts are what is true of a generation, whatever the record says.
@@ -62,8 +67,18 @@ type simNode struct {
 	plan  *plan  // what it is about to write, as a leader
 	leads bool   // it thinks so
 
-	own  generation.Set            // on disk
-	dirs map[generation.Number]int // on disk: how far each generation has counted
+	own   generation.Set            // on disk
+	dirs  map[generation.Number]int // on disk: how far each generation has counted
+	ended map[generation.Number]bool
+	waits bool // it has started, and does not know what it may serve
+
+	backup *simBackup // what it is restored from
+}
+
+// simBackup is what a node was at some time.
+type simBackup struct {
+	own  generation.Set
+	dirs map[generation.Number]int
 }
 
 // plan is a change that was decided and is not written yet.
@@ -75,13 +90,13 @@ type plan struct {
 }
 
 func newWorld(seed uint64, f flaw) *world {
-	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {caught: true, compared: true}}, did: map[string]int{}, known: map[string]judged{}}
+	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {counting: `"first"`, caught: true, compared: true}}, did: map[string]int{}, flipped: map[generation.Number]bool{}, known: map[string]judged{}}
 	w.slots[0] = 1
 	w.truth, _ = generation.Start(json.RawMessage(`"first"`))
 	text, _ := w.truth.Encode()
 	w.set(text)
 	for i := range 2 + w.r.IntN(3) {
-		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, own: w.truth, dirs: map[generation.Number]int{1: w.end}})
+		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, own: w.truth, dirs: map[generation.Number]int{1: w.end}, ended: map[generation.Number]bool{}})
 	}
 	return w
 }
@@ -151,9 +166,17 @@ func (w *world) step(faults bool) {
 	switch what := w.r.IntN(100); {
 	case what < 2 && faults && n.up:
 		w.say("%s crashes", n.name)
-		n.up, n.plan, n.view, n.saw, n.leads = false, nil, nil, false, false
+		n.up, n.plan, n.view, n.saw, n.leads, n.waits = false, nil, nil, false, false, false
+	case what == 2 && faults && n.up:
+		w.backUp(n)
+	case what == 3 && faults && !n.up && n.backup != nil && w.intact(n):
+		w.restoreBackup(n)
 	case what < 12:
-		n.up = true
+		if !n.up {
+			n.up, n.waits = true, true
+		}
+	case n.up && n.waits:
+		w.start(n)
 	case what < 14 && faults:
 		w.forge()
 	case what < 17:
@@ -182,7 +205,7 @@ func (w *world) step(faults bool) {
 func (w *world) forge() {
 	s := w.truth
 	s.All = maps.Clone(s.All)
-	switch w.r.IntN(5) {
+	switch w.r.IntN(6) {
 	case 0:
 		w.say("somebody deletes the record")
 		w.set(nil)
@@ -203,6 +226,19 @@ func (w *world) forge() {
 		text, _ := json.Marshal(s)
 		if s.Fault() != nil {
 			w.set(text)
+		}
+	case 5:
+		w.say("somebody writes that what is kept serves, alone")
+		// To a node that has not heard of the last change it may look like one in order.
+		lags := slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.own.Equal(s) })
+		if s.Kept != 0 && !lags {
+			s = generation.Set{
+				Epoch: s.Epoch + 2, State: generation.Aborted, Serving: s.Kept, Newest: s.Newest,
+				All: map[generation.Number]generation.Generation{s.Kept: s.All[s.Kept]},
+			}
+			text, _ := s.Encode()
+			w.set(text)
+			w.flipped[w.truth.Serving] = true
 		}
 	case 4:
 		w.say("somebody writes what nobody knows of")
@@ -233,17 +269,111 @@ func (w *world) act(n *simNode) {
 		if !s.Equal(n.own) {
 			w.say("%s follows epoch %d (serving %d, building %d, kept %d)", n.name, s.Epoch, s.Serving, s.Building, s.Kept)
 		}
-		n.own, n.plan = s, nil
+		w.take(n, s)
 	case err != nil || !s.Newer(n.own) && !s.Equal(n.own):
 		w.restore(n)
 	}
 	w.tidy(n)
 }
 
+// take has a node act on a record, and remember what that gives up in order.
+func (w *world) take(n *simNode, s generation.Set) {
+	for _, number := range n.own.Ended(s) {
+		n.ended[number] = true
+	}
+	n.own, n.plan = s, nil
+}
+
+// endedElsewhere says whether another node that is up has seen a generation given up.
+func (w *world) endedElsewhere(number generation.Number) bool {
+	return slices.ContainsFunc(w.nodes, func(o *simNode) bool { return o.up && !o.waits && o.ended[number] })
+}
+
+// backUp keeps what a node is: its record as a backup has it.
+func (w *world) backUp(n *simNode) {
+	only, err := n.own.Only()
+	at, has := n.dirs[n.own.Serving]
+	if n.waits || err != nil || !has {
+		return
+	}
+	w.say("%s is backed up: generation %d", n.name, n.own.Serving)
+	n.backup = &simBackup{only, map[generation.Number]int{n.own.Serving: at}}
+}
+
+// intact says whether another node holds what serves: a system of which nobody does has
+// lost it, and a person decides.
+func (w *world) intact(n *simNode) bool {
+	return slices.ContainsFunc(w.nodes, func(o *simNode) bool {
+		_, has := o.dirs[w.truth.Serving]
+		return o != n && has && o.own.Serving == w.truth.Serving && !w.truth.Newer(o.own)
+	})
+}
+
+// restoreBackup puts an old directory in the place of a node's.
+func (w *world) restoreBackup(n *simNode) {
+	w.say("%s restored: generation %d", n.name, n.backup.own.Serving)
+	n.own, n.dirs, n.ended = n.backup.own, maps.Clone(n.backup.dirs), map[generation.Number]bool{}
+	if s, err := w.read(w.record); w.flaw == restoredOutbids && err == nil {
+		n.own.Epoch, n.own.Newest = max(n.own.Epoch, s.Epoch)+1, max(n.own.Newest, s.Newest)
+		w.flawed(n)
+	}
+}
+
+// flawed has a restored record be put over what is there.
+func (w *world) flawed(n *simNode) {
+	if text, err := n.own.Encode(); err == nil {
+		w.set(text)
+	}
+}
+
+// start has a node that has started find out what it may serve.
+func (w *world) start(n *simNode) {
+	n.view, n.saw = w.record, true
+	found := generation.Found{Own: n.own}
+	if s, err := w.read(w.record); err == nil {
+		found.There = s
+	}
+	for _, o := range w.nodes {
+		if o != n && o.up && !o.waits && o.own.Newer(found.Told) {
+			found.Told = o.own
+		}
+	}
+	for slot, number := range w.slots {
+		if number != 0 && w.facts[number] != nil {
+			found.Deltas[slot] = generation.Owner{Number: number, CountsBy: generation.Generation{Counting: []byte(w.facts[number].counting)}.CountsBy()}
+		}
+	}
+	acts, why := found.Judge()
+	if acts.Epoch == 0 && w.flaw == supersededGoes {
+		acts = n.own
+	}
+	if acts.Epoch == 0 {
+		w.did["waits"]++
+		return
+	}
+	if n.waits = false; !acts.Equal(n.own) {
+		w.say("%s starts by epoch %d: generation %d serves", n.name, acts.Epoch, acts.Serving)
+		w.take(n, acts)
+	}
+	if why != nil {
+		w.did["starts by its own"]++
+	}
+	w.alone(n)
+}
+
+// alone checks that a node which nobody else is there beside serves nothing superseded
+// while the windows of what serves are there.
+func (w *world) alone(n *simNode) {
+	g := w.truth.All[w.truth.Serving]
+	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && n.own.All[w.truth.Serving].Counting == nil && w.slots[n.own.All[n.own.Serving].Slot] != n.own.Serving {
+		w.broken("%s serves generation %d by itself, and generation %d serves", n.name, n.own.Serving, w.truth.Serving)
+	}
+}
+
 // vouched says that another node has acted on a record, of which n knows too little.
 func (w *world) vouched(n *simNode, s generation.Set) bool {
 	for _, o := range w.nodes {
-		if o != n && o.up && o.own.Equal(s) {
+		if o != n && o.up && !o.waits && o.own.Equal(s) {
 			return true
 		}
 	}
@@ -273,16 +403,19 @@ func (w *world) restore(n *simNode) {
 // by the record as it stands, and never what it does not know to be old.
 func (w *world) tidy(n *simNode) {
 	own := n.own
+	if n.waits {
+		return
+	}
 	stands, err := w.read(w.record)
 	agreed := err == nil && stands.Equal(n.own) || w.flaw == obeysAnything
 	if _, open := n.dirs[own.Serving]; !open || !agreed {
 		return
 	}
 	for number := range n.dirs {
-		if _, named := own.All[number]; named {
+		if _, named := own.All[number]; named || !n.ended[number] && !w.endedElsewhere(number) && w.flaw != deletesAtOnce {
 			continue
 		}
-		if t := w.truth; number == t.Serving || number == t.Building {
+		if t := w.truth; number == t.Serving || number == t.Building || w.flipped[number] && w.flaw == deletesAtOnce {
 			w.broken("%s drops generation %d: %d serves and %d is building", n.name, number, t.Serving, t.Building)
 		}
 		w.say("%s drops generation %d", n.name, number)
@@ -293,6 +426,9 @@ func (w *world) tidy(n *simNode) {
 // count has a node go on with a generation: it opens it, in its slot, and derives.
 func (w *world) count(n *simNode) {
 	own := n.own
+	if n.waits {
+		return
+	}
 	for number, g := range own.All {
 		if own.Beside() != 0 && number == own.Serving && w.r.IntN(2) == 0 {
 			continue

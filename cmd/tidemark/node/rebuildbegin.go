@@ -83,7 +83,7 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 func (n *Node) reserve(ctx context.Context, set generations.Set, counting json.RawMessage) (generations.Number, error) {
 	o := n.gen().streamOptions()
 	o.Slot = jetlog.Slot(1 - set.All[set.Serving].Slot)
-	free, err := n.clearSlot(ctx, o.Slot, set.Newest)
+	free, err := n.clearFree(ctx, o.Slot, set.Newest)
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +184,7 @@ func (n *Node) emptySlot(ctx context.Context, slot jetlog.Slot, newest generatio
 		return err
 	}
 	if is.Number <= newest {
-		_, err := n.clearSlot(ctx, slot, newest)
+		_, err := n.clearFree(ctx, slot, newest)
 		return err
 	}
 	removed, err := jetlog.Unreserve(looking, js, slot, is)
@@ -205,6 +205,21 @@ func (l *leader) leaves(why string) bool {
 // clearWithin bounds how long a rebuild waits for those who still have an earlier
 // generation open in the slot: one that was killed is away after memberExpiry.
 const clearWithin = 4 * memberExpiry
+
+// clearFree is clearSlot unless the record as it stands gives the slot to a generation:
+// another node may have put back a record that this one does not know.
+func (n *Node) clearFree(ctx context.Context, slot jetlog.Slot, newest generations.Number) (generations.Number, error) {
+	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	if err != nil && !errors.Is(err, generations.ErrMalformed) {
+		return 0, err
+	}
+	for number, g := range there.All {
+		if jetlog.Slot(g.Slot) == slot {
+			return 0, fmt.Errorf("generation %d has its place by the record: ask again in a moment", number)
+		}
+	}
+	return n.clearSlot(ctx, slot, newest)
+}
 
 // clearSlot makes a slot empty, once nobody uses it any more, and says which number a
 // generation may have that begins there. newest is that of all there ever were, as far as

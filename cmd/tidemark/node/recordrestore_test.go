@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // beforeTheRebuild are two nodes that both hold everything, are backed up, rebuilt to
@@ -219,4 +221,39 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 	a = f.start(a.name)
 	f.until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
 	f.until("the record is theirs", func() bool { return f.record().Equal(known) })
+}
+
+// A data directory that was copied to a second machine is a second process of one name: it
+// is refused while the first one runs, and nothing is counted twice when it goes on instead.
+func TestCopiedDirectory(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.start("a")
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.stop(a)
+	original, copied := f.dirs["a"], t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(original)); err != nil {
+		t.Fatal(err)
+	}
+	a = f.start("a")
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.dirs["a"] = copied
+	n, err := Start(t.Context(), f.plain("a"), Options{Version: "test", Processors: 2, Logger: f.logger()})
+	if err == nil {
+		n.Close()
+	}
+	if !errors.Is(err, jetlog.ErrNameTaken) {
+		t.Errorf("the copy starts beside the original: %v", err)
+	}
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.stop(a)
+	n = f.start("a") // the copy, which is older
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.stop(n)
+	f.publish(40)
+	f.dirs["a"] = original
+	f.start("a")
+	f.until("all likes", func() bool { return f.likes(40, 3) })
 }
