@@ -18,8 +18,9 @@ type Cluster interface {
 type Nodes struct {
 	Epoch uint64 `json:"epoch"` // of the assignment of shards; 0: there is none yet
 	Nodes []Node `json:"nodes"`
-	// SilentMS: nothing has been heard of any of them for so long, the one that
-	// answers included, so how they are is not known; left out while it is.
+	// SilentMS: the node that answers has heard nothing of any node for so long, itself
+	// included. It does not know how the others are and shows them as away. Left out
+	// while something was heard within 2 s.
 	SilentMS int64 `json:"silent_ms,omitempty"`
 }
 
@@ -31,11 +32,16 @@ type Node struct {
 	Weight  int               `json:"weight"`
 	Version string            `json:"version"`
 	State   NodeState         `json:"state"`
-	Routes  bool              `json:"routes"` // it is the one that routes now
+	Routes  bool              `json:"routes"` // it is the one that routes now, and was heard within 2 s
 	Shards  int               `json:"shards"` // that it holds and answers for
 	Applied pipeline.Position `json:"applied,string"`
-	LagMS   int64             `json:"lag_ms"`           // age of the newest event that it has applied, while newer ones wait
-	Config  string            `json:"config,omitempty"` // ConfigDiffers, or left out
+	// LagMS is the age of the newest event that it has applied, while newer ones wait; nil
+	// where that is not known: the node is away, or silent.
+	LagMS *int64 `json:"lag_ms"`
+	// SilentMS is how long the node was not heard of; left out up to 2 s.
+	SilentMS int64 `json:"silent_ms,omitempty"`
+	// Config is ConfigDiffers, or left out.
+	Config string `json:"config,omitempty"`
 }
 
 // ConfigDiffers is said of a node whose file counts something else than what serves. It

@@ -26,14 +26,15 @@ func withCluster(v *view) func(*query.Options, *server.Options) {
 
 // `{"epoch":12,"nodes":[{"node":"a","roles":["route","hold","answer"],"zone":"","weight":1,"version":"…","state":"up","routes":true,"shards":16,"applied":"…","lag_ms":3}]}`
 func TestNodes(t *testing.T) {
+	lag := int64(3)
 	v := &view{nodes: query.Nodes{Epoch: 12, Nodes: []query.Node{
-		{Node: "a", Roles: []string{"route", "hold", "answer"}, Weight: 1, Version: "1.2.3", State: query.NodeUp, Routes: true, Shards: 16, Applied: pipeline.Position(math.MaxUint64), LagMS: 3},
-		{Node: "b", Zone: "z", State: query.NodeAway},
+		{Node: "a", Roles: []string{"route", "hold", "answer"}, Weight: 1, Version: "1.2.3", State: query.NodeUp, Routes: true, Shards: 16, Applied: pipeline.Position(math.MaxUint64), LagMS: &lag},
+		{Node: "b", Zone: "z", State: query.NodeAway, SilentMS: 7000},
 	}}}
 	r := start(t, withCluster(v))
 	want := `{"epoch":12,"nodes":[` +
 		`{"node":"a","roles":["route","hold","answer"],"zone":"","weight":1,"version":"1.2.3","state":"up","routes":true,"shards":16,"applied":"18446744073709551615","lag_ms":3},` +
-		`{"node":"b","roles":[],"zone":"z","weight":0,"version":"","state":"away","routes":false,"shards":0,"applied":"0","lag_ms":0}]}`
+		`{"node":"b","roles":[],"zone":"z","weight":0,"version":"","state":"away","routes":false,"shards":0,"applied":"0","lag_ms":null,"silent_ms":7000}]}`
 	r.answers("nodes", `{}`, want)
 	r.answers("nodes", ``, want)
 	r.refuses("nodes", `[]`, "400")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -84,6 +85,9 @@ func (r *remote) holders(ctx context.Context, nc *nats.Conn) (names []string, sh
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return nil, 0, r.explain(err)
+	}
+	if nodes.Silent > 0 {
+		return nil, 0, errors.New(silence(nodes.Silent))
 	}
 	for _, n := range nodes.Nodes {
 		if slices.Contains(n.Roles, "hold") && n.State != nodeAway {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/query"
 )
 
 // member is a process whose embedded server is one of three.
@@ -158,12 +161,13 @@ func TestMajorityIsKilled(t *testing.T) {
 		n[i].stop(os.Kill)
 	}
 	since := time.Now()
-	time.Sleep(11 * time.Second) // by then what led sees no majority, and leads no more
+	n[0].showsOnlyWhatItHears(t, since)
+	time.Sleep(time.Until(since.Add(11 * time.Second))) // by then what led sees no majority, and leads no more
 	// The one that is left says so, whoever asks. It answers still.
 	comesToRefuse(t, n[0], "nothing was stored: EVENTS has no leader now", "publish", "like", "actor=1", "post=42", "author=9")
 	comesToRefuse(t, n[0], "nothing was stored, ask again later", "read", "7", "feed")
 	for _, args := range [][]string{{"nodes"}, {"shards"}} {
-		if r := n[0].do(args...); r.code != 0 || !strings.HasPrefix(r.out, "For ") || !strings.Contains(r.out, "the node that answers has heard of no node") {
+		if r := n[0].do(args...); r.code != 1 || !strings.HasPrefix(r.out, "For ") || !strings.Contains(r.out, "the node that answers has heard of no node") {
 			t.Errorf("%s without a majority: %+v", args, r)
 		}
 	}
@@ -189,6 +193,40 @@ func TestMajorityIsKilled(t *testing.T) {
 		n[i].await(2 * time.Minute)
 	}
 	eventually(t, "the nodes are heard of again", func() bool { return strings.HasPrefix(n[0].do("nodes").out, "NODE") })
+}
+
+// showsOnlyWhatItHears looks at what the one node that is left of three reports, for
+// 8 s. What is shown 3 s after the others were killed was heard more than 2 s ago, if it
+// is theirs.
+func (p *process) showsOnlyWhatItHears(t *testing.T, killed time.Time) {
+	t.Helper()
+	silent := 0
+	for time.Since(killed) < 8*time.Second {
+		asked := time.Since(killed)
+		nodes, shards := p.do("nodes", "--json"), p.do("shards", "--json")
+		if asked < 3*time.Second {
+			continue
+		}
+		var n query.Nodes
+		if err := json.Unmarshal([]byte(nodes.out), &n); err != nil {
+			t.Fatalf("%v: %+v", err, nodes)
+		}
+		for _, m := range n.Nodes {
+			if m.Node != "n1" && (m.State != query.NodeAway || m.SilentMS < 2000) || m.Routes || m.LagMS != nil {
+				t.Fatalf("%v after two of three were killed: %s", asked, nodes.out)
+			}
+		}
+		if strings.Contains(shards.out, `"node":"n2","state":"ready"`) || strings.Contains(shards.out, `"node":"n3","state":"ready"`) {
+			t.Fatalf("%v after two of three were killed: %s", asked, shards.out)
+		}
+		if nodes.code != 1 || shards.code != 1 || n.SilentMS < 2000 {
+			t.Fatalf("%v after two of three were killed: exit codes %d and %d, silent_ms %d", asked, nodes.code, shards.code, n.SilentMS)
+		}
+		silent++
+	}
+	if silent == 0 {
+		t.Error("the node has not answered for 5 s")
+	}
 }
 
 // Who is stopped while it waits for others stops in order, and starts again

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,18 +37,20 @@ func (nodesListCommand) Help() string {
 	return `Lists the processes that make up the system, as the one that answers knows them.
 
     NODE     its name
-    STATE    up; away: it has been silent; draining: it gives its shards to others
+    STATE    up; away: nothing is heard of it; draining: it gives its shards to others;
+             "up, silent 3s": the node that answers has not heard of it for so long
     ROLES    what it does: route, hold, answer
-    ROUTES   "yes" for the one that turns events into windows now
+    ROUTES   "yes" for the one that turns events into windows now and was heard within 2 s
     ZONE     where it is; "-" for nowhere
     WEIGHT   its share of the shards beside the others'
     SHARDS   that it holds and answers for
     LOADING  that it is loading: 'tidemark shards' shows how far
     APPLIED  the position up to which it has applied events
-    LAG      the age of the newest of them, while newer ones wait; "-" for one that is away
+    LAG      the age of the newest of them, while newer ones wait; "-" for one that is away or silent
     VERSION  of the program
 
 Below the table it names the nodes whose configuration file counts differently from what serves.
+If the node that answers has heard of no node for more than 2 s, it does not know how the others are: the output says so first, and the exit code is 1.
 
 EXAMPLE
 
@@ -58,7 +61,7 @@ EXAMPLE
 func (n *nodesListCommand) Run(t *terminal) error {
 	return n.ask(func(ctx context.Context, c *client.Client) error {
 		if n.JSON {
-			return n.printReply(ctx, c, t, "nodes", struct{}{})
+			return n.printView(ctx, c, t, "nodes")
 		}
 		nodes, err := c.Nodes(ctx)
 		if err != nil {
@@ -68,17 +71,51 @@ func (n *nodesListCommand) Run(t *terminal) error {
 		if err != nil {
 			return err
 		}
-		return printNodes(t.out, nodes, loadingOf(shards))
+		if err := printNodes(t.out, nodes, loadingOf(shards)); err != nil {
+			return err
+		}
+		return heardOr(nodes.Silent)
 	})
 }
 
-// printSilence says above a table that it is old.
+// printView prints the reply of an endpoint as it came. One of a node that hears of no
+// node is an error besides, as it is without --json.
+func (r *remote) printView(ctx context.Context, c *client.Client, t *terminal, endpoint string) error {
+	reply, err := c.Ask(ctx, endpoint, []byte("{}"))
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(t.out, "%s\n", reply); err != nil {
+		return err
+	}
+	var heard struct {
+		SilentMS int64 `json:"silent_ms"`
+	}
+	if err := json.Unmarshal(reply, &heard); err != nil {
+		return err
+	}
+	return heardOr(time.Duration(heard.SilentMS) * time.Millisecond)
+}
+
+// heardOr is the end of a command that has printed what a node knows of the others.
+func heardOr(silent time.Duration) error {
+	if silent > 0 {
+		return errTold
+	}
+	return nil
+}
+
+// printSilence says above a table that the others are not known.
 func printSilence(to io.Writer, silent time.Duration) error {
 	if silent == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(to, "For %s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. This is how it was before:\n\n", silent.Round(time.Second))
+	_, err := fmt.Fprintf(to, "%s\n\n", silence(silent))
 	return err
+}
+
+func silence(silent time.Duration) string {
+	return fmt.Sprintf("For %s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. How the others are is not known.", silent.Round(time.Second))
 }
 
 // loadingOf counts the shards that each node is loading.
@@ -105,6 +142,16 @@ const (
 // nodes write.
 const nameShown = 64
 
+// stateShown is a node's state, and for how long it was not heard of. That says nothing
+// new of one that is away.
+func stateShown(n client.Node) string {
+	state := printable(n.State, nameShown)
+	if n.Silent > 0 && n.State != nodeAway {
+		state += ", silent " + n.Silent.Round(time.Second).String()
+	}
+	return state
+}
+
 func printNodes(to io.Writer, nodes client.Nodes, loading map[string]int) error {
 	if len(nodes.Nodes) == 0 {
 		_, err := fmt.Fprintln(to, "no nodes")
@@ -116,14 +163,14 @@ func printNodes(to io.Writer, nodes client.Nodes, loading map[string]int) error 
 	out := &table{left: []bool{0: true, 1: true, 2: true, 3: true, 4: true, 10: true}}
 	out.add("NODE", "STATE", "ROLES", "ROUTES", "ZONE", "WEIGHT", "SHARDS", "LOADING", "APPLIED", "LAG", "VERSION")
 	for _, n := range nodes.Nodes {
-		routes, lag := "-", short(n.Lag)
+		routes, lag := "-", "-"
 		if n.Routes {
 			routes = "yes"
 		}
-		if n.State == nodeAway {
-			lag = "-"
+		if n.LagKnown {
+			lag = short(n.Lag)
 		}
-		out.add(printable(n.Node, nameShown), printable(n.State, nameShown), printable(strings.Join(n.Roles, ","), nameShown), routes,
+		out.add(printable(n.Node, nameShown), stateShown(n), printable(strings.Join(n.Roles, ","), nameShown), routes,
 			printable(cmp.Or(n.Zone, "-"), nameShown), strconv.Itoa(n.Weight), strconv.Itoa(n.Shards), strconv.Itoa(loading[n.Node]),
 			n.Applied.String(), lag, printable(n.Version, nameShown))
 	}

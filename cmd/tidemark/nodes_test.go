@@ -10,15 +10,17 @@ import (
 
 func TestNodesTable(t *testing.T) {
 	nodes := client.Nodes{Epoch: 12, Nodes: []client.Node{
-		{Node: "a", State: "up", Roles: []string{"route", "hold", "answer"}, Routes: true, Zone: "east", Weight: 1, Shards: 16, Applied: 7167, Lag: 3 * time.Millisecond, Version: "0.2.0"},
-		{Node: "longer-name", State: "draining", Roles: []string{"hold"}, Weight: 100, Applied: 7168, Version: "0.2.0"},
-		{Node: "c\x1b[2J", State: "away", Roles: []string{"answer"}, Weight: 1, Shards: 3, Lag: time.Hour, Version: "0.1.9"},
+		{Node: "a", State: "up", Roles: []string{"route", "hold", "answer"}, Routes: true, Zone: "east", Weight: 1, Shards: 16, Applied: 7167, Lag: 3 * time.Millisecond, LagKnown: true, Version: "0.2.0"},
+		{Node: "longer-name", State: "draining", Roles: []string{"hold"}, Weight: 100, Applied: 7168, LagKnown: true, Version: "0.2.0"},
+		{Node: "c\x1b[2J", State: "away", Roles: []string{"answer"}, Weight: 1, Shards: 3, Silent: time.Hour, Version: "0.1.9"},
+		{Node: "d", State: "up", Roles: []string{"hold"}, Weight: 1, Silent: 3400 * time.Millisecond, Version: "0.2.0"},
 	}}
 	want := `
-NODE         STATE     ROLES              ROUTES  ZONE  WEIGHT  SHARDS  LOADING  APPLIED  LAG  VERSION
-a            up        route,hold,answer  yes     east       1      16        0     7167  3ms  0.2.0
-longer-name  draining  hold               -       -        100       0        2     7168    0  0.2.0
-c [2J        away      answer             -       -          1       3        0        0    -  0.1.9
+NODE         STATE          ROLES              ROUTES  ZONE  WEIGHT  SHARDS  LOADING  APPLIED  LAG  VERSION
+a            up             route,hold,answer  yes     east       1      16        0     7167  3ms  0.2.0
+longer-name  draining       hold               -       -        100       0        2     7168    0  0.2.0
+c [2J        away           answer             -       -          1       3        0        0    -  0.1.9
+d            up, silent 3s  hold               -       -          1       0        0        0    -  0.2.0
 `
 	var out strings.Builder
 	if err := printNodes(&out, nodes, map[string]int{"longer-name": 2}); err != nil || "\n"+out.String() != want {
@@ -36,7 +38,7 @@ c [2J        away      answer             -       -          1       3        0 
 	}
 }
 
-const silence23 = "For 23s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. This is how it was before:\n"
+const silence23 = "For 23s the node that answers has heard of no node, not of itself either: it is cut off, or most of the NATS servers are gone. How the others are is not known.\n"
 
 func TestShardsTable(t *testing.T) {
 	shards := client.Shards{Epoch: 12, Shards: []client.Shard{
@@ -85,6 +87,10 @@ func TestStatsNodes(t *testing.T) {
 		"figures  below are of node thin alone\n\n"
 	if got := nodesLines(nodes, of); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	nodes.Silent = 3400 * time.Millisecond
+	if got := nodesLines(nodes, of); !strings.Contains(got, "away: b; heard of no node for 3s\n") {
+		t.Errorf("while nothing is heard: %s", got)
 	}
 	if got := nodesLines(client.Nodes{Nodes: nodes.Nodes[:1]}, of); got != "" {
 		t.Errorf("of one node: %s", got)

@@ -24,8 +24,10 @@ func (shardsCommand) Help() string {
 
     ready    it answers for the shard
     loading  it is getting the shard from another, or from the events: how much of it is there
-    away     it has been silent
+    away     nothing is heard of the node
     failed   the shard has stopped there: the node's /readyz says why
+
+If the node that answers has heard of no node for more than 2 s, the output says so first, and the exit code is 1.
 
 EXAMPLE
 
@@ -42,13 +44,16 @@ func (s *shardsCommand) Run(t *terminal) error {
 		if err != nil {
 			return err
 		}
-		return printShards(t.out, shards)
+		if err := printShards(t.out, shards); err != nil {
+			return err
+		}
+		return heardOr(shards.Silent)
 	})
 }
 
 // printJSON prints the reply, and where that is more than a message what its pages say.
 func (s *shardsCommand) printJSON(ctx context.Context, c *client.Client, t *terminal) error {
-	err := s.printReply(ctx, c, t, "shards", struct{}{})
+	err := s.printView(ctx, c, t, "shards")
 	if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != http.StatusRequestEntityTooLarge {
 		return err
 	}
@@ -68,7 +73,10 @@ func (s *shardsCommand) printJSON(ctx context.Context, c *client.Client, t *term
 		}
 		reply.Shards = append(reply.Shards, of)
 	}
-	return json.NewEncoder(t.out).Encode(reply)
+	if err := json.NewEncoder(t.out).Encode(reply); err != nil {
+		return err
+	}
+	return heardOr(shards.Silent)
 }
 
 func printShards(to io.Writer, shards client.Shards) error {

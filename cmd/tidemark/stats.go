@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -89,6 +90,9 @@ func nodesLines(nodes client.Nodes, of string) string {
 		parts = append(parts, state+": "+strings.Join(names[state], ", "))
 	}
 	slices.Reverse(parts) // up, draining, away
+	if nodes.Silent > 0 {
+		parts = append(parts, "heard of no node for "+nodes.Silent.Round(time.Second).String())
+	}
 	return fmt.Sprintf("nodes    %s\nanswers  come from the %d of them that hold shards\nfigures  below are of node %s alone\n\n",
 		strings.Join(parts, "; "), holders, printable(of, nameShown))
 }

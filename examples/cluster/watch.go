@@ -42,7 +42,7 @@ func live(ctx context.Context, o options, f *fleet) error {
 	f.out.say("%s", guide(f, w.routes(ctx)))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.keep(ctx) })
-	g.Go(func() error { return demo.Run(ctx, nc, demo.Options{Rate: o.rate, Told: &w.told}) })
+	g.Go(func() error { return demo.Run(ctx, nc, demo.Options{Rate: o.rate, Stored: &w.stored}) })
 	g.Go(func() error { w.ask(ctx); return nil })
 	g.Go(func() error { w.tell(ctx); return nil })
 	return g.Wait()
@@ -52,7 +52,7 @@ func live(ctx context.Context, o options, f *fleet) error {
 type watcher struct {
 	client *client.Client
 	out    *printer
-	told   atomic.Int64 // events that the community has published
+	stored atomic.Int64 // events of the community that the log has acknowledged
 
 	mu      sync.Mutex
 	answers answers // since the last line
@@ -61,6 +61,7 @@ type watcher struct {
 // answers are how questions ended.
 type answers struct {
 	whole, partial, failed int
+	old                    int // with nothing missing, but perhaps older than freshness
 	slowest                time.Duration
 	trouble                error // of the last that failed
 }
@@ -71,7 +72,7 @@ func (w *watcher) untilHeld(ctx context.Context, nodes int) error {
 	defer cancel()
 	for {
 		v, err := w.view(ctx)
-		if err == nil && len(v.away) == 0 && v.up == nodes && v.copied == v.shards && v.shards > 0 {
+		if err == nil && v.unheard == 0 && len(v.away) == 0 && v.up == nodes && v.copied == v.shards && v.shards > 0 {
 			return nil
 		}
 		select {
@@ -82,12 +83,14 @@ func (w *watcher) untilHeld(ctx context.Context, nodes int) error {
 	}
 }
 
-// view is what a node says of all.
+// view is what a node has heard of all within 2 s.
 type view struct {
+	unheard              time.Duration // not 0: it has heard of no node for so long, the rest is not known
 	up                   int
-	away                 []string
+	away                 []string      // or not heard of
 	shards, held, copied int           // all, those with a ready holder, those with every holder ready
 	lag                  time.Duration // of the node up that is behind by most
+	lagKnown             bool          // of all that are up
 }
 
 func (w *watcher) view(ctx context.Context) (v view, err error) {
@@ -101,17 +104,19 @@ func (w *watcher) view(ctx context.Context) (v view, err error) {
 	if err != nil {
 		return v, err
 	}
+	v.unheard = max(nodes.Silent, shards.Silent)
+	v.lagKnown = true
 	for _, n := range nodes.Nodes {
-		if n.State == "away" {
+		if n.State == "away" || n.Silent > 0 {
 			v.away = append(v.away, n.Node)
-		} else {
-			v.up++
-			v.lag = max(v.lag, n.Lag)
+			continue
 		}
+		v.up++
+		v.lag, v.lagKnown = max(v.lag, n.Lag), v.lagKnown && n.LagKnown
 	}
 	v.shards = len(shards.Shards)
+	ready := func(h client.Holder) bool { return h.State == "ready" && !slices.Contains(v.away, h.Node) }
 	for _, s := range shards.Shards {
-		ready := func(h client.Holder) bool { return h.State == "ready" }
 		switch {
 		case len(s.Holders) > 0 && !slices.ContainsFunc(s.Holders, func(h client.Holder) bool { return !ready(h) }):
 			v.copied++
@@ -124,11 +129,18 @@ func (w *watcher) view(ctx context.Context) (v view, err error) {
 }
 
 func (v view) String() string {
+	if v.unheard > 0 {
+		return fmt.Sprintf("how the nodes are is not known: the node that answers has heard of none for %s", v.unheard.Round(time.Second))
+	}
 	text := fmt.Sprintf("nodes %d up", v.up)
 	if len(v.away) > 0 {
 		text += fmt.Sprintf(", %d away (%s)", len(v.away), strings.Join(v.away, ", "))
 	}
-	return text + fmt.Sprintf("; shards %d of %d answered, %d on both holders; lag %d ms", v.held, v.shards, v.copied, v.lag.Milliseconds())
+	text += fmt.Sprintf("; shards %d of %d answered, %d on both holders", v.held, v.shards, v.copied)
+	if !v.lagKnown {
+		return text + "; lag not known"
+	}
+	return text + fmt.Sprintf("; lag %d ms", v.lag.Milliseconds())
 }
 
 // routes names the node that routes; "" when that is not known.
@@ -178,8 +190,10 @@ func (w *watcher) count(reply client.UnreadReply, err error, took time.Duration)
 	case err != nil:
 		a.failed++
 		a.trouble = err
-	case reply.Degraded:
+	case len(reply.Missing) > 0:
 		a.partial++
+	case reply.Degraded:
+		a.old++
 	default:
 		a.whole++
 	}
@@ -195,7 +209,7 @@ func (w *watcher) tell(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		how := "how the nodes are, nobody says: "
+		how := "how the nodes are is not known: "
 		v, err := w.view(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -209,14 +223,17 @@ func (w *watcher) tell(ctx context.Context) {
 		a := w.answers
 		w.answers = answers{}
 		w.mu.Unlock()
-		w.out.at("%s; %d events; %s", how, w.told.Load(), a)
+		w.out.at("%s; %d events stored; %s", how, w.stored.Load(), a)
 	}
 }
 
 func (a answers) String() string {
-	text := fmt.Sprintf("asked %d times: %d whole", a.whole+a.partial+a.failed, a.whole)
+	text := fmt.Sprintf("asked %d times: %d whole", a.whole+a.partial+a.old+a.failed, a.whole)
 	if a.partial > 0 {
 		text += fmt.Sprintf(", %d in part", a.partial)
+	}
+	if a.old > 0 {
+		text += fmt.Sprintf(", %d perhaps old", a.old)
 	}
 	if a.failed > 0 {
 		text += fmt.Sprintf(", %d failed", a.failed)

@@ -67,8 +67,9 @@ type sighted struct {
 	revision uint64
 	nanos    int64
 	since    time.Duration
-	order    uint64 // of all keys of members as they came
-	renewed  bool   // its process has written it again: it is not only a key
+	heard    time.Time // the same moment; the roster's clock may stop, time does not
+	order    uint64    // of all keys of members as they came
+	renewed  bool      // its process has written it again: it is not only a key
 }
 
 // passedMax bounds the keys of members that are remembered, by their names, without a place
@@ -182,7 +183,7 @@ func (r *Roster) takeMember(node string, e Entry) error {
 	}
 	if r.taken++; known == nil || known.revision != e.Revision || known.nanos != e.Nanos {
 		renewed := known != nil && known.member.Session == m.Session
-		r.members[node] = &sighted{m, e.Revision, e.Nanos, r.heard, r.taken, renewed}
+		r.members[node] = &sighted{m, e.Revision, e.Nanos, r.heard, r.last, r.taken, renewed}
 	}
 	delete(r.gone, node)
 	delete(r.passed, node)
@@ -314,7 +315,7 @@ func (r *Roster) View(now time.Time) *View {
 		Settled: clock-r.begun >= r.expiry,
 	}
 	for node, s := range r.members {
-		state := State{Member: s.member, Drained: r.drained[node], Unseen: clock - s.since}
+		state := State{Member: s.member, Drained: r.drained[node], Unseen: clock - s.since, Heard: s.heard}
 		switch {
 		case s.member.Stopped || state.Unseen >= r.expiry:
 			state.Status = Away

@@ -28,6 +28,7 @@ type State struct {
 	Status  Status
 	Drained bool          // to hold nothing, up or away
 	Unseen  time.Duration // since its key last changed, by the observer's own watch, when the view was made
+	Heard   time.Time     // when its key last changed: unlike Unseen it grows old while nothing is heard of anybody
 }
 
 // Reads is how far queries are answered.

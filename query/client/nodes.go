@@ -11,8 +11,9 @@ import (
 type Nodes struct {
 	Epoch uint64 // of the assignment of shards; 0: there is none yet
 	Nodes []Node
-	// Silent: the node that answered has heard nothing of any node for so long,
-	// itself included, and does not know how they are now; 0 as a rule.
+	// Silent: the node that answered has heard nothing of any node for so long, itself
+	// included. It does not know how the others are and shows them as away. 0 while
+	// something was heard within 2 s.
 	Silent time.Duration
 }
 
@@ -24,11 +25,14 @@ type Node struct {
 	Weight  int      // its share of the shards beside the others'
 	Version string
 	State   string        // "up", "away", "draining"; a later version may have more
-	Routes  bool          // it is the one that routes now
+	Routes  bool          // it is the one that routes now, and was heard within 2 s
 	Shards  int           // that it holds and answers for
 	Applied Position      // how far it is
-	Lag     time.Duration // age of the newest event that it has applied, while newer ones wait
-	Config  string        // "differs": its file counts something else than what serves, by which it counts; "" otherwise
+	Lag     time.Duration // age of the newest event that it has applied, while newer ones wait; only with LagKnown
+	// LagKnown: not of a node that is away or silent.
+	LagKnown bool
+	Silent   time.Duration // how long the node was not heard of; 0 up to 2 s
+	Config   string        // "differs": its file counts something else than what serves, by which it counts; "" otherwise
 }
 
 // Shards say who holds which shard.
@@ -66,7 +70,8 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 			Routes  bool     `json:"routes"`
 			Shards  int      `json:"shards"`
 			Applied Position `json:"applied,string"`
-			LagMS   int64    `json:"lag_ms"`
+			LagMS   *int64   `json:"lag_ms"`
+			Silent  int64    `json:"silent_ms"`
 			Config  string   `json:"config"`
 		} `json:"nodes"`
 		SilentMS int64 `json:"silent_ms"`
@@ -76,10 +81,14 @@ func (c *Client) Nodes(ctx context.Context, options ...Option) (Nodes, error) {
 	}
 	nodes := Nodes{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
 	for _, n := range reply.Nodes {
-		nodes.Nodes = append(nodes.Nodes, Node{
+		node := Node{
 			Node: n.Node, Roles: n.Roles, Zone: n.Zone, Weight: n.Weight, Version: n.Version, State: n.State,
-			Routes: n.Routes, Shards: n.Shards, Applied: n.Applied, Lag: time.Duration(n.LagMS) * time.Millisecond, Config: n.Config,
-		})
+			Routes: n.Routes, Shards: n.Shards, Applied: n.Applied, Silent: time.Duration(n.Silent) * time.Millisecond, Config: n.Config,
+		}
+		if n.LagMS != nil {
+			node.Lag, node.LagKnown = time.Duration(*n.LagMS)*time.Millisecond, true
+		}
+		nodes.Nodes = append(nodes.Nodes, node)
 	}
 	return nodes, nil
 }

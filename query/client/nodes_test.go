@@ -40,9 +40,10 @@ func TestNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	loaded := 0.4
+	loaded, lag := 0.4, int64(1500)
 	serve("tidemark.nodes", query.Nodes{Epoch: 12, Nodes: []query.Node{
-		{Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: query.NodeDraining, Routes: true, Shards: 3, Applied: 1<<64 - 1, LagMS: 1500},
+		{Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: query.NodeDraining, Routes: true, Shards: 3, Applied: 1<<64 - 1, LagMS: &lag, SilentMS: 2001},
+		{Node: "b"},
 	}, SilentMS: 7001})
 	serve("tidemark.shards", query.Shards{Epoch: 12, Shards: []query.ShardHolders{
 		{Shard: 4095, Holders: []query.ShardHolder{{Node: "a", State: query.HolderReady, Applied: 7}, {Node: "b", State: query.HolderLoading, Loaded: &loaded}}},
@@ -50,8 +51,8 @@ func TestNodes(t *testing.T) {
 	c := client.New(nc)
 	nodes, err := c.Nodes(t.Context())
 	if want := (client.Nodes{Epoch: 12, Nodes: []client.Node{{
-		Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: "draining", Routes: true, Shards: 3, Applied: 1<<64 - 1, Lag: 1500 * time.Millisecond,
-	}}, Silent: 7001 * time.Millisecond}); err != nil || !reflect.DeepEqual(nodes, want) {
+		Node: "a", Roles: []string{"hold"}, Zone: "z", Weight: 2, Version: "1", State: "draining", Routes: true, Shards: 3, Applied: 1<<64 - 1, Lag: 1500 * time.Millisecond, LagKnown: true, Silent: 2001 * time.Millisecond,
+	}, {Node: "b"}}, Silent: 7001 * time.Millisecond}); err != nil || !reflect.DeepEqual(nodes, want) {
 		t.Errorf("%+v %v", nodes, err)
 	}
 	shards, err := c.Shards(t.Context())

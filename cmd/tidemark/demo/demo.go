@@ -49,7 +49,7 @@ type Options struct {
 	Users     int           // at least 2; default 1000
 	EventsMax int           // events in all, then Run returns; default 5,000,000
 	Logger    *slog.Logger  // default: none
-	Told      *atomic.Int64 // counts the events; default: nobody looks
+	Stored    *atomic.Int64 // counts the events that the log has acknowledged; default: nobody looks
 }
 
 // Run lets the community live until ctx ends or EventsMax is reached, both of
@@ -65,8 +65,8 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Told == nil {
-		o.Told = new(atomic.Int64)
+	if o.Stored == nil {
+		o.Stored = new(atomic.Int64)
 	}
 	d := &demo{nc: nc, o: o}
 	err := d.run(ctx)
@@ -164,7 +164,6 @@ func (d *demo) tell(ctx context.Context, events []client.Event) error {
 			continue
 		}
 		d.told++
-		d.o.Told.Add(1)
 		i++
 	}
 	return nil
@@ -193,6 +192,7 @@ func (d *demo) open() (err error) {
 	if d.packer == nil {
 		d.packer, err = client.New(d.nc).NewPacker(client.PackOptions{
 			LinesMax: linesMax, Delay: packDelay, Patience: packPatience,
+			OnAck: func(a client.Ack) { d.o.Stored.Add(int64(a.Lines)) },
 		})
 	}
 	return err

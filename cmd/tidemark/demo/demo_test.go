@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +172,47 @@ func TestNumbersStayApart(t *testing.T) {
 		if !seen[p+1] {
 			t.Errorf("no post %d", p+1)
 		}
+	}
+}
+
+// Events are counted when the log has acknowledged them, not when they are sent.
+func TestStored(t *testing.T) {
+	server := natstest.Server(t)
+	_, js := natstest.Streams(t, server)
+	var stored atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, natstest.Connect(t, server), Options{Rate: 1000, Users: 10, Stored: &stored})
+	}()
+	for end := time.Now().Add(20 * time.Second); stored.Load() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing is stored within 20 s")
+		}
+	}
+
+	// The log takes nothing from here on; the community goes on to send.
+	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := stream.CachedInfo().Config
+	full.MaxMsgs, full.Discard = 1, jetstream.DiscardNew
+	if _, err := js.UpdateStream(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for _, m := range read(t, js) {
+		lines += bytes.Count(m.Data, []byte("\n")) + 1
+	}
+	if n := stored.Load(); n != int64(lines) {
+		t.Errorf("%d events are counted, the log has %d", n, lines)
 	}
 }
 

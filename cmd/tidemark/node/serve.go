@@ -135,7 +135,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
-		Cluster: clusterView{n.view, n.silent},
+		Cluster: clusterView{n.name, n.view, n.unheardFor},
 		Limits: query.Limits{
 			IDs:        n.config.Limits.IDs,
 			Requests:   n.config.Limits.Requests,

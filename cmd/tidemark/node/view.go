@@ -10,25 +10,25 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// clusterView tells tidemark.nodes and tidemark.shards what this process has seen
-// of the others: view gives what it has seen last, silent for how long it has seen
-// nothing at all.
+// heardWithin is how old what a node last said of itself may be, to be reported as how it
+// is now. A node says it once a beat, so one beat may be lost.
+const heardWithin = 2 * memberBeat
+
+// clusterView reports what this process knows of the others to tidemark.nodes and
+// tidemark.shards.
 type clusterView struct {
+	me     string
 	view   func() *cluster.View
-	silent func() time.Duration
+	silent func() time.Duration // how long nothing has been heard of any node
 }
 
 var _ query.Cluster = clusterView{}
 
 // silent is for how long nothing has been heard of any node, this one included; 0
-// while that is no longer than one node may be silent. Nobody is away meanwhile: that
-// nothing is heard says nothing about the others.
+// while that is no longer than one node may be silent. The roster takes no node for away
+// then: that nothing is heard says nothing about the others.
 func (n *generation) silent() time.Duration {
-	members := n.watched.Load()
-	if members == nil {
-		return 0
-	}
-	if silent := members.Silent(); silent > memberExpiry {
+	if silent := n.unheardFor(); silent > memberExpiry {
 		return silent
 	}
 	return 0
@@ -56,48 +56,78 @@ func (n *generation) unstored() string {
 	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)
 }
 
+// seen is what is known now, and for how long nothing has been heard of any node; 0
+// within heardWithin. While nothing is heard, how the others are is not known: they are away.
+func (c clusterView) seen() (v *cluster.View, silent time.Duration) {
+	v = c.view()
+	if silent = c.silent(); silent <= heardWithin {
+		return v, 0
+	}
+	cut := *v
+	cut.Members = slices.Clone(v.Members)
+	for i := range cut.Members {
+		if cut.Members[i].Node != c.me {
+			cut.Members[i].Status = cluster.Away
+		}
+	}
+	return &cut, silent
+}
+
 // Nodes implements query.Cluster.
 func (c clusterView) Nodes() query.Nodes {
-	v := c.view()
-	nodes := query.Nodes{Epoch: v.Assignment.Epoch, SilentMS: c.silent().Milliseconds()}
+	v, silent := c.seen()
+	nodes := query.Nodes{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds()}
 	for _, m := range v.Members {
-		config := ""
-		if m.Differs {
-			config = query.ConfigDiffers
-		}
-		nodes.Nodes = append(nodes.Nodes, query.Node{
-			Node: m.Node, Roles: m.Roles.Names(), Zone: m.Zone, Weight: m.Weight, Version: m.Version,
-			State: query.NodeState(m.Status.String()), Routes: m.Routes && m.Status != cluster.Away,
-			Shards: m.Ready.Len(), Applied: m.Applied, LagMS: m.LagMS, Config: config,
-		})
+		nodes.Nodes = append(nodes.Nodes, nodeOf(m))
 	}
 	return nodes
 }
 
-// Shards implements query.Cluster. Behind those to whom a shard is assigned come
+// nodeOf is how a member is. Whether it routes, and how far it lags, is known only of one
+// that was heard lately.
+func nodeOf(m cluster.State) query.Node {
+	n := query.Node{
+		Node: m.Node, Roles: m.Roles.Names(), Zone: m.Zone, Weight: m.Weight, Version: m.Version,
+		State: query.NodeState(m.Status.String()), Shards: m.Ready.Len(), Applied: m.Applied,
+	}
+	if unheard := time.Since(m.Heard); unheard > heardWithin {
+		n.SilentMS = unheard.Milliseconds()
+	} else if m.Status != cluster.Away {
+		n.Routes, n.LagMS = m.Routes, &m.LagMS
+	}
+	if m.Differs {
+		n.Config = query.ConfigDiffers
+	}
+	return n
+}
+
+// Shards implements query.Cluster. The nodes to which a shard is assigned come first, then
 // those that have it still and are there.
 func (c clusterView) Shards() query.Shards {
-	v := c.view()
-	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: c.silent().Milliseconds()}
+	v, silent := c.seen()
+	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds()}
 	for s := range pipeline.Shard(v.Assignment.Shards()) {
-		line := query.ShardHolders{Shard: s}
-		assigned := v.Assignment.Holders(s)
-		for _, name := range assigned {
-			m, there := v.Member(name)
-			if !there { // its key is gone, or has not come yet
-				line.Holders = append(line.Holders, query.ShardHolder{Node: name, State: query.HolderAway})
-				continue
-			}
-			line.Holders = append(line.Holders, holderOf(m, s))
-		}
-		for _, m := range v.Members {
-			if m.Status != cluster.Away && (m.Ready.Has(s) || m.Failed.Has(s)) && !slices.Contains(assigned, m.Node) {
-				line.Holders = append(line.Holders, holderOf(m, s))
-			}
-		}
-		shards.Shards = append(shards.Shards, line)
+		shards.Shards = append(shards.Shards, query.ShardHolders{Shard: s, Holders: holdersOf(v, s)})
 	}
 	return shards
+}
+
+func holdersOf(v *cluster.View, s pipeline.Shard) (holders []query.ShardHolder) {
+	assigned := v.Assignment.Holders(s)
+	for _, name := range assigned {
+		m, there := v.Member(name)
+		if !there { // its key is gone, or has not come yet
+			holders = append(holders, query.ShardHolder{Node: name, State: query.HolderAway})
+			continue
+		}
+		holders = append(holders, holderOf(m, s))
+	}
+	for _, m := range v.Members {
+		if m.Status != cluster.Away && (m.Ready.Has(s) || m.Failed.Has(s)) && !slices.Contains(assigned, m.Node) {
+			holders = append(holders, holderOf(m, s))
+		}
+	}
+	return holders
 }
 
 // holderOf is what a member has of a shard. One that has not begun to load what

@@ -2,11 +2,13 @@ package node
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/query"
 )
 
 // Every state of a node and of a holder, as tidemark.nodes and tidemark.shards
@@ -18,8 +20,9 @@ func TestClusterView(t *testing.T) {
 		}
 		return set
 	}
+	now := time.Now()
 	state := func(status cluster.Status, m cluster.Member) cluster.State {
-		return cluster.State{Member: &m, Status: status}
+		return cluster.State{Member: &m, Status: status, Heard: now}
 	}
 	all := cluster.Route | cluster.Hold | cluster.Answer
 	v := &cluster.View{
@@ -30,7 +33,8 @@ func TestClusterView(t *testing.T) {
 			state(cluster.Away, cluster.Member{Node: "c", Roles: cluster.Hold, Weight: 1, Routes: true, Applied: 30, Ready: set(1)}),
 		},
 	}
-	c := clusterView{func() *cluster.View { return v }, func() time.Duration { return 0 }}
+	unheard := time.Duration(0)
+	c := clusterView{"a", func() *cluster.View { return v }, func() time.Duration { return unheard }}
 	for _, test := range []struct {
 		got  any
 		want string
@@ -38,7 +42,7 @@ func TestClusterView(t *testing.T) {
 		{c.Nodes(), `{"epoch":7,"nodes":[` +
 			`{"node":"a","roles":["route","hold","answer"],"zone":"z","weight":1,"version":"1","state":"up","routes":true,"shards":2,"applied":"50","lag_ms":3},` +
 			`{"node":"b","roles":["hold"],"zone":"","weight":2,"version":"","state":"draining","routes":false,"shards":1,"applied":"40","lag_ms":0},` +
-			`{"node":"c","roles":["hold"],"zone":"","weight":1,"version":"","state":"away","routes":false,"shards":1,"applied":"30","lag_ms":0}]}`},
+			`{"node":"c","roles":["hold"],"zone":"","weight":1,"version":"","state":"away","routes":false,"shards":1,"applied":"30","lag_ms":null}]}`},
 		{c.Shards(), `{"epoch":7,"shards":[` +
 			`{"shard":0,"holders":[{"node":"a","state":"ready","applied":"50"},{"node":"b","state":"loading","applied":"0","loaded":0.25}]},` +
 			`{"shard":1,"holders":[{"node":"b","state":"ready","applied":"40"},{"node":"c","state":"away","applied":"30"},{"node":"a","state":"ready","applied":"50"}]},` +
@@ -49,5 +53,36 @@ func TestClusterView(t *testing.T) {
 		if err != nil || string(got) != test.want {
 			t.Errorf("%v\n%s\nwant\n%s", err, got, test.want)
 		}
+	}
+
+	// One was not heard for 3 s: whether it routes, and how far it lags, is not known.
+	v.Members[0].Heard = now.Add(-3 * time.Second)
+	if n := c.Nodes().Nodes[0]; n.State != query.NodeUp || n.Routes || n.LagMS != nil || n.SilentMS < 3000 {
+		t.Errorf("of one not heard for 3 s: %+v", n)
+	}
+
+	// None was: of the others nothing is known.
+	unheard = 3 * time.Second
+	for i := range v.Members {
+		v.Members[i].Heard = now.Add(-unheard)
+	}
+	nodes := c.Nodes()
+	for i, want := range []query.NodeState{query.NodeUp, query.NodeAway, query.NodeAway} {
+		if n := nodes.Nodes[i]; n.State != want || n.Routes || n.LagMS != nil || n.SilentMS < 3000 {
+			t.Errorf("while none is heard: %+v", n)
+		}
+	}
+	shards := c.Shards()
+	for s, want := range []string{"a ready, b away", "b away, c away, a ready", "d away, a failed", ""} {
+		var holders []string
+		for _, h := range shards.Shards[s].Holders {
+			holders = append(holders, h.Node+" "+string(h.State))
+		}
+		if got := strings.Join(holders, ", "); got != want {
+			t.Errorf("shard %d while none is heard: %s, want %s", s, got, want)
+		}
+	}
+	if nodes.SilentMS != 3000 || shards.SilentMS != 3000 || v.Members[1].Status != cluster.Draining {
+		t.Errorf("silent %d and %d ms; the view itself now says %v", nodes.SilentMS, shards.SilentMS, v.Members[1].Status)
 	}
 }
