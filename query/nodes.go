@@ -64,6 +64,7 @@ type Shards struct {
 	Shards   []ShardHolders `json:"shards"`              // in order
 	Next     int            `json:"next,omitempty"`      // where the next page begins; 0: this was the last
 	SilentMS int64          `json:"silent_ms,omitempty"` // as in Nodes
+	Replicas int            `json:"replicas,omitempty"`  // nodes that are to hold each shard; 0: there is no assignment yet
 }
 
 // ShardHolders are those who hold a shard, the most preferred first.

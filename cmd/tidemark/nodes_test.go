@@ -66,6 +66,17 @@ SHARD  HOLDERS
 	if n := loadingOf(shards); len(n) != 1 || n["b"] != 1 {
 		t.Errorf("%v", n)
 	}
+	// Of which one copy is left is said where there should be more.
+	shards.Silent, shards.Replicas = 0, 2
+	if got := summary(shards); !strings.HasSuffix(got, "(epoch 12)\n1 of 3 shards has one copy left: 9\n") {
+		t.Errorf("%s", got)
+	}
+	for s := range 40 {
+		shards.Shards = append(shards.Shards, client.Shard{Shard: 100 + s, Holders: shards.Shards[0].Holders})
+	}
+	if got := summary(shards); !strings.Contains(got, "\n41 of 43 shards have one copy left: 9, 100, 101, ") || !strings.HasSuffix(got, "129, 130 and 9 more\n") {
+		t.Errorf("%s", got)
+	}
 	out.Reset()
 	if err := printShards(&out, client.Shards{}); err != nil || out.String() != "no shard has a holder yet\n" {
 		t.Errorf("%v\n%s", err, out.String())

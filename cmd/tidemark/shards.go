@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +19,7 @@ import (
 type shardsCommand struct{ remote }
 
 func (shardsCommand) Help() string {
-	return `A line for each shard: those who hold it, the most preferred first, each with its state.
+	return `A line for each shard: the nodes that hold it, the most preferred first, each with its state. Below it says of which shards one copy is left, where cluster.replicas is above 1.
 
     ready    it answers for the shard
     loading  it is getting the shard from another, or from the events: how much of it is there
@@ -61,7 +60,7 @@ func (s *shardsCommand) printJSON(ctx context.Context, c *client.Client, t *term
 	if err != nil {
 		return err
 	}
-	reply := query.Shards{Epoch: shards.Epoch, SilentMS: shards.Silent.Milliseconds()}
+	reply := query.Shards{Epoch: shards.Epoch, SilentMS: shards.Silent.Milliseconds(), Replicas: shards.Replicas}
 	for _, s := range shards.Shards {
 		of := query.ShardHolders{Shard: pipeline.Shard(s.Shard)}
 		for _, h := range s.Holders {
@@ -89,21 +88,30 @@ func printShards(to io.Writer, shards client.Shards) error {
 	}
 	out := &table{left: []bool{1: true}}
 	out.add("SHARD", "HOLDERS")
-	loading, unanswered := 0, 0
 	for _, s := range shards.Shards {
 		out.add(strconv.Itoa(s.Shard), cmp.Or(holders(s), "none"))
-		has := func(state string) bool {
-			return slices.ContainsFunc(s.Holders, func(h client.Holder) bool { return h.State == state })
-		}
-		if has(holderLoading) {
-			loading++
-		}
-		if !has(holderReady) {
-			unanswered++
-		}
 	}
 	if err := out.print(to); err != nil {
 		return err
+	}
+	_, err := fmt.Fprintf(to, "\n%s", summary(shards))
+	return err
+}
+
+// summary is what stands below the table.
+func summary(shards client.Shards) string {
+	loading, unanswered := 0, 0
+	var last []int // of which one copy is left
+	for _, s := range shards.Shards {
+		if copies(s, holderLoading) > 0 {
+			loading++
+		}
+		switch copies(s, holderReady) {
+		case 0:
+			unanswered++
+		case 1:
+			last = append(last, s.Shard)
+		}
 	}
 	ends := []string{count(len(shards.Shards), "shard")}
 	if loading > 0 {
@@ -112,8 +120,41 @@ func printShards(to io.Writer, shards client.Shards) error {
 	if unanswered > 0 {
 		ends = append(ends, fmt.Sprintf("%d that nobody answers for: their ids are missing in answers", unanswered))
 	}
-	_, err := fmt.Fprintf(to, "\n%s (epoch %d)\n", strings.Join(ends, ", "), shards.Epoch)
-	return err
+	text := fmt.Sprintf("%s (epoch %d)\n", strings.Join(ends, ", "), shards.Epoch)
+	if len(last) > 0 && shards.Replicas > 1 && shards.Silent == 0 {
+		has := "have"
+		if len(last) == 1 {
+			has = "has"
+		}
+		text += fmt.Sprintf("%d of %s %s one copy left: %s\n", len(last), count(len(shards.Shards), "shard"), has, listed(last))
+	}
+	return text
+}
+
+// copies are the holders of a shard in a state.
+func copies(s client.Shard, state string) (n int) {
+	for _, h := range s.Holders {
+		if h.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// listedMax is how many shards a line names.
+const listedMax = 32
+
+// listed names shards: 1, 7, 9.
+func listed(shards []int) string {
+	var names []string
+	for _, s := range shards[:min(len(shards), listedMax)] {
+		names = append(names, strconv.Itoa(s))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(shards) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // holders is one shard's line: a ready, b loading 40%.

@@ -40,6 +40,8 @@ type Shards struct {
 	Epoch  uint64
 	Shards []Shard       // in order
 	Silent time.Duration // as in Nodes
+	// Replicas is how many nodes are to hold each shard; 0: there is no assignment yet.
+	Replicas int
 }
 
 // Shard is one of them.
@@ -145,11 +147,12 @@ func (c *Client) shards(ctx context.Context, fields string, options []Option) (a
 		} `json:"shards"`
 		Next     int   `json:"next"`
 		SilentMS int64 `json:"silent_ms"`
+		Replicas int   `json:"replicas"`
 	}
 	if err := c.view(ctx, "shards", fields, options, &reply); err != nil {
 		return Shards{}, 0, err
 	}
-	shards := Shards{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond}
+	shards := Shards{Epoch: reply.Epoch, Silent: time.Duration(reply.SilentMS) * time.Millisecond, Replicas: reply.Replicas}
 	for _, s := range reply.Shards {
 		shard := Shard{Shard: s.Shard}
 		for _, h := range s.Holders {

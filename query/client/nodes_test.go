@@ -47,7 +47,7 @@ func TestNodes(t *testing.T) {
 	}, SilentMS: 7001})
 	serve("tidemark.shards", query.Shards{Epoch: 12, Shards: []query.ShardHolders{
 		{Shard: 4095, Holders: []query.ShardHolder{{Node: "a", State: query.HolderReady, Applied: 7}, {Node: "b", State: query.HolderLoading, Loaded: &loaded}}},
-	}, SilentMS: 7002})
+	}, SilentMS: 7002, Replicas: 2})
 	c := client.New(nc)
 	nodes, err := c.Nodes(t.Context())
 	if want := (client.Nodes{Epoch: 12, Nodes: []client.Node{{
@@ -58,7 +58,7 @@ func TestNodes(t *testing.T) {
 	shards, err := c.Shards(t.Context())
 	if want := (client.Shards{Epoch: 12, Shards: []client.Shard{{
 		Shard: 4095, Holders: []client.Holder{{Node: "a", State: "ready", Applied: 7, Loaded: 1}, {Node: "b", State: "loading", Loaded: 0.4}},
-	}}, Silent: 7002 * time.Millisecond}); err != nil || !reflect.DeepEqual(shards, want) {
+	}}, Silent: 7002 * time.Millisecond, Replicas: 2}); err != nil || !reflect.DeepEqual(shards, want) {
 		t.Errorf("%+v %v", shards, err)
 	}
 }

@@ -105,7 +105,7 @@ func nodeOf(m cluster.State) query.Node {
 // those that have it still and are there.
 func (c clusterView) Shards() query.Shards {
 	v, silent := c.seen()
-	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds()}
+	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds(), Replicas: v.Assignment.Replicas}
 	for s := range pipeline.Shard(v.Assignment.Shards()) {
 		shards.Shards = append(shards.Shards, query.ShardHolders{Shard: s, Holders: holdersOf(v, s)})
 	}

@@ -47,7 +47,7 @@ func TestClusterView(t *testing.T) {
 			`{"shard":0,"holders":[{"node":"a","state":"ready","applied":"50"},{"node":"b","state":"loading","applied":"0","loaded":0.25}]},` +
 			`{"shard":1,"holders":[{"node":"b","state":"ready","applied":"40"},{"node":"c","state":"away","applied":"30"},{"node":"a","state":"ready","applied":"50"}]},` +
 			`{"shard":2,"holders":[{"node":"d","state":"away","applied":"0"},{"node":"a","state":"failed","applied":"50"}]},` +
-			`{"shard":3,"holders":null}]}`},
+			`{"shard":3,"holders":null}],"replicas":2}`},
 	} {
 		got, err := json.Marshal(test.got)
 		if err != nil || string(got) != test.want {
