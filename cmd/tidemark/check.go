@@ -33,11 +33,15 @@ func (c *checkCommand) Validate() error {
 
 func (c *checkCommand) Run(t *terminal) error {
 	c.Config = cmp.Or(c.File, c.Config)
-	found, path, err := c.load()
+	found, path, used, err := c.loadNamed()
 	if err != nil {
 		return err
 	}
-	return summarize(t.out, cmp.Or(path, "built-in defaults"), found)
+	if err := summarize(t.out, cmp.Or(path, "built-in defaults"), found); err != nil || len(used) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(t.out, "from the environment: %s\n", strings.Join(used, ", "))
+	return err
 }
 
 // noticeBytes is about what a notice takes in memory.

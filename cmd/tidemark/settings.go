@@ -21,18 +21,23 @@ type settings struct {
 // load gives the configuration and the name of the file that it came from, ""
 // for the built-in one.
 func (s *settings) load() (*config.Config, string, error) {
-	path := s.Config
+	c, path, _, err := s.loadNamed()
+	return c, path, err
+}
+
+// loadNamed also names the variables of the environment that values came from.
+func (s *settings) loadNamed() (c *config.Config, path string, used []string, err error) {
+	path = s.Config
 	if path == "" {
-		if _, err := os.Stat(defaultFile); errors.Is(err, fs.ErrNotExist) {
-			return config.Default(), "", nil
+		if _, err := os.Stat(defaultFile); !errors.Is(err, fs.ErrNotExist) {
+			path = defaultFile
 		}
-		path = defaultFile
 	}
-	c, err := config.Load(path)
+	c, used, err = config.Load(path, os.Environ())
 	if _, unreadable := errors.AsType[*fs.PathError](err); unreadable {
 		err = usageError{err}
 	}
-	return c, path, err
+	return c, path, used, err
 }
 
 // logger writes as the configuration says.

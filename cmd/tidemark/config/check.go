@@ -252,8 +252,8 @@ func (d *decoder) checkRules(c *Config) {
 		case slices.Contains(packTypes, event.Type):
 			d.fault(d.lines[key], key, "%s is a subject, not an event type; choose another name", event.Type)
 			continue
-		case !labelPattern.MatchString(event.Type):
-			d.fault(d.lines[key], key, "is not an event type's name; %s", labelAllowed)
+		default:
+			d.named(d.lines[key], key, event.Type, &labelNamed)
 		}
 		for i, r := range event.Rules {
 			d.checkRule(ruleKey(key, i), event.Type, r, columns)
@@ -388,8 +388,8 @@ func (d *decoder) crossFault(keys []string, format string, args ...any) {
 	}
 	at, line := keys[0], 1
 	for _, key := range keys {
-		if l, stated := d.lines[key]; stated && l >= line {
-			at, line = key, l
+		if l, stated := d.lines[key]; stated && l >= line && d.sources[at] == "" || d.sources[key] != "" {
+			at, line = key, max(l, 1)
 		}
 	}
 	d.fault(line, at, format, args...)

@@ -10,7 +10,8 @@
 // The way of a file: decode.go walks the YAML nodes into the structs by their
 // tags and remembers where each key was stated; sections.go does the same for
 // the sections whose keys are the operator's own; check.go holds the bounds
-// and what keys mean to each other, nodes.go the same for nodes and clusters; schema.go turns the result into what the
+// and what keys mean to each other, nodes.go the same for nodes and clusters;
+// environment.go is what the environment states; schema.go turns the result into what the
 // rooms understand.
 package config
 
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/tidemark-io/tidemark"
@@ -246,32 +248,45 @@ const (
 	KindDot    = "dot"    // lit or not
 )
 
-// Load reads a file and lays it over the defaults. Mistakes in it come back as
-// [Faults]; a file that cannot be read as the operating system's error.
-func Load(path string) (*Config, error) {
+// Load reads a file and lays it over the defaults, and the environment, NAME=value,
+// over both; without a path it is the defaults and the environment. used names the
+// variables that it took a value from. Mistakes come back as [Faults]; a file that
+// cannot be read as the operating system's error.
+func Load(path string, environ []string) (c *Config, used []string, err error) {
+	if path == "" {
+		return parseIn("config.yaml (built in)", nil, newEnvironment(environ))
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, nil, fmt.Errorf("config: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
 	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, nil, fmt.Errorf("config: %w", err)
 	}
-	return Parse(path, text)
+	return parseIn(path, text, newEnvironment(environ))
 }
 
-// Parse lays a file's text over the defaults; name is what faults call it.
-// The error, if any, is a [Faults] that lists everything wrong.
+// Parse lays a file's text over the defaults, with an empty environment; name is
+// what faults call it. The error, if any, is a [Faults] that lists everything wrong.
 func Parse(name string, text []byte) (*Config, error) {
-	c := Default()
+	c, _, err := parseIn(name, text, newEnvironment(nil))
+	return c, err
+}
+
+func parseIn(name string, text []byte, e *environment) (c *Config, used []string, err error) {
+	c = Default()
 	d := newDecoder(name)
+	d.environment = e
 	d.document(text, c)
+	d.variables(c)
 	d.check(c)
 	if len(d.faults) > 0 {
-		return nil, d.sorted()
+		return nil, nil, d.sorted()
 	}
-	return c, nil
+	slices.Sort(e.used)
+	return c, e.used, nil
 }
 
 // Default is the configuration without a file, a copy for each caller.

@@ -362,13 +362,13 @@ func doublings(names string) string {
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mine.yaml")
-	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := Load(path, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file is %v", err)
 	}
 	if err := os.WriteFile(path, []byte("shards: 0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Load(path)
+	_, _, err := Load(path, nil)
 	if want := path + ":1: shards: 0 is out of bounds; allowed: 1 to 4096"; err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

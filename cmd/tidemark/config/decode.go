@@ -21,12 +21,21 @@ type decoder struct {
 	file   string
 	faults Faults
 
+	environment *environment      // nil: nothing is expanded
+	expanded    int               // bytes that ${NAME} became so far
+	literal     bool              // a variable's value is taken as it is
+	sources     map[string]string // the variable that set a key
+	secrets     map[string]string // the content of the file that set a key: no fault shows it
+
 	lines   map[string]int  // where each key is stated in this file
 	unsound map[string]bool // keys with a fault: no use in comparing them
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, lines: make(map[string]int), unsound: make(map[string]bool)}
+	return &decoder{
+		file: file, lines: make(map[string]int), unsound: make(map[string]bool),
+		sources: make(map[string]string), secrets: make(map[string]string),
+	}
 }
 
 // document decodes a file's text into c, which holds the defaults.
@@ -246,6 +255,9 @@ func (d *decoder) list(n *yaml.Node, line int, key string, out *[]string) {
 // scalar reads a single value; want says what it should be.
 func (d *decoder) scalar(n *yaml.Node, line int, key, want string) (text string, ok bool) {
 	n = resolve(n)
+	if n, ok = d.expand(n, line, key); !ok {
+		return "", false
+	}
 	switch {
 	case isNull(n):
 		d.fault(line, key, "has no value, want %s", want)

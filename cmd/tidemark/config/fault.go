@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
 
-// Fault is one mistake in a configuration file.
+// Fault is one mistake in a configuration file, or in a variable of the environment.
 type Fault struct {
-	File string
+	File string // or the variable's name
 	Line int    // from 1
 	Key  string // dotted, "nats.tls.cert"; "" when the file as a whole is wrong
 	What string // what is wrong, and what is allowed
@@ -41,7 +42,10 @@ func (d *decoder) fault(line int, key, format string, args ...any) {
 	d.unsound[key] = true
 	if len(d.faults) < faultsMax {
 		what := fmt.Sprintf(format, args...)
-		d.faults = append(d.faults, Fault{File: d.file, Line: line, Key: printable(key, 256), What: printable(what, 2048)})
+		if secret, is := d.secrets[key]; is {
+			what = strings.NewReplacer(quote(secret), "its content", strconv.Quote(secret), "its content").Replace(what)
+		}
+		d.faults = append(d.faults, Fault{File: d.source(key), Line: line, Key: printable(key, 256), What: printable(what, 2048)})
 	}
 }
 
@@ -59,7 +63,15 @@ func printable(text string, most int) string {
 }
 
 func (d *decoder) sorted() Faults {
-	slices.SortStableFunc(d.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	rank := func(f Fault) string {
+		if f.File == d.file {
+			return "" // before the variables
+		}
+		return f.File
+	}
+	slices.SortStableFunc(d.faults, func(a, b Fault) int {
+		return cmp.Or(strings.Compare(rank(a), rank(b)), cmp.Compare(a.Line, b.Line))
+	})
 	return d.faults
 }
 

@@ -13,12 +13,12 @@ func FuzzParse(f *testing.F) {
 		"", "a", "shards: 1", "nats: {listen: ':1'}", "windows: {bytes: 1MiB, delay: 1d}",
 		"counters: &a {p: {l: {bits: 9, suffix: s, default: 1}}, q: *a}",
 		"rules: {v: [{add: post.like, key: k, if: self}]}", "channels: {g: {kind: dot}}",
-		"? [a]\n: b", "<<: {shards: 2}", "\"a\\nb\": 1", "--- 1\n--- 2", "nats:\n  tls: {cert: [}",
+		"? [a]\n: b", "<<: {shards: 2}", "\"a\\nb\": 1", "--- 1\n--- 2", "node: ${A}", "shards: ${B:-3}", "node: $${x}", "zone: ${", "nats:\n  tls: {cert: [}",
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := Parse("f.yaml", text)
+		c, _, err := parseIn("f.yaml", text, newEnvironment([]string{"A=a", "B={", "C=a: b\nc: d"}))
 		if err == nil {
 			if _, err := c.Schema(); err != nil {
 				t.Fatal(err)

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -50,23 +49,12 @@ func (c *NATSCluster) ClusterName() string { return cmp.Or(c.Name, natsClusterNa
 // On tells whether the embedded server is a member of a cluster.
 func (c *NATSCluster) On() bool { return c.Listen != "" }
 
-var (
-	// nodePattern is for names that subjects carry.
-	nodePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	zonePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-)
-
-const (
-	nodeAllowed = "allowed: 1 to 64 of A-Z a-z 0-9 _ -"
-	zoneAllowed = "allowed: 1 to 64 of A-Z a-z 0-9 _ - ."
-
-	weightMax = 1000
-)
+const weightMax = 1000
 
 func (d *decoder) checkNodes(c *Config) {
 	d.checkRoles(c.Roles)
-	d.checkName("node", c.Node, nodePattern, nodeAllowed)
-	d.checkName("zone", c.Zone, zonePattern, zoneAllowed)
+	d.checkName("node", c.Node, &nodeNamed)
+	d.checkName("zone", c.Zone, &zoneNamed)
 	within(d, "weight", c.Weight, 0, weightMax)
 	within(d, "cluster.replicas", c.Cluster.Replicas, 1, 5)
 	within(d, "cluster.replace_after", c.Cluster.ReplaceAfter, time.Second, 3650*day)
@@ -98,9 +86,9 @@ func (d *decoder) checkRoles(stated []string) {
 }
 
 // checkName takes "" for none.
-func (d *decoder) checkName(key, name string, pattern *regexp.Regexp, allowed string) {
-	if name != "" && d.sound(key) && !pattern.MatchString(name) {
-		d.fault(d.lines[key], key, "%s is not a name; %s", quote(name), allowed)
+func (d *decoder) checkName(key, name string, allowed *names) {
+	if name != "" && d.sound(key) {
+		d.named(d.lines[key], key, name, allowed)
 	}
 }
 
@@ -109,7 +97,7 @@ func (d *decoder) checkName(key, name string, pattern *regexp.Regexp, allowed st
 func (d *decoder) checkNATSCluster(c *Config) {
 	const name, listen, routes = "nats.cluster.name", "nats.cluster.listen", "nats.cluster.routes"
 	n := &c.NATS.Cluster
-	d.checkName(name, n.Name, nodePattern, nodeAllowed)
+	d.checkName(name, n.Name, &nodeNamed)
 	if n.Listen != "" {
 		d.checkListen(listen, n.Listen)
 	}

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 
 	"gopkg.in/yaml.v3"
 )
@@ -15,19 +14,6 @@ import (
 // columnsMax bounds the columns of all counters: they stand in every window's
 // dictionary.
 const columnsMax = 1024
-
-var (
-	namePattern   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
-	suffixPattern = namePattern
-	// labelPattern is for names that subjects and headers carry: event types
-	// and channels.
-	labelPattern = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-)
-
-const (
-	nameAllowed  = "allowed: 1 to 63 of a-z 0-9 _, a letter first"
-	labelAllowed = "allowed: 1 to 64 of a-z 0-9 _ -"
-)
 
 // reservedColumns may not name a column or suffix, and why.
 var reservedColumns = map[string]string{
@@ -61,9 +47,7 @@ func (d *decoder) counters(n *yaml.Node, line int, key string, out *[]Counter) {
 	suffixes := make(map[string]int)
 	d.pairs(n, line, key, "{post: {like: {bits: 16}}}", func(name string, line int, value *yaml.Node) bool {
 		key := under(key, name)
-		if !namePattern.MatchString(name) {
-			d.fault(line, key, "is not a counter's name; %s", nameAllowed)
-		}
+		d.named(line, key, name, &columnNamed)
 		counter := Counter{Name: name}
 		d.pairs(value, line, key, "{like: {bits: 16}}", func(name string, line int, value *yaml.Node) bool {
 			if columns++; columns > columnsMax {
@@ -83,9 +67,7 @@ func (d *decoder) counters(n *yaml.Node, line int, key string, out *[]Counter) {
 }
 
 func (d *decoder) column(name string, line int, key string, value *yaml.Node) Column {
-	if !namePattern.MatchString(name) {
-		d.fault(line, key, "is not a column's name; %s", nameAllowed)
-	}
+	d.named(line, key, name, &columnNamed)
 	if why, reserved := reservedColumns[name]; reserved {
 		d.fault(line, key, "reserved: %s %s; choose another name", name, why)
 	}
@@ -125,8 +107,8 @@ func (d *decoder) checkCounter(key string, c *Counter, suffixes map[string]int) 
 		first, twice := suffixes[column.Suffix]
 		why, reserved := reservedColumns[column.Suffix]
 		switch {
-		case !suffixPattern.MatchString(column.Suffix):
-			d.fault(line, key, "%s is not a suffix; %s", quote(column.Suffix), nameAllowed)
+		case columnNamed.wrong(column.Suffix) != "":
+			d.named(line, key, column.Suffix, &columnNamed)
 		case reserved:
 			d.fault(line, key, "reserved: %s %s; choose another suffix", column.Suffix, why)
 		case names[column.Suffix]:
@@ -186,9 +168,7 @@ func (d *decoder) channels(n *yaml.Node, line int, key string, out *[]Channel) {
 	*out = nil
 	d.pairs(n, line, key, "{games: {kind: dot}}", func(name string, line int, value *yaml.Node) bool {
 		key := under(key, name)
-		if !labelPattern.MatchString(name) {
-			d.fault(line, key, "is not a channel's name; %s", labelAllowed)
-		}
+		d.named(line, key, name, &labelNamed)
 		channel := Channel{Name: name, Kind: KindNotice}
 		d.structure(value, line, key, reflect.ValueOf(&channel).Elem())
 		d.oneOf(under(key, "kind"), channel.Kind, KindNotice, KindDot)
