@@ -24,9 +24,10 @@ func TestBackups(t *testing.T) {
 	if r := n.do("backup", to); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	// Its configuration has other shards than the backup: said only where the directory is free.
 	n.do("restore", to, "--data-dir", p.data).fails(t, 1, "has counts: choose another directory")
-	n.do("restore", to, "--data-dir", filepath.Join(to, "new")).fails(t, 1, "set shards: ")
+	if r := n.do("restore", to, "--data-dir", filepath.Join(t.TempDir(), "new")); r.code != 0 { // whatever shards its configuration has
+		t.Errorf("%+v", r)
+	}
 
 	// "`restore FROM --data-dir DIR [--at POSITION|TIME]` · `backups`": a time is written as
 	// for deadletters, and both say it in the same way.
