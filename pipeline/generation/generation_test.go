@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -326,5 +327,23 @@ func TestEnded(t *testing.T) {
 		if got := fmt.Sprint(all[c.from].Ended(all[c.to])); got != c.want {
 			t.Errorf("from %s to %s generations %s have ended, want %s", c.from, c.to, got, c.want)
 		}
+	}
+}
+
+// A record of a later version is malformed to a member, which knows that nobody writes
+// such a one, and names what to do to a node that starts.
+func TestDecodeLaterVersion(t *testing.T) {
+	s, err := generation.Start(json.RawMessage(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := pipeline.FormatRecord.Newest
+	text, err := s.EncodeIn(newest + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = generation.Decode(text)
+	if want := fmt.Sprintf("version %d, and this program reads versions %d to %d", newest+1, pipeline.FormatRecord.Oldest, newest); !errors.Is(err, generation.ErrVersion) || !errors.Is(err, generation.ErrMalformed) || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q: %v", want, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -35,6 +36,10 @@ const (
 // was there before: who acts on it looks (generation.Set.Follows), keeps a copy, and
 // puts that back (Restore). Safe for concurrent use.
 type Generations struct {
+	// Version is that of pipeline.FormatRecord in which the record is written; nil: the
+	// oldest. It is set before anything is written.
+	Version func() int
+
 	streams *Streams
 	logger  *slog.Logger
 	stop    context.CancelFunc
@@ -195,7 +200,11 @@ func (g *Generations) replace(ctx context.Context, own generation.Set, stays fun
 
 // put replaces a revision of the key; 0 makes it.
 func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64) error {
-	value, err := s.Encode()
+	version := pipeline.FormatRecord.Oldest
+	if g.Version != nil {
+		version = g.Version()
+	}
+	value, err := s.EncodeIn(version)
 	if err != nil {
 		return fmt.Errorf("jetlog: write the generations: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -25,7 +26,7 @@ func (n *Node) openRecord(ctx context.Context) (*jetlog.Generations, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jetlog.OpenGenerations(ctx, streams, n.log)
+	return n.versioned(jetlog.OpenGenerations(ctx, streams, n.log))
 }
 
 // openGenerations finds out which generation serves, and what all nodes count by: the
@@ -69,11 +70,19 @@ func (n *Node) openBucket() error {
 		if err != nil {
 			return err
 		}
-		if n.rebuilds.record, err = jetlog.OpenGenerations(ctx, streams, n.log); err == nil {
+		if n.rebuilds.record, err = n.versioned(jetlog.OpenGenerations(ctx, streams, n.log)); err == nil {
 			n.rebuilds.writer.Store(n.rebuilds.record)
 		}
 		return err
 	})
+}
+
+// versioned has a record written in the version that all members read.
+func (n *Node) versioned(g *jetlog.Generations, err error) (*jetlog.Generations, error) {
+	if err == nil {
+		g.Version = func() int { return n.gen().writes(pipeline.FormatRecord) }
+	}
+	return g, err
 }
 
 // waitAtStart says why a start does not go on.
@@ -96,6 +105,9 @@ func (n *Node) settle(ctx context.Context) (g *generation, why, err error) {
 		return nil, nil, err
 	}
 	found, fault := n.found(first)
+	if errors.Is(fault, generations.ErrVersion) { // not ours to replace: this node is no member yet
+		return nil, fmt.Errorf("%w; if the record is forged, %s", fault, wayOut), nil
+	}
 	if err := n.look(ctx, found); err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,42 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// Members write no record that one of them does not read: what one of them sees is forged,
+// and is replaced. A node that starts cannot know that, leaves it, and says what to do.
+func TestRecordOfALaterVersion(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	known := a.rebuilds.set()
+	later, err := known.EncodeIn(pipeline.FormatRecord.Newest + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func() {
+		t.Helper()
+		if _, err := f.bucket().Put(t.Context(), recordKey, later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	f.until("a member replaces it", func() bool { return f.record().Equal(known) })
+
+	f.stop(a)
+	put()
+	f.waiting(f.plain("a"), "the record has version 2, and this program reads versions 1 to 1: upgrade this node")()
+	if e, err := f.bucket().Get(t.Context(), recordKey); err != nil || string(e.Value()) != string(later) {
+		t.Errorf("it is replaced: %v", err)
+	}
+	if err := Repair(f.plain("a"), RepairOptions{Record: true, Logger: f.logger()}); err != nil {
+		t.Fatal(err)
+	}
+	f.start("a")
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+}
