@@ -98,6 +98,25 @@ func TestResend(t *testing.T) {
 	if r := n.do("deadletters", "show", "4"); !strings.Contains(r.out, `{"video":5}`) {
 		t.Errorf("%+v", r)
 	}
+
+	// By a file that counts otherwise it is sent. What the node refuses again is said, and kept.
+	views := filepath.Join(t.TempDir(), "views.yaml")
+	if err := os.WriteFile(views, []byte("counters: {video: {view: {bits: 8, suffix: views}}}\nrules: {view: [{add: video.view, key: video}]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r = n.do("deadletters", "resend", "4", "99", "0", "--config", views)
+	r.fails(t, 1, "3 of 3 dead letters not counted")
+	if want := "0: not there: there is no such dead letter: it was sent again long ago, or deleted, or never was\n" +
+		"4: refused, at position 13312: type: no rule knows the type view; it is kept: tidemark deadletters show 8\n" +
+		"99: not there: there is no such dead letter: it was sent again long ago, or deleted, or never was\n1 refused, 2 not there\n"; r.out != want {
+		t.Errorf("%q", r.out)
+	}
+	if r := n.do("deadletters", "show", "8"); !strings.Contains(r.out, `{"video":5}`) {
+		t.Errorf("%+v", r)
+	}
+	if r := n.do("deadletters", "resend", "4", "--config", views); r.code != 0 || r.out != "4: sent before, at position 13312: it was refused there; it is kept: tidemark deadletters show 8\n" {
+		t.Errorf("%+v", r)
+	}
 }
 
 // "unchanged for several when the rules/config have changed so that it is valid now"
@@ -123,6 +142,28 @@ func TestResendByNewRules(t *testing.T) {
 	}
 	n.want("44850", "get", "5.views")
 	if r := n.do("deadletters", "summary"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "type        301  ") {
+		t.Errorf("%q", r.out)
+	}
+}
+
+// Hundreds at once, which are mended by their type: each counts, and its letter goes.
+func TestResendMany(t *testing.T) {
+	t.Parallel()
+	n := newPlace(t).start(t)
+	js := n.connect(t)
+	var events [][2]string
+	for i := range 300 { // more than are sent at once
+		events = append(events, [2]string{"events.lik", fmt.Sprintf(`{"actor":%d,"post":5,"author":9}`, i+1)})
+	}
+	n.refuse(js, events...)
+	n.refuse(js, [2]string{"events.lik", `{"actor":0,"post":5,"author":9}`})
+	r := n.do("deadletters", "resend", "--reason", "type", "--type", "like")
+	r.fails(t, 1, "1 of 301 dead letters not counted")
+	if want := "301: not sent: it would be refused (id): actor: 0 is not an id\n300 counted, 1 not sent\n"; r.out != want {
+		t.Errorf("%q", r.out)
+	}
+	n.want("300", "get", "5.cntan")
+	if r := n.do("deadletters", "summary"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "type          1  ") {
 		t.Errorf("%q", r.out)
 	}
 }
