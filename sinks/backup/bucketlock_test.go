@@ -32,12 +32,12 @@ func TestSuspendedBeforeTheManifest(t *testing.T) {
 	}
 	silent := slog.New(slog.DiscardHandler)
 	a, b := open(), open()
-	_, err := Make(t.Context(), a, &exports{runs: [][]byte{[]byte("of the first")}, reads: -1}, Options{Shards: 1, Keep: 1, Logger: silent, Progress: func(done, of int) {
+	_, err := Make(t.Context(), a, &exports{runs: [][]byte{[]byte("of the first")}, reads: -1}, Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: silent, Progress: func(done, of int) {
 		if done < of {
 			return
 		}
 		suspend(a)
-		m, err := Make(t.Context(), b, &exports{runs: [][]byte{[]byte("of the second")}, reads: -1}, Options{Shards: 1, Keep: 1, Logger: silent})
+		m, err := Make(t.Context(), b, &exports{runs: [][]byte{[]byte("of the second")}, reads: -1}, Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: silent})
 		if err != nil {
 			t.Error(err)
 			return
@@ -71,7 +71,7 @@ func TestSuspendedAmidPruning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Shards: 1, Keep: 1, Logger: slog.New(slog.DiscardHandler)}
+	o := Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
 	kept := &exports{runs: [][]byte{[]byte("kept")}, reads: -1}
 	if _, err := Make(t.Context(), place, kept, o); err != nil {
 		t.Fatal(err)

@@ -84,6 +84,7 @@ func (c *Config) CountingBy(counting json.RawMessage) (*Config, error) {
 	d.document(counting, &by) // JSON is YAML
 	d.onlyCounting()
 	d.check(&by)
+	d.faults = slices.DeleteFunc(d.faults, func(f Fault) bool { return f.Line == 0 }) // a key of c's own
 	if len(d.faults) > 0 {
 		return nil, d.sorted()
 	}

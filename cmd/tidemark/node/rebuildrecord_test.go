@@ -216,9 +216,9 @@ func TestNodesWithOtherFiles(t *testing.T) {
 	var work sync.WaitGroup
 	for name, edit := range files { // at the same moment
 		f.dirs[name] = t.TempDir()
+		c := f.plain(name)
+		edit(c)
 		work.Go(func() {
-			c := f.plain(name)
-			edit(c)
 			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.logger()})
 			if err != nil {
 				t.Errorf("node %s: %v", name, err)
