@@ -49,6 +49,9 @@ func openBacklog(ctx context.Context, dir string, events, pack int, next source)
 		l.js, err = jetstream.New(l.nc)
 	}
 	if err == nil {
+		err = l.forget(ctx) // the node is to be the first
+	}
+	if err == nil {
 		l.messages, err = fill(ctx, l.nc, events, pack, next)
 	}
 	if err != nil {
