@@ -64,6 +64,14 @@ func anchors(page string) map[string]bool {
 // files returns the repository's files with that extension, by path.
 func files(t *testing.T, extension string) map[string]string {
 	t.Helper()
+	all, err := walk(extension)
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d files %s: %v", len(all), extension, err)
+	}
+	return all
+}
+
+func walk(extension string) (map[string]string, error) {
 	all := map[string]string{}
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		hidden := strings.HasPrefix(entry.Name(), ".") && path != "."
@@ -71,12 +79,11 @@ func files(t *testing.T, extension string) map[string]string {
 			return filepath.SkipDir
 		}
 		if err == nil && !entry.IsDir() && filepath.Ext(path) == extension {
-			all[path] = read(t, path)
+			b, err := os.ReadFile(path)
+			all[filepath.ToSlash(path)] = string(b)
+			return err
 		}
 		return err
 	})
-	if err != nil || len(all) == 0 {
-		t.Fatalf("%d files %s: %v", len(all), extension, err)
-	}
-	return all
+	return all, err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// ledger knows what every number was after every event, worked out by
-// CONTRACT.md's definitions the slow way, like shared/tools/oracle.py: what is
+// ledger knows what every number was after every event, worked out by the
+// definitions of docs/contract.md the slow way: what is
 // answered while more comes in is somewhere between two positions.
 type ledger struct {
 	rows    map[cell][]entry

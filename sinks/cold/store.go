@@ -6,11 +6,11 @@
 //	stack.go       a shard's state and its runs, newest above oldest
 //	view.go        reads a shard's runs as of one moment; walk.go goes over all of them
 //	plan.go        which runs to merge; merge.go merges them
-//	files.go       which files are open, and which go; drop.go forgets a shard
+//	files.go       which files are open, and which go
 //	open.go        what is found at a start; list.go the value of a shard's key
 //	verify.go      compares what is stored with its checksums
 //	export.go      a shard as of a checkpoint, to be copied; import.go takes it over,
-//	               copy.go run by run; manifest.go says what it is and whether it fits
+//	               copy.go run by run, and Store.Drop forgets one; manifest.go says what it is and whether it fits
 //	exported.go    reads a shard that was exported, where its runs lie
 //	broken.go      what the simulation breaks on purpose
 //	engine.go      what it lies on: badger.go keys, directory.go files
