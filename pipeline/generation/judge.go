@@ -3,6 +3,7 @@ package generation
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Owner is whose a DELTAS is. The zero: there is none, or its metadata does not say.
@@ -72,11 +73,11 @@ func (f *Found) Judge() (acts Set, why error) {
 	case f.Own.Equal(f.There), f.Own.Follows(f.There):
 		return f.There, nil
 	case f.There.Epoch == 0:
-		return f.ownUnlessSuperseded(ErrGone)
+		return f.ownUnless(ErrGone)
 	case f.There.Newer(f.Own):
 		return f.judgeNewer()
 	case f.Own.Newer(f.There):
-		return f.ownUnlessSuperseded(ErrOlder)
+		return f.ownUnless(ErrOlder)
 	case f.has(f.Own): // one number was given out twice
 		return f.Own, f.unknown()
 	case f.has(f.There), f.Told.Epoch != 0 && f.Told.Equal(f.There):
@@ -106,30 +107,36 @@ func (f *Found) judgeNewer() (Set, error) {
 	switch {
 	case f.Told.Epoch != 0 && f.Told.Owner(f.Told.Serving) == f.There.Owner(f.There.Serving) && !f.There.Newer(f.Told):
 		return f.Told, nil
-	case same, f.has(f.Own) && !f.has(f.There):
+	case same:
 		return f.Own, f.unknown()
+	case f.has(f.Own) && !f.has(f.There):
+		return f.ownUnless(f.unknown())
 	case f.has(f.There):
 		return f.There, nil
 	}
 	return Set{}, f.waits()
 }
 
-// ownUnlessSuperseded is what this node knows, where that is newer than what the bucket
-// says: unless a DELTAS is of a later generation, and none of what served here.
-func (f *Found) ownUnlessSuperseded(why error) (Set, error) {
-	if f.has(f.Own) {
+// ownUnless is what this node knows, where what the bucket says is not to be followed: it
+// is older, or nothing confirms it. Where this node's may be superseded, it is what
+// another node acts on, or the node must wait.
+func (f *Found) ownUnless(why error) (Set, error) {
+	switch {
+	case !f.superseded():
 		return f.Own, why
+	case f.Told.Newer(f.Own):
+		return f.Told, why
 	}
-	for _, is := range f.Deltas {
-		// A backup that was made while one was building knows its number, and not that it serves.
-		if _, named := f.Own.All[is.Number]; is.Number >= f.Own.Serving && !(named && is.Is(f.Own.Owner(is.Number))) {
-			if f.Told.Newer(f.Own) {
-				return f.Told, why
-			}
-			return Set{}, f.waits()
-		}
-	}
-	return f.Own, why
+	return Set{}, f.waits()
+}
+
+// superseded says whether a DELTAS is of a generation that this node knows nothing of, as
+// after a restore, or of a later one than served here while none is of that.
+func (f *Found) superseded() bool {
+	has := f.has(f.Own)
+	return slices.ContainsFunc(f.Deltas[:], func(is Owner) bool {
+		return is.Number > f.Own.Newest || !has && is.Number >= f.Own.Serving
+	})
 }
 
 // has says whether the DELTAS of what serves by s is there.

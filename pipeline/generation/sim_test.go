@@ -357,15 +357,17 @@ func (w *world) start(n *simNode) {
 	}
 	if why != nil {
 		w.did["starts by its own"]++
+		w.alone(n)
 	}
-	w.alone(n)
 }
 
-// alone checks that a node which nobody else is there beside serves nothing superseded
-// while the windows of what serves are there.
+// alone checks that a node which does not act on the record serves nothing superseded
+// while the windows of what serves are there, and those of what serves by its copy are
+// not, or its copy does not know of that.
 func (w *world) alone(n *simNode) {
 	g := w.truth.All[w.truth.Serving]
-	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && n.own.All[w.truth.Serving].Counting == nil && w.slots[n.own.All[n.own.Serving].Slot] != n.own.Serving {
+	gone := w.slots[n.own.All[n.own.Serving].Slot] != n.own.Serving
+	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && (gone || n.own.Newest < w.truth.Serving) {
 		w.broken("%s serves generation %d by itself, and generation %d serves", n.name, n.own.Serving, w.truth.Serving)
 	}
 }
