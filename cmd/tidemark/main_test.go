@@ -177,7 +177,7 @@ func (n *process) read(pipe io.Reader) {
 	for s.Scan() {
 		fmt.Fprintln(&n.log, s.Text())
 		var line struct{ Msg, NATS, HTTP string }
-		if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg == "tidemark: running" {
+		if json.Unmarshal(s.Bytes(), &line) == nil && strings.HasPrefix(line.Msg, "tidemark: running") {
 			n.nats, n.url = line.NATS, "http://"+line.HTTP
 			close(n.running)
 		}

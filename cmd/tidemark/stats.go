@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -10,17 +12,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
 type statsCommand struct {
-	All bool `help:"The Go runtime's and the process's figures too."`
+	All  bool   `help:"The Go runtime's and the process's figures too."`
+	Node string `placeholder:"NODE" help:"The figures of this node, as 'tidemark nodes' lists it; of the one that answers otherwise."`
 	remote
 }
 
 func (statsCommand) Help() string {
 	return `Shows what /metrics holds, as of now: a line for each counter, one for each column, then what is not of a counter.
-Where there are several nodes it begins with which there are; the figures are those of the one that answers.
+Where there are several nodes it begins with which there are; the figures are those of the one that answers. --node asks
+one of them, whatever its roles are; it needs the rights of a node (docs/security.md).
 --json prints every figure. docs/metrics.md says what each means. What a node does not tell is "-".
 
 Of a counter (sums are since the node's start):
@@ -49,12 +56,23 @@ Of a column:
 EXAMPLE
 
     tidemark stats
-    tidemark stats --json | jq '.tidemark_lag_messages'`
+    tidemark stats --json | jq '.tidemark_lag_messages'
+    tidemark stats --node b`
+}
+
+// Validate is called by kong.
+func (s *statsCommand) Validate() error {
+	if s.Node != "" {
+		if err := cluster.CheckNode(s.Node); err != nil {
+			return fmt.Errorf("--node: %w", err)
+		}
+	}
+	return s.remote.Validate()
 }
 
 func (s *statsCommand) Run(t *terminal) error {
 	return s.ask(func(ctx context.Context, c *client.Client) error {
-		figures, err := c.Stats(ctx)
+		figures, err := s.figures(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -69,6 +87,39 @@ func (s *statsCommand) Run(t *terminal) error {
 		}
 		return s.print(t.out, figures)
 	})
+}
+
+// figures are those of the node that is named, or of the one that answers.
+func (s *statsCommand) figures(ctx context.Context, c *client.Client) (map[string]any, error) {
+	if s.Node == "" {
+		return c.Stats(ctx)
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, n := range nodes.Nodes {
+		names = append(names, printable(n.Node, nameShown))
+	}
+	i := slices.IndexFunc(nodes.Nodes, func(n client.Node) bool { return n.Node == s.Node })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("there is no such node as %q; there are: %s", s.Node, strings.Join(names, ", "))
+	case nodes.Nodes[i].State == nodeAway && nodes.Silent == 0:
+		return nil, fmt.Errorf("node %s is away: nothing is heard of it", s.Node)
+	}
+	raw, err := job.Ask(ctx, s.reach.nc, s.Node, node.StatsVerb, struct{}{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	figures := map[string]any{}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber() // as in a reply of tidemark.stats
+	if err := d.Decode(&figures); err != nil {
+		return nil, fmt.Errorf("the figures of node %s: %w", s.Node, err)
+	}
+	return figures, nil
 }
 
 // nodesLines say which nodes there are, and that the figures are one's; "" when

@@ -65,10 +65,14 @@ func (n *generation) openAudits() error {
 	return nil
 }
 
-// openJobs takes jobs: about generations, and, if this process holds shards, of
-// checking, which the generation does that serves.
+// StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
+const StatsVerb = "stats"
+
+// openJobs takes jobs: for the figures of this process, about generations, and, if it
+// holds shards, of checking, which the generation does that serves.
 func (n *Node) openJobs() (err error) {
 	jobs := n.rebuildJobs()
+	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
 	if n.config.Has(config.RoleHold) {
 		jobs["verify"] = n.checks((*generation).verify)
 		jobs["recount"] = n.checks((*generation).recount)

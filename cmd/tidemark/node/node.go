@@ -66,7 +66,7 @@ type Node struct {
 	rebuilds rebuilds                // which generations there are, and the one beside that which serves
 	thin     *thin                   // nil: this one does more than answer
 	session  string                  // of a thin one, in all generations; "" otherwise: each has its own
-	jobs     *job.Server             // nil: this one holds nothing
+	jobs     *job.Server
 	http     *httpServer
 	registry *prometheus.Registry
 
