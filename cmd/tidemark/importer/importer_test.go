@@ -321,7 +321,9 @@ func TestTakenForDead(t *testing.T) {
 	b := newBench(t)
 	lines, text := events(30_000)
 	taken := false
+	second := make(chan struct{}) // the first may see its record gone while the second runs
 	in := atBytes(text, len(text)/2, func() {
+		defer close(second)
 		// The record looks like that of a process that is gone.
 		kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 		b.must(err)
@@ -338,6 +340,7 @@ func TestTakenForDead(t *testing.T) {
 		taken = r.Lines > 0
 	})
 	_, err := Run(b.ctx, b.nc, "-", in, Options{Pack: 50})
+	<-second
 	if !taken || err != nil && !errors.Is(err, ErrRunning) {
 		t.Errorf("%t, %v", taken, err)
 	}
