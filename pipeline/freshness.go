@@ -47,6 +47,10 @@ type proof struct {
 // proofsMax bounds what is remembered, for ages of many minutes.
 const proofsMax = 64
 
+// FreshnessMax bounds how old an answer may be that is not said to be degraded: a read
+// that waits waits for that long at most.
+const FreshnessMax = 10 * time.Second
+
 // FreshnessWait is how long a process must wait, by any clock, until no process gives
 // a whole answer any more that lacks what was stored when the wait began.
 // Nine tenths of it is the time for which an answer of the log counts: the rest is for

@@ -139,6 +139,8 @@ type Member struct {
 
 	Differs bool `json:"differs,omitempty"` // its file counts something else; it counts by the generation all the same
 
+	FreshnessMS int64 `json:"freshness_ms,omitempty"` // how old its answers may be that it does not call degraded
+
 	Epoch   uint64                     `json:"epoch,omitempty"` // of the assignment that it acts on; 0: it is starting, or there was none yet
 	Applied pipeline.Position          `json:"applied,string"`
 	LagMS   int64                      `json:"lag_ms"`
@@ -205,6 +207,8 @@ func (m *Member) check() error {
 	switch {
 	case m.Session == "":
 		err = errors.Join(err, errors.New("has no session"))
+	case m.FreshnessMS < 0 || m.FreshnessMS > pipeline.FreshnessMax.Milliseconds():
+		err = errors.Join(err, fmt.Errorf("freshness_ms %d is out of range", m.FreshnessMS))
 	case !zoneName.MatchString(m.Zone):
 		err = errors.Join(err, fmt.Errorf("zone %.80q does not match %v", m.Zone, zoneName))
 	}

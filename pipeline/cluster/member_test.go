@@ -15,7 +15,7 @@ import (
 func someMember() *Member {
 	m := &Member{
 		Node: "a", Session: "s1", Roles: Hold | Answer, Zone: "rack-1", Weight: 2, Version: "1.2.0", Formats: Formats{"wire": {2, 3}, "windows": {1, 1}},
-		Shards: 64, Fingerprint: 0xbeef, Counters: "post(like)", Epoch: 12, Applied: 1<<60 + 1, LagMS: 3, Routes: true,
+		Shards: 64, Fingerprint: 0xbeef, Counters: "post(like)", FreshnessMS: 2000, Epoch: 12, Applied: 1<<60 + 1, LagMS: 3, Routes: true,
 		Loading: map[pipeline.Shard]float64{40: 0.25},
 	}
 	for s := range pipeline.Shard(32) {
@@ -32,7 +32,7 @@ func TestMemberJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"node":"a","session":"s1","roles":["hold","answer"],"zone":"rack-1","weight":2,"version":"1.2.0","formats":{"windows":[1,1],"wire":[2,3]},` +
-		`"shards":64,"fingerprint":"000000000000beef","counters":"post(like)","epoch":12,"applied":"1152921504606846977","lag_ms":3,"routes":true,` +
+		`"shards":64,"fingerprint":"000000000000beef","counters":"post(like)","freshness_ms":2000,"epoch":12,"applied":"1152921504606846977","lag_ms":3,"routes":true,` +
 		`"ready":"0-31","loading":{"40":0.25},"failed":"63"}`
 	if string(b) != want {
 		t.Errorf("got %s", b)
@@ -68,6 +68,7 @@ func TestDecodeMemberRefuses(t *testing.T) {
 		`"shards":64`:            `"shards":4097`,
 		`"000000000000beef"`:     `"beef"`,
 		`"post(like)"`:           `"` + strings.Repeat("x", 1025) + `"`,
+		`"freshness_ms":2000`:    `"freshness_ms":10001`,
 		`"epoch":12`:             `"epoch":18446744073709551615`,
 		`"1152921504606846977"`:  `"18446744073709551615"`,
 		`"lag_ms":3`:             `"lag_ms":-1`,

@@ -162,6 +162,17 @@ func (s State) answers(shard pipeline.Shard) bool {
 	return s.Status != Away && s.Ready.Has(shard)
 }
 
+// Freshness is how old an answer may be that is not said to be degraded, whichever member
+// gives it: the longest that one says. Those away count, because they may go on as they are.
+func (v *View) Freshness() (longest time.Duration) {
+	for _, m := range v.Members {
+		if !m.Stopped {
+			longest = max(longest, time.Duration(m.FreshnessMS)*time.Millisecond)
+		}
+	}
+	return longest
+}
+
 // LetGo are, of the shards that a node has, those that it should not have and
 // need not keep: all to whom they are assigned answer for them and are not
 // behind.

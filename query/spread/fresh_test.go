@@ -158,7 +158,7 @@ func TestWaitVisibleWaitsOut(t *testing.T) {
 			prepare(c, &v)
 		}
 		c.view.Store(&v)
-		c.openWith(spread.Options{Wait: wait})
+		c.openWith(spread.Options{Wait: func() time.Duration { return wait }})
 		begun := time.Now()
 		err := c.reader.WaitVisible(within(t, 5*time.Second), user, now)
 		if took := time.Since(begun); err != nil || prepare != nil && took < wait || took > 4*time.Second || prepare == nil && took > wait {

@@ -36,9 +36,9 @@ type Options struct {
 	// Fresh says how old an answer can be; nil: none is ever too old.
 	Fresh query.Freshness
 	// Wait is after how long no process gives a whole answer any more that lacks what is
-	// stored now (pipeline.FreshnessWait). 0: not known; then nodes that cannot be asked
+	// stored now (pipeline.FreshnessWait). nil: not known; then nodes that cannot be asked
 	// are not waited out.
-	Wait time.Duration
+	Wait func() time.Duration
 	// Silent is for how long nothing has been heard of who holds what; nil: it is known.
 	Silent     func() time.Duration
 	Registerer prometheus.Registerer // nil: no metrics
@@ -57,8 +57,8 @@ type Reader struct {
 	metrics    *readerMetrics
 	cold       chan struct{}
 	recent     *recent.Outboxes
-	fresh      query.Freshness // nil: answers are never too old
-	wait       time.Duration
+	fresh      query.Freshness      // nil: answers are never too old
+	wait       func() time.Duration // nil: not known
 	silent     func() time.Duration
 	seed       uint64 // of this process, to choose copies by
 

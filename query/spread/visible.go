@@ -21,8 +21,8 @@ import (
 //	   └─ one is away, or says nothing ── Options.Wait ─► visible
 func (r *Reader) WaitVisible(ctx context.Context, user uint64, p pipeline.Position) error {
 	var over time.Time
-	if r.wait > 0 {
-		over = time.Now().Add(r.wait)
+	if r.wait != nil {
+		over = time.Now().Add(r.wait())
 	}
 	return r.visible(ctx, user, p, over)
 }

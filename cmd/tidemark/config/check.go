@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // check holds every bound and what keys mean to each other. A fault is at the
@@ -88,7 +89,7 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "backup.every", c.Backup.Every, time.Minute, 3650*day)
 	within(d, "backup.keep", c.Backup.Keep, 1, 1_000_000)
 	within(d, "ready.lag", c.Ready.Lag, 10*time.Millisecond, time.Hour)
-	within(d, "freshness", c.Freshness, time.Second, 10*time.Second)
+	within(d, "freshness", c.Freshness, time.Second, pipeline.FreshnessMax)
 	within(d, "feed.posts_per_author", c.Feed.PostsPerAuthor, 1, 65535)
 	within(d, "feed.posts_kept", c.Feed.PostsKept, 0, 16*65535)
 	within(d, "feed.retention", c.Feed.Retention, time.Millisecond, ageMax)

@@ -28,6 +28,12 @@ const (
 	firstEndWithin = 3 * time.Second
 )
 
+// freshnessWait is how long a read that waits waits for nodes that it cannot ask. Each
+// process judges its own answers by its own file, so the longest freshness counts.
+func (n *generation) freshnessWait() time.Duration {
+	return pipeline.FreshnessWait(max(n.config.Freshness, n.view().Freshness()))
+}
+
 // logEnds asks where EVENTS ends, again and again. It belongs to one goroutine.
 type logEnds struct {
 	generation *generation

@@ -71,3 +71,24 @@ func TestSuspendedMachine(t *testing.T) {
 		}
 	}
 }
+
+// "So wait: true of tidemark.read holds against every later whole answer, whoever gives
+// it": also a node whose file has a longer freshness, which calls older answers whole.
+func TestWaitForTheLongestFreshness(t *testing.T) {
+	s := newSite(t)
+	a, other := s.start(s.config("a", "route hold answer")), s.config("b", "answer")
+	s.ready(a)
+	other.Freshness = 5 * time.Second
+	waits := func(want time.Duration) func() error {
+		return func() error {
+			if is := a.gen().freshnessWait(); is != want {
+				return fmt.Errorf("it waits for %v, want %v", is, want)
+			}
+			return nil
+		}
+	}
+	b := s.start(other)
+	s.until("a read at a waits for b", waits(4600*time.Millisecond))
+	s.stop(b)
+	s.until("b has stopped", waits(1840*time.Millisecond))
+}

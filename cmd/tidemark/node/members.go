@@ -58,7 +58,7 @@ func (n *generation) joinMembers(ctx context.Context) error {
 
 // member is what a configuration says of a process.
 func member(c *config.Config, node, version string) cluster.Member {
-	m := cluster.Member{Node: node, Zone: c.Zone, Weight: c.Weight, Version: version, Formats: cluster.OwnFormats()}
+	m := cluster.Member{Node: node, Zone: c.Zone, Weight: c.Weight, Version: version, Formats: cluster.OwnFormats(), FreshnessMS: c.Freshness.Milliseconds()}
 	for role, bit := range map[string]cluster.Roles{config.RoleRoute: cluster.Route, config.RoleHold: cluster.Hold, config.RoleAnswer: cluster.Answer} {
 		if c.Has(role) {
 			m.Roles |= bit

@@ -10,7 +10,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
@@ -124,7 +123,7 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 		ColdReads:  n.config.Limits.ColdReads,
 		Recent:     int(n.config.Memory.Budget / recentShare),
 		Fresh:      n.fresh,
-		Wait:       pipeline.FreshnessWait(n.config.Freshness),
+		Wait:       n.freshnessWait,
 		Silent:     n.unheardFor,
 		Registerer: a.registry,
 	})
