@@ -24,8 +24,11 @@ const (
 	generationsHeartbeat = time.Second
 	// generationsWaitMax bounds the pause before a watch begins again.
 	generationsWaitMax = 500 * time.Millisecond
-	// restoreTries bounds how often Restore and Insist begin again because the key has changed.
+	// restoreTries bounds how often Restore and Insist begin again because the key has
+	// changed, and restorePause is the first wait before that; each next one is twice as
+	// long. The key is read from any server, and one may lag behind the leader.
 	restoreTries = 8
+	restorePause = 10 * time.Millisecond
 	// generationsLook is how often it is looked whether the key is there still: one
 	// that is purged out of the stream leaves no mark that would be heard.
 	generationsLook = 3 * time.Second
@@ -183,7 +186,14 @@ func (g *Generations) Insist(ctx context.Context, own generation.Set) error {
 
 // replace puts own in the place of a record that is malformed, missing, or may not stay.
 func (g *Generations) replace(ctx context.Context, own generation.Set, stays func(there generation.Set) bool) (replaced bool, err error) {
-	for range restoreTries {
+	for try := range restoreTries {
+		if try > 0 {
+			select {
+			case <-time.After(restorePause << (try - 1)):
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
+		}
 		r, err := g.load(ctx)
 		if err != nil {
 			return false, err
@@ -195,7 +205,7 @@ func (g *Generations) replace(ctx context.Context, own generation.Set, stays fun
 			return err == nil, err
 		}
 	}
-	return false, fmt.Errorf("jetlog: restore the generations: their key changes all the time: deny others $KV.%s.>", Bucket)
+	return false, fmt.Errorf("%w: the record of the generations, in each of %d tries: deny others $KV.%s.>", ErrDecided, restoreTries, Bucket)
 }
 
 // put replaces a revision of the key; 0 makes it.

@@ -160,6 +160,31 @@ func TestGenerationsOfManyWriters(t *testing.T) {
 	}
 }
 
+// A record that is written all the time for a while, or seems to be, since it is read
+// from a server that lags, is put back once that is over.
+func TestGenerationsRestoreTriesAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	g := b.records(b.streams)
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+				if _, err := bucket.Put(b.ctx, recordKey, []byte("oops")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	if restored, err := g.Restore(b.ctx, begun(t)); !restored || err != nil {
+		t.Errorf("%t, %v", restored, err)
+	}
+	writers.Wait()
+}
+
 // "A bucket without it (deleted) gets the node's copy back; one that is malformed
 // (Fault), or older than what the node knows, is not obeyed, is said and replaced by
 // the node's copy."

@@ -43,7 +43,7 @@ func (n *Node) openGenerations() error {
 		changed := r.record.Changed()
 		g, why, err := n.settle(n.ctx)
 		switch {
-		case err != nil && !jetlog.Passing(err):
+		case err != nil && !jetlog.Passing(err) && !errors.Is(err, jetlog.ErrDecided):
 			return err
 		case err != nil:
 			why = err
