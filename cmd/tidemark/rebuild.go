@@ -36,7 +36,7 @@ func (rebuildCommand) Help() string {
 
 Without --config it counts by what the serving generation counts by: a repair of everything.
 
-It shows first what it would change, read, need and delete, and asks whether to begin. Without a terminal it needs --yes.
+It shows first what it would change, read, need and delete, and asks whether to begin. Without a terminal it begins, unless it drops counters, columns or rules: that needs --yes.
 
 The generation that served before is kept up to date for rebuild.keep; --back returns to it. A node whose file says something else counts by what serves, and says so: 'tidemark config adopt' has the file say it.
 
@@ -84,9 +84,6 @@ func (r *rebuildCommand) Run(t *terminal) error {
 	ask, err := r.request()
 	if err != nil {
 		return err
-	}
-	if ask != nil && !r.Yes && !r.DryRun && consoleOf(t.in) == nil {
-		return errNotAsked
 	}
 	ctx, stop := interruptible()
 	defer stop()

@@ -352,13 +352,21 @@ func TestRebuildWait(t *testing.T) {
 	}
 }
 
-// "`--dry-run` shows and stops; without a terminal and without `--yes` it refuses (exit
-// 2) with what to add".
+// "`--dry-run` shows and stops; without a terminal it begins, unless it drops counters,
+// columns or rules: that is wrong usage (2) without `--yes`".
 func TestRebuildShows(t *testing.T) {
 	t.Parallel()
 	l := newLeaders(t, "a")
 	next := file(t, viewConfig)
-	l.run("--config", next).fails(t, 2, "standard input is no terminal", "--yes", "--dry-run")
+	if r := l.run("--config", next); r.code != 2 || !strings.Contains(r.err, "  no longer has the rule of comment that adds to post.comment") ||
+		!strings.Contains(r.err, "nothing was begun: it drops what stands above as 'no longer has', and standard input is no terminal") || l.set.Building != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := l.want(0, "generation 2 is building: it counts as the one that serves\n'tidemark rebuild --status' shows how far it is"); !strings.Contains(r.err, "generation 1 serves; the new one\n") {
+		t.Errorf("it shows %q", r.err)
+	}
+	l.must(l.set.Abort(""))
+	l.asked = nil
 	r := l.run("--config", next, "--dry-run")
 	for _, line := range []string{
 		"generation 1 serves; the new one", "  adds column post.view", "  drops counter unread", "  shards 64 → 16",

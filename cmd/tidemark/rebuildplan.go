@@ -28,7 +28,7 @@ func consoleOf(r io.Reader) *os.File {
 	return f
 }
 
-var errNotAsked = usage("a rebuild asks before it begins, and standard input is no terminal: add --yes, or --dry-run, which shows what it would change and stops")
+const orYes = "add --yes, or --dry-run, which shows what it would change and stops"
 
 // plan shows what a rebuild would do, and has it confirmed: ask is what to go on with.
 // ask is nil where nothing is to begin.
@@ -50,14 +50,17 @@ func (r *rebuildCommand) plan(ctx context.Context, t *terminal, l *leader, ask *
 	if err := plan.Refuses(ask); err != nil {
 		return nil, err
 	}
-	if r.Yes {
+	switch asks := consoleOf(t.in) != nil; {
+	case r.Yes, !asks && len(plan.Drops) == 0: // a script cannot answer, and nothing is lost
 		return ask, nil
+	case !asks:
+		return nil, usage("nothing was begun: it drops what stands above as 'no longer has', and standard input is no terminal at which to confirm that: %s", orYes)
 	}
 	fmt.Fprint(t.err, "Begin? [y/N] ")
 	switch answer, err := bufio.NewReader(t.in).ReadString('\n'); {
 	case err != nil && answer == "":
 		fmt.Fprintln(t.err)
-		return nil, errNotAsked
+		return nil, usage("nothing was begun, as nobody has answered: %s", orYes)
 	case !strings.EqualFold(strings.TrimSpace(answer), "y") && !strings.EqualFold(strings.TrimSpace(answer), "yes"):
 		return nil, errors.New("nothing was begun")
 	}
