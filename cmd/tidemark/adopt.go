@@ -21,7 +21,7 @@ type adoptCommand struct {
 func (adoptCommand) Help() string {
 	return `Has a configuration file say what serves. What is counted belongs to the generation: a node whose file counts something else counts by the generation, and says so in its log, at /readyz and in 'tidemark nodes'. This ends that by changing the file; 'tidemark rebuild --config FILE' ends it by counting everything again as the file says.
 
-Only the keys that decide what is counted are set: counters, rules, channels, channels_open, feed, limits.channels, limits.notices, inactive_after and shards. Comments and all other keys stay. The file as it was is kept as FILE.bak.
+Only the keys that decide what is counted are set: counters, rules, channels, channels_open, feed, limits.channels, limits.notices, inactive_after and shards. Comments and all other keys stay. The file as it was is kept as FILE.bak. A variable of the environment, as TIDEMARK_FEED_RETENTION, wins over the file: where one says something else, the command names it and changes nothing.
 
 EXAMPLE
 
@@ -57,7 +57,7 @@ func (a *adoptCommand) Run(t *terminal) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(t.out, "%s is the file as it was. A node reads its file when it starts.\n", done.Before)
+	_, err = fmt.Fprintf(t.out, "%s is the file as it was. A node reads its file when it starts; a TIDEMARK_ variable in its environment wins over it.\n", done.Before)
 	return err
 }
 
@@ -94,7 +94,7 @@ func adopt(file string, serving generation.Generation) (*adopted, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	next, words, err := config.Adopt(file, text, serving.Counting)
+	next, words, err := config.Adopt(file, text, os.Environ(), serving.Counting)
 	if err != nil || len(words) == 0 {
 		return done, err
 	}

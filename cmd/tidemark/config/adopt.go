@@ -13,9 +13,11 @@ import (
 
 // Adopt is a file that counts what counting says, and the words for what changes. Only the
 // keys that decide what is counted, and say something else, are set; comments and all other
-// keys stay. No words: the file counts that already. name is the file's, for faults.
-func Adopt(name string, text []byte, counting json.RawMessage) (adopted []byte, words []string, err error) {
-	file, err := Parse(name, text)
+// keys stay. No words: the file counts that already. name is the file's, for faults. What
+// the environment, in os.Environ's form, sets wins over the file, as it does in a node: a
+// variable that says something else is an error.
+func Adopt(name string, text []byte, environ []string, counting json.RawMessage) (adopted []byte, words []string, err error) {
+	file, _, err := parseIn(name, text, newEnvironment(environ))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,21 +41,24 @@ func Adopt(name string, text []byte, counting json.RawMessage) (adopted []byte, 
 	if err := errors.Join(encoder.Encode(root), encoder.Close()); err != nil {
 		return nil, nil, fmt.Errorf("config: write %s: %w", name, err)
 	}
-	return out.Bytes(), words, counts(name, out.Bytes(), serves)
+	return out.Bytes(), words, counts(name, out.Bytes(), environ, serves)
 }
 
 // counts is an error unless a file that was written counts as it was meant to: anchors
 // and merge keys may tie what was set to what was not.
-func counts(name string, text []byte, serves *Config) error {
-	is, err := Parse(name, text)
+func counts(name string, text []byte, environ []string, serves *Config) error {
+	is, _, err := parseIn(name, text, newEnvironment(environ))
 	if err == nil {
 		var words []string
 		if words, err = Changes(is, serves); err == nil && len(words) > 0 {
 			err = errors.New(strings.Join(words, "; "))
+			if len(is.Variables) > 0 {
+				return fmt.Errorf("config: %s is not changed: the environment sets %s, which wins over the file: unset it, here and where the nodes run: %w", name, strings.Join(is.Variables, ", "), err)
+			}
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("config: %s cannot be changed by itself, perhaps because of its anchors or merge keys: set by hand what 'tidemark rebuild --status' shows: %w", name, err)
+		return fmt.Errorf("config: %s cannot be changed by itself, perhaps because of its anchors or merge keys: set this by hand: %w", name, err)
 	}
 	return nil
 }
@@ -62,19 +67,18 @@ func counts(name string, text []byte, serves *Config) error {
 // as limits, have others beside those, which stay.
 func state(in *yaml.Node, is, want group) error {
 	for i, e := range want {
-		inner, nested := e.value.(group)
-		if nested && slices.Contains([]string{"limits", "feed"}, e.key) {
-			if err := state(mappingIn(in, e.key), is[i].value.(group), inner); err != nil {
-				return err
-			}
-			continue
-		}
 		a, err1 := json.Marshal(is[i].value)
 		b, err2 := json.Marshal(e.value)
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
 		if bytes.Equal(a, b) {
+			continue
+		}
+		if inner, nested := e.value.(group); nested && slices.Contains([]string{"limits", "feed"}, e.key) {
+			if err := state(mappingIn(in, e.key), is[i].value.(group), inner); err != nil {
+				return err
+			}
 			continue
 		}
 		var value yaml.Node

@@ -65,6 +65,9 @@ type Config struct {
 	Channels   []Channel    `yaml:"channels"`
 
 	ChannelsOpen bool `yaml:"channels_open"` // notices open channels that are not listed; true
+
+	// Variables are those of the environment that set keys which decide what is counted.
+	Variables []string
 }
 
 // NATS is the server, embedded or outside.
@@ -286,6 +289,7 @@ func parseIn(name string, text []byte, e *environment) (c *Config, used []string
 		return nil, nil, d.sorted()
 	}
 	slices.Sort(e.used)
+	c.Variables = d.countingVariables()
 	return c, e.used, nil
 }
 

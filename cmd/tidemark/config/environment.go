@@ -89,6 +89,17 @@ func (d *decoder) variables(c *Config) {
 	d.file = file
 }
 
+// countingVariables are the variables that set keys which decide what is counted, sorted.
+func (d *decoder) countingVariables() (names []string) {
+	for key, variable := range d.sources {
+		if slices.Contains(countingKeys, key) {
+			names = append(names, variable)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // unknown are the variables with our prefix that set no key, sorted.
 func (e *environment) unknown(known []string) (names []string) {
 	for name := range e.values {

@@ -175,9 +175,12 @@ func TestFileDiffers(t *testing.T) {
 	differs("after the rebuild", true, "drops column post.fans")
 	for _, keep := range []time.Duration{time.Hour, 0} { // within rebuild.keep, and after it
 		f.stop(n)
-		f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor = keep, 16, 120 }
+		f.edit = func(c *config.Config) {
+			c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor, c.Variables = keep, 16, 120, []string{"TIDEMARK_SHARDS"}
+		}
 		n = f.start("a")
 		differs("with the file of before", true, "shards 8 → 16")
+		differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
 		f.until("the new column", f.has("post", "fans", 7, 1))
 		if !f.log.has("counts differently from what serves") {
 			t.Error("the log says nothing")
