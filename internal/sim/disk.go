@@ -77,6 +77,18 @@ func (d *Disk) restart() {
 	}
 }
 
+// copyOf makes it what another one is now.
+func (d *Disk) copyOf(of *Disk) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.keys, d.files = maps.Clone(of.keys), make(map[string]*file, len(of.files))
+	for name, f := range of.files {
+		d.files[name] = &file{bytes.Clone(f.bytes), f.sealed}
+	}
+}
+
 func sum(b []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(b)

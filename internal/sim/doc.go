@@ -47,7 +47,8 @@
 //	archive_test.go   archives, and what is read and counted again of them
 //	point_test.go     restores as of points in time, and restores that are killed
 //	sim_test.go       seeds
-//	broken_test.go    what must be noticed
+//	freshness_test.go how old answers are: processes cut off from the log, old directories put back
+//	broken_test.go    what must be noticed; brokenparts_test.go, what is left out for it
 //
 // Everything runs in a testing/synctest bubble. Between two steps every
 // goroutine waits, at the gate or for the clock; a step is drawn from the seed
@@ -67,7 +68,11 @@
 // the real Hold and Release, and given up by the real View.LetGo and Digests. Two things are
 // copies of the real ones, which know NATS: when a move begins and ends, after
 // cmd/tidemark/node, and what splits and merges answers, which is dumber than
-// query/spread. Streams lose nothing there.
+// query/spread. Streams lose nothing there. Processes stand still, are cut off from the
+// log and the bucket while others still ask them, and start from an old copy of their
+// disk. The real pipeline.Freshness says which answers are whole: these must have all that
+// was stored long enough before (I11). Of all who ask one passes on the position of the
+// last answer, and never gets an older one (I6).
 //
 // Where EVENTS is archived (TestArchives) processes write segments by the real
 // archive.Directory, and who goes meanwhile leaves some of its files; whoever reads

@@ -68,6 +68,8 @@ func (w *world) inquire() error {
 	}
 	if w.rand.IntN(2) == 0 {
 		q.min = min(of.node.Applied(), pipeline.EndOf(w.server.State(jetlog.EventsStream).Last))
+	} else if w.rand.IntN(2) == 0 {
+		q.min = w.passed
 	}
 	what, user := w.rand.IntN(3), w.story.Users[w.rand.IntN(len(w.story.Users))]
 	w.note("inquiry %d of %d for %d, at least %d", q.number, of.number, what, q.min)
@@ -87,6 +89,9 @@ func (w *world) inquired() error {
 	select {
 	case err := <-w.inquiry.over:
 		w.inquiry.end()
+		if at := w.inquiry.asOf; at != pipeline.PositionMax {
+			w.passed = max(w.passed, at)
+		}
 		w.inquiry = nil
 		compared.Add(1)
 		return err
@@ -444,6 +449,9 @@ func (q *inquiry) states(asOf pipeline.Position) (all []facts, err error) {
 	}
 	if asOf < q.min {
 		return nil, fmt.Errorf("an answer as of %d, and at least %d was asked for (I6)", asOf, q.min)
+	}
+	if err := q.upToDate(asOf); err != nil {
+		return nil, err
 	}
 	all = append(all, q.w.knownAt(asOf))
 	for _, m := range q.w.stored() {

@@ -40,6 +40,7 @@ type nodeFault struct {
 	twice  bool                                           // a reply that comes twice counts twice
 	zero   bool                                           // what nobody answers is answered as 0
 	unseen bool                                           // a shard is given up by what members say alone
+	late   bool                                           // a proof of where EVENTS ends begins with the answer, not with the question
 	again  bool                                           // a move begins again although its shard is taken up
 }
 
@@ -83,6 +84,7 @@ type membership struct {
 	mine   uint64 // that of its own key
 	first  cluster.Assignment
 	routes int // routers that run
+	fresh  *pipeline.Freshness
 
 	moves map[pipeline.Shard]context.CancelFunc // on their way here
 
@@ -94,7 +96,10 @@ type membership struct {
 }
 
 func newMembership() *membership {
-	m := &membership{roster: cluster.NewRoster(beat, expiry), moves: map[pipeline.Shard]context.CancelFunc{}}
+	m := &membership{
+		roster: cluster.NewRoster(beat, expiry), moves: map[pipeline.Shard]context.CancelFunc{},
+		fresh: pipeline.NewFreshness(freshness, func() time.Duration { return time.Since(epoch) }),
+	}
 	m.roster.Begin(time.Now(), epoch)
 	return m
 }

@@ -57,6 +57,7 @@ type process struct {
 	forge       *plant      // what it is to count; nil: nothing
 	plants      []*plant    // what it has counted that no event says
 	lost        bool        // all that was on its disk
+	copied      *Disk       // a copy of it; nil: there is none
 	rob, robbed atomic.Bool // a merge of it is to leave a run out, and did
 
 	spoil   int          // the shard whose next section comes spoiled; -1: none
@@ -104,6 +105,7 @@ func (p *process) start(o sinks.Options) {
 			go p.repeat(followTurn, p.follow, false)
 			if p.w.amongNodes() {
 				go p.repeat(memberTurn, p.member, false)
+				go p.repeat(endTurn, p.askEnd, false)
 			}
 		}
 	}()

@@ -52,7 +52,7 @@ var amongHolders = &fault{setup: nodes}
 // the end of the log; and in the end all is whole and equal.
 func TestNodes(t *testing.T) {
 	t.Cleanup(func() {
-		t.Logf("%d shards were copied, %d answers of several nodes compared, %d followees known by what was remembered", moved.Load(), compared.Load(), recently.Load())
+		t.Logf("%d shards were copied, %d answers of several nodes compared, %d times one was whole, %d followees known by what was remembered", moved.Load(), compared.Load(), fresh.Load(), recently.Load())
 	})
 	simulateSeeds(t, nodeSeedsFor(testing.Short()), amongHolders)
 }

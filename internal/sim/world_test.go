@@ -108,6 +108,7 @@ type world struct {
 	outage    int         // steps until there is a leader again
 	asleep    map[int]int // processes that stand still, for so many steps more
 	blind     map[int]int // processes whose disk cannot be read
+	cut       map[int]int // processes that are cut off from the log and the bucket, for so many steps more
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
@@ -118,6 +119,7 @@ type world struct {
 	stale    cluster.Assignment // an earlier one
 	inquiry  *inquiry           // nil: nobody asks several nodes
 	asked    int                // inquiries so far
+	passed   pipeline.Position  // as of which one asker has had an answer: it passes that on
 	recent   *recent.Outboxes   // what is remembered of authors
 	auditing *auditing          // nil: nobody audits
 	vault    vault
@@ -156,7 +158,7 @@ func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
 	r := rand.New(rand.NewPCG(seed, 0x7157))
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
-		asleep: map[int]int{}, blind: map[int]int{}, sources: map[string][]*Stored{},
+		asleep: map[int]int{}, blind: map[int]int{}, cut: map[int]int{}, sources: map[string][]*Stored{},
 		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, vault: vault{set: firstRecord},
 	}
 	if f != nil && f.setup != nil {
@@ -332,6 +334,11 @@ func (w *world) step() error {
 			delete(w.asleep, p)
 		}
 	}
+	for p, left := range w.cut {
+		if w.cut[p] = left - 1; left <= 1 {
+			delete(w.cut, p)
+		}
+	}
 	for p, left := range w.blind {
 		if w.blind[p] = left - 1; left <= 1 {
 			w.sees(p)
@@ -369,6 +376,9 @@ func (w *world) step() error {
 			action{1, w.doze},
 			action{w.blinds, w.blindfold},
 			action{when(w.amongNodes(), 1), w.drain},
+			action{when(w.amongNodes(), 1), w.cutOff},
+			action{when(w.amongNodes(), 1), w.keepDisk},
+			action{when(w.amongNodes() && w.down() > 0, 1), w.oldDisk},
 			action{w.forges, w.forge},
 			action{w.spoils, w.spoil},
 			action{w.intrusions, w.intrude},
@@ -406,7 +416,7 @@ func when(is bool, weight int) int {
 func (w *world) ready() (ready, forced []*waiting) {
 	for _, c := range w.calls() {
 		switch {
-		case w.asleep[c.Process] > 0:
+		case w.asleep[c.Process] > 0, w.isCut(c) && (c.Kind == Next || c.Kind == Acquire):
 		case c.Ready == nil || c.Ready():
 			ready = append(ready, c)
 		case c.Kind == Acquire:
@@ -431,6 +441,10 @@ func (w *world) let(c *waiting) {
 
 func (w *world) fate(c *waiting) (fate Fate) {
 	if w.calm {
+		return fate
+	}
+	if w.isCut(c) {
+		fate.Err = errNoAnswer
 		return fate
 	}
 	wrong := w.rand.Float64() < w.faults
@@ -815,6 +829,7 @@ func (w *world) mended(stream string) (last uint64) {
 func (w *world) mend() {
 	w.outage, w.late = 0, nil
 	clear(w.asleep)
+	clear(w.cut)
 	w.undrain()
 	for _, p := range w.processes {
 		w.sees(p.number)
