@@ -86,11 +86,11 @@ func (n *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 	h := &n.holdings
 	begun := time.Now()
-	n.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shards)
+	n.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
 	stopped, err := n.bringBeside(ctx, shards)
 	wanted := ctx.Err() == nil
 	if err != nil && wanted {
-		n.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shards, "error", err)
+		n.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,11 +113,18 @@ func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		}
 	}
 	if len(come) > 0 {
-		n.log.Info("tidemark: shards have been derived", "shards", come, "took", time.Since(begun).Round(time.Millisecond))
+		n.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
 		h.take = append(h.take, come...)
 		h.wakeLocked()
 	}
 	h.wakeArrange()
+}
+
+func shardSet(shards []pipeline.Shard) (set cluster.ShardSet) {
+	for _, s := range shards {
+		set.Add(s)
+	}
+	return set
 }
 
 // damaged says that what is stored of a shard cannot be read.

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func (n *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 		}
 		pause := h.retakeLocked(s)
 		h.mend.Add(s)
-		n.log.Warn("tidemark: a shard that has stopped is taken again from another node", "shard", s, "from", from, "again_after", pause, "error", standing.Err)
+		n.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
 	}
 	if h.mend.Len() > 0 {
 		h.wakeLocked()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -256,7 +257,6 @@ func (n *generation) letGo(view *cluster.View, held cluster.ShardSet) (set clust
 func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
 	h := &n.holdings
 	for _, node := range from {
-		begun := time.Now()
 		state, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
 			Generation: n.number,
 			Version:    n.members.View().Reads(node, pipeline.FormatMoves),
@@ -280,25 +280,25 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		case ctx.Err() != nil:
 			return
 		case late && err == nil: // that node has nothing newer
-			n.log.Warn("tidemark: a shard has come, and DELTAS does not bring it on any more; it is derived from EVENTS", "shard", s, "from", node)
+			n.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
 			h.derive(s, m)
 			return
 		case late:
 			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
 		case came && err == nil:
-			n.log.Info("tidemark: a shard has come", "shard", s, "from", node, "took", time.Since(begun).Round(time.Millisecond))
+			n.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
 			h.come(s, m)
 			return
 		case came:
-			n.log.Warn("tidemark: a shard has come, but for what was checkpointed there meanwhile: DELTAS has that", "shard", s, "from", node, "error", err)
+			n.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
-			n.log.Warn("tidemark: a shard cannot be taken from another node; it is derived from EVENTS", "shard", s, "from", node, "error", err)
+			n.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
 			h.derive(s, m)
 			return
 		}
-		n.log.Warn("tidemark: a shard could not be taken from another node", "shard", s, "from", node, "error", err)
+		n.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -364,7 +364,7 @@ func (n *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 		delete(n.holdings.partings, s)
 		n.holdings.given++
 		n.holdings.mu.Unlock()
-		n.log.Info("tidemark: a shard is given up, and stays stored for a while", "shard", s, "for", spareStands)
+		n.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -294,7 +295,7 @@ func (n *generation) heldAtStart() []pipeline.Shard {
 		switch stored := n.store.Stack(s).Stored(); {
 		case stored && others && n.damaged(s):
 			n.holdings.retake(s)
-			n.log.Warn("tidemark: a shard whose runs are damaged is taken again from another node", "shard", s)
+			n.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
 		case stored && (!old.Has(s) || reads && !others), alone,
 			reads && assigned.Has(s) && !others && !view.MayHave(s, me, n.config.Cluster.ReplaceAfter):
 			held = append(held, s)

@@ -54,6 +54,7 @@ type Node struct {
 	config *config.Config
 	o      Options
 	log    *slog.Logger
+	lines  *shardLines // of the log, about shards
 
 	// In the order in which they are opened; Close goes the other way.
 	listener net.Listener   // of the HTTP server; nil when it is off
@@ -184,7 +185,7 @@ func newNode(c *config.Config, o Options) *Node {
 	}
 	n := &Node{
 		config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
-		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)), lines: newShardLines(o.Logger),
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back
 		n.rebuilds.turns = pipeline.NewTurns(c.Rebuild.Cores)

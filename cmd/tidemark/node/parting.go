@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -129,7 +130,7 @@ func (n *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	if !errors.Is(err, errCopyDiffers) {
 		p.differs = 0
 	} else if p.differs++; p.differs == differsMax && n.ctx.Err() == nil {
-		n.log.Error("tidemark: a shard is not given up: the copy of a node that it is assigned to differs", "shard", s, "error", err)
+		n.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -70,9 +71,9 @@ func (n *generation) giveUp() error {
 				h.mu.Unlock()
 				return err
 			}
-			n.log.Info("tidemark: a shard that differed from the log is given up", "shard", s)
+			n.lines.say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
 		} else {
-			n.log.Error("tidemark: a shard that differs from the log is not given up", "shard", s, "error", err)
+			n.lines.say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
 			n.audits.again(s)
 		}
 		h.mu.Lock()

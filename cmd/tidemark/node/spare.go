@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -126,7 +127,7 @@ func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	h.mu.Unlock()
 	if err == nil {
 		if err = n.store.Drop(s); err == nil {
-			n.log.Info("tidemark: a shard that was given up is deleted", "shard", s)
+			n.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 		}
 	}
 	h.mu.Lock()
@@ -135,7 +136,7 @@ func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	sp.under, sp.refused = false, held == 0 && n.ctx.Err() == nil
 	if err != nil && n.ctx.Err() == nil {
 		sp.since = time.Now()
-		n.log.Warn("tidemark: a shard that was given up stays stored", "shard", s, "error", err)
+		n.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
 }
@@ -167,7 +168,7 @@ func (n *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool
 	if late, err := n.late(ctx, s); late || err != nil {
 		return false
 	}
-	n.log.Info("tidemark: a shard that was given up is taken back", "shard", s)
+	n.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
 	n.holdings.come(s, m)
 	return true
 }
