@@ -68,7 +68,7 @@ func TestContractCommands(t *testing.T) {
 			page = help(command)
 		}
 		for _, f := range flag.FindAllString(match[1], -1) {
-			if len(command) == 0 && (f == "--json" || f == "--nats") { // "on every query command"
+			if len(command) == 0 && (f == "--json" || f == "--nats") { // docs/contract.md: "on every query command"
 				continue
 			}
 			if !strings.Contains(page, f) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// "What a document says is tested: paths it names exist": each link of a page
-// leads to a file, and to a heading where it names one.
+// Paths that a document names exist: each link of a page leads to a file, and to a
+// heading where it names one.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]*)\)`)
 	for page, text := range files(t, ".md") {

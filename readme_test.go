@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// "A claim in README has a command that prints it": the commands name tests,
+// README.md: "Every claim, and the command that prints it": the commands name tests,
 // benchmarks and make targets that exist.
 func TestReadmeCommands(t *testing.T) {
 	_, section, found := strings.Cut(read(t, "README.md"), "\n## Every claim, and the command that prints it\n")
@@ -25,7 +25,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// "Measure your own with the commands here": they exist.
+// docs/capacity.md: "Measure your own with the commands here": they exist.
 func TestCapacityCommands(t *testing.T) {
 	commands := regexp.MustCompile("`((?:make|go) [^`]+)`").FindAllStringSubmatch(read(t, "docs/capacity.md"), -1)
 	if len(commands) < 5 {

@@ -140,13 +140,13 @@ func TestRules(t *testing.T) {
 		},
 		// "`unless: self`": self-actions notify nobody.
 		"own comment": {"events.comment", `{"actor":1,"post":10,"author":1}`, map[string]int64{"post.comment 10": 1, "user.commented 1": 1}},
-		// "`delete` turns every `add` into a subtraction, except on `unread.*`"
+		// docs/contract.md: "`delete` turns every `add` into a subtraction, except on `unread.*`"
 		"unlike": {"events.like", `{"actor":1,"post":10,"author":2,"delete":true}`, map[string]int64{"post.like 10": -1, "user.liked 2": -1}},
-		// "ids as JSON numbers or as decimal strings", up to 64 bits
+		// docs/contract.md: "as JSON numbers or as decimal strings", up to 64 bits
 		"escaped ids":     {"events.message", `{"actor":"\u0031","target":"1\u0032"}`, map[string]int64{"unread.message 12": 1}},
 		"escaped numbers": {"events.view", `{"video":"\u0035","by":"\u002d3","long":"\u0030"}`, map[string]int64{"video.views 5": -3, "video.exists 5": 1}},
 		"largest id":      {"events.message", `{"actor":1,"target":"18446744073709551615"}`, map[string]int64{"unread.message 18446744073709551615": 1}},
-		// "Unknown fields are ignored", whatever they hold
+		// docs/contract.md: "Unknown fields are ignored", whatever they hold
 		"unknown fields":      {"events.message", `{"x":{"y":[1,2,{"z":null}]},"actor":1,"post":"?","target":2,"at":"yesterday"}`, map[string]int64{"unread.message 2": 1}},
 		"unknown half emoji":  {"events.message", `{"actor":1,"target":2,"text":"cut \ud83d","\udead":1}`, map[string]int64{"unread.message 2": 1}},
 		"custom if half":      {"events.view", `{"video":5,"long":"\ud83d"}`, map[string]int64{"video.views 5": 1, "video.long 5": 1, "video.exists 5": 1}},
@@ -154,7 +154,8 @@ func TestRules(t *testing.T) {
 		"zero is no original": {"events.post", `{"actor":1,"post":10,"repost_of":0}`, map[string]int64{"user.post 1": 1, "user.original 1": 1}},
 		"white space":         {"events.message", "\n {\"actor\" : 1 ,\n\t\"target\":2 } \r\n", map[string]int64{"unread.message 2": 1}},
 		"escaped name":        {"events.message", `{"\u0061ctor":1,"target":2}`, map[string]int64{"unread.message 2": 1}},
-		// "by (integer amount for custom counters, default 1)"; a row written to exists
+		// docs/contract.md: "by (integer amount for custom counters, default 1)"; a row written
+		// to exists
 		"custom":         {"events.view", `{"video":5,"by":3}`, map[string]int64{"video.views 5": 3, "video.exists 5": 1}},
 		"custom if":      {"events.view", `{"video":5,"long":1}`, map[string]int64{"video.views 5": 1, "video.long 5": 1, "video.exists 5": 1}},
 		"custom if zero": {"events.view", `{"video":5,"long":"-0.00"}`, map[string]int64{"video.views 5": 1, "video.exists 5": 1}},
@@ -188,7 +189,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// "`if`/`unless` name a field (true when present and non-zero)"
+// docs/contract.md: "`if`/`unless` name a field (true when present and non-zero)"
 func TestNonZero(t *testing.T) {
 	for text, want := range map[string]bool{
 		`1`: true, `-1`: true, `0.5`: true, `1e5`: true, `1e-400`: true, `true`: true, `[]`: true, `{}`: true,
@@ -259,7 +260,8 @@ func TestWindowsSayWhoPosted(t *testing.T) {
 	}
 }
 
-// "Requests accept them as JSON numbers or as decimal strings": "\u0033" is the string 3.
+// docs/contract.md: "Requests accept them as JSON numbers or as decimal strings":
+// "\u0033" is the string 3.
 func TestEscapedCountsAndPositions(t *testing.T) {
 	cells, letters := deriveOne(t, "events.pack", strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5)+
 		`{"type":"read","actor":1,"what":["\u0063omment"],"seen":{"\u0063omment":"\u0033"},"as_of":"\u0031"}`)
@@ -268,7 +270,7 @@ func TestEscapedCountsAndPositions(t *testing.T) {
 	}
 }
 
-// "with `seen: {"comment": 3}` only 3 are taken off (never below 0)"
+// docs/contract.md: "with `seen: {"comment": 3}` only 3 are taken off (never below 0)"
 func TestReadSeen(t *testing.T) {
 	body := strings.Repeat(`{"type":"comment","actor":2,"post":10,"author":1}`+"\n", 5) +
 		`{"type":"like","actor":2,"post":10,"author":1}` + "\n" +
@@ -292,7 +294,8 @@ func TestOperations(t *testing.T) {
 		"unpost":   {"events.post", `{"actor":1,"post":10,"delete":true}`, []string{"unpost 1 10 @0 mark 0 looked 0 []"}},
 		"notice":   {"events.notice", `{"channel":"games","notice":7}`, []string{fmt.Sprintf(`notice 7 0 @%d mark 0 looked 0 ["games"]`, at)}},
 		"withdraw": {"events.notice", `{"channel":"games","notice":7,"delete":true}`, []string{`withdraw 7 0 @0 mark 0 looked 0 ["games"]`}},
-		// "A read's mark is its own position, or `as_of` when given", but no later than itself (I7).
+		// docs/contract.md: "A read's mark is its own position, or `as_of` when given", but no
+		// later than itself (I7).
 		"read":       {"events.read", `{"actor":1,"what":["feed","channel:games"],"as_of":"7"}`, []string{fmt.Sprintf(`read 1 0 @%d mark 7 looked 1 ["games"]`, at)}},
 		"read ahead": {"events.read", `{"actor":1,"what":["all"],"as_of":99999}`, []string{fmt.Sprintf("read 1 0 @%d mark %d looked 3 []", at, at)}},
 	} {
@@ -444,9 +447,9 @@ func genMessages(t *rapid.T) (messages []pipeline.Message) {
 	return messages
 }
 
-// "The same EVENTS through different window cuts gives the same rows", and
-// the same bytes through the same cuts (I5): whatever the lane did before,
-// and however the messages came in runs.
+// docs/promises.md: "The same EVENTS through different window cuts give the same rows",
+// and the same bytes through the same cuts (I5): whatever the lane did before, and
+// however the messages came in runs.
 func TestCutsDoNotMatter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		messages := genMessages(t)
@@ -530,10 +533,10 @@ func TestWindowBytes(t *testing.T) {
 	}
 }
 
-// "nothing that the contract allows may stop a shard for its size": a section
-// never changes more than every node can hand over in one transaction,
-// whatever the window's other bounds let in: follows of one user, which change
-// three entries each; reads of many channels; notices; a second for each event.
+// docs/promises.md: "Nothing that the contract allows stops a shard for its size": a
+// section never changes more than every node can hand over in one transaction, whatever
+// the window's other bounds let in: follows of one user, which change three entries each;
+// reads of many channels; notices; a second for each event.
 func TestSectionChanges(t *testing.T) {
 	const events = 30_000
 	for name, event := range map[string]func(i int) (kind, body string){
@@ -594,8 +597,8 @@ func TestSectionChanges(t *testing.T) {
 	}
 }
 
-// "`channels_open: false` takes notices for configured channels only": others
-// are dead letters, and the fingerprint of the rules tells the two apart. What was
+// docs/contract.md: "`channels_open: false` takes notices for configured channels only":
+// others are dead letters, and the fingerprint of the rules tells the two apart. What was
 // opened before can be withdrawn.
 func TestChannelsOpen(t *testing.T) {
 	limits := wide

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// "With an empty log, all shards to where it will begin": the router takes the
-// last of the guard's cuts, which a shard that has stopped may have put there.
+// docs/architecture.md: "with an empty log, bring all shards to where the furthest
+// stands": the router takes the last of the guard's cuts, which a shard that has stopped
+// may have put there.
 func TestAnEmptyLogBeginsWhereShardsStand(t *testing.T) {
 	shards := &standing{at: EndOf(3), kept: []Position{EndOf(3), EndOf(5)}} // one stopped at 5
 	g := NewGuard(shards, eventsUpTo(7), emptyLog{}, slog.New(slog.DiscardHandler))
@@ -32,9 +33,9 @@ func TestAnEmptyLogBeginsWhereShardsStand(t *testing.T) {
 	}
 }
 
-// "DELTAS is purged as before" while shards are derived: what they were to go on with
-// may be gone when they are there. Then they derive that too, and fail at nothing. A
-// hole in the middle of DELTAS is no such thing.
+// DELTAS is purged as before while shards are derived: what they were to go on with may
+// be gone when they are there. Then they derive that too, and fail at nothing. A hole in
+// the middle of DELTAS is no such thing.
 func TestRunGoesOnWhereDeltasBeginsByNow(t *testing.T) {
 	over := errors.New("seen")
 	for _, c := range []struct {

@@ -273,9 +273,9 @@ func newFreshWorld(seed uint64) *freshWorld {
 	return w
 }
 
-// "An answer that is not said to be degraded is at most `freshness` (2 s) old: the process
-// that computed it has, within that time, asked the log where it ends and been answered, and
-// has applied it."
+// docs/contract.md: "An answer that is not said to be degraded is at most `freshness` (2
+// s) old: the process that computed it has, within that time, asked the log where it ends
+// and been answered, and has applied it."
 //
 // Three servers are cut off, suspended and choose leaders; the asker is suspended, too.
 // Mistakes in what Freshness is told are noticed.

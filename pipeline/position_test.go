@@ -2,7 +2,7 @@ package pipeline
 
 import "testing"
 
-// "Position = stream sequence << 10 | line in the message."
+// docs/architecture.md: "stream sequence × 1,024 + line in the message."
 func TestPosition(t *testing.T) {
 	p := At(7, 3)
 	if p != 7<<10|3 || p.Sequence() != 7 || p.Line() != 3 {

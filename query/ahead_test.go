@@ -43,7 +43,8 @@ func withLog(l *logOf, last uint64) func(*query.Options, *server.Options) {
 
 const aheadMax = 65536 // docs/queries.md
 
-// "A position or sequence further past the log's end than could be under way is refused at once (400)."
+// docs/contract.md: "A position or sequence further past the log's end than could be
+// under way is refused at once (400)."
 func TestPastTheLogsEnd(t *testing.T) {
 	var l logOf
 	r := start(t, withLog(&l, 6))
@@ -319,8 +320,8 @@ func TestStopWhileTheLogIsAsked(t *testing.T) {
 	waiting.Wait()
 }
 
-// "Any request may carry `"min_seq": 6` instead of `min_position`: the sequence that JetStream's
-// acknowledgement gave (of a pack: all of it)."
+// docs/contract.md: "Any request may carry `"min_seq": 6` instead of `min_position`: the
+// sequence that JetStream's acknowledgement gave (of a pack: all of it)."
 func TestMinSeq(t *testing.T) {
 	r := start(t)
 	r.reader.Apply(pipeline.EndOf(6))

@@ -29,8 +29,8 @@ func (r *room) send(subject string, body []byte, header nats.Header) *nats.Msg {
 	return reply
 }
 
-// "JSON stays what it is": the offer is for those who ask for it, in replies of all
-// kinds; others get no header.
+// JSON stays what it is: the offer is for those who ask for it, in replies of all kinds;
+// others get no header.
 func TestTheOffer(t *testing.T) {
 	r := start(t)
 	r.reader.Cool(9)

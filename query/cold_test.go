@@ -93,7 +93,8 @@ func TestColdAnswers(t *testing.T) {
 		t.Errorf("the disk was read for %d answers, not 5", n)
 	}
 
-	// "answer only with that much of the log applied": the wait comes first.
+	// docs/contract.md: "answer only with that much of the log applied": the wait comes
+	// first.
 	time.AfterFunc(20*time.Millisecond, func() { r.reader.Apply(4095) })
 	r.get(`{"counter":"post","ids":[42],"columns":["like"],"min_position":4000}`, `{"rows":[{"id":"42","like":3}],"as_of":"4095"}`)
 

@@ -41,9 +41,9 @@ func TestExplainBadgeOfFeedAndChannelsAlone(t *testing.T) {
 	}
 }
 
-// CONTRACT: `"base":{"position":"…","value":0}`, and "`default` (default 0) is answered
-// for a row that does not exist": what the number was before the first event is its
-// default, for an id that has events as for one that has none.
+// CONTRACT: `"base":{"position":"…","value":0}`, and docs/contract.md: "`default`
+// (default 0) is answered for a row that does not exist": what the number was before the
+// first event is its default, for an id that has events as for one that has none.
 func TestExplainBaseIsTheDefault(t *testing.T) {
 	s := parser(t)
 	c := &call{body: []byte(`{"number":"post.like","id":"42"}`), wait: wait{timeout: -1}}
@@ -96,8 +96,9 @@ func TestExplainReplyToTheLetter(t *testing.T) {
 	}
 }
 
-// "Where a bound hides posts the page says so": also where the page has all events
-// that the log still has, and the posts that would show it are below the log's beginning.
+// docs/contract.md: "says which bounds keep something out of the number": also where the
+// page has all events that the log still has, and the posts that would show it are below
+// the log's beginning.
 func TestExplainBoundBelowTheBase(t *testing.T) {
 	newest := Member{Position: 9, Op: pipeline.OpPost, ID: 3, Other: 1, Change: NumberChange{Touched: true, N: 1}}
 	answer := &explained{
@@ -114,8 +115,8 @@ func TestExplainBoundBelowTheBase(t *testing.T) {
 	}
 }
 
-// "Where a bound hides posts the page says so", and only there: before a log is as old
-// as feed.retention, the bound ends below its first message.
+// docs/contract.md: "says which bounds keep something out of the number", and only there:
+// before a log is as old as feed.retention, the bound ends below its first message.
 func TestExplainBoundBelowTheLog(t *testing.T) {
 	for mark, want := range map[pipeline.Position]int{pipeline.At(1, 0) - 1: 0, pipeline.At(1, 0): 1, pipeline.EndOf(1): 1} {
 		s := &sets{numbers: []setNumber{{feedName, 0, 0}}}

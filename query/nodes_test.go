@@ -101,7 +101,8 @@ func TestNodesInTrouble(t *testing.T) {
 	r.refuses("shards", `{}`, "503", "does not know which nodes there are")
 }
 
-// "Any request may carry `min_position`": the view is of that time or later.
+// docs/contract.md: "Any request may carry `"min_position":"…"`": the view is of that
+// time or later.
 func TestNodesMinPosition(t *testing.T) {
 	r := start(t, withCluster(&view{}))
 	r.refuses("nodes", `{"min_position":"9","timeout_ms":20}`, "504")

@@ -17,8 +17,9 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// "`{"user":"7","limit":20,"before":"…"}` → `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…"}`, newest first,
-// every listed post of everyone followed now (those before the follow too)"
+// docs/contract.md: "`{"user":"7","limit":20,"before":"…"}` |
+// `{"posts":[{"post":"…","author":"…","position":"…"}],"next":"…"}`, newest first, every
+// listed post of everyone followed now (those before the follow too)"
 func TestFeed(t *testing.T) {
 	r := start(t)
 	r.reader.Follow(7, 1)
@@ -60,7 +61,8 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// "`{"user":"7","limit":100,"after":"…"}` → `{"users":["…"],"next":"…"}` by id; `next` is left out at the end"
+// docs/contract.md: "`{"user":"7","limit":100,"after":"…"}` |
+// `{"users":["…"],"next":"…"}` by id; `next` is left out at the end"
 func TestFollowingAndFollowers(t *testing.T) {
 	r := start(t)
 	for _, whom := range []uint64{30, 1<<64 - 1, 4, 200} {
@@ -113,7 +115,8 @@ func TestPageLimits(t *testing.T) {
 	}
 }
 
-// "An answer that is not whole says so: `"degraded": true` and `"missing": ["43"]`; never a silent zero."
+// docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
+// `"missing": ["43"]`; never a silent zero."
 func TestPagesDegraded(t *testing.T) {
 	r := start(t)
 	r.reader.Follow(7, 1)

@@ -16,14 +16,17 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// "`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}` → `{"position":"…"}`: in the log"
+// docs/contract.md:
+// "`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}` |
+// `{"position":"…"}`: in the log"
 func TestRead(t *testing.T) {
 	r := start(t)
 	all := strings.TrimSuffix(strings.Repeat(`"feed",`, 128), ",")
 	for i, c := range []struct{ body, event string }{
 		{`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"2047"}`, `{"type":"read","actor":7,"what":["comment"],"seen":{"comment":3},"as_of":"2047"}`},
 		{`{"what":["all","feed","channel:a-_9","mention"],"user":18446744073709551615}`, `{"type":"read","actor":18446744073709551615,"what":["all","feed","channel:a-_9","mention"]}`},
-		// "`read.what`: any of the unread columns, `feed`, `channel:<name>`, `all`."
+		// docs/contract.md: "`read.what`: any of the unread columns, `feed`, `channel:<name>`,
+		// `all`."
 		{`{"user":7,"what":["comment","comment"]}`, `{"type":"read","actor":7,"what":["comment","comment"]}`},
 		{`{"user":7,"what":["c\u006fmment","\u0061ll"],"seen":{"mention":"18","c\u006fmment":0}}`, `{"type":"read","actor":7,"what":["comment","all"],"seen":{"mention":18,"comment":0}}`},
 		{`{"user":7,"what":[` + all + `]}`, `{"type":"read","actor":7,"what":[` + all + `]}`},
@@ -42,7 +45,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// "400 with what is wrong and where, 404 unknown counter or column"
+// docs/contract.md: "400 with what is wrong and where, 404 unknown counter or column"
 func TestReadRefusals(t *testing.T) {
 	r := start(t)
 	for _, body := range []string{``, `{`, `[]`, `{"user":7,"what":["feed",]}`, `{"user":7,"what":["feed"],"seen":{"comment":}}`, "{\"user\":7,\"what\":[\"\xff\"]}"} {
@@ -87,7 +90,7 @@ func TestReadRefusals(t *testing.T) {
 	}
 }
 
-// "with `wait`, also visible to every later query"
+// docs/contract.md: "with `wait`, also visible to every later query"
 func TestReadWaits(t *testing.T) {
 	r := start(t)
 	r.reader.Apply(1023)
@@ -107,7 +110,7 @@ func TestReadWaits(t *testing.T) {
 	}
 }
 
-// "or fail after `timeout_ms` (default 2,000)"
+// docs/contract.md: "or fail after `timeout_ms` (default 2,000)"
 func TestReadNotVisibleInTime(t *testing.T) {
 	r := start(t)
 	since := time.Now()
@@ -220,8 +223,8 @@ func TestReadWhileStopping(t *testing.T) {
 	reads.Wait()
 }
 
-// "504 with the body {"position":"…"}: stored, but not visible in time. Do not send it
-// again. Any other error: nothing was stored."
+// docs/queries.md: "504 with the body `{"position":"…"}`: stored, but not visible in
+// time. Do not send it again." With any other error nothing was stored.
 func TestReadStoredWhileStopping(t *testing.T) {
 	r := start(t)
 	var reads sync.WaitGroup

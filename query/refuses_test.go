@@ -13,9 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// "reads off": what is answered from counters is 503 with words; what tells how
-// the node is goes on, and so does tidemark.read. "writes refused (told to
-// producers)": the other way round.
+// "reads off": what is answered from counters is 503 with words; what tells how the node
+// is goes on, and so does tidemark.read. docs/degradation.md: "producers: an error
+// instead of the acknowledgement": the other way round.
 func TestRefuses(t *testing.T) {
 	var reads, writes atomic.Bool
 	r := start(t, func(o *query.Options, _ *server.Options) {

@@ -128,8 +128,9 @@ const (
 	userPost
 )
 
-// "`{"counter":"post","ids":["42",43],"columns":["like"]}` → `{"rows":[{"id":"42","like":3}],"as_of":"…"}`,
-// rows in the order asked, one for every id"
+// docs/contract.md: "`{"counter":"post","ids":["42",43],"columns":["like"]}` …
+// `{"rows":[{"id":"42","like":3}],"as_of":"…"}`, rows in the order asked, one for every
+// id"
 func TestGet(t *testing.T) {
 	r := start(t)
 	r.reader.Set(0, like, 42, 3)
@@ -163,7 +164,8 @@ func TestGet(t *testing.T) {
 		`{"rows":[{"id":"42","like":3}],"as_of":"10239"}`)
 }
 
-// "Requests accept them as JSON numbers or as decimal strings; replies always give them as strings"
+// docs/contract.md: "Requests accept them as JSON numbers or as decimal strings; replies
+// always give them as strings"
 func TestIDs(t *testing.T) {
 	r := start(t)
 	r.reader.Set(1, userPost, 1<<64-1, 7)
@@ -173,7 +175,7 @@ func TestIDs(t *testing.T) {
 		`{"rows":[{"id":"7","post":0},{"id":"7","post":0}],"as_of":"0"}`)
 }
 
-// "0 is not an id." "400 with what is wrong and where"
+// docs/contract.md: "0 is not an id." "400 with what is wrong and where"
 func TestRefusedIDs(t *testing.T) {
 	r := start(t)
 	for _, id := range []string{
@@ -188,7 +190,8 @@ func TestRefusedIDs(t *testing.T) {
 	}
 }
 
-// "400 with what is wrong and where, 404 unknown counter or column, 413 too many"
+// docs/contract.md: "400 with what is wrong and where, 404 unknown counter or column, 413
+// too many"
 func TestRefusals(t *testing.T) {
 	r := start(t)
 	for _, body := range []string{
@@ -225,7 +228,7 @@ func TestRefusals(t *testing.T) {
 	r.refused(`{"ids":[1],"columns":["cntgo"]}`, "404", `suffix "cntgo" is unknown`)
 }
 
-// "At most 10,000 ids (or users) a request." "413 too many"
+// docs/contract.md: "At most 10,000 ids (or users) a request." "413 too many"
 func TestTooManyIDs(t *testing.T) {
 	r := start(t)
 	ids := strings.TrimSuffix(strings.Repeat(`"18446744073709551615",`, 10_000), ",")
@@ -242,7 +245,8 @@ func TestReplyLargerThanMaxPayload(t *testing.T) {
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 }
 
-// "`default` (default 0) is answered for a row that does not exist. Values are integers, never negative in an answer"
+// docs/contract.md: "`default` (default 0) is answered for a row that does not exist.
+// Values are integers, never negative in an answer"
 func TestDefaultAndNegative(t *testing.T) {
 	r := start(t)
 	const score = userPost + 1
@@ -252,7 +256,8 @@ func TestDefaultAndNegative(t *testing.T) {
 		`{"rows":[{"id":"1","score":100},{"id":"2","score":0},{"id":"3","score":0}],"as_of":"0"}`)
 }
 
-// "An answer that is not whole says so: `"degraded": true` and `"missing": ["43"]`; never a silent zero."
+// docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
+// `"missing": ["43"]`; never a silent zero."
 func TestDegraded(t *testing.T) {
 	r := start(t)
 	r.reader.Set(0, like, 42, 3)
@@ -261,7 +266,8 @@ func TestDegraded(t *testing.T) {
 		`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
 }
 
-// "Requests may carry `"partial": false`: 503 rather than an answer with `missing`."
+// docs/contract.md: "Requests may carry `"partial": false`: 503 rather than an answer
+// with `missing`."
 func TestPartialIsFalse(t *testing.T) {
 	r := start(t)
 	r.reader.Set(0, like, 42, 3)
@@ -286,8 +292,9 @@ func TestPartialIsFalse(t *testing.T) {
 	}
 }
 
-// "Any request may carry `"min_position":"…"`: answer only with that much of the log applied, or fail after
-// `timeout_ms` (default 2,000)." "504 `min_position` not reached"
+// docs/contract.md: "Any request may carry `"min_position":"…"`: answer only with that
+// much of the log applied, or fail after `timeout_ms` (default 2,000)." "504
+// `min_position` not reached"
 func TestMinPosition(t *testing.T) {
 	r := start(t, func(o *query.Options, _ *server.Options) { o.Limits.TimeoutMax = 3 * time.Second })
 	r.reader.Apply(1000)
@@ -417,7 +424,8 @@ func TestPanicIsAnAnswer(t *testing.T) {
 	}
 }
 
-// "NATS micro service `tidemark` (so `nats micro ls/info/stats` show it)"
+// docs/contract.md: "NATS micro service `tidemark` (so `nats micro ls/info/stats` show
+// it)"
 func TestMicroVerbs(t *testing.T) {
 	r := start(t)
 	r.refused(`{"counter":"none","ids":[1]}`, "404")
@@ -453,7 +461,8 @@ func decode(t *testing.T, text string, v any) {
 	}
 }
 
-// "`tidemark.stats` | `{}` | the node's figures, the same as /metrics holds"
+// docs/contract.md: "`tidemark.stats` | `{}` | the node's figures, the same as /metrics
+// holds"
 func TestStatsAndSchema(t *testing.T) {
 	r := start(t)
 	for _, body := range []string{``, `{}`, `{"x":[]}`} {

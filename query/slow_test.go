@@ -79,7 +79,7 @@ func TestFastRequestsAreNotWanted(t *testing.T) {
 	}
 }
 
-// "of each endpoint a line, then one after 1, 2, 4, … 60 seconds while it goes on, with how many were left_out"
+// docs/run.md: "… 60 seconds, with how many were `left_out`"
 func TestSlowLinesArePaced(t *testing.T) {
 	l := newSlowLog(Slow{Threshold: 1, Entries: 4})
 	start := time.Now()

@@ -27,7 +27,7 @@ func TestUnread(t *testing.T) {
 	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"2047"}`)
 }
 
-// "Values are integers, never negative in an answer"
+// docs/contract.md: "Values are integers, never negative in an answer"
 func TestUnreadIsNeverNegative(t *testing.T) {
 	r := start(t)
 	r.reader.SetUnread(7, query.UserUnread{Counts: []int64{-4, 1<<63 - 1}})
@@ -61,7 +61,8 @@ func TestUnreadWithoutCounter(t *testing.T) {
 	r.refuses("read", `{"user":7,"what":["old"]}`, "404", `what[0]: "old" is not something unread; there are: feed, channel:<name>, all`)
 }
 
-// "An answer that is not whole says so: `"degraded": true` and `"missing": ["43"]`; never a silent zero."
+// docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
+// `"missing": ["43"]`; never a silent zero."
 func TestUnreadDegraded(t *testing.T) {
 	r := start(t)
 	r.reader.StopShardOf(43)
@@ -74,7 +75,8 @@ func TestUnreadDegraded(t *testing.T) {
 	r.get(`{"counter":"post","ids":[1,2]}`, `{"rows":[{"id":"1"},{"id":"2"}],"as_of":"9","degraded":true,"missing":["1","2"]}`)
 }
 
-// "At most 10,000 ids (or users) a request." "400 with what is wrong and where" "413 too many"
+// docs/contract.md: "At most 10,000 ids (or users) a request." "400 with what is wrong
+// and where" "413 too many"
 func TestUnreadRefusals(t *testing.T) {
 	r := start(t)
 	r.refuses("unread", `{}`, "400", "users is missing")
@@ -95,7 +97,8 @@ func TestUnreadRefusals(t *testing.T) {
 	}
 }
 
-// "`tidemark.unread` takes `"channels": ["system"]`: these alone are answered."
+// docs/contract.md: "`tidemark.unread` takes `"channels": ["system"]`: these alone are
+// answered."
 func TestUnreadOfAskedChannels(t *testing.T) {
 	r := start(t)
 	r.reader.Channels([]string{"a-1", "b_2", "system"}, []string{"games", "shop"})

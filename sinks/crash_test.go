@@ -52,8 +52,7 @@ func victim(dir string) {
 	select {} // all done; the kill still comes
 }
 
-// "Rows and position commit together. After a crash a shard is as of some
-// window's end, exactly." (I4) By kill -9, again and again on one directory.
+// "Rows and position commit together." (I4) By kill -9, again and again on one directory.
 func TestKilled(t *testing.T) {
 	dir, w := t.TempDir(), victimWorld()
 	moved := 0

@@ -185,9 +185,9 @@ func TestHeldTwin(t *testing.T) {
 	})
 }
 
-// "A reader that began before a Release answers right or says that it cannot,
-// never zero": beside windows, holds, releases and drops every answer is the
-// twin's as of its position, or names the id as missing.
+// docs/promises.md: "A reader that began before a shard was given up answers right or
+// says that it cannot, never zero": beside windows, holds, releases and drops every
+// answer is the twin's as of its position, or names the id as missing.
 func TestReadersBesideHolds(t *testing.T) {
 	const shards, many = 8, 400
 	for _, memory := range []int{0, 1} { // 1: most is read from the disk

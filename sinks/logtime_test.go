@@ -8,7 +8,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// "Ages are measured in log time": one event that a server's clock has stamped ten
+// docs/contract.md: "Ages … are measured in log time": one event that a server's clock has stamped ten
 // years ahead empties feeds and makes users inactive, also when the clock is right
 // again (docs/decisions/0032-log-time.md). The same log gives the right numbers with
 // ages that are longer than the jump: that is the way out, with a rebuild.

@@ -10,8 +10,8 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// "reads from memory only (cold → missing)": a row that is answered is right, one
-// that would need the disk is missing, never zero; and it is undone.
+// "what is only on disk is `missing`": a row that is answered is right, one that would
+// need the disk is missing, never zero; and it is undone.
 func TestMemoryOnlyRows(t *testing.T) {
 	const shards, many = 4, 2000
 	store := openStore(t, t.TempDir(), shards)

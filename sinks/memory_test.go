@@ -48,9 +48,9 @@ func upBetween(from, to uint64) (ids []uint64) {
 	return ids
 }
 
-// "A flood of old posts neither blocks increments nor evicts the hot set":
-// while every old row is read again and again, rows that are written now stay
-// in memory.
+// docs/promises.md: "A flood of reads of old posts neither blocks increments nor evicts
+// the hot set": while every old row is read again and again, rows that are written now
+// stay in memory.
 func TestFloodOfOldReads(t *testing.T) {
 	const shards, old, hot = 4, floodRows, 500
 	store := openStore(t, t.TempDir(), shards)
@@ -137,8 +137,8 @@ func TestFloodOfOldReads(t *testing.T) {
 	}
 }
 
-// "Warm start: queries are answered at once after a restart; the hot set is
-// loaded in the background."
+// docs/promises.md: "Queries are answered at once after a restart; the hot set is loaded
+// in the background."
 func TestWarmStart(t *testing.T) {
 	const shards, ids = 4, 30_000
 	dir := t.TempDir()
@@ -216,8 +216,8 @@ func openFilling(t *testing.T, shards int) (store *cold.Store, full *atomic.Bool
 	return store, full
 }
 
-// "disk full during a checkpoint → writes stop, queries go on, recovery
-// without loss when space is back".
+// docs/promises.md: "When the disk is full during a checkpoint, writes stop and queries
+// go on; when there is room again, nothing is lost".
 func TestDiskFull(t *testing.T) {
 	const shards = 2
 	store, full := openFilling(t, shards)
@@ -341,7 +341,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// "All of it is as of one window's end", also where a row was in memory when
+// All of an answer is as of one window's end, also where a row was in memory when
 // the answer began, and was changed and evicted before it ended (I6, I8).
 func TestEvictedWhileRead(t *testing.T) {
 	store := openStore(t, t.TempDir(), 1)
@@ -409,8 +409,8 @@ func TestDiskFullOverBudget(t *testing.T) {
 	full.Store(false)
 }
 
-// "Notices are outside the budget": they count in it, and what they take the
-// shards give up.
+// docs/promises.md: "Notices count in `memory.budget`": they count in it, and what they
+// take the shards give up.
 func TestNoticesCountInTheBudget(t *testing.T) {
 	const shards, notices = 4, 60_000
 	store := openStore(t, t.TempDir(), shards)

@@ -55,8 +55,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// "anything else is a gap, and stops the shard with both numbers in the
-// error. It is never skipped." (I3)
+// "anything else stops the shard with both numbers." (I3)
 func TestGapStops(t *testing.T) {
 	n, w := started(t, options(4)), newWorld(4)
 	w.window(100, []int{0}, []change{{cell{0, 7}, pipeline.Add(1)}})

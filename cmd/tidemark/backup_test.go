@@ -29,8 +29,8 @@ func TestBackups(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// "`restore FROM --data-dir DIR [--at POSITION|TIME]` · `backups`": a time is written as
-	// for deadletters, and both say it in the same way.
+	// docs/contract.md: "`restore FROM --data-dir DIR [--at POSITION|TIME]` · `backups`": a
+	// time is written as for deadletters, and both say it in the same way.
 	made := document(t, n.do("backups", to, "--json").out)["backups"].([]any)[0].(map[string]any)
 	restore := func(at string) result {
 		return n.do("restore", to, "--data-dir", filepath.Join(t.TempDir(), "then"), "--config", p.config, "--json", "--at", at)

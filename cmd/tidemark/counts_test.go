@@ -15,8 +15,9 @@ import (
 func TestCounts(t *testing.T) {
 	n := newPlace(t).start(t)
 
-	// "`get COUNTER ID…` · `get 42.cntcm` · `incr 42.cntcm [N]` · `set 42.cntcm N` · `del COUNTER ID`":
-	// the counter service's own session, as its users know it.
+	// docs/contract.md: "`get COUNTER ID…` · `get 42.cntcm` · `incr 42.cntcm [N]` · `set
+	// 42.cntcm N` · `del COUNTER ID`": the counter service's own session, as its users know
+	// it.
 	t.Run("session", func(t *testing.T) {
 		n.want("987654", "set", "42.cntcm", "987654")
 		n.want("1", "incr", "42.cntrn")
@@ -28,7 +29,8 @@ func TestCounts(t *testing.T) {
 		n.want("1", "incr", "42.cntcm")
 	})
 
-	// "bits: width in the packed row; grows by itself to `max` (default 63)"
+	// docs/contract.md: "bits: width in the packed row; grows by itself to `max` (default
+	// 63)"
 	t.Run("a 16-bit column grows", func(t *testing.T) {
 		n.want("65535", "set", "43.cntcm", "65535")
 		n.want("65536", "incr", "43.cntcm")
@@ -45,13 +47,13 @@ func TestCounts(t *testing.T) {
 		n.want("2", "incr", "44.cntcm", "--", "-1")
 		n.want(`{"counter":"post","id":"44","column":"comment","value":1,"position":"`+n.position(t, "incr", "44.cntcm", "-1", "--json")+`"}`,
 			"incr", "44.cntcm", "0", "--json")
-		// "a sum that is below zero for a while is remembered, not clamped, inside"
+		// docs/contract.md: "a sum that is below zero for a while … is remembered, not clamped, inside"
 		n.want("0", "set", "44.cntcm", "-3")
 		n.want("0", "incr", "44.cntcm", "2")
 		n.want("1", "incr", "44.cntcm", "2")
 	})
 
-	// "`get COUNTER ID… [--columns a,b]`": a flag ends no list.
+	// docs/contract.md: "`get COUNTER ID… [--columns a,b]`": a flag ends no list.
 	t.Run("flags anywhere", func(t *testing.T) {
 		n.want("5", "set", "46.cntcm", "--timeout", "4s", "5")
 		n.want("id  comment\n46        5\n47        0", "get", "post", "--columns", "comment", "46", "--timeout=4s", "47")
@@ -68,13 +70,13 @@ func TestCounts(t *testing.T) {
 		n.want("id  cntan\n45      9", "get", "post", "45", "--columns", "cntan")
 	})
 
-	// "Users and posts are unsigned 64-bit integers."
+	// docs/contract.md: "Users and posts are unsigned 64-bit integers."
 	t.Run("the largest id", func(t *testing.T) {
 		n.want("5", "incr", "18446744073709551615.user.post", "5")
 		n.want("5", "get", "18446744073709551615.user.post")
 	})
 
-	// "`--json` on every query command"
+	// docs/contract.md: "`--json` on every query command"
 	t.Run("json", func(t *testing.T) {
 		n.want("3", "set", "46.cntan", "3")
 		for args, want := range map[string]string{
@@ -97,7 +99,8 @@ func TestCounts(t *testing.T) {
 		}
 	})
 
-	// "`tidemark.unread` takes `"channels": ["system"]`: these alone are answered."
+	// docs/contract.md: "`tidemark.unread` takes `"channels": ["system"]`: these alone are
+	// answered."
 	t.Run("unread of some channels", func(t *testing.T) {
 		n.want("user  feed  comment  follower  like  mention  message  repost  games  system\n   7     0        0         0     0        0        0       0      0       0",
 			"unread", "7", "--channels", "system,games")
@@ -138,7 +141,7 @@ func TestCounts(t *testing.T) {
 		}
 	})
 
-	// "404 unknown counter or column": exit 1, and what there is instead.
+	// docs/contract.md: "404 unknown counter or column": exit 1, and what there is instead.
 	t.Run("unknown", func(t *testing.T) {
 		n.do("get", "pots", "42").fails(t, 1, `counter "pots" is unknown`, "post", "user", "unread")
 		n.do("get", "42.nope").fails(t, 1, "nope", "cntcm")
@@ -163,7 +166,7 @@ func TestCounts(t *testing.T) {
 		}
 	})
 
-	// "`/metrics` (Prometheus), `/healthz`, `/readyz`"
+	// docs/contract.md: "`/metrics` (Prometheus), `/healthz`, `/readyz`"
 	t.Run("http", func(t *testing.T) {
 		eventually(t, "ready", func() bool { status, _ := n.page("/readyz"); return status == 200 })
 		if status, body := n.page("/healthz"); status != 200 || body != "ok\n" {
@@ -192,7 +195,8 @@ func document(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// "exit codes: 0 good, 1 failed, 2 wrong usage", also where only the node sees it
+// docs/contract.md: "exit codes: 0 good, 1 failed, 2 wrong usage", also where only the
+// node sees it
 func TestWrongUsageByAnswer(t *testing.T) {
 	n := newPlace(t).start(t)
 	n.do("read", "7", "channel:GAMES").fails(t, 2, "is not a channel's name")
@@ -201,7 +205,8 @@ func TestWrongUsageByAnswer(t *testing.T) {
 	n.do("read", "7", "comment", "--seen", "comment=-1").fails(t, 2, "seen.comment: -1 is not a count")
 }
 
-// "An answer that is not whole says so": by its exit code too, for people and for programs.
+// docs/contract.md: "An answer that is not whole says so": by its exit code too, for
+// people and for programs.
 func TestNotWhole(t *testing.T) {
 	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
 	if err != nil {
@@ -282,7 +287,7 @@ func TestPagesOfAList(t *testing.T) {
 	}
 }
 
-// "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"
+// docs/contract.md: "`--nats URL` (default `nats://127.0.0.1:4222`, env `NATS_URL`)"
 func TestEmptyURLIsNone(t *testing.T) {
 	r := remote{Timeout: 1}
 	if err := r.Validate(); err != nil || r.NATS != "nats://127.0.0.1:4222" {

@@ -98,8 +98,9 @@ func ask(t *testing.T, n *process, ids ...string) (a asked, r result) {
 	return a, r
 }
 
-// "Degradation ladder … each also to be set by hand for all nodes at once";
-// "stored in KV, all nodes follow within a second, undone the same way".
+// docs/promises.md: "Each step of the degradation ladder can also be set by hand, for all
+// nodes at once"; "It is stored in the bucket; all nodes follow within a second, and it
+// is undone the same way".
 func TestDegrade(t *testing.T) {
 	places, nodes := twoNodes(t)
 	n := nodes[0]
@@ -128,7 +129,7 @@ func TestDegrade(t *testing.T) {
 	whole("at first")
 	followed(t, nodes, `reads_step{step="all"}`)
 
-	// "reads from memory only (cold → missing)"
+	// docs/degradation.md: "what is only on disk is `missing`"
 	n.want("reads=memory writes=on", "degrade", "reads=memory")
 	followed(t, nodes, `reads_step{step="memory"}`)
 	for _, n := range nodes {
@@ -187,7 +188,7 @@ func TestDegrade(t *testing.T) {
 	whole("afterwards")
 }
 
-// "writes refused (told to producers)"
+// docs/degradation.md: "producers: an error instead of the acknowledgement"
 func TestDegradeWrites(t *testing.T) {
 	a, b := newPlace(t), newPlace(t)
 	a.configure(t, "node: a\nweight: 0\n") // what it held before would be taken back

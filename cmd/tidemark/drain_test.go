@@ -10,8 +10,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
-// "`nodes drain NODE` · `nodes undrain NODE` · `nodes forget NODE`"; "`degrade
-// [reads=all|memory|off] [writes=on|refuse]` (without arguments: how it is)".
+// docs/contract.md: "`nodes drain NODE` · `nodes undrain NODE` · `nodes forget NODE`";
+// "`degrade [reads=all|memory|off] [writes=on|refuse]` (without arguments: how it is)".
 func TestTellNodes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -71,7 +71,7 @@ func TestTellNodes(t *testing.T) {
 	n.want("b is forgotten", "nodes", "forget", "b")
 	key("member.b", "")
 	n.do("nodes", "forget", "b").fails(t, 1, "no such node")
-	// "it does not come back … `nodes forget NODE` does it at once": for the server it is
+	// docs/nodes.md: "`tidemark nodes forget NODE` does it at once": for the server it is
 	// still connected when its machine is gone without a word, or it is suspended.
 	nc, err := nats.Connect(n.nats)
 	if err != nil {

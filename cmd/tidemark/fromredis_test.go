@@ -17,7 +17,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/redistest"
 )
 
-// "`import --format csv FILE`": "csv: `counter,id,column,value`, header optional"
+// docs/contract.md: "`import --format csv FILE`": "lines `counter,id,column,value`,
+// header optional"
 func TestImportCSV(t *testing.T) {
 	n := newPlace(t).start(t)
 	file := filepath.Join(t.TempDir(), "counts.csv")
@@ -66,8 +67,8 @@ they are kept: tidemark deadletters, tidemark deadletters show 1
 	n.want("2999", "get", "3000.user.follower")
 }
 
-// "`import --from-redis URL --pattern 'post:{id}:likes=post.like'…`": "SCAN,
-// strings and hashes, progress, again after an interruption, exact"
+// docs/contract.md: "`import --from-redis URL --pattern P…`": "SCAN, strings and hashes,
+// exact when run again after an interruption"
 func TestImportFromRedis(t *testing.T) {
 	n := newPlace(t).start(t)
 	c := redistest.New(t)
@@ -125,7 +126,7 @@ func TestImportFromRedis(t *testing.T) {
 	}
 	n.want("0", "get", "5.cntan")
 
-	// "a second run must not set back what has been counted since the first"
+	// docs/contract.md: "the same command again sets nothing back"
 	n.want("4", "incr", "1.cntan")
 	if r := n.do(append(command, "--wait")...); r.code != 0 || !strings.HasPrefix(r.out, "imported before: nothing to do") {
 		t.Errorf("%+v", r)
@@ -140,7 +141,7 @@ func TestImportFromRedis(t *testing.T) {
 	}
 	n.want("3", "get", "1.cntan") // as asked: another name sets it again
 
-	// "What was imported under any earlier set of patterns from the same Redis stays"
+	// docs/contract.md: "with more patterns it imports the new columns alone"
 	c.Fill(1, 11, func(p redis.Pipeliner, i int) { p.HSet(ctx, fmt.Sprintf("post:%d", i), "repost", 5*i) })
 	n.want("4", "incr", "1.cntan")
 	r = n.do(append(slices.Clone(command), "--pattern", "post:{id}#repost=post.repost", "--wait")...)

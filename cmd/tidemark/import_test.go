@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// "`import FILE|-` (NDJSON events, gzip too; packs; progress; exact when run again after an interruption)"
+// docs/contract.md: "`import FILE|-` (NDJSON events, gzip too; packs; progress; exact
+// when run again after an interruption)"
 func TestImport(t *testing.T) {
 	n := newPlace(t).start(t)
 	var text strings.Builder
@@ -50,8 +51,8 @@ func TestImport(t *testing.T) {
 	tidemark(t, "import", file, "--nats", "nats://"+freeAddress(t)).fails(t, 1, "no tidemark answers")
 }
 
-// "`import --wait` and its --json say how many lines were refused and why",
-// with numbers that an editor shows.
+// docs/contract.md: "`import --wait` tells how many lines were refused, and why", with
+// numbers that an editor shows.
 func TestImportSaysWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t).start(t)
@@ -98,8 +99,7 @@ they are kept: tidemark deadletters, tidemark deadletters show 1
 		t.Errorf("%v\nwant\n%v", got, want)
 	}
 
-	// "when a file continues an earlier import by its first lines, that so many
-	// were skipped and how to import it all the same"
+	// docs/contract.md: "how many were skipped because an earlier import began with them"
 	write(text + `{"type":"like","actor":4,"post":42,"author":9}` + "\n")
 	r = n.do("import", file, "--wait")
 	if r.code != 0 || !strings.HasPrefix(r.out, "1 line in 1 pack, ") || !strings.Contains(r.out, "\n5 lines before these skipped, for they were imported before; ") ||

@@ -32,7 +32,8 @@ func (n *process) refuse(js nats.JetStreamContext, events ...[2]string) {
 	})
 }
 
-// "`resend SEQ…`": "sends again what has been mended (same header rules, counted once)"
+// "`resend SEQ…`": docs/contract.md: "sends refused events again, mended or as they came:
+// counted once"
 func TestResend(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t).start(t)
@@ -119,7 +120,7 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// "unchanged for several when the rules/config have changed so that it is valid now"
+// docs/contract.md: "sends refused events again, mended or as they came"
 func TestResendByNewRules(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -168,8 +169,7 @@ func TestResendMany(t *testing.T) {
 	}
 }
 
-// "the generation knows which positions it derived; such letters are told apart in the
-// list too and resend does not send them"
+// docs/contract.md: "`counted before` (by the generation that serves, where it came)"
 func TestResendAfterRebuild(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -199,8 +199,9 @@ func TestResendAfterRebuild(t *testing.T) {
 	n.want("5", "get", "5.views")
 }
 
-// "resending the same SEQ twice, also after an interruption, counts once":
-// killed at any moment, and the server has forgotten its message ids.
+// docs/promises.md: "A refused event that is sent again twice, also after an
+// interruption, counts once": killed at any moment, and the server has forgotten its
+// message ids.
 func TestResendKilled(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t).start(t)
@@ -237,7 +238,7 @@ func TestResendKilled(t *testing.T) {
 			break
 		}
 		time.Sleep(200 * time.Millisecond)
-		if err := js.DeleteKeyValue("TIDEMARK"); err != nil && !errors.Is(err, nats.ErrStreamNotFound) { // "must not count twice": it is harmless to delete
+		if err := js.DeleteKeyValue("TIDEMARK"); err != nil && !errors.Is(err, nats.ErrStreamNotFound) { // it is harmless to delete: nothing may count twice
 			t.Fatal(err)
 		}
 	}
@@ -246,7 +247,8 @@ func TestResendKilled(t *testing.T) {
 	t.Logf("killed %d times", killed)
 }
 
-// "`purge [--reason R] [--before TIME]` · `summary`"
+// docs/contract.md: "`deadletters purge [--reason R] [--before TIME] [--yes]` ·
+// `deadletters summary`"
 func TestPurgeAndSummary(t *testing.T) {
 	n := newPlace(t).start(t)
 	js := n.connect(t)

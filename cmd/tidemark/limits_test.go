@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// "`limits.channels`, `limits.notices` (of one channel) bound what is kept,
-// `channels_open: false` takes notices for configured channels only. The newest
-// `feed.posts_per_author` *live* posts count: deletions make room for older ones
-// as far as `feed.posts_kept` … keeps them."
+// docs/contract.md: "`limits.channels`, `limits.notices` (of one channel) bound what is
+// kept, `channels_open: false` takes notices for configured channels only. The newest
+// `feed.posts_per_author` *live* posts count: deletions make room for older ones as far
+// as `feed.posts_kept` … keeps them."
 func TestLimitsOfTheConfiguration(t *testing.T) {
 	p := newPlace(t)
 	p.configure(t, "limits: {channels: 2, notices: 3}\nfeed: {posts_per_author: 2, posts_kept: 3}\nchannels: {system: {kind: notice}}\n")

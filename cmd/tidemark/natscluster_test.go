@@ -86,8 +86,8 @@ func comesToRefuse(t *testing.T, n *process, words string, command ...string) {
 	t.Errorf("%v did not come to say %q: %+v", command, words, r)
 }
 
-// "three `tidemark run` with embedded servers find each other, form a NATS
-// cluster, keep streams with three copies."
+// docs/promises.md: "Three `tidemark run` with embedded servers find each other, form a
+// NATS cluster and keep streams with three copies."
 func TestThreeProcessesAreACluster(t *testing.T) {
 	t.Parallel()
 	m := clusterMembers(t, "cluster: {replicas: 3}\n")

@@ -26,7 +26,7 @@ d            up, silent 3s  hold               -       -          1       0     
 	if err := printNodes(&out, nodes, map[string]int{"longer-name": 2}); err != nil || "\n"+out.String() != want {
 		t.Errorf("%v\n%s\nwant%s", err, out.String(), want)
 	}
-	// "can I see inside when it is three in the morning": what is old is said to be.
+	// An operator looks at it at night: what is old is said to be.
 	out.Reset()
 	nodes.Silent = 23_400 * time.Millisecond
 	if err := printNodes(&out, nodes, map[string]int{"longer-name": 2}); err != nil || out.String() != silence23+want {
@@ -83,7 +83,7 @@ SHARD  HOLDERS
 	}
 }
 
-// "`tidemark stats` say which nodes there are"
+// `tidemark stats` says which nodes there are.
 func TestStatsNodes(t *testing.T) {
 	nodes := client.Nodes{Nodes: []client.Node{
 		{Node: "a", State: "up", Shards: 16},

@@ -15,7 +15,7 @@ func TestPublish(t *testing.T) {
 	n.want("1", "get", "42.cntan")
 	n.want(`{"position":"4096","seq":4}`, "publish", "follow", "actor=7", "target=9", "--wait", "--json")
 
-	// "Unknown fields are ignored", whatever they hold.
+	// docs/contract.md: "Unknown fields are ignored", whatever they hold.
 	n.want("counted, at position 5120", "publish", "comment", "actor=8", "post=42", "author=7", "--wait", "--force",
 		"mood=fine", `tags=["a",1]`, `more={"a":{}}`, `text="x"`, "at=1700000000000", "ratio=2.5")
 	n.want("counted, at position 6144", "publish", "message", "actor=8", "target=18446744073709551615", "--wait")
@@ -23,7 +23,7 @@ func TestPublish(t *testing.T) {
 	n.want("counted, at position 8192", "publish", "read", "actor=7", "what=comment,feed", "seen=comment=3", "--wait")
 	n.want("counted, at position 9216", "publish", "adjust", "counter=post", "id=42", "column=like", "add=-5", "--wait")
 
-	// "`Nats-Msg-Id` gives JetStream's own duplicate suppression."
+	// docs/contract.md: "`Nats-Msg-Id` gives JetStream's own duplicate suppression."
 	n.want("published, at position 10240", "publish", "message", "actor=8", "target=7", "--id", "m1")
 	n.want("published before, at position 10240", "publish", "message", "actor=8", "target=7", "--id", "m1")
 	n.want("published before, at position 10240", "publish", "message", "actor=8", "target=7", "--id", "m1", "--wait")

@@ -240,8 +240,9 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// "`rebuild [--config FILE] [--wait]` · `rebuild --status` · `--abort` · `--back` | a
-// new generation; `--status --json`: `{"serving":1,"building":2,"state":"none|building|
+// docs/contract.md: "`rebuild [--config FILE] [--wait]` · `rebuild --status` · `--abort`
+// · `--back` | a new generation; `--status --json`:
+// `{"serving":1,"building":2,"state":"none|building|
 // comparing|switched|aborted","position":"…","of":"…","eta_s":9,"differs":0}`"
 func TestRebuild(t *testing.T) {
 	t.Parallel()
@@ -313,8 +314,8 @@ func TestRebuildWait(t *testing.T) {
 	l.must(l.set.Drop())
 	after(3, func() { l.must(l.set.Abort("EVENTS begins at 7")) })
 	l.want(1, "generation 3 is building: it counts as the one that serves\ngeneration 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7", "--yes", "--wait")
-	// "With `--wait` the exit code is 0 once the new one serves, and 1 if it was aborted or
-	// differs": also if it was aborted before the command looked.
+	// docs/contract.md: "With `--wait` the exit code is 0 once the new one serves, and 1 if
+	// it was aborted or differs": also if it was aborted before the command looked.
 	aborted := "generation 2 serves; the rebuild was aborted\nwhy: EVENTS begins at 7"
 	if r := l.want(1, aborted, "--status", "--wait"); r.err != "" {
 		t.Errorf("%q", r.err)
@@ -338,7 +339,7 @@ func TestRebuildWait(t *testing.T) {
 	}
 	l.want(0, differs, "--status")
 	l.status = nil
-	// "It never switches to something that differs unless told so."
+	// docs/contract.md: "One that differs serves only with `--accept`."
 	after(3, func() { l.must(l.set.Switch(0)) })
 	l.want(0, "generation 4 serves; generation 2 is kept up to date: 'tidemark rebuild --back' has it serve again", "--accept", "--wait")
 	l.status = nil
@@ -352,8 +353,8 @@ func TestRebuildWait(t *testing.T) {
 	}
 }
 
-// "`--dry-run` shows and stops; without a terminal it begins, unless it drops counters,
-// columns or rules: that is wrong usage (2) without `--yes`".
+// docs/contract.md: "`--dry-run` shows and stops … without a terminal and without either
+// it begins, unless it drops counters, columns or rules: that is wrong usage (2)".
 func TestRebuildShows(t *testing.T) {
 	t.Parallel()
 	l := newLeaders(t, "a")

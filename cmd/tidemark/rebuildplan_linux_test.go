@@ -36,7 +36,8 @@ func console(t *testing.T, answer string) *os.File {
 	return screen
 }
 
-// "rebuild shows what it would change and asks on a terminal"
+// docs/contract.md: "`rebuild` shows what it changes, reads, needs and deletes, and asks
+// on a terminal"
 func TestRebuildAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	l := newLeaders(t, "a")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// "It ends by itself", also where what hangs is what must be closed.
+// It ends by itself, also where what hangs is what must be closed.
 func TestCloseOfWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if err := closeWithin(time.Minute, func() error { time.Sleep(59 * time.Second); return nil }); err != nil {

@@ -47,7 +47,8 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// "SIGTERM: stop taking work, checkpoint, close": and a restart keeps all.
+// docs/contract.md: "SIGTERM: stop taking work, checkpoint, close": and a restart keeps
+// all.
 func TestStop(t *testing.T) {
 	p := newPlace(t)
 	for i, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt, syscall.SIGTERM} {
@@ -62,7 +63,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// "kill -9 at any moment loses and doubles nothing"
+// docs/contract.md: "kill -9 at any moment loses and doubles nothing"
 func TestKill(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -109,7 +110,7 @@ func TestDataDirOfAnother(t *testing.T) {
 	n := p.start(t)
 	n.want("5", "incr", "42.cntcm", "5")
 
-	// "a second process on the same data_dir gets a clear refusal"
+	// docs/promises.md: "A second process on the same `data_dir` is refused, with words"
 	p.refuses(t, p.data, "in use by another tidemark process")
 	n.want("5", "get", "42.cntcm")
 	if code := n.stop(syscall.SIGTERM); code != 0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// "`tidemark stats --node b` shows those of node b": whatever its roles are, whoever
-// answers requests.
+// docs/metrics.md: "`tidemark stats --node b` shows those of node b": whatever its roles
+// are, whoever answers requests.
 func TestStatsOfANode(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// "exit codes: 0 good, 1 failed, 2 wrong usage"
+// docs/contract.md: "exit codes: 0 good, 1 failed, 2 wrong usage"
 func TestWrongUsage(t *testing.T) {
 	for args, why := range map[string]string{
 		"nope":                                  "nope",
@@ -180,7 +180,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// "A config with a mistake is refused at start, all mistakes listed with file and line."
+// docs/contract.md: "A config with a mistake is refused at start, all mistakes listed
+// with file and line."
 func TestConfigMistakes(t *testing.T) {
 	p := newPlace(t)
 	p.configure(t, "shards: 0\nwindow: {}\nrules:\n  like: [{add: pots.like, key: post}]\n")
@@ -226,7 +227,8 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// "`get COUNTER ID… [--columns a,b]`", "`--json` on every query command": wherever they stand.
+// docs/contract.md: "`get COUNTER ID… [--columns a,b]`", "`--json` on every query
+// command": wherever they stand.
 func TestArguments(t *testing.T) {
 	parser := newParser(terminal{})
 	for in, want := range map[string]string{

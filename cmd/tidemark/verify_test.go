@@ -13,8 +13,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-// "`verify [--sample 1/64|--all]`: `--json`: `{"ids":N,"differs":N,"examples":[…]}`; exit
-// 1 when anything differs"; "`recount COUNTER ID…`: derives now and compares".
+// "`--json`: `{"ids":N,"differs":N,"examples":[{…}],"nodes":[…]}`"; docs/contract.md:
+// "What differs is printed, with exit code 1"; "the same for these ids, now".
 func TestVerify(t *testing.T) {
 	p := newPlace(t)
 	p.configure(t, "audit: {rate: 0}\n")

@@ -25,8 +25,9 @@ func TestPlainNATS(t *testing.T) {
 		return reply
 	}
 
-	// "Producers publish to JetStream stream `EVENTS`, subject `events.<type>`; the body is one JSON object,
-	// or up to 1,024 of them, one a line (NDJSON): a *pack*."
+	// docs/contract.md: "Producers publish to JetStream stream `EVENTS`, subject
+	// `events.<type>`; the body is one JSON object, or up to 1,024 of them, one a line
+	// (NDJSON): a *pack*."
 	if ack := ask("events.like", `{"actor":7,"post":"42","author":9}`); !strings.Contains(string(ack.Data), `"stream":"EVENTS"`) {
 		t.Errorf("%s", ack.Data)
 	}
@@ -38,7 +39,8 @@ func TestPlainNATS(t *testing.T) {
 		return strings.HasPrefix(string(ask("tidemark.get", `{"counter":"post","ids":["42",43],"columns":["like"]}`).Data), want)
 	})
 
-	// "Errors use the micro headers `Nats-Service-Error` and `Nats-Service-Error-Code`"
+	// docs/contract.md: "Errors use the micro headers `Nats-Service-Error` and
+	// `Nats-Service-Error-Code`"
 	for body, code := range map[string]string{
 		`{"counter":"pots","ids":["42"]}`:                                       "404",
 		`{"counter":"post","ids":["0"]}`:                                        "400",
@@ -51,7 +53,8 @@ func TestPlainNATS(t *testing.T) {
 		}
 	}
 
-	// "NATS micro service `tidemark` (so `nats micro ls/info/stats` show it)"
+	// docs/contract.md: "NATS micro service `tidemark` (so `nats micro ls/info/stats` show
+	// it)"
 	if reply := ask("$SRV.INFO.tidemark", ""); !strings.Contains(string(reply.Data), `"subject":"tidemark.get"`) {
 		t.Errorf("%s", reply.Data)
 	}
@@ -59,9 +62,10 @@ func TestPlainNATS(t *testing.T) {
 	t.Run("dead letters", func(t *testing.T) { deadLetters(t, n, nc) })
 }
 
-// "Anything that cannot be understood goes to stream `DEADLETTER`, subject `deadletter.<reason>`: the body
-// (of a pack, the line) and the headers as they came, with headers for the source sequence, line and reason
-// added; it is counted in metrics, and the pipeline goes on."
+// docs/contract.md: "Anything that cannot be understood … goes to stream `DEADLETTER`,
+// subject `deadletter.<reason>`: the body (of a pack, the line) and the headers as they
+// came, with headers for the source sequence, line and reason added; it is counted in
+// metrics, and the pipeline goes on."
 func deadLetters(t *testing.T, n *process, nc *nats.Conn) {
 	js, err := nc.JetStream()
 	if err != nil {

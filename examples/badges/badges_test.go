@@ -97,7 +97,8 @@ func (p *place) read(query string) (code int, text string) {
 	return reply.StatusCode, string(body)
 }
 
-// "an example … that shows a user's badges changing live as the demo community acts, over the real query API"
+// The example shows a user's badges changing live as the demo community acts, over the
+// real query API.
 func TestStream(t *testing.T) {
 	p := open(t)
 	l := p.listen("7")
@@ -151,7 +152,7 @@ func TestReadLeavesWhatCameLater(t *testing.T) {
 	}
 }
 
-// "bad user ids → 400 in words"
+// Bad user ids get 400 in words.
 func TestRefusals(t *testing.T) {
 	p := open(t)
 	for query, want := range map[string]string{

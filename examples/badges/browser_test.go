@@ -15,7 +15,7 @@ func badge(what string) string {
 
 func tile(what string) string { return `[data-what="` + what + `"]` }
 
-// "tested in a real headless browser if it is a page"
+// The page in a real headless browser.
 func TestBrowser(t *testing.T) {
 	p := open(t)
 	b := browse(t)

@@ -103,8 +103,8 @@ func page(t *testing.T, url string) string {
 	return reply.Status + " " + string(b)
 }
 
-// "starts three processes on this machine with a fourth that only answers, feeds
-// them the demo's community, and prints what to kill and what to look at"
+// The example starts three processes on this machine with a fourth that only answers,
+// feeds them the demo's community, and prints what to kill and what to look at.
 func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts five processes")
@@ -201,7 +201,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// "A run with a port in use fails with words", and nothing is started.
+// A run with a port in use fails with words, and nothing is started.
 func TestPortInUse(t *testing.T) {
 	if taken, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(routePort+1)); err == nil {
 		defer taken.Close() // else somebody else has it, which is as good

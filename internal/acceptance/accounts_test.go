@@ -108,8 +108,8 @@ func (p *party) boundsSubscriptions(most int) {
 	}
 }
 
-// "with a ready accounts file that is tested against a real server": each user
-// can do what it must, and none what docs/security.md says is forbidden.
+// The ready accounts file on a real server: each user can do what it must, and none what
+// docs/security.md says is forbidden.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile(filepath.Join(e2e.Root(), "deploy", "nats-accounts.conf"))

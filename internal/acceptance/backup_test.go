@@ -16,10 +16,10 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// "Back up at a third, trim, go on, lose all state: restored, everything equal.
-// Restore `--at` a position equals the twin as of it": the twin is
-// shared/tools/oracle.py. Backups and restores are killed at random besides; run
-// again they are good.
+// docs/promises.md: "A system that has lost everything comes back from its newest backup
+// and the events after it, with every number equal." "`restore --at` a position gives the
+// counts as of that position": the twin is oracle.py. Backups and restores are killed at
+// random besides; run again they are good.
 func TestHiggsRestored(t *testing.T) {
 	t.Parallel()
 	const first, lines = follows - 30_000, 90_000

@@ -20,11 +20,11 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// "An outside cluster with `replicas: 3` keeps what was acknowledged unless a
-// majority of its servers loses power at once", and "kill -9 at any moment loses
-// and doubles nothing": whatever becomes of one server at a time, and of the node
-// that routes, both nodes' answers are those for the events of EVENTS, which has
-// every acknowledged one once.
+// docs/failures.md: "keeps what was acknowledged unless a majority of its servers loses
+// power at the same time", and docs/contract.md: "kill -9 at any moment loses and doubles
+// nothing": whatever becomes of one server at a time, and of the node that routes, both
+// nodes' answers are those for the events of EVENTS, which has every acknowledged one
+// once.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	_, lines := slice(t, follows, follows+6_000)

@@ -161,10 +161,10 @@ func logged(t *testing.T, p *e2e.Process, what ...string) string {
 	return ""
 }
 
-// "Two processes on one outside server are a stand-by for each other"
-// (docs/failures.md), also where the disk of the one that routes is full: "A
-// node whose shards do not within ten seconds (a full disk) leaves routing to
-// another" (decision 0012), and "make room; it goes on by itself".
+// Two processes on one outside server stand by for each other (docs/failures.md), also
+// where the disk of the one that routes is full: "A node whose shards do not within ten
+// seconds (a full disk) leaves routing to another" (docs/decisions/0012-lost-tails.md),
+// and "make room; it goes on by itself".
 func TestDiskFullOfWhoRoutes(t *testing.T) {
 	t.Parallel()
 	disk, err := e2e.NewDisk(t, filepath.Join(t.TempDir(), "disk"), 512<<20)

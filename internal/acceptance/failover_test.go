@@ -15,10 +15,10 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// "time from kill -9 of a holder until every answer is whole again ≤ 1 s; from
-// kill -9 of the router until events count again ≤ 2 s", at default settings.
-// Times are only reported: another machine, or one that does something else
-// besides, has others. -nodes.full measures more of them.
+// How long it takes from kill -9 of a holder until every answer is whole again, and from
+// kill -9 of the router until events count again, at default settings. Times are only
+// reported: another machine, or one that does something else besides, has others.
+// -nodes.full measures more of them.
 func TestNodesFailover(t *testing.T) {
 	t.Parallel()
 	kills := 2

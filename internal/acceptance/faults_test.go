@@ -156,9 +156,8 @@ func liked(t *testing.T, p *e2e.Process, want int64, options ...nats.Option) {
 	}
 }
 
-// "If EVENTS lost its tail in a power cut, fast-forward it past the last `to`,
-// so that no sequence is used twice." (I10) Producers may be faster: what they
-// were acknowledged counts all the same.
+// "No sequence ever means two events." (I10) Producers may be faster: what they were
+// acknowledged counts all the same.
 func TestEventsLoseTheirTail(t *testing.T) {
 	t.Parallel()
 	t.Run("while the node runs", func(t *testing.T) {

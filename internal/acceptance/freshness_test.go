@@ -207,9 +207,10 @@ func (w *writer) holdTrue(t *testing.T, answers []question, waited pipeline.Posi
 	return whole, degraded, refused
 }
 
-// "A process that cannot (suspended, …) answers with "degraded": true, "stale_ms": N, and
-// with "partial": false 503; other processes prefer holders that can. So wait: true of
-// tidemark.read holds against every later whole answer, whoever gives it."
+// docs/contract.md: "A process that cannot (suspended, …) answers with "degraded": true,
+// "stale_ms": N, and with "partial": false 503; other processes prefer holders that can.
+// So wait: true of tidemark.read holds against every later whole answer, whoever gives
+// it."
 func TestSuspendedHolder(t *testing.T) {
 	t.Parallel()
 	server := natstest.Server(t)
@@ -270,9 +271,9 @@ func readWaited(t *testing.T, c *client.Client) pipeline.Position {
 	return p
 }
 
-// "A process that cannot (…, cut off, on the minority's side, its log's leader gone) answers
-// with "degraded": true, "stale_ms": N": also while its server takes itself for the leader
-// of EVENTS.
+// docs/contract.md: "A process that cannot (…, cut off, on the minority's side, its log's
+// leader gone) answers with "degraded": true, "stale_ms": N": also while its server takes
+// itself for the leader of EVENTS.
 func TestCutOffNode(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.NewCluster(t)

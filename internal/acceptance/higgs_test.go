@@ -30,9 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// "`import` of the 1,484,787 events; for all users … and for all posts …
-// equal expected_*.tsv.gz exactly (the whole files, not a sample) at default
-// settings, imported as packs".
+// All 1,484,787 events are imported, as packs; all rows of all users and posts equal the
+// expected files exactly, at default settings.
 func TestHiggs(t *testing.T) {
 	data, _ := higgs(t)
 	file := events(t)
@@ -42,7 +41,7 @@ func TestHiggs(t *testing.T) {
 	nc := p.Connect()
 	check(t, nc, data, lastPosition(t, nc))
 	t.Logf("imported, applied and compared in %v", time.Since(begun).Round(time.Millisecond))
-	// "14 follows are self-follows and belong in DEADLETTER."
+	// 14 follows are self-follows and belong in DEADLETTER.
 	letters(t, nc, 14)
 	p.Stop()
 	p.Start()
@@ -53,11 +52,10 @@ func TestHiggs(t *testing.T) {
 // on disk only.
 const cold = "memory: {budget: 65MiB}\nbadger: {memtable: 16MiB}\ncheckpoint: {rows: 15000}\n"
 
-// "The acceptance runs of both earlier issues pass with a budget so small that
-// most rows are cold, and with memory.budget large: the answers are the same"
-// (I8). Also while nothing is in memory after a start, and from what kill -9
-// leaves. (The whole files hold as well, and take minutes.) -higgs.full has the first
-// 455,000 events; without, it is half as many.
+// The acceptance runs with a budget so small that most rows are cold, and with a large
+// one: the answers are the same (I8). Also while nothing is in memory after a start, and
+// from what kill -9 leaves. (The whole files hold as well, and take minutes.) -higgs.full
+// has the first 455,000 events; without, it is half as many.
 func TestHiggsCold(t *testing.T) {
 	from, to := follows-150_000, follows+75_000
 	if *higgsFull {
@@ -74,8 +72,8 @@ func TestHiggsCold(t *testing.T) {
 	figures := stats(t, p)
 	t.Logf("%.1f MB in memory of %.1f allowed, %.0f evictions, %.0f partial rows completed",
 		figures["tidemark_memory_bytes"]/1e6, figures["tidemark_memory_budget_bytes"]/1e6, figures["tidemark_evictions_total"], figures["tidemark_rows_completed_total"])
-	// "the process's resident memory stays within the budget plus a stated
-	// overhead": config.yaml states it, 256 MiB and a quarter of the budget.
+	// The process's resident memory stays within the budget plus a stated overhead:
+	// config.yaml states it, 256 MiB and a quarter of the budget.
 	if anonymous, ok := p.Anonymous(); ok {
 		t.Logf("%d MB of anonymous memory", anonymous/1e6)
 		if most := 65<<20 + 65<<20/4 + 256<<20; anonymous > most {
@@ -100,9 +98,8 @@ func stats(t *testing.T, p *e2e.Process) map[string]float64 {
 	return figures
 }
 
-// "The same with at least 20 kill -9 of the process (router, applying and
-// checkpoint all under fire) during the import, the importer restarted too:
-// still exactly equal."
+// The same with 20 and more kill -9 of the process, in routing, applying and checkpoints,
+// during the import; the importer is restarted too. Still exactly equal.
 func TestHiggsKilled(t *testing.T) {
 	t.Parallel()
 	data, _ := higgs(t)
@@ -137,9 +134,9 @@ func TestHiggsKilled(t *testing.T) {
 	t.Logf("%d kills of the node, each with an importer at work", kills)
 }
 
-// "on the first 100,000 events after the 355,074 follows, against
-// shared/tools/oracle.py's answers for them: single events, window sizes 1
-// and 7, 1 shard." That is -higgs.full; without, it is a quarter of them.
+// The first 100,000 events after the 355,074 follows, against oracle.py's answers for
+// them: single events, window sizes 1 and 7, 1 shard. That is -higgs.full; without, it is
+// a quarter of them.
 func TestHiggsSlice(t *testing.T) {
 	count := 25_000
 	if *higgsFull {
@@ -164,10 +161,9 @@ func TestHiggsSlice(t *testing.T) {
 	}
 }
 
-// "Other window cuts and shard counts on the first 455,000 events against
-// shared/tools/oracle.py's answers"; and "replay from an empty data directory
-// gives the same answers". That is -higgs.full; without, it is 100,000 events, of which
-// 40,000 are follows.
+// Other window cuts and shard counts on the first 455,000 events, against oracle.py's
+// answers; and a replay from an empty data directory gives the same answers. That is
+// -higgs.full; without, it is 100,000 events, of which 40,000 are follows.
 func TestHiggsCuts(t *testing.T) {
 	from, to := follows-40_000, follows+60_000
 	if *higgsFull {

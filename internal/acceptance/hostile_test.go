@@ -24,11 +24,12 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// "Hostile load: requests of maximal size, ids all in one shard, 10^5 ids unknown, slow readers, producers at full
-// speed during queries; memory bounded, …, clear 4xx/5xx otherwise."
+// Hostile load: requests of maximal size, ids all in one shard, 10^5 unknown ids, slow
+// readers, producers at full speed during queries. Memory is bounded, and what is not
+// answered gets a clear 4xx or 5xx.
 //
-// What others' latency comes to is measured, not asserted: `make bench`, the
-// lines of small requests.
+// What others' latency comes to is measured, not asserted: `make bench`, the lines of
+// small requests.
 
 const (
 	idsMax = 10_000 // limits.ids
@@ -137,8 +138,8 @@ func ascending(first uint64, n int) (ids []uint64) {
 	return ids
 }
 
-// "At most 10,000 ids (or users) a request." "400 with what is wrong and where, 404 unknown counter or column, 413 too
-// many"
+// docs/contract.md: "At most 10,000 ids (or users) a request." "400 with what is wrong
+// and where, 404 unknown counter or column, 413 too many"
 func TestRequestsAtTheirLimits(t *testing.T) {
 	// Unread of 10,000 users is some 1.5 MB of answer: more than NATS's usual 1 MiB.
 	const payload = 4 << 20
@@ -201,8 +202,8 @@ func TestRequestsAtTheirLimits(t *testing.T) {
 	}
 }
 
-// "At most 10,000 ids (or users) a request": as many are answered by a node as it comes, also when ids and counts are
-// long.
+// docs/contract.md: "At most 10,000 ids (or users) a request": as many are answered by a
+// node as it comes, also when ids and counts are long.
 func TestAsManyAsTheContractSays(t *testing.T) {
 	nc := e2e.Run(t, "").Connect()
 	const first = 1<<64 - 1 - idsMax
@@ -304,9 +305,9 @@ func figure(t *testing.T, p *e2e.Process, name string) (sum float64) {
 	return sum
 }
 
-// "ids all in one shard, 10^5 ids unknown": answered like all others, and what
-// nobody has heard of leaves nothing behind, on a node that holds everything in
-// memory and on one that must look for it on disk.
+// Ids that are all in one shard, and 10^5 unknown ids: answered like all others, and what
+// nobody has heard of leaves nothing behind, on a node that holds everything in memory
+// and on one that must look for it on disk.
 func TestOneShardAndUnknownIDs(t *testing.T) {
 	for name, settings := range map[string]string{
 		"all in memory": "shards: 4\n",
@@ -568,8 +569,8 @@ func prefix(want string) func(string) bool {
 	return func(s string) bool { return strings.HasPrefix(s, want) }
 }
 
-// "producers at full speed during queries": an answer that was asked with
-// min_position has exactly what was published up to there.
+// Producers at full speed during queries: an answer that was asked with min_position has
+// exactly what was published up to there.
 func TestProducersAtFullSpeed(t *testing.T) {
 	p := e2e.Run(t, "shards: 4\n")
 	nc := p.Connect()

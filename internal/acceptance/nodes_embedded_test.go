@@ -9,18 +9,17 @@ import (
 
 var nodesFull = flag.Bool("nodes.full", false, "TestNodesEmbedded: all of Higgs under every fault; some five minutes")
 
-// "three `tidemark run` with embedded servers find each other, form a NATS
-// cluster": whoever is killed has a third of the streams' copies, too, and may
-// lead them.
+// docs/promises.md: "Three `tidemark run` with embedded servers find each other, form a
+// NATS cluster": whoever is killed has a third of the streams' copies, too, and may lead
+// them.
 //
-// "Real processes, real servers: three embedded servers in a cluster, four holders
-// with two replicas, two that only answer. Higgs is imported (events and packs)
-// while holders and the router are killed -9, started, drained, joined, cut off
-// and stopped at random (twenty times or more); then every column of every user
-// and post equals the expected files, asked through a node that only answers; and
-// during all of it a checking client asks with min_position and holds each whole
-// answer between the twin's at its as_of and at the newest position then." That is
-// -nodes.full; without, it is a slice and three kills.
+// Real processes, real servers: three embedded servers in a cluster, four holders with
+// two replicas, two that only answer. Higgs is imported (events and packs) while holders
+// and the router are killed -9, started, drained, joined, cut off and stopped at random,
+// twenty times or more. Then every column of every user and post equals the expected
+// files, asked through a node that only answers. During all of it a checking client asks
+// with min_position and holds each whole answer between the twin's at its as_of and at
+// the newest position then. That is -nodes.full; without, it is a slice and three kills.
 func TestNodesEmbedded(t *testing.T) {
 	t.Parallel()
 	faults, joins, packMost := embeddedFaults[:3], "", 60

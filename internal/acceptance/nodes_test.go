@@ -117,12 +117,12 @@ var routerKilled = nodeFault{"the router is killed", func(r *nodesRun) {
 	p.Start()
 }}
 
-// "four holders with two replicas, one that only answers … while holders and the
-// router are killed -9, started, drained, joined, cut off and stopped at random
-// (twenty times or more); then every column of every user and post equals …,
-// asked through a node that only answers; and during all of it a checking client
-// asks with min_position and holds each whole answer between the twin's at its
-// as_of and at the newest position then."
+// Four holders with two replicas and one node that only answers, while holders and the
+// router are killed -9, started, drained, joined, cut off and stopped at random, twenty
+// times or more. Then every column of every user and post is what it should be, asked
+// through the node that only answers. During all of it a checking client asks with
+// min_position and holds each whole answer between the twin's at its as_of and at the
+// newest position then.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	path, lines := slice(t, follows-10_000, follows+20_000)

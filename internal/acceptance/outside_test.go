@@ -13,9 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// "Who may publish and ask is decided by NATS: use a server of yours with
-// accounts, credentials or TLS" (README). A node counts and answers there, and
-// so do the commands; one that is refused says in one line what to set.
+// "NATS decides who may publish and ask: use a server of yours with accounts, credentials
+// or TLS" (README). A node counts and answers there, and so do the commands; one that is
+// refused says in one line what to set.
 func TestOutsideServer(t *testing.T) {
 	t.Parallel()
 	authority, stranger := natstest.NewAuthority(t), natstest.NewAuthority(t)

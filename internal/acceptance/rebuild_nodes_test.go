@@ -48,8 +48,8 @@ var rebuildFaults = []nodeFault{
 // nextShards is how many the second generation has.
 const nextShards = 24
 
-// "… and on four nodes (holders) plus one that only answers": "A rebuild on several
-// nodes is one generation for all: all nodes build, the switch is one
+// On four nodes that hold and one that only answers: docs/promises.md: "A rebuild on
+// several nodes is one generation for all: all nodes build, and the switch is one
 // compare-and-set in the bucket"; from 16 to 24 shards.
 func TestRebuildNodes(t *testing.T) {
 	t.Parallel()

@@ -35,21 +35,21 @@ func TestRebuildRefused(t *testing.T) {
 
 	refusedCommand(t, p, 1, []string{"no rebuild under way"}, "rebuild", "--abort")
 	refusedCommand(t, p, 1, []string{"no earlier generation"}, "rebuild", "--back")
-	// "A config with a mistake is refused at start, all mistakes listed with file and
-	// line."
+	// docs/contract.md: "A config with a mistake is refused at start, all mistakes listed
+	// with file and line."
 	faulty := written(t, strings.Replace(moreColumns, "add: user.original,", "add: user.origin,", 1)+"shards: 0\n")
 	refusedCommand(t, p, 2, []string{"next.yaml:10", "user.origin", "next.yaml:28", "shards: 0", "2 mistakes"}, "rebuild", "--config", faulty)
 	refusedCommand(t, p, 2, []string{"nowhere.yaml"}, "rebuild", "--config", "nowhere.yaml")
 	nothing("none")
 
-	// "Two rebuilds at once (second refused)"
+	// docs/promises.md: "Of two rebuilds at once the second is refused"
 	doSoon(t, p, "rebuild", "--yes", "--config", next)
 	refusedCommand(t, p, 1, []string{"a rebuild is under way", "--status", "--abort"}, "rebuild", "--yes", "--config", next)
 	until(t, p, "switched", serves(2))
 	liked(t, p, 100)
 
-	// "A rebuild needs all of the log: EVENTS that begins after 1 is refused with what
-	// is missing."
+	// docs/promises.md: "A rebuild needs all of the log: where the beginning of EVENTS is
+	// gone and not archived, it is refused with what is missing."
 	streams, err := jetlog.AttachEvents(t.Context(), p.Connect(), 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,8 @@ func TestRebuildRefused(t *testing.T) {
 	liked(t, p, 100)
 }
 
-// "too little memory: refused with numbers, before anything starts".
+// docs/promises.md: "A rebuild for which there is too little memory or disk is refused
+// before it starts, with the numbers".
 func TestRebuildMemory(t *testing.T) {
 	t.Parallel()
 	p := e2e.Prepare(t, e2e.Setup{Settings: "memory: {budget: 66MiB}\nrebuild: {memory: 40MiB}\n"})
@@ -119,8 +120,9 @@ func waitAssigned(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// "`--abort` in the middle leaves nothing (directory, DELTAS2, keys)": at any moment
-// of it, and the one that serves goes on. Then a rebuild is as good as ever.
+// docs/promises.md: "`rebuild --abort` leaves nothing of what was built: no directory, no
+// stream, no keys": at any moment of it, and the one that serves goes on. Then a rebuild
+// is as good as ever.
 func TestRebuildAborted(t *testing.T) {
 	t.Parallel()
 	f := newRebuildFeed(t, follows-20_000, follows+20_000)
@@ -171,8 +173,8 @@ func TestRebuildAborted(t *testing.T) {
 	f.ends(t, p, nc)
 }
 
-// "disk full in the middle of building leaves the serving one untouched": it answers
-// and goes on, and the rebuild goes on when there is room.
+// docs/promises.md: "A disk that is full while a generation builds leaves the serving one
+// untouched": it answers and goes on, and the rebuild goes on when there is room.
 func TestRebuildDiskFull(t *testing.T) {
 	t.Parallel()
 	disk, err := e2e.NewDisk(t, filepath.Join(t.TempDir(), "disk"), 512<<20)
@@ -205,8 +207,8 @@ func TestRebuildDiskFull(t *testing.T) {
 	f.ends(t, p, nc)
 }
 
-// "`tidemark rebuild --wait` killed and run again": the rebuild goes on without it,
-// and who waits again sees the end.
+// `tidemark rebuild --wait` is killed and run again: the rebuild goes on without it, and
+// who waits again sees the end.
 func TestRebuildWaits(t *testing.T) {
 	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")

@@ -25,10 +25,10 @@ import (
 // much besides.
 const answeredWithin = 10 * time.Second
 
-// "Higgs: import half; add a column and a rule by `rebuild --config` while the other
-// half arrives; at the end all old columns equal the expected files, the new column
-// equals its own count over all of history; not one answer during it was wrong,
-// missing or late (a client asks throughout)." On one process; of Higgs a part.
+// Half of Higgs is imported; a column and a rule are added by `rebuild --config` while
+// the other half arrives. In the end all old columns equal the expected files, and the
+// new column equals its own count over all of history. Not one answer during it is wrong,
+// missing or late: a client asks throughout. On one process; of Higgs a part.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	f := newRebuildFeed(t, follows-30_000, follows+40_000)
@@ -274,9 +274,10 @@ func (f *rebuildFeed) goes(c *checker, p *e2e.Process, to uint32) {
 	t.Fatalf("generation %d does not come to serve within %v", to, rebuildWithin)
 }
 
-// "The same with kill -9 of every process at random, and from 64 to 16 shards": one
+// The same with kill -9 of every process at random, and from 64 to 16 shards: one
 // process, with the server in it; back to the first generation, and forward again.
-// "A node that is killed at any moment goes on where it was."
+// docs/promises.md: "A node that is killed at any moment of a rebuild goes on where it
+// was."
 func TestRebuildKilled(t *testing.T) {
 	t.Parallel()
 	f := newRebuildFeed(t, follows-15_000, follows+25_000)

@@ -92,8 +92,8 @@ func townSays(t *testing.T, nc *nats.Conn, position string) string {
 	return out.String()
 }
 
-// "For a cluster of which all nodes have lost everything: restore into each directory
-// that a node has (each makes all shards), start them; each gives up what is not
+// docs/promises.md: "Where all nodes have lost everything, restore into the directory of
+// each of them (each makes all shards), and start them; each gives up what is not
 // assigned to it." Four holders on one server, backed up, trimmed; then all that they
 // have counted is lost, of two of them everything, and the windows are.
 func TestNodesRestored(t *testing.T) {

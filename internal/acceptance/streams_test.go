@@ -183,8 +183,8 @@ func deleteLast(ctx context.Context, js jetstream.JetStream, name string) error 
 	return stream.DeleteMsg(ctx, stream.CachedInfo().State.LastSeq)
 }
 
-// "No message can be deleted from the middle of EVENTS"; what is lost from its
-// beginning is told, and counts stand.
+// docs/security.md: "No message can be deleted from the middle of EVENTS"; what is lost
+// from its beginning is told, and counts stand.
 func TestEventsLoseTheirBeginning(t *testing.T) {
 	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")

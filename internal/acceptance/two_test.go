@@ -9,8 +9,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// "Two processes on one NATS server: one routes, the other waits; kill
-// either, at any moment: counts stay exact."
+// docs/promises.md: "Of two processes on one NATS server one routes and the other waits;
+// either may be killed at any moment, and counts stay exact."
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	path, lines := slice(t, follows, follows+30_000)

@@ -124,9 +124,9 @@ func followsAll(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// "One user follows 220,000 others: over three minutes and rising, everybody's
-// positions wait behind it, that user's `unread` takes 9 s and `feed` 21 s while
-// other feeds get 503".
+// One user follows 220,000 others. Once this took three minutes and rising, all positions
+// waited for it, and that user's `unread` took 9 s and `feed` 21 s while other feeds got
+// 503.
 func TestManyFollowees(t *testing.T) {
 	p := e2e.Run(t, "")
 	nc := p.Connect()
@@ -192,8 +192,8 @@ func others(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// "SIGTERM does not end the process within 30 s": behind the same follows. What
-// was not applied is, after the next start.
+// SIGTERM ends the process within 30 s, while the same follows wait. What was not applied
+// is, after the next start.
 func TestStopsBehindABacklog(t *testing.T) {
 	p := e2e.Run(t, "")
 	nc := p.Connect()
@@ -212,8 +212,8 @@ func TestStopsBehindABacklog(t *testing.T) {
 	followsAll(t, nc)
 }
 
-// "The newest `feed.posts_per_author` *live* posts count: deletions make room
-// for older ones". Their author has 100,000.
+// docs/contract.md: "The newest `feed.posts_per_author` *live* posts count: deletions
+// make room for older ones". Their author has 100,000.
 func TestManyPosts(t *testing.T) {
 	const author, follower, postsPerAuthor, deleted = 21, 22, 1000, 100
 	p := e2e.Run(t, "")
@@ -266,8 +266,8 @@ func TestManyPosts(t *testing.T) {
 	ask("after a restart")
 }
 
-// "90,000 notices with 19-digit ids in one channel, imported in packs: the
-// commons stop, `unread` answers `?` for every user, also after a restart."
+// 90,000 notices with 19-digit ids in one channel, imported in packs. Once the commons
+// stopped, and `unread` answered `?` for every user, also after a restart.
 func TestManyNotices(t *testing.T) {
 	const reader, newUser, withdrawn = 31, 32, 100
 	const channel = "announcements_of_maintenance-region-europe-west-one"

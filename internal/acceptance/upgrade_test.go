@@ -36,8 +36,8 @@ func later(t *testing.T, ahead, drops int) string {
 	return binary
 }
 
-// "a node of this version and of the next work together …, or the new one refuses by
-// name what it cannot do"
+// docs/promises.md: "A node of this version and one of the next work together, or the new
+// one refuses by name what it cannot do"
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	u := newUpgrade(t, e2e.Binary(t), later(t, 1, 0))

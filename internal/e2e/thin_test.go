@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// "starts in under a second, and can be started and killed at will": ten times,
-// while a client asks. What it is answered is never less than it asked for, and
-// never more than there is.
+// docs/promises.md: "A node that only answers starts in under a second, and can be
+// started and killed at will": ten times, while a client asks. What it is answered is
+// never less than it asked for, and never more than there is.
 func TestThinKilledAndStarted(t *testing.T) {
 	server := natstest.NewOutside(t, "")
 	holder := e2e.RunOn(t, server.URL(), "node: holder\nroles: [route, hold]\nshards: 8\n")

@@ -319,10 +319,11 @@ func (w *world) restoring() sinks.Options {
 	return o
 }
 
-// "Older events may be archived as files that replay reads like the stream": whoever
-// writes the archive and goes, whatever is trimmed meanwhile, archive and EVENTS are all
-// that was ever stored, and counted again they come to what is counted. "`restore --at`":
-// as of any point, by position or log time, what is restored is what the model says.
+// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// stream": whoever writes the archive and goes, whatever is trimmed meanwhile, archive
+// and EVENTS are all that was ever stored, and counted again they come to what is
+// counted. "`restore --at`": as of any point, by position or log time, what is restored
+// is what the model says.
 func TestArchives(t *testing.T) {
 	before := []uint64{shelvedAll.Load(), readBack.Load(), restoresKilled.Load(), points.Load()}
 	t.Cleanup(func() {

@@ -102,8 +102,9 @@ func (w *world) audited() error {
 	}
 }
 
-// alarm is an error if an audit tells of what is none: "a node that is right is never
-// reported". Where EVENTS has lost some of what was counted, that stands.
+// alarm is an error if an audit tells of what is none: docs/promises.md: "Neither the
+// audit nor `verify` reports drift that is none". Where EVENTS has lost some of what was
+// counted, that stands.
 func (w *world) alarm(p *process, r *audit.Report) error {
 	auditedIDs.Add(uint64(r.IDs))
 	if r.Differ+r.Channels == 0 || r.Lost > 0 || p.robbed.Load() {
@@ -280,9 +281,9 @@ func (p *process) robs(runs []*run.Run) []*run.Run {
 	return runs[1:]
 }
 
-// "The audit finds what is not what the log says, and nothing else": a node that is
-// right is never reported, whatever happens to it, to the log and to the disk
-// meanwhile; and in the end a round of all ids finds each drift that there is.
+// The audit finds what is not what the log says, and nothing else: a node that is right
+// is never reported, whatever happens to it, to the log and to the disk meanwhile; and in
+// the end a round of all ids finds each drift that there is.
 func TestAudits(t *testing.T) {
 	before := []uint64{audits.Load(), auditedIDs.Load(), drifts.Load()}
 	t.Cleanup(func() {

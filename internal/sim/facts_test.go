@@ -109,8 +109,8 @@ func (w *world) askRows(n *answers, f facts) (diff string, err error) {
 	return diff, nil
 }
 
-// "unread = live notices after the user's cursor", "live posts by people the
-// user follows, after max(user's feed mark, that follow)"
+// "unread = live notices after the user's cursor", docs/contract.md: "live posts by
+// people the user follows, after max(user's feed mark, that follow)"
 func (w *world) askUnread(n *answers, f facts) (diff string, err error) {
 	var unread query.Unreads
 	if err := n.Unread(context.Background(), w.story.Users, nil, &unread, true); err != nil {

@@ -23,8 +23,8 @@ type span struct {
 	from, to pipeline.Position
 }
 
-// take is I3: "A shard applies a window iff its from equals the shard's applied
-// position; one whose to is at or below it is dropped; anything else is a gap."
+// take is I3: "A shard applies a window iff its `from` is where the shard stands; one
+// that ends at or before is dropped; anything else stops the shard with both numbers."
 func (g *given) take(sequence uint64, h pipeline.Header, messages []*Stored) error {
 	if h.To <= g.position {
 		return nil

@@ -17,8 +17,8 @@ type held struct {
 }
 
 // hold has somebody begin to read a shard's runs, or come to the end: a view is
-// "as of when it was made, whatever is committed or merged meanwhile", and the
-// files it needs stay.
+// as of when it was made, whatever is committed or merged after that, and the files
+// it needs stay.
 func (w *world) hold() error {
 	p := w.processes[w.rand.IntN(len(w.processes))]
 	if !p.up() || w.blind[p.number] > 0 {

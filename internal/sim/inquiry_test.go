@@ -586,8 +586,8 @@ func feedBetween(user uint64, marks facts, all []facts) (least, most uint64) {
 	return least, most
 }
 
-// asksAll asks all nodes together for everything, at the end: "after healing
-// everything is whole and equal".
+// asksAll asks all nodes together for everything, at the end: after healing everything is
+// whole and equal.
 func (w *world) asksAll() error {
 	if !w.amongNodes() {
 		return nil

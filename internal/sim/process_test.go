@@ -114,8 +114,8 @@ func (p *process) start(o sinks.Options) {
 // mergeEvery is odd: nothing else is due at the same moments.
 const mergeEvery = 37_001 * time.Microsecond
 
-// open opens the state. "After a crash a shard is as of some window's end,
-// exactly" (I4), and not of an earlier one than it had been told is kept.
+// open opens the state. After a crash a shard is as of some window's end, exactly (I4),
+// and not of an earlier one than it had been told is kept.
 func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	if p.w.amongNodes() {
 		if err := p.look(ctx); err != nil {
@@ -226,8 +226,8 @@ func (p *process) stop() {
 	go func() { closed <- errors.Join(node.Close(), node.Err()) }()
 }
 
-// stopped takes in that it has: Close "applies what was handed over, as far as
-// it can be applied in a few seconds, checkpoints and stops the owners".
+// stopped takes in that it has: Close applies what was handed over, as far as
+// it can be applied in a few seconds, checkpoints and stops the owners.
 func (p *process) stopped() bool {
 	select {
 	case err := <-p.closed:

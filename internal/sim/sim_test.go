@@ -37,19 +37,18 @@ func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64,
 // fewSeeds is for what each of them is told more than once, or not often.
 func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
 
-// "Every event in EVENTS changes every cell that its rules name exactly once,
-// whatever crashes, restarts, doubles or stalls" (I1): whatever a seed does to
-// routers, to the delta log and to those who follow it, it ends where the model
-// does.
+// "Every event changes every cell that its rules name exactly once, whatever crashes,
+// restarts, doubles or stalls" (I1): whatever a seed does to routers, to the delta log
+// and to those who follow it, it ends where the model does.
 func TestSimulation(t *testing.T) { simulateSeeds(t, seedsFor(testing.Short()), nil) }
 
 // amongHolders has shards spread over several holders, and move.
 var amongHolders = &fault{setup: nodes}
 
-// "Answers whole and exact all the while": whatever a seed does to those who
-// hold shards, while shards move between them, each whole answer that is put
-// together from several lies between what the model says at its as_of and at
-// the end of the log; and in the end all is whole and equal.
+// Answers are whole and exact all the while: whatever a seed does to those who hold
+// shards, while shards move between them, each whole answer that is put together from
+// several lies between what the model says at its as_of and at the end of the log; and in
+// the end all is whole and equal.
 func TestNodes(t *testing.T) {
 	t.Cleanup(func() {
 		t.Logf("%d shards were copied, %d answers of several nodes compared, %d times one was whole, %d followees known by what was remembered", moved.Load(), compared.Load(), fresh.Load(), recently.Load())

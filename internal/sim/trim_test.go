@@ -24,7 +24,7 @@ func (w *world) rebuild() error {
 	case set.Kept != 0:
 		next, err = set.Drop()
 	case set.Building == 0 && first > 1:
-		return nil // "A rebuild needs all of the log"
+		return nil // docs/promises.md: "A rebuild needs all of the log"
 	case w.backupFault().heedless && set.Building != 0, set.Building == 0 && w.rand.IntN(4) > when(w.backupFault().heedless, 4):
 		return nil // it takes its time
 	case set.Building == 0:
@@ -46,9 +46,9 @@ func (w *world) rebuild() error {
 	return err
 }
 
-// trim has a process trim EVENTS by what it knows of the others: "not above the newest
-// backup of what serves, nor what any node that is there has applied, and not while
-// a generation is being built".
+// trim has a process trim EVENTS by what it knows of the others: not above the newest
+// backup of what serves, nor what any node that is there has applied, and not while a
+// generation is being built.
 func (w *world) trim() error {
 	p, state := w.processes[w.rand.IntN(len(w.processes))], w.server.State(jetlog.EventsStream)
 	place, all, err := w.backups()

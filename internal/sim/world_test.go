@@ -1034,10 +1034,10 @@ func shardOf(f twin.Fact, shards int) int {
 	return int(pipeline.ShardOf(f.ID, shards))
 }
 
-// truth is what a shard should have counted, in log order: every event that
-// EVENTS holds up to where the shard stands, and of those that EVENTS has lost
-// the ones that were counted before, or read before: "what was counted stays
-// counted". Whether a lost one was, only the windows can tell.
+// truth is what a shard should have counted, in log order: every event that EVENTS holds
+// up to where the shard stands, and of those that EVENTS has lost the ones that were
+// counted before, or read before: docs/decisions/0012-lost-tails.md: "what was counted
+// stays counted". Whether a lost one was, only the windows can tell.
 func truth(seen []span, position pipeline.Position, held []*Stored, end bool) (log []span, err error) {
 	saw := map[uint64]*Stored{} // the last one seen at a sequence
 	for _, m := range seen {
@@ -1112,8 +1112,8 @@ func (w *world) settle() error {
 	return w.letters()
 }
 
-// letters compares DEADLETTER with what should be there: "bad input is kept
-// whole in DEADLETTER with its reason" (I9).
+// letters compares DEADLETTER with what should be there: "Bad input is kept whole with
+// its reason" (I9).
 func (w *world) letters() error {
 	kept := map[pipeline.Position][]pipeline.DeadLetter{}
 	for _, l := range w.server.Letters() {

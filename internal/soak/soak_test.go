@@ -113,16 +113,15 @@ func (s *soak) drawSettings() {
 		s.servers, s.shards, s.windowEvents, s.leaseExpiry, s.memory, s.bounds)
 }
 
-// "Real processes, two routers, random kill -9, SIGSTOP long enough to be
-// declared dead and woken again (zombie), NATS server restarts, clock steps,
-// disk full and freed, power cut imitated by restoring an older copy of the
-// stream directory (I10): nothing lost, nothing doubled, every trouble told in
-// one clear line."
+// Real processes, two routers, random kill -9, SIGSTOP long enough to be declared dead
+// and woken again (zombie), restarts of the NATS server, clock steps, a disk that is full
+// and freed, a power cut imitated by an older copy of the stream directory (I10). Nothing
+// is lost, nothing is doubled, and every trouble is reported in one clear line.
 //
-// "Abuse in `make soak`: notices by the hundred thousand, a user who follows
-// 10^6, an author with 10^5 posts, foreign messages in internal subjects, deleted
-// DELTAS and bucket, waits for the future, all beside honest load; honest answers
-// exact, honest p99 reported beside the same run without abuse."
+// Abuse: notices by the hundred thousand, a user who follows 10^6, an author with 10^5
+// posts, foreign messages in internal subjects, deleted DELTAS and bucket, waits for the
+// future, all beside honest load. Honest answers are exact, and their p99 is reported
+// beside the same run without abuse.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")

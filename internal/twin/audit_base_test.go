@@ -53,10 +53,10 @@ func (w *world) trimmed(r *rand.Rand, bases ...audit.Base) *audit.Auditor {
 	return a
 }
 
-// "A comparison then is still exact at the answer's position": with any backup, of
-// shards that stood anywhere, and the log behind it, the audit finds nothing where
-// nothing is wrong, all of the ids that the whole log names but those that it left
-// nothing of, whatever came between.
+// The comparison is still exact at the answer's position: with any backup, of shards that
+// stood anywhere, and the log behind it, the audit finds nothing where nothing is wrong,
+// all of the ids that the whole log names but those that it left nothing of, whatever
+// came between.
 func TestAuditFromABase(t *testing.T) {
 	worlds := max(sequencesFor(true)/20, 8)
 	seed := *seedFlag

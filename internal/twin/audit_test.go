@@ -112,9 +112,9 @@ func TestAuditFindsNothing(t *testing.T) {
 	}
 }
 
-// "Verify: rows of a random sample of ids (or all) derived again from the log and
-// compared with what is answered, at exactly one position." What a shard has
-// counted by no event is found, whatever it is, in memory and on disk.
+// docs/contract.md: "counts a random sample of ids (or all) again from EVENTS … and
+// compares every column, list and mark with what is answered, at exactly one position."
+// What a shard has counted by no event is found, whatever it is, in memory and on disk.
 func TestAuditFindsDrift(t *testing.T) {
 	type plant struct {
 		counter, column string
@@ -429,8 +429,8 @@ func (a apart) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pip
 	return at, more, err
 }
 
-// "Up to exactly the position of the answer it compares with": while events arrive
-// the audit finds nothing; one that compares at two positions is noticed.
+// docs/contract.md: "at exactly one position": while events arrive the audit finds
+// nothing; one that compares at two positions is noticed.
 func TestAuditWhileEventsArrive(t *testing.T) {
 	r := chances(5, 0)
 	s := draw(r)

@@ -12,7 +12,7 @@ import (
 // The cases that must be right. What else than the numbers named is asked of
 // everyone after every event is in story.publish.
 
-// "follow after posts: those posts are not unread"
+// docs/promises.md: "A follow after posts: those posts are not unread"
 func TestFollowAfterPosts(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(post(ann, 11), post(ann, 12), follow(bob, ann))
@@ -23,7 +23,8 @@ func TestFollowAfterPosts(t *testing.T) {
 	})
 }
 
-// "unfollow: theirs vanish from unread; follow again: only later ones count"
+// docs/promises.md: "After an unfollow the posts of that author vanish from unread; after
+// another follow only later ones count"
 func TestUnfollow(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(bob, ann), follow(bob, cleo), post(ann, 11), post(cleo, 21))
@@ -37,11 +38,12 @@ func TestUnfollow(t *testing.T) {
 		s.do(post(ann, 13))
 		s.feed(bob, 2)
 		s.column(bob, "following", 2)
-		s.unread(ann, "follower", 2) // "a deletion leaves it alone"
+		s.unread(ann, "follower", 2) // a deletion leaves it alone
 	})
 }
 
-// "delete an unread post: one less; delete a read post: no change"
+// docs/promises.md: "Deleting an unread post takes one off; deleting a read post changes
+// nothing"
 func TestDeletePost(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(bob, ann), post(ann, 11), read(bob, "feed"), post(ann, 12), post(ann, 13))
@@ -68,16 +70,16 @@ func TestPostDeletePost(t *testing.T) {
 	})
 }
 
-// "The follow graph, the list of an author's posts and channels are sets:
-// following or unfollowing twice changes nothing on either side (counts
-// included), a post listed twice is listed once, deleting what is not there
-// takes nothing away from a list."
+// docs/contract.md: "The follow graph, the list of an author's posts and channels are
+// sets: following or unfollowing twice changes nothing on either side (counts included),
+// a post listed twice is listed once, deleting what is not there takes nothing away from
+// a list."
 func TestSetsTakeEverythingTwice(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(undo(follow(bob, ann)), undo(post(ann, 11)), undo(notice("system", 1)), undo(notice("nowhere", 1)))
 		s.column(bob, "following", 0)
 		s.column(ann, "follower", 0)
-		s.column(ann, "post", -1) // "Rules add for every event": it is remembered, not clamped
+		s.column(ann, "post", -1) // docs/contract.md: "Rules add for every event": it is remembered, not clamped
 		s.do(read(bob, "mention"))
 		for range 2 {
 			s.do(follow(bob, ann), post(ann, 11), notice("system", 1))
@@ -136,7 +138,8 @@ func TestSelfActions(t *testing.T) {
 	})
 }
 
-// "mutual follow in both orders, unfollow by either side"
+// docs/promises.md: "A mutual follow counts as a friend in either order, until either
+// side unfollows"
 func TestMutualFollow(t *testing.T) {
 	for _, pair := range [][2]uint64{{ann, bob}, {bob, ann}} {
 		for _, leaves := range [][2]uint64{{ann, bob}, {bob, ann}} {
@@ -161,7 +164,7 @@ func TestMutualFollow(t *testing.T) {
 	}
 }
 
-// "user who follows himself: dead letter"
+// docs/promises.md: "A follow of oneself is a dead letter"
 func TestSelfFollow(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(ann, ann), undo(follow(ann, ann)))
@@ -174,7 +177,7 @@ func TestSelfFollow(t *testing.T) {
 	})
 }
 
-// "user with no read ever"
+// A user who has never read
 func TestNoReadEver(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(bob, ann), post(ann, 11), like(cleo, 21, bob), notice("system", 1), notice("games", 1))
@@ -249,8 +252,8 @@ func TestFiveThousandFollowees(t *testing.T) {
 	}
 }
 
-// "The newest `feed.posts_per_author` *live* posts count: deletions make room
-// for older ones as far as `feed.posts_kept` (4 × that) keeps them."
+// docs/contract.md: "The newest `feed.posts_per_author` *live* posts count: deletions
+// make room for older ones as far as `feed.posts_kept` (4 × that) keeps them."
 func TestCapOfPosts(t *testing.T) {
 	told(t, func(s *story) { // the cap is 3, and 12 are kept
 		s.do(follow(bob, ann), post(ann, 11), post(ann, 12), post(ann, 13), post(ann, 14))
@@ -292,8 +295,8 @@ func TestKeptPosts(t *testing.T) {
 	})
 }
 
-// "Log order (stream sequence, then line) is THE order: everything below is
-// defined by it." An adjust of columns that the follow graph maintains, with
+// docs/contract.md: "Log order (stream sequence, then line) is THE order: everything
+// below is defined by it." An adjust of columns that the follow graph maintains, with
 // follows around it in the same window.
 func TestAdjustAmongFollows(t *testing.T) {
 	told(t, func(s *story) {
@@ -315,8 +318,8 @@ func TestAdjustAmongFollows(t *testing.T) {
 	})
 }
 
-// "`tidemark.following`, `tidemark.followers`: by id". Follows in any order,
-// some undone.
+// docs/contract.md: "`tidemark.following`, `tidemark.followers` … by id". Follows in any
+// order, some undone.
 func TestFollowersArePaged(t *testing.T) {
 	told(t, func(s *story) {
 		var packed []event

@@ -84,8 +84,8 @@ func (s slowSource) Close() error {
 	return s.Source.Close()
 }
 
-// "stretches read side by side or pipelined": three are opened beside the one that is
-// read, none where the newest ones have all, and none stays open.
+// Stretches are read side by side: three are opened beside the one that is read, none
+// where the newest ones have all, and none stays open.
 func TestStretchesAreOpenedAhead(t *testing.T) {
 	schema, err := Configuration().Schema()
 	if err != nil {

@@ -109,10 +109,9 @@ func wantSets(m *model, user uint64) map[string][]pipeline.Position {
 	return want
 }
 
-// "The sum of the changes listed must be the number answered at as_of": of feed,
-// channels and dots, alone and in the badge, in one page and in many, while a
-// story with deletions, follows again, late reads and every bound goes on, and where
-// the log's beginning is gone.
+// docs/contract.md: "their sum is the number": of feed, channels and dots, alone and in
+// the badge, in one page and in many, while a story with deletions, follows again, late
+// reads and every bound goes on, and where the log's beginning is gone.
 func TestExplainBadge(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -305,7 +304,7 @@ func (m *model) secondOf(at pipeline.Position) int64 {
 	return m.log[slices.IndexFunc(m.log, func(e logged) bool { return e.position == at })].second
 }
 
-// bounds: "where a bound hides posts the page says so rather than lie".
+// bounds: docs/contract.md: "says which bounds keep something out of the number".
 func (b *badges) bounds(m *model, user uint64, name string, alone *client.ExplainReply, seen map[string]int) error {
 	says := func(what string) bool {
 		is := slices.ContainsFunc(alone.Notes, func(note string) bool { return strings.Contains(note, what) })

@@ -78,10 +78,10 @@ type asked struct {
 	values []int64 // before the first event, and after each
 }
 
-// "the events behind the number, newest first, with what each changed … their sum
-// is the number": of every number of generated sequences, with packs, deletions,
-// adjusts, follows twice, reads with seen and refused events, page by page with
-// every limit, with filters, damaged filters and none.
+// docs/contract.md: "The events behind the number, newest first, what each changed,
+// paged; their sum is the number": of every number of generated sequences, with packs,
+// deletions, adjusts, follows twice, reads with seen and refused events, page by page
+// with every limit, with filters, damaged filters and none.
 func TestExplain(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// "read with `as_of` older than a newer read: marks never go back"
+// docs/promises.md: "A read with an `as_of` older than a newer read takes no mark back"
 func TestMarksNeverGoBack(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(read(bob, "feed"), follow(bob, ann), post(ann, 11), notice("system", 1), post(ann, 12), notice("system", 2))
@@ -66,14 +66,14 @@ func TestSeen(t *testing.T) {
 	})
 }
 
-// "A user who has never read anything is new: 0 on a `notice` channel; on a
-// `dot` channel the dot is lit if it has any live notice." "first read of
-// anything (so a channel opened later reaches users who were there)"
+// "A user who has never read anything is new: 0 on a `notice` channel; on a `dot` channel
+// the dot is lit if it has any live notice." docs/contract.md: "first read of anything
+// (so a channel opened later reaches users who were there)"
 func TestNewUserAndChannels(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(notice("system", 1), notice("games", 1), notice("promo", 1))
 		s.channel(ann, "system", 0)
-		s.channel(ann, "promo", 0) // "a channel not listed is a `notice` channel"
+		s.channel(ann, "promo", 0) // docs/contract.md: "a channel not listed is a `notice` channel"
 		s.dot(ann, "games", true)
 		s.dot(ann, "shop", false)
 		s.do(read(ann, "comment")) // of anything
@@ -104,7 +104,7 @@ func TestReadOfAnUnopenedChannel(t *testing.T) {
 	})
 }
 
-// "notice withdrawn before and after being read"
+// A notice is withdrawn before and after it is read
 func TestWithdrawnNotice(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(read(ann, "feed"), notice("system", 1), notice("system", 2), notice("games", 1), notice("promo", 1))
@@ -125,7 +125,7 @@ func TestWithdrawnNotice(t *testing.T) {
 	})
 }
 
-// "retention (30 d) back": an author's aged posts.
+// docs/contract.md: "retention (30 d) back": an author's aged posts.
 func TestAgedPosts(t *testing.T) {
 	told(t, func(s *story) { // an hour
 		s.do(follow(bob, ann), post(ann, 11))
@@ -156,8 +156,8 @@ func TestAgedPosts(t *testing.T) {
 	})
 }
 
-// "A user whose last read is older than `inactive_after` is dropped: every
-// unread answers 0 until the next read."
+// "A user whose last read is older than `inactive_after` … is dropped: every unread
+// answers 0 until the next read."
 func TestInactiveUser(t *testing.T) {
 	told(t, func(s *story) { // two hours
 		s.do(follow(bob, ann), read(bob, "message"), like(ann, 21, bob), notice("system", 1), notice("games", 1))
@@ -258,8 +258,8 @@ func TestSilenceAfterBusyTime(t *testing.T) {
 	}
 }
 
-// "`default` (default 0) is answered for a row that does not exist": one that
-// the graph or a read has written does, whatever it sums up to.
+// docs/contract.md: "`default` (default 0) is answered for a row that does not exist":
+// one that the graph or a read has written does, whatever it sums up to.
 func TestDefaults(t *testing.T) {
 	defaults := map[string]int64{"user.liked": 9, "unread.like": 4}
 	toldWith(t, defaults, func(s *story) {

@@ -172,8 +172,8 @@ func TestSegmentsAreBounded(t *testing.T) {
 	}
 }
 
-// "A turned byte, a missing or doubled file, of another cluster or format: found
-// and named."
+// docs/promises.md: "A backup or an archive with a changed byte, with a missing or
+// doubled file, or of another cluster or format is found and named."
 func TestArchiveDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := odd(r, 300, 1)

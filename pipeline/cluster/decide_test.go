@@ -90,7 +90,8 @@ func TestLog2(t *testing.T) {
 	}
 }
 
-// "the fullest holds ≤ 1.15 × the mean at 64 shards and 4 holders"
+// docs/promises.md: "The fullest node holds at most 1.15 times the mean, at 64 shards and
+// 4 holders"
 func TestImbalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z0-9-]{1,12}`), 4, 4, rapid.ID[string]).Draw(t, "names")
@@ -141,8 +142,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// "Joining or leaving moves no shard that need not move": 64 shards, from 1 to
-// 12 nodes and back.
+// docs/promises.md: "A node that joins or leaves moves no shard that need not move": 64
+// shards, from 1 to 12 nodes and back.
 func TestJoinsAndLeaves(t *testing.T) {
 	for replicas := 1; replicas <= 3; replicas++ {
 		o := Options{Shards: 64, Replicas: replicas}

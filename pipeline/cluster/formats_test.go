@@ -13,8 +13,8 @@ func speaking(node string, oldest, newest int) *Member {
 	return m
 }
 
-// "a node of this version and of the next work together, or the new one refuses by name
-// what it cannot do"
+// docs/promises.md: "A node of this version and one of the next work together, or the new
+// one refuses by name what it cannot do"
 func TestMisfitOfFormats(t *testing.T) {
 	a := speaking("a", 1, 1)
 	if err := Misfit(a, speaking("b", 1, 2)); err != nil {

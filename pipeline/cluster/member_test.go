@@ -48,7 +48,7 @@ func TestMemberJSON(t *testing.T) {
 	}
 }
 
-// "foreign values must be refused, not trusted"
+// docs/promises.md: "Foreign values in the bucket are refused, not trusted"
 func TestDecodeMemberRefuses(t *testing.T) {
 	b, err := someMember().Encode()
 	if err != nil {

@@ -344,8 +344,8 @@ func TestAnsweringAndLetGo(t *testing.T) {
 	answering(1, "b", "a")
 }
 
-// "two nodes never let go of the last copies of a shard, each because the other
-// has it": whatever they have seen of each other, and of what is assigned.
+// docs/promises.md: "Two nodes never give up the last copies of a shard, each because the
+// other has it": whatever they have seen of each other, and of what is assigned.
 func TestNobodyLetsGoOfTheLast(t *testing.T) {
 	to := func(epoch uint64, node string) Assignment {
 		return Assignment{Epoch: epoch, Replicas: 1, ByShard: [][]string{{node}}}

@@ -220,8 +220,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// "Where two histories meet, the one that has had more generations comes after the
-// other", however many changes that one has had.
+// docs/promises.md: "Where two histories of generations meet, the one that has had more
+// generations comes after the other", however many changes that one has had.
 func TestNewerByGenerations(t *testing.T) {
 	all := stages(t)
 	old := all["none"]
@@ -297,7 +297,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// "A number is used once": what is found of one that nobody remembers is passed.
+// docs/decisions/0028-generations.md: "A number is used once": what is found of one that
+// nobody remembers is passed.
 func TestPast(t *testing.T) {
 	s, err := stages(t)["none"].Past(6).Begin(b, false)
 	if err != nil || s.Building != 7 || s.Newest != 7 || s.Serving != generation.First || s.Epoch != 2 {

@@ -21,8 +21,8 @@ func (b *bench) deadLetters() *jetlog.DeadLetters {
 	return d
 }
 
-// "the body (of a pack, the line) and the headers as they came, with headers
-// for the source sequence, line and reason added"
+// docs/contract.md: "the body (of a pack, the line) and the headers as they came, with
+// headers for the source sequence, line and reason added"
 func TestDeadLetterIsKeptWhole(t *testing.T) {
 	b := newBench(t)
 	letter := pipeline.DeadLetter{
@@ -70,8 +70,8 @@ func TestDeadLetterIsKeptWhole(t *testing.T) {
 	}
 }
 
-// "a letter kept twice (same position) is stored once within the stream's
-// duplicate window"
+// docs/promises.md: "A dead letter that is stored again, for the same position, is kept
+// once within the duplicate window of the stream"
 func TestDeadLettersAreKeptOnce(t *testing.T) {
 	b := newBench(t)
 	var letters []pipeline.DeadLetter

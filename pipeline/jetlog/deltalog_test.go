@@ -24,8 +24,7 @@ func TestTailOfANewLog(t *testing.T) {
 	}
 }
 
-// "Append stores one encoded window iff the log's last sequence is still
-// `last`, and returns the sequence it got."
+// "Append stores one encoded window iff."
 func TestAppendIsACompareAndSet(t *testing.T) {
 	b := newBench(t)
 	first, second := jetlog.NewDeltaLog(b.streams), jetlog.NewDeltaLog(b.streams)
@@ -305,8 +304,8 @@ func TestFirstDuringPurges(t *testing.T) {
 	b.must(<-purged)
 }
 
-// "It takes a request that outlives its connection" (decision 0012): none does
-// because it was kept for the next connection.
+// docs/decisions/0012-lost-tails.md: "It takes a request that outlives its connection"
+// (decision 0012): none does because it was kept for the next connection.
 func TestAppendDoesNotWaitForAConnection(t *testing.T) {
 	server := natstest.NewOutside(t, "")
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: server.URL()})

@@ -29,9 +29,10 @@ func (b *bench) other(what string, err error, is, want string) {
 	}
 }
 
-// "DELTAS of a slot says in its metadata of which generation it is; a node of another
-// generation neither follows nor appends to it." A node of generation 1 that was cut
-// off while slot 0 was cleared, and is used by generation 3, does no harm and takes none.
+// docs/promises.md: "DELTAS of a slot says in its metadata of which generation it is; a
+// node of another generation neither follows nor appends to it." A node of generation 1
+// that was cut off while slot 0 was cleared, and is used by generation 3, does no harm
+// and takes none.
 func TestDeltasOfAnotherGeneration(t *testing.T) {
 	b := newBench(t)
 	old := b.streams // of generation 1
@@ -193,8 +194,8 @@ func TestClear(t *testing.T) {
 	b.must(jetlog.Clear(b.ctx, b.js, 1, 20)) // without a bucket
 }
 
-// "two generations that use one slot after each other never take each other for
-// members", though they count alike.
+// docs/promises.md: "Two generations that use one slot after each other never take each
+// other for members", though they count alike.
 func TestMembersOfAnotherGenerationDoNotJoin(t *testing.T) {
 	b := newBench(t)
 	old := b.process(nil)

@@ -64,8 +64,8 @@ func (b *bench) seesEpoch(g *jetlog.Generations, epoch uint64) {
 	b.seesRecord(g, fmt.Sprint("epoch ", epoch), func(s generation.Set, err error) bool { return err == nil && s.Epoch == epoch })
 }
 
-// "One record: bucket key `generations` holds a generation.Set as JSON, changed by
-// compare-and-set." All that watch see it, nodes and others.
+// docs/promises.md: "Which generations there are is one record: the key `generations` of
+// the bucket, changed by compare-and-set." All that watch see it, nodes and others.
 func TestGenerations(t *testing.T) {
 	b := newBench(t)
 	g := b.records(b.streams)
@@ -185,9 +185,8 @@ func TestGenerationsRestoreTriesAgain(t *testing.T) {
 	writers.Wait()
 }
 
-// "A bucket without it (deleted) gets the node's copy back; one that is malformed
-// (Fault), or older than what the node knows, is not obeyed, is said and replaced by
-// the node's copy."
+// docs/promises.md: "A record of generations that is deleted, malformed or older than
+// what a node knows is not obeyed, is reported and is replaced by the node's copy."
 func TestGenerationsRestore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -119,9 +119,9 @@ func (p *process) sees(want ...string) *cluster.View {
 	})
 }
 
-// "Nodes with different shards, counters or rules: refused at start with both sides
-// named", also when they start in the same moment: one of them is there then. The
-// one that is refused leaves no key, in any slot.
+// docs/architecture.md: "so is one that counts something else", also when they start in
+// the same moment: one of them is there then. The one that is refused leaves no key, in
+// any slot.
 func TestMisfitsAtOnce(t *testing.T) {
 	b := newBench(t)
 	o := natstest.Options()
@@ -168,8 +168,8 @@ func TestMisfitsAtOnce(t *testing.T) {
 	}
 }
 
-// "Two processes with one `node` name: the second is refused", "a restarted
-// process of the same name after kill -9 must not wait".
+// docs/architecture.md: "A second process of the same name is refused", docs/promises.md:
+// "A restarted process of the same name does not wait after kill -9".
 func TestMemberNames(t *testing.T) {
 	b := newBench(t)
 	first := b.joined("a")
@@ -244,8 +244,8 @@ func TestMemberOvertaken(t *testing.T) {
 	b.must(second.Beat(b.ctx, member("a")))
 }
 
-// "Nodes with different shards, counters or rules: refused at start with both
-// sides named". One that is no more does not keep others from starting.
+// docs/architecture.md: "so is one that counts something else". One that is no more does
+// not keep others from starting.
 func TestMembersMustFit(t *testing.T) {
 	b := newBench(t)
 	first := b.joined("a")
@@ -382,7 +382,8 @@ func TestForgetAfterALateBeat(t *testing.T) {
 	}
 }
 
-// "What is not named stays as it is": also where two are told different things at once.
+// docs/nodes.md: "What is not named stays as it is": also where two are told different
+// things at once.
 func TestDegradeAtOnce(t *testing.T) {
 	b := newBench(t)
 	one, other := b.process(nil), b.process(nil)
@@ -431,7 +432,8 @@ func TestThinMembersLeaveNothing(t *testing.T) {
 	watcher.sees("w up")
 }
 
-// "two who both think they decide cannot both write"
+// docs/promises.md: "Two nodes that both take themselves for the leader cannot both
+// write"
 func TestTwoDeciders(t *testing.T) {
 	b := newBench(t)
 	first, second := b.joined("a"), b.joined("b")
@@ -455,7 +457,7 @@ func TestTwoDeciders(t *testing.T) {
 	}
 }
 
-// "KV bucket deleted: said, rebuilt from what members report"
+// docs/promises.md: "A bucket that is deleted is rebuilt from what members report"
 func TestMembersOutliveTheBucket(t *testing.T) {
 	b := newBench(t)
 	o := cluster.Options{Shards: 16, Replicas: 2, ReplaceAfter: time.Hour}
@@ -521,7 +523,7 @@ func TestAssignmentFromReports(t *testing.T) {
 	}
 }
 
-// "anybody may write the bucket"
+// docs/promises.md: "Foreign values in the bucket are refused, not trusted"
 func TestForeignValuesAmongTheMembers(t *testing.T) {
 	b := newBench(t)
 	var log bytes.Buffer

@@ -13,9 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// "reading a stretch should be one bounded fetch": a part costs a consumer and one
-// or two requests, no message is sent that was not asked for, and what was moved is
-// looked up once for all parts.
+// A part of EVENTS is one bounded fetch: a part costs a consumer and one or two requests,
+// no message is sent that was not asked for, and what was moved is looked up once for all
+// parts.
 func TestParts(t *testing.T) {
 	b := newBench(t)
 	b.publish(300)

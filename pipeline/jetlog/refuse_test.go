@@ -45,8 +45,9 @@ func (b *bench) refused() {
 	}
 }
 
-// "writes refused (told to producers)": every publish is answered with an error,
-// nothing that is stored goes, and it is undone the same way.
+// docs/degradation.md: "producers: an error instead of the acknowledgement": every
+// publish is answered with an error, nothing that is stored goes, and it is undone the
+// same way.
 func TestRefuseWrites(t *testing.T) {
 	b := newBench(t)
 	b.publish(300)

@@ -57,7 +57,7 @@ func (b *bench) sentAgain() map[string][]uint64 {
 	return found
 }
 
-// "sends again what has been mended (same header rules, counted once)"
+// docs/contract.md: "sends refused events again, mended or as they came: counted once"
 func TestResend(t *testing.T) {
 	b := newBench(t)
 	b.forgetSoon()
@@ -179,8 +179,9 @@ func TestResendInterrupted(t *testing.T) {
 	}
 }
 
-// "resend sends each event once": an event that has several letters, the bucket is
-// deleted, and the server has long forgotten message ids.
+// docs/promises.md: "An event that has several letters is sent again once": an event that
+// has several letters, the bucket is deleted, and the server has long forgotten message
+// ids.
 func TestResendLettersOfOneEvent(t *testing.T) {
 	b := newBench(t)
 	b.forgetSoon()
@@ -249,8 +250,8 @@ func TestTrimSettlesLetters(t *testing.T) {
 	}
 }
 
-// "duplicates of one event are stored once": a router that begins again derives
-// letters that it stored longer ago than the server remembers.
+// docs/promises.md: "A router that begins again stores no letter twice": a router that
+// begins again derives letters that it stored longer ago than the server remembers.
 func TestLettersStoredOnce(t *testing.T) {
 	b := newBench(t)
 	b.forgetSoon()

@@ -219,8 +219,7 @@ func TestSourceIsNotFooledByStatusHeaders(t *testing.T) {
 	}
 }
 
-// A restart of the server on the same directory: "messages go on, none lost
-// or doubled".
+// A restart of the server on the same directory: messages go on, none lost or doubled.
 func TestSourceSurvivesAServerRestart(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

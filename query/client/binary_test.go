@@ -87,7 +87,7 @@ func TestBinaryTwin(t *testing.T) {
 		same(t, func(c *client.Client) (any, error) { return c.UnreadMany(context.Background(), unread) }, unread)
 	})
 
-	// "At most 10,000 ids (or users) a request."
+	// docs/contract.md: "At most 10,000 ids (or users) a request."
 	many := make([]uint64, 10_001)
 	for i := range many {
 		many[i] = uint64(i) + 1

@@ -111,7 +111,8 @@ func (r *room) stored(t testing.TB) (lines []string) {
 	return lines
 }
 
-// "Producers publish to JetStream stream `EVENTS`, subject `events.<type>`; the body is one JSON object"
+// docs/contract.md: "Producers publish to JetStream stream `EVENTS`, subject
+// `events.<type>`; the body is one JSON object"
 func TestEvents(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_123)
 	for want, e := range map[string]client.Event{
@@ -170,7 +171,7 @@ func TestEventIsAValue(t *testing.T) {
 	}
 }
 
-// "`Nats-Msg-Id` gives JetStream's own duplicate suppression."
+// docs/contract.md: "`Nats-Msg-Id` gives JetStream's own duplicate suppression."
 func TestPublish(t *testing.T) {
 	r := start(t)
 	ctx := t.Context()
@@ -330,7 +331,7 @@ func TestStatsAndSchema(t *testing.T) {
 	}
 }
 
-// "or up to 1,024 of them, one a line (NDJSON): a *pack*"
+// docs/contract.md: "or up to 1,024 of them, one a line (NDJSON): a *pack*"
 func TestPacker(t *testing.T) {
 	r := start(t)
 	var acks []client.Ack
@@ -606,7 +607,8 @@ func BenchmarkGet500(b *testing.B) {
 	}
 }
 
-// "writes refused (told to producers)": at once, also where it would be tried again.
+// docs/degradation.md: "producers: an error instead of the acknowledgement": at once,
+// also where it would be tried again.
 func TestPublishWhileRefused(t *testing.T) {
 	r := start(t)
 	config := r.stream.CachedInfo().Config

@@ -105,7 +105,9 @@ func TestUnreadMany(t *testing.T) {
 	}
 }
 
-// "`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}` → `{"position":"…"}`: in the log"
+// docs/contract.md:
+// "`{"user":"7","what":["comment"],"seen":{"comment":3},"as_of":"…","wait":true}` |
+// `{"position":"…"}`: in the log"
 func TestRead(t *testing.T) {
 	r := start(t)
 	ctx := t.Context()

@@ -272,7 +272,7 @@ func TestStretchesCoverTheLog(t *testing.T) {
 	}
 }
 
-// "EVENTS deleted and made anew (creation time is part of the key)"
+// EVENTS is deleted and recreated (its creation time is part of the key).
 func TestFiltersOfAnotherLogGo(t *testing.T) {
 	l := &list{extent: Extent{Created: time.Unix(9, 0)}}
 	for i := range uint64(64) {

@@ -104,8 +104,8 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// "Everything that can grow has a bound with a name": a million authors, and one with a
-// million posts.
+// docs/promises.md: "Everything that can grow has a bound with a name": a million
+// authors, and one with a million posts.
 func TestBytes(t *testing.T) {
 	const bytes = 1 << 20
 	o, now := recent.New(bytes), time.Now()

@@ -132,10 +132,11 @@ func (w *feedLog) hand(t testing.TB, nodes ...*sinks.Node) {
 	}
 }
 
-// "Exactly the same answers, whatever the number of nodes": page by page to its
-// end, the feed of one who follows more than a node is asked for at a time is what
-// the log says, with all in memory and with nearly nothing there, while posts come
-// and go. Who has nothing as new as a page is not looked for on the disk.
+// docs/promises.md: "Answers are exactly those of one process, whatever the number of
+// nodes": page by page to its end, the feed of one who follows more than a node is asked
+// for at a time is what the log says, with all in memory and with nearly nothing there,
+// while posts come and go. Who has nothing as new as a page is not looked for on the
+// disk.
 func TestFeedOfMany(t *testing.T) {
 	const shards, authors, followees, user = 16, 40_000, 36_000, 1 << 40
 	r := rand.New(rand.NewPCG(3, 4))

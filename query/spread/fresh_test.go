@@ -84,8 +84,8 @@ func (l leastFresh) Age(p pipeline.Position) (time.Duration, bool) {
 func (l leastFresh) Least() (pipeline.Position, bool) { return pipeline.Position(l), true }
 func (l leastFresh) Reaches(p pipeline.Position) bool { return p >= pipeline.Position(l) }
 
-// "Other processes prefer holders that can": what a copy answers that is too old is asked of
-// another one, also where this process holds the shard itself.
+// docs/contract.md: "Other processes prefer holders that can": what a copy answers that
+// is too old is asked of another one, also where this process holds the shard itself.
 func TestStaleCopyIsAskedAgainElsewhere(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 3)), 300)
 	c := newCluster(t, w, &server.Options{})

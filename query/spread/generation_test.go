@@ -16,8 +16,8 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// "Nodes ask each other by subjects of the generation (generation 1: as today; N: with N
-// in it), so every answer is of one generation." Both are answered by one node.
+// docs/promises.md: "Nodes ask each other by subjects of their generation, so every
+// answer is of one generation." Both are answered by one node.
 func TestGenerations(t *testing.T) {
 	if got := spread.Subject("a", 1); got != "tidemark.hold.a" || spread.Subject("a", 0) != got {
 		t.Errorf("the first generation is asked at %s", got)

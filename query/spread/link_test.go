@@ -88,8 +88,9 @@ func (c *cluster) pretend(name string, taken int) (kill func()) {
 	return nc.Close
 }
 
-// "A holder that goes away in the middle": what it was asked is asked elsewhere as
-// soon as NATS knows, and soon where nobody knows it.
+// docs/promises.md: "When a holder goes away in the middle of a request, another one is
+// asked": what it was asked is asked elsewhere as soon as NATS knows, and soon where
+// nobody knows it.
 func TestHolderIsKilled(t *testing.T) {
 	for name, o := range map[string]struct {
 		taken  int
@@ -142,7 +143,8 @@ func TestHolderIsKilled(t *testing.T) {
 	}
 }
 
-// "a read with wait": a holder that is killed while it is waited for has no say.
+// docs/decisions/0033-freshness.md: "a read with wait": a holder that is killed while it
+// is waited for has no say.
 func TestWaitVisibleWhileAHolderIsKilled(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})

@@ -62,9 +62,9 @@ func (w *windows) community(r *rand.Rand, users uint64, posts *[][2]uint64) {
 	w.cut(p)
 }
 
-// "Exactly as with one process": what is remembered of authors is what their holders
-// would say, while they post and delete, as nodes lag, and after other nodes came to
-// answer. Nearly nobody is asked.
+// docs/promises.md: "Answers are exactly those of one process": what is remembered of
+// authors is what their holders would say, while they post and delete, as nodes lag, and
+// after other nodes came to answer. Nearly nobody is asked.
 func TestRecentIsExact(t *testing.T) {
 	const users = 60
 	r := rand.New(rand.NewPCG(4, 4))
@@ -126,9 +126,9 @@ func TestRecentIsExact(t *testing.T) {
 	}
 }
 
-// "No event's cost may grow with what is there": who has posted more than is remembered
-// is counted by who holds them, and so is who has so many that an answer does not list
-// them all.
+// docs/promises.md: "No event's cost grows with what is there": who has posted more than
+// is remembered is counted by who holds them, and so is who has so many that an answer
+// does not list them all.
 func TestRecentOfManyPosts(t *testing.T) {
 	w := newWindows(t, shards)
 	user, p := idIn(0, 0), w.at
@@ -163,9 +163,10 @@ func TestRecentOfManyPosts(t *testing.T) {
 	}
 }
 
-// "Exactly as with one process" with replicas, each at another window: an answer has all
-// that was posted up to its as_of, and nothing that was posted after the newest window.
-// Posts come in bursts that no page has room for, and few or many are listed of an author.
+// docs/promises.md: "Answers are exactly those of one process" with replicas, each at
+// another window: an answer has all that was posted up to its as_of, and nothing that was
+// posted after the newest window. Posts come in bursts that no page has room for, and few
+// or many are listed of an author.
 func TestRecentOfNodesApart(t *testing.T) {
 	const users, nodes = 60, 4
 	for seed, limits := range []shard.Limits{

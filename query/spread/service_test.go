@@ -161,7 +161,8 @@ func sameJSON(a, b string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// "tidemark.read from any answering node", with wait visible to every later query.
+// docs/contract.md: "Each query is answered by any process with the role `answer`", with
+// wait visible to every later query.
 func TestReadWaitsForAllHolders(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(5, 5)), 300)
 	c := newCluster(t, w, &server.Options{})
@@ -183,8 +184,9 @@ func TestReadWaitsForAllHolders(t *testing.T) {
 	if got := ask("read", `{"user":7,"what":["feed"]}`); got != `{"position":"3072"}` {
 		t.Error(got)
 	}
-	// "504 with the body {"position":"…"}: stored, but not visible in time. Any other error:
-	// nothing was stored." Also where nobody is left who could see it.
+	// docs/queries.md: "504 with the body `{"position":"…"}`: stored, but not visible in
+	// time", also where no node is left that could show it. With any other error nothing was
+	// stored.
 	c.view.Store(&spread.View{Epoch: 99, Holders: make([][]string, shards)})
 	if got := ask("read", `{"user":7,"what":["feed"],"wait":true}`); !strings.HasPrefix(got, "504 the read is stored at position 4096, but cannot be seen now: no node that holds the user answers; do not send it again") {
 		t.Error(got)

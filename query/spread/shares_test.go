@@ -153,8 +153,9 @@ func TestUnreadOfAnybody(t *testing.T) {
 	}
 }
 
-// "A node one version older or newer still understands, or is told": nodes of both
-// versions answer together, and a node whose earlier version is run again.
+// docs/promises.md: "A node that is one version older or newer is understood, or is
+// refused with words": nodes of both versions answer together, and a node whose earlier
+// version is run again.
 func TestNodesOfTwoVersions(t *testing.T) {
 	w, users := anybody(t, rand.New(rand.NewPCG(4, 4)))
 	c := newCluster(t, w, &server.Options{})

@@ -40,8 +40,8 @@ func like(t testing.TB, far query.Reader, ctx context.Context, ids ...uint64) (r
 	return rows, err
 }
 
-// "At most 10,000 ids (or users) a request", and a server that takes 1 MiB at once,
-// or less.
+// docs/contract.md: "At most 10,000 ids (or users) a request", and a server that takes 1
+// MiB at once, or less.
 func TestManyIDs(t *testing.T) {
 	for _, most := range []int32{32 << 10, 1 << 20} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestManyIDs(t *testing.T) {
 	}
 }
 
-// "A request that would need more than max_payload between nodes: split, never
-// failed."
+// docs/promises.md: "A request between nodes that needs more than `max_payload` is split,
+// and does not fail."
 func TestFollowsAMillion(t *testing.T) {
 	const followees = 1_000_000
 	w := querytest.NewWorld(querytest.Schema(t), shards, now)
@@ -252,7 +252,7 @@ func (d *slowDisk) Rows(ctx context.Context, counter int, columns []pipeline.Col
 	return d.Holder.Rows(ctx, counter, columns, ids, rows, disk)
 }
 
-// "min_position goes with every part and holds at each holder."
+// docs/architecture.md: "`min_position` goes with every part."
 func TestMinPosition(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
@@ -293,7 +293,8 @@ func TestMinPosition(t *testing.T) {
 	}
 }
 
-// "A byte of the inter-node wire turned over: refused, counted, asked elsewhere."
+// docs/promises.md: "A changed byte in what nodes send each other is noticed: it is
+// refused, counted, and asked elsewhere."
 func TestDamage(t *testing.T) {
 	turn := func(m []byte) []byte {
 		m[len(m)/2] ^= 4
@@ -331,7 +332,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// "A holder that goes away in the middle": what was under way is asked elsewhere.
+// docs/promises.md: "When a holder goes away in the middle of a request, another one is
+// asked": what was under way is asked elsewhere.
 func TestHolderGoesAway(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
@@ -620,8 +622,8 @@ func TestStoppedShards(t *testing.T) {
 	}
 }
 
-// "Somebody who publishes on inter-node subjects without being a node: nothing they
-// send can change state or stop a node."
+// docs/promises.md: "Nothing that a stranger publishes on subjects between nodes changes
+// state or stops a node."
 func TestAnybodyMayPublish(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
@@ -726,7 +728,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// "unknown → refused with words": another version, another schema.
+// What is unknown is refused with words: another version, another schema.
 func TestRefused(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
@@ -760,8 +762,7 @@ func TestRefused(t *testing.T) {
 	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Rows, Body: rows.Append(nil)}))), `counter "pots" is unknown`)
 }
 
-// "visible to every later query: all ready holders of the user's shard have applied
-// it."
+// docs/contract.md: "with `wait`, also visible to every later query."
 func TestWaitVisible(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})

@@ -14,8 +14,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// "From then on it is as one that never had a checkpoint … a view made before
-// still reads what it saw."
+// "its state and its runs are as if they had never been here … A view made before still
+// reads what it saw."
 func TestDrop(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := byHand(t, dir, nil)
@@ -79,7 +79,7 @@ func TestDrop(t *testing.T) {
 	closeStore(t, s)
 }
 
-// "Also if it was refused."
+// "also one that is refused."
 func TestDropOfADamagedShard(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := byHand(t, dir, nil)
@@ -227,8 +227,8 @@ func dropVictim(dir string) {
 	}
 }
 
-// kill -9 at any moment, between any two steps of a drop, beside checkpoints and
-// merges: "a crash before leaves all of it, a crash after it nothing".
+// kill -9 at any moment, between any two steps of a drop, beside checkpoints and merges:
+// a crash before it leaves all, a crash after it nothing.
 func TestDropKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -386,7 +386,7 @@ func TestImportOfAnotherDeltas(t *testing.T) {
 	}
 }
 
-// "Nothing else may use it until it is over."
+// Nothing else may use a shard until its import is over.
 func TestImportInUse(t *testing.T) {
 	from, to, _ := pair(t)
 	i := beginImport(t, to, 1)

@@ -150,7 +150,8 @@ func allListed(s *Store, engine Engine) (files int, err error) {
 }
 
 // kill -9 at any moment, between any two steps of a checkpoint and of a merge:
-// "state, list and files belong together, and what is not listed is removed".
+// docs/promises.md: "A shard's state, its list and its files belong together; a file that
+// is not listed is removed".
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -225,8 +225,8 @@ func TestRefusesForeignDatabase(t *testing.T) {
 	}
 }
 
-// "data_dir corrupt: one clear line that says what to do", never a panic,
-// whichever of these files it is. (Of a damaged table Badger panics.)
+// docs/promises.md: "A damaged `data_dir` gets one clear line that says what to do",
+// never a panic, whichever of these files it is. (Of a damaged table Badger panics.)
 func TestDamagedDirectory(t *testing.T) {
 	source := t.TempDir()
 	s := open(t, source, "post: like")
@@ -319,9 +319,9 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 	}
 }
 
-// A kill between two of Badger's steps leaves logs of length 0, new ones and
-// those about to be removed: the store opens, and nothing is lost. (Badger
-// itself says "Create a new file" and gives up.)
+// A kill between two of Badger's steps leaves logs of length 0, new ones and those about
+// to be removed: the store opens, and nothing is lost. (Badger itself asks to create a
+// new file, and gives up.)
 func TestEmptyLogsOfAKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -374,7 +374,7 @@ func TestCheckpointIsOneTransaction(t *testing.T) {
 	}
 }
 
-// "A closed store … a view that is left returns errors."
+// A view that outlives its store returns errors.
 func TestViewOutlivesStore(t *testing.T) {
 	s := open(t, t.TempDir(), "post: like")
 	write(t, s, "post", 7, 1)

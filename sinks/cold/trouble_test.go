@@ -94,7 +94,8 @@ func flip(t *testing.T, dir, name string, at int) {
 	}
 }
 
-// "Damaged block: error names shard, file, run, block; only that shard."
+// docs/promises.md: "A damaged block is reported with shard, file, run and block, and
+// stops that shard only."
 func TestDamagedBlock(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := byHand(t, dir, nil)
@@ -137,8 +138,8 @@ func TestDamagedBlock(t *testing.T) {
 	closeStore(t, s)
 }
 
-// "Missing listed file, run listed twice, run beyond the file … that stack's
-// State() returns the error; others serve."
+// docs/promises.md: "A file that is missing, a run that is listed twice or lies beyond
+// its file stops that shard only."
 func TestDamagedLists(t *testing.T) {
 	for what, c := range map[string]struct {
 		spoil func(t *testing.T, dir string, e Engine)
@@ -265,8 +266,8 @@ func (n *failingFile) Seal() error {
 	return n.NewFile.Seal()
 }
 
-// "The checkpoint fails cleanly, temporary file removed, nothing lost"; a merge
-// too. What failed at its commit may be there after a restart, as a whole.
+// docs/promises.md: "A checkpoint that fails leaves no temporary file, and nothing is
+// lost"; a merge too. What failed at its commit may be there after a restart, as a whole.
 func TestFullDisk(t *testing.T) {
 	for _, at := range []string{"create", "write", "seal", "commit", "landed"} {
 		t.Run(at, func(t *testing.T) {
@@ -346,7 +347,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// "A transaction that changes nothing but states writes no file."
+// docs/promises.md: "A checkpoint that changes nothing but states writes no file."
 func TestStateAlone(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := byHand(t, dir, nil)
@@ -425,8 +426,8 @@ func TestHorizon(t *testing.T) {
 	}
 }
 
-// "A key that is nowhere costs no block, a cold row about one; ids that are
-// neighbours decode a block once."
+// docs/promises.md: "A key that is nowhere costs no block, a cold row about one; ids that
+// are neighbours decode a block once."
 func TestReadsFew(t *testing.T) {
 	s, _ := byHand(t, t.TempDir(), nil)
 	defer closeStore(t, s)

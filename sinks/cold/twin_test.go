@@ -140,7 +140,7 @@ func (w *twinStore) checkpoint() {
 		to := c.Shard(pipeline.Shard(i))
 		for range w.r.IntN(40) {
 			key, then := w.change(to)
-			last[key] = then // "of what comes twice for one key the last counts"
+			last[key] = then // of what comes twice for one key the last counts
 		}
 		for key, then := range last {
 			var gone bool

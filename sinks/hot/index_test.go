@@ -146,7 +146,7 @@ func (x *indexTwin) checkSegment(t *rapid.T, s *segment) {
 	}
 }
 
-// "The hot table against map" (STYLE 21), here the index beneath it.
+// The table against a map (STYLE 21), here the index beneath it.
 func TestIndexTwin(t *testing.T) {
 	for id := uint64(1); id != 0; id *= 3 * 5 << 1 {
 		if unmix(pipeline.Mix(id)) != id {

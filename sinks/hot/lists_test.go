@@ -343,7 +343,7 @@ func checkLists(t *rapid.T) {
 	}
 }
 
-// "Evict: not used since the hand passed."
+// What was not used since the hand passed is evicted.
 func TestListsEvictUnused(t *testing.T) {
 	l := NewLists(1, ByA)
 	l.Evict(0, nil) // from now on use is recorded

@@ -84,7 +84,7 @@ func TestPairsUnordered(t *testing.T) {
 	}
 }
 
-// "B (a position or 0) uvarint: 0 takes one byte."
+// In a pair of position 0 the position takes one byte.
 func TestFolloweesShort(t *testing.T) {
 	if n := len(AppendFollowees(nil, []Pair{{1, 0}, {100, 0}, {200, 1 << 40}})); n != 2+2+1+6 {
 		t.Fatalf("%d bytes", n)

@@ -254,7 +254,7 @@ func changes() *rapid.Generator[pipeline.Delta] {
 	)
 }
 
-// "The hot table against map" (STYLE 21).
+// The table against a map. (STYLE 21).
 func TestTableTwin(t *testing.T) { rapid.Check(t, tableAgrees) }
 
 func FuzzTable(f *testing.F) { f.Fuzz(rapid.MakeFuzz(tableAgrees)) }

@@ -39,8 +39,9 @@ func serve(t testing.TB, nc *nats.Conn, node string, store *cold.Store, o move.S
 	return s
 }
 
-// "Imported shards answer exactly like the original", and go on with further
-// windows; they are taken while the original goes on, checkpoints and merges.
+// docs/promises.md: "A shard that was moved answers exactly like the original", and go on
+// with further windows; they are taken while the original goes on, checkpoints and
+// merges.
 func TestMovedNodeAnswersTheSame(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -54,7 +54,8 @@ func TestRowTwin(t *testing.T) {
 	})
 }
 
-// "Merging in any grouping of neighbours gives the same": bytes, even.
+// docs/promises.md: "Runs merge to the same bytes in any grouping of neighbours": bytes,
+// even.
 func TestMergeRowsLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rows(), 1, 6).Draw(t, "oldest first")

@@ -191,8 +191,8 @@ func TestCommonsTwin(t *testing.T) {
 	}
 }
 
-// "Count them, pack them (tens of bytes, not 220)": what notices take is known,
-// and little.
+// Notices are counted and packed: tens of bytes, not 220: what notices take is known, and
+// little.
 func TestNoticeBytes(t *testing.T) {
 	for name, id := range map[string]func(i int) uint64{
 		"ascending": func(i int) uint64 { return 1<<60 + uint64(i)*4096 },

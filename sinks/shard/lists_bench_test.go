@@ -10,9 +10,9 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// "No event's cost may grow with what is there": one event more, and one that
-// takes it back, of a user, an author, who has so many of each kind already.
-// Cursors have their bound at 65,536.
+// docs/promises.md: "No event's cost grows with what is there": one event more, and one
+// that takes it back, of a user, an author, who has so many of each kind already. Cursors
+// have their bound at 65,536.
 func BenchmarkEvent(b *testing.B) {
 	const user, batch = 7, 256
 	kinds := map[string]struct {

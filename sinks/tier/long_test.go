@@ -25,8 +25,8 @@ func (s *soon) Err() error {
 	return nil
 }
 
-// "With it the method may block for as long as the disk takes … when ctx ends
-// it returns ctx's error soon after": also amid one long read.
+// A method may block for as long as the disk takes; when ctx ends it returns ctx's
+// error soon after, also amid one long read.
 func TestLongReadsEndWithTheirContext(t *testing.T) {
 	const many = 2000
 	store := openStore(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
-// "The newest `feed.posts_per_author` *live* posts count: deletions make room
-// for older ones as far as `feed.posts_kept` keeps them."
+// docs/contract.md: "The newest `feed.posts_per_author` *live* posts count: deletions make
+// room for older ones as far as `feed.posts_kept` … keeps them."
 func TestDeletionsMakeRoomForOlderPosts(t *testing.T) {
 	store := openStore(t)
 	open := func(state shard.State) *tier.Shard {

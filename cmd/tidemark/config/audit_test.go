@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// "Configuration: `audit: {rate, sample}`"
+// The keys of `audit`.
 func TestAudit(t *testing.T) {
 	c, err := Parse("c", []byte("audit: {rate: 0, sample: 1/1048576, memory: 1GiB}"))
 	if err != nil || c.Audit != (Audit{Sample: "1/1048576", Memory: GiB}) || c.Audit.Bits() != 20 {

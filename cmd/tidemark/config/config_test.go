@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the files in testdata that hold expected answers")
 
-// "A config with a mistake is refused at start, all mistakes listed with file
-// and line."
+// docs/contract.md: "A config with a mistake is refused at start, all mistakes listed
+// with file and line."
 func TestAllFaultsAtOnce(t *testing.T) {
 	text, err := os.ReadFile("testdata/faults.yaml")
 	if err != nil {
@@ -55,8 +55,8 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// "config.yaml at the root is the default, each key with its default": the
-// numbers here are those the documentation gives.
+// docs/contract.md: "config.yaml at the root is the default, each key with its default":
+// the numbers here are those the documentation gives.
 func TestDefaultIsWhatIsDocumented(t *testing.T) {
 	c := Default()
 	if _, err := Parse("config.yaml", tidemark.DefaultConfig); err != nil {
@@ -107,8 +107,8 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 	}
 }
 
-// "… each key with its default, unit and reason": a key that the program reads
-// is in config.yaml, with a comment.
+// docs/contract.md: "… each key with its default, unit and reason": a key that the
+// program reads is in config.yaml, with a comment.
 func TestEveryKeyIsExplained(t *testing.T) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(tidemark.DefaultConfig, &root); err != nil {

@@ -220,8 +220,8 @@ func TestCountingIsChecked(t *testing.T) {
 	}
 }
 
-// "rebuild: {memory, cores, keep}": what is stated must leave both generations what
-// they need; what is not stated always fits.
+// docs/contract.md: "rebuild: {memory, cores, keep}": what is stated must leave both
+// generations what they need; what is not stated always fits.
 func TestRebuildMemory(t *testing.T) {
 	for _, test := range []struct {
 		text                  string

@@ -22,7 +22,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// "exact when run again after an interruption"
+// docs/contract.md: "exact when run again after an interruption"
 func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	const enough, importsMax = 15, 5
@@ -315,8 +315,8 @@ func TestTwoAtOnce(t *testing.T) {
 	b.want(lines)
 }
 
-// "sends the same packs in the same order with the same ids, and the stream
-// keeps one of each"
+// docs/promises.md: "An importer that is taken for dead and goes on sends the same packs
+// in the same order with the same ids; the stream keeps one of each"
 func TestTakenForDead(t *testing.T) {
 	b := newBench(t)
 	lines, text := events(30_000)
@@ -454,8 +454,8 @@ func TestLastAfterALostTail(t *testing.T) {
 	}
 }
 
-// "A successor that gets neither an answer nor that word waits whether the
-// record still changes."
+// docs/promises.md: "An importer that gets no answer from the one before it waits until
+// the record of that one no longer changes."
 func TestSilentSession(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []bool{false, true} {

@@ -210,8 +210,8 @@ func TestRefusedByEarlierRuns(t *testing.T) {
 	}
 }
 
-// "DEADLETTER discards its oldest when full": then it is said that there may be
-// more.
+// docs/architecture.md: "DEADLETTER discards its oldest when full": then it is said that
+// there may be more.
 func TestRefusedAtLeast(t *testing.T) {
 	b := newLetterbench(t)
 	b.other("events.like", "not ours")

@@ -113,8 +113,8 @@ func (f *fleet) like(post uint64) string {
 	return string(m.Data)
 }
 
-// "`verify` … prints what differs"; "`recount` … derives these ids now and compares;
-// `--repair` rebuilds the shard if they differ." Of one node, from the log.
+// docs/contract.md: "What differs is printed, with exit code 1"; "the same for these ids,
+// now … With `--repair` a shard that differs is taken again." Of one node, from the log.
 func TestVerifyAndRecount(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -162,7 +162,8 @@ func TestVerifyAndRecount(t *testing.T) {
 	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, fleetShards)}) {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	// "recount waits until they are there again, compares again, and says what it found".
+	// docs/contract.md: "`recount --repair` waits for that, compares again … and exits by
+	// what it finds then".
 	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) || a.After != nil {
 		t.Fatalf("once it is repaired: %+v", a)
 	}
@@ -192,9 +193,9 @@ func (f *fleet) copies() (still func(*config.Config), whole func(*Node) bool, a,
 	return still, whole, a, b
 }
 
-// "An audit does that all the time in the background"; "a shard found drifted is
-// rebuilt by itself: from a replica that agrees with the log, else from the log, the
-// others serving meanwhile."
+// docs/contract.md: "The audit does all the time what `verify` does"; "a shard that
+// differs is taken again: from a node that agrees with the log, or from the log; the
+// others serve meanwhile."
 func TestAuditRepairs(t *testing.T) {
 	t.Parallel()
 	audited := func(c *config.Config) {
@@ -243,7 +244,7 @@ func TestAuditRepairs(t *testing.T) {
 	}
 }
 
-// "EVENTS trimmed above what a rebuild needs and no base: refused with what is missing."
+// docs/contract.md: "without either it is refused, with what is missing."
 func TestVerifyTrimmed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -100,7 +100,7 @@ func everything(t *testing.T, nc *nats.Conn, position string) string {
 		var body string
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
-			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
+			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) {
 				body = string(reply.Data)
 				break
 			}
@@ -158,8 +158,9 @@ func restoreTo(t *testing.T, c *config.Config, o RestoreOptions) (Restored, erro
 	return Restore(t.Context(), c, o)
 }
 
-// "Back up at a third, trim, go on, lose all state: restored, everything equal."
-// "Restore --at a position equals the twin as of it": here what was answered then.
+// docs/promises.md: "A system that has lost everything comes back from its newest backup
+// and the events after it, with every number equal." "`restore --at` a position gives the
+// counts as of that position": here what was answered then.
 func TestBackupRestore(t *testing.T) {
 	t.Parallel()
 	for _, bucket := range []bool{false, true} {
@@ -320,9 +321,9 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// "A backup with a turned byte, a missing or doubled file, of another cluster or
-// format: found and named." And a restore that failed is done again in the same
-// directory.
+// docs/promises.md: "A backup or an archive with a changed byte, with a missing or
+// doubled file, or of another cluster or format is found and named." And a restore that
+// failed is done again in the same directory.
 func TestRestoreDamage(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -435,9 +436,9 @@ func overwrite(t *testing.T, path string, b []byte) {
 	}
 }
 
-// "a second backup after 1 % changed <= 5 % of the first one's bytes"; N newest are
-// kept, objects that no manifest names are removed, and a damaged object is
-// noticed and copied again.
+// docs/promises.md: "A second backup after 1 % of the rows have changed writes at most 5
+// % of the bytes of the first one"; N newest are kept, objects that no manifest names are
+// removed, and a damaged object is noticed and copied again.
 func TestBackupIncremental(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -537,8 +538,8 @@ func (s *site) checkpointed(n *Node) {
 	})
 }
 
-// "two backups into one place at the same time refused or harmless"; one that is
-// broken off leaves nothing that harms the next.
+// docs/promises.md: "Two backups into one place at the same time are refused or
+// harmless"; one that is broken off leaves nothing that harms the next.
 func TestBackupsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -602,7 +603,7 @@ func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
 	same(t, "restored", everything(t, s.start(a).nc, ""), want)
 }
 
-// "`events trim`: only below the newest verified backup."
+// docs/contract.md: "`events trim --keep 7d` … only below the newest verified backup."
 func TestTrimBounds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -639,8 +640,8 @@ func TestTrimBounds(t *testing.T) {
 	if was := lacks(); !errors.Is(err, context.Canceled) || was != nil {
 		t.Errorf("a trim that was given up: %v; %v", err, was)
 	}
-	// "A trim that is killed in between leaves the mark: a rebuild is refused, and says so,
-	// until EVENTS is trimmed again", with whatever --keep.
+	// docs/decisions/0027-backups.md: "A trim that is killed in between leaves the mark: a
+	// rebuild is refused, and says so, until EVENTS is trimmed again", with whatever --keep.
 	nc, err := nats.Connect(s.server.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -671,8 +672,8 @@ func TestTrimBounds(t *testing.T) {
 	}
 }
 
-// "the node that routes does it every backup.every to backup.to"; who routes next
-// does not begin anew.
+// docs/promises.md: "The node that routes makes a backup every `backup.every` to
+// `backup.to`"; who routes next does not begin anew.
 func TestBackupSchedule(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

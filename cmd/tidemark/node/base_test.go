@@ -28,8 +28,8 @@ func (s *site) trimTo(begins uint64, place string) {
 	}
 }
 
-// "EVENTS may be trimmed below the newest verified backup": then verify and recount
-// go on from the oldest one that EVENTS goes on from, and say which that is.
+// docs/contract.md: "only below the newest verified backup": then verify and recount go
+// on from the oldest one that EVENTS goes on from, and say which that is.
 func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 	t.Parallel()
 	for _, bucket := range []bool{false, true} {
@@ -121,8 +121,8 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 	}
 }
 
-// "A base that is damaged is named and not used": whatever byte of it is another,
-// nothing differs that does not. The next one is used where there is one.
+// docs/promises.md: "A backup that is damaged is named and not used": whatever byte of it
+// is another, nothing differs that does not. The next one is used where there is one.
 func TestDamagedBaseIsNamed(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(33, 34))
@@ -178,8 +178,9 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 	}
 }
 
-// "Never report drift that is none", and find what there is: by the audit, which leaves
-// it, as the base may be what is wrong; with --repair it is made what base and log say.
+// docs/promises.md: "Neither the audit nor `verify` reports drift that is none", and find
+// what there is: by the audit, which leaves it, as the base may be what is wrong; with
+// --repair it is made what base and log say.
 func TestDriftBehindABase(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -246,8 +247,8 @@ func TestNoRoomToCopy(t *testing.T) {
 	}
 }
 
-// "a restored node … audits against that backup without a setting": EVENTS says where
-// the backup is, to each node.
+// docs/promises.md: "A restored node audits against the backup that it came from, without
+// a setting": EVENTS says where the backup is, to each node.
 func TestRestoredHasItsBase(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

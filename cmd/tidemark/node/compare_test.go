@@ -134,7 +134,7 @@ func lies(g *generation) {
 	g.router.Lane = func() pipeline.Deriver { return lying{lane()} }
 }
 
-// "When it has caught up it is compared with the serving one": what differs is
+// docs/contract.md: "When it has caught up, both are held to the log": what differs is
 // counted once, whichever generation and copy it is in, on disk and in memory, and is
 // named with its position; what the two do not define alike may differ.
 func TestCompareGenerations(t *testing.T) {
@@ -239,7 +239,8 @@ func TestCompareMixed(t *testing.T) {
 	}
 }
 
-// "At exactly one position": while events arrive all the time, nothing differs.
+// docs/contract.md: "At exactly one position": while events arrive all the time, nothing
+// differs.
 func TestCompareWhileEventsArrive(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -44,8 +44,9 @@ func TestCompareWhatComesBack(t *testing.T) {
 	}
 }
 
-// "It never switches to one that differs": a leader goes by what it has compared itself.
-// What was compared before may have gone since, and what is there now not be it.
+// docs/decisions/0028-generations.md: "It never switches to one that differs": a leader
+// goes by what it has compared itself. What was compared before may have gone since, and
+// what is there now not be it.
 func TestLeaderComparesBeforeTheSwitch(t *testing.T) {
 	f := newFleet(t)
 	n := f.start("a")

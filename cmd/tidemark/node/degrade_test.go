@@ -14,8 +14,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
-// A process that only answers obeys what all nodes are told, and so do those that
-// it asks: "reads from memory only (cold → missing)", "reads off".
+// A process that only answers obeys what all nodes are told, and so do those that it
+// asks: docs/degradation.md: "what is only on disk is `missing`", "reads off".
 func TestThinDegrade(t *testing.T) {
 	const packs, lines = 60, 1000 // more rows and outboxes than memory.budget holds
 	s := newSite(t)
@@ -61,7 +61,7 @@ func TestThinDegrade(t *testing.T) {
 		}
 		return time.Since(told)
 	}
-	degrade := func(d cluster.Degrade) { // "all nodes follow within a second"
+	degrade := func(d cluster.Degrade) { // docs/promises.md: "all nodes follow within a second"
 		t.Helper()
 		const triesMax = 5 // on a machine that has other things to do
 		took := follow(d)

@@ -50,9 +50,10 @@ func (f *fleet) stop(n *Node) {
 	}
 }
 
-// "Else derived from EVENTS": the shards of a node that is gone for good. The
-// others go on meanwhile, and DELTAS is purged as before: what is derived needs
-// nothing of it, also when it is purged past where that was to go on.
+// docs/promises.md: "A shard that no node has is derived from EVENTS; the others go on":
+// the shards of a node that is gone for good. The others go on meanwhile, and DELTAS is
+// purged as before: what is derived needs nothing of it, also when it is purged past
+// where that was to go on.
 func TestDerivedBeside(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -293,7 +294,8 @@ func TestOldShardsAreFetched(t *testing.T) {
 	f.until("ready", func() bool { return b.Ready() == nil })
 }
 
-// "weight: 0 holds none", also alone and for the first time.
+// docs/contract.md: "share of shards, relative; 0 holds none", also alone and for the
+// first time.
 func TestWeightlessAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// "explain unread 7 (each number of a badge), over NATS too": with a user, those whom
-// they follow and the channels on two nodes, and by each of them. "Their sum is the
-// number, or the page says what is below the base."
+// docs/contract.md: "Of `unread USER` each number of the badge is told": with a user,
+// those whom they follow and the channels on two nodes, and by each of them. "Their sum
+// is the number, or the page says what is below the base."
 func TestExplainBadge(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -56,9 +56,9 @@ func (e *explained) changes() string {
 	return strings.Join(all, ", ")
 }
 
-// "`--json`: `{"id":"42","value":3,"as_of":"…","events":[{"position":"…","time":"2026-…Z","type":"like","change":"+1","event":{…}}],"next":"…","base":{"position":"…","value":0}}`;
-// over NATS `tidemark.explain` `{"number":"post.like","id":"42","limit":20}`": by a
-// process that holds, also where another one answers. Dead letters are not in it.
+// "`{"number":"post.like","id":"42","limit":20,"before":"…"}` |
+// `{"id":"42","value":3,"as_of":"…","events":[{"position":"…","time":"2026-…Z","type":"like","change":"+1","event":{…}}],"next":"…","base":{"position":"…","value":0}}`":
+// by a process that holds, also where another one answers. Dead letters are not in it.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -62,8 +62,9 @@ func copies(nodes ...*Node) (n [fleetShards]int) {
 	return n
 }
 
-// "One forged or stale assignment and a member that says it is ready, with a far epoch":
-// no copy is dropped, answers stay whole, and assigning goes on.
+// docs/promises.md: "No copy is dropped because of a forged or stale assignment, or of a
+// member that claims to be ready with a far epoch": no copy is dropped, answers stay
+// whole, and assigning goes on.
 func TestForgedAssignment(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

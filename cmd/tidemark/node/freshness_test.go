@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// "A process that cannot (suspended, …) answers with "degraded": true, "stale_ms": N, and
-// with "partial": false 503": also where the machine was suspended, with all of its
-// processes, and an answer is asked before the log is.
+// docs/contract.md: "A process that cannot (suspended, …) answers with "degraded": true,
+// "stale_ms": N, and with "partial": false 503": also where the machine was suspended,
+// with all of its processes, and an answer is asked before the log is.
 func TestSuspendedMachine(t *testing.T) {
 	s := newSite(t)
 	var suspended atomic.Int64
@@ -72,8 +72,8 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 }
 
-// "So wait: true of tidemark.read holds against every later whole answer, whoever gives
-// it": also a node whose file has a longer freshness, which calls older answers whole.
+// docs/contract.md: "So wait: true of tidemark.read holds against every later whole
+// answer, whoever gives it": also a node whose file has a longer freshness, which calls older answers whole.
 func TestWaitForTheLongestFreshness(t *testing.T) {
 	s := newSite(t)
 	a, other := s.start(s.config("a", "route hold answer")), s.config("b", "answer")

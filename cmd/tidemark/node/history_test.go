@@ -84,9 +84,10 @@ func (s *site) sums(at string, ids int) string {
 	return out.String()
 }
 
-// "Older events may be archived as files that replay reads like the stream": what is
-// archived and trimmed is verified, recounted, explained and counted again as before.
-// Without the archive what is missing is said; so is a gap, and what is damaged.
+// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// stream": what is archived and trimmed is verified, recounted, explained and counted
+// again as before. Without the archive what is missing is said; so is a gap, and what is
+// damaged.
 func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(21, 22))
@@ -285,7 +286,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	}
 }
 
-// "Rebuild … older events may be archived as files that replay reads like the
+// docs/promises.md: "Older events may be archived as files that a replay reads like the
 // stream": a generation is derived of what was archived and trimmed, and compared with
 // all of it. Without the archive, or with a gap, it is refused with what is missing.
 func TestRebuildBelowTrimmed(t *testing.T) {

@@ -55,7 +55,7 @@ func fetch(t *testing.T, n *Node, host, path string) (status int, body string) {
 	return reply.StatusCode, string(text)
 }
 
-// "pprof and every page check `Host` (DNS rebinding)."
+// docs/run.md: "under a name of its own that resolves to this address (DNS rebinding)."
 func TestHost(t *testing.T) {
 	n := startWith(t, func(c *config.Config) { c.HTTP.Hosts = []string{"tidemark", "Counts.Example.org"} })
 	_, port, _ := strings.Cut(n.HTTPAddress(), ":")
@@ -84,7 +84,7 @@ func TestHost(t *testing.T) {
 			}
 		}
 	}
-	// "The index page lists /demo/ when it is there."
+	// The index page lists /demo/ when it is there.
 	if _, body := fetch(t, n, "localhost", "/"); body != "tidemark\n\n/metrics\n/healthz\n/readyz\n/debug/pprof/\n/demo/\n" {
 		t.Errorf("the index is %q", body)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// "a restored system continues backups into the place it was restored from", by itself;
-// "two systems restored from one backup must not both write into one place".
+// docs/promises.md: "A restored system continues backups into the place that it was
+// restored from", by itself; "Two systems restored from one backup do not both write into
+// one place".
 func TestBackupsAfterRestore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

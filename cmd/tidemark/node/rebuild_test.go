@@ -113,7 +113,7 @@ func (f *fleet) has(counter, column string, id, want int) func() bool {
 	return func() bool { return strings.Contains(f.get(counter, column, id), fmt.Sprintf(`%q:%d}`, column, want)) }
 }
 
-// "One mechanism for: a new column with its history".
+// docs/promises.md: "A rebuild gives a new column its history".
 func TestRebuildAddsAColumn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -232,9 +232,10 @@ func (f *fleet) busy(posts int) (end func() int) {
 	}
 }
 
-// "When it has caught up it is compared with the serving one, and answers switch over
-// in one step": on all nodes, those that only answer as well, while everything goes on.
-// "Another number of shards": of each generation its own.
+// docs/contract.md: "When it has caught up, both are held to the log; if nothing differs,
+// all nodes answer from the new generation, in one step": on all nodes, those that only
+// answer as well, while everything goes on. README.md: "Another number of shards": of
+// each generation its own.
 func TestRebuildOnManyNodes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

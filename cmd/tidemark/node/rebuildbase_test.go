@@ -50,9 +50,9 @@ func (f *fleet) restore(name, from string, edit func(*config.Config)) {
 
 func withFans(c *config.Config) { *c = *fans(c) }
 
-// "While a generation builds, EVENTS is not trimmed; it is never trimmed below a backup
-// of another generation than the one that serves." A generation that does not open
-// harms nobody: it is tried again.
+// docs/replay.md: "While one builds, EVENTS is not trimmed"; docs/promises.md: "EVENTS is
+// never trimmed below a backup of another generation than the one that serves." A
+// generation that does not open harms nobody: it is tried again.
 func TestRebuildKeepsEventsWhole(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -98,8 +98,9 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 	}
 }
 
-// "While a generation builds, EVENTS is not trimmed": not either where both begin at once.
-// Who trims marks that, and looks at the record after it; a rebuild looks at the mark.
+// docs/replay.md: "While one builds, EVENTS is not trimmed": not either where both begin
+// at once. Who trims marks that, and looks at the record after it; a rebuild looks at the
+// mark.
 func TestTrimAndRebuildAtOnce(t *testing.T) {
 	f := newFleet(t)
 	n := f.start("a")
@@ -169,8 +170,9 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 
 var errNotNow = errors.New("not now")
 
-// "Restore puts a backup's counts into the place of its generation and notes the set";
-// "an old manifest is generation 1's".
+// docs/promises.md: "`restore` puts the counts of a backup into the place of their
+// generation, and records which generations there are"; "A manifest that names no
+// generation is of generation 1".
 func TestRestoreOfAGeneration(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -227,7 +229,8 @@ func TestRestoreOfAGeneration(t *testing.T) {
 	f.until("all fans", f.has("post", "fans", 7, 2))
 }
 
-// "Repair --replay ends all generations: record, both slots", and other nodes follow.
+// docs/promises.md: "`repair --replay` ends all generations: the record and both slots",
+// and other nodes follow.
 func TestReplayEndsGenerations(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

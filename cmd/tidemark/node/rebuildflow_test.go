@@ -101,7 +101,7 @@ func TestBackAndForward(t *testing.T) {
 // unaudited leaves what differs alone.
 func unaudited(c *config.Config) { c.Audit.Rate = 0 }
 
-// "It never switches to something that differs unless told so".
+// docs/contract.md: "One that differs serves only with `--accept`".
 func TestRebuildDiffers(t *testing.T) {
 	t.Parallel()
 	for _, then := range []string{RebuildAcceptVerb, RebuildAbortVerb} {
@@ -252,8 +252,8 @@ func TestRebuildWithRolesApart(t *testing.T) {
 	f.until("the one that routes is ready", func() bool { return r.Ready() == nil })
 }
 
-// "Its share of memory (rebuild.memory); the serving generation has the rest of
-// memory.budget meanwhile."
+// docs/promises.md: "A generation that is building has `rebuild.memory`; the one that
+// serves has the rest of `memory.budget`."
 func TestRebuildSharesMemory(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

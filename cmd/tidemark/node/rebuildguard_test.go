@@ -32,8 +32,8 @@ func (f *fleet) forge() {
 	}
 }
 
-// "It deletes what it has of a generation only while the record as it stands is its
-// copy": not while another one stands there that it does not follow.
+// docs/promises.md: "A node deletes what it has of a generation only while the record as
+// it stands is its copy": not while another one stands there that it does not follow.
 func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -87,7 +87,8 @@ func TestNewNodesVouchForNothing(t *testing.T) {
 	f.until("all likes", func() bool { return f.likes(20, 1) })
 }
 
-// "A leader writes ... not while a node that it reaches knows a newer one."
+// docs/promises.md: "A leader does not write the record while a node that it reaches
+// knows a newer one."
 func TestLeaderIsOutrun(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -109,8 +110,9 @@ func TestLeaderIsOutrun(t *testing.T) {
 	}
 }
 
-// "A number nobody acted on can be given out again with another configuration": what is
-// stored under it by the one before is not counted on with.
+// docs/promises.md: "A number that no node has acted on can be given out again, with
+// another configuration": what is stored under it by the one before is not counted on
+// with.
 func TestNumberComesAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -149,9 +149,9 @@ func (c *child) kill() {
 	}
 }
 
-// "A node that is killed at any moment goes on where it was": whatever the rebuild is
-// at, and whichever node it is, the end is as if nobody had been killed. No dead letter
-// is lost, and none comes twice.
+// docs/promises.md: "A node that is killed at any moment of a rebuild goes on where it
+// was": whatever the rebuild is at, and whichever node it is, the end is as if nobody had
+// been killed. No dead letter is lost, and none comes twice.
 func TestRebuildKilled(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 2} {

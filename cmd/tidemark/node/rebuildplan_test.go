@@ -8,9 +8,9 @@ import (
 	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 )
 
-// "A stranger's `rebuild` with `accept` and empty rules, twice: all counts 0 and nothing
-// to go back to": what drops something begins only with a word about just that, and what
-// is kept is given up only by its number.
+// docs/contract.md: "What drops counters, columns or rules begins only as it was shown",
+// also when a stranger accepts empty rules, twice: what drops something begins only with
+// a word about just that, and what is kept is given up only by its number.
 func TestDroppingNeedsAWord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

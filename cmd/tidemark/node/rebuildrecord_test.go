@@ -70,9 +70,9 @@ func (f *fleet) stored(name string) (found []string) {
 	return found
 }
 
-// "A bucket without it (deleted) gets the node's copy back; one that is malformed, or
-// older than what the node knows, is not obeyed, is said and replaced by the node's
-// copy. A forged or deleted key never has a node delete counts".
+// docs/promises.md: "A record of generations that is deleted, malformed or older than
+// what a node knows is not obeyed, is reported and is replaced by the node's copy; no
+// node deletes counts because of it".
 func TestRecordIsForged(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -154,9 +154,9 @@ func TestRecordIsForged(t *testing.T) {
 	f.until("all likes", func() bool { return f.likes(40, 1) })
 }
 
-// "A node whose file differs from what serves starts with what serves and says so (log,
-// `/readyz`, `tidemark nodes`), for good". "A node never fails to start because a rebuild
-// has changed what counts."
+// docs/contract.md: "A node whose file differs from what serves starts with what serves
+// and says so (log, `/readyz`, `tidemark nodes`), for good". "A node never fails to start
+// because a rebuild has changed what counts."
 func TestFileDiffers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -198,9 +198,10 @@ func TestFileDiffers(t *testing.T) {
 	f.until("the new column", f.has("post", "fans", 7, 1))
 }
 
-// "What is counted is one for all nodes of a generation: counters, rules, channels,
-// `channels_open`, `feed.*`, `limits.channels`, `limits.notices`, `inactive_after`." The
-// first node of a system says what; others with other files count by it.
+// docs/contract.md: "What is counted is one for all nodes of a generation: counters,
+// rules, channels, `channels_open`, `feed.*`, `limits.channels`, `limits.notices`,
+// `inactive_after`." The first node of a system says what; others with other files count
+// by it.
 func TestNodesWithOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

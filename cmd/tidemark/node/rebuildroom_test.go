@@ -54,9 +54,9 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 	}
 }
 
-// "A configuration that cannot be rebuilt to (...too little memory or disk for two
-// generations): refused before anything starts, with the numbers": the streams of others
-// have reserved what the server stores.
+// docs/promises.md: "A rebuild for which there is too little memory or disk is refused
+// before it starts, with the numbers": the streams of others have reserved what the
+// server stores.
 func TestRebuildNeedsRoomOnTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -48,11 +48,11 @@ func has2(dir string) bool {
 	return err == nil
 }
 
-// "A record that is older never wins over one that somebody holds; a superseded generation
-// never serves by itself": a node that was restored from before the rebuild starts first,
-// and the bucket is as it was. It waits for the node that holds generation 2, which is to
-// be replaced only after cluster.replace_after, and answers nothing by generation 1. The
-// intact node keeps what it has.
+// docs/promises.md: "A record that is older never wins over one that a node holds; a
+// superseded generation never serves by itself": a node that was restored from before the
+// rebuild starts first, and the bucket is as it was. It waits for the node that holds
+// generation 2, which is to be replaced only after cluster.replace_after, and answers
+// nothing by generation 1. The intact node keeps what it has.
 func TestRestoredStartsFirst(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -154,8 +154,9 @@ func TestSupersededReturnsAlone(t *testing.T) {
 	f.until("it answers by what serves", f.has("post", "fans", 7, 2))
 }
 
-// "Garbage and forged generations records must not keep every node from starting": also
-// when all start at the same moment and each has nothing but its copy.
+// docs/promises.md: "Malformed and forged records of generations do not keep all nodes
+// from starting": also when all start at the same moment and each has nothing but its
+// copy.
 func TestAllStartByAForgedRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

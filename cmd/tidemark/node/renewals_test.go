@@ -80,8 +80,9 @@ func TestOnlyCopyIsKept(t *testing.T) {
 	f.until("all likes", func() bool { return g.sinks.Whole() && f.likes(50, 1) })
 }
 
-// "A shard found drifted or damaged is rebuilt by itself": who finds it too, while it
-// is, is not told that it may be a bug; nor is who began to look before it was there again.
+// docs/contract.md: "has shards that differ be taken again by itself": who finds it too,
+// while it is, is not told that it may be a bug; nor is who began to look before it was
+// there again.
 func TestFoundByTwo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

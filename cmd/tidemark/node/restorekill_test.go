@@ -185,10 +185,11 @@ func (r *restorer) left(t *testing.T) (whole bool) {
 	return whole
 }
 
-// "While it works the directory has a file `restoring`, which only another restore
-// takes": a restore that is killed between any two things that it does to files leaves
-// what a start refuses and another restore makes whole, or what is whole, or nothing; in
-// a new directory, and in one of a node that has lost what it had counted.
+// docs/decisions/0027-backups.md: "While it works the directory has a file `restoring`,
+// which only another restore takes": a restore that is killed between any two things that
+// it does to files leaves what a start refuses and another restore makes whole, or what
+// is whole, or nothing; in a new directory, and in one of a node that has lost what it
+// had counted.
 func TestRestoreKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))
 	s := newSite(t)

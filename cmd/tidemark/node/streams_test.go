@@ -7,7 +7,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// "max_age configured by the operator is no such purge."
+// A max_age that the operator has configured is no such purge.
 func TestFront(t *testing.T) {
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type look struct {

@@ -158,8 +158,9 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 }
 
-// "it starts all the same; every request is answered 503 with words … it becomes
-// ready by itself when a holder comes", and goes on when all are gone and back.
+// docs/promises.md: "A node that only answers starts without holders; every request gets
+// 503 with words, and it becomes ready by itself when a holder comes", and goes on when
+// all are gone and back.
 func TestThinWithoutHolders(t *testing.T) {
 	t.Parallel()
 	const words = "no node that holds counters is known"
@@ -219,7 +220,7 @@ func TestThinWithoutHolders(t *testing.T) {
 	s.ready(thin)
 	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 
-	// "NATS lost and back"
+	// NATS is gone, and comes back
 	s.server.Stop()
 	s.until("the server is gone", func() error {
 		if err := thin.Ready(); err == nil || !strings.Contains(err.Error(), "lost") {
@@ -378,10 +379,10 @@ func TestThinRefused(t *testing.T) {
 	}
 }
 
-// "As soon as there is a node that holds it answers, without a restart": also where the
-// generation that it hears of next is in the slot of the one that it knew, as after two
-// rebuilds while it was suspended, or beside nodes that were restored from a backup.
-// What has its name there is itself.
+// docs/promises.md: "As soon as there is a node that holds, a node that only answers has
+// answers, without a restart": also where the generation that it hears of next is in the
+// slot of the one that it knew, as after two rebuilds while it was suspended, or beside
+// nodes that were restored from a backup. What has its name there is itself.
 func TestThinSameSlot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -34,8 +34,8 @@ func (s *site) killedTrim(below uint64, place string) {
 	}
 }
 
-// "What decides about deletion is read from where it is true": the bucket is deleted, and
-// what is not archived is not trimmed.
+// docs/promises.md: "What decides about deletion is read from the archive itself, not
+// from the bucket": the bucket is deleted, and what is not archived is not trimmed.
 func TestTrimReadsTheArchive(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

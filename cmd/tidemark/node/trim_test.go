@@ -161,8 +161,9 @@ func TestRestoreAtFromNothing(t *testing.T) {
 	}
 }
 
-// "`restore FROM --at POSITION`": also the position of an event within a pack. A process
-// with a server of its own goes on from there, and is backed up.
+// docs/contract.md: "`restore FROM --data-dir DIR [--at POSITION|TIME]`": also the
+// position of an event within a pack. A process with a server of its own goes on from
+// there, and is backed up.
 func TestRestoreAtWithinPack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -186,7 +187,7 @@ func TestRestoreAtWithinPack(t *testing.T) {
 	then.asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
 }
 
-// "No sequence is used twice" (I10): an EVENTS that goes on from the one that was lost has
+// "No sequence ever means two events" (I10): an EVENTS that goes on from the one that was lost has
 // another message where a second directory stands within one, so that one is refused.
 func TestRestoreOfTwoPoints(t *testing.T) {
 	t.Parallel()

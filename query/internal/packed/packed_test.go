@@ -76,7 +76,7 @@ func TestAsksRoundTrip(t *testing.T) {
 	})
 }
 
-// "0 is not an id", and the place is told.
+// docs/contract.md: "0 is not an id", and the place is told.
 func TestZeroIsNoID(t *testing.T) {
 	for _, ids := range [][]uint64{{0}, {0, 5, 9}, {5, 0, 9}, {1 << 60, 1 << 61, 0}} {
 		w := packed.Wait{Timeout: -1}

@@ -173,8 +173,8 @@ func (s *server) wantMany(lines []string) {
 	}
 }
 
-// "goes on where it was after an interruption"; "SCAN may give a key twice":
-// keys come and go meanwhile, so that Redis moves its keys to other tables.
+// docs/contract.md: "exact when run again after an interruption"; "SCAN may give a key
+// twice": keys come and go meanwhile, so that Redis moves its keys to other tables.
 func TestGoesOn(t *testing.T) {
 	s := newServer(t)
 	s.fillMany()
@@ -217,8 +217,9 @@ type onSay func(text string)
 
 func (f onSay) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
 
-// "or when Redis goes away and comes back": a connection that is lost goes on
-// with the cursor, another process begins again, and either way all is there.
+// docs/promises.md: "An import from a Redis goes on when the Redis goes away and comes
+// back": a connection that is lost goes on with the cursor, another process begins again,
+// and either way all is there.
 func TestRedisGoesAway(t *testing.T) {
 	s := newServer(t)
 	s.fillMany()
