@@ -154,7 +154,7 @@ func (f *fleet) likes(posts, want int) bool {
 	for post := 1; post <= posts; post++ {
 		ids = append(ids, fmt.Sprint(post))
 	}
-	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":"post","columns":["like"],"ids":[%s]}`, strings.Join(ids, ",")), 10*time.Second)
+	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":"post","columns":["like"],"ids":[%s],"timeout_ms":9000}`, strings.Join(ids, ",")), 10*time.Second)
 	return err == nil && strings.Count(string(m.Data), fmt.Sprintf(`"like":%d}`, want)) == posts && !strings.Contains(string(m.Data), "missing")
 }
 
