@@ -338,7 +338,7 @@ func (n *generation) backUpOnce(ctx context.Context) error {
 		}
 		all, err := backup.List(ctx, place)
 		for _, m := range all {
-			if m.Generation() != n.number || !m.Events.Equal(state.Created) {
+			if m.Generations.Owner(m.Generation()) != n.owner() || !m.Events.Equal(state.Created) {
 				continue // it is no base for what serves, or for what EVENTS is now
 			}
 			n.backups.newest.Store(max(n.backups.newest.Load(), m.Made.UnixMilli()))

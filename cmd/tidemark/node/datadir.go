@@ -291,6 +291,10 @@ func (d *dataDir) noteGenerations(set generations.Set) error {
 			}
 		}
 	}
+	// A number comes again where a record was lost: what has it now was not given up.
+	named := func(n generations.Number) bool { _, is := set.All[n]; return is }
+	d.marker.Ended = slices.DeleteFunc(slices.Clone(d.marker.Ended), named)
+	d.marker.Aborted = slices.DeleteFunc(slices.Clone(d.marker.Aborted), named)
 	d.marker.Generations = &set
 	err := d.writeMarker()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -346,5 +347,39 @@ func TestLostGenerationDoesNotServe(t *testing.T) {
 	case <-n.failed:
 		t.Errorf("the process ends: %v", n.failure)
 	default:
+	}
+}
+
+// "Nothing counted is deleted because of what a restored or forged record says": a number
+// that comes again is one that was not given up.
+func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
+	d, err := openDataDir(filepath.Join(t.TempDir(), "data"), "a", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	none, err := generations.Start(json.RawMessage(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(set generations.Set, err error) generations.Set {
+		t.Helper()
+		if err == nil {
+			err = d.noteGenerations(set)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	note(none, nil)
+	second := note(none.Begin(json.RawMessage(`{"b":1}`), false))
+	note(second.Abort(""))
+	if !slices.Equal(d.ended(), []generations.Number{2}) || !d.aborted(2) {
+		t.Errorf("ended are %v", d.ended())
+	}
+	note(none.Begin(json.RawMessage(`{"c":1}`), false)) // the record of before was put back
+	if len(d.ended()) > 0 || d.aborted(2) {
+		t.Errorf("generation 2 is building, and %v have ended", d.ended())
 	}
 }
