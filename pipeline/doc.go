@@ -8,8 +8,9 @@
 // Every state node follows that log and applies each section to its shard.
 //
 // The package imports the standard library only, does no I/O of its own and
-// reads no clock except to pace itself; rooms that do (jetlog, sinks, query)
-// know it and not each other.
+// reads no clock except to pace itself. The rooms that do (jetlog, sinks, query)
+// import it; of each other only sinks imports query, for the types of answers.
+// rules_test.go has what each room may import.
 //
 // Invariants are cited by number; docs/architecture.md lists them.
 package pipeline

@@ -11,12 +11,13 @@
 //	tidemark verify               whether it is what the log says
 //	tidemark rebuild              count it again, by another configuration
 //
-// One file holds one command, but for people.go (following and followers),
-// deadletters.go, letterupkeep.go, nodes.go (all of their own) and drain.go (drain, undrain and
-// forget); rebuild.go has rebuildshow.go beside it, what it prints. What commands share: arguments.go (the command line before kong sees
-// it), remote.go (the connection and its flags), cell.go (42.cntcm), table.go
-// (columns for people), fault.go (exit codes). figures.go has the tables that stats
-// begins with.
+// A file holds one command, or a few that belong together: people.go (following and
+// followers), deadletters.go, letterupkeep.go (purge and summary), nodes.go, drain.go
+// (drain, undrain and forget), events.go (trim and archive), backup.go (backup and
+// backups). rebuild.go has rebuildshow.go beside it, what it prints. What commands
+// share: arguments.go (the command line before kong sees it), remote.go (the connection
+// and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
+// codes). figures.go has the tables that stats begins with.
 package main
 
 import (

@@ -1,4 +1,6 @@
-// Package jetlog joins the pipeline to JetStream. No other package imports it.
+// Package jetlog joins the pipeline to JetStream. No other room keeps the log in it;
+// commands, the importer, package node and backups into a bucket import JetStream for
+// what is theirs (rules_test.go lists them).
 //
 // Three streams and a bucket make up the log:
 //
