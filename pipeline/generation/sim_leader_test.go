@@ -111,14 +111,34 @@ func (w *world) write(n *simNode) {
 	}
 	w.truth = p.next
 	if p.what == "begin" {
-		counting := string(p.next.All[p.next.Building].Counting)
-		if f := w.facts[p.next.Building]; f != nil && f.counting != counting && w.used(p.next.Building) {
-			w.broken("%s begins generation %d for a second time", n.name, p.next.Building)
+		number := p.next.Building
+		counting := string(p.next.All[number].Counting)
+		if f := w.facts[number]; f != nil && f.counting != counting && w.used(number) {
+			if p.from.Newest >= number {
+				w.broken("%s begins generation %d for a second time", n.name, number)
+			}
+			w.begunAgain(number)
 		}
-		w.facts[p.next.Building] = &facts{counting: counting, differs: w.r.IntN(4) == 0}
+		w.facts[number] = &facts{counting: counting, differs: w.r.IntN(4) == 0}
 	}
 	if w.r.IntN(8) > 0 { // otherwise it crashes before it has noted what it wrote
 		n.own = p.next
+	}
+}
+
+// begunAgain is for a number that is used again by a record that does not know that it was
+// used: the record was lost, and those that know more are down. What is left under the
+// number is told apart by what it counts by (Owner), and is counted again from the start.
+func (w *world) begunAgain(number generation.Number) {
+	w.did["begun again"]++
+	for _, n := range w.nodes {
+		delete(n.dirs, number)
+		delete(n.ended, number)
+	}
+	for slot, is := range w.slots {
+		if is == number {
+			w.slots[slot] = 0
+		}
 	}
 }
 
@@ -150,9 +170,12 @@ func (w *world) clear(n *simNode, p *plan) {
 	}
 	w.say("%s clears slot %d", n.name, slot)
 	for number, g := range w.truth.All {
-		// Of one that is built a leader may know nothing that was restored from before it:
-		// its windows are derived again.
-		known := number == w.truth.Serving || len(n.ended) > 0 || n.backup == nil
+		// Of one that is built a leader may know nothing that was restored from before it, or
+		// that follows the record of a restored node, which knows the number and names no
+		// such generation: its windows are derived again.
+		_, named := n.own.All[number]
+		restored := n.own.Newest >= number && n.own.Epoch < w.truth.Epoch && !named
+		known := number == w.truth.Serving || !restored && (len(n.ended) > 0 || n.backup == nil)
 		if g.Slot == slot && w.slots[slot] == number && !w.flipped[number] && known {
 			w.broken("%s clears slot %d, which generation %d uses", n.name, slot, number)
 		}
