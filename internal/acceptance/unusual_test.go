@@ -22,7 +22,8 @@ import (
 )
 
 // Unusual sizes that the contract allows, on a default node: what one user or
-// one channel has a great deal of must stop nothing and nobody.
+// one channel has a great deal of must stop nothing and nobody. Answers may say that they
+// are old, while there is a backlog; what they tell must be there and right.
 
 const (
 	// unusualWithin finds an apply that does not end, or whose cost grows with
@@ -100,7 +101,7 @@ func followsAll(t *testing.T, nc *nats.Conn) {
 		t.Errorf("user.following is %d, want %d; %v", counts["following"], manyFollowees, err)
 	}
 	unread, err := c.Unread(ctx, followsMany)
-	if err != nil || unread.Degraded || unread.Users[0].Feed != manyFollowees/1000 {
+	if err != nil || len(unread.Missing) > 0 || unread.Users[0].Feed != manyFollowees/1000 {
 		t.Errorf("unread %+v, want a feed of %d; %v", unread, manyFollowees/1000, err)
 	}
 	listed, last := 0, uint64(0)
@@ -187,7 +188,7 @@ func others(t *testing.T, nc *nats.Conn) {
 		t.Fatalf("the feed of somebody else: %d posts of %d; %v", len(feed.Posts), otherPosts, err)
 	}
 	unread, err := c.Unread(ctx, otherUser)
-	if err != nil || unread.Degraded || unread.Users[0].Feed != otherPosts {
+	if err != nil || len(unread.Missing) > 0 || unread.Users[0].Feed != otherPosts {
 		t.Fatalf("unread of somebody else: %+v; %v", unread, err)
 	}
 }
@@ -241,7 +242,7 @@ func TestManyPosts(t *testing.T) {
 		defer cancel()
 		c := client.New(nc)
 		unread, err := c.Unread(ctx, follower)
-		if err != nil || unread.Degraded || unread.Users[0].Feed != postsPerAuthor {
+		if err != nil || len(unread.Missing) > 0 || unread.Users[0].Feed != postsPerAuthor {
 			t.Errorf("%s: unread %+v, want a feed of %d; %v", when, unread, postsPerAuthor, err)
 		}
 		var got []uint64
@@ -293,7 +294,7 @@ func TestManyNotices(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), othersWithin)
 		defer cancel()
 		reply, err := client.New(nc).Unread(ctx, reader, newUser)
-		if err != nil || reply.Degraded {
+		if err != nil || len(reply.Missing) > 0 {
 			t.Fatalf("%s: unread %+v; %v", when, reply, err)
 		}
 		for i, want := range []uint64{manyNotices - withdrawn, 0} {
