@@ -125,6 +125,10 @@ func boundByArchive(trim *backup.Trim, state jetlog.StreamState, directory strin
 		trim.Archived(&backup.Archived{Directory: directory, Events: of, Last: last}, state.Created)
 		return nil
 	}
+	if goesOn := state.Continues; !of.IsZero() && of.Equal(goesOn.Events) { // restored, and nothing of it is archived yet
+		trim.Archived(&backup.Archived{Directory: directory, Events: state.Created, Last: min(last, goesOn.After)}, state.Created)
+		return nil
+	}
 	if state.Archive == "" {
 		return nil // of an EVENTS that is gone, or empty
 	}

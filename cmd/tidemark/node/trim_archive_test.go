@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
 // killedTrim marks EVENTS as trimmed below a sequence, and removes nothing: the next
@@ -79,6 +80,19 @@ func TestTrimReadsTheArchive(t *testing.T) {
 	s.killedTrim(16, to)
 	if got, err := trim(TrimOptions{}); err != nil || got.Below != 11 || !strings.Contains(got.Bound, "not archived in "+dir) {
 		t.Errorf("%+v %v", got, err)
+	}
+
+	// An EVENTS that goes on from the archived one, after a restore, does not say yet that
+	// it is archived: what is configured or given decides.
+	restored, err := s.streams().State(t.Context(), jetlog.EventsStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored.Continues, restored.Archive = jetlog.Continues{After: 15, Events: restored.Created}, ""
+	restored.Created = restored.Created.Add(time.Hour)
+	bound := backup.Trim{Below: 30}
+	if err := boundByArchive(&bound, restored, dir); err != nil || bound.Below != 11 {
+		t.Errorf("%+v %v", bound, err)
 	}
 
 	// An archive that cannot be looked at decides nothing.
