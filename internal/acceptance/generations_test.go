@@ -60,10 +60,11 @@ func refusedUpToNow(t *testing.T, nc *nats.Conn) uint64 {
 	return info.State.Msgs
 }
 
-// "What is counted is one for all nodes of a generation: counters, rules, channels,
-// `channels_open`, `feed.*`, `limits.channels`, `limits.notices`, `inactive_after`." Two
-// processes with other files give one answer, also when the second one is alone: its own
-// file would have it count a dot as a number, 130 posts, 7 notices, and a channel more.
+// docs/contract.md: "What is counted is one for all nodes of a generation: counters,
+// rules, channels, `channels_open`, `feed.*`, `limits.channels`, `limits.notices`,
+// `inactive_after`." Two processes with other files give one answer, also when the second
+// one is alone: its own file would have it count a dot as a number, 130 posts, 7 notices,
+// and a channel more.
 func TestOtherFilesCountAlike(t *testing.T) {
 	t.Parallel()
 	server := natstest.Apart(t)
@@ -195,9 +196,10 @@ func (s *superseded) never(want int) (done func()) {
 	return func() { close(stop); <-ended }
 }
 
-// "A record that is older never wins over one that somebody holds": a rebuild to
-// generation 2, both stop, one comes back from a backup of before and starts first. Nobody
-// is answered by generation 1, also after the other one has returned, which keeps what it has.
+// docs/promises.md: "A record that is older never wins over one that a node holds": a
+// rebuild to generation 2, both stop, one comes back from a backup of before and starts
+// first. Nobody is answered by generation 1, also after the other one has returned, which
+// keeps what it has.
 func TestRestoredStartsFirst(t *testing.T) {
 	t.Parallel()
 	s := newSuperseded(t)
@@ -228,9 +230,9 @@ func TestRestoredStartsFirst(t *testing.T) {
 	}
 }
 
-// "A superseded generation never serves by itself": a node that was forgotten returns alone
-// with the data directory of generation 1. It counts generation 2 from EVENTS, and refuses
-// nothing that this one counts.
+// docs/promises.md: "A superseded generation never serves by itself": a node that was
+// forgotten returns alone with the data directory of generation 1. It counts generation 2
+// from EVENTS, and refuses nothing that this one counts.
 func TestSupersededReturnsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSuperseded(t)

@@ -10,8 +10,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// "only below the newest verified backup": where a number came again, after a record was
-// lost, a backup of the other generation with that number is none of what serves.
+// docs/contract.md: "only below the newest verified backup": where a number came again,
+// after a record was lost, a backup of the other generation with that number is none of
+// what serves.
 func TestTrimByAnotherGeneration(t *testing.T) {
 	events := time.Unix(1, 0).UTC()
 	served, err := generation.Start(json.RawMessage(`{"by":"other rules"}`))

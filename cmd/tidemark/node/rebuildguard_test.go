@@ -350,8 +350,8 @@ func TestLostGenerationDoesNotServe(t *testing.T) {
 	}
 }
 
-// "Nothing counted is deleted because of what a restored or forged record says": a number
-// that comes again is one that was not given up.
+// docs/replay.md: "Nothing counted is deleted because of what a restored or forged record
+// says": a number that comes again is one that was not given up.
 func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
 	d, err := openDataDir(filepath.Join(t.TempDir(), "data"), "a", false)
 	if err != nil {
