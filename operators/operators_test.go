@@ -598,7 +598,7 @@ func TestSectionChanges(t *testing.T) {
 }
 
 // docs/contract.md: "`channels_open: false` takes notices for configured channels only":
-// others are dead letters, and the fingerprint of the rules tells the two apart. What was
+// others are dead letters, and the fingerprint of the rules distinguishes the two. What was
 // opened before can be withdrawn.
 func TestChannelsOpen(t *testing.T) {
 	limits := wide

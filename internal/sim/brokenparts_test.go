@@ -127,7 +127,7 @@ func (s unsettled) Settle(ctx context.Context) error {
 	return s.Shards.Settle(ctx)
 }
 
-// placeless does not say where its shards stand to who has joined and follows.
+// placeless does not say to a node that has joined and follows where its shards stand.
 type placeless struct {
 	pipeline.Shards
 	joined bool

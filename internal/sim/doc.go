@@ -71,7 +71,7 @@
 // query/spread. Streams lose nothing there. Processes stand still, are cut off from the
 // log and the bucket while others still ask them, and start from an old copy of their
 // disk. The real pipeline.Freshness says which answers are whole: these must have all that
-// was stored long enough before (I11). Of all who ask one passes on the position of the
+// was stored long enough before (I11). Of all goroutines that ask, one passes on the position of the
 // last answer, and never gets an older one (I6).
 //
 // Where EVENTS is archived (TestArchives) processes write segments by the real

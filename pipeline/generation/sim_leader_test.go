@@ -128,7 +128,7 @@ func (w *world) write(n *simNode) {
 
 // begunAgain is for a number that is used again by a record that does not know that it was
 // used: the record was lost, and those that know more are down. What is left under the
-// number is told apart by what it counts by (Owner), and is counted again from the start.
+// number is distinguished by what it counts by (Owner), and is counted again from the start.
 func (w *world) begunAgain(number generation.Number) {
 	w.did["begun again"]++
 	for _, n := range w.nodes {

@@ -178,7 +178,7 @@ func TestLeaseThatNobodyRoutesWith(t *testing.T) {
 		return err
 	}
 	// On a busy machine the ghost is silent for an expiry, and then its lease is taken: that
-	// says nothing of who routes.
+	// says nothing of which node routes.
 	within := func(d time.Duration, meanwhile func()) (err error) {
 		for range 20 {
 			taken := strings.Count(log.String(), "is silent, taking over")

@@ -43,7 +43,7 @@ func (t *Trim) To(m *Manifest, place string, set generation.Set, events time.Tim
 	if m.Generation() != set.Serving {
 		return fmt.Errorf("the newest backup, %s in %s, is of generation %d, and generation %d serves: run 'tidemark backup %s' first", m.ID, place, m.Generation(), set.Serving, place)
 	}
-	// A number comes again where a record was lost: what it counts by tells them apart.
+	// A number comes again where a record was lost: what it counts by distinguishes them.
 	if of, serves := m.Generations.Owner(set.Serving), set.Owner(set.Serving); of != serves {
 		return fmt.Errorf("the newest backup, %s in %s, is of another %v, and %v serves: run 'tidemark backup %s' first", m.ID, place, of, serves, place)
 	}

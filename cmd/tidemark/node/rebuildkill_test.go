@@ -310,7 +310,7 @@ func TestSuspendedDuringTheSwitch(t *testing.T) {
 }
 
 // switchSuspended suspends the node that does not lead, has the other one switch, and lets
-// the first one go on: whether it was switched meanwhile.
+// the first one go on: whether it was switched since then.
 func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
 	f.t.Helper()
 	suspended, leading := b, a
@@ -321,7 +321,7 @@ func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
 		f.t.Fatal(err)
 	}
 	silent := time.Now()
-	f.until("it is asked for", func() bool { // by then who is suspended may have led, and leads no more
+	f.until("it is asked for", func() bool { // by then the suspended node may have led, and leads no longer
 		_, err := job.Ask(f.t.Context(), f.nc, leading.Name, verb, struct{}{}, nil)
 		s := f.record()
 		return err == nil || s.Accept || s.Serving == 2
