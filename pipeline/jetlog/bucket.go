@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
 // ErrBucketFull: the bucket takes nothing more, so members cannot say that they are
@@ -42,12 +44,19 @@ func (s *Streams) sweep(ctx context.Context) (names int, err error) {
 	}
 	swept := map[string]struct{}{}
 	for subject := range info.State.Subjects {
-		name, more, deep := strings.Cut(strings.TrimPrefix(subject, keyPrefix), ".")
-		if slices.Contains(ownNames, name) || len(swept) == sweepMax {
-			continue
+		if len(swept) == sweepMax {
+			break
 		}
+		key := strings.TrimPrefix(subject, keyPrefix)
+		name, more, deep := strings.Cut(key, ".")
 		filter := keyPrefix + name
-		if deep = deep && more != ""; deep {
+		member, isMember := strings.CutPrefix(strings.TrimPrefix(key, "2."), cluster.MemberPrefix)
+		switch {
+		case isMember && !nodeName.MatchString(member): // no node can have it, and no roster lists it
+			filter = subject
+		case slices.Contains(ownNames, name):
+			continue
+		case deep && more != "":
 			filter += ".>"
 		}
 		if _, done := swept[filter]; done {

@@ -31,7 +31,7 @@ func (b *bench) fill(format string) {
 // Keys under names that are not the nodes' do not keep them from saying that they are
 // there, nor others from joining: they are deleted once the bucket is full.
 func TestJunkInTheBucket(t *testing.T) {
-	for _, junk := range []string{"junk.%s", "%s"} {
+	for _, junk := range []string{"junk.%s", "%s", "member.no.%s", "2.member.no.%s"} {
 		b := newBench(t)
 		a := b.joined("a")
 		b.fill(junk)

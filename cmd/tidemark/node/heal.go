@@ -20,7 +20,11 @@ import (
 type healing struct {
 	at    time.Time // when it was given up the last time
 	pause time.Duration
+	came  bool // it has come since
 }
+
+// due says that the shard has not come since it was given up. nil: it never was.
+func (h *healing) due() bool { return h != nil && !h.came }
 
 const (
 	// healAgainMin is how long after a shard was taken again it may be for the second
@@ -86,7 +90,7 @@ func (n *generation) releaseStopped(shards cluster.ShardSet) error {
 // could not be derived.
 func (h *holdings) failedLocked(failed *cluster.ShardSet) {
 	for s, m := range h.moves {
-		if !m.failed.IsZero() && (m.fault != nil || h.heals[s] != nil) {
+		if !m.failed.IsZero() && (m.fault != nil || h.heals[s].due()) {
 			failed.Add(s)
 		}
 	}

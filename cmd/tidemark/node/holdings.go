@@ -92,6 +92,9 @@ func (h *holdings) come(s pipeline.Shard, m *moving) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.moves[s] == m {
+		if past := h.heals[s]; past != nil {
+			past.came = true
+		}
 		h.take = append(h.take, s)
 		h.wakeLocked()
 	}
@@ -167,6 +170,8 @@ func (n *generation) arrangeOnce() {
 		return
 	}
 	assigned, held := view.Assignment.HeldSet(n.name), n.heldNow()
+	var room disk
+	room.free, room.known = diskFree(n.dir.path)
 	h := &n.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +194,7 @@ func (n *generation) arrangeOnce() {
 		h.stopDerived()
 	}
 	n.healLocked(view, assigned)
-	back := n.sparesLocked(view, assigned, held)
+	back := n.sparesLocked(view, assigned, held, room)
 	var derive []pipeline.Shard
 	for s := range pipeline.Shard(n.config.Shards) {
 		if !assigned.Has(s) && !back.Has(s) {
@@ -201,7 +206,7 @@ func (n *generation) arrangeOnce() {
 		}
 		from, alone := n.audits.sourcesLocked(s, n.elsewhere(view, s))
 		spared := h.spares[s]
-		if h.heals[s] != nil { // what is stored may be what had stopped
+		if h.heals[s].due() { // what is stored may be what had stopped
 			spared = nil
 		}
 		switch {

@@ -33,9 +33,16 @@ const (
 	spareShare = 2
 )
 
+// disk is what is free on a node's disk, in bytes, if the file system says so. It is asked
+// before a lock is taken: a disk that hangs keeps no beat from the members.
+type disk struct {
+	free  uint64
+	known bool
+}
+
 // sparesLocked notes what is stored and neither held nor assigned here, has deleted what
-// has been so for long enough, and returns what is to be held again.
-func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet) (back cluster.ShardSet) {
+// has been so for long enough, or has no room, and returns what is to be held again.
+func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
 	h, now := &n.holdings, time.Now()
 	var spares cluster.ShardSet
 	for s := range pipeline.Shard(n.config.Shards) {
@@ -65,14 +72,14 @@ func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.Sha
 			back.Add(s)
 		}
 	}
-	n.dropSparesLocked(view, answered, n.crowdedLocked())
+	n.dropSparesLocked(view, answered, n.crowdedLocked(room))
 	return back
 }
 
 // crowdedLocked are the spares that the disk has no room for, the oldest ones.
-func (n *generation) crowdedLocked() (set cluster.ShardSet) {
-	free, known := diskFree(n.dir.path)
-	if !known || len(n.holdings.spares) == 0 {
+func (n *generation) crowdedLocked(room disk) (set cluster.ShardSet) {
+	free := room.free
+	if !room.known || len(n.holdings.spares) == 0 {
 		return set
 	}
 	shards, bytes := []pipeline.Shard{}, uint64(0)
@@ -144,9 +151,9 @@ func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 // haveAll asks nodes whether each of them holds a shard, and is as far at least as what is
 // stored of it here. held is how many do.
 func (n *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
-	state, err := n.store.Stack(s).State()
-	if err != nil {
-		return len(nodes), nil // what cannot be read is of no use
+	state, fault := n.store.Stack(s).State()
+	if fault != nil {
+		state.Applied = 0 // what cannot be read brings nobody further, if each of them holds the shard
 	}
 	for _, node := range nodes {
 		there, fault := move.Compare(ctx, n.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: n.number, Logger: n.log})
