@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -80,6 +81,7 @@ func (w *world) keepDisk() error {
 	w.note("the disk of %d is copied", p.number)
 	p.copied = new(Disk)
 	p.copied.copyOf(&p.disk)
+	p.copiedGiven = slices.Clone(p.given) // its slices only grow
 	return nil
 }
 
@@ -91,7 +93,8 @@ func (w *world) oldDisk() error {
 		}
 		w.note("%d is restored from a copy of its disk", p.number)
 		p.disk.copyOf(p.copied)
-		p.wasHeld, p.kept = cluster.ShardSet{}, nil
+		p.given = slices.Clone(p.copiedGiven)
+		p.wasHeld, p.kept, p.lost = cluster.ShardSet{}, nil, false
 		break
 	}
 	return nil

@@ -58,6 +58,7 @@ type process struct {
 	plants      []*plant    // what it has counted that no event says
 	lost        bool        // all that was on its disk
 	copied      *Disk       // a copy of it; nil: there is none
+	copiedGiven []given     // as it was when the copy was made
 	rob, robbed atomic.Bool // a merge of it is to leave a run out, and did
 
 	spoil   int          // the shard whose next section comes spoiled; -1: none
