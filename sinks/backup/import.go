@@ -13,6 +13,9 @@ func Import(ctx context.Context, to *cold.Store, p Place, m *Manifest, progress 
 	if err := to.SetStreams(cold.Streams{Events: m.Events}); err != nil {
 		return err
 	}
+	if m.Nothing() {
+		return nil
+	}
 	var dictionary cold.Dictionary
 	var err error
 	for i := range m.Parts {

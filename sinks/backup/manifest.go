@@ -55,6 +55,8 @@ type Manifest struct {
 	Bytes   int64   `json:"bytes"`   // of all objects, each once
 	Copied  int64   `json:"copied"`  // of these, that the place did not have
 	Seconds float64 `json:"seconds"` // it took, reading back included
+
+	none error // of one that stands for nothing: why no backup does
 }
 
 // Part is a shard.
@@ -71,6 +73,9 @@ type Run struct {
 	run.Info
 	Object archive.Sum `json:"object"`
 }
+
+// Nothing is true of what is no backup, and stands where there is none: see Choose.
+func (m *Manifest) Nothing() bool { return m.none != nil }
 
 // Generation is which one it is of.
 func (m *Manifest) Generation() generation.Number { return m.Generations.Serving }

@@ -35,8 +35,10 @@ func (at Point) String() string {
 	return fmt.Sprintf("position %d", at.Position)
 }
 
-// Choose finds the newest backup at or below a point. ErrNone: there is none. Of the
-// newest of all it is an error that a manifest is damaged: that may be the newest.
+// Choose finds the newest backup at or below a point. Where all are of later ones it is
+// what stands for nothing (Manifest.Nothing): to count from the first event may do.
+// ErrNone: there is none. Of the newest of all it is an error that a manifest is damaged:
+// that may be the newest.
 func Choose(ctx context.Context, p Place, at Point) (*Manifest, error) {
 	all, damaged := List(ctx, p)
 	if damaged != nil && !at.Set() {
@@ -54,12 +56,20 @@ func Choose(ctx context.Context, p Place, at Point) (*Manifest, error) {
 			return m, nil
 		}
 	}
-	err := fmt.Errorf("%w in %s", ErrNone, p)
 	if at.Set() && len(all) > 0 {
-		oldest := all[len(all)-1]
-		err = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %s", ErrNone, at, p, oldest.ID, oldest.Position, TimeText(oldest.Time))
+		return nothing(p, at, all[len(all)-1]), nil
 	}
-	return nil, errors.Join(err, damaged)
+	return nil, errors.Join(fmt.Errorf("%w in %s", ErrNone, p), damaged)
+}
+
+// nothing is what stands where the oldest backup of a place is of a later point: counted
+// by the same, of the same EVENTS, before its first event.
+func nothing(p Place, at Point, oldest *Manifest) *Manifest {
+	m := *oldest
+	m.ID, m.Mixed, m.From, m.Position, m.Time = "", false, 0, 0, 0
+	m.Parts, m.Log, m.Bytes = make([]Part, len(oldest.Parts)), nil, 0
+	m.none = fmt.Errorf("%w at or below %s in %s: the oldest is %s, at position %d, log time %s", ErrNone, at, p, oldest.ID, oldest.Position, TimeText(oldest.Time))
+	return &m
 }
 
 // Verify reads all objects of a backup and compares them with their names.

@@ -37,22 +37,33 @@ type Opener interface {
 // there. ErrForeign: one of them is of another EVENTS than the backup.
 func Behind(m *Manifest, archived *archive.Directory, events pipeline.Events, state archive.Stream, newest uint64) (log Opener, last uint64, err error) {
 	joined := &archive.Joined{Events: noEvents{}}
+	var begins uint64
 	if archived != nil {
-		if _, end, of := archived.Extent(); end > 0 {
+		if first, end, of := archived.Extent(); end > 0 {
 			if !of.Equal(m.Events) {
 				return nil, 0, fmt.Errorf("%w: archive %s is of the EVENTS created at %v, and the backup of that of %v", ErrForeign, archived, of, m.Events)
 			}
-			joined.Archive, last = archived, end
+			joined.Archive, begins, last = archived, first, end
 		}
 	}
 	if events != nil {
 		if !state.Created.Equal(m.Events) {
 			return nil, 0, fmt.Errorf("%w: EVENTS was created at %v, and the backup is of that of %v", ErrForeign, state.Created, m.Events)
 		}
+		if joined.Archive == nil || state.First <= 1 {
+			begins = state.First
+		}
 		joined.Events, last = events, max(last, newest)
 	}
-	if last == 0 {
+	switch {
+	case last == 0 && m.Nothing():
+		return nil, 0, errors.New("no events are there to count from the first one on: give --nats, a server that holds EVENTS, or --archive")
+	case last == 0:
 		return nil, 0, errors.New("it is to be later than the backup, and no events are there: give --nats, a server that holds EVENTS, or --archive")
+	case m.Nothing() && begins > 1 && joined.Archive == nil:
+		return nil, 0, fmt.Errorf("%w: EVENTS begins with message %d: give --archive, a directory that has what came before", pipeline.ErrGap, begins)
+	case m.Nothing() && begins > 1:
+		return nil, 0, fmt.Errorf("%w: archive %s begins with message %d", pipeline.ErrGap, archived, begins)
 	}
 	return joined, last, nil
 }
@@ -81,7 +92,14 @@ func (r *Restore) Forward(ctx context.Context) (at pipeline.Position, time int64
 	}
 	time = m.Time
 	if r.At.Time != 0 || r.At.Position > m.Position { // a backup may be of position 0
-		if at, time, err = r.further(ctx); err != nil {
+		at, time, err = r.further(ctx)
+		if err != nil && m.Nothing() {
+			err = fmt.Errorf("%w; and the events cannot be counted from the first one on: %w", m.none, err)
+		}
+		if err == nil && at == 0 && m.Nothing() {
+			err = fmt.Errorf("%w; and the first event is later as well", m.none)
+		}
+		if err != nil {
 			return 0, 0, err
 		}
 	}

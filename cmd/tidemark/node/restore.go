@@ -34,7 +34,7 @@ type RestoreOptions struct {
 
 // Restored says what came of it.
 type Restored struct {
-	Backup   string
+	Backup   string // "": none is at or below the point, and all events up to it were counted
 	Position pipeline.Position
 	Time     int64 // log time there, Unix milliseconds
 	Bytes    int64 // of the backup
@@ -42,7 +42,7 @@ type Restored struct {
 
 // Restore makes what is counted in a data directory, c.DataDir, of a backup: as of
 // the backup, or of a later point, up to which it counts the events behind the
-// backup. The next start goes on from there. A directory that has counts is
+// backup; or, where all backups are of later points, all events up to it. The next start goes on from there. A directory that has counts is
 // refused; what else a node has in it stays. A process that is killed leaves a
 // directory that Restore takes again, and nothing else does.
 func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restored, err error) {
@@ -79,7 +79,10 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	defer n.dir.close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
 	if r.Position, r.Time, err = n.restore(ctx, place, m, &o); err != nil {
-		return r, fmt.Errorf("restore backup %s: %w", m.ID, err)
+		if !m.Nothing() {
+			err = fmt.Errorf("backup %s: %w", m.ID, err)
+		}
+		return r, fmt.Errorf("restore: %w", err)
 	}
 	return r, finish(restored{m.Events, r.Position, place.String()})
 }

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -159,6 +161,62 @@ func TestRestoreAtFromNothing(t *testing.T) {
 	if err != nil || r.Position != pipeline.EndOf(4) {
 		t.Errorf("%+v %v", r, err)
 	}
+}
+
+// docs/replay.md: "Where no backup is that old, and the events reach back to the first one,
+// it counts them all": from EVENTS, or from what was archived of it; where they do not reach, it says so.
+func TestRestoreAtBeforeBackups(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 5))
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	atFive := everything(t, s.nc, bustle(s, r, 5))
+	when := time.Now()
+	time.Sleep(20 * time.Millisecond)
+	bustle(s, r, 5)
+	to := filepath.Join(t.TempDir(), "backups")
+	m := s.backup(to, 0)
+	if m.Position != pipeline.EndOf(10) {
+		t.Fatalf("the backup is of position %d", m.Position)
+	}
+	byTime, byPosition := backup.Point{Time: when.UnixMilli()}, backup.Point{Position: pipeline.EndOf(5)}
+	restored := func(o RestoreOptions) {
+		t.Helper()
+		a := alone(t, c)
+		if r, err := restoreTo(t, a, o); err != nil || r.Position != pipeline.EndOf(5) || r.Backup != "" {
+			t.Fatalf("%+v %v", r, err)
+		}
+		then := s.start(a)
+		same(t, "as of "+o.At.String(), everything(t, then.nc, ""), atFive)
+		s.stop(then)
+	}
+	restored(RestoreOptions{From: to, At: byTime, NATS: s.nc})
+	restored(RestoreOptions{From: to, At: byPosition, NATS: s.nc})
+
+	dir := filepath.Join(t.TempDir(), "archive")
+	if _, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.streams().Trim(t.Context(), 4, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []RestoreOptions{{NATS: s.nc}, {Archive: filepath.Join(t.TempDir(), "empty")}, {}} {
+		o.From, o.At = to, byTime
+		if o.Archive != "" {
+			if err := os.Mkdir(o.Archive, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := restoreTo(t, alone(t, c), o); !errors.Is(err, backup.ErrNone) || !strings.Contains(err.Error(), "the oldest is "+m.ID) {
+			t.Errorf("%+v: %v", o, err)
+		} else if o.NATS != nil && !strings.Contains(err.Error(), "EVENTS begins with message 4") {
+			t.Error(err)
+		}
+	}
+	restored(RestoreOptions{From: to, At: byTime, Archive: dir})
+	restored(RestoreOptions{From: to, At: byTime, Archive: dir, NATS: s.nc})
 }
 
 // docs/contract.md: "`restore FROM --data-dir DIR [--at POSITION|TIME]`": also the
