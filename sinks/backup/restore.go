@@ -55,17 +55,26 @@ func Behind(m *Manifest, archived *archive.Directory, events pipeline.Events, st
 		}
 		joined.Events, last = events, max(last, newest)
 	}
-	switch {
-	case last == 0 && m.Nothing():
-		return nil, 0, errors.New("no events are there to count from the first one on: give --nats, a server that holds EVENTS, or --archive")
-	case last == 0:
-		return nil, 0, errors.New("it is to be later than the backup, and no events are there: give --nats, a server that holds EVENTS, or --archive")
-	case m.Nothing() && begins > 1 && joined.Archive == nil:
-		return nil, 0, fmt.Errorf("%w: EVENTS begins with message %d: give --archive, a directory that has what came before", pipeline.ErrGap, begins)
-	case m.Nothing() && begins > 1:
-		return nil, 0, fmt.Errorf("%w: archive %s begins with message %d", pipeline.ErrGap, archived, begins)
+	if err := reaches(m, joined.Archive, begins, last); err != nil {
+		return nil, 0, err
 	}
 	return joined, last, nil
+}
+
+// reaches says why events from one message to another are not what comes after a backup:
+// what stands for nothing needs all from the first one on.
+func reaches(m *Manifest, archived *archive.Directory, begins, last uint64) error {
+	switch {
+	case last == 0 && m.Nothing():
+		return errors.New("no events are there to count from the first one on: give --nats, a server that holds EVENTS, or --archive")
+	case last == 0:
+		return errors.New("it is to be later than the backup, and no events are there: give --nats, a server that holds EVENTS, or --archive")
+	case m.Nothing() && begins > 1 && archived == nil:
+		return fmt.Errorf("%w: EVENTS begins with message %d: give --archive, a directory that has what came before", pipeline.ErrGap, begins)
+	case m.Nothing() && begins > 1:
+		return fmt.Errorf("%w: archive %s begins with message %d", pipeline.ErrGap, archived, begins)
+	}
+	return nil
 }
 
 // noEvents is EVENTS where no server is.
@@ -92,13 +101,7 @@ func (r *Restore) Forward(ctx context.Context) (at pipeline.Position, time int64
 	}
 	time = m.Time
 	if r.At.Time != 0 || r.At.Position > m.Position { // a backup may be of position 0
-		at, time, err = r.further(ctx)
-		if err != nil && m.Nothing() {
-			err = fmt.Errorf("%w; and the events cannot be counted from the first one on: %w", m.none, err)
-		}
-		if err == nil && at == 0 && m.Nothing() {
-			err = fmt.Errorf("%w; and the first event is later as well", m.none)
-		}
+		at, time, err = r.beyond(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -122,6 +125,19 @@ func Stands(store *cold.Store, m *Manifest, at pipeline.Position) error {
 // replay brings the shards to a position.
 func (r *Restore) replay(ctx context.Context, source pipeline.Source, to pipeline.Position) error {
 	return pipeline.Replay(ctx, r.Shards, source, r.Lane(), r.Shards.Positions(), to)
+}
+
+// beyond is further, and says why no backup does where events do not either.
+func (r *Restore) beyond(ctx context.Context) (at pipeline.Position, time int64, err error) {
+	at, time, err = r.further(ctx)
+	switch none := r.Manifest.none; {
+	case none == nil:
+	case err != nil:
+		err = fmt.Errorf("%w; and the events cannot be counted from the first one on: %w", none, err)
+	case at == 0:
+		err = fmt.Errorf("%w; and the first event is later as well", none)
+	}
+	return at, time, err
 }
 
 // further brings the shards from the backup to a later point.
