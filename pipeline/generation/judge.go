@@ -130,12 +130,15 @@ func (f *Found) ownUnless(why error) (Set, error) {
 	return Set{}, f.waits()
 }
 
-// superseded says whether a DELTAS is of a generation that this node knows nothing of, as
-// after a restore, or of a later one than served here while none is of that.
+// superseded says whether a DELTAS is of a generation of which this node does not know what
+// became, as after a restore, or of a later one than served here while none is of that.
 func (f *Found) superseded() bool {
-	has := f.has(f.Own)
+	has, known := f.has(f.Own), f.Own.Newest
+	if f.Own.State == None { // of a backup (Only): later ones may have been building
+		known = f.Own.Serving
+	}
 	return slices.ContainsFunc(f.Deltas[:], func(is Owner) bool {
-		return is.Number > f.Own.Newest || !has && is.Number >= f.Own.Serving
+		return is.Number > known || !has && is.Number >= f.Own.Serving
 	})
 }
 

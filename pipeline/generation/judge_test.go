@@ -17,6 +17,10 @@ func TestJudgeAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	amid, err := all["building"].Only()
+	if err != nil {
+		t.Fatal(err)
+	}
 	forged := all["none"]
 	forged.Epoch, forged.Serving, forged.Newest = 9, 1000, 1000
 	forged.All = map[generation.Number]generation.Generation{1000: {Counting: b}}
@@ -31,6 +35,8 @@ func TestJudgeAlone(t *testing.T) {
 		{"the bucket is lost amid a rebuild", all["building"], generation.Set{}, first, second, false},
 		{"away since before the rebuild, which is not dropped yet", restored, generation.Set{}, first, second, true},
 		{"away since before the rebuild, and the first is dropped", restored, generation.Set{}, generation.Owner{}, second, true},
+		{"restored from amid the rebuild, and the first is dropped and its windows are left", amid, generation.Set{}, first, second, true},
+		{"restored from amid the rebuild, of which nothing is left", amid, generation.Set{}, first, generation.Owner{}, false},
 		{"away amid the rebuild, and the first is dropped", all["alike"], generation.Set{}, generation.Owner{}, second, true},
 		{"the same, and the record is older", all["alike"], all["none"], generation.Owner{}, second, true},
 		{"away since before the rebuild, and the record is forged", restored, forged, first, second, true},

@@ -367,7 +367,8 @@ func (w *world) start(n *simNode) {
 func (w *world) alone(n *simNode) {
 	g := w.truth.All[w.truth.Serving]
 	gone := w.slots[n.own.All[n.own.Serving].Slot] != n.own.Serving
-	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && (gone || n.own.Newest < w.truth.Serving) {
+	unknown := n.own.Newest < w.truth.Serving || n.own.State == generation.None // which does not say what became of others
+	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && (gone || unknown) {
 		w.broken("%s serves generation %d by itself, and generation %d serves", n.name, n.own.Serving, w.truth.Serving)
 	}
 }
