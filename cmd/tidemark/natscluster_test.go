@@ -158,7 +158,7 @@ func TestMajorityIsKilled(t *testing.T) {
 		n[i].await(2 * time.Minute)
 	}
 	for end := time.Now().Add(time.Minute); n[0].do("shards").code != 0 && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond) // it has not heard yet who holds them
+		time.Sleep(100 * time.Millisecond) // it has not heard of the holders yet
 	}
 	for i := 1; i < 3; i++ {
 		n[i].stop(os.Kill)
