@@ -217,10 +217,16 @@ func (h *held) put(ctx context.Context, name string, from io.Reader) error {
 		}
 	}
 	info.Digest = jetstream.GetObjectDigestValue(sum)
-	if err := h.publish(ctx, info); err != nil {
-		return errors.Join(err, h.b.purge(ctx, info.NUID))
+	return h.undo(ctx, info.NUID, h.publish(ctx, info))
+}
+
+// undo removes the content of an object that the server refused to store. Without an
+// answer the object may be stored, and then needs its content.
+func (h *held) undo(ctx context.Context, id string, err error) error {
+	if _, refused := errors.AsType[*jetstream.APIError](err); refused || errors.Is(err, ErrInUse) {
+		return errors.Join(err, h.b.purge(ctx, id))
 	}
-	return nil
+	return err
 }
 
 // remove deletes an object, if the lock is h's.

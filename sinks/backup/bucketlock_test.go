@@ -2,9 +2,13 @@ package backup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
@@ -99,6 +103,41 @@ func TestSuspendedAmidPruning(t *testing.T) {
 		if err := Verify(t.Context(), other, m); err != nil {
 			t.Errorf("a backup that is listed: %v", err)
 		}
+	}
+}
+
+// unanswered stores what is said of objects, and loses the answers.
+type unanswered struct{ jetstream.JetStream }
+
+func (u unanswered) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := u.JetStream.PublishMsg(ctx, m, o...)
+	var info jetstream.ObjectInfo
+	if err == nil && json.Unmarshal(m.Data, &info) == nil && info.Name != lockName {
+		return nil, context.DeadlineExceeded
+	}
+	return ack, err
+}
+
+// The server stores a manifest and its answer is lost: the backup fails, and what is
+// listed is whole, else no backup would be removed any more.
+func TestManifestUnanswered(t *testing.T) {
+	t.Parallel()
+	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := place.(*bucket)
+	b.js = unanswered{b.js}
+	o := Options{Shards: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := Make(t.Context(), place, &exports{runs: [][]byte{[]byte("run")}, reads: -1}, o); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("made: %v", err)
+	}
+	all, err := List(t.Context(), place)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d backups, %v", len(all), err)
+	}
+	if err := Verify(t.Context(), place, all[0]); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,7 +147,11 @@ const authVariable = "REDISCLI_AUTH"
 func parseURL(address string) (*redis.Options, error) {
 	o, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, fmt.Errorf("the URL of Redis: %s: say redis://HOST:PORT/DB", strings.TrimPrefix(err.Error(), "redis: "))
+		why := strings.TrimPrefix(err.Error(), "redis: ")
+		if _, whole := errors.AsType[*url.Error](err); whole || strings.Contains(why, "@") { // with the password
+			why = "it is not a URL; a / or % in a password is written as %2F or %25"
+		}
+		return nil, fmt.Errorf("the URL of Redis: %s: say redis://HOST:PORT/DB", why)
 	}
 	o.Password = cmp.Or(o.Password, os.Getenv(authVariable))
 	return o, nil
