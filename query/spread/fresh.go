@@ -130,6 +130,7 @@ type due struct {
 	tried   []string
 	final   bool // what there is of it is taken: nobody else can answer
 	stale   bool // it is older than an answer may be: waiting for a moment does not help
+	refused bool // it was late
 }
 
 // late says whether an answer is not to be taken, and asked of others: because it is
@@ -141,10 +142,12 @@ func (d *due) late(asOf pipeline.Position, cost *query.Cost) bool {
 		if d.link != nil {
 			d.link.shun()
 		}
+		d.refused = true
 		return true
 	}
 	if d.older(asOf) {
 		if !d.final {
+			d.refused = true
 			return true
 		}
 		cost.Old = true

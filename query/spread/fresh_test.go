@@ -136,6 +136,31 @@ func TestStaleCopyIsAskedAgainElsewhere(t *testing.T) {
 	}
 }
 
+// The answer of a copy that is stale is asked of another one, which has just been killed:
+// then the stale one is given, and nothing is missing, also where it is this process's own.
+func TestStaleCopyIsTakenWhereTheOtherIsGone(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		w := community(t, rand.New(rand.NewPCG(1, 5)), 300)
+		c := newCluster(t, w, &server.Options{})
+		if own {
+			h := querytest.NewHolder(w, "own", all)
+			h.Lag(now - 1<<10)
+			c.own = h
+		} else {
+			c.node("a", all).Lag(now - 1<<10)
+		}
+		c.list("killed", all)
+		c.openWith(spread.Options{Fresh: leastFresh(now)})
+		for range 5 {
+			rows, err := like(t, c.far(0, time.Second), within(t, 5*time.Second), 1, 2, 3, 4, 5, 6, 7, 8)
+			if err != nil || len(rows.Missing) > 0 || rows.AsOf != now-1<<10 {
+				t.Errorf("this process's own: %t: as of %v, missing %v, %v", own, rows.AsOf, rows.Missing, err)
+			}
+			time.Sleep(300 * time.Millisecond) // what is heard of the killed one is forgotten
+		}
+	}
+}
+
 // A read that waits waits out a node that is away, is gone or says nothing.
 func TestWaitVisibleWaitsOut(t *testing.T) {
 	const wait = 400 * time.Millisecond

@@ -43,7 +43,8 @@ type part struct {
 	session string   // of the node, as far as was known
 	shards  []pipeline.Shard
 	stale   bool  // it was answered, and the answer is stale
-	spare   *link // to a node that was silent, where no other is left
+	late    bool  // it was answered, and others were asked because the answer is old
+	spare   *link // to a node that was silent or late, where no other is left
 	until   time.Time
 	every   time.Duration // how often to look whether the node is there
 	look    time.Time     // when to do it next

@@ -223,7 +223,7 @@ func (c *call) settle(p *part) {
 		var err error
 		d := &due{call: c, link: p.link, session: p.session, shards: p.shards, tried: p.tried, final: p.final}
 		again, err = c.q.answer(p.items, p.pieces, d)
-		if p.stale = d.stale; err != nil {
+		if p.stale, p.late = d.stale, d.refused; err != nil {
 			c.reader.metrics.damaged.Inc()
 			p.out, again = outGarbled, p.items
 			p.link.shun()
@@ -273,7 +273,7 @@ func (c *call) place(items []int32, tried []string, before *part) {
 	final := before != nil && before.final
 	var spare *link
 	if before != nil {
-		if spare = before.spare; before.silent {
+		if spare = before.spare; before.silent || before.late {
 			spare = before.link
 		}
 	}
@@ -306,7 +306,8 @@ func (c *call) place(items []int32, tried []string, before *part) {
 
 // without deals with items that nobody else has: the node that answered some of
 // its part, or whose answer came damaged, is asked once more for them alone, and so
-// is one that was silent when there still were others.
+// is one that was silent, or whose answer was old, when there still were others. So is
+// this process.
 func (c *call) without(items []int32, tried []string, before *part, out outcome, final bool, spare *link) {
 	partly := out == outAnswered || out == outGarbled
 	if !final && out == outAnswered && before != nil && !before.stale {
@@ -315,11 +316,11 @@ func (c *call) without(items []int32, tried []string, before *part, out outcome,
 		}
 	}
 	switch {
-	case final || !partly && spare == nil:
+	case final:
 		c.lose(items, out)
-	case !partly:
+	case !partly && spare != nil:
 		c.send(c.once(spare, items), tried, time.Until(c.deadline), spare.version(), true, nil)
-	case before != nil:
+	case partly && before != nil:
 		c.send(c.once(before.link, items), tried, time.Until(c.deadline), before.link.version(), true, nil)
 	case slices.Contains(tried, ownNode):
 		again, out := c.here(c.reader.dir.Own(), c.once(nil, items), nil, true)
