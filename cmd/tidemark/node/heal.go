@@ -20,10 +20,17 @@ import (
 type healing struct {
 	at    time.Time // when it was given up the last time
 	pause time.Duration
-	came  bool // it has come since
+	came  bool // it has been held since
 }
 
-// due says that the shard has not come since it was given up. nil: it never was.
+// done says that the shard is held again, however it came.
+func (h *healing) done() {
+	if h != nil {
+		h.came = true
+	}
+}
+
+// due says that the shard has not been held since it was given up. nil: it never was.
 func (h *healing) due() bool { return h != nil && !h.came }
 
 const (
@@ -39,7 +46,11 @@ func (n *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 	h := &n.holdings
 	for _, standing := range n.sinks.Standings() {
 		s := standing.Shard
-		if standing.Err == nil || !assigned.Has(s) || h.mend.Has(s) || h.leaving.Has(s) {
+		if standing.Err == nil {
+			h.heals[s].done()
+			continue
+		}
+		if !assigned.Has(s) || h.mend.Has(s) || h.leaving.Has(s) {
 			continue
 		}
 		from, _ := n.audits.sourcesLocked(s, n.elsewhere(view, s))

@@ -21,15 +21,14 @@ func TestHealedShardIsLikeAnyOther(t *testing.T) {
 		return set
 	}
 	h.retake(s)
-	m := &moving{failed: time.Now()}
-	h.moves[s] = m
+	h.moves[s] = &moving{failed: time.Now()}
 	if set := failed(); !set.Has(s) {
 		t.Error("a shard that has stopped and cannot be taken again does not count as failed")
 	}
-	h.come(s, m)
+	h.heals[s].done()
 	h.moves[s] = &moving{failed: time.Now()}
 	if set := failed(); set.Has(s) {
-		t.Error("a shard that came counts as failed when its next move fails once")
+		t.Error("a shard that was held counts as failed when its next move fails once")
 	}
 	h.moves[s].fault = errors.New("it cannot be derived")
 	if set := failed(); !set.Has(s) {

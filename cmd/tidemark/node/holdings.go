@@ -92,9 +92,6 @@ func (h *holdings) come(s pipeline.Shard, m *moving) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.moves[s] == m {
-		if past := h.heals[s]; past != nil {
-			past.came = true
-		}
 		h.take = append(h.take, s)
 		h.wakeLocked()
 	}

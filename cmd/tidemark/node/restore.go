@@ -41,8 +41,9 @@ type Restored struct {
 }
 
 // Restore makes what is counted in a data directory, c.DataDir, of a backup: as of
-// the backup, or of a later point, up to which it counts the events behind the
-// backup; or, where all backups are of later points, all events up to it. The next start goes on from there. A directory that has counts is
+// the backup, or of a later point, up to which it counts the events after the
+// backup. Where all backups are of later points it counts all events up to the
+// point. The next start goes on from there. A directory that has counts is
 // refused; what else a node has in it stays. A process that is killed leaves a
 // directory that Restore takes again, and nothing else does.
 func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restored, err error) {
