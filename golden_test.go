@@ -1,16 +1,15 @@
 package tidemark_test
 
 import (
-	"flag"
-	"fmt"
 	"go/ast"
 	"go/token"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/golden"
 )
 
 // Goldens of words that the world outside reads: a move or a rewrite that is to change
@@ -19,10 +18,8 @@ import (
 // cmd/tidemark/testdata, configuration in cmd/tidemark/config/testdata; docs/metrics.md
 // lists the metrics, and a test of cmd/tidemark/node compares it with a node's.
 
-var update = flag.Bool("update", false, "write testdata/*.golden")
-
 func TestGoldenLogs(t *testing.T) {
-	golden(t, "logs", words(t, func(n ast.Node) (line string) {
+	keeps(t, "logs", words(t, func(n ast.Node) (line string) {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) == 0 {
 			return ""
@@ -48,7 +45,7 @@ func TestGoldenLogs(t *testing.T) {
 // Subjects, streams and keys of the bucket, as far as they are written out.
 func TestGoldenSubjects(t *testing.T) {
 	subject := regexp.MustCompile(`^(tidemark\.|events\.|deltas?\.|deadletter\.|\$JS\.|\$KV\.|EVENTS|DELTAS|DEADLETTER|TIDEMARK|Tidemark-)[\w.<>*%$-]*$`)
-	golden(t, "subjects", words(t, func(n ast.Node) string {
+	keeps(t, "subjects", words(t, func(n ast.Node) string {
 		if e, ok := n.(ast.Expr); ok {
 			if text, ok := literal(e); ok && subject.MatchString(text) {
 				return text
@@ -92,28 +89,8 @@ func literal(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// golden compares lines with a file of testdata.
-func golden(t *testing.T, name string, lines []string) {
+// keeps holds lines against a file of testdata.
+func keeps(t *testing.T, name string, lines []string) {
 	t.Helper()
-	file, got := "testdata/"+name+".golden", strings.Join(lines, "\n")+"\n"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := strings.Split(strings.TrimSuffix(read(t, file), "\n"), "\n")
-	var differs []string
-	for _, line := range lines {
-		if !slices.Contains(want, line) {
-			differs = append(differs, "+ "+line)
-		}
-	}
-	for _, line := range want {
-		if !slices.Contains(lines, line) {
-			differs = append(differs, "- "+line)
-		}
-	}
-	if len(differs) > 0 {
-		t.Error(fmt.Sprint(file, " differs (go test . -update rewrites it; say in the commit why):\n", strings.Join(differs, "\n")))
-	}
+	golden.Check(t, name, strings.Join(lines, "\n")+"\n")
 }

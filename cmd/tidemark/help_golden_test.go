@@ -1,13 +1,11 @@
 package main
 
 import (
-	"flag"
-	"os"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write testdata/help.golden")
+	"github.com/tidemark-io/tidemark/internal/golden"
+)
 
 // The help of every command, as one text: a change shows in the diff.
 func TestGoldenHelp(t *testing.T) {
@@ -23,17 +21,5 @@ func TestGoldenHelp(t *testing.T) {
 	for _, leaf := range newParser(terminal{}).Model.Leaves(false) {
 		show(strings.TrimPrefix(leaf.Path(), "tidemark "))
 	}
-	const file = "testdata/help.golden"
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("help differs from %s (-update rewrites it; look at the diff)", file)
-	}
+	golden.Check(t, "help", text.String())
 }

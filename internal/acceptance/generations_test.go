@@ -26,10 +26,7 @@ func askFor(t *testing.T, nc *nats.Conn, subject, body string) string {
 	if err != nil {
 		return err.Error()
 	}
-	if refused := reply.Header.Get("Nats-Service-Error"); refused != "" {
-		return refused
-	}
-	return string(reply.Data)
+	return asked(reply)
 }
 
 // publishLines publishes events as one pack, and gives the position of its last line.
@@ -49,15 +46,7 @@ func publishLines(t *testing.T, nc *nats.Conn, lines []string) client.Position {
 // refusedUpToNow is how many dead letters there are.
 func refusedUpToNow(t *testing.T, nc *nats.Conn) uint64 {
 	t.Helper()
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := js.StreamInfo(jetlog.DeadLetterStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.State.Msgs
+	return natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs
 }
 
 // docs/contract.md: "What is counted is one for all nodes of a generation: counters,

@@ -50,9 +50,9 @@ func (s *Streams) sweep(ctx context.Context) (names int, err error) {
 		key := strings.TrimPrefix(subject, keyPrefix)
 		name, more, deep := strings.Cut(key, ".")
 		filter := keyPrefix + name
-		member, isMember := strings.CutPrefix(strings.TrimPrefix(key, "2."), cluster.MemberPrefix)
+		member, isMember := strings.CutPrefix(strings.TrimPrefix(key, Slot(1).prefix()), cluster.MemberPrefix)
 		switch {
-		case isMember && !nodeName.MatchString(member): // no node can have it, and no roster lists it
+		case isMember && cluster.CheckNode(member) != nil: // no node can have it, and no roster lists it
 			filter = subject
 		case slices.Contains(ownNames, name):
 			continue

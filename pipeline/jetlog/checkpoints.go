@@ -4,17 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
 const nodePrefix = "node."
-
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Checkpoints say how far every node has DELTAS on its own disk, so that the
 // log can be purged behind the slowest. Safe for concurrent use.
@@ -41,8 +40,8 @@ const strangeEvery = time.Minute
 // the lowest checkpoint of its shards. Nodes report again and again, moving
 // or not: silence means that a node is gone (Lowest).
 func (c *Checkpoints) Report(ctx context.Context, node string, sequence uint64) error {
-	if !nodeName.MatchString(node) {
-		return fmt.Errorf("jetlog: report checkpoint: node name %q does not match %v", node, nodeName)
+	if err := cluster.CheckNode(node); err != nil {
+		return fmt.Errorf("jetlog: report checkpoint: %w", err)
 	}
 	if _, err := c.bucket.PutString(ctx, c.prefix+node, strconv.FormatUint(sequence, 10)); err != nil {
 		return fmt.Errorf("jetlog: report checkpoint of node %s: %w", node, err)

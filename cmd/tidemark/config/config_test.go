@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,9 +15,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/tidemark-io/tidemark"
+	"github.com/tidemark-io/tidemark/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the files in testdata that hold expected answers")
 
 // docs/contract.md: "A config with a mistake is refused at start, all mistakes listed
 // with file and line."
@@ -41,18 +39,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	if strings.Contains(got, "secret") {
 		t.Error("a fault shows the password of a URL")
 	}
-	if *update {
-		if err := os.WriteFile("testdata/faults.golden", []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/faults.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("faults differ from testdata/faults.golden (-update rewrites it):\n%s", got)
-	}
+	golden.Check(t, "faults", got)
 }
 
 // docs/contract.md: "config.yaml at the root is the default, each key with its default":

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/golden"
 )
 
 // ownKeys are a node's own matter: they do not decide what is counted.
@@ -161,20 +162,7 @@ func TestCountingOfTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "testdata/counting.golden"
-	counting = append(counting, '\n')
-	if *update {
-		if err := os.WriteFile(file, counting, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(counting, want) {
-		t.Errorf("the default counts by (-update rewrites %s)\n%s", file, counting)
-	}
+	golden.Check(t, "counting", string(counting)+"\n")
 }
 
 // What is not all that decides, or more, is refused with words.

@@ -2,10 +2,11 @@ package config
 
 import (
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/golden"
 )
 
 // What each key is without a file, as the program understands it.
@@ -24,17 +25,5 @@ func TestGoldenDefaults(t *testing.T) {
 		}
 	}
 	show("", reflect.ValueOf(*Default()))
-	const file = "testdata/defaults.golden"
-	if *update {
-		if err := os.WriteFile(file, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("defaults differ from %s (-update rewrites it; look at the diff):\n%s", file, text.String())
-	}
+	golden.Check(t, "defaults", text.String())
 }
