@@ -11,14 +11,23 @@ import (
 
 // What a data directory has of a generation is moved as one, and only then deleted:
 //
-//	generations/3/            of generation 3; badger/ and filters/ at the top are of the first one
-//	generations/3.9f0c…/      of another generation 3, which counts by 9f0c…: moved aside
-//	generations/3.dropped/    about to be deleted
+//	generations/3/              of generation 3; badger/ and filters/ at the top are of the first one
+//	generations/3.9f0c…/        of another generation 3, which counts by 9f0c…: moved aside
+//	generations/3.9f0c….mixed/  the same, and EVENTS no longer has all that was counted
+//	generations/3.dropped/      about to be deleted
 //
 // No start opens what is in a directory with such a name.
 
 // droppedName is what is about to be deleted, in the place of what it counts by.
 const droppedName = "dropped"
+
+// aside is what counts are called once they are moved aside.
+func (c noted) aside() string {
+	if c.Mixed {
+		return c.Counting + ".mixed"
+	}
+	return c.Counting
+}
 
 // aside is where the counts are of a generation that has no number any more.
 func (d *dataDir) aside(n generations.Number, name string) string {
@@ -32,7 +41,12 @@ func (d *dataDir) moveAside(n generations.Number, name string) error {
 
 // takeBack puts what was moved aside in the place of generation n, where nothing is.
 func (d *dataDir) takeBack(n generations.Number, name string) error {
-	return d.move(n, name, func(here, there string) error { return replace(there, here) })
+	return d.move(n, name, func(here, there string) error {
+		if _, err := os.Stat(here); err == nil {
+			return nil
+		}
+		return replace(there, here)
+	})
 }
 
 // move does something with each directory that a generation has, and where it is aside.
@@ -54,20 +68,25 @@ func replace(from, to string) error {
 }
 
 // exchange moves what is stored of another generation n aside, and puts what was moved
-// aside of the one that has the number now in its place. Killed amid, it is done again.
-func (d *dataDir) exchange(n generations.Number, is noted) error {
-	if was := d.counted(n).Counting; was != "" {
-		if err := d.moveAside(n, was); err != nil {
-			return err
+// aside of the one that has the number now in its place. What is here is always of the one
+// that is noted, if anything is: so it is noted between the two. Killed amid, it is done
+// again.
+func (d *dataDir) exchange(n generations.Number, counting string) error {
+	is := d.counted(n)
+	if is.Counting != counting {
+		if is.Counting != "" {
+			if err := d.moveAside(n, is.aside()); err != nil {
+				return err
+			}
 		}
-		if err := d.note(n, noted{}); err != nil { // nothing is here
+		is = noted{Counting: counting, Mixed: true}
+		_, err := os.Stat(filepath.Join(d.aside(n, is.aside()), badgerDir))
+		is.Mixed = err == nil
+		if err := d.note(n, is); err != nil {
 			return err
 		}
 	}
-	if err := d.takeBack(n, is.Counting); err != nil {
-		return err
-	}
-	return d.note(n, is)
+	return d.takeBack(n, is.aside())
 }
 
 // drop deletes what is stored of a generation. Killed amid, finishDrops ends it.

@@ -321,14 +321,10 @@ func (n *generation) is(number generations.Number, set generations.Set) bool {
 // beginAnew moves what is stored here of another generation with this number aside: its
 // record was lost, and a node that knew nothing of it wrote the next one.
 func (n *generation) beginAnew() error {
-	was := n.dir.counted(n.number)
-	if was.Counting == n.countsBy {
-		return nil
+	if was := n.dir.counted(n.number); was.Counting != "" && was.Counting != n.countsBy {
+		n.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", n.number, "counts_by", was.Counting, "to", n.dir.aside(n.number, was.aside()))
 	}
-	if was.Counting != "" {
-		n.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", n.number, "counts_by", was.Counting)
-	}
-	return n.dir.exchange(n.number, noted{Counting: n.countsBy})
+	return n.dir.exchange(n.number, n.countsBy)
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -1,0 +1,174 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// numberAgain is a data directory of a node, and what it begins with at a start.
+type numberAgain struct {
+	t    *testing.T
+	path string
+}
+
+// begins starts with generation 3, which counts by counting, as far as its counts are moved.
+func (c numberAgain) begins(counting string) error {
+	c.t.Helper()
+	d, err := openDataDir(c.path, "a", false)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer d.close()
+	g := &generation{Node: &Node{dir: d, log: slog.New(slog.DiscardHandler)}, number: 3, countsBy: counting}
+	return g.beginAnew()
+}
+
+// counted stores counts of one that counts by something, and notes them, perhaps as mixed.
+func (c numberAgain) counted(by string, mixed bool) {
+	c.t.Helper()
+	d, err := openDataDir(c.path, "a", false)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer d.close()
+	err = d.note(3, noted{by, mixed})
+	for _, dir := range []string{badgerDir, filtersDir} {
+		if err == nil {
+			err = os.MkdirAll(d.of(3, dir), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(d.of(3, dir), "by"), []byte(by), 0o600)
+		}
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// are says whose counts are there; "": there are none.
+func (c numberAgain) are(by string, mixed bool) {
+	c.t.Helper()
+	d, err := openDataDir(c.path, "a", false)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer d.close()
+	for _, dir := range []string{badgerDir, filtersDir} {
+		if is, _ := os.ReadFile(filepath.Join(d.of(3, dir), "by")); string(is) != by {
+			c.t.Errorf("%s of generation 3 is of %q, not of %q", dir, is, by)
+		}
+	}
+	if is := d.counted(3).Mixed; is != mixed {
+		c.t.Errorf("noted as mixed: %v", is)
+	}
+}
+
+// killed begins, and is killed before what it does next is noted.
+func (c numberAgain) killed(counting string) {
+	c.t.Helper()
+	block := filepath.Join(c.path, markerFile+newSuffix)
+	if err := os.Mkdir(block, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if c.begins(counting) == nil {
+		c.t.Error("it is noted")
+	}
+	if err := os.Remove(block); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func newNumberAgain(t *testing.T) numberAgain {
+	t.Helper()
+	c := numberAgain{t, filepath.Join(t.TempDir(), "data")}
+	c.counted("first", false)
+	return c
+}
+
+func (c numberAgain) mustBegin(counting string) {
+	c.t.Helper()
+	if err := c.begins(counting); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// "Another generation with the same number is moved aside, and comes back if its record
+// does" (docs/decisions/0034-one-record.md), with all that is known of it.
+func TestCountsComeBack(t *testing.T) {
+	t.Parallel()
+	c := newNumberAgain(t)
+	c.mustBegin("second")
+	c.are("", false)
+	c.counted("second", true)
+	c.mustBegin("first")
+	c.are("first", false)
+	c.mustBegin("second")
+	c.are("second", true)
+	c.mustBegin("third")
+	c.are("", false)
+	c.mustBegin("second")
+	c.are("second", true)
+}
+
+// Killed amid, and with whatever record it starts after that, a node gives no generation
+// the counts of another one with its number.
+func TestCountsAreExchangedAmidAKill(t *testing.T) {
+	t.Parallel()
+	for _, next := range []string{"first", "second", "third"} {
+		want := next
+		if next == "third" {
+			want = "" // nothing was ever counted by it
+		}
+		t.Run("before it is noted, to "+next, func(t *testing.T) {
+			c := newNumberAgain(t)
+			c.mustBegin("second")
+			c.counted("second", false)
+			c.killed("first")
+			c.mustBegin(next)
+			c.are(want, false)
+		})
+		t.Run("before what is taken back is noted, to "+next, func(t *testing.T) {
+			c := newNumberAgain(t)
+			c.mustBegin("second")
+			c.counted("second", false)
+			c.mustBegin("third")
+			d, err := openDataDir(c.path, "a", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.note(3, noted{}); err != nil { // what was counted by third is dropped
+				t.Fatal(err)
+			}
+			d.close()
+			c.killed("first")
+			c.mustBegin(next)
+			c.are(want, false)
+		})
+		t.Run("with half of it moved, to "+next, func(t *testing.T) {
+			c := newNumberAgain(t)
+			c.mustBegin("second")
+			c.counted("second", false)
+			d := &dataDir{path: c.path}
+			here, there := d.of(3, badgerDir), filepath.Join(d.aside(3, "second"), badgerDir)
+			if err := replace(here, there); err != nil {
+				t.Fatal(err)
+			}
+			c.mustBegin(next)
+			c.are(want, false)
+		})
+		t.Run("with half of it taken back, to "+next, func(t *testing.T) {
+			c := newNumberAgain(t)
+			c.mustBegin("second")
+			c.counted("second", false)
+			c.mustBegin("first")
+			d := &dataDir{path: c.path}
+			if err := replace(d.of(3, filtersDir), filepath.Join(d.aside(3, "first"), filtersDir)); err != nil {
+				t.Fatal(err)
+			}
+			c.mustBegin(next)
+			c.are(want, false)
+		})
+	}
+}
