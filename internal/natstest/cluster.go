@@ -66,6 +66,9 @@ func NewCluster(tb testing.TB) *Cluster {
 	for try := 1; ; try++ {
 		c := startCluster(tb)
 		err := c.wait(firstWithin)
+		if err == nil {
+			err = c.placing()
+		}
 		switch {
 		case err == nil:
 			return c
@@ -257,6 +260,20 @@ func (c *Cluster) wait(within time.Duration) (err error) {
 		}
 	}
 	return fmt.Errorf("the cluster is not whole within %v: %w", within, err)
+}
+
+// placing waits until the leader has heard of all servers: before that it places no three
+// copies.
+func (c *Cluster) placing() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), firstWithin)
+	defer cancel()
+	probe := jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Storage: jetstream.MemoryStorage, Replicas: clusterSize}
+	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		if _, err = c.js.CreateOrUpdateStream(ctx, probe); err == nil {
+			return c.js.DeleteStream(ctx, probe.Name)
+		}
+	}
+	return fmt.Errorf("three copies are placed nowhere: %w", err)
 }
 
 func (c *Cluster) whole() error {
