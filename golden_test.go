@@ -15,8 +15,8 @@ import (
 // Goldens of words that the world outside reads: a move or a rewrite that is to change
 // nothing leaves them as they are, and a change shows in the diff. Each line is a message
 // or a subject, however many places have it and wherever they are. Help texts are in
-// cmd/tidemark/testdata, configuration in cmd/tidemark/config/testdata; docs/metrics.md
-// lists the metrics, and a test of cmd/tidemark/node compares it with a node's.
+// cmd/tidemark/testdata, configuration in internal/config/testdata; docs/metrics.md
+// lists the metrics, and a test of internal/node compares it with a node's.
 
 func TestGoldenLogs(t *testing.T) {
 	keeps(t, "logs", words(t, func(n ast.Node) (line string) {
@@ -59,7 +59,7 @@ func TestGoldenSubjects(t *testing.T) {
 func words(t *testing.T, of func(ast.Node) string) (lines []string) {
 	t.Helper()
 	for _, s := range house(t) {
-		if room, _, _ := strings.Cut(s.dir, "/"); s.test || room == "internal" || room == "examples" {
+		if s.test || !product(s.dir) {
 			continue
 		}
 		ast.Inspect(s.File, func(n ast.Node) bool {

@@ -44,7 +44,7 @@ func prose(t *testing.T) map[string][]string {
 	}
 	for _, s := range house(t) {
 		where, _, _ := strings.Cut(s.dir, "/")
-		if s.dir == "cmd/tidemark/node" || s.dir == "pipeline/jetlog" {
+		if strings.HasPrefix(s.dir, "internal/") && product(s.dir) || strings.HasPrefix(s.dir, "pipeline/jetlog") {
 			where = s.dir
 		}
 		if s.test {

@@ -50,6 +50,12 @@ func parseAll() (all []*source, err error) {
 	return all, err
 }
 
+// product says whether the directory has code of the program, not tools and proof.
+func product(dir string) bool {
+	room, rest, _ := strings.Cut(dir, "/")
+	return room != "examples" && (room != "internal" || slices.Contains([]string{"config", "job", "kit", "node"}, rest))
+}
+
 // house returns all Go files, tests too.
 func house(t *testing.T) []*source {
 	t.Helper()
@@ -153,9 +159,15 @@ var allowed = map[string][]string{
 	"query/client":        {"pipeline", "query/internal/"},
 	"query/internal":      {"pipeline"},
 	"query/recent":        {"pipeline"},
-	"cmd":                 {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/"},
+	"cmd":                 {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/", "internal/config", "internal/job", "internal/node"},
 	"examples":            {"query/client", "cmd/tidemark/demo"},
-	"internal":            {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/tidemark/config", "internal/"},
+	"internal":            {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "internal/"},
+	"internal/config":     {"", "operators", "pipeline", "pipeline/generation", "sinks/audit"},
+	"internal/job":        {"pipeline", "query"},
+	"internal/node": {
+		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "operators", "sinks", "sinks/", "query", "query/explain",
+		"query/spread", "internal/config", "internal/job",
+	},
 	// The suites that stores and services must pass.
 	"query/internal/querytest": {"pipeline", "query"},
 }
@@ -243,7 +255,7 @@ func TestNATS(t *testing.T) {
 	all, arrows := rooms(t), arrows(t)
 	for dir, files := range all {
 		room, _, _ := strings.Cut(dir, "/")
-		if room == "internal" || room == "examples" { // they are clients, or bring servers for tests
+		if !product(dir) { // they are clients, or bring servers for tests
 			continue
 		}
 		for _, to := range imports(files) {
@@ -330,7 +342,7 @@ func TestFilesAreOnTheMap(t *testing.T) {
 
 // Paths that a document names exist (docs/testing.md): files that comments and pages
 // name. One without a directory may be anywhere, one with it is below any:
-// `node/streams.go` is cmd/tidemark/node/streams.go.
+// `node/streams.go` is internal/node/streams.go.
 func TestNamedFiles(t *testing.T) {
 	exists := map[string]bool{}
 	for _, extension := range []string{".go", ".md", ".yaml", ".yml", ".conf"} {
@@ -365,8 +377,7 @@ func TestNamedFiles(t *testing.T) {
 func TestLogKeys(t *testing.T) {
 	over := map[string]int{}
 	for _, s := range house(t) {
-		room, _, _ := strings.Cut(s.path, "/")
-		if s.test || room == "internal" || room == "examples" {
+		if s.test || !product(s.dir) {
 			continue
 		}
 		ast.Inspect(s.File, func(n ast.Node) bool {
@@ -442,7 +453,7 @@ func TestNothingEmbedsTheProcess(t *testing.T) {
 	for dir, files := range rooms(t) {
 		for _, s := range files {
 			ast.Inspect(s.File, func(n ast.Node) bool {
-				if typ, ok := n.(*ast.StructType); ok && dir == "cmd/tidemark/node" {
+				if typ, ok := n.(*ast.StructType); ok && dir == "internal/node" {
 					for _, f := range typ.Fields.List {
 						if star, ok := f.Type.(*ast.StarExpr); ok && len(f.Names) == 0 && fmt.Sprint(star.X) == "Node" {
 							over[s.path]++
@@ -464,7 +475,7 @@ func TestNounsHaveOneMeaning(t *testing.T) {
 		for _, s := range files {
 			for _, d := range s.Decls {
 				group, ok := d.(*ast.GenDecl)
-				if !ok || group.Tok != token.TYPE || strings.Contains(dir, "internal") || s.Name.Name == "main" {
+				if !ok || group.Tok != token.TYPE || strings.Contains(dir, "/internal") || !product(dir) || s.Name.Name == "main" {
 					continue
 				}
 				for _, spec := range group.Specs {

@@ -26,7 +26,7 @@ var (
 	FormatWire    = format("wire", 1, 3)    // questions between nodes (query/wire)
 	FormatWindows = format("windows", 1, 1) // messages of DELTAS (AppendWindow)
 	FormatMoves   = format("moves", 1, 1)   // runs on their way to another node, as cold.Format has them (sinks/move)
-	FormatJobs    = format("jobs", 1, 1)    // what commands and nodes ask of a node (cmd/tidemark/job)
+	FormatJobs    = format("jobs", 1, 1)    // what commands and nodes ask of a node (internal/job)
 	FormatRecord  = format("record", 1, 1)  // which generations there are (pipeline/generation)
 	FormatBackups = format("backups", 1, 1) // manifests and objects of backups, segments of archives
 )

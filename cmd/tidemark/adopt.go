@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 )
 
 type checkCommand struct {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )

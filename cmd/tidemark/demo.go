@@ -14,10 +14,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
 	"github.com/tidemark-io/tidemark/cmd/tidemark/demo"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/examples/badges"
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )

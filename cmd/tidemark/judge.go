@@ -1,7 +1,7 @@
 package main
 
 import (
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"

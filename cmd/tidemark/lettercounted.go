@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"

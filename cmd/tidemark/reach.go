@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
+	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 

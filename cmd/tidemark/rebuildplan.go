@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/node"
 )
 
 // consoleOf is the terminal that a reader is; nil: it is none.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cheggaaa/pb/v3"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node"
 )
 
 type runCommand struct {

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 )
 
 // defaultFile is read when no other is named, if it is there.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/job"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/query/client"
 )

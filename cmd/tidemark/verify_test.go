@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
+	"github.com/tidemark-io/tidemark/internal/node"
 )
 
 // A size in a sentence has a unit, however small it is.

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
-	"github.com/tidemark-io/tidemark/cmd/tidemark/node"
 	"github.com/tidemark-io/tidemark/examples/badges"
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 

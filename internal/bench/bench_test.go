@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 )
 
 const (

@@ -59,7 +59,7 @@ type shelving struct {
 }
 
 // shelve has a process archive what EVENTS has of before the newest backup, as
-// cmd/tidemark/node does.
+// internal/node does.
 func (w *world) shelve() error {
 	p, v := w.processes[w.rand.IntN(len(w.processes))], &w.vault
 	if !p.up() || v.shelving != nil {
@@ -158,7 +158,7 @@ func (w *world) history(c *Client) *archive.History {
 }
 
 // wholeEvents is EVENTS with its history. It implements pipeline.Events, like that of
-// cmd/tidemark/node.
+// internal/node.
 type wholeEvents struct {
 	Events
 	history *archive.History

@@ -75,7 +75,7 @@ func (w *world) stored() []*Stored {
 	return slices.Concat(w.vault.trimmed, w.server.Held(jetlog.EventsStream))
 }
 
-// save has a process begin a backup of all nodes, as cmd/tidemark/node does: one at a
+// save has a process begin a backup of all nodes, as internal/node does: one at a
 // time.
 func (w *world) save() error {
 	p, v := w.processes[w.rand.IntN(len(w.processes))], &w.vault
@@ -129,7 +129,7 @@ func (w *world) saved() {
 }
 
 // origin is the nodes that a process sees. It implements backup.Origin like that of
-// cmd/tidemark/node.
+// internal/node.
 type origin struct {
 	p     *process
 	asked map[pipeline.Shard]int
@@ -246,7 +246,7 @@ const restoreWithin = time.Minute
 
 // restored is a restore as of a point: the shards of a backup, each brought to its
 // position by the events that it has, and on by those behind it. What does it is the
-// code of cmd/tidemark/node, but for the directory.
+// code of internal/node, but for the directory.
 func (w *world) restored(d *Disk, c *Client, place backup.Place, m *backup.Manifest, at backup.Point) (l life, stands pipeline.Position, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), restoreWithin)
 	defer cancel()

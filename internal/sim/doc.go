@@ -67,7 +67,7 @@
 // shards are copied by the real cold.Export and Import, taken up and given up by
 // the real Hold and Release, and given up by the real View.LetGo and Digests. Two things are
 // copies of the real ones, which know NATS: when a move begins and ends, after
-// cmd/tidemark/node, and what splits and merges answers, which is dumber than
+// internal/node, and what splits and merges answers, which is dumber than
 // query/spread. Streams lose nothing there. Processes stand still, are cut off from the
 // log and the bucket while others still ask them, and start from an old copy of their
 // disk. The real pipeline.Freshness says which answers are whole: these must have all that
@@ -78,7 +78,7 @@
 // archive.Directory, and who goes meanwhile leaves some of its files; whoever reads
 // EVENTS does so by the real archive.History. What brings a restore to its point is the
 // real backup.Restore. Which files of a data directory say that a restore is half done
-// is not told here: cmd/tidemark/node kills real processes for that
+// is not told here: internal/node kills real processes for that
 // (TestRestoreKilled). An event that nobody had routed when a backup took it, in a
 // system whose DELTAS is then lost or still empty, is counted by the restore, and its
 // letter is kept by nobody, should it be refused: the world does not ask for that one.

@@ -11,7 +11,7 @@ import (
 )
 
 // agrees compares a shard with all to whom it is assigned, by the rules of
-// cmd/tidemark/node: nothing happens between two steps, so all stand still meanwhile.
+// internal/node: nothing happens between two steps, so all stand still meanwhile.
 func (p *process) agrees(ctx context.Context, s pipeline.Shard) bool {
 	if p.w.nodeFault().unseen {
 		return true

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"

@@ -220,7 +220,7 @@ func (p *process) put(ctx context.Context, key string, value []byte, revision ui
 }
 
 // heldAtStart are the shards held from the start, by the rule of
-// cmd/tidemark/node.
+// internal/node.
 func (p *process) heldAtStart(store *cold.Store) []pipeline.Shard {
 	assigned, others := p.view.Assignment.HeldSet(p.name()), false
 	for _, m := range p.view.Members {
@@ -242,7 +242,7 @@ func (p *process) elsewhere(s pipeline.Shard) []string {
 	return slices.DeleteFunc(p.view.Answering(s), func(node string) bool { return node == p.name() })
 }
 
-// arrange begins and ends moves, by the rules of cmd/tidemark/node.
+// arrange begins and ends moves, by the rules of internal/node.
 func (p *process) arrange(ctx context.Context) {
 	m, view := p.membership, *p.view
 	if p.w.nodeFault().frozen {

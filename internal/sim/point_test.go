@@ -122,7 +122,7 @@ func (w *world) lacks(m *backup.Manifest) error {
 	return nil
 }
 
-// behind is the log behind a backup, as cmd/tidemark/node has it for a restore.
+// behind is the log behind a backup, as internal/node has it for a restore.
 func (w *world) behind(m *backup.Manifest) (log backup.Opener, last uint64, err error) {
 	broken := w.archiveFault()
 	var d *archive.Directory

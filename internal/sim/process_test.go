@@ -21,7 +21,7 @@ import (
 
 // process is a node: the real router, under the lease, the real follower, the
 // guard of both, and the real state, which has its checkpoints on a disk. They
-// are put together as in cmd/tidemark/node.
+// are put together as in internal/node.
 type process struct {
 	w      *world
 	number int

@@ -20,7 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/cmd/tidemark/config"
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"

@@ -1,0 +1,343 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+	"github.com/tidemark-io/tidemark/sinks/shard"
+)
+
+// audits hold what is served here to the log: the audit that never ends, and what
+// commands ask for (checks.go). A shard that differs is not trusted (renewals.go).
+type audits struct {
+	*audit.Auditor
+
+	distrusting sync.Mutex // held by distrust
+
+	mu      sync.Mutex
+	renewed map[pipeline.Shard]time.Time // when a shard was last not trusted
+	stop    context.CancelFunc           // of the audit that never ends; nil: it has not begun
+	renewals
+}
+
+// auditRun is how many messages of EVENTS are derived at a time, and how many bytes
+// of them about: to derive them, and then to take them in, are some milliseconds' work each.
+const auditRun, auditRunBytes = 1024, 512 << 10
+
+// openAudits takes jobs of checking and begins the audit, if this process holds
+// shards.
+func (n *generation) openAudits() error {
+	if !n.config.Has(config.RoleHold) {
+		return nil
+	}
+	c := n.config
+	events := n.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: n.log})
+	n.audits.Auditor = &audit.Auditor{
+		Served: n.sinks,
+		Open:   events.Open,
+		Bases:  n.bases,
+		Lane:   func() pipeline.Deriver { return n.program.NewLane() },
+		Schema: n.store.Schema(),
+		Shards: c.Shards,
+		Limits: audit.Limits{
+			PostsMax: c.Feed.PostsPerAuthor, PostsKept: c.Feed.Kept(),
+			Retention: int64(c.Feed.Retention / time.Second), Inactive: int64(c.InactiveAfter / time.Second),
+			Channels: c.Limits.Channels, Notices: c.Limits.Notices, Cursors: shard.CursorsMax,
+			Configured: slices.Concat(c.ChannelsOf(config.KindNotice), c.ChannelsOf(config.KindDot)),
+		},
+		Logger: n.log,
+	}
+	return nil
+}
+
+// StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
+const StatsVerb = "stats"
+
+// openJobs takes jobs: for the figures of this process, about generations, and, if it
+// holds shards, of checking, which the generation does that serves.
+func (n *Node) openJobs() (err error) {
+	jobs := n.rebuildJobs()
+	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
+	if n.config.Has(config.RoleHold) {
+		jobs["verify"] = n.checks((*generation).verify)
+		jobs["recount"] = n.checks((*generation).recount)
+		// What nodes ask each other: a command that has them repair holds their turns
+		// of recount.
+		jobs[agreeVerb] = n.checks((*generation).recount)
+		jobs[compareVerb] = compares(n.generationOf)
+	}
+	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
+	return err
+}
+
+// checks is a job that the generation does that serves when it begins. It ends
+// with that generation.
+func (n *Node) checks(do func(g *generation, ctx context.Context, request []byte, progress func(any)) (any, error)) job.Handler {
+	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
+		g := n.gen()
+		return g.whileOpen(ctx, func(ctx context.Context) (any, error) { return do(g, ctx, request, progress) })
+	}
+}
+
+// whileOpen does something that ends with the generation: it is not closed before.
+func (n *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
+	gone := &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
+	n.users.RLock()
+	defer n.users.RUnlock()
+	if n.closed {
+		return nil, gone
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)()
+	result, err := do(ctx)
+	if err != nil && n.ctx.Err() != nil {
+		err = gone
+	}
+	return result, err
+}
+
+// audit is the audit that never ends, if there is to be one.
+func (n *generation) audit(ctx context.Context) {
+	if n.config.Audit.Rate == 0 {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	n.audits.mu.Lock()
+	n.audits.stop = stop
+	n.audits.mu.Unlock()
+	if n.mixed() {
+		n.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
+		return
+	}
+	rounds := audit.Rounds{
+		Auditor: n.audits.Auditor, Bits: n.config.Audit.Bits(), Rate: n.config.Audit.Rate, Memory: int(n.config.Audit.Memory),
+		Found: n.found,
+	}
+	rounds.Run(ctx)
+}
+
+// found says what the audit has found, and has the shards that differ be taken
+// again, unless what differs may stand on purpose: where the log has lost its tail
+// what was counted of it stands; or may be right: where a copy was wrong before the
+// backup that was made of it, the others differ from that.
+func (n *generation) found(r *audit.Report) {
+	for i, d := range r.Examples {
+		n.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
+		if i == 4 {
+			break
+		}
+	}
+	if r.Channels > 0 {
+		n.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
+	}
+	if r.Lost > 0 {
+		n.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
+		return
+	}
+	if r.Base != "" {
+		n.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
+		return
+	}
+	_, _ = n.repair(r) // it has said so
+}
+
+// repair has the shards that differ be taken again, and returns which, and why
+// others are not.
+func (n *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
+	drifted := r.Drifted()
+	for _, s := range slices.Sorted(maps.Keys(drifted)) {
+		if err := n.distrust(n.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
+			n.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
+			faults = errors.Join(faults, fmt.Errorf("shard %d: %w", s, err))
+			continue
+		}
+		renewed = append(renewed, s)
+	}
+	return renewed, faults
+}
+
+// renewEvery is how long after a shard was not trusted it may be so again: what
+// makes it differ may be in how it is derived.
+const renewEvery = time.Hour
+
+// distrust has a shard be given up, forgotten, and taken again: from another node
+// of which the log says the same about the ids that differ here, or else from the
+// log. Where it is not known that this makes it right, it stays: an error says why.
+// One that is being taken again already, for whoever found it too, or was since what
+// differs began to be compared, is left to that: what still differs is found again.
+func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
+	if n.mixed() {
+		return errMixed
+	}
+	a := &n.audits
+	a.distrusting.Lock()
+	defer a.distrusting.Unlock()
+	if n.renewedSince(s, since) {
+		return nil
+	}
+	if err := a.first(s); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.again(s)
+		}
+	}()
+	view := n.members.View()
+	for _, m := range view.Members { // a newcomer does not know by what rules others began
+		if m.Node == n.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
+			continue
+		}
+		r, err := n.askAgree(ctx, m.Node, &RecountAsk{IDs: []uint64{}})
+		if err != nil {
+			return fmt.Errorf("node %s does not say by what rules it counted: %w", m.Node, err)
+		}
+		if r.Mixed {
+			n.setMixed()
+			return errMixed
+		}
+	}
+	var trusted, wrong []string
+	for _, node := range n.elsewhere(view, s) {
+		r, err := n.askAgree(ctx, node, &RecountAsk{IDs: ids})
+		switch {
+		case err != nil:
+			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
+		case r.Differs > 0:
+			n.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
+			wrong = append(wrong, node)
+		case r.IDs != len(ids):
+			return fmt.Errorf("the copy of node %s could not be compared: it compared %d of %d ids", node, r.IDs, len(ids))
+		default:
+			trusted = append(trusted, node)
+		}
+	}
+	if err := n.comesFrom(trusted); err != nil {
+		return err
+	}
+	n.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
+	n.renew(s, wrong)
+	return nil
+}
+
+// first notes that a shard is not trusted, unless it was not a while ago.
+func (a *audits) first(s pipeline.Shard) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at, before := a.renewed[s]; before && time.Since(at) < renewEvery {
+		return errors.New("it was taken again less than an hour ago, and differs still: this may be a bug in Tidemark, please report it")
+	}
+	if a.renewed == nil {
+		a.renewed = make(map[pipeline.Shard]time.Time)
+	}
+	a.renewed[s] = time.Now()
+	return nil
+}
+
+// again says that a shard was not taken again after all: it may be at any time.
+func (a *audits) again(s pipeline.Shard) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.renewed, s)
+}
+
+// agreeVerb is what nodes ask each other: whether ids are there what the log says.
+const agreeVerb = "agree"
+
+// A node that compares for another one is asked again each agreeEvery, and not
+// longer than agreeWithin: what differs is found again.
+const (
+	agreeEvery  = time.Second
+	agreeWithin = time.Minute
+)
+
+func (n *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
+	return askAgree(ctx, n.queries, node, ask)
+}
+
+func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
+	raw, err := job.AskWhenFree(ctx, nc, node, agreeVerb, ask, agreeEvery, agreeWithin)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Checked)
+	return r, json.Unmarshal(raw, r)
+}
+
+// errMixed: counts stand that other rules or limits made.
+var errMixed = errors.New("what is counted was not all counted by today's rules and limits")
+
+func (n *generation) mixed() bool {
+	_, mixed := n.counted()
+	return mixed
+}
+
+func (n *generation) counted() (by string, mixed bool) {
+	n.audits.mu.Lock()
+	defer n.audits.mu.Unlock()
+	is := n.dir.counted(n.number)
+	return is.Counting, is.Mixed
+}
+
+func (n *generation) setMixed() {
+	n.audits.mu.Lock()
+	defer n.audits.mu.Unlock()
+	if n.audits.stop != nil {
+		n.audits.stop()
+	}
+	is := n.dir.counted(n.number)
+	is.Mixed = true
+	if err := n.dir.note(n.number, is); err != nil {
+		n.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
+	}
+}
+
+// auditFigures are those of the audit and of what commands have checked.
+func (n *generation) auditFigures(c *collector) {
+	if !n.config.Has(config.RoleHold) {
+		return
+	}
+	stats := func(of func(s *audit.Stats) float64) func() float64 {
+		return func() float64 {
+			if n.audits.Auditor == nil {
+				return 0
+			}
+			return of(&n.audits.Stats)
+		}
+	}
+	c.counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *audit.Stats) float64 { return float64(s.Events.Load()) }))
+	c.counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *audit.Stats) float64 { return float64(s.IDs.Load()) }))
+	c.counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *audit.Stats) float64 { return float64(s.Differ.Load()) }))
+	c.counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *audit.Stats) float64 { return float64(s.Passes.Load()) }))
+	c.gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *audit.Stats) float64 {
+		if s.Refused.Load() {
+			return 1
+		}
+		return 0
+	}))
+	c.add(prometheus.GaugeValue, "audit_round_age_seconds", "Since the audit had last compared all ids; none before the first time since the start.", nil, func(emit func(float64, ...string)) {
+		if n.audits.Auditor == nil {
+			return
+		}
+		if at := n.audits.Stats.FullAt.Load(); at != 0 {
+			emit(time.Since(time.UnixMilli(at)).Seconds())
+		}
+	})
+}

@@ -1,0 +1,713 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+var silent = slog.New(slog.DiscardHandler)
+
+const (
+	backedUsers = 40
+	backedPosts = 120
+)
+
+// bustle is some packs of everything there is, stored; it returns the position of
+// the last line.
+func bustle(s *site, r *rand.Rand, packs int) (position string) {
+	s.t.Helper()
+	user := func() int { return 1 + r.IntN(backedUsers) }
+	post := func() int { return 1 + r.IntN(backedPosts) }
+	for range packs {
+		var lines []string
+		for range 1 + r.IntN(60) {
+			a, b := user(), user()
+			undo := r.IntN(6) == 0
+			switch r.IntN(8) {
+			case 0, 1:
+				lines = append(lines, fmt.Sprintf(`{"type":"follow","actor":%d,"target":%d,"delete":%v}`, a, b, undo))
+			case 2:
+				lines = append(lines, fmt.Sprintf(`{"type":"post","actor":%d,"post":%d,"delete":%v}`, a, post(), undo))
+			case 3:
+				lines = append(lines, fmt.Sprintf(`{"type":"comment","actor":%d,"post":%d,"author":%d}`, a, post(), b))
+			case 4:
+				lines = append(lines, fmt.Sprintf(`{"type":"read","actor":%d,"what":["feed","comment","channel:system"]}`, a))
+			case 5:
+				lines = append(lines, fmt.Sprintf(`{"type":"notice","channel":"system","notice":%d,"delete":%v}`, post(), undo))
+			case 6:
+				lines = append(lines, fmt.Sprintf(`{"type":"adjust","counter":"post","id":%d,"column":"repost","set":%d}`, post(), r.IntN(1000)))
+			default:
+				lines = append(lines, fmt.Sprintf(`{"type":"like","actor":%d,"post":%d,"author":%d,"delete":%v}`, a, post(), b, undo))
+			}
+		}
+		position = s.publish(lines...)
+	}
+	return position
+}
+
+var asOf = regexp.MustCompile(`"as_of":"\d+"`)
+
+// everything asks over a connection for all that is counted, as of a position; "":
+// of whatever is there.
+func everything(t *testing.T, nc *nats.Conn, position string) string {
+	t.Helper()
+	var posts, users []string
+	for id := range backedPosts {
+		posts = append(posts, fmt.Sprint(id+1))
+	}
+	for id := range backedUsers {
+		users = append(users, fmt.Sprint(id+1))
+	}
+	ids := func(list []string) string { return "[" + strings.Join(list, ",") + "]" }
+	at := ""
+	if position != "" {
+		at = fmt.Sprintf(`,"min_position":%q,"timeout_ms":20000`, position)
+	}
+	asks := [][2]string{
+		{"get", `{"counter":"post","ids":` + ids(posts) + at + `,"partial":false}`},
+		{"get", `{"counter":"user","ids":` + ids(users) + at + `,"partial":false}`},
+		{"unread", `{"users":` + ids(users) + at + `,"partial":false}`},
+	}
+	for _, u := range users {
+		for _, page := range []string{"feed", "following", "followers"} {
+			asks = append(asks, [2]string{page, `{"user":` + u + `,"limit":100` + at + `}`})
+		}
+	}
+	var out strings.Builder
+	for _, ask := range asks {
+		var body string
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
+			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
+				body = string(reply.Data)
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s %s: %v %v", ask[0], ask[1], reply, err)
+			}
+		}
+		fmt.Fprintf(&out, "%s %s\n", ask[0], asOf.ReplaceAllString(body, ""))
+	}
+	return out.String()
+}
+
+func same(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			t.Fatalf("%s:\n got %.2000s\nwant %.2000s", what, g[i], w[i])
+		}
+	}
+	t.Fatalf("%s: %d lines, want %d", what, len(g), len(w))
+}
+
+func (s *site) backup(to string, keep int) *backup.Manifest {
+	s.t.Helper()
+	m, err := Backup(s.t.Context(), s.nc, BackupOptions{To: to, Keep: keep, Logger: silent})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+func (s *site) streams() *jetlog.Streams {
+	s.t.Helper()
+	streams, err := jetlog.AttachEvents(s.t.Context(), s.nc, 0, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return streams
+}
+
+// alone is a configuration with an embedded server.
+func alone(t *testing.T, c *config.Config) *config.Config {
+	a := *c
+	a.DataDir, a.NATS.URL, a.NATS.Listen = filepath.Join(t.TempDir(), "data"), "", "127.0.0.1:0"
+	return &a
+}
+
+func restoreTo(t *testing.T, c *config.Config, o RestoreOptions) (Restored, error) {
+	t.Helper()
+	o.Logger = silent
+	return Restore(t.Context(), c, o)
+}
+
+// docs/promises.md: "A system that has lost everything comes back from its newest backup
+// and the events after it, with every number equal." "`restore --at` a position gives the
+// counts as of that position": here what was answered then.
+func TestBackupRestore(t *testing.T) {
+	t.Parallel()
+	for _, bucket := range []bool{false, true} {
+		t.Run(fmt.Sprintf("bucket %v", bucket), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(11, 12))
+			s := newSite(t)
+			c := s.config("a", "route hold answer")
+			n := s.start(c)
+			s.ready(n)
+			to := filepath.Join(t.TempDir(), "backups")
+			if bucket {
+				to = "nats:BACKUPS"
+			}
+			first := bustle(s, r, 40)
+			atFirst := everything(t, s.nc, first)
+			s.checkpointed(n)
+			m := s.backup(to, 0)
+			if m.From == 0 {
+				t.Fatal("nothing is checkpointed")
+			}
+			if got := pipeline.EndOf(uint64(40)); m.Position != got {
+				t.Errorf("the backup is of position %d, the log ends at %d", m.Position, got)
+			}
+			between := bustle(s, r, 13)
+			atBetween := everything(t, s.nc, between)
+			when := time.Now()
+			time.Sleep(20 * time.Millisecond)
+			last := bustle(s, r, 20)
+			atLast := everything(t, s.nc, last)
+
+			// What went into the archive comes out of it and EVENTS as one log.
+			before := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
+			dir := filepath.Join(t.TempDir(), "archive")
+			d, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if begins, ends, _ := d.Extent(); begins != 1 || ends != 40 {
+				t.Errorf("the archive has %d to %d", begins, ends)
+			}
+			went, err := s.streams().Trim(t.Context(), m.From.Next(), to, nil)
+			if err != nil || went != m.From.Next()-1 {
+				t.Fatalf("%d messages went: %v", went, err)
+			}
+			joined := read(t, &archive.Joined{Archive: d, Events: jetlog.NewEvents(s.streams(), jetlog.RunOptions{})})
+			if !slices.EqualFunc(before, joined, equalMessages) {
+				t.Errorf("%d messages of archive and EVENTS are not the %d of before", len(joined), len(before))
+			}
+
+			// As of the backup, of a position and of a time, each with a server of its own.
+			for name, o := range map[string]RestoreOptions{
+				atFirst:                   {From: to, At: backup.Point{Position: m.Position}, NATS: s.nc},
+				atBetween + "by position": {From: to, At: backup.Point{Position: pipeline.At(53, 1023)}, NATS: s.nc},
+				atBetween + "by time":     {From: to, At: backup.Point{Time: when.UnixMilli()}, NATS: s.nc},
+			} {
+				a := alone(t, c)
+				if _, err := restoreTo(t, a, o); err != nil {
+					t.Fatal(err)
+				}
+				then := s.start(a)
+				same(t, "as of "+o.At.String(), everything(t, then.nc, ""), strings.TrimSuffix(strings.TrimSuffix(name, "by position"), "by time"))
+				s.stop(then)
+			}
+
+			// The state is lost, and the windows are.
+			s.stop(n)
+			if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
+				t.Fatal(err)
+			}
+			if failed := startFails(t, s, c); !strings.Contains(failed, "tidemark restore "+to+" --data-dir "+c.DataDir) {
+				t.Errorf("it does not say what to do: %s", failed)
+			}
+			o := RestoreOptions{From: to, NATS: s.nc}
+			if _, err := restoreTo(t, c, o); err == nil || !strings.Contains(err.Error(), "has counts") {
+				t.Errorf("a directory that is not empty: %v", err)
+			}
+			if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := restoreTo(t, c, o); err != nil {
+				t.Fatal(err)
+			}
+			n = s.start(c)
+			s.ready(n)
+			same(t, "after it was lost", everything(t, s.nc, last), atLast)
+			if n.gen().mixed() {
+				t.Error("what is restored is not audited")
+			}
+			if page := s.page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
+				t.Error("what was trimmed is taken for lost")
+			}
+			s.stop(n)
+		})
+	}
+}
+
+// startFails starts a process that cannot go on: the start fails, or it says so
+// in /readyz.
+func startFails(t *testing.T, s *site, c *config.Config) (why string) {
+	t.Helper()
+	n, err := Start(t.Context(), c, Options{Logger: silent})
+	if err != nil {
+		return err.Error()
+	}
+	defer n.Close()
+	s.until("it cannot go on", func() error {
+		if err := n.Ready(); err != nil && strings.Contains(err.Error(), "restore") {
+			why = err.Error()
+			return nil
+		}
+		return fmt.Errorf("it goes on: %v", n.Ready())
+	})
+	return why
+}
+
+// read reads a log from its beginning to its end.
+func read(t *testing.T, events pipeline.Events) (all []pipeline.Message) {
+	t.Helper()
+	last, err := events.Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := events.Open(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	for len(all) == 0 || all[len(all)-1].Sequence < last {
+		messages, err := source.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, messages...)
+	}
+	return all
+}
+
+func equalMessages(a, b pipeline.Message) bool {
+	return a.Sequence == b.Sequence && a.Time == b.Time && a.Subject == b.Subject && bytes.Equal(a.Data, b.Data) && fmt.Sprint(a.Header) == fmt.Sprint(b.Header)
+}
+
+// files are those of a directory, by their paths.
+func files(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
+			list = append(list, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// docs/promises.md: "A backup or an archive with a changed byte, with a missing or
+// doubled file, or of another cluster or format is found and named." And a restore that
+// failed is done again in the same directory.
+func TestRestoreDamage(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	c.Checkpoint.Interval = 10 * time.Millisecond
+	n := s.start(c)
+	s.ready(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	last := bustle(s, r, 30)
+	want := everything(t, s.nc, last)
+	s.until("all shards have runs", func() error {
+		for i := range c.Shards {
+			if !n.gen().store.Stack(pipeline.Shard(i)).Stored() {
+				return fmt.Errorf("shard %d has none", i)
+			}
+		}
+		return nil
+	})
+	m := s.backup(to, 0)
+	a := alone(t, c)
+	fails := func(what, named string) {
+		t.Helper()
+		_, err := restoreTo(t, a, RestoreOptions{From: to})
+		if err == nil {
+			t.Fatalf("%s: it was restored", what)
+		}
+		if !strings.Contains(err.Error(), named) {
+			t.Errorf("%s: %q is not named: %v", what, named, err)
+		}
+	}
+	kinds := map[string]int{}
+	for _, path := range files(t, to) {
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		kinds[filepath.Base(filepath.Dir(path))]++
+		places := []int{0, len(whole) / 2, len(whole) - 1, r.IntN(len(whole)), r.IntN(len(whole))}
+		for _, at := range places {
+			turned := slices.Clone(whole)
+			turned[at] ^= byte(1 << r.IntN(8))
+			overwrite(t, path, turned)
+			fails(fmt.Sprintf("byte %d of %d of %s turned", at, len(whole), path), name)
+		}
+		overwrite(t, path, whole[:len(whole)-1])
+		fails(path+" is shorter", name)
+		overwrite(t, path, append(slices.Clone(whole), 0))
+		if strings.HasSuffix(path, ".json") {
+			fails(path+" is longer", name)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, ".json") {
+			fails(path+" is gone", "there is no backup")
+		} else {
+			fails(path+" is gone", name)
+		}
+		overwrite(t, path, whole)
+	}
+	if kinds["objects"] < 5 || kinds["backups"] != 1 {
+		t.Fatalf("%v", kinds)
+	}
+
+	// Doubled, of another format.
+	manifest := filepath.Join(to, "backups", m.ID+".json")
+	whole, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, filepath.Join(to, "backups", "twice.json"), whole)
+	fails("a doubled manifest", "twice")
+	os.Remove(filepath.Join(to, "backups", "twice.json"))
+	later := *m
+	later.Format = 99
+	sealed, err := archive.Seal(later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, manifest, sealed)
+	fails("another format", "version 99")
+	overwrite(t, manifest, whole)
+
+	// Of another system.
+	other := newSite(t)
+	o := other.start(other.config("b", "route hold answer"))
+	other.ready(o)
+	if _, err := Backup(t.Context(), other.nc, BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+		t.Errorf("two systems in one place: %v", err)
+	}
+	if _, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: m.Position + 1}, NATS: other.nc}); !errors.Is(err, backup.ErrForeign) {
+		t.Errorf("events of another system: %v", err)
+	}
+
+	if _, err := Start(t.Context(), a, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("a directory that is half restored: %v", err)
+	}
+	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "restored after all", everything(t, s.start(a).nc, ""), want)
+}
+
+func overwrite(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// docs/promises.md: "A second backup after 1 % of the rows have changed writes at most 5
+// % of the bytes of the first one"; N newest are kept, objects that no manifest names are
+// removed, and a damaged object is noticed and copied again.
+func TestBackupIncremental(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	const ids = 50_000
+	put := func(from, step int) string {
+		var lines []string
+		position := ""
+		for id := from; id <= ids; id += step {
+			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":1,"post":%d,"author":2}`, id))
+			if len(lines) == 1000 || id+step > ids {
+				position, lines = s.publish(lines...), nil
+			}
+		}
+		return position
+	}
+	s.asks("get", fmt.Sprintf(`{"counter":"post","ids":[1],"min_position":%q,"timeout_ms":20000}`, put(1, 1)), `"like":1`)
+	s.checkpointed(n)
+	first := s.backup(to, 2)
+	if first.Copied != first.Bytes {
+		t.Errorf("the first backup has %d bytes and copied %d", first.Bytes, first.Copied)
+	}
+	again := s.backup(to, 2)
+	if again.Copied != 0 {
+		t.Errorf("nothing has changed, and %d bytes were copied", again.Copied)
+	}
+	s.asks("get", fmt.Sprintf(`{"counter":"post","ids":[100],"min_position":%q,"timeout_ms":20000}`, put(100, 100)), `"like":2`)
+	s.checkpointed(n)
+	second := s.backup(to, 2)
+	t.Logf("%d bytes, then %d", first.Bytes, second.Copied)
+	if 20*second.Copied > first.Bytes {
+		t.Errorf("1 %% changed, and of %d bytes %d were copied", first.Bytes, second.Copied)
+	}
+
+	place, err := backup.OpenPlace(t.Context(), to, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := backup.List(t.Context(), place)
+	if err != nil || len(left) != 2 || left[0].ID != second.ID {
+		t.Fatalf("%d backups are left: %v", len(left), err)
+	}
+	named := map[string]bool{}
+	for _, m := range left {
+		if err := backup.Verify(t.Context(), place, m); err != nil {
+			t.Error(err)
+		}
+		for name := range m.Objects() {
+			named[name] = true
+		}
+	}
+	there, err := place.List(t.Context(), "objects/")
+	if err != nil || len(there) != len(named) {
+		t.Errorf("%d objects are there, and %d are named: %v", len(there), len(named), err)
+	}
+
+	var largest string
+	for name, bytes := range second.Objects() {
+		if largest == "" || bytes > second.Objects()[largest] {
+			largest = name
+		}
+	}
+	path := filepath.Join(to, filepath.FromSlash(largest))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 4
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Verify(t.Context(), place, second); !errors.Is(err, backup.ErrCorrupt) {
+		t.Errorf("a turned byte: %v", err)
+	}
+	mended := s.backup(to, 2)
+	if _, still := mended.Objects()[largest]; still && mended.Copied == 0 {
+		t.Error("the damaged object was not copied again")
+	}
+	if err := backup.Verify(t.Context(), place, mended); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkpointed waits until all that is applied is on disk.
+func (s *site) checkpointed(n *Node) {
+	s.t.Helper()
+	s.until("checkpointed", func() error {
+		for _, p := range n.gen().sinks.Kept() {
+			if p < n.gen().sinks.Applied() {
+				return fmt.Errorf("a shard is at %d of %d", p, n.gen().sinks.Applied())
+			}
+		}
+		return nil
+	})
+}
+
+// docs/promises.md: "Two backups into one place at the same time are refused or
+// harmless"; one that is broken off leaves nothing that harms the next.
+func TestBackupsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	bustle(s, r, 10)
+	for i := range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
+		_, _ = Backup(ctx, s.nc, BackupOptions{To: to, Keep: 1, Logger: silent})
+		cancel()
+	}
+	last := bustle(s, r, 10)
+	want := everything(t, s.nc, last)
+	var wait sync.WaitGroup
+	for range 3 {
+		wait.Go(func() {
+			if _, err := Backup(t.Context(), s.nc, BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	a := alone(t, c)
+	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "restored", everything(t, s.start(a).nc, ""), want)
+}
+
+// A backup amid the first checkpoints, when the channels are stored and the shards are
+// not, has everything, too: the events of all that is not stored.
+func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	c.Checkpoint.Interval = time.Hour // none comes
+	n := s.start(c)
+	s.ready(n)
+	want := everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
+	commons := pipeline.Shard(c.Shards)
+	checkpoint := n.gen().store.Begin()
+	checkpoint.Shard(commons).State(cold.State{Time: 1}) // as they began
+	if err := checkpoint.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	n.gen().store.Stack(commons).Publish()
+	if !n.gen().store.Stack(commons).Stored() || n.gen().store.Stack(0).Stored() {
+		t.Fatal("a checkpoint has come")
+	}
+	to := filepath.Join(t.TempDir(), "backups")
+	if m := s.backup(to, 0); m.From != 0 || m.Position != pipeline.EndOf(12) {
+		t.Errorf("it has %d to %d", m.From, m.Position)
+	}
+	a := alone(t, c)
+	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "restored", everything(t, s.start(a).nc, ""), want)
+}
+
+// docs/contract.md: "`events trim --keep 7d` … only below the newest verified backup."
+func TestTrimBounds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	last := bustle(s, rand.New(rand.NewPCG(7, 8)), 10)
+	everything(t, s.nc, last)
+	trim := func(keep time.Duration) (Trimmed, error) {
+		return Trim(t.Context(), s.nc, TrimOptions{Keep: keep, Finish: true, Logger: silent})
+	}
+	if _, err := trim(time.Minute); err == nil || !strings.Contains(err.Error(), "2m") {
+		t.Errorf("less than the duplicate window: %v", err)
+	}
+	if _, err := trim(time.Hour); !errors.Is(err, errNoBackup) {
+		t.Errorf("without a backup: %v", err)
+	}
+	to := filepath.Join(t.TempDir(), "backups")
+	s.checkpointed(n)
+	s.backup(to, 0)
+	if got, err := trim(time.Hour); err != nil || got.Messages != 0 || got.Below != 1 || !strings.Contains(got.Bound, "older") {
+		t.Errorf("%+v %v", got, err)
+	}
+	lacks := func() error {
+		state, err := s.streams().State(t.Context(), jetlog.EventsStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.lacksOf(state)
+	}
+	// Who gives it up takes the mark back.
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { cancel(); return ctx.Err() })
+	if was := lacks(); !errors.Is(err, context.Canceled) || was != nil {
+		t.Errorf("a trim that was given up: %v; %v", err, was)
+	}
+	// docs/decisions/0027-backups.md: "A trim that is killed in between leaves the mark: a
+	// rebuild is refused, and says so, until EVENTS is trimmed again", with whatever --keep.
+	nc, err := nats.Connect(s.server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := jetlog.AttachEvents(t.Context(), nc, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = streams.Trim(t.Context(), 6, to, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
+	if was := lacks(); err == nil || was == nil || !strings.Contains(was.Error(), "is being trimmed below 6") {
+		t.Errorf("it is not amid a trim: %v; %v", err, was)
+	}
+	// Not by what trims by itself: nothing younger than events.keep goes.
+	if got, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
+		t.Errorf("the trim is not finished: %+v %v", got, err)
+	}
+	if err := lacks(); err == nil || strings.Contains(err.Error(), "is being trimmed") {
+		t.Errorf("once it is finished: %v", err)
+	}
+	if err := os.Rename(to, to+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := trim(time.Hour); err == nil {
+		t.Errorf("the backup is gone, and %+v", got)
+	}
+}
+
+// docs/promises.md: "The node that routes makes a backup every `backup.every` to
+// `backup.to`"; who routes next does not begin anew.
+func TestBackupSchedule(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3
+	n := s.start(c)
+	s.ready(n)
+	bustle(s, rand.New(rand.NewPCG(9, 10)), 3)
+	made := func() int {
+		all, err := Backups(t.Context(), c.Backup.To, nil)
+		if err != nil {
+			return 0
+		}
+		return len(all)
+	}
+	s.until("a backup is made", func() error {
+		if page := s.page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") || strings.Contains(page, "tidemark_backup_age_seconds NaN") {
+			return errors.New("no age")
+		}
+		return nil
+	})
+	if made() != 1 {
+		t.Errorf("%d backups", made())
+	}
+	s.stop(n)
+	n = s.start(c)
+	s.ready(n)
+	s.until("it is looked at", func() error {
+		if n.gen().backups.newest.Load() == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if made() != 1 {
+		t.Errorf("%d backups after a start", made())
+	}
+}

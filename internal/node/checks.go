@@ -1,0 +1,184 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+)
+
+// Checked is what a node has found of the shards that it answers for: the result
+// of the jobs verify and recount.
+type Checked struct {
+	Node      string             `json:"node"`
+	IDs       int                `json:"ids"`                  // compared
+	Differs   int                `json:"differs"`              // of these
+	Notices   int                `json:"notices"`              // that differ
+	Examples  []audit.Difference `json:"examples"`             // some of what differs
+	Shards    []pipeline.Shard   `json:"shards"`               // compared
+	Skipped   map[string]string  `json:"skipped"`              // shards that could not be, and why
+	Passes    int                `json:"passes"`               // over EVENTS
+	Base      string             `json:"base,omitempty"`       // the backup that they began with; "": the first event
+	Mixed     bool               `json:"mixed,omitempty"`      // not all was counted by today's rules
+	CountedBy string             `json:"counted_by,omitempty"` // tells the rules and limits; of a request without ids
+	Renewed   []pipeline.Shard   `json:"renewed"`              // shards that are taken again
+	Refused   string             `json:"refused,omitempty"`    // why others are not, or none, though asked
+	After     *Checked           `json:"after,omitempty"`      // what recount has found once those were there again
+}
+
+// VerifyAsk asks a node to verify a share of all ids, "1/64": the part with a
+// number.
+type VerifyAsk struct {
+	Share   string `json:"share"`
+	Residue uint64 `json:"residue"`
+	Repair  bool   `json:"repair"`
+}
+
+// RecountAsk asks a node to compare ids, those of its shards.
+type RecountAsk struct {
+	Counter string   `json:"counter"` // their rows of it; "": all that is known of them
+	IDs     []uint64 `json:"ids"`
+	Repair  bool     `json:"repair"`
+}
+
+// RecountMax bounds the ids of a request.
+const RecountMax = 10_000
+
+func (n *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
+	var ask VerifyAsk
+	if err := json.Unmarshal(request, &ask); err != nil {
+		return nil, job.Bad("the request is not of this form: %v", err)
+	}
+	sample, err := sampleOf(ask.Share, ask.Residue)
+	if err != nil {
+		return nil, err
+	}
+	return n.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
+}
+
+func sampleOf(share string, residue uint64) (audit.Sample, error) {
+	bits, err := audit.ParseShare(share)
+	if err != nil {
+		return audit.Sample{}, job.Bad("%v", err)
+	}
+	if residue>>bits != 0 {
+		return audit.Sample{}, job.Bad("there is no part %d of %s", residue, share)
+	}
+	return audit.Sample{Bits: bits, Residue: residue}, nil
+}
+
+func (n *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
+	ask := RecountAsk{IDs: []uint64{}}
+	if err := json.Unmarshal(request, &ask); err != nil {
+		return nil, job.Bad("the request is not of this form: %v", err)
+	}
+	if len(ask.IDs) > RecountMax || slices.Contains(ask.IDs, 0) {
+		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), RecountMax)
+	}
+	if len(ask.IDs) == 0 {
+		c := n.checked(&audit.Report{})
+		c.CountedBy, _ = n.counted()
+		return c, nil
+	}
+	if _, known := n.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
+		return nil, job.Bad("there is no counter %q", ask.Counter)
+	}
+	task := audit.Task{IDs: ask.IDs, Counter: ask.Counter}
+	c, err := n.check(ctx, task, ask.Repair, progress)
+	if err != nil || len(c.Renewed) == 0 {
+		return c, err
+	}
+	for err == nil && !n.lookedAgain(c) { // what answered may be given up again before it was compared
+		if err = n.untilRenewed(ctx, c.Renewed); err == nil {
+			c.After, err = n.check(ctx, task, false, progress)
+		}
+	}
+	return c, err
+}
+
+// lookedAgain says that what was renewed was compared again, but for what other nodes
+// hold by now.
+func (n *generation) lookedAgain(c *Checked) bool {
+	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
+		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
+		return !skipped && !slices.Contains(c.After.Shards, s) && !n.heldElsewhere(s)
+	})
+}
+
+// heldElsewhere says that a shard is assigned to other nodes, and not to this one.
+func (n *generation) heldElsewhere(s pipeline.Shard) bool {
+	view := n.members.View()
+	if view.Assignment.Shards() != n.config.Shards {
+		return false
+	}
+	holders := view.Assignment.Holders(s)
+	return len(holders) > 0 && !slices.Contains(holders, n.name)
+}
+
+// check does a task; with repair, shards that differ are taken again.
+func (n *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*Checked, error) {
+	r, err := n.hold(ctx, t, progress)
+	if err != nil {
+		return nil, err
+	}
+	c := n.checked(r)
+	if repair && r.Differ+r.Channels > 0 {
+		renewed, err := n.repair(r)
+		c.Renewed = append(c.Renewed, renewed...)
+		if c.Mixed = n.mixed(); c.Mixed {
+			err = errMixed
+		}
+		if err != nil {
+			c.Refused = err.Error()
+		}
+	}
+	return c, nil
+}
+
+// renewedEvery is how often it is looked whether shards are there again.
+const renewedEvery = 100 * time.Millisecond
+
+// untilRenewed waits until shards that were to be taken again answer here, or are
+// assigned to other nodes. That takes as long as fetching or deriving them.
+func (n *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
+	for {
+		if !slices.ContainsFunc(shards, func(s pipeline.Shard) bool {
+			return n.givingUp(s) || !n.sinks.Holds(s) && !n.heldElsewhere(s)
+		}) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(renewedEvery):
+		}
+	}
+}
+
+// hold holds what is served to the log.
+func (n *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
+	t.Memory, t.Progress = int(n.config.Audit.Memory), func(p audit.Progress) { progress(p) }
+	return n.audits.Run(ctx, t)
+}
+
+// checked is a report as JSON has it: a list of nothing is [].
+func (n *generation) checked(r *audit.Report) *Checked {
+	c := &Checked{
+		Node: n.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: n.mixed(),
+		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
+	}
+	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {
+		if why, skipped := r.Skipped[s]; skipped {
+			c.Skipped[strconv.Itoa(int(s))] = why
+		} else {
+			c.Shards = append(c.Shards, s)
+		}
+	}
+	return c
+}

@@ -1,0 +1,395 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+)
+
+// counting starts a process that counts one generation, answers nobody, and takes
+// jobs of comparing. edit may change it before it runs.
+func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*generation)) *Node {
+	f.t.Helper()
+	if f.dirs[name] == "" {
+		f.dirs[name] = f.t.TempDir()
+	}
+	n := newNode(f.config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
+	g := n.gen()
+	g.number, g.slot = number, jetlog.Slot(number-1)
+	for _, step := range []func() error{n.openHTTP, n.openData, n.openServer, n.awaitCluster, g.openAll} {
+		if err := step(); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if edit != nil {
+		edit(g)
+	}
+	var err error
+	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{compareVerb: compares(func(asked generations.Number) *generation {
+		if asked != number {
+			return nil
+		}
+		return g
+	})}, n.log)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	g.begin()
+	f.t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// compares compares, as the first node of each generation sees the others.
+func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
+	c := &comparison{
+		nc: f.nc, patience: time.Minute, progress: func(done, of uint64) {}, waits: func(string) {},
+		of: func(number generations.Number) *generation { return []*Node{serving, building}[number-1].gen() },
+	}
+	if edit != nil {
+		edit(c)
+	}
+	err = c.run(ctx, 1, 2)
+	differs, examples, why = c.result()
+	return differs, examples, why, err
+}
+
+// whole waits until each node has what is assigned to it, and all of EVENTS.
+func (f *fleet) whole(nodes ...*Node) {
+	f.t.Helper()
+	f.until("all is counted", func() bool {
+		for _, n := range nodes {
+			g := n.gen()
+			v := g.members.View()
+			m, there := v.Member(n.name)
+			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.observeStreams(f.t.Context()) != nil ||
+				g.sinks.Applied().Sequence() < g.state.Load().Events.Last {
+				return false
+			}
+		}
+		for _, n := range nodes { // each knows of the others
+			for s := range pipeline.Shard(n.gen().config.Shards) {
+				v := n.gen().members.View()
+				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) || len(v.Assignment.Holders(s)) < n.gen().config.Cluster.Replicas {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// twice are two copies of each shard; changed counts otherwise too, in fewer shards.
+func twice(c *config.Config) { c.Cluster.Replicas = 2 }
+
+func changed(c *config.Config) {
+	twice(c)
+	c.Shards = fleetShards / 2
+	for i := range c.EventRules {
+		if c.EventRules[i].Type == "like" {
+			c.EventRules[i].Rules = append(slices.Clone(c.EventRules[i].Rules), config.Rule{Add: "user.original", Key: "actor"})
+		}
+	}
+}
+
+// lying derives one like more of each post that user 8 likes than there is.
+type lying struct{ pipeline.Deriver }
+
+func (l lying) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
+	windows, err := l.Deriver.Derive(from, to, messages)
+	for i := range windows {
+		w, err := pipeline.DecodeWindow(windows[i].Window)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			var like struct{ Actor, Post uint64 }
+			if err := json.Unmarshal(m.Data, &like); err != nil || like.Actor != 8 || pipeline.EndOf(m.Sequence) <= w.From || pipeline.EndOf(m.Sequence) > w.To {
+				continue
+			}
+			s := pipeline.ShardOf(like.Post, len(w.Sections)-1)
+			w.Sections[s] = pipeline.AppendChange(slices.Clone(w.Sections[s]), slices.Index(w.Columns, "post.like"), like.Post, pipeline.Add(1))
+		}
+		windows[i].Window = pipeline.AppendWindow(nil, w)
+	}
+	return windows, err
+}
+
+func lies(g *generation) {
+	lane := g.router.Lane
+	g.router.Lane = func() pipeline.Deriver { return lying{lane()} }
+}
+
+// docs/contract.md: "When it has caught up, both are held to the log": what differs is
+// counted once, whichever generation and copy it is in, on disk and in memory, and is
+// named with its position; what the two do not define alike may differ.
+func TestCompareGenerations(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
+	inMemory := func(c *config.Config) { changed(c); c.Checkpoint.Interval = time.Hour }
+	a2, b2 := f.counting("a2", 2, inMemory, lies), f.counting("b2", 2, inMemory, lies)
+	f.whole(a, b, a2, b2)
+	f.publish(50)
+	f.whole(a, b, a2, b2)
+	var last atomic.Uint64
+	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *comparison) {
+		c.progress = func(done, of uint64) {
+			if done < last.Swap(done) || done > of {
+				t.Errorf("%d of %d are done", done, of)
+			}
+		}
+	})
+	if differs != 0 || len(examples) != 0 || why != "" || err != nil || last.Load() != 2000 {
+		t.Fatalf("%d, %+v, %q, %v; %d are done", differs, examples, why, err, last.Load())
+	}
+	for node, number := range map[string]generations.Number{"a": 1, "b": 1, "a2": 2, "b2": 2} {
+		raw, err := job.Ask(t.Context(), f.nc, node, compareVerb, CompareAsk{Generation: number, Share: "1/1"}, nil)
+		var c Compared
+		if err == nil {
+			err = json.Unmarshal(raw, &c)
+		}
+		if err != nil || c.IDs != 50 || c.Generation != number || len(c.Shards) != map[generations.Number]int{1: fleetShards, 2: fleetShards / 2}[number] {
+			t.Errorf("%s: %+v, %v", node, c, err)
+		}
+	}
+
+	f.stop(a)
+	f.stop(b)
+	f.plant(42, "a", "b") // event 51
+	a, b = f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
+	f.whole(a, b, a2, b2)
+	differs, examples, why, err = f.compares(t.Context(), a, a2, nil)
+	if differs != 1 || len(examples) != 2 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
+		!strings.Contains(why, fmt.Sprintf("post 42 like is 3, should be 2 at %d on ", pipeline.EndOf(51))) {
+		t.Fatalf("%d, %+v, %q, %v", differs, examples, why, err)
+	}
+	for i, d := range examples {
+		if d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) || d.Generation != 1 ||
+			d.Node != "a" && d.Node != "b" || i == 1 && d.Node == examples[0].Node {
+			t.Errorf("%+v", d)
+		}
+	}
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"user.liked", "post.like"} }); differs != 0 || why != "" || err != nil {
+		t.Errorf("but for what is not defined alike: %d, %q, %v", differs, why, err)
+	}
+
+	for _, post := range []int{42, 43} {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":8,"post":%d,"author":9}`, post), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.whole(a, b, a2, b2)
+	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"user.liked"} })
+	if differs != 2 || len(examples) != 6 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") || !strings.Contains(why, "generation 2 differs from the log in 2 ids") {
+		t.Errorf("%d, %+v, %q, %v", differs, examples, why, err)
+	}
+	// What may differ of the one that serves must not of the new one.
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"post.like"} }); differs != 2 || strings.Contains(why, "generation 1") || err != nil {
+		t.Errorf("%d, %q, %v", differs, why, err)
+	}
+
+	for request, text := range map[string]string{
+		`{"generation":2,"share":"1/1"}`: "generation 2 is not open", `{"generation":1,"share":"1/3"}`: "power of two",
+		`{"generation":1,"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
+	} {
+		if _, err := job.Ask(t.Context(), f.nc, "a", compareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", request, err)
+		}
+	}
+}
+
+// A generation that other rules have counted differs from the log for that reason. It
+// is compared all the same, and what differs is told.
+func TestCompareMixed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.counting("a", 1, func(*config.Config) {}, nil)
+	f.publish(20)
+	f.whole(a)
+	f.stop(a)
+	fewer := func(c *config.Config) {
+		for i := range c.EventRules {
+			if c.EventRules[i].Type == "like" {
+				c.EventRules[i].Rules = c.EventRules[i].Rules[1:]
+			}
+		}
+	}
+	a, a2 := f.counting("a", 1, fewer, nil), f.counting("a2", 2, fewer, nil)
+	a.gen().setMixed()
+	f.whole(a, a2)
+	// Of the posts the log names only 9 any more, which is the author's number too.
+	differs, _, why, err := f.compares(t.Context(), a, a2, nil)
+	if differs != 20 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 20 ids") || !strings.Contains(why, "not all of it was counted by its rules") || strings.Contains(why, "generation 2") {
+		t.Errorf("%d, %q, %v", differs, why, err)
+	}
+}
+
+// docs/contract.md: "At exactly one position": while events arrive all the time, nothing
+// differs.
+func TestCompareWhileEventsArrive(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
+	a2, b2 := f.counting("a2", 2, changed, nil), f.counting("b2", 2, changed, nil)
+	f.publish(50)
+	f.whole(a, b, a2, b2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	var published atomic.Uint64
+	work.Go(func() {
+		for ctx.Err() == nil {
+			body := fmt.Appendf(nil, `{"actor":%d,"post":%d,"author":9}`, 1+published.Load()%5, 1+published.Load()%60)
+			if _, err := f.nc.RequestWithContext(ctx, "events.like", body); err == nil {
+				published.Add(1)
+			}
+		}
+	})
+	defer work.Wait()
+	defer cancel()
+	for range 3 {
+		before := published.Load()
+		if differs, examples, why, err := f.compares(t.Context(), a, a2, nil); differs != 0 || err != nil {
+			t.Fatalf("%d, %+v, %q, %v", differs, examples, why, err)
+		}
+		if n := published.Load() - before; n < 5 {
+			t.Errorf("meanwhile %d events were stored", n)
+		}
+	}
+}
+
+// stuck has the first audit of a generation wait at its beginning until it is
+// ended.
+func stuck(reached chan<- struct{}) func(*generation) {
+	return func(g *generation) {
+		var once sync.Once
+		open := g.audits.Open
+		g.audits.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+			first := false
+			once.Do(func() { first = true })
+			if first {
+				close(reached)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return open(ctx, from)
+		}
+	}
+}
+
+// What is not compared is not alike: a holder that goes amid it is asked again when
+// it is back, or another one is that holds the same; else it says what is missing.
+func TestCompareHolderDies(t *testing.T) {
+	t.Parallel()
+	one := func(c *config.Config) {}
+	for _, test := range []struct {
+		name  string
+		holds func(*config.Config)
+		back  bool
+	}{{"another one has it", twice, false}, {"it comes back", one, true}, {"nobody has it", one, false}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			reached := make(chan struct{})
+			a, b := f.counting("a", 1, test.holds, nil), f.counting("b", 1, test.holds, stuck(reached))
+			a2 := f.counting("a2", 2, one, nil)
+			f.publish(50)
+			f.whole(a, b, a2)
+			f.dropSpares(a)
+			held := b.gen().heldNow()
+			var err error
+			var differs uint64
+			var waited atomic.Bool
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				differs, _, _, err = f.compares(t.Context(), a, a2, func(c *comparison) {
+					c.waits = func(why string) {
+						if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
+							waited.Store(true)
+						}
+					}
+					if test.name == "nobody has it" {
+						c.patience = 8 * time.Second
+					}
+				})
+			}()
+			<-reached
+			b.queries.Close() // it falls silent
+			_ = b.Close()     // which says that this is so
+			if test.back {
+				f.counting("b", 1, test.holds, nil)
+			}
+			select {
+			case <-done:
+			case <-time.After(untilMax):
+				t.Fatalf("it does not end\n%s", f.log.String())
+			}
+			switch {
+			case test.name == "nobody has it":
+				if err == nil || !strings.Contains(err.Error(), "generation 1 could not be compared with the log: shards "+held.String()+" were compared by no node") || !strings.Contains(err.Error(), "node b") {
+					t.Errorf("it says %v", err)
+				}
+			case err != nil || differs != 0:
+				t.Errorf("%d, %v", differs, err)
+			}
+			if lost := test.name == "nobody has it"; lost && !waited.Load() {
+				t.Error("it does not say meanwhile what it waits for")
+			}
+		})
+	}
+}
+
+// A node that fails again and again ends it, and says why: here the log lacks its
+// beginning.
+func TestCompareFails(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	broken := errors.New("it is gone")
+	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *generation) {
+		g.audits.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
+			return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
+		}
+	})
+	f.publish(5)
+	f.whole(a, a2)
+	_, _, _, err := f.compares(t.Context(), a, a2, nil)
+	if err == nil || !strings.Contains(err.Error(), "generation 2 could not be compared with the log: node a2: audit: the log does not hold its beginning") || !strings.Contains(err.Error(), broken.Error()) {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// "a node that is gone may come back": also one that is lost when it has compared for
+// longer than is waited for it.
+func TestCompareWaitsAfterALongRound(t *testing.T) {
+	v, now := inVain{patience: 10 * time.Minute}, time.Now()
+	for i, round := range []struct {
+		takes            time.Duration
+		compared, enough bool
+	}{
+		{3 * time.Hour, false, false},
+		{9 * time.Minute, false, false},
+		{2 * time.Hour, true, false},
+		{3 * time.Hour, false, false},
+		{9 * time.Minute, false, false},
+		{time.Minute, false, true},
+	} {
+		if now = now.Add(round.takes); v.round(round.compared, now) != round.enough {
+			t.Errorf("round %d: enough is not %v", i, round.enough)
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// crowd stores packs of 1,000 likes, each of another post.
+func (f *fleet) crowd(packs int) {
+	f.t.Helper()
+	for pack := range packs {
+		var lines []string
+		for i := range 1000 {
+			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":7,"post":%d,"author":9}`, 1_000_000+1000*pack+i))
+		}
+		if _, err := f.nc.Request("events.pack", []byte(strings.Join(lines, "\n")), 10*time.Second); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// forget takes a node that has stopped out for good.
+func (f *fleet) forget(name string) {
+	f.t.Helper()
+	members, err := jetlog.AttachMembers(f.t.Context(), f.nc, 0, jetlog.MembersOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer members.Close()
+	if err := members.Forget(f.t.Context(), name); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) stop(n *Node) {
+	f.t.Helper()
+	if err := n.Close(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// docs/promises.md: "A shard that no node has is derived from EVENTS; the others go on":
+// the shards of a node that is gone for good. The others go on meanwhile, and DELTAS is
+// purged as before: what is derived needs nothing of it, also when it is purged past
+// where that was to go on.
+func TestDerivedBeside(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
+	a := f.start("a")
+	f.publish(100)
+	f.crowd(120)
+	f.until("everything applied", func() bool { return a.Ready() == nil })
+	const nodesMax = 10 // that go, until something was applied while their shards were derived
+	seen, alone := 0, 0
+	for nodes := 0; alone == 0; nodes++ {
+		if nodes == nodesMax {
+			t.Fatalf("of %d events published while shards of %d nodes were derived none was applied before they had come", seen, nodes)
+		}
+		name := fmt.Sprint("b", nodes)
+		b := f.start(name)
+		f.until("a part each", func() bool { return settled(a, b) })
+		f.until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
+		f.dropSpares(a)
+		f.stop(b)
+		f.purge(a)
+		_, first, err := a.gen().deltas.First(t.Context())
+		if err != nil || first < 2 {
+			t.Fatalf("DELTAS begins with window %d, %v: nothing would show what it is kept for", first, err)
+		}
+		own := a.gen().heldNow()
+		f.forget(name)
+		for end := time.Now().Add(time.Minute); !settled(a); {
+			if time.Now().After(end) {
+				t.Fatalf("it does not hold all\n%s", f.log.String())
+			}
+			if !deriving(a) && a.gen().heldNow() == own {
+				time.Sleep(time.Millisecond) // it has not heard yet
+				continue
+			}
+			// What is derived goes on with a window that was there when it began.
+			if needs := a.gen().needs(); needs+1 < first {
+				t.Fatalf("while shards are derived DELTAS is kept from window %d on, and began with %d before", needs, first)
+			}
+			before, sequence := a.gen().sinks.Applied(), f.likeOf(own)
+			seen++
+			applied := func() bool { at := a.gen().sinks.Applied(); return at > before && at.Sequence() >= sequence }
+			for !applied() && !settled(a) && time.Now().Before(end) {
+				time.Sleep(time.Millisecond)
+			}
+			if applied() && !settled(a) {
+				alone++
+			}
+			f.purge(a)
+		}
+	}
+	t.Logf("%d of %d events were applied while shards were derived", alone, seen)
+	f.until("all likes of all", func() bool {
+		m, err := f.nc.Request("tidemark.get", []byte(`{"counter":"user","columns":["liked"],"ids":[9]}`), 10*time.Second)
+		return err == nil && strings.Contains(string(m.Data), fmt.Sprintf(`"liked":%d}`, 120_100+seen))
+	})
+	f.until("ready", func() bool { return a.Ready() == nil })
+	if f.log.has("could not be derived") {
+		t.Errorf("a derivation failed\n%s", f.log.String())
+	}
+}
+
+// likeOf stores a like of a post in one of some shards, and returns its sequence.
+func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
+	f.t.Helper()
+	for post := uint64(1); ; post++ {
+		if !shards.Has(pipeline.ShardOf(post, fleetShards)) {
+			continue
+		}
+		m, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), 10*time.Second)
+		var stored struct{ Seq uint64 }
+		if err == nil {
+			err = json.Unmarshal(m.Data, &stored)
+		}
+		if err != nil || stored.Seq == 0 {
+			f.t.Fatalf("%s, %v", m.Data, err)
+		}
+		return stored.Seq
+	}
+}
+
+// purge takes from DELTAS what a node needs no more, as whoever routes does in time.
+func (f *fleet) purge(n *Node) {
+	f.t.Helper()
+	if err := n.gen().deltas.Purge(f.t.Context(), n.gen().needs()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// deriving says whether shards are being derived.
+func deriving(n *Node) bool {
+	h := &n.gen().holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.derived.Len() > 0
+}
+
+// A derivation that was cut short goes on where it was checkpointed, and a start
+// does not wait for it.
+func TestDerivedInTwoProcesses(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(100)
+	f.crowd(200)
+	f.until("a part each", func() bool { return settled(a, b) })
+	f.until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
+	f.dropSpares(a)
+	f.stop(b)
+	f.forget("b")
+	f.until("it derives", func() bool { return deriving(a) })
+	f.stop(a)
+	a = f.start("a")
+	f.until("all held", func() bool { return settled(a) })
+	f.until("all likes", func() bool { return f.likes(100, 1) })
+}
+
+// A stopped shard is taken again from a node that has it; without one it stays
+// stopped and says so.
+func TestStoppedShardIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	both := func(nodes ...*Node) func() bool {
+		return func() bool {
+			for _, n := range nodes {
+				for s := range pipeline.Shard(fleetShards) {
+					if !n.gen().sinks.Holds(s) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+	}
+	a, b := f.start("a"), f.start("b")
+	f.publish(100)
+	f.until("all on both", both(a, b))
+	f.until("all likes", func() bool { return f.likes(100, 1) })
+	f.until("both are as far", func() bool { return a.gen().sinks.Applied() == b.gen().sinks.Applied() }) // else b has nothing to store
+	f.until("a says how far it is", func() bool { m, there := b.gen().members.View().Member("a"); return there && m.Applied > 0 })
+	// damage stops a node and spoils the last files of runs that it has stored.
+	damage := func(n *Node, most int, spoil func(file string) error) {
+		t.Helper()
+		f.stop(n)
+		files, err := filepath.Glob(filepath.Join(f.dirs[n.name], "badger", "runs", "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("runs %v, %v", files, err)
+		}
+		for _, file := range files[max(0, len(files)-most):] {
+			if err := spoil(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	short := func(file string) error { return os.Truncate(file, 30) }
+	flip := func(file string) error { // a byte of the first block
+		f, err := os.OpenFile(file, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		b := []byte{0}
+		if _, err = f.ReadAt(b, 20); err == nil {
+			b[0] ^= 0x40
+			_, err = f.WriteAt(b, 20)
+		}
+		return errors.Join(err, f.Close())
+	}
+	for i, spoil := range []func(string) error{short, flip} {
+		damage(b, 1000, spoil)
+		b = f.start("b")
+		f.until("some taken again", func() bool { _, taken := b.gen().holdings.figures(); return taken > 0 })
+		f.until("all on both again", both(a, b))
+		say := []string{"whose runs are damaged are taken again", "that have stopped are taken again"}[i]
+		f.until("the log says: "+say, func() bool { return f.log.has(say) })
+		f.until("all likes", func() bool { return f.likes(100, 1) })
+		if b.gen().sinks.Failed() != 0 {
+			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.log.String())
+		}
+		time.Sleep(500 * time.Millisecond) // all is checkpointed, once
+	}
+
+	f.stop(a)
+	damage(b, 1, flip)
+	b = f.start("b")
+	f.until("it has stopped", func() bool { return b.gen().sinks.Failed() == 1 })
+	time.Sleep(2 * memberBeat)
+	if err := b.Ready(); b.gen().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
+		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.gen().sinks.Failed(), err)
+	}
+	f.until("the others hear of it", func() bool {
+		m, err := f.nc.Request("tidemark.shards", nil, 10*time.Second)
+		return err == nil && strings.Contains(string(m.Data), `"node":"b","state":"failed"`)
+	})
+}
+
+// A node that was away until DELTAS had nothing for it any more starts at once, and
+// takes what it lacks from a replica rather than derive it.
+func TestOldShardsAreFetched(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.start("a"), f.start("b")
+	f.publish(100)
+	f.until("all on both", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() })
+	f.until("all likes", func() bool { return f.likes(100, 1) })
+	f.stop(b)
+	for likes := range 3 { // in several windows
+		f.publish(100)
+		f.until("all likes", func() bool { return f.likes(100, 2+likes) })
+	}
+	f.until("a says how far it is", func() bool {
+		m, there := a.gen().members.View().Member("a")
+		return there && m.Applied == a.gen().sinks.Applied()
+	})
+	_, last, err := a.gen().deltas.Tail(t.Context())
+	f.until("a needs no more", func() bool { return a.gen().needs() >= last })
+	if err == nil {
+		err = a.gen().deltas.Purge(t.Context(), last)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = f.start("b")
+	if deriving(b) || len(b.gen().sinks.Standings()) > 0 {
+		t.Errorf("it holds %v from the start", b.gen().heldNow())
+	}
+	if err := b.Ready(); err != nil && strings.Contains(err.Error(), "no node answers") {
+		t.Error(err)
+	}
+	f.until("all on both", func() bool {
+		return a.gen().sinks.Whole() && b.gen().sinks.Whole() && len(b.gen().sinks.Standings()) == fleetShards
+	})
+	f.until("all likes", func() bool { return f.likes(100, 4) })
+	if f.log.has("deriving windows again") {
+		t.Error("something was derived")
+	}
+	f.until("ready", func() bool { return b.Ready() == nil })
+}
+
+// docs/contract.md: "share of shards, relative; 0 holds none", also alone and for the
+// first time.
+func TestWeightlessAlone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Weight = 0 }
+	a := f.start("a")
+	f.publish(10)
+	time.Sleep(2 * memberBeat)
+	if held := a.gen().heldNow(); held.Len() > 0 {
+		t.Errorf("it holds %v", held)
+	}
+	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "a weight above 0") {
+		t.Errorf("ready: %v", err)
+	}
+	f.edit = nil
+	b := f.start("b")
+	f.until("b holds all", func() bool {
+		return len(b.gen().sinks.Standings()) == fleetShards && len(a.gen().sinks.Standings()) == 0 && b.gen().sinks.Whole()
+	})
+	f.until("all likes", func() bool { return f.likes(10, 1) })
+	f.until("ready", func() bool { return a.Ready() == nil && b.Ready() == nil })
+}

@@ -1,0 +1,201 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// A shard that EVENTS cannot bring any more does not keep others from coming that
+// it could be derived with: wherever EVENTS begins, each that stands there comes.
+func TestHopelessShardIsDerivedAlone(t *testing.T) {
+	n := &generation{Node: &Node{}, holdings: newHoldings()}
+	c := config.Default()
+	schema, err := c.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.store, err = cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.store.Close()
+	checkpoint := n.store.Begin()
+	at := func(s pipeline.Shard) pipeline.Position { return pipeline.Position(5 * s % fleetShards) } // 0: nothing
+	for s := pipeline.Shard(1); s < fleetShards; s++ {
+		checkpoint.Shard(s).State(cold.State{Applied: at(s), Sequence: 1, Time: 1})
+	}
+	if err := checkpoint.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for s := range pipeline.Shard(fleetShards) {
+		n.store.Stack(s).Publish()
+	}
+	for begins := range pipeline.Position(fleetShards + 1) {
+		var due []pipeline.Shard
+		for s := range pipeline.Shard(fleetShards) {
+			due = append(due, s)
+			n.holdings.moves[s] = &moving{}
+		}
+		tries := 0
+		for ; slices.ContainsFunc(due, func(s pipeline.Shard) bool { return at(s) >= begins }); tries++ {
+			if tries == 100 {
+				t.Fatalf("EVENTS begins at %d: %v do not come", begins, due)
+			}
+			group := n.togetherLocked(due)
+			if tries == 0 && len(group) != fleetShards {
+				t.Errorf("at first %v of %v are derived", group, due)
+			}
+			fails := slices.ContainsFunc(group, func(s pipeline.Shard) bool { return at(s) < begins })
+			for _, s := range group {
+				n.holdings.moves[s].faults++
+			}
+			if !fails {
+				due = slices.DeleteFunc(due, func(s pipeline.Shard) bool { return slices.Contains(group, s) })
+			}
+		}
+		if most := 5; tries > most {
+			t.Errorf("EVENTS begins at %d: %d derivations, at most %d are needed", begins, tries, most)
+		}
+	}
+}
+
+// What comes from another node and is older than DELTAS is not held as it is: all
+// shards would wait until it has caught up.
+func TestLateShardIsDerived(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
+	a := f.start("a")
+	f.publish(10)
+	f.until("all likes", func() bool { return f.likes(10, 1) })
+	f.until("it is checkpointed", func() bool {
+		_, last, err := a.gen().deltas.Tail(t.Context())
+		return err == nil && a.gen().needs() >= last
+	})
+	schema, err := a.gen().config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "old", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := old.SetStreams(a.gen().store.Meta().Streams); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := move.Fetch(t.Context(), f.nc, "a", old, 3, move.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	served, err := move.Serve(f.nc, "old", old, move.ServeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer served.Close()
+	for likes := range 3 { // in several windows
+		f.publish(10)
+		f.until("all likes", func() bool { return f.likes(10, 2+likes) })
+	}
+	_, last, err := a.gen().deltas.Tail(t.Context())
+	if err == nil {
+		f.until("a needs no more", func() bool { return a.gen().needs() >= last })
+		err = a.gen().deltas.Purge(t.Context(), last)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.edit = func(c *config.Config) { c.Weight = 0 }
+	b := f.start("b").gen()
+	m := &moving{cancel: func() {}}
+	f.until("it is to be derived", func() bool {
+		b.holdings.mu.Lock()
+		b.holdings.moves[3] = m
+		b.holdings.mu.Unlock()
+		b.bring(t.Context(), 3, m, []string{"old"})
+		b.holdings.mu.Lock()
+		defer b.holdings.mu.Unlock()
+		return m.foreign
+	})
+	if held := b.heldNow(); held.Len() > 0 {
+		t.Errorf("it holds %v", held)
+	}
+	f.until("it is said", func() bool { return f.log.has("DELTAS does not bring them on any more") })
+	f.until("all likes", func() bool { return f.likes(10, 4) })
+}
+
+// A shard of which nothing is stored begins with the first window, beside others that
+// are further, only where there are few windows: what is answered is as old as the
+// oldest shard. Where nothing is stored there is nothing newer to answer.
+func TestWholeLog(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) {
+		c.Windows.Events, c.Checkpoint.Interval, c.NodeExpiry = 1, time.Hour, 3*time.Hour
+	}
+	a := f.start("a")
+	whole := func(likes int) bool {
+		t.Helper()
+		for post := range likes {
+			if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post+1), 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.until("all windows are known", func() bool {
+			_, last, err := a.gen().deltas.Tail(t.Context())
+			m, there := a.gen().members.View().Member("a")
+			return err == nil && a.gen().observeStreams(t.Context()) == nil && a.gen().state.Load().Deltas.Last == last &&
+				a.gen().sinks.Applied().Sequence() == a.gen().state.Load().Events.Last && there && m.Applied > 0
+		})
+		_, _, whole := a.gen().old()
+		return whole
+	}
+	if !whole(10) {
+		t.Error("nothing is stored, and DELTAS has few windows")
+	}
+	if !whole(wholeWindowsMax) {
+		t.Error("nothing is stored, and DELTAS has many windows")
+	}
+	if last := a.gen().state.Load().Deltas.Last; last < wholeWindowsMax {
+		t.Fatalf("there are %d windows", last)
+	}
+	f.stop(a)
+	a = f.start("a")
+	if whole(0) {
+		t.Error("shards are stored, and DELTAS has many windows")
+	}
+}
+
+// A derivation ends when one of its shards can be taken from elsewhere, and the next
+// one goes on with the others at once.
+func TestDerivationGoesOnWithTheOthers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Weight = 0 }
+	n := f.start("a").gen()
+	h := &n.holdings
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.until("it goes on with shard 2", func() bool { // unless what is not assigned is cleared between
+		two := &moving{cancel: func() {}, pause: time.Hour}
+		h.mu.Lock()
+		h.stopDerived = func() {}
+		h.derived.Add(1)
+		h.derived.Add(2)
+		h.moves[2] = two
+		unwanted := h.unwantedLocked()
+		h.mu.Unlock()
+		n.derive(ctx, []pipeline.Shard{1, 2})
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return unwanted && h.derived.Len() == 0 && h.moves[2] == two && two.fault == nil && time.Since(two.failed) >= two.pause && !two.failed.IsZero()
+	})
+}

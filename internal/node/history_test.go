@@ -1,0 +1,352 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+func (s *site) job(node, verb string, request any) (c Checked, err error) {
+	raw, err := job.Ask(s.t.Context(), s.nc, node, verb, request, nil)
+	if err == nil {
+		err = json.Unmarshal(raw, &c)
+	}
+	return c, err
+}
+
+// archive backs up and archives what is there, and returns how far that reaches.
+func (s *site) archive(n *Node, to, dir string) (last uint64) {
+	s.t.Helper()
+	s.checkpointed(n)
+	s.backup(to, 0)
+	d, err := Archive(s.t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, last, _ = d.Extent()
+	return last
+}
+
+// trim has EVENTS begin with a message.
+func (s *site) trim(begins uint64) {
+	s.t.Helper()
+	if _, err := s.streams().Trim(s.t.Context(), begins, "elsewhere", nil); err != nil {
+		s.t.Fatal(err)
+	}
+	if state, err := s.streams().State(s.t.Context(), jetlog.EventsStream); err != nil || state.First != begins {
+		s.t.Fatalf("EVENTS begins with %d, %v", state.First, err)
+	}
+}
+
+// sums explains numbers whole, and returns their values, each the sum of what its
+// events did.
+func (s *site) sums(at string, ids int) string {
+	s.t.Helper()
+	var out strings.Builder
+	for id := 1; id <= ids; id++ {
+		for _, number := range []string{"user.follower", "user.commented", "user.following"} {
+			var e explained
+			sum, events := int64(0), 0
+			for before := ""; ; { // a page may end early
+				e = s.explain(fmt.Sprintf(`{"number":%q,"id":%d,"limit":1000,"min_position":%q,"timeout_ms":10000%s}`, number, id, at, before))
+				for _, event := range e.Events {
+					n, err := strconv.ParseInt(event.Change, 10, 64)
+					if err != nil {
+						s.t.Fatalf("%s of %d: %+v", number, id, event)
+					}
+					sum, events = sum+n, events+1
+				}
+				if before = `,"before":"` + e.Next + `"`; e.Next == "" {
+					break
+				}
+			}
+			if sum != e.Value || e.Base.Position != "0" || e.Base.Value != 0 {
+				s.t.Errorf("%s of %d is %d, its events come to %d, after %+v", number, id, e.Value, sum, e.Base)
+			}
+			fmt.Fprintln(&out, number, id, e.Value, events)
+		}
+	}
+	return out.String()
+}
+
+// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// stream": what is archived and trimmed is verified, recounted, explained and counted
+// again as before. Without the archive what is missing is said; so is a gap, and what is
+// damaged.
+func TestArchiveIsReadLikeTheStream(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(21, 22))
+	s := newSite(t)
+	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
+	c := s.config("a", "route hold answer")
+	c.NATS.Streams.Events.Archive, c.Audit.Rate = dir, 0
+	n := s.start(c)
+	s.ready(n)
+	bustle(s, r, 40)
+	at := bustle(s, r, 1)
+	everything(t, s.nc, at)
+	if got := s.archive(n, to, dir); got != 41 {
+		t.Fatalf("archived up to %d", got)
+	}
+	at = bustle(s, r, 13)
+	answers, sums := everything(t, s.nc, at), s.sums(at, 12)
+	verify := VerifyAsk{Share: "1/1"}
+	before, err := s.job("a", "verify", verify)
+	if err != nil || before.Differs != 0 || before.IDs < backedPosts {
+		t.Fatalf("%+v, %v", before, err)
+	}
+
+	whole := func(what string, n *Node, at, sums string) {
+		t.Helper()
+		if c, err := s.job("a", "verify", verify); err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs || len(c.Skipped) != 0 {
+			t.Errorf("%s: verify found %+v, %v", what, c, err)
+		}
+		if c, err := s.job("a", "recount", RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 || c.IDs != 3 {
+			t.Errorf("%s: recount found %+v, %v", what, c, err)
+		}
+		if got := s.sums(at, 12); got != sums && sums != "" {
+			t.Errorf("%s: explained is %s, want %s", what, got, sums)
+		}
+		if err := n.gen().comesFrom(nil); err != nil {
+			t.Errorf("%s: a shard cannot be counted again: %v", what, err)
+		}
+	}
+	s.trim(42) // where the archive ends
+	whole("trimmed", n, at, sums)
+	same(t, "trimmed", everything(t, s.nc, at), answers)
+	// More is archived, and trimmed, while the node has the archive open.
+	at = bustle(s, r, 7)
+	everything(t, s.nc, at)
+	if got := s.archive(n, to, dir); got != 61 {
+		t.Fatalf("archived up to %d", got)
+	}
+	s.trim(50) // EVENTS has some of what is archived too
+	at = bustle(s, r, 3)
+	answers = everything(t, s.nc, at)
+	whole("trimmed again", n, at, "")
+	// What is gone behind the archive's end is not read from before it.
+	gone := func(context.Context, pipeline.Position) (pipeline.Source, error) { return nil, pipeline.ErrGap }
+	if source, err := n.gen().history.Open(t.Context(), pipeline.EndOf(62), gone); !errors.Is(err, pipeline.ErrGap) {
+		t.Errorf("it opens %v, %v", source, err)
+	}
+
+	// All that was counted is lost, and the windows: everything is counted again.
+	s.stop(n)
+	lose := func() {
+		t.Helper()
+		for _, counts := range []string{badgerDir, generationsDir} {
+			if err := os.RemoveAll(filepath.Join(c.DataDir, counts)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		js, err := jetstream.New(s.nc)
+		if err == nil {
+			err = js.DeleteStream(t.Context(), jetlog.DeltasStream)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose()
+	n = s.start(c)
+	s.ready(n)
+	same(t, "counted again", everything(t, s.nc, at), answers)
+	whole("counted again", n, at, "")
+	s.stop(n)
+	if err := Repair(c, RepairOptions{Replay: true, Logger: silent}); err != nil {
+		t.Fatal(err)
+	}
+	n = s.start(c)
+	s.ready(n)
+	same(t, "repaired", everything(t, s.nc, at), answers)
+	s.stop(n)
+
+	says := func(what string, n *Node, words ...string) {
+		t.Helper()
+		_, err := s.job("a", "verify", verify)
+		for _, word := range words {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: verify says %v, want %s", what, err, word)
+			}
+		}
+	}
+	with := func(archive string) *Node {
+		t.Helper()
+		other := *c
+		other.NATS.Streams.Events.Archive = archive
+		n := s.start(&other)
+		s.ready(n)
+		return n
+	}
+	n = with("")
+	says("no archive", n, "the log does not hold its beginning", "EVENTS begins with message 50", "elsewhere")
+	if e := s.explain(`{"number":"user.follower","id":3,"limit":1000}`); e.Base.Position != fmt.Sprint(uint64(pipeline.EndOf(49))) {
+		t.Errorf("an explanation begins after %s", e.Base.Position)
+	}
+	if err := n.gen().comesFrom(nil); err == nil || !strings.Contains(err.Error(), "begins with message 50") {
+		t.Errorf("a shard can be counted again: %v", err)
+	}
+	s.stop(n)
+	n = with(t.TempDir())
+	says("an empty one", n, "the log does not hold its beginning", "EVENTS begins with message 50", "nats.streams.events.archive", "there is nothing in ")
+	s.stop(n)
+
+	n = with(dir)
+	s.trim(64)
+	says("a gap", n, "the log does not hold its beginning", dir+" ends with message 61: messages 62 to 63 are in neither")
+	if e := s.explain(`{"number":"user.follower","id":3,"limit":1000}`); e.Base.Position != fmt.Sprint(uint64(pipeline.EndOf(63))) {
+		t.Errorf("an explanation begins after %s", e.Base.Position)
+	}
+	s.stop(n)
+	lose()
+	if why := startFails(t, s, c); !strings.Contains(why, "messages 62 to 63 are in neither") {
+		t.Errorf("all is to be counted again: %s", why)
+	}
+}
+
+// A segment that is not as it was written is named.
+func TestDamagedArchiveIsNamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
+	c := s.config("a", "route hold answer")
+	c.NATS.Streams.Events.Archive, c.Audit.Rate = dir, 0
+	n := s.start(c)
+	s.ready(n)
+	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(1, 2)), 20))
+	s.archive(n, to, dir)
+	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(3, 4)), 5))
+	s.trim(21)
+	if c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	bodies := filepath.Join(dir, "events-00000000000000000001.ndjson.zst")
+	data, err := os.ReadFile(bodies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Explanations go back in short runs: a segment is not read for each of them.
+	explain := `{"number":"user.follower","id":3}`
+	s.asks("explain", explain, `"base":{"position":"0"`)
+	if err := os.Rename(bodies, bodies+".away"); err != nil {
+		t.Fatal(err)
+	}
+	s.asks("explain", explain, `"base":{"position":"0"`)
+	n.gen().explainer.Log.(eventLog).history.Forget() // as after a while
+
+	damaged := append([]byte{}, data...)
+	damaged[len(damaged)/2] ^= 1
+	if err := os.WriteFile(bodies, damaged, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), "archive: messages 1 to 20: ") || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("verify says %v", err)
+	}
+	if reply := s.ask("explain", explain); !strings.Contains(reply, "archive: messages 1 to 20: ") {
+		t.Errorf("an explanation is %s", reply)
+	}
+	s.stop(n)
+	if err := os.WriteFile(bodies, data[:len(data)-1], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n = s.start(c)
+	s.ready(n)
+	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), filepath.Base(bodies)) {
+		t.Errorf("verify says %v", err)
+	}
+	s.stop(n)
+
+	// One of another log is no beginning of this one.
+	foreign := newSite(t)
+	fc := foreign.config("a", "route hold answer")
+	fn := foreign.start(fc)
+	foreign.ready(fn)
+	everything(t, foreign.nc, bustle(foreign, rand.New(rand.NewPCG(1, 2)), 20))
+	other := filepath.Join(t.TempDir(), "archive")
+	foreign.archive(fn, filepath.Join(t.TempDir(), "backups"), other)
+	n = s.start(func() *config.Config { o := *c; o.NATS.Streams.Events.Archive = other; return &o }())
+	s.ready(n)
+	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), other+" is of the EVENTS created at ") {
+		t.Errorf("verify says %v", err)
+	}
+}
+
+// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// stream": a generation is derived of what was archived and trimmed, and compared with
+// all of it. Without the archive, or with a gap, it is refused with what is missing.
+func TestRebuildBelowTrimmed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	s := &site{t: t, nc: f.nc}
+	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
+	f.edit = func(c *config.Config) { c.Audit.Rate = 0 }
+	n := f.start("a")
+	f.publish(30)
+	f.until("all likes", func() bool { return f.likes(30, 1) })
+	if got := s.archive(n, to, dir); got != 30 {
+		t.Fatalf("archived up to %d", got)
+	}
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 2) })
+	s.trim(31)
+	refused := func(what string, words ...string) {
+		t.Helper()
+		counting, err := fans(n.config).Counting()
+		if err == nil {
+			err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
+		}
+		for _, word := range words {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: it says %v, want %s", what, err, word)
+			}
+		}
+	}
+	refused("no archive", "EVENTS, which begins with message 31, so that 30 messages are missing", "nats.streams.events.archive", "backup elsewhere has")
+	f.stop(n)
+
+	f.edit = func(c *config.Config) { c.Audit.Rate, c.NATS.Streams.Events.Archive = 0, dir }
+	n = f.start("a")
+	f.until("all likes", func() bool { return f.likes(20, 2) })
+	if got := f.begin(fans(n.config), false); got != 2 {
+		t.Fatalf("generation %d is building", got)
+	}
+	f.serves(2, n)
+	f.until("the new column", f.has("post", "fans", 7, 2))
+	f.until("the new column", f.has("post", "fans", 27, 1))
+	if status := f.status(); status.Differs != 0 || status.Serving != 2 || !f.likes(20, 2) {
+		t.Errorf("%+v", status)
+	}
+	if c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || c.IDs != 30 {
+		t.Errorf("%+v, %v", c, err)
+	}
+
+	g := newFleet(t)
+	s = &site{t: t, nc: g.nc}
+	g.edit = f.edit
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	n = g.start("a")
+	g.publish(30)
+	g.until("all likes", func() bool { return g.likes(30, 1) })
+	s.archive(n, filepath.Join(t.TempDir(), "backups"), dir)
+	g.publish(10)
+	s.trim(36)
+	f = g
+	refused("a gap", "a rebuild needs all of EVENTS", dir+" ends with message 30: messages 31 to 35 are in neither")
+}

@@ -1,0 +1,447 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/audit"
+)
+
+// leader is what the node that routes the generation that serves knows of a rebuild
+// beside the record. Another one that takes over begins with nothing.
+//
+//	building, all shards ready ─► comparing ─► compared ─► nothing differs, or accepted ─► switched ─► kept long enough ─► dropped
+//
+// Each arrow is one compare-and-set of the record; before and after it everything
+// may stop and go on.
+type leader struct {
+	mu       sync.Mutex
+	samples  []sample           // of how far what is built has come, oldest first
+	of       generations.Number // which generation they are of
+	done     float64            // of the comparison, 0 to 1
+	examples []audit.Difference
+	why      string             // it does not go on
+	whyOf    generations.Number // which generation why is of, of those that are built; 0: of none
+	left     string             // why what a generation has left on the server is not removed
+	saying   paced              // left, in the log
+
+	mine   sync.Mutex    // held by who begins a rebuild, or tidies
+	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot
+	rested time.Time     // until then tidySlot rests; mine's
+	rest   time.Duration // of the last failure, 0: it did not fail; mine's
+
+	ended *comparison // the last one that came to its end here; lead's
+}
+
+// untidy is no epoch: something is left, or may be.
+const untidy = math.MaxUint64
+
+type sample struct {
+	at       time.Time
+	position pipeline.Position
+}
+
+const (
+	// leadEvery is how often the leader looks.
+	leadEvery = 250 * time.Millisecond
+	// samplesMax and sampleEvery say over how long the pace of a rebuild is measured.
+	samplesMax, sampleEvery = 30, time.Second
+	// compareAgain is the pause before a comparison that failed is made again.
+	compareAgain = 5 * time.Second
+)
+
+// leads says whether this node is the leader.
+func (n *Node) leads() bool {
+	g := n.gen()
+	return g.router != nil && g.router.Stats.Active.Load() && g.number == n.rebuilds.set().Serving
+}
+
+// lead brings a rebuild on, as long as this node routes the generation that serves.
+func (n *Node) lead() {
+	ticker := time.NewTicker(leadEvery)
+	defer ticker.Stop()
+	l := &n.rebuilds.leader
+	l.tidied.Store(untidy)
+	var failed time.Time
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !n.leads() { // whoever does may leave something, and be killed
+			l.tidied.Store(untidy)
+			continue
+		}
+		if time.Since(failed) < compareAgain {
+			continue
+		}
+		set := n.rebuilds.set()
+		switch err := n.leadOnce(n.ctx, set); {
+		case n.ctx.Err() != nil:
+			return
+		case err == nil, errors.Is(err, jetlog.ErrDecided):
+			l.say(set.Building, "")
+		default:
+			failed = time.Now()
+			l.say(set.Building, err.Error())
+			n.log.Error("tidemark: the rebuild does not go on; trying again", "error", err)
+		}
+	}
+}
+
+// say notes why the step of a generation that is built does not go on, or why what
+// is due without one does not (of is 0).
+func (l *leader) say(of generations.Number, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.why, l.whyOf = why, of
+}
+
+// saidLocked is what was said of a generation. What was said of one that was aborted
+// meanwhile is not said of the next state: the leader may rest before it looks again.
+func (l *leader) saidLocked(of generations.Number) string {
+	if l.whyOf != of {
+		return ""
+	}
+	return l.why
+}
+
+// leadOnce takes the next step, if one is due.
+func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
+	switch {
+	case set.Kept != 0:
+		return n.dropKept(ctx, set)
+	case set.Building == 0:
+		n.tidySlot(ctx, set)
+		return nil
+	}
+	if why := n.lacksOf(n.gen().state.Load().Events); why != nil {
+		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
+			if now.Building != set.Building {
+				return now, jetlog.ErrDecided
+			}
+			return now.Abort(why.Error())
+		})
+		return err
+	}
+	b := n.rebuilds.beside.Load()
+	if b == nil || b.number != set.Building || !b.open.Load() {
+		return nil // rebuilds' trouble says why
+	}
+	n.rebuilds.leader.see(set.Building, b.come())
+	if !b.caughtUp() {
+		return nil
+	}
+	switch {
+	case set.State == generations.Building:
+		return n.step(ctx, set.Equal, generations.Set.Compare)
+	case !set.Compared, set.Differs == 0 && !set.Accept && !n.rebuilds.leader.compared(set.Building):
+		return n.compareBoth(ctx, set)
+	case set.Differs == 0 || set.Accept:
+		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) {
+			// What this one has routed, its letters are stored of; 0 says that none are owed.
+			return now.Switch(max(n.gen().router.Stats.Position.Load(), 1))
+		})
+	}
+	return nil
+}
+
+// step changes the record if it is still as it must be.
+func (n *Node) step(ctx context.Context, still func(generations.Set) bool, change func(generations.Set) (generations.Set, error)) error {
+	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
+		if !still(now) {
+			return now, jetlog.ErrDecided
+		}
+		return change(now)
+	})
+	if err == nil { // what is due next is seen by it; it is done, whether this node knows so or not
+		_ = n.untilKnown(n.ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
+	}
+	return err
+}
+
+const (
+	// trimWithin bounds how long a rebuild waits for a trim: between its mark and its
+	// purge that looks at the record once.
+	trimWithin = 2 * time.Second
+	trimEvery  = 50 * time.Millisecond
+)
+
+// errTrimming: how much of EVENTS will be there is known in a moment.
+var errTrimming = errors.New("is being trimmed")
+
+// lacks says that a generation cannot be derived from EVENTS: its beginning is gone. It
+// waits for a trim that is under way, which may be given up.
+func (n *Node) lacks(ctx context.Context) error {
+	for end := time.Now().Add(trimWithin); ; {
+		err := n.lacksNow(ctx)
+		if !errors.Is(err, errTrimming) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(trimEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (n *Node) lacksNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	events, err := n.gen().streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return nil // who cannot look now looks again
+	}
+	return n.lacksOf(events)
+}
+
+// lacksOf is lacks of EVENTS as it was when somebody looked, and waits for nothing. What is marked to be trimmed
+// counts as gone: who trims may have looked at the record before it named a rebuild.
+func (n *Node) lacksOf(events jetlog.StreamState) error {
+	trimming := events.Trimmed.Below > max(events.First, 1)
+	events.First = max(events.First, events.Trimmed.Below)
+	if events.First <= 1 {
+		return nil
+	}
+	switch first, err := n.gen().history.first(events); {
+	case err != nil:
+		return fmt.Errorf("a rebuild needs all of EVENTS: %w", err)
+	case first <= 1:
+		return nil
+	case trimming:
+		return fmt.Errorf("a rebuild needs all of EVENTS, which %w below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", errTrimming, events.First)
+	}
+	return lacksUpTo(events)
+}
+
+func lacksUpTo(events jetlog.StreamState) error {
+	why := "nobody knows why: max_age, or somebody with the right to purge"
+	switch t := events.Trimmed; {
+	case t.Below > 0:
+		why = fmt.Sprintf("it was trimmed below %d; backup %s has what those events counted", t.Below, t.Place)
+	case !events.Continues.Events.IsZero():
+		why = "it goes on from a backup that was restored"
+	}
+	return fmt.Errorf("a rebuild needs all of EVENTS, which begins with message %d, so that %d messages are missing (nats.streams.events.archive names where they are archived): %s", events.First, events.First-1, why)
+}
+
+// come is how far all shards of a generation have come, as the members say: the
+// furthest holder of each, the least of all.
+func (g *generation) come() pipeline.Position {
+	view := g.view()
+	if view.Assignment.Shards() != g.config.Shards {
+		return 0
+	}
+	least := pipeline.PositionMax
+	for s := range pipeline.Shard(g.config.Shards) {
+		at := pipeline.Position(0)
+		for _, m := range view.Members {
+			if m.Status != cluster.Away && m.Ready.Has(s) {
+				at = max(at, m.Applied)
+			}
+		}
+		least = min(least, at)
+	}
+	return least
+}
+
+// caughtUp says whether all shards have all their holders, and each of these is there,
+// has it ready, and is not behind.
+func (g *generation) caughtUp() bool {
+	nobody, lacks, behind := g.lacking()
+	return nobody == 0 && len(lacks) == 0 && len(behind) == 0
+}
+
+// lacking are how many shards have no holder, how many each node is to hold and does not
+// answer for, and which nodes are behind.
+func (g *generation) lacking() (nobody int, lacks, behind map[string]int) {
+	view := g.view()
+	if view.Assignment.Shards() != g.config.Shards {
+		return g.config.Shards, nil, nil
+	}
+	lacks, behind = map[string]int{}, map[string]int{}
+	for s := range pipeline.Shard(g.config.Shards) {
+		holders := view.Assignment.Holders(s)
+		if len(holders) == 0 {
+			nobody++
+		}
+		for _, node := range holders {
+			switch m, there := view.Member(node); {
+			case !there || m.Status == cluster.Away || !m.Ready.Has(s):
+				lacks[node]++
+			case m.Behind:
+				behind[node]++
+			}
+		}
+	}
+	return nobody, lacks, behind
+}
+
+// waitsFor says which nodes and shards keep a generation from having caught up; "": none.
+// Before it is at the end of the log, only what is not a matter of time.
+func (g *generation) waitsFor(atEnd bool) string {
+	nobody, lacks, behind := g.lacking()
+	var why []string
+	if nobody > 0 && atEnd {
+		why = append(why, fmt.Sprintf("%d of %d shards are assigned to no node", nobody, g.config.Shards))
+	}
+	view := g.view()
+	for _, node := range slices.Sorted(maps.Keys(lacks)) {
+		switch m, there := view.Member(node); {
+		case !there || m.Status == cluster.Away:
+			why = append(why, fmt.Sprintf("node %s, which is to hold %d shards, is away: start it, or 'tidemark nodes forget' it", node, lacks[node]))
+		case atEnd:
+			why = append(why, fmt.Sprintf("node %s does not answer for %d of its shards yet", node, lacks[node]))
+		}
+	}
+	if atEnd && len(behind) > 0 {
+		why = append(why, "behind are "+strings.Join(slices.Sorted(maps.Keys(behind)), ", "))
+	}
+	return strings.Join(why, "; ")
+}
+
+// compareBoth compares what is built with what serves, and notes what came of it.
+func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
+	l := &n.rebuilds.leader
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	still := func(now generations.Set) bool {
+		if !set.Compared && now.Accept { // amid the first one: what differs is said all the same
+			now.Epoch, now.Accept = set.Epoch, set.Accept
+		}
+		return now.Equal(set)
+	}
+	defer n.whileRecord(ctx, still, cancel)()
+	except, err := n.notAlike(set)
+	if err != nil {
+		return err
+	}
+	n.log.Info("tidemark: the new generation has caught up; both are compared with the log", "generation", set.Building, "serving", set.Serving)
+	c := l.ended
+	if c == nil || c.order[0] != set.Building {
+		c = n.newComparison(set.Building, except, func(done, of uint64) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.done = float64(done) / float64(max(of, 1))
+		})
+	}
+	l.ended = nil
+	err = c.run(ctx, set.Serving, set.Building)
+	differs, examples, why := c.result()
+	l.mu.Lock()
+	if l.done = 0; ctx.Err() == nil {
+		l.examples = examples
+	}
+	l.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil // the record has changed, or the node stops
+	case err != nil:
+		return err
+	}
+	l.ended = c
+	n.log.Info("tidemark: both generations were compared with the log", "differs", differs, "why", why)
+	return n.step(ctx, still, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
+}
+
+// compared says that this leader knows each copy of a generation that may come to serve
+// to be compared: one that was away meanwhile, and is back, was not.
+func (l *leader) compared(building generations.Number) bool {
+	return l.ended != nil && l.ended.order[0] == building && l.ended.whole(building)
+}
+
+// whileRecord has something end when the record is not still as it must be; done ends
+// the watching.
+func (n *Node) whileRecord(ctx context.Context, still func(generations.Set) bool, end context.CancelFunc) (done func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(leadEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if !still(n.rebuilds.set()) || !n.leads() {
+				end()
+				return
+			}
+		}
+	}()
+	return func() {
+		end()
+		<-ended
+	}
+}
+
+// notAlike are the names of what the two generations do not define alike.
+func (n *Node) notAlike(set generations.Set) ([]string, error) {
+	serving, err := n.config.CountingBy(set.All[set.Serving].Counting)
+	if err != nil {
+		return nil, err
+	}
+	building, err := n.config.CountingBy(set.All[set.Building].Counting)
+	if err != nil {
+		return nil, err
+	}
+	alike := config.Alike(serving, building)
+	var names []string
+	for _, counter := range serving.Counters {
+		for _, column := range counter.Columns {
+			if name := counter.Name + "." + column.Name; !slices.Contains(alike, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// settleWithin bounds how long is waited for what usually takes a moment.
+const settleWithin = 5 * time.Second
+
+// see notes how far a generation has come.
+func (l *leader) see(of generations.Number, position pipeline.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of != of {
+		l.of, l.samples, l.examples = of, nil, nil
+	}
+	if k := len(l.samples); k > 0 && time.Since(l.samples[k-1].at) < sampleEvery {
+		return
+	}
+	l.samples = append(l.samples, sample{time.Now(), position})
+	if len(l.samples) > samplesMax {
+		l.samples = slices.Delete(l.samples, 0, 1)
+	}
+}
+
+// etaLocked is in how many seconds a position is reached, as fast as of late; 0: it
+// is, or that is not known.
+func (l *leader) etaLocked(of pipeline.Position) float64 {
+	if len(l.samples) < 2 {
+		return 0
+	}
+	first, last := l.samples[0], l.samples[len(l.samples)-1]
+	if last.position <= first.position || of <= last.position {
+		return 0
+	}
+	rate := float64(last.position-first.position) / last.at.Sub(first.at).Seconds()
+	return float64(of-last.position) / rate
+}

@@ -1,0 +1,267 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/job"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+)
+
+// fans is a configuration with a column more, which counts likes again.
+func fans(c *config.Config) *config.Config {
+	by := *c
+	by.Counters, by.EventRules = slices.Clone(c.Counters), slices.Clone(c.EventRules)
+	for i, counter := range by.Counters {
+		if counter.Name == "post" {
+			by.Counters[i].Columns = append(slices.Clone(counter.Columns), config.Column{Name: "fans", Bits: 8, Max: 63})
+		}
+	}
+	for i, event := range by.EventRules {
+		if event.Type == "like" {
+			by.EventRules[i].Rules = append(slices.Clone(event.Rules), config.Rule{Add: "post.fans", Key: "post"})
+		}
+	}
+	return &by
+}
+
+// ask has the leader do something about a rebuild.
+func (f *fleet) rebuild(verb string, request, result any) error {
+	f.t.Helper()
+	err := errors.New("nobody routes")
+	for end := time.Now().Add(untilMax); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for name := range f.dirs {
+			var raw json.RawMessage
+			raw, err = job.Ask(f.t.Context(), f.nc, name, verb, request, nil)
+			if e, ok := errors.AsType[*job.Error](err); ok && (e.Code == job.CodeGone || e.Code == job.CodeBusy) {
+				continue
+			}
+			if err == nil && result != nil {
+				err = json.Unmarshal(raw, result)
+			}
+			return err
+		}
+	}
+	return err
+}
+
+func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
+	f.t.Helper()
+	counting, err := by.Counting()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var begun RebuildBegun
+	if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting, Accept: accept}), &begun); err != nil {
+		f.t.Fatalf("%v\n%s", err, f.log.String())
+	}
+	return begun.Building
+}
+
+// confirmed is a request as somebody makes it who has read what it does.
+func (f *fleet) confirmed(ask RebuildAsk) RebuildAsk {
+	var p RebuildPlan
+	if err := f.rebuild(RebuildPlanVerb, ask, &p); err == nil {
+		ask.Confirm = p.Confirm
+		if len(p.Loses) > 0 {
+			ask.DropKept = p.Deletes
+		}
+	}
+	return ask
+}
+
+func (f *fleet) status() (s RebuildStatus) {
+	f.t.Helper()
+	if err := f.rebuild(RebuildStatusVerb, struct{}{}, &s); err != nil {
+		f.t.Logf("status: %v", err)
+	}
+	return s
+}
+
+// serves waits until nodes answer by a generation.
+func (f *fleet) serves(number generations.Number, nodes ...*Node) {
+	f.t.Helper()
+	f.until(fmt.Sprintf("generation %d serves", number), func() bool {
+		for _, n := range nodes {
+			if n.gen().number != number {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (f *fleet) get(counter, column string, id int) string {
+	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":%q,"columns":[%q],"ids":[%d]}`, counter, column, id), 10*time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	if text := m.Header.Get("Nats-Service-Error"); text != "" {
+		return text
+	}
+	return string(m.Data)
+}
+
+func (f *fleet) has(counter, column string, id, want int) func() bool {
+	return func() bool { return strings.Contains(f.get(counter, column, id), fmt.Sprintf(`%q:%d}`, column, want)) }
+}
+
+// docs/promises.md: "A rebuild gives a new column its history".
+func TestRebuildAddsAColumn(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(100)
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 2) })
+	if got := f.begin(fans(n.config), false); got != 2 {
+		t.Fatalf("generation %d is building", got)
+	}
+	f.serves(2, n)
+	f.until("the new column", f.has("post", "fans", 7, 2))
+	f.until("the new column", f.has("post", "fans", 77, 1))
+	if !f.likes(50, 2) {
+		t.Error(f.get("post", "like", 7))
+	}
+	f.publish(10)
+	f.until("what comes", f.has("post", "fans", 7, 3))
+	s := f.status()
+	if s.State != generations.Switched || s.Serving != 2 || s.Kept != 1 || s.Differs != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// asker asks for the likes of a post over and over, and notes what it must not see.
+type asker struct {
+	f      *fleet
+	stop   chan struct{}
+	done   chan struct{}
+	asked  int
+	faults []string
+	// several nodes answer, and switch one after the other: until the last one has, an
+	// answer may be of the generation before, which is behind, and says so.
+	several bool
+}
+
+func (f *fleet) asks(id int) *asker { return f.asksOf(id, false) }
+
+func (f *fleet) asksOf(id int, several bool) *asker {
+	a := &asker{f: f, stop: make(chan struct{}), done: make(chan struct{}), several: several}
+	go a.run(id)
+	f.t.Cleanup(func() {
+		select {
+		case <-a.stop:
+		default:
+			close(a.stop)
+		}
+		<-a.done
+	})
+	return a
+}
+
+func (a *asker) run(id int) {
+	defer close(a.done)
+	last, lastPosition := 0, 0
+	for {
+		select {
+		case <-a.stop:
+			return
+		default:
+		}
+		var reply struct {
+			Rows []struct {
+				Like int `json:"like"`
+			} `json:"rows"`
+			AsOf    string   `json:"as_of"`
+			Missing []string `json:"missing"`
+		}
+		text := a.f.get("post", "like", id)
+		err := json.Unmarshal([]byte(text), &reply)
+		position, _ := strconv.Atoi(reply.AsOf)
+		a.asked++
+		switch {
+		case err != nil || len(reply.Rows) != 1 || len(reply.Missing) > 0:
+			a.faults = append(a.faults, text)
+		case reply.Rows[0].Like < last && (!a.several || position >= lastPosition):
+			a.faults = append(a.faults, fmt.Sprintf("%d at %d after %d at %d", reply.Rows[0].Like, position, last, lastPosition))
+		default:
+			last, lastPosition = max(reply.Rows[0].Like, last), max(position, lastPosition)
+		}
+	}
+}
+
+// end ends the asking, and fails for what it saw.
+func (a *asker) end() {
+	a.f.t.Helper()
+	close(a.stop)
+	<-a.done
+	if len(a.faults) > 0 {
+		a.f.t.Errorf("of %d answers %d are none or go back: %.1000q", a.asked, len(a.faults), a.faults)
+	}
+	if a.asked < 10 {
+		a.f.t.Errorf("only %d answers", a.asked)
+	}
+}
+
+// busy publishes likes of the first posts until it is ended, and says how many each has got.
+func (f *fleet) busy(posts int) (end func() int) {
+	stop, rounds := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				rounds <- n
+				return
+			default:
+				f.publish(posts)
+				n++
+			}
+		}
+	}()
+	return func() int {
+		close(stop)
+		return <-rounds
+	}
+}
+
+// docs/contract.md: "When it has caught up, both are held to the log; if nothing differs,
+// all nodes answer from the new generation, in one step": on all nodes, those that only
+// answer as well, while everything goes on. README.md: "Another number of shards": of
+// each generation its own.
+func TestRebuildOnManyNodes(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(100)
+	f.until("a part each", func() bool { return settled(a, b) })
+	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	thin := f.start("t")
+	f.edit = nil
+	f.until("all likes", func() bool { return f.likes(100, 1) })
+	f.until("the thin one is ready", func() bool { return thin.Ready() == nil })
+	asker, end := f.asksOf(5, true), f.busy(20)
+	by := fans(a.config)
+	by.Shards = 4
+	f.begin(by, false)
+	f.serves(2, a, b, thin)
+	time.Sleep(300 * time.Millisecond)
+	more := end()
+	f.until("the new column", f.has("post", "fans", 7, 1+more))
+	f.until("the new column", f.has("post", "fans", 77, 1))
+	asker.end()
+	for _, n := range []*Node{a, b, thin} {
+		f.until("ready", func() bool { return n.Ready() == nil })
+	}
+	if n := a.gen().heldNow(); a.gen().config.Shards != 4 || n.Len() == 0 || n.Len() == 4 {
+		t.Errorf("node a holds %v of %d shards", n, a.gen().config.Shards)
+	}
+	t.Logf("%d likes and %d answers meanwhile", more, asker.asked)
+}

@@ -1,0 +1,408 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// refused publishes events that become dead letters.
+func (f *fleet) refused(n int) {
+	f.t.Helper()
+	for i := range n {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), 10*time.Second); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *fleet) settledLetters(n *Node) {
+	f.t.Helper()
+	f.until("no dead letters are owed", func() bool { s := n.rebuilds.set(); return s.All[s.Serving].Letters == 0 })
+}
+
+// "--back" is one step, and so is going forward again; the one that is kept goes on
+// counting. An aborted rebuild leaves nothing, and places are used again. Dead letters
+// come exactly once over all of it.
+func TestBackAndForward(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	plain := n.config
+	asker := f.asks(5)
+	letters := 0
+	step := func(serving generations.Number, likes int) {
+		t.Helper()
+		f.serves(serving, n)
+		f.refused(2)
+		letters += 2
+		f.publish(20)
+		f.until("all likes", func() bool { return f.likes(20, likes) })
+		if has := f.has("post", "fans", 7, likes)(); has != (serving%2 == 0) {
+			t.Errorf("generation %d: fans are there: %v: %s", serving, has, f.get("post", "fans", 7))
+		}
+		f.settledLetters(n)
+	}
+	step(1, 1)
+	f.begin(fans(plain), false)
+	step(2, 2)
+	for i, serving := range []generations.Number{1, 2, 1, 2} {
+		var s RebuildStatus
+		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		if s.Serving != serving {
+			t.Fatalf("%+v", s)
+		}
+		step(serving, 3+i)
+	}
+	if got := f.begin(plain, false); got != 3 {
+		t.Errorf("generation %d is building", got)
+	}
+	n.rebuilds.turns.Take() // it does not come to its end meanwhile
+	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
+	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
+	n.rebuilds.turns.Give()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.rebuilds.leader.say(3, "it waits: shards 0-7 were compared by no node") // of what is no more, until it looks again
+	if s := f.status(); s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 || !strings.HasPrefix(s.Why, "it was told to") || strings.Contains(s.Why, "it waits") {
+		t.Errorf("%+v", s)
+	}
+	f.until("nothing of it is left", func() bool { return !f.has3("a") })
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrNone.Error()) {
+		t.Errorf("aborted twice: %v", err)
+	}
+	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrKept.Error()) {
+		t.Errorf("back to nothing: %v", err)
+	}
+	if got := f.begin(fans(plain), false); got != 4 {
+		t.Errorf("generation %d is building", got)
+	}
+	step(4, 7)
+	asker.end()
+	f.letters(letters)
+}
+
+// unaudited leaves what differs alone.
+func unaudited(c *config.Config) { c.Audit.Rate = 0 }
+
+// docs/contract.md: "One that differs serves only with `--accept`".
+func TestRebuildDiffers(t *testing.T) {
+	t.Parallel()
+	for _, then := range []string{RebuildAcceptVerb, RebuildAbortVerb} {
+		t.Run(then, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			n := f.start("a")
+			f.publish(30)
+			f.until("all likes", func() bool { return f.likes(30, 1) })
+			f.stop(n)
+			f.plant(7, "a")
+			f.edit = unaudited
+			n = f.start("a")
+			if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			f.until("it waits", func() bool { return f.status().Waits })
+			s := f.status()
+			if s.Differs == 0 || s.State != generations.Comparing || !strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
+				t.Errorf("%+v", s)
+			}
+			time.Sleep(4 * leadEvery)
+			if n.gen().number != 1 || !f.has("post", "like", 7, 3)() {
+				t.Errorf("generation %d serves", n.gen().number)
+			}
+			if err := f.rebuild(then, struct{}{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if then == RebuildAbortVerb {
+				f.until("nothing of it is left", func() bool { return len(f.stored("a")) == 1 && n.rebuilds.beside.Load() == nil })
+				if !f.has("post", "like", 7, 3)() {
+					t.Error(f.get("post", "like", 7))
+				}
+				return
+			}
+			f.serves(2, n)
+			f.until("what the log says", f.has("post", "like", 7, 2))
+		})
+	}
+}
+
+// What is accepted amid the comparison is compared to its end, and not from its beginning.
+func TestAcceptAmidTheComparison(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Audit.Rate = 0 }
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	auditor, goOn := n.gen().audits.Auditor, make(chan struct{})
+	reached, open := make(chan struct{}, 2), auditor.Open
+	auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+		reached <- struct{}{}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return open(ctx, from)
+	}
+	f.begin(fans(n.config), false)
+	<-reached
+	if err := f.rebuild(RebuildAcceptVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * leadEvery) // in which it would end
+	close(goOn)
+	f.serves(2, n)
+	if s := f.record(); !s.Compared || !s.Accept || len(reached) > 0 || strings.Count(f.log.String(), "both are compared with the log") != 1 {
+		t.Errorf("it has begun again: compared %v, accepted %v, epoch %d", s.Compared, s.Accept, s.Epoch)
+	}
+}
+
+// A node that is closed in the midst of anything closes.
+func TestCloseAmidRebuild(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) {
+		c.Router.LeaseRenew, c.Router.LeaseExpiry = 50*time.Millisecond, 200*time.Millisecond
+	}
+	n := f.start("a")
+	f.publish(30)
+	f.until("all likes", func() bool { return f.likes(30, 1) })
+	plain := n.config
+	number := n.rebuilds.set().Serving
+	// More rounds, each for longer, until a rebuild has come to its end.
+	const rounds, roundsMax = 12, 20
+	most := 2500 // ms that a round goes on
+	for i := 0; i < rounds || i < roundsMax && number == 1; i++ {
+		if i >= rounds {
+			most *= 2
+		}
+		by := plain
+		if i%2 == 0 {
+			by = fans(plain)
+		}
+		counting, err := by.Counting()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil) }()
+		time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond)
+		if err := n.Close(); err != nil {
+			t.Errorf("closing fails: %v", err)
+		}
+		number = max(number, n.rebuilds.set().Serving)
+		for _, edit := range []func(*config.Config){func(*config.Config) {}, withFans} {
+			c := config.Default()
+			c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", f.dirs["a"], f.url, "", fleetShards
+			f.edit(c)
+			edit(c)
+			n, err = Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
+			if err == nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatalf("%v\n%s", err, f.log.String())
+		}
+		t.Cleanup(func() { n.Close() })
+		f.until("all likes", func() bool { return f.likes(30, 1) })
+	}
+	if number == 1 {
+		t.Error("no rebuild ever came to its end")
+	}
+}
+
+// Each role alone: who routes leads, who holds counts, who answers switches.
+func TestRebuildWithRolesApart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	start := func(name, role string) *Node {
+		f.edit = func(c *config.Config) { c.Roles = []string{role} }
+		return f.start(name)
+	}
+	h1, h2 := start("h1", config.RoleHold), start("h2", config.RoleHold)
+	r := start("r", config.RoleRoute)
+	a := start("a", config.RoleAnswer)
+	f.until("a part each", func() bool { return settled(h1, h2) })
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	asker := f.asks(5)
+	f.begin(fans(h1.config), false)
+	f.serves(2, h1, h2, r, a)
+	f.publish(40)
+	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	asker.end()
+	f.until("the one that routes is ready", func() bool { return r.Ready() == nil })
+}
+
+// docs/promises.md: "A generation that is building has `rebuild.memory`; the one that
+// serves has the rest of `memory.budget`."
+func TestRebuildSharesMemory(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
+	n := f.start("a")
+	c := n.config
+	first := n.gen()
+	if got := first.memory.Load(); got != int64(c.ShardBytes()) {
+		t.Errorf("alone it has %d", got)
+	}
+	f.begin(fans(c), false)
+	n.rebuilds.turns.Take() // it does not come to its end meanwhile
+	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.has("does not open") })
+	second := n.rebuilds.beside.Load()
+	if second == nil {
+		n.rebuilds.turns.Give()
+		t.Fatal(f.log.String())
+	}
+	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
+		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
+	}
+	n.rebuilds.turns.Give()
+	f.serves(2, n)
+	f.until("the shares are swapped", func() bool {
+		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())
+	})
+	f.until("it has all, alone", func() bool { return second.memory.Load() == int64(c.ShardBytes()) })
+}
+
+// The one that serves gives memory up as soon as there is a second one, also if that
+// does not open, and may take it again when it is gone.
+func TestRebuildTakesMemory(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) {
+		c.Memory.Budget = c.Memory.Budget - config.Size(c.ShardBytes()) + 40*config.MiB
+		c.Rebuild.Memory = 36 * config.MiB
+		c.Checkpoint.Interval = 100 * time.Millisecond
+	}
+	n := f.start("a")
+	f.crowd(500)
+	g := n.gen()
+	less := n.config.ShardBytesBeside()
+	f.until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
+	if err := os.WriteFile(filepath.Join(f.dirs["a"], generationsDir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.begin(fans(n.config), false)
+	f.until("it does with less", func() bool {
+		f.publish(20)
+		return g.sinks.Resident() <= less
+	})
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	// What it does with it is up to what is asked: see sinks.SetMemory.
+	f.until("it may have all again", func() bool { return int(g.memory.Load()) == n.config.ShardBytes() })
+}
+
+// Dead letters come exactly once over a switch, however many are under way, and with
+// whichever node routes which generation.
+func TestLettersOverASwitch(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("a part each", func() bool { return settled(a, b) })
+	const publishers = 8 // more would be a test of the server's patience
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var publishing sync.WaitGroup
+	var published atomic.Int64
+	for p := range publishers {
+		publishing.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				event, id := fmt.Appendf(nil, `{"actor":0,"post":%d}`, n), jetstream.WithMsgID(fmt.Sprintf("%d of %d", n, p))
+				for {
+					_, err := js.Publish(context.Background(), "events.like", event, id)
+					if err == nil {
+						break
+					}
+					t.Logf("published again: %v", err)
+					time.Sleep(100 * time.Millisecond)
+				}
+				published.Add(1)
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	defer func() { stop(); publishing.Wait() }()
+	f.begin(fans(a.config), false)
+	f.serves(2, a, b)
+	for _, serving := range []generations.Number{1, 2, 1} {
+		var s RebuildStatus
+		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		f.serves(serving, a, b)
+	}
+	stop()
+	publishing.Wait()
+	letters := int(published.Load())
+	f.publish(1)
+	f.settledLetters(a)
+	f.until("all is counted", func() bool { return f.has("post", "like", 1, 2)() && a.Ready() == nil && b.Ready() == nil })
+	deadLetters, err := js.Stream(t.Context(), jetlog.DeadLetterStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("all letters are there", func() bool {
+		info, err := deadLetters.Info(t.Context())
+		return err == nil && info.State.Msgs >= uint64(letters)
+	})
+	time.Sleep(time.Second) // and no more
+	f.letters(letters)
+	t.Logf("%d letters", letters)
+}
+
+// What a generation has routed before it served, and nobody has stored, it stores when
+// it comes to serve; then the record says that nothing is owed.
+func TestOwedLetters(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	f.refused(3)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 1) })
+	g := n.gen()
+	behind := g.router.Stats.Position.Load()
+	g.letters.off()
+	f.refused(4)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 2) })
+	f.letters(3)
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) {
+		s.Epoch++
+		s.All = map[generations.Number]generations.Generation{1: {Counting: s.All[1].Counting, Letters: behind}}
+		return s, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is known", func() bool { return n.rebuilds.set().Epoch > 1 })
+	g.letters.on()
+	f.settledLetters(n)
+	f.letters(7)
+	f.refused(2)
+	f.publish(5)
+	f.until("all is counted", func() bool { return f.likes(5, 3) })
+	f.letters(9)
+}

@@ -1,0 +1,385 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+// forge writes a record by which a generation serves that there never was.
+func (f *fleet) forge() {
+	f.t.Helper()
+	forged := generations.Set{
+		Epoch: 50, State: generations.Aborted, Serving: 9, Newest: 9,
+		All: map[generations.Number]generations.Generation{9: {Counting: json.RawMessage(`{}`)}},
+	}
+	text, err := forged.Encode()
+	if err == nil {
+		_, err = f.bucket().Put(f.t.Context(), recordKey, text)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// docs/promises.md: "A node deletes what it has of a generation only while the record as
+// it stands is its copy": not while another one stands there that it does not follow.
+func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	f.forge()
+	f.until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+	f.until("it has looked for what is left over", func() bool { return len(f.stored("a")) == 2 })
+	old := filepath.Join(f.dirs["a"], generationsDir, "7")
+	if err := os.Mkdir(old, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(sweepEvery + 3*rebuildsEvery)
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("it is deleted: %v", err)
+	}
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	// Nor what no node has seen given up; it is named.
+	f.until("it is named", func() bool {
+		return strings.Contains(n.remarks(), "has counts of generation 7, which the record does not name")
+	})
+	time.Sleep(sweepEvery + 3*rebuildsEvery)
+	if _, err := os.Stat(old); err != nil {
+		t.Errorf("it is deleted: %v", err)
+	}
+}
+
+// A node without counts, or one that only answers, does not vouch for a forged record.
+func TestNewNodesVouchForNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	f.forge()
+	b := f.start("b")
+	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	f.start("t")
+	f.until("a part each", func() bool { return settled(a, b) })
+	time.Sleep(askAgain + 2*rebuildsEvery)
+	for _, n := range []*Node{a, b} {
+		if set := n.rebuilds.set(); set.Serving != 1 || n.gen().number != 1 || !strings.Contains(n.remarks(), "generation 9 serves") {
+			t.Errorf("node %s acts on %+v; %s", n.name, set, n.remarks())
+		}
+	}
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	f.until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+}
+
+// docs/promises.md: "A leader does not write the record while a node that it reaches
+// knows a newer one."
+func TestLeaderIsOutrun(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("a part each", func() bool { return settled(a, b) })
+	f.begin(fans(a.config), false)
+	f.serves(2, a, b)
+	f.until("nothing is owed", func() bool { s := a.rebuilds.set(); return s.All[2].Letters == 0 && b.rebuilds.set().Equal(s) })
+	known := a.rebuilds.set()
+	older := known
+	older.Epoch--
+	f.until("it hears of b, and does not go on from an older one", func() bool { // which must answer within askWithin
+		err := a.outrun(t.Context(), older)
+		return err != nil && strings.Contains(err.Error(), "node b knows")
+	})
+	if err := a.outrun(t.Context(), known); err != nil {
+		t.Error(err)
+	}
+}
+
+// docs/promises.md: "A number that no node has acted on can be given out again, with
+// another configuration": what is stored under it by the one before is not counted on
+// with.
+func TestNumberComesAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	f.stop(n)
+	path := filepath.Join(f.dirs["a"], markerFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := n.rebuilds.set().All[2].CountsBy()
+	if strings.Count(string(raw), is) != 1 {
+		t.Fatalf("it is not noted what generation 2 counts by: %s", raw)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(raw), is, "another", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.edit = withFans
+	n = f.start("a")
+	if !f.log.has("it is moved aside") || n.dir.counted(2).Counting != is {
+		t.Errorf("it counts on with what another one has counted: %+v", n.dir.counted(2))
+	}
+	f.until("all fans", f.has("post", "fans", 7, 1))
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+}
+
+// Who routes the generation that serves stores its dead letters, also as long as it
+// answers by the one before.
+func TestLettersGoByTheRecord(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	kept := n.rebuilds.beside.Load()
+	kept.open.Store(false) // so it cannot come to serve here
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) { return s.Back(n.gen().router.Stats.Position.Load()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is settled by who routes it", func() bool { s := n.rebuilds.set(); return s.Serving == 1 && s.All[1].Letters == 0 })
+	if n.gen().number != 2 {
+		t.Fatalf("generation %d answers", n.gen().number)
+	}
+	f.refused(3)
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.until("they are routed", func() bool { return kept.router.Stats.Position.Load() >= n.gen().router.Stats.Position.Load() })
+	f.letters(3)
+	kept.open.Store(true)
+	f.serves(1, n)
+	f.letters(3)
+}
+
+// What a rebuild waits for is said: with two replicas, a node that is gone.
+func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.start("a"), f.start("b")
+	f.publish(20)
+	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	g := a.gen()
+	f.until("nothing is waited for", func() bool { return g.waitsFor(true) == "" && g.caughtUp() })
+	f.stop(b)
+	f.until("it waits", func() bool { return !g.caughtUp() })
+	if why := g.waitsFor(false); !strings.Contains(why, "node b, which is to hold 8 shards, is away") {
+		t.Errorf("it waits for b: %q", why)
+	}
+}
+
+// "begin should refuse" what cannot be derived here: the windows are too small for what
+// is to be counted.
+func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Windows.Bytes = 32 * config.KiB }
+	n := f.start("a")
+	by := fans(n.config)
+	by.Shards = 4096
+	counting, err := by.Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
+	if err == nil || !strings.Contains(err.Error(), "windows.bytes is 32768, too little") || n.rebuilds.set().Newest != 1 {
+		t.Errorf("it begins: %v", err)
+	}
+}
+
+// EVENTS is not trimmed below what a node has not applied of the generation to go back
+// to: the newest backup is not of that one.
+func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	set := n.rebuilds.set()
+	lowest := func() (next uint64, why string) {
+		trim := backup.Trim{Below: math.MaxUint64}
+		if err := boundByKept(t.Context(), f.nc, set, f.logger(), &trim); err != nil {
+			t.Fatal(err)
+		}
+		return trim.Below, trim.Why
+	}
+	f.until("it may be trimmed up to what is kept has applied", func() bool {
+		next, why := lowest()
+		return next == 41 && strings.Contains(why, "generation 1, which is kept: node a")
+	})
+	kept := n.rebuilds.beside.Load()
+	kept.cancel() // it goes on no more
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 2) })
+	if next, why := lowest(); next > 41 || !strings.Contains(why, "generation 1, which is kept") {
+		t.Errorf("of 80 events those from %d on are left: %s", next, why)
+	}
+}
+
+// A record comes back from the data directory as it was, so that nodes agree on it.
+func TestRecordIsKeptAsItWas(t *testing.T) {
+	set, err := generations.Start(json.RawMessage(`{"a":"<&>"}`))
+	if err == nil {
+		set, err = set.Begin(json.RawMessage(`{"b":1}`), false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	d, err := openDataDir(dir, "a", false)
+	if err == nil {
+		err = errors.Join(d.noteGenerations(set), d.close())
+	}
+	if err == nil {
+		d, err = openDataDir(dir, "a", false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if is := d.generations(); !is.Equal(set) {
+		t.Errorf("%s", is.All[1].Counting)
+	}
+}
+
+// Where all that had the generation before open were killed, nobody says anything there
+// any more, and a view does not take them for away: a rebuild begins all the same.
+func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	f.publish(20)
+	f.until("all likes", func() bool { return f.likes(20, 1) })
+	member := n.gen().same
+	member.Node, member.Session = "b", "killed"
+	value, err := member.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.bucket().Put(t.Context(), "2.member.b", value); err != nil { // it was killed
+		t.Fatal(err)
+	}
+	f.begin(fans(n.config), false)
+	f.serves(2, n)
+}
+
+// Who beats, and who could not be heard, is there.
+func TestSilence(t *testing.T) {
+	s, begun := silence{}, time.Now()
+	dead, beats := &cluster.Member{Node: "dead"}, &cluster.Member{Node: "beats"}
+	at := func(d time.Duration, asked bool) string {
+		again := *beats
+		beats = &again
+		stopped := &cluster.Member{Node: "stopped", Stopped: true}
+		return strings.Join(s.there([]cluster.State{{Member: beats}, {Member: dead}, {Member: stopped}}, begun.Add(d), asked), " ")
+	}
+	for _, step := range []struct {
+		at    time.Duration
+		asked bool
+		want  string
+	}{{0, true, "beats dead"}, {6 * time.Second, true, "beats dead"}, {6500 * time.Millisecond, false, "beats dead"}, {13 * time.Second, true, "beats dead"}, {14 * time.Second, true, "beats"}} {
+		if got := at(step.at, step.asked); got != step.want {
+			t.Errorf("after %v there are %q, want %q", step.at, got, step.want)
+		}
+	}
+}
+
+// arranging is a node that has switched, and whose goroutine that follows the record was
+// ended: what it would do is done by who calls it. By the record generation 1 serves again.
+func (f *fleet) arranging() (n *Node, kept *generation) {
+	f.t.Helper()
+	n = f.rebuilt("a")
+	f.until("the one before is up to date", func() bool {
+		b := n.rebuilds.beside.Load()
+		return b != nil && b.number == 1 && n.maySwitch(n.gen(), b)
+	})
+	kept = n.rebuilds.beside.Load()
+	n.rebuilds.end()
+	back, err := n.rebuilds.set().Back(0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n.rebuilds.known.Store(&back)
+	return n, kept
+}
+
+// A switch that cannot be made at once, as nobody can be answered anew at that moment, is
+// tried again: what is to serve stays open, and so does what serves meanwhile.
+func TestSwitchIsTriedAgain(t *testing.T) {
+	f := newFleet(t)
+	n, kept := f.arranging()
+	n.queries.Close()
+	f.until("it tries", func() bool { // it may be behind, and not try at once
+		n.arrangeGenerations(t.Context())
+		return n.rebuilds.trouble.err() != nil
+	})
+	if n.gen().number != 2 || n.rebuilds.beside.Load() != kept || kept.ctx.Err() != nil || n.rebuilds.opening != nil {
+		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.log.String())
+	}
+	if err := n.rebuilds.trouble.err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// A generation that cannot go on does not come to serve: nobody would notice any more.
+func TestLostGenerationDoesNotServe(t *testing.T) {
+	f := newFleet(t)
+	n, kept := f.arranging()
+	kept.fail(errors.New("another one has its name"))
+	n.arrangeGenerations(t.Context())
+	if n.gen().number != 2 {
+		t.Errorf("generation %d serves", n.gen().number)
+	}
+	select {
+	case <-n.failed:
+		t.Errorf("the process ends: %v", n.failure)
+	default:
+	}
+}
+
+// docs/replay.md: "Nothing counted is deleted because of what a restored or forged record
+// says": a number that comes again is one that was not given up.
+func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
+	d, err := openDataDir(filepath.Join(t.TempDir(), "data"), "a", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	none, err := generations.Start(json.RawMessage(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := func(set generations.Set, err error) generations.Set {
+		t.Helper()
+		if err == nil {
+			err = d.noteGenerations(set)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	note(none, nil)
+	second := note(none.Begin(json.RawMessage(`{"b":1}`), false))
+	note(second.Abort(""))
+	if !slices.Equal(d.ended(), []generations.Number{2}) || !d.aborted(2) {
+		t.Errorf("ended are %v", d.ended())
+	}
+	note(none.Begin(json.RawMessage(`{"c":1}`), false)) // the record of before was put back
+	if len(d.ended()) > 0 || d.aborted(2) {
+		t.Errorf("generation 2 is building, and %v have ended", d.ended())
+	}
+}

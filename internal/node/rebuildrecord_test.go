@@ -1,0 +1,328 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query"
+)
+
+const recordKey = "generations"
+
+func (f *fleet) bucket() jetstream.KeyValue {
+	f.t.Helper()
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	bucket, err := js.KeyValue(f.t.Context(), jetlog.Bucket)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return bucket
+}
+
+// record is what the bucket says; the zero where it says nothing.
+func (f *fleet) record() (s generations.Set) {
+	f.t.Helper()
+	e, err := f.bucket().Get(f.t.Context(), recordKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return s
+	}
+	if err == nil {
+		s, err = generations.Decode(e.Value())
+	}
+	if err != nil {
+		return generations.Set{}
+	}
+	return s
+}
+
+// rebuilt is a node whose counts are of generation 2, generation 1 is kept.
+func (f *fleet) rebuilt(name string) *Node {
+	f.t.Helper()
+	n := f.start(name)
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.begin(fans(n.config), false)
+	f.serves(2, n)
+	f.until("nothing is owed", func() bool { s := n.rebuilds.set(); return s.All[2].Letters == 0 })
+	return n
+}
+
+// stored says which generations a directory has counts of.
+func (f *fleet) stored(name string) (found []string) {
+	for _, dir := range []string{badgerDir, filepath.Join(generationsDir, "2", badgerDir), filepath.Join(generationsDir, "3", badgerDir)} {
+		if _, err := os.Stat(filepath.Join(f.dirs[name], dir)); err == nil {
+			found = append(found, dir)
+		}
+	}
+	return found
+}
+
+// docs/promises.md: "A record of generations that is deleted, malformed or older than
+// what a node knows is not obeyed, is reported and is replaced by the node's copy; no
+// node deletes counts because of it".
+func TestRecordIsForged(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	known := n.rebuilds.set()
+	older := known
+	older.Epoch = 1
+	older.State, older.Kept, older.Serving = generations.Aborted, 0, 1
+	older.All = map[generations.Number]generations.Generation{1: known.All[1]}
+	unknown := known
+	unknown.Epoch, unknown.Newest, unknown.Serving, unknown.Kept = known.Epoch+7, 9, 9, 0
+	unknown.All = map[generations.Number]generations.Generation{9: {Slot: 0, Counting: known.All[1].Counting}}
+	encode := func(s generations.Set) []byte {
+		text, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	forge := map[string]func(jetstream.KeyValue) error{
+		"deleted": func(b jetstream.KeyValue) error { return b.Delete(t.Context(), recordKey) },
+		"purged":  func(b jetstream.KeyValue) error { return b.Purge(t.Context(), recordKey) },
+		"malformed": func(b jetstream.KeyValue) error {
+			_, err := b.PutString(t.Context(), recordKey, `{"epoch":"x"}`)
+			return err
+		},
+		"older": func(b jetstream.KeyValue) error { _, err := b.Put(t.Context(), recordKey, encode(older)); return err },
+		"the bucket is deleted": func(jetstream.KeyValue) error {
+			js, err := jetstream.New(f.nc)
+			if err == nil {
+				err = js.DeleteKeyValue(t.Context(), jetlog.Bucket)
+			}
+			return err
+		},
+	}
+	for name, forge := range forge {
+		if err := forge(f.bucket()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		f.until(name+": it is as it was", func() bool {
+			js, err := jetstream.New(f.nc)
+			if err != nil {
+				return false
+			}
+			if _, err := js.KeyValue(t.Context(), jetlog.Bucket); err != nil {
+				return false
+			}
+			return f.record().Equal(known)
+		})
+		if got := n.rebuilds.set(); !got.Equal(known) || n.gen().number != 2 || len(f.stored("a")) != 2 {
+			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.log.String())
+		}
+	}
+	for name, stopped := range map[string]bool{"while it runs": false, "while it is stopped": true} {
+		if stopped {
+			f.stop(n)
+		}
+		if _, err := f.bucket().Put(t.Context(), recordKey, encode(unknown)); err != nil {
+			t.Fatal(err)
+		}
+		if stopped {
+			f.edit = func(c *config.Config) { *c = *fans(c) }
+			n = f.start("a")
+		}
+		f.until(name+": it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+		if err := n.Ready(); stopped && err != nil && !strings.Contains(err.Error(), "catching up") {
+			t.Errorf("it is not ready: %v", err)
+		}
+		time.Sleep(2 * rebuildsEvery)
+		if n.gen().number != 2 || len(f.stored("a")) != 2 {
+			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.log.String())
+		}
+	}
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	f.until("it is as it was", func() bool { return f.record().Equal(known) })
+	f.until("nothing is wrong", func() bool { return n.rebuilds.remarks() == "" })
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+}
+
+// docs/contract.md: "A node whose file differs from what serves starts with what serves
+// and says so (log, `/readyz`, `tidemark nodes`), for good". "A node never fails to start
+// because a rebuild has changed what counts."
+func TestFileDiffers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	differs := func(when string, want bool, words string) {
+		t.Helper()
+		f.until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
+		said := false
+		for _, is := range (clusterView{n.name, n.gen().view, n.gen().silent}).Nodes().Nodes {
+			said = said || is.Config == query.ConfigDiffers
+		}
+		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {
+			t.Errorf("%s: in tidemark.nodes %v, at /readyz %q", when, said, remarks)
+		}
+	}
+	differs("after the rebuild", true, "drops column post.fans")
+	for _, keep := range []time.Duration{time.Hour, 0} { // within rebuild.keep, and after it
+		f.stop(n)
+		f.edit = func(c *config.Config) {
+			c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor, c.Variables = keep, 16, 120, []string{"TIDEMARK_SHARDS"}
+		}
+		n = f.start("a")
+		differs("with the file of before", true, "shards 8 → 16")
+		differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
+		f.until("the new column", f.has("post", "fans", 7, 1))
+		if !f.log.has("counts differently from what serves") {
+			t.Error("the log says nothing")
+		}
+	}
+	f.until("nothing is kept", func() bool { return n.rebuilds.set().Kept == 0 })
+	f.stop(n)
+	n = f.start("a")
+	differs("when nothing is kept", true, "shards 8 → 16")
+	f.until("the new column", f.has("post", "fans", 7, 1))
+	f.stop(n)
+	f.edit = func(c *config.Config) { *c = *fans(c) }
+	n = f.start("a")
+	differs("with the file that serves", false, "")
+	f.until("the new column", f.has("post", "fans", 7, 1))
+}
+
+// docs/contract.md: "What is counted is one for all nodes of a generation: counters,
+// rules, channels, `channels_open`, `feed.*`, `limits.channels`, `limits.notices`,
+// `inactive_after`." The first node of a system says what; others with other files count
+// by it.
+func TestNodesWithOtherFiles(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	files := map[string]func(*config.Config){
+		"a": func(c *config.Config) { c.Feed.PostsPerAuthor = 120 },
+		"b": func(c *config.Config) { c.Limits.Notices = 7 },
+		"c": func(c *config.Config) { c.ChannelsOpen = !c.ChannelsOpen },
+		"d": func(c *config.Config) {
+			c.Channels = append(c.Channels, config.Channel{Name: "games", Kind: config.KindDot})
+		},
+		"e": withFans,
+		"g": func(c *config.Config) { c.InactiveAfter *= 2 },
+	}
+	var nodes []*Node
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	for name, edit := range files { // at the same moment
+		f.dirs[name] = t.TempDir()
+		c := f.plain(name)
+		edit(c)
+		work.Go(func() {
+			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.logger()})
+			if err != nil {
+				t.Errorf("node %s: %v", name, err)
+				return
+			}
+			t.Cleanup(func() { n.Close() })
+			mu.Lock()
+			defer mu.Unlock()
+			nodes = append(nodes, n)
+		})
+	}
+	work.Wait()
+	differ := 0
+	for _, n := range nodes {
+		if n.gen().owner() != nodes[0].gen().owner() || n.gen().same.Fingerprint != nodes[0].gen().same.Fingerprint {
+			t.Errorf("node %s counts by %v, node %s by %v", n.name, n.gen().owner(), nodes[0].name, nodes[0].gen().owner())
+		}
+		if len(n.gen().differs) > 0 {
+			differ++
+		}
+	}
+	if differ != len(files)-1 {
+		t.Errorf("%d of %d nodes say that their files differ; all but one do", differ, len(files))
+	}
+}
+
+// A node that was away while generations came and went takes what others say, gets
+// the counts from them, and only then deletes its own.
+func TestAwayDuringRebuilds(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
+	a, b := f.start("a"), f.start("b")
+	f.publish(40)
+	f.until("all on both", func() bool { return a.gen().hasAssigned() && holdsAll(a) })
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	by := fans(b.config)
+	f.stop(a)
+	f.until("it is away", func() bool {
+		m, there := b.gen().members.View().Member("a")
+		return there && m.Stopped
+	})
+	if why := f.rebuild(RebuildVerb, RebuildAsk{}, nil); why == nil || !strings.Contains(why.Error(), "node a, which holds") {
+		t.Fatalf("it begins without a node that holds shards: %v", why)
+	}
+	f.forget("a")
+	f.until("its shards are b's", func() bool {
+		_, there := b.gen().members.View().Member("a")
+		return !there && holdsAll(b)
+	})
+	delete(f.dirs, "a")
+	dir := a.dir.path
+	for _, number := range []generations.Number{2, 3} {
+		f.begin(by, false)
+		f.serves(number, b)
+	}
+	f.until("one is left", func() bool { return b.rebuilds.set().Kept == 0 })
+	f.dirs["a"] = dir
+	f.edit = func(c *config.Config) { *c = *fans(c); c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
+	a = f.start("a")
+	f.serves(3, a)
+	f.until("it has all", func() bool { return holdsAll(a) })
+	f.until("its old counts are gone", func() bool { s := f.stored("a"); return len(s) == 1 && strings.Contains(s[0], "3") })
+	f.stop(b)
+	f.until("the new column", f.has("post", "fans", 7, 1))
+}
+
+func holdsAll(n *Node) bool {
+	held := n.gen().heldNow()
+	return n.gen().hasAssigned() && held.Len() == n.gen().config.Shards
+}
+
+// A process that only answers is not led astray for good by a forged record.
+func TestThinSeesAForgedRecord(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	thin := f.start("t")
+	f.serves(2, thin)
+	known := n.rebuilds.set()
+	forged := known
+	forged.Epoch, forged.Newest, forged.Serving, forged.Kept, forged.State = known.Epoch+100, 9, 9, 0, generations.Aborted
+	forged.All = map[generations.Number]generations.Generation{9: {Counting: known.All[1].Counting}}
+	text, err := forged.Encode()
+	if err == nil {
+		_, err = f.bucket().Put(t.Context(), recordKey, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.until("it has seen it", func() bool { return thin.rebuilds.set().Serving == 9 })
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+		t.Fatal(err)
+	}
+	f.until("it knows better", func() bool { return thin.rebuilds.set().Equal(known) })
+	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.serves(1, n, thin)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+}

@@ -1,0 +1,395 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// rebuilds are which generations there are, as this node knows it, and the one that
+// is open here beside that which serves. One goroutine, attend, follows the record:
+//
+//	record ─► accept ─► note in the data directory ─► arrange: open, switch, close, delete
+//
+// It alone opens and closes generations and says which one serves, from begin to
+// end. No lock is held meanwhile. A generation that does not open, or is lost, is
+// tried again; the one that serves goes on.
+type rebuilds struct {
+	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
+	beside  atomic.Pointer[generation]         // nil: none is open
+	trouble troubles                           // that keeps nobody from counting and answering
+	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend
+	leader  leader
+	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
+	turns   pipeline.Turns         // in which the second generation computes, and what compares
+
+	// attend's, once it has begun; those who start the node have them before.
+	record  *jetlog.Generations              // nil: there is no bucket yet
+	opening *opening                         // nil: none
+	pause   time.Duration                    // before the next one is tried
+	failed  time.Time                        // when the last one failed
+	said    paced                            // in the log, of the record
+	asked   time.Time                        // when others were last asked about it
+	unsaid  error                            // why it is not followed since
+	unnamed map[generations.Number]time.Time // since when what is stored here is of no use
+	swept   uint64                           // the epoch of which nothing else is stored here,
+	sweptAt time.Time                        // and when it was looked
+	stop    context.CancelFunc
+	done    chan struct{} // closed when attend has returned; nil: it has not begun
+}
+
+// opening is a generation that is being opened.
+type opening struct {
+	generation *generation
+	done       chan error // has room for what came of it
+}
+
+const (
+	// rebuildsEvery is how often a node looks although nobody has told it of a change.
+	rebuildsEvery = 500 * time.Millisecond
+	openRetryMin  = time.Second
+	openRetryMax  = 30 * time.Second
+	// rebuildPart and recordPart name, among the troubles, the generation beside the
+	// one that serves, and what the bucket says of the generations.
+	rebuildPart = "rebuild"
+	recordPart  = "generations"
+)
+
+// set is which generations there are, as far as this node acts on it.
+func (r *rebuilds) set() generations.Set {
+	if s := r.known.Load(); s != nil {
+		return *s
+	}
+	return generations.Set{}
+}
+
+func (n *Node) beginRebuilds() {
+	ctx, stop := context.WithCancel(n.ctx)
+	n.rebuilds.stop, n.rebuilds.done = stop, make(chan struct{})
+	go n.attendRebuilds(ctx)
+	if n.config.Has(config.RoleRoute) {
+		n.work.Go(n.lead)
+	}
+}
+
+// end stops attend. From then on the same generations are open.
+func (r *rebuilds) end() {
+	if r.done != nil {
+		r.stop()
+		<-r.done
+	}
+	if r.record != nil {
+		r.record.Close()
+	}
+}
+
+// attendRebuilds follows the record until ctx ends.
+func (n *Node) attendRebuilds(ctx context.Context) {
+	r := &n.rebuilds
+	defer close(r.done)
+	defer func() {
+		if r.opening != nil {
+			n.dismiss(r.opening)
+		}
+	}()
+	tick := time.NewTicker(rebuildsEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		n.watchRecord(ctx)
+		var changed <-chan struct{}
+		if r.record != nil {
+			changed = r.record.Changed()
+			n.acceptRecord(ctx)
+		}
+		n.arrangeGenerations(ctx)
+		var opened chan error
+		if r.opening != nil {
+			opened = r.opening.done
+		}
+		var lost chan struct{}
+		if b := r.beside.Load(); b != nil {
+			lost = b.lost
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-changed:
+		case <-lost:
+			n.closeBeside("it cannot go on")
+			n.openFailed(errors.New("it could not go on"))
+		case err := <-opened:
+			n.opened(err)
+		}
+	}
+}
+
+// watchRecord begins to watch the record, once there is a bucket.
+func (n *Node) watchRecord(ctx context.Context) {
+	r := &n.rebuilds
+	if r.record != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	record, err := n.openRecord(ctx)
+	switch {
+	case err == nil:
+		r.record = record
+		r.writer.Store(record)
+		r.trouble.clear(recordPart)
+	case !errors.Is(err, jetlog.ErrNoBucket) && ctx.Err() == nil:
+		r.trouble.set(recordPart, err)
+	}
+}
+
+// acceptRecord looks at the record, and takes over what it says if this node may
+// follow it. One that it may not follow is said and, unless it is newer, replaced by
+// what this node knows.
+func (n *Node) acceptRecord(ctx context.Context) {
+	r := &n.rebuilds
+	there, fault := r.record.Seen()
+	own := r.set()
+	next, why := own, fault
+	if fault == nil {
+		next, why = n.judge(ctx, own, there)
+	}
+	if why == nil && !next.Equal(own) {
+		if err := n.take(next); err != nil {
+			why = err
+		}
+	}
+	switch {
+	case why != nil:
+		r.trouble.set(recordPart, why)
+		if r.said.tell(why.Error()) {
+			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
+				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
+		}
+	default:
+		r.trouble.clear(recordPart)
+	}
+	if own = r.set(); n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	restored, err := r.record.Restore(ctx, own)
+	if restored {
+		n.log.Warn("tidemark: the record of the generations was gone or was none, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.trouble.set(recordPart, err)
+	}
+}
+
+// take notes a record in the data directory and acts on it from now on.
+func (n *Node) take(set generations.Set) error {
+	if n.dir != nil {
+		if err := n.dir.noteGenerations(set); err != nil {
+			return err
+		}
+	}
+	n.rebuilds.known.Store(&set)
+	for _, g := range []*generation{n.gen(), n.rebuilds.beside.Load()} {
+		if g != nil {
+			g.letters.keep(g.number == set.Serving)
+		}
+	}
+	n.log.Info("tidemark: generations", "epoch", set.Epoch, "state", set.State, "serving", set.Serving, "building", set.Building, "kept", set.Kept, "why", set.Why)
+	return nil
+}
+
+// arrangeGenerations brings what is open here to what the record names.
+func (n *Node) arrangeGenerations(ctx context.Context) {
+	r := &n.rebuilds
+	set, serving, beside := r.set(), n.gen(), r.beside.Load()
+	want := set.Beside()
+	if serving.number != set.Serving {
+		want = set.Serving // the one that serves here serves on until that can
+	}
+	if r.opening != nil && !r.opening.generation.is(want, set) {
+		n.dismiss(r.opening)
+		r.opening = nil
+	}
+	if beside != nil && beside.is(set.Serving, set) && time.Since(r.failed) >= r.pause && n.maySwitch(serving, beside) && n.switchTo(ctx, beside) {
+		serving, beside, want = n.gen(), r.beside.Load(), set.Beside()
+	}
+	if beside != nil && !beside.is(want, set) {
+		n.closeBeside("the record names it no more")
+		beside = nil
+	}
+	if beside == nil && r.opening == nil && want != 0 && time.Since(r.failed) >= r.pause {
+		n.openBeside(set, want)
+	}
+	if beside == nil && r.opening == nil && want == 0 {
+		r.trouble.clear(rebuildPart)
+		r.pause, r.failed = 0, time.Time{}
+		serving.setMemory(n.config.ShardBytes())
+	}
+	n.dropUnnamed(ctx, set)
+}
+
+// openBeside begins to open the second generation.
+func (n *Node) openBeside(set generations.Set, number generations.Number) {
+	r := &n.rebuilds
+	g, err := n.newGenerationOf(set, number)
+	if err != nil {
+		n.openFailed(err)
+		return
+	}
+	g.memory.Store(int64(n.config.ShardBytesSecond()))
+	n.gen().setMemory(n.config.ShardBytesBeside())
+	o := &opening{g, make(chan error, 1)}
+	r.opening = o
+	n.log.Info("tidemark: a generation is opened beside the one that serves", "generation", number)
+	go func() { o.done <- n.openAside(g) }()
+}
+
+// openAside opens a generation while another one serves, or nothing of it.
+func (n *Node) openAside(g *generation) (err error) {
+	defer func() {
+		if err != nil {
+			g.undoAll()
+		}
+	}()
+	if err := n.evict(g); err != nil {
+		return err
+	}
+	if n.dir != nil {
+		if err := checkFree(n.dir.path); err != nil {
+			return err
+		}
+	}
+	return g.openAll()
+}
+
+// evict makes room for a generation where one that was there before has left
+// something in its slot.
+func (n *Node) evict(g *generation) error {
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := g.startContext()
+	defer cancel()
+	return g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
+		evicted, err := jetlog.Evict(ctx, js, g.slot, g.owner())
+		if evicted {
+			n.log.Info("tidemark: what an earlier generation has left is removed", "stream", g.slot.Deltas())
+		}
+		return err
+	})
+}
+
+// opened takes over a generation that is open, or notes why it is not.
+func (n *Node) opened(err error) {
+	r := &n.rebuilds
+	g := r.opening.generation
+	r.opening = nil
+	if err != nil {
+		if n.ctx.Err() == nil {
+			n.openFailed(fmt.Errorf("generation %d does not open: %w", g.number, err))
+		}
+		return
+	}
+	r.pause, r.failed = 0, time.Time{}
+	r.trouble.clear(rebuildPart)
+	g.letters.keep(g.number == r.set().Serving)
+	g.begin()
+	r.beside.Store(g)
+	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.number, "applied", g.sinks.Applied())
+}
+
+func (n *Node) openFailed(err error) {
+	r := &n.rebuilds
+	r.trouble.set(rebuildPart, err)
+	r.failed, r.pause = time.Now(), min(max(2*r.pause, openRetryMin), openRetryMax)
+	n.log.Error("tidemark: something is wrong with the generation beside the one that serves; trying again", "after", r.pause, "error", err)
+}
+
+// dismiss ends an opening, and takes away what it has opened.
+func (n *Node) dismiss(o *opening) {
+	o.generation.cancel()
+	if err := <-o.done; err == nil {
+		o.generation.undoAll()
+	}
+}
+
+// closeBeside closes the second generation. Its counts stay, and memory is given back.
+func (n *Node) closeBeside(why string) {
+	g := n.rebuilds.beside.Swap(nil)
+	if g == nil {
+		return
+	}
+	n.log.Info("tidemark: a generation is closed", "generation", g.number, "why", why)
+	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
+	defer cancel()
+	if err := g.closeAll(ctx); err != nil {
+		n.log.Warn("tidemark: a generation was not closed as it should be", "generation", g.number, "error", err)
+	}
+}
+
+// hasAssigned says whether this node answers for all shards that are assigned to it.
+func (g *generation) hasAssigned() bool {
+	if g.sinks == nil || !g.open.Load() {
+		return false
+	}
+	view := g.view()
+	if view.Assignment.Shards() != g.config.Shards {
+		return false
+	}
+	for s := range pipeline.Shard(g.config.Shards) {
+		if slices.Contains(view.Assignment.Holders(s), g.name) && !g.sinks.Holds(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// turn does a piece of work: at once if the generation serves, and in its turn while
+// another one does. So it has all processors from the moment on in which it serves.
+func (g *generation) turn(work func()) {
+	if g.gen() == g {
+		work()
+		return
+	}
+	g.rebuilds.turns.Do(work)
+}
+
+// setMemory says how much memory the shards may take from now on.
+func (g *generation) setMemory(bytes int) {
+	if g.memory.Swap(int64(bytes)) != int64(bytes) && g.sinks != nil {
+		g.sinks.SetMemory(bytes)
+	}
+}
+
+// fail says that the process cannot go on. A generation beside the one that serves
+// is closed, and tried again.
+func (g *generation) fail(err error) {
+	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
+	if g.gen() == g {
+		g.Node.fail(err)
+		return
+	}
+	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
+}
+
+// isLost says that it cannot go on.
+func (g *generation) isLost() bool {
+	select {
+	case <-g.lost:
+		return true
+	default:
+		return false
+	}
+}

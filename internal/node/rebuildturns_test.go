@@ -1,0 +1,98 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+// `rebuild.cores` bounds all that the second generation computes until it serves: with
+// no turn to be had nothing of it is derived; the one that serves goes on. The one
+// that comes to serve is not bound any more, and the one before is.
+func TestRebuildInTurns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.start("a")
+	turns := n.rebuilds.turns
+	if cap(turns) != 1 {
+		t.Fatalf("there are %d turns, of rebuild.cores %d and 2 processors", cap(turns), n.config.Rebuild.Cores)
+	}
+	f.publish(40)
+	f.until("all likes", func() bool { return f.likes(40, 1) })
+
+	turns.Take()
+	given := false
+	defer func() {
+		if !given {
+			turns.Give() // or it does not close
+		}
+	}()
+	f.begin(fans(n.config), false)
+	f.until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
+	second := n.rebuilds.beside.Load()
+	f.until("its router runs", func() bool { return second.router.Stats.Messages.Load() > 0 })
+	f.publish(40)
+	f.until("the first one counts", func() bool { return f.likes(40, 2) })
+	if windows, applied := second.router.Stats.Windows.Load(), second.sinks.Applied(); windows != 0 || applied != 0 {
+		t.Errorf("without a turn there are %d windows, applied up to %d", windows, applied)
+	}
+	turns.Give()
+	f.serves(2, n)
+	f.until("all fans", f.has("post", "fans", 7, 2))
+
+	turns.Take()
+	first := n.rebuilds.beside.Load()
+	if first == nil || first.number != 1 || n.gen() != second {
+		t.Fatalf("beside is %+v", first)
+	}
+	stood := first.sinks.Applied()
+	f.publish(40)
+	f.until("the second one counts", func() bool { return f.likes(40, 3) })
+	if now := first.sinks.Applied(); now != stood {
+		t.Errorf("without a turn the first one has come from %d to %d", stood, now)
+	}
+	turns.Give()
+	given = true
+	f.until("the first one is up to date", func() bool { return first.sinks.Applied() >= second.sinks.Applied() })
+}
+
+// A comparison waits for its turns too, of the generation that serves and of the new
+// one. With as many cores as processors nothing is held back.
+func TestCompareInTurns(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	one := func(*config.Config) {}
+	a, a2 := f.counting("a", 1, one, nil), f.counting("a2", 2, one, nil)
+	f.publish(50)
+	f.whole(a, a2)
+	for _, held := range []*Node{a, a2} {
+		held.rebuilds.turns.Take()
+		done := make(chan uint64)
+		go func() {
+			differs, _, why, err := f.compares(t.Context(), a, a2, nil)
+			if err != nil || why != "" {
+				t.Errorf("%v; %s", err, why)
+			}
+			done <- differs
+		}()
+		select {
+		case <-done:
+			t.Errorf("generation %d is compared without a turn", held.gen().number)
+		case <-time.After(500 * time.Millisecond):
+			held.rebuilds.turns.Give()
+			if differs := <-done; differs != 0 {
+				t.Errorf("%d ids differ", differs)
+			}
+		}
+		if n := len(held.rebuilds.turns); n != 0 {
+			t.Errorf("%d turns are not given back", n)
+		}
+	}
+	free := newNode(f.config("b", func(c *config.Config) { c.Rebuild.Cores = 2 }), Options{Processors: 2, Logger: f.logger()})
+	defer free.cancel()
+	if free.rebuilds.turns != pipeline.Turns(nil) {
+		t.Error("with as many cores as processors there is a bound")
+	}
+}

@@ -1,0 +1,264 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// RepairOptions say what to repair; exactly one of Replay, Adopt and Record.
+type RepairOptions struct {
+	// Replay throws away what is counted and the windows, so that the next
+	// start counts EVENTS again from its first event, by today's rules and
+	// number of shards.
+	Replay bool
+	// Adopt keeps what is counted and goes on with the EVENTS that is there,
+	// recreated or not, after everything counted.
+	Adopt bool
+	// Record has what is counted here serve, whatever the bucket says of the
+	// generations; where nothing is, the configuration's.
+	Record bool
+	Demo   bool
+	Logger *slog.Logger
+}
+
+// Repair mends a stopped node's data directory.
+func Repair(c *config.Config, o RepairOptions) error {
+	n := newNode(c, Options{Demo: o.Demo, Logger: o.Logger})
+	defer n.undo()
+	switch {
+	case o.Replay:
+		return n.replay()
+	case o.Adopt:
+		return n.adopt()
+	case o.Record:
+		return n.insist()
+	}
+	return errors.New("repair: choose one of replay, adopt and record")
+}
+
+// insist puts the record of this directory in the place of the bucket's, and removes the
+// windows of all generations that it does not name. A running node that knows a newer
+// record has it refused: that node would put its own back.
+func (p *Node) insist() error {
+	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openBucket} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := p.gen().startContext()
+	defer cancel()
+	own := p.dir.generations()
+	if own.Epoch == 0 {
+		first, err := p.firstRecord()
+		if err != nil {
+			return err
+		}
+		own = first
+	}
+	if told := p.askGenerations(ctx); told.Newer(own) {
+		return fmt.Errorf("repair: a node that runs holds a newer generation (%d, epoch %d) than this directory (%d, epoch %d): stop it first", told.Serving, told.Epoch, own.Serving, own.Epoch)
+	}
+	if err := p.rebuilds.record.Insist(ctx, own); err != nil {
+		return err
+	}
+	if err := p.clearOthers(ctx, own); err != nil {
+		return err
+	}
+	p.log.Info("repair: the record of the generations is as this directory has it", "epoch", own.Epoch, "serving", own.Serving)
+	return nil
+}
+
+// clearOthers makes the slots empty that have windows of generations which a record does
+// not name.
+func (p *Node) clearOthers(ctx context.Context, set generations.Set) error {
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return err
+	}
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		is, err := jetlog.SlotOf(ctx, js, slot)
+		if err != nil {
+			return err
+		}
+		g, named := set.All[is.Number]
+		if is == (jetlog.Owner{}) || named && jetlog.Slot(g.Slot) == slot && is == set.Owner(is.Number) {
+			continue
+		}
+		if _, err := p.clearSlot(ctx, slot, set.Newest); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Node) replay() (err error) {
+	for _, step := range []func() error{p.lockData, p.openServer, p.awaitCluster, p.openBucket} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if err := p.replayable(); err != nil {
+		return err
+	}
+	set, err := p.anew()
+	if err != nil {
+		return err
+	}
+	n, err := p.newGenerationOf(set, set.Serving)
+	if err != nil {
+		return err
+	}
+	p.serving.Store(n)
+	if err := n.openStreams(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	defer cancel()
+	// Dead letters come again with the events that they were.
+	if err := n.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
+		return err
+	}
+	// At one stroke each, so that no start ever sees half a database.
+	for _, name := range []string{badgerDir, generationsDir} {
+		old := n.dir.join(name + ".old")
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := os.Rename(n.dir.join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+	}
+	n.dir.marker.noted, n.dir.marker.Later, n.dir.marker.Generations = noted{}, nil, &set
+	if err := n.dir.writeMarker(); err != nil {
+		return err
+	}
+	if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+		return err
+	}
+	n.log.Info("repair: the next start counts EVENTS again", "messages", n.state.Load().Events.Messages)
+	return nil
+}
+
+// replayable is an error if EVENTS, with its archive, does not begin with the first event.
+func (p *Node) replayable() error {
+	ctx, cancel := p.gen().startContext()
+	defer cancel()
+	streams, err := jetlog.AttachEvents(ctx, p.nc, 0, p.log)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	events, err := streams.State(ctx, jetlog.EventsStream)
+	if err != nil {
+		return err
+	}
+	if first := newHistory(streams, p.config.NATS.Streams.Events.Archive, false, p.log).begins(events); first > 1 && events.Last > 0 {
+		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
+	}
+	return nil
+}
+
+// anew is the record once everything is counted again, by a new generation. Both slots
+// are cleared; all nodes must be stopped.
+func (p *Node) anew() (set generations.Set, err error) {
+	known := p.dir.generations()
+	if there, fault := p.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
+		known = there
+	}
+	counting, err := p.config.Counting()
+	if err != nil {
+		return set, err
+	}
+	if known.Epoch == 0 {
+		return generations.Start(counting)
+	}
+	for slot := range jetlog.Slot(jetlog.Slots) {
+		if _, err := p.clearSlot(p.ctx, slot, known.Newest); err != nil {
+			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
+		}
+	}
+	p.dir.marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
+	return known.Anew(counting)
+}
+
+// endBeside ends the generation beside the one that serves: it is of the EVENTS that
+// was.
+func (p *Node) endBeside() error {
+	set := p.dir.generations()
+	if set.Beside() == 0 {
+		return nil
+	}
+	gone := set.Beside()
+	set = set.Alone("EVENTS was recreated")
+	if err := p.dir.noteGenerations(set); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, startWithin)
+	defer cancel()
+	if p.rebuilds.record != nil {
+		if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+			return err
+		}
+	}
+	return p.dir.drop(gone)
+}
+
+func (p *Node) adopt() error {
+	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openGenerations, p.endBeside} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	n := p.gen()
+	for _, step := range []func() error{n.openStreams, n.openStore} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	counted := uint64(0)
+	for s := range n.config.Shards + 1 { // and the channels
+		state, err := n.store.Stack(pipeline.Shard(s)).State()
+		if err != nil {
+			return err
+		}
+		counted = max(counted, state.Applied.Sequence())
+	}
+	tail, _, err := n.deltas.Tail(n.ctx)
+	if err != nil {
+		return err
+	}
+	counted = max(counted, tail.To.Sequence())
+	if err := n.events.FastForward(n.ctx, counted); err != nil {
+		return err
+	}
+	now := n.state.Load()
+	known := n.store.Meta().Streams
+	is := n.dir.counted(n.number)
+	is.Mixed = true
+	if err := n.dir.note(n.number, is); err != nil { // EVENTS does not tell any more what was counted
+		return err
+	}
+	err = n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
+	if err == nil {
+		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)
+	}
+	return err
+}

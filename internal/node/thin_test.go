@@ -1,0 +1,405 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+var communityLines = []string{
+	`{"type":"follow","actor":7,"target":8}`, `{"type":"follow","actor":7,"target":9}`, `{"type":"follow","actor":8,"target":7}`,
+	`{"type":"notice","channel":"system","notice":3}`,
+	`{"type":"read","actor":7,"what":["all"]}`,
+	`{"type":"post","actor":8,"post":50}`, `{"type":"post","actor":9,"post":51}`, `{"type":"post","actor":9,"post":52,"repost_of":50,"author":8}`,
+	`{"type":"like","actor":7,"post":50,"author":8}`, `{"type":"like","actor":9,"post":50,"author":8}`,
+	`{"type":"comment","actor":8,"post":51,"author":9}`, `{"type":"mention","actor":8,"target":7}`,
+	`{"type":"message","actor":9,"target":7}`, `{"type":"notice","channel":"system","notice":4}`,
+}
+
+// sixQueries are what communityLines bear on.
+var sixQueries = []struct{ subject, body string }{
+	{"get", `{"counter":"post","ids":[50,51,52,53]%s}`},
+	{"get", `{"counter":"user","ids":[7,8,9,10],"columns":["post","follower","friend"]%s}`},
+	{"unread", `{"users":[7,8,9,10]%s}`},
+	{"feed", `{"user":7,"limit":2%s}`},
+	{"following", `{"user":7%s}`},
+	{"followers", `{"user":7%s}`},
+	{"schema", `{}`},
+}
+
+func (s *site) six(position string) (replies []any) {
+	s.t.Helper()
+	for _, q := range sixQueries {
+		body := q.body
+		if strings.Contains(body, "%s") {
+			body = fmt.Sprintf(body, `,"min_position":"`+position+`"`)
+		}
+		var reply any
+		s.until("an answer", func() error { // not in time, on a busy machine
+			text := s.ask(q.subject, body)
+			if json.Unmarshal([]byte(text), &reply) != nil || strings.Contains(text, `"missing"`) {
+				return fmt.Errorf("%s %s: %s", q.subject, body, text)
+			}
+			return nil
+		})
+		replies = append(replies, reply)
+	}
+	return replies
+}
+
+// A process that only answers says what one says that holds everything.
+func TestThinAnswersAsHolder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("holder", "route hold answer")
+	all := s.start(c)
+	position := s.publish(communityLines...)
+	want := s.six(position)
+	s.stop(all)
+
+	c.Roles = []string{config.RoleRoute, config.RoleHold}
+	s.ready(s.start(c))
+	tc := s.config("", "answer")
+	thin := s.start(tc)
+	s.ready(thin)
+	got := s.six(position)
+	for i := range want {
+		if !reflect.DeepEqual(got[i], want[i]) {
+			t.Errorf("%s %s\ngot  %v\nwant %v", sixQueries[i].subject, sixQueries[i].body, got[i], want[i])
+		}
+	}
+
+	// "tidemark.read works": the holders have it when it is answered.
+	s.asks("read", `{"user":7,"what":["all"],"wait":true}`, `"position"`)
+	s.asks("unread", `{"users":[7],"columns":["total"]}`, `"7"`)
+	if reply := s.ask("unread", `{"users":[7]}`); !strings.Contains(reply, `"mention":0`) || !strings.Contains(reply, `"feed":0`) {
+		t.Errorf("after a read: %s", reply)
+	}
+	// It knows where the log ends.
+	for position, want := range map[string]string{"4096": "504 ", "99999999": "400 "} {
+		if reply := s.ask("get", `{"counter":"post","ids":[50],"min_position":"`+position+`","timeout_ms":200}`); !strings.HasPrefix(reply, want) {
+			t.Errorf("position %s, which is to come: %s", position, reply)
+		}
+	}
+
+	figures := map[string]any{}
+	if err := json.Unmarshal([]byte(s.ask("stats", `{}`)), &figures); err != nil {
+		t.Fatal(err)
+	}
+	for name, there := range map[string]bool{
+		"tidemark_ready": true, `tidemark_reads_step{step="all"}`: true, "tidemark_checkpoints_total": false,
+		"tidemark_memory_bytes": false, "tidemark_shards_failed": false, "tidemark_router_active": false,
+	} {
+		if _, is := figures[name]; is != there {
+			t.Errorf("stats: %s: %v", name, is)
+		}
+	}
+	if page := s.page(thin, "/metrics"); !strings.HasPrefix(page, "200") || !strings.Contains(page, "tidemark_ready 1") || !strings.Contains(page, "tidemark_query_seconds_count") {
+		t.Errorf("%s", page)
+	}
+	for _, subject := range []string{"nodes", "shards"} {
+		s.asks(subject, `{}`, `"holder"`)
+	}
+	s.asks("slowlog", `{}`, `"`+thin.name+`"`)
+	if page := s.page(thin, "/readyz"); page != "200 ok\n" {
+		t.Errorf("/readyz: %s", page)
+	}
+	if _, err := os.Stat(tc.DataDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a data directory was made: %v", err)
+	}
+	if thin.WaitApplied(t.Context(), 1024) != nil || thin.Reader() == nil || thin.URL() == "" {
+		t.Error("it cannot be asked from within its program")
+	}
+
+	// It leaves undone what people tell all to leave undone.
+	attached, err := jetlog.AttachMembers(t.Context(), s.nc, 0, jetlog.MembersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attached.Close()
+	for degrade, want := range map[cluster.Degrade]string{
+		{Reads: cluster.ReadsOff, Writes: cluster.WritesOn}: "reads are off", cluster.Normal: `"like":2`,
+	} {
+		if err := attached.Degrade(t.Context(), degrade); err != nil {
+			t.Fatal(err)
+		}
+		s.asks("get", `{"counter":"post","ids":[50]}`, want)
+	}
+	if err := attached.Degrade(t.Context(), cluster.Normal); err != nil {
+		t.Fatal(err)
+	}
+
+	// It is a member under a name of its own, and leaves nothing behind.
+	s.until("a member", func() error { // unless no holder was heard of just now
+		me, there := s.members()[thin.name]
+		if !there || me.Roles != cluster.Answer || me.Shards != 0 || me.Fingerprint != 0 || me.Ready.Len() != 0 || thin.name == "" {
+			return fmt.Errorf("%v %+v", there, me)
+		}
+		return nil
+	})
+	s.stop(thin)
+	if m, there := s.members()[thin.name]; there {
+		t.Errorf("it has left, and there is %+v", m)
+	}
+}
+
+// docs/promises.md: "A node that only answers starts without holders; every request gets
+// 503 with words, and it becomes ready by itself when a holder comes", and goes on when
+// all are gone and back.
+func TestThinWithoutHolders(t *testing.T) {
+	t.Parallel()
+	const words = "no node that holds counters is known"
+	s := newSite(t)
+	thin := s.start(s.config("", "answer"))
+	nobody := func() {
+		t.Helper()
+		for _, q := range sixQueries {
+			body := strings.ReplaceAll(q.body, "%s", "")
+			if q.subject == "schema" && thin.thin.counted != nil {
+				continue // it is still known
+			}
+			if reply := s.ask(q.subject, body); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+				t.Errorf("%s %s: %s", q.subject, body, reply)
+			}
+		}
+		if page := s.page(thin, "/readyz"); page != "503 "+words+"\n" {
+			t.Errorf("/readyz: %q", page)
+		}
+		if page := s.page(thin, "/healthz"); page != "200 ok\n" {
+			t.Errorf("/healthz: %q", page)
+		}
+	}
+	nobody()
+	if reply := s.ask("read", `{"user":7,"what":["all"]}`); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+		t.Errorf("read: %s", reply)
+	}
+	if reply := s.ask("nodes", `{}`); reply != `{"epoch":0,"nodes":[]}` {
+		t.Errorf("nodes: %s", reply)
+	}
+	if reply := s.ask("stats", `{"min_position":"1024"}`); !strings.HasPrefix(reply, "503 ") {
+		t.Errorf("stats of a position: %s", reply)
+	}
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := js.AccountInfo(t.Context()); err != nil || info.Streams != 0 {
+		t.Errorf("it has made streams: %v %+v", err, info)
+	}
+
+	c := s.config("holder", "route hold")
+	holder := s.start(c)
+	s.publish(communityLines...)
+	s.ready(thin)
+	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+
+	s.stop(holder)
+	s.until("all holders gone", func() error {
+		if thin.Ready() == nil {
+			return errors.New("ready")
+		}
+		return nil
+	})
+	nobody()
+	s.start(c)
+	s.ready(thin)
+	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+
+	// NATS is gone, and comes back
+	s.server.Stop()
+	s.until("the server is gone", func() error {
+		if err := thin.Ready(); err == nil || !strings.Contains(err.Error(), "lost") {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	s.server.Restart()
+	s.ready(thin)
+	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+}
+
+// What is counted changes when those who hold are restarted with other counters:
+// a process that only answers sees that and is asked by them.
+func TestThinTakesSchema(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("holder", "route hold")
+	holder := s.start(c)
+	s.publish(communityLines...)
+	thin := s.start(s.config("", "answer"))
+	s.asks("get", `{"counter":"post","ids":[50]}`, `"like":2`)
+	if reply := s.ask("get", `{"counter":"post","ids":[50],"columns":["clap"]}`); !strings.HasPrefix(reply, "404 ") {
+		t.Errorf("a column that there is not: %s", reply)
+	}
+	before := thin.answers.Load()
+	for i, counter := range c.Counters {
+		if counter.Name == "post" {
+			c.Counters[i].Columns = append(c.Counters[i].Columns, config.Column{Name: "clap", Bits: 8, Max: 63})
+		}
+	}
+	counting, err := c.Counting()
+	if err == nil {
+		_, err = job.Ask(t.Context(), s.nc, holder.name, RebuildVerb, RebuildAsk{Counting: counting}, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.until("it serves", func() error {
+		if holder.gen().number != 2 {
+			return errors.New("generation 1 serves")
+		}
+		return nil
+	})
+	s.publish(`{"type":"adjust","counter":"post","id":50,"column":"clap","add":5}`)
+	s.asks("get", `{"counter":"post","ids":[50]}`, `"clap":5`)
+	s.asks("schema", `{}`, `"clap"`)
+	if thin.answers.Load() == before {
+		t.Error("it goes on with the schema before")
+	}
+	s.until("ready", thin.Ready)
+	if page := s.page(thin, "/metrics"); !strings.HasPrefix(page, "200") {
+		t.Error(page)
+	}
+}
+
+// Each set of roles starts, does its part and nothing else.
+func TestEachSetOfRoles(t *testing.T) {
+	t.Parallel()
+	for _, roles := range []string{"route", "hold", "answer", "route hold", "route answer", "hold answer", "route hold answer"} {
+		t.Run(roles, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			has := func(role string) bool { return strings.Contains(roles, role) }
+			n := s.start(s.config("it", roles))
+			// The others do what it does not.
+			rest := ""
+			for _, role := range []string{"route", "hold", "answer"} {
+				if !has(role) {
+					rest += " " + role
+				}
+			}
+			if rest != "" {
+				s.start(s.config("rest", rest))
+			}
+			s.publish(communityLines...)
+			s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+			s.asks("unread", `{"users":[7]}`, `"system":1`)
+			s.ready(n)
+			if n.gen().sinks != nil {
+				if shards := len(n.gen().sinks.Standings()); (shards > 0) != has("hold") {
+					t.Errorf("it holds %d shards", shards)
+				}
+				s.until("the commons are kept", func() error { return n.gen().sinks.WaitApplied(t.Context(), 1024) })
+				if channels, notices := n.gen().sinks.Channels(); channels == 0 || notices == 0 {
+					t.Errorf("it keeps %d channels and %d notices", channels, notices)
+				}
+			}
+			if n.gen().router != nil && n.gen().router.Stats.Active.Load() != has("route") {
+				t.Errorf("it routes: %v", n.gen().router.Stats.Active.Load())
+			}
+			if (n.answers.Load() != nil) != (has("answer") || has("hold")) || // what holds explains
+				(n.gen().parts != nil) != has("hold") {
+				t.Errorf("it answers: %v; it answers nodes: %v", n.answers.Load() != nil, n.gen().parts != nil)
+			}
+			s.until("what it says of itself", func() error {
+				me := s.members()["it"]
+				if strings.Join(me.Roles.Names(), " ") != roles || (me.Ready.Len() == 4) != has("hold") {
+					return fmt.Errorf("it says %+v", me)
+				}
+				return nil
+			})
+			if page := s.page(n, "/metrics"); !strings.HasPrefix(page, "200") {
+				t.Error(page)
+			}
+			s.stop(n)
+		})
+	}
+}
+
+// Processes that cannot work together say so.
+func TestThinRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.start(s.config("holder", "route hold"))
+	try := func(name string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		n, err := Start(ctx, s.config(name, "answer"), Options{Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			t.Cleanup(func() { _ = n.Close() })
+		}
+		return err
+	}
+	if err := try("front"); err != nil {
+		t.Fatal(err)
+	}
+	if err := try("front"); !errors.Is(err, jetlog.ErrNameTaken) || !strings.Contains(err.Error(), "node") {
+		t.Errorf("a name that another has: %v", err)
+	}
+
+	// One of a time to come, which understands no wire of today.
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := js.KeyValue(t.Context(), jetlog.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := s.nc.Subscribe(jetlog.InternalPrefix+"member.newer", func(m *nats.Msg) { _ = m.Respond([]byte("s1")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	newer := cluster.Member{Node: "newer", Session: "s1", Roles: cluster.Hold, Weight: 1, Version: "9.0.0", Formats: cluster.Formats{"wire": {100, 200}}}
+	text, err := newer.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
+		t.Fatal(err)
+	}
+	if err := try("late"); !errors.Is(err, jetlog.ErrMemberMisfit) || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "late") {
+		t.Errorf("another wire: %v", err)
+	}
+}
+
+// docs/promises.md: "As soon as there is a node that holds, a node that only answers has
+// answers, without a restart": also where the generation that it hears of next is in the
+// slot of the one that it knew, as after two rebuilds while it was suspended, or beside
+// nodes that were restored from a backup. What has its name there is itself.
+func TestThinSameSlot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ready(s.start(s.config("a", "route hold")))
+	n := s.start(s.config("t", "answer"))
+	s.ready(n)
+	n.thin.end()
+	before := n.gen()
+	if err := n.thin.change(t.Context(), n.newGeneration(before.number, before.slot, n.config)); err != nil {
+		t.Fatal(err)
+	}
+	at := s.publish(communityLines...)
+	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
+	s.until("the member t", func() error {
+		if m, there := s.members()["t"]; !there || m.Session != n.session {
+			return fmt.Errorf("%+v", m)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,287 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/sinks/backup"
+)
+
+func setOf(shards ...pipeline.Shard) (set cluster.ShardSet) {
+	for _, s := range shards {
+		set.Add(s)
+	}
+	return set
+}
+
+// What a shard that nobody answers for is derived from is not trimmed.
+func TestTrimWaitsForDerivation(t *testing.T) {
+	holder := func(node string, applied uint64, ready ...pipeline.Shard) cluster.State {
+		return cluster.State{Member: &cluster.Member{Node: node, Roles: cluster.Hold, Applied: pipeline.EndOf(applied), Ready: setOf(ready...)}}
+	}
+	away := func(s cluster.State) cluster.State { s.Status = cluster.Away; return s }
+	two := cluster.Assignment{Replicas: 1, ByShard: [][]string{{"a"}, {"b"}}}
+	for name, c := range map[string]struct {
+		view  cluster.View
+		below uint64
+		why   string
+	}{
+		"all answered":     {cluster.View{Assignment: two, Members: []cluster.State{holder("a", 90, 0), holder("b", 80, 1)}}, 81, "node b"},
+		"one is derived":   {cluster.View{Assignment: two, Members: []cluster.State{holder("a", 90, 0), holder("b", 80)}}, 1, "shard 1 is answered by nobody"},
+		"one is away":      {cluster.View{Assignment: two, Members: []cluster.State{away(holder("a", 90, 0)), holder("b", 80, 1)}}, 1, "shard 0 is answered by nobody"},
+		"another has it":   {cluster.View{Assignment: two, Members: []cluster.State{away(holder("a", 10, 0)), holder("b", 80, 0, 1)}}, 81, "node b"},
+		"none is assigned": {cluster.View{Members: []cluster.State{holder("a", 90, 0)}}, 1, "no shard is assigned"},
+	} {
+		trim := backup.Trim{Below: 1000}
+		trim.Nodes(&c.view, "")
+		if trim.Below != c.below || !strings.Contains(trim.Why, c.why) {
+			t.Errorf("%s: %+v", name, trim)
+		}
+	}
+}
+
+// What all count by is asked of those who count; that they disagree is told.
+func TestIdentity(t *testing.T) {
+	member := func(node string, status cluster.Status, rules cluster.Fingerprint, ready ...pipeline.Shard) cluster.State {
+		return cluster.State{Status: status, Member: &cluster.Member{Node: node, Roles: cluster.Hold, Shards: 2, Fingerprint: rules, Ready: setOf(ready...)}}
+	}
+	view := func(members ...cluster.State) *cluster.View { return &cluster.View{Members: members} }
+	if shards, rules, err := identity(view(member("a", cluster.Away, 1, 0), member("b", cluster.Up, 3), member("c", cluster.Up, 2, 0))); err != nil || shards != 2 || rules != cluster.Fingerprint(2).String() {
+		t.Error(shards, rules, err)
+	}
+	if _, _, err := identity(view(member("a", cluster.Up, 1, 0), member("c", cluster.Up, 2, 0))); err == nil || !strings.Contains(err.Error(), "nodes a and c") {
+		t.Error(err)
+	}
+	if _, _, err := identity(view(member("a", cluster.Away, 1, 0))); err == nil {
+		t.Error("nobody is there")
+	}
+}
+
+// A node that died looks up to who has just begun to listen: a command waits, and
+// what the dead node had applied does not keep anything from being trimmed.
+func TestTrimAfterDeath(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	dead, err := jetlog.OpenMembers(t.Context(), s.streams(), jetlog.MembersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := n.gen().self()
+	was.Node, was.Routes, was.Applied = "dead", false, 0
+	if err := dead.Join(t.Context(), was); err != nil {
+		t.Fatal(err)
+	}
+	dead.Close() // without leaving
+	s.until("those who watch know", func() error {
+		if m, there := n.gen().members.View().Member("dead"); !there || m.Status != cluster.Away {
+			return fmt.Errorf("it is %v", m.Status)
+		}
+		return nil
+	})
+	members, done, err := watchedOr(t.Context(), nil, s.streams(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if m, there := members.View().Member("dead"); !there || m.Status != cluster.Away {
+		t.Errorf("a command takes it for %v", m.Status)
+	}
+	if m, there := members.View().Member("a"); !there || m.Status != cluster.Up {
+		t.Errorf("a command takes one that is up for %v", m.Status)
+	}
+}
+
+// "restore --at" a position where the log has no message is as of the one before.
+// What other rules have counted in part is so after a restore as well.
+func TestRestoreAtNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	if err := n.gen().dir.note(1, noted{Counting: "other rules", Mixed: true}); err != nil {
+		t.Fatal(err)
+	}
+	bustle(s, rand.New(rand.NewPCG(1, 1)), 5)
+	to := filepath.Join(t.TempDir(), "backups")
+	m := s.backup(to, 0)
+	if !m.Mixed || m.CountedBy != "other rules" {
+		t.Errorf("the backup says it is mixed: %v, counted by %q", m.Mixed, m.CountedBy)
+	}
+	bustle(s, rand.New(rand.NewPCG(2, 2)), 5)
+	all := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
+	all = append(all[:7:7], all[8:]...) // message 8 is not there
+	dir := filepath.Join(t.TempDir(), "archive")
+	d, err := archive.OpenDirectory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Add(t.Context(), m.Events, 1, 10, func(pipeline.Position) (pipeline.Source, error) { return pipeline.Once(all), nil }, func(*archive.Segment) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := alone(t, c)
+	r, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: pipeline.At(8, 0)}, Archive: dir})
+	if err != nil || r.Position != pipeline.EndOf(7) {
+		t.Fatalf("%+v %v", r, err)
+	}
+	restored := s.start(a)
+	if !restored.gen().mixed() {
+		t.Error("it is taken for all counted by today's rules")
+	}
+}
+
+// "`restore --at TIME`": as of then, also where the newest backup before it was made
+// when nothing had happened yet. (internal/sim: TestArchives, seed 12.)
+func TestRestoreAtFromNothing(t *testing.T) {
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	if m := s.backup(to, 0); m.Position != 0 {
+		t.Fatalf("the backup is of position %d", m.Position)
+	}
+	bustle(s, rand.New(rand.NewPCG(3, 3)), 4)
+	r, err := restoreTo(t, alone(t, c), RestoreOptions{From: to, At: backup.Point{Time: time.Now().UnixMilli()}, NATS: s.nc})
+	if err != nil || r.Position != pipeline.EndOf(4) {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// docs/replay.md: "Where no backup is that old, and the events reach back to the first one,
+// it counts them all": from EVENTS, or from what was archived of it; where they do not reach, it says so.
+func TestRestoreAtBeforeBackups(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 5))
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	n := s.start(c)
+	s.ready(n)
+	atFive := everything(t, s.nc, bustle(s, r, 5))
+	when := time.Now()
+	time.Sleep(20 * time.Millisecond)
+	bustle(s, r, 5)
+	to := filepath.Join(t.TempDir(), "backups")
+	m := s.backup(to, 0)
+	if m.Position != pipeline.EndOf(10) {
+		t.Fatalf("the backup is of position %d", m.Position)
+	}
+	byTime, byPosition := backup.Point{Time: when.UnixMilli()}, backup.Point{Position: pipeline.EndOf(5)}
+	restored := func(o RestoreOptions) {
+		t.Helper()
+		a := alone(t, c)
+		if r, err := restoreTo(t, a, o); err != nil || r.Position != pipeline.EndOf(5) || r.Backup != "" {
+			t.Fatalf("%+v %v", r, err)
+		}
+		then := s.start(a)
+		same(t, "as of "+o.At.String(), everything(t, then.nc, ""), atFive)
+		s.stop(then)
+	}
+	restored(RestoreOptions{From: to, At: byTime, NATS: s.nc})
+	restored(RestoreOptions{From: to, At: byPosition, NATS: s.nc})
+
+	dir := filepath.Join(t.TempDir(), "archive")
+	if _, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.streams().Trim(t.Context(), 4, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []RestoreOptions{{NATS: s.nc}, {Archive: filepath.Join(t.TempDir(), "empty")}, {}} {
+		o.From, o.At = to, byTime
+		if o.Archive != "" {
+			if err := os.Mkdir(o.Archive, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := restoreTo(t, alone(t, c), o); !errors.Is(err, backup.ErrNone) || !strings.Contains(err.Error(), "the oldest is "+m.ID) {
+			t.Errorf("%+v: %v", o, err)
+		} else if o.NATS != nil && !strings.Contains(err.Error(), "EVENTS begins with message 4") {
+			t.Error(err)
+		}
+	}
+	restored(RestoreOptions{From: to, At: byTime, Archive: dir})
+	restored(RestoreOptions{From: to, At: byTime, Archive: dir, NATS: s.nc})
+}
+
+// docs/contract.md: "`restore FROM --data-dir DIR [--at POSITION|TIME]`": also the
+// position of an event within a pack. A process with a server of its own goes on from
+// there, and is backed up.
+func TestRestoreAtWithinPack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	s.ready(s.start(c))
+	to := filepath.Join(t.TempDir(), "backups")
+	s.backup(to, 0)
+	const like = `{"type":"like","actor":7,"post":42,"author":9}`
+	s.publish(like, like, like)
+	at, own := pipeline.At(1, 1), alone(t, c)
+	if r, err := restoreTo(t, own, RestoreOptions{From: to, At: backup.Point{Position: at}, NATS: s.nc}); err != nil || r.Position != at {
+		t.Fatalf("%+v %v", r, err)
+	}
+	n := s.start(own)
+	then := &site{t: t, nc: n.nc}
+	then.ready(n)
+	if m := then.backup(to+"2", 0); m.Position != pipeline.EndOf(1) {
+		t.Errorf("the backup is of position %d", m.Position)
+	}
+	at1 := then.publish(like)
+	then.asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
+}
+
+// "No sequence ever means two events" (I10): an EVENTS that goes on from the one that was lost has
+// another message where a second directory stands within one, so that one is refused.
+func TestRestoreOfTwoPoints(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.config("a", "route hold answer")
+	s.ready(s.start(c))
+	const like = `{"type":"like","actor":7,"post":42,"author":9}`
+	s.publish(like)
+	to := filepath.Join(t.TempDir(), "backups")
+	s.until("a backup of it", func() error {
+		if m := s.backup(to, 0); m.Position < pipeline.EndOf(1) {
+			return fmt.Errorf("it is of position %d", m.Position)
+		}
+		return nil
+	})
+	s.publish(like, like, like)
+	maker, within, same := alone(t, c), alone(t, c), alone(t, c)
+	within.Node, same.Node = "b", "b"
+	for _, r := range []struct {
+		c  *config.Config
+		at pipeline.Position
+	}{{maker, 0}, {within, pipeline.At(2, 1)}, {same, 0}} {
+		if got, err := restoreTo(t, r.c, RestoreOptions{From: to, At: backup.Point{Position: r.at}, NATS: s.nc}); err != nil {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	n := s.start(maker)
+	then := &site{t: t, nc: n.nc}
+	then.ready(n)
+	then.publish(strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"))
+	within.NATS.URL, same.NATS.URL = n.nc.ConnectedUrl(), n.nc.ConnectedUrl()
+	if b, err := Start(t.Context(), within, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "EVENTS was recreated") {
+		t.Errorf("it goes on within another message: %v", err)
+		if err == nil {
+			_ = b.Close()
+		}
+	}
+	then.ready(s.start(same))
+}
