@@ -342,7 +342,7 @@ func TestLettersOverASwitch(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				published.Add(1)
-				time.Sleep(2 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}
