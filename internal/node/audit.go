@@ -41,18 +41,18 @@ const auditRun, auditRunBytes = 1024, 512 << 10
 
 // openAudits takes jobs of checking and begins the audit, if this process holds
 // shards.
-func (n *generation) openAudits() error {
-	if !n.config.Has(config.RoleHold) {
+func (g *generation) openAudits() error {
+	if !g.config.Has(config.RoleHold) {
 		return nil
 	}
-	c := n.config
-	events := n.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: n.log})
-	n.audits.Auditor = &audit.Auditor{
-		Served: n.sinks,
+	c := g.config
+	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.host.log})
+	g.audits.Auditor = &audit.Auditor{
+		Served: g.sinks,
 		Open:   events.Open,
-		Bases:  n.bases,
-		Lane:   func() pipeline.Deriver { return n.program.NewLane() },
-		Schema: n.store.Schema(),
+		Bases:  g.bases,
+		Lane:   func() pipeline.Deriver { return g.program.NewLane() },
+		Schema: g.store.Schema(),
 		Shards: c.Shards,
 		Limits: audit.Limits{
 			PostsMax: c.Feed.PostsPerAuthor, PostsKept: c.Feed.Kept(),
@@ -60,7 +60,7 @@ func (n *generation) openAudits() error {
 			Channels: c.Limits.Channels, Notices: c.Limits.Notices, Cursors: shard.CursorsMax,
 			Configured: slices.Concat(c.ChannelsOf(config.KindNotice), c.ChannelsOf(config.KindDot)),
 		},
-		Logger: n.log,
+		Logger: g.host.log,
 	}
 	return nil
 }
@@ -95,40 +95,40 @@ func (n *Node) checks(do func(g *generation, ctx context.Context, request []byte
 }
 
 // whileOpen does something that ends with the generation: it is not closed before.
-func (n *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
+func (g *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
 	gone := &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
-	n.users.RLock()
-	defer n.users.RUnlock()
-	if n.closed {
+	g.users.RLock()
+	defer g.users.RUnlock()
+	if g.closed {
 		return nil, gone
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(n.ctx, cancel)()
+	defer context.AfterFunc(g.ctx, cancel)()
 	result, err := do(ctx)
-	if err != nil && n.ctx.Err() != nil {
+	if err != nil && g.ctx.Err() != nil {
 		err = gone
 	}
 	return result, err
 }
 
 // audit is the audit that never ends, if there is to be one.
-func (n *generation) audit(ctx context.Context) {
-	if n.config.Audit.Rate == 0 {
+func (g *generation) audit(ctx context.Context) {
+	if g.config.Audit.Rate == 0 {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	n.audits.mu.Lock()
-	n.audits.stop = stop
-	n.audits.mu.Unlock()
-	if n.mixed() {
-		n.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
+	g.audits.mu.Lock()
+	g.audits.stop = stop
+	g.audits.mu.Unlock()
+	if g.mixed() {
+		g.host.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
 		return
 	}
 	rounds := audit.Rounds{
-		Auditor: n.audits.Auditor, Bits: n.config.Audit.Bits(), Rate: n.config.Audit.Rate, Memory: int(n.config.Audit.Memory),
-		Found: n.found,
+		Auditor: g.audits.Auditor, Bits: g.config.Audit.Bits(), Rate: g.config.Audit.Rate, Memory: int(g.config.Audit.Memory),
+		Found: g.found,
 	}
 	rounds.Run(ctx)
 }
@@ -137,34 +137,34 @@ func (n *generation) audit(ctx context.Context) {
 // again, unless what differs may stand on purpose: where the log has lost its tail
 // what was counted of it stands; or may be right: where a copy was wrong before the
 // backup that was made of it, the others differ from that.
-func (n *generation) found(r *audit.Report) {
+func (g *generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
-		n.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
+		g.host.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
 		if i == 4 {
 			break
 		}
 	}
 	if r.Channels > 0 {
-		n.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
+		g.host.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
 	}
 	if r.Lost > 0 {
-		n.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
+		g.host.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
 		return
 	}
 	if r.Base != "" {
-		n.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
+		g.host.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
 		return
 	}
-	_, _ = n.repair(r) // it has said so
+	_, _ = g.repair(r) // it has said so
 }
 
 // repair has the shards that differ be taken again, and returns which, and why
 // others are not.
-func (n *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
+func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
-		if err := n.distrust(n.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
-			n.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
+		if err := g.distrust(g.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
+			g.host.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
 			faults = errors.Join(faults, fmt.Errorf("shard %d: %w", s, err))
 			continue
 		}
@@ -182,14 +182,14 @@ const renewEvery = time.Hour
 // log. Where it is not known that this makes it right, it stays: an error says why.
 // One that is being taken again already, for whoever found it too, or was since what
 // differs began to be compared, is left to that: what still differs is found again.
-func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
-	if n.mixed() {
+func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
+	if g.mixed() {
 		return errMixed
 	}
-	a := &n.audits
+	a := &g.audits
 	a.distrusting.Lock()
 	defer a.distrusting.Unlock()
-	if n.renewedSince(s, since) {
+	if g.renewedSince(s, since) {
 		return nil
 	}
 	if err := a.first(s); err != nil {
@@ -200,28 +200,28 @@ func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 			a.again(s)
 		}
 	}()
-	view := n.members.View()
+	view := g.members.View()
 	for _, m := range view.Members { // a newcomer does not know by what rules others began
-		if m.Node == n.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
+		if m.Node == g.host.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
-		r, err := n.askAgree(ctx, m.Node, &RecountAsk{IDs: []uint64{}})
+		r, err := g.askAgree(ctx, m.Node, &RecountAsk{IDs: []uint64{}})
 		if err != nil {
 			return fmt.Errorf("node %s does not say by what rules it counted: %w", m.Node, err)
 		}
 		if r.Mixed {
-			n.setMixed()
+			g.setMixed()
 			return errMixed
 		}
 	}
 	var trusted, wrong []string
-	for _, node := range n.elsewhere(view, s) {
-		r, err := n.askAgree(ctx, node, &RecountAsk{IDs: ids})
+	for _, node := range g.elsewhere(view, s) {
+		r, err := g.askAgree(ctx, node, &RecountAsk{IDs: ids})
 		switch {
 		case err != nil:
 			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
 		case r.Differs > 0:
-			n.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
+			g.host.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
 			wrong = append(wrong, node)
 		case r.IDs != len(ids):
 			return fmt.Errorf("the copy of node %s could not be compared: it compared %d of %d ids", node, r.IDs, len(ids))
@@ -229,11 +229,11 @@ func (n *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 			trusted = append(trusted, node)
 		}
 	}
-	if err := n.comesFrom(trusted); err != nil {
+	if err := g.comesFrom(trusted); err != nil {
 		return err
 	}
-	n.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
-	n.renew(s, wrong)
+	g.host.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
+	g.renew(s, wrong)
 	return nil
 }
 
@@ -268,8 +268,8 @@ const (
 	agreeWithin = time.Minute
 )
 
-func (n *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
-	return askAgree(ctx, n.queries, node, ask)
+func (g *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
+	return askAgree(ctx, g.host.queries, node, ask)
 }
 
 func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
@@ -284,42 +284,42 @@ func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) 
 // errMixed: counts stand that other rules or limits made.
 var errMixed = errors.New("what is counted was not all counted by today's rules and limits")
 
-func (n *generation) mixed() bool {
-	_, mixed := n.counted()
+func (g *generation) mixed() bool {
+	_, mixed := g.counted()
 	return mixed
 }
 
-func (n *generation) counted() (by string, mixed bool) {
-	n.audits.mu.Lock()
-	defer n.audits.mu.Unlock()
-	is := n.dir.counted(n.number)
+func (g *generation) counted() (by string, mixed bool) {
+	g.audits.mu.Lock()
+	defer g.audits.mu.Unlock()
+	is := g.host.dir.counted(g.number)
 	return is.Counting, is.Mixed
 }
 
-func (n *generation) setMixed() {
-	n.audits.mu.Lock()
-	defer n.audits.mu.Unlock()
-	if n.audits.stop != nil {
-		n.audits.stop()
+func (g *generation) setMixed() {
+	g.audits.mu.Lock()
+	defer g.audits.mu.Unlock()
+	if g.audits.stop != nil {
+		g.audits.stop()
 	}
-	is := n.dir.counted(n.number)
+	is := g.host.dir.counted(g.number)
 	is.Mixed = true
-	if err := n.dir.note(n.number, is); err != nil {
-		n.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
+	if err := g.host.dir.note(g.number, is); err != nil {
+		g.host.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
 	}
 }
 
 // auditFigures are those of the audit and of what commands have checked.
-func (n *generation) auditFigures(c *collector) {
-	if !n.config.Has(config.RoleHold) {
+func (g *generation) auditFigures(c *collector) {
+	if !g.config.Has(config.RoleHold) {
 		return
 	}
 	stats := func(of func(s *audit.Stats) float64) func() float64 {
 		return func() float64 {
-			if n.audits.Auditor == nil {
+			if g.audits.Auditor == nil {
 				return 0
 			}
-			return of(&n.audits.Stats)
+			return of(&g.audits.Stats)
 		}
 	}
 	c.counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *audit.Stats) float64 { return float64(s.Events.Load()) }))
@@ -333,10 +333,10 @@ func (n *generation) auditFigures(c *collector) {
 		return 0
 	}))
 	c.add(prometheus.GaugeValue, "audit_round_age_seconds", "Since the audit had last compared all ids; none before the first time since the start.", nil, func(emit func(float64, ...string)) {
-		if n.audits.Auditor == nil {
+		if g.audits.Auditor == nil {
 			return
 		}
-		if at := n.audits.Stats.FullAt.Load(); at != 0 {
+		if at := g.audits.Stats.FullAt.Load(); at != 0 {
 			emit(time.Since(time.UnixMilli(at)).Seconds())
 		}
 	})

@@ -280,7 +280,7 @@ const (
 // backUp makes backups on time, as long as this process routes, and trims EVENTS.
 // When the last one was made the place tells: who begins to route does not begin
 // anew.
-func (n *generation) backUp(ctx context.Context) {
+func (g *generation) backUp(ctx context.Context) {
 	const part = "backup"
 	var failed, trimmed time.Time
 	ticker := time.NewTicker(backupLook)
@@ -291,84 +291,84 @@ func (n *generation) backUp(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !n.router.Stats.Active.Load() {
-			n.backups.newest.Store(0) // who routes tells
-			n.trouble.clear(part)
+		if !g.router.Stats.Active.Load() {
+			g.backups.newest.Store(0) // who routes tells
+			g.trouble.clear(part)
 			continue
 		}
 		if time.Since(failed) < backupRetry {
 			continue
 		}
-		err := n.backUpOnce(ctx)
-		if keep := n.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
+		err := g.backUpOnce(ctx)
+		if keep := g.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
 			trimmed = time.Now()
 			var t Trimmed
-			if t, err = Trim(ctx, n.nc, TrimOptions{Keep: keep, From: n.config.Backup.To, Archive: n.config.NATS.Streams.Events.Archive, Logger: n.log, members: n.members}); t.Messages > 0 {
-				n.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
+			if t, err = Trim(ctx, g.host.nc, TrimOptions{Keep: keep, From: g.config.Backup.To, Archive: g.config.NATS.Streams.Events.Archive, Logger: g.host.log, members: g.members}); t.Messages > 0 {
+				g.host.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
 			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil, errors.Is(err, backup.ErrInUse):
-			n.trouble.clear(part)
+			g.trouble.clear(part)
 			continue
 		}
 		failed = time.Now()
-		n.backups.failed.Add(1)
-		n.trouble.set(part, err)
-		n.log.Error("tidemark: backup failed; trying again", "to", n.config.Backup.To, "error", err)
+		g.backups.failed.Add(1)
+		g.trouble.set(part, err)
+		g.host.log.Error("tidemark: backup failed; trying again", "to", g.config.Backup.To, "error", err)
 	}
 }
 
 // backUpOnce makes a backup if one is due.
-func (n *generation) backUpOnce(ctx context.Context) error {
-	b := n.config.Backup
-	if n.backups.newest.Load() == 0 {
-		place, err := backup.OpenPlace(ctx, b.To, n.nc, true)
+func (g *generation) backUpOnce(ctx context.Context) error {
+	b := g.config.Backup
+	if g.backups.newest.Load() == 0 {
+		place, err := backup.OpenPlace(ctx, b.To, g.host.nc, true)
 		if err != nil {
 			return err
 		}
-		if err := n.streams.SetBackups(ctx, place.String()); err != nil {
+		if err := g.streams.SetBackups(ctx, place.String()); err != nil {
 			return err
 		}
-		state, err := n.streams.State(ctx, jetlog.EventsStream)
+		state, err := g.streams.State(ctx, jetlog.EventsStream)
 		if err != nil {
 			return err
 		}
 		all, err := backup.List(ctx, place)
 		for _, m := range all {
-			if m.Generations.Owner(m.Generation()) != n.owner() || !m.Events.Equal(state.Created) {
+			if m.Generations.Owner(m.Generation()) != g.owner() || !m.Events.Equal(state.Created) {
 				continue // it is no base for what serves, or for what EVENTS is now
 			}
-			n.backups.newest.Store(max(n.backups.newest.Load(), m.Made.UnixMilli()))
+			g.backups.newest.Store(max(g.backups.newest.Load(), m.Made.UnixMilli()))
 		}
 		if err != nil {
-			n.log.Error("tidemark: backups are damaged", "in", place, "error", err)
+			g.host.log.Error("tidemark: backups are damaged", "in", place, "error", err)
 		}
 	}
-	if made := n.backups.newest.Load(); made != 0 && time.Since(time.UnixMilli(made)) < b.Every {
+	if made := g.backups.newest.Load(); made != 0 && time.Since(time.UnixMilli(made)) < b.Every {
 		return nil
 	}
-	m, err := Backup(ctx, n.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: n.moveLimit, Logger: n.log, members: n.members})
+	m, err := Backup(ctx, g.host.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: g.host.moveLimit, Logger: g.host.log, members: g.members})
 	if err != nil {
 		return err
 	}
-	n.backups.newest.Store(m.Made.UnixMilli())
-	n.backups.bytes.Store(m.Copied)
-	n.backups.millis.Store(int64(1000 * m.Seconds))
-	n.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
+	g.backups.newest.Store(m.Made.UnixMilli())
+	g.backups.bytes.Store(m.Copied)
+	g.backups.millis.Store(int64(1000 * m.Seconds))
+	g.host.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
 	return nil
 }
 
-func (n *generation) backupFigures(c *collector) {
+func (g *generation) backupFigures(c *collector) {
 	c.gauge("backup_age_seconds", "Since the newest backup in backup.to was made; NaN where none is known, as in those who do not route.", func() float64 {
-		if made := n.backups.newest.Load(); made != 0 {
+		if made := g.backups.newest.Load(); made != 0 {
 			return time.Since(time.UnixMilli(made)).Seconds()
 		}
 		return math.NaN()
 	})
-	c.gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(n.backups.bytes.Load()) })
-	c.gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(n.backups.millis.Load()) / 1000 })
-	c.counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(n.backups.failed.Load()) })
+	c.gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(g.backups.bytes.Load()) })
+	c.gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(g.backups.millis.Load()) / 1000 })
+	c.counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(g.backups.failed.Load()) })
 }

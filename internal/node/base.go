@@ -16,25 +16,25 @@ import (
 // beginning, for who derives ids again: those that the events go on from, the oldest
 // first, as what is compared is what came after it; none where nothing is lacking.
 // Where there is none an error that wraps audit.ErrBeginning says why not.
-func (n *generation) bases(ctx context.Context) ([]audit.Base, error) {
-	state, err := n.streams.State(ctx, jetlog.EventsStream)
+func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
+	state, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return nil, err
 	}
-	first, archived := n.history.first(state)
+	first, archived := g.history.first(state)
 	if archived != nil {
 		first = state.First
 	}
 	if first <= 1 {
 		return nil, nil
 	}
-	from := cmp.Or(n.config.Backup.To, state.Trimmed.Place)
-	usable, err := n.basesIn(ctx, from, state, first)
+	from := cmp.Or(g.config.Backup.To, state.Trimmed.Place)
+	usable, err := g.basesIn(ctx, from, state, first)
 	// What was restored has its base where it was restored from, until there is a newer
 	// one.
 	if restored := state.Continues.Place; err != nil && restored != "" && restored != from {
 		var other error
-		if usable, other = n.basesIn(ctx, restored, state, first); other == nil {
+		if usable, other = g.basesIn(ctx, restored, state, first); other == nil {
 			return usable, nil
 		}
 		if from == "" {
@@ -48,11 +48,11 @@ func (n *generation) bases(ctx context.Context) ([]audit.Base, error) {
 }
 
 // basesIn are those in a place; an error goes on after "EVENTS begins with …, and".
-func (n *generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
+func (g *generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
 	if from == "" {
 		return nil, errors.New("no backup is known that has what came before: make one with 'tidemark backup PLACE', and set backup.to to that place on every node")
 	}
-	place, err := backup.OpenPlace(ctx, from, n.nc, false)
+	place, err := backup.OpenPlace(ctx, from, g.host.nc, false)
 	if err != nil {
 		return nil, fmt.Errorf("the backups that could stand for what came before cannot be read: %w", err)
 	}
@@ -60,12 +60,12 @@ func (n *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 	var usable []audit.Base
 	var unfit error // why the newest is not
 	for i, m := range all {
-		err := n.unfit(m, state, first)
+		err := g.unfit(m, state, first)
 		if i == 0 {
 			unfit = err
 		}
 		if err == nil {
-			usable = append(usable, backup.NewBase(place, m, n.store.Schema(), n.dir.path, n.roomToCopy))
+			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.host.dir.path, g.roomToCopy))
 		}
 	}
 	if slices.Reverse(usable); len(usable) > 0 {
@@ -80,9 +80,9 @@ func (n *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 
 // roomToCopy says why there is no room in the data directory for a copy of what a
 // backup has of a shard, which is gone when it was read.
-func (n *generation) roomToCopy(bytes int64) error {
-	free, known := diskFree(n.dir.path)
-	return noRoomToCopy(n.dir.path, uint64(bytes), free, known)
+func (g *generation) roomToCopy(bytes int64) error {
+	free, known := diskFree(g.host.dir.path)
+	return noRoomToCopy(g.host.dir.path, uint64(bytes), free, known)
 }
 
 func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
@@ -94,16 +94,16 @@ func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
 
 // unfit says why a backup is no base of what is counted here; first is the first
 // message that can be read.
-func (n *generation) unfit(m *backup.Manifest, state jetlog.StreamState, first uint64) error {
+func (g *generation) unfit(m *backup.Manifest, state jetlog.StreamState, first uint64) error {
 	goesOn := m.Events.Equal(state.Continues.Events) && m.Position.Sequence() <= state.Continues.After
 	why := ""
-	switch by, _ := n.counted(); {
+	switch by, _ := g.counted(); {
 	case !m.Events.Equal(state.Created) && !goesOn:
 		why = fmt.Sprintf("is of the EVENTS created at %v, and this one was created at %v", m.Events, state.Created)
-	case m.Generation() != n.number:
-		why = fmt.Sprintf("is of generation %d, and this is generation %d", m.Generation(), n.number)
-	case m.Shards != n.config.Shards:
-		why = fmt.Sprintf("has %d shards, and here are %d", m.Shards, n.config.Shards)
+	case m.Generation() != g.number:
+		why = fmt.Sprintf("is of generation %d, and this is generation %d", m.Generation(), g.number)
+	case m.Shards != g.config.Shards:
+		why = fmt.Sprintf("has %d shards, and here are %d", m.Shards, g.config.Shards)
 	case m.Mixed:
 		why = "was not all counted by one set of rules and limits"
 	case m.CountedBy == "":

@@ -50,7 +50,7 @@ type RecountAsk struct {
 // RecountMax bounds the ids of a request.
 const RecountMax = 10_000
 
-func (n *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
+func (g *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
 	var ask VerifyAsk
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
@@ -59,7 +59,7 @@ func (n *generation) verify(ctx context.Context, request []byte, progress func(a
 	if err != nil {
 		return nil, err
 	}
-	return n.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
+	return g.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
 }
 
 func sampleOf(share string, residue uint64) (audit.Sample, error) {
@@ -73,7 +73,7 @@ func sampleOf(share string, residue uint64) (audit.Sample, error) {
 	return audit.Sample{Bits: bits, Residue: residue}, nil
 }
 
-func (n *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
+func (g *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
 	ask := RecountAsk{IDs: []uint64{}}
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
@@ -82,21 +82,21 @@ func (n *generation) recount(ctx context.Context, request []byte, progress func(
 		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), RecountMax)
 	}
 	if len(ask.IDs) == 0 {
-		c := n.checked(&audit.Report{})
-		c.CountedBy, _ = n.counted()
+		c := g.checked(&audit.Report{})
+		c.CountedBy, _ = g.counted()
 		return c, nil
 	}
-	if _, known := n.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
+	if _, known := g.store.Schema().Counter(ask.Counter); ask.Counter != "" && !known {
 		return nil, job.Bad("there is no counter %q", ask.Counter)
 	}
 	task := audit.Task{IDs: ask.IDs, Counter: ask.Counter}
-	c, err := n.check(ctx, task, ask.Repair, progress)
+	c, err := g.check(ctx, task, ask.Repair, progress)
 	if err != nil || len(c.Renewed) == 0 {
 		return c, err
 	}
-	for err == nil && !n.lookedAgain(c) { // what answered may be given up again before it was compared
-		if err = n.untilRenewed(ctx, c.Renewed); err == nil {
-			c.After, err = n.check(ctx, task, false, progress)
+	for err == nil && !g.lookedAgain(c) { // what answered may be given up again before it was compared
+		if err = g.untilRenewed(ctx, c.Renewed); err == nil {
+			c.After, err = g.check(ctx, task, false, progress)
 		}
 	}
 	return c, err
@@ -104,34 +104,34 @@ func (n *generation) recount(ctx context.Context, request []byte, progress func(
 
 // lookedAgain says that what was renewed was compared again, but for what other nodes
 // hold by now.
-func (n *generation) lookedAgain(c *Checked) bool {
+func (g *generation) lookedAgain(c *Checked) bool {
 	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
 		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
-		return !skipped && !slices.Contains(c.After.Shards, s) && !n.heldElsewhere(s)
+		return !skipped && !slices.Contains(c.After.Shards, s) && !g.heldElsewhere(s)
 	})
 }
 
 // heldElsewhere says that a shard is assigned to other nodes, and not to this one.
-func (n *generation) heldElsewhere(s pipeline.Shard) bool {
-	view := n.members.View()
-	if view.Assignment.Shards() != n.config.Shards {
+func (g *generation) heldElsewhere(s pipeline.Shard) bool {
+	view := g.members.View()
+	if view.Assignment.Shards() != g.config.Shards {
 		return false
 	}
 	holders := view.Assignment.Holders(s)
-	return len(holders) > 0 && !slices.Contains(holders, n.name)
+	return len(holders) > 0 && !slices.Contains(holders, g.host.name)
 }
 
 // check does a task; with repair, shards that differ are taken again.
-func (n *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*Checked, error) {
-	r, err := n.hold(ctx, t, progress)
+func (g *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*Checked, error) {
+	r, err := g.hold(ctx, t, progress)
 	if err != nil {
 		return nil, err
 	}
-	c := n.checked(r)
+	c := g.checked(r)
 	if repair && r.Differ+r.Channels > 0 {
-		renewed, err := n.repair(r)
+		renewed, err := g.repair(r)
 		c.Renewed = append(c.Renewed, renewed...)
-		if c.Mixed = n.mixed(); c.Mixed {
+		if c.Mixed = g.mixed(); c.Mixed {
 			err = errMixed
 		}
 		if err != nil {
@@ -146,10 +146,10 @@ const renewedEvery = 100 * time.Millisecond
 
 // untilRenewed waits until shards that were to be taken again answer here, or are
 // assigned to other nodes. That takes as long as fetching or deriving them.
-func (n *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
+func (g *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
 	for {
 		if !slices.ContainsFunc(shards, func(s pipeline.Shard) bool {
-			return n.givingUp(s) || !n.sinks.Holds(s) && !n.heldElsewhere(s)
+			return g.givingUp(s) || !g.sinks.Holds(s) && !g.heldElsewhere(s)
 		}) {
 			return nil
 		}
@@ -162,15 +162,15 @@ func (n *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) 
 }
 
 // hold holds what is served to the log.
-func (n *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
-	t.Memory, t.Progress = int(n.config.Audit.Memory), func(p audit.Progress) { progress(p) }
-	return n.audits.Run(ctx, t)
+func (g *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
+	t.Memory, t.Progress = int(g.config.Audit.Memory), func(p audit.Progress) { progress(p) }
+	return g.audits.Run(ctx, t)
 }
 
 // checked is a report as JSON has it: a list of nothing is [].
-func (n *generation) checked(r *audit.Report) *Checked {
+func (g *generation) checked(r *audit.Report) *Checked {
 	c := &Checked{
-		Node: n.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: n.mixed(),
+		Node: g.host.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
 		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {

@@ -9,45 +9,45 @@ import (
 // takeCommons takes what every node holds whole, and how columns are numbered,
 // from another node where nothing of it is stored here, or it is damaged, or old: to
 // derive it is to read much of EVENTS. Where nobody has it, it is derived.
-func (n *generation) takeCommons() {
-	number := pipeline.Shard(n.config.Shards)
-	if n.store.Stack(number).Stored() && !n.commonsAreReplaced() {
+func (g *generation) takeCommons() {
+	number := pipeline.Shard(g.config.Shards)
+	if g.store.Stack(number).Stored() && !g.commonsAreReplaced() {
 		return
 	}
-	for _, m := range n.members.View().Members {
-		if m.Node == n.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
+	for _, m := range g.members.View().Members {
+		if m.Node == g.host.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
 			continue
 		}
-		o := move.Options{Generation: n.number, Version: m.Reads(pipeline.FormatMoves), Logger: n.log}
-		there, err := move.Describe(n.ctx, n.nc, m.Node, o)
+		o := move.Options{Generation: g.number, Version: m.Reads(pipeline.FormatMoves), Logger: g.host.log}
+		there, err := move.Describe(g.ctx, g.host.nc, m.Node, o)
 		if err == nil {
-			err = n.store.Adopt(there.Dictionary)
+			err = g.store.Adopt(there.Dictionary)
 		}
 		if err == nil {
-			_, err = move.Fetch(n.ctx, n.nc, m.Node, n.store, number, o)
+			_, err = move.Fetch(g.ctx, g.host.nc, m.Node, g.store, number, o)
 		}
 		if err == nil {
-			n.log.Info("tidemark: channels and log time have come", "from", m.Node)
+			g.host.log.Info("tidemark: channels and log time have come", "from", m.Node)
 			return
 		}
-		n.log.Warn("tidemark: channels and log time could not be taken from another node", "from", m.Node, "error", err)
+		g.host.log.Warn("tidemark: channels and log time could not be taken from another node", "from", m.Node, "error", err)
 	}
 }
 
 // commonsAreReplaced says that what is stored of the commons is damaged; or old, and
 // nothing stored goes on with it: log time of another node begins later, and what
 // stands before its beginning needs what is here.
-func (n *generation) commonsAreReplaced() bool {
-	if n.damaged(pipeline.Shard(n.config.Shards)) {
+func (g *generation) commonsAreReplaced() bool {
+	if g.damaged(pipeline.Shard(g.config.Shards)) {
 		return true
 	}
-	old, commons, _ := n.old()
+	old, commons, _ := g.old()
 	if !commons {
 		return false
 	}
-	view := n.members.View()
-	for i := range n.config.Shards {
-		if s := pipeline.Shard(i); n.store.Stack(s).Stored() && (!old.Has(s) || len(n.elsewhere(view, s)) == 0) {
+	view := g.members.View()
+	for i := range g.config.Shards {
+		if s := pipeline.Shard(i); g.store.Stack(s).Stored() && (!old.Has(s) || len(g.elsewhere(view, s)) == 0) {
 			return false
 		}
 	}

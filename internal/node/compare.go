@@ -64,7 +64,7 @@ func compares(of func(generations.Number) *generation) job.Handler {
 		}
 		return g.whileOpen(ctx, func(ctx context.Context) (any, error) {
 			// Also of the one that serves: it is for the rebuild.
-			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.rebuilds.turns}, progress)
+			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.host.rebuilds.turns}, progress)
 			if err != nil {
 				return nil, err
 			}
@@ -73,8 +73,8 @@ func compares(of func(generations.Number) *generation) job.Handler {
 	}
 }
 
-func (n *generation) compared(number generations.Number, r *audit.Report) *Compared {
-	c := &Compared{Checked: *n.checked(r), Generation: number, Differing: []uint64{}}
+func (g *generation) compared(number generations.Number, r *audit.Report) *Compared {
+	c := &Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
 	for _, found := range r.Shards {
 		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), differingMax-len(c.Differing))]...)
 	}

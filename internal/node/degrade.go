@@ -25,16 +25,16 @@ var (
 )
 
 // told is what people have told all nodes to leave undone.
-func (n *generation) told() cluster.Degrade { return n.view().Degrade }
+func (g *generation) told() cluster.Degrade { return g.view().Degrade }
 
 // whenTold does something with what people have told, at every change and at
 // least once a beat, until the node closes.
-func (n *generation) whenTold(do func(cluster.Degrade)) {
-	for n.ctx.Err() == nil {
-		changed := n.members.Changed()
-		do(n.told())
+func (g *generation) whenTold(do func(cluster.Degrade)) {
+	for g.ctx.Err() == nil {
+		changed := g.members.Changed()
+		do(g.told())
 		select {
-		case <-n.ctx.Done():
+		case <-g.ctx.Done():
 		case <-changed:
 		case <-time.After(memberBeat):
 		}
@@ -43,35 +43,35 @@ func (n *generation) whenTold(do func(cluster.Degrade)) {
 
 // obeyReads has reads leave what is on disk, when told. What else is told of reads,
 // requests look at themselves (refuses).
-func (n *generation) obeyReads() {
+func (g *generation) obeyReads() {
 	is := cluster.Normal
-	n.whenTold(func(told cluster.Degrade) {
-		n.sinks.MemoryOnly(told.Reads == cluster.ReadsMemory)
+	g.whenTold(func(told cluster.Degrade) {
+		g.sinks.MemoryOnly(told.Reads == cluster.ReadsMemory)
 		if told != is {
-			n.log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
+			g.host.log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
 		}
 		is = told
 	})
 }
 
 // obeyWrites has events be refused, when told.
-func (n *generation) obeyWrites() {
+func (g *generation) obeyWrites() {
 	const part = "degrade"
 	is, looked := cluster.WritesOn, time.Time{}
 	var log paced
-	n.whenTold(func(told cluster.Degrade) {
+	g.whenTold(func(told cluster.Degrade) {
 		if told.Writes == is && time.Since(looked) < memberBeat {
 			return
 		}
 		is, looked = told.Writes, time.Now()
-		err := n.letWrite(told.Writes)
+		err := g.letWrite(told.Writes)
 		switch {
 		case err == nil:
-			n.trouble.clear(part)
-		case n.ctx.Err() == nil:
-			n.trouble.set(part, err)
+			g.trouble.clear(part)
+		case g.ctx.Err() == nil:
+			g.trouble.set(part, err)
 			if log.tell(err.Error()) {
-				n.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
+				g.host.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
 			}
 		}
 	})
@@ -79,15 +79,15 @@ func (n *generation) obeyWrites() {
 
 // letWrite has EVENTS take events or refuse them, if this is the process that
 // routes.
-func (n *generation) letWrite(writes cluster.Writes) error {
-	if !n.router.Stats.Active.Load() {
+func (g *generation) letWrite(writes cluster.Writes) error {
+	if !g.router.Stats.Active.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, lookWithin)
 	defer cancel()
-	changed, err := n.streams.RefuseWrites(ctx, writes == cluster.WritesRefuse)
+	changed, err := g.streams.RefuseWrites(ctx, writes == cluster.WritesRefuse)
 	if changed {
-		n.log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
+		g.host.log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
 	}
 	return err
 }
@@ -98,8 +98,8 @@ var (
 )
 
 // refuses implements query.Options.Refuses.
-func (n *generation) refuses(writes bool) error {
-	switch told := n.told(); {
+func (g *generation) refuses(writes bool) error {
+	switch told := g.told(); {
 	case writes && told.Writes == cluster.WritesRefuse:
 		return errNoWrites
 	case !writes && told.Reads == cluster.ReadsOff:
@@ -110,11 +110,11 @@ func (n *generation) refuses(writes bool) error {
 
 // unanswered is how many shards have no node that answers for them, of those
 // that are assigned. What this one answers for it knows before its next beat says so.
-func (n *generation) unanswered() (none, shards int) {
-	view := n.view()
+func (g *generation) unanswered() (none, shards int) {
+	view := g.view()
 	shards = view.Assignment.Shards()
 	for s := range pipeline.Shard(shards) {
-		if len(view.Answering(s)) == 0 && (n.sinks == nil || !n.sinks.Holds(s)) {
+		if len(view.Answering(s)) == 0 && (g.sinks == nil || !g.sinks.Holds(s)) {
 			none++
 		}
 	}
@@ -123,56 +123,56 @@ func (n *generation) unanswered() (none, shards int) {
 
 // eventsFull says that EVENTS has no room for the largest message. A process that
 // only answers does not look.
-func (n *generation) eventsFull() bool {
-	looked := n.state.Load()
+func (g *generation) eventsFull() bool {
+	looked := g.state.Load()
 	if looked == nil {
 		return false
 	}
 	s := looked.Events
-	return s.Bytes+uint64(n.nc.MaxPayload()) > uint64(n.config.NATS.Streams.Events.MaxBytes)
+	return s.Bytes+uint64(g.host.nc.MaxPayload()) > uint64(g.config.NATS.Streams.Events.MaxBytes)
 }
 
 // readsStep is the lowest step of the ladder that reads are at, as this process
 // knows it.
-func (n *generation) readsStep() string {
-	if told := n.told().Reads; told != cluster.ReadsAll {
+func (g *generation) readsStep() string {
+	if told := g.told().Reads; told != cluster.ReadsAll {
 		return string(told)
 	}
-	if none, _ := n.unanswered(); none > 0 {
+	if none, _ := g.unanswered(); none > 0 {
 		return readsPartial
 	}
 	return string(cluster.ReadsAll)
 }
 
 // writesStep is the same for writes.
-func (n *generation) writesStep() string {
-	if n.told().Writes == cluster.WritesRefuse || n.eventsFull() {
+func (g *generation) writesStep() string {
+	if g.told().Writes == cluster.WritesRefuse || g.eventsFull() {
 		return string(cluster.WritesRefuse)
 	}
-	if n.sinks == nil {
+	if g.sinks == nil {
 		return string(cluster.WritesOn)
 	}
-	if lag, caught := n.seen.lag(time.Now(), n.sinks.Applied().Sequence()); !caught || lag > n.config.Ready.Lag {
+	if lag, caught := g.seen.lag(time.Now(), g.sinks.Applied().Sequence()); !caught || lag > g.config.Ready.Lag {
 		return writesDelayed
 	}
 	return string(cluster.WritesOn)
 }
 
 // degraded are the remarks on what is left undone, a line each.
-func (n *generation) degraded() (lines string) {
-	switch n.told().Reads {
+func (g *generation) degraded() (lines string) {
+	switch g.told().Reads {
 	case cluster.ReadsOff:
 		lines += fmt.Sprintln(errReadsOff)
 	case cluster.ReadsMemory:
 		lines += "reads are from memory only: for all nodes, by hand; what is only on disk is missing from answers; 'tidemark degrade reads=all' ends it\n"
 	}
-	if none, shards := n.unanswered(); none > 0 {
+	if none, shards := g.unanswered(); none > 0 {
 		lines += fmt.Sprintf("reads are partial: no node answers for %d of %d shards; 'tidemark shards' shows which\n", none, shards)
 	}
 	switch {
-	case n.told().Writes == cluster.WritesRefuse:
+	case g.told().Writes == cluster.WritesRefuse:
 		lines += fmt.Sprintln(errNoWrites)
-	case n.eventsFull():
+	case g.eventsFull():
 		lines += "writes are refused: EVENTS is full; give it room (docs/failures.md, Failures)\n"
 	}
 	return lines
@@ -193,7 +193,7 @@ func (c *collector) steps(name, help string, all []string, is func() string) {
 }
 
 // ladderFigures are the steps of the ladder.
-func (n *generation) ladderFigures(c *collector) {
-	c.steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, n.readsStep)
-	c.steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, n.writesStep)
+func (g *generation) ladderFigures(c *collector) {
+	c.steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, g.readsStep)
+	c.steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, g.writesStep)
 }

@@ -36,12 +36,12 @@ const (
 )
 
 // deriveLocked begins to derive shards, unless others are being derived.
-func (n *generation) deriveLocked(shards []pipeline.Shard) {
-	h := &n.holdings
+func (g *generation) deriveLocked(shards []pipeline.Shard) {
+	h := &g.holdings
 	if len(shards) == 0 || h.derived.Len() > 0 {
 		return
 	}
-	shards = n.togetherLocked(shards)
+	shards = g.togetherLocked(shards)
 	for _, s := range shards {
 		m := h.moves[s]
 		if m == nil {
@@ -52,17 +52,17 @@ func (n *generation) deriveLocked(shards []pipeline.Shard) {
 		h.derived.Add(s)
 	}
 	var ctx context.Context
-	ctx, h.stopDerived = context.WithCancel(n.ctx)
-	n.work.Go(func() { n.derive(ctx, shards) })
+	ctx, h.stopDerived = context.WithCancel(g.ctx)
+	g.work.Go(func() { g.derive(ctx, shards) })
 }
 
 // togetherLocked are those of some shards that are derived next: all of which no
 // derivation has failed, if there are any. Else the furthest, half as many with each
 // time that they failed: where EVENTS has lost what the lowest needs, that one must
 // not keep the others from coming.
-func (n *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
+func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 	faults := func(s pipeline.Shard) int {
-		if m := n.holdings.moves[s]; m != nil {
+		if m := g.holdings.moves[s]; m != nil {
 			return m.faults
 		}
 		return 0
@@ -73,7 +73,7 @@ func (n *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 	}
 	at := make(map[pipeline.Shard]pipeline.Position, len(shards))
 	for _, s := range shards {
-		if state, err := n.store.Stack(s).State(); err == nil {
+		if state, err := g.store.Stack(s).State(); err == nil {
 			at[s] = state.Applied
 		}
 	}
@@ -83,14 +83,14 @@ func (n *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 }
 
 // derive derives shards and has those be held that have come.
-func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
-	h := &n.holdings
+func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
+	h := &g.holdings
 	begun := time.Now()
-	n.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
-	stopped, err := n.bringBeside(ctx, shards)
+	g.host.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
+	stopped, err := g.bringBeside(ctx, shards)
 	wanted := ctx.Err() == nil
 	if err != nil && wanted {
-		n.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
+		g.host.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +103,7 @@ func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		case m == nil: // it is not wanted any more
 		case !wanted: // another one is not: the next derivation goes on with it
 			m.failed, m.needs = time.Now().Add(-m.pause), 0
-		case fault == nil, n.damaged(s): // that it has stopped, says the node that holds it
+		case fault == nil, g.damaged(s): // that it has stopped, says the node that holds it
 			come = append(come, s)
 		default:
 			m.fault, m.failed, m.loaded, m.needs = fault, time.Now(), 0, 0
@@ -113,7 +113,7 @@ func (n *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		}
 	}
 	if len(come) > 0 {
-		n.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
+		g.host.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
 		h.take = append(h.take, come...)
 		h.wakeLocked()
 	}
@@ -128,21 +128,21 @@ func shardSet(shards []pipeline.Shard) (set cluster.ShardSet) {
 }
 
 // damaged says that what is stored of a shard cannot be read.
-func (n *generation) damaged(s pipeline.Shard) bool {
-	_, err := n.store.Stack(s).State()
+func (g *generation) damaged(s pipeline.Shard) bool {
+	_, err := g.store.Stack(s).State()
 	return err != nil
 }
 
 // bringBeside brings shards to where this node is, from where they are stored, and
 // checkpoints them there. stopped are those that did not come that far.
-func (n *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
-	held := n.heldNow()
+func (g *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
+	held := g.heldNow()
 	share := min(derivedShareMax, float64(len(shards))/float64(len(shards)+held.Len()))
-	o := n.sinksOptions(shards, n.sequenceMax())
+	o := g.sinksOptions(shards, g.sequenceMax())
 	o.Beside, o.Owners, o.MemoryBytes = true, max(1, o.Owners/2), int(float64(o.MemoryBytes)*share)
-	n.sinks.Lend(o.MemoryBytes)
-	defer n.sinks.Lend(0)
-	beside, err := sinks.NewNode(n.store, o)
+	g.sinks.Lend(o.MemoryBytes)
+	defer g.sinks.Lend(0)
+	beside, err := sinks.NewNode(g.store, o)
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +153,9 @@ func (n *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		fault = n.followBeside(following, beside, shards)
+		fault = g.followBeside(following, beside, shards)
 	}()
-	near := n.untilNear(ctx, beside, shards, ended)
+	near := g.untilNear(ctx, beside, shards, ended)
 	stop()
 	<-ended
 	if !near {
@@ -171,17 +171,17 @@ func (n *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (
 }
 
 // followBeside derives what DELTAS does not hold, then follows that.
-func (n *generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
-	f := &pipeline.Follower{Guard: n.guard.Beside(beside), Tailer: n.tailer, Lane: n.lane}
-	return f.Run(ctx, func(sequence uint64) { n.holdings.need(shards, sequence) })
+func (g *generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
+	f := &pipeline.Follower{Guard: g.guard.Beside(beside), Tailer: g.tailer, Lane: g.lane}
+	return f.Run(ctx, func(sequence uint64) { g.holdings.need(shards, sequence) })
 }
 
 // untilNear returns when a node beside this one has come to where this one was a
 // moment ago; false: it will not.
-func (n *generation) untilNear(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard, ended <-chan struct{}) bool {
+func (g *generation) untilNear(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard, ended <-chan struct{}) bool {
 	look := time.NewTicker(deriveLook)
 	defer look.Stop()
-	target, since := n.sinks.Applied(), time.Now()
+	target, since := g.sinks.Applied(), time.Now()
 	for {
 		switch at := beside.Applied(); {
 		case beside.Stopped():
@@ -189,10 +189,10 @@ func (n *generation) untilNear(ctx context.Context, beside *sinks.Node, shards [
 		case at >= target && time.Since(since) <= derivedNear:
 			return true
 		case at >= target:
-			target, since = n.sinks.Applied(), time.Now()
+			target, since = g.sinks.Applied(), time.Now()
 			continue
 		default:
-			n.holdings.progress(shards, float64(at)/float64(target))
+			g.holdings.progress(shards, float64(at)/float64(target))
 		}
 		select {
 		case <-ctx.Done():
@@ -231,35 +231,35 @@ func (h *holdings) progress(shards []pipeline.Shard, loaded float64) {
 // windows that there were, so one of which nothing is stored is not old either; and
 // they are few, or nothing else is stored: what is answered would be as old as what
 // is held until it has caught up.
-func (n *generation) old() (old cluster.ShardSet, commons, whole bool) {
-	first, oldest, err := n.deltas.First(n.ctx)
+func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
+	first, oldest, err := g.deltas.First(g.ctx)
 	if err != nil || oldest == 0 {
 		return old, false, false
 	}
 	lacks := func(s pipeline.Shard) bool {
-		state, err := n.store.Stack(s).State()
-		return err == nil && n.store.Stack(s).Stored() && state.Applied < first.From
+		state, err := g.store.Stack(s).State()
+		return err == nil && g.store.Stack(s).Stored() && state.Applied < first.From
 	}
 	stored := false
-	for i := range n.config.Shards {
+	for i := range g.config.Shards {
 		s := pipeline.Shard(i)
 		if lacks(s) {
 			old.Add(s)
 		}
-		stored = stored || n.store.Stack(s).Stored()
+		stored = stored || g.store.Stack(s).Stored()
 	}
-	few := n.state.Load().Deltas.Last < oldest+wholeWindowsMax
-	return old, lacks(pipeline.Shard(n.config.Shards)), first.From == 0 && (few || !stored)
+	few := g.state.Load().Deltas.Last < oldest+wholeWindowsMax
+	return old, lacks(pipeline.Shard(g.config.Shards)), first.From == 0 && (few || !stored)
 }
 
 // late says whether DELTAS does not bring on what is stored of a shard: held, it
 // would have all shards wait until what it lacks is derived from EVENTS.
-func (n *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
-	first, oldest, err := n.deltas.First(ctx)
+func (g *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
+	first, oldest, err := g.deltas.First(ctx)
 	if err != nil || oldest == 0 {
 		return false, err
 	}
-	state, err := n.store.Stack(s).State()
+	state, err := g.store.Stack(s).State()
 	return state.Applied < first.From, err
 }
 

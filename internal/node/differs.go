@@ -11,26 +11,26 @@ import (
 const toAgree = "'tidemark rebuild --config FILE' has all nodes count by the file, 'tidemark config adopt --config FILE' has the file say what serves"
 
 // byVariables says that the file does not state all of it.
-func (n *generation) byVariables() string {
-	if len(n.Node.config.Variables) == 0 {
+func (g *generation) byVariables() string {
+	if len(g.host.config.Variables) == 0 {
 		return ""
 	}
-	return "; the environment sets " + strings.Join(n.Node.config.Variables, ", ") + ", which wins over the file: unset it, too"
+	return "; the environment sets " + strings.Join(g.host.config.Variables, ", ") + ", which wins over the file: unset it, too"
 }
 
 // sayDiffers logs what this node's file counts differently from the generation.
-func (n *generation) sayDiffers() {
-	if len(n.differs) > 0 {
-		n.log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
-			"generation", n.number, "the_file", strings.Join(n.differs, "; "), "remedy", toAgree+n.byVariables())
+func (g *generation) sayDiffers() {
+	if len(g.differs) > 0 {
+		g.host.log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
+			"generation", g.number, "the_file", strings.Join(g.differs, "; "), "remedy", toAgree+g.byVariables())
 	}
 }
 
 // differing says so at /readyz.
-func (n *generation) differing() string {
-	if len(n.differs) == 0 {
+func (g *generation) differing() string {
+	if len(g.differs) == 0 {
 		return ""
 	}
-	return "config: this node's file counts differently from generation " + n.number.String() + ", which serves (from what serves to the file: " + strings.Join(n.differs, "; ") +
-		"). The node counts by what serves; " + toAgree + n.byVariables() + "\n"
+	return "config: this node's file counts differently from generation " + g.number.String() + ", which serves (from what serves to the file: " + strings.Join(g.differs, "; ") +
+		"). The node counts by what serves; " + toAgree + g.byVariables() + "\n"
 }

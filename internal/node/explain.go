@@ -14,30 +14,30 @@ import (
 )
 
 // openExplainer makes what reads in the log which events are behind a number.
-func (n *generation) openExplainer() {
-	log := newHistory(n.streams, n.config.NATS.Streams.Events.Archive, true, n.log)
+func (g *generation) openExplainer() {
+	log := newHistory(g.streams, g.config.NATS.Streams.Events.Archive, true, g.host.log)
 	explainer := explain.New(explain.Options{
-		Schema:   n.store.Schema(),
-		Tracer:   func() pipeline.Tracer { return n.program.NewTracer() },
-		Log:      eventLog{log, n.log},
-		Dir:      n.dir.of(n.number, filtersDir),
-		Upto:     n.upto,
-		Rate:     n.config.Explain.Rate,
-		BytesMax: int64(n.config.Explain.Disk),
-		Room:     func() int { return int(n.memory.Load()) / explainShare },
-		Logger:   n.log,
+		Schema:   g.store.Schema(),
+		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
+		Log:      eventLog{log, g.host.log},
+		Dir:      g.host.dir.of(g.number, filtersDir),
+		Upto:     g.upto,
+		Rate:     g.config.Explain.Rate,
+		BytesMax: int64(g.config.Explain.Disk),
+		Room:     func() int { return int(g.memory.Load()) / explainShare },
+		Logger:   g.host.log,
 	})
-	n.explainer = explainer
+	g.explainer = explainer
 	memory := func() int { return explainer.Bytes() + log.History.Bytes() }
-	n.explains.Store(&memory)
+	g.explains.Store(&memory)
 }
 
 // explainShare is the part of what the shards may have that explanations may take.
 const explainShare = 8
 
 // explaining is the memory that explanations take of what the shards may have.
-func (n *generation) explaining() int {
-	if memory := n.explains.Load(); memory != nil {
+func (g *generation) explaining() int {
+	if memory := g.explains.Load(); memory != nil {
 		return (*memory)()
 	}
 	return 0
@@ -46,8 +46,8 @@ func (n *generation) explaining() int {
 // upto is the sequence up to which EVENTS does not change any more: all of it is
 // counted here, on disk. If its tail is lost, what comes at those sequences is
 // published again behind the end.
-func (n *generation) upto() uint64 {
-	kept := n.sinks.Kept()
+func (g *generation) upto() uint64 {
+	kept := g.sinks.Kept()
 	if len(kept) == 0 {
 		return 0
 	}
@@ -55,22 +55,22 @@ func (n *generation) upto() uint64 {
 }
 
 // explainFigures are those of explanations and of the filters that they ask.
-func (n *generation) explainFigures(c *collector) {
+func (g *generation) explainFigures(c *collector) {
 	of := func(value func(s *explain.Stats) uint64) func() float64 {
 		return func() float64 {
-			if n.explainer == nil {
+			if g.explainer == nil {
 				return 0
 			}
-			return float64(value(&n.explainer.Stats))
+			return float64(value(&g.explainer.Stats))
 		}
 	}
 	size := func() (stretches int, bytes int64) {
-		if n.explainer != nil {
-			stretches, bytes = n.explainer.Size()
+		if g.explainer != nil {
+			stretches, bytes = g.explainer.Size()
 		}
 		return stretches, bytes
 	}
-	c.gauge("explain_memory_bytes", "Memory that explanations take now, of events that they read and of the segment of the archive that was read last. It is within memory_bytes.", func() float64 { return float64(n.explaining()) })
+	c.gauge("explain_memory_bytes", "Memory that explanations take now, of events that they read and of the segment of the archive that was read last. It is within memory_bytes.", func() float64 { return float64(g.explaining()) })
 	c.gauge("explain_filters", "Stretches of EVENTS that have a filter here.", func() float64 {
 		stretches, _ := size()
 		return float64(stretches)
@@ -85,10 +85,10 @@ func (n *generation) explainFigures(c *collector) {
 	c.counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *explain.Stats) uint64 { return s.Messages.Load() }))
 	c.add(prometheus.CounterValue, "explain_parts_total", "Parts of EVENTS that explanations came to: passed by their filter, read and found, read in vain, read because they had no filter.",
 		[]string{"result"}, func(emit func(float64, ...string)) {
-			if n.explainer == nil {
+			if g.explainer == nil {
 				return
 			}
-			s := &n.explainer.Stats
+			s := &g.explainer.Stats
 			emit(float64(s.PassedOver.Load()), "passed")
 			emit(float64(s.Read.Load()), "found")
 			emit(float64(s.Vain.Load()), "in vain")

@@ -30,8 +30,8 @@ const (
 
 // freshnessWait is how long a read that waits waits for nodes that it cannot ask. Each
 // process judges its own answers by its own file, so the longest freshness counts.
-func (n *generation) freshnessWait() time.Duration {
-	return pipeline.FreshnessWait(max(n.config.Freshness, n.view().Freshness()))
+func (g *generation) freshnessWait() time.Duration {
+	return pipeline.FreshnessWait(max(g.config.Freshness, g.view().Freshness()))
 }
 
 // logEnds asks where EVENTS ends, again and again. It belongs to one goroutine.
@@ -42,19 +42,19 @@ type logEnds struct {
 
 // openEnds begins to ask where EVENTS ends, and returns once that is known, or is not
 // to be known soon.
-func (n *generation) openEnds() error {
-	events, err := n.streams.EndOver(n.queries)
+func (g *generation) openEnds() error {
+	events, err := g.streams.EndOver(g.host.queries)
 	if err != nil {
 		return err
 	}
-	e := &logEnds{n, events}
-	for until := time.Now().Add(firstEndWithin); n.ctx.Err() == nil && time.Now().Before(until); {
+	e := &logEnds{g, events}
+	for until := time.Now().Add(firstEndWithin); g.ctx.Err() == nil && time.Now().Before(until); {
 		if e.ask() {
 			break
 		}
-		e.pause(n.config.Freshness / endsSooner)
+		e.pause(g.config.Freshness / endsSooner)
 	}
-	n.work.Go(e.run)
+	g.work.Go(e.run)
 	return nil
 }
 
@@ -77,16 +77,16 @@ func (e *logEnds) pause(d time.Duration) {
 
 // ask asks once, and says whether the answer counts for all that it may.
 func (e *logEnds) ask() bool {
-	n := e.generation
-	ctx, cancel := context.WithTimeout(n.ctx, n.config.Freshness/2)
+	g := e.generation
+	ctx, cancel := context.WithTimeout(g.ctx, g.config.Freshness/2)
 	defer cancel()
-	asked := n.fresh.Now()
+	asked := g.fresh.Now()
 	state, err := e.events.State(ctx)
 	if err != nil { // keep says so
 		return false
 	}
-	n.ended.Store(&state)
-	return n.fresh.Take(endOf(asked, n.fresh.Now(), &state))
+	g.ended.Store(&state)
+	return g.fresh.Take(endOf(asked, g.fresh.Now(), &state))
 }
 
 // endOf is what a state of EVENTS says about where it ends.

@@ -17,18 +17,18 @@ import (
 // A shard that EVENTS cannot bring any more does not keep others from coming that
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
-	n := &generation{Node: &Node{}, holdings: newHoldings()}
+	g := &generation{host: &Node{}, holdings: newHoldings()}
 	c := config.Default()
 	schema, err := c.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.store, err = cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	g.store, err = cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.store.Close()
-	checkpoint := n.store.Begin()
+	defer g.store.Close()
+	checkpoint := g.store.Begin()
 	at := func(s pipeline.Shard) pipeline.Position { return pipeline.Position(5 * s % fleetShards) } // 0: nothing
 	for s := pipeline.Shard(1); s < fleetShards; s++ {
 		checkpoint.Shard(s).State(cold.State{Applied: at(s), Sequence: 1, Time: 1})
@@ -37,26 +37,26 @@ func TestHopelessShardIsDerivedAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for s := range pipeline.Shard(fleetShards) {
-		n.store.Stack(s).Publish()
+		g.store.Stack(s).Publish()
 	}
 	for begins := range pipeline.Position(fleetShards + 1) {
 		var due []pipeline.Shard
 		for s := range pipeline.Shard(fleetShards) {
 			due = append(due, s)
-			n.holdings.moves[s] = &moving{}
+			g.holdings.moves[s] = &moving{}
 		}
 		tries := 0
 		for ; slices.ContainsFunc(due, func(s pipeline.Shard) bool { return at(s) >= begins }); tries++ {
 			if tries == 100 {
 				t.Fatalf("EVENTS begins at %d: %v do not come", begins, due)
 			}
-			group := n.togetherLocked(due)
+			group := g.togetherLocked(due)
 			if tries == 0 && len(group) != fleetShards {
 				t.Errorf("at first %v of %v are derived", group, due)
 			}
 			fails := slices.ContainsFunc(group, func(s pipeline.Shard) bool { return at(s) < begins })
 			for _, s := range group {
-				n.holdings.moves[s].faults++
+				g.holdings.moves[s].faults++
 			}
 			if !fails {
 				due = slices.DeleteFunc(due, func(s pipeline.Shard) bool { return slices.Contains(group, s) })
@@ -180,8 +180,8 @@ func TestDerivationGoesOnWithTheOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Weight = 0 }
-	n := f.start("a").gen()
-	h := &n.holdings
+	g := f.start("a").gen()
+	h := &g.holdings
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.until("it goes on with shard 2", func() bool { // unless what is not assigned is cleared between
@@ -193,7 +193,7 @@ func TestDerivationGoesOnWithTheOthers(t *testing.T) {
 		h.moves[2] = two
 		unwanted := h.unwantedLocked()
 		h.mu.Unlock()
-		n.derive(ctx, []pipeline.Shard{1, 2})
+		g.derive(ctx, []pipeline.Shard{1, 2})
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return unwanted && h.derived.Len() == 0 && h.moves[2] == two && two.fault == nil && time.Since(two.failed) >= two.pause && !two.failed.IsZero()

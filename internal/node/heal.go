@@ -42,9 +42,9 @@ const (
 
 // healLocked has those shards be given up that have stopped and that another node
 // answers for.
-func (n *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
-	h := &n.holdings
-	for _, standing := range n.sinks.Standings() {
+func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
+	h := &g.holdings
+	for _, standing := range g.sinks.Standings() {
 		s := standing.Shard
 		if standing.Err == nil {
 			h.heals[s].done()
@@ -53,13 +53,13 @@ func (n *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 		if !assigned.Has(s) || h.mend.Has(s) || h.leaving.Has(s) {
 			continue
 		}
-		from, _ := n.audits.sourcesLocked(s, n.elsewhere(view, s))
+		from, _ := g.audits.sourcesLocked(s, g.elsewhere(view, s))
 		if past := h.heals[s]; len(from) == 0 || past != nil && time.Since(past.at) < past.pause {
 			continue
 		}
 		pause := h.retakeLocked(s)
 		h.mend.Add(s)
-		n.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
+		g.host.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
 	}
 	if h.mend.Len() > 0 {
 		h.wakeLocked()
@@ -85,10 +85,10 @@ func (h *holdings) retakeLocked(s pipeline.Shard) time.Duration {
 }
 
 // releaseStopped gives up shards that have stopped. What is stored of them stays.
-func (n *generation) releaseStopped(shards cluster.ShardSet) error {
-	for _, standing := range n.sinks.Standings() {
+func (g *generation) releaseStopped(shards cluster.ShardSet) error {
+	for _, standing := range g.sinks.Standings() {
 		if shards.Has(standing.Shard) && standing.Err != nil {
-			if err := n.sinks.Release(n.ctx, standing.Shard); err != nil {
+			if err := g.sinks.Release(g.ctx, standing.Shard); err != nil {
 				return err
 			}
 		}
@@ -110,12 +110,12 @@ func (h *holdings) failedLocked(failed *cluster.ShardSet) {
 // notHere says of the shards assigned to this node, and of those held, that they
 // have stopped or are on their way: alone is of those that no other node answers
 // for either, besides of the others, a line each.
-func (n *generation) notHere() (besides string, alone error) {
-	if n.sinks == nil || !n.open.Load() {
+func (g *generation) notHere() (besides string, alone error) {
+	if g.sinks == nil || !g.open.Load() {
 		return "", nil
 	}
-	view, standings := n.view(), n.sinks.Standings()
-	if view.Assignment.Shards() == 0 && len(standings) == 0 && n.config.Has(config.RoleAnswer) {
+	view, standings := g.view(), g.sinks.Standings()
+	if view.Assignment.Shards() == 0 && len(standings) == 0 && g.config.Has(config.RoleAnswer) {
 		return "", errors.New("shards: they are assigned to no node: there must be one with the role hold and a weight above 0")
 	}
 	stopped := make(map[pipeline.Shard]error)
@@ -128,14 +128,14 @@ func (n *generation) notHere() (besides string, alone error) {
 	var lines strings.Builder
 	waiting, coming, first := 0, 0, pipeline.Shard(0)
 	of := 0
-	for s := range pipeline.Shard(n.config.Shards) {
-		assigned := view.Assignment.Shards() == n.config.Shards && slices.Contains(view.Assignment.Holders(s), n.name)
+	for s := range pipeline.Shard(g.config.Shards) {
+		assigned := view.Assignment.Shards() == g.config.Shards && slices.Contains(view.Assignment.Holders(s), g.host.name)
 		err := stopped[s]
 		if assigned {
 			of++
 		}
-		switch elsewhere := len(n.elsewhere(view, s)) > 0; {
-		case n.sinks.Holds(s):
+		switch elsewhere := len(g.elsewhere(view, s)) > 0; {
+		case g.sinks.Holds(s):
 		case err != nil && !elsewhere:
 			faults = append(faults, err)
 		case err != nil:

@@ -48,8 +48,8 @@ type events struct {
 var _ pipeline.Events = events{}
 
 // eventsIn reads EVENTS and its history in runs within the options.
-func (n *generation) eventsIn(o jetlog.RunOptions) events {
-	return events{jetlog.NewEvents(n.streams, o), n.history}
+func (g *generation) eventsIn(o jetlog.RunOptions) events {
+	return events{jetlog.NewEvents(g.streams, o), g.history}
 }
 
 // Open implements pipeline.Events.

@@ -138,48 +138,48 @@ func (h *holdings) following(ctx context.Context, renewals *renewals) (context.C
 
 // arrange brings what is held to what is assigned, and decides what is assigned
 // if this process routes, until the node closes.
-func (n *generation) arrange() {
+func (g *generation) arrange() {
 	var decided time.Time
 	var layout uint64
 	for {
-		changed := n.members.Changed()
+		changed := g.members.Changed()
 		// Every member's beat is a change; to decide costs more than to look.
-		if v := n.members.View(); v.Layout != layout || time.Since(decided) >= memberBeat {
+		if v := g.members.View(); v.Layout != layout || time.Since(decided) >= memberBeat {
 			layout, decided = v.Layout, time.Now()
-			if err := n.decide(n.ctx); err != nil && n.ctx.Err() == nil {
-				n.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
+			if err := g.decide(g.ctx); err != nil && g.ctx.Err() == nil {
+				g.host.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
 			}
 		}
-		n.arrangeOnce()
+		g.arrangeOnce()
 		select {
-		case <-n.ctx.Done():
+		case <-g.ctx.Done():
 			return
 		case <-changed:
-		case <-n.holdings.changed:
+		case <-g.holdings.changed:
 		case <-time.After(memberBeat):
 		}
 	}
 }
 
-func (n *generation) arrangeOnce() {
-	view := n.members.View()
-	if view.Assignment.Shards() != n.config.Shards {
+func (g *generation) arrangeOnce() {
+	view := g.members.View()
+	if view.Assignment.Shards() != g.config.Shards {
 		return
 	}
-	assigned, held := view.Assignment.HeldSet(n.name), n.heldNow()
+	assigned, held := view.Assignment.HeldSet(g.host.name), g.heldNow()
 	var room disk
-	room.free, room.known = diskFree(n.dir.path)
-	h := &n.holdings
+	room.free, room.known = diskFree(g.host.dir.path)
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	under := 0
 	for s, m := range h.moves {
-		from, _ := n.audits.sourcesLocked(s, n.elsewhere(view, s))
+		from, _ := g.audits.sourcesLocked(s, g.elsewhere(view, s))
 		switch due := slices.Contains(h.take, s); {
-		case held.Has(s), !assigned.Has(s) && !due && (len(from) > 0 || !n.store.Stack(s).Stored()):
+		case held.Has(s), !assigned.Has(s) && !due && (len(from) > 0 || !g.store.Stack(s).Stored()):
 			m.cancel()
 			delete(h.moves, s)
-			n.audits.endLocked(s)
+			g.audits.endLocked(s)
 		case h.derived.Has(s) && !m.foreign && len(from) > 0:
 			m.cancel()
 			delete(h.moves, s)
@@ -190,10 +190,10 @@ func (n *generation) arrangeOnce() {
 	if h.unwantedLocked() {
 		h.stopDerived()
 	}
-	n.healLocked(view, assigned)
-	back := n.sparesLocked(view, assigned, held, room)
+	g.healLocked(view, assigned)
+	back := g.sparesLocked(view, assigned, held, room)
 	var derive []pipeline.Shard
-	for s := range pipeline.Shard(n.config.Shards) {
+	for s := range pipeline.Shard(g.config.Shards) {
 		if !assigned.Has(s) && !back.Has(s) {
 			continue
 		}
@@ -201,80 +201,80 @@ func (n *generation) arrangeOnce() {
 		if held.Has(s) || h.leaving.Has(s) || h.derived.Has(s) || m != nil && (m.failed.IsZero() || time.Since(m.failed) < m.pause) {
 			continue
 		}
-		from, alone := n.audits.sourcesLocked(s, n.elsewhere(view, s))
+		from, alone := g.audits.sourcesLocked(s, g.elsewhere(view, s))
 		spared := h.spares[s]
 		if h.heals[s].due() { // what is stored may be what had stopped
 			spared = nil
 		}
 		switch {
-		case !alone && len(from) == 0 && !n.store.Stack(s).Stored() && view.MayHave(s, n.name, n.config.Cluster.ReplaceAfter):
+		case !alone && len(from) == 0 && !g.store.Stack(s).Stored() && view.MayHave(s, g.host.name, g.config.Cluster.ReplaceAfter):
 			continue
 		case spared == nil && len(from) == 0 || m != nil && m.foreign:
 			derive = append(derive, s)
 			continue
-		case under >= n.config.Cluster.Moves:
+		case under >= g.config.Cluster.Moves:
 			continue
 		case m == nil:
 			m = &moving{pause: fetchRetryMin}
 			h.moves[s] = m
 		}
 		var ctx context.Context
-		ctx, m.cancel = context.WithCancel(n.ctx)
-		m.failed, m.fault, m.needs = time.Time{}, nil, n.sinks.Checkpointed()
+		ctx, m.cancel = context.WithCancel(g.ctx)
+		m.failed, m.fault, m.needs = time.Time{}, nil, g.sinks.Checkpointed()
 		under++
 		delete(h.spares, s)
-		n.work.Go(func() {
+		g.work.Go(func() {
 			switch {
-			case spared != nil && n.back(ctx, s, m):
+			case spared != nil && g.back(ctx, s, m):
 			case len(from) == 0:
 				h.derive(s, m)
 			default:
-				n.bring(ctx, s, m, from)
+				g.bring(ctx, s, m, from)
 			}
 		})
 	}
-	n.deriveLocked(derive)
-	n.partLocked(view, n.letGo(view, held))
+	g.deriveLocked(derive)
+	g.partLocked(view, g.letGo(view, held))
 }
 
 // heldNow are the shards held.
-func (n *generation) heldNow() (held cluster.ShardSet) {
-	for _, s := range n.sinks.Standings() {
+func (g *generation) heldNow() (held cluster.ShardSet) {
+	for _, s := range g.sinks.Standings() {
 		held.Add(s.Shard)
 	}
 	return held
 }
 
 // letGo are the shards held that this node need not hold, by what members say.
-func (n *generation) letGo(view *cluster.View, held cluster.ShardSet) (set cluster.ShardSet) {
-	if view.Assignment.Shards() != n.config.Shards {
+func (g *generation) letGo(view *cluster.View, held cluster.ShardSet) (set cluster.ShardSet) {
+	if view.Assignment.Shards() != g.config.Shards {
 		return set
 	}
-	return view.LetGo(n.name, held)
+	return view.LetGo(g.host.name, held)
 }
 
 // bring fetches a shard from a node that has it. One that cannot be fetched is
 // derived from what is stored of it here. What has come before an error is whole,
 // and of use where DELTAS brings it on.
-func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
-	h := &n.holdings
+func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
+	h := &g.holdings
 	for _, node := range from {
-		state, err := move.Fetch(ctx, n.nc, node, n.store, s, move.Options{
-			Generation: n.number,
-			Version:    n.members.View().Reads(node, pipeline.FormatMoves),
-			Limit:      n.moveLimit,
+		state, err := move.Fetch(ctx, g.host.nc, node, g.store, s, move.Options{
+			Generation: g.number,
+			Version:    g.members.View().Reads(node, pipeline.FormatMoves),
+			Limit:      g.host.moveLimit,
 			Needs:      func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {
 				h.mu.Lock()
 				m.loaded = loaded
 				h.mu.Unlock()
 			},
-			Logger: n.log,
+			Logger: g.host.log,
 		})
 		late, came := false, err == nil || state != (cold.State{})
 		if came && ctx.Err() == nil {
 			var unknown error
-			if late, unknown = n.late(ctx, s); unknown != nil {
+			if late, unknown = g.late(ctx, s); unknown != nil {
 				came, err = false, errors.Join(err, unknown)
 			}
 		}
@@ -282,25 +282,25 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		case ctx.Err() != nil:
 			return
 		case late && err == nil: // that node has nothing newer
-			n.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
+			g.host.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
 			h.derive(s, m)
 			return
 		case late:
 			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
 		case came && err == nil:
-			n.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
+			g.host.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
 			h.come(s, m)
 			return
 		case came:
-			n.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
+			g.host.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
-			n.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
+			g.host.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
 			h.derive(s, m)
 			return
 		}
-		n.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
+		g.host.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,14 +313,14 @@ func (n *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 // looked what that is, until it is done, this process does not say that it has
 // the latter: another one that it is assigned to by then must not rely on it
 // (cluster.View.LetGo, generation.digest).
-func (n *generation) change() error {
-	if err := n.giveUp(); err != nil {
+func (g *generation) change() error {
+	if err := g.giveUp(); err != nil {
 		return err
 	}
-	h := &n.holdings
-	held := n.heldNow()
+	h := &g.holdings
+	held := g.heldNow()
 	h.mu.Lock()
-	leaving := n.agreedLocked(held)
+	leaving := g.agreedLocked(held)
 	for s := range leaving.All() { // beside what giveUp has there
 		h.leaving.Add(s)
 	}
@@ -329,9 +329,9 @@ func (n *generation) change() error {
 	take := slices.DeleteFunc(slices.Clone(due), held.Has)
 	h.mu.Unlock()
 
-	err := n.releaseStopped(mend)
+	err := g.releaseStopped(mend)
 	if err == nil {
-		err = n.exchange(take, leaving, n.heldNow())
+		err = g.exchange(take, leaving, g.heldNow())
 	}
 
 	h.mu.Lock()
@@ -351,22 +351,22 @@ func (n *generation) change() error {
 	return err
 }
 
-func (n *generation) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
-	if err := n.sinks.Hold(n.ctx, take...); err != nil {
+func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
+	if err := g.sinks.Hold(g.ctx, take...); err != nil {
 		return err
 	}
 	for s := range leaving.All() {
 		if !held.Has(s) { // it had stopped
 			continue
 		}
-		if err := n.sinks.Release(n.ctx, s); err != nil {
+		if err := g.sinks.Release(g.ctx, s); err != nil {
 			return err
 		}
-		n.holdings.mu.Lock()
-		delete(n.holdings.partings, s)
-		n.holdings.given++
-		n.holdings.mu.Unlock()
-		n.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
+		g.holdings.mu.Lock()
+		delete(g.holdings.partings, s)
+		g.holdings.given++
+		g.holdings.mu.Unlock()
+		g.host.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
 	}
 	return nil
 }
@@ -374,12 +374,12 @@ func (n *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 // needs is the window of DELTAS up to which this node needs nothing any more:
 // what is held, and what is on its way here from another node or about to be held.
 // What is derived from EVENTS needs nothing of DELTAS before that takes over.
-func (n *generation) needs() uint64 {
-	if n.pressed() {
-		return n.sinks.CheckpointedGoing()
+func (g *generation) needs() uint64 {
+	if g.pressed() {
+		return g.sinks.CheckpointedGoing()
 	}
-	sequence := n.sinks.Checkpointed()
-	h := &n.holdings
+	sequence := g.sinks.Checkpointed()
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.moves {

@@ -101,13 +101,13 @@ func (n *Node) remarks() string {
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
 // answering: what is counted stands.
-func (n *generation) purged() string {
-	lost := n.front.gone()
+func (g *generation) purged() string {
+	lost := g.front.gone()
 	if lost == 0 {
 		return ""
 	}
 	return fmt.Sprintf("events: EVENTS has lost its beginning, %d messages, and neither by max_age nor by a trim; it begins at message %d. Counts stand and cannot be counted again\n",
-		lost, n.state.Load().Events.First)
+		lost, g.state.Load().Events.First)
 }
 
 // logTimeAhead is by how much log time may be ahead of this node's clock before
@@ -115,11 +115,11 @@ func (n *generation) purged() string {
 const logTimeAhead = time.Minute
 
 // aheadOfTime says that a NATS server has stamped an event in the future.
-func (n *generation) aheadOfTime() string {
-	if n.sinks == nil {
+func (g *generation) aheadOfTime() string {
+	if g.sinks == nil {
 		return ""
 	}
-	return aheadOfTime(time.Unix(n.sinks.LogTime(), 0), time.Now())
+	return aheadOfTime(time.Unix(g.sinks.LogTime(), 0), time.Now())
 }
 
 func aheadOfTime(log, now time.Time) string {
@@ -133,11 +133,11 @@ func aheadOfTime(log, now time.Time) string {
 }
 
 // warming says how far the loading of what is on disk has come, while it goes on.
-func (n *generation) warming() string {
-	if n.sinks == nil {
+func (g *generation) warming() string {
+	if g.sinks == nil {
 		return ""
 	}
-	loaded, all := n.sinks.Warmth()
+	loaded, all := g.sinks.Warmth()
 	if loaded == all {
 		return ""
 	}
@@ -176,11 +176,11 @@ func (n *Node) Ready() error {
 }
 
 // lags says that too many events are not applied yet.
-func (n *generation) lags() error {
-	applied := n.sinks.Applied().Sequence()
-	last := n.state.Load().Events.Last
-	lag, caught := n.seen.lag(time.Now(), applied)
-	switch bound := n.config.Ready.Lag; {
+func (g *generation) lags() error {
+	applied := g.sinks.Applied().Sequence()
+	last := g.state.Load().Events.Last
+	lag, caught := g.seen.lag(time.Now(), applied)
+	switch bound := g.config.Ready.Lag; {
 	case !caught:
 		return fmt.Errorf("catching up after the start: message %d of %d applied", applied, last)
 	case lag > bound:

@@ -100,27 +100,27 @@ func (l *letters) routing(ctx context.Context) (running context.Context, kept bo
 // owed stores the letters of what this generation has routed before it served: behind
 // what the record says is stored, up to where its router goes on. Then the record says
 // that nothing is owed.
-func (n *generation) owed(ctx context.Context) error {
-	set := n.rebuilds.set()
-	is := set.All[n.number]
-	if set.Serving != n.number || is.Letters == 0 {
+func (g *generation) owed(ctx context.Context) error {
+	set := g.host.rebuilds.set()
+	is := set.All[g.number]
+	if set.Serving != g.number || is.Letters == 0 {
 		return nil
 	}
-	tail, _, err := n.deltas.Tail(ctx)
+	tail, _, err := g.deltas.Tail(ctx)
 	if err != nil {
 		return err
 	}
 	from, to := pipeline.Position(is.Letters), tail.To
-	if cuts := n.guard.Cuts(); to == 0 && len(cuts) > 0 {
+	if cuts := g.guard.Cuts(); to == 0 && len(cuts) > 0 {
 		to = cuts[len(cuts)-1] // there the router begins a log that is empty
 	}
 	if from < to {
-		if err := n.storeLetters(ctx, from, to); err != nil {
+		if err := g.storeLetters(ctx, from, to); err != nil {
 			return fmt.Errorf("dead letters of positions %d to %d: %w", from, to, err)
 		}
 	}
-	_, err = n.changeRecord(ctx, func(set generations.Set) (generations.Set, error) {
-		if set.Serving != n.number {
+	_, err = g.host.changeRecord(ctx, func(set generations.Set) (generations.Set, error) {
+		if set.Serving != g.number {
 			return set, errNotServing
 		}
 		return set.Settled()
@@ -129,13 +129,13 @@ func (n *generation) owed(ctx context.Context) error {
 }
 
 // storeLetters derives a part of the log again, for its letters alone.
-func (n *generation) storeLetters(ctx context.Context, from, to pipeline.Position) error {
-	source, err := n.events.Open(ctx, from)
+func (g *generation) storeLetters(ctx context.Context, from, to pipeline.Position) error {
+	source, err := g.events.Open(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	lane := n.lane()
+	lane := g.lane()
 	for from < to {
 		messages, err := source.Next(ctx)
 		if err != nil {
@@ -150,7 +150,7 @@ func (n *generation) storeLetters(ctx context.Context, from, to pipeline.Positio
 			return err
 		}
 		for _, d := range derived {
-			if err := n.letters.to.Keep(ctx, d.Letters); err != nil {
+			if err := g.letters.to.Keep(ctx, d.Letters); err != nil {
 				return err
 			}
 		}

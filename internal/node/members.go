@@ -26,34 +26,34 @@ const (
 
 // openMembers says that this process is there. It is refused where another has
 // its name, or counts something else.
-func (n *generation) openMembers() (err error) {
-	schema, err := n.config.Schema()
+func (g *generation) openMembers() (err error) {
+	schema, err := g.config.Schema()
 	if err != nil {
 		return err
 	}
-	n.same = member(n.config, n.name, n.o.Version)
-	n.same.Shards, n.same.Counters = n.config.Shards, cluster.Summary(schema)
-	n.same.Differs = len(n.differs) > 0
-	n.same.Fingerprint = cluster.FingerprintOf(n.owner())
-	ctx, cancel := n.startContext()
+	g.same = member(g.config, g.host.name, g.host.o.Version)
+	g.same.Shards, g.same.Counters = g.config.Shards, cluster.Summary(schema)
+	g.same.Differs = len(g.differs) > 0
+	g.same.Fingerprint = cluster.FingerprintOf(g.owner())
+	ctx, cancel := g.startContext()
 	defer cancel()
-	return n.untilLed(ctx, startWithin, jetlog.Leaderless, n.joinMembers)
+	return g.untilLed(ctx, startWithin, jetlog.Leaderless, g.joinMembers)
 }
 
 // joinMembers watches the members and is one from now on.
-func (n *generation) joinMembers(ctx context.Context) error {
-	members, err := jetlog.OpenMembers(ctx, n.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: n.session, Logger: n.log})
+func (g *generation) joinMembers(ctx context.Context) error {
+	members, err := jetlog.OpenMembers(ctx, g.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.host.session, Logger: g.host.log})
 	if err != nil {
 		return err
 	}
-	n.members = members
-	if err := members.Join(ctx, n.self()); err != nil {
+	g.members = members
+	if err := members.Join(ctx, g.self()); err != nil {
 		members.Close()
-		n.members = nil
+		g.members = nil
 		return err
 	}
-	n.watched.Store(members)
-	n.work.Go(n.beat)
+	g.watched.Store(members)
+	g.work.Go(g.beat)
 	return nil
 }
 
@@ -71,21 +71,21 @@ func member(c *config.Config, node, version string) cluster.Member {
 // self is what this process says of itself. Until it is open it holds nothing,
 // and acts on no assignment. What it says that it has fits the assignment that it
 // names: see change.
-func (n *generation) self() cluster.Member {
-	m := n.same
-	if !n.open.Load() {
+func (g *generation) self() cluster.Member {
+	m := g.same
+	if !g.open.Load() {
 		return m
 	}
-	applied := n.sinks.Applied()
-	m.Applied, m.Routes = applied, n.router.Stats.Active.Load()
-	lag, caught := n.seen.lag(time.Now(), applied.Sequence())
-	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > n.config.Ready.Lag
-	n.behind.Store(m.Behind)
-	h := &n.holdings
+	applied := g.sinks.Applied()
+	m.Applied, m.Routes = applied, g.router.Stats.Active.Load()
+	lag, caught := g.seen.lag(time.Now(), applied.Sequence())
+	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > g.config.Ready.Lag
+	g.behind.Store(m.Behind)
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m.Epoch = n.members.View().Assignment.Epoch
-	for _, s := range n.sinks.Standings() {
+	m.Epoch = g.members.View().Assignment.Epoch
+	for _, s := range g.sinks.Standings() {
 		switch {
 		case h.leaving.Has(s.Shard):
 		case s.Err != nil:
@@ -104,9 +104,9 @@ func (n *generation) self() cluster.Member {
 
 // beat says it again and again. A process whose name another one has taken,
 // while this one was cut off or suspended, must not go on.
-func (n *generation) beat() {
-	if err := n.members.Keep(n.ctx, n.self); err != nil {
-		n.fail(fmt.Errorf("this process must stop: %w", err))
+func (g *generation) beat() {
+	if err := g.members.Keep(g.ctx, g.self); err != nil {
+		g.fail(fmt.Errorf("this process must stop: %w", err))
 	}
 }
 
@@ -136,57 +136,57 @@ func (n *Node) Failure() error {
 // leave tells the others that this process stops, and what it has. Where it
 // cannot, they hear nothing of it and come to the same conclusion: the last
 // servers of a NATS cluster that stop have no majority any more.
-func (n *generation) leave() {
-	if n.members == nil {
+func (g *generation) leave() {
+	if g.members == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), memberBeat)
 	defer cancel()
-	m := n.self()
+	m := g.self()
 	m.Routes = false
-	if err := n.members.Leave(ctx, m); err != nil && !errors.Is(err, jetlog.ErrNotJoined) {
-		n.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
+	if err := g.members.Leave(ctx, m); err != nil && !errors.Is(err, jetlog.ErrNotJoined) {
+		g.host.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
 	}
-	n.members.Close()
+	g.members.Close()
 }
 
 // deciding is what the assignment is decided by.
-func (n *generation) deciding() cluster.Options {
-	return cluster.Options{Shards: n.config.Shards, Replicas: n.config.Cluster.Replicas, ReplaceAfter: n.config.Cluster.ReplaceAfter}
+func (g *generation) deciding() cluster.Options {
+	return cluster.Options{Shards: g.config.Shards, Replicas: g.config.Cluster.Replicas, ReplaceAfter: g.config.Cluster.ReplaceAfter}
 }
 
 // decide writes the next assignment, if this is the process that does and there
 // is one. What stands in the bucket and is not of this process is replaced: while it
 // decides nobody else writes assignments.
-func (n *generation) decide(ctx context.Context) error {
-	if !n.router.Stats.Active.Load() {
-		n.decided = cluster.Assignment{}
+func (g *generation) decide(ctx context.Context) error {
+	if !g.router.Stats.Active.Load() {
+		g.decided = cluster.Assignment{}
 		return nil
 	}
-	view := n.members.View()
+	view := g.members.View()
 	now := view.Assignment
 	switch {
-	case n.decided.Shards() == 0:
-		n.decided = now // what it knew last
-	case now.Epoch >= n.decided.Epoch && !now.Same(&n.decided):
-		n.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
-		view = view.Instead(n.decided)
+	case g.decided.Shards() == 0:
+		g.decided = now // what it knew last
+	case now.Epoch >= g.decided.Epoch && !now.Same(&g.decided):
+		g.host.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
+		view = view.Instead(g.decided)
 	}
-	next, due := n.answered.only(ctx, n.members, n.name, view).Next(n.deciding())
+	next, due := g.answered.only(ctx, g.members, g.host.name, view).Next(g.deciding())
 	if !due {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	err := n.members.Assign(ctx, view, next)
+	err := g.members.Assign(ctx, view, next)
 	if errors.Is(err, jetlog.ErrDecided) { // the next view tells
 		return nil
 	}
-	n.decided = next // also where it is not known whether it is stored
+	g.decided = next // also where it is not known whether it is stored
 	if err != nil {
 		return err
 	}
-	n.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
+	g.host.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
 	return nil
 }
 
@@ -249,8 +249,8 @@ func (a *answered) ask(ctx context.Context, members *jetlog.Members, me string, 
 const denyBucket = "deny others $KV." + jetlog.Bucket + ".> (docs/security.md)"
 
 // unfollowed says that the assignment in the bucket is none that this node follows.
-func (n *generation) unfollowed() string {
-	if v := n.view(); v.Foreign != nil {
+func (g *generation) unfollowed() string {
+	if v := g.view(); v.Foreign != nil {
 		return fmt.Sprintf("assignment: what stands in the bucket is not followed; the node that routes replaces it within seconds: %v: %s\n", v.Foreign, denyBucket)
 	}
 	return ""
@@ -260,12 +260,12 @@ func (n *generation) unfollowed() string {
 const tidyEvery = time.Minute
 
 // tidy is for the process that routes.
-func (n *generation) tidy(ctx context.Context) error {
-	if time.Since(n.tidied) < tidyEvery {
+func (g *generation) tidy(ctx context.Context) error {
+	if time.Since(g.tidied) < tidyEvery {
 		return nil
 	}
-	n.tidied = time.Now()
-	return n.members.Tidy(ctx)
+	g.tidied = time.Now()
+	return g.members.Tidy(ctx)
 }
 
 // heldAtStart are the shards that are held from the start: those stored that DELTAS
@@ -276,28 +276,28 @@ func (n *generation) tidy(ctx context.Context) error {
 // held and derived with them; and what is assigned is held where DELTAS has all windows
 // and they are few, or nothing is stored. Where nothing is assigned and nobody else
 // holds anything, all is held.
-func (n *generation) heldAtStart() []pipeline.Shard {
+func (g *generation) heldAtStart() []pipeline.Shard {
 	held := []pipeline.Shard{}
-	if !n.config.Has(config.RoleHold) {
+	if !g.config.Has(config.RoleHold) {
 		return held
 	}
-	view, me := n.members.View(), n.name
+	view, me := g.members.View(), g.host.name
 	assigned, others := view.Assignment.HeldSet(me), false
 	for _, m := range view.Members {
 		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
 	}
-	alone := view.Assignment.Shards() == 0 && !others && n.config.Weight > 0
-	old, commons, whole := n.old()
-	reads := commons || whole || !n.store.Stack(pipeline.Shard(n.config.Shards)).Stored() // EVENTS, in any case
-	for i := range n.config.Shards {
+	alone := view.Assignment.Shards() == 0 && !others && g.config.Weight > 0
+	old, commons, whole := g.old()
+	reads := commons || whole || !g.store.Stack(pipeline.Shard(g.config.Shards)).Stored() // EVENTS, in any case
+	for i := range g.config.Shards {
 		s := pipeline.Shard(i)
-		others := len(n.elsewhere(view, s)) > 0
-		switch stored := n.store.Stack(s).Stored(); {
-		case stored && others && n.damaged(s):
-			n.holdings.retake(s)
-			n.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
+		others := len(g.elsewhere(view, s)) > 0
+		switch stored := g.store.Stack(s).Stored(); {
+		case stored && others && g.damaged(s):
+			g.holdings.retake(s)
+			g.host.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
 		case stored && (!old.Has(s) || reads && !others), alone,
-			reads && assigned.Has(s) && !others && !view.MayHave(s, me, n.config.Cluster.ReplaceAfter):
+			reads && assigned.Has(s) && !others && !view.MayHave(s, me, g.config.Cluster.ReplaceAfter):
 			held = append(held, s)
 		}
 	}
@@ -305,9 +305,9 @@ func (n *generation) heldAtStart() []pipeline.Shard {
 }
 
 // elsewhere are the other nodes that answer for a shard.
-func (n *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
+func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
 	for _, node := range view.Answering(s) {
-		if node != n.name {
+		if node != g.host.name {
 			nodes = append(nodes, node)
 		}
 	}

@@ -72,60 +72,60 @@ func (c *collector) gauge(name, help string, value func() float64) {
 	c.add(prometheus.GaugeValue, name, help, nil, func(emit func(float64, ...string)) { emit(value()) })
 }
 
-func newCollector(n *generation) *collector {
+func newCollector(g *generation) *collector {
 	c := &collector{look: func() {}}
-	if n.sinks != nil {
-		n.heldFigures(c)
+	if g.sinks != nil {
+		g.heldFigures(c)
 	}
-	n.ladderFigures(c)
+	g.ladderFigures(c)
 	c.gauge("ready", "1 when /readyz says ok.", func() float64 {
-		if n.Ready() != nil {
+		if g.host.Ready() != nil {
 			return 0
 		}
 		return 1
 	})
 	c.gauge("lease_seconds", "For how long this process may still give answers that are not degraded, by when it last heard where EVENTS ends; 0: it may not.", func() float64 {
-		return n.fresh.Left().Seconds()
+		return g.fresh.Left().Seconds()
 	})
 	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
-		emit(1, n.o.Version, n.name)
+		emit(1, g.host.o.Version, g.host.name)
 	})
 	return c
 }
 
 // heldFigures are those of a process that does more than answer: of the router,
 // of what it holds and of the streams.
-func (n *generation) heldFigures(c *collector) {
+func (g *generation) heldFigures(c *collector) {
 	l := new(looked)
 	c.look = func() {
-		l.shards = n.sinks.ShardStats()
-		l.counters, l.columns = sinks.CounterStats(n.sinks.Schema(), l.shards), sinks.ColumnStats(n.sinks.Schema(), l.shards)
+		l.shards = g.sinks.ShardStats()
+		l.counters, l.columns = sinks.CounterStats(g.sinks.Schema(), l.shards), sinks.ColumnStats(g.sinks.Schema(), l.shards)
 		l.probes = l.probes[:0]
-		for counter := range n.sinks.Schema().Counters {
-			l.probes = append(l.probes, n.sinks.Probe(counter))
+		for counter := range g.sinks.Schema().Counters {
+			l.probes = append(l.probes, g.sinks.Probe(counter))
 		}
 	}
-	n.routerFigures(c)
-	n.stateFigures(c)
-	n.counterFigures(c, l)
-	n.memoryFigures(c, l)
-	n.streamFigures(c)
-	n.auditFigures(c)
-	n.backupFigures(c)
-	n.explainFigures(c)
+	g.routerFigures(c)
+	g.stateFigures(c)
+	g.counterFigures(c, l)
+	g.memoryFigures(c, l)
+	g.streamFigures(c)
+	g.auditFigures(c)
+	g.backupFigures(c)
+	g.explainFigures(c)
 	c.counter("unread_followees_elsewhere_total", "Followees in unread polls whom other nodes hold.", func() float64 {
-		return float64(n.sinks.Stats.Elsewhere.Load())
+		return float64(g.sinks.Stats.Elsewhere.Load())
 	})
 	c.counter("unread_followees_quiet_total", "Followees whom other nodes hold and nobody was asked for: they have posted nothing since.", func() float64 {
-		return float64(n.sinks.Stats.Quiet.Load())
+		return float64(g.sinks.Stats.Quiet.Load())
 	})
 	c.counter("left_on_disk_total", "Rows, users, lists and outboxes that were missing from answers because reads were from memory only.", func() float64 {
-		return float64(n.sinks.Stats.Left.Load())
+		return float64(g.sinks.Stats.Left.Load())
 	})
 }
 
-func (n *generation) routerFigures(c *collector) {
-	s := &n.router.Stats
+func (g *generation) routerFigures(c *collector) {
+	s := &g.router.Stats
 	load := func(a interface{ Load() uint64 }) func() float64 {
 		return func() float64 { return float64(a.Load()) }
 	}
@@ -152,15 +152,15 @@ func (n *generation) routerFigures(c *collector) {
 	})
 }
 
-func (n *generation) stateFigures(c *collector) {
-	s := &n.sinks.Stats
+func (g *generation) stateFigures(c *collector) {
+	s := &g.sinks.Stats
 	c.counter("windows_applied_total", "Windows handed to the shards.", func() float64 { return float64(s.Windows.Load()) })
-	c.gauge("applied_position", "Every answer reflects all events up to here.", func() float64 { return float64(n.sinks.Applied()) })
+	c.gauge("applied_position", "Every answer reflects all events up to here.", func() float64 { return float64(g.sinks.Applied()) })
 	c.gauge("lag_messages", "Messages of EVENTS not yet applied.", func() float64 {
-		return math.Max(0, float64(n.state.Load().Events.Last)-float64(n.sinks.Applied().Sequence()))
+		return math.Max(0, float64(g.state.Load().Events.Last)-float64(g.sinks.Applied().Sequence()))
 	})
 	c.gauge("lag_seconds", "How long the oldest event not yet applied has been seen waiting.", func() float64 {
-		lag, _ := n.seen.lag(time.Now(), n.sinks.Applied().Sequence())
+		lag, _ := g.seen.lag(time.Now(), g.sinks.Applied().Sequence())
 		return lag.Seconds()
 	})
 	c.counter("checkpoints_total", "Commits of checkpoints: up to one a shard each checkpoint.interval.", func() float64 { return float64(s.Checkpoints.Load()) })
@@ -170,37 +170,37 @@ func (n *generation) stateFigures(c *collector) {
 	c.gauge("checkpoint_age_seconds", "Since the last checkpoint was committed.", func() float64 {
 		return time.Since(time.UnixMilli(s.LastCheckpoint.Load())).Seconds()
 	})
-	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(n.sinks.Failed()) })
+	c.gauge("shards_failed", "Shards that have stopped; their ids are missing from answers.", func() float64 { return float64(g.sinks.Failed()) })
 	c.gauge("shards_coming", "Shards assigned to this node that are on their way here: from another node, or derived from EVENTS.", func() float64 {
-		coming, _ := n.holdings.figures()
+		coming, _ := g.holdings.figures()
 		return float64(coming)
 	})
 	c.counter("shards_retaken_total", "Times that a shard that had stopped was given up to be taken again from another node.", func() float64 {
-		_, healed := n.holdings.figures()
+		_, healed := g.holdings.figures()
 		return float64(healed)
 	})
 	c.counter("shards_given_up_total", "Shards that were given up after other nodes' copies were compared.", func() float64 {
-		n.holdings.mu.Lock()
-		defer n.holdings.mu.Unlock()
-		return float64(n.holdings.given)
+		g.holdings.mu.Lock()
+		defer g.holdings.mu.Unlock()
+		return float64(g.holdings.given)
 	})
 	c.gauge("shards_differing", "Shards that are not given up because the copy of a node that they are assigned to differs.", func() float64 {
-		return float64(n.holdings.differing())
+		return float64(g.holdings.differing())
 	})
 	c.gauge("shards_spare", "Shards that were given up and are still stored.", func() float64 {
-		shards, _ := n.spareFigures()
+		shards, _ := g.spareFigures()
 		return float64(shards)
 	})
 	c.gauge("shards_spare_bytes", "Bytes that these take on disk.", func() float64 {
-		_, bytes := n.spareFigures()
+		_, bytes := g.spareFigures()
 		return float64(bytes)
 	})
-	n.diskFigures(c)
+	g.diskFigures(c)
 }
 
 // diskFigures are those of what is on disk: runs, merges, Badger.
-func (n *generation) diskFigures(c *collector) {
-	s := &n.store.Stats
+func (g *generation) diskFigures(c *collector) {
+	s := &g.store.Stats
 	c.counter("checkpoint_bytes_total", "Bytes of runs that checkpoints wrote.", func() float64 { return float64(s.CheckpointBytes.Load()) })
 	c.counter("merges_total", "Merges of runs done.", func() float64 { return float64(s.Merges.Load()) })
 	c.counter("merge_errors_total", "Merges of runs that failed; they are tried again.", func() float64 { return float64(s.MergeErrors.Load()) })
@@ -208,20 +208,20 @@ func (n *generation) diskFigures(c *collector) {
 	c.counter("merge_seconds_total", "Time that merges took, their rests included.", func() float64 { return float64(s.MergeNanos.Load()) / 1e9 })
 	c.counter("run_lookups_total", "Keys looked up in a run, because its filter let them through.", func() float64 { return float64(s.Lookups.Load()) })
 	c.counter("run_lookups_nothing_total", "Of these, keys that the run does not have.", func() float64 { return float64(s.LookupsNothing.Load()) })
-	c.gauge("runs", "Runs of all shards on disk.", func() float64 { all, _ := n.store.Runs(); return float64(all) })
-	c.gauge("runs_most", "Runs of the shard that has most.", func() float64 { _, most := n.store.Runs(); return float64(most) })
-	c.gauge("run_bytes", "Bytes of runs on disk.", func() float64 { return float64(n.store.RunBytes()) })
-	c.gauge("run_index_bytes", "Memory of the indexes and filters of runs, within memory.budget.", func() float64 { return float64(n.store.Memory()) })
+	c.gauge("runs", "Runs of all shards on disk.", func() float64 { all, _ := g.store.Runs(); return float64(all) })
+	c.gauge("runs_most", "Runs of the shard that has most.", func() float64 { _, most := g.store.Runs(); return float64(most) })
+	c.gauge("run_bytes", "Bytes of runs on disk.", func() float64 { return float64(g.store.RunBytes()) })
+	c.gauge("run_index_bytes", "Memory of the indexes and filters of runs, within memory.budget.", func() float64 { return float64(g.store.Memory()) })
 	c.add(prometheus.GaugeValue, "badger_bytes", "Bytes on disk of Badger, which has the lists of runs.", []string{"part"}, func(emit func(float64, ...string)) {
-		tables, log := n.store.Sizes()
+		tables, log := g.store.Sizes()
 		emit(float64(tables), "tables")
 		emit(float64(log), "log")
 	})
 }
 
 // counterFigures are those of each counter and each column.
-func (n *generation) counterFigures(c *collector, l *looked) {
-	schema := n.sinks.Schema()
+func (g *generation) counterFigures(c *collector, l *looked) {
+	schema := g.sinks.Schema()
 	each := func(kind prometheus.ValueType, name, help string, of func(counter int, s shard.CounterStats) float64) {
 		c.add(kind, name, help, []string{"counter"}, func(emit func(float64, ...string)) {
 			for i, s := range l.counters {
@@ -273,7 +273,7 @@ func (n *generation) counterFigures(c *collector, l *looked) {
 }
 
 // memoryFigures are those of what shards hold, and of what they leave to the disk.
-func (n *generation) memoryFigures(c *collector, l *looked) {
+func (g *generation) memoryFigures(c *collector, l *looked) {
 	sum := func(kind prometheus.ValueType, name, help string, of func(s shard.Stats) float64) {
 		c.add(kind, name, help, nil, func(emit func(float64, ...string)) {
 			total := 0.0
@@ -283,8 +283,8 @@ func (n *generation) memoryFigures(c *collector, l *looked) {
 			emit(total)
 		})
 	}
-	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(n.memory.Load()) })
-	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, of the indexes of runs, and of explanations.", func() float64 { return float64(n.sinks.Resident()) })
+	c.gauge("memory_budget_bytes", "What memory.budget leaves to the shards.", func() float64 { return float64(g.memory.Load()) })
+	c.gauge("memory_bytes", "Memory of what the shards and the channels hold, of the indexes of runs, and of explanations.", func() float64 { return float64(g.sinks.Resident()) })
 	sum(prometheus.CounterValue, "evictions_total", "Rows, users, outboxes and edges evicted from memory.", func(s shard.Stats) float64 { return float64(s.Evictions) })
 	sum(prometheus.GaugeValue, "rows_dirty", "Rows and entries changed since their last checkpoint, of all shards.", func(s shard.Stats) float64 { return float64(s.Dirty) })
 	sum(prometheus.GaugeValue, "shards_whole", "Shards of which nothing is on disk only.", func(s shard.Stats) float64 {
@@ -294,11 +294,11 @@ func (n *generation) memoryFigures(c *collector, l *looked) {
 		return 0
 	})
 	c.gauge("shards_warmed", "Shards that have been loaded since the start, as far as the budget allows.", func() float64 {
-		loaded, _ := n.sinks.Warmth()
+		loaded, _ := g.sinks.Warmth()
 		return float64(loaded)
 	})
 	c.counter("checkpoints_forced_total", "Rounds of checkpoints begun before their time or hastened: a shard held as many changed rows as it may, or memory was over its budget.", func() float64 {
-		return float64(n.sinks.Stats.CheckpointsForced.Load())
+		return float64(g.sinks.Stats.CheckpointsForced.Load())
 	})
 	entries := func(name, help string, of func(s shard.Stats) (users, authors, edges int)) {
 		c.add(prometheus.GaugeValue, name, help, []string{"kind"}, func(emit func(float64, ...string)) {
@@ -314,21 +314,21 @@ func (n *generation) memoryFigures(c *collector, l *looked) {
 	}
 	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed.", func(s shard.Stats) (int, int, int) { return s.Users, s.Authors, s.Edges })
 	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) (int, int, int) { return s.UserBytes, s.OutboxBytes, s.EdgeBytes })
-	c.gauge("channels", "Channels.", func() float64 { channels, _ := n.sinks.Channels(); return float64(channels) })
-	c.gauge("notice_bytes", "Memory of the channels and their notices.", func() float64 { return float64(n.sinks.ChannelBytes()) })
+	c.gauge("channels", "Channels.", func() float64 { channels, _ := g.sinks.Channels(); return float64(channels) })
+	c.gauge("notice_bytes", "Memory of the channels and their notices.", func() float64 { return float64(g.sinks.ChannelBytes()) })
 	c.add(prometheus.CounterValue, "notices_passed_over_total", "Notices beyond limits.channels, which are passed over, and the oldest ones of a full channel (limits.notices), which are taken out.",
 		[]string{"bound"}, func(emit func(float64, ...string)) {
-			unopened, replaced := n.sinks.PassedOver()
+			unopened, replaced := g.sinks.PassedOver()
 			emit(float64(unopened), "channels")
 			emit(float64(replaced), "notices")
 		})
-	c.gauge("notices", "Live notices of all channels.", func() float64 { _, notices := n.sinks.Channels(); return float64(notices) })
+	c.gauge("notices", "Live notices of all channels.", func() float64 { _, notices := g.sinks.Channels(); return float64(notices) })
 }
 
-func (n *generation) streamFigures(c *collector) {
+func (g *generation) streamFigures(c *collector) {
 	each := func(of func(jetlog.StreamState) float64) func(emit func(float64, ...string)) {
 		return func(emit func(float64, ...string)) {
-			s := n.state.Load()
+			s := g.state.Load()
 			for _, state := range []jetlog.StreamState{s.Events, s.Deltas, s.DeadLetters} {
 				emit(of(state), state.Name)
 			}
@@ -337,18 +337,18 @@ func (n *generation) streamFigures(c *collector) {
 	label := []string{"stream"}
 	c.add(prometheus.GaugeValue, "stream_bytes", "Bytes in a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Bytes) }))
 	c.add(prometheus.GaugeValue, "stream_bytes_max", "The configured limit of a stream.", label, func(emit func(float64, ...string)) {
-		streams := n.config.NATS.Streams
+		streams := g.config.NATS.Streams
 		emit(float64(streams.Events.MaxBytes), jetlog.EventsStream)
-		emit(float64(streams.Deltas.MaxBytes), n.slot.Deltas())
+		emit(float64(streams.Deltas.MaxBytes), g.slot.Deltas())
 		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
 	})
-	c.counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(n.front.gone()) })
-	stats := n.streams.Stats()
+	c.counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(g.front.gone()) })
+	stats := g.streams.Stats()
 	c.add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {
-		emit(float64(stats.Foreign.Load()), n.slot.Deltas())
+		emit(float64(stats.Foreign.Load()), g.slot.Deltas())
 	})
 	c.add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
-		for _, name := range []string{n.slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
+		for _, name := range []string{g.slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
 			emit(float64(stats.Remade(name)), name)
 		}
 	})

@@ -87,10 +87,9 @@ type Node struct {
 
 // generation is all that a process counts by one configuration, from EVENTS to
 // what it answers, with a DELTAS, members and an assignment that are the
-// generation's in all processes. Its config, ctx, work and trouble are its own;
-// all else that it shares is the process'.
+// generation's in all processes.
 type generation struct {
-	*Node
+	host     *Node
 	number   generations.Number
 	slot     jetlog.Slot
 	config   *config.Config // counts as the record says, where it does
@@ -199,7 +198,7 @@ func newNode(c *config.Config, o Options) *Node {
 // and processors.
 func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *config.Config) *generation {
 	g := &generation{
-		Node: n, number: number, slot: slot, config: c,
+		host: n, number: number, slot: slot, config: c,
 		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
 		fresh: pipeline.NewFreshness(c.Freshness, n.o.Clock),
 	}
@@ -213,8 +212,8 @@ func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *con
 func (n *Node) gen() *generation { return n.serving.Load() }
 
 // openAll opens all of a generation, up to answering other nodes.
-func (n *generation) openAll() error {
-	for _, step := range []func() error{n.openStreams, n.openMembers, n.openState, n.openPipeline, n.openAudits, n.openEnds, n.openQueries} {
+func (g *generation) openAll() error {
+	for _, step := range []func() error{g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -236,19 +235,19 @@ func (n *Node) begin() {
 }
 
 // begin starts what runs for as long as the generation does.
-func (n *generation) begin() {
-	n.seen.see(time.Now(), n.state.Load().Events.Last, n.sinks.Applied().Sequence())
-	n.open.Store(true)
-	_ = n.self()     // whether it is behind
-	n.members.Soon() // that it holds something
-	n.work.Go(n.follow)
-	if n.config.Has(config.RoleRoute) {
-		n.work.Go(n.route)
+func (g *generation) begin() {
+	g.seen.see(time.Now(), g.state.Load().Events.Last, g.sinks.Applied().Sequence())
+	g.open.Store(true)
+	_ = g.self()     // whether it is behind
+	g.members.Soon() // that it holds something
+	g.work.Go(g.follow)
+	if g.config.Has(config.RoleRoute) {
+		g.work.Go(g.route)
 	}
-	n.work.Go(n.arrange)
-	n.work.Go(n.obeyReads)
-	n.work.Go(n.obeyWrites)
-	n.work.Go(n.keep)
+	g.work.Go(g.arrange)
+	g.work.Go(g.obeyReads)
+	g.work.Go(g.obeyWrites)
+	g.work.Go(g.keep)
 }
 
 // retryAfter paces what failed and is tried again.
@@ -256,23 +255,23 @@ const retryAfter = time.Second
 
 // repeat does something over and over until the node closes, and remembers
 // what is wrong with it meanwhile.
-func (n *generation) repeat(name string, do func() error) {
-	for n.ctx.Err() == nil {
+func (g *generation) repeat(name string, do func() error) {
+	for g.ctx.Err() == nil {
 		err := do()
-		if n.ctx.Err() != nil {
+		if g.ctx.Err() != nil {
 			return
 		}
 		if errors.Is(err, pipeline.ErrWindowVersion) { // it will not go better by itself
-			n.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
+			g.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
 			return
 		}
 		if err != nil {
-			n.trouble.set(name, err)
-			n.log.Error("tidemark: "+name+" failed; trying again", "error", err)
+			g.trouble.set(name, err)
+			g.host.log.Error("tidemark: "+name+" failed; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):
-		case <-n.ctx.Done():
+		case <-g.ctx.Done():
 		}
 	}
 }
@@ -290,12 +289,12 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	}
 }
 
-func (n *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
-	if n.sinks == nil {
-		return n.answers.Load().reader.WaitApplied(ctx, p)
+func (g *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
+	if g.sinks == nil {
+		return g.host.answers.Load().reader.WaitApplied(ctx, p)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(n.ctx, cancel)()
-	return n.sinks.WaitApplied(ctx, p)
+	defer context.AfterFunc(g.ctx, cancel)()
+	return g.sinks.WaitApplied(ctx, p)
 }

@@ -82,38 +82,38 @@ func (n *Node) openServer() (err error) {
 	return err
 }
 
-func (n *generation) streamOptions() jetlog.StreamOptions {
-	s := n.config.NATS.Streams
+func (g *generation) streamOptions() jetlog.StreamOptions {
+	s := g.config.NATS.Streams
 	return jetlog.StreamOptions{
-		Replicas:    n.config.NATS.Replicas,
+		Replicas:    g.config.NATS.Replicas,
 		Events:      jetlog.Limits{BytesMax: int64(s.Events.MaxBytes), AgeMax: s.Events.MaxAge},
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
-		Slot:        n.slot,
-		Generation:  n.owner(),
-		Continues:   n.dir.continues(),
-		Logger:      n.log,
+		Slot:        g.slot,
+		Generation:  g.owner(),
+		Continues:   g.host.dir.continues(),
+		Logger:      g.host.log,
 	}
 }
 
-func (n *generation) openStreams() error {
-	ctx, cancel := n.startContext()
+func (g *generation) openStreams() error {
+	ctx, cancel := g.startContext()
 	defer cancel()
-	if err := n.tryStreams(ctx); err != nil {
+	if err := g.tryStreams(ctx); err != nil {
 		return err
 	}
-	n.history = newHistory(n.streams, n.config.NATS.Streams.Events.Archive, false, n.log)
-	n.events = n.eventsIn(jetlog.RunOptions{
-		MessagesMax: n.config.Windows.Events,
+	g.history = newHistory(g.streams, g.config.NATS.Streams.Events.Archive, false, g.host.log)
+	g.events = g.eventsIn(jetlog.RunOptions{
+		MessagesMax: g.config.Windows.Events,
 		BytesMax:    runBytes,
-		Linger:      n.config.Windows.Delay,
-		Logger:      n.log,
+		Linger:      g.config.Windows.Delay,
+		Logger:      g.host.log,
 	})
-	n.deltas = jetlog.NewDeltaLog(n.streams) // to read; the router has its own
-	n.reports = jetlog.NewCheckpoints(n.streams)
-	if most := n.nc.MaxPayload() - windowEnvelope; int64(n.config.Windows.Bytes) > most {
+	g.deltas = jetlog.NewDeltaLog(g.streams) // to read; the router has its own
+	g.reports = jetlog.NewCheckpoints(g.streams)
+	if most := g.host.nc.MaxPayload() - windowEnvelope; int64(g.config.Windows.Bytes) > most {
 		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
-			n.config.Windows.Bytes, n.nc.MaxPayload(), most)
+			g.config.Windows.Bytes, g.host.nc.MaxPayload(), most)
 	}
 	return nil
 }
@@ -124,38 +124,38 @@ func (n *generation) openStreams() error {
 const lookWithin = 5 * time.Second
 
 // tryStreams opens the streams and looks at them.
-func (n *generation) tryStreams(ctx context.Context) error {
-	return n.untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
-		if n.streams, err = jetlog.OpenStreams(ctx, n.nc, n.streamOptions()); err != nil {
+func (g *generation) tryStreams(ctx context.Context) error {
+	return g.untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
+		if g.streams, err = jetlog.OpenStreams(ctx, g.host.nc, g.streamOptions()); err != nil {
 			return err
 		}
-		return n.observeStreams(ctx)
+		return g.observeStreams(ctx)
 	})
 }
 
 // untilLed does what asks the server, each time with so long at most, and does it
 // again while its error is passing: the server's cluster chooses a leader or has
 // just started.
-func (n *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
+func (g *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log paced
 	for {
-		before := n.nc.LastError()
+		before := g.host.nc.LastError()
 		try, cancel := context.WithTimeout(ctx, within)
 		err := do(try)
 		cancel()
-		denied := n.nc.LastError()
+		denied := g.host.nc.LastError()
 		switch {
 		case err == nil || !passing(err):
-			n.trouble.clear(startPart)
+			g.trouble.clear(startPart)
 			return err
 		case denied != before && jetlog.Denial(denied) != "":
 			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", startWithin, err)
 		}
-		n.trouble.set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
+		g.trouble.set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
 		if log.tell(err.Error()) {
-			n.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
+			g.host.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):
@@ -166,11 +166,11 @@ func (n *generation) untilLed(ctx context.Context, within time.Duration, passing
 
 // startContext bounds what a start asks of the server. In a cluster it waits for
 // the others for as long as it takes.
-func (n *generation) startContext() (context.Context, context.CancelFunc) {
-	if n.inCluster() {
-		return context.WithCancel(n.ctx)
+func (g *generation) startContext() (context.Context, context.CancelFunc) {
+	if g.host.inCluster() {
+		return context.WithCancel(g.ctx)
 	}
-	return context.WithTimeout(n.ctx, startWithin)
+	return context.WithTimeout(g.ctx, startWithin)
 }
 
 // runBytes bounds the bodies of one run of messages: about a window's worth
@@ -180,82 +180,82 @@ const runBytes = 1 << 20
 // windowEnvelope is left for the headers of a window's message.
 const windowEnvelope = 4 << 10
 
-func (n *generation) openStore() error {
-	schema, err := n.config.Schema()
+func (g *generation) openStore() error {
+	schema, err := g.config.Schema()
 	if err != nil {
 		return err
 	}
-	n.store, err = cold.Open(n.dir.of(n.number, badgerDir), schema, cold.Options{
-		Shards:        n.config.Shards,
-		Node:          n.name,
-		MemTableBytes: int64(n.config.Badger.MemTable),
-		BlockCache:    int64(n.config.Badger.BlockCache),
-		IndexCache:    int64(n.config.Badger.IndexCache),
-		Free:          func() (uint64, bool) { return diskFree(n.dir.path) },
-		Logger:        n.log,
+	g.store, err = cold.Open(g.host.dir.of(g.number, badgerDir), schema, cold.Options{
+		Shards:        g.config.Shards,
+		Node:          g.host.name,
+		MemTableBytes: int64(g.config.Badger.MemTable),
+		BlockCache:    int64(g.config.Badger.BlockCache),
+		IndexCache:    int64(g.config.Badger.IndexCache),
+		Free:          func() (uint64, bool) { return diskFree(g.host.dir.path) },
+		Logger:        g.host.log,
 	})
 	return err
 }
 
 // openState loads the shards and brings them to where DELTAS can take over.
-func (n *generation) openState() (err error) {
-	if err := n.beginAnew(); err != nil {
+func (g *generation) openState() (err error) {
+	if err := g.beginAnew(); err != nil {
 		return err
 	}
-	if err := n.openStore(); err != nil {
+	if err := g.openStore(); err != nil {
 		return err
 	}
-	if err := n.checkStreams(); err != nil {
+	if err := g.checkStreams(); err != nil {
 		return err
 	}
-	n.takeCommons()
-	if err := n.openSinks(n.heldAtStart(), n.sequenceMax()); err != nil {
+	g.takeCommons()
+	if err := g.openSinks(g.heldAtStart(), g.sequenceMax()); err != nil {
 		return err
 	}
-	n.guard = pipeline.NewGuard(n.sinks, n.events, n.deltas, n.log)
-	n.follower = &pipeline.Follower{Guard: n.guard, Tailer: n.openTailer, Lane: n.lane}
-	ctx, cancel := n.startContext()
+	g.guard = pipeline.NewGuard(g.sinks, g.events, g.deltas, g.host.log)
+	g.follower = &pipeline.Follower{Guard: g.guard, Tailer: g.openTailer, Lane: g.lane}
+	ctx, cancel := g.startContext()
 	defer cancel()
 	// Before it reads: the router purges what no node that it knows of needs.
-	err = n.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
-		return n.reports.Report(ctx, n.name, n.sinks.Checkpointed())
+	err = g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
+		return g.reports.Report(ctx, g.host.name, g.sinks.Checkpointed())
 	})
 	if err != nil {
 		return err
 	}
-	return n.untilLed(ctx, startWithin, jetlog.Leaderless, func(context.Context) error { return n.join() })
+	return g.untilLed(ctx, startWithin, jetlog.Leaderless, func(context.Context) error { return g.join() })
 }
 
 // openSinks compiles the rules and opens shards; held nil: all.
-func (n *generation) openSinks(held []pipeline.Shard, sequenceMax uint64) (err error) {
-	if n.program, err = n.config.Program(n.store.Schema()); err != nil {
+func (g *generation) openSinks(held []pipeline.Shard, sequenceMax uint64) (err error) {
+	if g.program, err = g.config.Program(g.store.Schema()); err != nil {
 		return err
 	}
-	n.sinks, err = sinks.NewNode(n.store, n.sinksOptions(held, sequenceMax))
+	g.sinks, err = sinks.NewNode(g.store, g.sinksOptions(held, sequenceMax))
 	return err
 }
 
 // sinksOptions are those of what holds some shards.
-func (n *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sinks.Options {
+func (g *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sinks.Options {
 	return sinks.Options{
-		Shards:          n.config.Shards,
+		Shards:          g.config.Shards,
 		Held:            held,
-		Owners:          n.o.Processors,
-		CheckpointEvery: n.config.Checkpoint.Interval,
-		DirtyRowsMax:    n.config.Checkpoint.Rows,
-		MemoryBytes:     int(n.memory.Load()),
-		Turn:            n.turn,
-		Others:          n.explaining,
+		Owners:          g.host.o.Processors,
+		CheckpointEvery: g.config.Checkpoint.Interval,
+		DirtyRowsMax:    g.config.Checkpoint.Rows,
+		MemoryBytes:     int(g.memory.Load()),
+		Turn:            g.turn,
+		Others:          g.explaining,
 		SequenceMax:     sequenceMax,
 		Users: shard.Limits{
-			PostsMax:  n.config.Feed.PostsPerAuthor,
-			PostsKept: n.config.Feed.Kept(),
-			Retention: int64(n.config.Feed.Retention / time.Second),
-			Inactive:  int64(n.config.InactiveAfter / time.Second),
+			PostsMax:  g.config.Feed.PostsPerAuthor,
+			PostsKept: g.config.Feed.Kept(),
+			Retention: int64(g.config.Feed.Retention / time.Second),
+			Inactive:  int64(g.config.InactiveAfter / time.Second),
 		},
-		Notices:  n.config.ChannelsOf(config.KindNotice),
-		Dots:     n.config.ChannelsOf(config.KindDot),
-		Channels: shard.ChannelLimits{Channels: n.config.Limits.Channels, Notices: n.config.Limits.Notices},
-		Logger:   n.log,
+		Notices:  g.config.ChannelsOf(config.KindNotice),
+		Dots:     g.config.ChannelsOf(config.KindDot),
+		Channels: shard.ChannelLimits{Channels: g.config.Limits.Channels, Notices: g.config.Limits.Notices},
+		Logger:   g.host.log,
 	}
 }

@@ -62,8 +62,8 @@ var errCopyDiffers = errors.New("it serves something else")
 
 // partLocked has those of some shards be compared that may be given up by what members
 // say, and wakes the follower where some have been.
-func (n *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
-	h, epoch := &n.holdings, view.Assignment.Epoch
+func (g *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
+	h, epoch := &g.holdings, view.Assignment.Epoch
 	under := 0
 	for s, p := range h.partings {
 		if p.under {
@@ -84,12 +84,12 @@ func (n *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
 		switch {
 		case p.agreedNow(epoch):
 			h.wakeLocked()
-		case p.under || under >= n.config.Cluster.Moves || time.Since(p.at) < p.pause:
+		case p.under || under >= g.config.Cluster.Moves || time.Since(p.at) < p.pause:
 		default:
 			p.under, p.agreed = true, false
 			under++
 			holders := slices.Clone(view.Assignment.Holders(s))
-			n.work.Go(func() { n.compareCopies(s, p, epoch, holders) })
+			g.work.Go(func() { g.compareCopies(s, p, epoch, holders) })
 		}
 	}
 }
@@ -100,11 +100,11 @@ func (p *parting) agreedNow(epoch uint64) bool {
 }
 
 // agreedLocked are, of the shards held, those that are to be given up.
-func (n *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) {
-	view := n.members.View()
-	letGo := n.letGo(view, held)
+func (g *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) {
+	view := g.members.View()
+	letGo := g.letGo(view, held)
 	for s := range letGo.All() {
-		if p := n.holdings.partings[s]; p != nil && p.agreedNow(view.Assignment.Epoch) {
+		if p := g.holdings.partings[s]; p != nil && p.agreedNow(view.Assignment.Epoch) {
 			set.Add(s)
 		}
 	}
@@ -112,9 +112,9 @@ func (n *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) 
 }
 
 // compareCopies compares a shard with all to whom it is assigned, and notes the outcome.
-func (n *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, holders []string) {
-	err := n.agree(n.ctx, s, p, epoch, holders)
-	h := &n.holdings
+func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, holders []string) {
+	err := g.agree(g.ctx, s, p, epoch, holders)
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.wakeArrange()
@@ -129,31 +129,31 @@ func (n *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	p.pause = min(max(2*p.pause, partAgainMin), partAgainMax)
 	if !errors.Is(err, errCopyDiffers) {
 		p.differs = 0
-	} else if p.differs++; p.differs == differsMax && n.ctx.Err() == nil {
-		n.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
+	} else if p.differs++; p.differs == differsMax && g.ctx.Err() == nil {
+		g.host.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
 	}
 }
 
 // agree compares a sample of a shard with all to whom it is assigned; nil: all of them
 // hold it, have come as far as this node, and serve the same.
-func (n *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, epoch uint64, holders []string) (err error) {
+func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, epoch uint64, holders []string) (err error) {
 	if p.ids == nil {
-		if p.ids, err = n.sinks.Sample(s, partingIDs); err != nil {
+		if p.ids, err = g.sinks.Sample(s, partingIDs); err != nil {
 			return err
 		}
 	}
-	channels := n.sinks.ChannelNames()
+	channels := g.sinks.ChannelNames()
 	slices.Sort(channels)
 	ask := move.Digest{
-		Epoch: epoch, Shard: s, Horizon: n.sinks.ListedFrom(n.sinks.Applied()),
+		Epoch: epoch, Shard: s, Horizon: g.sinks.ListedFrom(g.sinks.Applied()),
 		Channels: channels[:min(len(channels), move.DigestChannelsMax)],
 	}
 	for _, node := range holders {
-		if err := n.agreesWith(ctx, node, ask, nil); err != nil { // of a new shard there are no ids
+		if err := g.agreesWith(ctx, node, ask, nil); err != nil { // of a new shard there are no ids
 			return err
 		}
 		for ids := range slices.Chunk(p.ids, move.DigestIDsMax) {
-			if err := n.agreesWith(ctx, node, ask, ids); err != nil {
+			if err := g.agreesWith(ctx, node, ask, ids); err != nil {
 				return err
 			}
 		}
@@ -165,22 +165,22 @@ func (n *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, ep
 // again once it has come as far: what is the same both times is what it was where the
 // other one has read it. What events change meanwhile is compared again, a few times; of
 // more than half of the ids it must be known.
-func (n *generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
+func (g *generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
 	left, rest := ids, compareRest
 	var lags error
 	for range compareTries {
 		ask.IDs = left
-		before, err := n.digests(ctx, &ask)
+		before, err := g.digests(ctx, &ask)
 		if err != nil {
 			return err
 		}
-		there, err := move.Compare(ctx, n.nc, node, &ask, move.Options{Generation: n.number, Logger: n.log})
+		there, err := move.Compare(ctx, g.host.nc, node, &ask, move.Options{Generation: g.number, Logger: g.host.log})
 		if err != nil {
 			return err
 		}
 		if lags = nil; there.From < before.To {
 			lags = fmt.Errorf("node %s has come to position %d of shard %d, and this one to %d", node, there.From, ask.Shard, before.To)
-		} else if left, err = n.sameAgain(ctx, &ask, before, there); err != nil {
+		} else if left, err = g.sameAgain(ctx, &ask, before, there); err != nil {
 			return fmt.Errorf("shard %d of node %s: %w", ask.Shard, node, err)
 		}
 		if lags == nil && len(left) == 0 {
@@ -201,13 +201,13 @@ func (n *generation) agreesWith(ctx context.Context, node string, ask move.Diges
 
 // sameAgain reads ids a second time, and returns those that events have changed since the
 // first time: of these nothing is known. Of the others the other node must serve the same.
-func (n *generation) sameAgain(ctx context.Context, ask *move.Digest, before, there *move.Digested) (changed []uint64, err error) {
+func (g *generation) sameAgain(ctx context.Context, ask *move.Digest, before, there *move.Digested) (changed []uint64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, compareWithin)
 	defer cancel()
-	if err := n.sinks.WaitApplied(waiting, there.To); err != nil {
+	if err := g.sinks.WaitApplied(waiting, there.To); err != nil {
 		return nil, fmt.Errorf("it has come to position %d, and this node has not within %v", there.To, compareWithin)
 	}
-	after, err := n.digests(ctx, ask)
+	after, err := g.digests(ctx, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +222,8 @@ func (n *generation) sameAgain(ctx context.Context, ask *move.Digest, before, th
 	return changed, nil
 }
 
-func (n *generation) digests(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
-	d, err := n.sinks.Digests(ctx, &sinks.DigestAsk{Shard: ask.Shard, IDs: ask.IDs, Horizon: ask.Horizon, Channels: ask.Channels})
+func (g *generation) digests(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
+	d, err := g.sinks.Digests(ctx, &sinks.DigestAsk{Shard: ask.Shard, IDs: ask.IDs, Horizon: ask.Horizon, Channels: ask.Channels})
 	if err != nil {
 		return nil, err
 	}
@@ -233,26 +233,26 @@ func (n *generation) digests(ctx context.Context, ask *move.Digest) (*move.Diges
 // digest answers a node that would give up a shard. This node must act on the assignment
 // that the other one acts on, or a later one, be assigned the shard by it, and not be
 // about to give it up: so of two nodes neither gives up its copy because of the other's.
-func (n *generation) digest(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
-	if err := n.answersFor(ask); err != nil {
+func (g *generation) digest(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
+	if err := g.answersFor(ask); err != nil {
 		return nil, err
 	}
-	d, err := n.digests(ctx, ask)
+	d, err := g.digests(ctx, ask)
 	if errors.Is(err, query.ErrElsewhere) {
 		err = move.NotHeld("this node does not hold shard %d", ask.Shard)
 	}
 	return d, err
 }
 
-func (n *generation) answersFor(ask *move.Digest) error {
-	h := &n.holdings
+func (g *generation) answersFor(ask *move.Digest) error {
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	view := n.members.View()
+	view := g.members.View()
 	switch {
 	case view.Assignment.Epoch < ask.Epoch:
 		return move.NotHeld("this node acts on assignment %d, and not on %d", view.Assignment.Epoch, ask.Epoch)
-	case !slices.Contains(view.Assignment.Holders(ask.Shard), n.name):
+	case !slices.Contains(view.Assignment.Holders(ask.Shard), g.host.name):
 		return move.NotHeld("by assignment %d shard %d is not assigned to this node", view.Assignment.Epoch, ask.Shard)
 	case h.leaving.Has(ask.Shard):
 		return move.NotHeld("this node is giving up shard %d", ask.Shard)
@@ -262,8 +262,8 @@ func (n *generation) answersFor(ask *move.Digest) error {
 
 // keptBack says which shards are not given up, and why: copies that differ, and copies
 // of which no other node confirms that it has them.
-func (n *generation) keptBack() string {
-	h := &n.holdings
+func (g *generation) keptBack() string {
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	differ, wait := 0, 0

@@ -349,7 +349,7 @@ func (g *generation) hasAssigned() bool {
 		return false
 	}
 	for s := range pipeline.Shard(g.config.Shards) {
-		if slices.Contains(view.Assignment.Holders(s), g.name) && !g.sinks.Holds(s) {
+		if slices.Contains(view.Assignment.Holders(s), g.host.name) && !g.sinks.Holds(s) {
 			return false
 		}
 	}
@@ -359,11 +359,11 @@ func (g *generation) hasAssigned() bool {
 // turn does a piece of work: at once if the generation serves, and in its turn while
 // another one does. So it has all processors from the moment on in which it serves.
 func (g *generation) turn(work func()) {
-	if g.gen() == g {
+	if g.host.gen() == g {
 		work()
 		return
 	}
-	g.rebuilds.turns.Do(work)
+	g.host.rebuilds.turns.Do(work)
 }
 
 // setMemory says how much memory the shards may take from now on.
@@ -377,11 +377,11 @@ func (g *generation) setMemory(bytes int) {
 // is closed, and tried again.
 func (g *generation) fail(err error) {
 	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
-	if g.gen() == g {
-		g.Node.fail(err)
+	if g.host.gen() == g {
+		g.host.fail(err)
 		return
 	}
-	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
+	g.host.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
 }
 
 // isLost says that it cannot go on.

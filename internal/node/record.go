@@ -309,22 +309,22 @@ func (n *Node) newGenerationOf(set generations.Set, number generations.Number) (
 }
 
 // owner names this generation as its DELTAS does.
-func (n *generation) owner() jetlog.Owner {
-	return jetlog.Owner{Number: n.number, CountsBy: n.countsBy}
+func (g *generation) owner() jetlog.Owner {
+	return jetlog.Owner{Number: g.number, CountsBy: g.countsBy}
 }
 
 // is says whether this is the generation that a record has with that number.
-func (n *generation) is(number generations.Number, set generations.Set) bool {
-	return n.number == number && n.countsBy == set.All[number].CountsBy()
+func (g *generation) is(number generations.Number, set generations.Set) bool {
+	return g.number == number && g.countsBy == set.All[number].CountsBy()
 }
 
 // beginAnew moves what is stored here of another generation with this number aside: its
 // record was lost, and a node that knew nothing of it wrote the next one.
-func (n *generation) beginAnew() error {
-	if was := n.dir.counted(n.number); was.Counting != "" && was.Counting != n.countsBy {
-		n.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", n.number, "counts_by", was.Counting, "to", n.dir.aside(n.number, was.aside()))
+func (g *generation) beginAnew() error {
+	if was := g.host.dir.counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
+		g.host.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.host.dir.aside(g.number, was.aside()))
 	}
-	return n.dir.exchange(n.number, n.countsBy)
+	return g.host.dir.exchange(g.number, g.countsBy)
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -26,8 +26,8 @@ type renewals struct {
 }
 
 // renew has a shard be taken again, not from some nodes.
-func (n *generation) renew(s pipeline.Shard, wrong []string) {
-	h, r := &n.holdings, &n.audits.renewals
+func (g *generation) renew(s pipeline.Shard, wrong []string) {
+	h, r := &g.holdings, &g.audits.renewals
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.wrong == nil {
@@ -41,9 +41,9 @@ func (n *generation) renew(s pipeline.Shard, wrong []string) {
 // before it is released until nothing of it is stored, a shard is leaving: this
 // process does not say that it has it, and nothing begins from what is stored of
 // it, which would be dropped beneath.
-func (n *generation) giveUp() error {
-	h, r := &n.holdings, &n.audits.renewals
-	held := n.heldNow()
+func (g *generation) giveUp() error {
+	h, r := &g.holdings, &g.audits.renewals
+	held := g.heldNow()
 	h.mu.Lock()
 	// What is on its way here is not what differed; what still differs is found again.
 	passed := slices.DeleteFunc(slices.Clone(r.due), func(s pipeline.Shard) bool {
@@ -56,12 +56,12 @@ func (n *generation) giveUp() error {
 	}
 	h.mu.Unlock()
 	for _, s := range passed {
-		n.audits.again(s)
+		g.audits.again(s)
 	}
 	for i, s := range due {
-		err := n.comesAgain(s)
+		err := g.comesAgain(s)
 		if err == nil {
-			if err = n.forget(s, held.Has(s)); err != nil {
+			if err = g.forget(s, held.Has(s)); err != nil {
 				// This one may be released already: it is leaving still.
 				h.mu.Lock()
 				r.due = append(r.due, due[i:]...)
@@ -71,10 +71,10 @@ func (n *generation) giveUp() error {
 				h.mu.Unlock()
 				return err
 			}
-			n.lines.say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
+			g.host.lines.say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
 		} else {
-			n.lines.say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
-			n.audits.again(s)
+			g.host.lines.say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
+			g.audits.again(s)
 		}
 		h.mu.Lock()
 		h.leaving.Remove(s)
@@ -90,17 +90,17 @@ func (n *generation) giveUp() error {
 }
 
 // givingUp says whether a shard is due to be given up, or is being given up.
-func (n *generation) givingUp(s pipeline.Shard) bool {
-	h := &n.holdings
+func (g *generation) givingUp(s pipeline.Shard) bool {
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Contains(n.audits.due, s) || h.leaving.Has(s)
+	return slices.Contains(g.audits.due, s) || h.leaving.Has(s)
 }
 
 // renewedSince says whether a shard is due to be given up, or was and was not held again
 // by then.
-func (n *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
-	h, r := &n.holdings, &n.audits.renewals
+func (g *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
+	h, r := &g.holdings, &g.audits.renewals
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, renewing := r.wrong[s]
@@ -119,13 +119,13 @@ func (r *renewals) endLocked(s pipeline.Shard) {
 	r.ended[s] = time.Now()
 }
 
-func (n *generation) forget(s pipeline.Shard, held bool) error {
+func (g *generation) forget(s pipeline.Shard, held bool) error {
 	if held {
-		if err := n.sinks.Release(n.ctx, s); err != nil {
+		if err := g.sinks.Release(g.ctx, s); err != nil {
 			return err
 		}
 	}
-	return n.store.Drop(s)
+	return g.store.Drop(s)
 }
 
 // errOnlyCopy: what would be forgotten cannot be had again.
@@ -133,27 +133,27 @@ var errOnlyCopy = errors.New("no other node has a copy that agrees with the log,
 
 // comesAgain is an error where a shard could not be taken again, or that is not
 // known: no node that is trusted answers for it, and EVENTS lacks its beginning.
-func (n *generation) comesAgain(s pipeline.Shard) error {
-	from := n.elsewhere(n.members.View(), s)
-	h := &n.holdings
+func (g *generation) comesAgain(s pipeline.Shard) error {
+	from := g.elsewhere(g.members.View(), s)
+	h := &g.holdings
 	h.mu.Lock()
-	from, _ = n.audits.sourcesLocked(s, from)
+	from, _ = g.audits.sourcesLocked(s, from)
 	h.mu.Unlock()
-	return n.comesFrom(from)
+	return g.comesFrom(from)
 }
 
-func (n *generation) comesFrom(nodes []string) error {
+func (g *generation) comesFrom(nodes []string) error {
 	if len(nodes) > 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, lookWithin)
 	defer cancel()
-	events, err := n.streams.State(ctx, jetlog.EventsStream)
+	events, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return fmt.Errorf("whether it can be counted again is not known: %w", err)
 	}
-	if first := n.history.begins(events); first > 1 {
-		return fmt.Errorf("%w: it begins with message %d. To have what a backup and the events behind it say: %s", errOnlyCopy, first, n.toRestore(events))
+	if first := g.history.begins(events); first > 1 {
+		return fmt.Errorf("%w: it begins with message %d. To have what a backup and the events behind it say: %s", errOnlyCopy, first, g.toRestore(events))
 	}
 	return nil
 }

@@ -52,39 +52,39 @@ func Repair(c *config.Config, o RepairOptions) error {
 // insist puts the record of this directory in the place of the bucket's, and removes the
 // windows of all generations that it does not name. A running node that knows a newer
 // record has it refused: that node would put its own back.
-func (p *Node) insist() error {
-	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openBucket} {
+func (n *Node) insist() error {
+	for _, step := range []func() error{n.openData, n.openServer, n.awaitCluster, n.openBucket} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := p.gen().startContext()
+	ctx, cancel := n.gen().startContext()
 	defer cancel()
-	own := p.dir.generations()
+	own := n.dir.generations()
 	if own.Epoch == 0 {
-		first, err := p.firstRecord()
+		first, err := n.firstRecord()
 		if err != nil {
 			return err
 		}
 		own = first
 	}
-	if told := p.askGenerations(ctx); told.Newer(own) {
+	if told := n.askGenerations(ctx); told.Newer(own) {
 		return fmt.Errorf("repair: a node that runs holds a newer generation (%d, epoch %d) than this directory (%d, epoch %d): stop it first", told.Serving, told.Epoch, own.Serving, own.Epoch)
 	}
-	if err := p.rebuilds.record.Insist(ctx, own); err != nil {
+	if err := n.rebuilds.record.Insist(ctx, own); err != nil {
 		return err
 	}
-	if err := p.clearOthers(ctx, own); err != nil {
+	if err := n.clearOthers(ctx, own); err != nil {
 		return err
 	}
-	p.log.Info("repair: the record of the generations is as this directory has it", "epoch", own.Epoch, "serving", own.Serving)
+	n.log.Info("repair: the record of the generations is as this directory has it", "epoch", own.Epoch, "serving", own.Serving)
 	return nil
 }
 
 // clearOthers makes the slots empty that have windows of generations which a record does
 // not name.
-func (p *Node) clearOthers(ctx context.Context, set generations.Set) error {
-	js, err := jetstream.New(p.nc)
+func (n *Node) clearOthers(ctx context.Context, set generations.Set) error {
+	js, err := jetstream.New(n.nc)
 	if err != nil {
 		return err
 	}
@@ -97,38 +97,38 @@ func (p *Node) clearOthers(ctx context.Context, set generations.Set) error {
 		if is == (jetlog.Owner{}) || named && jetlog.Slot(g.Slot) == slot && is == set.Owner(is.Number) {
 			continue
 		}
-		if _, err := p.clearSlot(ctx, slot, set.Newest); err != nil {
+		if _, err := n.clearSlot(ctx, slot, set.Newest); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
 	return nil
 }
 
-func (p *Node) replay() (err error) {
-	for _, step := range []func() error{p.lockData, p.openServer, p.awaitCluster, p.openBucket} {
+func (n *Node) replay() (err error) {
+	for _, step := range []func() error{n.lockData, n.openServer, n.awaitCluster, n.openBucket} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	if err := p.replayable(); err != nil {
+	if err := n.replayable(); err != nil {
 		return err
 	}
-	set, err := p.anew()
+	set, err := n.anew()
 	if err != nil {
 		return err
 	}
-	n, err := p.newGenerationOf(set, set.Serving)
+	g, err := n.newGenerationOf(set, set.Serving)
 	if err != nil {
 		return err
 	}
-	p.serving.Store(n)
-	if err := n.openStreams(); err != nil {
+	n.serving.Store(g)
+	if err := g.openStreams(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, startWithin)
 	defer cancel()
 	// Dead letters come again with the events that they were.
-	if err := n.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
+	if err := g.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
 		return err
 	}
 	// At one stroke each, so that no start ever sees half a database.
@@ -148,18 +148,18 @@ func (p *Node) replay() (err error) {
 	if err := n.dir.writeMarker(); err != nil {
 		return err
 	}
-	if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+	if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 		return err
 	}
-	n.log.Info("repair: the next start counts EVENTS again", "messages", n.state.Load().Events.Messages)
+	n.log.Info("repair: the next start counts EVENTS again", "messages", g.state.Load().Events.Messages)
 	return nil
 }
 
 // replayable is an error if EVENTS, with its archive, does not begin with the first event.
-func (p *Node) replayable() error {
-	ctx, cancel := p.gen().startContext()
+func (n *Node) replayable() error {
+	ctx, cancel := n.gen().startContext()
 	defer cancel()
-	streams, err := jetlog.AttachEvents(ctx, p.nc, 0, p.log)
+	streams, err := jetlog.AttachEvents(ctx, n.nc, 0, n.log)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (p *Node) replayable() error {
 	if err != nil {
 		return err
 	}
-	if first := newHistory(streams, p.config.NATS.Streams.Events.Archive, false, p.log).begins(events); first > 1 && events.Last > 0 {
+	if first := newHistory(streams, n.config.NATS.Streams.Events.Archive, false, n.log).begins(events); first > 1 && events.Last > 0 {
 		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
 	}
 	return nil
@@ -178,12 +178,12 @@ func (p *Node) replayable() error {
 
 // anew is the record once everything is counted again, by a new generation. Both slots
 // are cleared; all nodes must be stopped.
-func (p *Node) anew() (set generations.Set, err error) {
-	known := p.dir.generations()
-	if there, fault := p.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
+func (n *Node) anew() (set generations.Set, err error) {
+	known := n.dir.generations()
+	if there, fault := n.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
 		known = there
 	}
-	counting, err := p.config.Counting()
+	counting, err := n.config.Counting()
 	if err != nil {
 		return set, err
 	}
@@ -191,72 +191,72 @@ func (p *Node) anew() (set generations.Set, err error) {
 		return generations.Start(counting)
 	}
 	for slot := range jetlog.Slot(jetlog.Slots) {
-		if _, err := p.clearSlot(p.ctx, slot, known.Newest); err != nil {
+		if _, err := n.clearSlot(n.ctx, slot, known.Newest); err != nil {
 			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
 		}
 	}
-	p.dir.marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
+	n.dir.marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
 	return known.Anew(counting)
 }
 
 // endBeside ends the generation beside the one that serves: it is of the EVENTS that
 // was.
-func (p *Node) endBeside() error {
-	set := p.dir.generations()
+func (n *Node) endBeside() error {
+	set := n.dir.generations()
 	if set.Beside() == 0 {
 		return nil
 	}
 	gone := set.Beside()
 	set = set.Alone("EVENTS was recreated")
-	if err := p.dir.noteGenerations(set); err != nil {
+	if err := n.dir.noteGenerations(set); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
-	if p.rebuilds.record != nil {
-		if _, err := p.rebuilds.record.Restore(ctx, set); err != nil {
+	if n.rebuilds.record != nil {
+		if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 			return err
 		}
 	}
-	return p.dir.drop(gone)
+	return n.dir.drop(gone)
 }
 
-func (p *Node) adopt() error {
-	for _, step := range []func() error{p.openData, p.openServer, p.awaitCluster, p.openGenerations, p.endBeside} {
+func (n *Node) adopt() error {
+	for _, step := range []func() error{n.openData, n.openServer, n.awaitCluster, n.openGenerations, n.endBeside} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	n := p.gen()
-	for _, step := range []func() error{n.openStreams, n.openStore} {
+	g := n.gen()
+	for _, step := range []func() error{g.openStreams, g.openStore} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	counted := uint64(0)
-	for s := range n.config.Shards + 1 { // and the channels
-		state, err := n.store.Stack(pipeline.Shard(s)).State()
+	for s := range g.config.Shards + 1 { // and the channels
+		state, err := g.store.Stack(pipeline.Shard(s)).State()
 		if err != nil {
 			return err
 		}
 		counted = max(counted, state.Applied.Sequence())
 	}
-	tail, _, err := n.deltas.Tail(n.ctx)
+	tail, _, err := g.deltas.Tail(g.ctx)
 	if err != nil {
 		return err
 	}
 	counted = max(counted, tail.To.Sequence())
-	if err := n.events.FastForward(n.ctx, counted); err != nil {
+	if err := g.events.FastForward(g.ctx, counted); err != nil {
 		return err
 	}
-	now := n.state.Load()
-	known := n.store.Meta().Streams
-	is := n.dir.counted(n.number)
+	now := g.state.Load()
+	known := g.store.Meta().Streams
+	is := n.dir.counted(g.number)
 	is.Mixed = true
-	if err := n.dir.note(n.number, is); err != nil { // EVENTS does not tell any more what was counted
+	if err := n.dir.note(g.number, is); err != nil { // EVENTS does not tell any more what was counted
 		return err
 	}
-	err = n.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
+	err = g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
 	if err == nil {
 		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)
 	}

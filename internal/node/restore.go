@@ -68,18 +68,18 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	p := newNode(c, Options{Logger: o.Logger})
 	defer p.cancel()
-	n, err := p.newGenerationOf(m.Generations, of)
+	g, err := p.newGenerationOf(m.Generations, of)
 	if err != nil {
 		return r, err
 	}
-	p.serving.Store(n)
-	finish, err := n.openRestoring(m)
+	p.serving.Store(g)
+	finish, err := g.openRestoring(m)
 	if err != nil {
 		return r, err
 	}
-	defer n.dir.close()
+	defer g.host.dir.close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
-	if r.Position, r.Time, err = n.restore(ctx, place, m, &o); err != nil {
+	if r.Position, r.Time, err = g.restore(ctx, place, m, &o); err != nil {
 		if !m.Nothing() {
 			err = fmt.Errorf("backup %s: %w", m.ID, err)
 		}
@@ -114,8 +114,8 @@ func roomToRestore(path string) error {
 
 // openRestoring takes the data directory for the restore of a backup; finish says
 // that it is whole.
-func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) error, err error) {
-	path := n.config.DataDir
+func (g *generation) openRestoring(m *backup.Manifest) (finish func(restored) error, err error) {
+	path := g.config.DataDir
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -131,13 +131,13 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 			d.close()
 		}
 	}()
-	c := n.config
+	c := g.config
 	d.marker = marker{Format: dataFormat, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
-	counts := noted{Counting: n.countsBy, Mixed: m.Mixed}
-	if n.number == generations.First {
+	counts := noted{Counting: g.countsBy, Mixed: m.Mixed}
+	if g.number == generations.First {
 		d.marker.noted = counts
 	} else {
-		d.marker.Later = map[generations.Number]noted{n.number: counts}
+		d.marker.Later = map[generations.Number]noted{g.number: counts}
 	}
 	if raw, err := os.ReadFile(d.join(markerFile)); err == nil { // its streams, perhaps, are under this name
 		var was marker
@@ -149,7 +149,7 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 		}
 		d.marker.Node = was.Node
 	}
-	n.Node.dir, n.Node.name = d, d.marker.Node
+	g.host.dir, g.host.name = d, d.marker.Node
 	if err := writeSynced(d.join(restoringFile), nil); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -173,24 +173,24 @@ func (n *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 }
 
 // restore fills the store and brings all shards to one position.
-func (n *generation) restore(ctx context.Context, place backup.Place, m *backup.Manifest, o *RestoreOptions) (at pipeline.Position, time int64, err error) {
-	if err := n.openStore(); err != nil {
+func (g *generation) restore(ctx context.Context, place backup.Place, m *backup.Manifest, o *RestoreOptions) (at pipeline.Position, time int64, err error) {
+	if err := g.openStore(); err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, n.store.Close()) }()
-	if err := backup.Import(ctx, n.store, place, m, o.Progress); err != nil {
+	defer func() { err = errors.Join(err, g.store.Close()) }()
+	if err := backup.Import(ctx, g.store, place, m, o.Progress); err != nil {
 		return 0, 0, err
 	}
-	if err := n.openSinks(nil, 0); err != nil {
+	if err := g.openSinks(nil, 0); err != nil {
 		return 0, 0, err
 	}
 	forward := &backup.Restore{
-		Place: place, Manifest: m, At: o.At, Shards: n.sinks, Lane: n.lane, Logger: o.Logger,
+		Place: place, Manifest: m, At: o.At, Shards: g.sinks, Lane: g.lane, Logger: o.Logger,
 		Events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, o) },
 	}
 	at, time, err = forward.Forward(ctx)
-	if err = errors.Join(err, n.sinks.Close()); err == nil {
-		err = backup.Stands(n.store, m, at)
+	if err = errors.Join(err, g.sinks.Close()); err == nil {
+		err = backup.Stands(g.store, m, at)
 	}
 	if err != nil {
 		return 0, 0, err

@@ -8,45 +8,45 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-func (n *generation) openPipeline() error {
-	lease, err := jetlog.NewLease(n.streams, jetlog.LeaseOptions{
-		Owner:  n.name,
-		Renew:  n.config.Router.LeaseRenew,
-		Expiry: n.config.Router.LeaseExpiry,
-		Logger: n.log,
+func (g *generation) openPipeline() error {
+	lease, err := jetlog.NewLease(g.streams, jetlog.LeaseOptions{
+		Owner:  g.host.name,
+		Renew:  g.config.Router.LeaseRenew,
+		Expiry: g.config.Router.LeaseExpiry,
+		Logger: g.host.log,
 	})
 	if err != nil {
 		return err
 	}
-	letters, err := jetlog.NewDeadLetters(n.streams, n.number, n.log)
+	letters, err := jetlog.NewDeadLetters(g.streams, g.number, g.host.log)
 	if err != nil {
 		return err
 	}
-	n.lease = lease
-	n.router = &pipeline.Router{
+	g.lease = lease
+	g.router = &pipeline.Router{
 		Open: func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
-			return n.guard.Open(n.ctx, held, from)
+			return g.guard.Open(g.ctx, held, from)
 		},
-		Log:     jetlog.NewDeltaLog(n.streams),
-		Letters: n.letters.keepIn(letters),
-		Lane:    n.lane,
-		Lanes:   n.lanes(),
-		Logger:  n.log,
-		Cuts:    n.guard.Cuts,
+		Log:     jetlog.NewDeltaLog(g.streams),
+		Letters: g.letters.keepIn(letters),
+		Lane:    g.lane,
+		Lanes:   g.lanes(),
+		Logger:  g.host.log,
+		Cuts:    g.guard.Cuts,
 	}
 	return nil
 }
 
 // lane derives when the generation may.
-func (n *generation) lane() pipeline.Deriver {
-	lane := n.program.NewLane()
-	lane.Version = func() int { return n.writes(pipeline.FormatWindows) }
-	return inTurns{lane, n.turn}
+func (g *generation) lane() pipeline.Deriver {
+	lane := g.program.NewLane()
+	lane.Version = func() int { return g.writes(pipeline.FormatWindows) }
+	return inTurns{lane, g.turn}
 }
 
 // writes is the version of a format that all members of the generation read.
-func (n *generation) writes(f pipeline.Format) int {
-	if m := n.watched.Load(); m != nil {
+func (g *generation) writes(f pipeline.Format) int {
+	if m := g.watched.Load(); m != nil {
 		return m.View().Writes(f)
 	}
 	return f.Oldest
@@ -54,8 +54,8 @@ func (n *generation) writes(f pipeline.Format) int {
 
 // lagging says which formats are written in an older version than this program could,
 // and for which member, a line each.
-func (n *generation) lagging() (lines string) {
-	for _, line := range n.view().Lagging() {
+func (g *generation) lagging() (lines string) {
+	for _, line := range g.view().Lagging() {
 		lines += "formats: " + line + "\n"
 	}
 	return lines
@@ -72,20 +72,20 @@ func (d inTurns) Derive(from, to pipeline.Position, messages []pipeline.Message)
 }
 
 // openTailer opens DELTAS for what this node holds.
-func (n *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
-	tailer, err := n.tailer(ctx, after)
+func (g *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := g.tailer(ctx, after)
 	if err == nil {
-		n.trouble.clear("follow")
+		g.trouble.clear("follow")
 	}
 	return tailer, err
 }
 
-func (n *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
-	tailer, err := jetlog.OpenTailer(ctx, n.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: n.log})
+func (g *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := jetlog.OpenTailer(ctx, g.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: g.host.log})
 	if err != nil {
 		return nil, err
 	}
-	if !tailer.Created().Equal(n.store.Meta().Streams.Deltas) {
+	if !tailer.Created().Equal(g.store.Meta().Streams.Deltas) {
 		return nil, errors.Join(errors.New("stream DELTAS was recreated since where to follow it was looked for"), tailer.Close())
 	}
 	return tailer, nil
@@ -93,20 +93,20 @@ func (n *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer,
 
 // follow applies DELTAS until the node closes. What is held changes between two
 // runs of the follower.
-func (n *generation) follow() {
-	n.repeat("follow", func() error {
+func (g *generation) follow() {
+	g.repeat("follow", func() error {
 		for {
-			if err := n.change(); err != nil {
+			if err := g.change(); err != nil {
 				return err
 			}
-			if err := n.join(); err != nil {
+			if err := g.join(); err != nil {
 				return err
 			}
-			ctx, cancel := n.holdings.following(n.ctx, &n.audits.renewals)
-			err := n.beyond(n.follower.Follow(ctx))
+			ctx, cancel := g.holdings.following(g.ctx, &g.audits.renewals)
+			err := g.beyond(g.follower.Follow(ctx))
 			again := errors.Is(context.Cause(ctx), errHoldings)
 			cancel(nil)
-			if !again || n.ctx.Err() != nil {
+			if !again || g.ctx.Err() != nil {
 				return err
 			}
 		}
@@ -114,62 +114,62 @@ func (n *generation) follow() {
 }
 
 // route is the router while this process holds the lease.
-func (n *generation) route() {
-	n.repeat("route", func() error {
-		held, release, err := n.lease.Acquire(n.ctx)
+func (g *generation) route() {
+	g.repeat("route", func() error {
+		held, release, err := g.lease.Acquire(g.ctx)
 		if err != nil {
 			return err
 		}
 		defer release()
 		for again := true; again; {
-			again, err = n.routeOnce(held)
+			again, err = g.routeOnce(held)
 		}
-		lost := held.Err() != nil && n.ctx.Err() == nil
+		lost := held.Err() != nil && g.ctx.Err() == nil
 		if lost {
 			err = context.Cause(held)
 		}
 		if lost || errors.Is(err, pipeline.ErrFenced) {
-			n.log.Warn("router: stepped down, standing by", "reason", err)
+			g.host.log.Warn("router: stepped down, standing by", "reason", err)
 			return nil
 		}
-		return n.beyond(err)
+		return g.beyond(err)
 	})
 }
 
 // routeOnce routes until what is to be done with dead letters changes (again), or it
 // fails. One that serves stores those that it owes before.
-func (n *generation) routeOnce(held context.Context) (again bool, err error) {
+func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 	const part = "letters"
-	running, kept, end := n.letters.routing(held)
+	running, kept, end := g.letters.routing(held)
 	defer end(nil)
-	n.router.Lanes = n.lanes()
+	g.router.Lanes = g.lanes()
 	if kept {
-		switch err := n.owed(running); {
+		switch err := g.owed(running); {
 		case err == nil:
-			n.trouble.clear(part)
+			g.trouble.clear(part)
 		case running.Err() == nil: // counting does not wait for it: tried again with the next run
-			n.trouble.set(part, err)
-			n.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
+			g.trouble.set(part, err)
+			g.host.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
 		}
 	}
-	err = n.router.Run(running)
+	err = g.router.Run(running)
 	return errors.Is(context.Cause(running), errLetters) && held.Err() == nil, err
 }
 
 // lanes is how many goroutines derive events.
-func (n *generation) lanes() int {
-	if n.gen() != n {
-		return n.config.Rebuild.Cores
+func (g *generation) lanes() int {
+	if g.host.gen() != g {
+		return g.config.Rebuild.Cores
 	}
-	if n.config.Router.Lanes > 0 {
-		return n.config.Router.Lanes
+	if g.config.Router.Lanes > 0 {
+		return g.config.Router.Lanes
 	}
-	return n.o.Processors
+	return g.host.o.Processors
 }
 
 // routed says that this node routes, or another: what kept this one from it
 // is nobody's trouble any more.
-func (n *generation) routed() bool {
-	holder, mine := n.lease.Holder()
-	return n.router.Stats.Active.Load() || holder != "" && !mine
+func (g *generation) routed() bool {
+	holder, mine := g.lease.Holder()
+	return g.router.Stats.Active.Load() || holder != "" && !mine
 }

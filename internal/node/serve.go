@@ -28,11 +28,11 @@ type answers struct {
 }
 
 // openQueries answers other nodes.
-func (n *generation) openQueries() error {
-	n.figures.MustRegister(newCollector(n))
-	n.openExplainer()
-	n.sinks.MemoryOnly(n.told().Reads == cluster.ReadsMemory)
-	return n.serveNodes()
+func (g *generation) openQueries() error {
+	g.figures.MustRegister(newCollector(g))
+	g.openExplainer()
+	g.sinks.MemoryOnly(g.told().Reads == cluster.ReadsMemory)
+	return g.serveNodes()
 }
 
 // serves says that this process answers somebody: everybody, or, where it holds,
@@ -52,34 +52,34 @@ func (n *Node) openAnswers() error {
 }
 
 // serve answers everybody by this generation.
-func (n *generation) serve() error {
-	return n.serveAll(n.countedHere(), nil)
+func (g *generation) serve() error {
+	return g.serveAll(g.countedHere(), nil)
 }
 
 // countedHere is what this generation counts.
-func (n *generation) countedHere() *spread.Counted {
-	return &spread.Counted{Schema: n.store.Schema(), Shards: n.config.Shards, Types: n.config.Rules().Types()}
+func (g *generation) countedHere() *spread.Counted {
+	return &spread.Counted{Schema: g.store.Schema(), Shards: g.config.Shards, Types: g.config.Rules().Types()}
 }
 
 // serveNodes answers other nodes, for the shards held here.
-func (n *generation) serveNodes() (err error) {
-	if !n.config.Has(config.RoleHold) {
+func (g *generation) serveNodes() (err error) {
+	if !g.config.Has(config.RoleHold) {
 		return nil
 	}
-	if n.runs, err = move.Serve(n.nc, n.name, n.store, move.ServeOptions{Generation: n.number, Holds: n.sinks.Holds, Digest: n.digest, Logger: n.log}); err != nil {
+	if g.runs, err = move.Serve(g.host.nc, g.host.name, g.store, move.ServeOptions{Generation: g.number, Holds: g.sinks.Holds, Digest: g.digest, Logger: g.host.log}); err != nil {
 		return err
 	}
-	n.parts, err = spread.Serve(n.queries, n.sinks, spread.ServerOptions{
-		Node:       n.name,
-		Generation: n.number,
-		Schema:     n.store.Schema(),
-		Types:      n.config.Rules().Types(),
-		Shards:     n.config.Shards,
-		Untold:     n.untold,
-		Workers:    n.o.Processors,
-		ColdReads:  n.config.Limits.ColdReads,
-		Registerer: n.figures,
-		Logger:     n.log,
+	g.parts, err = spread.Serve(g.host.queries, g.sinks, spread.ServerOptions{
+		Node:       g.host.name,
+		Generation: g.number,
+		Schema:     g.store.Schema(),
+		Types:      g.config.Rules().Types(),
+		Shards:     g.config.Shards,
+		Untold:     g.untold,
+		Workers:    g.host.o.Processors,
+		ColdReads:  g.config.Limits.ColdReads,
+		Registerer: g.figures,
+		Logger:     g.host.log,
 	})
 	return err
 }
@@ -87,9 +87,9 @@ func (n *generation) serveNodes() (err error) {
 // untold is why no process that only answers may answer by this generation: it is kept,
 // and does not serve. One that knows of generations does not ask; an earlier version would
 // go on with what served before.
-func (n *generation) untold() error {
-	if n.rebuilds.set().Kept == n.number {
-		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", n.number)
+func (g *generation) untold() error {
+	if g.host.rebuilds.set().Kept == g.number {
+		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", g.number)
 	}
 	return nil
 }
@@ -97,10 +97,10 @@ func (n *generation) untold() error {
 // serveAll answers everybody. ready tells why nothing can be asked, nil: it can.
 // If this process answers already, it is answered anew before the one before
 // stops.
-func (n *generation) serveAll(counted *spread.Counted, ready func() error) error {
-	before, err := n.answer(counted, ready)
+func (g *generation) serveAll(counted *spread.Counted, ready func() error) error {
+	before, err := g.answer(counted, ready)
 	if err == nil {
-		n.stopAnswers(before)
+		g.host.stopAnswers(before)
 	}
 	return err
 }
@@ -111,20 +111,20 @@ const recentShare = 128
 
 // answer has everybody be answered anew, and gives what answered before: it does so
 // still.
-func (n *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
+func (g *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
 	a := &answers{
-		directory: &directory{view: n.view, own: n.own(), lags: n.behind.Load, me: n.name, shards: counted.Shards},
+		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.host.name, shards: counted.Shards},
 		registry:  prometheus.NewRegistry(),
 	}
-	a.reader, err = spread.New(n.queries, spread.Options{
+	a.reader, err = spread.New(g.host.queries, spread.Options{
 		Schema:     counted.Schema,
 		Directory:  a.directory,
-		Generation: n.number,
-		ColdReads:  n.config.Limits.ColdReads,
-		Recent:     int(n.config.Memory.Budget / recentShare),
-		Fresh:      n.fresh,
-		Wait:       n.freshnessWait,
-		Silent:     n.unheardFor,
+		Generation: g.number,
+		ColdReads:  g.config.Limits.ColdReads,
+		Recent:     int(g.config.Memory.Budget / recentShare),
+		Fresh:      g.fresh,
+		Wait:       g.freshnessWait,
+		Silent:     g.unheardFor,
 		Registerer: a.registry,
 	})
 	if err != nil {
@@ -134,36 +134,36 @@ func (n *generation) answer(counted *spread.Counted, ready func() error) (before
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
-		Cluster: clusterView{n.name, n.view, n.unheardFor},
+		Cluster: clusterView{g.host.name, g.view, g.unheardFor},
 		Limits: query.Limits{
-			IDs:        n.config.Limits.IDs,
-			Requests:   n.config.Limits.Requests,
-			Processors: n.o.Processors,
-			ColdReads:  n.config.Limits.ColdReads,
-			Timeout:    n.config.Limits.Timeout,
-			TimeoutMax: n.config.Limits.TimeoutMax,
+			IDs:        g.config.Limits.IDs,
+			Requests:   g.config.Limits.Requests,
+			Processors: g.host.o.Processors,
+			ColdReads:  g.config.Limits.ColdReads,
+			Timeout:    g.config.Limits.Timeout,
+			TimeoutMax: g.config.Limits.TimeoutMax,
 		},
-		Refuses:    n.refuses,
-		Fresh:      n.fresh,
-		Slow:       query.Slow(n.config.Slow),
-		Stats:      n.stats,
+		Refuses:    g.refuses,
+		Fresh:      g.fresh,
+		Slow:       query.Slow(g.config.Slow),
+		Stats:      g.host.stats,
 		Ready:      ready,
 		Shards:     counted.Shards,
-		Version:    n.o.Version,
+		Version:    g.host.o.Version,
 		Registerer: a.registry,
-		Logger:     n.log,
-		Metadata:   map[string]string{"node": n.name},
+		Logger:     g.host.log,
+		Metadata:   map[string]string{"node": g.host.name},
 	}
-	if n.explainer != nil {
-		o.Explainer, o.ExplainAlone = n.explainer, !n.config.Has(config.RoleAnswer)
+	if g.explainer != nil {
+		o.Explainer, o.ExplainAlone = g.explainer, !g.config.Has(config.RoleAnswer)
 	}
-	if n.streams != nil { // of a system that is there
-		o.Publisher, o.LogEnd = jetlog.NewReads(n.streams), n.logEnd
+	if g.streams != nil { // of a system that is there
+		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
 	}
-	if a.service, err = query.New(n.queries, o); err != nil {
+	if a.service, err = query.New(g.host.queries, o); err != nil {
 		return nil, errors.Join(err, a.reader.Close())
 	}
-	return n.answers.Swap(a), nil
+	return g.host.answers.Swap(a), nil
 }
 
 // stopAnswers has what answered before answer what has arrived, and stop.
@@ -184,30 +184,30 @@ func (a *answers) stop(ctx context.Context) error {
 }
 
 // unheardFor is for how long nothing has been heard of any node, this one included.
-func (n *generation) unheardFor() time.Duration {
-	if members := n.watched.Load(); members != nil {
+func (g *generation) unheardFor() time.Duration {
+	if members := g.watched.Load(); members != nil {
 		return members.Silent()
 	}
 	return 0
 }
 
-func (n *generation) logEnd(ctx context.Context) (sequence uint64, err error) {
-	state, err := n.streams.State(ctx, jetlog.EventsStream)
+func (g *generation) logEnd(ctx context.Context) (sequence uint64, err error) {
+	state, err := g.streams.State(ctx, jetlog.EventsStream)
 	return state.Last, err
 }
 
 // own is what this process holds; nil: nothing, ever.
-func (n *generation) own() query.Holder {
-	if !n.config.Has(config.RoleHold) {
+func (g *generation) own() query.Holder {
+	if !g.config.Has(config.RoleHold) {
 		return nil
 	}
-	return n.sinks
+	return g.sinks
 }
 
 // view is what is known of the members; there are none before this process has
 // joined.
-func (n *generation) view() *cluster.View {
-	if m := n.watched.Load(); m != nil {
+func (g *generation) view() *cluster.View {
+	if m := g.watched.Load(); m != nil {
 		return m.View()
 	}
 	return &cluster.View{Degrade: cluster.Normal}
@@ -215,8 +215,8 @@ func (n *generation) view() *cluster.View {
 
 // asked says why others cannot be asked, of a process that holds nothing
 // itself.
-func (n *generation) asked() error {
-	if a := n.answers.Load(); a != nil && n.own() == nil && a.directory.held() == 0 {
+func (g *generation) asked() error {
+	if a := g.host.answers.Load(); a != nil && g.own() == nil && a.directory.held() == 0 {
 		return errNobody
 	}
 	return nil

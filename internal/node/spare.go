@@ -42,17 +42,17 @@ type disk struct {
 
 // sparesLocked notes what is stored and neither held nor assigned here, has deleted what
 // has been so for long enough, or has no room, and returns what is to be held again.
-func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
-	h, now := &n.holdings, time.Now()
+func (g *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
+	h, now := &g.holdings, time.Now()
 	var spares cluster.ShardSet
-	for s := range pipeline.Shard(n.config.Shards) {
+	for s := range pipeline.Shard(g.config.Shards) {
 		_, comes := h.moves[s]
-		if !held.Has(s) && !comes && !h.derived.Has(s) && n.store.Stack(s).Stored() {
+		if !held.Has(s) && !comes && !h.derived.Has(s) && g.store.Stack(s).Stored() {
 			spares.Add(s)
 		}
 	}
-	answered := view.LetGo(n.name, spares)
-	for s := range pipeline.Shard(n.config.Shards) {
+	answered := view.LetGo(g.host.name, spares)
+	for s := range pipeline.Shard(g.config.Shards) {
 		if !spares.Has(s) {
 			delete(h.spares, s)
 			continue
@@ -68,40 +68,40 @@ func (n *generation) sparesLocked(view *cluster.View, assigned, held cluster.Sha
 		if !answered.Has(s) {
 			sp.since = now
 		}
-		if !assigned.Has(s) && !sp.under && (sp.refused || len(n.elsewhere(view, s)) == 0) {
+		if !assigned.Has(s) && !sp.under && (sp.refused || len(g.elsewhere(view, s)) == 0) {
 			back.Add(s)
 		}
 	}
-	n.dropSparesLocked(view, answered, n.crowdedLocked(room))
+	g.dropSparesLocked(view, answered, g.crowdedLocked(room))
 	return back
 }
 
 // crowdedLocked are the spares that the disk has no room for, the oldest ones.
-func (n *generation) crowdedLocked(room disk) (set cluster.ShardSet) {
+func (g *generation) crowdedLocked(room disk) (set cluster.ShardSet) {
 	free := room.free
-	if !room.known || len(n.holdings.spares) == 0 {
+	if !room.known || len(g.holdings.spares) == 0 {
 		return set
 	}
 	shards, bytes := []pipeline.Shard{}, uint64(0)
-	for s := range n.holdings.spares {
-		shards, bytes = append(shards, s), bytes+uint64(n.store.Stack(s).Bytes())
+	for s := range g.holdings.spares {
+		shards, bytes = append(shards, s), bytes+uint64(g.store.Stack(s).Bytes())
 	}
 	slices.SortFunc(shards, func(a, b pipeline.Shard) int {
-		return cmp.Or(n.holdings.spares[a].given.Compare(n.holdings.spares[b].given), cmp.Compare(a, b))
+		return cmp.Or(g.holdings.spares[a].given.Compare(g.holdings.spares[b].given), cmp.Compare(a, b))
 	})
 	for _, s := range shards {
 		if spareShare*bytes <= free+bytes {
 			break
 		}
 		set.Add(s)
-		bytes, free = bytes-uint64(n.store.Stack(s).Bytes()), free+uint64(n.store.Stack(s).Bytes())
+		bytes, free = bytes-uint64(g.store.Stack(s).Bytes()), free+uint64(g.store.Stack(s).Bytes())
 	}
 	return set
 }
 
 // dropSparesLocked begins to delete spares whose time has come, one at a time.
-func (n *generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
-	h := &n.holdings
+func (g *generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
+	h := &g.holdings
 	for _, sp := range h.spares {
 		if sp.under {
 			return
@@ -114,18 +114,18 @@ func (n *generation) dropSparesLocked(view *cluster.View, answered, crowded clus
 		}
 		sp.under = true
 		epoch, holders := view.Assignment.Epoch, slices.Clone(view.Assignment.Holders(s))
-		n.work.Go(func() { n.dropSpare(s, sp, epoch, holders) })
+		g.work.Go(func() { g.dropSpare(s, sp, epoch, holders) })
 		return
 	}
 }
 
 // dropSpare deletes a spare if all to whom it is assigned hold it, and are further than
 // it is: this node asks them.
-func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
-	held, err := n.haveAll(n.ctx, s, epoch, holders)
-	h := &n.holdings
+func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
+	held, err := g.haveAll(g.ctx, s, epoch, holders)
+	h := &g.holdings
 	h.mu.Lock()
-	if err == nil && (h.spares[s] != sp || h.moves[s] != nil || n.members.View().Assignment.Epoch != epoch) {
+	if err == nil && (h.spares[s] != sp || h.moves[s] != nil || g.members.View().Assignment.Epoch != epoch) {
 		err = errors.New("what is assigned has changed meanwhile")
 	}
 	if err == nil {
@@ -133,30 +133,30 @@ func (n *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	}
 	h.mu.Unlock()
 	if err == nil {
-		if err = n.store.Drop(s); err == nil {
-			n.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+		if err = g.store.Drop(s); err == nil {
+			g.host.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaving.Remove(s)
-	sp.under, sp.refused = false, held == 0 && n.ctx.Err() == nil
-	if err != nil && n.ctx.Err() == nil {
+	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
+	if err != nil && g.ctx.Err() == nil {
 		sp.since = time.Now()
-		n.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+		g.host.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
 }
 
 // haveAll asks nodes whether each of them holds a shard, and is as far at least as what is
 // stored of it here. held is how many do.
-func (n *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
-	state, fault := n.store.Stack(s).State()
+func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
+	state, fault := g.store.Stack(s).State()
 	if fault != nil {
 		state.Applied = 0 // what cannot be read brings nobody further, if each of them holds the shard
 	}
 	for _, node := range nodes {
-		there, fault := move.Compare(ctx, n.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: n.number, Logger: n.log})
+		there, fault := move.Compare(ctx, g.host.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.number, Logger: g.host.log})
 		switch {
 		case fault != nil:
 			err = errors.Join(err, fault)
@@ -171,22 +171,22 @@ func (n *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64
 
 // back takes a spare up again as it is stored, if DELTAS brings it on; false: it does not
 // come that way.
-func (n *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
-	if late, err := n.late(ctx, s); late || err != nil {
+func (g *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
+	if late, err := g.late(ctx, s); late || err != nil {
 		return false
 	}
-	n.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
-	n.holdings.come(s, m)
+	g.host.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
+	g.holdings.come(s, m)
 	return true
 }
 
 // spareFigures are how many spares there are, and what they take.
-func (n *generation) spareFigures() (shards int, bytes int64) {
-	h := &n.holdings
+func (g *generation) spareFigures() (shards int, bytes int64) {
+	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.spares {
-		bytes += n.store.Stack(s).Bytes()
+		bytes += g.store.Stack(s).Bytes()
 	}
 	return len(h.spares), bytes
 }

@@ -46,40 +46,40 @@ func (n *Node) close() error {
 
 // close stops routing, following and answering other nodes, and makes a last
 // checkpoint.
-func (n *generation) close(ctx context.Context) error {
-	if n == nil {
+func (g *generation) close(ctx context.Context) error {
+	if g == nil {
 		return nil
 	}
 	var faults []error
-	n.cancel()
-	n.endServing()
-	n.work.Wait()
-	n.leave() // before others ask in vain
-	if n.parts != nil {
-		faults = append(faults, n.parts.Stop(ctx), n.runs.Close())
+	g.cancel()
+	g.endServing()
+	g.work.Wait()
+	g.leave() // before others ask in vain
+	if g.parts != nil {
+		faults = append(faults, g.parts.Stop(ctx), g.runs.Close())
 	}
-	if n.sinks != nil {
-		faults = append(faults, n.sinks.Close())
-		n.log.Info("tidemark: checkpointed", "applied", n.sinks.Applied())
+	if g.sinks != nil {
+		faults = append(faults, g.sinks.Close())
+		g.host.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
 	}
 	return errors.Join(faults...)
 }
 
 // closeStore comes last: figures are read from the store.
-func (n *generation) closeStore() error {
-	if n == nil || n.store == nil {
+func (g *generation) closeStore() error {
+	if g == nil || g.store == nil {
 		return nil
 	}
-	return n.store.Close()
+	return g.store.Close()
 }
 
 // closeAll closes a generation while the process goes on, once nobody uses it.
-func (n *generation) closeAll(ctx context.Context) error {
-	n.cancel()
-	n.users.Lock()
-	n.closed = true
-	n.users.Unlock()
-	return errors.Join(n.close(ctx), n.closeStore())
+func (g *generation) closeAll(ctx context.Context) error {
+	g.cancel()
+	g.users.Lock()
+	g.closed = true
+	g.users.Unlock()
+	return errors.Join(g.close(ctx), g.closeStore())
 }
 
 // use is the generation that serves, which is not closed before done is called. What
@@ -102,11 +102,11 @@ func (n *Node) use() (g *generation, done func()) {
 
 // undoAll takes away what was opened of a generation that does not begin, while the
 // process goes on.
-func (n *generation) undoAll() {
-	n.cancel()
-	n.stopAnswering()
-	n.leave()
-	n.undo()
+func (g *generation) undoAll() {
+	g.cancel()
+	g.stopAnswering()
+	g.leave()
+	g.undo()
 }
 
 // undo closes what a failed Start has opened.
@@ -147,25 +147,25 @@ func (n *Node) undo() {
 	}
 }
 
-func (n *generation) stopAnswering() {
-	n.work.Wait()
-	if n.runs != nil {
-		n.runs.Close()
+func (g *generation) stopAnswering() {
+	g.work.Wait()
+	if g.runs != nil {
+		g.runs.Close()
 	}
-	if n.parts != nil {
-		n.parts.Stop(context.Background())
+	if g.parts != nil {
+		g.parts.Stop(context.Background())
 	}
 }
 
 // undo closes what was opened of a generation that does not begin.
-func (n *generation) undo() {
-	if n.members != nil {
-		n.members.Close()
+func (g *generation) undo() {
+	if g.members != nil {
+		g.members.Close()
 	}
-	if n.sinks != nil {
-		n.sinks.Close()
+	if g.sinks != nil {
+		g.sinks.Close()
 	}
-	if n.store != nil {
-		n.store.Close()
+	if g.store != nil {
+		g.store.Close()
 	}
 }

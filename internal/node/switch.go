@@ -21,29 +21,29 @@ type duties struct {
 }
 
 // beginServing begins them.
-func (n *generation) beginServing() {
-	ctx, stop := context.WithCancel(n.ctx)
-	n.duties.stop = stop
-	n.letters.on()
-	n.sayDiffers()
-	n.duties.work.Go(func() { n.explainer.Run(ctx) })
-	if n.audits.Auditor != nil {
-		n.duties.work.Go(func() { n.audit(ctx) })
+func (g *generation) beginServing() {
+	ctx, stop := context.WithCancel(g.ctx)
+	g.duties.stop = stop
+	g.letters.on()
+	g.sayDiffers()
+	g.duties.work.Go(func() { g.explainer.Run(ctx) })
+	if g.audits.Auditor != nil {
+		g.duties.work.Go(func() { g.audit(ctx) })
 	}
-	if n.config.Has(config.RoleRoute) && n.config.Backup.To != "" {
-		n.duties.work.Go(func() { n.backUp(ctx) })
+	if g.config.Has(config.RoleRoute) && g.config.Backup.To != "" {
+		g.duties.work.Go(func() { g.backUp(ctx) })
 	}
 }
 
 // endServing ends them.
-func (n *generation) endServing() {
-	if n.duties.stop == nil {
+func (g *generation) endServing() {
+	if g.duties.stop == nil {
 		return
 	}
-	n.letters.off()
-	n.duties.stop()
-	n.duties.work.Wait()
-	n.duties.stop = nil
+	g.letters.off()
+	g.duties.stop()
+	g.duties.work.Wait()
+	g.duties.stop = nil
 }
 
 // maySwitch says whether this node may answer by another generation at once: what it

@@ -224,25 +224,25 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 }
 
 // attach joins the members of a system that others keep. Nothing is created.
-func (n *generation) attach(ctx context.Context) error {
+func (g *generation) attach(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, n.nc, n.slot, jetlog.Owner{Number: n.number}, n.log)
+	streams, err := jetlog.Attach(soon, g.host.nc, g.slot, jetlog.Owner{Number: g.number}, g.host.log)
 	if err != nil {
 		return err
 	}
-	n.streams, n.same = streams, member(n.config, n.name, n.o.Version)
-	if err := n.joinMembers(ctx); err != nil {
+	g.streams, g.same = streams, member(g.config, g.host.name, g.host.o.Version)
+	if err := g.joinMembers(ctx); err != nil {
 		return err
 	}
-	return n.openEnds()
+	return g.openEnds()
 }
 
 // ask has one of those who hold say what is counted, as soon as any counts
 // something else than is answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
-	n := t.node.gen()
-	members := n.members.View().Members
+	g := t.node.gen()
+	members := g.members.View().Members
 	err, asked := errNobody, 0
 	for _, i := range rand.Perm(len(members)) {
 		m := members[i]
@@ -254,7 +254,7 @@ func (t *thin) ask(ctx context.Context) error {
 		if asked++; asked > asksMax {
 			break
 		}
-		counted, fault := askOne(ctx, n, m.Node)
+		counted, fault := askOne(ctx, g, m.Node)
 		if fault != nil { // it is gone, and not away yet
 			err = fmt.Errorf("%w: %w", errNobody, fault)
 			continue
@@ -271,10 +271,10 @@ func (t *thin) ask(ctx context.Context) error {
 	return err
 }
 
-func askOne(ctx context.Context, n *generation, node string) (*spread.Counted, error) {
+func askOne(ctx context.Context, g *generation, node string) (*spread.Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return spread.AskCounted(ctx, n.queries, node, n.number)
+	return spread.AskCounted(ctx, g.host.queries, node, g.number)
 }
 
 // take has requests be answered by what a node counts.

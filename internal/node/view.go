@@ -27,25 +27,25 @@ var _ query.Cluster = clusterView{}
 // silent is for how long nothing has been heard of any node, this one included; 0
 // while that is no longer than one node may be silent. The roster takes no node for away
 // then: that nothing is heard says nothing about the others.
-func (n *generation) silent() time.Duration {
-	if silent := n.unheardFor(); silent > memberExpiry {
+func (g *generation) silent() time.Duration {
+	if silent := g.unheardFor(); silent > memberExpiry {
 		return silent
 	}
 	return 0
 }
 
 // unheard says so.
-func (n *generation) unheard() string {
-	silent := n.silent()
+func (g *generation) unheard() string {
+	silent := g.silent()
 	if silent == 0 {
-		return n.unstored()
+		return g.unstored()
 	}
 	return fmt.Sprintf("nodes: for %d s nothing has been heard of any of them, this one included: it is cut off, or JetStream has no leader because most of the NATS servers are gone\n", int(silent.Seconds()))
 }
 
 // unstored says that the others do not hear of this node, and why.
-func (n *generation) unstored() string {
-	members := n.watched.Load()
+func (g *generation) unstored() string {
+	members := g.watched.Load()
 	if members == nil {
 		return ""
 	}
