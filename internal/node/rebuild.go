@@ -203,7 +203,7 @@ func (n *Node) lacks(ctx context.Context) error {
 func (n *Node) lacksNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	events, err := n.gen().streams.State(ctx, jetlog.EventsStream)
+	events, err := n.gen().streams.MarkedEvents(ctx)
 	if err != nil {
 		return nil // who cannot look now looks again
 	}

@@ -63,7 +63,7 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err := backup.Trimmable(set); err != nil {
 		return t, err
 	}
-	state, err := streams.State(ctx, jetlog.EventsStream)
+	state, err := streams.MarkedEvents(ctx)
 	if err != nil {
 		return t, err
 	}

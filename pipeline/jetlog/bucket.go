@@ -19,7 +19,7 @@ var ErrBucketFull = errors.New("the bucket " + Bucket + " is full: delete the ke
 
 // ownNames begin all keys of nodes and commands, up to the first dot.
 var ownNames = []string{
-	"2", "archive", "assignment", "backup", "degrade", "drain", "generations", "import", "imported", "member", "node", "reclaimed", "resend", "router",
+	"2", "archive", "assignment", "backup", "degrade", "drain", "events", "generations", "import", "imported", "member", "node", "reclaimed", "resend", "router",
 }
 
 const (

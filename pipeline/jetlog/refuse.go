@@ -1,10 +1,10 @@
 package jetlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -26,29 +26,21 @@ const (
 // call lowers the limit; an EVENTS that is empty takes one message. What makes up
 // for a lost tail ends it until the next call.
 func (s *Streams) RefuseWrites(ctx context.Context, refuse bool) (changed bool, err error) {
-	stream, err := s.js.Stream(ctx, EventsStream)
-	if err != nil {
-		return false, fmt.Errorf("jetlog: refuse writes: look at stream %s: %w", EventsStream, err)
-	}
-	info := stream.CachedInfo()
-	c, holds := info.Config, int64(max(info.State.Msgs, 1))
-	switch marked := writesRefused(c); {
-	case refuse && marked && c.MaxMsgs == holds, !refuse && !marked:
-		return false, nil
-	case refuse:
-		changed = !marked
-		c.MaxMsgs, c.Metadata = holds, maps.Clone(c.Metadata)
-		if c.Metadata == nil {
-			c.Metadata = make(map[string]string)
+	limit := int64(0) // as at first, though messages come and go
+	_, err = s.changeEvents(ctx, func(c *jetstream.StreamConfig, is jetstream.StreamState) {
+		was := writesRefused(*c)
+		changed = changed || was != refuse
+		limit = cmp.Or(limit, int64(max(is.Msgs, 1)))
+		switch {
+		case refuse:
+			c.MaxMsgs, c.Metadata[writesKey] = limit, byHand
+		case was:
+			c.MaxMsgs = -1
+			delete(c.Metadata, writesKey)
 		}
-		c.Metadata[writesKey] = byHand
-	default:
-		changed = true
-		c.MaxMsgs, c.Metadata = -1, maps.Clone(c.Metadata)
-		delete(c.Metadata, writesKey)
-	}
-	if _, err := s.js.UpdateStream(ctx, c); err != nil {
-		return false, fmt.Errorf("jetlog: refuse writes: change stream %s: %w", EventsStream, err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("jetlog: refuse writes: %w", err)
 	}
 	return changed, nil
 }

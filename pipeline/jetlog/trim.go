@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -34,32 +33,17 @@ func (s *Streams) SetBackups(ctx context.Context, place string) error {
 	return s.setEvents(ctx, backupsKey, place)
 }
 
-// setEvents has the metadata of EVENTS say something. Others may undo it at once, as
-// with markTrimmed.
+// setEvents has the metadata of EVENTS say something, for good.
 func (s *Streams) setEvents(ctx context.Context, key, value string) error {
 	stream, err := s.js.Stream(ctx, EventsStream)
-	for range trimMarksMax {
-		var info *jetstream.StreamInfo
-		if err == nil {
-			info, err = stream.Info(ctx)
-		}
-		if err == nil && info.Config.Metadata[key] == value {
-			return nil
-		}
-		if err == nil {
-			c := info.Config
-			c.Metadata = maps.Clone(c.Metadata)
-			if c.Metadata == nil {
-				c.Metadata = make(map[string]string)
-			}
-			c.Metadata[key] = value
-			_, err = s.js.UpdateStream(ctx, c)
-		}
-		if err != nil {
-			return fmt.Errorf("jetlog: write %s to the metadata of %s: %w", key, EventsStream, err)
-		}
+	if err != nil {
+		return fmt.Errorf("jetlog: write %s to the metadata of %s: %w", key, EventsStream, err)
 	}
-	return fmt.Errorf("jetlog: the settings of %s are changed by others all the time; %s does not stay in its metadata", EventsStream, key)
+	if err := s.setMark(ctx, stream.CachedInfo().Created, key, func(string) string { return value }); err != nil {
+		return err
+	}
+	_, err = s.changeEvents(ctx, func(*jetstream.StreamConfig, jetstream.StreamState) {})
+	return err
 }
 
 // Trimmed says that EVENTS was trimmed.
@@ -68,11 +52,21 @@ type Trimmed struct {
 	Place string // of the backup that has what those events counted
 }
 
-func trimmedOf(c jetstream.StreamConfig) (t Trimmed) {
-	below, place, _ := strings.Cut(c.Metadata[trimmedKey], " ")
+func trimmedOf(c jetstream.StreamConfig) Trimmed { return trimmedBy(c.Metadata[trimmedKey]) }
+
+func trimmedBy(mark string) (t Trimmed) {
+	below, place, _ := strings.Cut(mark, " ")
 	t.Below, _ = strconv.ParseUint(below, 10, 64) // somebody else's text is none
 	t.Place = place
 	return t
+}
+
+// text is the mark; "": never trimmed.
+func (t Trimmed) text() string {
+	if t == (Trimmed{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d %s", t.Below, t.Place)
 }
 
 // Continues says that an EVENTS goes on from one that is lost: the counts were
@@ -188,30 +182,29 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 // unmarkMax is how long who gives a trim up tries to take the mark back.
 const unmarkMax = 2 * time.Second
 
-// trimMarksMax bounds how often others may undo the mark at once.
-const trimMarksMax = 5
-
 // markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then, and
 // the mark that it wrote, or tried to; the zero: it was there, and is another's.
-// JetStream has no compare-and-set for settings: who has read them before, to change
-// something else (RefuseWrites), writes them without the mark. So they are read
-// again, until they have it.
 func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (info *jetstream.StreamInfo, wrote Trimmed, err error) {
-	for range trimMarksMax {
-		info, err := stream.Info(ctx)
-		if err != nil {
-			return nil, wrote, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
-		}
+	info, err = stream.Info(ctx)
+	if err != nil {
+		return nil, wrote, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+	}
+	err = s.setMark(ctx, info.Created, trimmedKey, func(mark string) string {
 		was := trimmedOf(info.Config)
-		if was.Below >= below && was.Place == place {
-			return info, wrote, nil
+		if noted := trimmedBy(mark); noted.Below >= was.Below && mark != "" {
+			was = noted
 		}
 		wrote = Trimmed{max(below, was.Below), place}
-		if err := s.setTrimmed(ctx, info.Config, wrote); err != nil {
-			return nil, wrote, err
+		if wrote == was {
+			wrote = Trimmed{}
+			return was.text()
 		}
+		return wrote.text()
+	})
+	if err == nil {
+		info, err = s.changeEvents(ctx, func(*jetstream.StreamConfig, jetstream.StreamState) {})
 	}
-	return nil, wrote, fmt.Errorf("jetlog: trim %s: somebody changes its settings all the time; %s does not stay in its metadata", EventsStream, trimmedKey)
+	return info, wrote, err
 }
 
 // unmarkTrimmed takes a mark back that was written, unless it is another one by now.
@@ -219,28 +212,22 @@ func (s *Streams) unmarkTrimmed(ctx context.Context, stream jetstream.Stream, ma
 	if mark == (Trimmed{}) {
 		return nil
 	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+	err := s.setMark(ctx, stream.CachedInfo().Created, trimmedKey, func(is string) string {
+		if is != mark.text() {
+			return is
+		}
+		return was.text()
+	})
+	if err == nil {
+		_, err = s.changeEvents(ctx, func(c *jetstream.StreamConfig, _ jetstream.StreamState) {
+			switch {
+			case trimmedOf(*c) != mark:
+			case was == (Trimmed{}):
+				delete(c.Metadata, trimmedKey)
+			default:
+				c.Metadata[trimmedKey] = was.text()
+			}
+		})
 	}
-	if trimmedOf(info.Config) != mark {
-		return nil
-	}
-	return s.setTrimmed(ctx, info.Config, was)
-}
-
-// setTrimmed writes the settings of EVENTS with a mark; the zero: with none.
-func (s *Streams) setTrimmed(ctx context.Context, c jetstream.StreamConfig, t Trimmed) error {
-	c.Metadata = maps.Clone(c.Metadata)
-	if c.Metadata == nil {
-		c.Metadata = make(map[string]string)
-	}
-	c.Metadata[trimmedKey] = fmt.Sprintf("%d %s", t.Below, t.Place)
-	if t == (Trimmed{}) {
-		delete(c.Metadata, trimmedKey)
-	}
-	if _, err := s.js.UpdateStream(ctx, c); err != nil {
-		return fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
-	}
-	return nil
+	return err
 }
