@@ -234,13 +234,24 @@ func (p *Process) Spawn() {
 	p.cmd, p.done = cmd, done
 }
 
-// healthyWithin bounds a start on a slow machine.
-const healthyWithin = 60 * time.Second
+// Patience bounds a wait for what must come true in the end. A test that passes does not
+// wait longer for it, and one beside which others run does not fail because they do.
+const Patience = 2 * time.Minute
+
+// Until waits until something is true.
+func Until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("within %v it is not so: %s", Patience, what)
+		}
+	}
+}
 
 // WaitHealthy returns once the process serves HTTP.
 func (p *Process) WaitHealthy() {
 	p.t.Helper()
-	p.wait("/healthz", healthyWithin)
+	p.wait("/healthz", Patience)
 }
 
 // WaitReady returns once the process has caught up.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -57,7 +58,7 @@ func Streams(tb testing.TB, s *jetlog.Server) (*jetlog.Streams, jetstream.JetStr
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), e2e.Patience)
 	defer cancel()
 	streams, err := jetlog.OpenStreams(ctx, nc, Options())
 	if err != nil {
@@ -74,7 +75,7 @@ func Stream(tb testing.TB, nc *nats.Conn, name string) jetstream.Stream {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), e2e.Patience)
 	defer cancel()
 	stream, err := js.Stream(ctx, name)
 	if err != nil {

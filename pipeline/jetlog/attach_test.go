@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -40,17 +40,10 @@ func TestAttachMembers(t *testing.T) {
 	}
 	defer attached.Close()
 	want := cluster.Degrade{Reads: cluster.ReadsOff, Writes: cluster.WritesOn}
-	changed := m.Changed()
 	if err := attached.Degrade(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-changed:
-	case <-time.After(10 * time.Second):
-	}
-	if got := m.View().Degrade; got != want {
-		t.Errorf("%+v", got)
-	}
+	e2e.Until(t, "the member is told", func() bool { return m.View().Degrade == want })
 }
 
 // A server on its own waits for nobody, and lacks nothing.

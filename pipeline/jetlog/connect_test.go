@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -106,7 +107,7 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 	defer nc.Close()
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(e2e.Patience); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) || nc.IsClosed() {
 				t.Fatalf("%s: did not come; the connection is %v\n%s", what, nc.Status(), log.String())
 			}

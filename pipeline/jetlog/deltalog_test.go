@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -104,13 +105,18 @@ func TestAppendWhoseAcknowledgementIsLost(t *testing.T) {
 	_, _, err = muted.Tail(b.ctx)
 	b.must(err)
 	wire.Mute(true)
-	ctx, cancel := contextFor(b, 200*time.Millisecond)
+	ctx, cancel := contextFor(b, time.Second)
 	defer cancel()
 	_, err = muted.Append(ctx, 0, window(0, 10))
 	if err == nil || errors.Is(err, pipeline.ErrFenced) {
 		t.Fatalf("got %v, want neither success nor ErrFenced", err)
 	}
 	wire.Mute(false)
+	e2e.Until(t, "the window is stored", func() bool {
+		state, err := b.streams.State(b.ctx, jetlog.DeltasStream)
+		b.must(err)
+		return state.Last == 1
+	})
 
 	log := jetlog.NewDeltaLog(streams)
 	h, last, err := log.Tail(b.ctx)
@@ -321,21 +327,13 @@ func TestAppendDoesNotWaitForAConnection(t *testing.T) {
 	if _, err := log.Append(t.Context(), 0, window(0, 10)); err != nil {
 		t.Fatal(err)
 	}
-	until := func(is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the connection is %v", nc.Status())
-			}
-		}
-	}
 	server.Stop()
-	until(func() bool { return !nc.IsConnected() })
+	e2e.Until(t, "the connection is lost", func() bool { return !nc.IsConnected() })
 	if _, err := log.Append(t.Context(), 1, window(10, 20)); err == nil {
 		t.Error("stored without a server")
 	}
 	server.Restart()
-	until(nc.IsConnected)
+	e2e.Until(t, "there is a connection", nc.IsConnected)
 	if h, last, err := log.Tail(t.Context()); err != nil || last != 1 || h.To != 10 {
 		t.Errorf("the log ends with %+v at %d, %v", h, last, err)
 	}

@@ -9,29 +9,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-const (
-	renew  = 50 * time.Millisecond
-	expiry = 400 * time.Millisecond
-)
+// renew is how often a lease is renewed whose end is waited for.
+const renew = 50 * time.Millisecond
 
+// lease is one whose holder is never taken for silent.
 func (b *bench) lease(owner string) *jetlog.Lease {
 	b.Helper()
-	return b.leaseOn(b.streams, owner)
+	return b.leaseFor(b.streams, jetlog.LeaseOptions{Owner: owner, Renew: never / 40, Expiry: never})
 }
 
-func (b *bench) leaseOn(s *jetlog.Streams, owner string) *jetlog.Lease {
+func (b *bench) leaseFor(s *jetlog.Streams, o jetlog.LeaseOptions) *jetlog.Lease {
 	b.Helper()
-	return b.leaseFor(s, owner, expiry)
-}
-
-func (b *bench) leaseFor(s *jetlog.Streams, owner string, expiry time.Duration) *jetlog.Lease {
-	b.Helper()
-	l, err := jetlog.NewLease(s, jetlog.LeaseOptions{Owner: owner, Renew: renew, Expiry: expiry})
+	l, err := jetlog.NewLease(s, o)
 	b.must(err)
 	return l
 }
@@ -47,9 +42,12 @@ func (b *bench) acquire(l *jetlog.Lease) (context.Context, func()) {
 // "Acquire blocks until the lease is this process's, or ctx ends."
 func TestLeaseHasOneHolder(t *testing.T) {
 	t.Parallel()
-	const expiry = 2 * time.Second // a machine so slow that nothing is renewed for that long would be silent indeed
+	const expiry = 4 * time.Second // a machine so slow that nothing is renewed for that long would be silent indeed
 	b := newBench(t)
-	first, second := b.leaseFor(b.streams, "a", expiry), b.leaseFor(b.streams, "b", expiry)
+	lease := func(owner string) *jetlog.Lease {
+		return b.leaseFor(b.streams, jetlog.LeaseOptions{Owner: owner, Renew: expiry / 8, Expiry: expiry})
+	}
+	first, second := lease("a"), lease("b")
 	held, _ := b.acquire(first)
 	ctx, cancel := context.WithTimeout(b.ctx, 2*expiry)
 	defer cancel()
@@ -77,7 +75,7 @@ func TestReleasedLeaseIsTakenAtOnce(t *testing.T) {
 	}
 	begin := time.Now()
 	b.acquire(b.lease("b"))
-	if took := time.Since(begin); took >= expiry { // silence would have taken that long
+	if took := time.Since(begin); took >= never { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 }
@@ -88,7 +86,7 @@ func TestRestartedOwnerTakesItsLeaseAtOnce(t *testing.T) {
 	old, _ := b.acquire(b.lease("a"))
 	begin := time.Now()
 	held, _ := b.acquire(b.lease("a"))
-	if took := time.Since(begin); took >= expiry { // silence would have taken that long
+	if took := time.Since(begin); took >= never { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 	<-old.Done()
@@ -109,17 +107,18 @@ func TestSilentHolderIsReplaced(t *testing.T) {
 	t.Cleanup(nc.Close)
 	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
 	b.must(err)
-	held, _ := b.acquire(b.leaseOn(streams, "a"))
+	const expiry = 8 * renew
+	held, _ := b.acquire(b.leaseFor(streams, jetlog.LeaseOptions{Owner: "a", Renew: renew, Expiry: expiry}))
 
 	wire.Stop() // both ways
 	begin := time.Now()
-	_, _ = b.acquire(b.lease("b"))
+	_, _ = b.acquire(b.leaseFor(b.streams, jetlog.LeaseOptions{Owner: "b", Renew: renew, Expiry: expiry}))
 	took := time.Since(begin)
 	// The holder gives up first by its own clock; on a machine that is slow to
 	// wake it, both may hold for a moment, and the delta log tells them apart.
 	select {
 	case <-held.Done():
-	case <-time.After(10 * expiry):
+	case <-time.After(e2e.Patience):
 		t.Error("two hold the lease")
 	}
 	if !errors.Is(context.Cause(held), jetlog.ErrLeaseLost) {
@@ -207,7 +206,7 @@ func TestLeaseThatNobodyRoutesWith(t *testing.T) {
 	}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("another one routes: %v", err)
 	}
-	if err := within(15*time.Second, nil); err != nil {
+	if err := within(e2e.Patience, nil); err != nil {
 		t.Errorf("nobody routes: %v", err)
 	}
 }
@@ -222,7 +221,7 @@ func TestLeaseEndsWithItsContext(t *testing.T) {
 	release()
 	begin := time.Now()
 	b.acquire(b.lease("b"))
-	if took := time.Since(begin); took >= expiry { // silence would have taken that long
+	if took := time.Since(begin); took >= never { // silence would have taken that long
 		t.Errorf("it took %v", took)
 	}
 }

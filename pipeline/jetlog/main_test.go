@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -34,16 +35,20 @@ type bench struct {
 	server  *jetlog.Server
 	streams *jetlog.Streams
 	js      jetstream.JetStream
+	expiry  time.Duration // of members
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*e2e.Patience)
 	t.Cleanup(cancel)
 	server := natstest.Server(t)
 	streams, js := natstest.Streams(t, server)
-	return &bench{t, ctx, server, streams, js}
+	return &bench{t, ctx, server, streams, js, never}
 }
+
+// expiring has members be away after so long a silence.
+func (b *bench) expiring(after time.Duration) *bench { b.expiry = after; return b }
 
 func (b *bench) must(err error) {
 	b.Helper()

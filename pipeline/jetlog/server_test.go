@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -106,15 +107,10 @@ func TestServerRestarts(t *testing.T) {
 			t.Errorf("its URL was %s and is %s", url, server.URL())
 		}
 	}
-	var last uint64
-	for deadline := time.Now().Add(10 * time.Second); last != 1 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if state, err := streams.State(t.Context(), jetlog.EventsStream); err == nil {
-			last = state.Last
-		}
-	}
-	if last != 1 {
-		t.Errorf("EVENTS ends at %d", last)
-	}
+	e2e.Until(t, "EVENTS ends at 1", func() bool {
+		state, err := streams.State(t.Context(), jetlog.EventsStream)
+		return err == nil && state.Last == 1
+	})
 }
 
 func TestConnectNamesWhatItCannotReach(t *testing.T) {
@@ -148,7 +144,7 @@ func TestServerBoundsSubscriptions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := nc.FlushTimeout(30 * time.Second); err != nil {
+	if err := nc.FlushTimeout(e2e.Patience); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -156,7 +152,7 @@ func TestServerBoundsSubscriptions(t *testing.T) {
 		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(e2e.Patience):
 		t.Errorf("a connection has %d subscriptions", most+1)
 	}
 }
@@ -179,7 +175,7 @@ func TestServerDoesNotWaitForASlowReader(t *testing.T) {
 	if _, err := slow.Write([]byte("CONNECT {\"verbose\":false}\r\nSUB slow 1\r\nPUB subscribed 0\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := subscribed.NextMsg(10 * time.Second); err != nil {
+	if _, err := subscribed.NextMsg(e2e.Patience); err != nil {
 		t.Fatal(err)
 	}
 	// 66 MB: above what the server takes for a reader to wait for, below what

@@ -27,15 +27,17 @@ func likes(t *testing.T, js jetstream.JetStream, n int) {
 // Trim takes what is before a sequence, and EVENTS says that it was meant, and
 // where the rest is.
 func TestTrim(t *testing.T) {
+	t.Parallel()
 	streams, js := natstest.Streams(t, natstest.Server(t))
 	if got, err := streams.OlderThan(t.Context(), time.Hour); err != nil || got != 1 {
 		t.Errorf("of an empty stream: %d %v", got, err)
 	}
 	likes(t, js, 20)
-	time.Sleep(50 * time.Millisecond)
+	const pause = 2 * time.Second // more than OlderThan takes to look at its clock
+	time.Sleep(pause)
 	begun := time.Now()
 	likes(t, js, 10)
-	if got, err := streams.OlderThan(t.Context(), time.Since(begun)+20*time.Millisecond); err != nil || got != 21 {
+	if got, err := streams.OlderThan(t.Context(), time.Since(begun)+pause*9/10); err != nil || got != 21 {
 		t.Errorf("20 are older, and those from %d on are not: %v", got, err)
 	}
 	if got, err := streams.OlderThan(t.Context(), time.Hour); err != nil || got != 1 {
