@@ -46,7 +46,7 @@ func (g *generation) openAudits() error {
 		return nil
 	}
 	c := g.config
-	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.host.log})
+	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.log})
 	g.audits.Auditor = &audit.Auditor{
 		Served: g.sinks,
 		Open:   events.Open,
@@ -60,7 +60,7 @@ func (g *generation) openAudits() error {
 			Channels: c.Limits.Channels, Notices: c.Limits.Notices, Cursors: shard.CursorsMax,
 			Configured: slices.Concat(c.ChannelsOf(config.KindNotice), c.ChannelsOf(config.KindDot)),
 		},
-		Logger: g.host.log,
+		Logger: g.log,
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (g *generation) audit(ctx context.Context) {
 	g.audits.stop = stop
 	g.audits.mu.Unlock()
 	if g.mixed() {
-		g.host.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
+		g.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
 		return
 	}
 	rounds := audit.Rounds{
@@ -139,20 +139,20 @@ func (g *generation) audit(ctx context.Context) {
 // backup that was made of it, the others differ from that.
 func (g *generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
-		g.host.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
+		g.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
 		if i == 4 {
 			break
 		}
 	}
 	if r.Channels > 0 {
-		g.host.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
+		g.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
 	}
 	if r.Lost > 0 {
-		g.host.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
+		g.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
 		return
 	}
 	if r.Base != "" {
-		g.host.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
+		g.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
 		return
 	}
 	_, _ = g.repair(r) // it has said so
@@ -164,7 +164,7 @@ func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults e
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
 		if err := g.distrust(g.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
-			g.host.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
+			g.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
 			faults = errors.Join(faults, fmt.Errorf("shard %d: %w", s, err))
 			continue
 		}
@@ -202,7 +202,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	}()
 	view := g.members.View()
 	for _, m := range view.Members { // a newcomer does not know by what rules others began
-		if m.Node == g.host.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
+		if m.Node == g.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
 		r, err := g.askAgree(ctx, m.Node, &RecountAsk{IDs: []uint64{}})
@@ -221,7 +221,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 		case err != nil:
 			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
 		case r.Differs > 0:
-			g.host.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
+			g.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
 			wrong = append(wrong, node)
 		case r.IDs != len(ids):
 			return fmt.Errorf("the copy of node %s could not be compared: it compared %d of %d ids", node, r.IDs, len(ids))
@@ -232,7 +232,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	if err := g.comesFrom(trusted); err != nil {
 		return err
 	}
-	g.host.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
+	g.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
 	g.renew(s, wrong)
 	return nil
 }
@@ -269,7 +269,7 @@ const (
 )
 
 func (g *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
-	return askAgree(ctx, g.host.queries, node, ask)
+	return askAgree(ctx, g.queries, node, ask)
 }
 
 func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
@@ -292,7 +292,7 @@ func (g *generation) mixed() bool {
 func (g *generation) counted() (by string, mixed bool) {
 	g.audits.mu.Lock()
 	defer g.audits.mu.Unlock()
-	is := g.host.dir.counted(g.number)
+	is := g.dir.counted(g.number)
 	return is.Counting, is.Mixed
 }
 
@@ -302,10 +302,10 @@ func (g *generation) setMixed() {
 	if g.audits.stop != nil {
 		g.audits.stop()
 	}
-	is := g.host.dir.counted(g.number)
+	is := g.dir.counted(g.number)
 	is.Mixed = true
-	if err := g.host.dir.note(g.number, is); err != nil {
-		g.host.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
+	if err := g.dir.note(g.number, is); err != nil {
+		g.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
 	}
 }
 

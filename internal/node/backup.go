@@ -303,8 +303,8 @@ func (g *generation) backUp(ctx context.Context) {
 		if keep := g.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
 			trimmed = time.Now()
 			var t Trimmed
-			if t, err = Trim(ctx, g.host.nc, TrimOptions{Keep: keep, From: g.config.Backup.To, Archive: g.config.NATS.Streams.Events.Archive, Logger: g.host.log, members: g.members}); t.Messages > 0 {
-				g.host.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
+			if t, err = Trim(ctx, g.nc, TrimOptions{Keep: keep, From: g.config.Backup.To, Archive: g.config.NATS.Streams.Events.Archive, Logger: g.log, members: g.members}); t.Messages > 0 {
+				g.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
 			}
 		}
 		switch {
@@ -317,7 +317,7 @@ func (g *generation) backUp(ctx context.Context) {
 		failed = time.Now()
 		g.backups.failed.Add(1)
 		g.trouble.set(part, err)
-		g.host.log.Error("tidemark: backup failed; trying again", "to", g.config.Backup.To, "error", err)
+		g.log.Error("tidemark: backup failed; trying again", "to", g.config.Backup.To, "error", err)
 	}
 }
 
@@ -325,7 +325,7 @@ func (g *generation) backUp(ctx context.Context) {
 func (g *generation) backUpOnce(ctx context.Context) error {
 	b := g.config.Backup
 	if g.backups.newest.Load() == 0 {
-		place, err := backup.OpenPlace(ctx, b.To, g.host.nc, true)
+		place, err := backup.OpenPlace(ctx, b.To, g.nc, true)
 		if err != nil {
 			return err
 		}
@@ -344,20 +344,20 @@ func (g *generation) backUpOnce(ctx context.Context) error {
 			g.backups.newest.Store(max(g.backups.newest.Load(), m.Made.UnixMilli()))
 		}
 		if err != nil {
-			g.host.log.Error("tidemark: backups are damaged", "in", place, "error", err)
+			g.log.Error("tidemark: backups are damaged", "in", place, "error", err)
 		}
 	}
 	if made := g.backups.newest.Load(); made != 0 && time.Since(time.UnixMilli(made)) < b.Every {
 		return nil
 	}
-	m, err := Backup(ctx, g.host.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: g.host.moveLimit, Logger: g.host.log, members: g.members})
+	m, err := Backup(ctx, g.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: g.moveLimit, Logger: g.log, members: g.members})
 	if err != nil {
 		return err
 	}
 	g.backups.newest.Store(m.Made.UnixMilli())
 	g.backups.bytes.Store(m.Copied)
 	g.backups.millis.Store(int64(1000 * m.Seconds))
-	g.host.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
+	g.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
 	return nil
 }
 

@@ -52,7 +52,7 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 	if from == "" {
 		return nil, errors.New("no backup is known that has what came before: make one with 'tidemark backup PLACE', and set backup.to to that place on every node")
 	}
-	place, err := backup.OpenPlace(ctx, from, g.host.nc, false)
+	place, err := backup.OpenPlace(ctx, from, g.nc, false)
 	if err != nil {
 		return nil, fmt.Errorf("the backups that could stand for what came before cannot be read: %w", err)
 	}
@@ -65,7 +65,7 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 			unfit = err
 		}
 		if err == nil {
-			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.host.dir.path, g.roomToCopy))
+			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.dir.path, g.roomToCopy))
 		}
 	}
 	if slices.Reverse(usable); len(usable) > 0 {
@@ -81,8 +81,8 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 // roomToCopy says why there is no room in the data directory for a copy of what a
 // backup has of a shard, which is gone when it was read.
 func (g *generation) roomToCopy(bytes int64) error {
-	free, known := diskFree(g.host.dir.path)
-	return noRoomToCopy(g.host.dir.path, uint64(bytes), free, known)
+	free, known := diskFree(g.dir.path)
+	return noRoomToCopy(g.dir.path, uint64(bytes), free, known)
 }
 
 func noRoomToCopy(dir string, bytes, free uint64, known bool) error {

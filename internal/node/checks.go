@@ -118,7 +118,7 @@ func (g *generation) heldElsewhere(s pipeline.Shard) bool {
 		return false
 	}
 	holders := view.Assignment.Holders(s)
-	return len(holders) > 0 && !slices.Contains(holders, g.host.name)
+	return len(holders) > 0 && !slices.Contains(holders, g.name)
 }
 
 // check does a task; with repair, shards that differ are taken again.
@@ -170,7 +170,7 @@ func (g *generation) hold(ctx context.Context, t audit.Task, progress func(any))
 // checked is a report as JSON has it: a list of nothing is [].
 func (g *generation) checked(r *audit.Report) *Checked {
 	c := &Checked{
-		Node: g.host.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
+		Node: g.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
 		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {

@@ -15,22 +15,22 @@ func (g *generation) takeCommons() {
 		return
 	}
 	for _, m := range g.members.View().Members {
-		if m.Node == g.host.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
+		if m.Node == g.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) || m.Applied == 0 {
 			continue
 		}
-		o := move.Options{Generation: g.number, Version: m.Reads(pipeline.FormatMoves), Logger: g.host.log}
-		there, err := move.Describe(g.ctx, g.host.nc, m.Node, o)
+		o := move.Options{Generation: g.number, Version: m.Reads(pipeline.FormatMoves), Logger: g.log}
+		there, err := move.Describe(g.ctx, g.nc, m.Node, o)
 		if err == nil {
 			err = g.store.Adopt(there.Dictionary)
 		}
 		if err == nil {
-			_, err = move.Fetch(g.ctx, g.host.nc, m.Node, g.store, number, o)
+			_, err = move.Fetch(g.ctx, g.nc, m.Node, g.store, number, o)
 		}
 		if err == nil {
-			g.host.log.Info("tidemark: channels and log time have come", "from", m.Node)
+			g.log.Info("tidemark: channels and log time have come", "from", m.Node)
 			return
 		}
-		g.host.log.Warn("tidemark: channels and log time could not be taken from another node", "from", m.Node, "error", err)
+		g.log.Warn("tidemark: channels and log time could not be taken from another node", "from", m.Node, "error", err)
 	}
 }
 

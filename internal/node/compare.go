@@ -64,7 +64,7 @@ func compares(of func(generations.Number) *generation) job.Handler {
 		}
 		return g.whileOpen(ctx, func(ctx context.Context) (any, error) {
 			// Also of the one that serves: it is for the rebuild.
-			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.host.rebuilds.turns}, progress)
+			r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.turns}, progress)
 			if err != nil {
 				return nil, err
 			}

@@ -21,7 +21,7 @@ func (c numberAgain) begins(counting string) error {
 		c.t.Fatal(err)
 	}
 	defer d.close()
-	g := &generation{host: &Node{dir: d, log: slog.New(slog.DiscardHandler)}, number: 3, countsBy: counting}
+	g := &generation{process: &process{dir: d, log: slog.New(slog.DiscardHandler)}, number: 3, countsBy: counting}
 	return g.beginAnew()
 }
 

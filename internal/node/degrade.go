@@ -48,7 +48,7 @@ func (g *generation) obeyReads() {
 	g.whenTold(func(told cluster.Degrade) {
 		g.sinks.MemoryOnly(told.Reads == cluster.ReadsMemory)
 		if told != is {
-			g.host.log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
+			g.log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
 		}
 		is = told
 	})
@@ -71,7 +71,7 @@ func (g *generation) obeyWrites() {
 		case g.ctx.Err() == nil:
 			g.trouble.set(part, err)
 			if log.tell(err.Error()) {
-				g.host.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
+				g.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
 			}
 		}
 	})
@@ -87,7 +87,7 @@ func (g *generation) letWrite(writes cluster.Writes) error {
 	defer cancel()
 	changed, err := g.streams.RefuseWrites(ctx, writes == cluster.WritesRefuse)
 	if changed {
-		g.host.log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
+		g.log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (g *generation) eventsFull() bool {
 		return false
 	}
 	s := looked.Events
-	return s.Bytes+uint64(g.host.nc.MaxPayload()) > uint64(g.config.NATS.Streams.Events.MaxBytes)
+	return s.Bytes+uint64(g.nc.MaxPayload()) > uint64(g.config.NATS.Streams.Events.MaxBytes)
 }
 
 // readsStep is the lowest step of the ladder that reads are at, as this process

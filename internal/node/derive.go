@@ -86,11 +86,11 @@ func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 	h := &g.holdings
 	begun := time.Now()
-	g.host.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
+	g.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
 	stopped, err := g.bringBeside(ctx, shards)
 	wanted := ctx.Err() == nil
 	if err != nil && wanted {
-		g.host.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
+		g.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +113,7 @@ func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		}
 	}
 	if len(come) > 0 {
-		g.host.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
+		g.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
 		h.take = append(h.take, come...)
 		h.wakeLocked()
 	}

@@ -12,16 +12,16 @@ const toAgree = "'tidemark rebuild --config FILE' has all nodes count by the fil
 
 // byVariables says that the file does not state all of it.
 func (g *generation) byVariables() string {
-	if len(g.host.config.Variables) == 0 {
+	if len(g.config.Variables) == 0 {
 		return ""
 	}
-	return "; the environment sets " + strings.Join(g.host.config.Variables, ", ") + ", which wins over the file: unset it, too"
+	return "; the environment sets " + strings.Join(g.config.Variables, ", ") + ", which wins over the file: unset it, too"
 }
 
 // sayDiffers logs what this node's file counts differently from the generation.
 func (g *generation) sayDiffers() {
 	if len(g.differs) > 0 {
-		g.host.log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
+		g.log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
 			"generation", g.number, "the_file", strings.Join(g.differs, "; "), "remedy", toAgree+g.byVariables())
 	}
 }

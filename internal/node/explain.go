@@ -15,17 +15,17 @@ import (
 
 // openExplainer makes what reads in the log which events are behind a number.
 func (g *generation) openExplainer() {
-	log := newHistory(g.streams, g.config.NATS.Streams.Events.Archive, true, g.host.log)
+	log := newHistory(g.streams, g.config.NATS.Streams.Events.Archive, true, g.log)
 	explainer := explain.New(explain.Options{
 		Schema:   g.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
-		Log:      eventLog{log, g.host.log},
-		Dir:      g.host.dir.of(g.number, filtersDir),
+		Log:      eventLog{log, g.log},
+		Dir:      g.dir.of(g.number, filtersDir),
 		Upto:     g.upto,
 		Rate:     g.config.Explain.Rate,
 		BytesMax: int64(g.config.Explain.Disk),
 		Room:     func() int { return int(g.memory.Load()) / explainShare },
-		Logger:   g.host.log,
+		Logger:   g.log,
 	})
 	g.explainer = explainer
 	memory := func() int { return explainer.Bytes() + log.History.Bytes() }

@@ -43,7 +43,7 @@ type logEnds struct {
 // openEnds begins to ask where EVENTS ends, and returns once that is known, or is not
 // to be known soon.
 func (g *generation) openEnds() error {
-	events, err := g.streams.EndOver(g.host.queries)
+	events, err := g.streams.EndOver(g.queries)
 	if err != nil {
 		return err
 	}

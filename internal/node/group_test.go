@@ -17,7 +17,7 @@ import (
 // A shard that EVENTS cannot bring any more does not keep others from coming that
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
-	g := &generation{host: &Node{}, holdings: newHoldings()}
+	g := &generation{process: &process{}, holdings: newHoldings()}
 	c := config.Default()
 	schema, err := c.Schema()
 	if err != nil {

@@ -59,7 +59,7 @@ func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 		}
 		pause := h.retakeLocked(s)
 		h.mend.Add(s)
-		g.host.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
+		g.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
 	}
 	if h.mend.Len() > 0 {
 		h.wakeLocked()
@@ -129,7 +129,7 @@ func (g *generation) notHere() (besides string, alone error) {
 	waiting, coming, first := 0, 0, pipeline.Shard(0)
 	of := 0
 	for s := range pipeline.Shard(g.config.Shards) {
-		assigned := view.Assignment.Shards() == g.config.Shards && slices.Contains(view.Assignment.Holders(s), g.host.name)
+		assigned := view.Assignment.Shards() == g.config.Shards && slices.Contains(view.Assignment.Holders(s), g.name)
 		err := stopped[s]
 		if assigned {
 			of++

@@ -147,7 +147,7 @@ func (g *generation) arrange() {
 		if v := g.members.View(); v.Layout != layout || time.Since(decided) >= memberBeat {
 			layout, decided = v.Layout, time.Now()
 			if err := g.decide(g.ctx); err != nil && g.ctx.Err() == nil {
-				g.host.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
+				g.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
 			}
 		}
 		g.arrangeOnce()
@@ -166,9 +166,9 @@ func (g *generation) arrangeOnce() {
 	if view.Assignment.Shards() != g.config.Shards {
 		return
 	}
-	assigned, held := view.Assignment.HeldSet(g.host.name), g.heldNow()
+	assigned, held := view.Assignment.HeldSet(g.name), g.heldNow()
 	var room disk
-	room.free, room.known = diskFree(g.host.dir.path)
+	room.free, room.known = diskFree(g.dir.path)
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,7 +207,7 @@ func (g *generation) arrangeOnce() {
 			spared = nil
 		}
 		switch {
-		case !alone && len(from) == 0 && !g.store.Stack(s).Stored() && view.MayHave(s, g.host.name, g.config.Cluster.ReplaceAfter):
+		case !alone && len(from) == 0 && !g.store.Stack(s).Stored() && view.MayHave(s, g.name, g.config.Cluster.ReplaceAfter):
 			continue
 		case spared == nil && len(from) == 0 || m != nil && m.foreign:
 			derive = append(derive, s)
@@ -250,7 +250,7 @@ func (g *generation) letGo(view *cluster.View, held cluster.ShardSet) (set clust
 	if view.Assignment.Shards() != g.config.Shards {
 		return set
 	}
-	return view.LetGo(g.host.name, held)
+	return view.LetGo(g.name, held)
 }
 
 // bring fetches a shard from a node that has it. One that cannot be fetched is
@@ -259,17 +259,17 @@ func (g *generation) letGo(view *cluster.View, held cluster.ShardSet) (set clust
 func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
 	h := &g.holdings
 	for _, node := range from {
-		state, err := move.Fetch(ctx, g.host.nc, node, g.store, s, move.Options{
+		state, err := move.Fetch(ctx, g.nc, node, g.store, s, move.Options{
 			Generation: g.number,
 			Version:    g.members.View().Reads(node, pipeline.FormatMoves),
-			Limit:      g.host.moveLimit,
+			Limit:      g.moveLimit,
 			Needs:      func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {
 				h.mu.Lock()
 				m.loaded = loaded
 				h.mu.Unlock()
 			},
-			Logger: g.host.log,
+			Logger: g.log,
 		})
 		late, came := false, err == nil || state != (cold.State{})
 		if came && ctx.Err() == nil {
@@ -282,25 +282,25 @@ func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		case ctx.Err() != nil:
 			return
 		case late && err == nil: // that node has nothing newer
-			g.host.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
+			g.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
 			h.derive(s, m)
 			return
 		case late:
 			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
 		case came && err == nil:
-			g.host.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
+			g.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
 			h.come(s, m)
 			return
 		case came:
-			g.host.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
+			g.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
-			g.host.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
+			g.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
 			h.derive(s, m)
 			return
 		}
-		g.host.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
+		g.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -366,7 +366,7 @@ func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 		delete(g.holdings.partings, s)
 		g.holdings.given++
 		g.holdings.mu.Unlock()
-		g.host.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
+		g.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
 	}
 	return nil
 }

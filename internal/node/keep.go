@@ -28,7 +28,7 @@ func (g *generation) keep() {
 		}
 		if err := g.keepOnce(&last); err != nil && g.ctx.Err() == nil {
 			g.trouble.set("keep", err)
-			g.host.log.Warn("tidemark: housekeeping failed; trying again", "error", err)
+			g.log.Warn("tidemark: housekeeping failed; trying again", "error", err)
 		} else {
 			g.trouble.clear("keep")
 		}
@@ -56,7 +56,7 @@ func (g *generation) keepOnce(reported *time.Time) error {
 	if time.Since(*reported) < reportEvery && !g.nearlyFull() && checkpointed >= g.reported {
 		return nil
 	}
-	err := g.reports.Report(ctx, g.host.name, checkpointed)
+	err := g.reports.Report(ctx, g.name, checkpointed)
 	if err == nil {
 		*reported, g.reported = time.Now(), checkpointed
 	}
@@ -95,7 +95,7 @@ func (g *generation) tellOverruled(reported, checkpointed uint64, err error) {
 		return
 	}
 	g.overruled = time.Now()
-	g.host.log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
+	g.log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
 		"reported", reported, "error", err, "checkpoint", checkpointed,
 		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 }

@@ -31,7 +31,7 @@ func (g *generation) openMembers() (err error) {
 	if err != nil {
 		return err
 	}
-	g.same = member(g.config, g.host.name, g.host.o.Version)
+	g.same = member(g.config, g.name, g.o.Version)
 	g.same.Shards, g.same.Counters = g.config.Shards, cluster.Summary(schema)
 	g.same.Differs = len(g.differs) > 0
 	g.same.Fingerprint = cluster.FingerprintOf(g.owner())
@@ -42,7 +42,7 @@ func (g *generation) openMembers() (err error) {
 
 // joinMembers watches the members and is one from now on.
 func (g *generation) joinMembers(ctx context.Context) error {
-	members, err := jetlog.OpenMembers(ctx, g.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.host.session, Logger: g.host.log})
+	members, err := jetlog.OpenMembers(ctx, g.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.session, Logger: g.log})
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (g *generation) leave() {
 	m := g.self()
 	m.Routes = false
 	if err := g.members.Leave(ctx, m); err != nil && !errors.Is(err, jetlog.ErrNotJoined) {
-		g.host.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
+		g.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
 	}
 	g.members.Close()
 }
@@ -169,10 +169,10 @@ func (g *generation) decide(ctx context.Context) error {
 	case g.decided.Shards() == 0:
 		g.decided = now // what it knew last
 	case now.Epoch >= g.decided.Epoch && !now.Same(&g.decided):
-		g.host.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
+		g.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
 		view = view.Instead(g.decided)
 	}
-	next, due := g.answered.only(ctx, g.members, g.host.name, view).Next(g.deciding())
+	next, due := g.answered.only(ctx, g.members, g.name, view).Next(g.deciding())
 	if !due {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (g *generation) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.host.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
+	g.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
 	return nil
 }
 
@@ -281,7 +281,7 @@ func (g *generation) heldAtStart() []pipeline.Shard {
 	if !g.config.Has(config.RoleHold) {
 		return held
 	}
-	view, me := g.members.View(), g.host.name
+	view, me := g.members.View(), g.name
 	assigned, others := view.Assignment.HeldSet(me), false
 	for _, m := range view.Members {
 		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
@@ -295,7 +295,7 @@ func (g *generation) heldAtStart() []pipeline.Shard {
 		switch stored := g.store.Stack(s).Stored(); {
 		case stored && others && g.damaged(s):
 			g.holdings.retake(s)
-			g.host.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
+			g.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
 		case stored && (!old.Has(s) || reads && !others), alone,
 			reads && assigned.Has(s) && !others && !view.MayHave(s, me, g.config.Cluster.ReplaceAfter):
 			held = append(held, s)
@@ -307,7 +307,7 @@ func (g *generation) heldAtStart() []pipeline.Shard {
 // elsewhere are the other nodes that answer for a shard.
 func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
 	for _, node := range view.Answering(s) {
-		if node != g.host.name {
+		if node != g.name {
 			nodes = append(nodes, node)
 		}
 	}

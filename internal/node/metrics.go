@@ -88,7 +88,7 @@ func newCollector(g *generation) *collector {
 		return g.fresh.Left().Seconds()
 	})
 	c.add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
-		emit(1, g.host.o.Version, g.host.name)
+		emit(1, g.o.Version, g.name)
 	})
 	return c
 }

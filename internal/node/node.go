@@ -51,31 +51,23 @@ type Options struct {
 
 // Node is a running process. Start makes one, Close stops it.
 type Node struct {
+	*process
 	config *config.Config
-	o      Options
-	log    *slog.Logger
-	lines  *shardLines // of the log, about shards
 
 	// In the order in which they are opened; Close goes the other way.
 	listener net.Listener   // of the HTTP server; nil when it is off
-	dir      *dataDir       // nil: this one only answers
 	server   *jetlog.Server // nil with an external one
-	nc       *nats.Conn
-	queries  *nats.Conn // for requests alone: on nc they would stand behind megabytes of events
 	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
 	rebuilds rebuilds                // which generations there are, and the one beside that which serves
 	thin     *thin                   // nil: this one does more than answer
-	session  string                  // of a thin one, in all generations; "" otherwise: each has its own
 	jobs     *job.Server
 	http     *httpServer
 	registry *prometheus.Registry
 
-	name      string // among all nodes
-	moveLimit *move.Limiter
-	failing   sync.Once
-	failed    chan struct{}
-	failure   error
+	failing sync.Once
+	failed  chan struct{}
+	failure error
 
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -85,10 +77,26 @@ type Node struct {
 	closeErr error
 }
 
+// process is what all generations of a process use. Start fills it in, in this order,
+// before the first of them opens. Nothing in it changes after that.
+type process struct {
+	o         Options
+	log       *slog.Logger
+	lines     *shardLines    // of the log, about shards
+	moveLimit *move.Limiter  // of the bytes read from other nodes; nil: none
+	turns     pipeline.Turns // in which the second generation computes, and what compares
+	dir       *dataDir       // nil: this process only answers
+	name      string         // of this node, among all nodes
+	nc        *nats.Conn
+	queries   *nats.Conn // only for requests: on nc they would wait for megabytes of events
+	session   string     // of a process that only answers, in all generations; "": each generation has its own
+}
+
 // generation is all that a process counts by one configuration, from EVENTS to
 // what it answers, with a DELTAS, members and an assignment that are the
 // generation's in all processes.
 type generation struct {
+	*process
 	host     *Node
 	number   generations.Number
 	slot     jetlog.Slot
@@ -183,11 +191,11 @@ func newNode(c *config.Config, o Options) *Node {
 		o.Clock = sinceBoot
 	}
 	n := &Node{
-		config: c, o: o, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
-		moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)), lines: newShardLines(o.Logger),
+		process: &process{o: o, log: o.Logger, lines: newShardLines(o.Logger), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate))},
+		config:  c, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back
-		n.rebuilds.turns = pipeline.NewTurns(c.Rebuild.Cores)
+		n.turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.serving.Store(n.newGeneration(generations.First, 0, c))
@@ -198,7 +206,7 @@ func newNode(c *config.Config, o Options) *Node {
 // and processors.
 func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *config.Config) *generation {
 	g := &generation{
-		host: n, number: number, slot: slot, config: c,
+		process: n.process, host: n, number: number, slot: slot, config: c,
 		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
 		fresh: pipeline.NewFreshness(c.Freshness, n.o.Clock),
 	}
@@ -267,7 +275,7 @@ func (g *generation) repeat(name string, do func() error) {
 		}
 		if err != nil {
 			g.trouble.set(name, err)
-			g.host.log.Error("tidemark: "+name+" failed; trying again", "error", err)
+			g.log.Error("tidemark: "+name+" failed; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):

@@ -91,8 +91,8 @@ func (g *generation) streamOptions() jetlog.StreamOptions {
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
 		Slot:        g.slot,
 		Generation:  g.owner(),
-		Continues:   g.host.dir.continues(),
-		Logger:      g.host.log,
+		Continues:   g.dir.continues(),
+		Logger:      g.log,
 	}
 }
 
@@ -102,18 +102,18 @@ func (g *generation) openStreams() error {
 	if err := g.tryStreams(ctx); err != nil {
 		return err
 	}
-	g.history = newHistory(g.streams, g.config.NATS.Streams.Events.Archive, false, g.host.log)
+	g.history = newHistory(g.streams, g.config.NATS.Streams.Events.Archive, false, g.log)
 	g.events = g.eventsIn(jetlog.RunOptions{
 		MessagesMax: g.config.Windows.Events,
 		BytesMax:    runBytes,
 		Linger:      g.config.Windows.Delay,
-		Logger:      g.host.log,
+		Logger:      g.log,
 	})
 	g.deltas = jetlog.NewDeltaLog(g.streams) // to read; the router has its own
 	g.reports = jetlog.NewCheckpoints(g.streams)
-	if most := g.host.nc.MaxPayload() - windowEnvelope; int64(g.config.Windows.Bytes) > most {
+	if most := g.nc.MaxPayload() - windowEnvelope; int64(g.config.Windows.Bytes) > most {
 		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
-			g.config.Windows.Bytes, g.host.nc.MaxPayload(), most)
+			g.config.Windows.Bytes, g.nc.MaxPayload(), most)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ const lookWithin = 5 * time.Second
 // tryStreams opens the streams and looks at them.
 func (g *generation) tryStreams(ctx context.Context) error {
 	return g.untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
-		if g.streams, err = jetlog.OpenStreams(ctx, g.host.nc, g.streamOptions()); err != nil {
+		if g.streams, err = jetlog.OpenStreams(ctx, g.nc, g.streamOptions()); err != nil {
 			return err
 		}
 		return g.observeStreams(ctx)
@@ -139,11 +139,11 @@ func (g *generation) tryStreams(ctx context.Context) error {
 func (g *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log paced
 	for {
-		before := g.host.nc.LastError()
+		before := g.nc.LastError()
 		try, cancel := context.WithTimeout(ctx, within)
 		err := do(try)
 		cancel()
-		denied := g.host.nc.LastError()
+		denied := g.nc.LastError()
 		switch {
 		case err == nil || !passing(err):
 			g.trouble.clear(startPart)
@@ -155,7 +155,7 @@ func (g *generation) untilLed(ctx context.Context, within time.Duration, passing
 		}
 		g.trouble.set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
 		if log.tell(err.Error()) {
-			g.host.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
+			g.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):
@@ -185,14 +185,14 @@ func (g *generation) openStore() error {
 	if err != nil {
 		return err
 	}
-	g.store, err = cold.Open(g.host.dir.of(g.number, badgerDir), schema, cold.Options{
+	g.store, err = cold.Open(g.dir.of(g.number, badgerDir), schema, cold.Options{
 		Shards:        g.config.Shards,
-		Node:          g.host.name,
+		Node:          g.name,
 		MemTableBytes: int64(g.config.Badger.MemTable),
 		BlockCache:    int64(g.config.Badger.BlockCache),
 		IndexCache:    int64(g.config.Badger.IndexCache),
-		Free:          func() (uint64, bool) { return diskFree(g.host.dir.path) },
-		Logger:        g.host.log,
+		Free:          func() (uint64, bool) { return diskFree(g.dir.path) },
+		Logger:        g.log,
 	})
 	return err
 }
@@ -212,13 +212,13 @@ func (g *generation) openState() (err error) {
 	if err := g.openSinks(g.heldAtStart(), g.sequenceMax()); err != nil {
 		return err
 	}
-	g.guard = pipeline.NewGuard(g.sinks, g.events, g.deltas, g.host.log)
+	g.guard = pipeline.NewGuard(g.sinks, g.events, g.deltas, g.log)
 	g.follower = &pipeline.Follower{Guard: g.guard, Tailer: g.openTailer, Lane: g.lane}
 	ctx, cancel := g.startContext()
 	defer cancel()
 	// Before it reads: the router purges what no node that it knows of needs.
 	err = g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
-		return g.reports.Report(ctx, g.host.name, g.sinks.Checkpointed())
+		return g.reports.Report(ctx, g.name, g.sinks.Checkpointed())
 	})
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (g *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 	return sinks.Options{
 		Shards:          g.config.Shards,
 		Held:            held,
-		Owners:          g.host.o.Processors,
+		Owners:          g.o.Processors,
 		CheckpointEvery: g.config.Checkpoint.Interval,
 		DirtyRowsMax:    g.config.Checkpoint.Rows,
 		MemoryBytes:     int(g.memory.Load()),
@@ -256,6 +256,6 @@ func (g *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 		Notices:  g.config.ChannelsOf(config.KindNotice),
 		Dots:     g.config.ChannelsOf(config.KindDot),
 		Channels: shard.ChannelLimits{Channels: g.config.Limits.Channels, Notices: g.config.Limits.Notices},
-		Logger:   g.host.log,
+		Logger:   g.log,
 	}
 }

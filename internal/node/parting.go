@@ -130,7 +130,7 @@ func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	if !errors.Is(err, errCopyDiffers) {
 		p.differs = 0
 	} else if p.differs++; p.differs == differsMax && g.ctx.Err() == nil {
-		g.host.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
+		g.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
 	}
 }
 
@@ -174,7 +174,7 @@ func (g *generation) agreesWith(ctx context.Context, node string, ask move.Diges
 		if err != nil {
 			return err
 		}
-		there, err := move.Compare(ctx, g.host.nc, node, &ask, move.Options{Generation: g.number, Logger: g.host.log})
+		there, err := move.Compare(ctx, g.nc, node, &ask, move.Options{Generation: g.number, Logger: g.log})
 		if err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func (g *generation) answersFor(ask *move.Digest) error {
 	switch {
 	case view.Assignment.Epoch < ask.Epoch:
 		return move.NotHeld("this node acts on assignment %d, and not on %d", view.Assignment.Epoch, ask.Epoch)
-	case !slices.Contains(view.Assignment.Holders(ask.Shard), g.host.name):
+	case !slices.Contains(view.Assignment.Holders(ask.Shard), g.name):
 		return move.NotHeld("by assignment %d shard %d is not assigned to this node", view.Assignment.Epoch, ask.Shard)
 	case h.leaving.Has(ask.Shard):
 		return move.NotHeld("this node is giving up shard %d", ask.Shard)

@@ -31,7 +31,6 @@ type rebuilds struct {
 	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend
 	leader  leader
 	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
-	turns   pipeline.Turns         // in which the second generation computes, and what compares
 
 	// attend's, once it has begun; those who start the node have them before.
 	record  *jetlog.Generations              // nil: there is no bucket yet
@@ -349,7 +348,7 @@ func (g *generation) hasAssigned() bool {
 		return false
 	}
 	for s := range pipeline.Shard(g.config.Shards) {
-		if slices.Contains(view.Assignment.Holders(s), g.host.name) && !g.sinks.Holds(s) {
+		if slices.Contains(view.Assignment.Holders(s), g.name) && !g.sinks.Holds(s) {
 			return false
 		}
 	}
@@ -363,7 +362,7 @@ func (g *generation) turn(work func()) {
 		work()
 		return
 	}
-	g.host.rebuilds.turns.Do(work)
+	g.turns.Do(work)
 }
 
 // setMemory says how much memory the shards may take from now on.
@@ -381,7 +380,7 @@ func (g *generation) fail(err error) {
 		g.host.fail(err)
 		return
 	}
-	g.host.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
+	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
 }
 
 // isLost says that it cannot go on.

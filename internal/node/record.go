@@ -321,10 +321,10 @@ func (g *generation) is(number generations.Number, set generations.Set) bool {
 // beginAnew moves what is stored here of another generation with this number aside: its
 // record was lost, and a node that knew nothing of it wrote the next one.
 func (g *generation) beginAnew() error {
-	if was := g.host.dir.counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
-		g.host.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.host.dir.aside(g.number, was.aside()))
+	if was := g.dir.counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
+		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.aside(g.number, was.aside()))
 	}
-	return g.host.dir.exchange(g.number, g.countsBy)
+	return g.dir.exchange(g.number, g.countsBy)
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -77,7 +77,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if err != nil {
 		return r, err
 	}
-	defer g.host.dir.close()
+	defer g.dir.close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
 	if r.Position, r.Time, err = g.restore(ctx, place, m, &o); err != nil {
 		if !m.Nothing() {
@@ -149,7 +149,7 @@ func (g *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 		}
 		d.marker.Node = was.Node
 	}
-	g.host.dir, g.host.name = d, d.marker.Node
+	g.dir, g.name = d, d.marker.Node
 	if err := writeSynced(d.join(restoringFile), nil); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}

@@ -10,15 +10,15 @@ import (
 
 func (g *generation) openPipeline() error {
 	lease, err := jetlog.NewLease(g.streams, jetlog.LeaseOptions{
-		Owner:  g.host.name,
+		Owner:  g.name,
 		Renew:  g.config.Router.LeaseRenew,
 		Expiry: g.config.Router.LeaseExpiry,
-		Logger: g.host.log,
+		Logger: g.log,
 	})
 	if err != nil {
 		return err
 	}
-	letters, err := jetlog.NewDeadLetters(g.streams, g.number, g.host.log)
+	letters, err := jetlog.NewDeadLetters(g.streams, g.number, g.log)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (g *generation) openPipeline() error {
 		Letters: g.letters.keepIn(letters),
 		Lane:    g.lane,
 		Lanes:   g.lanes(),
-		Logger:  g.host.log,
+		Logger:  g.log,
 		Cuts:    g.guard.Cuts,
 	}
 	return nil
@@ -81,7 +81,7 @@ func (g *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tai
 }
 
 func (g *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
-	tailer, err := jetlog.OpenTailer(ctx, g.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: g.host.log})
+	tailer, err := jetlog.OpenTailer(ctx, g.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: g.log})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (g *generation) route() {
 			err = context.Cause(held)
 		}
 		if lost || errors.Is(err, pipeline.ErrFenced) {
-			g.host.log.Warn("router: stepped down, standing by", "reason", err)
+			g.log.Warn("router: stepped down, standing by", "reason", err)
 			return nil
 		}
 		return g.beyond(err)
@@ -149,7 +149,7 @@ func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 			g.trouble.clear(part)
 		case running.Err() == nil: // counting does not wait for it: tried again with the next run
 			g.trouble.set(part, err)
-			g.host.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
+			g.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
 		}
 	}
 	err = g.router.Run(running)
@@ -164,7 +164,7 @@ func (g *generation) lanes() int {
 	if g.config.Router.Lanes > 0 {
 		return g.config.Router.Lanes
 	}
-	return g.host.o.Processors
+	return g.o.Processors
 }
 
 // routed says that this node routes, or another: what kept this one from it

@@ -66,20 +66,20 @@ func (g *generation) serveNodes() (err error) {
 	if !g.config.Has(config.RoleHold) {
 		return nil
 	}
-	if g.runs, err = move.Serve(g.host.nc, g.host.name, g.store, move.ServeOptions{Generation: g.number, Holds: g.sinks.Holds, Digest: g.digest, Logger: g.host.log}); err != nil {
+	if g.runs, err = move.Serve(g.nc, g.name, g.store, move.ServeOptions{Generation: g.number, Holds: g.sinks.Holds, Digest: g.digest, Logger: g.log}); err != nil {
 		return err
 	}
-	g.parts, err = spread.Serve(g.host.queries, g.sinks, spread.ServerOptions{
-		Node:       g.host.name,
+	g.parts, err = spread.Serve(g.queries, g.sinks, spread.ServerOptions{
+		Node:       g.name,
 		Generation: g.number,
 		Schema:     g.store.Schema(),
 		Types:      g.config.Rules().Types(),
 		Shards:     g.config.Shards,
 		Untold:     g.untold,
-		Workers:    g.host.o.Processors,
+		Workers:    g.o.Processors,
 		ColdReads:  g.config.Limits.ColdReads,
 		Registerer: g.figures,
-		Logger:     g.host.log,
+		Logger:     g.log,
 	})
 	return err
 }
@@ -113,10 +113,10 @@ const recentShare = 128
 // still.
 func (g *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
 	a := &answers{
-		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.host.name, shards: counted.Shards},
+		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.name, shards: counted.Shards},
 		registry:  prometheus.NewRegistry(),
 	}
-	a.reader, err = spread.New(g.host.queries, spread.Options{
+	a.reader, err = spread.New(g.queries, spread.Options{
 		Schema:     counted.Schema,
 		Directory:  a.directory,
 		Generation: g.number,
@@ -134,11 +134,11 @@ func (g *generation) answer(counted *spread.Counted, ready func() error) (before
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
-		Cluster: clusterView{g.host.name, g.view, g.unheardFor},
+		Cluster: clusterView{g.name, g.view, g.unheardFor},
 		Limits: query.Limits{
 			IDs:        g.config.Limits.IDs,
 			Requests:   g.config.Limits.Requests,
-			Processors: g.host.o.Processors,
+			Processors: g.o.Processors,
 			ColdReads:  g.config.Limits.ColdReads,
 			Timeout:    g.config.Limits.Timeout,
 			TimeoutMax: g.config.Limits.TimeoutMax,
@@ -149,10 +149,10 @@ func (g *generation) answer(counted *spread.Counted, ready func() error) (before
 		Stats:      g.host.stats,
 		Ready:      ready,
 		Shards:     counted.Shards,
-		Version:    g.host.o.Version,
+		Version:    g.o.Version,
 		Registerer: a.registry,
-		Logger:     g.host.log,
-		Metadata:   map[string]string{"node": g.host.name},
+		Logger:     g.log,
+		Metadata:   map[string]string{"node": g.name},
 	}
 	if g.explainer != nil {
 		o.Explainer, o.ExplainAlone = g.explainer, !g.config.Has(config.RoleAnswer)
@@ -160,7 +160,7 @@ func (g *generation) answer(counted *spread.Counted, ready func() error) (before
 	if g.streams != nil { // of a system that is there
 		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
 	}
-	if a.service, err = query.New(g.host.queries, o); err != nil {
+	if a.service, err = query.New(g.queries, o); err != nil {
 		return nil, errors.Join(err, a.reader.Close())
 	}
 	return g.host.answers.Swap(a), nil

@@ -51,7 +51,7 @@ func (g *generation) sparesLocked(view *cluster.View, assigned, held cluster.Sha
 			spares.Add(s)
 		}
 	}
-	answered := view.LetGo(g.host.name, spares)
+	answered := view.LetGo(g.name, spares)
 	for s := range pipeline.Shard(g.config.Shards) {
 		if !spares.Has(s) {
 			delete(h.spares, s)
@@ -134,7 +134,7 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	h.mu.Unlock()
 	if err == nil {
 		if err = g.store.Drop(s); err == nil {
-			g.host.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+			g.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 		}
 	}
 	h.mu.Lock()
@@ -143,7 +143,7 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
 	if err != nil && g.ctx.Err() == nil {
 		sp.since = time.Now()
-		g.host.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+		g.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
 }
@@ -156,7 +156,7 @@ func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64
 		state.Applied = 0 // what cannot be read brings nobody further, if each of them holds the shard
 	}
 	for _, node := range nodes {
-		there, fault := move.Compare(ctx, g.host.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.number, Logger: g.host.log})
+		there, fault := move.Compare(ctx, g.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.number, Logger: g.log})
 		switch {
 		case fault != nil:
 			err = errors.Join(err, fault)
@@ -175,7 +175,7 @@ func (g *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool
 	if late, err := g.late(ctx, s); late || err != nil {
 		return false
 	}
-	g.host.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
+	g.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
 	g.holdings.come(s, m)
 	return true
 }

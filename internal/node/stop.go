@@ -60,7 +60,7 @@ func (g *generation) close(ctx context.Context) error {
 	}
 	if g.sinks != nil {
 		faults = append(faults, g.sinks.Close())
-		g.host.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
+		g.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
 	}
 	return errors.Join(faults...)
 }

@@ -46,7 +46,7 @@ func (g *generation) observeWith(ctx context.Context, events jetlog.StreamState)
 	}
 	g.state.Store(s)
 	if lost := g.front.see(s.Events, g.config.NATS.Streams.Events.MaxAge); lost > 0 {
-		g.host.log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
+		g.log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
 			"messages", lost, "begins_at", s.Events.First,
 			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/security.md, Who may do what)")
 	}
@@ -99,7 +99,7 @@ func (g *generation) checkStreams() error {
 		return g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created})
 	}
 	if !known.Events.Equal(now.Events.Created) && g.goesOn(now.Events.Continues, known.Events) {
-		g.host.log.Info("stream EVENTS goes on from the one that the backup was made of", "after", now.Events.Continues.After)
+		g.log.Info("stream EVENTS goes on from the one that the backup was made of", "after", now.Events.Continues.After)
 		if err := g.store.SetStreams(cold.Streams{Events: now.Events.Created}); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (g *generation) checkStreams() error {
 			"'tidemark repair --adopt' keeps the counts and goes on with the new stream; 'tidemark repair --replay' counts the new stream alone, from its first event",
 			now.Events.Created.Format(time.RFC3339), known.Events.Format(time.RFC3339))
 	}
-	return g.host.dir.settle()
+	return g.dir.settle()
 }
 
 // goesOn says whether an EVENTS goes on from the one that was counted here, after all of
@@ -144,7 +144,7 @@ func (g *generation) beyond(err error) error {
 // toRestore says what to type to have a backup in the place of what is counted here.
 func (g *generation) toRestore(events jetlog.StreamState) string {
 	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		g.host.dir.of(g.number, badgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.host.dir.path)
+		g.dir.of(g.number, badgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.dir.path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the
@@ -156,7 +156,7 @@ func (g *generation) sequenceMax() uint64 {
 		return 0
 	}
 	if !known.Deltas.Equal(now.Created) {
-		g.host.log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
+		g.log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
 		return 0
 	}
 	return now.Last

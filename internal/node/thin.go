@@ -227,11 +227,11 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 func (g *generation) attach(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, g.host.nc, g.slot, jetlog.Owner{Number: g.number}, g.host.log)
+	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)
 	if err != nil {
 		return err
 	}
-	g.streams, g.same = streams, member(g.config, g.host.name, g.host.o.Version)
+	g.streams, g.same = streams, member(g.config, g.name, g.o.Version)
 	if err := g.joinMembers(ctx); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (t *thin) ask(ctx context.Context) error {
 func askOne(ctx context.Context, g *generation, node string) (*spread.Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return spread.AskCounted(ctx, g.host.queries, node, g.number)
+	return spread.AskCounted(ctx, g.queries, node, g.number)
 }
 
 // take has requests be answered by what a node counts.

@@ -113,7 +113,7 @@ func TestRestoreAtNothing(t *testing.T) {
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
 	s.ready(n)
-	if err := n.gen().host.dir.note(1, noted{Counting: "other rules", Mixed: true}); err != nil {
+	if err := n.gen().dir.note(1, noted{Counting: "other rules", Mixed: true}); err != nil {
 		t.Fatal(err)
 	}
 	bustle(s, rand.New(rand.NewPCG(1, 1)), 5)
