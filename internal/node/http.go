@@ -160,7 +160,7 @@ func (s *httpServer) close(ctx context.Context) {
 func (n *Node) Ready() error {
 	g, done := n.use()
 	defer done()
-	faults := []error{n.trouble.err(), g.trouble.err(), g.asked()}
+	faults := []error{n.trouble.err(), g.trouble.err(), n.asked(g)}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}

@@ -101,7 +101,7 @@ func (l *letters) routing(ctx context.Context) (running context.Context, kept bo
 // what the record says is stored, up to where its router goes on. Then the record says
 // that nothing is owed.
 func (g *generation) owed(ctx context.Context) error {
-	set := g.host.rebuilds.set()
+	set := g.host.generations()
 	is := set.All[g.number]
 	if set.Serving != g.number || is.Letters == 0 {
 		return nil

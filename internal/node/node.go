@@ -92,12 +92,40 @@ type process struct {
 	session   string     // of a process that only answers, in all generations; "": each generation has its own
 }
 
+// host is what a generation asks of the process that it is in. Several goroutines
+// may call its methods.
+type host interface {
+	// isServing says whether a generation is the one that serves. That may change at once
+	// after the answer.
+	isServing(g *generation) bool
+	// generations is which there are, as far as this process acts on it. Before it knows of
+	// any, Epoch is 0.
+	generations() generations.Set
+	// changeRecord replaces the record of the generations by what change makes of it, and
+	// returns when this process acts on that, or will at once. change may be called
+	// several times; its error is returned as it is. jetlog.ErrNoBucket: nobody has run on
+	// this server yet.
+	changeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
+	// inCluster says that the embedded server is a member of a NATS cluster: then a start
+	// waits for the other servers, and has no time limit.
+	inCluster() bool
+	// Ready is nil when /readyz says ok.
+	Ready() error
+	// stats are all figures of the process, by name and labels.
+	stats() map[string]any
+	// fail says that the process cannot go on, and does not wait for its end. The first
+	// error is the one that counts.
+	fail(err error)
+}
+
+var _ host = (*Node)(nil)
+
 // generation is all that a process counts by one configuration, from EVENTS to
 // what it answers, with a DELTAS, members and an assignment that are the
 // generation's in all processes.
 type generation struct {
 	*process
-	host     *Node
+	host     host
 	number   generations.Number
 	slot     jetlog.Slot
 	config   *config.Config // counts as the record says, where it does
@@ -219,6 +247,9 @@ func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *con
 // gen is the generation that serves.
 func (n *Node) gen() *generation { return n.serving.Load() }
 
+// isServing says whether a generation is the one that serves.
+func (n *Node) isServing(g *generation) bool { return n.gen() == g }
+
 // openAll opens all of a generation, up to answering other nodes.
 func (g *generation) openAll() error {
 	for _, step := range []func() error{g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
@@ -289,7 +320,11 @@ func (g *generation) repeat(name string, do func() error) {
 func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	for {
 		g, done := n.use()
-		err := g.waitApplied(ctx, p)
+		wait := g.waitApplied
+		if g.sinks == nil { // nothing is applied here: others are asked
+			wait = n.answers.Load().reader.WaitApplied
+		}
+		err := wait(ctx, p)
 		done()
 		if err == nil || ctx.Err() != nil || n.gen() == g || n.ctx.Err() != nil {
 			return err
@@ -298,9 +333,6 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 }
 
 func (g *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
-	if g.sinks == nil {
-		return g.host.answers.Load().reader.WaitApplied(ctx, p)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()

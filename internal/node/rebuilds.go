@@ -72,6 +72,9 @@ func (r *rebuilds) set() generations.Set {
 	return generations.Set{}
 }
 
+// generations is which there are, as far as this process acts on it.
+func (n *Node) generations() generations.Set { return n.rebuilds.set() }
+
 func (n *Node) beginRebuilds() {
 	ctx, stop := context.WithCancel(n.ctx)
 	n.rebuilds.stop, n.rebuilds.done = stop, make(chan struct{})
@@ -358,7 +361,7 @@ func (g *generation) hasAssigned() bool {
 // turn does a piece of work: at once if the generation serves, and in its turn while
 // another one does. So it has all processors from the moment on in which it serves.
 func (g *generation) turn(work func()) {
-	if g.host.gen() == g {
+	if g.host.isServing(g) {
 		work()
 		return
 	}
@@ -376,7 +379,7 @@ func (g *generation) setMemory(bytes int) {
 // is closed, and tried again.
 func (g *generation) fail(err error) {
 	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
-	if g.host.gen() == g {
+	if g.host.isServing(g) {
 		g.host.fail(err)
 		return
 	}

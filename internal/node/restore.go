@@ -73,11 +73,11 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 		return r, err
 	}
 	p.serving.Store(g)
-	finish, err := g.openRestoring(m)
+	finish, err := p.openRestoring(g, m)
 	if err != nil {
 		return r, err
 	}
-	defer g.dir.close()
+	defer p.dir.close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
 	if r.Position, r.Time, err = g.restore(ctx, place, m, &o); err != nil {
 		if !m.Nothing() {
@@ -112,9 +112,9 @@ func roomToRestore(path string) error {
 	return nil
 }
 
-// openRestoring takes the data directory for the restore of a backup; finish says
-// that it is whole.
-func (g *generation) openRestoring(m *backup.Manifest) (finish func(restored) error, err error) {
+// openRestoring takes the data directory for the restore of a backup into a generation;
+// finish says that it is whole.
+func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(restored) error, err error) {
 	path := g.config.DataDir
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -149,7 +149,7 @@ func (g *generation) openRestoring(m *backup.Manifest) (finish func(restored) er
 		}
 		d.marker.Node = was.Node
 	}
-	g.dir, g.name = d, d.marker.Node
+	n.dir, n.name = d, d.marker.Node
 	if err := writeSynced(d.join(restoringFile), nil); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}

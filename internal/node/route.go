@@ -158,7 +158,7 @@ func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 
 // lanes is how many goroutines derive events.
 func (g *generation) lanes() int {
-	if g.host.gen() != g {
+	if !g.host.isServing(g) {
 		return g.config.Rebuild.Cores
 	}
 	if g.config.Router.Lanes > 0 {

@@ -43,17 +43,12 @@ func (n *Node) serves() bool { return n.config.Has(config.RoleAnswer) || n.confi
 func (n *Node) openAnswers() error {
 	n.register()
 	if n.serves() {
-		if err := n.gen().serve(); err != nil {
+		if err := n.serveAll(n.gen(), n.gen().countedHere(), nil); err != nil {
 			return err
 		}
 	}
 	n.showHTTP(n.pages())
 	return nil
-}
-
-// serve answers everybody by this generation.
-func (g *generation) serve() error {
-	return g.serveAll(g.countedHere(), nil)
 }
 
 // countedHere is what this generation counts.
@@ -88,31 +83,40 @@ func (g *generation) serveNodes() (err error) {
 // and does not serve. One that knows of generations does not ask; an earlier version would
 // go on with what served before.
 func (g *generation) untold() error {
-	if g.host.rebuilds.set().Kept == g.number {
+	if g.host.generations().Kept == g.number {
 		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", g.number)
 	}
 	return nil
 }
 
-// serveAll answers everybody. ready tells why nothing can be asked, nil: it can.
-// If this process answers already, it is answered anew before the one before
-// stops.
-func (g *generation) serveAll(counted *spread.Counted, ready func() error) error {
-	before, err := g.answer(counted, ready)
+// serveAll answers everybody by a generation. ready returns why nothing can be asked;
+// nil: it can. If this process answers already, what is new answers before what was
+// there stops.
+func (n *Node) serveAll(g *generation, counted *spread.Counted, ready func() error) error {
+	before, err := n.answer(g, counted, ready)
 	if err == nil {
-		g.host.stopAnswers(before)
+		n.stopAnswers(before)
 	}
 	return err
+}
+
+// answer begins to answer everybody by a generation. It returns what answered before,
+// which does so still.
+func (n *Node) answer(g *generation, counted *spread.Counted, ready func() error) (before *answers, err error) {
+	a, err := g.newAnswers(counted, ready)
+	if err != nil {
+		return nil, err
+	}
+	return n.answers.Swap(a), nil
 }
 
 // recentShare is how much of memory.budget the posts of authors of other nodes take
 // at most, beside it, as one part in so many.
 const recentShare = 128
 
-// answer has everybody be answered anew, and gives what answered before: it does so
-// still.
-func (g *generation) answer(counted *spread.Counted, ready func() error) (before *answers, err error) {
-	a := &answers{
+// newAnswers answers everybody by this generation.
+func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a *answers, err error) {
+	a = &answers{
 		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.name, shards: counted.Shards},
 		registry:  prometheus.NewRegistry(),
 	}
@@ -163,7 +167,7 @@ func (g *generation) answer(counted *spread.Counted, ready func() error) (before
 	if a.service, err = query.New(g.queries, o); err != nil {
 		return nil, errors.Join(err, a.reader.Close())
 	}
-	return g.host.answers.Swap(a), nil
+	return a, nil
 }
 
 // stopAnswers has what answered before answer what has arrived, and stop.
@@ -213,10 +217,10 @@ func (g *generation) view() *cluster.View {
 	return &cluster.View{Degrade: cluster.Normal}
 }
 
-// asked says why others cannot be asked, of a process that holds nothing
+// asked returns why others cannot be asked, of a process that holds nothing
 // itself.
-func (g *generation) asked() error {
-	if a := g.host.answers.Load(); a != nil && g.own() == nil && a.directory.held() == 0 {
+func (n *Node) asked(g *generation) error {
+	if a := n.answers.Load(); a != nil && g.own() == nil && a.directory.held() == 0 {
 		return errNobody
 	}
 	return nil

@@ -105,7 +105,7 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted *spread.Counted, upTo func(context.Context) (pipeline.Position, error)) error {
 	gate := make(chan struct{})
 	defer close(gate)
-	old, err := to.answer(counted, func() error {
+	old, err := n.answer(to, counted, func() error {
 		<-gate
 		return nil
 	})

@@ -98,7 +98,7 @@ func (n *Node) serveNobody() error {
 	if err != nil {
 		return err
 	}
-	return n.gen().serveAll(&spread.Counted{Schema: none}, func() error { return errNobody })
+	return n.serveAll(n.gen(), &spread.Counted{Schema: none}, func() error { return errNobody })
 }
 
 // final says that a process cannot go on beside the members that are there.
@@ -187,7 +187,7 @@ func (t *thin) change(ctx context.Context, to *generation) error {
 	n, before := t.node, t.node.gen()
 	counted, by, err := t.join(ctx, to)
 	if err == nil && before.members == nil { // nothing was answered before
-		err = to.serveAll(counted, nil)
+		err = n.serveAll(to, counted, nil)
 	} else if err == nil {
 		err = n.answerAfter(ctx, before, to, counted, func(ctx context.Context) (pipeline.Position, error) {
 			last, err := to.logEnd(ctx)
@@ -282,7 +282,7 @@ func (t *thin) take(counted *spread.Counted, from string) error {
 	if t.counted != nil && t.counted.Equal(counted) {
 		return nil
 	}
-	if err := t.node.gen().serveAll(counted, nil); err != nil {
+	if err := t.node.serveAll(t.node.gen(), counted, nil); err != nil {
 		return err
 	}
 	t.node.log.Info("tidemark: requests are answered by what a node counts", "of", from,
