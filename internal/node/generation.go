@@ -1,0 +1,193 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/explain"
+	"github.com/tidemark-io/tidemark/query/spread"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// generation is all that a process counts by one configuration, from EVENTS to
+// what it answers, with a DELTAS, members and an assignment that are the
+// generation's in all processes.
+type generation struct {
+	*process
+	host     host
+	number   generations.Number
+	slot     jetlog.Slot
+	config   *config.Config // counts as the record says, where it does
+	differs  []string       // what the process' file counts differently, in words
+	memory   atomic.Int64   // bytes that its shards may take
+	countsBy string         // of the record, which tells it from another one with its number
+
+	// In the order in which they are opened; close goes the other way.
+	streams *jetlog.Streams
+	store   *cold.Store
+	sinks   *sinks.Node
+	members *jetlog.Members // nil: a process that only answers has found none yet
+	runs    *move.Server    // gives runs to other nodes; nil: this one holds nothing
+	parts   *spread.Server  // answers other nodes; nil: this one holds nothing
+
+	program   *operators.Program
+	explainer *explain.Explainer         // nil: this one only answers
+	explains  atomic.Pointer[func() int] // bytes that explanations take; nil: none yet
+	guard     *pipeline.Guard
+	follower  *pipeline.Follower
+	router    *pipeline.Router
+	letters   letters
+	lease     *jetlog.Lease
+	history   *history
+	events    events
+	deltas    *jetlog.DeltaLog
+	reports   *jetlog.Checkpoints
+	figures   *prometheus.Registry
+
+	watched  atomic.Pointer[jetlog.Members] // members, for requests
+	same     cluster.Member                 // what this process says of itself that never changes
+	behind   atomic.Bool                    // the log, by more than ready.lag, or since the start
+	open     atomic.Bool                    // shards, router and follower are there
+	holdings holdings
+	audits   audits
+	backups  backups
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	duties  duties        // what goes on while it serves
+	users   sync.RWMutex  // read-locked by who uses it although it may be closed meanwhile
+	closed  bool          // guarded by users
+	lost    chan struct{} // closed when it cannot go on, and does not serve
+	losing  sync.Once
+	state   atomic.Pointer[streamsState]       // as of the last look
+	fresh   *pipeline.Freshness                // where EVENTS ended when
+	ended   atomic.Pointer[jetlog.StreamState] // EVENTS, as fresh was told last; nil: not yet
+	seen    sightings
+	front   front
+	trouble troubles
+
+	decided   cluster.Assignment // the last one that this process followed while it decides; arrange's
+	answered  answered           // arrange's
+	reported  uint64             // the checkpoint that this node said last; keep's
+	overruled time.Time          // when the log last had of reports that were not heeded; keep's
+	tidied    time.Time          // when keys of members were last tidied; keep's
+}
+
+// process is what all generations of a process use. Start fills it in, in this order,
+// before the first of them opens. Nothing in it changes after that.
+type process struct {
+	o         Options
+	log       *slog.Logger
+	lines     *shardLines    // of the log, about shards
+	moveLimit *move.Limiter  // of the bytes read from other nodes; nil: none
+	turns     pipeline.Turns // in which the second generation computes, and what compares
+	dir       *dataDir       // nil: this process only answers
+	name      string         // of this node, among all nodes
+	nc        *nats.Conn
+	queries   *nats.Conn // only for requests: on nc they would wait for megabytes of events
+	session   string     // of a process that only answers, in all generations; "": each generation has its own
+}
+
+// host is what a generation asks of the process that it is in. Several goroutines
+// may call its methods.
+type host interface {
+	// isServing says whether a generation is the one that serves. That may change at once
+	// after the answer.
+	isServing(g *generation) bool
+	// generations is which there are, as far as this process acts on it. Before it knows of
+	// any, Epoch is 0.
+	generations() generations.Set
+	// changeRecord replaces the record of the generations by what change makes of it, and
+	// returns when this process acts on that, or will at once. change may be called
+	// several times; its error is returned as it is. jetlog.ErrNoBucket: nobody has run on
+	// this server yet.
+	changeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
+	// inCluster says that the embedded server is a member of a NATS cluster: then a start
+	// waits for the other servers, and has no time limit.
+	inCluster() bool
+	// Ready is nil when /readyz says ok.
+	Ready() error
+	// stats are all figures of the process, by name and labels.
+	stats() map[string]any
+	// fail says that the process cannot go on, and does not wait for its end. The first
+	// error is the one that counts.
+	fail(err error)
+}
+
+var _ host = (*Node)(nil)
+
+// openAll opens all of a generation, up to answering other nodes.
+func (g *generation) openAll() error {
+	for _, step := range []func() error{g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin starts what runs for as long as the generation does.
+func (g *generation) begin() {
+	g.seen.see(time.Now(), g.state.Load().Events.Last, g.sinks.Applied().Sequence())
+	g.open.Store(true)
+	_ = g.self()     // whether it is behind
+	g.members.Soon() // that it holds something
+	g.work.Go(g.follow)
+	if g.config.Has(config.RoleRoute) {
+		g.work.Go(g.route)
+	}
+	g.work.Go(g.arrange)
+	g.work.Go(g.obeyReads)
+	g.work.Go(g.obeyWrites)
+	g.work.Go(g.keep)
+}
+
+// retryAfter paces what failed and is tried again.
+const retryAfter = time.Second
+
+// repeat does something over and over until the node closes, and remembers
+// what is wrong with it meanwhile.
+func (g *generation) repeat(name string, do func() error) {
+	for g.ctx.Err() == nil {
+		err := do()
+		if g.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, pipeline.ErrWindowVersion) { // it will not go better by itself
+			g.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
+			return
+		}
+		if err != nil {
+			g.trouble.set(name, err)
+			g.log.Error("tidemark: "+name+" failed; trying again", "error", err)
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-g.ctx.Done():
+		}
+	}
+}
+
+func (g *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	return g.sinks.WaitApplied(ctx, p)
+}
