@@ -166,8 +166,9 @@ var allowed = map[string][]string{
 	"internal/job":        {"pipeline", "query"},
 	"internal/node": {
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "operators", "sinks", "sinks/", "query", "query/explain",
-		"query/spread", "internal/config", "internal/job",
+		"query/spread", "internal/config", "internal/job", "internal/node/",
 	},
+	"internal/node/shardlog": {"pipeline", "pipeline/cluster"},
 	// The suites that stores and services must pass.
 	"query/internal/querytest": {"pipeline", "query"},
 }

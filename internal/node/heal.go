@@ -59,7 +59,7 @@ func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 		}
 		pause := h.retakeLocked(s)
 		h.mend.Add(s)
-		g.lines.say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
+		g.lines.Say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
 	}
 	if h.mend.Len() > 0 {
 		h.wakeLocked()

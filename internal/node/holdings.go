@@ -282,25 +282,25 @@ func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		case ctx.Err() != nil:
 			return
 		case late && err == nil: // that node has nothing newer
-			g.lines.say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
+			g.lines.Say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
 			h.derive(s, m)
 			return
 		case late:
 			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
 		case came && err == nil:
-			g.lines.say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
+			g.lines.Say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
 			h.come(s, m)
 			return
 		case came:
-			g.lines.say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
+			g.lines.Say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
-			g.lines.say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
+			g.lines.Say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
 			h.derive(s, m)
 			return
 		}
-		g.lines.say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
+		g.lines.Say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -366,7 +366,7 @@ func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 		delete(g.holdings.partings, s)
 		g.holdings.given++
 		g.holdings.mu.Unlock()
-		g.lines.say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
+		g.lines.Say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
 	}
 	return nil
 }

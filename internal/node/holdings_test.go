@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -235,4 +236,24 @@ func TestStartedAtOnce(t *testing.T) {
 	started.Wait()
 	f.until("a part each", func() bool { return settled(nodes[:]...) })
 	f.until("all likes", func() bool { return f.likes(50, 1) })
+}
+
+// A node that takes all shards from another one says so in a line or two.
+func TestStartHasFewLines(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.start("a")
+	f.publish(50)
+	f.until("all likes", func() bool { return f.likes(50, 1) })
+	b := f.start("b")
+	f.until("a part each", func() bool { return settled(a, b) })
+	f.stop(a)
+	f.stop(b)
+	log := f.log.String()
+	for _, text := range []string{"tidemark: shards have come", "tidemark: shards are given up, and stay stored"} {
+		n := strings.Count(log, text)
+		if n == 0 || n > 2 || !regexp.MustCompile(regexp.QuoteMeta(text)+`[^\n]* shards=\d[-,\d]* number=\d`).MatchString(log) {
+			t.Errorf("%d lines %q:\n%s", n, text, log)
+		}
+	}
 }

@@ -295,7 +295,7 @@ func (g *generation) heldAtStart() []pipeline.Shard {
 		switch stored := g.store.Stack(s).Stored(); {
 		case stored && others && g.damaged(s):
 			g.holdings.retake(s)
-			g.lines.say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
+			g.lines.Say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
 		case stored && (!old.Has(s) || reads && !others), alone,
 			reads && assigned.Has(s) && !others && !view.MayHave(s, me, g.config.Cluster.ReplaceAfter):
 			held = append(held, s)

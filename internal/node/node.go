@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -103,7 +104,7 @@ func newNode(c *config.Config, o Options) *Node {
 		o.Clock = sinceBoot
 	}
 	n := &Node{
-		process: &process{o: o, log: o.Logger, lines: newShardLines(o.Logger), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate))},
+		process: &process{o: o, log: o.Logger, lines: shardlog.New(o.Logger), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate))},
 		config:  c, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back

@@ -130,7 +130,7 @@ func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	if !errors.Is(err, errCopyDiffers) {
 		p.differs = 0
 	} else if p.differs++; p.differs == differsMax && g.ctx.Err() == nil {
-		g.lines.say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
+		g.lines.Say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
 	}
 }
 

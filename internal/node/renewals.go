@@ -71,9 +71,9 @@ func (g *generation) giveUp() error {
 				h.mu.Unlock()
 				return err
 			}
-			g.lines.say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
+			g.lines.Say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
 		} else {
-			g.lines.say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
+			g.lines.Say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
 			g.audits.again(s)
 		}
 		h.mu.Lock()

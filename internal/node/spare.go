@@ -134,7 +134,7 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	h.mu.Unlock()
 	if err == nil {
 		if err = g.store.Drop(s); err == nil {
-			g.lines.say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+			g.lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 		}
 	}
 	h.mu.Lock()
@@ -143,7 +143,7 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
 	if err != nil && g.ctx.Err() == nil {
 		sp.since = time.Now()
-		g.lines.say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+		g.lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
 }
@@ -175,7 +175,7 @@ func (g *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool
 	if late, err := g.late(ctx, s); late || err != nil {
 		return false
 	}
-	g.lines.say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
+	g.lines.Say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
 	g.holdings.come(s, m)
 	return true
 }

@@ -31,7 +31,7 @@ func (n *Node) close() error {
 	beside := n.rebuilds.beside.Load()
 	faults = append(faults, n.gen().close(ctx), beside.close(ctx))
 	n.http.close(ctx)
-	n.lines.end()
+	n.lines.End()
 	faults = append(faults, n.gen().closeStore(), beside.closeStore())
 	n.queries.Close()
 	n.nc.Close()
@@ -123,7 +123,7 @@ func (n *Node) undo() {
 	defer cancel()
 	n.answers.Load().stop(ctx)
 	n.gen().undo()
-	n.lines.end()
+	n.lines.End()
 	if n.queries != nil {
 		n.queries.Close()
 	}

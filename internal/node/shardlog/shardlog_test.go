@@ -1,10 +1,11 @@
-package node
+package shardlog
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
-	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ func TestShardLines(t *testing.T) {
 			defer out.mu.Unlock()
 			out.b.Reset()
 		}
-		l := newShardLines(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		l := New(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
@@ -37,15 +38,15 @@ func TestShardLines(t *testing.T) {
 			}
 			reset()
 		}
-		come := func(s pipeline.Shard, from string) { l.say(slog.LevelInfo, "come", s, nil, "from", from) }
+		come := func(s pipeline.Shard, from string) { l.Say(slog.LevelInfo, "come", s, nil, "from", from) }
 		for s := range pipeline.Shard(64) {
 			come(s, "a")
 		}
 		come(64, "b")
-		l.say(slog.LevelWarn, "fail", 3, errors.New("first"), "from", "a")
-		l.say(slog.LevelWarn, "fail", 5, errors.New("second"), "from", "a")
+		l.Say(slog.LevelWarn, "fail", 3, errors.New("first"), "from", "a")
+		l.Say(slog.LevelWarn, "fail", 5, errors.New("second"), "from", "a")
 		told("\n")
-		time.Sleep(shardLineWait)
+		time.Sleep(lineWait)
 		synctest.Wait()
 		got := strings.Split(out.String(), "\n")
 		reset()
@@ -69,35 +70,33 @@ func TestShardLines(t *testing.T) {
 			t.Errorf("%d lines in half an hour:\n%s", lines, out.String())
 		}
 		// After a pause it is said at once again.
-		time.Sleep(3 * shardLineWaitMax)
+		time.Sleep(3 * lineWaitMax)
 		reset()
 		come(9, "a")
-		time.Sleep(shardLineWait)
+		time.Sleep(lineWait)
 		told("\nlevel=INFO msg=come shards=9 number=1 from=a\n")
 		come(10, "a")
-		l.end()
+		l.End()
 		told("\nlevel=INFO msg=come shards=10 number=1 from=a\n")
 		come(11, "a")
 		told("\nlevel=INFO msg=come shards=11 number=1 from=a\n")
 	})
 }
 
-// A node that takes all shards from another one says so in a line or two.
-func TestStartHasFewLines(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	a := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	b := f.start("b")
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.stop(a)
-	f.stop(b)
-	log := f.log.String()
-	for _, text := range []string{"tidemark: shards have come", "tidemark: shards are given up, and stay stored"} {
-		n := strings.Count(log, text)
-		if n == 0 || n > 2 || !regexp.MustCompile(regexp.QuoteMeta(text)+`[^\n]* shards=\d[-,\d]* number=\d`).MatchString(log) {
-			t.Errorf("%d lines %q:\n%s", n, text, log)
-		}
-	}
+// syncBuffer is a buffer that several goroutines may write to.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

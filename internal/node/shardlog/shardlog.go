@@ -1,4 +1,7 @@
-package node
+// Package shardlog writes log lines about shards: one line for all shards of which the
+// same is said within a while. A node has 64 shards or more, and most of what happens to
+// one happens to many.
+package shardlog
 
 import (
 	"context"
@@ -12,23 +15,21 @@ import (
 )
 
 const (
-	// shardLineWait is how long a line waits for more shards of which the same is said;
+	// lineWait is how long a line waits for more shards of which the same is said;
 	// then twice as long each time, while there are more.
-	shardLineWait    = time.Second
-	shardLineWaitMax = time.Minute
+	lineWait    = time.Second
+	lineWaitMax = time.Minute
 )
 
-// shardLines write log lines that are about shards: one for all of which the same is said
-// within a while. A node has 64 shards or more, and most of what happens to one happens
-// to many.
-type shardLines struct {
+// Lines are what is said of shards and not all written yet. Safe for concurrent use.
+type Lines struct {
 	log  *slog.Logger
 	mu   sync.Mutex
-	open map[string]*shardLine // by level, text and attributes; nil: ended
+	open map[string]*waiting // by level, text and attributes; nil: ended
 }
 
-// shardLine is what waits to be written.
-type shardLine struct {
+// waiting is what waits to be written.
+type waiting struct {
 	level  slog.Level
 	text   string
 	args   []any
@@ -38,14 +39,15 @@ type shardLine struct {
 	timer  *time.Timer
 }
 
-func newShardLines(log *slog.Logger) *shardLines {
-	return &shardLines{log: log, open: make(map[string]*shardLine)}
+// New makes one that writes to a log. Its caller calls End.
+func New(log *slog.Logger) *Lines {
+	return &Lines{log: log, open: make(map[string]*waiting)}
 }
 
-// say has a line be written within a while, about this shard and others of which the same
+// Say has a line be written within a while, about this shard and others of which the same
 // is said. Of their errors it has one.
-func (l *shardLines) say(level slog.Level, text string, s pipeline.Shard, err error, args ...any) {
-	one := shardLine{level: level, text: text, args: args, err: err}
+func (l *Lines) Say(level slog.Level, text string, s pipeline.Shard, err error, args ...any) {
+	one := waiting{level: level, text: text, args: args, err: err}
 	one.shards.Add(s)
 	key := fmt.Sprint(level, text, args)
 	l.mu.Lock()
@@ -54,7 +56,7 @@ func (l *shardLines) say(level slog.Level, text string, s pipeline.Shard, err er
 	switch {
 	case ended:
 	case line == nil:
-		one.wait = shardLineWait
+		one.wait = lineWait
 		one.timer = time.AfterFunc(one.wait, func() { l.due(key) })
 		l.open[key] = &one
 	default:
@@ -71,7 +73,7 @@ func (l *shardLines) say(level slog.Level, text string, s pipeline.Shard, err er
 
 // due writes what a line has gathered, and has it gather for twice as long; one that has
 // gathered nothing is forgotten.
-func (l *shardLines) due(key string) {
+func (l *Lines) due(key string) {
 	l.mu.Lock()
 	line := l.open[key]
 	if line == nil { // it has ended
@@ -83,14 +85,14 @@ func (l *shardLines) due(key string) {
 		delete(l.open, key)
 	} else {
 		line.shards, line.err = cluster.ShardSet{}, nil
-		line.wait = min(2*line.wait, shardLineWaitMax)
+		line.wait = min(2*line.wait, lineWaitMax)
 		line.timer.Reset(line.wait)
 	}
 	l.mu.Unlock()
 	l.write(now)
 }
 
-func (l *shardLines) write(line shardLine) {
+func (l *Lines) write(line waiting) {
 	if line.shards.Len() == 0 {
 		return
 	}
@@ -101,8 +103,8 @@ func (l *shardLines) write(line shardLine) {
 	l.log.Log(context.Background(), line.level, line.text, args...)
 }
 
-// end writes what has been gathered. What is said afterwards is written at once.
-func (l *shardLines) end() {
+// End writes what has been gathered. What is said afterwards is written at once.
+func (l *Lines) End() {
 	l.mu.Lock()
 	open := l.open
 	l.open = nil
