@@ -119,7 +119,7 @@ func TestReadNotVisibleInTime(t *testing.T) {
 		t.Errorf("50 ms took %v", d)
 	}
 	// The position is there for programs, too.
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"wait":true,"timeout_ms":0}`), time.Second)
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"wait":true,"timeout_ms":0}`), time.Minute)
 	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "504" || string(m.Data) != `{"position":"2048"}` {
 		t.Errorf("%v %v", m, err)
 	}
@@ -141,7 +141,7 @@ func TestReadIsUncertain(t *testing.T) {
 	r.refuses("read", `{"user":"7","what":["comment"],"seen":{"comment":3}}`, "503", "not known whether the read was stored", "may take what was seen off twice")
 	r.events.Before = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "not known", "deadline exceeded")
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Second)
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Minute)
 	if err != nil || string(m.Data) != `{"uncertain":true}` {
 		t.Errorf("%v %v", m, err)
 	}
@@ -151,7 +151,7 @@ func TestReadIsUncertain(t *testing.T) {
 func TestReadWithAFullLog(t *testing.T) {
 	r := start(t)
 	r.events.Before = func(context.Context) error { return fmt.Errorf("no room: %w", pipeline.ErrFull) }
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Second)
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Minute)
 	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
 		m.Header.Get("Nats-Service-Error") != "the log is full, nothing was stored" {
 		t.Errorf("%v %v", m, err)
@@ -162,7 +162,7 @@ func TestReadWithAFullLog(t *testing.T) {
 func TestReadWithoutALog(t *testing.T) {
 	r := start(t)
 	r.events.Before = func(context.Context) error { return fmt.Errorf("nobody: %w", pipeline.ErrNoLog) }
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"seen":{}}`), time.Second)
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"seen":{}}`), time.Minute)
 	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
 		!strings.Contains(m.Header.Get("Nats-Service-Error"), "EVENTS has no leader, or is gone; nothing was stored") {
 		t.Errorf("%v %v", m, err)

@@ -27,7 +27,7 @@ func TestUnreadWithoutStoppedChannels(t *testing.T) {
 	win.Sections[shards] = []byte{3 | 30<<2, 7} // an unknown operation
 	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, win)}}})
 	var out query.Unreads
-	for end := time.Now().Add(10 * time.Second); n.Err() == nil || out.AsOf != w.last(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(hangs); n.Err() == nil || out.AsOf != w.last(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("stopped by %v, as of %d", n.Err(), out.AsOf)
 		}

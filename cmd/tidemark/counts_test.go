@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -168,7 +169,7 @@ func TestCounts(t *testing.T) {
 
 	// docs/contract.md: "`/metrics` (Prometheus), `/healthz`, `/readyz`"
 	t.Run("http", func(t *testing.T) {
-		eventually(t, "ready", func() bool { status, _ := n.page("/readyz"); return status == 200 })
+		e2e.Until(t, "ready", func() bool { status, _ := n.page("/readyz"); return status == 200 })
 		if status, body := n.page("/healthz"); status != 200 || body != "ok\n" {
 			t.Errorf("%d %s", status, body)
 		}

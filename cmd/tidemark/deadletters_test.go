@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 func TestDeadletters(t *testing.T) {
@@ -24,7 +26,7 @@ func TestDeadletters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "refused", func() bool { return strings.Count(n.do("deadletters").out, "\n") == 5 })
+	e2e.Until(t, "refused", func() bool { return strings.Count(n.do("deadletters").out, "\n") == 5 })
 
 	// docs/promises.md: "Refused events are logged in at most one line a minute": all within
 	// a minute in one line.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // coldPosts is how many posts are liked: more rows than memory.budget holds.
@@ -34,7 +36,7 @@ func twoNodes(t *testing.T) (places []place, nodes []*process) {
 	}
 	// One of them has answered for the last line: where the other is as far, it
 	// would too.
-	eventually(t, "both have counted all", func() bool { return first.applied() == second.applied() })
+	e2e.Until(t, "both have counted all", func() bool { return first.applied() == second.applied() })
 	return []place{a, b}, []*process{first, second}
 }
 
@@ -72,7 +74,7 @@ func follow(t *testing.T, nodes []*process, step string) time.Duration {
 	t.Helper()
 	told := time.Now()
 	for _, n := range nodes {
-		eventually(t, "node shows "+step, func() bool {
+		e2e.Until(t, "node shows "+step, func() bool {
 			_, text := n.page("/metrics")
 			return strings.Contains(text, "\ntidemark_"+step+" 1\n")
 		})
@@ -112,7 +114,7 @@ func TestDegrade(t *testing.T) {
 	}
 	whole := func(when string) {
 		t.Helper()
-		eventually(t, "all is answered "+when, func() bool {
+		e2e.Until(t, "all is answered "+when, func() bool {
 			ids := some(0)
 			a, r := ask(t, n, ids...)
 			if a.Degraded || r.code != 0 || len(a.Rows) != len(ids) {
@@ -196,7 +198,7 @@ func TestDegradeWrites(t *testing.T) {
 	b.configure(t, "node: b\nnats: {url: '"+first.nats+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	nodes := []*process{first, b.start(t)}
 	n := nodes[0]
-	eventually(t, "b holds shards", func() bool { return strings.Contains(n.do("shards").out, "b ready") })
+	e2e.Until(t, "b holds shards", func() bool { return strings.Contains(n.do("shards").out, "b ready") })
 	n.want("1", "incr", "42.cntan")
 
 	n.want("reads=all writes=refuse", "degrade", "writes=refuse")
@@ -204,7 +206,7 @@ func TestDegradeWrites(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		begun := time.Now()
-		eventually(t, "events are refused", func() bool { return n.do("publish", "like", "actor=7", "post=43", "author=9").code == 1 })
+		e2e.Until(t, "events are refused", func() bool { return n.do("publish", "like", "actor=7", "post=43", "author=9").code == 1 })
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("producers are refused after %v", took)
 		}
@@ -225,7 +227,7 @@ func TestDegradeWrites(t *testing.T) {
 
 	// "reads partial": by itself, when nobody answers for a shard any more.
 	nodes[1].stop(os.Kill)
-	eventually(t, "reads are partial", func() bool {
+	e2e.Until(t, "reads are partial", func() bool {
 		_, metrics := n.page("/metrics")
 		_, ready := n.page("/readyz")
 		return strings.Contains(metrics, `tidemark_reads_step{step="partial"} 1`) && strings.Contains(ready, "reads are partial: no node answers for")
@@ -236,7 +238,7 @@ func TestDegradeWrites(t *testing.T) {
 	a.configure(t, "node: a\nweight: 0\nnats: {listen: '"+strings.TrimPrefix(n.nats, "nats://")+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	n = a.start(t)
 	nodes = []*process{n, b.start(t)}
-	eventually(t, "the nodes are ready", func() bool {
+	e2e.Until(t, "the nodes are ready", func() bool {
 		status, _ := n.page("/readyz")
 		other, _ := nodes[1].page("/readyz")
 		return status == 200 && other == 200 && n.do("get", "42.cntan").out == "1\n" && n.do("get", "43.cntan").code == 0
@@ -245,7 +247,7 @@ func TestDegradeWrites(t *testing.T) {
 
 	n.want("reads=all writes=on", "degrade", "writes=on")
 	followed(t, nodes, `writes_step{step="on"}`)
-	eventually(t, "events count again", func() bool { return n.do("incr", "42.cntan").code == 0 })
+	e2e.Until(t, "events count again", func() bool { return n.do("incr", "42.cntan").code == 0 })
 	n.want("2", "get", "42.cntan")
 	n.want(strings.TrimSpace(likes), "get", "43.cntan")
 	if status, body := n.page("/readyz"); status != 200 || strings.Contains(body, "refused") {

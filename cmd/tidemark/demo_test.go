@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // The demo says that it is made up, and the commands that it tells to try
@@ -12,7 +14,7 @@ import (
 func TestDemo(t *testing.T) {
 	p := newPlace(t)
 	n := p.start(t, "--demo")
-	eventually(t, "the text", func() bool { return strings.Contains(n.out.String(), "Ctrl-C stops it.") })
+	e2e.Until(t, "the text", func() bool { return strings.Contains(n.out.String(), "Ctrl-C stops it.") })
 	text := n.out.String()
 	for _, want := range []string{"MADE-UP", "synthetic", n.url + "/demo/", n.url + "/metrics", n.url + "/readyz", n.nats, p.data + "-demo"} {
 		if !strings.Contains(text, want) {
@@ -29,7 +31,7 @@ func TestDemo(t *testing.T) {
 		if before.code != 0 || before.err != "" {
 			t.Errorf("%s: %+v", command[1], before)
 		}
-		eventually(t, "numbers move", func() bool { return tidemark(t, args...).out != before.out })
+		e2e.Until(t, "numbers move", func() bool { return tidemark(t, args...).out != before.out })
 	}
 	if code := n.stop(syscall.SIGINT); code != 0 {
 		t.Errorf("exit code %d", code)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
@@ -98,7 +99,7 @@ func TestTellNobody(t *testing.T) {
 	if err := n.connect(t).DeleteKeyValue("TIDEMARK"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the node makes the bucket again", func() bool {
+	e2e.Until(t, "the node makes the bucket again", func() bool {
 		r := n.do("degrade")
 		return r.code == 0 && r.out == "reads=all writes=on\n"
 	})
@@ -131,7 +132,7 @@ func TestShardsOfManyMessages(t *testing.T) {
 	p.configure(t, "shards: 2500\nwindows: {bytes: 60KiB}\n"+
 		"nats: {listen: '127.0.0.1:0', max_payload: 128KiB, streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	n := p.start(t)
-	eventually(t, "2500 shards", func() bool { return strings.Contains(n.do("shards").out, "\n2500 shards ") })
+	e2e.Until(t, "2500 shards", func() bool { return strings.Contains(n.do("shards").out, "\n2500 shards ") })
 	document := n.do("shards", "--json")
 	var reply struct {
 		Epoch  int

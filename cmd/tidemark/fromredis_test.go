@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/redistest"
 )
 
@@ -164,7 +165,7 @@ func TestImportFromRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := events.State.Msgs + (posts+49)/50 + 2
-	eventually(t, "some are imported", func() bool {
+	e2e.Until(t, "some are imported", func() bool {
 		i, err := js.StreamInfo("EVENTS")
 		return err == nil && i.State.Msgs > before+100
 	})

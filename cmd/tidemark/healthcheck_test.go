@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 func TestHealthcheck(t *testing.T) {
@@ -29,7 +31,7 @@ func TestHealthcheck(t *testing.T) {
 	if r := ask("--config", p.config); r != good {
 		t.Errorf("%+v", r)
 	}
-	eventually(t, "ready", func() bool { return ask("--config", p.config, "--ready").code == 0 })
+	e2e.Until(t, "ready", func() bool { return ask("--config", p.config, "--ready").code == 0 })
 	if r := ask("--url", "http://"+address+"/readyz"); r != good {
 		t.Errorf("%+v", r)
 	}

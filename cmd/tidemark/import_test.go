@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // docs/contract.md: "`import FILE|-` (NDJSON events, gzip too; packs; progress; exact
@@ -152,7 +154,7 @@ func TestImportWhereAShardHasStopped(t *testing.T) {
 	n.stop(syscall.SIGTERM)
 	damageOneFile(t, filepath.Join(p.data, "badger", "runs"))
 	n = p.start(t)
-	eventually(t, "a shard has stopped", func() bool { _, page := n.page("/readyz"); return strings.Contains(page, "shard") })
+	e2e.Until(t, "a shard has stopped", func() bool { _, page := n.page("/readyz"); return strings.Contains(page, "shard") })
 	text.WriteString(`{"type":"like","actor":1,"post":42,"author":9}` + "\n")
 	r := n.feed(text.String(), "import", "-", "--wait")
 	r.fails(t, 1, "of the node stopped", "/readyz")

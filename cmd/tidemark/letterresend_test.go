@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // refuse publishes events that are refused, and waits for their letters.
@@ -26,7 +28,7 @@ func (n *process) refuse(js nats.JetStreamContext, events ...[2]string) {
 			n.t.Fatal(err)
 		}
 	}
-	eventually(n.t, "refused", func() bool {
+	e2e.Until(n.t, "refused", func() bool {
 		after, err := js.StreamInfo("DEADLETTER")
 		return err == nil && after.State.LastSeq >= before.State.LastSeq+uint64(len(events))
 	})

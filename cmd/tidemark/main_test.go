@@ -19,6 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
@@ -130,7 +131,7 @@ type process struct {
 func (p place) start(t testing.TB, flags ...string) *process {
 	t.Helper()
 	n := p.spawn(t, flags...)
-	n.await(20 * time.Second)
+	n.await()
 	return n
 }
 
@@ -160,13 +161,13 @@ func (p place) spawn(t testing.TB, flags ...string) *process {
 }
 
 // await returns when the node answers.
-func (n *process) await(within time.Duration) {
+func (n *process) await() {
 	n.t.Helper()
 	select {
 	case <-n.running:
 	case <-n.ended:
 		n.t.Fatalf("the node ended:\n%s", n.log.String())
-	case <-time.After(within):
+	case <-time.After(e2e.Patience):
 		n.t.Fatalf("the node does not start:\n%s", n.log.String())
 	}
 }
@@ -227,7 +228,7 @@ func (n *process) stop(s os.Signal) int {
 	}
 	select {
 	case <-n.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(e2e.Patience):
 		_ = n.cmd.Process.Signal(syscall.SIGQUIT)
 		n.t.Fatal("the node does not stop")
 	}
@@ -264,16 +265,6 @@ func (l *lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
-}
-
-// eventually waits for something that a running node brings about.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("does not come about: %s", what)
-		}
-	}
 }
 
 // absent checks that nothing is left behind.

@@ -121,7 +121,7 @@ func TestDataDirOfAnother(t *testing.T) {
 	n = p.start(t)
 	n.want("5", "get", "42.cntcm")
 	differs := func() bool { return strings.Contains(n.do("nodes").out, "counts differently from what serves") }
-	eventually(t, "it says that its file differs", differs)
+	e2e.Until(t, "it says that its file differs", differs)
 	adopt := []string{"config", "adopt", "--config", p.config}
 	if r := n.do(adopt...); r.code != 0 || !strings.Contains(r.out, "shards 8 → 4") || !strings.Contains(r.out, p.config+".bak is the file as it was") {
 		t.Errorf("%+v", r)
@@ -142,7 +142,7 @@ func TestDataDirOfAnother(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	n = p.start(t)
-	eventually(t, "counted again", func() bool { return n.do("get", "42.cntcm").out == "5\n" })
+	e2e.Until(t, "counted again", func() bool { return n.do("get", "42.cntcm").out == "5\n" })
 }
 
 func TestDataDirOfSomethingElse(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // docs/metrics.md: "`tidemark stats --node b` shows those of node b": whatever its roles
@@ -22,7 +24,7 @@ func TestStatsOfANode(t *testing.T) {
 		p.configure(t, more)
 		started[name] = p.start(t)
 	}
-	eventually(t, "all nodes are listed", func() bool { return strings.Count(first.do("nodes").out, "  up  ") == len(started) })
+	e2e.Until(t, "all nodes are listed", func() bool { return strings.Count(first.do("nodes").out, "  up  ") == len(started) })
 	for name := range started {
 		for range 2 { // others answer the requests in between
 			figures := document(t, first.do("stats", "--json", "--node", name).out)
@@ -37,7 +39,7 @@ func TestStatsOfANode(t *testing.T) {
 	first.do("stats", "--node", "x").fails(t, 1, `there is no such node as "x"; there are: a, holds, routes, thin`)
 	first.do("stats", "--node", "x y").fails(t, 2, "--node", "x y")
 	started["holds"].stop(os.Kill)
-	eventually(t, "a node that is gone is said to be", func() bool {
+	e2e.Until(t, "a node that is gone is said to be", func() bool {
 		r := first.do("stats", "--node", "holds")
 		return r.code == 1 && r.out == "" && strings.Contains(r.err, "node holds is away")
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // The client of another ecosystem: NATS and JSON by hand, nothing of ours.
@@ -18,7 +20,7 @@ func TestPlainNATS(t *testing.T) {
 	defer nc.Close()
 	ask := func(subject, body string) *nats.Msg {
 		t.Helper()
-		reply, err := nc.Request(subject, []byte(body), 5*time.Second)
+		reply, err := nc.Request(subject, []byte(body), time.Minute)
 		if err != nil {
 			t.Fatalf("%s: %v", subject, err)
 		}
@@ -35,7 +37,7 @@ func TestPlainNATS(t *testing.T) {
 
 	// "`tidemark.get` | `{"counter":"post","ids":["42",43],"columns":["like"]}`"
 	want := `{"rows":[{"id":"42","like":2},{"id":"43","like":0}]`
-	eventually(t, want, func() bool {
+	e2e.Until(t, want, func() bool {
 		return strings.HasPrefix(string(ask("tidemark.get", `{"counter":"post","ids":["42",43],"columns":["like"]}`).Data), want)
 	})
 
@@ -90,7 +92,7 @@ func deadLetters(t *testing.T, n *process, nc *nats.Conn) {
 		{`{"actor":0,"post":42,"author":9}`, "id", "0", "abc"},
 		{bad, "type", "1", ""},
 	} {
-		m, err := letters.NextMsg(10 * time.Second)
+		m, err := letters.NextMsg(time.Minute)
 		if err != nil {
 			t.Fatalf("%s: %v", want.body, err)
 		}
@@ -102,8 +104,8 @@ func deadLetters(t *testing.T, n *process, nc *nats.Conn) {
 			t.Errorf("%s: headers %v", want.body, h)
 		}
 	}
-	eventually(t, "the pipeline goes on", func() bool { return n.do("get", "42.cntan").out == "3\n" })
-	eventually(t, "counted in metrics", func() bool {
+	e2e.Until(t, "the pipeline goes on", func() bool { return n.do("get", "42.cntan").out == "3\n" })
+	e2e.Until(t, "counted in metrics", func() bool {
 		_, body := n.page("/metrics")
 		for _, reason := range []string{"json", "id", "type"} {
 			if !strings.Contains(body, `tidemark_deadletters_total{reason="`+reason+`"} 1`+"\n") {

@@ -148,7 +148,7 @@ func (b *chromium) try(method string, params map[string]any, result any) error {
 			return nil
 		}
 		return json.Unmarshal(m.Result, result)
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return errors.New("no answer in 30 s")
 	}
 }
@@ -184,7 +184,7 @@ func (b *chromium) eval(expression string) any {
 func (b *chromium) until(expression string, want any) {
 	b.t.Helper()
 	var got any
-	for began := time.Now(); time.Since(began) < 30*time.Second; time.Sleep(50 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; time.Sleep(50 * time.Millisecond) {
 		if got = b.eval(expression); got == want {
 			return
 		}

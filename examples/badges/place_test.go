@@ -63,7 +63,7 @@ func open(t testing.TB) *place {
 // publish stores events and returns when every answer has them.
 func (p *place) publish(events ...client.Event) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, e := range events {
 		at, err := p.client.Publish(ctx, e)

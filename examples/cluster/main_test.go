@@ -55,7 +55,7 @@ func (o *output) until(t *testing.T, pattern string) []string {
 func (o *output) untilAfter(t *testing.T, first int, pattern string) []string {
 	t.Helper()
 	look := regexp.MustCompile(pattern)
-	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if found := look.FindStringSubmatch(o.String()[first:]); found != nil {
 			return found
 		}
@@ -83,7 +83,7 @@ func pids(t *testing.T, printed string) (all []int) {
 
 func page(t *testing.T, url string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

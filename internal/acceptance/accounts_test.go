@@ -54,7 +54,7 @@ func (p *party) refuses(what, subject string, do func() error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
 			p.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(e2e.Patience):
 		p.Errorf("%s is allowed", what)
 	}
 }
@@ -92,7 +92,7 @@ func (p *party) boundsSubscriptions(most int) {
 		if !errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 			p.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(e2e.Patience):
 		p.Errorf("%d subscriptions are allowed", most+1)
 	}
 	for _, s := range all {

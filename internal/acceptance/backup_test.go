@@ -131,7 +131,7 @@ func killed(t *testing.T, p *e2e.Process, r *rand.Rand, args func() []string) {
 // so that EVENTS may be trimmed.
 func backedUp(t *testing.T, p *e2e.Process, to string) (m *backup.Manifest) {
 	t.Helper()
-	eventually(t, "a backup of what is checkpointed", func() bool {
+	e2e.Until(t, "a backup of what is checkpointed", func() bool {
 		t.Log(p.Do("backup", to))
 		m = newest(t, to)
 		return m.From != 0

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -131,9 +132,9 @@ func (f *feedOf) publish(t *testing.T, nc *nats.Conn, to int, over time.Duration
 	}
 }
 
-// publishOnce publishes a message until it is acknowledged, for a minute.
+// publishOnce publishes a message until it is acknowledged.
 func publishOnce(js jetstream.JetStream, subject, id string, data []byte) (ack *jetstream.PubAck, err error) {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		ack, err = js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 		cancel()

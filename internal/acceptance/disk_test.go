@@ -124,7 +124,7 @@ func insist(t *testing.T, url string, options ...nats.Option) (end func() int64)
 // notReady waits until a process says that it is not, or has ended.
 func notReady(t *testing.T, p *e2e.Process) {
 	t.Helper()
-	eventually(t, "it is not ready, while nothing can be stored", func() bool {
+	e2e.Until(t, "it is not ready, while nothing can be stored", func() bool {
 		r, err := http.Get(p.HTTP + "/readyz")
 		if err != nil {
 			if p.Ended() == nil {
@@ -211,11 +211,7 @@ func TestDiskFullOfWhoRoutes(t *testing.T) {
 // routes waits until a node routes.
 func routes(t *testing.T, p *e2e.Process) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); figure(t, p, "tidemark_router_active") != 1; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not route within a minute")
-		}
-	}
+	e2e.Until(t, "it routes", func() bool { return figure(t, p, "tidemark_router_active") == 1 })
 }
 
 // shake takes the lease from its holder, who is the next to have it.
@@ -260,13 +256,13 @@ func counted(t *testing.T, nc *nats.Conn, likes int) {
 	ask := func(counter, column string, ids ...uint64) client.GetReply {
 		request := client.GetRequest{Counter: counter, IDs: ids, Columns: []string{column}, MinPosition: at, Timeout: 200 * time.Millisecond}
 		var err error
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); {
 			var reply client.GetReply
 			if reply, err = c.Get(t.Context(), request); err == nil && !reply.Degraded {
 				return reply
 			}
 		}
-		t.Fatalf("nobody has counted up to %d within a minute: %v", at, err)
+		t.Fatalf("nobody has counted up to %d: %v", at, err)
 		return client.GetReply{}
 	}
 	if got := ask("post", "like", 42).Rows[0].Values[0]; got != int64(likes) {

@@ -121,7 +121,7 @@ var oneLike = []byte(`{"type":"like","actor":1,"post":42,"author":7}`)
 
 const (
 	// ackedWithin bounds the acknowledgements of what is published at once.
-	ackedWithin = time.Minute
+	ackedWithin = e2e.Patience
 	// likedWithin bounds what it takes until they are counted, on a machine that does
 	// much besides.
 	likedWithin = 2 * time.Minute
@@ -288,7 +288,7 @@ func TestCatchUpKilled(t *testing.T) {
 	for i := range 5 {
 		b.Spawn()
 		if i == 0 { // later it may have come to the end by itself
-			eventually(t, "it has to catch up", func() bool {
+			e2e.Until(t, "it has to catch up", func() bool {
 				log, err := os.ReadFile(b.Log())
 				return err == nil && strings.Count(string(log), derives) > before
 			})

@@ -138,7 +138,7 @@ func (f *fleet) command(args ...string) {
 func (f *fleet) holdersOf() [][]string {
 	f.t.Helper()
 	var shards client.Shards
-	eventually(f.t, "somebody says who holds what", func() (ok bool) {
+	e2e.Until(f.t, "somebody says who holds what", func() (ok bool) {
 		var err error
 		shards, err = f.client.Shards(f.t.Context())
 		return err == nil
@@ -196,7 +196,7 @@ func waitBoth(t *testing.T, nc *nats.Conn, shards int) {
 // router is the node that routes.
 func (f *fleet) router() string {
 	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		nodes, err := f.client.Nodes(f.t.Context())
 		if err != nil {
 			continue

@@ -261,7 +261,7 @@ func TestSuspendedHolder(t *testing.T) {
 func readWaited(t *testing.T, c *client.Client) pipeline.Position {
 	t.Helper()
 	var p pipeline.Position
-	eventually(t, "a read is visible", func() (ok bool) {
+	e2e.Until(t, "a read is visible", func() (ok bool) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
 		var err error
@@ -291,7 +291,7 @@ func TestCutOffNode(t *testing.T) {
 	asker := newAsker(t, cut.URL)
 	wholeAgain := func(what string) {
 		t.Helper()
-		eventually(t, what, func() bool {
+		e2e.Until(t, what, func() bool {
 			asker.ask()
 			time.Sleep(50 * time.Millisecond)
 			answers := asker.answers(time.Now().Add(-100 * time.Millisecond))

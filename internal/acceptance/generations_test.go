@@ -149,7 +149,7 @@ func (s *superseded) rebuild(p *e2e.Process) {
 func (s *superseded) touched(want int) {
 	s.t.Helper()
 	last := ""
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		last = s.ask()
 		if strings.Contains(last, fmt.Sprintf(`"touched":%d}`, want)) && !strings.Contains(last, "degraded") {
 			return

@@ -476,7 +476,7 @@ func TestMoreRequestsThanLanesHold(t *testing.T) {
 		{"unread", `{"users":[1000001]}`, 2000, func(s string) bool { return strings.Contains(s, `"message":1}`) }, nobody},
 	}
 	// Once some are refused: a machine that sends slowly may do so a few times.
-	eventually(t, "some are refused", func() bool { return atOnce(t, p, floods) > 0 || t.Failed() })
+	e2e.Until(t, "some are refused", func() bool { return atOnce(t, p, floods) > 0 || t.Failed() })
 	// 200 MiB: what the node does not take fast enough the server refuses itself.
 	atOnce(t, p, []flood{{"get", maximal(1 << 20), 200, all, func(s string) bool { return s == undelivered || busy(s) }}})
 	// What the server and the node held of 200 requests of 1 MiB with their

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -79,11 +78,7 @@ func refused(t *testing.T, server *natstest.Outside, settings, want string) {
 	t.Helper()
 	p := e2e.Prepare(t, e2e.Setup{URL: server.URL(), NATS: settings, Settings: "shards: 4\n"})
 	p.Spawn()
-	for deadline := time.Now().Add(time.Minute); p.Ended() == nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nats: {%s}: it does not end", settings)
-		}
-	}
+	e2e.Until(t, "it ends, with nats: {"+settings+"}", func() bool { return p.Ended() != nil })
 	text, err := os.ReadFile(p.Log())
 	if err != nil {
 		t.Fatal(err)

@@ -159,7 +159,7 @@ func (r *readmeReader) moreProcesses(block string) {
 	share := regexp.MustCompile(`(?m)^\S+ +up +route,hold,answer .* (21|22) +0 +\d+ +\d+ +\S+$`)
 	thin := regexp.MustCompile(`(?m)^\S+ +up +answer `)
 	var nodes string
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(e2e.Patience); ; time.Sleep(200 * time.Millisecond) {
 		if nodes = r.shell("tidemark nodes"); len(share.FindAllString(nodes, -1)) == 3 && thin.MatchString(nodes) {
 			return
 		}

@@ -75,12 +75,12 @@ func TestRebuildNodes(t *testing.T) {
 	// What commands say to all nodes is about the one that serves.
 	drained := r.any()
 	r.command("nodes", "drain", drained)
-	eventually(t, drained+" holds nothing", func() bool {
+	e2e.Until(t, drained+" holds nothing", func() bool {
 		return !slices.ContainsFunc(r.holdersOf(), func(names []string) bool { return slices.Contains(names, drained) })
 	})
 	r.waitWhole()
 	r.command("nodes", "undrain", drained)
-	eventually(t, drained+" holds something", func() bool {
+	e2e.Until(t, drained+" holds something", func() bool {
 		return slices.ContainsFunc(r.holdersOf(), func(names []string) bool { return slices.Contains(names, drained) })
 	})
 	r.waitWhole()

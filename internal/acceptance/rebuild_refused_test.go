@@ -113,11 +113,7 @@ func slotOf(t *testing.T, nc *nats.Conn) (found []string) {
 // waitAssigned waits until shards are assigned.
 func waitAssigned(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !slices.Contains(slotOf(t, nc), "assignment"); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no shard is assigned within 30 s")
-		}
-	}
+	e2e.Until(t, "shards are assigned", func() bool { return slices.Contains(slotOf(t, nc), "assignment") })
 }
 
 // docs/promises.md: "`rebuild --abort` leaves nothing of what was built: no directory, no
@@ -151,7 +147,7 @@ func TestRebuildAborted(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		gone(t, filepath.Join(p.Dir, "data", "generations", fmt.Sprint(number)))
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(e2e.Patience); ; time.Sleep(100 * time.Millisecond) {
 			left := slotOf(t, nc)
 			if slices.Equal(left, before) {
 				break

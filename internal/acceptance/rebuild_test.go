@@ -218,24 +218,16 @@ func unknown(err error) bool {
 // gone waits until a path is not there.
 func gone(t *testing.T, path string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is still there", path)
-		}
-	}
+	e2e.Until(t, path+" is gone", func() bool {
+		_, err := os.Stat(path)
+		return errors.Is(err, os.ErrNotExist)
+	})
 }
 
 // streamGone waits until there is no such stream.
 func streamGone(t *testing.T, nc *nats.Conn, name string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); slices.Contains(slotOf(t, nc), name); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("stream %s is still there", name)
-		}
-	}
+	e2e.Until(t, "stream "+name+" is gone", func() bool { return !slices.Contains(slotOf(t, nc), name) })
 }
 
 // killing kills a process that alone answers, and has it back; meanwhile requests
@@ -290,7 +282,7 @@ func TestRebuildKilled(t *testing.T) {
 	shards := func(want int) {
 		t.Helper()
 		var got struct{ Shards []json.RawMessage }
-		for deadline := time.Now().Add(30 * time.Second); len(got.Shards) != want; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(e2e.Patience); len(got.Shards) != want; time.Sleep(50 * time.Millisecond) {
 			if out := p.Do("shards", "--json"); json.Unmarshal([]byte(out), &got) != nil || time.Now().After(deadline) {
 				t.Fatalf("there are not %d shards: %s", want, out)
 			}

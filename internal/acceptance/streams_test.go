@@ -80,7 +80,7 @@ func TestForeignMessagesInDeltas(t *testing.T) {
 		want += 100
 		liked(t, nodes[0], want)
 	}
-	eventually(t, "a foreign message is counted", func() bool {
+	e2e.Until(t, "a foreign message is counted", func() bool {
 		return figure(t, nodes[0], "tidemark_foreign_messages_total")+figure(t, nodes[1], "tidemark_foreign_messages_total") > 0
 	})
 	for i, p := range nodes {
@@ -138,7 +138,7 @@ func TestStreamsDeleted(t *testing.T) {
 				liked(t, p, want)
 				nodes[1-i].Start()
 			}
-			eventually(t, "a dead letter is kept", func() bool {
+			e2e.Until(t, "a dead letter is kept", func() bool {
 				letters, err := js.Stream(ctx, "DEADLETTER")
 				return err == nil && letters.CachedInfo().State.Msgs > 0
 			})
@@ -146,21 +146,11 @@ func TestStreamsDeleted(t *testing.T) {
 	}
 }
 
-// eventually waits for what comes by itself.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(wholeWithin); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("does not come about within %v: %s", wholeWithin, what)
-		}
-	}
-}
-
 // remade waits until all streams are there.
 func remade(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	for _, name := range []string{"DELTAS", "DEADLETTER", "KV_TIDEMARK"} {
-		eventually(t, "stream "+name+" is there", func() bool {
+		e2e.Until(t, "stream "+name+" is there", func() bool {
 			_, err := js.Stream(context.Background(), name)
 			return err == nil
 		})
@@ -223,11 +213,11 @@ func TestEventsLoseTheirBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	said(t, p, "stream EVENTS has lost its beginning")
-	eventually(t, "/readyz tells of 90 messages", func() bool {
+	e2e.Until(t, "/readyz tells of 90 messages", func() bool {
 		got := page("/readyz")
 		return strings.HasPrefix(got, "ok\n") && strings.Contains(got, "90 messages")
 	})
-	eventually(t, "/metrics tells of 90 messages", func() bool {
+	e2e.Until(t, "/metrics tells of 90 messages", func() bool {
 		return strings.Contains(page("/metrics"), "tidemark_events_purged_total 90\n")
 	})
 	likes(t, p.URL, 1)

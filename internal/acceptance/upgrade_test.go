@@ -45,7 +45,7 @@ func TestRollingUpgrade(t *testing.T) {
 	u.mix(1)
 	u.windows(1)
 	u.replaced("b")
-	eventually(t, "windows are written in the version that all read now", func() bool { return u.newest() == 2 })
+	e2e.Until(t, "windows are written in the version that all read now", func() bool { return u.newest() == 2 })
 	u.backup(2)
 	u.exact()
 
@@ -217,7 +217,7 @@ func (u *upgrade) compare(ctx context.Context, ids []uint64, want []int64, at cl
 func (u *upgrade) exact() {
 	u.t.Helper()
 	u.whole.Store(0)
-	eventually(u.t, "exact answers, each at once", func() bool { return u.whole.Load() >= 30 })
+	e2e.Until(u.t, "exact answers, each at once", func() bool { return u.whole.Load() >= 30 })
 	u.t.Logf("exact after %.1f s", time.Since(u.begun).Seconds())
 }
 
@@ -301,7 +301,7 @@ func (u *upgrade) refused(p *e2e.Process, binary string, words ...string) {
 	u.t.Helper()
 	p.Use(binary)
 	p.Spawn()
-	eventually(u.t, "the node ends by itself", func() bool { return p.Ended() != nil })
+	e2e.Until(u.t, "the node ends by itself", func() bool { return p.Ended() != nil })
 	text, err := os.ReadFile(p.Log())
 	if err != nil {
 		u.t.Fatal(err)

@@ -96,7 +96,7 @@ func TestThinKilledAndStarted(t *testing.T) {
 			work.Go(asking)
 		}
 		before := answered.Load()
-		for end := time.Now().Add(20 * time.Second); answered.Load() < before+20; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(e2e.Patience); answered.Load() < before+20; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) || t.Failed() {
 				t.Fatalf("%d answers, %d requests without", answered.Load(), unanswered.Load())
 			}
@@ -176,7 +176,7 @@ func TestThinWhenHoldersAreKilled(t *testing.T) {
 	}
 	comes := func(want string, others ...string) {
 		t.Helper()
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(e2e.Patience); ; time.Sleep(20 * time.Millisecond) {
 			got := get()
 			if strings.Contains(got, want) {
 				return
@@ -207,11 +207,7 @@ func TestEndsWhenItsNameIsTaken(t *testing.T) {
 	first.Signal(syscall.SIGSTOP)
 	second := e2e.RunOn(t, server.URL(), settings)
 	first.Signal(syscall.SIGCONT)
-	for end := time.Now().Add(30 * time.Second); first.Ended() == nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it goes on")
-		}
-	}
+	e2e.Until(t, "it ends", func() bool { return first.Ended() != nil })
 	log, err := os.ReadFile(first.Log())
 	if err != nil {
 		t.Fatal(err)

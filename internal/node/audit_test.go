@@ -55,7 +55,7 @@ func (f *fleet) plant(post uint64, names ...string) {
 		}
 	}
 	body := fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post)
-	stored, err := f.nc.Request("events.like", body, 10*time.Second)
+	stored, err := f.nc.Request("events.like", body, untilMax)
 	must(err)
 	var ack struct{ Seq uint64 }
 	must(json.Unmarshal(stored.Data, &ack))

@@ -98,7 +98,7 @@ func everything(t *testing.T, nc *nats.Conn, position string) string {
 	var out strings.Builder
 	for _, ask := range asks {
 		var body string
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(untilMax); ; time.Sleep(50 * time.Millisecond) {
 			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
 			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
 				body = string(reply.Data)

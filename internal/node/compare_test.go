@@ -189,7 +189,7 @@ func TestCompareGenerations(t *testing.T) {
 	}
 
 	for _, post := range []int{42, 43} {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":8,"post":%d,"author":9}`, post), 10*time.Second); err != nil {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":8,"post":%d,"author":9}`, post), untilMax); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func (f *fleet) crowd(packs int) {
 		for i := range 1000 {
 			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":7,"post":%d,"author":9}`, 1_000_000+1000*pack+i))
 		}
-		if _, err := f.nc.Request("events.pack", []byte(strings.Join(lines, "\n")), 10*time.Second); err != nil {
+		if _, err := f.nc.Request("events.pack", []byte(strings.Join(lines, "\n")), untilMax); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestDerivedBeside(t *testing.T) {
 		}
 		own := a.gen().heldNow()
 		f.forget(name)
-		for end := time.Now().Add(time.Minute); !settled(a); {
+		for end := time.Now().Add(untilMax); !settled(a); {
 			if time.Now().After(end) {
 				t.Fatalf("it does not hold all\n%s", f.log.String())
 			}
@@ -123,7 +123,7 @@ func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
 		if !shards.Has(pipeline.ShardOf(post, fleetShards)) {
 			continue
 		}
-		m, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), 10*time.Second)
+		m, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), untilMax)
 		var stored struct{ Seq uint64 }
 		if err == nil {
 			err = json.Unmarshal(m.Data, &stored)

@@ -145,7 +145,7 @@ func TestWholeLog(t *testing.T) {
 	whole := func(likes int) bool {
 		t.Helper()
 		for post := range likes {
-			if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post+1), 10*time.Second); err != nil {
+			if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post+1), untilMax); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -94,7 +94,7 @@ func (f *fleet) start(name string) *Node {
 func (f *fleet) publish(posts int) {
 	f.t.Helper()
 	for post := 1; post <= posts; post++ {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), 10*time.Second); err != nil {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), untilMax); err != nil {
 			f.t.Fatal(err)
 		}
 	}

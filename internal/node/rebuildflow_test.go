@@ -25,7 +25,7 @@ import (
 func (f *fleet) refused(n int) {
 	f.t.Helper()
 	for i := range n {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), 10*time.Second); err != nil {
+		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), untilMax); err != nil {
 			f.t.Fatal(err)
 		}
 	}

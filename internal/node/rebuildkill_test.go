@@ -173,7 +173,7 @@ func TestRebuildKilled(t *testing.T) {
 				f.publish(30)
 				likes++
 				for range 3 {
-					if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, letters), 10*time.Second); err != nil {
+					if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, letters), untilMax); err != nil {
 						t.Fatal(err)
 					}
 					letters++

@@ -322,7 +322,7 @@ func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
 	f := newFleet(t)
 	f.rebuilt("a")
 	ask := func(of generations.Number) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), untilMax)
 		defer cancel()
 		_, err := spread.AskCounted(ctx, f.nc, "a", of)
 		return err

@@ -154,7 +154,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	g.setMixed()
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(untilMax):
 		t.Error("the audit goes on")
 	}
 	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); !errors.Is(err, errMixed) {
@@ -184,7 +184,7 @@ func TestChecksEndWithTheGeneration(t *testing.T) {
 		if e, ok := errors.AsType[*job.Error](err); !ok || e.Code != job.CodeGone {
 			t.Errorf("it says %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(untilMax):
 		t.Fatal("it goes on")
 	}
 }

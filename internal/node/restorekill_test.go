@@ -81,7 +81,7 @@ func (r *restorer) kill(t *testing.T, at int, step string) (seen int, done bool)
 			}
 			continue
 		case err = <-over:
-		case <-time.After(time.Minute):
+		case <-time.After(untilMax):
 			_ = c.Process.Kill()
 			t.Fatal("a restore does not come to its end")
 		}

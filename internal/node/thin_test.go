@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -337,7 +336,7 @@ func TestThinRefused(t *testing.T) {
 	s := newSite(t)
 	s.start(s.config("holder", "route hold"))
 	try := func(name string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), untilMax)
 		defer cancel()
 		n, err := Start(ctx, s.config(name, "answer"), Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {

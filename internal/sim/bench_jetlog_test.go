@@ -58,7 +58,7 @@ func (b *realBench) must(err error) {
 }
 
 func (b *realBench) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	b.Cleanup(cancel)
 	return ctx
 }
@@ -259,7 +259,7 @@ func (b *realBench) restart(do func()) {
 	b.start()
 	select {
 	case <-back:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		b.Fatal("the connection does not come back")
 	}
 	b.nc.RemoveStatusListener(back)

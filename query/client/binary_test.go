@@ -154,7 +154,7 @@ func older(t testing.TB, s *server.Server, real *nats.Conn) (asked, inBinary *at
 				inBinary.Add(1)
 				body[0] = 'X'
 			}
-			reply, err := real.Request(subject, body, 5*time.Second)
+			reply, err := real.Request(subject, body, time.Minute)
 			if err != nil {
 				t.Error(err)
 				return

@@ -36,7 +36,7 @@ func service(t *testing.T, w *querytest.World, reader query.Reader, log *queryte
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := svc.Stop(ctx); err != nil {
 			t.Error(err)

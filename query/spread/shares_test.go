@@ -287,7 +287,7 @@ func TestAnswersToBothVersions(t *testing.T) {
 		ask := wire.ProfilesAsk{Names: wire.AppendNames(nil, wire.Names{}), Users: []uint64{user}}
 		m := wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Profiles, Within: 5 * time.Second, Body: ask.Append(nil)})
 		m[4] = version
-		reply, err := nc.Request(spread.Subject("a", 0), wire.End(m), 5*time.Second)
+		reply, err := nc.Request(spread.Subject("a", 0), wire.End(m), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -702,7 +702,7 @@ func TestBusy(t *testing.T) {
 	}
 	busy, answered := 0, 0
 	for n := 0; busy*parts+answered < batches*parts; n++ {
-		m, err := sub.NextMsg(10 * time.Second)
+		m, err := sub.NextMsg(time.Minute)
 		if err != nil {
 			t.Fatalf("%d batches are refused, %d parts answered: %v", busy, answered, err)
 		}
@@ -736,7 +736,7 @@ func TestRefused(t *testing.T) {
 	nc := querytest.Connect(t, c.server)
 	ask := func(message []byte) wire.Reply {
 		t.Helper()
-		m, err := nc.Request(spread.Subject("a", 0), message, 5*time.Second)
+		m, err := nc.Request(spread.Subject("a", 0), message, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

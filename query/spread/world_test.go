@@ -132,7 +132,7 @@ func (c *cluster) serve(name string, h query.Holder) {
 }
 
 func (c *cluster) stop(name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.servers[name].Stop(ctx); err != nil {
 		c.t.Error(err)

@@ -426,7 +426,7 @@ func TestReadersDuringMerges(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.Stack(0).runs() > RunsWanted && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); s.Stack(0).runs() > RunsWanted && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	done.Store(true)

@@ -141,7 +141,7 @@ func (l *log) hand(t testing.TB, n *sinks.Node) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 2*time.Minute)
 	defer cancel()
 	if err := n.WaitApplied(ctx, l.end); err != nil {
 		t.Fatalf("at %d of %d: %v, %v", n.Applied(), l.end, err, n.Err())

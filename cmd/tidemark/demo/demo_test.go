@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -186,11 +187,7 @@ func TestStored(t *testing.T) {
 	go func() {
 		ended <- Run(ctx, natstest.Connect(t, server), Options{Rate: 1000, Users: 10, Stored: &stored})
 	}()
-	for end := time.Now().Add(20 * time.Second); stored.Load() == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is stored within 20 s")
-		}
-	}
+	e2e.Until(t, "something is stored", func() bool { return stored.Load() > 0 })
 
 	// The log takes nothing from here on; the community goes on to send.
 	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
@@ -273,11 +270,7 @@ func TestServerAway(t *testing.T) {
 	}
 	grow := func(beyond uint64) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); messages() <= beyond; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("no more than %d messages", messages())
-			}
-		}
+		e2e.Until(t, "the community sends more", func() bool { return messages() > beyond })
 	}
 	grow(10)
 	server.Close()
@@ -292,7 +285,7 @@ func TestServerAway(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(e2e.Patience):
 		t.Error("it does not end")
 	}
 }

@@ -53,7 +53,7 @@ func Server(t testing.TB, o *server.Options) *server.Server {
 		t.Fatal(err)
 	}
 	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the NATS server does not start")
 	}
 	t.Cleanup(func() {
