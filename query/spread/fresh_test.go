@@ -163,7 +163,7 @@ func TestStaleCopyIsTakenWhereTheOtherIsGone(t *testing.T) {
 
 // A read that waits waits out a node that is away, is gone or says nothing.
 func TestWaitVisibleWaitsOut(t *testing.T) {
-	const wait = 400 * time.Millisecond
+	const wait = 2 * time.Second // far above what a busy machine takes to ask those that are there
 	w := community(t, rand.New(rand.NewPCG(1, 4)), 300)
 	user := idIn(0, 0)
 	for name, prepare := range map[string]func(c *cluster, v *spread.View){
@@ -185,8 +185,8 @@ func TestWaitVisibleWaitsOut(t *testing.T) {
 		c.view.Store(&v)
 		c.openWith(spread.Options{Wait: func() time.Duration { return wait }})
 		begun := time.Now()
-		err := c.reader.WaitVisible(within(t, 5*time.Second), user, now)
-		if took := time.Since(begun); err != nil || prepare != nil && took < wait || took > 4*time.Second || prepare == nil && took > wait {
+		err := c.reader.WaitVisible(within(t, time.Minute), user, now)
+		if took := time.Since(begun); err != nil || prepare != nil && took < wait || took > 10*wait || prepare == nil && took > wait {
 			t.Errorf("one %s: %v after %v", name, err, took)
 		}
 	}

@@ -262,7 +262,7 @@ func TestMinPosition(t *testing.T) {
 	id := idIn(0, 0)
 	// Nobody has it in time: that is said, and nothing is missing.
 	begun := time.Now()
-	if _, err := like(t, c.far(now, 100*time.Millisecond), within(t, 5*time.Second), id); !errors.Is(err, query.ErrBehind) || time.Since(begun) > 2*time.Second {
+	if _, err := like(t, c.far(now, 100*time.Millisecond), within(t, time.Minute), id); !errors.Is(err, query.ErrBehind) || time.Since(begun) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}
 	// It comes.
@@ -280,7 +280,7 @@ func TestMinPosition(t *testing.T) {
 	}
 	// Far ahead it is not waited for.
 	begun = time.Now()
-	if _, err := like(t, c.far(now+1<<40, 3*time.Second), within(t, 5*time.Second), id); !errors.Is(err, query.ErrBehind) || time.Since(begun) > time.Second {
+	if _, err := like(t, c.far(now+1<<40, 30*time.Second), within(t, time.Minute), id); !errors.Is(err, query.ErrBehind) || time.Since(begun) > 10*time.Second {
 		t.Errorf("%v after %v", err, time.Since(begun))
 	}
 	// as_of is the least of the parts.
@@ -373,8 +373,8 @@ func TestHolderGoesAway(t *testing.T) {
 	// All gone: missing, and at once.
 	c.stop("b")
 	begun := time.Now()
-	rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), 1, 2, 3)
-	if err != nil || len(rows.Missing) != 3 || time.Since(begun) > time.Second {
+	rows, err := like(t, c.far(0, 0), within(t, time.Minute), 1, 2, 3)
+	if err != nil || len(rows.Missing) != 3 || time.Since(begun) > 12*time.Second {
 		t.Error(err, rows.Missing, time.Since(begun))
 	}
 }
