@@ -365,7 +365,7 @@ func TestNothingIsAllocatedForAUser(t *testing.T) {
 			f := page.page.parse(page, "before", "a position", feedLimit, feedLimitMax)
 			page.page.feed.Reset()
 			for i := range uint64(500) {
-				page.page.feed.Posts = append(page.page.feed.Posts, FeedPost{i, i, pipeline.Position(i)})
+				page.page.feed.Posts = append(page.page.feed.Posts, FeedPost{Post: i, Author: i, Position: pipeline.Position(i)})
 			}
 			page.out = page.page.appendFeed(page.out[:0])
 			return f

@@ -29,7 +29,7 @@ func TestExplainBadgeOfFeedAndChannelsAlone(t *testing.T) {
 		explainCall: &c.explain, rows: new(Rows), asOf: 9,
 		sets: &sets{numbers: []setNumber{{"feed", 2, 3}, {"channel:system", 1, 0}}},
 		page: &Explanation{Events: []ExplainedEvent{{
-			Position: 5, Type: "post", Body: []byte(`{"actor":9,"post":1}`), Sets: []SetChange{{0, NumberChange{Touched: true, N: 1}}},
+			Position: 5, Type: "post", Body: []byte(`{"actor":9,"post":1}`), Sets: []SetChange{{NumberChange: NumberChange{Touched: true, N: 1}}},
 		}}},
 	}
 	answer.sets.stand.Channels = []StandpointChannel{{Name: "system"}}
@@ -105,7 +105,7 @@ func TestExplainBoundBelowTheBase(t *testing.T) {
 		explainCall: &explainCall{id: 7}, rows: new(Rows), asOf: 9,
 		sets: &sets{numbers: []setNumber{{feedName, 2, 3}}, members: []Member{newest}, upto: 9},
 		page: &Explanation{Base: 8, Events: []ExplainedEvent{{
-			Position: 9, Type: "post", Body: []byte(`{}`), Sets: []SetChange{{0, newest.Change}},
+			Position: 9, Type: "post", Body: []byte(`{}`), Sets: []SetChange{{NumberChange: newest.Change}},
 		}}},
 	}
 	answer.sets.stand.PostsMax = 2

@@ -181,7 +181,7 @@ func (e *explained) appendEvent(out []byte, event *ExplainedEvent) []byte {
 		unsure = unsure || c.Unsure
 	}
 	out = append(out, `,"change":"`...)
-	out = append(all.append(out), '"')
+	out = append(appendChange(out, all), '"')
 	if e.badge {
 		out = append(out, `,"changes":{`...)
 		some := 0
@@ -190,12 +190,12 @@ func (e *explained) appendEvent(out []byte, event *ExplainedEvent) []byte {
 				continue
 			}
 			out = append(e.appendKey(out, w, some), '"')
-			out = append(event.Changes[i].append(out), '"')
+			out = append(appendChange(out, event.Changes[i]), '"')
 			some++
 		}
 		for _, c := range event.Sets {
 			out = append(appendSetKey(out, e.sets.numbers[c.Number].name, some), '"')
-			out = append(c.append(out), '"')
+			out = append(appendChange(out, c.NumberChange), '"')
 			some++
 		}
 		out = append(out, '}')
@@ -212,8 +212,8 @@ func (e *explained) appendEvent(out []byte, event *ExplainedEvent) []byte {
 	return append(append(out, event.Body...), '}')
 }
 
-// append writes +1, -1 or =5.
-func (c NumberChange) append(out []byte) []byte {
+// appendChange writes +1, -1 or =5.
+func appendChange(out []byte, c NumberChange) []byte {
 	switch {
 	case c.Set:
 		out = append(out, '=')

@@ -127,7 +127,7 @@ func (s *Service) shardsEndpoint(cluster Cluster) *endpoint {
 				return unknownNodes()
 			}
 			view := cluster.Shards()
-			view.page(c.shards)
+			c.shards.page(&view)
 			for i := range view.Shards {
 				view.Shards[i].Holders = orEmpty(view.Shards[i].Holders)
 			}
@@ -171,8 +171,8 @@ func parseShards(c *call) *failure {
 	return notJSON(s.End())
 }
 
-// page leaves what was asked for.
-func (v *Shards) page(c shardsCall) {
+// page leaves of all shards those that were asked for.
+func (c shardsCall) page(v *Shards) {
 	from, end := min(c.from, len(v.Shards)), min(c.from+c.limit, len(v.Shards))
 	if end < len(v.Shards) {
 		v.Next = end

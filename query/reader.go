@@ -194,6 +194,9 @@ func (u *Unreads) Reset(users, columns int, notices, dots []string) {
 	u.AsOf, u.Cost = 0, Cost{}
 }
 
+// Bytes is how much memory Reset keeps for the numbers of users.
+func (u *Unreads) Bytes() int { return 8*(cap(u.counts)+cap(u.notices)) + cap(u.dots) }
+
 // Fits is what Fit returns.
 func (u *Unreads) Fits(notices, dots []string) error {
 	if u.Fit == nil {

@@ -887,7 +887,7 @@ func (c *call) release() {
 	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 {
 		c.out, c.get = nil, getCall{}
 	}
-	if u := &c.unread.unreads; cap(u.counts)+cap(u.notices)+cap(u.dots)/8 > most/8 {
+	if c.unread.unreads.Bytes() > most {
 		c.unread = unreadCall{}
 	}
 }

@@ -23,8 +23,8 @@ import (
 // answered the rest by then proves nothing.
 const serviceTimeout = 30 * time.Second
 
-// service answers from a reader on a server of its own.
-func service(t *testing.T, w *querytest.World, reader query.Reader, log *querytest.Log) func(subject, body string) string {
+// answering is a service that answers from a reader on a server of its own.
+func answering(t *testing.T, w *querytest.World, reader query.Reader, log *querytest.Log) func(subject, body string) string {
 	t.Helper()
 	s := querytest.Server(t, &server.Options{})
 	svc, err := query.New(querytest.Connect(t, s), query.Options{
@@ -86,7 +86,7 @@ func TestServiceOfNodes(t *testing.T) {
 	}
 	t.Cleanup(func() { lonely.Close() })
 	asks := map[string]func(string, string) string{
-		"one": service(t, w, w.Reader(), nil), "thin": service(t, w, thin, nil), "part": service(t, w, partly, nil), "alone": service(t, w, lonely, nil),
+		"one": answering(t, w, w.Reader(), nil), "thin": answering(t, w, thin, nil), "part": answering(t, w, partly, nil), "alone": answering(t, w, lonely, nil),
 	}
 	same := func(subject, body string) {
 		t.Helper()
@@ -169,7 +169,7 @@ func TestReadWaitsForAllHolders(t *testing.T) {
 	a, b := c.node("a", all), c.node("b", all)
 	c.open()
 	log := new(querytest.Log)
-	ask := service(t, w, c.reader, log)
+	ask := answering(t, w, c.reader, log)
 	a.Lag(pipeline.At(1, 0))
 	b.Lag(0)
 	if got := ask("read", `{"user":7,"what":["feed"],"wait":true,"timeout_ms":200}`); !strings.HasPrefix(got, "504 the read is stored at position 1024, but was not visible within 200 ms") {
@@ -207,7 +207,7 @@ func TestFarHoldsUpNobody(t *testing.T) {
 	c.list("a", odd)
 	c.own = querytest.NewHolder(w, "own", even)
 	c.open()
-	ask := service(t, w, c.reader, nil)
+	ask := answering(t, w, c.reader, nil)
 	done := make(chan string, 1)
 	go func() { done <- ask("get", fmt.Sprintf(`{"counter":"post","ids":[%d],"timeout_ms":9000}`, idIn(1, 0))) }()
 	for range 50 {
@@ -242,8 +242,8 @@ func TestServiceThatIsBehind(t *testing.T) {
 		lags.OwnBehind[s] = true
 	}
 	c.view.Store(&lags)
-	ask := service(t, w, c.open(), new(querytest.Log))
-	one := service(t, w, w.Reader(), nil)
+	ask := answering(t, w, c.open(), new(querytest.Log))
+	one := answering(t, w, w.Reader(), nil)
 	for _, q := range [][2]string{
 		{"get", `{"counter":"post","ids":[7,8,9],"min_position":"%d"}`},
 		{"get", `{"counter":"post","ids":[7,8,9]}`},
