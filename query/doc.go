@@ -1,32 +1,31 @@
-// Package query answers questions about the counters and unread numbers over
-// NATS, and takes in what users have read.
+// Package query holds the nouns and roles of answers: what can be asked about
+// counters, unread numbers, feeds and follows, and what an answer says. It knows
+// neither NATS nor JSON, and does no I/O.
 //
-// [Service] is the NATS micro service "tidemark": it reads a request from the
-// wire, resolves its words against the schema, waits until enough of the log
-// is applied, asks a [Reader] and writes the reply. The Reader is the role
-// that state fills: rows in batches, partial answers named as such.
+// A question goes down, from role to role, and its answer is put together on the way
+// back:
 //
-// One endpoint is one file: get.go is tidemark.get from its request to its
-// reply, unread.go, read.go, stats.go, slowlog.go and schema.go the same for
-// theirs; page.go has the three that answer page by page (feed, following,
-// followers). request.go holds what all requests share, ids.go their long
-// lists, service.go the frame they run in, backlog.go what may wait in front
-// of it, lane.go who waits for whom in it and ahead.go who waits for what is not
-// in the log. clock.go parts the time that a request takes, slow.go remembers
-// those that took long.
+//	service ──► Reader, or Spread ──► Holder ──► the shards of one process
+//	(NATS)      all shards            one process
 //
-// get and unread have a binary form beside JSON: binary.go, and the package
-// internal/packed, which the Go client shares.
+// [Reader] (reader.go) is the state that answers come from. It reads rows, unread
+// numbers, feeds, and who follows whom. [Holder] (holder.go) is what one process holds;
+// it answers for its own shards only. Package sinks fills it. [Spread] (spread.go) is a
+// Reader over several Holders. Package query/spread fills it. [Publisher] takes the one
+// thing that a client writes, what a user has read. [Freshness] (fresh.go) knows how
+// old an answer can be. [Cluster] (nodes.go) knows the nodes and who holds which shard.
+// [BadgeReader] (badge.go) and [Explainer] (explain.go) say which events a number is
+// made of. Package query/explain fills the second.
 //
-// What is asked may be in memory or on disk. A small request is answered in
-// its subscription's goroutine as long as all of it is in memory; one that is
-// not goes on in the lane for cold requests, so that it holds up nobody.
+// An answer ([Rows], [Unreads], [FeedPage], [UserPage], [Counts] and others) belongs to
+// the caller, who uses it for the next question too: the role calls its Reset first,
+// fills it, and keeps nothing of it. Each has AsOf, the position that it reaches (I6),
+// Missing, what could not be read, and [Cost], what the disk cost it.
 //
-// A Reader may be spread over several nodes (spread.go). A request that needs
-// other nodes than this one goes on in the far lane; the package spread asks them.
+// Most errors say where else the answer is: [ErrCold] on disk, [ErrFar] on another node,
+// [ErrElsewhere] at another Holder. [ErrStopped], [ErrBehind] and [ErrNobody] say that
+// there is none. All methods of roles may be called concurrently. There are no locks here.
 //
-// tidemark.read alone writes: it puts an event into the log, by a [Publisher],
-// and is checked as strictly as the router checks it. Go programs speak to
-// the service through the package client; docs/queries.md tells everyone else
-// what goes over the wire.
+// The NATS service is query/service, the Go client query/client. subjects.go has what
+// both sides of NATS agree on. query/wire has what nodes ask each other, in bytes.
 package query

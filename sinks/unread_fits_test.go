@@ -11,7 +11,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/service"
 )
 
 // "413 too many": of 10,000 users with 4,096 channels each, no reply would have room.
@@ -24,7 +24,7 @@ func TestWhatCannotFitIsNotWorkedOut(t *testing.T) {
 	}
 	n.apply(t, n.at+channels+1)
 	server := natstest.Server(t)
-	service, err := query.New(natstest.Connect(t, server), query.Options{Schema: n.schema, Reader: n.Node})
+	service, err := service.New(natstest.Connect(t, server), service.Options{Schema: n.schema, Reader: n.Node})
 	if err != nil {
 		t.Fatal(err)
 	}

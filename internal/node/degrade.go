@@ -97,7 +97,7 @@ var (
 	errNoWrites = errors.New("writes are refused: for all nodes, by hand; 'tidemark degrade writes=on' ends it")
 )
 
-// refuses implements query.Options.Refuses.
+// refuses implements service.Options.Refuses.
 func (g *generation) refuses(writes bool) error {
 	switch told := g.told(); {
 	case writes && told.Writes == cluster.WritesRefuse:

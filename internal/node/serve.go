@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/service"
 	"github.com/tidemark-io/tidemark/query/spread"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
@@ -23,7 +24,7 @@ import (
 type answers struct {
 	directory *directory
 	reader    *spread.Reader
-	service   *query.Service
+	service   *service.Service
 	registry  *prometheus.Registry // of its figures, which begin with it
 }
 
@@ -134,12 +135,12 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	if err != nil {
 		return nil, err
 	}
-	o := query.Options{
+	o := service.Options{
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
 		Cluster: clusterView{g.name, g.view, g.unheardFor},
-		Limits: query.Limits{
+		Limits: service.Limits{
 			IDs:        g.config.Limits.IDs,
 			Requests:   g.config.Limits.Requests,
 			Processors: g.o.Processors,
@@ -149,7 +150,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 		},
 		Refuses:    g.refuses,
 		Fresh:      g.fresh,
-		Slow:       query.Slow(g.config.Slow),
+		Slow:       service.Slow(g.config.Slow),
 		Stats:      g.host.stats,
 		Ready:      ready,
 		Shards:     counted.Shards,
@@ -164,7 +165,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	if g.streams != nil { // of a system that is there
 		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
 	}
-	if a.service, err = query.New(g.queries, o); err != nil {
+	if a.service, err = service.New(g.queries, o); err != nil {
 		return nil, errors.Join(err, a.reader.Close())
 	}
 	return a, nil

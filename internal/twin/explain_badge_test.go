@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/query/explain"
+	"github.com/tidemark-io/tidemark/query/service"
 	"github.com/tidemark-io/tidemark/sinks"
 )
 
@@ -37,7 +38,7 @@ func (w *world) badgesOf(t *testing.T, r *rand.Rand, reader query.Reader) *badge
 	log := &listLog{first: 1}
 	x := explain.New(explain.Options{Schema: w.schema, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: log})
 	nc := natstest.Connect(t, natstest.Server(t))
-	s, err := query.New(nc, query.Options{Schema: w.schema, Reader: reader, Explainer: x, Logger: quiet})
+	s, err := service.New(nc, service.Options{Schema: w.schema, Reader: reader, Explainer: x, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
+	"github.com/tidemark-io/tidemark/query/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +46,7 @@ func start(t testing.TB, options ...func(*server.Options)) *room {
 	}
 	r := &room{server: querytest.Server(t, o), reader: querytest.NewReader()}
 	nc := querytest.Connect(t, r.server)
-	service, err := query.New(nc, query.Options{
+	service, err := service.New(nc, service.Options{
 		Schema: querytest.Schema(t), Reader: r.reader, Shards: 64, Version: "1.2.3",
 		Publisher: querytest.Publish(func(ctx context.Context, event []byte) (pipeline.Position, error) {
 			if fail := r.fail.Load(); fail != nil {

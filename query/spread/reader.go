@@ -28,7 +28,7 @@ type Options struct {
 	// Generation is whose counts are asked for; 0 is the first.
 	Generation generation.Number
 	// ColdReads is how many calls read this process's disk at a time, beside those
-	// of query.Limits.ColdReads: calls that need other nodes too. Default 16.
+	// of service.Limits.ColdReads: calls that need other nodes too. Default 16.
 	ColdReads int
 	// Recent is how many bytes it takes to remember the newest posts of authors whom other
 	// nodes hold. Default 16 MiB.

@@ -34,7 +34,7 @@ type ServerOptions struct {
 	// have half as many of their own, at least 1. Default: GOMAXPROCS.
 	Workers int
 	// ColdReads is how many parts read the disk at a time. Default 16, as for
-	// query.Limits.ColdReads.
+	// service.Limits.ColdReads.
 	ColdReads  int
 	Registerer prometheus.Registerer // nil: no metrics
 	Logger     *slog.Logger          // nil: slog.Default()
@@ -56,7 +56,7 @@ const (
 	// is waited for. A node that is behind by more lags; others may not.
 	aheadMax = 1 << 16
 	// waitMax is how long a part waits for a position at most, and its answer for
-	// the disk. query.Limits.TimeoutMax bounds what honest askers want.
+	// the disk. service.Limits.TimeoutMax bounds what honest askers want.
 	waitMax = 30 * time.Second
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
+	"github.com/tidemark-io/tidemark/query/service"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -27,10 +28,10 @@ const serviceTimeout = 30 * time.Second
 func answering(t *testing.T, w *querytest.World, reader query.Reader, log *querytest.Log) func(subject, body string) string {
 	t.Helper()
 	s := querytest.Server(t, &server.Options{})
-	svc, err := query.New(querytest.Connect(t, s), query.Options{
+	svc, err := service.New(querytest.Connect(t, s), service.Options{
 		Schema: w.Schema, Shards: w.Shards, Reader: reader, Publisher: log, Logger: quiet,
 		LogEnd: func(context.Context) (uint64, error) { return now.Sequence() + 10, nil },
-		Limits: query.Limits{Timeout: serviceTimeout},
+		Limits: service.Limits{Timeout: serviceTimeout},
 	})
 	if err != nil {
 		t.Fatal(err)

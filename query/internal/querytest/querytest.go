@@ -1,4 +1,4 @@
-// Package querytest is what the tests of query and its client share: a real
+// Package querytest is what the tests of the service, the client and spread share: a real
 // NATS server in the process, a Reader that is a map, a Publisher that is a list.
 package querytest
 
