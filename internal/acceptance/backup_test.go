@@ -22,7 +22,7 @@ import (
 // random besides; run again they are good.
 func TestHiggsRestored(t *testing.T) {
 	t.Parallel()
-	const first, lines = follows - 30_000, 90_000
+	const first, lines = follows - 15_000, 45_000
 	const one, two = first + lines/3, first + 2*lines/3
 	third, _ := slice(t, first, one)
 	second, _ := slice(t, one, two)

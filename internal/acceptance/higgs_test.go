@@ -104,7 +104,7 @@ func TestHiggsKilled(t *testing.T) {
 	t.Parallel()
 	data, _ := higgs(t)
 	file := events(t)
-	const kills = 24
+	const kills = 12
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -115,7 +115,7 @@ func TestHiggsKilled(t *testing.T) {
 		if err := importer.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(300+random.IntN(600)) * time.Millisecond)
+		time.Sleep(time.Duration(300+random.IntN(1200)) * time.Millisecond)
 		if i%2 == 0 { // one time the importer goes first, one time the node
 			importer.Process.Kill()
 			importer.Wait()

@@ -53,7 +53,7 @@ const nextShards = 24
 // compare-and-set in the bucket"; from 16 to 24 shards.
 func TestRebuildNodes(t *testing.T) {
 	t.Parallel()
-	f := newRebuildFeed(t, follows-8_000, follows+12_000)
+	f := newRebuildFeed(t, follows-4_000, follows+6_000)
 	r := &nodesRun{seed: f.seed, random: f.rand, fleet: newFleet(t, natstest.Apart(t).URL, "", "a", "b", "c", "d")}
 	f.importHalf(t, r.answers)
 	r.check = f.checker(t, r.nc, r.shards)

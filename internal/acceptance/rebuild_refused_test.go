@@ -121,7 +121,7 @@ func waitAssigned(t *testing.T, nc *nats.Conn) {
 // is as good as ever.
 func TestRebuildAborted(t *testing.T) {
 	t.Parallel()
-	f := newRebuildFeed(t, follows-20_000, follows+20_000)
+	f := newRebuildFeed(t, follows-10_000, follows+10_000)
 	p := e2e.Run(t, "shards: 4\ncheckpoint: {interval: 100ms, rows: 4096}\n")
 	f.importHalf(t, p)
 	nc := p.Connect()

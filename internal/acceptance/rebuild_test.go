@@ -31,7 +31,7 @@ const answeredWithin = 10 * time.Second
 // missing or late: a client asks throughout. On one process; of Higgs a part.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
-	f := newRebuildFeed(t, follows-30_000, follows+40_000)
+	f := newRebuildFeed(t, follows-15_000, follows+20_000)
 	p := e2e.Run(t, "rebuild: {keep: 4s}\n")
 	f.importHalf(t, p)
 	nc := p.Connect()
@@ -272,7 +272,7 @@ func (f *rebuildFeed) goes(c *checker, p *e2e.Process, to uint32) {
 // was."
 func TestRebuildKilled(t *testing.T) {
 	t.Parallel()
-	f := newRebuildFeed(t, follows-15_000, follows+25_000)
+	f := newRebuildFeed(t, follows-8_000, follows+12_000)
 	p := e2e.Run(t, "checkpoint: {interval: 100ms, rows: 4096}\n")
 	f.importHalf(t, p)
 	nc := p.Connect()

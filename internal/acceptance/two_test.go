@@ -13,7 +13,7 @@ import (
 // either may be killed at any moment, and counts stay exact."
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
-	path, lines := slice(t, follows, follows+30_000)
+	path, lines := slice(t, follows, follows+15_000)
 	want := oracle(t, path)
 	server := natstest.Apart(t)
 	const settings = "cluster: {replicas: 2}\nrouter: {lease_renew: 50ms, lease_expiry: 400ms}\ncheckpoint: {interval: 50ms, rows: 2048}\n"
@@ -23,7 +23,7 @@ func TestTwoProcesses(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 2))
-	const rounds = 12
+	const rounds = 6
 	for i := range rounds {
 		part := lines[i*len(lines)/rounds : (i+1)*len(lines)/rounds]
 		victim := nodes[random.IntN(2)]
