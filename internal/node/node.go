@@ -1,5 +1,3 @@
-// Package node puts the rooms together: one process of Tidemark, from the
-// streams to the answers, started and stopped in order.
 package node
 
 import (

@@ -1,0 +1,55 @@
+// Package node runs one process of Tidemark. It puts the rooms together, from the streams
+// to the answers, and starts and stops them in order.
+//
+// [Start] makes a [Node], and [Node.Close] stops it. A Node has one generation or two. A
+// generation counts by one configuration: it reads EVENTS, routes or follows its own
+// DELTAS, holds shards, and answers other nodes for them. One generation serves: by it the
+// process answers everybody. The other one is being built, or is kept to go back to. What
+// all generations of a process use is in the struct process; what a generation asks of its
+// process is the interface host.
+//
+//	Start ─► HTTP port, data directory, NATS ─► the record of generations: which one serves
+//	      ─► that generation: streams, members, store, shards ─► answers ─► begin
+//	Close ─► no more requests ─► generations: a last checkpoint ─► HTTP, store, NATS, data directory
+//
+// One goroutine, attendRebuilds, opens and closes generations and says which one serves.
+// One goroutine of each generation, follow, changes which shards are held.
+//
+// The process:
+//
+//	node.go open.go stop.go              Node: how it opens and closes
+//	connect.go natscluster.go tend.go    connections; the embedded server, in a cluster and on a full disk
+//	datadir.go counts.go                 the data directory, and what it has of each generation
+//	disk.go disk_unix.go disk_other.go   how much of the disk is free
+//	http.go hosts.go address.go metrics.go   /metrics, /readyz and /healthz
+//	serve.go directory.go view.go reader.go   answers, and which node is asked about which shard
+//	thin.go                              a process that only answers
+//
+// One generation:
+//
+//	generation.go streams.go history.go  generation; its streams, and what is archived of EVENTS
+//	route.go letters.go keep.go          routing, dead letters, housekeeping
+//	lag.go freshness.go                  how far it lags, and where EVENTS ends
+//	boottime_linux.go boottime_other.go  the clock of freshness
+//	members.go degrade.go differs.go     what it says of itself, what operators switch off, where the file differs
+//	explain.go                           which events are behind a number
+//
+// Its shards:
+//
+//	holdings.go commons.go               which are held, and how they come
+//	derive.go heal.go renewals.go        derived from EVENTS; taken again after a fault, or when they differ
+//	parting.go spare.go                  compared and given up; stored for a while
+//
+// Which generations there are:
+//
+//	record.go rebuilds.go switch.go      the record; what is open here; from one that serves to the next
+//	rebuild.go rebuildbegin.go rebuilddrop.go   the leader: each step of a rebuild
+//	rebuildask.go rebuildjobs.go rebuildplan.go rebuildfigures.go   its commands and figures
+//	compare.go comparison.go             two generations, compared with the log
+//
+// Upkeep:
+//
+//	audit.go checks.go                   what is served, compared with the log
+//	backup.go base.go trim.go            backups, what they stand for, and the beginning of EVENTS
+//	restore.go repair.go                 a data directory from a backup; ways out by hand
+package node
