@@ -15,7 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 )
 
-const root = "../../.."
+const root = "../.."
 
 // Every metric has a line in docs/metrics.md, and every line there is of a metric.
 func TestMetricsAreDocumented(t *testing.T) {

@@ -47,7 +47,7 @@ func readSnippet(t *testing.T, text string) (s snippet) {
 // What README shows in Node and in Python comes to what it says, with a plain
 // connection. The libraries' own calls are not made here: there is neither.
 func TestReadmeReadYourWrites(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
