@@ -177,11 +177,11 @@ func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults e
 // makes it differ may be in how it is derived.
 const renewEvery = time.Hour
 
-// distrust has a shard be given up, forgotten, and taken again: from another node
-// of which the log says the same about the ids that differ here, or else from the
-// log. Where it is not known that this makes it right, it stays: an error says why.
-// One that is being taken again already, for whoever found it too, or was since what
-// differs began to be compared, is left to that: what still differs is found again.
+// distrust gives up a shard whose ids differ from the log, forgets it, and has it taken
+// again: from another node whose copy of these ids agrees with the log, or else from the
+// log. Where it is not known that this makes it right, the shard stays, and an error says
+// why. A shard that is already being taken again, or was since this comparison began, is
+// left alone: what still differs is found again.
 func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
 	if g.mixed() {
 		return errMixed

@@ -33,8 +33,8 @@ type BackupOptions struct {
 }
 
 const (
-	// The lease of who makes a backup: it is not taken over quickly, as what it
-	// saves is work.
+	// The lease of the process that makes a backup. It is not taken over quickly: all that
+	// it saves is work.
 	backupRenew  = time.Second
 	backupExpiry = 5 * time.Second
 	// backupWait is how long it waits for another backup to be given up.
@@ -90,8 +90,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	return m, noteBackup(ctx, streams, backupNote{place.String(), m.ID})
 }
 
-// attachServing opens the streams for who wants what is said of the generation that
-// serves.
+// attachServing opens the streams of the generation that serves.
 func attachServing(ctx context.Context, nc *nats.Conn, log *slog.Logger) (generations.Set, *jetlog.Streams, error) {
 	set, err := jetlog.LoadGenerations(ctx, nc)
 	if err == nil && set.Epoch == 0 {
@@ -121,7 +120,7 @@ type backupNote struct {
 	ID    string `json:"id"`
 }
 
-// leaseBackup takes the lease of who makes a backup.
+// leaseBackup takes the lease that a process holds while it makes a backup.
 func leaseBackup(ctx context.Context, streams *jetlog.Streams) (held context.Context, release func(), err error) {
 	lease, err := jetlog.NewLease(streams, jetlog.LeaseOptions{Key: jetlog.BackupKey, Owner: "backup-" + nuid.Next(), Renew: backupRenew, Expiry: backupExpiry})
 	if err != nil {
@@ -183,8 +182,8 @@ func watchedOr(ctx context.Context, watched *jetlog.Members, streams *jetlog.Str
 	return members, members.Close, nil
 }
 
-// heard says whether all who seem up have beaten since the first view. Where
-// nobody does, all have had the time to.
+// heard says whether all nodes that seem to be up have beaten since the first view. If
+// none seems to be up, it is true once all have had the time to beat.
 func heard(first, now *cluster.View) bool {
 	up := 0
 	for _, m := range now.Members {
@@ -199,7 +198,7 @@ func heard(first, now *cluster.View) bool {
 	return up > 0 || now.Settled
 }
 
-// identity is what all have in common who count.
+// identity is what all nodes that count have in common.
 func identity(v *cluster.View) (shards int, rules string, err error) {
 	from := ""
 	for _, m := range v.Members {
@@ -219,8 +218,8 @@ func identity(v *cluster.View) (shards int, rules string, err error) {
 	return shards, rules, nil
 }
 
-// counted asks those who hold by which rules and limits was counted what they have;
-// "": that is not known.
+// counted asks the holders by which rules and limits their shards were counted; "": that
+// is not known.
 func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
 	asked := false
 	for _, m := range g.members.View().Members {
@@ -277,9 +276,9 @@ const (
 	backupRetry = time.Minute
 )
 
-// backUp makes backups on time, as long as this process routes, and trims EVENTS.
-// When the last one was made the place tells: who begins to route does not begin
-// anew.
+// backUp makes backups on time, as long as this process routes, and trims EVENTS. The
+// place says when the last one was made, so a process that begins to route goes on with
+// the schedule.
 func (g *generation) backUp(ctx context.Context) {
 	const part = "backup"
 	var failed, trimmed time.Time
@@ -292,7 +291,7 @@ func (g *generation) backUp(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if !g.router.Stats.Active.Load() {
-			g.backups.newest.Store(0) // who routes tells
+			g.backups.newest.Store(0) // the process that routes reports it
 			g.trouble.clear(part)
 			continue
 		}

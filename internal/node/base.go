@@ -12,10 +12,10 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// bases are the backups that stand for what EVENTS and its archive lack of their
-// beginning, for who derives ids again: those that the events go on from, the oldest
-// first, as what is compared is what came after it; none where nothing is lacking.
-// Where there is none an error that wraps audit.ErrBeginning says why not.
+// bases are the backups that stand for the beginning that EVENTS and its archive lack,
+// for an audit that derives ids again. They are those that the events go on from, the
+// oldest first: what came after it is compared. There are none where nothing is lacking.
+// Where one is needed and there is none, an error wraps audit.ErrBeginning and says why.
 func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
 	state, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {

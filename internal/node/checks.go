@@ -26,7 +26,7 @@ type Checked struct {
 	Passes    int                `json:"passes"`               // over EVENTS
 	Base      string             `json:"base,omitempty"`       // the backup that they began with; "": the first event
 	Mixed     bool               `json:"mixed,omitempty"`      // not all was counted by today's rules
-	CountedBy string             `json:"counted_by,omitempty"` // tells the rules and limits; of a request without ids
+	CountedBy string             `json:"counted_by,omitempty"` // identifies the rules and limits; in answers to requests without ids
 	Renewed   []pipeline.Shard   `json:"renewed"`              // shards that are taken again
 	Refused   string             `json:"refused,omitempty"`    // why others are not, or none, though asked
 	After     *Checked           `json:"after,omitempty"`      // what recount has found once those were there again

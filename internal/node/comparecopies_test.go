@@ -8,7 +8,7 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// "All who hold a shard are asked, not one of them": also a copy that was away when the
+// "all holders of a shard are asked, not one of them": also a copy that was away when the
 // others were compared, and is back before the switch.
 func TestCompareWhatComesBack(t *testing.T) {
 	t.Parallel() // it waits most of the time

@@ -25,7 +25,7 @@ import (
 // that nothing is lost with the one that serves, what is stored of ids that the log
 // does not name is compared too.
 //
-// All who hold a shard are asked, not one of them: each copy answers once its
+// All holders of a shard are asked, not one of them: each copy answers once its
 // generation serves. To read the log for all of its shards costs a node no more than
 // to read it for some.
 type comparison struct {
@@ -33,7 +33,7 @@ type comparison struct {
 	of       func(generations.Number) *generation
 	except   []string                       // of the one that serves: what the two do not define alike
 	progress func(done, of uint64)          // of the work, as far as is known
-	waits    func(why string)               // is told what is waited for; "": nothing
+	waits    func(why string)               // gets what is waited for; "": nothing
 	patience time.Duration                  // see comparePatience
 	found    map[generations.Number]*differ // by generation
 	order    []generations.Number
@@ -55,7 +55,7 @@ type differ struct {
 }
 
 const (
-	// compareEvery is how often it is looked who has not compared.
+	// compareEvery is how often it is looked which nodes have not compared.
 	compareEvery = time.Second
 	// comparePatience is how long what nobody compares is waited for: a node that
 	// is gone may come back, or others take what it held.
@@ -68,8 +68,8 @@ const (
 )
 
 // newComparison is of the generation building and the one that serves; of the latter
-// what except names may differ (audit.Difference.Name). progress is told how
-// much is done; it must return at once.
+// what except names may differ (audit.Difference.Name). progress gets
+// how much is done; it must return at once.
 func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *comparison {
 	waits := func(why string) { n.rebuilds.leader.say(building, why) }
 	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: waits, patience: comparePatience}
@@ -153,7 +153,7 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 	}
 }
 
-// inVain waits for who is gone. To compare takes hours: it begins when a round ends
+// inVain waits for nodes that are gone. To compare takes hours: it begins when a round ends
 // in which nobody has compared anything, not when one did last.
 type inVain struct {
 	patience time.Duration
@@ -282,7 +282,7 @@ func (c *comparison) take(done map[string]cluster.ShardSet, r *Compared) bool {
 	return len(r.Shards) > 0
 }
 
-// tell tells how much is done: a thousand parts of each generation.
+// tell reports how much is done: a thousand parts of each generation.
 func (c *comparison) tell(number generations.Number, node string, share float64) {
 	const each = 1000
 	c.mu.Lock()

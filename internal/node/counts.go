@@ -29,7 +29,7 @@ func (c noted) aside() string {
 	return c.Counting
 }
 
-// aside is where the counts are of a generation that has no number any more.
+// aside is where the counts are of a generation that no longer has a number.
 func (d *dataDir) aside(n generations.Number, name string) string {
 	return filepath.Join(d.path, generationsDir, fmt.Sprintf("%d.%s", n, name))
 }

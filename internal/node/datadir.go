@@ -88,8 +88,8 @@ type restored struct {
 
 // continues is where an EVENTS goes on if it is lost and this directory is what
 // was restored. A restore may end within a message (--at): its sequence is made up for
-// as one of a lost tail is (Guard.Mend), so that its lines are passed over and whatever
-// comes then is behind it.
+// as one of a lost tail is (Guard.Mend), so that its lines are passed over and all that
+// comes later has a higher sequence.
 func (d *dataDir) continues() (c jetlog.Continues) {
 	if d != nil && d.marker.Restored != nil {
 		at := d.marker.Restored.Position
@@ -98,7 +98,7 @@ func (d *dataDir) continues() (c jetlog.Continues) {
 	return c
 }
 
-// settle notes that the directory goes with the EVENTS that is there.
+// settle records that this directory belongs to the current EVENTS.
 func (d *dataDir) settle() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
-// The steps that a process tells in its metrics: those that are set by hand
+// The steps that a process shows in its metrics: those that are set by hand
 // (cluster.Reads, cluster.Writes), and those that come by themselves.
 const (
 	readsPartial  = "partial" // a shard has no node that answers for it
@@ -24,11 +24,11 @@ var (
 	writesSteps = []string{string(cluster.WritesOn), writesDelayed, string(cluster.WritesRefuse)}
 )
 
-// told is what people have told all nodes to leave undone.
+// told is what operators have switched off on all nodes (tidemark degrade).
 func (g *generation) told() cluster.Degrade { return g.view().Degrade }
 
-// whenTold does something with what people have told, at every change and at
-// least once a beat, until the node closes.
+// whenTold calls do with what operators have switched off: at every change, and at least
+// once a beat, until the generation closes.
 func (g *generation) whenTold(do func(cluster.Degrade)) {
 	for g.ctx.Err() == nil {
 		changed := g.members.Changed()
@@ -41,8 +41,8 @@ func (g *generation) whenTold(do func(cluster.Degrade)) {
 	}
 }
 
-// obeyReads has reads leave what is on disk, when told. What else is told of reads,
-// requests look at themselves (refuses).
+// obeyReads keeps reads from the disk while operators say so. Requests look at the other
+// steps of reads themselves (refuses).
 func (g *generation) obeyReads() {
 	is := cluster.Normal
 	g.whenTold(func(told cluster.Degrade) {
@@ -54,7 +54,7 @@ func (g *generation) obeyReads() {
 	})
 }
 
-// obeyWrites has events be refused, when told.
+// obeyWrites has EVENTS refuse events while operators say so.
 func (g *generation) obeyWrites() {
 	const part = "degrade"
 	is, looked := cluster.WritesOn, time.Time{}

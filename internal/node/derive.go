@@ -12,8 +12,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks"
 )
 
-// A derivation brings shards that no other node has to where this node is, beside
-// those that it holds, which go on meanwhile.
+// A derivation brings shards that no other node has to where this node is. The shards
+// that it holds go on at the same time.
 //
 //	EVENTS ─► lane ─► node beside ─► DELTAS, until it is as far as this node ─► closed: due
 //
@@ -22,7 +22,7 @@ import (
 // (togetherLocked). What it has checkpointed stays: the next one goes on from there.
 const (
 	// derivedNear is how long a derivation may take to come to where this node was:
-	// what came meanwhile, the shards catch up when they are held.
+	// what came in that time, the shards catch up when they are held.
 	derivedNear = time.Second
 	// deriveLook is how often is looked how far it is.
 	deriveLook     = 100 * time.Millisecond
@@ -100,7 +100,7 @@ func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 	for _, s := range shards {
 		m, fault := h.moves[s], cmp.Or(err, stopped[s])
 		switch {
-		case m == nil: // it is not wanted any more
+		case m == nil: // it is no longer wanted
 		case !wanted: // another one is not: the next derivation goes on with it
 			m.failed, m.needs = time.Now().Add(-m.pause), 0
 		case fault == nil, g.damaged(s): // that it has stopped, says the node that holds it

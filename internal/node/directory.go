@@ -10,7 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// directory tells who can be asked about which shard. It implements
+// directory has which node can be asked about which shard. It implements
 // [spread.Directory].
 type directory struct {
 	view   func() *cluster.View
@@ -51,8 +51,8 @@ func (d *directory) View() *spread.View {
 	return l.part
 }
 
-// lay lists who says that it answers for a shard; where nobody does, those who
-// are to hold it and are there: one that has just started has not said so yet.
+// lay lists the nodes that say they answer for a shard. Where none does, it lists the
+// nodes that are to hold it and are there: one that has just started has not said so yet.
 func (d *directory) lay(v *cluster.View) *layout {
 	holders, behind, answered := make([][]string, d.shards), [][]string(nil), 0
 	sessions, speaks := make(map[string]string, len(v.Members)), make(map[string]byte, len(v.Members))
@@ -104,8 +104,8 @@ func (d *directory) lay(v *cluster.View) *layout {
 	return l
 }
 
-// layOthers lists who may come to answer for a shard, and which shards have somebody who
-// may answer for them and is away. One that has stopped in order answers nobody.
+// layOthers lists the nodes that may come to answer for a shard, and the shards for which
+// a node that is away may answer. A node that has stopped in order answers nobody.
 func (d *directory) layOthers(v *cluster.View, part *spread.View) {
 	part.Coming, part.Unheard = make([][]string, d.shards), make([]bool, d.shards)
 	for s := range part.Coming {

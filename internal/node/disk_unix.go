@@ -11,7 +11,7 @@ import (
 func diskFree(path string) (free uint64, ok bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {
-		return 0, false // not every file system tells
+		return 0, false // not every file system knows
 	}
 	// The types differ from system to system. FreeBSD gives less than nothing
 	// where only root may still write.

@@ -43,9 +43,9 @@ func (g *generation) explaining() int {
 	return 0
 }
 
-// upto is the sequence up to which EVENTS does not change any more: all of it is
-// counted here, on disk. If its tail is lost, what comes at those sequences is
-// published again behind the end.
+// upto is the sequence up to which EVENTS no longer changes: all of it is counted here,
+// on disk. If its tail is lost, what comes at those sequences is published again after the
+// end.
 func (g *generation) upto() uint64 {
 	kept := g.sinks.Kept()
 	if len(kept) == 0 {

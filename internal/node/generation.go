@@ -37,7 +37,7 @@ type generation struct {
 	config   *config.Config // counts as the record says, where it does
 	differs  []string       // what the process' file counts differently, in words
 	memory   atomic.Int64   // bytes that its shards may take
-	countsBy string         // of the record, which tells it from another one with its number
+	countsBy string         // as in the record; differs from that of another generation with this number
 
 	// In the order in which they are opened; close goes the other way.
 	streams *jetlog.Streams
@@ -73,13 +73,13 @@ type generation struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	duties  duties        // what goes on while it serves
-	users   sync.RWMutex  // read-locked by who uses it although it may be closed meanwhile
+	users   sync.RWMutex  // held for reading while in use; closeAll waits for it
 	closed  bool          // guarded by users
-	lost    chan struct{} // closed when it cannot go on, and does not serve
+	lost    chan struct{} // closed on a fatal error; that ends the process only if the generation serves
 	losing  sync.Once
 	state   atomic.Pointer[streamsState]       // as of the last look
 	fresh   *pipeline.Freshness                // where EVENTS ended when
-	ended   atomic.Pointer[jetlog.StreamState] // EVENTS, as fresh was told last; nil: not yet
+	ended   atomic.Pointer[jetlog.StreamState] // the state of EVENTS that fresh took last; nil: none yet
 	seen    sightings
 	front   front
 	trouble troubles
@@ -163,8 +163,8 @@ func (g *generation) begin() {
 // retryAfter paces what failed and is tried again.
 const retryAfter = time.Second
 
-// repeat does something over and over until the node closes, and remembers
-// what is wrong with it meanwhile.
+// repeat calls do again and again until the generation closes, and notes its errors among
+// the troubles. What works again is cleared elsewhere.
 func (g *generation) repeat(name string, do func() error) {
 	for g.ctx.Err() == nil {
 		err := do()

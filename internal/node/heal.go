@@ -14,9 +14,9 @@ import (
 )
 
 // healing is of a shard that has stopped here and is taken again from a node that
-// answers for it: given up, and what is stored of it replaced by what comes. Until
-// then that stays: should the other go meanwhile, it is what there is. A shard that
-// nobody else has stays as it stopped.
+// answers for it. The shard is given up, and what comes replaces what is stored. Until it
+// has come, the stored copy stays: if the other node goes away first, it is all there is.
+// A shard that no other node has stays as it stopped.
 type healing struct {
 	at    time.Time // when it was given up the last time
 	pause time.Duration
@@ -40,8 +40,7 @@ const (
 	healAgainMax = time.Hour
 )
 
-// healLocked has those shards be given up that have stopped and that another node
-// answers for.
+// healLocked has shards given up that have stopped, and for which another node answers.
 func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 	h := &g.holdings
 	for _, standing := range g.sinks.Standings() {

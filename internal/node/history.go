@@ -11,8 +11,8 @@ import (
 )
 
 // history is all of EVENTS: what the stream holds and, of what was trimmed from its
-// beginning, what was archived (nats.streams.events.archive). Whoever reads EVENTS
-// reads it through this: the router and those who catch up, the audit, explanations.
+// beginning, what was archived (nats.streams.events.archive). All
+// readers of EVENTS use it: the router, shards that catch up, the audit, explanations.
 type history struct {
 	*archive.History
 	streams *jetlog.Streams

@@ -24,8 +24,8 @@ import (
 //	not assigned, and compared with all it is assigned to (parting.go) ─► leaving ─► Release
 //	  ─► stored, in case of need (spare.go) ─► Drop
 //
-// What is held changes between two runs of the follower: who has something due
-// interrupts it.
+// What is held changes between two runs of the follower. A goroutine that has something
+// due interrupts it.
 type holdings struct {
 	mu        sync.Mutex
 	moves     map[pipeline.Shard]*moving // on their way here
@@ -87,7 +87,7 @@ func (h *holdings) loadedLocked() map[pipeline.Shard]float64 {
 	return out
 }
 
-// come says that a shard has come, unless it is not wanted any more.
+// come says that a shard has come, unless it is no longer wanted.
 func (h *holdings) come(s pipeline.Shard, m *moving) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -341,7 +341,7 @@ func (g *generation) change() error {
 	for s := range mend.All() {
 		h.mend.Remove(s)
 	}
-	if err == nil { // what has come meanwhile is still due
+	if err == nil { // what has come since is still due
 		h.take = slices.DeleteFunc(h.take, func(s pipeline.Shard) bool { return slices.Contains(due, s) })
 	}
 	h.mu.Unlock()
@@ -371,8 +371,8 @@ func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 	return nil
 }
 
-// needs is the window of DELTAS up to which this node needs nothing any more:
-// what is held, and what is on its way here from another node or about to be held.
+// needs is the window of DELTAS up to which this node no longer needs any: for what is
+// held, and for what is on its way here from another node or about to be held.
 // What is derived from EVENTS needs nothing of DELTAS before that takes over.
 func (g *generation) needs() uint64 {
 	if g.pressed() {

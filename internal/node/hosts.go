@@ -13,8 +13,8 @@ import (
 // A page from elsewhere, open in a browser on this machine, can have its own
 // name lead to 127.0.0.1 (DNS rebinding): the browser then takes what this
 // server answers for that page's own, pprof and metrics included, and lets it
-// post to it. Only the Host that the browser sends tells: it is the page's name.
-// An address is never one, so whoever asks by address is let in.
+// post to it. Only the Host that the browser sends shows it: it is the page's name.
+// An address is never one, so a request by address is let in.
 type hosts map[string]bool
 
 // newHosts knows the host of the address that is listened on, and the
@@ -38,7 +38,7 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// have tells whether a request's Host is this server's. None is no browser's.
+// have reports whether a request's Host is this server's. None is no browser's.
 func (h hosts) have(host string) bool {
 	name := hostName(host)
 	_, err := netip.ParseAddr(name)

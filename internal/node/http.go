@@ -29,7 +29,7 @@ func (n *Node) pages() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(n.Ready, n.remarks))
-	// Where the time and the memory go, for whoever has to look at night.
+	// Where the time and the memory go, for an operator at night.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -75,7 +75,7 @@ func (n *Node) serveHTTP(pages http.Handler) *httpServer {
 	return h
 }
 
-// answer says "ok", and what is to be told besides; or 503 and the reason.
+// answer writes "ok" and the remarks besides; or 503 and the reason.
 func answer(check func() error, besides func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -107,9 +107,9 @@ func (g *generation) pressed() bool {
 	return g.state.Load().Deltas.Bytes > uint64(g.config.NATS.Streams.Deltas.MaxBytes)/2
 }
 
-// nearlyFull says that DELTAS has room for an eighth, or one window. From then
-// on nobody's report holds it back: anybody may have written it who reaches the
-// bucket, and with a log that is full nothing is counted any more.
+// nearlyFull says that DELTAS has room for less than an eighth of its size, or for
+// less than one window. From then on no report holds the purge back: any client that reaches the bucket
+// may have written it, and while the log is full nothing is counted.
 func (g *generation) nearlyFull() bool {
 	limit := uint64(g.config.NATS.Streams.Deltas.MaxBytes)
 	return g.state.Load().Deltas.Bytes+max(limit/8, uint64(g.config.Windows.Bytes)) > limit

@@ -46,7 +46,7 @@ func (s *sightings) trimLocked(applied uint64) {
 }
 
 // lag is how long ago the oldest event not yet applied was seen waiting; caught
-// tells whether this node has been at the end of the log since it started.
+// reports whether this node has been at the end of the log since it started.
 func (s *sightings) lag(now time.Time, applied uint64) (lag time.Duration, caught bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

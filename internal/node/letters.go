@@ -14,8 +14,8 @@ import (
 // everybody's are in one stream. It implements pipeline.DeadLetters.
 //
 // When a generation comes to serve it may have routed events already whose letters the
-// one before did not store: all behind the position that the record has of it. Its
-// router begins again, and first stores those (owed).
+// one before did not store: all after the position that the record has of it. Its router
+// begins again, and first stores those (owed).
 type letters struct {
 	to letterStore // where they are kept; before the router runs
 
@@ -37,8 +37,8 @@ var (
 )
 
 // keep stores letters from now on, or none. It goes by the record, not by which
-// generation answers here: who routes the one that serves may answer by the one before
-// for long, and nobody else stores its letters once none are owed.
+// generation answers here. A process that routes the one that serves may answer by the one
+// before for long, and no other process stores its letters once none are owed.
 func (l *letters) keep(serves bool) {
 	if serves {
 		l.on()
@@ -97,7 +97,7 @@ func (l *letters) routing(ctx context.Context) (running context.Context, kept bo
 	return running, l.serves, end
 }
 
-// owed stores the letters of what this generation has routed before it served: behind
+// owed stores the letters of what this generation has routed before it served: from after
 // what the record says is stored, up to where its router goes on. Then the record says
 // that nothing is owed.
 func (g *generation) owed(ctx context.Context) error {

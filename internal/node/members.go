@@ -133,9 +133,9 @@ func (n *Node) Failure() error {
 	}
 }
 
-// leave tells the others that this process stops, and what it has. Where it
-// cannot, they hear nothing of it and come to the same conclusion: the last
-// servers of a NATS cluster that stop have no majority any more.
+// leave lets the other nodes know that this process stops, and what it has. Where it
+// cannot, they hear nothing of it and come to the same conclusion: the last servers of a
+// NATS cluster that stop no longer have a majority.
 func (g *generation) leave() {
 	if g.members == nil {
 		return
@@ -179,7 +179,7 @@ func (g *generation) decide(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	err := g.members.Assign(ctx, view, next)
-	if errors.Is(err, jetlog.ErrDecided) { // the next view tells
+	if errors.Is(err, jetlog.ErrDecided) { // the next view has it
 		return nil
 	}
 	g.decided = next // also where it is not known whether it is stored
@@ -268,14 +268,14 @@ func (g *generation) tidy(ctx context.Context) error {
 	return g.members.Tidy(ctx)
 }
 
-// heldAtStart are the shards that are held from the start: those stored that DELTAS
-// brings on, whoever they are assigned to, but for those damaged that another node has.
-// Those that are assigned to others are given up as any. What else is assigned
-// comes once the node runs: from another node, or derived beside those held. Where
-// the commons must be derived from EVENTS, all that is stored or must be derived is
-// held and derived with them; and what is assigned is held where DELTAS has all windows
-// and they are few, or nothing is stored. Where nothing is assigned and nobody else
-// holds anything, all is held.
+// heldAtStart are the shards that are held from the start: those that are stored and that
+// DELTAS brings on, assigned to this node or not. Damaged ones that another node has are
+// left out. Those that are assigned to other nodes are given up later, as any shard is.
+// What else is assigned comes once the node runs: from another node, or derived beside
+// those held. Where the commons must be derived from EVENTS, all that is stored or must be
+// derived is held and derived with them; and what is assigned is held where DELTAS has all
+// windows and they are few, or nothing is stored. Where nothing is assigned and no other
+// node holds anything, all is held.
 func (g *generation) heldAtStart() []pipeline.Shard {
 	held := []pipeline.Shard{}
 	if !g.config.Has(config.RoleHold) {

@@ -8,9 +8,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// inCluster says that the embedded server is a member of a NATS cluster. Then a
-// start waits for the others for as long as it takes: who starts three processes
-// one after the other must not be in a hurry.
+// inCluster says that the embedded server is a member of a NATS cluster. Then a start
+// waits for the other servers without a limit: an operator may take any time to start
+// three processes one after the other.
 func (n *Node) inCluster() bool { return n.server != nil && n.config.NATS.Cluster.On() }
 
 func (n *Node) clusterOptions() jetlog.ClusterOptions {
@@ -21,8 +21,8 @@ func (n *Node) clusterOptions() jetlog.ClusterOptions {
 	return jetlog.ClusterOptions{Name: c.ClusterName(), Listen: c.Listen, Routes: c.Routes}
 }
 
-// awaitCluster waits until the cluster of the embedded server has a leader, and
-// says meanwhile for whom it waits, in the log and at /readyz.
+// awaitCluster waits until the cluster of the embedded server has a leader. While it
+// waits, the log and /readyz say for which servers.
 func (n *Node) awaitCluster() error {
 	if !n.inCluster() {
 		return nil
@@ -53,9 +53,9 @@ func (n *Node) startPages() http.Handler {
 	return mux
 }
 
-// copying says what the embedded server still lacks of its copies. It keeps nobody
-// from counting and answering; who restarts one server after the other waits
-// until it is gone.
+// copying says what the embedded server still lacks of its copies. Counting
+// and answering go on all the same. An operator who restarts one server after the other
+// waits until it lacks nothing.
 func (n *Node) copying() (lines string) {
 	if !n.inCluster() {
 		return ""

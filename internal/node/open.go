@@ -118,9 +118,9 @@ func (g *generation) openStreams() error {
 	return nil
 }
 
-// lookWithin bounds requests to the server that take a moment. In a cluster
-// without a leader nobody answers, and later neither: who is to ask again must
-// not wait for long.
+// lookWithin bounds requests to the server that usually take a moment. In a cluster
+// without a leader nobody answers, and a request that was sent then is never answered: a
+// caller that must ask again must not wait for long.
 const lookWithin = 5 * time.Second
 
 // tryStreams opens the streams and looks at them.

@@ -16,9 +16,9 @@ import (
 )
 
 // A shard that is assigned to other nodes is given up in steps. What members and the
-// assignment say begins it, and is never enough: anybody may have written that.
+// assignment say begins it, and is never enough: any client may have written that.
 //
-//	all to whom it is assigned say that they answer (View.LetGo)
+//	all nodes that it is assigned to say that they answer (View.LetGo)
 //	  ─► this node asks each of them, and compares what it serves     (parting)
 //	  ─► Release; it stays stored                                     (change, spare)
 //	  ─► nothing has changed for spareStands, and they answer ─► Drop (spare.go)
@@ -28,7 +28,7 @@ type parting struct {
 	epoch   uint64   // of the assignment by which it was compared last
 	ids     []uint64 // the sample; nil: it is not drawn yet
 	under   bool     // it is being compared
-	agreed  bool     // all to whom it is assigned have the same
+	agreed  bool     // all nodes that it is assigned to have the same
 	at      time.Time
 	pause   time.Duration // until it is compared again
 	differs int           // comparisons in a row that found another copy to differ
@@ -111,7 +111,8 @@ func (g *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) 
 	return set
 }
 
-// compareCopies compares a shard with all to whom it is assigned, and notes the outcome.
+// compareCopies compares a shard with all nodes that it is assigned to, and notes the
+// outcome.
 func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, holders []string) {
 	err := g.agree(g.ctx, s, p, epoch, holders)
 	h := &g.holdings
@@ -134,8 +135,8 @@ func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	}
 }
 
-// agree compares a sample of a shard with all to whom it is assigned; nil: all of them
-// hold it, have come as far as this node, and serve the same.
+// agree compares a sample of a shard with all nodes that it is assigned to. nil: all of
+// them hold it, have come as far as this node, and serve the same.
 func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, epoch uint64, holders []string) (err error) {
 	if p.ids == nil {
 		if p.ids, err = g.sinks.Sample(s, partingIDs); err != nil {
@@ -163,8 +164,8 @@ func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, ep
 
 // agreesWith compares some ids. This node reads them, asks the other one, and reads them
 // again once it has come as far: what is the same both times is what it was where the
-// other one has read it. What events change meanwhile is compared again, a few times; of
-// more than half of the ids it must be known.
+// other one has read it. What events change in between is compared again, a few times; the
+// outcome must be known for more than half of the ids.
 func (g *generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
 	left, rest := ids, compareRest
 	var lags error

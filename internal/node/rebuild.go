@@ -38,7 +38,7 @@ type leader struct {
 	left     string             // why what a generation has left on the server is not removed
 	saying   paced              // left, in the log
 
-	mine   sync.Mutex    // held by who begins a rebuild, or tidies
+	mine   sync.Mutex    // held to begin a rebuild, or to tidy
 	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot
 	rested time.Time     // until then tidySlot rests; mine's
 	rest   time.Duration // of the last failure, 0: it did not fail; mine's
@@ -82,7 +82,7 @@ func (n *Node) lead() {
 			return
 		case <-ticker.C:
 		}
-		if !n.leads() { // whoever does may leave something, and be killed
+		if !n.leads() { // the node that leads may leave something, and be killed
 			l.tidied.Store(untidy)
 			continue
 		}
@@ -111,8 +111,8 @@ func (l *leader) say(of generations.Number, why string) {
 	l.why, l.whyOf = why, of
 }
 
-// saidLocked is what was said of a generation. What was said of one that was aborted
-// meanwhile is not said of the next state: the leader may rest before it looks again.
+// saidLocked is what was said of a generation. What was said of one that has been aborted
+// since is not said of the next state: the leader may rest before it looks again.
 func (l *leader) saidLocked(of generations.Number) string {
 	if l.whyOf != of {
 		return ""
@@ -160,7 +160,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	return nil
 }
 
-// step changes the record if it is still as it must be.
+// step applies change to the record by compare-and-set, if still(record) holds.
 func (n *Node) step(ctx context.Context, still func(generations.Set) bool, change func(generations.Set) (generations.Set, error)) error {
 	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 		if !still(now) {
@@ -168,7 +168,7 @@ func (n *Node) step(ctx context.Context, still func(generations.Set) bool, chang
 		}
 		return change(now)
 	})
-	if err == nil { // what is due next is seen by it; it is done, whether this node knows so or not
+	if err == nil { // the write succeeded: wait for the local copy, which the next step reads
 		_ = n.untilKnown(n.ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
 	}
 	return err
@@ -205,13 +205,14 @@ func (n *Node) lacksNow(ctx context.Context) error {
 	defer cancel()
 	events, err := n.gen().streams.MarkedEvents(ctx)
 	if err != nil {
-		return nil // who cannot look now looks again
+		return nil // it could not look now, and looks again
 	}
 	return n.lacksOf(events)
 }
 
-// lacksOf is lacks of EVENTS as it was when somebody looked, and waits for nothing. What is marked to be trimmed
-// counts as gone: who trims may have looked at the record before it named a rebuild.
+// lacksOf is lacks of EVENTS in a state that was read before, and waits for nothing. What
+// is marked to be trimmed counts as gone: the process that trims may have read the record
+// before it named a rebuild.
 func (n *Node) lacksOf(events jetlog.StreamState) error {
 	trimming := events.Trimmed.Below > max(events.First, 1)
 	events.First = max(events.First, events.Trimmed.Below)
@@ -359,8 +360,8 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	return n.step(ctx, still, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
 }
 
-// compared says that this leader knows each copy of a generation that may come to serve
-// to be compared: one that was away meanwhile, and is back, was not.
+// compared says that this leader has compared each copy of a generation that may come to
+// serve. A copy of a node that was away, and is back, was not compared.
 func (l *leader) compared(building generations.Number) bool {
 	return l.ended != nil && l.ended.order[0] == building && l.ended.whole(building)
 }

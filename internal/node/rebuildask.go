@@ -163,7 +163,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 		}
 		s.Why = joinWords(s.Why, why, toldWaits("what a generation has left on the server is not removed yet", left))
 	}
-	s.Position = min(s.Position, s.Of) // which may have grown meanwhile
+	s.Position = min(s.Position, s.Of) // which may have grown since
 	s.Nodes = n.rebuildNodes(ctx, g, set.Building != 0)
 	return s, nil
 }
@@ -340,7 +340,8 @@ func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDis
 	return why, &RebuildDisk{Node: n.name, Needs: size, Free: free}
 }
 
-// sizeOf is what all files in a directory take of the disk, those that stay meanwhile.
+// sizeOf is what all files in a directory take of the disk. Files may be deleted while it
+// counts.
 func sizeOf(dir string) (bytes uint64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -54,8 +54,8 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	return &RebuildBegun{Building: begun.Building, Changes: plan.Changes}, nil
 }
 
-// makeRoom drops the generation that is kept, if there is one, whatever else is noted
-// meanwhile, and returns what is known then.
+// makeRoom drops the generation that is kept, if there is one, also if the record changes
+// at the same time. It returns what is known afterwards.
 func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (generations.Set, error) {
 	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 		switch {
@@ -143,7 +143,7 @@ func (n *Node) untilKnown(ctx context.Context, is func(generations.Set) bool) er
 // It begins with leadEvery, and is twice as long each time.
 const tidyRestMax = 8 * time.Second
 
-// tidySlot makes the slot empty that no generation has any more: what was aborted, or
+// tidySlot makes the slot empty that no generation has: what was aborted, or
 // dropped, or reserved by a leader that was killed before its rebuild began, leaves
 // nothing on the server.
 func (n *Node) tidySlot(ctx context.Context, set generations.Set) {
@@ -202,7 +202,7 @@ func (l *leader) leaves(why string) bool {
 	return l.saying.tell(why)
 }
 
-// clearWithin bounds how long a rebuild waits for those who still have an earlier
+// clearWithin bounds how long a rebuild waits for nodes that still have an earlier
 // generation open in the slot: one that was killed is away after memberExpiry.
 const clearWithin = 4 * memberExpiry
 
@@ -221,9 +221,9 @@ func (n *Node) clearFree(ctx context.Context, slot jetlog.Slot, newest generatio
 	return n.clearSlot(ctx, slot, newest)
 }
 
-// clearSlot makes a slot empty, once nobody uses it any more, and says which number a
-// generation may have that begins there. newest is that of all there ever were, as far as
-// is remembered: what is found there may be of a later one, which nobody knows any more.
+// clearSlot makes a slot empty, once no node uses it, and returns which number a
+// generation may have that begins there. newest is the highest number of a generation that
+// is remembered. What is found in the slot may be of a later one that nobody remembers.
 func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generations.Number) (free generations.Number, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clearWithin)
 	defer cancel()
@@ -238,7 +238,7 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generatio
 	if err != nil {
 		return 0, err
 	}
-	// It was another leader, which has begun meanwhile?
+	// Another leader may have begun one in between.
 	there, err := jetlog.LoadGenerations(ctx, n.nc)
 	switch {
 	case err != nil && !errors.Is(err, generations.ErrMalformed):
@@ -285,8 +285,8 @@ type said struct {
 	since time.Time
 }
 
-// there are the members that have not stopped, or said something not long ago. Who cannot
-// ask the server now has not heard a silence.
+// there are the members that have not stopped, or said something not long ago. A node
+// that cannot ask the server now has heard nothing, which is no silence.
 func (s silence) there(members []cluster.State, now time.Time, asked bool) (nodes []string) {
 	for _, m := range members {
 		if m.Status == cluster.Away || m.Stopped {

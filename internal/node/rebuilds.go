@@ -22,7 +22,7 @@ import (
 //	record ─► accept ─► note in the data directory ─► arrange: open, switch, close, delete
 //
 // It alone opens and closes generations and says which one serves, from begin to
-// end. No lock is held meanwhile. A generation that does not open, or is lost, is
+// end. It holds no lock while it does. A generation that does not open, or is lost, is
 // tried again; the one that serves goes on.
 type rebuilds struct {
 	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
@@ -32,7 +32,7 @@ type rebuilds struct {
 	leader  leader
 	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
 
-	// attend's, once it has begun; those who start the node have them before.
+	// Used only by attend, once it has begun; before that by the goroutine that starts the node.
 	record  *jetlog.Generations              // nil: there is no bucket yet
 	opening *opening                         // nil: none
 	pause   time.Duration                    // before the next one is tried
@@ -54,7 +54,7 @@ type opening struct {
 }
 
 const (
-	// rebuildsEvery is how often a node looks although nobody has told it of a change.
+	// rebuildsEvery is how often a node looks although it has heard of no change.
 	rebuildsEvery = 500 * time.Millisecond
 	openRetryMin  = time.Second
 	openRetryMax  = 30 * time.Second

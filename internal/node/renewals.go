@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// renewals are shards that are not trusted any more: each is given up and
+// renewals are shards that are no longer trusted: each is given up and
 // forgotten, here, and comes again as any that is assigned and not held does, but
 // not from nodes whose copy is wrong too.
 //
@@ -21,7 +21,7 @@ import (
 // Guarded by holdings.mu.
 type renewals struct {
 	due   []pipeline.Shard             // to be given up
-	wrong map[pipeline.Shard][]string  // who is not asked; until it is held again
+	wrong map[pipeline.Shard][]string  // nodes that are not asked; until it is held again
 	ended map[pipeline.Shard]time.Time // when one was seen to be held again
 }
 
@@ -107,7 +107,7 @@ func (g *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
 	return renewing || r.ended[s].After(then)
 }
 
-// endLocked notes that a shard is held again, or not to be held any more.
+// endLocked notes that a shard is held again, or no longer to be held.
 func (r *renewals) endLocked(s pipeline.Shard) {
 	if _, renewing := r.wrong[s]; !renewing {
 		return

@@ -253,7 +253,7 @@ func (n *Node) adopt() error {
 	known := g.store.Meta().Streams
 	is := n.dir.counted(g.number)
 	is.Mixed = true
-	if err := n.dir.note(g.number, is); err != nil { // EVENTS does not tell any more what was counted
+	if err := n.dir.note(g.number, is); err != nil { // EVENTS no longer has what was counted
 		return err
 	}
 	err = g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})

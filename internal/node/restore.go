@@ -198,7 +198,7 @@ func (g *generation) restore(ctx context.Context, place backup.Place, m *backup.
 	return at, time, nil
 }
 
-// openLog opens what there is of the events behind a backup, and tells the last
+// openLog opens what there is of the events after a backup, and returns the last
 // sequence.
 func openLog(ctx context.Context, m *backup.Manifest, o *RestoreOptions) (backup.Opener, uint64, error) {
 	var archived *archive.Directory

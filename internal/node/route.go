@@ -167,8 +167,8 @@ func (g *generation) lanes() int {
 	return g.o.Processors
 }
 
-// routed says that this node routes, or another: what kept this one from it
-// is nobody's trouble any more.
+// routed says that this node routes, or another one does: what kept this one from routing
+// no longer matters.
 func (g *generation) routed() bool {
 	holder, mine := g.lease.Holder()
 	return g.router.Stats.Active.Load() || holder != "" && !mine

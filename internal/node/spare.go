@@ -18,7 +18,7 @@ import (
 // given up, or left by an earlier process. It is held again at once, from where it stands,
 // when it is assigned to this node again or nobody else answers for it.
 type spare struct {
-	since   time.Time // as long as all to whom it is assigned answer for it
+	since   time.Time // from when on all nodes that it is assigned to have answered for it
 	given   time.Time // when it was first seen: the oldest go first where there is no room
 	under   bool      // they are being asked, or it is being dropped
 	refused bool      // when they were asked, none of them held it
@@ -119,8 +119,8 @@ func (g *generation) dropSparesLocked(view *cluster.View, answered, crowded clus
 	}
 }
 
-// dropSpare deletes a spare if all to whom it is assigned hold it, and are further than
-// it is: this node asks them.
+// dropSpare asks all nodes that a spare is assigned to, and deletes it if all of them hold
+// the shard and are further than it is.
 func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
 	held, err := g.haveAll(g.ctx, s, epoch, holders)
 	h := &g.holdings

@@ -13,7 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// "or ctx ends meanwhile": who stops a node that waits for its server's cluster
+// "or ctx ends first": an operator who stops a node that waits for its server's cluster
 // to choose a leader does not wait for that too.
 func TestStopWhileStarting(t *testing.T) {
 	server := natstest.NewOutside(t, "jetstream: false\n")

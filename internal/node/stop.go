@@ -87,8 +87,8 @@ func (g *generation) closeAll(ctx context.Context) error {
 func (n *Node) use() (g *generation, done func()) {
 	for {
 		g := n.gen()
-		// Not to wait where it is being closed: that waits for those who use it already,
-		// and they may be here once more.
+		// Do not wait for one that is being closed: closeAll waits for the goroutines that use
+		// it already, and one of those may call use again.
 		if !g.users.TryRLock() {
 			runtime.Gosched()
 			continue

@@ -64,7 +64,7 @@ type front struct {
 
 // see returns how many messages went since the last look before their time. At
 // the first look nothing may have gone if nothing ever ages. What goes together
-// with a message that has aged is taken to have aged: it cannot be asked any more.
+// with a message that has aged is taken to have aged: its age can no longer be read.
 func (f *front) see(now jetlog.StreamState, ageMax time.Duration) (lost uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,9 +113,9 @@ func (g *generation) checkStreams() error {
 	return g.dir.settle()
 }
 
-// goesOn says whether an EVENTS goes on from the one that was counted here, after all of
-// it that was: what is counted of a message behind that is of another one, unless the
-// EVENTS was made by who stood there (I10).
+// goesOn says whether an EVENTS goes on from the one that was counted here, after all that
+// was counted of it. A count of a later message is of another message, unless the node
+// that made this EVENTS had counted as far (I10).
 func (g *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 	if c.Events.IsZero() || !c.Events.Equal(counted) {
 		return false

@@ -68,10 +68,10 @@ const (
 	drainBefore = 250 * time.Millisecond
 )
 
-// switchTo has requests be answered by another generation, from one to the next: none
-// is lost, and no number goes back. Those that come meanwhile wait until it is as far
-// as any holder of the one before can have been. Where nobody can be answered anew,
-// nothing has changed, and it is tried again.
+// switchTo switches answers to another generation. No request is lost, and no number goes
+// back. Requests that come during the switch wait until that generation is as far as any
+// holder of the one before can have been. If it cannot begin to answer, nothing has
+// changed, and the switch is tried again.
 //
 //	before ──► answers ──────────────► drained ─► closed with its generation
 //	to         ─► answers, requests wait ─► as far as before ─► answered
@@ -139,7 +139,7 @@ func (g *generation) routedUpTo(ctx context.Context) (pipeline.Position, error) 
 	return max(tail.To, g.sinks.Applied()), err
 }
 
-// reach waits until all who answer for a shard have come to a position.
+// reach waits until all nodes that answer for a shard have come to a position.
 func (g *generation) reach(ctx context.Context, reader *spread.Reader, to pipeline.Position) error {
 	if g.sinks != nil {
 		if err := g.sinks.WaitApplied(ctx, to); err != nil {

@@ -35,10 +35,10 @@ func (n *Node) serverFault(unwritable func() error) error {
 	return errServerHangs
 }
 
-// tend looks after the embedded server. A stream that could not be written, on
-// a full disk, takes nothing more until the server starts anew, however much
-// room there is by then: as soon as there is what a start needs, it does. Where it
-// hangs the process ends, for whoever runs it to start it again.
+// tend looks after the embedded server. A stream that could not be written, on a full
+// disk, takes nothing more until the server is restarted, however much room there is by
+// then. tend restarts it as soon as there is the room that a start needs. If the server
+// hangs, the process ends, and its supervisor starts it again.
 func (n *Node) tend(unwritable func() error) {
 	const part = "nats"
 	pause, last, told := tendEvery, time.Time{}, false

@@ -16,8 +16,8 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// thin is what a process that only answers finds out from the others. It has no
-// data directory and no counters of its own: what is counted, a holder tells it.
+// thin is what a process that only answers finds out from the others. It has no data
+// directory and no counters of its own: it asks a holder what is counted.
 //
 //	attach: bucket, members, join ─► ask a holder what is counted ─► serve
 //	nobody there: every request is 503 ◄─┘        ▲ when a holder counts something else
@@ -25,14 +25,14 @@ import (
 // It belongs to the goroutine that starts the process, then to attend.
 type thin struct {
 	node    *Node
-	counted *spread.Counted // by which requests are answered; nil: nobody has told
-	by      counts          // of the member that told it
-	asked   time.Time       // when it told it
+	counted *spread.Counted // by which requests are answered; nil: no holder has answered yet
+	by      counts          // of the member that it is from
+	asked   time.Time       // when that member answered
 	stop    context.CancelFunc
 	done    chan struct{} // closed when attend has returned; nil: it has not begun
 }
 
-// counts tells members that count the same from others.
+// counts is equal for members that count the same.
 type counts struct {
 	fingerprint cluster.Fingerprint
 	shards      int
@@ -59,8 +59,8 @@ func (n *Node) openName() error {
 	return nil
 }
 
-// openThin joins those who are there and answers for them. Without any it
-// begins all the same: every request is answered 503 until they come.
+// openThin joins the nodes that are there, and answers for them. Without any it begins all
+// the same: every request gets 503 until they come.
 func (n *Node) openThin() error {
 	n.gen().figures.MustRegister(newCollector(n.gen()))
 	n.register()
@@ -92,7 +92,7 @@ func (n *Node) beginThin() {
 	n.log.Info("tidemark: running, to answer only", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(), "http", n.HTTPAddress())
 }
 
-// serveNobody answers as long as nobody has told what is counted.
+// serveNobody answers as long as it is not known what is counted.
 func (n *Node) serveNobody() error {
 	none, err := pipeline.NewSchema(nil, nil)
 	if err != nil {
@@ -181,8 +181,8 @@ func (t *thin) look(ctx context.Context) error {
 	return t.ask(ctx)
 }
 
-// change has requests be answered by another generation. Until a holder of that has
-// told what is counted, they are answered by the one before.
+// change switches answers to another generation. The one before answers until a holder has
+// said what the other one counts.
 func (t *thin) change(ctx context.Context, to *generation) error {
 	n, before := t.node, t.node.gen()
 	counted, by, err := t.join(ctx, to)
@@ -238,8 +238,8 @@ func (g *generation) attach(ctx context.Context) error {
 	return g.openEnds()
 }
 
-// ask has one of those who hold say what is counted, as soon as any counts
-// something else than is answered by, and now and then.
+// ask asks a holder what is counted: as soon as any counts something else than requests
+// are answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
 	g := t.node.gen()
 	members := g.members.View().Members
