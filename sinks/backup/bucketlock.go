@@ -31,6 +31,9 @@ const (
 	lockRenew  = time.Second
 	lockExpiry = 5 * time.Second
 	lockLook   = 250 * time.Millisecond
+	// lockLooks is how often a lock is looked at that is not written. It has expired then,
+	// also where the server's clock was set back.
+	lockLooks = int(2 * lockExpiry / lockLook)
 	// lockWithin bounds one request for the lock.
 	lockWithin = 5 * time.Second
 
@@ -48,6 +51,7 @@ type lockBody struct {
 // held is a lock that this process has.
 type held struct {
 	b    *bucket
+	id   string // of its messages alone
 	end  chan struct{}
 	over chan struct{}
 
@@ -64,7 +68,7 @@ func (b *bucket) chunk(id string) string { return "$O." + b.name + ".C." + id }
 
 // Lock implements Place.
 func (b *bucket) Lock(ctx context.Context) (unlock func(), err error) {
-	h := &held{b: b, end: make(chan struct{}), over: make(chan struct{})}
+	h := &held{b: b, id: nuid.Next(), end: make(chan struct{}), over: make(chan struct{})}
 	if h.sequence, err = b.lockFree(ctx); err == nil {
 		err = h.write(ctx, false)
 	}
@@ -83,7 +87,8 @@ func (b *bucket) lockFree(ctx context.Context) (sequence uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("backup: lock %s: %w", b, err)
 	}
-	for first := uint64(0); ; {
+	first := uint64(0)
+	for looks := 1; ; looks++ {
 		last, err := stream.GetLastMsgForSubject(ctx, b.meta(lockName))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return 0, nil
@@ -96,7 +101,8 @@ func (b *bucket) lockFree(ctx context.Context) (sequence uint64, err error) {
 			return 0, fmt.Errorf("backup: lock %s: %w", b, err)
 		}
 		var body lockBody
-		if json.Unmarshal(last.Data, &body) == nil && body.Free || info.TimeStamp.Sub(last.Time) > lockExpiry {
+		if json.Unmarshal(last.Data, &body) == nil && body.Free || info.TimeStamp.Sub(last.Time) > lockExpiry ||
+			last.Sequence == first && looks > lockLooks {
 			return last.Sequence, nil
 		}
 		if first == 0 {
@@ -121,35 +127,69 @@ func (h *held) write(ctx context.Context, free bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	body, err := json.Marshal(lockBody{jetstream.ObjectInfo{
-		ObjectMeta: jetstream.ObjectMeta{Name: lockName}, Bucket: h.b.name, NUID: nuid.Next(), Deleted: true,
+		ObjectMeta: jetstream.ObjectMeta{Name: lockName}, Bucket: h.b.name, NUID: h.id, Deleted: true,
 	}, free})
 	if err != nil {
 		return err
 	}
-	ack, err := h.b.js.PublishMsg(ctx, h.conditional(h.b.meta(lockName), body), jetstream.WithRetryAttempts(0))
-	if err != nil {
-		return h.failed(err)
+	sequence, err := h.storeLocked(ctx, lockName, body)
+	if err == nil {
+		h.sequence = sequence
 	}
-	h.sequence = ack.Sequence
-	return nil
+	return err
 }
 
-// conditional is a message that is stored while the lock is h's.
-func (h *held) conditional(subject string, body []byte) *nats.Msg {
-	return &nats.Msg{Subject: subject, Data: body, Header: nats.Header{
-		jetstream.MsgRollup:                     {jetstream.MsgRollupSubject},
-		jetstream.ExpectedLastSubjSeqHeader:     {strconv.FormatUint(h.sequence, 10)},
-		jetstream.ExpectedLastSubjSeqSubjHeader: {h.b.meta(lockName)},
-	}}
+// storeLocked stores a message on condition that the lock is h's.
+func (h *held) storeLocked(ctx context.Context, name string, body []byte) (sequence uint64, err error) {
+	for {
+		if h.lost {
+			return 0, fmt.Errorf("%w: another process has taken %s over, for this one was suspended, or cut off, for more than %v", ErrInUse, h.b, lockExpiry)
+		}
+		ack, err := h.b.js.PublishMsg(ctx, &nats.Msg{Subject: h.b.meta(name), Data: body, Header: nats.Header{
+			jetstream.MsgRollup:                     {jetstream.MsgRollupSubject},
+			jetstream.ExpectedLastSubjSeqHeader:     {strconv.FormatUint(h.sequence, 10)},
+			jetstream.ExpectedLastSubjSeqSubjHeader: {h.b.meta(lockName)},
+		}}, jetstream.WithRetryAttempts(0))
+		if err == nil {
+			return ack.Sequence, nil
+		}
+		if api, is := errors.AsType[*jetstream.APIError](err); is && api.ErrorCode == wrongSequence {
+			err = h.lookLocked(ctx)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("backup: write to %s: %w", h.b, err)
+		}
+	}
 }
 
-// failed is what a conditional message's error means.
-func (h *held) failed(err error) error {
-	if api, is := errors.AsType[*jetstream.APIError](err); is && api.ErrorCode == wrongSequence {
-		h.lost = true
-		return fmt.Errorf("%w: another process has taken %s over, for this one was suspended, or cut off, for more than %v", ErrInUse, h.b, lockExpiry)
+// lookLocked looks whose the lock is, when it is not the message that h knows. That may be
+// one of h's own of which the server's answer was lost.
+func (h *held) lookLocked(ctx context.Context) error {
+	stream, err := h.b.js.Stream(ctx, "OBJ_"+h.b.name)
+	for looks := 1; err == nil && !h.lost; looks++ {
+		var last *jetstream.RawStreamMsg
+		var body lockBody
+		if last, err = stream.GetLastMsgForSubject(ctx, h.b.meta(lockName)); err != nil {
+			break
+		}
+		switch {
+		case json.Unmarshal(last.Data, &body) != nil || body.NUID != h.id || looks > lockLooks:
+			h.lost = true
+		case last.Sequence > h.sequence:
+			h.sequence = last.Sequence
+			return nil
+		default: // from a copy of the bucket that lags
+			select {
+			case <-time.After(lockLook):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 	}
-	return fmt.Errorf("backup: write to %s: %w", h.b, err)
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // somebody has deleted it
+		h.lost, err = true, nil
+	}
+	return err
 }
 
 // renew writes the lock again until it is given back or lost.
@@ -184,13 +224,8 @@ func (h *held) publish(ctx context.Context, info *jetstream.ObjectInfo) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lost {
-		return h.failed(&jetstream.APIError{ErrorCode: wrongSequence})
-	}
-	if _, err := h.b.js.PublishMsg(ctx, h.conditional(h.b.meta(info.Name), body), jetstream.WithRetryAttempts(0)); err != nil {
-		return h.failed(err)
-	}
-	return nil
+	_, err = h.storeLocked(ctx, info.Name, body)
+	return err
 }
 
 // put stores an object, if the lock is h's at its end.

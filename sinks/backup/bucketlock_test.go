@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -139,6 +141,101 @@ func TestManifestUnanswered(t *testing.T) {
 	if err := Verify(t.Context(), place, all[0]); err != nil {
 		t.Error(err)
 	}
+}
+
+// unheard stores messages of the lock, and loses the answers of all but the first.
+type unheard struct {
+	jetstream.JetStream
+	locked bool
+}
+
+func (u *unheard) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := u.JetStream.PublishMsg(ctx, m, o...)
+	var info jetstream.ObjectInfo
+	if err != nil || json.Unmarshal(m.Data, &info) != nil || info.Name != lockName {
+		return ack, err
+	}
+	if !u.locked {
+		u.locked = true
+		return ack, nil
+	}
+	return nil, context.DeadlineExceeded
+}
+
+// The server renews a lock and its answer is lost: the lock is this process's still.
+func TestRenewalUnanswered(t *testing.T) {
+	t.Parallel()
+	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := place.(*bucket)
+	b.js = &unheard{JetStream: b.js}
+	unlock, err := place.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	for _, name := range []string{"a", "b"} {
+		for range 2 {
+			if err := b.held.Load().write(t.Context(), false); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		if err := place.Put(t.Context(), name, strings.NewReader("of this process")); err != nil {
+			t.Errorf("put after a renewal that was not answered: %v", err)
+		}
+	}
+}
+
+// setBack is a server whose clock was set back since the lock was written.
+type setBack struct{ jetstream.JetStream }
+
+func (s setBack) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	stream, err := s.JetStream.Stream(ctx, name)
+	return setBackStream{stream}, err
+}
+
+type setBackStream struct{ jetstream.Stream }
+
+func (s setBackStream) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := s.Stream.Info(ctx, o...)
+	if err == nil {
+		info.TimeStamp = info.TimeStamp.Add(-time.Hour)
+	}
+	return info, err
+}
+
+// The lock of a process that is gone expires, whatever the server's clock does.
+func TestLockExpiresWithTheClockSetBack(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t, natstest.Server(t))
+	open := func() Place {
+		p, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	gone, next := open(), open()
+	unlock, err := gone.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	b := next.(*bucket)
+	b.js = setBack{b.js}
+	if _, err := next.Lock(t.Context()); !errors.Is(err, ErrInUse) {
+		t.Errorf("the lock of a process that renews it: %v", err)
+	}
+	suspend(gone)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*lockExpiry)
+	defer cancel()
+	again, err := next.Lock(ctx)
+	if err != nil {
+		t.Fatalf("the lock of a process that is gone: %v", err)
+	}
+	again()
 }
 
 // pausing does something once, before its first Delete.
