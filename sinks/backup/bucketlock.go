@@ -68,6 +68,9 @@ func (b *bucket) chunk(id string) string { return "$O." + b.name + ".C." + id }
 
 // Lock implements Place.
 func (b *bucket) Lock(ctx context.Context) (unlock func(), err error) {
+	if err := tooOld(b.js.Conn().ConnectedServerVersion()); err != nil {
+		return nil, fmt.Errorf("backup: lock %s: %w", b, err)
+	}
 	h := &held{b: b, id: nuid.Next(), end: make(chan struct{}), over: make(chan struct{})}
 	if h.sequence, err = b.lockFree(ctx); err == nil {
 		err = h.write(ctx, false)
@@ -78,6 +81,16 @@ func (b *bucket) Lock(ctx context.Context) (unlock func(), err error) {
 	b.held.Store(h)
 	go h.renew()
 	return h.unlock, nil
+}
+
+// tooOld says of a server's version that it does not know conditions on another subject
+// than the message's own. It would take the lock for lost.
+func tooOld(version string) error {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < 2 || major == 2 && minor < 11) {
+		return fmt.Errorf("the NATS server is version %s, and backups to an object store need 2.11 or later: upgrade it, or back up to a directory", version)
+	}
+	return nil
 }
 
 // lockFree waits until nobody has the lock, and gives the sequence of its last message;

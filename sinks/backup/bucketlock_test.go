@@ -143,6 +143,18 @@ func TestManifestUnanswered(t *testing.T) {
 	}
 }
 
+// A server that does not know the condition says that it is too old, not that the lock is
+// lost. One whose version says nothing is tried.
+func TestTooOld(t *testing.T) {
+	for version, want := range map[string]bool{
+		"1.4.1": true, "2.9.25": true, "2.10.29": true, "2.11.0": false, "2.11.0-preview.2": false, "2.15.2": false, "3.0.0": false, "": false, "dev": false,
+	} {
+		if err := tooOld(version); (err != nil) != want {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+}
+
 // unheard stores messages of the lock, and loses the answers of all but the first.
 type unheard struct {
 	jetstream.JetStream
