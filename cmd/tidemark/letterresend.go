@@ -35,7 +35,9 @@ type resendCommand struct {
 func (resendCommand) Help() string {
 	return `Sends refused events again, as they came, when rules or configuration know them now, or one of them mended. Each becomes an event at the log's end, counted once however often it is sent, also after an interruption, and leaves the dead letters.
 
-What would still be refused is not sent, as far as the command can know; your rules are known to the node alone, unless --config says them. What the node refuses again is a dead letter again, and said. The exit code is 1 when one was not counted.
+What would still be refused is not sent, as far as the command can know; your rules are known to the node alone, unless --config says them. What the node refuses again is a dead letter again, and said. The exit code is 1 when one is neither counted nor 'sent before'; 'sent before' says that nothing was sent now.
+
+An event sent as it came stays in EVENTS where it came, too: a later rebuild, or 'repair --replay', by rules that take it counts both. Where a rebuild is to bring the rules, resend nothing: it counts what was refused by itself.
 
 EXAMPLE
 
@@ -378,13 +380,24 @@ func (r *resending) add(line resentJSON) {
 	}
 }
 
+// countsTwice is a warning where events were sent as they came.
+const countsTwice = "what was sent as it came stays in EVENTS where it came, too: a later rebuild or 'repair --replay' by rules that take it counts both"
+
+func (r *resending) warning() string {
+	if c := r.command; c.mended != nil || c.Type != "" || r.counts[resendCounted]+r.counts[resendSent]+r.counts[resendRefused] == 0 {
+		return ""
+	}
+	return countsTwice
+}
+
 func (r *resending) print(t *terminal) error {
 	slices.SortFunc(r.list, func(a, b resentJSON) int { return cmp.Compare(a.Seq, b.Seq) })
 	if r.command.JSON {
 		return printJSON(t.out, struct {
 			Counts  map[string]int `json:"counts"`
 			Letters []resentJSON   `json:"letters"`
-		}{r.counts, slices.Concat([]resentJSON{}, r.list)})
+			Warning string         `json:"warning,omitempty"`
+		}{r.counts, slices.Concat([]resentJSON{}, r.list), r.warning()})
 	}
 	var b strings.Builder
 	for _, l := range r.list {
@@ -411,6 +424,9 @@ func (r *resending) print(t *terminal) error {
 		b.WriteString("no dead letters\n")
 	case len(r.list) != 1 || len(all) > 1:
 		b.WriteString(strings.Join(all, ", ") + "\n")
+	}
+	if warning := r.warning(); warning != "" {
+		b.WriteString("warning: " + warning + "\n")
 	}
 	_, err := io.WriteString(t.out, b.String())
 	return err
