@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -104,10 +105,7 @@ func adopt(file string, serving generation.Generation) (*adopted, error) {
 		err = os.WriteFile(done.Before, text, info.Mode().Perm())
 	}
 	if err == nil {
-		err = os.WriteFile(file+".new", next, info.Mode().Perm())
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
+		err = kit.ReplaceFile(file, info.Mode().Perm(), kit.Bytes(next))
 	}
 	return done, err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -64,7 +65,7 @@ func replace(from, to string) error {
 	if _, err := os.Stat(from); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.RemoveAll(to), os.Rename(from, to))
+	return errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.RemoveAll(to), kit.Move(from, to))
 }
 
 // exchange moves what is stored of another generation n aside, and puts what was moved

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // numberAgain is a data directory of a node, and what it begins with at a start.
@@ -68,7 +70,7 @@ func (c numberAgain) are(by string, mixed bool) {
 // killed begins, and is killed before what it does next is noted.
 func (c numberAgain) killed(counting string) {
 	c.t.Helper()
-	block := filepath.Join(c.path, markerFile+newSuffix)
+	block := filepath.Join(c.path, markerFile+kit.NewEnd)
 	if err := os.Mkdir(block, 0o755); err != nil {
 		c.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -40,8 +41,6 @@ const (
 	streamsDir     = "jetstream"
 	filtersDir     = "filters"
 	generationsDir = "generations"
-
-	newSuffix = ".new" // of a marker not yet in its place
 
 	restoringFile = "restoring" // there while a backup is being restored into the directory
 
@@ -157,7 +156,7 @@ func foreign(entries []os.DirEntry) bool {
 		switch e.Name() {
 		case markerFile:
 			return false
-		case lockFile, markerFile + newSuffix:
+		case lockFile, markerFile + kit.NewEnd:
 		default:
 			others = true
 		}
@@ -342,23 +341,10 @@ func (d *dataDir) writeMarker() error {
 		return err
 	}
 	path := filepath.Join(d.path, markerFile)
-	if err := writeSynced(path+newSuffix, raw.Bytes()); err != nil {
-		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
-	}
-	if err := os.Rename(path+newSuffix, path); err != nil {
+	if err := kit.ReplaceFile(path, 0o666, kit.Bytes(raw.Bytes())); err != nil {
 		return fmt.Errorf("data_dir %s cannot be written: %w", d.path, err)
 	}
 	return nil
-}
-
-// writeSynced writes a file that is whole on disk before it is renamed.
-func writeSynced(path string, data []byte) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func (d *dataDir) join(name string) string { return filepath.Join(d.path, name) }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -137,7 +138,7 @@ func (n *Node) replay() (err error) {
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
-		if err := os.Rename(n.dir.join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := kit.Move(n.dir.join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("repair: %w", err)
 		}
 		if err := os.RemoveAll(old); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -150,25 +151,22 @@ func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(res
 		d.marker.Node = was.Node
 	}
 	n.dir, n.name = d, d.marker.Node
-	if err := writeSynced(d.join(restoringFile), nil); err != nil {
+	if err := os.WriteFile(d.join(restoringFile), nil, 0o666); err != nil { // that it is there says all
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(archive.SyncDir(path), os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(generationsDir))); err != nil {
+	if err := errors.Join(kit.SyncDir(path), os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(generationsDir))); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	return func(to restored) error {
 		d.marker.Restored = &to
 		err := d.writeMarker()
 		if err == nil {
-			err = archive.SyncDir(path)
-		}
-		if err == nil {
 			err = os.Remove(d.join(restoringFile))
 		}
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		return archive.SyncDir(path)
+		return kit.SyncDir(path)
 	}, nil
 }
 

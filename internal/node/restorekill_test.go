@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
@@ -93,7 +94,7 @@ func (r *restorer) kill(t *testing.T, at int, step string) (seen int, done bool)
 }
 
 // The steps by which a restore becomes whole, and some before.
-var restoreSteps = []string{"made " + restoringFile, "made " + badgerDir, "made " + markerFile + newSuffix, "moved " + markerFile, "removed " + restoringFile}
+var restoreSteps = []string{"made " + restoringFile, "made " + badgerDir, "made " + markerFile + kit.NewEnd, "moved " + markerFile, "removed " + restoringFile}
 
 // watch tells of each file that is made, written, moved or removed in a directory and
 // those below it.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
@@ -281,7 +282,7 @@ func TestAddAgain(t *testing.T) {
 	if err := os.Remove(filepath.Join(path, last.name(sealedEnd))); err != nil { // written last
 		t.Fatal(err)
 	}
-	for _, name := range []string{last.name(bodiesEnd), last.name(indexEnd) + newEnd} {
+	for _, name := range []string{last.name(bodiesEnd), last.name(indexEnd) + kit.NewEnd} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("half"), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/gofrs/flock"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // ErrInUse: another process writes to the directory.
@@ -34,8 +36,6 @@ type Files interface {
 type osFiles string
 
 var _ Files = osFiles("")
-
-const newEnd = ".new" // of a file that is not whole
 
 func (path osFiles) String() string { return string(path) }
 
@@ -67,19 +67,7 @@ func (path osFiles) Read(name string) ([]byte, error) { return os.ReadFile(path.
 
 // Write implements Files.
 func (path osFiles) Write(name string, data []byte) error {
-	to := path.join(name)
-	f, err := os.Create(to + newEnd)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(to+newEnd, to); err != nil {
-		return err
-	}
-	return SyncDir(string(path))
+	return kit.ReplaceFile(path.join(name), 0o666, kit.Bytes(data))
 }
 
 // Lock implements Files.
@@ -94,13 +82,4 @@ func (path osFiles) Lock() (unlock func(), err error) {
 		return nil, ErrInUse
 	}
 	return func() { lock.Close() }, nil
-}
-
-// SyncDir makes durable which files a directory has.
-func SyncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -12,12 +12,11 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 const (
 	lockName = "LOCK"
-	newEnd   = ".new" // of a file that is not whole
 )
 
 // directory is a place that is a directory: an object is a file.
@@ -49,28 +48,20 @@ func (d *directory) Put(_ context.Context, name string, from io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	f, err := os.Create(path + newEnd)
+	err := kit.ReplaceFile(path, 0o666, func(to io.Writer) error {
+		_, err := io.Copy(to, from)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return fmt.Errorf("backup: write %s: %w", path, err)
 	}
-	_, err = io.Copy(f, from)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("backup: write %s: %w", path, err), os.Remove(path+newEnd))
-	}
-	if err := os.Rename(path+newEnd, path); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	for at := filepath.Dir(path); ; at = filepath.Dir(at) { // the directories may be new
-		if err := archive.SyncDir(at); err != nil {
+	for at := filepath.Dir(path); len(at) > len(d.path); { // the directories may be new
+		at = filepath.Dir(at)
+		if err := kit.SyncDir(at); err != nil {
 			return fmt.Errorf("backup: %w", err)
 		}
-		if len(at) <= len(d.path) {
-			return nil
-		}
 	}
+	return nil
 }
 
 // Get implements Place.
@@ -90,7 +81,7 @@ func (d *directory) List(_ context.Context, prefix string) (map[string]int64, er
 	out := map[string]int64{}
 	root := d.file(strings.TrimSuffix(prefix, "/"))
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && (e.IsDir() || strings.HasSuffix(path, newEnd)) {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (e.IsDir() || strings.HasSuffix(path, kit.NewEnd)) {
 			return nil
 		}
 		if err != nil {
@@ -143,7 +134,7 @@ func (d *directory) sweep() error {
 			continue
 		}
 		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), newEnd) {
+			if strings.HasSuffix(e.Name(), kit.NewEnd) {
 				err = errors.Join(err, os.Remove(d.file(prefix+e.Name())))
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // runsDir lies in the database's own directory: moved away or copied, keys and
@@ -21,7 +23,7 @@ func openDirectory(path string) (directory, error) {
 		return directory{}, err
 	}
 	// One that is there may have been made just before a kill.
-	return directory{path}, syncDir(filepath.Dir(path))
+	return directory{path}, kit.SyncDir(filepath.Dir(path))
 }
 
 func (d directory) Create(name string) (NewFile, error) {
@@ -75,7 +77,7 @@ func (n *newFile) Write(b []byte) (int, error) {
 func (n *newFile) Seal() error {
 	err := n.f.Sync()
 	if err == nil {
-		err = syncDir(n.dir)
+		err = kit.SyncDir(n.dir)
 	}
 	if err != nil {
 		n.Abort()
@@ -87,16 +89,6 @@ func (n *newFile) Seal() error {
 func (n *newFile) Abort() {
 	n.f.Close()
 	os.Remove(n.f.Name()) // what stays is listed nowhere and goes at the next start
-}
-
-// syncDir makes names in a directory durable.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // full says of a write that failed for want of room that the disk is full.

@@ -44,6 +44,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 const (
@@ -308,23 +310,14 @@ func (r *reader) save() error {
 }
 
 // replace writes a file whole or not at all.
-func replace(path string, write func(to *bufio.Writer) error) (err error) {
-	f, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	to := bufio.NewWriterSize(f, mergeRead)
-	err = write(to)
-	if err == nil {
-		err = to.Flush()
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path+".new"))
-	}
-	return os.Rename(path+".new", path)
+func replace(path string, write func(to *bufio.Writer) error) error {
+	return kit.ReplaceFile(path, 0o666, func(file io.Writer) error {
+		to := bufio.NewWriterSize(file, mergeRead)
+		if err := write(to); err != nil {
+			return err
+		}
+		return to.Flush()
+	})
 }
 
 // arrange makes the snapshot of the cells.
