@@ -1,6 +1,7 @@
 // Package shardlog writes log lines about shards: one line for all shards of which the
 // same is said within a while. A node has 64 shards or more, and most of what happens to
-// one happens to many.
+// one happens to many. A warning or an error is written at once, and then gathered; a shard of
+// which it was not said yet waits for a second at most.
 package shardlog
 
 import (
@@ -34,9 +35,17 @@ type waiting struct {
 	text   string
 	args   []any
 	shards cluster.ShardSet
-	err    error // of the first of them that has one
+	said   cluster.ShardSet // shards of which it has been written since it was opened
+	err    error            // of the first of them that has one
 	wait   time.Duration
 	timer  *time.Timer
+	until  time.Time // when the timer ends
+}
+
+// waits has the line be written after a while.
+func (w *waiting) waits(wait time.Duration) {
+	w.until = time.Now().Add(wait)
+	w.timer.Reset(wait)
 }
 
 // New makes one that writes to a log. Its caller calls End.
@@ -44,29 +53,36 @@ func New(log *slog.Logger) *Lines {
 	return &Lines{log: log, open: make(map[string]*waiting)}
 }
 
-// Say has a line be written within a while, about this shard and others of which the same
-// is said. Of their errors it has one.
+// Say has a line be written, at once or within a while, about this shard and others of which
+// the same is said. Of their errors it has one.
 func (l *Lines) Say(level slog.Level, text string, s pipeline.Shard, err error, args ...any) {
 	one := waiting{level: level, text: text, args: args, err: err}
 	one.shards.Add(s)
 	key := fmt.Sprint(level, text, args)
 	l.mu.Lock()
 	line := l.open[key]
-	ended := l.open == nil
+	urgent, now := level >= slog.LevelWarn, l.open == nil
 	switch {
-	case ended:
+	case now:
 	case line == nil:
-		one.wait = lineWait
-		one.timer = time.AfterFunc(one.wait, func() { l.due(key) })
-		l.open[key] = &one
+		gathers := one
+		if now = urgent; now {
+			gathers.shards, gathers.said, gathers.err = cluster.ShardSet{}, one.shards, nil
+		}
+		gathers.wait, gathers.until = lineWait, time.Now().Add(lineWait)
+		gathers.timer = time.AfterFunc(lineWait, func() { l.due(key) })
+		l.open[key] = &gathers
 	default:
+		if urgent && !line.said.Has(s) && time.Until(line.until) > lineWait {
+			line.waits(lineWait)
+		}
 		line.shards.Add(s)
 		if line.err == nil {
 			line.err = err
 		}
 	}
 	l.mu.Unlock()
-	if ended {
+	if now {
 		l.write(one)
 	}
 }
@@ -84,9 +100,12 @@ func (l *Lines) due(key string) {
 	if now.shards.Len() == 0 {
 		delete(l.open, key)
 	} else {
+		for s := range now.shards.All() {
+			line.said.Add(s)
+		}
 		line.shards, line.err = cluster.ShardSet{}, nil
 		line.wait = min(2*line.wait, lineWaitMax)
-		line.timer.Reset(line.wait)
+		line.waits(line.wait)
 	}
 	l.mu.Unlock()
 	l.write(now)

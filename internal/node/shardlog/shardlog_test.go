@@ -45,7 +45,7 @@ func TestShardLines(t *testing.T) {
 		come(64, "b")
 		l.Say(slog.LevelWarn, "fail", 3, errors.New("first"), "from", "a")
 		l.Say(slog.LevelWarn, "fail", 5, errors.New("second"), "from", "a")
-		told("\n")
+		told("\nlevel=WARN msg=fail shards=3 number=1 from=a error=first\n") // at once
 		time.Sleep(lineWait)
 		synctest.Wait()
 		got := strings.Split(out.String(), "\n")
@@ -55,7 +55,7 @@ func TestShardLines(t *testing.T) {
 		}
 		for _, want := range []string{
 			`level=INFO msg=come shards=0-63 number=64 from=a`, `level=INFO msg=come shards=64 number=1 from=b`,
-			`level=WARN msg=fail shards=3,5 number=2 from=a error=first`,
+			`level=WARN msg=fail shards=5 number=1 from=a error=second`,
 		} {
 			if !strings.Contains("\n"+strings.Join(got, "\n"), "\n"+want+"\n") {
 				t.Errorf("%q lacks %q", got, want)
@@ -80,6 +80,41 @@ func TestShardLines(t *testing.T) {
 		told("\nlevel=INFO msg=come shards=10 number=1 from=a\n")
 		come(11, "a")
 		told("\nlevel=INFO msg=come shards=11 number=1 from=a\n")
+	})
+}
+
+// An error is said at once, and of each shard soon, however long the same has been said of
+// others; what is repeated waits.
+func TestShardErrorsAreSaidSoon(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out syncBuffer
+		l := New(slog.New(slog.NewTextHandler(&out, nil)))
+		fail := func(s pipeline.Shard) { l.Say(slog.LevelError, "fail", s, errors.New("why")) }
+		lines := func() int {
+			synctest.Wait()
+			return strings.Count(out.String(), "\n")
+		}
+		fail(3)
+		if n := lines(); n != 1 {
+			t.Errorf("%d lines at once", n)
+		}
+		for range 600 {
+			fail(3)
+			time.Sleep(time.Second)
+		}
+		before := lines()
+		if before > 20 {
+			t.Errorf("%d lines in ten minutes:\n%s", before, out.String())
+		}
+		for s := range pipeline.Shard(64) {
+			fail(s)
+		}
+		time.Sleep(lineWait)
+		if n := lines(); n != before+1 || !strings.Contains(out.String(), "shards=0-63 number=64") {
+			t.Errorf("%d lines of shards that fail now:\n%s", n-before, out.String())
+		}
+		l.End()
 	})
 }
 
