@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tidemark-io/tidemark/internal/kit"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -33,6 +34,17 @@ func (c noted) aside() string {
 // aside is where the counts are of a generation that no longer has a number.
 func (d *dataDir) aside(n generations.Number, name string) string {
 	return filepath.Join(d.path, generationsDir, fmt.Sprintf("%d.%s", n, name))
+}
+
+// movedAside lists the directories of counts that were moved aside.
+func (d *dataDir) movedAside() (dirs []string, err error) {
+	all, err := filepath.Glob(filepath.Join(d.path, generationsDir, "*.*"))
+	for _, dir := range all {
+		if !strings.HasSuffix(dir, "."+droppedName) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
 }
 
 // moveAside takes what is stored of generation n out of the way.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/internal/kit"
@@ -112,6 +113,40 @@ func TestCountsComeBack(t *testing.T) {
 	c.are("", false)
 	c.mustBegin("second")
 	c.are("second", true)
+}
+
+// docs/failures.md: "counts of other generations were moved aside": a start names them, and
+// deletes none.
+func TestMovedAsideIsNamed(t *testing.T) {
+	t.Parallel()
+	c := numberAgain{t, t.TempDir()}
+	start := func() string {
+		t.Helper()
+		d, err := openDataDir(c.path, "a", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.close()
+		var log syncBuffer
+		(&Node{process: &process{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}}).nameAside()
+		return log.String()
+	}
+	c.counted("one", false)
+	if log := start(); log != "" {
+		t.Errorf("nothing was moved aside: %s", log)
+	}
+	if err := c.begins("other"); err != nil {
+		t.Fatal(err)
+	}
+	aside := filepath.Join(c.path, "generations", "3.one")
+	for range 2 {
+		if log := start(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "rm -r "+aside) {
+			t.Errorf("it says %q", log)
+		}
+		if _, err := os.Stat(aside); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // Killed amid, and with whatever record it starts after that, a node gives no generation

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +42,19 @@ func (n *Node) openData() error {
 	if err := n.lockData(); err != nil {
 		return err
 	}
+	n.nameAside()
 	return checkFree(n.dir.path)
+}
+
+// nameAside names what was moved aside and is there still. Only a person deletes it: its
+// record may come back.
+func (n *Node) nameAside() {
+	aside, err := n.dir.movedAside()
+	if err != nil || len(aside) == 0 {
+		return
+	}
+	n.log.Warn("tidemark: counts of other generations were moved aside, and take disk until a person deletes them",
+		"directories", aside, "remedy", "where nobody wants their counts back: rm -r "+strings.Join(aside, " "))
 }
 
 // storeBytesMin is what the embedded server may store at least: its limit is
