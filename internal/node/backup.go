@@ -241,7 +241,7 @@ func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
 
 // Export implements backup.Origin.
 func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
-	node, err := backup.Holder(g.members.View(), shard, g.asked[shard])
+	node, err := cluster.Holder(g.members.View(), shard, g.asked[shard])
 	if err != nil {
 		return nil, "", nil, err
 	}

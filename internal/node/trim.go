@@ -89,7 +89,7 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 		return t, err
 	}
 	defer done()
-	trim.Nodes(members.View(), "")
+	members.View().Needed("", trim.Bound)
 	if err := boundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
 		return t, err
 	}
@@ -187,7 +187,7 @@ func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *s
 		return err
 	}
 	defer done()
-	trim.Nodes(members.View(), of)
+	members.View().Needed(of, trim.Bound)
 	return nil
 }
 

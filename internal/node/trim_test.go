@@ -44,7 +44,7 @@ func TestTrimWaitsForDerivation(t *testing.T) {
 		"none is assigned": {cluster.View{Members: []cluster.State{holder("a", 90, 0)}}, 1, "no shard is assigned"},
 	} {
 		trim := backup.Trim{Below: 1000}
-		trim.Nodes(&c.view, "")
+		c.view.Needed("", trim.Bound)
 		if trim.Below != c.below || !strings.Contains(trim.Why, c.why) {
 			t.Errorf("%s: %+v", name, trim)
 		}

@@ -136,7 +136,7 @@ type origin struct {
 }
 
 func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source, string, func(), error) {
-	node, err := backup.Holder(g.p.view, shard, g.asked[shard])
+	node, err := cluster.Holder(g.p.view, shard, g.asked[shard])
 	if err != nil {
 		return nil, "", nil, err
 	}

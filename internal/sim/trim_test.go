@@ -69,7 +69,7 @@ func (w *world) trim() error {
 			return nil
 		}
 	}
-	t.Nodes(p.view, "")
+	p.view.Needed("", t.Bound)
 	if w.vault.noted != nil {
 		t.Archived(w.vault.noted, state.Created)
 	}

@@ -7,7 +7,9 @@
 // the keys as they come and gives a [View]: the members with their states, the
 // assignment, what is drained, how far answers are degraded. [View.Next] is
 // what the deciding process would write next, [View.Answering] who can be
-// asked about a shard, [View.LetGo] what a holder need not hold any more.
+// asked about a shard, [Holder] from which node a backup takes it, [View.Needed]
+// which positions of EVENTS nodes may still read from, [View.LetGo]
+// what a holder need not hold any more.
 //
 // What is read here may have been written by anybody: every value is checked
 // when it is decoded, and one that no process can have written is refused.

@@ -10,8 +10,8 @@
 // restores it brings all shards to hi and needs no log.
 //
 // place.go says what a place is, directory.go and bucket.go are two; manifest.go
-// says what a backup has; make.go makes one; holder.go says of
-// whom; prune.go removes old ones; open.go
+// says what a backup has; make.go makes one (cluster.Holder says
+// from which node); prune.go removes old ones; open.go
 // reads one, import.go fills a store with it, restore.go brings
 // that to one position; base.go reads some ids of one where it lies;
 // trim.go decides what may go of EVENTS because of one.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -76,24 +75,4 @@ func Archive(ctx context.Context, d *archive.Directory, m *Manifest, place strin
 		return fmt.Errorf("%w: backup %s in %s is of the EVENTS created at %v, and this one was created at %v", ErrForeign, m.ID, place, m.Events, stream.Created)
 	}
 	return d.Add(ctx, stream.Created, stream.First, min(m.Position.Sequence(), last), open, progress)
-}
-
-// Nodes keeps what a node that is there has not applied yet, and everything while a
-// shard may be derived from the beginning: a node does not say how far it is with that.
-// of begins what is said.
-func (t *Trim) Nodes(v *cluster.View, of string) {
-	for _, m := range v.Members {
-		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) {
-			t.Bound(m.Applied.Next(), of+"node "+m.Node+" has not applied the rest")
-		}
-	}
-	if v.Assignment.Shards() == 0 {
-		t.Bound(1, of+"no shard is assigned to a node, and all may be derived")
-	}
-	for s := range pipeline.Shard(v.Assignment.Shards()) {
-		if len(v.Answering(s)) == 0 {
-			t.Bound(1, of+fmt.Sprintf("shard %d is answered by nobody and may be derived", s))
-			return
-		}
-	}
 }
