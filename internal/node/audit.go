@@ -22,8 +22,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// audits hold what is served here to the log: the audit that never ends, and what
-// commands ask for (checks.go). A shard that differs is not trusted (renewals.go).
+// audits compare what is served here with the log: the audit that never ends, and what
+// commands ask for (checks.go). A shard that differs is no longer trusted (renewals.go).
 type audits struct {
 	*audit.Auditor
 
@@ -35,12 +35,11 @@ type audits struct {
 	renewals
 }
 
-// auditRun is how many messages of EVENTS are derived at a time, and how many bytes
-// of them about: to derive them, and then to take them in, are some milliseconds' work each.
+// auditRun and auditRunBytes are about how much of EVENTS is derived at a time: deriving it
+// takes some milliseconds, and so does taking it in.
 const auditRun, auditRunBytes = 1024, 512 << 10
 
-// openAudits takes jobs of checking and begins the audit, if this process holds
-// shards.
+// openAudits makes the auditor, if this process holds shards.
 func (g *generation) openAudits() error {
 	if !g.config.Has(config.RoleHold) {
 		return nil
@@ -68,8 +67,8 @@ func (g *generation) openAudits() error {
 // StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
 const StatsVerb = "stats"
 
-// openJobs takes jobs: for the figures of this process, about generations, and, if it
-// holds shards, of checking, which the generation does that serves.
+// openJobs takes jobs: for the figures of this process, about generations, and, if it holds
+// shards, for checks, which the generation does that serves.
 func (n *Node) openJobs() (err error) {
 	jobs := n.rebuildJobs()
 	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
@@ -94,7 +93,8 @@ func (n *Node) checks(do func(g *generation, ctx context.Context, request []byte
 	}
 }
 
-// whileOpen does something that ends with the generation: it is not closed before.
+// whileOpen calls do with a ctx that ends with the generation, which is not closed before
+// do returns.
 func (g *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
 	gone := &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
 	g.users.RLock()
@@ -133,10 +133,9 @@ func (g *generation) audit(ctx context.Context) {
 	rounds.Run(ctx)
 }
 
-// found says what the audit has found, and has the shards that differ be taken
-// again, unless what differs may stand on purpose: where the log has lost its tail
-// what was counted of it stands; or may be right: where a copy was wrong before the
-// backup that was made of it, the others differ from that.
+// found logs what the audit has found, and repairs shards that differ. It repairs nothing
+// if EVENTS has lost its tail, as the old counts are kept on purpose; or if a base backup
+// was used, which may itself be wrong, with the copy that it was made of.
 func (g *generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
 		g.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
@@ -158,8 +157,7 @@ func (g *generation) found(r *audit.Report) {
 	_, _ = g.repair(r) // it has said so
 }
 
-// repair has the shards that differ be taken again, and returns which, and why
-// others are not.
+// repair has the shards that differ taken again. It returns which, and why others are not.
 func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
@@ -173,8 +171,8 @@ func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults e
 	return renewed, faults
 }
 
-// renewEvery is how long after a shard was not trusted it may be so again: what
-// makes it differ may be in how it is derived.
+// renewEvery is how long after a repair a shard may be repaired again: the reason why it
+// differs may be in how it is derived.
 const renewEvery = time.Hour
 
 // distrust gives up a shard whose ids differ from the log, forgets it, and has it taken
@@ -201,7 +199,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 		}
 	}()
 	view := g.members.View()
-	for _, m := range view.Members { // a newcomer does not know by what rules others began
+	for _, m := range view.Members { // a node that is new does not know by which rules the others began
 		if m.Node == g.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
@@ -237,7 +235,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	return nil
 }
 
-// first notes that a shard is not trusted, unless it was not a while ago.
+// first notes that a shard is not trusted. It fails if that was noted within renewEvery.
 func (a *audits) first(s pipeline.Shard) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -251,14 +249,14 @@ func (a *audits) first(s pipeline.Shard) error {
 	return nil
 }
 
-// again says that a shard was not taken again after all: it may be at any time.
+// again notes that a shard was not taken again after all: it may be at any time.
 func (a *audits) again(s pipeline.Shard) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.renewed, s)
 }
 
-// agreeVerb is what nodes ask each other: whether ids are there what the log says.
+// agreeVerb is what nodes ask each other: do ids agree with the log?
 const agreeVerb = "agree"
 
 // A node that compares for another one is asked again each agreeEvery, and not

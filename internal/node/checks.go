@@ -102,8 +102,8 @@ func (g *generation) recount(ctx context.Context, request []byte, progress func(
 	return c, err
 }
 
-// lookedAgain says that what was renewed was compared again, but for what other nodes
-// hold by now.
+// lookedAgain says that all renewed shards were compared again, except those that other
+// nodes hold by now.
 func (g *generation) lookedAgain(c *Checked) bool {
 	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
 		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
@@ -161,13 +161,13 @@ func (g *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) 
 	}
 }
 
-// hold holds what is served to the log.
+// hold compares what is served with the log.
 func (g *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
 	t.Memory, t.Progress = int(g.config.Audit.Memory), func(p audit.Progress) { progress(p) }
 	return g.audits.Run(ctx, t)
 }
 
-// checked is a report as JSON has it: a list of nothing is [].
+// checked is a report as JSON has it: an empty list is [].
 func (g *generation) checked(r *audit.Report) *Checked {
 	c := &Checked{
 		Node: g.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),

@@ -6,9 +6,9 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
-// takeCommons takes what every node holds whole, and how columns are numbered,
-// from another node where nothing of it is stored here, or it is damaged, or old: to
-// derive it is to read much of EVENTS. Where nobody has it, it is derived.
+// takeCommons takes what every node holds whole, and the numbers of columns, from another
+// node, if what is stored of it here is missing, damaged or old: deriving it would read
+// much of EVENTS. If no node has it, it is derived.
 func (g *generation) takeCommons() {
 	number := pipeline.Shard(g.config.Shards)
 	if g.store.Stack(number).Stored() && !g.commonsAreReplaced() {
@@ -34,9 +34,9 @@ func (g *generation) takeCommons() {
 	}
 }
 
-// commonsAreReplaced says that what is stored of the commons is damaged; or old, and
-// nothing stored goes on with it: log time of another node begins later, and what
-// stands before its beginning needs what is here.
+// commonsAreReplaced says that what is stored of the commons is damaged; or that it is old
+// and no stored shard goes on with it. Log time of another node begins later, and a shard
+// that stands before that beginning needs the log time that is stored here.
 func (g *generation) commonsAreReplaced() bool {
 	if g.damaged(pipeline.Shard(g.config.Shards)) {
 		return true

@@ -11,8 +11,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-// compareVerb is the job of holding a generation to the log, whether it serves or
-// is beside the one that does.
+// compareVerb is the job of comparing a generation with the log, whether it serves or not.
 const compareVerb = "compare"
 
 // CompareAsk asks a node to compare what it holds of a generation with the log.
@@ -24,9 +23,8 @@ type CompareAsk struct {
 	Except     []string           `json:"except,omitempty"` // audit.Difference.Name of what may differ
 }
 
-// Compared is what a node has found of a generation. That not all of it was
-// counted by its rules (mixed) does not keep it from being compared: what differs
-// for that reason differs.
+// Compared is what a node has found of a generation. It is compared also if not all of it
+// was counted by its rules (mixed): what differs for that reason is a difference.
 type Compared struct {
 	Checked
 	Generation generations.Number `json:"generation"`
@@ -38,7 +36,7 @@ const differingMax = 10_000
 
 // generationOf is the generation with a number, open on this node; nil: it is not.
 func (n *Node) generationOf(number generations.Number) *generation {
-	// Beside first: one that comes to serve between the looks is found all the same.
+	// The one beside is looked at twice: so one that comes to serve in between is found.
 	for _, g := range []*generation{n.rebuilds.beside.Load(), n.gen(), n.rebuilds.beside.Load()} {
 		if g != nil && g.number == number {
 			return g

@@ -20,10 +20,10 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-// comparison holds two generations to the log, on all nodes: the new one, then the
-// one that serves. What both define alike is alike if both are what the log says. So
-// that nothing is lost with the one that serves, what is stored of ids that the log
-// does not name is compared too.
+// comparison compares two generations with the log, on all nodes: the new one, then the one
+// that serves. What both define alike is equal if both agree with the log. Ids that are
+// stored and that the log does not name are compared too, so that nothing is lost with the
+// generation that serves.
 //
 // All holders of a shard are asked, not one of them: each copy answers once its
 // generation serves. To read the log for all of its shards costs a node no more than
@@ -75,8 +75,8 @@ func (n *Node) newComparison(building generations.Number, except []string, progr
 	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: waits, patience: comparePatience}
 }
 
-// run compares what was not compared yet. An error says that not all was, and what not:
-// then they are not alike, whatever result says.
+// run compares what was not compared yet. An error says what was not compared: then the
+// generations do not count as alike, whatever result says.
 func (c *comparison) run(ctx context.Context, serving, building generations.Number) error {
 	if c.order == nil {
 		c.order = []generations.Number{building, serving}

@@ -17,21 +17,21 @@ import (
 //
 //	EVENTS ─► lane ─► node beside ─► DELTAS, until it is as far as this node ─► closed: due
 //
-// There is one at a time, of all shards that are to be derived: each reads all of
-// the log that its lowest shard lacks. After one that failed they are fewer
-// (togetherLocked). What it has checkpointed stays: the next one goes on from there.
+// One derivation runs at a time, for all shards that are to be derived: it reads all of
+// the log that its lowest shard lacks. After a failure the next one takes fewer shards
+// (togetherLocked). Checkpoints stay: the next one goes on from there.
 const (
 	// derivedNear is how long a derivation may take to come to where this node was:
 	// what came in that time, the shards catch up when they are held.
 	derivedNear = time.Second
-	// deriveLook is how often is looked how far it is.
+	// deriveLook is how often its progress is looked at.
 	deriveLook     = 100 * time.Millisecond
 	deriveRetryMin = time.Second
 	deriveRetryMax = 5 * time.Minute
 	// derivedShareMax is the part of the memory budget that it may have at most.
 	derivedShareMax = 0.5
-	// wholeWindowsMax is how many windows DELTAS may have for shards to begin with
-	// the first of them beside others that are further: about a second of them.
+	// wholeWindowsMax bounds the windows in DELTAS, about a second of them, up to which
+	// shards may begin with the first one while other shards are further.
 	wholeWindowsMax = 1000
 )
 
@@ -56,10 +56,10 @@ func (g *generation) deriveLocked(shards []pipeline.Shard) {
 	g.work.Go(func() { g.derive(ctx, shards) })
 }
 
-// togetherLocked are those of some shards that are derived next: all of which no
-// derivation has failed, if there are any. Else the furthest, half as many with each
-// time that they failed: where EVENTS has lost what the lowest needs, that one must
-// not keep the others from coming.
+// togetherLocked returns which of some shards are derived next: all whose derivation has
+// not failed yet, if there are any. Else it returns the furthest ones, half as many after
+// each failure: where EVENTS has lost what the lowest shard needs, that shard must not keep
+// the others from coming.
 func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 	faults := func(s pipeline.Shard) int {
 		if m := g.holdings.moves[s]; m != nil {
@@ -82,7 +82,7 @@ func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 	return shards[:max(1, len(shards)>>faults(shards[0]))]
 }
 
-// derive derives shards and has those be held that have come.
+// derive derives shards. Those that have come are then due to be held.
 func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 	h := &g.holdings
 	begun := time.Now()
@@ -103,7 +103,7 @@ func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		case m == nil: // it is no longer wanted
 		case !wanted: // another one is not: the next derivation goes on with it
 			m.failed, m.needs = time.Now().Add(-m.pause), 0
-		case fault == nil, g.damaged(s): // that it has stopped, says the node that holds it
+		case fault == nil, g.damaged(s): // the node that holds it reports that it has stopped
 			come = append(come, s)
 		default:
 			m.fault, m.failed, m.loaded, m.needs = fault, time.Now(), 0, 0
@@ -134,7 +134,7 @@ func (g *generation) damaged(s pipeline.Shard) bool {
 }
 
 // bringBeside brings shards to where this node is, from where they are stored, and
-// checkpoints them there. stopped are those that did not come that far.
+// checkpoints them there. stopped are the shards that did not come that far.
 func (g *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
 	held := g.heldNow()
 	share := min(derivedShareMax, float64(len(shards))/float64(len(shards)+held.Len()))
@@ -226,11 +226,11 @@ func (h *holdings) progress(shards []pipeline.Shard, loaded float64) {
 	}
 }
 
-// old are the stored shards that DELTAS does not bring on: what they lack has to
-// be derived from EVENTS. With a log that holds nothing none is. whole: it holds all
-// windows that there were, so one of which nothing is stored is not old either; and
-// they are few, or nothing else is stored: what is answered would be as old as what
-// is held until it has caught up.
+// old are the stored shards that DELTAS does not bring on: what they lack has to be
+// derived from EVENTS. While DELTAS is empty no shard is old. whole says that DELTAS holds
+// all windows that there were, so a shard of which nothing is stored is not old either; and
+// that they are few, or nothing else is stored. The second condition is there because
+// answers are as old as the shard held that lags most.
 func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
 	first, oldest, err := g.deltas.First(g.ctx)
 	if err != nil || oldest == 0 {
@@ -252,8 +252,8 @@ func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
 	return old, lacks(pipeline.Shard(g.config.Shards)), first.From == 0 && (few || !stored)
 }
 
-// late says whether DELTAS does not bring on what is stored of a shard: held, it
-// would have all shards wait until what it lacks is derived from EVENTS.
+// late says whether DELTAS does not bring on what is stored of a shard. If the shard was
+// held all the same, all shards would wait until what it lacks is derived from EVENTS.
 func (g *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
 	first, oldest, err := g.deltas.First(ctx)
 	if err != nil || oldest == 0 {
@@ -263,9 +263,9 @@ func (g *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
 	return state.Applied < first.From, err
 }
 
-// unwantedLocked says whether some of the shards being derived is not wanted: the
-// derivation ends, so that it can be taken from elsewhere; the next one goes on with
-// the others.
+// unwantedLocked says whether a shard that is being derived is not wanted. Then the
+// derivation ends, so that the shard can be taken from another node; the next derivation
+// goes on with the others.
 func (h *holdings) unwantedLocked() bool {
 	return h.derived.Len() > 0 && slices.ContainsFunc(slices.Collect(h.derived.All()), func(s pipeline.Shard) bool { return h.moves[s] == nil })
 }

@@ -21,7 +21,7 @@ type directory struct {
 	last   atomic.Pointer[layout]
 }
 
-// layout is what a view of the members comes to.
+// layout is computed from a view of the members.
 type layout struct {
 	number      uint64 // of the view's layout
 	answered    int    // shards that other nodes say they answer for
@@ -60,7 +60,7 @@ func (d *directory) lay(v *cluster.View) *layout {
 		sessions[m.Node] = m.Session
 		speaks[m.Node] = byte(m.Reads(pipeline.FormatWire))
 	}
-	further := make([]bool, d.shards) // of others, one is not behind
+	further := make([]bool, d.shards) // a holder of the shard, on another node, does not lag
 	for s := range holders {
 		shard := pipeline.Shard(s)
 		answering := v.Answering(shard)

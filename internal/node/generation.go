@@ -26,15 +26,15 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
-// generation is all that a process counts by one configuration, from EVENTS to
-// what it answers, with a DELTAS, members and an assignment that are the
-// generation's in all processes.
+// generation is all that a process counts by one configuration, from EVENTS to its
+// answers. A generation has its own DELTAS, members and assignment, which it shares with
+// the same generation in other processes.
 type generation struct {
 	*process
 	host     host
 	number   generations.Number
 	slot     jetlog.Slot
-	config   *config.Config // counts as the record says, where it does
+	config   *config.Config // what it counts is as the record says; all else is as in the file
 	differs  []string       // what the process' file counts differently, in words
 	memory   atomic.Int64   // bytes that its shards may take
 	countsBy string         // as in the record; differs from that of another generation with this number
@@ -63,7 +63,7 @@ type generation struct {
 
 	watched  atomic.Pointer[jetlog.Members] // members, for requests
 	same     cluster.Member                 // what this process says of itself that never changes
-	behind   atomic.Bool                    // the log, by more than ready.lag, or since the start
+	behind   atomic.Bool                    // behind the log by more than ready.lag, or not caught up since the start
 	open     atomic.Bool                    // shards, router and follower are there
 	holdings holdings
 	audits   audits
@@ -84,11 +84,11 @@ type generation struct {
 	front   front
 	trouble troubles
 
-	decided   cluster.Assignment // the last one that this process followed while it decides; arrange's
-	answered  answered           // arrange's
-	reported  uint64             // the checkpoint that this node said last; keep's
-	overruled time.Time          // when the log last had of reports that were not heeded; keep's
-	tidied    time.Time          // when keys of members were last tidied; keep's
+	decided   cluster.Assignment // the last one that this process followed while it decides; used only by arrange
+	answered  answered           // used only by arrange
+	reported  uint64             // the checkpoint that this node reported last; used only by keep
+	overruled time.Time          // when it was last logged that reports were ignored; used only by keep
+	tidied    time.Time          // when keys of members were last tidied; used only by keep
 }
 
 // process is what all generations of a process use. Start fills it in, in this order,
@@ -148,8 +148,8 @@ func (g *generation) openAll() error {
 func (g *generation) begin() {
 	g.seen.see(time.Now(), g.state.Load().Events.Last, g.sinks.Applied().Sequence())
 	g.open.Store(true)
-	_ = g.self()     // whether it is behind
-	g.members.Soon() // that it holds something
+	_ = g.self()     // sets behind
+	g.members.Soon() // says that it holds something
 	g.work.Go(g.follow)
 	if g.config.Has(config.RoleRoute) {
 		g.work.Go(g.route)
@@ -171,7 +171,7 @@ func (g *generation) repeat(name string, do func() error) {
 		if g.ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, pipeline.ErrWindowVersion) { // it will not go better by itself
+		if errors.Is(err, pipeline.ErrWindowVersion) { // trying again does not help
 			g.fail(fmt.Errorf("this program does not read what the other nodes write (docs/nodes.md, Rolling upgrade): %w", err))
 			return
 		}

@@ -34,8 +34,8 @@ func (h *healing) done() {
 func (h *healing) due() bool { return h != nil && !h.came }
 
 const (
-	// healAgainMin is how long after a shard was taken again it may be for the second
-	// time; then twice as long each time. What stops it may be in the log.
+	// healAgainMin is how long after a shard was taken again it may be taken a second time;
+	// then twice as long each time. What stops it may be in the log.
 	healAgainMin = time.Minute
 	healAgainMax = time.Hour
 )
@@ -65,7 +65,7 @@ func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 	}
 }
 
-// retake notes that a shard is taken again, and says after how long it may be the
+// retake notes that a shard is taken again, and returns after how long it may be taken the
 // next time.
 func (h *holdings) retake(s pipeline.Shard) time.Duration {
 	h.mu.Lock()
@@ -95,9 +95,8 @@ func (g *generation) releaseStopped(shards cluster.ShardSet) error {
 	return nil
 }
 
-// failedLocked adds shards on their way here that count as failed until they come:
-// those that had stopped, as long as they cannot be taken again, and those that
-// could not be derived.
+// failedLocked adds shards on their way here that count as failed until they come: stopped
+// shards that cannot be taken again yet, and shards that could not be derived.
 func (h *holdings) failedLocked(failed *cluster.ShardSet) {
 	for s, m := range h.moves {
 		if !m.failed.IsZero() && (m.fault != nil || h.heals[s].due()) {
@@ -106,9 +105,9 @@ func (h *holdings) failedLocked(failed *cluster.ShardSet) {
 	}
 }
 
-// notHere says of the shards assigned to this node, and of those held, that they
-// have stopped or are on their way: alone is of those that no other node answers
-// for either, besides of the others, a line each.
+// notHere reports the shards, assigned to this node or held, that have stopped or are on
+// their way. alone is about those that no other node answers for; besides is about the
+// others, a line each.
 func (g *generation) notHere() (besides string, alone error) {
 	if g.sinks == nil || !g.open.Load() {
 		return "", nil

@@ -42,7 +42,7 @@ type holdings struct {
 	partings map[pipeline.Shard]*parting // held, and assigned to other nodes
 	spares   map[pipeline.Shard]*spare   // stored, and neither held nor assigned here
 	given    uint64                      // times that a shard was given up
-	healed   uint64                      // times that a shard was
+	healed   uint64                      // times that a stopped shard was taken again
 
 	changed chan struct{} // room for one: something is held or given up
 }
@@ -60,7 +60,7 @@ type moving struct {
 	needs   uint64  // the window of DELTAS that it goes on after; 0: none, or it is not known yet
 	cancel  context.CancelFunc
 	failed  time.Time // when it failed to come; zero: it is under way, or due
-	foreign bool      // no other node's can be taken: it is derived
+	foreign bool      // no copy of another node can be taken: it is derived
 	fault   error     // why it could not be derived; nil: that was not tried
 	faults  int       // derivations of it that failed
 	pause   time.Duration
@@ -74,9 +74,9 @@ const (
 // errHoldings interrupts the follower.
 var errHoldings = errors.New("what is held changes")
 
-// loadedLocked is how much of each shard that is on its way is here. It leaves
-// out those of which nothing is: when all shards are derived, they would be most
-// of what a member says.
+// loadedLocked is how much of each shard on its way has come. It leaves out shards of
+// which nothing has come: when all shards are derived, they would be most of what a member
+// says.
 func (h *holdings) loadedLocked() map[pipeline.Shard]float64 {
 	out := make(map[pipeline.Shard]float64)
 	for s, m := range h.moves {
@@ -253,9 +253,9 @@ func (g *generation) letGo(view *cluster.View, held cluster.ShardSet) (set clust
 	return view.LetGo(g.name, held)
 }
 
-// bring fetches a shard from a node that has it. One that cannot be fetched is
-// derived from what is stored of it here. What has come before an error is whole,
-// and of use where DELTAS brings it on.
+// bring fetches a shard from a node that has it. A shard that cannot be fetched is derived
+// from what is stored of it here. What has come before an error is complete in itself, and
+// is used if DELTAS brings it on.
 func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
 	h := &g.holdings
 	for _, node := range from {
@@ -309,10 +309,10 @@ func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 	m.pause = min(2*m.pause, fetchRetryMax)
 }
 
-// change holds what is due and gives up what is to be given up. From before it is
-// looked what that is, until it is done, this process does not say that it has
-// the latter: another one that it is assigned to by then must not rely on it
-// (cluster.View.LetGo, generation.digest).
+// change takes up the shards that are due and gives up those that are to be given up. Those
+// are in leaving from the moment they are chosen until it is done, so that this process
+// does not say that it has them: another node that they are assigned to must not rely on
+// it (cluster.View.LetGo, generation.digest).
 func (g *generation) change() error {
 	if err := g.giveUp(); err != nil {
 		return err
@@ -321,7 +321,7 @@ func (g *generation) change() error {
 	held := g.heldNow()
 	h.mu.Lock()
 	leaving := g.agreedLocked(held)
-	for s := range leaving.All() { // beside what giveUp has there
+	for s := range leaving.All() { // giveUp has put others there
 		h.leaving.Add(s)
 	}
 	due := slices.Clone(h.take)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// memberBeat is how often a process says how it is, memberExpiry after how
-	// long a silence others take it for away.
+	// memberBeat is how often a process says how it is. After a silence of memberExpiry the
+	// others take it to be away.
 	memberBeat   = time.Second
 	memberExpiry = jetlog.MemberExpiry
 )
 
-// openMembers says that this process is there. It is refused where another has
-// its name, or counts something else.
+// openMembers joins the members. It fails if another process has this one's name, or
+// counts something else.
 func (g *generation) openMembers() (err error) {
 	schema, err := g.config.Schema()
 	if err != nil {
@@ -68,9 +68,9 @@ func member(c *config.Config, node, version string) cluster.Member {
 	return m
 }
 
-// self is what this process says of itself. Until it is open it holds nothing,
-// and acts on no assignment. What it says that it has fits the assignment that it
-// names: see change.
+// self is what this process says of itself. Until it is open it holds nothing, and acts on
+// no assignment. The shards that it says it has fit the assignment that it names: see
+// change.
 func (g *generation) self() cluster.Member {
 	m := g.same
 	if !g.open.Load() {
@@ -102,8 +102,8 @@ func (g *generation) self() cluster.Member {
 	return m
 }
 
-// beat says it again and again. A process whose name another one has taken,
-// while this one was cut off or suspended, must not go on.
+// beat repeats what self says. If another process has taken this one's name, while this one
+// was cut off or suspended, this one must not go on.
 func (g *generation) beat() {
 	if err := g.members.Keep(g.ctx, g.self); err != nil {
 		g.fail(fmt.Errorf("this process must stop: %w", err))
@@ -155,9 +155,9 @@ func (g *generation) deciding() cluster.Options {
 	return cluster.Options{Shards: g.config.Shards, Replicas: g.config.Cluster.Replicas, ReplaceAfter: g.config.Cluster.ReplaceAfter}
 }
 
-// decide writes the next assignment, if this is the process that does and there
-// is one. What stands in the bucket and is not of this process is replaced: while it
-// decides nobody else writes assignments.
+// decide writes the next assignment, if this is the process that decides and there is a
+// next one. It replaces an assignment in the bucket that it has not written: while it
+// decides no other process writes assignments.
 func (g *generation) decide(ctx context.Context) error {
 	if !g.router.Stats.Active.Load() {
 		g.decided = cluster.Assignment{}
@@ -182,7 +182,7 @@ func (g *generation) decide(ctx context.Context) error {
 	if errors.Is(err, jetlog.ErrDecided) { // the next view has it
 		return nil
 	}
-	g.decided = next // also where it is not known whether it is stored
+	g.decided = next // also if it is not known whether it is stored
 	if err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (g *generation) decide(ctx context.Context) error {
 	return nil
 }
 
-// answered are the members that have answered to their names. Shards are given to these
-// alone: a key that no process keeps must not take shards from nodes that are there.
+// answered are the members that have answered to their names. Only these get shards: a key
+// that no process keeps must not take shards from nodes that are there.
 type answered struct {
 	sessions map[string]string    // of members that have answered, by node
 	silent   map[string]time.Time // since when others have not
@@ -200,8 +200,8 @@ type answered struct {
 // namesAsked is how many members are asked for their names at once.
 const namesAsked = 32
 
-// only is the view without members that are up and do not answer to their names. One that
-// shards are assigned to must have been silent for an expiry.
+// only is the view without members that are up and do not answer to their names. A member
+// that shards are assigned to is left out only after a silence of memberExpiry.
 func (a *answered) only(ctx context.Context, members *jetlog.Members, me string, v *cluster.View) *cluster.View {
 	a.ask(ctx, members, me, v)
 	assigned := v.Assignment.Nodes()

@@ -146,9 +146,8 @@ func (g *generation) tryStreams(ctx context.Context) error {
 	})
 }
 
-// untilLed does what asks the server, each time with so long at most, and does it
-// again while its error is passing: the server's cluster chooses a leader or has
-// just started.
+// untilLed calls do, which asks the server, and repeats it while passing(err) holds: the
+// server's cluster is choosing a leader or has just started. Each call has the time within.
 func (g *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log paced
 	for {
@@ -177,8 +176,8 @@ func (g *generation) untilLed(ctx context.Context, within time.Duration, passing
 	}
 }
 
-// startContext bounds what a start asks of the server. In a cluster it waits for
-// the others for as long as it takes.
+// startContext bounds what a start asks of the server. In a cluster there is no limit: the
+// start waits for the other servers.
 func (g *generation) startContext() (context.Context, context.CancelFunc) {
 	if g.host.inCluster() {
 		return context.WithCancel(g.ctx)

@@ -37,10 +37,10 @@ type parting struct {
 }
 
 const (
-	// partingIDs is how many ids of a shard are compared: of a copy that differs in one
-	// id of a hundred, 512 find one with a probability of 99.4 %.
+	// partingIDs is how many ids of a shard are compared. If a copy differs in one id of a
+	// hundred, 512 ids find a difference with a probability of 99.4 %.
 	partingIDs = 512
-	// compareTries bounds how often ids are read that events change amid a comparison.
+	// compareTries bounds how often ids are read that events change during a comparison.
 	compareTries = 8
 	// compareRest is how long the first pause between two tries is.
 	compareRest = 20 * time.Millisecond
@@ -60,8 +60,8 @@ const (
 // errCopyDiffers: another node serves something else.
 var errCopyDiffers = errors.New("it serves something else")
 
-// partLocked has those of some shards be compared that may be given up by what members
-// say, and wakes the follower where some have been.
+// partLocked begins to compare the shards that may be given up by what members say. It
+// wakes the follower if some have been compared.
 func (g *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
 	h, epoch := &g.holdings, view.Assignment.Epoch
 	under := 0
@@ -150,7 +150,7 @@ func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, ep
 		Channels: channels[:min(len(channels), move.DigestChannelsMax)],
 	}
 	for _, node := range holders {
-		if err := g.agreesWith(ctx, node, ask, nil); err != nil { // of a new shard there are no ids
+		if err := g.agreesWith(ctx, node, ask, nil); err != nil { // a new shard has no ids
 			return err
 		}
 		for ids := range slices.Chunk(p.ids, move.DigestIDsMax) {
@@ -162,9 +162,9 @@ func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, ep
 	return nil
 }
 
-// agreesWith compares some ids. This node reads them, asks the other one, and reads them
-// again once it has come as far: what is the same both times is what it was where the
-// other one has read it. What events change in between is compared again, a few times; the
+// agreesWith compares some ids. This node reads them, asks the other node, and reads them
+// again once it has come as far as that one had. An id that is the same both times had
+// this value at the position at which the other node read it. What events change in between is compared again, a few times; the
 // outcome must be known for more than half of the ids.
 func (g *generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
 	left, rest := ids, compareRest
@@ -201,7 +201,7 @@ func (g *generation) agreesWith(ctx context.Context, node string, ask move.Diges
 }
 
 // sameAgain reads ids a second time, and returns those that events have changed since the
-// first time: of these nothing is known. Of the others the other node must serve the same.
+// first time: nothing is known of these. The other node must serve the same of all others.
 func (g *generation) sameAgain(ctx context.Context, ask *move.Digest, before, there *move.Digested) (changed []uint64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, compareWithin)
 	defer cancel()
@@ -231,9 +231,9 @@ func (g *generation) digests(ctx context.Context, ask *move.Digest) (*move.Diges
 	return &move.Digested{Sums: d.Sums, From: d.From, To: d.To}, nil
 }
 
-// digest answers a node that would give up a shard. This node must act on the assignment
-// that the other one acts on, or a later one, be assigned the shard by it, and not be
-// about to give it up: so of two nodes neither gives up its copy because of the other's.
+// digest answers a node that wants to give up a shard. This node must act on the same
+// assignment or a later one, have the shard assigned by it, and not be about to give it up.
+// So no two nodes give up their copies because of each other.
 func (g *generation) digest(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
 	if err := g.answersFor(ask); err != nil {
 		return nil, err

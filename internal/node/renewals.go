@@ -12,9 +12,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// renewals are shards that are no longer trusted: each is given up and
-// forgotten, here, and comes again as any that is assigned and not held does, but
-// not from nodes whose copy is wrong too.
+// renewals are shards that are no longer trusted. Each is given up and forgotten here, and
+// comes again as any shard does that is assigned and not held; but not from nodes whose
+// copy is wrong too.
 //
 //	renew ─► change: Release, Drop ─► arrange: fetched, or derived ─► held
 //
@@ -37,10 +37,9 @@ func (g *generation) renew(s pipeline.Shard, wrong []string) {
 	h.wakeLocked()
 }
 
-// giveUp gives up and forgets what is due: between two runs of the follower. From
-// before it is released until nothing of it is stored, a shard is leaving: this
-// process does not say that it has it, and nothing begins from what is stored of
-// it, which would be dropped beneath.
+// giveUp gives up and forgets what is due, between two runs of the follower. From before
+// its release until nothing of it is stored, a shard is in leaving: this process does not
+// say that it has it, and nothing begins from the stored copy, which is being deleted.
 func (g *generation) giveUp() error {
 	h, r := &g.holdings, &g.audits.renewals
 	held := g.heldNow()
@@ -97,8 +96,7 @@ func (g *generation) givingUp(s pipeline.Shard) bool {
 	return slices.Contains(g.audits.due, s) || h.leaving.Has(s)
 }
 
-// renewedSince says whether a shard is due to be given up, or was and was not held again
-// by then.
+// renewedSince says whether a shard is being renewed, or its renewal has ended after then.
 func (g *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
 	h, r := &g.holdings, &g.audits.renewals
 	h.mu.Lock()
@@ -128,11 +126,11 @@ func (g *generation) forget(s pipeline.Shard, held bool) error {
 	return g.store.Drop(s)
 }
 
-// errOnlyCopy: what would be forgotten cannot be had again.
+// errOnlyCopy: there is no second copy of what would be forgotten.
 var errOnlyCopy = errors.New("no other node has a copy that agrees with the log, and EVENTS lacks its beginning: it cannot be counted again")
 
-// comesAgain is an error where a shard could not be taken again, or that is not
-// known: no node that is trusted answers for it, and EVENTS lacks its beginning.
+// comesAgain returns an error if a shard could not be taken again, or if that is not known:
+// no trusted node answers for it, and EVENTS lacks its beginning.
 func (g *generation) comesAgain(s pipeline.Shard) error {
 	from := g.elsewhere(g.members.View(), s)
 	h := &g.holdings
@@ -158,8 +156,8 @@ func (g *generation) comesFrom(nodes []string) error {
 	return nil
 }
 
-// sourcesLocked are those of some nodes that a shard may be taken from. alone
-// says that there are none although others have it.
+// sourcesLocked returns from which of some nodes a shard may be taken. alone says that
+// there are none although other nodes have it.
 func (r *renewals) sourcesLocked(s pipeline.Shard, from []string) (left []string, alone bool) {
 	wrong, renewed := r.wrong[s]
 	if !renewed {

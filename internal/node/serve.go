@@ -18,9 +18,9 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
-// answers is what answers everybody, by one schema: other nodes are asked for
-// what is not held here. The schema of a process that only answers may change;
-// then all of it is made again.
+// answers is what answers everybody, by one schema. It asks other nodes for what is not
+// held here. The schema of a process that only answers may change; then all of answers is
+// made again.
 type answers struct {
 	directory *directory
 	reader    *spread.Reader
@@ -36,8 +36,8 @@ func (g *generation) openQueries() error {
 	return g.serveNodes()
 }
 
-// serves says that this process answers somebody: everybody, or, where it holds,
-// what is asked about events. Thin nodes cannot tell that.
+// serves says that this process answers requests: all of them, or, if it only holds, those
+// about events, which a process without shards cannot answer.
 func (n *Node) serves() bool { return n.config.Has(config.RoleAnswer) || n.config.Has(config.RoleHold) }
 
 // openAnswers answers, if that is a role of this process.
@@ -80,9 +80,9 @@ func (g *generation) serveNodes() (err error) {
 	return err
 }
 
-// untold is why no process that only answers may answer by this generation: it is kept,
-// and does not serve. One that knows of generations does not ask; an earlier version would
-// go on with what served before.
+// untold returns why a process that only answers must not use this generation: it is kept,
+// and does not serve. A version that knows of generations does not ask; an earlier one
+// would go on with the generation that served before.
 func (g *generation) untold() error {
 	if g.host.generations().Kept == g.number {
 		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", g.number)
@@ -111,8 +111,8 @@ func (n *Node) answer(g *generation, counted *spread.Counted, ready func() error
 	return n.answers.Swap(a), nil
 }
 
-// recentShare is how much of memory.budget the posts of authors of other nodes take
-// at most, beside it, as one part in so many.
+// recentShare bounds the memory for posts of authors whom other nodes hold: memory.budget
+// divided by recentShare. It comes on top of the budget.
 const recentShare = 128
 
 // newAnswers answers everybody by this generation.
@@ -162,7 +162,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	if g.explainer != nil {
 		o.Explainer, o.ExplainAlone = g.explainer, !g.config.Has(config.RoleAnswer)
 	}
-	if g.streams != nil { // of a system that is there
+	if g.streams != nil { // a system is there
 		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
 	}
 	if a.service, err = service.New(g.queries, o); err != nil {
@@ -171,7 +171,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	return a, nil
 }
 
-// stopAnswers has what answered before answer what has arrived, and stop.
+// stopAnswers has before answer the requests that have arrived, and stops it.
 func (n *Node) stopAnswers(before *answers) {
 	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
 	defer cancel()

@@ -15,33 +15,33 @@ import (
 )
 
 // spare is a shard that is stored here and neither held nor assigned to this node: it was
-// given up, or left by an earlier process. It is held again at once, from where it stands,
-// when it is assigned to this node again or nobody else answers for it.
+// given up, or left by an earlier process. When it is assigned to this node again, or no
+// other node answers for it, it is held again at once, from where it stands.
 type spare struct {
 	since   time.Time // from when on all nodes that it is assigned to have answered for it
 	given   time.Time // when it was first seen: the oldest go first where there is no room
-	under   bool      // they are being asked, or it is being dropped
-	refused bool      // when they were asked, none of them held it
+	under   bool      // those nodes are being asked, or it is being dropped
+	refused bool      // the last time they were asked, none of them held it
 }
 
 const (
 	// spareStands is how long the assignment must have stood, and been followed, before a
 	// spare is deleted.
 	spareStands = 10 * time.Minute
-	// spareShare is how much spares may take of what the disk has free without them, as
-	// one part in so many. Where they take more the oldest is deleted before its time.
+	// spareShare is the part of the disk, one in spareShare of what is free without spares,
+	// that spares may take. If they take more, the oldest is deleted before its time.
 	spareShare = 2
 )
 
-// disk is what is free on a node's disk, in bytes, if the file system says so. It is asked
-// before a lock is taken: a disk that hangs keeps no beat from the members.
+// disk is what is free on a node's disk, in bytes, if the file system knows. It is read
+// before a lock is taken: so a disk that hangs does not hold up the node's beat.
 type disk struct {
 	free  uint64
 	known bool
 }
 
-// sparesLocked notes what is stored and neither held nor assigned here, has deleted what
-// has been so for long enough, or has no room, and returns what is to be held again.
+// sparesLocked notes what is stored and neither held nor assigned here. It begins to delete
+// what has been so for long enough, or has no room, and returns what is to be held again.
 func (g *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
 	h, now := &g.holdings, time.Now()
 	var spares cluster.ShardSet
@@ -148,12 +148,12 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	h.wakeArrange()
 }
 
-// haveAll asks nodes whether each of them holds a shard, and is as far at least as what is
-// stored of it here. held is how many do.
+// haveAll asks nodes whether each of them holds a shard, and is at least as far as what is
+// stored of it here. held is how many hold it.
 func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
 	state, fault := g.store.Stack(s).State()
 	if fault != nil {
-		state.Applied = 0 // what cannot be read brings nobody further, if each of them holds the shard
+		state.Applied = 0 // what cannot be read is of no use, if each of them holds the shard
 	}
 	for _, node := range nodes {
 		there, fault := move.Compare(ctx, g.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.number, Logger: g.log})
@@ -169,8 +169,7 @@ func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64
 	return held, err
 }
 
-// back takes a spare up again as it is stored, if DELTAS brings it on; false: it does not
-// come that way.
+// back takes up a spare as it is stored, if DELTAS brings it on. It returns false if not.
 func (g *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
 	if late, err := g.late(ctx, s); late || err != nil {
 		return false

@@ -82,8 +82,8 @@ func (g *generation) closeAll(ctx context.Context) error {
 	return errors.Join(g.close(ctx), g.closeStore())
 }
 
-// use is the generation that serves, which is not closed before done is called. What
-// takes long ends with its ctx.
+// use returns the generation that serves. It is not closed before the caller calls done.
+// Work that takes long must end with the generation's ctx.
 func (n *Node) use() (g *generation, done func()) {
 	for {
 		g := n.gen()

@@ -53,8 +53,8 @@ func (g *generation) observeWith(ctx context.Context, events jetlog.StreamState)
 	return nil
 }
 
-// front watches where EVENTS begins: it moves by max_age, and by what says so
-// before (jetlog.Streams.Trim), alone. Safe for concurrent use.
+// front watches where EVENTS begins. Only max_age and a trim, which marks first how far it
+// goes (jetlog.Streams.Trim), may move that. Safe for concurrent use.
 type front struct {
 	mu    sync.Mutex
 	first uint64    // sequence, as of the last look
@@ -62,8 +62,8 @@ type front struct {
 	lost  uint64
 }
 
-// see returns how many messages went since the last look before their time. At
-// the first look nothing may have gone if nothing ever ages. What goes together
+// see returns how many messages have gone before their time since the last look. If nothing
+// ages, none may be missing at the first look. What goes together
 // with a message that has aged is taken to have aged: its age can no longer be read.
 func (f *front) see(now jetlog.StreamState, ageMax time.Duration) (lost uint64) {
 	f.mu.Lock()
@@ -128,7 +128,7 @@ func (g *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 	return true
 }
 
-// beyond says of an error what to do where EVENTS begins after where shards stand.
+// beyond adds to an error what to do if EVENTS begins after the position of a shard.
 func (g *generation) beyond(err error) error {
 	events := g.state.Load().Events
 	if !errors.Is(err, pipeline.ErrGap) || events.First <= 1 {
@@ -141,15 +141,14 @@ func (g *generation) beyond(err error) error {
 	return fmt.Errorf("%w: EVENTS begins with message %d, %s: %s", err, events.First, why, g.toRestore(events))
 }
 
-// toRestore says what to type to have a backup in the place of what is counted here.
+// toRestore says which commands put a backup in the place of what is counted here.
 func (g *generation) toRestore(events jetlog.StreamState) string {
 	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
 		g.dir.of(g.number, badgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.dir.path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the
-// stored states refer to. A new DELTAS is no harm: windows can be derived
-// again.
+// stored states refer to; else 0. A new DELTAS does no harm: windows can be derived again.
 func (g *generation) sequenceMax() uint64 {
 	now, known := g.state.Load().Deltas, g.store.Meta().Streams
 	if known.Deltas.IsZero() { // restored
@@ -165,9 +164,9 @@ func (g *generation) sequenceMax() uint64 {
 // joinTries bounds how often one join begins again because DELTAS was recreated.
 const joinTries = 5
 
-// join brings the shards to where DELTAS can take over, and remembers of which
-// streams they are. What it has found out about one DELTAS is not true of the
-// next one.
+// join brings the shards to where DELTAS can take over, and records the streams that they
+// come from. It begins again if DELTAS was recreated: what it knows of one DELTAS does not
+// hold for the next one.
 func (g *generation) join() error {
 	for range joinTries {
 		if err := g.streams.Restore(g.ctx); err != nil {
