@@ -145,7 +145,7 @@ func channelName(name string) bool {
 			return false
 		}
 	}
-	return len(name) >= 1 && len(name) <= 64
+	return len(name) >= 1 && len(name) <= pipeline.ChannelBytesMax
 }
 
 // appendQuotedName is for names that stand in JSON as they are.

@@ -39,16 +39,7 @@ func setOf(column string) (a setsAsked, is bool) {
 		return setsAsked{feed: true, channels: []string{}}, true
 	}
 	name, is := strings.CutPrefix(column, channelPrefix)
-	return setsAsked{channels: []string{name}}, is && validChannel(name)
-}
-
-func validChannel(name string) bool {
-	for _, c := range name {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return len(name) >= 1 && len(name) <= pipeline.ChannelBytesMax
+	return setsAsked{channels: []string{name}}, is && channelName(name)
 }
 
 // sets are what is behind such numbers of a user.
