@@ -8,12 +8,12 @@
 //	handle ──► prepare ──► a lane ──────► wait ────────► answer ──► finish
 //	backlog    parse       if it must     min_position   Reader     freshness, reply
 //
-// One endpoint is one file: get.go is tidemark.get from its request to its
-// reply, unread.go, read.go, stats.go, slowlog.go, schema.go and explain.go the same
-// for theirs; nodes.go has nodes and shards, page.go the three that answer page by page
-// (feed, following, followers). request.go holds what all requests share, ids.go their
-// long lists, service.go the frame they run in. explained.go writes the answer of
-// explain, sets.go reads the feed and the channels for it.
+// One endpoint is one file: get.go is tidemark.get from its request to its reply,
+// unread.go, read.go, stats.go, slowlog.go, schema.go and explain.go the same for theirs;
+// nodes.go has nodes and shards, page.go the three that answer page by page (feed,
+// following, followers). request.go holds what all requests share, ids.go their long
+// lists, service.go starts and stops the service, call.go takes a call through the steps
+// above. explained.go writes the answer of explain, sets.go reads the feed and channels.
 //
 // get and unread have a binary form beside JSON: binary.go, and the package
 // query/internal/packed, which the Go client shares. fits.go refuses what is too large
@@ -32,8 +32,8 @@
 //
 // Stop takes the service off NATS, answers what has arrived, and returns. Three contexts
 // end in this order: serving, reading, ctx. Service.mu guards only that no goroutine
-// joins `waiting` after the end. logEnd, slowLog and linePace have a lock each; none is
-// held while another is taken, except slowLog's, which takes linePace's.
+// joins `waiting` after the end. Lock order: logEnd.mu before Service.mu, slowLog.mu before
+// linePace.mu.
 //
 // tidemark.read alone writes: it puts an event into the log, by a [query.Publisher],
 // and is checked as strictly as the router checks it. docs/queries.md says what goes over

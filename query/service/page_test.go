@@ -278,8 +278,8 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 }
 
-// "`timeout_ms` … from the request's arrival": the time in line for a worker
-// counts, also where it is not known yet how long a request would wait.
+// docs/queries.md: "`timeout_ms` … from the request's arrival": the time in line for a
+// worker counts, also where it is not known yet how long a request would wait.
 func TestTimeInLineCounts(t *testing.T) {
 	const timeout = 400 * time.Millisecond
 	r := start(t, func(o *service.Options, _ *server.Options) {
