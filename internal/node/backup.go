@@ -111,7 +111,7 @@ func noteBackup(ctx context.Context, streams *jetlog.Streams, note backupNote) e
 	if err != nil || state.Backups != "" && state.Backups != note.Place {
 		return err
 	}
-	return streams.SetNote(ctx, jetlog.NoteBackup, note)
+	return jetlog.SetNote(ctx, streams, jetlog.NoteBackup, note)
 }
 
 // backupNote is where the newest backup is.

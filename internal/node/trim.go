@@ -101,7 +101,10 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	t.Backup, t.Place, t.Bound = m.ID, place, trim.Why
 	t.Below = max(trim.Below, state.First)
 	t.Messages, err = streams.Trim(ctx, t.Below, place, func(ctx context.Context) error {
-		return stillTrimmable(ctx, nc, m, place, state.Created)
+		if err := stillTrimmable(ctx, nc, m, place, state.Created); err != nil {
+			return err
+		}
+		return jetlog.SettleBelow(ctx, streams, t.Below)
 	})
 	return t, err
 }
@@ -150,7 +153,7 @@ func stillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, plac
 func newestBackup(ctx context.Context, nc *nats.Conn, streams *jetlog.Streams, from string) (*backup.Manifest, string, error) {
 	if from == "" {
 		var note backupNote
-		found, err := streams.Note(ctx, jetlog.NoteBackup, &note)
+		found, err := jetlog.Note(ctx, streams, jetlog.NoteBackup, &note)
 		if err != nil {
 			return nil, "", err
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
@@ -102,6 +104,46 @@ func TestTrimAfterDeath(t *testing.T) {
 	}
 	if m, there := members.View().Member("a"); !there || m.Status != cluster.Up {
 		t.Errorf("a command takes one that is up for %v", m.Status)
+	}
+}
+
+// docs/promises.md: "A refused event that is sent again twice, also after an interruption, counts once": what says that it was
+// sent goes with a trim, and the letter that an interrupted run has left goes first.
+func TestTrimSettlesLetters(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	n := s.start(s.config("a", "route hold answer"))
+	s.ready(n)
+	js, err := s.nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters, err := js.StreamInfo(jetlog.DeadLetterStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := nats.NewMsg(fmt.Sprintf("%sletter-%x-1", jetlog.ResentSubject, letters.Created.UnixNano()))
+	sent.Header.Set(jetlog.HeaderType, "like")
+	sent.Data = []byte(`{"actor":7,"post":42,"author":9}`)
+	for _, m := range []*nats.Msg{{Subject: jetlog.DeadLetterSubject + "json"}, {Subject: jetlog.DeadLetterSubject + "json"}, sent} {
+		if _, err := js.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(7, 8)), 10))
+	s.checkpointed(n)
+	to := filepath.Join(t.TempDir(), "backups")
+	s.backup(to, 0)
+	s.killedTrim(11, to)
+	s.until("EVENTS is trimmed", func() error {
+		trimmed, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, members: n.gen().members})
+		if err == nil && trimmed.Messages == 0 {
+			err = errors.New(trimmed.Bound)
+		}
+		return err
+	})
+	if left, err := js.StreamInfo(jetlog.DeadLetterStream); err != nil || left.State.Msgs != 1 || left.State.FirstSeq != 2 {
+		t.Errorf("the letter of an event that was sent again is left: %+v, %v", left, err)
 	}
 }
 

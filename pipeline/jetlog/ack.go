@@ -2,12 +2,12 @@ package jetlog
 
 import "strings"
 
-// ack is what the reply subject of a delivered message says of it.
-type ack struct {
-	stream   uint64 // sequence in the stream
-	consumer uint64 // sequence in the consumer: continuous, or something was lost on the way
-	nanos    int64  // the stream's timestamp, Unix
-	pending  uint64 // messages of the stream behind this one
+// Ack is what the reply subject of a delivered message says of it.
+type Ack struct {
+	Stream   uint64 // sequence in the stream
+	Consumer uint64 // sequence in the consumer: continuous, or something was lost on the way
+	Nanos    int64  // the stream's timestamp, Unix
+	Pending  uint64 // messages of the stream behind this one
 }
 
 // The reply subject, in its two forms:
@@ -41,9 +41,9 @@ func ackPrefix(reply string) string {
 }
 
 // parseAck reads a reply subject that begins with prefix.
-func parseAck(prefix, reply string) (a ack, ok bool) {
+func parseAck(prefix, reply string) (a Ack, ok bool) {
 	if prefix == "" || !strings.HasPrefix(reply, prefix) {
-		return ack{}, false
+		return Ack{}, false
 	}
 	var n [5]uint64
 	at := len(prefix)
@@ -54,9 +54,9 @@ func parseAck(prefix, reply string) (a ack, ok bool) {
 			at++
 		}
 		if at == start || (at < len(reply) && reply[at] != '.') {
-			return ack{}, false
+			return Ack{}, false
 		}
 		at++ // the dot
 	}
-	return ack{stream: n[1], consumer: n[2], nanos: int64(n[3]), pending: n[4]}, true
+	return Ack{Stream: n[1], Consumer: n[2], Nanos: int64(n[3]), Pending: n[4]}, true
 }

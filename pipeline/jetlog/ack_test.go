@@ -9,11 +9,11 @@ import (
 
 func TestParseAck(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		want := ack{
-			stream: rapid.Uint64().Draw(t, "stream"), consumer: rapid.Uint64().Draw(t, "consumer"),
-			nanos: rapid.Int64Min(0).Draw(t, "nanos"), pending: rapid.Uint64().Draw(t, "pending"),
+		want := Ack{
+			Stream: rapid.Uint64().Draw(t, "stream"), Consumer: rapid.Uint64().Draw(t, "consumer"),
+			Nanos: rapid.Int64Min(0).Draw(t, "nanos"), Pending: rapid.Uint64().Draw(t, "pending"),
 		}
-		numbers := fmt.Sprintf("1.%d.%d.%d.%d", want.stream, want.consumer, want.nanos, want.pending)
+		numbers := fmt.Sprintf("1.%d.%d.%d.%d", want.Stream, want.Consumer, want.Nanos, want.Pending)
 		for _, reply := range []string{
 			"$JS.ACK.EVENTS.name." + numbers,
 			"$JS.ACK._.hash.EVENTS.name." + numbers,

@@ -13,17 +13,6 @@ import (
 // ErrNoBucket: no node has run on this server yet.
 var ErrNoBucket = errors.New("jetlog: there is no bucket " + Bucket)
 
-// AttachMembers is OpenMembers for who is no node, a command: nothing is created,
-// and nothing of the streams looked at. ErrNoBucket says that there are none. The
-// connection stays the caller's.
-func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptions) (*Members, error) {
-	s, err := Attach(ctx, nc, slot, Owner{}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return OpenMembers(ctx, s, o)
-}
-
 // Attach opens the streams of other nodes for a process that keeps none of them:
 // to watch and join the members, to publish reads and to look how far EVENTS goes.
 // Nothing is created, and Restore must not be called. ErrNoBucket says that no node

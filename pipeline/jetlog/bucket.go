@@ -31,10 +31,10 @@ const (
 
 // sweep takes away the keys of a full bucket that begin with none of ownNames, so
 // that they do not keep out those that do. It returns how many names it took away.
-func (s *Streams) sweep(ctx context.Context) (names int, err error) {
+func sweep(ctx context.Context, s *Streams) (names int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepWithin) // a beat has a second
 	defer cancel()
-	stream, err := s.js.Stream(ctx, BucketStream)
+	stream, err := s.JetStream().Stream(ctx, BucketStream)
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (s *Streams) sweep(ctx context.Context) (names int, err error) {
 		key := strings.TrimPrefix(subject, keyPrefix)
 		name, more, deep := strings.Cut(key, ".")
 		filter := keyPrefix + name
-		member, isMember := strings.CutPrefix(strings.TrimPrefix(key, Slot(1).prefix()), cluster.MemberPrefix)
+		member, isMember := strings.CutPrefix(strings.TrimPrefix(key, slotPrefix(Slot(1))), cluster.MemberPrefix)
 		switch {
 		case isMember && cluster.CheckNode(member) != nil: // no node can have it, and no roster lists it
 			filter = subject
@@ -68,27 +68,27 @@ func (s *Streams) sweep(ctx context.Context) (names int, err error) {
 		}
 	}
 	if len(swept) > 0 {
-		s.logger.Warn("jetlog: the bucket "+Bucket+" was full, and held keys that no node wrote; they are deleted",
+		s.Logger().Warn("jetlog: the bucket "+Bucket+" was full, and held keys that no node wrote; they are deleted",
 			"names", len(swept), "remedy", "deny others $KV."+Bucket+".> (docs/security.md, Who may do what)")
 	}
 	return len(swept), nil
 }
 
 // makesRoom says that the bucket was full and has room again.
-func (s *Streams) makesRoom(ctx context.Context, err error) bool {
-	if !full(err) {
+func makesRoom(ctx context.Context, s *Streams, err error) bool {
+	if !Full(err) {
 		return false
 	}
-	names, err := s.sweep(ctx)
+	names, err := sweep(ctx, s)
 	if err != nil {
-		s.logger.Warn("jetlog: keys that no node wrote cannot be deleted from the full bucket "+Bucket, "err", err)
+		s.Logger().Warn("jetlog: keys that no node wrote cannot be deleted from the full bucket "+Bucket, "err", err)
 	}
 	return names > 0
 }
 
 // bucketFull says what is wrong when the bucket refuses a key for its size.
 func bucketFull(err error) error {
-	if full(err) {
+	if Full(err) {
 		return fmt.Errorf("%w: %w", ErrBucketFull, err)
 	}
 	return err

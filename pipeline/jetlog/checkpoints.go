@@ -26,7 +26,7 @@ type Checkpoints struct {
 
 // NewCheckpoints uses the bucket of s.
 func NewCheckpoints(s *Streams) *Checkpoints {
-	return &Checkpoints{bucket: s.bucket, prefix: s.slot.key(nodePrefix), logger: s.logger}
+	return &Checkpoints{bucket: s.KeyValue(), prefix: slotKey(s.Slot(), nodePrefix), logger: s.Logger()}
 }
 
 // nodesMax bounds the reports that are looked at: more than there are nodes on

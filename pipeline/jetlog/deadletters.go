@@ -23,6 +23,9 @@ const (
 
 	letterWaitMin = 100 * time.Millisecond
 	letterWaitMax = 5 * time.Second
+
+	// letterLogEvery is how often the log says that letters cannot be kept.
+	letterLogEvery = 10 * time.Second
 )
 
 // DeadLetters keeps dead letters in DEADLETTER. It implements
@@ -40,7 +43,7 @@ var _ pipeline.DeadLetters = (*DeadLetters)(nil)
 // NewDeadLetters keeps letters of a generation on the connection of s. logger may be
 // nil.
 func NewDeadLetters(s *Streams, of generation.Number, logger *slog.Logger) (*DeadLetters, error) {
-	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncTimeout(letterTimeout))
+	js, err := jetstream.New(s.Conn(), jetstream.WithPublishAsyncTimeout(letterTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: open %s: %w", DeadLetterStream, err)
 	}
@@ -78,7 +81,7 @@ func (d *DeadLetters) keep(ctx context.Context, letters []pipeline.DeadLetter) e
 		if refused(err) {
 			return fmt.Errorf("position %d: %w", rest[0].Position, err)
 		}
-		if time.Since(logged) >= stuckLogEvery {
+		if time.Since(logged) >= letterLogEvery {
 			logged = time.Now()
 			d.logger.Warn("jetlog: cannot keep dead letters", "letters", len(rest), "err", err)
 		}

@@ -144,7 +144,7 @@ func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint
 		jetstream.WithExpectStream(l.streams.deltas()),
 		jetstream.WithRetryAttempts(0))
 	switch {
-	case isWrongSequence(err):
+	case WrongSequence(err):
 		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w (%w)", l.streams.deltas(), last, pipeline.ErrFenced, err)
 	case err != nil:
 		return 0, fmt.Errorf("jetlog: append to %s after sequence %d: %w", l.streams.deltas(), last, err)
@@ -166,7 +166,8 @@ func (l *DeltaLog) seen(ctx context.Context) (edition, error) {
 	return l.edition, err
 }
 
-func isWrongSequence(err error) bool {
+// WrongSequence says of a write on condition that another one came before it.
+func WrongSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) &&
 		(api.ErrorCode == wrongLastSequence || api.ErrorCode == wrongLastSequenceInFlight)

@@ -136,7 +136,7 @@ func (g *Generations) Load(ctx context.Context) (generation.Set, error) {
 
 func (g *Generations) load(ctx context.Context) (record, error) {
 	var r record
-	switch e, err := g.streams.bucket.Get(ctx, generationsKey); {
+	switch e, err := g.streams.KeyValue().Get(ctx, generationsKey); {
 	case err == nil:
 		r = readRecord(e.Value(), e.Revision(), e.Created())
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
@@ -218,16 +218,16 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	if err != nil {
 		return fmt.Errorf("jetlog: write the generations: %w", err)
 	}
-	if most := g.streams.nc.MaxPayload() - EnvelopeBytes; int64(len(value)) > most {
+	if most := g.streams.Conn().MaxPayload() - EnvelopeBytes; int64(len(value)) > most {
 		return fmt.Errorf("jetlog: write the generations: with their configurations they have %d bytes, and messages may have %d: raise the NATS server's max_payload", len(value), most)
 	}
 	if revision == 0 {
-		_, err = g.streams.bucket.Create(ctx, generationsKey, value)
+		_, err = g.streams.KeyValue().Create(ctx, generationsKey, value)
 	} else {
-		_, err = g.streams.bucket.Update(ctx, generationsKey, value, revision)
+		_, err = g.streams.KeyValue().Update(ctx, generationsKey, value, revision)
 	}
 	switch {
-	case isWrongSequence(err), errors.Is(err, jetstream.ErrKeyExists):
+	case WrongSequence(err), errors.Is(err, jetstream.ErrKeyExists):
 		return ErrDecided
 	case err != nil:
 		return fmt.Errorf("jetlog: write the generations, epoch %d: %w", s.Epoch, err)
@@ -246,18 +246,18 @@ func (g *Generations) watch(ctx context.Context) {
 // follow reads what the key is and what comes after, through a consumer of its own. It
 // returns when that is of no more use; listed says that it has seen what there was.
 func (g *Generations) follow(ctx context.Context) (listed bool, err error) {
-	status := g.streams.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	defer g.streams.nc.RemoveStatusListener(status)
-	opening, cancel := context.WithTimeout(ctx, reopenTimeout)
-	pull, err := openPuller(opening, g.streams, BucketStream, jetstream.ConsumerConfig{
+	status := g.streams.Conn().StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer g.streams.Conn().RemoveStatusListener(status)
+	opening, cancel := context.WithTimeout(ctx, watchOpenWithin)
+	pull, err := OpenPuller(opening, g.streams.JetStream(), BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{keyPrefix + generationsKey},
-	}, RunOptions{Heartbeat: generationsHeartbeat}.withDefaults())
+	}, PullOptions{Heartbeat: generationsHeartbeat})
 	cancel()
 	if err != nil {
 		return false, err
 	}
-	defer pull.close()
-	if listed = pull.waiting == 0; listed {
+	defer pull.Close()
+	if listed = pull.Waiting == 0; listed {
 		g.see(record{}, true)
 	}
 	silence := time.NewTimer(2 * generationsHeartbeat)
@@ -276,9 +276,9 @@ func (g *Generations) follow(ctx context.Context) (listed bool, err error) {
 			if listed && g.gone(ctx) {
 				return listed, errors.New("the key is gone")
 			}
-		case msg := <-pull.arrived:
+		case msg := <-pull.Arrived:
 			silence.Reset(2 * generationsHeartbeat)
-			a, stored, err := pull.take(msg)
+			a, stored, err := pull.Take(msg)
 			if stored {
 				g.take(msg, a, !listed)
 				listed = true
@@ -301,14 +301,14 @@ func (g *Generations) gone(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, generationsHeartbeat)
 	defer cancel()
-	_, err := g.streams.bucket.Get(ctx, generationsKey)
+	_, err := g.streams.KeyValue().Get(ctx, generationsKey)
 	return errors.Is(err, jetstream.ErrKeyNotFound)
 }
 
-func (g *Generations) take(msg *nats.Msg, a ack, listing bool) {
+func (g *Generations) take(msg *nats.Msg, a Ack, listing bool) {
 	var r record
 	if msg.Header.Get(keyOperation) == "" {
-		r = readRecord(msg.Data, a.stream, time.Unix(0, a.nanos).UTC())
+		r = readRecord(msg.Data, a.Stream, time.Unix(0, a.Nanos).UTC())
 	}
 	g.see(r, listing)
 }

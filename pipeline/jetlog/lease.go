@@ -73,7 +73,7 @@ type leaseValue struct {
 // rest.
 func keyOf(slot Slot, key string) string {
 	if key == leaseKey {
-		return slot.key(key)
+		return slotKey(slot, key)
 	}
 	return key
 }
@@ -92,7 +92,7 @@ func NewLease(s *Streams, o LeaseOptions) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{streams: s, log: NewDeltaLog(s), bucket: s.bucket, options: o, key: keyOf(s.slot, o.Key), session: nuid.Next()}, nil
+	return &Lease{streams: s, log: NewDeltaLog(s), bucket: s.KeyValue(), options: o, key: keyOf(s.Slot(), o.Key), session: nuid.Next()}, nil
 }
 
 // Holder is who held the lease when this process last looked, which it does
@@ -206,7 +206,7 @@ func (l *Lease) nobodyRoutes(ctx context.Context, seen *idleRouting) bool {
 	ctx, cancel := context.WithTimeout(ctx, l.options.Expiry)
 	defer cancel()
 	tail, window, err := l.log.Tail(ctx)
-	log, errLog := l.streams.State(ctx, l.streams.deltas())
+	log, errLog := l.streams.State(ctx, l.streams.Slot().Deltas())
 	events, errEvents := l.streams.State(ctx, EventsStream)
 	if err := errors.Join(err, errLog, errEvents); err != nil {
 		*seen = idleRouting{looked: now} // not to hear of windows is not to hear that there are none
@@ -288,7 +288,7 @@ func (l *Lease) renew(ctx context.Context, revision uint64, alive time.Time) uin
 // counts: the key then holds our session under a newer revision.
 func (l *Lease) rewrite(ctx context.Context, v leaseValue, revision uint64) (uint64, error) {
 	written, err := l.write(ctx, v, revision)
-	if !isWrongSequence(err) {
+	if !WrongSequence(err) {
 		return written, err
 	}
 	value, revision, err := l.read(ctx)

@@ -63,7 +63,7 @@ func (s *Streams) setMark(ctx context.Context, created time.Time, key string, ch
 		if m.Marks[key] == "" {
 			delete(m.Marks, key)
 		}
-		if err := s.storeMarks(ctx, m, revision); !isWrongSequence(err) {
+		if err := s.storeMarks(ctx, m, revision); !WrongSequence(err) {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Streams) marksNow(ctx context.Context, created time.Time) (marks, error
 		if err == nil {
 			err = s.storeMarks(ctx, m, revision)
 		}
-		if !isWrongSequence(err) {
+		if !WrongSequence(err) {
 			return m, err
 		}
 	}

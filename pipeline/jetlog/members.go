@@ -123,6 +123,17 @@ func OpenMembers(ctx context.Context, s *Streams, o MembersOptions) (*Members, e
 	}
 }
 
+// AttachMembers is OpenMembers for who is no node, a command: nothing is created,
+// and nothing of the streams looked at. ErrNoBucket says that there are none. The
+// connection stays the caller's.
+func AttachMembers(ctx context.Context, nc *nats.Conn, slot Slot, o MembersOptions) (*Members, error) {
+	s, err := Attach(ctx, nc, slot, Owner{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return OpenMembers(ctx, s, o)
+}
+
 // Close ends watching. Closing twice is fine.
 func (m *Members) Close() {
 	m.stop()
@@ -225,7 +236,7 @@ func (m *Members) unclaim(was *cluster.Member) (err error) {
 	defer cancel()
 	key := m.memberKey(m.me)
 	if was == nil {
-		err = m.streams.bucket.Purge(ctx, key, jetstream.LastRevision(m.revision))
+		err = m.streams.KeyValue().Purge(ctx, key, jetstream.LastRevision(m.revision))
 	} else {
 		was.Stopped = true
 		var value []byte
@@ -276,7 +287,7 @@ func (m *Members) claim(ctx context.Context, node string, value []byte) (was *cl
 		}
 		// Whoever claims the name at the same time must get an answer when it
 		// finds that it was too slow.
-		if m.name, err = m.streams.nc.Subscribe(m.streams.slot.nameSubject()+node, m.sayName); err != nil {
+		if m.name, err = m.streams.Conn().Subscribe(nameSubject(m.streams.Slot())+node, m.sayName); err != nil {
 			return nil, err
 		}
 		written, err := m.write(ctx, m.memberKey(node), value, revision)
@@ -325,13 +336,13 @@ func (m *Members) present(ctx context.Context, node string) (bool, error) {
 // ask asks who has a name: whether any other than this process does, and whether
 // anybody listens but does not answer.
 func (m *Members) ask(ctx context.Context, node string) (others, listens bool, err error) {
-	nc := m.streams.nc
+	nc := m.streams.Conn()
 	answers, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return false, false, err
 	}
 	defer func() { _ = answers.Unsubscribe() }()
-	if err := nc.PublishRequest(m.streams.slot.nameSubject()+node, answers.Subject, nil); err != nil {
+	if err := nc.PublishRequest(nameSubject(m.streams.Slot())+node, answers.Subject, nil); err != nil {
 		return false, false, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, askWait)
@@ -356,13 +367,13 @@ func (m *Members) ask(ctx context.Context, node string) (others, listens bool, e
 // Answers says whether a process has a name in a session: whether it answers to the name.
 // A key alone says nothing: anybody may have written it.
 func (m *Members) Answers(ctx context.Context, node, session string) bool {
-	nc := m.streams.nc
+	nc := m.streams.Conn()
 	answers, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return false
 	}
 	defer func() { _ = answers.Unsubscribe() }()
-	if err := nc.PublishRequest(m.streams.slot.nameSubject()+node, answers.Subject, nil); err != nil {
+	if err := nc.PublishRequest(nameSubject(m.streams.Slot())+node, answers.Subject, nil); err != nil {
 		return false
 	}
 	waiting, cancel := context.WithTimeout(ctx, askWait)
@@ -395,7 +406,7 @@ func (m *Members) unname() {
 // read is a member's key and its revision: nil when nobody has it or no node
 // wrote it, 0 when it is not there.
 func (m *Members) read(ctx context.Context, node string) (*cluster.Member, uint64, error) {
-	e, err := m.streams.bucket.Get(ctx, m.memberKey(node))
+	e, err := m.streams.KeyValue().Get(ctx, m.memberKey(node))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		return nil, 0, nil
@@ -419,7 +430,7 @@ var errUnsettled = errors.New("another write of the key is not settled: most of 
 // write replaces a revision of a key; 0 makes a key that is not there.
 func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	written, err = m.writeOnce(ctx, key, value, revision)
-	if m.streams.makesRoom(ctx, err) {
+	if makesRoom(ctx, m.streams, err) {
 		written, err = m.writeOnce(context.WithoutCancel(ctx), key, value, revision)
 	}
 	return written, bucketFull(err)
@@ -427,11 +438,11 @@ func (m *Members) write(ctx context.Context, key string, value []byte, revision 
 
 func (m *Members) writeOnce(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	if revision == 0 {
-		written, err = m.streams.bucket.Create(ctx, key, value)
+		written, err = m.streams.KeyValue().Create(ctx, key, value)
 	} else {
-		written, err = m.streams.bucket.Update(ctx, key, value, revision)
+		written, err = m.streams.KeyValue().Update(ctx, key, value, revision)
 	}
-	if isWrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists) {
+	if WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists) {
 		err = errOvertaken
 	}
 	return written, err
@@ -539,7 +550,7 @@ func (m *Members) Leave(ctx context.Context, me cluster.Member) error {
 	me.Stopped = true
 	err := m.Beat(ctx, me)
 	if err == nil && !me.Roles.Has(cluster.Hold) {
-		err = m.streams.bucket.Delete(ctx, m.memberKey(m.me), jetstream.LastRevision(m.revision))
+		err = m.streams.KeyValue().Delete(ctx, m.memberKey(m.me), jetstream.LastRevision(m.revision))
 	}
 	m.me = ""
 	m.unname()

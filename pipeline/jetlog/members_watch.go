@@ -18,9 +18,14 @@ const (
 	gatherViews = 10 * time.Millisecond
 	// watchHeartbeatMin is the least heartbeat of the watch.
 	watchHeartbeatMin = 500 * time.Millisecond
-	keyPrefix         = "$KV." + Bucket + "."
-	keyOperation      = "KV-Operation" // header of deletions
-	keyPurged         = "PURGE"        // its value, of one with all that was before
+	// watchOpenWithin bounds one attempt to begin a watch, watchWaitMin is the first pause
+	// before the next attempt, and watchLogEvery how often the log says that they fail.
+	watchOpenWithin = 5 * time.Second
+	watchWaitMin    = 50 * time.Millisecond
+	watchLogEvery   = 10 * time.Second
+
+	keyOperation = "KV-Operation" // header of deletions
+	keyPurged    = "PURGE"        // its value, of one with all that was before
 )
 
 // watch follows the keys until ctx ends.
@@ -36,13 +41,13 @@ func (m *Members) watch(ctx context.Context) {
 // follow says whether it had all keys that there were. tell hears now and then that
 // it has not.
 func rewatch(ctx context.Context, follow func(context.Context) (listed bool, err error), waitMax time.Duration, tell func(error)) {
-	wait, told := reopenWaitMin, time.Now()
+	wait, told := watchWaitMin, time.Now()
 	for ctx.Err() == nil {
 		listed, err := follow(ctx)
 		if listed {
-			wait = reopenWaitMin
+			wait = watchWaitMin
 		}
-		if time.Since(told) >= stuckLogEvery && !listed && ctx.Err() == nil {
+		if time.Since(told) >= watchLogEvery && !listed && ctx.Err() == nil {
 			told = time.Now()
 			tell(err)
 		}
@@ -57,15 +62,15 @@ func rewatch(ctx context.Context, follow func(context.Context) (listed bool, err
 // follow reads all keys that there are and what comes after, through a consumer
 // of its own. It returns when that is of no more use; listed says that it had all.
 func (m *Members) follow(ctx context.Context) (listed bool, err error) {
-	status := m.streams.nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	defer m.streams.nc.RemoveStatusListener(status)
+	status := m.streams.Conn().StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer m.streams.Conn().RemoveStatusListener(status)
 	heartbeat := max(m.options.Beat, watchHeartbeatMin)
 	pull, err := m.openWatch(ctx, heartbeat)
 	if err != nil {
 		return false, err
 	}
-	defer pull.close()
-	listed = pull.waiting == 0
+	defer pull.Close()
+	listed = pull.Waiting == 0
 	if listed {
 		m.listed()
 	}
@@ -88,9 +93,9 @@ func (m *Members) follow(ctx context.Context) (listed bool, err error) {
 			}
 			news = false
 			due.Reset(m.options.Beat / 4)
-		case msg := <-pull.arrived:
+		case msg := <-pull.Arrived:
 			silence.Reset(2 * heartbeat)
-			a, stored, err := pull.take(msg)
+			a, stored, err := pull.Take(msg)
 			if stored {
 				m.take(msg, a)
 			}
@@ -98,7 +103,7 @@ func (m *Members) follow(ctx context.Context) (listed bool, err error) {
 				return listed, err
 			}
 			// A heartbeat comes only when nothing waits.
-			if !listed && (!stored || a.pending == 0 || pull.delivered >= pull.waiting) {
+			if !listed && (!stored || a.Pending == 0 || pull.Delivered >= pull.Waiting) {
 				listed = true
 				m.listed()
 			} else if stored && !news {
@@ -110,24 +115,24 @@ func (m *Members) follow(ctx context.Context) (listed bool, err error) {
 }
 
 // openWatch makes the consumer, and tells the roster of which bucket keys come.
-func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*puller, error) {
-	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
+func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*Puller, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchOpenWithin)
 	defer cancel()
 	before, err := m.streams.State(ctx, BucketStream)
 	if err != nil {
 		return nil, err
 	}
-	pull, err := openPuller(ctx, m.streams, BucketStream, jetstream.ConsumerConfig{
+	pull, err := OpenPuller(ctx, m.streams.JetStream(), BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 		FilterSubjects: []string{
-			keyPrefix + m.memberKey("*"), keyPrefix + m.streams.slot.key(cluster.AssignmentKey),
+			keyPrefix + m.memberKey("*"), keyPrefix + slotKey(m.streams.Slot(), cluster.AssignmentKey),
 			keyPrefix + cluster.DrainPrefix + "*", keyPrefix + cluster.DegradeKey,
 		},
-	}, RunOptions{Heartbeat: heartbeat}.withDefaults())
+	}, PullOptions{Heartbeat: heartbeat})
 	if err != nil {
 		return nil, err
 	}
-	assignment, err := m.streams.bucket.Get(ctx, m.streams.slot.key(cluster.AssignmentKey))
+	assignment, err := m.streams.KeyValue().Get(ctx, slotKey(m.streams.Slot(), cluster.AssignmentKey))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		assignment, err = nil, nil
 	}
@@ -139,7 +144,7 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 		err = errors.New("the bucket was recreated meanwhile")
 	}
 	if err != nil {
-		pull.close()
+		pull.Close()
 		return nil, err
 	}
 	m.mu.Lock()
@@ -152,11 +157,11 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	return pull, nil
 }
 
-func (m *Members) take(msg *nats.Msg, a ack) {
+func (m *Members) take(msg *nats.Msg, a Ack) {
 	m.mu.Lock()
 	operation := msg.Header.Get(keyOperation)
 	err := m.roster.Take(time.Now(), cluster.Entry{
-		Key: m.streams.slot.keyOf(strings.TrimPrefix(msg.Subject, keyPrefix)), Revision: a.stream, Nanos: a.nanos,
+		Key: withoutSlot(m.streams.Slot(), strings.TrimPrefix(msg.Subject, keyPrefix)), Revision: a.Stream, Nanos: a.Nanos,
 		Value: msg.Data, Deleted: operation != "", Purged: operation == keyPurged,
 	})
 	if j := m.joining; j != nil && m.roster.Session(j.node) == m.session {

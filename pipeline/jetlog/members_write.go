@@ -36,7 +36,7 @@ func (m *Members) Assign(ctx context.Context, from *cluster.View, next cluster.A
 	if err != nil {
 		return fmt.Errorf("jetlog: assign: %w", err)
 	}
-	_, err = m.write(ctx, m.streams.slot.key(cluster.AssignmentKey), value, from.Revision)
+	_, err = m.write(ctx, slotKey(m.streams.Slot(), cluster.AssignmentKey), value, from.Revision)
 	if errors.Is(err, errOvertaken) {
 		return ErrDecided
 	}
@@ -51,7 +51,7 @@ func (m *Members) Drain(ctx context.Context, node string) error {
 	if err := m.known(node); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
-	if _, err := m.streams.bucket.PutString(ctx, cluster.DrainPrefix+node, "{}"); err != nil {
+	if _, err := m.streams.KeyValue().PutString(ctx, cluster.DrainPrefix+node, "{}"); err != nil {
 		return fmt.Errorf("jetlog: drain node %s: %w", node, err)
 	}
 	return nil
@@ -65,7 +65,7 @@ func (m *Members) Undrain(ctx context.Context, node string) error {
 			return fmt.Errorf("undrain: %w", err)
 		}
 	}
-	if err := m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node); err != nil {
+	if err := m.streams.KeyValue().Delete(ctx, cluster.DrainPrefix+node); err != nil {
 		return fmt.Errorf("jetlog: undrain node %s: %w", node, err)
 	}
 	return nil
@@ -79,7 +79,7 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 	}
 	var err error
 	for range claimsMax { // its last beat may come late, or it is back: look again
-		if err = m.purge(ctx, node); !isWrongSequence(err) {
+		if err = m.purge(ctx, node); !WrongSequence(err) {
 			break
 		}
 	}
@@ -87,7 +87,7 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 		return err
 	}
 	if err == nil {
-		err = m.streams.bucket.Delete(ctx, cluster.DrainPrefix+node)
+		err = m.streams.KeyValue().Delete(ctx, cluster.DrainPrefix+node)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
@@ -109,7 +109,7 @@ func (m *Members) purge(ctx context.Context, node string) error {
 	case err != nil:
 		return err
 	}
-	return m.streams.bucket.Purge(ctx, m.memberKey(node), jetstream.LastRevision(revision))
+	return m.streams.KeyValue().Purge(ctx, m.memberKey(node), jetstream.LastRevision(revision))
 }
 
 // known refuses a name that nobody has, and names those there are.
@@ -136,7 +136,7 @@ func (m *Members) Degrade(ctx context.Context, d cluster.Degrade) error {
 func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (cluster.Degrade, error)) (next cluster.Degrade, err error) {
 	for range claimsMax {
 		is, revision := m.View().Degrade, uint64(0) // also where somebody else's value stands
-		switch e, err := m.streams.bucket.Get(ctx, cluster.DegradeKey); {
+		switch e, err := m.streams.KeyValue().Get(ctx, cluster.DegradeKey); {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			is = cluster.Normal
 		case err != nil:
@@ -180,8 +180,8 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	deleted, away, junk := m.roster.Forgotten(time.Now(), age)
 	m.mu.Unlock()
 	for node, revision := range away {
-		err := m.streams.bucket.Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
-		if err != nil && !isWrongSequence(err) { // wrong: it is back
+		err := m.streams.KeyValue().Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
+		if err != nil && !WrongSequence(err) { // wrong: it is back
 			return fmt.Errorf("jetlog: tidy members: %w", err)
 		}
 	}
@@ -189,7 +189,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	if len(deleted) == 0 {
 		return nil
 	}
-	stream, err := m.streams.js.Stream(ctx, BucketStream)
+	stream, err := m.streams.JetStream().Stream(ctx, BucketStream)
 	if err != nil {
 		return fmt.Errorf("jetlog: tidy members: %w", err)
 	}

@@ -25,6 +25,8 @@ const (
 	// movesAtOnce are asked for in one request.
 	movesAtOnce = 4096
 	movesWithin = 5 * time.Second
+	// movesInactive is when the server forgets a consumer that was left there.
+	movesInactive = time.Minute
 )
 
 // ErrMoves says that EVENTS holds, or would have to hold, more copies than
@@ -147,7 +149,7 @@ func loadMoves(ctx context.Context, js jetstream.JetStream, most uint64) (Moves,
 		AckPolicy:         jetstream.AckNonePolicy,
 		MemoryStorage:     true,
 		Replicas:          1,
-		InactiveThreshold: consumerInactive,
+		InactiveThreshold: movesInactive,
 	})
 	if err != nil {
 		return fail(err)

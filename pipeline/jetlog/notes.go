@@ -14,10 +14,10 @@ import (
 const NoteBackup = "backup.last"
 
 // SetNote leaves a note.
-func (s *Streams) SetNote(ctx context.Context, key string, value any) error {
+func SetNote(ctx context.Context, s *Streams, key string, value any) error {
 	b, err := json.Marshal(value)
 	if err == nil {
-		_, err = s.bucket.Put(ctx, key, b)
+		_, err = s.KeyValue().Put(ctx, key, b)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: write %s to bucket %s: %w", key, Bucket, err)
@@ -26,8 +26,8 @@ func (s *Streams) SetNote(ctx context.Context, key string, value any) error {
 }
 
 // Note reads one; found is false where there is none.
-func (s *Streams) Note(ctx context.Context, key string, value any) (found bool, err error) {
-	e, err := s.bucket.Get(ctx, key)
+func Note(ctx context.Context, s *Streams, key string, value any) (found bool, err error) {
+	e, err := s.KeyValue().Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return false, nil
 	}

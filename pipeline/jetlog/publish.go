@@ -30,7 +30,7 @@ const (
 func (r *Reads) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
 	ack, err := r.streams.js.Publish(ctx, EventsSubject+"read", event,
 		jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))
-	if full(err) {
+	if Full(err) {
 		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrFull, err)
 	}
 	if errors.Is(err, jetstream.ErrNoStreamResponse) { // each time that it was tried
@@ -48,8 +48,8 @@ func (r *Reads) Publish(ctx context.Context, event []byte) (pipeline.Position, e
 // have it all the same.
 const storeFailed = 10077
 
-// full is true when the stream's limits refused an event.
-func full(err error) bool {
+// Full is true when the stream's limits refused a message.
+func Full(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == storeFailed && strings.HasPrefix(api.Description, "maximum ")
 }

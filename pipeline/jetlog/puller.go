@@ -1,6 +1,7 @@
 package jetlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,12 +15,12 @@ import (
 )
 
 const (
-	// pullMessages are asked for in one request; two are under way at most.
+	// PullMessages are asked for in one request; two are under way at most.
 	// Fewer let the server run dry between requests, more only wait in memory.
-	pullMessages = 4096
-	// pullBytes bounds one request likewise (a request holds at least two
+	PullMessages = 4096
+	// PullBytes bounds one request likewise (a request holds at least two
 	// messages of the largest size). What waits here is bounded by twice this.
-	pullBytes = 8 << 20
+	PullBytes = 8 << 20
 	// pullExpires ends a request that found nothing; the next one follows.
 	pullExpires = 30 * time.Second
 	// controlMessages is room for heartbeats and the ends of requests.
@@ -30,22 +31,22 @@ const (
 	pendingHeader = "Nats-Pending-Messages"
 )
 
-// puller is one consumer on the server and what it sends. It is thrown away
+// Puller is one consumer on the server and what it sends. It is thrown away
 // whenever anything is odd; the reader then makes the next one.
-type puller struct {
+type Puller struct {
 	nc       *nats.Conn
 	stream   string
 	consumer string
 	inbox    *nats.Subscription
-	arrived  chan *nats.Msg // holds all that may be under way: nats.go drops what does not fit
+	Arrived  chan *nats.Msg // holds all that may be under way: nats.go drops what does not fit
 	next     string         // the subject of requests
 	bounds   pullBounds
 	batch    int // messages in a request
 	left     int // messages that may still be asked for; below 0: however many
 
-	waiting   uint64 // messages there were when the consumer was made
+	Waiting   uint64 // messages there were when the consumer was made
 	prefix    string // of reply subjects, from the first message
-	delivered uint64 // consumer sequence of the last message
+	Delivered uint64 // consumer sequence of the last message
 	asked     int    // messages asked for and not yet seen
 }
 
@@ -57,42 +58,51 @@ type pullBounds struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// openPuller makes a consumer and asks for the first messages. first says with
+// PullOptions bound what a Puller asks for. Zeros take the defaults; Heartbeat has none.
+type PullOptions struct {
+	Ahead      int           // messages in one request; default and most PullMessages
+	AheadBytes int           // in one request; default PullBytes, and at least two messages of the largest size
+	Messages   int           // asked for in all; 0: all that come
+	Heartbeat  time.Duration // how often the server says that it has nothing
+}
+
+// OpenPuller makes a consumer and asks for the first messages. first says with
 // which messages it begins, and which it reads.
-func openPuller(ctx context.Context, s *Streams, stream string, first jetstream.ConsumerConfig, o RunOptions) (*puller, error) {
-	p := &puller{
-		nc: s.nc, stream: stream, batch: min(o.Ahead, pullMessages), left: -1,
+func OpenPuller(ctx context.Context, js jetstream.JetStream, stream string, first jetstream.ConsumerConfig, o PullOptions) (*Puller, error) {
+	nc := js.Conn()
+	p := &Puller{
+		nc: nc, stream: stream, batch: min(cmp.Or(o.Ahead, PullMessages), PullMessages), left: -1,
 		consumer: "tidemark_" + nuid.Next(),
-		bounds:   pullBounds{Bytes: max(int64(o.AheadBytes), 2*s.nc.MaxPayload()), Expires: pullExpires, Heartbeat: o.Heartbeat},
+		bounds:   pullBounds{Bytes: max(int64(cmp.Or(o.AheadBytes, PullBytes)), 2*nc.MaxPayload()), Expires: pullExpires, Heartbeat: o.Heartbeat},
 	}
 	if o.Messages > 0 {
 		p.left = o.Messages
 	}
-	p.arrived = make(chan *nats.Msg, 2*p.batch+controlMessages)
+	p.Arrived = make(chan *nats.Msg, 2*p.batch+controlMessages)
 	p.next = jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + stream + "." + p.consumer
 	var err error
 	first.Name = p.consumer
 	first.AckPolicy = jetstream.AckNonePolicy
 	first.MemoryStorage, first.Replicas = true, 1
 	first.InactiveThreshold = consumerInactive
-	consumer, err := s.js.CreateConsumer(ctx, stream, first)
+	consumer, err := js.CreateConsumer(ctx, stream, first)
 	if err != nil {
 		return nil, fmt.Errorf("create consumer: %w", err)
 	}
-	p.waiting = consumer.CachedInfo().NumPending
-	if p.inbox, err = s.nc.ChanSubscribe(s.nc.NewInbox(), p.arrived); err != nil {
-		p.close()
+	p.Waiting = consumer.CachedInfo().NumPending
+	if p.inbox, err = nc.ChanSubscribe(nc.NewInbox(), p.Arrived); err != nil {
+		p.Close()
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	if err := p.ask(); err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
 // ask requests more when at least one request's worth is used up.
-func (p *puller) ask() error {
+func (p *Puller) ask() error {
 	for p.asked <= p.batch && p.left != 0 {
 		p.bounds.Batch = p.batch
 		if p.left > 0 {
@@ -114,23 +124,23 @@ func (p *puller) ask() error {
 // errBroken: this consumer cannot go on; the stream may.
 var errBroken = errors.New("consumer interrupted")
 
-// take accounts for an arrival. stored is false for a control message, which
+// Take accounts for an arrival. stored is false for a control message, which
 // has no reply subject: nothing that a producer publishes can pass for one.
-func (p *puller) take(m *nats.Msg) (a ack, stored bool, err error) {
+func (p *Puller) Take(m *nats.Msg) (a Ack, stored bool, err error) {
 	if m.Reply == "" {
-		return ack{}, false, p.control(m.Header)
+		return Ack{}, false, p.control(m.Header)
 	}
 	if p.prefix == "" {
 		p.prefix = ackPrefix(m.Reply)
 	}
 	a, ok := parseAck(p.prefix, m.Reply)
 	if !ok {
-		return ack{}, false, fmt.Errorf("%w: unknown reply subject %q", errBroken, m.Reply)
+		return Ack{}, false, fmt.Errorf("%w: unknown reply subject %q", errBroken, m.Reply)
 	}
-	if a.consumer != p.delivered+1 {
-		return ack{}, false, fmt.Errorf("%w: delivery %d came after %d", errBroken, a.consumer, p.delivered)
+	if a.Consumer != p.Delivered+1 {
+		return Ack{}, false, fmt.Errorf("%w: delivery %d came after %d", errBroken, a.Consumer, p.Delivered)
 	}
-	p.delivered = a.consumer
+	p.Delivered = a.Consumer
 	p.asked--
 	if p.asked <= p.batch {
 		return a, true, p.ask()
@@ -140,7 +150,7 @@ func (p *puller) take(m *nats.Msg) (a ack, stored bool, err error) {
 
 // control reads a status message. Only two kinds are part of going well:
 // heartbeats, and the early end of a request, which tells how much was left.
-func (p *puller) control(h nats.Header) error {
+func (p *Puller) control(h nats.Header) error {
 	if h.Get("Status") == "100" {
 		return nil
 	}
@@ -158,8 +168,8 @@ func (p *puller) control(h nats.Header) error {
 	return fmt.Errorf("%w: status %s %s", errBroken, h.Get("Status"), h.Get("Description"))
 }
 
-// close lets the server forget the consumer at once when it can be told.
-func (p *puller) close() {
+// Close lets the server forget the consumer at once when it can be told.
+func (p *Puller) Close() {
 	if p.inbox != nil {
 		_ = p.inbox.Unsubscribe()
 	}

@@ -48,12 +48,6 @@ func (o RunOptions) withDefaults() RunOptions {
 	if o.BytesMax <= 0 {
 		o.BytesMax = 4 << 20
 	}
-	if o.Ahead <= 0 {
-		o.Ahead = pullMessages
-	}
-	if o.AheadBytes <= 0 {
-		o.AheadBytes = pullBytes
-	}
 	if o.Heartbeat <= 0 {
 		// A consumer lives on one server of a cluster, and dies with it in
 		// silence: twice this is less than the default of ready.lag.
@@ -76,7 +70,7 @@ type reader[T any] struct {
 	stream  string
 	created time.Time // the stream
 	options RunOptions
-	item    func(*nats.Msg, ack) T
+	item    func(*nats.Msg, Ack) T
 	status  chan nats.Status
 	silence *time.Timer // the one timer: silence, linger, pauses
 
@@ -84,7 +78,7 @@ type reader[T any] struct {
 	stamp   int64  // its timestamp, Unix ns; 0 before the first
 	jump    uint64 // the first sequence passed over in this run, or 0
 	room    int    // for the next run
-	pull    *puller
+	pull    *Puller
 	barren  bool  // the last consumer delivered nothing
 	err     error // beyond use
 	pending atomic.Uint64
@@ -93,13 +87,13 @@ type reader[T any] struct {
 // openReader begins behind the sequence `after`, which must still join the
 // stream (StreamState.Joins).
 func openReader[T any](
-	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, ack) T,
+	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, Ack) T,
 ) (*reader[T], error) {
 	r := newReader(s, stream, created, after, o, item)
 	return r.opened(r.open(ctx))
 }
 
-func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, ack) T) *reader[T] {
+func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, Ack) T) *reader[T] {
 	return &reader[T]{
 		streams: s, stream: stream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
 		status: s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED), silence: time.NewTimer(time.Hour),
@@ -138,7 +132,9 @@ func (r *reader[T]) open(ctx context.Context) error {
 // begin makes the consumer, behind a message that is known to be there.
 func (r *reader[T]) begin(ctx context.Context) (err error) {
 	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
-	r.pull, err = openPuller(ctx, r.streams, r.stream, first, r.options)
+	r.pull, err = OpenPuller(ctx, r.streams.js, r.stream, first, PullOptions{
+		Ahead: r.options.Ahead, AheadBytes: r.options.AheadBytes, Messages: r.options.Messages, Heartbeat: r.options.Heartbeat,
+	})
 	return err
 }
 
@@ -209,7 +205,7 @@ func (r *reader[T]) Pending() uint64 { return r.pending.Load() }
 // Closing twice is fine.
 func (r *reader[T]) Close() error {
 	if r.pull != nil {
-		r.pull.close()
+		r.pull.Close()
 		r.pull = nil
 	}
 	r.silence.Stop()
@@ -221,16 +217,16 @@ func (r *reader[T]) Close() error {
 }
 
 // first blocks until there is a message, mending the consumer as needed.
-func (r *reader[T]) first(ctx context.Context) (*nats.Msg, ack, error) {
+func (r *reader[T]) first(ctx context.Context) (*nats.Msg, Ack, error) {
 	for {
 		if r.pull == nil {
 			if err := r.reopen(ctx); err != nil {
-				return nil, ack{}, err
+				return nil, Ack{}, err
 			}
 		}
 		m, err := r.wait(ctx)
 		if err != nil {
-			return nil, ack{}, err
+			return nil, Ack{}, err
 		}
 		if m == nil {
 			continue
@@ -244,14 +240,14 @@ func (r *reader[T]) first(ctx context.Context) (*nats.Msg, ack, error) {
 // wait is the next arrival, or nil after the consumer was given up.
 func (r *reader[T]) wait(ctx context.Context) (*nats.Msg, error) {
 	select {
-	case m := <-r.pull.arrived:
+	case m := <-r.pull.Arrived:
 		return m, nil
 	default:
 	}
 	silence := 2 * r.options.Heartbeat
 	r.silence.Reset(silence)
 	select {
-	case m := <-r.pull.arrived:
+	case m := <-r.pull.Arrived:
 		return m, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -267,17 +263,17 @@ func (r *reader[T]) wait(ctx context.Context) (*nats.Msg, error) {
 }
 
 // take accepts an arrival, or gives the consumer up.
-func (r *reader[T]) take(m *nats.Msg) (ack, bool) {
-	a, stored, err := r.pull.take(m)
+func (r *reader[T]) take(m *nats.Msg) (Ack, bool) {
+	a, stored, err := r.pull.Take(m)
 	if stored {
-		if a.stream <= r.after {
-			r.giveUp(fmt.Sprintf("sequence %d came after %d", a.stream, r.after))
-			return ack{}, false
+		if a.Stream <= r.after {
+			r.giveUp(fmt.Sprintf("sequence %d came after %d", a.Stream, r.after))
+			return Ack{}, false
 		}
-		if a.stream != r.after+1 && r.jump == 0 {
+		if a.Stream != r.after+1 && r.jump == 0 {
 			r.jump = r.after + 1
 		}
-		r.after, r.stamp = a.stream, a.nanos
+		r.after, r.stamp = a.Stream, a.Nanos
 	}
 	if err != nil {
 		r.giveUp(err.Error())
@@ -287,7 +283,7 @@ func (r *reader[T]) take(m *nats.Msg) (ack, bool) {
 
 // fill gathers the run that begins with m until it is full or the linger is
 // over. Interrupted, it returns what it has.
-func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
+func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a Ack) []T {
 	run := append(make([]T, 0, r.room), r.item(m, a))
 	bytes := m.Size() // headers too
 	var end time.Time
@@ -295,7 +291,7 @@ func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
 	drain:
 		for len(run) < r.options.MessagesMax && bytes < r.options.BytesMax && r.pull != nil {
 			select {
-			case m := <-r.pull.arrived:
+			case m := <-r.pull.Arrived:
 				if got, ok := r.take(m); ok {
 					a = got
 					run = append(run, r.item(m, a))
@@ -307,7 +303,7 @@ func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a ack) []T {
 		}
 		full := len(run) >= r.options.MessagesMax || bytes >= r.options.BytesMax
 		if full || r.pull == nil || !r.linger(ctx, &end) {
-			r.pending.Store(a.pending)
+			r.pending.Store(a.Pending)
 			return run
 		}
 	}
@@ -356,8 +352,8 @@ func (r *reader[T]) giveUp(why string) {
 		return
 	}
 	r.options.Logger.Info("jetlog: consumer recreated", "stream", r.stream, "after", r.after, "why", why)
-	r.barren = r.pull.delivered == 0
-	r.pull.close()
+	r.barren = r.pull.Delivered == 0
+	r.pull.Close()
 	r.pull = nil
 }
 

@@ -24,16 +24,9 @@ import (
 // on condition that the subject has no message. Its type is in a header, and Moves
 // gives readers the subject of that type. A letter whose subject has a message was
 // sent before: it is deleted, as is one that was sent now. A trim does the same
-// before it removes such a message (settleBelow), so that no letter is left of it.
+// before it removes such a message (SettleBelow), so that no letter is left of it.
 
 const (
-	// ResentSubject begins the subjects of events that are sent again.
-	ResentSubject = EventsSubject + "resent."
-	// HeaderResent of such an event says which event was refused.
-	HeaderResent = carriedPrefix + "Resent"
-	// HeaderType of such an event is its type.
-	HeaderType = carriedPrefix + "Type"
-
 	// ResendMax is how many letters are sent at once.
 	ResendMax = 256
 	// resentMax is how many letters that were sent are remembered, the last
@@ -45,14 +38,6 @@ const (
 	// have none.
 	subjectNotEmpty = 10071
 )
-
-// resentAs is the subject of an event as it is to be read: that of its type.
-func resentAs(subject string, header map[string][]string) string {
-	if kind := header[HeaderType]; len(kind) == 1 && kind[0] != "" && strings.HasPrefix(subject, ResentSubject) {
-		return EventsSubject + kind[0]
-	}
-	return subject
-}
 
 // resentSubject is the subject of a letter's event when it is sent again. A message
 // of DEADLETTER that is no node's letter is an event of its own.
@@ -276,18 +261,25 @@ func (b *LetterBox) remove(ctx context.Context, sequence uint64) error {
 	return err
 }
 
-// settleBelow deletes the letters of events that were sent again and stand in EVENTS
-// before a sequence: these are going to be removed, and nothing else says that they
-// were sent.
-func (s *Streams) settleBelow(ctx context.Context, events jetstream.Stream, below uint64) error {
+// SettleBelow deletes the letters of events that were sent again and stand in EVENTS
+// before a sequence. It is called before these are removed (Streams.Trim): nothing else
+// says that they were sent.
+func SettleBelow(ctx context.Context, s *Streams, below uint64) error {
+	fail := func(err error) error {
+		return fmt.Errorf("jetlog: look for events of %s that were sent again: %w", EventsStream, err)
+	}
+	events, err := s.JetStream().Stream(ctx, EventsStream)
+	if err != nil {
+		return fail(err)
+	}
 	first, err := events.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(ResentSubject+">"))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && first.Sequence >= below {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: look for events of %s that were sent again: %w", EventsStream, err)
+		return fail(err)
 	}
-	box, err := OpenLetterBox(ctx, s.nc)
+	box, err := OpenLetterBox(ctx, s.Conn())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // there are no letters
 	}
@@ -296,7 +288,7 @@ func (s *Streams) settleBelow(ctx context.Context, events jetstream.Stream, belo
 	}
 	sent, err := events.Info(ctx, jetstream.WithSubjectFilter(ResentSubject+">"))
 	if err != nil {
-		return fmt.Errorf("jetlog: look for events of %s that were sent again: %w", EventsStream, err)
+		return fail(err)
 	}
 	return box.settle(ctx, sent.State.Subjects)
 }

@@ -241,7 +241,7 @@ func TestTrimSettlesLetters(t *testing.T) {
 		}})
 		b.must(err)
 	}
-	_, err = b.streams.Trim(b.ctx, 3, "somewhere", nil)
+	_, err = b.streams.Trim(b.ctx, 3, "somewhere", func(ctx context.Context) error { return jetlog.SettleBelow(ctx, b.streams, 3) })
 	b.must(err)
 	var left []pipeline.Position
 	b.must(box.Visit(b.ctx, 1, "", func(l *jetlog.Letter) error { left = append(left, l.Position); return nil }))

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -27,19 +25,6 @@ const Slots = 2
 // Deltas is the name of the slot's stream of windows.
 func (s Slot) Deltas() string { return [Slots]string{DeltasStream, DeltasStream + "2"}[s] }
 
-// key is where the slot has a key.
-func (s Slot) key(key string) string { return s.prefix() + key }
-
-func (s Slot) prefix() string { return [Slots]string{"", "2."}[s] }
-
-// keyOf is the key that the slot has there.
-func (s Slot) keyOf(there string) string { return strings.TrimPrefix(there, s.prefix()) }
-
-// nameSubject + node is where a process answers who it is: its session.
-func (s Slot) nameSubject() string {
-	return InternalPrefix + [Slots]string{"member.", "member2."}[s]
-}
-
 func isDeltas(stream string) bool {
 	return slices.ContainsFunc([]Slot{0, 1}, func(s Slot) bool { return stream == s.Deltas() })
 }
@@ -49,11 +34,6 @@ func (s *Streams) deltas() string { return s.slot.Deltas() }
 
 // Slot is which one the streams were opened for.
 func (s *Streams) Slot() Slot { return s.slot }
-
-// memberKey is where a node's own key is.
-func (m *Members) memberKey(node string) string {
-	return m.streams.slot.key(cluster.MemberPrefix + node)
-}
 
 // generationKey and countsByKey are where the metadata of DELTAS has whose it is:
 // the generation's number, and what that counts by (generation.Generation.CountsBy).
@@ -123,69 +103,4 @@ func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of Owner) (evict
 		return false, fmt.Errorf("jetlog: delete stream %s, which an earlier generation has made: %w", s.Deltas(), err)
 	}
 	return true, nil
-}
-
-// Clear makes a slot empty for a generation that is about to begin there: it removes
-// the keys, and the DELTAS, of those before. Where that generation or a later one has
-// begun there already, by another leader, nothing is removed (ErrGeneration).
-//
-// It may end anywhere, and be done again: what is left then is the earlier
-// generation's, and nobody of a later one takes it for its own. Its members have
-// another fingerprint; its DELTAS, which goes last, says whose it is, and streams of
-// another generation are not opened on it. Whoever still uses the slot makes it again
-// (Evict).
-func Clear(ctx context.Context, js jetstream.JetStream, s Slot, next generation.Number) error {
-	is, err := SlotOf(ctx, js, s)
-	if err != nil {
-		return err
-	}
-	if is.Number >= next {
-		return fmt.Errorf("%w: stream %s is of %v, and generation %d was to begin", ErrGeneration, s.Deltas(), is, next)
-	}
-	bucket, err := js.KeyValue(ctx, Bucket)
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound):
-		err = nil
-	case err == nil:
-		err = clearKeys(ctx, bucket, s)
-	}
-	if err == nil {
-		_, err = Evict(ctx, js, s, Owner{Number: next})
-	}
-	if err != nil {
-		return fmt.Errorf("jetlog: clear slot %d: %w", s, err)
-	}
-	return nil
-}
-
-// clearTries bounds how often keys are listed: until none is left, as a listing
-// that is cut short looks like one that has ended.
-const clearTries = 5
-
-// clearKeys purges the slot's keys. A purge leaves a mark that a key was there, which
-// members tell from one that somebody deleted by mistake.
-func clearKeys(ctx context.Context, bucket jetstream.KeyValue, s Slot) error {
-	for range clearTries {
-		n, err := purgeKeys(ctx, bucket, s.key(cluster.MemberPrefix)+"*", s.key(cluster.AssignmentKey), s.key(leaseKey), s.key(nodePrefix)+"*")
-		if err != nil || n == 0 {
-			return err
-		}
-	}
-	return errors.New("its keys are written again and again: somebody uses it still")
-}
-
-// purgeKeys purges the keys that it finds, and says how many.
-func purgeKeys(ctx context.Context, bucket jetstream.KeyValue, filters ...string) (n int, err error) {
-	keys, err := bucket.ListKeysFiltered(ctx, filters...)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = keys.Stop() }()
-	for key := range keys.Keys() {
-		if err := bucket.Purge(ctx, key); err != nil {
-			return n, fmt.Errorf("purge key %s: %w", key, err)
-		}
-		n++
-	}
-	return n, ctx.Err()
 }

@@ -78,10 +78,10 @@ func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
 	return s.reader.Next(ctx)
 }
 
-func (s *Source) message(m *nats.Msg, a ack) pipeline.Message {
+func (s *Source) message(m *nats.Msg, a Ack) pipeline.Message {
 	return s.moves.Read(pipeline.Message{
-		Sequence: a.stream, Time: a.nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
-	}, a.nanos)
+		Sequence: a.Stream, Time: a.Nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
+	}, a.Nanos)
 }
 
 // Tailer follows DELTAS. It implements pipeline.Tailer. A message that is no
@@ -113,8 +113,8 @@ func OpenTailer(ctx context.Context, s *Streams, after uint64, o RunOptions) (*T
 	return &Tailer{r, e}, nil
 }
 
-func entry(m *nats.Msg, a ack) sealed {
-	return sealed{pipeline.Entry{Sequence: a.stream, Time: a.nanos / 1e6, Window: m.Data}, m.Header}
+func entry(m *nats.Msg, a Ack) sealed {
+	return sealed{pipeline.Entry{Sequence: a.Stream, Time: a.Nanos / 1e6, Window: m.Data}, m.Header}
 }
 
 // Next implements pipeline.Tailer.

@@ -128,6 +128,18 @@ type Streams struct {
 // Stats are figures of the streams since they were opened.
 func (s *Streams) Stats() *StreamStats { return &s.stats }
 
+// Conn is the connection that the streams were opened on.
+func (s *Streams) Conn() *nats.Conn { return s.nc }
+
+// JetStream is what the streams are read and written with, on that connection.
+func (s *Streams) JetStream() jetstream.JetStream { return s.js }
+
+// KeyValue is the bucket.
+func (s *Streams) KeyValue() jetstream.KeyValue { return s.bucket }
+
+// Logger is never nil.
+func (s *Streams) Logger() *slog.Logger { return s.logger }
+
 // OpenStreams creates the streams and the bucket that are missing. Of existing
 // ones no limit is ever changed: one that does not fit is a refusal that lists
 // every difference of every stream, before anything is created; so is a DELTAS of

@@ -139,7 +139,8 @@ func (s *Streams) OlderThan(ctx context.Context, age time.Duration) (uint64, err
 // Trim takes from EVENTS what is before a sequence, which must be in a backup at
 // place, and says how many messages went. Before it does, the stream's metadata say
 // so: who finds it shorter knows that it was meant, and where the rest is. Between the
-// two it asks last, nil for nothing, whether it still may; with an error nothing goes,
+// two it calls last, nil for nothing, which says whether the trim still may, and does
+// what must be done before the events go (SettleBelow); with an error nothing goes,
 // and the metadata are as before. So of two, one that trims and one that notes somewhere
 // that it needs all of EVENTS and then looks at the metadata, one at least learns of
 // the other.
@@ -160,9 +161,6 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	_, wrote, err := s.markTrimmed(ctx, stream, below, place)
 	if err == nil && last != nil {
 		err = last(ctx)
-	}
-	if err == nil {
-		err = s.settleBelow(ctx, stream, below)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes

@@ -171,14 +171,14 @@ func TestLeaseKeys(t *testing.T) {
 		}
 		defer release()
 	}
-	if found, err := streams.Note(t.Context(), jetlog.NoteBackup, new(int)); found || err != nil {
+	if found, err := jetlog.Note(t.Context(), streams, jetlog.NoteBackup, new(int)); found || err != nil {
 		t.Errorf("%v %v", found, err)
 	}
-	if err := streams.SetNote(t.Context(), jetlog.NoteBackup, strings.Repeat("x", 10)); err != nil {
+	if err := jetlog.SetNote(t.Context(), streams, jetlog.NoteBackup, strings.Repeat("x", 10)); err != nil {
 		t.Error(err)
 	}
 	var note string
-	if found, err := streams.Note(t.Context(), jetlog.NoteBackup, &note); !found || err != nil || len(note) != 10 {
+	if found, err := jetlog.Note(t.Context(), streams, jetlog.NoteBackup, &note); !found || err != nil || len(note) != 10 {
 		t.Errorf("%v %v %s", found, err, note)
 	}
 }
