@@ -1,7 +1,6 @@
 package jetlog_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -44,17 +43,4 @@ func TestAttachMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	e2e.Until(t, "the member is told", func() bool { return m.View().Degrade == want })
-}
-
-// A server on its own waits for nobody, and lacks nothing.
-func TestServerOnItsOwnHasNoCluster(t *testing.T) {
-	s := natstest.Server(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.WaitLeader(ctx, func(s jetlog.Standing) { t.Errorf("told %+v", s) }); err != nil {
-		t.Error(err)
-	}
-	if b, st := s.Behind(), s.Standing(); b != nil || st.Size != 0 || st.Leader != "" {
-		t.Errorf("%q %+v", b, st)
-	}
 }

@@ -138,3 +138,18 @@ func (l *lines) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+func TestConnectNamesWhatItCannotReach(t *testing.T) {
+	_, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://me:secret@" + natstest.FreeAddress(t)})
+	if err == nil || !strings.Contains(err.Error(), "nats://me:") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+	_, err = jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", NkeySeedFile: "/nowhere/seed"})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere/seed") {
+		t.Errorf("got %v", err)
+	}
+	_, err = jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", CredentialsFile: "/nowhere/creds"})
+	if err == nil || !strings.Contains(err.Error(), "/nowhere/creds") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package jetlog_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -94,7 +95,7 @@ func TestAppendersFenceEachOther(t *testing.T) {
 // anything else."
 func TestAppendWhoseAcknowledgementIsLost(t *testing.T) {
 	b := newBench(t)
-	wire := newWire(t, hostOf(t, b.server.URL()))
+	wire := natstest.NewWire(t, b.server)
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
 	b.must(err)
 	defer nc.Close()
@@ -337,4 +338,8 @@ func TestAppendDoesNotWaitForAConnection(t *testing.T) {
 	if h, last, err := log.Tail(t.Context()); err != nil || last != 1 || h.To != 10 {
 		t.Errorf("the log ends with %+v at %d, %v", h, last, err)
 	}
+}
+
+func contextFor(b *bench, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(b.ctx, d)
 }

@@ -7,9 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Stalled is how often the server held up a client for another that was slow.
-func (s *Server) Stalled() int64 { return s.ns.Load().NumStalledClients() }
-
 // LoadMovesUpTo is LoadMoves with another MovesMax.
 var LoadMovesUpTo = loadMoves
 
@@ -37,13 +34,7 @@ func TellRemadeEvery(every time.Duration) (was time.Duration) {
 	return was
 }
 
-// TidyAfter is Tidy with another age.
-func (m *Members) TidyAfter(ctx context.Context, age time.Duration) error { return m.tidy(ctx, age) }
-
 // WithJetStream has the streams use another client.
 func (s *Streams) WithJetStream(wrap func(jetstream.JetStream) jetstream.JetStream) {
 	s.js = wrap(s.js)
 }
-
-// OwnNames begin the keys that stay in a full bucket.
-func OwnNames() []string { return ownNames }

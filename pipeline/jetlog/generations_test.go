@@ -36,7 +36,7 @@ func begun(t *testing.T) generation.Set {
 // records opens the record, on streams that were opened, or attached.
 func (b *bench) records(s *jetlog.Streams) *jetlog.Generations {
 	b.Helper()
-	g, err := jetlog.OpenGenerations(b.ctx, s, testLog(b.T))
+	g, err := jetlog.OpenGenerations(b.ctx, s, natstest.Log(b))
 	b.must(err)
 	b.Cleanup(g.Close)
 	return g
@@ -311,7 +311,7 @@ func TestGenerationsOfLargeConfigurations(t *testing.T) {
 // What watches goes on when its connection is lost and there again.
 func TestGenerationsWatchesOnAfterALostConnection(t *testing.T) {
 	b := newBench(t)
-	wire := newWire(t, hostOf(t, b.server.URL()))
+	wire := natstest.NewWire(t, b.server)
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
 	b.must(err)
 	defer nc.Close()

@@ -101,7 +101,7 @@ func TestRestartedOwnerTakesItsLeaseAtOnce(t *testing.T) {
 // A holder cut off from the server gives up before another takes over.
 func TestSilentHolderIsReplaced(t *testing.T) {
 	b := newBench(t)
-	wire := newWire(t, hostOf(t, b.server.URL()))
+	wire := natstest.NewWire(t, b.server)
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
 	b.must(err)
 	t.Cleanup(nc.Close)

@@ -3,13 +3,11 @@ package jetlog_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
@@ -17,16 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// A server that is shut down while it takes up a stream of its cluster may leave
-// that stream's file store behind: nats-server does not close what it has just
-// made then.
-func TestMain(m *testing.M) {
-	const server = "github.com/nats-io/nats-server/v2/server"
-	natstest.SideBySide()
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction(server+".(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction(server+"/ats.Register.func1"))
-}
+func TestMain(m *testing.M) { natstest.Main(m) }
 
 // bench is what most tests work on.
 type bench struct {
@@ -122,8 +111,3 @@ func window(from, to pipeline.Position) []byte {
 }
 
 func (b *bench) connect() *nats.Conn { b.Helper(); return natstest.Connect(b, b.server) }
-
-// testLog shows what is logged beside a failing test.
-func testLog(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-}

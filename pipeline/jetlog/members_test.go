@@ -222,7 +222,7 @@ func TestMembersJoinTogether(t *testing.T) {
 // A process that could not answer has lost its name to the next, and is told so.
 func TestMemberOvertaken(t *testing.T) {
 	b := newBench(t).expiring(memberExpiry)
-	wire := newWire(t, hostOf(t, b.server.URL()))
+	wire := natstest.NewWire(t, b.server)
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
 	b.must(err)
 	t.Cleanup(nc.Close)
@@ -670,7 +670,7 @@ func TestForgedKeysBeforeTheStart(t *testing.T) {
 // process whose session the key has does.
 func TestForgedOwnName(t *testing.T) {
 	b := newBench(t)
-	p := b.process(testLog(t))
+	p := b.process(natstest.Log(t))
 	b.must(p.Join(b.ctx, member("a")))
 	stranger := b.connect()
 	answers := "something"
@@ -704,7 +704,7 @@ func TestCutOffIsNotSilence(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).expiring(stallExpiry)
 	a := b.joined("a")
-	wire := newWire(t, hostOf(t, b.server.URL()))
+	wire := natstest.NewWire(t, b.server)
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
 	b.must(err)
 	t.Cleanup(nc.Close)

@@ -24,11 +24,11 @@ func members(t *testing.T) []jetlog.ServerOptions {
 	var all []jetlog.ServerOptions
 	var routes []string
 	for i := range 3 {
-		listen := freePort(t)
+		listen := natstest.FreeAddress(t)
 		routes = append(routes, "nats://"+listen)
 		all = append(all, jetlog.ServerOptions{
-			Listen: freePort(t), StoreDir: t.TempDir(), StoreBytesMax: 1 << 40, SyncInterval: time.Minute,
-			Name: fmt.Sprintf("n%d", i+1), Cluster: jetlog.ClusterOptions{Name: "c", Listen: listen}, Copied: true, Logger: testLog(t),
+			Listen: natstest.FreeAddress(t), StoreDir: t.TempDir(), StoreBytesMax: 1 << 40, SyncInterval: time.Minute,
+			Name: fmt.Sprintf("n%d", i+1), Cluster: jetlog.ClusterOptions{Name: "c", Listen: listen}, Copied: true, Logger: natstest.Log(t),
 		})
 	}
 	for i := range all {
@@ -271,7 +271,7 @@ func TestStartServerRefusesAnotherKindsDirectory(t *testing.T) {
 	js.Conn().Close()
 	s.Close()
 	member := alone
-	member.Name, member.Cluster = "n1", jetlog.ClusterOptions{Name: "c", Listen: "127.0.0.1:0", Routes: []string{"nats://" + freePort(t)}}
+	member.Name, member.Cluster = "n1", jetlog.ClusterOptions{Name: "c", Listen: "127.0.0.1:0", Routes: []string{"nats://" + natstest.FreeAddress(t)}}
 	if _, err := jetlog.StartServer(member); err == nil || !strings.Contains(err.Error(), "DEADLETTER, DELTAS, EVENTS, KV_TIDEMARK under") || !strings.Contains(err.Error(), "on its own") {
 		t.Errorf("got %v", err)
 	}
@@ -292,7 +292,7 @@ func TestStartServerRefusesAnotherKindsDirectory(t *testing.T) {
 }
 
 func TestStartServerRefusesABadCluster(t *testing.T) {
-	taken := freePort(t)
+	taken := natstest.FreeAddress(t)
 	l, err := net.Listen("tcp", taken)
 	if err != nil {
 		t.Fatal(err)
@@ -317,5 +317,18 @@ func TestStartServerRefusesABadCluster(t *testing.T) {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%+v: a directory was left behind", c)
 		}
+	}
+}
+
+// A server on its own waits for nobody, and lacks nothing.
+func TestServerOnItsOwnHasNoCluster(t *testing.T) {
+	s := natstest.Server(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.WaitLeader(ctx, func(s jetlog.Standing) { t.Errorf("told %+v", s) }); err != nil {
+		t.Error(err)
+	}
+	if b, st := s.Behind(), s.Standing(); b != nil || st.Size != 0 || st.Leader != "" {
+		t.Errorf("%q %+v", b, st)
 	}
 }

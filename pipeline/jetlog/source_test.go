@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"testing"
 	"time"
@@ -225,7 +223,7 @@ func TestSourceSurvivesAServerRestart(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*e2e.Patience)
 	defer cancel()
-	o := jetlog.ServerOptions{Listen: freePort(t), StoreDir: t.TempDir(), SyncInterval: time.Minute}
+	o := jetlog.ServerOptions{Listen: natstest.FreeAddress(t), StoreDir: t.TempDir(), SyncInterval: time.Minute}
 	server, err := jetlog.StartServer(o)
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +232,7 @@ func TestSourceSurvivesAServerRestart(t *testing.T) {
 	b := &bench{t, ctx, server, streams, js, never}
 	const ahead = 20_000 // more than is asked for ahead
 	b.publish(ahead)
-	s := b.source(0, jetlog.RunOptions{MessagesMax: 50, Logger: testLog(t)})
+	s := b.source(0, jetlog.RunOptions{MessagesMax: 50, Logger: natstest.Log(t)})
 	got := b.read(s, 100)
 
 	server.Close()
@@ -284,23 +282,4 @@ func TestSourceCloseTakesItsConsumerAway(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func hostOf(t *testing.T, raw string) string {
-	t.Helper()
-	u, err := url.Parse(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u.Host
 }

@@ -1,16 +1,17 @@
-package jetlog_test
+package natstest
 
 import (
-	"context"
 	"io"
 	"net"
+	"net/url"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// wire is a TCP connection that can be made to swallow what the server says.
-type wire struct {
+// Wire is a TCP connection that can be made to swallow what the server says.
+type Wire struct {
 	listener net.Listener
 	server   string
 	wg       sync.WaitGroup
@@ -21,31 +22,37 @@ type wire struct {
 	conns []net.Conn
 }
 
-func newWire(t *testing.T, server string) *wire {
-	t.Helper()
+// NewWire begins to listen for connections to a server.
+func NewWire(tb testing.TB, s *jetlog.Server) *Wire {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	w := &wire{listener: l, server: server}
+	server, err := url.Parse(s.URL())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w := &Wire{listener: l, server: server.Host}
 	w.free = sync.NewCond(&w.mu)
 	w.wg.Go(w.accept)
-	t.Cleanup(w.close)
+	tb.Cleanup(w.close)
 	return w
 }
 
-func (w *wire) Address() string { return w.listener.Addr().String() }
+// Address is where a client reaches the server over the wire.
+func (w *Wire) Address() string { return w.listener.Addr().String() }
 
 // Mute holds back what the server says until it is lifted.
-func (w *wire) Mute(on bool) {
+func (w *Wire) Mute(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.muted = on
 	w.free.Broadcast()
 }
 
-// Stop lets nothing through any more, and no new connection.
-func (w *wire) Stop() {
+// Stop closes all connections and refuses new ones.
+func (w *Wire) Stop() {
 	_ = w.listener.Close()
 	w.Mute(true)
 	w.mu.Lock()
@@ -55,7 +62,7 @@ func (w *wire) Stop() {
 	}
 }
 
-func (w *wire) accept() {
+func (w *Wire) accept() {
 	for {
 		client, err := w.listener.Accept()
 		if err != nil {
@@ -70,11 +77,11 @@ func (w *wire) accept() {
 		w.conns = append(w.conns, client, server)
 		w.mu.Unlock()
 		w.wg.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
-		w.wg.Go(func() { _, _ = io.Copy(gate{w, client}, server); _ = client.Close() })
+		w.wg.Go(func() { _, _ = io.Copy(valve{w, client}, server); _ = client.Close() })
 	}
 }
 
-func (w *wire) close() {
+func (w *Wire) close() {
 	w.Mute(false)
 	_ = w.listener.Close()
 	w.mu.Lock()
@@ -85,20 +92,16 @@ func (w *wire) close() {
 	w.wg.Wait()
 }
 
-type gate struct {
-	w *wire
+type valve struct {
+	w *Wire
 	net.Conn
 }
 
-func (g gate) Write(b []byte) (int, error) {
+func (g valve) Write(b []byte) (int, error) {
 	g.w.mu.Lock()
 	for g.w.muted {
 		g.w.free.Wait()
 	}
 	g.w.mu.Unlock()
 	return g.Conn.Write(b)
-}
-
-func contextFor(b *bench, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(b.ctx, d)
 }
