@@ -143,7 +143,7 @@ func (p *publishCommand) Run(t *terminal) error {
 		if err := p.check(ctx, c); err != nil {
 			return err
 		}
-		letters := uint64(1)
+		from := uint64(1)
 		var box *jetlog.LetterBox
 		if p.Wait {
 			var err error
@@ -154,7 +154,7 @@ func (p *publishCommand) Run(t *terminal) error {
 			if err != nil {
 				return err
 			}
-			letters = state.Last + 1
+			from = state.Last + 1
 		}
 		ack, err := p.send(ctx, c.Conn())
 		if err != nil {
@@ -162,9 +162,9 @@ func (p *publishCommand) Run(t *terminal) error {
 		}
 		if p.Wait {
 			if ack.Duplicate {
-				letters = 1 // it came before
+				from = 1 // it came before
 			}
-			if err := p.counted(ctx, c, box, letters, ack.Sequence); err != nil {
+			if err := p.counted(ctx, c, box, from, ack.Sequence); err != nil {
 				return err
 			}
 		}
@@ -248,13 +248,13 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 }
 
 // counted waits until the event is applied. A letter of it is there by then.
-func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *jetlog.LetterBox, letters, sequence uint64) error {
+func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *jetlog.LetterBox, from, sequence uint64) error {
 	at := pipeline.At(sequence, 0)
 	figures, err := c.Stats(ctx, client.Wait(at), client.Within(p.Timeout))
 	if err != nil {
 		return stored(at, err)
 	}
-	refused := box.Visit(ctx, letters, "", func(l *jetlog.Letter) error {
+	refused := box.Visit(ctx, from, "", func(l *jetlog.Letter) error {
 		if l.Position != at {
 			return nil
 		}

@@ -42,7 +42,7 @@ func TestHiggs(t *testing.T) {
 	check(t, nc, data, lastPosition(t, nc))
 	t.Logf("imported, applied and compared in %v", time.Since(begun).Round(time.Millisecond))
 	// 14 follows are self-follows and belong in DEADLETTER.
-	letters(t, nc, 14)
+	refusedAre(t, nc, 14)
 	p.Stop()
 	p.Start()
 	check(t, nc, data, lastPosition(t, nc))
@@ -235,7 +235,7 @@ func publishSingles(t *testing.T, nc *nats.Conn, lines [][]byte) {
 	}
 }
 
-func letters(t *testing.T, nc *nats.Conn, want uint64) {
+func refusedAre(t *testing.T, nc *nats.Conn, want uint64) {
 	t.Helper()
 	if got := natstest.Stream(t, nc, "DEADLETTER").CachedInfo().State.Msgs; got != want {
 		t.Fatalf("%d dead letters, want %d", got, want)

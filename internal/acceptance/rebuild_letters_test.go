@@ -63,8 +63,8 @@ func TestRebuildNewType(t *testing.T) {
 // no two are of one event.
 func refusedOnce(t *testing.T, nc *nats.Conn, want uint64) {
 	t.Helper()
-	letters := func() uint64 { return natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs }
-	for deadline := time.Now().Add(likedWithin); letters() < want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	kept := func() uint64 { return natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs }
+	for deadline := time.Now().Add(likedWithin); kept() < want && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	stream := natstest.Stream(t, nc, jetlog.DeadLetterStream)

@@ -53,7 +53,7 @@ type generation struct {
 	guard     *pipeline.Guard
 	follower  *pipeline.Follower
 	router    *pipeline.Router
-	letters   letters
+	letters   letterGate
 	lease     *jetlog.Lease
 	history   *history
 	events    events

@@ -10,13 +10,13 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// letters keep the dead letters of a generation while it serves, and no others:
+// letterGate keeps the dead letters of a generation while it serves, and no others:
 // everybody's are in one stream. It implements pipeline.DeadLetters.
 //
 // When a generation comes to serve it may have routed events already whose letters the
 // one before did not store: all after the position that the record has of it. Its router
 // begins again, and first stores those (owed).
-type letters struct {
+type letterGate struct {
 	to letterStore // where they are kept; before the router runs
 
 	mu     sync.Mutex
@@ -39,7 +39,7 @@ var (
 // keep stores letters from now on, or none. It goes by the record, not by which
 // generation answers here. A process that routes the one that serves may answer by the one
 // before for long, and no other process stores its letters once none are owed.
-func (l *letters) keep(serves bool) {
+func (l *letterGate) keep(serves bool) {
 	if serves {
 		l.on()
 	} else {
@@ -48,7 +48,7 @@ func (l *letters) keep(serves bool) {
 }
 
 // on stores letters from now on.
-func (l *letters) on() {
+func (l *letterGate) on() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.serves {
@@ -61,21 +61,21 @@ func (l *letters) on() {
 }
 
 // off stores none from now on.
-func (l *letters) off() {
+func (l *letterGate) off() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.serves = false
 }
 
 // keepIn says where letters are kept.
-func (l *letters) keepIn(to letterStore) *letters {
+func (l *letterGate) keepIn(to letterStore) *letterGate {
 	l.to = to
 	return l
 }
 
 // Keep implements pipeline.DeadLetters. What is being stored when the generation
 // serves no more is stored.
-func (l *letters) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
+func (l *letterGate) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
 	l.mu.Lock()
 	serves := l.serves
 	l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *letters) Keep(ctx context.Context, of []pipeline.DeadLetter) error {
 // routing is the context of a run of the router, which ends when what it stores
 // changes; kept says whether it stores letters. An earlier run may have stored some of
 // its letters.
-func (l *letters) routing(ctx context.Context) (running context.Context, kept bool, end context.CancelCauseFunc) {
+func (l *letterGate) routing(ctx context.Context) (running context.Context, kept bool, end context.CancelCauseFunc) {
 	l.to.Begin()
 	running, end = context.WithCancelCause(ctx)
 	l.mu.Lock()

@@ -28,7 +28,7 @@ func (k *keeper) Keep(_ context.Context, letters []pipeline.DeadLetter) error {
 // docs/promises.md: "Only the generation that serves stores dead letters"
 func TestLetters(t *testing.T) {
 	var k keeper
-	l := new(letters).keepIn(&k)
+	l := new(letterGate).keepIn(&k)
 	keep := func(want string, positions ...pipeline.Position) {
 		t.Helper()
 		k.kept = nil
@@ -77,7 +77,7 @@ func TestLetters(t *testing.T) {
 // none. The race detector looks on.
 func TestLettersWhileItIsSwitched(t *testing.T) {
 	var k keeper
-	l := new(letters).keepIn(&k)
+	l := new(letterGate).keepIn(&k)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

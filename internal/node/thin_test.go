@@ -356,7 +356,7 @@ func TestThinRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket, err := js.KeyValue(t.Context(), jetlog.Bucket)
+	keys, err := js.KeyValue(t.Context(), jetlog.Bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestThinRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bucket.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
+	if _, err := keys.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
 		t.Fatal(err)
 	}
 	if err := try("late"); !errors.Is(err, jetlog.ErrMemberMisfit) || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "late") {

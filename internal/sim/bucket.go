@@ -14,9 +14,9 @@ import (
 // to be replaced.
 var ErrOvertaken = errors.New("sim: the key was written by another process meanwhile")
 
-// bucket is the server's side of the keys that say which nodes there are and
+// bucketState is the server's side of the keys that say which nodes there are and
 // what they hold. The server's lock guards it.
-type bucket struct {
+type bucketState struct {
 	revision uint64
 	keys     map[string]cluster.Entry
 	assigned cluster.Assignment // the one stored
@@ -24,7 +24,7 @@ type bucket struct {
 	back     bool               // an assignment was stored that is not newer than one before
 }
 
-func (b *bucket) putLocked(e cluster.Entry) {
+func (b *bucketState) putLocked(e cluster.Entry) {
 	b.revision++
 	e.Revision, e.Nanos = b.revision, time.Now().UnixNano()
 	b.keys[e.Key] = e

@@ -26,7 +26,7 @@ type Server struct {
 	letters []pipeline.DeadLetter
 	kept    map[letterID]time.Time // the letters' message ids
 	lease   lease
-	bucket  bucket
+	bucket  bucketState
 }
 
 // place is one message that was ever stored: a sequence may be used again
@@ -45,7 +45,7 @@ func NewServer() *Server {
 		deltas:  newStream(jetlog.DeltasStream, now),
 		ever:    map[place]*Stored{},
 		kept:    map[letterID]time.Time{},
-		bucket:  bucket{keys: map[string]cluster.Entry{}},
+		bucket:  bucketState{keys: map[string]cluster.Entry{}},
 	}
 }
 

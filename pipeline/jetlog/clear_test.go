@@ -17,24 +17,24 @@ func TestClear(t *testing.T) {
 	b := newBench(t)
 	second, err := b.open(1, 2)
 	b.must(err)
-	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 	b.must(err)
 	keys := []string{"member.a", "assignment", "router", "node.a", "2.member.a", "2.assignment", "2.router", "2.node.a", "drain.a", "degrade", recordKey, "backup.last", "import.x"}
 	for clears := range 3 {
 		for _, k := range keys {
-			_, err := bucket.PutString(b.ctx, k, "{}")
+			_, err := kv.PutString(b.ctx, k, "{}")
 			b.must(err)
 		}
 		switch clears {
 		case 1: // it ended after a key
-			b.must(bucket.Purge(b.ctx, "2.member.a"))
+			b.must(kv.Purge(b.ctx, "2.member.a"))
 		case 2: // before DELTAS, or after all of it
 			b.must(b.js.DeleteStream(b.ctx, second.Slot().Deltas()))
 		}
 		b.must(jetlog.Clear(b.ctx, b.js, 1, generation.Number(2*clears+4)))
 		b.must(jetlog.Clear(b.ctx, b.js, 1, generation.Number(2*clears+4)))
 		for _, k := range keys {
-			_, err := bucket.Get(b.ctx, k)
+			_, err := kv.Get(b.ctx, k)
 			if gone := err != nil; gone != strings.HasPrefix(k, "2.") {
 				t.Errorf("key %s: %v", k, err)
 			}

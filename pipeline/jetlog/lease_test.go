@@ -134,14 +134,14 @@ func TestSilentHolderIsReplaced(t *testing.T) {
 func TestLeaseThatNobodyRoutesWith(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 	b.must(err)
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, _ = bucket.PutString(ctx, "router", `{"owner":"ghost","session":"x"}`)
+			_, _ = kv.PutString(ctx, "router", `{"owner":"ghost","session":"x"}`)
 			time.Sleep(renew)
 		}
 	}()
@@ -152,7 +152,7 @@ func TestLeaseThatNobodyRoutesWith(t *testing.T) {
 	b.must(err)
 	once := func(d time.Duration, meanwhile func()) error {
 		for { // until the ghost has the lease
-			if e, err := bucket.Get(b.ctx, "router"); err == nil && strings.Contains(string(e.Value()), "ghost") {
+			if e, err := kv.Get(b.ctx, "router"); err == nil && strings.Contains(string(e.Value()), "ghost") {
 				break
 			}
 			time.Sleep(renew)

@@ -29,7 +29,7 @@ func (b *bench) forgetSoon() {
 	}
 }
 
-func (b *bench) mended(box *jetlog.LetterBox, sequences ...uint64) (letters []jetlog.Mended) {
+func (b *bench) mended(box *jetlog.LetterBox, sequences ...uint64) (all []jetlog.Mended) {
 	b.Helper()
 	for _, sequence := range sequences {
 		l, err := box.Get(b.ctx, sequence)
@@ -37,9 +37,9 @@ func (b *bench) mended(box *jetlog.LetterBox, sequences ...uint64) (letters []je
 			continue
 		}
 		b.must(err)
-		letters = append(letters, jetlog.Mended{Letter: &l, Type: fmt.Sprint("t", sequence%3), Body: fmt.Appendf(nil, "mended %d", sequence)})
+		all = append(all, jetlog.Mended{Letter: &l, Type: fmt.Sprint("t", sequence%3), Body: fmt.Appendf(nil, "mended %d", sequence)})
 	}
-	return letters
+	return all
 }
 
 // sentAgain says which message of EVENTS is of which letter.
@@ -131,24 +131,24 @@ func TestResendInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.forgetSoon()
-	const letters = 200
+	const refused = 200
 	var reasons []pipeline.Reason
 	var all []uint64
-	for i := range letters {
+	for i := range refused {
 		reasons, all = append(reasons, "json"), append(all, uint64(i+1))
 	}
 	b.keepLetters(reasons...)
 	random := rand.New(rand.NewPCG(5, 6))
 	interrupted := 0
-	for left := letters; left > 0; {
+	for left := refused; left > 0; {
 		nc := b.connect()
 		box, err := jetlog.OpenLetterBox(b.ctx, nc)
 		b.must(err)
 		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.IntN(15_000))*time.Microsecond)
 		r, err := box.Resender(ctx)
 		if err == nil {
-			some := random.IntN(letters)
-			_, err = r.Send(ctx, b.mended(b.letterBox(), all[some:min(some+20, letters)]...))
+			some := random.IntN(refused)
+			_, err = r.Send(ctx, b.mended(b.letterBox(), all[some:min(some+20, refused)]...))
 		}
 		if err != nil {
 			interrupted++
@@ -174,7 +174,7 @@ func TestResendInterrupted(t *testing.T) {
 			t.Errorf("letter %s was sent as %v", letter, sequences)
 		}
 	}
-	if left, err := b.letterBox().Count(b.ctx); len(found) != letters || left != 0 || err != nil || interrupted < 5 {
+	if left, err := b.letterBox().Count(b.ctx); len(found) != refused || left != 0 || err != nil || interrupted < 5 {
 		t.Errorf("%d sent, %d left, interrupted %d times, %v", len(found), left, interrupted, err)
 	}
 }
