@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 type adoptCommand struct {
@@ -73,7 +74,7 @@ func (a *adoptCommand) serving() (g generation.Generation, err error) {
 		return g, err
 	}
 	defer nc.Close()
-	set, err := jetlog.LoadGenerations(ctx, nc)
+	set, err := bucket.LoadGenerations(ctx, nc)
 	switch {
 	case errors.Is(err, jetlog.ErrNoBucket):
 		return g, a.silence()

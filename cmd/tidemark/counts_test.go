@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // One node serves all of these; ids keep them apart.
@@ -209,7 +209,7 @@ func TestWrongUsageByAnswer(t *testing.T) {
 // docs/contract.md: "An answer that is not whole says so": by its exit code too, for
 // people and for programs.
 func TestNotWhole(t *testing.T) {
-	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
+	server, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestNotWhole(t *testing.T) {
 // Pages of several nodes make one list: the later ones are asked for as much as
 // the first has, and the list goes on where one that is not whole ended it.
 func TestPagesOfAList(t *testing.T) {
-	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
+	server, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), StoreBytesMax: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}

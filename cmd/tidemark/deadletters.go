@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 type deadlettersCommand struct {
@@ -123,7 +124,7 @@ func (l *letterJSON) note() string {
 const beginsShown = 60
 
 func (l *lettersCommand) Run(t *terminal) error {
-	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error {
+	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error {
 		found, more, err := box.Newest(ctx, l.Reason, l.Limit)
 		if err != nil {
 			return err
@@ -143,7 +144,7 @@ func (l *lettersCommand) Run(t *terminal) error {
 }
 
 // list reads letters whole, and finds out what became of their events.
-func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox, found []jetlog.Letter, warn io.Writer) ([]letterJSON, error) {
+func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *letters.LetterBox, found []letters.Letter, warn io.Writer) ([]letterJSON, error) {
 	list := make([]letterJSON, 0, len(found))
 	if len(found) == 0 {
 		return list, nil
@@ -156,7 +157,7 @@ func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *jetlog.Le
 	}
 	for _, f := range found {
 		whole, err := box.Get(ctx, f.Sequence)
-		if errors.Is(err, jetlog.ErrNoLetter) {
+		if errors.Is(err, letters.ErrNoLetter) {
 			continue // discarded since
 		}
 		if err != nil {
@@ -171,7 +172,7 @@ func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *jetlog.Le
 	return list, nil
 }
 
-func letterLine(l jetlog.Letter) letterJSON {
+func letterLine(l letters.Letter) letterJSON {
 	line := letterJSON{
 		Seq: l.Sequence, Time: l.Time, Reason: l.Reason, Error: l.Error,
 		Begins: printable(string(l.Body[:min(len(l.Body), 4*beginsShown)]), beginsShown),
@@ -224,12 +225,12 @@ EXAMPLE
 }
 
 func (l *letterCommand) Run(t *terminal) error {
-	return l.letters(func(ctx context.Context, box *jetlog.LetterBox) error {
-		letter, err := jetlog.Letter{}, jetlog.ErrNoLetter
+	return l.letters(func(ctx context.Context, box *letters.LetterBox) error {
+		letter, err := letters.Letter{}, letters.ErrNoLetter
 		if l.Seq != 0 { // to JetStream, 0 is no number of a message, and an error of its own
 			letter, err = box.Get(ctx, l.Seq)
 		}
-		if errors.Is(err, jetlog.ErrNoLetter) {
+		if errors.Is(err, letters.ErrNoLetter) {
 			state, err := box.State(ctx)
 			switch {
 			case err != nil:
@@ -261,7 +262,7 @@ type wholeLetterJSON struct {
 	Base64   string      `json:"body_base64,omitempty"` // where it is not UTF-8
 }
 
-func letterDocument(l jetlog.Letter) wholeLetterJSON {
+func letterDocument(l letters.Letter) wholeLetterJSON {
 	line := letterLine(l)
 	document := wholeLetterJSON{Seq: l.Sequence, Time: l.Time, Reason: l.Reason, Position: line.Position, Error: l.Error, Headers: l.Header}
 	if text := string(l.Body); utf8.ValidString(text) {
@@ -272,7 +273,7 @@ func letterDocument(l jetlog.Letter) wholeLetterJSON {
 	return document
 }
 
-func printLetter(to io.Writer, l jetlog.Letter) error {
+func printLetter(to io.Writer, l letters.Letter) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s at %s\n", jetlog.DeadLetterSubject+l.Reason, clockTime(l.Time))
 	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
@@ -305,11 +306,11 @@ func harmless(text string) string {
 
 // letters opens DEADLETTER and does one thing. Reading may take long, so the
 // timeout is for connecting alone.
-func (r *remote) letters(do func(ctx context.Context, box *jetlog.LetterBox) error) error {
-	return r.lettersOn(func(ctx context.Context, _ *nats.Conn, box *jetlog.LetterBox) error { return do(ctx, box) })
+func (r *remote) letters(do func(ctx context.Context, box *letters.LetterBox) error) error {
+	return r.lettersOn(func(ctx context.Context, _ *nats.Conn, box *letters.LetterBox) error { return do(ctx, box) })
 }
 
-func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error) error {
+func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error) error {
 	ctx, stop := interruptible()
 	defer stop()
 	nc, err := r.dial(true)
@@ -324,12 +325,12 @@ func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *jetl
 	return r.explain(do(ctx, nc, box))
 }
 
-func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*jetlog.LetterBox, error) {
+func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*letters.LetterBox, error) {
 	opening, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	opening, done := r.reach.untilDenied(opening)
 	defer done()
-	box, err := jetlog.OpenLetterBox(opening, nc)
+	box, err := letters.OpenLetterBox(opening, nc)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("no stream %s at %s: is 'tidemark run' running?", jetlog.DeadLetterStream, redacted(r.NATS))

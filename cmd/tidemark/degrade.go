@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 type degradeCommand struct {
@@ -63,7 +63,7 @@ func (d *degradeCommand) apply(is cluster.Degrade) (cluster.Degrade, error) {
 }
 
 func (d *degradeCommand) Run(t *terminal) error {
-	return d.members(func(ctx context.Context, m *jetlog.Members) error {
+	return d.members(func(ctx context.Context, m *bucket.Members) error {
 		is, err := m.View().Degrade, error(nil)
 		if len(d.Steps) > 0 {
 			if is, err = m.DegradeBy(ctx, d.apply); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // nodeArgument is the node that a command is about.
@@ -57,7 +58,7 @@ EXAMPLE
 }
 
 func (d *drainCommand) Run(t *terminal) error {
-	return d.do(t, (*jetlog.Members).Drain, "drained", func(v *cluster.View) string {
+	return d.do(t, (*bucket.Members).Drain, "drained", func(v *cluster.View) string {
 		switch me, _ := v.Member(d.Node); {
 		case !mayHold(me):
 			return d.Node + " holds no shards, drained or not: " + whyNot(me)
@@ -81,7 +82,7 @@ func whyNot(m cluster.State) string {
 }
 
 func (u *undrainCommand) Run(t *terminal) error {
-	return u.do(t, (*jetlog.Members).Undrain, "undrained", func(v *cluster.View) string {
+	return u.do(t, (*bucket.Members).Undrain, "undrained", func(v *cluster.View) string {
 		if me, there := v.Member(u.Node); there && !mayHold(me) {
 			return u.Node + " holds no shards, drained or not: " + whyNot(me)
 		}
@@ -92,17 +93,17 @@ func (u *undrainCommand) Run(t *terminal) error {
 // silences is how long it may take to see of a node that it is silent, in both of two
 // generations: one whose machine is gone without a word still has its connection for
 // the server, for minutes, and one that is suspended has it as well.
-const silences = 2 * jetlog.MemberExpiry
+const silences = 2 * bucket.MemberExpiry
 
 func (f *forgetCommand) Run(t *terminal) error {
 	f.Timeout += silences
-	return f.do(t, (*jetlog.Members).Forget, "forgotten", func(*cluster.View) string { return f.Node + " is forgotten" })
+	return f.do(t, (*bucket.Members).Forget, "forgotten", func(*cluster.View) string { return f.Node + " is forgotten" })
 }
 
 // do does one thing to the node, and says that it is done: said is told how the nodes
 // were before.
-func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Context, string) error, done string, said func(*cluster.View) string) error {
-	return n.members(func(ctx context.Context, m *jetlog.Members) error {
+func (n *nodeArgument) do(t *terminal, what func(*bucket.Members, context.Context, string) error, done string, said func(*cluster.View) string) error {
+	return n.members(func(ctx context.Context, m *bucket.Members) error {
 		before := m.View()
 		if err := what(m, ctx, n.Node); err != nil {
 			return err
@@ -112,13 +113,13 @@ func (n *nodeArgument) do(t *terminal, what func(*jetlog.Members, context.Contex
 		}
 		_, err := fmt.Fprintln(t.out, said(before))
 		return err
-	}, func(ctx context.Context, m *jetlog.Members) error { return what(m, ctx, n.Node) })
+	}, func(ctx context.Context, m *bucket.Members) error { return what(m, ctx, n.Node) })
 }
 
 // members looks at what nodes share of the generation that serves and does one thing
 // with it; then another with what they share of the one beside it, if there is one,
 // and both is not nil.
-func (r *remote) members(do, both func(context.Context, *jetlog.Members) error) error {
+func (r *remote) members(do, both func(context.Context, *bucket.Members) error) error {
 	ctx, stop := interruptible()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
@@ -130,10 +131,10 @@ func (r *remote) members(do, both func(context.Context, *jetlog.Members) error) 
 	defer nc.Close()
 	ctx, done := r.reach.untilDenied(ctx)
 	defer done()
-	set, err := jetlog.LoadGenerations(ctx, nc)
-	var m *jetlog.Members
+	set, err := bucket.LoadGenerations(ctx, nc)
+	var m *bucket.Members
 	if err == nil {
-		m, err = jetlog.AttachMembers(ctx, nc, jetlog.SlotOfServing(set), jetlog.MembersOptions{})
+		m, err = bucket.AttachMembers(ctx, nc, bucket.SlotOfServing(set), bucket.MembersOptions{})
 	}
 	if err != nil {
 		return r.explain(err)
@@ -142,12 +143,12 @@ func (r *remote) members(do, both func(context.Context, *jetlog.Members) error) 
 	if err := do(ctx, m); err != nil || both == nil || set.Beside() == 0 {
 		return r.explain(err)
 	}
-	beside, err := jetlog.AttachMembers(ctx, nc, jetlog.Slot(set.All[set.Beside()].Slot), jetlog.MembersOptions{})
+	beside, err := bucket.AttachMembers(ctx, nc, jetlog.Slot(set.All[set.Beside()].Slot), bucket.MembersOptions{})
 	if err != nil {
 		return r.explain(err)
 	}
 	defer beside.Close()
-	if err := both(ctx, beside); err != nil && !errors.Is(err, jetlog.ErrUnknownNode) { // it was not there while this was built
+	if err := both(ctx, beside); err != nil && !errors.Is(err, bucket.ErrUnknownNode) { // it was not there while this was built
 		return r.explain(err)
 	}
 	return nil

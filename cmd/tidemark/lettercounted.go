@@ -12,6 +12,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -27,7 +29,7 @@ type rebuilt struct {
 // newRebuilt asks which generation serves, and by what it counts. What the bucket says
 // must be what the nodes say: it may have been deleted a moment ago.
 func newRebuilt(ctx context.Context, nc *nats.Conn, c *client.Client) (*rebuilt, error) {
-	set, err := jetlog.LoadGenerations(ctx, nc)
+	set, err := bucket.LoadGenerations(ctx, nc)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +56,7 @@ func newRebuilt(ctx context.Context, nc *nats.Conn, c *client.Client) (*rebuilt,
 
 // counts says whether the serving generation counts a letter's event, at the position
 // where it came.
-func (r *rebuilt) counts(l *jetlog.Letter) (bool, error) {
+func (r *rebuilt) counts(l *letters.Letter) (bool, error) {
 	if r.judge == nil || l.Generation == 0 || l.Generation == r.serving || l.Subject == "" {
 		return false, nil
 	}
@@ -63,20 +65,20 @@ func (r *rebuilt) counts(l *jetlog.Letter) (bool, error) {
 }
 
 // why says which generation counts a letter's event.
-func (r *rebuilt) why(l *jetlog.Letter) string {
+func (r *rebuilt) why(l *letters.Letter) string {
 	return fmt.Sprintf("generation %d, which serves, counts the event there; generation %d refused it", r.serving, l.Generation)
 }
 
 // letterNotes know what became of the events of letters.
 type letterNotes struct {
-	first    map[jetlog.EventID]uint64 // the first letter of each event
+	first    map[letters.EventID]uint64 // the first letter of each event
 	rebuilt  *rebuilt
-	resender *jetlog.Resender
+	resender *letters.Resender
 }
 
 // newLetterNotes asks what there is to know. Letters are listed without a node too:
 // then what the serving generation counts is not known, which is written to warn.
-func newLetterNotes(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox, found []jetlog.Letter, warn io.Writer) (n *letterNotes, err error) {
+func newLetterNotes(ctx context.Context, nc *nats.Conn, box *letters.LetterBox, found []letters.Letter, warn io.Writer) (n *letterNotes, err error) {
 	n = new(letterNotes)
 	if n.rebuilt, err = newRebuilt(ctx, nc, client.New(nc)); err != nil {
 		fmt.Fprintf(warn, "not known: which events the serving generation counts: %s\n", sentence(err))
@@ -94,7 +96,7 @@ func newLetterNotes(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox, f
 }
 
 // note says of a letter what became of its event.
-func (n *letterNotes) note(ctx context.Context, l *jetlog.Letter, line *letterJSON) error {
+func (n *letterNotes) note(ctx context.Context, l *letters.Letter, line *letterJSON) error {
 	if event, ok := l.Event(); ok && n.first[event] < l.Sequence {
 		line.Same = n.first[event]
 	}

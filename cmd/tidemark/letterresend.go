@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -100,12 +101,12 @@ func good(result string) bool {
 type resending struct {
 	command  *resendCommand
 	client   *client.Client
-	box      *jetlog.LetterBox
-	resender *jetlog.Resender
+	box      *letters.LetterBox
+	resender *letters.Resender
 	judge    *judge
 	rebuilt  *rebuilt
 
-	sent   []jetlog.Resent   // now, or before
+	sent   []letters.Resent   // now, or before
 	last   pipeline.Position // of the events sent
 	list   []resentJSON
 	counts map[string]int
@@ -123,7 +124,7 @@ func (r *resendCommand) Run(t *terminal) error {
 			return err
 		}
 	}
-	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *jetlog.LetterBox) error {
+	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error {
 		run := &resending{command: r, client: client.New(nc), box: box, counts: map[string]int{}}
 		asking, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
 		defer cancel()
@@ -186,7 +187,7 @@ func (r *resendCommand) readMended(t *terminal) (err error) {
 func (r *resending) all(ctx context.Context) error {
 	seqs := slices.Compact(slices.Sorted(slices.Values(r.command.Seqs)))
 	if r.command.Reason != "" {
-		err := r.box.Visit(ctx, 1, r.command.Reason, func(l *jetlog.Letter) error {
+		err := r.box.Visit(ctx, 1, r.command.Reason, func(l *letters.Letter) error {
 			seqs = append(seqs, l.Sequence)
 			return nil
 		})
@@ -194,7 +195,7 @@ func (r *resending) all(ctx context.Context) error {
 			return err
 		}
 	}
-	for some := range slices.Chunk(seqs, jetlog.ResendMax) {
+	for some := range slices.Chunk(seqs, letters.ResendMax) {
 		if err := r.some(ctx, some); err != nil {
 			return errors.Join(err, r.look(ctx))
 		}
@@ -215,7 +216,7 @@ func (r *resending) all(ctx context.Context) error {
 }
 
 func (r *resending) some(ctx context.Context, seqs []uint64) error {
-	var mended []jetlog.Mended
+	var mended []letters.Mended
 	for _, seq := range seqs {
 		m, err := r.one(ctx, seq)
 		if err != nil {
@@ -238,12 +239,12 @@ func (r *resending) some(ctx context.Context, seqs []uint64) error {
 
 // one makes the event of a letter; nil: it is not to be sent, and what became of it is
 // counted up.
-func (r *resending) one(ctx context.Context, seq uint64) (*jetlog.Mended, error) {
-	letter, err := jetlog.Letter{}, jetlog.ErrNoLetter
+func (r *resending) one(ctx context.Context, seq uint64) (*letters.Mended, error) {
+	letter, err := letters.Letter{}, letters.ErrNoLetter
 	if seq != 0 { // to JetStream, 0 is no number of a message, and an error of its own
 		letter, err = r.box.Get(ctx, seq)
 	}
-	if errors.Is(err, jetlog.ErrNoLetter) {
+	if errors.Is(err, letters.ErrNoLetter) {
 		r.gone(seq)
 		return nil, nil
 	}
@@ -277,15 +278,15 @@ func (r *resending) one(ctx context.Context, seq uint64) (*jetlog.Mended, error)
 // gone counts up a letter that is not there.
 func (r *resending) gone(seq uint64) {
 	if at := r.resender.Position(seq); at != 0 {
-		r.sent = append(r.sent, jetlog.Resent{Sequence: seq, Position: at, Before: true})
+		r.sent = append(r.sent, letters.Resent{Sequence: seq, Position: at, Before: true})
 		return
 	}
 	r.add(resentJSON{Seq: seq, Result: resendGone, Error: "there is no such dead letter: it was sent again long ago, or deleted, or never was"})
 }
 
 // mend makes the event of a letter, or says what is wrong with it.
-func (r *resending) mend(l *jetlog.Letter) (m jetlog.Mended, wrong string, err error) {
-	m = jetlog.Mended{Letter: l, Body: l.Body}
+func (r *resending) mend(l *letters.Letter) (m letters.Mended, wrong string, err error) {
+	m = letters.Mended{Letter: l, Body: l.Body}
 	if r.command.mended != nil {
 		m.Body = r.command.mended
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -144,7 +145,7 @@ func (p *publishCommand) Run(t *terminal) error {
 			return err
 		}
 		from := uint64(1)
-		var box *jetlog.LetterBox
+		var box *letters.LetterBox
 		if p.Wait {
 			var err error
 			if box, err = p.openLetters(ctx, c.Conn()); err != nil {
@@ -248,13 +249,13 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 }
 
 // counted waits until the event is applied. A letter of it is there by then.
-func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *jetlog.LetterBox, from, sequence uint64) error {
+func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *letters.LetterBox, from, sequence uint64) error {
 	at := pipeline.At(sequence, 0)
 	figures, err := c.Stats(ctx, client.Wait(at), client.Within(p.Timeout))
 	if err != nil {
 		return stored(at, err)
 	}
-	refused := box.Visit(ctx, from, "", func(l *jetlog.Letter) error {
+	refused := box.Visit(ctx, from, "", func(l *letters.Letter) error {
 		if l.Position != at {
 			return nil
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -25,7 +25,7 @@ type cluster struct {
 	*testing.T
 	dir    string
 	port   int
-	server *jetlog.Server
+	server *embed.Server
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -38,7 +38,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) start() {
 	c.Helper()
 	var err error
-	c.server, err = jetlog.StartServer(jetlog.ServerOptions{
+	c.server, err = embed.StartServer(embed.ServerOptions{
 		Listen: fmt.Sprintf("127.0.0.1:%d", c.port), StoreDir: c.dir, SyncInterval: time.Second, StoreBytesMax: 1 << 40,
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -143,7 +143,7 @@ func ascending(first uint64, n int) (ids []uint64) {
 func TestRequestsAtTheirLimits(t *testing.T) {
 	// Unread of 10,000 users is some 1.5 MB of answer: more than NATS's usual 1 MiB.
 	const payload = 4 << 20
-	server, err := jetlog.StartServer(jetlog.ServerOptions{
+	server, err := embed.StartServer(embed.ServerOptions{
 		Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Second, StoreBytesMax: 1 << 40, PayloadBytesMax: payload,
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -343,7 +344,7 @@ func (f *rebuildFeed) letters(t *testing.T, nc *nats.Conn) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[m.Header.Get(jetlog.HeaderSequence)+" "+m.Header.Get(jetlog.HeaderLine)]++
+		got[m.Header.Get(letters.HeaderSequence)+" "+m.Header.Get(letters.HeaderLine)]++
 	}
 	for at := range want {
 		if got[at] == 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -74,7 +75,7 @@ func refusedOnce(t *testing.T, nc *nats.Conn, want uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of[m.Header.Get(jetlog.HeaderSequence)] = true
+		of[m.Header.Get(letters.HeaderSequence)] = true
 	}
 	if state.Msgs != want || uint64(len(of)) != want {
 		t.Errorf("%d dead letters of %d events, want %d", state.Msgs, len(of), want)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -43,7 +44,7 @@ func echo(arguments []string) error {
 		return err
 	}
 	runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
-	server, err := jetlog.StartServer(jetlog.ServerOptions{
+	server, err := embed.StartServer(embed.ServerOptions{
 		Listen: arguments[0], StoreDir: filepath.Join(filepath.Dir(arguments[1]), "streams"), SyncInterval: time.Minute,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -44,7 +45,7 @@ func serve(arguments []string) error {
 		return fmt.Errorf("a server is HOST:PORT DIR, not %q", arguments)
 	}
 	runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0)) // as `tidemark run` has it
-	_, err := jetlog.StartServer(jetlog.ServerOptions{
+	_, err := embed.StartServer(embed.ServerOptions{
 		Listen: arguments[0], StoreDir: arguments[1],
 		StoreBytesMax: jetlog.StreamOptions{}.BytesMax(), SyncInterval: 200 * time.Millisecond,
 	})

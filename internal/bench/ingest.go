@@ -18,13 +18,14 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
 // backlog is a server in this process whose EVENTS is full of events that
 // nobody has counted yet. Whoever reads it, reads the same.
 type backlog struct {
-	server   *jetlog.Server
+	server   *embed.Server
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	dir      string
@@ -34,7 +35,7 @@ type backlog struct {
 
 func openBacklog(ctx context.Context, dir string, events, pack int, next source) (l *backlog, err error) {
 	l = &backlog{dir: dir}
-	l.server, err = jetlog.StartServer(jetlog.ServerOptions{
+	l.server, err = embed.StartServer(embed.ServerOptions{
 		Listen: "127.0.0.1:0", StoreDir: filepath.Join(dir, "streams"),
 		StoreBytesMax: jetlog.StreamOptions{}.BytesMax(), SyncInterval: 200 * time.Millisecond,
 	})

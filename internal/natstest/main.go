@@ -3,6 +3,8 @@ package natstest
 import (
 	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,4 +35,22 @@ func Log(tb testing.TB) *slog.Logger {
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	return fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(tb))
+}
+
+// Lines are what was logged, to be read while more comes.
+type Lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *Lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *Lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

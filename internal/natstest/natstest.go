@@ -1,5 +1,6 @@
 // Package natstest gives tests a real server: embedded, on a free port, with
-// its files in the test's temporary directory, gone when the test ends.
+// its files in the test's temporary directory, gone when the test ends. wire.go is a
+// connection to it that can be muted, and main.go has what most packages of tests need.
 package natstest
 
 import (
@@ -12,12 +13,13 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // Server starts a server.
-func Server(tb testing.TB) *jetlog.Server {
+func Server(tb testing.TB) *embed.Server {
 	tb.Helper()
-	s, err := jetlog.StartServer(jetlog.ServerOptions{
+	s, err := embed.StartServer(embed.ServerOptions{
 		Listen: "127.0.0.1:0", StoreDir: tb.TempDir(), SyncInterval: time.Minute,
 	})
 	if err != nil {
@@ -28,7 +30,7 @@ func Server(tb testing.TB) *jetlog.Server {
 }
 
 // Connect opens a connection that closes before the server does.
-func Connect(tb testing.TB, s *jetlog.Server) *nats.Conn {
+func Connect(tb testing.TB, s *embed.Server) *nats.Conn {
 	tb.Helper()
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: s.URL(), Name: tb.Name()})
 	if err != nil {
@@ -51,7 +53,7 @@ func Options() jetlog.StreamOptions {
 
 // Streams opens the streams on a new connection to s, and gives a plain
 // JetStream context on the same connection to look behind them.
-func Streams(tb testing.TB, s *jetlog.Server) (*jetlog.Streams, jetstream.JetStream) {
+func Streams(tb testing.TB, s *embed.Server) (*jetlog.Streams, jetstream.JetStream) {
 	tb.Helper()
 	nc := Connect(tb, s)
 	js, err := jetstream.New(nc)

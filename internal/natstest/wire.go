@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // Wire is a TCP connection that can be made to swallow what the server says.
@@ -23,7 +23,7 @@ type Wire struct {
 }
 
 // NewWire begins to listen for connections to a server.
-func NewWire(tb testing.TB, s *jetlog.Server) *Wire {
+func NewWire(tb testing.TB, s *embed.Server) *Wire {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/move"
@@ -29,7 +30,7 @@ type BackupOptions struct {
 	Progress func(done, of int)
 	Logger   *slog.Logger
 
-	members *jetlog.Members // of this process; nil: they are listened to first
+	members *bucket.Members // of this process; nil: they are listened to first
 }
 
 const (
@@ -92,14 +93,14 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 
 // attachServing opens the streams of the generation that serves.
 func attachServing(ctx context.Context, nc *nats.Conn, log *slog.Logger) (generations.Set, *jetlog.Streams, error) {
-	set, err := jetlog.LoadGenerations(ctx, nc)
+	set, err := bucket.LoadGenerations(ctx, nc)
 	if err == nil && set.Epoch == 0 {
 		err = fmt.Errorf("%w: start a node", generations.ErrGone)
 	}
 	if err != nil {
 		return set, nil, err
 	}
-	streams, err := jetlog.AttachEvents(ctx, nc, jetlog.SlotOfServing(set), log)
+	streams, err := jetlog.AttachEvents(ctx, nc, bucket.SlotOfServing(set), log)
 	return set, streams, err
 }
 
@@ -111,7 +112,7 @@ func noteBackup(ctx context.Context, streams *jetlog.Streams, note backupNote) e
 	if err != nil || state.Backups != "" && state.Backups != note.Place {
 		return err
 	}
-	return jetlog.SetNote(ctx, streams, jetlog.NoteBackup, note)
+	return bucket.SetNote(ctx, streams, bucket.NoteBackup, note)
 }
 
 // backupNote is where the newest backup is.
@@ -122,7 +123,7 @@ type backupNote struct {
 
 // leaseBackup takes the lease that a process holds while it makes a backup.
 func leaseBackup(ctx context.Context, streams *jetlog.Streams) (held context.Context, release func(), err error) {
-	lease, err := jetlog.NewLease(streams, jetlog.LeaseOptions{Key: jetlog.BackupKey, Owner: "backup-" + nuid.Next(), Renew: backupRenew, Expiry: backupExpiry})
+	lease, err := bucket.NewLease(streams, bucket.LeaseOptions{Key: bucket.BackupKey, Owner: "backup-" + nuid.Next(), Renew: backupRenew, Expiry: backupExpiry})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,7 +148,7 @@ type origin struct {
 	nc      *nats.Conn
 	of      generations.Number
 	streams *jetlog.Streams
-	members *jetlog.Members
+	members *bucket.Members
 	o       BackupOptions
 	asked   map[pipeline.Shard]int
 }
@@ -156,11 +157,11 @@ type origin struct {
 // node, from now on: then it is waited until each key that is there is known to be
 // of a process that is up, or away. An observer that has just begun takes a node
 // that died for one that is up.
-func watchedOr(ctx context.Context, watched *jetlog.Members, streams *jetlog.Streams, log *slog.Logger) (members *jetlog.Members, done func(), err error) {
+func watchedOr(ctx context.Context, watched *bucket.Members, streams *jetlog.Streams, log *slog.Logger) (members *bucket.Members, done func(), err error) {
 	if watched != nil {
 		return watched, func() {}, nil
 	}
-	members, err = jetlog.OpenMembers(ctx, streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: log})
+	members, err = bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: log})
 	if err != nil {
 		return nil, nil, err
 	}

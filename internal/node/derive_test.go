@@ -13,7 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // crowd stores packs of 1,000 likes, each of another post.
@@ -33,7 +33,7 @@ func (f *fleet) crowd(packs int) {
 // forget takes a node that has stopped out for good.
 func (f *fleet) forget(name string) {
 	f.t.Helper()
-	members, err := jetlog.AttachMembers(f.t.Context(), f.nc, 0, jetlog.MembersOptions{})
+	members, err := bucket.AttachMembers(f.t.Context(), f.nc, 0, bucket.MembersOptions{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

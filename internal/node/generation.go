@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/explain"
 	"github.com/tidemark-io/tidemark/query/spread"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -43,7 +44,7 @@ type generation struct {
 	streams *jetlog.Streams
 	store   *cold.Store
 	sinks   *sinks.Node
-	members *jetlog.Members // nil: a process that only answers has found none yet
+	members *bucket.Members // nil: a process that only answers has found none yet
 	runs    *move.Server    // gives runs to other nodes; nil: this one holds nothing
 	parts   *spread.Server  // answers other nodes; nil: this one holds nothing
 
@@ -54,14 +55,14 @@ type generation struct {
 	follower  *pipeline.Follower
 	router    *pipeline.Router
 	letters   letterGate
-	lease     *jetlog.Lease
+	lease     *bucket.Lease
 	history   *history
 	events    events
 	deltas    *jetlog.DeltaLog
-	reports   *jetlog.Checkpoints
+	reports   *bucket.Checkpoints
 	figures   *prometheus.Registry
 
-	watched  atomic.Pointer[jetlog.Members] // members, for requests
+	watched  atomic.Pointer[bucket.Members] // members, for requests
 	same     cluster.Member                 // what this process says of itself that never changes
 	behind   atomic.Bool                    // behind the log by more than ready.lag, or not caught up since the start
 	open     atomic.Bool                    // shards, router and follower are there

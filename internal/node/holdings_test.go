@@ -15,7 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // fleet is a few nodes in one process, on a server of their own.
@@ -216,7 +216,7 @@ func TestStartedAtOnce(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	members, err := jetlog.AttachMembers(t.Context(), f.nc, 0, jetlog.MembersOptions{})
+	members, err := bucket.AttachMembers(t.Context(), f.nc, 0, bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

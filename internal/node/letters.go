@@ -24,7 +24,7 @@ type letterGate struct {
 	begin  context.CancelCauseFunc // has the router begin again; nil: it does not run
 }
 
-// letterStore is where letters are kept; see jetlog.DeadLetters.
+// letterStore is where letters are kept; see letters.DeadLetters.
 type letterStore interface {
 	pipeline.DeadLetters
 	// Begin says that letters may come that an earlier run has stored.

@@ -15,13 +15,14 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 const (
 	// memberBeat is how often a process says how it is. After a silence of memberExpiry the
 	// others take it to be away.
 	memberBeat   = time.Second
-	memberExpiry = jetlog.MemberExpiry
+	memberExpiry = bucket.MemberExpiry
 )
 
 // openMembers joins the members. It fails if another process has this one's name, or
@@ -42,7 +43,7 @@ func (g *generation) openMembers() (err error) {
 
 // joinMembers watches the members and is one from now on.
 func (g *generation) joinMembers(ctx context.Context) error {
-	members, err := jetlog.OpenMembers(ctx, g.streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.session, Logger: g.log})
+	members, err := bucket.OpenMembers(ctx, g.streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.session, Logger: g.log})
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (g *generation) leave() {
 	defer cancel()
 	m := g.self()
 	m.Routes = false
-	if err := g.members.Leave(ctx, m); err != nil && !errors.Is(err, jetlog.ErrNotJoined) {
+	if err := g.members.Leave(ctx, m); err != nil && !errors.Is(err, bucket.ErrNotJoined) {
 		g.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
 	}
 	g.members.Close()
@@ -179,7 +180,7 @@ func (g *generation) decide(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	err := g.members.Assign(ctx, view, next)
-	if errors.Is(err, jetlog.ErrDecided) { // the next view has it
+	if errors.Is(err, bucket.ErrDecided) { // the next view has it
 		return nil
 	}
 	g.decided = next // also if it is not known whether it is stored
@@ -202,7 +203,7 @@ const namesAsked = 32
 
 // only is the view without members that are up and do not answer to their names. A member
 // that shards are assigned to is left out only after a silence of memberExpiry.
-func (a *answered) only(ctx context.Context, members *jetlog.Members, me string, v *cluster.View) *cluster.View {
+func (a *answered) only(ctx context.Context, members *bucket.Members, me string, v *cluster.View) *cluster.View {
 	a.ask(ctx, members, me, v)
 	assigned := v.Assignment.Nodes()
 	only := *v
@@ -215,7 +216,7 @@ func (a *answered) only(ctx context.Context, members *jetlog.Members, me string,
 }
 
 // ask asks those that have not answered in the session that their keys say.
-func (a *answered) ask(ctx context.Context, members *jetlog.Members, me string, v *cluster.View) {
+func (a *answered) ask(ctx context.Context, members *bucket.Members, me string, v *cluster.View) {
 	sessions, silent := map[string]string{}, map[string]time.Time{}
 	var mu sync.Mutex
 	var asks errgroup.Group

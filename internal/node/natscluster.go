@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // inCluster says that the embedded server is a member of a NATS cluster. Then a start
@@ -13,12 +13,12 @@ import (
 // three processes one after the other.
 func (n *Node) inCluster() bool { return n.server != nil && n.config.NATS.Cluster.On() }
 
-func (n *Node) clusterOptions() jetlog.ClusterOptions {
+func (n *Node) clusterOptions() embed.ClusterOptions {
 	c := &n.config.NATS.Cluster
 	if !c.On() {
-		return jetlog.ClusterOptions{}
+		return embed.ClusterOptions{}
 	}
-	return jetlog.ClusterOptions{Name: c.ClusterName(), Listen: c.Listen, Routes: c.Routes}
+	return embed.ClusterOptions{Name: c.ClusterName(), Listen: c.Listen, Routes: c.Routes}
 }
 
 // awaitCluster waits until the cluster of the embedded server has a leader. While it
@@ -29,7 +29,7 @@ func (n *Node) awaitCluster() error {
 	}
 	n.http = n.serveHTTP(n.startPages())
 	defer n.trouble.clear(startPart)
-	return n.server.WaitLeader(n.ctx, func(s jetlog.Standing) {
+	return n.server.WaitLeader(n.ctx, func(s embed.Standing) {
 		n.trouble.set(startPart, errors.New(s.String()))
 		n.log.Info("tidemark: waiting for other servers of the NATS cluster", "cluster", n.config.NATS.Cluster.ClusterName(),
 			"connected", s.Servers, "needed", s.Needed, "of", s.Size, "routes", n.config.NATS.Cluster.Routes)

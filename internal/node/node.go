@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
@@ -47,7 +48,7 @@ type Node struct {
 
 	// In the order in which they are opened; Close goes the other way.
 	listener net.Listener   // of the HTTP server; nil when it is off
-	server   *jetlog.Server // nil with an external one
+	server   *embed.Server // nil with an external one
 	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
 	rebuilds rebuilds                // which generations there are, and the one beside that which serves

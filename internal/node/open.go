@@ -12,6 +12,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
@@ -66,7 +68,7 @@ func (n *Node) openServer() (err error) {
 	c := n.config.NATS
 	url := c.URL
 	if url == "" {
-		n.server, err = jetlog.StartServer(jetlog.ServerOptions{
+		n.server, err = embed.StartServer(embed.ServerOptions{
 			Listen:          c.Listen,
 			StoreDir:        n.dir.join(streamsDir),
 			StoreBytesMax:   max(2*n.gen().streamOptions().BytesMax(), storeBytesMin),
@@ -77,7 +79,7 @@ func (n *Node) openServer() (err error) {
 			Copied:          c.Replicas > 1,
 			Logger:          n.log,
 		})
-		if errors.Is(err, jetlog.ErrClusterListen) {
+		if errors.Is(err, embed.ErrClusterListen) {
 			return fmt.Errorf("nats.cluster.listen: %w: stop what uses the port, or choose another", err)
 		}
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -123,7 +125,7 @@ func (g *generation) openStreams() error {
 		Logger:      g.log,
 	})
 	g.deltas = jetlog.NewDeltaLog(g.streams) // to read; the router has its own
-	g.reports = jetlog.NewCheckpoints(g.streams)
+	g.reports = bucket.NewCheckpoints(g.streams)
 	if most := g.nc.MaxPayload() - windowEnvelope; int64(g.config.Windows.Bytes) > most {
 		return fmt.Errorf("windows.bytes is %d and the NATS server takes messages of %d bytes: lower windows.bytes to %d, or raise the server's max_payload",
 			g.config.Windows.Bytes, g.nc.MaxPayload(), most)

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -93,7 +94,7 @@ func (n *Node) lead() {
 		switch err := n.leadOnce(n.ctx, set); {
 		case n.ctx.Err() != nil:
 			return
-		case err == nil, errors.Is(err, jetlog.ErrDecided):
+		case err == nil, errors.Is(err, bucket.ErrDecided):
 			l.say(set.Building, "")
 		default:
 			failed = time.Now()
@@ -132,7 +133,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	if why := n.lacksOf(n.gen().state.Load().Events); why != nil {
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
-				return now, jetlog.ErrDecided
+				return now, bucket.ErrDecided
 			}
 			return now.Abort(why.Error())
 		})
@@ -164,7 +165,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 func (n *Node) step(ctx context.Context, still func(generations.Set) bool, change func(generations.Set) (generations.Set, error)) error {
 	next, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 		if !still(now) {
-			return now, jetlog.ErrDecided
+			return now, bucket.ErrDecided
 		}
 		return change(now)
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // beginRebuild begins a rebuild, if nothing speaks against it.
@@ -103,7 +104,7 @@ func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
 	n.rebuilds.leader.tidied.Store(untidy)
 	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
 	defer cancel()
-	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	there, err := bucket.LoadGenerations(ctx, n.nc)
 	if _, begun := there.All[number]; err != nil || begun {
 		return
 	}
@@ -209,7 +210,7 @@ const clearWithin = 4 * memberExpiry
 // clearFree is clearSlot unless the record as it stands gives the slot to a generation:
 // another node may have put back a record that this one does not know.
 func (n *Node) clearFree(ctx context.Context, slot jetlog.Slot, newest generations.Number) (generations.Number, error) {
-	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	there, err := bucket.LoadGenerations(ctx, n.nc)
 	if err != nil && !errors.Is(err, generations.ErrMalformed) {
 		return 0, err
 	}
@@ -239,7 +240,7 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generatio
 		return 0, err
 	}
 	// Another leader may have begun one in between.
-	there, err := jetlog.LoadGenerations(ctx, n.nc)
+	there, err := bucket.LoadGenerations(ctx, n.nc)
 	switch {
 	case err != nil && !errors.Is(err, generations.ErrMalformed):
 		return 0, err
@@ -250,12 +251,12 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generatio
 		n.log.Warn("tidemark: what a generation has left on the server is removed; no node and no record knows of it", "stream", slot.Deltas(), "generation", is.Number)
 	}
 	free = max(newest, is.Number) + 1
-	return free, jetlog.Clear(ctx, js, slot, free)
+	return free, bucket.Clear(ctx, js, slot, free)
 }
 
 // untilLeft waits until nobody has the generation open that is, or was, in a slot.
 func (n *Node) untilLeft(ctx context.Context, js jetstream.JetStream, slot jetlog.Slot) error {
-	members, err := jetlog.AttachMembers(ctx, n.nc, slot, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+	members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
 	if err != nil {
 		return err
 	}

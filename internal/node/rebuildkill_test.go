@@ -24,6 +24,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query"
 )
 
@@ -241,7 +242,7 @@ func (f *fleet) letters(want int) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		of[m.Header.Get(jetlog.HeaderSequence)]++
+		of[m.Header.Get(letters.HeaderSequence)]++
 	}
 	if len(of) != want || info.State.Msgs != uint64(want) {
 		f.t.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.log.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // rebuilds are which generations there are, as this node knows it, and the one that
@@ -28,12 +29,12 @@ type rebuilds struct {
 	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
 	beside  atomic.Pointer[generation]         // nil: none is open
 	trouble troubles                           // that keeps nobody from counting and answering
-	writer  atomic.Pointer[jetlog.Generations] // record, for others than attend
+	writer  atomic.Pointer[bucket.Generations] // record, for others than attend
 	leader  leader
 	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
 
 	// Used only by attend, once it has begun; before that by the goroutine that starts the node.
-	record  *jetlog.Generations              // nil: there is no bucket yet
+	record  *bucket.Generations              // nil: there is no bucket yet
 	opening *opening                         // nil: none
 	pause   time.Duration                    // before the next one is tried
 	failed  time.Time                        // when the last one failed

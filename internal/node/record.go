@@ -17,16 +17,17 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // openRecord begins to watch the record of generations. jetlog.ErrNoBucket: nobody
 // has run on this server yet.
-func (n *Node) openRecord(ctx context.Context) (*jetlog.Generations, error) {
+func (n *Node) openRecord(ctx context.Context) (*bucket.Generations, error) {
 	streams, err := jetlog.Attach(ctx, n.nc, 0, jetlog.Owner{}, n.log)
 	if err != nil {
 		return nil, err
 	}
-	return n.versioned(jetlog.OpenGenerations(ctx, streams, n.log))
+	return n.versioned(bucket.OpenGenerations(ctx, streams, n.log))
 }
 
 // openGenerations finds out which generation serves, and what all nodes count by: the
@@ -43,7 +44,7 @@ func (n *Node) openGenerations() error {
 		changed := r.record.Changed()
 		g, why, err := n.settle(n.ctx)
 		switch {
-		case err != nil && !jetlog.Passing(err) && !errors.Is(err, jetlog.ErrDecided):
+		case err != nil && !jetlog.Passing(err) && !errors.Is(err, bucket.ErrDecided):
 			return err
 		case err != nil:
 			why = err
@@ -70,7 +71,7 @@ func (n *Node) openBucket() error {
 		if err != nil {
 			return err
 		}
-		if n.rebuilds.record, err = n.versioned(jetlog.OpenGenerations(ctx, streams, n.log)); err == nil {
+		if n.rebuilds.record, err = n.versioned(bucket.OpenGenerations(ctx, streams, n.log)); err == nil {
 			n.rebuilds.writer.Store(n.rebuilds.record)
 		}
 		return err
@@ -78,7 +79,7 @@ func (n *Node) openBucket() error {
 }
 
 // versioned has a record written in the version that all members read.
-func (n *Node) versioned(g *jetlog.Generations, err error) (*jetlog.Generations, error) {
+func (n *Node) versioned(g *bucket.Generations, err error) (*bucket.Generations, error) {
 	if err == nil {
 		g.Version = func() int { return n.gen().writes(pipeline.FormatRecord) }
 	}
@@ -226,7 +227,7 @@ const generationsVerb = "generations"
 func (n *Node) askGenerations(ctx context.Context) (newest generations.Set) {
 	var nodes []cluster.State
 	for slot := range jetlog.Slot(jetlog.Slots) {
-		members, err := jetlog.AttachMembers(ctx, n.nc, slot, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+		members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
 		if err != nil {
 			continue
 		}
@@ -353,12 +354,12 @@ func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (g
 }
 
 // writeRecord puts next in the place of from; again: what was faster is heard of soon.
-func (n *Node) writeRecord(ctx context.Context, r *jetlog.Generations, from, next generations.Set) (again bool, err error) {
+func (n *Node) writeRecord(ctx context.Context, r *bucket.Generations, from, next generations.Set) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	if err := n.outrun(ctx, from); err != nil {
 		return true, err
 	}
 	err = r.Write(ctx, from, next)
-	return errors.Is(err, jetlog.ErrDecided), err
+	return errors.Is(err, bucket.ErrDecided), err
 }

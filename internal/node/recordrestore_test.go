@@ -10,7 +10,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // beforeTheRebuild are two nodes that both hold everything, are backed up, rebuilt to
@@ -245,7 +245,7 @@ func TestCopiedDirectory(t *testing.T) {
 	if err == nil {
 		n.Close()
 	}
-	if !errors.Is(err, jetlog.ErrNameTaken) {
+	if !errors.Is(err, bucket.ErrNameTaken) {
 		t.Errorf("the copy starts beside the original: %v", err)
 	}
 	f.until("all likes", func() bool { return f.likes(40, 2) })

@@ -6,10 +6,12 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 func (g *generation) openPipeline() error {
-	lease, err := jetlog.NewLease(g.streams, jetlog.LeaseOptions{
+	lease, err := bucket.NewLease(g.streams, bucket.LeaseOptions{
 		Owner:  g.name,
 		Renew:  g.config.Router.LeaseRenew,
 		Expiry: g.config.Router.LeaseExpiry,
@@ -18,7 +20,7 @@ func (g *generation) openPipeline() error {
 	if err != nil {
 		return err
 	}
-	letters, err := jetlog.NewDeadLetters(g.streams, g.number, g.log)
+	letters, err := letters.NewDeadLetters(g.streams, g.number, g.log)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // site is an outside server with processes on it.
@@ -135,7 +135,7 @@ func (s *site) page(n *Node, path string) string {
 // members are those there, by name.
 func (s *site) members() map[string]cluster.Member {
 	s.t.Helper()
-	m, err := jetlog.AttachMembers(s.t.Context(), s.nc, 0, jetlog.MembersOptions{})
+	m, err := bucket.AttachMembers(s.t.Context(), s.nc, 0, bucket.MembersOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

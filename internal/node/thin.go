@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -103,7 +104,7 @@ func (n *Node) serveNobody() error {
 
 // final says that a process cannot go on beside the members that are there.
 func final(err error) bool {
-	return errors.Is(err, jetlog.ErrNameTaken) || errors.Is(err, jetlog.ErrMemberMisfit)
+	return errors.Is(err, bucket.ErrNameTaken) || errors.Is(err, bucket.ErrMemberMisfit)
 }
 
 // attend looks after what is answered until ctx ends.

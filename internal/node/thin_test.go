@@ -18,6 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 var communityLines = []string{
@@ -126,7 +127,7 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 
 	// It leaves undone what people tell all to leave undone.
-	attached, err := jetlog.AttachMembers(t.Context(), s.nc, 0, jetlog.MembersOptions{})
+	attached, err := bucket.AttachMembers(t.Context(), s.nc, 0, bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func TestThinRefused(t *testing.T) {
 	if err := try("front"); err != nil {
 		t.Fatal(err)
 	}
-	if err := try("front"); !errors.Is(err, jetlog.ErrNameTaken) || !strings.Contains(err.Error(), "node") {
+	if err := try("front"); !errors.Is(err, bucket.ErrNameTaken) || !strings.Contains(err.Error(), "node") {
 		t.Errorf("a name that another has: %v", err)
 	}
 
@@ -373,7 +374,7 @@ func TestThinRefused(t *testing.T) {
 	if _, err := keys.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
 		t.Fatal(err)
 	}
-	if err := try("late"); !errors.Is(err, jetlog.ErrMemberMisfit) || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "late") {
+	if err := try("late"); !errors.Is(err, bucket.ErrMemberMisfit) || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "late") {
 		t.Errorf("another wire: %v", err)
 	}
 }

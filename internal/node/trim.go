@@ -15,6 +15,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -27,7 +29,7 @@ type TrimOptions struct {
 	Finish     bool          // a trim that was killed before it purged is finished, whatever Keep says
 	Logger     *slog.Logger
 
-	members *jetlog.Members // of this process; nil: they are listened to first
+	members *bucket.Members // of this process; nil: they are listened to first
 }
 
 // Trimmed says what went.
@@ -104,7 +106,7 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 		if err := stillTrimmable(ctx, nc, m, place, state.Created); err != nil {
 			return err
 		}
-		return jetlog.SettleBelow(ctx, streams, t.Below)
+		return letters.SettleBelow(ctx, streams, t.Below)
 	})
 	return t, err
 }
@@ -142,7 +144,7 @@ func boundByArchive(trim *backup.Trim, state jetlog.StreamState, directory strin
 // than the one that is backed up. EVENTS is marked by then: a rebuild that begins after
 // this sees that (Node.lacksOf).
 func stillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, place string, events time.Time) error {
-	set, err := jetlog.LoadGenerations(ctx, nc)
+	set, err := bucket.LoadGenerations(ctx, nc)
 	if err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func stillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, plac
 func newestBackup(ctx context.Context, nc *nats.Conn, streams *jetlog.Streams, from string) (*backup.Manifest, string, error) {
 	if from == "" {
 		var note backupNote
-		found, err := jetlog.Note(ctx, streams, jetlog.NoteBackup, &note)
+		found, err := bucket.Note(ctx, streams, bucket.NoteBackup, &note)
 		if err != nil {
 			return nil, "", err
 		}
@@ -243,7 +245,7 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 // writtenFor is the version of a format that all members read, for a process that is no
 // member.
 func writtenFor(ctx context.Context, streams *jetlog.Streams, f pipeline.Format) (int, error) {
-	members, err := jetlog.OpenMembers(ctx, streams, jetlog.MembersOptions{Beat: memberBeat, Expiry: memberExpiry})
+	members, err := bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry})
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -71,7 +72,7 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		return t, err
 	}
 	s.until("the record is there again", func() error {
-		set, err := jetlog.LoadGenerations(s.t.Context(), s.nc)
+		set, err := bucket.LoadGenerations(s.t.Context(), s.nc)
 		if err == nil && set.Epoch == 0 {
 			err = errors.New("it is not")
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -78,7 +79,7 @@ func TestTrimAfterDeath(t *testing.T) {
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
 	s.ready(n)
-	dead, err := jetlog.OpenMembers(t.Context(), s.streams(), jetlog.MembersOptions{})
+	dead, err := bucket.OpenMembers(t.Context(), s.streams(), bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

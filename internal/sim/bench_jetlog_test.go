@@ -17,6 +17,9 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 // The real log keeps it too: so the fake is one to trust.
@@ -29,7 +32,7 @@ type realBench struct {
 	*testing.T
 	dir, kepts string
 	listen     string
-	server     *jetlog.Server
+	server     *embed.Server
 	nc         *nats.Conn
 	streams    *jetlog.Streams
 	js         jetstream.JetStream
@@ -65,7 +68,7 @@ func (b *realBench) ctx() context.Context {
 
 func (b *realBench) start() {
 	b.Helper()
-	server, err := jetlog.StartServer(jetlog.ServerOptions{Listen: b.listen, StoreDir: b.dir, SyncInterval: time.Minute})
+	server, err := embed.StartServer(embed.ServerOptions{Listen: b.listen, StoreDir: b.dir, SyncInterval: time.Minute})
 	b.must(err)
 	b.server = server
 }
@@ -143,7 +146,7 @@ func (b *realBench) log() pipeline.Log { return jetlog.NewDeltaLog(b.streams) }
 
 func (b *realBench) letters() pipeline.DeadLetters {
 	b.Helper()
-	letters, err := jetlog.NewDeadLetters(b.streams, 1, nil)
+	letters, err := letters.NewDeadLetters(b.streams, 1, nil)
 	b.must(err)
 	return letters
 }
@@ -163,7 +166,7 @@ func (b *realBench) kept() (all []pipeline.Position) {
 
 func (b *realBench) lease(owner string) pipeline.Lease {
 	b.Helper()
-	l, err := jetlog.NewLease(b.streams, jetlog.LeaseOptions{Owner: owner, Renew: 50 * time.Millisecond, Expiry: time.Second})
+	l, err := bucket.NewLease(b.streams, bucket.LeaseOptions{Owner: owner, Renew: 50 * time.Millisecond, Expiry: time.Second})
 	b.must(err)
 	return l
 }

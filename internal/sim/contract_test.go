@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // bench is a log under test: what happens to it, and the roles on it.
@@ -623,7 +624,7 @@ var contractTests = map[string]func(c *contract){
 		c.must(err)
 		defer release()
 		<-old.Done()
-		c.is(context.Cause(old), jetlog.ErrLeaseLost, "the old one")
+		c.is(context.Cause(old), bucket.ErrLeaseLost, "the old one")
 		oldRelease()
 		c.is(held.Err(), nil, "the new one")
 		_, _, err = c.lease("b").Acquire(c.within(100 * time.Millisecond))

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // Lease is the router's lease. It implements pipeline.Lease.
@@ -59,7 +59,7 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 	held, cancel := context.WithCancelCause(ctx)
 	h := &holding{l.owner, cancel}
 	if was := s.lease.holder; was != nil && was.owner == l.owner {
-		was.cancel(jetlog.ErrLeaseLost)
+		was.cancel(bucket.ErrLeaseLost)
 	} else if was != nil {
 		s.lease.deposed = append(s.lease.deposed, was)
 	}
@@ -107,7 +107,7 @@ func (s *Server) Depose() {
 	if len(s.lease.deposed) > 0 {
 		h := s.lease.deposed[0]
 		s.forgetLocked(h)
-		h.cancel(jetlog.ErrLeaseLost)
+		h.cancel(bucket.ErrLeaseLost)
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *Server) Expire() {
 	defer s.mu.Unlock()
 	if h := s.lease.holder; h != nil {
 		s.forgetLocked(h)
-		h.cancel(jetlog.ErrLeaseLost)
+		h.cancel(bucket.ErrLeaseLost)
 		s.changedLocked()
 	}
 }

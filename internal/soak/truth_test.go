@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 // truth is EVENTS as it was read back.
@@ -249,11 +250,11 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 		if m.Headers().Get(headerForeign) != "" {
 			return nil
 		}
-		sequence, err := strconv.ParseUint(m.Headers().Get(jetlog.HeaderSequence), 10, 64)
+		sequence, err := strconv.ParseUint(m.Headers().Get(letters.HeaderSequence), 10, 64)
 		if err != nil {
 			return err
 		}
-		line, err := strconv.Atoi(m.Headers().Get(jetlog.HeaderLine))
+		line, err := strconv.Atoi(m.Headers().Get(letters.HeaderLine))
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@
 // when it is decoded, and one that no process can have written is refused.
 //
 // The package imports the standard library and the nouns only. It does no I/O
-// and reads no clock; jetlog.Members is the part that does. No two clocks are
+// and reads no clock; bucket.Members is the part that does. No two clocks are
 // compared: how long a member has been silent is what the observer has seen by
 // its own, and only while it heard anything at all.
 //

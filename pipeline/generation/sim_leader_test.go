@@ -153,7 +153,7 @@ func (w *world) used(number generation.Number) bool {
 	return slices.Contains(w.slots[:], number)
 }
 
-// clear is jetlog.Clear: it leaves what began there meanwhile.
+// clear is bucket.Clear: it leaves what began there meanwhile.
 func (w *world) clear(n *simNode, p *plan) {
 	slot := p.next.All[p.next.Building].Slot
 	if is := w.slots[slot]; is >= p.next.Building && w.flaw != clearsUsed && w.flaw != reusesNumbers {

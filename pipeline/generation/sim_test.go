@@ -130,7 +130,7 @@ func (w *world) set(value []byte) {
 	w.views = append(w.views, value)
 }
 
-// read is a value as jetlog.Generations gives it.
+// read is a value as bucket.Generations gives it.
 func (w *world) read(value []byte) (generation.Set, error) {
 	if value == nil {
 		return generation.Set{}, nil
@@ -383,7 +383,7 @@ func (w *world) vouched(n *simNode, s generation.Set) bool {
 	return false
 }
 
-// restore puts a node's own copy back, as jetlog.Generations.Restore does: by what is
+// restore puts a node's own copy back, as bucket.Generations.Restore does: by what is
 // there now.
 func (w *world) restore(n *simNode) {
 	s, err := w.read(w.record)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -99,7 +98,7 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 	other, _ := natstest.Nkey(t)
 	users := func(public string) string { return fmt.Sprintf("authorization {users: [{nkey: %s}]}\n", public) }
 	server := natstest.NewOutside(t, users(public))
-	var log lines
+	var log natstest.Lines
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: server.URL(), NkeySeedFile: seed, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -119,24 +118,6 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 	server.Stop()
 	server.Start(users(public))
 	until("connected again", nc.IsConnected)
-}
-
-// lines are what was logged, for who reads meanwhile.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func TestConnectNamesWhatItCannotReach(t *testing.T) {

@@ -1,6 +1,5 @@
-// Package jetlog joins the pipeline to JetStream. No other room keeps the log in it;
-// commands, the importer, package node and backups into a bucket import JetStream for
-// what is theirs (rules_test.go lists them).
+// Package jetlog joins the pipeline to JetStream: it connects to the server, and creates,
+// reads, appends to and mends the streams EVENTS and DELTAS.
 //
 // Three streams and a bucket make up the log:
 //
@@ -9,14 +8,25 @@
 //	DEADLETTER  deadletter.>  what could not be understood, with the reason
 //	TIDEMARK    (key-value)   the router's lease, members and assignment, nodes' checkpoints, import progress
 //
-// The tour: [StartServer] embeds a server, on its own or in a cluster of such
-// (natscluster.go), [Connect] reaches any. [OpenStreams]
-// creates what is missing and refuses what does not fit; [Streams.Restore]
-// recreates what was deleted. [OpenSource] reads
+// It creates all four. Two rooms build on it: package bucket has the keys, package letters
+// has DEADLETTER. Package embed, which imports nothing of ours, is the server that a node
+// may bring. Outside these rooms, commands, the importer, package node and backups into a
+// bucket import JetStream for what is theirs (rules_test.go lists them).
+//
+// The tour: [Connect] reaches a server. [OpenStreams]
+// creates what is missing and refuses what does not fit (misfits.go); [Attach] opens what
+// others have created; [Streams.Restore] recreates what was deleted. [OpenSource] reads
 // EVENTS and [OpenTailer] reads DELTAS, both through the one reader of
-// reader.go. [DeltaLog] appends; [DeadLetters] keeps; [Lease] elects;
-// [Checkpoints] remember how far nodes are; [Members] say who is there and who
-// holds what (package cluster); [Events] is mended after a power cut (I10).
+// reader.go. [DeltaLog] appends; [Events] is mended after a power cut (I10): filler.go,
+// reused.go, moves.go; resent.go is how an event that was sent again is read.
+// [Streams.Trim] takes the beginning from EVENTS, and [Streams.RefuseWrites]
+// has it refuse events; both change its settings through marks.go. [Slot] is where a
+// generation has its DELTAS (slot.go, room.go).
+//
+// A [Streams] lives as long as the connection that it was opened on, needs no Close, and
+// is safe for concurrent use. A source or tailer belongs to one goroutine. The locks are
+// those of the figures (StreamStats) and of the edition that a DeltaLog appends to; they
+// are never held together.
 //
 // # Why not the library's ordered consumer
 //

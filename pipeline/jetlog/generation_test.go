@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // open opens streams for a generation in a slot.
@@ -53,7 +54,7 @@ func TestDeltasOfAnotherGeneration(t *testing.T) {
 		t.Fatalf("DELTAS is another: %+v", now)
 	}
 
-	b.must(jetlog.Clear(b.ctx, b.js, 0, 3))
+	b.must(bucket.Clear(b.ctx, b.js, 0, 3))
 	third, err := b.open(0, 3)
 	b.must(err)
 	for i := range uint64(3) {
@@ -106,14 +107,14 @@ func TestEvict(t *testing.T) {
 		}
 	}
 	evict(1, false)
-	b.must(jetlog.Clear(b.ctx, b.js, 0, 3))
+	b.must(bucket.Clear(b.ctx, b.js, 0, 3))
 	evict(3, false) // there is none
 	b.must(b.streams.Restore(b.ctx))
 	_, err := b.open(0, 3)
 	b.other("opened", err, "1", "3")
-	b.must(jetlog.NewCheckpoints(b.streams).Report(b.ctx, "a", 9))
+	b.must(bucket.NewCheckpoints(b.streams).Report(b.ctx, "a", 9))
 	evict(3, true)
-	if at, err := jetlog.NewCheckpoints(b.streams).Lowest(b.ctx, 0); err != nil || at != 9 {
+	if at, err := bucket.NewCheckpoints(b.streams).Lowest(b.ctx, 0); err != nil || at != 9 {
 		t.Errorf("the keys are gone, which may be generation 3's: %d, %v", at, err)
 	}
 	_, err = b.open(0, 3)

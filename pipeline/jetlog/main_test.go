@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m) }
@@ -21,10 +22,9 @@ func TestMain(m *testing.M) { natstest.Main(m) }
 type bench struct {
 	*testing.T
 	ctx     context.Context
-	server  *jetlog.Server
+	server  *embed.Server
 	streams *jetlog.Streams
 	js      jetstream.JetStream
-	expiry  time.Duration // of members
 }
 
 func newBench(t *testing.T) *bench {
@@ -33,11 +33,8 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(cancel)
 	server := natstest.Server(t)
 	streams, js := natstest.Streams(t, server)
-	return &bench{t, ctx, server, streams, js, never}
+	return &bench{t, ctx, server, streams, js}
 }
-
-// expiring has members be away after so long a silence.
-func (b *bench) expiring(after time.Duration) *bench { b.expiry = after; return b }
 
 func (b *bench) must(err error) {
 	b.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/internal/pull"
 )
 
 const (
@@ -70,7 +71,7 @@ type reader[T any] struct {
 	stream  string
 	created time.Time // the stream
 	options RunOptions
-	item    func(*nats.Msg, Ack) T
+	item    func(*nats.Msg, pull.Ack) T
 	status  chan nats.Status
 	silence *time.Timer // the one timer: silence, linger, pauses
 
@@ -78,7 +79,7 @@ type reader[T any] struct {
 	stamp   int64  // its timestamp, Unix ns; 0 before the first
 	jump    uint64 // the first sequence passed over in this run, or 0
 	room    int    // for the next run
-	pull    *Puller
+	pull    *pull.Puller
 	barren  bool  // the last consumer delivered nothing
 	err     error // beyond use
 	pending atomic.Uint64
@@ -87,13 +88,13 @@ type reader[T any] struct {
 // openReader begins behind the sequence `after`, which must still join the
 // stream (StreamState.Joins).
 func openReader[T any](
-	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, Ack) T,
+	ctx context.Context, s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, pull.Ack) T,
 ) (*reader[T], error) {
 	r := newReader(s, stream, created, after, o, item)
 	return r.opened(r.open(ctx))
 }
 
-func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, Ack) T) *reader[T] {
+func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, pull.Ack) T) *reader[T] {
 	return &reader[T]{
 		streams: s, stream: stream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
 		status: s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED), silence: time.NewTimer(time.Hour),
@@ -132,7 +133,7 @@ func (r *reader[T]) open(ctx context.Context) error {
 // begin makes the consumer, behind a message that is known to be there.
 func (r *reader[T]) begin(ctx context.Context) (err error) {
 	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
-	r.pull, err = OpenPuller(ctx, r.streams.js, r.stream, first, PullOptions{
+	r.pull, err = pull.OpenPuller(ctx, r.streams.js, r.stream, first, pull.PullOptions{
 		Ahead: r.options.Ahead, AheadBytes: r.options.AheadBytes, Messages: r.options.Messages, Heartbeat: r.options.Heartbeat,
 	})
 	return err
@@ -217,16 +218,16 @@ func (r *reader[T]) Close() error {
 }
 
 // first blocks until there is a message, mending the consumer as needed.
-func (r *reader[T]) first(ctx context.Context) (*nats.Msg, Ack, error) {
+func (r *reader[T]) first(ctx context.Context) (*nats.Msg, pull.Ack, error) {
 	for {
 		if r.pull == nil {
 			if err := r.reopen(ctx); err != nil {
-				return nil, Ack{}, err
+				return nil, pull.Ack{}, err
 			}
 		}
 		m, err := r.wait(ctx)
 		if err != nil {
-			return nil, Ack{}, err
+			return nil, pull.Ack{}, err
 		}
 		if m == nil {
 			continue
@@ -263,12 +264,12 @@ func (r *reader[T]) wait(ctx context.Context) (*nats.Msg, error) {
 }
 
 // take accepts an arrival, or gives the consumer up.
-func (r *reader[T]) take(m *nats.Msg) (Ack, bool) {
+func (r *reader[T]) take(m *nats.Msg) (pull.Ack, bool) {
 	a, stored, err := r.pull.Take(m)
 	if stored {
 		if a.Stream <= r.after {
 			r.giveUp(fmt.Sprintf("sequence %d came after %d", a.Stream, r.after))
-			return Ack{}, false
+			return pull.Ack{}, false
 		}
 		if a.Stream != r.after+1 && r.jump == 0 {
 			r.jump = r.after + 1
@@ -283,7 +284,7 @@ func (r *reader[T]) take(m *nats.Msg) (Ack, bool) {
 
 // fill gathers the run that begins with m until it is full or the linger is
 // over. Interrupted, it returns what it has.
-func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a Ack) []T {
+func (r *reader[T]) fill(ctx context.Context, m *nats.Msg, a pull.Ack) []T {
 	run := append(make([]T, 0, r.room), r.item(m, a))
 	bytes := m.Size() // headers too
 	var end time.Time

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/internal/pull"
 )
 
 // Events is EVENTS. It implements pipeline.Events. Safe for concurrent use.
@@ -78,7 +79,7 @@ func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
 	return s.reader.Next(ctx)
 }
 
-func (s *Source) message(m *nats.Msg, a Ack) pipeline.Message {
+func (s *Source) message(m *nats.Msg, a pull.Ack) pipeline.Message {
 	return s.moves.Read(pipeline.Message{
 		Sequence: a.Stream, Time: a.Nanos / 1e6, Subject: m.Subject, Header: m.Header, Data: m.Data,
 	}, a.Nanos)
@@ -113,7 +114,7 @@ func OpenTailer(ctx context.Context, s *Streams, after uint64, o RunOptions) (*T
 	return &Tailer{r, e}, nil
 }
 
-func entry(m *nats.Msg, a Ack) sealed {
+func entry(m *nats.Msg, a pull.Ack) sealed {
 	return sealed{pipeline.Entry{Sequence: a.Stream, Time: a.Nanos / 1e6, Window: m.Data}, m.Header}
 }
 

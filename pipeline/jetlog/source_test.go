@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func TestSourceGivesMessagesAsTheStreamHoldsThem(t *testing.T) {
@@ -223,20 +224,20 @@ func TestSourceSurvivesAServerRestart(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*e2e.Patience)
 	defer cancel()
-	o := jetlog.ServerOptions{Listen: natstest.FreeAddress(t), StoreDir: t.TempDir(), SyncInterval: time.Minute}
-	server, err := jetlog.StartServer(o)
+	o := embed.ServerOptions{Listen: natstest.FreeAddress(t), StoreDir: t.TempDir(), SyncInterval: time.Minute}
+	server, err := embed.StartServer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	streams, js := natstest.Streams(t, server)
-	b := &bench{t, ctx, server, streams, js, never}
+	b := &bench{t, ctx, server, streams, js}
 	const ahead = 20_000 // more than is asked for ahead
 	b.publish(ahead)
 	s := b.source(0, jetlog.RunOptions{MessagesMax: 50, Logger: natstest.Log(t)})
 	got := b.read(s, 100)
 
 	server.Close()
-	if server, err = jetlog.StartServer(o); err != nil {
+	if server, err = embed.StartServer(o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)

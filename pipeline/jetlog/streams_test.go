@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
@@ -38,11 +39,11 @@ func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
 func TestOpenStreamsAtOnce(t *testing.T) {
 	t.Parallel()
 	for i := range 30 { // they seldom meet
-		o := jetlog.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
+		o := embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
 		if i%2 == 1 { // it has room for the streams once
 			o.StoreBytesMax = natstest.Options().BytesMax()
 		}
-		server, err := jetlog.StartServer(o)
+		server, err := embed.StartServer(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -245,8 +246,8 @@ func TestTown(t *testing.T) {
 
 func TestServerAway(t *testing.T) {
 	dir := t.TempDir()
-	start := func(listen string) *jetlog.Server {
-		s, err := jetlog.StartServer(jetlog.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
+	start := func(listen string) *embed.Server {
+		s, err := embed.StartServer(embed.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

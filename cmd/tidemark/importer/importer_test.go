@@ -20,6 +20,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // docs/contract.md: "exact when run again after an interruption"
@@ -121,8 +122,8 @@ func killedAgainAndAgain(t *testing.T) (within int) {
 
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
-	start := func(listen string) *jetlog.Server {
-		s, err := jetlog.StartServer(jetlog.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
+	start := func(listen string) *embed.Server {
+		s, err := embed.StartServer(embed.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

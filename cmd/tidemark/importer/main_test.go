@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 // childEnv makes the test binary a process that imports, and that the test
@@ -51,7 +52,7 @@ const childPack = 16
 type bench struct {
 	testing.TB
 	ctx    context.Context
-	server *jetlog.Server
+	server *embed.Server
 	nc     *nats.Conn
 	js     jetstream.JetStream
 }
@@ -63,7 +64,7 @@ func newBench(tb testing.TB) *bench {
 	return benchOf(tb, server, js)
 }
 
-func benchOf(tb testing.TB, server *jetlog.Server, js jetstream.JetStream) *bench {
+func benchOf(tb testing.TB, server *embed.Server, js jetstream.JetStream) *bench {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	tb.Cleanup(cancel)
 	return &bench{tb, ctx, server, natstest.Connect(tb, server), js}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 // Lines are not looked into on their way in; those that are no events become
@@ -68,7 +68,7 @@ type lettersBegin struct {
 // seen: an import does not need it, and what reads the letters later begins
 // with the first.
 func (s *session) lettersEnd(ctx context.Context) lettersBegin {
-	box, err := jetlog.OpenLetterBox(ctx, s.nc)
+	box, err := letters.OpenLetterBox(ctx, s.nc)
 	if err != nil {
 		return lettersBegin{}
 	}
@@ -86,7 +86,7 @@ func (r Result) Refused(ctx context.Context, nc *nats.Conn) (Refused, error) {
 	if r.refusals == nil {
 		return found, nil // no lines at all
 	}
-	box, err := jetlog.OpenLetterBox(ctx, nc)
+	box, err := letters.OpenLetterBox(ctx, nc)
 	if err != nil {
 		return found, err
 	}
@@ -103,7 +103,7 @@ func (r Result) Refused(ctx context.Context, nc *nats.Conn) (Refused, error) {
 	}
 	var lines lineSet
 	missing := before.Last - begin.Last // the letters since then, less those that are there
-	err = box.Visit(ctx, begin.Last+1, "", func(l *jetlog.Letter) error {
+	err = box.Visit(ctx, begin.Last+1, "", func(l *letters.Letter) error {
 		if l.Sequence <= before.Last {
 			missing--
 		}
@@ -124,7 +124,7 @@ func (r Result) Refused(ctx context.Context, nc *nats.Conn) (Refused, error) {
 }
 
 // count takes one letter, which may be of anything.
-func (f *refusals) count(found *Refused, lines *lineSet, l *jetlog.Letter) {
+func (f *refusals) count(found *Refused, lines *lineSet, l *letters.Letter) {
 	if l.Carried(headerImport) != f.id {
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
 // letterbench is a bench whose events are looked at as a router does, without
@@ -27,7 +28,7 @@ import (
 type letterbench struct {
 	*bench
 	lane    *operators.Lane
-	letters *jetlog.DeadLetters
+	letters *letters.DeadLetters
 	looked  uint64 // sequence in EVENTS
 }
 
@@ -42,7 +43,7 @@ func newLetterbench(t *testing.T) *letterbench {
 	program, err := operators.Compile(schema, c.Rules(), 4, operators.Limits{Events: 4096, Bytes: 1 << 20})
 	b.must(err)
 	b.lane = program.NewLane()
-	b.letters, err = jetlog.NewDeadLetters(streams, 1, nil)
+	b.letters, err = letters.NewDeadLetters(streams, 1, nil)
 	b.must(err)
 	return b
 }

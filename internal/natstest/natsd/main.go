@@ -15,7 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 }
 
 func embedded(listen, store string) (stop func(), err error) {
-	s, err := jetlog.StartServer(jetlog.ServerOptions{
+	s, err := embed.StartServer(embed.ServerOptions{
 		Listen: listen, StoreDir: store, StoreBytesMax: 1 << 40, SyncInterval: 200 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
