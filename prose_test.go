@@ -1,8 +1,10 @@
 package tidemark_test
 
 import (
+	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -55,7 +57,9 @@ func prose(t *testing.T) map[string][]string {
 		}
 	}
 	code := regexp.MustCompile("(?s)```.*?```|`[^`]*`")
-	for name, text := range files(t, ".md") {
+	pages := files(t, ".md")
+	for _, name := range slices.Sorted(maps.Keys(pages)) { // in order: the first word of a page counts after the last one of another
+		text := pages[name]
 		if dir := path.Dir(name); dir == "docs/decisions" {
 			name = dir
 		}

@@ -106,7 +106,7 @@ type resending struct {
 	judge    *judge
 	rebuilt  *rebuilt
 
-	sent   []letters.Resent   // now, or before
+	sent   []letters.Resent  // now, or before
 	last   pipeline.Position // of the events sent
 	list   []resentJSON
 	counts map[string]int

@@ -47,7 +47,7 @@ type Node struct {
 	config *config.Config
 
 	// In the order in which they are opened; Close goes the other way.
-	listener net.Listener   // of the HTTP server; nil when it is off
+	listener net.Listener  // of the HTTP server; nil when it is off
 	server   *embed.Server // nil with an external one
 	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
