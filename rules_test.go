@@ -53,6 +53,7 @@ func parseAll() (all []*source, err error) {
 // product says whether the directory has code of the program, not tools and proof.
 func product(dir string) bool {
 	room, rest, _ := strings.Cut(dir, "/")
+	rest, _, _ = strings.Cut(rest, "/")
 	return room != "examples" && (room != "internal" || slices.Contains([]string{"config", "job", "kit", "node"}, rest))
 }
 
@@ -192,6 +193,7 @@ var allowed = map[string][]string{
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "operators", "sinks", "sinks/", "query", "query/explain",
 		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/node/",
 	},
+	"internal/node/datadir":  {"pipeline", "pipeline/generation", "pipeline/jetlog", "internal/kit"},
 	"internal/node/shardlog": {"pipeline", "pipeline/cluster"},
 	// The rooms of jetlog: what builds on it, and what it builds on.
 	"pipeline/jetlog/bucket": {

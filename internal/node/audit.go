@@ -290,7 +290,7 @@ func (g *generation) mixed() bool {
 func (g *generation) counted() (by string, mixed bool) {
 	g.audits.mu.Lock()
 	defer g.audits.mu.Unlock()
-	is := g.dir.counted(g.number)
+	is := g.dir.Counted(g.number)
 	return is.Counting, is.Mixed
 }
 
@@ -300,9 +300,9 @@ func (g *generation) setMixed() {
 	if g.audits.stop != nil {
 		g.audits.stop()
 	}
-	is := g.dir.counted(g.number)
+	is := g.dir.Counted(g.number)
 	is.Mixed = true
-	if err := g.dir.note(g.number, is); err != nil {
+	if err := g.dir.Note(g.number, is); err != nil {
 		g.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -75,7 +76,7 @@ func (f *fleet) count(name string, post, sequence uint64, body []byte) {
 	c := f.config(name, func(*config.Config) {})
 	schema, err := c.Schema()
 	must(err)
-	store, err := cold.Open(c.DataDir+"/"+badgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
+	store, err := cold.Open(c.DataDir+"/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
 	must(err)
 	program, err := operators.Compile(store.Schema(), c.Rules(), c.Shards, operators.Limits{Events: 100, Bytes: 512 << 10})
 	must(err)
@@ -269,9 +270,9 @@ func TestVerifyTrimmed(t *testing.T) {
 // mix notes of a stopped node that EVENTS no longer has all that it has counted.
 func (f *fleet) mix(name string) {
 	f.t.Helper()
-	d, err := openDataDir(f.dirs[name], "", false)
+	d, err := datadir.Open(f.dirs[name], "", false)
 	if err == nil {
-		err = errors.Join(d.note(1, noted{Counting: d.counted(1).Counting, Mixed: true}), d.close())
+		err = errors.Join(d.Note(1, datadir.Noted{Counting: d.Counted(1).Counting, Mixed: true}), d.Close())
 	}
 	if err != nil {
 		f.t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -65,7 +66,7 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 			unfit = err
 		}
 		if err == nil {
-			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.dir.path, g.roomToCopy))
+			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.dir.Path, g.roomToCopy))
 		}
 	}
 	if slices.Reverse(usable); len(usable) > 0 {
@@ -81,15 +82,15 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 // roomToCopy says why there is no room in the data directory for a copy of what a
 // backup has of a shard, which is gone when it was read.
 func (g *generation) roomToCopy(bytes int64) error {
-	free, known := diskFree(g.dir.path)
-	return noRoomToCopy(g.dir.path, uint64(bytes), free, known)
+	free, known := datadir.Free(g.dir.Path)
+	return noRoomToCopy(g.dir.Path, uint64(bytes), free, known)
 }
 
 func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
-	if !lacksRoom(bytes, free, known) {
+	if !datadir.LacksRoom(bytes, free, known) {
 		return nil
 	}
-	return fmt.Errorf("it takes %d MiB in data_dir %s while it is read, where %d MiB must stay free, and the disk has %d MiB free", bytes>>20, dir, diskFreeMin>>20, free>>20)
+	return fmt.Errorf("it takes %d MiB in data_dir %s while it is read, where %d MiB must stay free, and the disk has %d MiB free", bytes>>20, dir, datadir.FreeMin>>20, free>>20)
 }
 
 // unfit says why a backup is no base of what is counted here; first is the first

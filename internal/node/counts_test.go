@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 )
 
 // numberAgain is a data directory of a node, and what it begins with at a start.
@@ -19,11 +20,11 @@ type numberAgain struct {
 // begins starts with generation 3, which counts by counting, as far as its counts are moved.
 func (c numberAgain) begins(counting string) error {
 	c.t.Helper()
-	d, err := openDataDir(c.path, "a", false)
+	d, err := datadir.Open(c.path, "a", false)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	g := &generation{process: &process{dir: d, log: slog.New(slog.DiscardHandler)}, number: 3, countsBy: counting}
 	return g.beginAnew()
 }
@@ -31,18 +32,18 @@ func (c numberAgain) begins(counting string) error {
 // counted stores counts of one that counts by something, and notes them, perhaps as mixed.
 func (c numberAgain) counted(by string, mixed bool) {
 	c.t.Helper()
-	d, err := openDataDir(c.path, "a", false)
+	d, err := datadir.Open(c.path, "a", false)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer d.close()
-	err = d.note(3, noted{by, mixed})
-	for _, dir := range []string{badgerDir, filtersDir} {
+	defer d.Close()
+	err = d.Note(3, datadir.Noted{Counting: by, Mixed: mixed})
+	for _, dir := range []string{datadir.BadgerDir, datadir.FiltersDir} {
 		if err == nil {
-			err = os.MkdirAll(d.of(3, dir), 0o755)
+			err = os.MkdirAll(d.Of(3, dir), 0o755)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(d.of(3, dir), "by"), []byte(by), 0o600)
+			err = os.WriteFile(filepath.Join(d.Of(3, dir), "by"), []byte(by), 0o600)
 		}
 	}
 	if err != nil {
@@ -53,17 +54,17 @@ func (c numberAgain) counted(by string, mixed bool) {
 // are says whose counts are there; "": there are none.
 func (c numberAgain) are(by string, mixed bool) {
 	c.t.Helper()
-	d, err := openDataDir(c.path, "a", false)
+	d, err := datadir.Open(c.path, "a", false)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer d.close()
-	for _, dir := range []string{badgerDir, filtersDir} {
-		if is, _ := os.ReadFile(filepath.Join(d.of(3, dir), "by")); string(is) != by {
+	defer d.Close()
+	for _, dir := range []string{datadir.BadgerDir, datadir.FiltersDir} {
+		if is, _ := os.ReadFile(filepath.Join(d.Of(3, dir), "by")); string(is) != by {
 			c.t.Errorf("%s of generation 3 is of %q, not of %q", dir, is, by)
 		}
 	}
-	if is := d.counted(3).Mixed; is != mixed {
+	if is := d.Counted(3).Mixed; is != mixed {
 		c.t.Errorf("noted as mixed: %v", is)
 	}
 }
@@ -71,7 +72,7 @@ func (c numberAgain) are(by string, mixed bool) {
 // killed begins, and is killed before what it does next is noted.
 func (c numberAgain) killed(counting string) {
 	c.t.Helper()
-	block := filepath.Join(c.path, markerFile+kit.NewEnd)
+	block := filepath.Join(c.path, datadir.MarkerFile+kit.NewEnd)
 	if err := os.Mkdir(block, 0o755); err != nil {
 		c.t.Fatal(err)
 	}
@@ -122,11 +123,11 @@ func TestMovedAsideIsNamed(t *testing.T) {
 	c := numberAgain{t, t.TempDir()}
 	start := func() string {
 		t.Helper()
-		d, err := openDataDir(c.path, "a", false)
+		d, err := datadir.Open(c.path, "a", false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer d.close()
+		defer d.Close()
 		var log syncBuffer
 		(&Node{process: &process{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}}).nameAside()
 		return log.String()
@@ -171,14 +172,14 @@ func TestCountsAreExchangedAmidAKill(t *testing.T) {
 			c.mustBegin("second")
 			c.counted("second", false)
 			c.mustBegin("third")
-			d, err := openDataDir(c.path, "a", false)
+			d, err := datadir.Open(c.path, "a", false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.note(3, noted{}); err != nil { // what was counted by third is dropped
+			if err := d.Note(3, datadir.Noted{}); err != nil { // what was counted by third is dropped
 				t.Fatal(err)
 			}
-			d.close()
+			d.Close()
 			c.killed("first")
 			c.mustBegin(next)
 			c.are(want, false)
@@ -187,9 +188,9 @@ func TestCountsAreExchangedAmidAKill(t *testing.T) {
 			c := newNumberAgain(t)
 			c.mustBegin("second")
 			c.counted("second", false)
-			d := &dataDir{path: c.path}
-			here, there := d.of(3, badgerDir), filepath.Join(d.aside(3, "second"), badgerDir)
-			if err := replace(here, there); err != nil {
+			d := &datadir.Dir{Path: c.path}
+			here, there := d.Of(3, datadir.BadgerDir), filepath.Join(d.Aside(3, "second"), datadir.BadgerDir)
+			if err := datadir.Replace(here, there); err != nil {
 				t.Fatal(err)
 			}
 			c.mustBegin(next)
@@ -200,8 +201,8 @@ func TestCountsAreExchangedAmidAKill(t *testing.T) {
 			c.mustBegin("second")
 			c.counted("second", false)
 			c.mustBegin("first")
-			d := &dataDir{path: c.path}
-			if err := replace(d.of(3, filtersDir), filepath.Join(d.aside(3, "first"), filtersDir)); err != nil {
+			d := &datadir.Dir{Path: c.path}
+			if err := datadir.Replace(d.Of(3, datadir.FiltersDir), filepath.Join(d.Aside(3, "first"), datadir.FiltersDir)); err != nil {
 				t.Fatal(err)
 			}
 			c.mustBegin(next)

@@ -19,8 +19,7 @@
 //
 //	node.go open.go stop.go              Node: how it opens and closes
 //	connect.go natscluster.go tend.go    connections; the embedded server, in a cluster and on a full disk
-//	datadir.go counts.go                 the data directory, and what it has of each generation
-//	disk.go disk_unix.go disk_other.go   how much of the disk is free
+//	datadir/                             the data directory, and what it has of each generation
 //	http.go hosts.go address.go metrics.go   /metrics, /readyz and /healthz
 //	serve.go directory.go view.go reader.go   answers, and which node is asked about which shard
 //	thin.go                              a process that only answers
@@ -36,6 +35,7 @@
 //
 // Its shards:
 //
+//	shardlog/                            log lines about shards, one for many
 //	holdings.go commons.go               which are held, and how they come
 //	derive.go heal.go renewals.go        derived from EVENTS; taken again after a fault, or when they differ
 //	parting.go spare.go                  compared and given up; stored for a while

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -20,7 +21,7 @@ func (g *generation) openExplainer() {
 		Schema:   g.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
 		Log:      eventLog{log, g.log},
-		Dir:      g.dir.of(g.number, filtersDir),
+		Dir:      g.dir.Of(g.number, datadir.FiltersDir),
 		Upto:     g.upto,
 		Rate:     g.config.Explain.Rate,
 		BytesMax: int64(g.config.Explain.Disk),

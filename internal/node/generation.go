@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -100,7 +101,7 @@ type process struct {
 	lines     *shardlog.Lines // of the log, about shards
 	moveLimit *move.Limiter   // of the bytes read from other nodes; nil: none
 	turns     pipeline.Turns  // in which the second generation computes, and what compares
-	dir       *dataDir        // nil: this process only answers
+	dir       *datadir.Dir    // nil: this process only answers
 	name      string          // of this node, among all nodes
 	nc        *nats.Conn
 	queries   *nats.Conn // only for requests: on nc they would wait for megabytes of events

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -149,7 +150,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	s.stop(n)
 	lose := func() {
 		t.Helper()
-		for _, counts := range []string{badgerDir, generationsDir} {
+		for _, counts := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
 			if err := os.RemoveAll(filepath.Join(c.DataDir, counts)); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -168,7 +169,7 @@ func (g *generation) arrangeOnce() {
 	}
 	assigned, held := view.Assignment.HeldSet(g.name), g.heldNow()
 	var room disk
-	room.free, room.known = diskFree(g.dir.path)
+	room.free, room.known = datadir.Free(g.dir.Path)
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()

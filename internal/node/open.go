@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -33,8 +34,8 @@ func (n *Node) openHTTP() (err error) {
 
 // lockData takes the data directory, and the name that it has.
 func (n *Node) lockData() (err error) {
-	if n.dir, err = openDataDir(n.config.DataDir, n.config.Node, n.o.Demo); err == nil {
-		n.name = n.dir.marker.Node
+	if n.dir, err = datadir.Open(n.config.DataDir, n.config.Node, n.o.Demo); err == nil {
+		n.name = n.dir.Marker.Node
 	}
 	return err
 }
@@ -45,13 +46,13 @@ func (n *Node) openData() error {
 		return err
 	}
 	n.nameAside()
-	return checkFree(n.dir.path)
+	return datadir.CheckFree(n.dir.Path)
 }
 
 // nameAside names what was moved aside and is there still. Only a person deletes it: its
 // record may come back.
 func (n *Node) nameAside() {
-	aside, err := n.dir.movedAside()
+	aside, err := n.dir.MovedAside()
 	if err != nil || len(aside) == 0 {
 		return
 	}
@@ -70,7 +71,7 @@ func (n *Node) openServer() (err error) {
 	if url == "" {
 		n.server, err = embed.StartServer(embed.ServerOptions{
 			Listen:          c.Listen,
-			StoreDir:        n.dir.join(streamsDir),
+			StoreDir:        n.dir.Join(datadir.StreamsDir),
 			StoreBytesMax:   max(2*n.gen().streamOptions().BytesMax(), storeBytesMin),
 			SyncInterval:    c.SyncInterval,
 			PayloadBytesMax: int(c.MaxPayload),
@@ -106,7 +107,7 @@ func (g *generation) streamOptions() jetlog.StreamOptions {
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
 		Slot:        g.slot,
 		Generation:  g.owner(),
-		Continues:   g.dir.continues(),
+		Continues:   g.dir.Continues(),
 		Logger:      g.log,
 	}
 }
@@ -199,13 +200,13 @@ func (g *generation) openStore() error {
 	if err != nil {
 		return err
 	}
-	g.store, err = cold.Open(g.dir.of(g.number, badgerDir), schema, cold.Options{
+	g.store, err = cold.Open(g.dir.Of(g.number, datadir.BadgerDir), schema, cold.Options{
 		Shards:        g.config.Shards,
 		Node:          g.name,
 		MemTableBytes: int64(g.config.Badger.MemTable),
 		BlockCache:    int64(g.config.Badger.BlockCache),
 		IndexCache:    int64(g.config.Badger.IndexCache),
-		Free:          func() (uint64, bool) { return diskFree(g.dir.path) },
+		Free:          func() (uint64, bool) { return datadir.Free(g.dir.Path) },
 		Logger:        g.log,
 	})
 	return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -302,7 +303,7 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
-	p := &Prepared{Node: n.name, Generations: n.rebuilds.set(), Ended: n.dir.ended(), Against: []string{}}
+	p := &Prepared{Node: n.name, Generations: n.rebuilds.set(), Ended: n.dir.Ended(), Against: []string{}}
 	if err := n.rebuilds.trouble.err(); err != nil {
 		p.Beside = err.Error()
 	}
@@ -327,15 +328,15 @@ func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDis
 	if err := n.config.TwoFit(); err != nil {
 		why = append(why, err.Error())
 	}
-	size, err := sizeOf(n.dir.of(n.gen().number, badgerDir))
+	size, err := sizeOf(n.dir.Of(n.gen().number, datadir.BadgerDir))
 	if err != nil {
 		return append(why, fmt.Sprintf("cannot determine the size of the stored generation: %v", err)), nil
 	}
 	// As much again, and what a start needs: the new counts may have more columns,
 	// and less that waits to be merged.
-	free, known := diskFree(n.dir.path)
-	if lacksRoom(size, free+n.endedBytes(), known) {
-		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.path, free>>20, size>>20, diskFreeMin>>20))
+	free, known := datadir.Free(n.dir.Path)
+	if datadir.LacksRoom(size, free+n.endedBytes(), known) {
+		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.Path, free>>20, size>>20, datadir.FreeMin>>20))
 	}
 	return why, &RebuildDisk{Node: n.name, Needs: size, Free: free}
 }
@@ -355,7 +356,7 @@ func sizeOf(dir string) (bytes uint64, err error) {
 			return nil
 		}
 		if err == nil {
-			bytes += diskTaken(info)
+			bytes += datadir.Taken(info)
 		}
 		return err
 	})

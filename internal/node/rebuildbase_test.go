@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -66,7 +67,7 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 	if why := f.trim(to); why != "" {
 		t.Error(why)
 	}
-	blocks := filepath.Join(f.dirs["a"], generationsDir)
+	blocks := filepath.Join(f.dirs["a"], datadir.GenerationsDir)
 	if err := os.WriteFile(blocks, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestRestoreOfAGeneration(t *testing.T) {
 	f.stop(n)
 
 	f.restore("a", second, withFans)
-	if s := f.stored("a"); len(s) != 1 || !strings.Contains(s[0], filepath.Join(generationsDir, "2")) {
+	if s := f.stored("a"); len(s) != 1 || !strings.Contains(s[0], filepath.Join(datadir.GenerationsDir, "2")) {
 		t.Errorf("stored are %v", s)
 	}
 	// Nothing is wrong where the record is older than what was restored, or is gone.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -53,7 +54,7 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 	if n.dir == nil || r.swept == set.Epoch && time.Since(r.sweptAt) < sweepEvery {
 		return
 	}
-	stored, err := n.dir.stored()
+	stored, err := n.dir.Stored()
 	if err != nil {
 		r.trouble.set(rebuildPart, err)
 		return
@@ -96,8 +97,8 @@ func (n *Node) mayDrop(ctx context.Context, set generations.Set, number generati
 // rebuild that has begun, or because the disk is nearly full.
 // So is one that has never served: it can be built again.
 func (n *Node) waitedEnough(set generations.Set, number generations.Number, since time.Time) bool {
-	free, known := diskFree(n.dir.path)
-	if set.Building != 0 || lacksRoom(0, free, known) || n.dir.aborted(number) {
+	free, known := datadir.Free(n.dir.Path)
+	if set.Building != 0 || datadir.LacksRoom(0, free, known) || n.dir.Aborted(number) {
 		return time.Since(since) >= keepMin
 	}
 	return time.Since(since) >= max(n.config.Rebuild.Keep, keepMin)
@@ -106,11 +107,11 @@ func (n *Node) waitedEnough(set generations.Set, number generations.Number, sinc
 // endedBytes is what is stored of generations that were given up: a rebuild has their room.
 func (n *Node) endedBytes() (bytes uint64) {
 	set := n.rebuilds.set()
-	for _, number := range n.dir.ended() {
+	for _, number := range n.dir.Ended() {
 		if _, named := set.All[number]; named {
 			continue
 		}
-		if size, err := sizeOf(n.dir.of(number, badgerDir)); err == nil {
+		if size, err := sizeOf(n.dir.Of(number, datadir.BadgerDir)); err == nil {
 			bytes += size
 		}
 	}
@@ -120,7 +121,7 @@ func (n *Node) endedBytes() (bytes uint64) {
 // hasEnded says whether a generation was given up in normal order, as this node has seen,
 // or another one that runs.
 func (n *Node) hasEnded(ctx context.Context, number generations.Number) bool {
-	if slices.Contains(n.dir.ended(), number) {
+	if slices.Contains(n.dir.Ended(), number) {
 		return true
 	}
 	for _, p := range n.known(ctx, n.gen().view().Members) {
@@ -134,7 +135,7 @@ func (n *Node) hasEnded(ctx context.Context, number generations.Number) bool {
 // drop deletes what is stored of a generation, and says whether it did.
 func (n *Node) drop(number generations.Number, set generations.Set) bool {
 	n.log.Info("tidemark: the counts of a generation are deleted: the record names it no more", "generation", number, "epoch", set.Epoch)
-	if err := n.dir.drop(number); err != nil {
+	if err := n.dir.Drop(number); err != nil {
 		n.log.Warn("tidemark: the counts of a generation are not deleted; trying again", "generation", number, "error", err)
 		return false
 	}
@@ -143,14 +144,14 @@ func (n *Node) drop(number generations.Number, set generations.Set) bool {
 
 // sayUnnamed notes what is stored here and of no use, for /readyz.
 func (n *Node) sayUnnamed(numbers []generations.Number) {
-	ended := n.dir.ended()
+	ended := n.dir.Ended()
 	text := ""
 	for _, number := range numbers {
 		why := "no node has seen it given up, so it stays: if it is of no use, stop this node and delete it"
 		if slices.Contains(ended, number) {
 			why = "it was given up, and is deleted after rebuild.keep"
 		}
-		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; %s\n", n.dir.of(number, badgerDir), number, why)
+		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; %s\n", n.dir.Of(number, datadir.BadgerDir), number, why)
 	}
 	n.rebuilds.left.Store(&text)
 }

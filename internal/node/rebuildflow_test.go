@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -298,7 +299,7 @@ func TestRebuildTakesMemory(t *testing.T) {
 	g := n.gen()
 	less := n.config.ShardBytesBeside()
 	f.until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
-	if err := os.WriteFile(filepath.Join(f.dirs["a"], generationsDir), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dirs["a"], datadir.GenerationsDir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)

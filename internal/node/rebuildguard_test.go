@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -42,7 +43,7 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	f.forge()
 	f.until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
 	f.until("it has looked for what is left over", func() bool { return len(f.stored("a")) == 2 })
-	old := filepath.Join(f.dirs["a"], generationsDir, "7")
+	old := filepath.Join(f.dirs["a"], datadir.GenerationsDir, "7")
 	if err := os.Mkdir(old, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestNumberComesAgain(t *testing.T) {
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.stop(n)
-	path := filepath.Join(f.dirs["a"], markerFile)
+	path := filepath.Join(f.dirs["a"], datadir.MarkerFile)
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -133,8 +134,8 @@ func TestNumberComesAgain(t *testing.T) {
 	}
 	f.edit = withFans
 	n = f.start("a")
-	if !f.log.has("it is moved aside") || n.dir.counted(2).Counting != is {
-		t.Errorf("it counts on with what another one has counted: %+v", n.dir.counted(2))
+	if !f.log.has("it is moved aside") || n.dir.Counted(2).Counting != is {
+		t.Errorf("it counts on with what another one has counted: %+v", n.dir.Counted(2))
 	}
 	f.until("all fans", f.has("post", "fans", 7, 1))
 	f.until("all likes", func() bool { return f.likes(40, 1) })
@@ -239,18 +240,18 @@ func TestRecordIsKeptAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	d, err := openDataDir(dir, "a", false)
+	d, err := datadir.Open(dir, "a", false)
 	if err == nil {
-		err = errors.Join(d.noteGenerations(set), d.close())
+		err = errors.Join(d.NoteGenerations(set), d.Close())
 	}
 	if err == nil {
-		d, err = openDataDir(dir, "a", false)
+		d, err = datadir.Open(dir, "a", false)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
-	if is := d.generations(); !is.Equal(set) {
+	defer d.Close()
+	if is := d.Generations(); !is.Equal(set) {
 		t.Errorf("%s", is.All[1].Counting)
 	}
 }
@@ -353,11 +354,11 @@ func TestLostGenerationDoesNotServe(t *testing.T) {
 // docs/replay.md: "Nothing counted is deleted because of what a restored or forged record
 // says": a number that comes again is one that was not given up.
 func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
-	d, err := openDataDir(filepath.Join(t.TempDir(), "data"), "a", false)
+	d, err := datadir.Open(filepath.Join(t.TempDir(), "data"), "a", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	none, err := generations.Start(json.RawMessage(`{"a":1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +366,7 @@ func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
 	note := func(set generations.Set, err error) generations.Set {
 		t.Helper()
 		if err == nil {
-			err = d.noteGenerations(set)
+			err = d.NoteGenerations(set)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -375,11 +376,11 @@ func TestANumberThatComesAgainHasNotEnded(t *testing.T) {
 	note(none, nil)
 	second := note(none.Begin(json.RawMessage(`{"b":1}`), false))
 	note(second.Abort(""))
-	if !slices.Equal(d.ended(), []generations.Number{2}) || !d.aborted(2) {
-		t.Errorf("ended are %v", d.ended())
+	if !slices.Equal(d.Ended(), []generations.Number{2}) || !d.Aborted(2) {
+		t.Errorf("ended are %v", d.Ended())
 	}
 	note(none.Begin(json.RawMessage(`{"c":1}`), false)) // the record of before was put back
-	if len(d.ended()) > 0 || d.aborted(2) {
-		t.Errorf("generation 2 is building, and %v have ended", d.ended())
+	if len(d.Ended()) > 0 || d.Aborted(2) {
+		t.Errorf("generation 2 is building, and %v have ended", d.Ended())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
@@ -62,7 +63,7 @@ func (f *fleet) rebuilt(name string) *Node {
 
 // stored says which generations a directory has counts of.
 func (f *fleet) stored(name string) (found []string) {
-	for _, dir := range []string{badgerDir, filepath.Join(generationsDir, "2", badgerDir), filepath.Join(generationsDir, "3", badgerDir)} {
+	for _, dir := range []string{datadir.BadgerDir, filepath.Join(datadir.GenerationsDir, "2", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "3", datadir.BadgerDir)} {
 		if _, err := os.Stat(filepath.Join(f.dirs[name], dir)); err == nil {
 			found = append(found, dir)
 		}
@@ -274,7 +275,7 @@ func TestAwayDuringRebuilds(t *testing.T) {
 		return !there && holdsAll(b)
 	})
 	delete(f.dirs, "a")
-	dir := a.dir.path
+	dir := a.dir.Path
 	for _, number := range []generations.Number{2, 3} {
 		f.begin(by, false)
 		f.serves(number, b)

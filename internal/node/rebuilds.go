@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -198,7 +199,7 @@ func (n *Node) acceptRecord(ctx context.Context) {
 // take notes a record in the data directory and acts on it from now on.
 func (n *Node) take(set generations.Set) error {
 	if n.dir != nil {
-		if err := n.dir.noteGenerations(set); err != nil {
+		if err := n.dir.NoteGenerations(set); err != nil {
 			return err
 		}
 	}
@@ -269,7 +270,7 @@ func (n *Node) openAside(g *generation) (err error) {
 		return err
 	}
 	if n.dir != nil {
-		if err := checkFree(n.dir.path); err != nil {
+		if err := datadir.CheckFree(n.dir.Path); err != nil {
 			return err
 		}
 	}

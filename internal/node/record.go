@@ -152,7 +152,7 @@ func (n *Node) firstRecord() (generations.Set, error) {
 
 // found is what this node knows, and what the bucket says; fault is what is wrong with that.
 func (n *Node) found(first generations.Set) (found *generations.Found, fault error) {
-	found = &generations.Found{Own: n.dir.generations(), First: first}
+	found = &generations.Found{Own: n.dir.Generations(), First: first}
 	found.There, fault = n.rebuilds.record.Seen()
 	return found, fault
 }
@@ -322,10 +322,10 @@ func (g *generation) is(number generations.Number, set generations.Set) bool {
 // beginAnew moves what is stored here of another generation with this number aside: its
 // record was lost, and a node that knew nothing of it wrote the next one.
 func (g *generation) beginAnew() error {
-	if was := g.dir.counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
-		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.aside(g.number, was.aside()))
+	if was := g.dir.Counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
+		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.Aside(g.number, was.Aside()))
 	}
-	return g.dir.exchange(g.number, g.countsBy)
+	return g.dir.Exchange(g.number, g.countsBy)
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

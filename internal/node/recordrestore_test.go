@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
@@ -38,13 +39,13 @@ func (f *fleet) beforeTheRebuild() (intact string) {
 
 // has3 says whether a node has counts of generation 3.
 func (f *fleet) has3(name string) bool {
-	_, err := os.Stat(filepath.Join(f.dirs[name], generationsDir, "3", badgerDir))
+	_, err := os.Stat(filepath.Join(f.dirs[name], datadir.GenerationsDir, "3", datadir.BadgerDir))
 	return err == nil
 }
 
 // has2 says whether a directory has counts of generation 2.
 func has2(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, generationsDir, "2", badgerDir))
+	_, err := os.Stat(filepath.Join(dir, datadir.GenerationsDir, "2", datadir.BadgerDir))
 	return err == nil
 }
 

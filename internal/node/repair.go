@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -61,7 +62,7 @@ func (n *Node) insist() error {
 	}
 	ctx, cancel := n.gen().startContext()
 	defer cancel()
-	own := n.dir.generations()
+	own := n.dir.Generations()
 	if own.Epoch == 0 {
 		first, err := n.firstRecord()
 		if err != nil {
@@ -133,20 +134,20 @@ func (n *Node) replay() (err error) {
 		return err
 	}
 	// At one stroke each, so that no start ever sees half a database.
-	for _, name := range []string{badgerDir, generationsDir} {
-		old := n.dir.join(name + ".old")
+	for _, name := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
+		old := n.dir.Join(name + ".old")
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
-		if err := kit.Move(n.dir.join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := kit.Move(n.dir.Join(name), old); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("repair: %w", err)
 		}
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
-	n.dir.marker.noted, n.dir.marker.Later, n.dir.marker.Generations = noted{}, nil, &set
-	if err := n.dir.writeMarker(); err != nil {
+	n.dir.Marker.Noted, n.dir.Marker.Later, n.dir.Marker.Generations = datadir.Noted{}, nil, &set
+	if err := n.dir.WriteMarker(); err != nil {
 		return err
 	}
 	if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
@@ -180,7 +181,7 @@ func (n *Node) replayable() error {
 // anew is the record once everything is counted again, by a new generation. Both slots
 // are cleared; all nodes must be stopped.
 func (n *Node) anew() (set generations.Set, err error) {
-	known := n.dir.generations()
+	known := n.dir.Generations()
 	if there, fault := n.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
 		known = there
 	}
@@ -196,20 +197,20 @@ func (n *Node) anew() (set generations.Set, err error) {
 			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
 		}
 	}
-	n.dir.marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
+	n.dir.Marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
 	return known.Anew(counting)
 }
 
 // endBeside ends the generation beside the one that serves: it is of the EVENTS that
 // was.
 func (n *Node) endBeside() error {
-	set := n.dir.generations()
+	set := n.dir.Generations()
 	if set.Beside() == 0 {
 		return nil
 	}
 	gone := set.Beside()
 	set = set.Alone("EVENTS was recreated")
-	if err := n.dir.noteGenerations(set); err != nil {
+	if err := n.dir.NoteGenerations(set); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
@@ -219,7 +220,7 @@ func (n *Node) endBeside() error {
 			return err
 		}
 	}
-	return n.dir.drop(gone)
+	return n.dir.Drop(gone)
 }
 
 func (n *Node) adopt() error {
@@ -252,9 +253,9 @@ func (n *Node) adopt() error {
 	}
 	now := g.state.Load()
 	known := g.store.Meta().Streams
-	is := n.dir.counted(g.number)
+	is := n.dir.Counted(g.number)
 	is.Mixed = true
-	if err := n.dir.note(g.number, is); err != nil { // EVENTS no longer has what was counted
+	if err := n.dir.Note(g.number, is); err != nil { // EVENTS no longer has what was counted
 		return err
 	}
 	err = g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -78,7 +79,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	if err != nil {
 		return r, err
 	}
-	defer p.dir.close()
+	defer p.dir.Close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
 	if r.Position, r.Time, err = g.restore(ctx, place, m, &o); err != nil {
 		if !m.Nothing() {
@@ -86,7 +87,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 		}
 		return r, fmt.Errorf("restore: %w", err)
 	}
-	return r, finish(restored{m.Events, r.Position, place.String()})
+	return r, finish(datadir.Restored{Events: m.Events, Position: r.Position, Place: place.String()})
 }
 
 // roomToRestore says why a directory cannot take what is restored; nil when it can, or
@@ -99,15 +100,15 @@ func roomToRestore(path string) error {
 	has := func(name string) bool {
 		return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == name })
 	}
-	if has(restoringFile) {
+	if has(datadir.RestoringFile) {
 		return nil
 	}
-	for _, counts := range []string{badgerDir, generationsDir} {
+	for _, counts := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
 		if has(counts) {
 			return fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, filepath.Join(path, counts))
 		}
 	}
-	if foreign(entries) {
+	if datadir.Foreign(entries) {
 		return fmt.Errorf("restore: data_dir %s is not empty, and not tidemark's: choose another directory", path)
 	}
 	return nil
@@ -115,7 +116,7 @@ func roomToRestore(path string) error {
 
 // openRestoring takes the data directory for the restore of a backup into a generation;
 // finish says that it is whole.
-func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(restored) error, err error) {
+func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(datadir.Restored) error, err error) {
 	path := g.config.DataDir
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -123,45 +124,45 @@ func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(res
 	if err := roomToRestore(path); err != nil { // again: to look at the backup may have taken long
 		return nil, err
 	}
-	d := &dataDir{path: path}
-	if err := d.acquire(); err != nil {
+	d := &datadir.Dir{Path: path}
+	if err := d.Acquire(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			d.close()
+			d.Close()
 		}
 	}()
 	c := g.config
-	d.marker = marker{Format: dataFormat, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
-	counts := noted{Counting: g.countsBy, Mixed: m.Mixed}
+	d.Marker = datadir.Marker{Format: datadir.Format, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
+	counts := datadir.Noted{Counting: g.countsBy, Mixed: m.Mixed}
 	if g.number == generations.First {
-		d.marker.noted = counts
+		d.Marker.Noted = counts
 	} else {
-		d.marker.Later = map[generations.Number]noted{g.number: counts}
+		d.Marker.Later = map[generations.Number]datadir.Noted{g.number: counts}
 	}
-	if raw, err := os.ReadFile(d.join(markerFile)); err == nil { // its streams, perhaps, are under this name
-		var was marker
+	if raw, err := os.ReadFile(d.Join(datadir.MarkerFile)); err == nil { // its streams, perhaps, are under this name
+		var was datadir.Marker
 		if err := json.Unmarshal(raw, &was); err != nil {
-			return nil, fmt.Errorf("restore: data_dir %s: %s is damaged: %w", path, markerFile, err)
+			return nil, fmt.Errorf("restore: data_dir %s: %s is damaged: %w", path, datadir.MarkerFile, err)
 		}
-		if was.Format != dataFormat || was.Demo || c.Node != "" && was.Node != c.Node {
+		if was.Format != datadir.Format || was.Demo || c.Node != "" && was.Node != c.Node {
 			return nil, fmt.Errorf("restore: data_dir %s is another's (format %d, node %s, demo %v): choose another directory", path, was.Format, was.Node, was.Demo)
 		}
-		d.marker.Node = was.Node
+		d.Marker.Node = was.Node
 	}
-	n.dir, n.name = d, d.marker.Node
-	if err := os.WriteFile(d.join(restoringFile), nil, 0o666); err != nil { // that it is there says all
+	n.dir, n.name = d, d.Marker.Node
+	if err := os.WriteFile(d.Join(datadir.RestoringFile), nil, 0o666); err != nil { // that it is there says all
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(kit.SyncDir(path), os.RemoveAll(d.join(badgerDir)), os.RemoveAll(d.join(generationsDir))); err != nil {
+	if err := errors.Join(kit.SyncDir(path), os.RemoveAll(d.Join(datadir.BadgerDir)), os.RemoveAll(d.Join(datadir.GenerationsDir))); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	return func(to restored) error {
-		d.marker.Restored = &to
-		err := d.writeMarker()
+	return func(to datadir.Restored) error {
+		d.Marker.Restored = &to
+		err := d.WriteMarker()
 		if err == nil {
-			err = os.Remove(d.join(restoringFile))
+			err = os.Remove(d.Join(datadir.RestoringFile))
 		}
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)

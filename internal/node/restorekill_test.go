@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
@@ -94,7 +95,7 @@ func (r *restorer) kill(t *testing.T, at int, step string) (seen int, done bool)
 }
 
 // The steps by which a restore becomes whole, and some before.
-var restoreSteps = []string{"made " + restoringFile, "made " + badgerDir, "made " + markerFile + kit.NewEnd, "moved " + markerFile, "removed " + restoringFile}
+var restoreSteps = []string{"made " + datadir.RestoringFile, "made " + datadir.BadgerDir, "made " + datadir.MarkerFile + kit.NewEnd, "moved " + datadir.MarkerFile, "removed " + datadir.RestoringFile}
 
 // watch tells of each file that is made, written, moved or removed in a directory and
 // those below it.
@@ -164,7 +165,7 @@ func (r *restorer) left(t *testing.T) (whole bool) {
 		}
 		return err == nil
 	}
-	if there(restoringFile) {
+	if there(datadir.RestoringFile) {
 		n, err := Start(t.Context(), r.config(), Options{Logger: silent})
 		if err == nil {
 			_ = n.Close()
@@ -174,13 +175,13 @@ func (r *restorer) left(t *testing.T) (whole bool) {
 		}
 		return false
 	}
-	var m marker
-	if raw, err := os.ReadFile(filepath.Join(r.Dir, markerFile)); err == nil {
+	var m datadir.Marker
+	if raw, err := os.ReadFile(filepath.Join(r.Dir, datadir.MarkerFile)); err == nil {
 		if err := json.Unmarshal(raw, &m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if whole = m.Restored != nil; !whole && there(badgerDir) {
+	if whole = m.Restored != nil; !whole && there(datadir.BadgerDir) {
 		t.Fatal("there are counts, and nothing says that they are half restored, or whole")
 	}
 	return whole
@@ -211,23 +212,23 @@ func TestRestoreKilled(t *testing.T) {
 	begin := func(node bool) *restorer {
 		is := &restorer{Dir: t.TempDir(), From: to, Archive: dir, At: pipeline.EndOf(36)}
 		if node { // that was there before, and is called so by others
-			d, err := openDataDir(is.Dir, "was-here", false)
+			d, err := datadir.Open(is.Dir, "was-here", false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.close()
+			d.Close()
 		}
 		return is
 	}
 	ends := func(is *restorer, node bool) {
 		t.Helper()
-		d, err := openDataDir(is.Dir, "", false)
+		d, err := datadir.Open(is.Dir, "", false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.close()
-		if got := d.marker.Restored; got == nil || got.Position != is.At || node && d.marker.Node != "was-here" {
-			t.Fatalf("the directory says %+v", d.marker)
+		d.Close()
+		if got := d.Marker.Restored; got == nil || got.Position != is.At || node && d.Marker.Node != "was-here" {
+			t.Fatalf("the directory says %+v", d.Marker)
 		}
 		if _, err := Restore(t.Context(), is.config(), is.options()); err == nil || !strings.Contains(err.Error(), "has counts") {
 			t.Fatalf("restored over what is whole: %v", err)
@@ -263,7 +264,7 @@ func TestRestoreKilled(t *testing.T) {
 			node = !node
 			is = begin(node)
 		default:
-			if _, err := os.Stat(filepath.Join(is.Dir, restoringFile)); err == nil {
+			if _, err := os.Stat(filepath.Join(is.Dir, datadir.RestoringFile)); err == nil {
 				half++
 			} else {
 				untouched++

@@ -39,7 +39,7 @@ func (n *Node) close() error {
 		n.server.Close()
 	}
 	if n.dir != nil {
-		faults = append(faults, n.dir.close())
+		faults = append(faults, n.dir.Close())
 	}
 	return errors.Join(faults...)
 }
@@ -137,9 +137,9 @@ func (n *Node) undo() {
 		// A member of a cluster may hold copies of its streams, and is known to it
 		// by its name.
 		if n.gen().streams == nil && !n.inCluster() {
-			n.dir.abandon()
+			n.dir.Abandon()
 		} else {
-			n.dir.close()
+			n.dir.Close()
 		}
 	}
 	if n.listener != nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -110,7 +111,7 @@ func (g *generation) checkStreams() error {
 			"'tidemark repair --adopt' keeps the counts and goes on with the new stream; 'tidemark repair --replay' counts the new stream alone, from its first event",
 			now.Events.Created.Format(time.RFC3339), known.Events.Format(time.RFC3339))
 	}
-	return g.dir.settle()
+	return g.dir.Settle()
 }
 
 // goesOn says whether an EVENTS goes on from the one that was counted here, after all that
@@ -144,7 +145,7 @@ func (g *generation) beyond(err error) error {
 // toRestore says which commands put a backup in the place of what is counted here.
 func (g *generation) toRestore(events jetlog.StreamState) string {
 	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		g.dir.of(g.number, badgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.dir.path)
+		g.dir.Of(g.number, datadir.BadgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.dir.Path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the

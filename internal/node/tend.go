@@ -3,6 +3,8 @@ package node
 import (
 	"errors"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 )
 
 const (
@@ -65,7 +67,7 @@ func (n *Node) tend(unwritable func() error) {
 			n.log.Error("tidemark: the embedded server cannot write; it starts anew when the disk has room", "error", fault)
 			told = true
 		}
-		if time.Since(last) < pause || checkFree(n.dir.path) != nil {
+		if time.Since(last) < pause || datadir.CheckFree(n.dir.Path) != nil {
 			continue
 		}
 		if pause = min(2*pause, tendPauseMax); time.Since(last) > 2*tendPauseMax {

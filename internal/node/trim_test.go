@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -156,7 +157,7 @@ func TestRestoreAtNothing(t *testing.T) {
 	c := s.config("a", "route hold answer")
 	n := s.start(c)
 	s.ready(n)
-	if err := n.gen().dir.note(1, noted{Counting: "other rules", Mixed: true}); err != nil {
+	if err := n.gen().dir.Note(1, datadir.Noted{Counting: "other rules", Mixed: true}); err != nil {
 		t.Fatal(err)
 	}
 	bustle(s, rand.New(rand.NewPCG(1, 1)), 5)

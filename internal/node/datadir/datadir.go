@@ -1,0 +1,376 @@
+// Package datadir is the directory in which a process keeps what it has counted: which node
+// and which generations it belongs to, and where each of them has its counts.
+//
+// [Open] locks a directory and reads its marker, tidemark.json (datadir.go). From then on the
+// methods of [Dir] that read or note something may be called by several goroutines. What the
+// directory has of a generation is moved aside, taken back and deleted as one (counts.go).
+// disk.go, disk_unix.go and disk_other.go say how much of the disk is free.
+package datadir
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
+
+// The data directory:
+//
+//	data/
+//	  tidemark.json   what this directory is: format, this node's name, generations
+//	  LOCK            held while a process uses it
+//	  badger/         shards' checkpoints, of the first generation
+//	  jetstream/      the embedded server's streams
+//	  filters/        which ids stand where in EVENTS, by its rules; a cache
+//	  generations/2/  badger/ and filters/ of the second generation, and so on
+//	  generations/1.9f0c…/  of another generation 1, which counts by 9f0c…: moved aside
+//	  restoring       there while a backup is being restored into it
+const (
+	MarkerFile     = "tidemark.json"
+	lockFile       = "LOCK"
+	BadgerDir      = "badger"
+	StreamsDir     = "jetstream"
+	FiltersDir     = "filters"
+	GenerationsDir = "generations"
+
+	RestoringFile = "restoring" // there while a backup is being restored into the directory
+
+	Format = 2
+)
+
+// Marker is what a data directory says of itself, readable without opening it.
+type Marker struct {
+	Format int    `json:"format"`
+	Node   string `json:"node"` // this directory's name among all nodes
+	Demo   bool   `json:"demo,omitempty"`
+
+	Noted // of the first generation
+	// Later are the counts of the other generations that are here.
+	Later map[generations.Number]Noted `json:"later,omitempty"`
+	// Generations is the record that this node last acted on; nil: there was none.
+	Generations *generations.Set `json:"generations,omitempty"`
+
+	// Ended are the generations that were given up in normal order, as this node has
+	// seen: what is stored of them may be deleted. The newest endedMax.
+	Ended []generations.Number `json:"ended,omitempty"`
+	// Aborted are those of them that have never served.
+	Aborted []generations.Number `json:"aborted,omitempty"`
+
+	// Restored is there from a restore to the next start, which finds the EVENTS
+	// that was counted, or makes one that goes on from it.
+	Restored *Restored `json:"restored,omitempty"`
+}
+
+// Noted is what a directory says of the counts of one generation.
+type Noted struct {
+	// Counting is which generation with that number it is (Generation.CountsBy).
+	Counting string `json:"counting,omitempty"`
+	// Mixed says that EVENTS no longer has all that was counted here.
+	Mixed bool `json:"mixed,omitempty"`
+}
+
+// Restored says where a restored directory stands.
+type Restored struct {
+	Events   time.Time         `json:"events"` // when the EVENTS that was counted was created
+	Position pipeline.Position `json:"position,string"`
+	Place    string            `json:"place,omitempty"` // where the backup is
+}
+
+// Continues is where an EVENTS goes on if it is lost and this directory is what
+// was restored. A restore may end within a message (--at): its sequence is made up for
+// as one of a lost tail is (Guard.Mend), so that its lines are passed over and all that
+// comes later has a higher sequence.
+func (d *Dir) Continues() (c jetlog.Continues) {
+	if d != nil && d.Marker.Restored != nil {
+		at := d.Marker.Restored.Position
+		c.After, c.Events, c.Position, c.Place = at.Next()-1, d.Marker.Restored.Events, at, d.Marker.Restored.Place
+	}
+	return c
+}
+
+// Settle records that this directory belongs to the current EVENTS.
+func (d *Dir) Settle() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.Marker.Restored == nil {
+		return nil
+	}
+	d.Marker.Restored = nil
+	return d.WriteMarker()
+}
+
+// Dir is a locked data directory.
+type Dir struct {
+	Path   string
+	mu     sync.Mutex // guards Marker once the directory is opened
+	Marker Marker
+	lock   *flock.Flock
+	made   bool // by this process
+	fresh  bool // made, or found empty
+}
+
+// Open locks the directory, or makes it. A directory that is in use, of
+// another format or with another node's name is refused untouched; node "" takes
+// any name.
+func Open(path, node string, demo bool) (*Dir, error) {
+	d := &Dir{Path: path}
+	entries, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.made = true
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return nil, fmt.Errorf("data_dir %s cannot be made: %w", path, err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
+	case slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == RestoringFile }):
+		return nil, fmt.Errorf("data_dir %s: a restore into it has not come to its end: run 'tidemark restore' again", path)
+	case Foreign(entries):
+		return nil, fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", path, MarkerFile)
+	}
+	d.fresh = len(entries) == 0
+	if err := d.Acquire(); err != nil {
+		return nil, err
+	}
+	if err := d.identify(node, demo); err != nil {
+		d.Abandon()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Foreign: there is something, and it is not ours. A start that was killed at
+// once leaves a lock, and a marker not yet in its place.
+func Foreign(entries []os.DirEntry) bool {
+	others := false
+	for _, e := range entries {
+		switch e.Name() {
+		case MarkerFile:
+			return false
+		case lockFile, MarkerFile + kit.NewEnd:
+		default:
+			others = true
+		}
+	}
+	return others
+}
+
+// Acquire locks the directory, which no other process may use then.
+func (d *Dir) Acquire() error {
+	d.lock = flock.New(filepath.Join(d.Path, lockFile))
+	ok, err := d.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("data_dir %s cannot be locked: %w", d.Path, err)
+	}
+	if !ok {
+		return fmt.Errorf("data_dir %s is in use by another tidemark process: stop it, or give this one another data_dir", d.Path)
+	}
+	return nil
+}
+
+// identify reads the marker, or writes it into an empty directory.
+func (d *Dir) identify(node string, demo bool) error {
+	path := filepath.Join(d.Path, MarkerFile)
+	raw, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		d.Marker = Marker{Format: Format, Node: cmp.Or(node, nuid.Next()), Demo: demo}
+		return d.WriteMarker()
+	case err != nil:
+		return fmt.Errorf("data_dir %s: %w", d.Path, err)
+	}
+	d.made, d.fresh = false, false // somebody was here between the look and the lock
+	if err := json.Unmarshal(raw, &d.Marker); err != nil {
+		return fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.Path, MarkerFile, err)
+	}
+	if err := d.finishDrops(); err != nil {
+		return err
+	}
+	m := d.Marker
+	switch {
+	case m.Format != Format:
+		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.Path, m.Format, Format)
+	case m.Node != node && node != "":
+		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.Path, m.Node, node, m.Node)
+	case m.Demo != demo && m.Demo:
+		return fmt.Errorf("data_dir %s holds the demo's made-up numbers: choose another data_dir, or run with --demo", d.Path)
+	case m.Demo != demo:
+		return fmt.Errorf("data_dir %s holds real numbers, the demo would add made-up ones: choose another data_dir", d.Path)
+	}
+	return nil
+}
+
+// Counted says what the counts of a generation are here.
+func (d *Dir) Counted(n generations.Number) Noted {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n == generations.First {
+		return d.Marker.Noted
+	}
+	return d.Marker.Later[n]
+}
+
+// Note notes what the counts of a generation are here.
+func (d *Dir) Note(n generations.Number, c Noted) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n == generations.First {
+		d.Marker.Noted = c
+		return d.WriteMarker()
+	}
+	later := maps.Clone(d.Marker.Later)
+	if later == nil {
+		later = make(map[generations.Number]Noted)
+	}
+	later[n] = c
+	if c == (Noted{}) {
+		delete(later, n)
+	}
+	d.Marker.Later = later
+	return d.WriteMarker()
+}
+
+// Generations is the record that this node last acted on.
+func (d *Dir) Generations() (set generations.Set) {
+	if d == nil {
+		return set
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.Marker.Generations != nil {
+		set = *d.Marker.Generations
+	}
+	return set
+}
+
+// endedMax bounds what is remembered of generations that were given up.
+const endedMax = 64
+
+// appendBounded is a copy of numbers with one more, without the oldest beyond endedMax.
+func appendBounded(numbers []generations.Number, n generations.Number) []generations.Number {
+	numbers = append(slices.Clone(numbers), n)
+	return numbers[max(0, len(numbers)-endedMax):]
+}
+
+// Aborted says whether a generation was given up before it served.
+func (d *Dir) Aborted(n generations.Number) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.Marker.Aborted, n)
+}
+
+// Ended are the generations that were given up in normal order, as this node has seen.
+func (d *Dir) Ended() []generations.Number {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.Marker.Ended)
+}
+
+// NoteGenerations notes it.
+func (d *Dir) NoteGenerations(set generations.Set) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.Marker
+	if was.Generations != nil {
+		for _, n := range was.Generations.Ended(set) {
+			d.Marker.Ended = appendBounded(d.Marker.Ended, n)
+			if n == was.Generations.Building {
+				d.Marker.Aborted = appendBounded(d.Marker.Aborted, n)
+			}
+		}
+	}
+	// A number comes again where a record was lost: what has it now was not given up.
+	named := func(n generations.Number) bool { _, is := set.All[n]; return is }
+	d.Marker.Ended = slices.DeleteFunc(slices.Clone(d.Marker.Ended), named)
+	d.Marker.Aborted = slices.DeleteFunc(slices.Clone(d.Marker.Aborted), named)
+	d.Marker.Generations = &set
+	err := d.WriteMarker()
+	if err != nil {
+		d.Marker = was
+	}
+	return err
+}
+
+// Of is where a generation has something: the first one in the directory itself.
+func (d *Dir) Of(n generations.Number, name string) string {
+	if n == generations.First {
+		return d.Join(name)
+	}
+	return filepath.Join(d.Path, GenerationsDir, strconv.FormatUint(uint64(n), 10), name)
+}
+
+// Stored are the generations that something is stored of.
+func (d *Dir) Stored() (numbers []generations.Number, err error) {
+	for _, name := range []string{BadgerDir, FiltersDir} {
+		if _, err := os.Stat(d.Join(name)); err == nil {
+			numbers = append(numbers, generations.First)
+			break
+		}
+	}
+	entries, err := os.ReadDir(d.Join(GenerationsDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err == nil && generations.Number(n) > generations.First {
+			numbers = append(numbers, generations.Number(n))
+		}
+	}
+	return numbers, nil
+}
+
+// WriteMarker replaces the marker at one stroke.
+func (d *Dir) WriteMarker() error {
+	var raw bytes.Buffer
+	e := json.NewEncoder(&raw)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // the record comes back as it was
+	if err := e.Encode(d.Marker); err != nil {
+		return err
+	}
+	path := filepath.Join(d.Path, MarkerFile)
+	if err := kit.ReplaceFile(path, 0o666, kit.Bytes(raw.Bytes())); err != nil {
+		return fmt.Errorf("data_dir %s cannot be written: %w", d.Path, err)
+	}
+	return nil
+}
+
+// Join is the path of what has a name in the directory.
+func (d *Dir) Join(name string) string { return filepath.Join(d.Path, name) }
+
+// Close lets the directory go.
+func (d *Dir) Close() error { return d.lock.Close() }
+
+// Abandon lets the directory go, and takes away what this process made of it.
+// Only before the streams are open: from then on producers' events may be in it.
+func (d *Dir) Abandon() {
+	d.lock.Close()
+	switch {
+	case d.made:
+		os.RemoveAll(d.Path)
+	case d.fresh:
+		for _, name := range []string{MarkerFile, BadgerDir, GenerationsDir, StreamsDir, lockFile} {
+			os.RemoveAll(d.Join(name))
+		}
+	}
+}
