@@ -63,7 +63,7 @@ func (s *Streams) setMark(ctx context.Context, created time.Time, key string, ch
 		if m.Marks[key] == "" {
 			delete(m.Marks, key)
 		}
-		if err := s.storeMarks(ctx, m, revision); !WrongSequence(err) {
+		if err := s.storeMarks(ctx, m, revision); !overtaken(err) {
 			return err
 		}
 	}
@@ -72,16 +72,25 @@ func (s *Streams) setMark(ctx context.Context, created time.Time, key string, ch
 
 var errMarksChange = fmt.Errorf("jetlog: %s in bucket %s is changed by others all the time", marksKey, Bucket)
 
-// storeMarks writes marks over those of a revision.
+// storeMarks writes marks over those of a revision; 0: there are none, or the key was
+// deleted. An error that is overtaken says that another process has written them.
 func (s *Streams) storeMarks(ctx context.Context, m marks, revision uint64) error {
 	b, err := json.Marshal(m)
-	if err == nil {
+	switch {
+	case err != nil:
+	case revision == 0:
+		_, err = s.bucket.Create(ctx, marksKey, b)
+	default:
 		_, err = s.bucket.Update(ctx, marksKey, b, revision)
 	}
 	if err != nil {
 		return fmt.Errorf("jetlog: write %s to bucket %s: %w", marksKey, Bucket, err)
 	}
 	return nil
+}
+
+func overtaken(err error) bool {
+	return WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists)
 }
 
 // marksNow reads the marks as they are, not as they were: a copy of the bucket that lags may
@@ -92,7 +101,7 @@ func (s *Streams) marksNow(ctx context.Context, created time.Time) (marks, error
 		if err == nil {
 			err = s.storeMarks(ctx, m, revision)
 		}
-		if !WrongSequence(err) {
+		if !overtaken(err) {
 			return m, err
 		}
 	}

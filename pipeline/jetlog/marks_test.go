@@ -2,6 +2,7 @@ package jetlog_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -77,5 +78,46 @@ func TestMarksAreNotUndone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A process undoes a mark and is killed before it writes it again: a trim that is given up
+// then leaves that mark, which the bucket alone has.
+func TestTrimGivenUpLeavesTheMarkBefore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish(20)
+	_, err := b.streams.Trim(b.ctx, 6, "/backups", nil)
+	b.must(err)
+	c := b.stream(jetlog.EventsStream).CachedInfo().Config
+	delete(c.Metadata, "tidemark-trimmed")
+	_, err = b.js.UpdateStream(b.ctx, c)
+	b.must(err)
+	no := errors.New("a rebuild has begun")
+	if _, err := b.streams.Trim(b.ctx, 11, "/backups", func(context.Context) error { return no }); !errors.Is(err, no) {
+		t.Fatal(err)
+	}
+	state, err := b.streams.MarkedEvents(b.ctx)
+	b.must(err)
+	if state.Trimmed.Below != 6 || state.First != 6 {
+		t.Errorf("EVENTS begins with %d, and says that it was trimmed below %d", state.First, state.Trimmed.Below)
+	}
+}
+
+// An operator may delete the key of the marks: they are written again.
+func TestMarksAreDeleted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.must(b.streams.SetArchive(b.ctx, "/archive"))
+	bucket, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	for _, remove := range []func(context.Context, string, ...jetstream.KVDeleteOpt) error{bucket.Delete, bucket.Purge} {
+		b.must(remove(b.ctx, "events"))
+		state, err := b.streams.MarkedEvents(b.ctx)
+		if err != nil || state.Archive != "/archive" {
+			t.Errorf("%q %v", state.Archive, err)
+		}
+		b.must(remove(b.ctx, "events"))
+		b.must(b.streams.SetBackups(b.ctx, "/backups"))
 	}
 }

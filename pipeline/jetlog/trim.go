@@ -158,19 +158,19 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	case info.Config.DenyPurge:
 		return 0, ErrNoPurge
 	}
-	_, wrote, err := s.markTrimmed(ctx, stream, below, place)
+	_, wrote, was, err := s.markTrimmed(ctx, stream, below, place)
 	if err == nil && last != nil {
 		err = last(ctx)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmarkMax) // it may be why nothing goes
 		defer cancel()
-		return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, wrote, trimmedOf(info.Config)))
+		return 0, errors.Join(err, s.unmarkTrimmed(ctx, stream, wrote, was))
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(below)); err != nil {
 		return 0, fmt.Errorf("jetlog: trim %s below %d: %w", EventsStream, below, err)
 	}
-	after, _, err := s.markTrimmed(ctx, stream, below, place)
+	after, _, _, err := s.markTrimmed(ctx, stream, below, place)
 	if err != nil {
 		return 0, err
 	}
@@ -180,15 +180,16 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 // unmarkMax is how long who gives a trim up tries to take the mark back.
 const unmarkMax = 2 * time.Second
 
-// markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then, and
-// the mark that it wrote, or tried to; the zero: it was there, and is another's.
-func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (info *jetstream.StreamInfo, wrote Trimmed, err error) {
+// markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then, the
+// mark that it wrote, or tried to, and the one that was there; wrote is the zero where the
+// mark was there, and is another's.
+func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, below uint64, place string) (info *jetstream.StreamInfo, wrote, was Trimmed, err error) {
 	info, err = stream.Info(ctx)
 	if err != nil {
-		return nil, wrote, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
+		return nil, wrote, was, fmt.Errorf("jetlog: trim %s: %w", EventsStream, err)
 	}
 	err = s.setMark(ctx, info.Created, trimmedKey, func(mark string) string {
-		was := trimmedOf(info.Config)
+		was = trimmedOf(info.Config)
 		if noted := trimmedBy(mark); noted.Below >= was.Below && mark != "" {
 			was = noted
 		}
@@ -202,7 +203,7 @@ func (s *Streams) markTrimmed(ctx context.Context, stream jetstream.Stream, belo
 	if err == nil {
 		info, err = s.changeEvents(ctx, func(*jetstream.StreamConfig, jetstream.StreamState) {})
 	}
-	return info, wrote, err
+	return info, wrote, was, err
 }
 
 // unmarkTrimmed takes a mark back that was written, unless it is another one by now.
