@@ -186,12 +186,12 @@ func (h *held) lookLocked(ctx context.Context) error {
 			break
 		}
 		switch {
-		case json.Unmarshal(last.Data, &body) != nil || body.NUID != h.id || looks > lockLooks:
-			h.lost = true
-		case last.Sequence > h.sequence:
+		case last.Sequence > h.sequence && json.Unmarshal(last.Data, &body) == nil && body.NUID == h.id:
 			h.sequence = last.Sequence
 			return nil
-		default: // from a copy of the bucket that lags
+		case last.Sequence > h.sequence || looks > lockLooks:
+			h.lost = true
+		default: // from a copy of the bucket that lags; it may be of the process that had the lock before
 			select {
 			case <-time.After(lockLook):
 			case <-ctx.Done():

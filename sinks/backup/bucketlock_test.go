@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,9 +195,70 @@ func TestRenewalUnanswered(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := place.Put(t.Context(), name, strings.NewReader("of this process")); err != nil {
+		if err := place.Put(t.Context(), manifestPrefix+name, strings.NewReader("of this process")); err != nil {
 			t.Errorf("put after a renewal that was not answered: %v", err)
 		}
+	}
+}
+
+// lagging is a server that answers the next look at the lock from a copy that lags.
+type lagging struct {
+	jetstream.JetStream
+	shows atomic.Pointer[jetstream.RawStreamMsg]
+}
+
+func (l *lagging) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	stream, err := l.JetStream.Stream(ctx, name)
+	return &laggingStream{stream, l}, err
+}
+
+type laggingStream struct {
+	jetstream.Stream
+	of *lagging
+}
+
+func (l *laggingStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if before := l.of.shows.Swap(nil); before != nil {
+		return before, nil
+	}
+	return l.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+// After a renewal that was not answered, a copy of the bucket that lags shows the lock of the
+// process that had it before: that process has not taken it over.
+func TestRenewalUnansweredAndACopyLags(t *testing.T) {
+	t.Parallel()
+	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := place.(*bucket)
+	before, err := place.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before()
+	stream, err := b.js.Stream(t.Context(), "OBJ_BACKUPS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := stream.GetLastMsgForSubject(t.Context(), b.meta(lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lags := &lagging{JetStream: b.js}
+	b.js = &unheard{JetStream: lags}
+	unlock, err := place.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if err := b.held.Load().write(t.Context(), false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	lags.shows.Store(others)
+	if err := place.Put(t.Context(), manifestPrefix+"a", strings.NewReader("of this process")); err != nil {
+		t.Errorf("put: %v", err)
 	}
 }
 
