@@ -73,7 +73,7 @@ func (s *Streams) setMark(ctx context.Context, created time.Time, key string, ch
 var errMarksChange = fmt.Errorf("jetlog: %s in bucket %s is changed by others all the time", marksKey, Bucket)
 
 // storeMarks writes marks over those of a revision; 0: there are none, or the key was
-// deleted. An error that is overtaken says that another process has written them.
+// deleted.
 func (s *Streams) storeMarks(ctx context.Context, m marks, revision uint64) error {
 	b, err := json.Marshal(m)
 	switch {
@@ -89,6 +89,7 @@ func (s *Streams) storeMarks(ctx context.Context, m marks, revision uint64) erro
 	return nil
 }
 
+// overtaken says of an error of storeMarks that another process has written the marks.
 func overtaken(err error) bool {
 	return WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists)
 }
