@@ -64,35 +64,6 @@ func (g *generation) openAudits() error {
 	return nil
 }
 
-// StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
-const StatsVerb = "stats"
-
-// openJobs takes jobs: for the figures of this process, about generations, and, if it holds
-// shards, for checks, which the generation does that serves.
-func (n *Node) openJobs() (err error) {
-	jobs := n.rebuildJobs()
-	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
-	if n.config.Has(config.RoleHold) {
-		jobs["verify"] = n.checks((*generation).verify)
-		jobs["recount"] = n.checks((*generation).recount)
-		// What nodes ask each other: a command that has them repair holds their turns
-		// of recount.
-		jobs[agreeVerb] = n.checks((*generation).recount)
-		jobs[compareVerb] = compares(n.generationOf)
-	}
-	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
-	return err
-}
-
-// checks is a job that the generation does that serves when it begins. It ends
-// with that generation.
-func (n *Node) checks(do func(g *generation, ctx context.Context, request []byte, progress func(any)) (any, error)) job.Handler {
-	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
-		g := n.gen()
-		return g.whileOpen(ctx, func(ctx context.Context) (any, error) { return do(g, ctx, request, progress) })
-	}
-}
-
 // whileOpen calls do with a ctx that ends with the generation, which is not closed before
 // do returns.
 func (g *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {

@@ -34,17 +34,6 @@ type Compared struct {
 // differingMax bounds the ids of an answer, which has to fit into one message.
 const differingMax = 10_000
 
-// generationOf is the generation with a number, open on this node; nil: it is not.
-func (n *Node) generationOf(number generations.Number) *generation {
-	// The one beside is looked at twice: so one that comes to serve in between is found.
-	for _, g := range []*generation{n.rebuilds.beside.Load(), n.gen(), n.rebuilds.beside.Load()} {
-		if g != nil && g.number == number {
-			return g
-		}
-	}
-	return nil
-}
-
 // compares is the job. It ends with the generation that it compares.
 func compares(of func(generations.Number) *generation) job.Handler {
 	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {

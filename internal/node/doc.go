@@ -17,18 +17,21 @@
 //
 // The process:
 //
-//	node.go open.go stop.go              Node: how it opens and closes
+//	node.go stop.go                      Node: how it opens and closes
 //	connect.go natscluster.go tend.go    connections; the embedded server, in a cluster and on a full disk
 //	datadir/                             the data directory, and what it has of each generation
-//	http.go hosts.go address.go metrics.go   /metrics, /readyz and /healthz
-//	serve.go directory.go view.go reader.go   answers, and which node is asked about which shard
+//	http.go hosts.go metrics.go          /metrics, /readyz and /healthz
+//	serve.go reader.go jobs.go           what answers everybody; what commands ask
 //	thin.go                              a process that only answers
 //
 // One generation:
 //
-//	generation.go streams.go history.go  generation; its streams, and what is archived of EVENTS
+//	generation.go open.go duties.go      generation: how it opens and closes; what it does while it serves
+//	streams.go history.go                its streams, and what is archived of EVENTS
+//	answers.go directory.go view.go      its answers, and which node is asked about which shard
 //	route.go letters.go keep.go          routing, dead letters, housekeeping
-//	lag.go freshness.go                  how far it lags, and where EVENTS ends
+//	lag.go freshness.go caughtup.go      how far it lags; where EVENTS ends; whether all nodes have caught up
+//	remarks.go                           what /readyz says of it
 //	boottime_linux.go boottime_other.go  the clock of freshness
 //	members.go degrade.go differs.go     what it says of itself, what operators switch off, where the file differs
 //	explain.go                           which events are behind a number

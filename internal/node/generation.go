@@ -194,3 +194,130 @@ func (g *generation) waitApplied(ctx context.Context, p pipeline.Position) error
 	defer context.AfterFunc(g.ctx, cancel)()
 	return g.sinks.WaitApplied(ctx, p)
 }
+
+// close stops routing, following and answering other nodes, and makes a last
+// checkpoint.
+func (g *generation) close(ctx context.Context) error {
+	if g == nil {
+		return nil
+	}
+	var faults []error
+	g.cancel()
+	g.endServing()
+	g.work.Wait()
+	g.leave() // before others ask in vain
+	if g.parts != nil {
+		faults = append(faults, g.parts.Stop(ctx), g.runs.Close())
+	}
+	if g.sinks != nil {
+		faults = append(faults, g.sinks.Close())
+		g.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
+	}
+	return errors.Join(faults...)
+}
+
+// closeStore comes last: figures are read from the store.
+func (g *generation) closeStore() error {
+	if g == nil || g.store == nil {
+		return nil
+	}
+	return g.store.Close()
+}
+
+// closeAll closes a generation while the process goes on, once nobody uses it.
+func (g *generation) closeAll(ctx context.Context) error {
+	g.cancel()
+	g.users.Lock()
+	g.closed = true
+	g.users.Unlock()
+	return errors.Join(g.close(ctx), g.closeStore())
+}
+
+// undoAll takes away what was opened of a generation that does not begin, while the
+// process goes on.
+func (g *generation) undoAll() {
+	g.cancel()
+	g.stopAnswering()
+	g.leave()
+	g.undo()
+}
+
+func (g *generation) stopAnswering() {
+	g.work.Wait()
+	if g.runs != nil {
+		g.runs.Close()
+	}
+	if g.parts != nil {
+		g.parts.Stop(context.Background())
+	}
+}
+
+// undo closes what was opened of a generation that does not begin.
+func (g *generation) undo() {
+	if g.members != nil {
+		g.members.Close()
+	}
+	if g.sinks != nil {
+		g.sinks.Close()
+	}
+	if g.store != nil {
+		g.store.Close()
+	}
+}
+
+// turn does a piece of work: at once if the generation serves, and in its turn while
+// another one does. So it has all processors from the moment on in which it serves.
+func (g *generation) turn(work func()) {
+	if g.host.isServing(g) {
+		work()
+		return
+	}
+	g.turns.Do(work)
+}
+
+// setMemory says how much memory the shards may take from now on.
+func (g *generation) setMemory(bytes int) {
+	if g.memory.Swap(int64(bytes)) != int64(bytes) && g.sinks != nil {
+		g.sinks.SetMemory(bytes)
+	}
+}
+
+// fail says that the process cannot go on. A generation beside the one that serves
+// is closed, and tried again.
+func (g *generation) fail(err error) {
+	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
+	if g.host.isServing(g) {
+		g.host.fail(err)
+		return
+	}
+	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
+}
+
+// isLost says that it cannot go on.
+func (g *generation) isLost() bool {
+	select {
+	case <-g.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// owner names this generation as its DELTAS does.
+func (g *generation) owner() jetlog.Owner {
+	return jetlog.Owner{Number: g.number, CountsBy: g.countsBy}
+}
+
+// is says whether this is the generation that a record has with that number.
+func (g *generation) is(number generations.Number, set generations.Set) bool {
+	return g.number == number && g.countsBy == set.All[number].CountsBy()
+}
+
+// beginAnew moves what is stored here of another generation with this number aside: its
+// record was lost, and a node that knew nothing of it wrote the next one.
+func (g *generation) beginAnew() error {
+	if was := g.dir.Counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
+		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.Aside(g.number, was.Aside()))
+	}
+	return g.dir.Exchange(g.number, g.countsBy)
+}

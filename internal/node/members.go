@@ -111,29 +111,6 @@ func (g *generation) beat() {
 	}
 }
 
-// fail says that the process cannot go on.
-func (n *Node) fail(err error) {
-	n.log.Error("tidemark: cannot go on", "error", err)
-	n.trouble.set("node", err)
-	n.failing.Do(func() {
-		n.failure = err
-		close(n.failed)
-	})
-}
-
-// Failed is closed when the process cannot go on; Failure says why.
-func (n *Node) Failed() <-chan struct{} { return n.failed }
-
-// Failure is why the process cannot go on; nil until Failed is closed.
-func (n *Node) Failure() error {
-	select {
-	case <-n.failed:
-		return n.failure
-	default:
-		return nil
-	}
-}
-
 // leave lets the other nodes know that this process stops, and what it has. Where it
 // cannot, they hear nothing of it and come to the same conclusion: the last servers of a
 // NATS cluster that stop no longer have a majority.
@@ -313,4 +290,19 @@ func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []st
 		}
 	}
 	return nodes
+}
+
+// attach joins the members of a system that others keep. Nothing is created.
+func (g *generation) attach(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)
+	if err != nil {
+		return err
+	}
+	g.streams, g.same = streams, member(g.config, g.name, g.o.Version)
+	if err := g.joinMembers(ctx); err != nil {
+		return err
+	}
+	return g.openEnds()
 }

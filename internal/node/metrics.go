@@ -356,34 +356,6 @@ func (g *generation) streamFigures(c *collector) {
 	c.add(prometheus.GaugeValue, "stream_last_sequence", "The newest message of a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Last) }))
 }
 
-// stats are all figures, flat, for tidemark.stats: name, or
-// name{label="value"}, to number. Histograms give their count and sum.
-func (n *Node) stats() map[string]any {
-	families, err := n.Gather()
-	out := make(map[string]any, len(families))
-	if err != nil {
-		n.log.Warn("metrics: gathered in part", "error", err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name, labels := f.GetName(), labelsOf(m)
-			switch {
-			case m.GetCounter() != nil:
-				put(out, name+labels, m.GetCounter().GetValue())
-			case m.GetGauge() != nil:
-				put(out, name+labels, m.GetGauge().GetValue())
-			case m.GetHistogram() != nil:
-				put(out, name+"_count"+labels, float64(m.GetHistogram().GetSampleCount()))
-				put(out, name+"_sum"+labels, m.GetHistogram().GetSampleSum())
-			case m.GetSummary() != nil:
-				put(out, name+"_count"+labels, float64(m.GetSummary().GetSampleCount()))
-				put(out, name+"_sum"+labels, m.GetSummary().GetSampleSum())
-			}
-		}
-	}
-	return out
-}
-
 // put leaves out what JSON cannot say.
 func put(out map[string]any, name string, v float64) {
 	if !math.IsNaN(v) && !math.IsInf(v, 0) {

@@ -2,12 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -161,4 +166,105 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 			return err
 		}
 	}
+}
+
+// fail says that the process cannot go on.
+func (n *Node) fail(err error) {
+	n.log.Error("tidemark: cannot go on", "error", err)
+	n.trouble.set("node", err)
+	n.failing.Do(func() {
+		n.failure = err
+		close(n.failed)
+	})
+}
+
+// Failed is closed when the process cannot go on; Failure says why.
+func (n *Node) Failed() <-chan struct{} { return n.failed }
+
+// Failure is why the process cannot go on; nil until Failed is closed.
+func (n *Node) Failure() error {
+	select {
+	case <-n.failed:
+		return n.failure
+	default:
+		return nil
+	}
+}
+
+// openHTTP takes the port first: it is the cheapest thing to fail.
+func (n *Node) openHTTP() (err error) {
+	if n.config.HTTP.Listen == "" {
+		return nil
+	}
+	n.listener, err = net.Listen("tcp", n.config.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w: stop what uses the port, or choose another", err)
+	}
+	return nil
+}
+
+// lockData takes the data directory, and the name that it has.
+func (n *Node) lockData() (err error) {
+	if n.dir, err = datadir.Open(n.config.DataDir, n.config.Node, n.o.Demo); err == nil {
+		n.name = n.dir.Marker.Node
+	}
+	return err
+}
+
+// openData takes the data directory.
+func (n *Node) openData() error {
+	if err := n.lockData(); err != nil {
+		return err
+	}
+	n.nameAside()
+	return datadir.CheckFree(n.dir.Path)
+}
+
+// storeBytesMin is what the embedded server may store at least: its limit is
+// not the streams', which an operator may raise while it runs.
+const storeBytesMin = 1 << 40
+
+// openServer starts the embedded server, if there is to be one, and connects.
+func (n *Node) openServer() (err error) {
+	c := n.config.NATS
+	url := c.URL
+	if url == "" {
+		n.server, err = embed.StartServer(embed.ServerOptions{
+			Listen:          c.Listen,
+			StoreDir:        n.dir.Join(datadir.StreamsDir),
+			StoreBytesMax:   max(2*n.gen().streamOptions().BytesMax(), storeBytesMin),
+			SyncInterval:    c.SyncInterval,
+			PayloadBytesMax: int(c.MaxPayload),
+			Name:            "tidemark-" + n.name,
+			Cluster:         n.clusterOptions(),
+			Copied:          c.Replicas > 1,
+			Logger:          n.log,
+		})
+		if errors.Is(err, embed.ErrClusterListen) {
+			return fmt.Errorf("nats.cluster.listen: %w: stop what uses the port, or choose another", err)
+		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("nats.listen: %w: stop what uses the port, or choose another; to use the server there, set nats.url", err)
+		}
+		if err != nil {
+			return err
+		}
+		url = n.server.URL()
+	}
+	if n.nc, err = n.connect(url, ""); err != nil {
+		return err
+	}
+	n.queries, err = n.connect(url, "-queries")
+	return err
+}
+
+// nameAside names what was moved aside and is there still. Only a person deletes it: its
+// record may come back.
+func (n *Node) nameAside() {
+	aside, err := n.dir.MovedAside()
+	if err != nil || len(aside) == 0 {
+		return
+	}
+	n.log.Warn("tidemark: counts of other generations were moved aside, and take disk until a person deletes them",
+		"directories", aside, "remedy", "where nobody wants their counts back: rm -r "+strings.Join(aside, " "))
 }

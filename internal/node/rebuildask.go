@@ -76,12 +76,6 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 	return jobs
 }
 
-// mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
-// a record keeps.
-func (g *generation) mayServeAgain(s generations.Set) bool {
-	return s.Kept == 0 || g != nil && g.number == s.Kept && g.caughtUp()
-}
-
 // awaitKept waits until what is kept is up to date, for settleWithin: just after a switch
 // the nodes have not said yet how far it is.
 func (n *Node) awaitKept(ctx context.Context) {
@@ -180,14 +174,6 @@ func toldWaits(what, why string) string {
 // joinWords joins what there is of several.
 func joinWords(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), "; ")
-}
-
-// waitsHere is waitsFor of a generation beside; nil: it is not open here.
-func (g *generation) waitsHere() string {
-	if g == nil {
-		return "it is not open on the node that routes"
-	}
-	return g.waitsFor(true)
 }
 
 // rebuildNodes are those that hold a generation; of one beside that which serves,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
-	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -343,57 +341,13 @@ func (n *Node) closeBeside(why string) {
 	}
 }
 
-// hasAssigned says whether this node answers for all shards that are assigned to it.
-func (g *generation) hasAssigned() bool {
-	if g.sinks == nil || !g.open.Load() {
-		return false
-	}
-	view := g.view()
-	if view.Assignment.Shards() != g.config.Shards {
-		return false
-	}
-	for s := range pipeline.Shard(g.config.Shards) {
-		if slices.Contains(view.Assignment.Holders(s), g.name) && !g.sinks.Holds(s) {
-			return false
+// generationOf is the generation with a number, open on this node; nil: it is not.
+func (n *Node) generationOf(number generations.Number) *generation {
+	// The one beside is looked at twice: so one that comes to serve in between is found.
+	for _, g := range []*generation{n.rebuilds.beside.Load(), n.gen(), n.rebuilds.beside.Load()} {
+		if g != nil && g.number == number {
+			return g
 		}
 	}
-	return true
-}
-
-// turn does a piece of work: at once if the generation serves, and in its turn while
-// another one does. So it has all processors from the moment on in which it serves.
-func (g *generation) turn(work func()) {
-	if g.host.isServing(g) {
-		work()
-		return
-	}
-	g.turns.Do(work)
-}
-
-// setMemory says how much memory the shards may take from now on.
-func (g *generation) setMemory(bytes int) {
-	if g.memory.Swap(int64(bytes)) != int64(bytes) && g.sinks != nil {
-		g.sinks.SetMemory(bytes)
-	}
-}
-
-// fail says that the process cannot go on. A generation beside the one that serves
-// is closed, and tried again.
-func (g *generation) fail(err error) {
-	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
-	if g.host.isServing(g) {
-		g.host.fail(err)
-		return
-	}
-	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
-}
-
-// isLost says that it cannot go on.
-func (g *generation) isLost() bool {
-	select {
-	case <-g.lost:
-		return true
-	default:
-		return false
-	}
+	return nil
 }

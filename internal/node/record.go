@@ -309,25 +309,6 @@ func (n *Node) newGenerationOf(set generations.Set, number generations.Number) (
 	return g, err
 }
 
-// owner names this generation as its DELTAS does.
-func (g *generation) owner() jetlog.Owner {
-	return jetlog.Owner{Number: g.number, CountsBy: g.countsBy}
-}
-
-// is says whether this is the generation that a record has with that number.
-func (g *generation) is(number generations.Number, set generations.Set) bool {
-	return g.number == number && g.countsBy == set.All[number].CountsBy()
-}
-
-// beginAnew moves what is stored here of another generation with this number aside: its
-// record was lost, and a node that knew nothing of it wrote the next one.
-func (g *generation) beginAnew() error {
-	if was := g.dir.Counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
-		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.Aside(g.number, was.Aside()))
-	}
-	return g.dir.Exchange(g.number, g.countsBy)
-}
-
 // changeRecord writes the record that follows from the one that this node knows. It
 // returns when this node acts on it, or will at once. Another change that came before it
 // may be heard of late, where a node is amid a switch: it begins again for settleWithin.

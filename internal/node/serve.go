@@ -2,39 +2,13 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/query"
-	"github.com/tidemark-io/tidemark/query/service"
 	"github.com/tidemark-io/tidemark/query/spread"
-	"github.com/tidemark-io/tidemark/sinks/move"
 )
-
-// answers is what answers everybody, by one schema. It asks other nodes for what is not
-// held here. The schema of a process that only answers may change; then all of answers is
-// made again.
-type answers struct {
-	directory *directory
-	reader    *spread.Reader
-	service   *service.Service
-	registry  *prometheus.Registry // of its figures, which begin with it
-}
-
-// openQueries answers other nodes.
-func (g *generation) openQueries() error {
-	g.figures.MustRegister(newCollector(g))
-	g.openExplainer()
-	g.sinks.MemoryOnly(g.told().Reads == cluster.ReadsMemory)
-	return g.serveNodes()
-}
 
 // serves says that this process answers requests: all of them, or, if it only holds, those
 // about events, which a process without shards cannot answer.
@@ -49,44 +23,6 @@ func (n *Node) openAnswers() error {
 		}
 	}
 	n.showHTTP(n.pages())
-	return nil
-}
-
-// countedHere is what this generation counts.
-func (g *generation) countedHere() *spread.Counted {
-	return &spread.Counted{Schema: g.store.Schema(), Shards: g.config.Shards, Types: g.config.Rules().Types()}
-}
-
-// serveNodes answers other nodes, for the shards held here.
-func (g *generation) serveNodes() (err error) {
-	if !g.config.Has(config.RoleHold) {
-		return nil
-	}
-	if g.runs, err = move.Serve(g.nc, g.name, g.store, move.ServeOptions{Generation: g.number, Holds: g.sinks.Holds, Digest: g.digest, Logger: g.log}); err != nil {
-		return err
-	}
-	g.parts, err = spread.Serve(g.queries, g.sinks, spread.ServerOptions{
-		Node:       g.name,
-		Generation: g.number,
-		Schema:     g.store.Schema(),
-		Types:      g.config.Rules().Types(),
-		Shards:     g.config.Shards,
-		Untold:     g.untold,
-		Workers:    g.o.Processors,
-		ColdReads:  g.config.Limits.ColdReads,
-		Registerer: g.figures,
-		Logger:     g.log,
-	})
-	return err
-}
-
-// untold returns why a process that only answers must not use this generation: it is kept,
-// and does not serve. A version that knows of generations does not ask; an earlier one
-// would go on with the generation that served before.
-func (g *generation) untold() error {
-	if g.host.generations().Kept == g.number {
-		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", g.number)
-	}
 	return nil
 }
 
@@ -111,66 +47,6 @@ func (n *Node) answer(g *generation, counted *spread.Counted, ready func() error
 	return n.answers.Swap(a), nil
 }
 
-// recentShare bounds the memory for posts of authors whom other nodes hold: memory.budget
-// divided by recentShare. It comes on top of the budget.
-const recentShare = 128
-
-// newAnswers answers everybody by this generation.
-func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a *answers, err error) {
-	a = &answers{
-		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.name, shards: counted.Shards},
-		registry:  prometheus.NewRegistry(),
-	}
-	a.reader, err = spread.New(g.queries, spread.Options{
-		Schema:     counted.Schema,
-		Directory:  a.directory,
-		Generation: g.number,
-		ColdReads:  g.config.Limits.ColdReads,
-		Recent:     int(g.config.Memory.Budget / recentShare),
-		Fresh:      g.fresh,
-		Wait:       g.freshnessWait,
-		Silent:     g.unheardFor,
-		Registerer: a.registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	o := service.Options{
-		Schema:  counted.Schema,
-		Types:   counted.Types,
-		Reader:  a.reader,
-		Cluster: clusterView{g.name, g.view, g.unheardFor},
-		Limits: service.Limits{
-			IDs:        g.config.Limits.IDs,
-			Requests:   g.config.Limits.Requests,
-			Processors: g.o.Processors,
-			ColdReads:  g.config.Limits.ColdReads,
-			Timeout:    g.config.Limits.Timeout,
-			TimeoutMax: g.config.Limits.TimeoutMax,
-		},
-		Refuses:    g.refuses,
-		Fresh:      g.fresh,
-		Slow:       service.Slow(g.config.Slow),
-		Stats:      g.host.stats,
-		Ready:      ready,
-		Shards:     counted.Shards,
-		Version:    g.o.Version,
-		Registerer: a.registry,
-		Logger:     g.log,
-		Metadata:   map[string]string{"node": g.name},
-	}
-	if g.explainer != nil {
-		o.Explainer, o.ExplainAlone = g.explainer, !g.config.Has(config.RoleAnswer)
-	}
-	if g.streams != nil { // a system is there
-		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
-	}
-	if a.service, err = service.New(g.queries, o); err != nil {
-		return nil, errors.Join(err, a.reader.Close())
-	}
-	return a, nil
-}
-
 // stopAnswers has before answer the requests that have arrived, and stops it.
 func (n *Node) stopAnswers(before *answers) {
 	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
@@ -178,44 +54,6 @@ func (n *Node) stopAnswers(before *answers) {
 	if err := before.stop(ctx); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("tidemark: requests may be unanswered: what answered them stopped late", "error", err)
 	}
-}
-
-// stop answers what has arrived, and then nothing more.
-func (a *answers) stop(ctx context.Context) error {
-	if a == nil {
-		return nil
-	}
-	return errors.Join(a.service.Stop(ctx), a.reader.Close())
-}
-
-// unheardFor is for how long nothing has been heard of any node, this one included.
-func (g *generation) unheardFor() time.Duration {
-	if members := g.watched.Load(); members != nil {
-		return members.Silent()
-	}
-	return 0
-}
-
-func (g *generation) logEnd(ctx context.Context) (sequence uint64, err error) {
-	state, err := g.streams.State(ctx, jetlog.EventsStream)
-	return state.Last, err
-}
-
-// own is what this process holds; nil: nothing, ever.
-func (g *generation) own() query.Holder {
-	if !g.config.Has(config.RoleHold) {
-		return nil
-	}
-	return g.sinks
-}
-
-// view is what is known of the members; there are none before this process has
-// joined.
-func (g *generation) view() *cluster.View {
-	if m := g.watched.Load(); m != nil {
-		return m.View()
-	}
-	return &cluster.View{Degrade: cluster.Normal}
 }
 
 // asked returns why others cannot be asked, of a process that holds nothing
@@ -245,4 +83,32 @@ func (n *Node) Gather() ([]*dto.MetricFamily, error) {
 		all = append(all, a.registry)
 	}
 	return all.Gather()
+}
+
+// stats are all figures, flat, for tidemark.stats: name, or
+// name{label="value"}, to number. Histograms give their count and sum.
+func (n *Node) stats() map[string]any {
+	families, err := n.Gather()
+	out := make(map[string]any, len(families))
+	if err != nil {
+		n.log.Warn("metrics: gathered in part", "error", err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name, labels := f.GetName(), labelsOf(m)
+			switch {
+			case m.GetCounter() != nil:
+				put(out, name+labels, m.GetCounter().GetValue())
+			case m.GetGauge() != nil:
+				put(out, name+labels, m.GetGauge().GetValue())
+			case m.GetHistogram() != nil:
+				put(out, name+"_count"+labels, float64(m.GetHistogram().GetSampleCount()))
+				put(out, name+"_sum"+labels, m.GetHistogram().GetSampleSum())
+			case m.GetSummary() != nil:
+				put(out, name+"_count"+labels, float64(m.GetSummary().GetSampleCount()))
+				put(out, name+"_sum"+labels, m.GetSummary().GetSampleSum())
+			}
+		}
+	}
+	return out
 }

@@ -44,44 +44,6 @@ func (n *Node) close() error {
 	return errors.Join(faults...)
 }
 
-// close stops routing, following and answering other nodes, and makes a last
-// checkpoint.
-func (g *generation) close(ctx context.Context) error {
-	if g == nil {
-		return nil
-	}
-	var faults []error
-	g.cancel()
-	g.endServing()
-	g.work.Wait()
-	g.leave() // before others ask in vain
-	if g.parts != nil {
-		faults = append(faults, g.parts.Stop(ctx), g.runs.Close())
-	}
-	if g.sinks != nil {
-		faults = append(faults, g.sinks.Close())
-		g.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
-	}
-	return errors.Join(faults...)
-}
-
-// closeStore comes last: figures are read from the store.
-func (g *generation) closeStore() error {
-	if g == nil || g.store == nil {
-		return nil
-	}
-	return g.store.Close()
-}
-
-// closeAll closes a generation while the process goes on, once nobody uses it.
-func (g *generation) closeAll(ctx context.Context) error {
-	g.cancel()
-	g.users.Lock()
-	g.closed = true
-	g.users.Unlock()
-	return errors.Join(g.close(ctx), g.closeStore())
-}
-
 // use returns the generation that serves. It is not closed before the caller calls done.
 // Work that takes long must end with the generation's ctx.
 func (n *Node) use() (g *generation, done func()) {
@@ -98,15 +60,6 @@ func (n *Node) use() (g *generation, done func()) {
 		}
 		g.users.RUnlock()
 	}
-}
-
-// undoAll takes away what was opened of a generation that does not begin, while the
-// process goes on.
-func (g *generation) undoAll() {
-	g.cancel()
-	g.stopAnswering()
-	g.leave()
-	g.undo()
 }
 
 // undo closes what a failed Start has opened.
@@ -144,28 +97,5 @@ func (n *Node) undo() {
 	}
 	if n.listener != nil {
 		n.listener.Close()
-	}
-}
-
-func (g *generation) stopAnswering() {
-	g.work.Wait()
-	if g.runs != nil {
-		g.runs.Close()
-	}
-	if g.parts != nil {
-		g.parts.Stop(context.Background())
-	}
-}
-
-// undo closes what was opened of a generation that does not begin.
-func (g *generation) undo() {
-	if g.members != nil {
-		g.members.Close()
-	}
-	if g.sinks != nil {
-		g.sinks.Close()
-	}
-	if g.store != nil {
-		g.store.Close()
 	}
 }

@@ -2,49 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
-
-// duties are what a generation does besides counting while it serves: the audit that
-// never ends, backups, the making of filters, and dead letters.
-type duties struct {
-	stop context.CancelFunc // nil: it does not serve
-	work sync.WaitGroup
-}
-
-// beginServing begins them.
-func (g *generation) beginServing() {
-	ctx, stop := context.WithCancel(g.ctx)
-	g.duties.stop = stop
-	g.letters.on()
-	g.sayDiffers()
-	g.duties.work.Go(func() { g.explainer.Run(ctx) })
-	if g.audits.Auditor != nil {
-		g.duties.work.Go(func() { g.audit(ctx) })
-	}
-	if g.config.Has(config.RoleRoute) && g.config.Backup.To != "" {
-		g.duties.work.Go(func() { g.backUp(ctx) })
-	}
-}
-
-// endServing ends them.
-func (g *generation) endServing() {
-	if g.duties.stop == nil {
-		return
-	}
-	g.letters.off()
-	g.duties.stop()
-	g.duties.work.Wait()
-	g.duties.stop = nil
-}
 
 // maySwitch says whether this node may answer by another generation at once: what it
 // has of that is as new as it should be. Where the one that serves is gone from the
@@ -131,44 +94,4 @@ func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted 
 		n.log.Warn("tidemark: not all of the generation that comes to serve is known to be as far as the one before", "error", err)
 	}
 	return nil
-}
-
-// routedUpTo is the end of the last window of a generation.
-func (g *generation) routedUpTo(ctx context.Context) (pipeline.Position, error) {
-	tail, _, err := g.deltas.Tail(ctx)
-	return max(tail.To, g.sinks.Applied()), err
-}
-
-// reach waits until all nodes that answer for a shard have come to a position.
-func (g *generation) reach(ctx context.Context, reader *spread.Reader, to pipeline.Position) error {
-	if g.sinks != nil {
-		if err := g.sinks.WaitApplied(ctx, to); err != nil {
-			return err
-		}
-	}
-	view := g.view()
-	asked := make(map[string]bool) // sets of holders
-	var faults []error
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	for s := range pipeline.Shard(view.Assignment.Shards()) {
-		holders := strings.Join(view.Answering(s), " ")
-		if asked[holders] {
-			continue
-		}
-		asked[holders] = true
-		id := uint64(1)
-		for pipeline.ShardOf(id, view.Assignment.Shards()) != s {
-			id++
-		}
-		work.Go(func() {
-			if err := reader.Reached(ctx, id, to); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				faults = append(faults, err)
-			}
-		})
-	}
-	work.Wait()
-	return errors.Join(faults...)
 }

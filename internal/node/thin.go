@@ -224,21 +224,6 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 	return nil, counts{}, err
 }
 
-// attach joins the members of a system that others keep. Nothing is created.
-func (g *generation) attach(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, lookWithin)
-	defer cancel()
-	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)
-	if err != nil {
-		return err
-	}
-	g.streams, g.same = streams, member(g.config, g.name, g.o.Version)
-	if err := g.joinMembers(ctx); err != nil {
-		return err
-	}
-	return g.openEnds()
-}
-
 // ask asks a holder what is counted: as soon as any counts something else than requests
 // are answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
