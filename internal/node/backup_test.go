@@ -634,7 +634,7 @@ func TestTrimBounds(t *testing.T) {
 		}
 		return n.lacksOf(state)
 	}
-	// Who gives it up takes the mark back.
+	// A process that gives the trim up takes the mark back.
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { cancel(); return ctx.Err() })
 	if was := lacks(); !errors.Is(err, context.Canceled) || was != nil {
@@ -673,7 +673,7 @@ func TestTrimBounds(t *testing.T) {
 }
 
 // docs/promises.md: "The node that routes makes a backup every `backup.every` to
-// `backup.to`"; who routes next does not begin anew.
+// `backup.to`"; the node that routes next goes on with the schedule.
 func TestBackupSchedule(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

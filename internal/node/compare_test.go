@@ -214,7 +214,7 @@ func TestCompareGenerations(t *testing.T) {
 }
 
 // A generation that other rules have counted differs from the log for that reason. It
-// is compared all the same, and what differs is told.
+// is compared all the same, and what differs is reported.
 func TestCompareMixed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -232,7 +232,7 @@ func TestCompareMixed(t *testing.T) {
 	a, a2 := f.counting("a", 1, fewer, nil), f.counting("a2", 2, fewer, nil)
 	a.gen().setMixed()
 	f.whole(a, a2)
-	// Of the posts the log names only 9 any more, which is the author's number too.
+	// Of the posts the log now names only 9, which is the author's number too.
 	differs, _, why, err := f.compares(t.Context(), a, a2, nil)
 	if differs != 20 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 20 ids") || !strings.Contains(why, "not all of it was counted by its rules") || strings.Contains(why, "generation 2") {
 		t.Errorf("%d, %q, %v", differs, why, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
 
-// A process that only answers obeys what all nodes are told, and so do those that it
+// A process that only answers does as 'tidemark degrade' says, and so do the nodes that it
 // asks: docs/degradation.md: "what is only on disk is `missing`", "reads off".
 func TestThinDegrade(t *testing.T) {
 	const packs, lines = 60, 1000 // more rows and outboxes than memory.budget holds

@@ -135,7 +135,7 @@ func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
 	}
 }
 
-// purge takes from DELTAS what a node needs no more, as whoever routes does in time.
+// purge takes from DELTAS what a node no longer needs, as the node that routes does in time.
 func (f *fleet) purge(n *Node) {
 	f.t.Helper()
 	if err := n.gen().deltas.Purge(f.t.Context(), n.gen().needs()); err != nil {
@@ -250,7 +250,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	})
 }
 
-// A node that was away until DELTAS had nothing for it any more starts at once, and
+// A node that was away until DELTAS no longer had anything for it starts at once, and
 // takes what it lacks from a replica rather than derive it.
 func TestOldShardsAreFetched(t *testing.T) {
 	t.Parallel()

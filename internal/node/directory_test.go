@@ -8,8 +8,8 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// A node that is behind the log asks others first for the shards that one has who
-// is not, and for no others.
+// A node that lags asks other nodes first for the shards that one of them has which does
+// not lag, and for no others.
 func TestDirectoryOfANodeThatIsBehind(t *testing.T) {
 	set := func(shards ...pipeline.Shard) (set cluster.ShardSet) {
 		for _, s := range shards {

@@ -12,7 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// put writes a key as anybody may who reaches the bucket.
+// put writes a key, as any client may that reaches the bucket.
 func (f *fleet) put(key string, value []byte) {
 	f.t.Helper()
 	if _, err := f.bucket().Put(f.t.Context(), key, value); err != nil {

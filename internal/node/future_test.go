@@ -13,8 +13,8 @@ import (
 )
 
 // docs/contract.md: "A position or sequence further past the log's end than could be
-// under way is refused at once (400)." What is nearer waits in places of its own: whoever
-// asks for what they just wrote is answered beside as many of them as there are.
+// under way is refused at once (400)." What is nearer waits in places of its own: a client that
+// asks for what it just wrote is answered while those places are full.
 func TestWaitsForTheFuture(t *testing.T) {
 	n := startWith(t, func(c *config.Config) { c.Limits.Requests = 16 }) // 4 places of the future
 	nc, err := nats.Connect(n.URL())

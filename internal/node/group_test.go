@@ -14,7 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
-// A shard that EVENTS cannot bring any more does not keep others from coming that
+// A shard that EVENTS can no longer bring does not keep others from coming that
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
 	g := &generation{process: &process{}, holdings: newHoldings()}

@@ -64,8 +64,8 @@ func newFleet(t *testing.T) *fleet {
 }
 
 // plain is the configuration of a node of the fleet. On a busy machine the server takes
-// seconds now and then, and who routes does so until it stops: a test that has it lose its
-// lease says so.
+// seconds now and then, and a node that routes does so until it stops: a test that has it
+// lose its lease says so.
 func (f *fleet) plain(name string) *config.Config {
 	c := config.Default()
 	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards

@@ -30,8 +30,8 @@ func TestReadyWithoutQueries(t *testing.T) {
 	}
 }
 
-// A process that answers for everything never says that nobody does, also before
-// it has told the others: when it starts again, they have it as stopped.
+// A process that answers for everything never says that nobody does, also before the others
+// have heard of it: when it starts again, they have it as stopped.
 func TestOwnShardsAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

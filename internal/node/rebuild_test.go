@@ -65,7 +65,7 @@ func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
 	return begun.Building
 }
 
-// confirmed is a request as somebody makes it who has read what it does.
+// confirmed is the request of an operator who has read what it does.
 func (f *fleet) confirmed(ask RebuildAsk) RebuildAsk {
 	var p RebuildPlan
 	if err := f.rebuild(RebuildPlanVerb, ask, &p); err == nil {

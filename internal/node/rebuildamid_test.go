@@ -35,8 +35,8 @@ func (a *amid) Deadline() (time.Time, bool) {
 	return a.Context.Deadline()
 }
 
-// A rebuild begins although the record changes meanwhile for other reasons, as it does
-// just after a switch.
+// A rebuild begins although the record changes at the same time for other reasons, as it
+// does just after a switch.
 func TestRebuildBeginsAmidChanges(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -109,8 +109,8 @@ func TestBackAtOnce(t *testing.T) {
 	f.serves(1, n)
 }
 
-// Many who ask a node at once what it knows of the generations are answered: a rebuild
-// that begins is not refused because somebody looks how another one stands.
+// Many nodes that ask one at the same time what it knows of the generations are answered: a
+// rebuild is not refused because an operator looks how another one stands.
 func TestManyAskAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -100,7 +100,7 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 }
 
 // docs/replay.md: "While one builds, EVENTS is not trimmed": not either where both begin
-// at once. Who trims marks that, and looks at the record after it; a rebuild looks at the
+// at once. A trim sets a mark, and looks at the record after that; a rebuild looks at the
 // mark.
 func TestTrimAndRebuildAtOnce(t *testing.T) {
 	f := newFleet(t)
@@ -158,7 +158,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	if s := state(); err == nil || !strings.Contains(err.Error(), "generation 2 is being built") || s.First != 1 || s.Trimmed.Below != 0 {
 		t.Errorf("it is trimmed: %v; %+v", err, s)
 	}
-	// And the other way round: it has begun when who trims had looked already.
+	// And the other way round: it begins after the trim has looked at the record.
 	if _, err := streams.Trim(t.Context(), 11, to, nil); err != nil {
 		t.Fatal(err)
 	}

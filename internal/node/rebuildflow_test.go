@@ -73,7 +73,7 @@ func TestBackAndForward(t *testing.T) {
 	if got := f.begin(plain, false); got != 3 {
 		t.Errorf("generation %d is building", got)
 	}
-	n.turns.Take() // it does not come to its end meanwhile
+	n.turns.Take() // so it does not come to its end yet
 	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
 	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
 	n.turns.Give()
@@ -229,7 +229,8 @@ func TestCloseAmidRebuild(t *testing.T) {
 	}
 }
 
-// Each role alone: who routes leads, who holds counts, who answers switches.
+// Each role alone: the node that routes leads, the one that holds counts, the one that
+// answers switches.
 func TestRebuildWithRolesApart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -266,7 +267,7 @@ func TestRebuildSharesMemory(t *testing.T) {
 		t.Errorf("alone it has %d", got)
 	}
 	f.begin(fans(c), false)
-	n.turns.Take() // it does not come to its end meanwhile
+	n.turns.Take() // so it does not come to its end yet
 	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.has("does not open") })
 	second := n.rebuilds.beside.Load()
 	if second == nil {

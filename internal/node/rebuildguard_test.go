@@ -141,8 +141,8 @@ func TestNumberComesAgain(t *testing.T) {
 	f.until("all likes", func() bool { return f.likes(40, 1) })
 }
 
-// Who routes the generation that serves stores its dead letters, also as long as it
-// answers by the one before.
+// The node that routes the generation that serves stores its dead letters, also as long as
+// it answers by the one before.
 func TestLettersGoByTheRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -256,8 +256,8 @@ func TestRecordIsKeptAsItWas(t *testing.T) {
 	}
 }
 
-// Where all that had the generation before open were killed, nobody says anything there
-// any more, and a view does not take them for away: a rebuild begins all the same.
+// If all nodes that had the generation before open were killed, none of them says anything
+// there, and a view does not take them to be away: a rebuild begins all the same.
 func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -277,7 +277,7 @@ func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
 	f.serves(2, n)
 }
 
-// Who beats, and who could not be heard, is there.
+// A node that beats is there, and so is one that could not be heard.
 func TestSilence(t *testing.T) {
 	s, begun := silence{}, time.Now()
 	dead, beats := &cluster.Member{Node: "dead"}, &cluster.Member{Node: "beats"}
@@ -299,7 +299,7 @@ func TestSilence(t *testing.T) {
 }
 
 // arranging is a node that has switched, and whose goroutine that follows the record was
-// ended: what it would do is done by who calls it. By the record generation 1 serves again.
+// ended: the test does what it would do. By the record generation 1 serves again.
 func (f *fleet) arranging() (n *Node, kept *generation) {
 	f.t.Helper()
 	n = f.rebuilt("a")
@@ -317,8 +317,8 @@ func (f *fleet) arranging() (n *Node, kept *generation) {
 	return n, kept
 }
 
-// A switch that cannot be made at once, as nobody can be answered anew at that moment, is
-// tried again: what is to serve stays open, and so does what serves meanwhile.
+// A switch that cannot be made at once, as the next generation cannot begin to answer at
+// that moment, is tried again: both generations stay open until then.
 func TestSwitchIsTriedAgain(t *testing.T) {
 	f := newFleet(t)
 	n, kept := f.arranging()
@@ -335,7 +335,7 @@ func TestSwitchIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A generation that cannot go on does not come to serve: nobody would notice any more.
+// A generation that cannot go on does not come to serve: nobody would notice.
 func TestLostGenerationDoesNotServe(t *testing.T) {
 	f := newFleet(t)
 	n, kept := f.arranging()

@@ -186,7 +186,7 @@ func TestStartWhereNobodyRemembers(t *testing.T) {
 	f.stop(n)
 }
 
-// A slot is not cleared for a number that another leader has given meanwhile.
+// A slot is not cleared for a number that another leader has given in between.
 func TestSlotIsNotClearedForALaterOne(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -266,7 +266,7 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	reserve(2)
 	lead := &n.gen().router.Stats.Active
-	lead.Store(false) // as if another node had led meanwhile
+	lead.Store(false) // as if another node had led for a while
 	time.Sleep(4 * leadEvery)
 	if !there() {
 		t.Error("a node that does not lead has removed it")
@@ -315,8 +315,8 @@ func (f *fleet) subjectOf(stream string) string {
 	return s.CachedInfo().Config.Subjects[0]
 }
 
-// A process that only answers, of a version that knows of no generations, finds nobody
-// who tells it what the first one counts once that does not serve.
+// A process that only answers, of a version that knows of no generations, finds no node
+// that says what the first one counts once that no longer serves.
 func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -362,7 +362,7 @@ func TestKeptSaysWhatItWaitsFor(t *testing.T) {
 	f.until("it is dropped", func() bool { s := f.status(); return s.Kept == 0 && s.Why == "" })
 }
 
-// Who keeps what is left on the server from being removed is said.
+// It is reported which node keeps what is left on the server from being removed.
 func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -10,7 +10,7 @@ import (
 
 // `rebuild.cores` bounds all that the second generation computes until it serves: with
 // no turn to be had nothing of it is derived; the one that serves goes on. The one
-// that comes to serve is not bound any more, and the one before is.
+// that comes to serve is no longer bound, and the one before is.
 func TestRebuildInTurns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
