@@ -148,6 +148,10 @@ func TestMovedAsideIsNamed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	c.mustBegin("one")
+	if log := start(); log != "" {
+		t.Errorf("its counts have come back: %s", log)
+	}
 }
 
 // Killed amid, and with whatever record it starts after that, a node gives no generation

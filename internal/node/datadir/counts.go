@@ -36,11 +36,12 @@ func (d *Dir) Aside(n generations.Number, name string) string {
 	return filepath.Join(d.Path, GenerationsDir, fmt.Sprintf("%d.%s", n, name))
 }
 
-// MovedAside lists the directories of counts that were moved aside.
+// MovedAside lists the directories of counts that were moved aside. One whose counts have
+// come back is left there empty.
 func (d *Dir) MovedAside() (dirs []string, err error) {
-	all, err := filepath.Glob(filepath.Join(d.Path, GenerationsDir, "*.*"))
-	for _, dir := range all {
-		if !strings.HasSuffix(dir, "."+droppedName) {
+	all, err := filepath.Glob(filepath.Join(d.Path, GenerationsDir, "*.*", BadgerDir))
+	for _, counts := range all {
+		if dir := filepath.Dir(counts); !strings.HasSuffix(dir, "."+droppedName) {
 			dirs = append(dirs, dir)
 		}
 	}
