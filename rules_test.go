@@ -505,6 +505,22 @@ func TestNothingEmbedsTheProcess(t *testing.T) {
 	ratchet(t, "embeds the process", "What embeds *Node can reach all of it, and its own fields hide the process's.", over)
 }
 
+func TestProcessOrGeneration(t *testing.T) {
+	over := map[string]int{}
+	for _, s := range rooms(t)["internal/node"] {
+		types := map[string]bool{}
+		for _, d := range s.Decls {
+			if typ, _ := receiver(d); typ == "Node" || typ == "generation" {
+				types[typ] = true
+			}
+		}
+		if len(types) > 1 {
+			over[s.path]++
+		}
+	}
+	ratchet(t, "process and generation", "A file has methods of the process or of a generation: what a generation asks of its process is the interface host.", over)
+}
+
 // One idea has one word: a noun that several packages export means something else in
 // each.
 func TestNounsHaveOneMeaning(t *testing.T) {
