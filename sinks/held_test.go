@@ -618,7 +618,7 @@ func TestLend(t *testing.T) {
 	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 8<<20, 5000
 	n := newNode(t, store, o)
 	defer n.Close()
-	for from := uint64(1); from < 100_000; from += 2000 {
+	for from := uint64(1); from < rowsMany; from += 2000 {
 		w.likes(upBetween(from, from+2000)...)
 	}
 	follow(t, n, w.tail(0))
@@ -629,7 +629,7 @@ func TestLend(t *testing.T) {
 	n.Lend(o.MemoryBytes - 1<<20)
 	await(t, "it does with a MiB", func() bool { return n.Resident() <= 1<<20 })
 	n.Lend(0)
-	w.likes(upBetween(1, 100_000)...)
+	w.likes(upBetween(1, rowsMany)...)
 	follow(t, n, w.tail(n.Sequence()))
 	wait(t, n, w.last())
 	if is := n.Resident(); is < 1<<20 {
@@ -647,13 +647,13 @@ func TestOthersTakeMemory(t *testing.T) {
 	o.Others = func() int { return int(others.Load()) }
 	n := newNode(t, store, o)
 	defer n.Close()
-	for from := uint64(1); from < 300_000; from += 2000 {
+	for from := uint64(1); from < 3*rowsMany; from += 2000 {
 		w.likes(upBetween(from, from+2000)...)
 	}
 	follow(t, n, w.tail(0))
 	wait(t, n, w.last())
 	is := n.Resident()
-	if is < 3<<20 {
+	if is < 2<<20 {
 		t.Fatalf("%d bytes are in memory, too few to see", is)
 	}
 	taken := o.MemoryBytes - is + is/4

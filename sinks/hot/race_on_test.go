@@ -11,3 +11,5 @@ func init() {
 		panic(err)
 	}
 }
+
+const listLong = 200_000 // how many pairs a long list has
