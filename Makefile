@@ -49,7 +49,7 @@ soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one;
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
 
 nodes-full: ## all of Higgs on four holders, three with embedded servers, while they are killed, drained, cut off; cuts of all kinds; some ten minutes
-	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nodes|NodesEmbedded|NodesFailover|HiggsSlice|HiggsCuts|HiggsCold)$$' ./internal/acceptance -nodes.full -higgs.full
+	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nodes|NodesEmbedded|NodesFailover|HiggsSlice|HiggsCuts|HiggsCold|HiggsKilled)$$' ./internal/acceptance -nodes.full -higgs.full
 
 rebuild-full: ## all of Higgs, half of it while it is counted again by other rules, on one process and on four, killed at random; some ten minutes
 	$(GO) test -count=1 -timeout 0 -v -run '^TestRebuild(|Killed|Nodes|Embedded)$$' ./internal/acceptance -rebuild.full

@@ -17,7 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-var higgsFull = flag.Bool("higgs.full", false, "TestHiggsSlice, TestHiggsCuts, TestHiggsCold: as many events as the contract says")
+var higgsFull = flag.Bool("higgs.full", false, "TestHiggsSlice, TestHiggsCuts, TestHiggsCold: as many events as the contract says; TestHiggsKilled: 24 kills")
 
 func TestMain(m *testing.M) {
 	clean, err := setUp()
@@ -98,13 +98,16 @@ func stats(t *testing.T, p *e2e.Process) map[string]float64 {
 	return figures
 }
 
-// The same with 20 and more kill -9 of the process, in routing, applying and checkpoints,
-// during the import; the importer is restarted too. Still exactly equal.
+// The same with 12 kill -9 of the process, in routing, applying and checkpoints, during the
+// import, and 24 with -higgs.full; the importer is restarted too. Still exactly equal.
 func TestHiggsKilled(t *testing.T) {
 	t.Parallel()
 	data, _ := higgs(t)
 	file := events(t)
-	const kills = 12
+	kills, most := 12, 1200 // ms, of the import before a kill
+	if *higgsFull {
+		kills, most = 24, 600
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -115,7 +118,7 @@ func TestHiggsKilled(t *testing.T) {
 		if err := importer.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(300+random.IntN(1200)) * time.Millisecond)
+		time.Sleep(time.Duration(300+random.IntN(most)) * time.Millisecond)
 		if i%2 == 0 { // one time the importer goes first, one time the node
 			importer.Process.Kill()
 			importer.Wait()
