@@ -69,7 +69,7 @@ func TestFullBucketIsSaid(t *testing.T) {
 
 // Every key that docs/formats.md names is one that is kept.
 func TestOwnNames(t *testing.T) {
-	text, err := os.ReadFile("../../docs/formats.md")
+	text, err := os.ReadFile("../../../docs/formats.md")
 	if err != nil {
 		t.Fatal(err)
 	}
