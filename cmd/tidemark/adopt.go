@@ -103,7 +103,7 @@ func adopt(file string, serving generation.Generation) (*adopted, error) {
 	done.Changes, done.Before = words, file+".bak"
 	info, err := os.Stat(file)
 	if err == nil {
-		err = os.WriteFile(done.Before, text, info.Mode().Perm())
+		err = kit.ReplaceFile(done.Before, info.Mode().Perm(), kit.Bytes(text))
 	}
 	if err == nil {
 		err = kit.ReplaceFile(file, info.Mode().Perm(), kit.Bytes(next))

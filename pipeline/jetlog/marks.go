@@ -56,13 +56,10 @@ func (s *Streams) setMark(ctx context.Context, created time.Time, key string, ch
 		if err != nil {
 			return err
 		}
-		was := m.Marks[key]
-		if m.Marks[key] = change(was); m.Marks[key] == was {
-			return nil
-		}
-		if m.Marks[key] == "" {
+		if m.Marks[key] = change(m.Marks[key]); m.Marks[key] == "" {
 			delete(m.Marks, key)
 		}
+		// Written also where it is the same: what was read may be old (marksNow).
 		if err := s.storeMarks(ctx, m, revision); !overtaken(err) {
 			return err
 		}

@@ -3,7 +3,9 @@ package datadir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -39,10 +41,10 @@ func (d *Dir) Aside(n generations.Number, name string) string {
 // MovedAside lists the directories of counts that were moved aside. One whose counts have
 // come back is left there empty.
 func (d *Dir) MovedAside() (dirs []string, err error) {
-	all, err := filepath.Glob(filepath.Join(d.Path, GenerationsDir, "*.*", BadgerDir))
+	all, err := fs.Glob(os.DirFS(d.Path), path.Join(GenerationsDir, "*.*", BadgerDir))
 	for _, counts := range all {
-		if dir := filepath.Dir(counts); !strings.HasSuffix(dir, "."+droppedName) {
-			dirs = append(dirs, dir)
+		if dir := path.Dir(counts); !strings.HasSuffix(dir, "."+droppedName) {
+			dirs = append(dirs, filepath.Join(d.Path, dir))
 		}
 	}
 	return dirs, err
@@ -121,9 +123,9 @@ func (d *Dir) Drop(n generations.Number) error {
 
 // finishDrops deletes what a process that was killed has begun to delete.
 func (d *Dir) finishDrops() error {
-	left, err := filepath.Glob(filepath.Join(d.Path, GenerationsDir, "*."+droppedName))
+	left, err := fs.Glob(os.DirFS(d.Path), path.Join(GenerationsDir, "*."+droppedName))
 	for _, dir := range left {
-		err = errors.Join(err, os.RemoveAll(dir))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(d.Path, dir)))
 	}
 	return err
 }
