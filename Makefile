@@ -4,6 +4,7 @@
 
 GO         ?= go
 FUZZTIME   ?= 10s
+TESTFLAGS  ?=
 BENCHTIME  ?= 1s
 BENCH      ?= .
 BENCHFLAGS ?=
@@ -41,9 +42,9 @@ build: ## bin/tidemark (VERSION=v1.2.3 names it)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
 
 # Vet is part of check: here it would look at all that is imported once more, as it is with -race.
-test: ## every test, acceptance too, with the race detector where there is a C compiler
+test: ## every test, acceptance too, with the race detector where there is a C compiler (TESTFLAGS=-short: without the longest)
 	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
-	$(GO) test $(RACE) -vet=off -timeout 20m -count=1 ./...
+	$(GO) test $(RACE) -vet=off -timeout 20m -count=1 $(TESTFLAGS) ./...
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)

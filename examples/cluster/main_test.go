@@ -106,9 +106,6 @@ func page(t *testing.T, url string) string {
 // The example starts three processes on this machine with a fourth that only answers,
 // feeds them the demo's community, and prints what to kill and what to look at.
 func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts five processes")
-	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "cluster")
 	if err := e2e.Build(program, "./examples/cluster"); err != nil {

@@ -271,6 +271,9 @@ func (f *rebuildFeed) goes(c *checker, p *e2e.Process, to uint32) {
 // docs/promises.md: "A node that is killed at any moment of a rebuild goes on where it
 // was."
 func TestRebuildKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newRebuildFeed(t, follows-8_000, follows+12_000)
 	p := e2e.Run(t, "checkpoint: {interval: 100ms, rows: 4096}\n")

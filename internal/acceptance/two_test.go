@@ -12,6 +12,9 @@ import (
 // docs/promises.md: "Of two processes on one NATS server one routes and the other waits;
 // either may be killed at any moment, and counts stay exact."
 func TestTwoProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	path, lines := slice(t, follows, follows+15_000)
 	want := oracle(t, path)

@@ -154,6 +154,9 @@ func deriving(n *Node) bool {
 // A derivation that was cut short goes on where it was checkpointed, and a start
 // does not wait for it.
 func TestDerivedInTwoProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	a, b := f.start("a"), f.start("b")

@@ -177,6 +177,9 @@ func TestAcceptAmidTheComparison(t *testing.T) {
 
 // A node that is closed in the midst of anything closes.
 func TestCloseAmidRebuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
@@ -257,6 +260,9 @@ func TestRebuildWithRolesApart(t *testing.T) {
 // docs/promises.md: "A generation that is building has `rebuild.memory`; the one that
 // serves has the rest of `memory.budget`."
 func TestRebuildSharesMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
@@ -288,6 +294,9 @@ func TestRebuildSharesMemory(t *testing.T) {
 // The one that serves gives memory up as soon as there is a second one, also if that
 // does not open, and may take it again when it is gone.
 func TestRebuildTakesMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
@@ -318,6 +327,9 @@ func TestRebuildTakesMemory(t *testing.T) {
 // Dead letters come exactly once over a switch, however many are under way, and with
 // whichever node routes which generation.
 func TestLettersOverASwitch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	a, b := f.start("a"), f.start("b")

@@ -253,6 +253,9 @@ func TestNodesWithOtherFiles(t *testing.T) {
 // A node that was away while generations came and went takes what others say, gets
 // the counts from them, and only then deletes its own.
 func TestAwayDuringRebuilds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }

@@ -86,6 +86,18 @@ func (s *Streams) storeMarks(ctx context.Context, m marks, revision uint64) erro
 	return nil
 }
 
+// firstMarks writes the key of marks where there is none, so that it is there from the
+// first start on and not left behind by what first needs it. Nothing depends on it.
+func (s *Streams) firstMarks(ctx context.Context) {
+	stream, err := s.js.Stream(ctx, EventsStream)
+	if err != nil {
+		return
+	}
+	if m, revision, err := s.marksOf(ctx, stream.CachedInfo().Created); err == nil && revision == 0 {
+		_ = s.storeMarks(ctx, m, 0)
+	}
+}
+
 // overtaken says of an error of storeMarks that another process has written the marks.
 func overtaken(err error) bool {
 	return WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists)

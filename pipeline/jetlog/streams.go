@@ -176,6 +176,7 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 		return nil, fmt.Errorf("jetlog: open bucket %s: %w", Bucket, err)
 	}
 	s.bucket = bucket
+	s.firstMarks(ctx)
 	return s, nil
 }
 
