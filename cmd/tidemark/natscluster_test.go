@@ -158,7 +158,10 @@ func TestMajorityIsKilled(t *testing.T) {
 	for i := range n {
 		n[i].await()
 	}
-	e2e.Until(t, "it has heard of the holders", func() bool { return n[0].do("shards").code == 0 })
+	e2e.Until(t, "it has heard of the holders", func() bool {
+		r := n[0].do("shards")
+		return r.code == 0 && !strings.Contains(r.out, "no shard has a holder yet")
+	})
 	for i := 1; i < 3; i++ {
 		n[i].stop(os.Kill)
 	}

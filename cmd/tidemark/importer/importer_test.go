@@ -326,15 +326,10 @@ func TestTakenForDead(t *testing.T) {
 	in := atBytes(text, len(text)/2, func() {
 		defer close(second)
 		// The record looks like that of a process that is gone.
-		kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
-		b.must(err)
-		keys, err := kv.Keys(b.ctx)
-		b.must(err)
-		e, err := kv.Get(b.ctx, keys[0])
-		b.must(err)
+		kv, e := b.entry()
 		session := string(e.Value())
 		at := strings.Index(session, "_INBOX.")
-		_, err = kv.Update(b.ctx, keys[0], []byte(session[:at]+"gone"+session[at+4:]), e.Revision())
+		_, err := kv.Update(b.ctx, e.Key(), []byte(session[:at]+"gone"+session[at+4:]), e.Revision())
 		b.must(err)
 		r, err := b.run(text, Options{})
 		b.must(err)

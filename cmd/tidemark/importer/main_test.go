@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,18 +128,32 @@ func events(n int) (lines []string, text string) {
 	return lines, strings.Join(lines, "\n") + "\n"
 }
 
-// recorded is how many lines the one import's record counts.
-func (b *bench) recorded() uint64 {
+// entry is the one import's record; nil: there is none.
+func (b *bench) entry() (jetstream.KeyValue, jetstream.KeyValueEntry) {
 	b.Helper()
 	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
 	b.must(err)
 	keys, err := kv.Keys(b.ctx)
 	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return 0
+		return kv, nil
 	}
 	b.must(err)
-	e, err := kv.Get(b.ctx, keys[0])
+	at := slices.IndexFunc(keys, func(key string) bool { return strings.HasPrefix(key, "import.") })
+	if at < 0 {
+		return kv, nil
+	}
+	e, err := kv.Get(b.ctx, keys[at])
 	b.must(err)
+	return kv, e
+}
+
+// recorded is how many lines the one import's record counts.
+func (b *bench) recorded() uint64 {
+	b.Helper()
+	_, e := b.entry()
+	if e == nil {
+		return 0
+	}
 	var r record
 	b.must(json.Unmarshal(e.Value(), &r))
 	return r.Lines
