@@ -99,7 +99,7 @@ func TestTwin(t *testing.T) {
 			}
 		}
 	})
-	if known < 300 || known*20 < all {
+	if known < 300 && !testing.Short() || known*20 < all { // -short draws a fifth
 		t.Errorf("%d of %d are known", known, all)
 	}
 }
