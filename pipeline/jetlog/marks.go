@@ -48,26 +48,38 @@ func (s *Streams) marksOf(ctx context.Context, created time.Time) (m marks, revi
 	return m, e.Revision(), nil
 }
 
-// setMark writes a mark to the bucket, as change says, which is given the one there is; "":
-// none.
-func (s *Streams) setMark(ctx context.Context, created time.Time, key string, change func(was string) string) error {
+// changeMarks changes the marks in the bucket, and returns them as they are then. They are
+// written also where nothing changes: a copy of the bucket that lags may answer a read;
+// only a write is sure.
+func (s *Streams) changeMarks(ctx context.Context, created time.Time, change func(marks map[string]string)) (marks, error) {
 	for range settingsMax {
 		m, revision, err := s.marksOf(ctx, created)
 		if err != nil {
-			return err
+			return m, err
 		}
-		if m.Marks[key] = change(m.Marks[key]); m.Marks[key] == "" {
-			delete(m.Marks, key)
-		}
-		// Written also where it is the same: what was read may be old (marksNow).
+		change(m.Marks)
 		if err := s.storeMarks(ctx, m, revision); !overtaken(err) {
-			return err
+			return m, err
 		}
 	}
-	return errMarksChange
+	return marks{}, fmt.Errorf("jetlog: %s in bucket %s is changed by others all the time", marksKey, Bucket)
 }
 
-var errMarksChange = fmt.Errorf("jetlog: %s in bucket %s is changed by others all the time", marksKey, Bucket)
+// setMark writes a mark to the bucket, as change says, which is given the one there is; "":
+// none.
+func (s *Streams) setMark(ctx context.Context, created time.Time, key string, change func(was string) string) error {
+	_, err := s.changeMarks(ctx, created, func(marks map[string]string) {
+		if marks[key] = change(marks[key]); marks[key] == "" {
+			delete(marks, key)
+		}
+	})
+	return err
+}
+
+// marksNow reads the marks as they are, not as they were.
+func (s *Streams) marksNow(ctx context.Context, created time.Time) (marks, error) {
+	return s.changeMarks(ctx, created, func(map[string]string) {})
+}
 
 // storeMarks writes marks over those of a revision; 0: there are none, or the key was
 // deleted.
@@ -101,21 +113,6 @@ func (s *Streams) firstMarks(ctx context.Context) {
 // overtaken says of an error of storeMarks that another process has written the marks.
 func overtaken(err error) bool {
 	return WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists)
-}
-
-// marksNow reads the marks as they are, not as they were: a copy of the bucket that lags may
-// answer a read; only a write is sure.
-func (s *Streams) marksNow(ctx context.Context, created time.Time) (marks, error) {
-	for range settingsMax {
-		m, revision, err := s.marksOf(ctx, created)
-		if err == nil {
-			err = s.storeMarks(ctx, m, revision)
-		}
-		if !overtaken(err) {
-			return m, err
-		}
-	}
-	return marks{}, errMarksChange
 }
 
 // marked is a stream's settings with the marks.

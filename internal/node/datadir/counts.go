@@ -84,7 +84,7 @@ func Replace(from, to string) error {
 }
 
 // Exchange moves what is stored of another generation n aside, and puts what was moved
-// Aside of the one that has the number now in its place. What is here is always of the one
+// aside of the one that has the number now in its place. What is here is always of the one
 // that is noted, if anything is: so it is noted between the two. Killed amid, it is done
 // again.
 func (d *Dir) Exchange(n generations.Number, counting string) error {
