@@ -653,7 +653,7 @@ func TestOthersTakeMemory(t *testing.T) {
 	follow(t, n, w.tail(0))
 	wait(t, n, w.last())
 	is := n.Resident()
-	if is < 2<<20 {
+	if is < 3<<20 {
 		t.Fatalf("%d bytes are in memory, too few to see", is)
 	}
 	taken := o.MemoryBytes - is + is/4

@@ -16,9 +16,6 @@ func TestMain(m *testing.M) {
 
 // A server that is cut off acknowledges nothing, the others do; mended, all are whole.
 func TestCut(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short")
-	}
 	c := NewCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
