@@ -1,7 +1,6 @@
 package sinks_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -292,7 +292,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var log lockedBuffer
+	var log e2e.Lines
 	store = openStore(t, dir, shards)
 	defer store.Close()
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -322,23 +322,6 @@ func TestDamagedFile(t *testing.T) {
 	if served == 0 || served == 1000 {
 		t.Errorf("%d of 1000 rows are served", served)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // All of an answer is as of one window's end, also where a row was in memory when

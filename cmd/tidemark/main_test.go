@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -122,7 +121,7 @@ type process struct {
 	t         testing.TB
 	cmd       *exec.Cmd
 	nats, url string // of NATS, of HTTP
-	out, log  lines
+	out, log  e2e.Lines
 	running   chan struct{} // closed when it answers
 	ended     chan struct{}
 }
@@ -247,24 +246,6 @@ func (n *process) page(path string) (status int, body string) {
 		n.t.Fatal(err)
 	}
 	return reply.StatusCode, string(text)
-}
-
-// lines is a buffer that a process writes while a test reads.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // absent checks that nothing is left behind.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,22 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // output is what the program has printed so far.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
+type output struct{ e2e.Lines }
 
 // until waits for a match and gives its groups.
 func (o *output) until(t *testing.T, pattern string) []string {
@@ -229,9 +212,6 @@ func TestPortInUse(t *testing.T) {
 // A node that ends while the others start ends the run with its words, and
 // leaves none.
 func TestNodeThatFails(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts three processes")
-	}
 	o := options{binary: e2e.Binary(t), dir: filepath.Join(t.TempDir(), "data"), freePorts: true, rate: 1}
 	foreign := filepath.Join(o.dir, "b", "data", "letters.txt")
 	if err := os.MkdirAll(filepath.Dir(foreign), 0o755); err != nil {

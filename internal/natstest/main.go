@@ -3,8 +3,6 @@ package natstest
 import (
 	"fmt"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -35,22 +33,4 @@ func Log(tb testing.TB) *slog.Logger {
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	return fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(tb))
-}
-
-// Lines are what was logged, to be read while more comes.
-type Lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *Lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *Lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -233,7 +233,7 @@ func TestAuditRepairs(t *testing.T) {
 				c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})
 				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 			})
-			f.until("the log says so", func() bool { return f.log.has("a shard differs from the log") && f.log.has(test.came) })
+			f.until("the log says so", func() bool { return f.log.Has("a shard differs from the log") && f.log.Has(test.came) })
 			if !f.likes(41, 1) {
 				t.Error("others have changed")
 			}
@@ -296,7 +296,7 @@ func TestMixedIsNotRepaired(t *testing.T) {
 	f.plant(5, "a")
 	f.mix("a")
 	n = f.with("a", func(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1" })
-	f.until("it says so", func() bool { return f.log.has("there is no audit") && n.gen().sinks.Whole() })
+	f.until("it says so", func() bool { return f.log.Has("there is no audit") && n.gen().sinks.Whole() })
 	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
 	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)

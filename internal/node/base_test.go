@@ -203,7 +203,7 @@ func TestDriftBehindABase(t *testing.T) {
 	_, a = f.with("b", still), f.with("a", func(c *config.Config) {
 		c.Cluster.Replicas, c.Audit.Rate, c.Audit.Sample = 2, 1_000_000, "1/1"
 	})
-	f.until("it is found", func() bool { return f.log.has("nothing is repaired") })
+	f.until("it is found", func() bool { return f.log.Has("nothing is repaired") })
 	if a.gen().audits.Stats.Refused.Load() {
 		t.Error("the audit says that it cannot derive")
 	}
@@ -227,7 +227,7 @@ func TestDriftBehindABase(t *testing.T) {
 	if raw, _ := json.Marshal(a.stats()); !strings.Contains(string(raw), `"tidemark_audit_refused":1`) {
 		t.Errorf("%s", raw)
 	}
-	if !f.log.has("EVENTS begins with message " + fmt.Sprint(m.Position.Next())) {
+	if !f.log.Has("EVENTS begins with message " + fmt.Sprint(m.Position.Next())) {
 		t.Error("the log does not say what is missing")
 	}
 }

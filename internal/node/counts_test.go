@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 )
@@ -128,7 +129,7 @@ func TestMovedAsideIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		var log syncBuffer
+		var log e2e.Lines
 		(&Node{process: &process{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}}).nameAside()
 		return log.String()
 	}

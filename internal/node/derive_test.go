@@ -111,7 +111,7 @@ func TestDerivedBeside(t *testing.T) {
 		return err == nil && strings.Contains(string(m.Data), fmt.Sprintf(`"liked":%d}`, 120_100+seen))
 	})
 	f.until("ready", func() bool { return a.Ready() == nil })
-	if f.log.has("could not be derived") {
+	if f.log.Has("could not be derived") {
 		t.Errorf("a derivation failed\n%s", f.log.String())
 	}
 }
@@ -231,7 +231,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 		f.until("some taken again", func() bool { _, taken := b.gen().holdings.figures(); return taken > 0 })
 		f.until("all on both again", both(a, b))
 		say := []string{"whose runs are damaged are taken again", "that have stopped are taken again"}[i]
-		f.until("the log says: "+say, func() bool { return f.log.has(say) })
+		f.until("the log says: "+say, func() bool { return f.log.Has(say) })
 		f.until("all likes", func() bool { return f.likes(100, 1) })
 		if b.gen().sinks.Failed() != 0 {
 			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.log.String())
@@ -291,7 +291,7 @@ func TestOldShardsAreFetched(t *testing.T) {
 		return a.gen().sinks.Whole() && b.gen().sinks.Whole() && len(b.gen().sinks.Standings()) == fleetShards
 	})
 	f.until("all likes", func() bool { return f.likes(100, 4) })
-	if f.log.has("deriving windows again") {
+	if f.log.Has("deriving windows again") {
 		t.Error("something was derived")
 	}
 	f.until("ready", func() bool { return b.Ready() == nil })

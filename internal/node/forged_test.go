@@ -130,8 +130,8 @@ func TestSpareIsTakenBack(t *testing.T) {
 		held := a.gen().heldNow()
 		return held.Len() == fleetShards && f.likes(100, 1)
 	})
-	f.until("it is said", func() bool { return f.log.has("are taken back") })
-	if f.log.has("derived from EVENTS") {
+	f.until("it is said", func() bool { return f.log.Has("are taken back") })
+	if f.log.Has("derived from EVENTS") {
 		t.Errorf("it does not come from the disk\n%s", f.log.String())
 	}
 	b = f.start("b")
@@ -173,7 +173,7 @@ func TestCopyThatDiffers(t *testing.T) {
 		said := a.remarks() + b.remarks()
 		return strings.Contains(said, "shards: 1 that are assigned to other nodes are not given up, because copies differ") &&
 			strings.Contains(said, "of id 42 at") && a.gen().holdings.differing()+b.gen().holdings.differing() == 1 &&
-			f.log.has("shards are not given up: the copy of a node that they are assigned to differs")
+			f.log.Has("shards are not given up: the copy of a node that they are assigned to differs")
 	})
 	if held := copies(a, b); held != copiesBut(odd) {
 		t.Errorf("%v", held)

@@ -128,7 +128,7 @@ func TestLateShardIsDerived(t *testing.T) {
 	if held := b.heldNow(); held.Len() > 0 {
 		t.Errorf("it holds %v", held)
 	}
-	f.until("it is said", func() bool { return f.log.has("DELTAS does not bring them on any more") })
+	f.until("it is said", func() bool { return f.log.Has("DELTAS does not bring them on any more") })
 	f.until("all likes", func() bool { return f.likes(10, 4) })
 }
 

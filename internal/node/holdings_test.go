@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -25,30 +25,7 @@ type fleet struct {
 	url  string
 	dirs map[string]string
 	edit func(*config.Config) // nil: as it is
-	log  syncBuffer           // of all of them
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-func (s *syncBuffer) has(text string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(s.b.String(), text)
+	log  e2e.Lines            // of all of them
 }
 
 const fleetShards = 8
@@ -201,7 +178,7 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 	b = f.start("b")
 	f.until("a part each", func() bool { return settled(a, b, c) })
 	f.until("all likes", func() bool { return f.likes(100, 2) })
-	if f.log.has("deriving windows again") {
+	if f.log.Has("deriving windows again") {
 		t.Error("something was derived")
 	}
 }

@@ -274,7 +274,7 @@ func TestRebuildSharesMemory(t *testing.T) {
 	}
 	f.begin(fans(c), false)
 	n.turns.Take() // so it does not come to its end yet
-	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.has("does not open") })
+	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.Has("does not open") })
 	second := n.rebuilds.beside.Load()
 	if second == nil {
 		n.turns.Give()

@@ -134,7 +134,7 @@ func TestNumberComesAgain(t *testing.T) {
 	}
 	f.edit = withFans
 	n = f.start("a")
-	if !f.log.has("it is moved aside") || n.dir.Counted(2).Counting != is {
+	if !f.log.Has("it is moved aside") || n.dir.Counted(2).Counting != is {
 		t.Errorf("it counts on with what another one has counted: %+v", n.dir.Counted(2))
 	}
 	f.until("all fans", f.has("post", "fans", 7, 1))

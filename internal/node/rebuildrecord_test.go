@@ -183,7 +183,7 @@ func TestFileDiffers(t *testing.T) {
 		differs("with the file of before", true, "shards 8 → 16")
 		differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
 		f.until("the new column", f.has("post", "fans", 7, 1))
-		if !f.log.has("counts differently from what serves") {
+		if !f.log.Has("counts differently from what serves") {
 			t.Error("the log says nothing")
 		}
 	}

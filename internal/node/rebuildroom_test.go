@@ -123,7 +123,7 @@ func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 		t.Errorf("generation %d is building", got)
 	}
 	f.serves(8, n)
-	if is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1); err != nil || is.Number != 8 || !f.log.has("no node and no record knows of it") {
+	if is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1); err != nil || is.Number != 8 || !f.log.Has("no node and no record knows of it") {
 		t.Errorf("DELTAS2 is of %v: %v", is, err)
 	}
 	f.until("all fans", f.has("post", "fans", 7, 1))

@@ -76,7 +76,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
 	g.renew(s, nil)
-	f.until("it says so", func() bool { return f.log.has("are not given up") && f.log.has("begins with message 11") })
+	f.until("it says so", func() bool { return f.log.Has("are not given up") && f.log.Has("begins with message 11") })
 	f.until("all likes", func() bool { return g.sinks.Whole() && f.likes(50, 1) })
 }
 

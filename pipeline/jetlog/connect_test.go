@@ -98,7 +98,7 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 	other, _ := natstest.Nkey(t)
 	users := func(public string) string { return fmt.Sprintf("authorization {users: [{nkey: %s}]}\n", public) }
 	server := natstest.NewOutside(t, users(public))
-	var log natstest.Lines
+	var log e2e.Lines
 	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: server.URL(), NkeySeedFile: seed, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
 	"github.com/tidemark-io/tidemark/query/service"
@@ -68,28 +68,10 @@ func (r *room) slow(n int) (reply slowlog) {
 	return reply
 }
 
-// text is a log that a test reads while it is written.
-type text struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // Each part of a slow request's time is told under its own name.
 func TestWhereTheTimeWent(t *testing.T) {
 	const wait = 30 * time.Millisecond
-	var log text
+	var log e2e.Lines
 	var r *room
 	r = start(t, func(o *service.Options, _ *server.Options) {
 		o.Slow.Threshold = wait - 10*time.Millisecond
@@ -189,7 +171,7 @@ func TestWhereTheTimeWent(t *testing.T) {
 // A `read` with `wait`, or any request with min_position, that only waited for
 // its position is not slow, however long that was.
 func TestWaitingForAPositionIsNotSlow(t *testing.T) {
-	var log text
+	var log e2e.Lines
 	var r *room
 	r = start(t, func(o *service.Options, _ *server.Options) {
 		o.Slow.Threshold = 20 * time.Millisecond

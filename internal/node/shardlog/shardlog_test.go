@@ -1,15 +1,14 @@
 package shardlog
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
@@ -18,12 +17,7 @@ import (
 func TestShardLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out syncBuffer
-		reset := func() {
-			out.mu.Lock()
-			defer out.mu.Unlock()
-			out.b.Reset()
-		}
+		var out e2e.Lines
 		l := New(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
@@ -36,7 +30,7 @@ func TestShardLines(t *testing.T) {
 			if out.String() != strings.TrimPrefix(want, "\n") {
 				t.Errorf("got\n%s\nwant%s", out.String(), want)
 			}
-			reset()
+			out.Reset()
 		}
 		come := func(s pipeline.Shard, from string) { l.Say(slog.LevelInfo, "come", s, nil, "from", from) }
 		for s := range pipeline.Shard(64) {
@@ -49,7 +43,7 @@ func TestShardLines(t *testing.T) {
 		time.Sleep(lineWait)
 		synctest.Wait()
 		got := strings.Split(out.String(), "\n")
-		reset()
+		out.Reset()
 		if len(got) != 4 {
 			t.Errorf("%q", got)
 		}
@@ -71,7 +65,7 @@ func TestShardLines(t *testing.T) {
 		}
 		// After a pause it is said at once again.
 		time.Sleep(3 * lineWaitMax)
-		reset()
+		out.Reset()
 		come(9, "a")
 		time.Sleep(lineWait)
 		told("\nlevel=INFO msg=come shards=9 number=1 from=a\n")
@@ -88,7 +82,7 @@ func TestShardLines(t *testing.T) {
 func TestShardErrorsAreSaidSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out syncBuffer
+		var out e2e.Lines
 		l := New(slog.New(slog.NewTextHandler(&out, nil)))
 		fail := func(s pipeline.Shard) { l.Say(slog.LevelError, "fail", s, errors.New("why")) }
 		lines := func() int {
@@ -116,22 +110,4 @@ func TestShardErrorsAreSaidSoon(t *testing.T) {
 		}
 		l.End()
 	})
-}
-
-// syncBuffer is a buffer that several goroutines may write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

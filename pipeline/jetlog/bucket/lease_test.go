@@ -148,7 +148,7 @@ func TestLeaseThatNobodyRoutesWith(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	const expiry = 3 * renew // shorter than the others': it takes sixteen
-	log := new(natstest.Lines)
+	log := new(e2e.Lines)
 	standby, err := bucket.NewLease(b.streams, bucket.LeaseOptions{Owner: "a", Renew: renew, Expiry: expiry, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	b.must(err)
 	once := func(d time.Duration, meanwhile func()) error {

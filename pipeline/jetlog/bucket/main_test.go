@@ -3,7 +3,6 @@ package bucket_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -51,18 +50,7 @@ func (b *bench) must(err error) {
 }
 
 // publish stores n events whose bodies are their sequences.
-func (b *bench) publish(n int) {
-	b.Helper()
-	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
-	b.must(err)
-	for i := range n {
-		_, err := b.js.PublishAsync("events.like", fmt.Append(nil, state.Last+uint64(i)+1), jetstream.WithStallWait(time.Minute))
-		b.must(err)
-		if i%2000 == 1999 || i == n-1 {
-			<-b.js.PublishAsyncComplete()
-		}
-	}
-}
+func (b *bench) publish(n int) { b.Helper(); natstest.Publish(b.ctx, b, b.streams, b.js, n) }
 
 func (b *bench) stream(name string) jetstream.Stream {
 	b.Helper()

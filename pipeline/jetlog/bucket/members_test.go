@@ -533,7 +533,7 @@ func TestAssignmentFromReports(t *testing.T) {
 // docs/promises.md: "Foreign values in the bucket are refused, not trusted"
 func TestForeignValuesAmongTheMembers(t *testing.T) {
 	b := newBench(t).expiring(memberExpiry)
-	log := new(natstest.Lines)
+	log := new(e2e.Lines)
 	watcher := b.process(slog.New(slog.NewTextHandler(log, nil)))
 	b.must(watcher.Join(b.ctx, member("w")))
 	watcher.beats(member("w"))

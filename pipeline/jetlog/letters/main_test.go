@@ -2,9 +2,7 @@ package letters_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -44,18 +42,7 @@ func (b *bench) must(err error) {
 }
 
 // publish stores n events whose bodies are their sequences.
-func (b *bench) publish(n int) {
-	b.Helper()
-	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
-	b.must(err)
-	for i := range n {
-		_, err := b.js.PublishAsync("events.like", fmt.Append(nil, state.Last+uint64(i)+1), jetstream.WithStallWait(time.Minute))
-		b.must(err)
-		if i%2000 == 1999 || i == n-1 {
-			<-b.js.PublishAsyncComplete()
-		}
-	}
-}
+func (b *bench) publish(n int) { b.Helper(); natstest.Publish(b.ctx, b, b.streams, b.js, n) }
 
 func (b *bench) stream(name string) jetstream.Stream {
 	b.Helper()
@@ -72,25 +59,9 @@ func (b *bench) source(from pipeline.Position, o jetlog.RunOptions) *jetlog.Sour
 	return s
 }
 
-// read takes messages until n have come, and checks that they are in order
-// and their own.
 func (b *bench) read(s *jetlog.Source, n int) []pipeline.Message {
 	b.Helper()
-	var all []pipeline.Message
-	for len(all) < n {
-		run, err := s.Next(b.ctx)
-		b.must(err)
-		all = append(all, run...)
-	}
-	for i, m := range all {
-		if i > 0 && m.Sequence <= all[i-1].Sequence {
-			b.Fatalf("sequence %d comes after %d", m.Sequence, all[i-1].Sequence)
-		}
-		if got := fmt.Sprint(m.Sequence); m.Subject == "events.like" && string(m.Data) != got {
-			b.Fatalf("sequence %s has the body of %s", got, m.Data)
-		}
-	}
-	return all
+	return natstest.Read(b.ctx, b, s, n)
 }
 
 func (b *bench) connect() *nats.Conn { b.Helper(); return natstest.Connect(b, b.server) }
