@@ -191,7 +191,7 @@ var allowed = map[string][]string{
 	"internal/kit":        {},
 	"internal/node": {
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "operators", "sinks", "sinks/", "query", "query/explain",
-		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/node/",
+		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/kit/", "internal/node/",
 	},
 	"internal/node/datadir":  {"pipeline", "pipeline/generation", "pipeline/jetlog", "internal/kit"},
 	"internal/node/shardlog": {"pipeline", "pipeline/cluster"},

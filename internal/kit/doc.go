@@ -5,4 +5,12 @@
 // moved by [Move]. Both wait until names are on disk, too: a file that is synced and whose
 // directory is not may be gone, or be the one before. No other package renames files
 // (rules_test.go).
+//
+// [Paced] keeps the log of what is tried again and again short; [Troubles] has the errors that
+// hold at the moment. [SinceBoot] is a clock that a suspension of the machine does not stop.
+// The metrics of Prometheus are in kit/figures.
+//
+//	replace.go                                     files and directories that are whole
+//	paced.go troubles.go                           what is logged, and what is wrong
+//	clock.go boottime_linux.go boottime_other.go   a clock that goes on during a suspension
 package kit

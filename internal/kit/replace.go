@@ -11,8 +11,8 @@ import (
 // NewEnd ends the name of a file that is not whole, beside the one that it is to replace.
 const NewEnd = ".new"
 
-// sync makes a file durable, or which names a directory has. A test listens.
-var sync = (*os.File).Sync
+// syncFile makes a file durable, or which names a directory has. A test listens.
+var syncFile = (*os.File).Sync
 
 // ReplaceFile writes a file, in place of one of that name, at one stroke: after a power cut
 // too it is the one before or the new one, whole; when ReplaceFile has returned nil, the
@@ -24,7 +24,7 @@ func ReplaceFile(path string, mode fs.FileMode, write func(io.Writer) error) err
 		return err
 	}
 	if err = write(f); err == nil {
-		err = sync(f)
+		err = syncFile(f)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(path+NewEnd, path)
@@ -57,5 +57,5 @@ func SyncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(sync(f), f.Close())
+	return errors.Join(syncFile(f), f.Close())
 }

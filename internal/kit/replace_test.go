@@ -12,9 +12,9 @@ import (
 // listen has syncs noted: what is synced, and what the file is at that moment.
 func listen(t *testing.T, of string) (synced *[]string) {
 	synced = new([]string)
-	was := sync
-	t.Cleanup(func() { sync = was })
-	sync = func(f *os.File) error {
+	was := syncFile
+	t.Cleanup(func() { syncFile = was })
+	syncFile = func(f *os.File) error {
 		is, _ := os.ReadFile(of)
 		*synced = append(*synced, filepath.Base(f.Name())+" "+string(is))
 		return was(f)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -279,7 +280,7 @@ func (g *generation) setMixed() {
 }
 
 // auditFigures are those of the audit and of what commands have checked.
-func (g *generation) auditFigures(c *collector) {
+func (g *generation) auditFigures(c *figures.Collector) {
 	if !g.config.Has(config.RoleHold) {
 		return
 	}
@@ -291,17 +292,17 @@ func (g *generation) auditFigures(c *collector) {
 			return of(&g.audits.Stats)
 		}
 	}
-	c.counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *audit.Stats) float64 { return float64(s.Events.Load()) }))
-	c.counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *audit.Stats) float64 { return float64(s.IDs.Load()) }))
-	c.counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *audit.Stats) float64 { return float64(s.Differ.Load()) }))
-	c.counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *audit.Stats) float64 { return float64(s.Passes.Load()) }))
-	c.gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *audit.Stats) float64 {
+	c.Counter("audit_events_total", "Events of EVENTS that were derived again, to compare.", stats(func(s *audit.Stats) float64 { return float64(s.Events.Load()) }))
+	c.Counter("audit_ids_total", "Ids compared with the log, each with all that is known of it.", stats(func(s *audit.Stats) float64 { return float64(s.IDs.Load()) }))
+	c.Counter("audit_drifted_total", "Of these, ids that were not what the log says.", stats(func(s *audit.Stats) float64 { return float64(s.Differ.Load()) }))
+	c.Counter("audit_passes_total", "Samples that the audit has compared.", stats(func(s *audit.Stats) float64 { return float64(s.Passes.Load()) }))
+	c.Gauge("audit_refused", "1 while the audit cannot derive: EVENTS lacks its beginning, and no backup stands for it.", stats(func(s *audit.Stats) float64 {
 		if s.Refused.Load() {
 			return 1
 		}
 		return 0
 	}))
-	c.add(prometheus.GaugeValue, "audit_round_age_seconds", "Since the audit had last compared all ids; none before the first time since the start.", nil, func(emit func(float64, ...string)) {
+	c.Add(prometheus.GaugeValue, "audit_round_age_seconds", "Since the audit had last compared all ids; none before the first time since the start.", nil, func(emit func(float64, ...string)) {
 		if g.audits.Auditor == nil {
 			return
 		}

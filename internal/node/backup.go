@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -293,7 +294,7 @@ func (g *generation) backUp(ctx context.Context) {
 		}
 		if !g.router.Stats.Active.Load() {
 			g.backups.newest.Store(0) // the process that routes reports it
-			g.trouble.clear(part)
+			g.trouble.Clear(part)
 			continue
 		}
 		if time.Since(failed) < backupRetry {
@@ -311,12 +312,12 @@ func (g *generation) backUp(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil, errors.Is(err, backup.ErrInUse):
-			g.trouble.clear(part)
+			g.trouble.Clear(part)
 			continue
 		}
 		failed = time.Now()
 		g.backups.failed.Add(1)
-		g.trouble.set(part, err)
+		g.trouble.Set(part, err)
 		g.log.Error("tidemark: backup failed; trying again", "to", g.config.Backup.To, "error", err)
 	}
 }
@@ -361,14 +362,14 @@ func (g *generation) backUpOnce(ctx context.Context) error {
 	return nil
 }
 
-func (g *generation) backupFigures(c *collector) {
-	c.gauge("backup_age_seconds", "Since the newest backup in backup.to was made; NaN where none is known, as in those who do not route.", func() float64 {
+func (g *generation) backupFigures(c *figures.Collector) {
+	c.Gauge("backup_age_seconds", "Since the newest backup in backup.to was made; NaN where none is known, as in those who do not route.", func() float64 {
 		if made := g.backups.newest.Load(); made != 0 {
 			return time.Since(time.UnixMilli(made)).Seconds()
 		}
 		return math.NaN()
 	})
-	c.gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(g.backups.bytes.Load()) })
-	c.gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(g.backups.millis.Load()) / 1000 })
-	c.counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(g.backups.failed.Load()) })
+	c.Gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(g.backups.bytes.Load()) })
+	c.Gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(g.backups.millis.Load()) / 1000 })
+	c.Counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(g.backups.failed.Load()) })
 }

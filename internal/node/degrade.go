@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
@@ -58,7 +58,7 @@ func (g *generation) obeyReads() {
 func (g *generation) obeyWrites() {
 	const part = "degrade"
 	is, looked := cluster.WritesOn, time.Time{}
-	var log paced
+	var log kit.Paced
 	g.whenTold(func(told cluster.Degrade) {
 		if told.Writes == is && time.Since(looked) < memberBeat {
 			return
@@ -67,10 +67,10 @@ func (g *generation) obeyWrites() {
 		err := g.letWrite(told.Writes)
 		switch {
 		case err == nil:
-			g.trouble.clear(part)
+			g.trouble.Clear(part)
 		case g.ctx.Err() == nil:
-			g.trouble.set(part, err)
-			if log.tell(err.Error()) {
+			g.trouble.Set(part, err)
+			if log.Due(err.Error()) {
 				g.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
 			}
 		}
@@ -178,22 +178,8 @@ func (g *generation) degraded() (lines string) {
 	return lines
 }
 
-// steps adds a figure that is 1 for the step that is, 0 for all others.
-func (c *collector) steps(name, help string, all []string, is func() string) {
-	c.add(prometheus.GaugeValue, name, help, []string{"step"}, func(emit func(float64, ...string)) {
-		now := is()
-		for _, step := range all {
-			value := 0.0
-			if step == now {
-				value = 1
-			}
-			emit(value, step)
-		}
-	})
-}
-
 // ladderFigures are the steps of the ladder.
-func (g *generation) ladderFigures(c *collector) {
-	c.steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, g.readsStep)
-	c.steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, g.writesStep)
+func (g *generation) ladderFigures(c *figures.Collector) {
+	c.Steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, g.readsStep)
+	c.Steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, g.writesStep)
 }

@@ -1,8 +1,6 @@
 package node
 
-import (
-	"strings"
-)
+import "strings"
 
 // What is counted belongs to the generation. A node whose file says something else counts
 // by the generation all the same, and says so for as long as that is so.

@@ -32,7 +32,6 @@
 //	route.go letters.go keep.go          routing, dead letters, housekeeping
 //	lag.go freshness.go caughtup.go      how far it lags; where EVENTS ends; whether all nodes have caught up
 //	remarks.go                           what /readyz says of it
-//	boottime_linux.go boottime_other.go  the clock of freshness
 //	members.go degrade.go differs.go     what it says of itself, what operators switch off, where the file differs
 //	explain.go                           which events are behind a number
 //

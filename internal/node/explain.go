@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -56,7 +57,7 @@ func (g *generation) upto() uint64 {
 }
 
 // explainFigures are those of explanations and of the filters that they ask.
-func (g *generation) explainFigures(c *collector) {
+func (g *generation) explainFigures(c *figures.Collector) {
 	of := func(value func(s *explain.Stats) uint64) func() float64 {
 		return func() float64 {
 			if g.explainer == nil {
@@ -71,20 +72,20 @@ func (g *generation) explainFigures(c *collector) {
 		}
 		return stretches, bytes
 	}
-	c.gauge("explain_memory_bytes", "Memory that explanations take now, of events that they read and of the segment of the archive that was read last. It is within memory_bytes.", func() float64 { return float64(g.explaining()) })
-	c.gauge("explain_filters", "Stretches of EVENTS that have a filter here.", func() float64 {
+	c.Gauge("explain_memory_bytes", "Memory that explanations take now, of events that they read and of the segment of the archive that was read last. It is within memory_bytes.", func() float64 { return float64(g.explaining()) })
+	c.Gauge("explain_filters", "Stretches of EVENTS that have a filter here.", func() float64 {
 		stretches, _ := size()
 		return float64(stretches)
 	})
-	c.gauge("explain_filter_bytes", "Bytes of filters on disk.", func() float64 {
+	c.Gauge("explain_filter_bytes", "Bytes of filters on disk.", func() float64 {
 		_, bytes := size()
 		return float64(bytes)
 	})
-	c.counter("explain_filters_made_total", "Filters made.", of(func(s *explain.Stats) uint64 { return s.Made.Load() }))
-	c.counter("explain_filters_damaged_total", "Filters that were not as they were written; they are made again.", of(func(s *explain.Stats) uint64 { return s.Damaged.Load() }))
-	c.counter("explain_searches_total", "Pages of explanations that were looked for in EVENTS.", of(func(s *explain.Stats) uint64 { return s.Searches.Load() }))
-	c.counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *explain.Stats) uint64 { return s.Messages.Load() }))
-	c.add(prometheus.CounterValue, "explain_parts_total", "Parts of EVENTS that explanations came to: passed by their filter, read and found, read in vain, read because they had no filter.",
+	c.Counter("explain_filters_made_total", "Filters made.", of(func(s *explain.Stats) uint64 { return s.Made.Load() }))
+	c.Counter("explain_filters_damaged_total", "Filters that were not as they were written; they are made again.", of(func(s *explain.Stats) uint64 { return s.Damaged.Load() }))
+	c.Counter("explain_searches_total", "Pages of explanations that were looked for in EVENTS.", of(func(s *explain.Stats) uint64 { return s.Searches.Load() }))
+	c.Counter("explain_messages_total", "Messages of EVENTS that were read for explanations.", of(func(s *explain.Stats) uint64 { return s.Messages.Load() }))
+	c.Add(prometheus.CounterValue, "explain_parts_total", "Parts of EVENTS that explanations came to: passed by their filter, read and found, read in vain, read because they had no filter.",
 		[]string{"result"}, func(emit func(float64, ...string)) {
 			if g.explainer == nil {
 				return
@@ -95,8 +96,8 @@ func (g *generation) explainFigures(c *collector) {
 			emit(float64(s.Vain.Load()), "in vain")
 			emit(float64(s.Unfiltered.Load()), "no filter")
 		})
-	c.gauge("explain_base_position", "Position up to which EVENTS holds nothing any more, as of the last explanation; 0: it is whole.", of(func(s *explain.Stats) uint64 { return s.Base.Load() }))
-	c.counter("explain_base_total", "Pages that ended at the base: what was before is told as one number, not event by event.", of(func(s *explain.Stats) uint64 { return s.Below.Load() }))
+	c.Gauge("explain_base_position", "Position up to which EVENTS holds nothing any more, as of the last explanation; 0: it is whole.", of(func(s *explain.Stats) uint64 { return s.Base.Load() }))
+	c.Counter("explain_base_total", "Pages that ended at the base: what was before is told as one number, not event by event.", of(func(s *explain.Stats) uint64 { return s.Below.Load() }))
 }
 
 // eventLog is EVENTS as explanations read it: apart from the router, and without

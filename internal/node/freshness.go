@@ -8,16 +8,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// started is where sinceStart begins.
-var started = time.Now()
-
-// sinceStart is a clock where there is no better one. The wall clock goes on during a
-// suspension, the other one does not go back: the later of the two counts.
-func sinceStart() time.Duration {
-	now := time.Now()
-	return max(now.Sub(started), now.Round(0).Sub(started.Round(0)))
-}
-
 const (
 	// endsEach is how often the log is asked where it ends, as a part of freshness: what
 	// is left is for a question that comes late or is not answered.

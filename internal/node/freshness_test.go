@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // docs/contract.md: "A process that cannot (suspended, …) answers with "degraded": true,
@@ -16,7 +18,7 @@ func TestSuspendedMachine(t *testing.T) {
 	s := newSite(t)
 	var suspended atomic.Int64
 	n, err := Start(t.Context(), s.config("a", "route hold answer"), Options{
-		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return sinceBoot() + time.Duration(suspended.Load()) },
+		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return kit.SinceBoot() + time.Duration(suspended.Load()) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/operators"
@@ -84,7 +85,7 @@ type generation struct {
 	ended   atomic.Pointer[jetlog.StreamState] // the state of EVENTS that fresh took last; nil: none yet
 	seen    sightings
 	front   front
-	trouble troubles
+	trouble kit.Troubles
 
 	decided   cluster.Assignment // the last one that this process followed while it decides; used only by arrange
 	answered  answered           // used only by arrange
@@ -178,7 +179,7 @@ func (g *generation) repeat(name string, do func() error) {
 			return
 		}
 		if err != nil {
-			g.trouble.set(name, err)
+			g.trouble.Set(name, err)
 			g.log.Error("tidemark: "+name+" failed; trying again", "error", err)
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -19,7 +20,7 @@ type history struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	said paced
+	said kit.Paced
 }
 
 // newHistory is one with an archive in a directory; "": nothing is archived. some: it
@@ -68,7 +69,7 @@ func (h *history) begins(state jetlog.StreamState) uint64 {
 		return first
 	}
 	h.mu.Lock()
-	tell := h.said.tell(err.Error())
+	tell := h.said.Due(err.Error())
 	h.mu.Unlock()
 	if tell {
 		h.log.Error("tidemark: what was archived of EVENTS cannot be read", "error", err)

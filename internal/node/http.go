@@ -115,7 +115,7 @@ func (s *httpServer) close(ctx context.Context) {
 func (n *Node) Ready() error {
 	g, done := n.use()
 	defer done()
-	faults := []error{n.trouble.err(), g.trouble.err(), n.asked(g)}
+	faults := []error{n.trouble.Err(), g.trouble.Err(), n.asked(g)}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}

@@ -24,13 +24,13 @@ func (g *generation) keep() {
 		case <-ticker.C:
 		}
 		if g.routed() {
-			g.trouble.clear("route")
+			g.trouble.Clear("route")
 		}
 		if err := g.keepOnce(&last); err != nil && g.ctx.Err() == nil {
-			g.trouble.set("keep", err)
+			g.trouble.Set("keep", err)
 			g.log.Warn("tidemark: housekeeping failed; trying again", "error", err)
 		} else {
-			g.trouble.clear("keep")
+			g.trouble.Clear("keep")
 		}
 	}
 }

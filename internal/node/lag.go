@@ -1,10 +1,6 @@
 package node
 
 import (
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -55,36 +51,4 @@ func (s *sightings) lag(now time.Time, applied uint64) (lag time.Duration, caugh
 		return 0, s.caught
 	}
 	return now.Sub(s.seen[0].at), s.caught
-}
-
-// troubles are what is wrong at the moment, by the part that it is wrong with.
-type troubles struct {
-	mu   sync.Mutex
-	list map[string]error
-}
-
-func (t *troubles) set(part string, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.list == nil {
-		t.list = make(map[string]error)
-	}
-	t.list[part] = err
-}
-
-func (t *troubles) clear(part string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.list, part)
-}
-
-// err joins them; nil when there is none.
-func (t *troubles) err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var faults []error
-	for _, part := range slices.Sorted(maps.Keys(t.list)) {
-		faults = append(faults, fmt.Errorf("%s: %w", part, t.list[part]))
-	}
-	return errors.Join(faults...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 )
 
 const root = "../.."
@@ -82,7 +83,7 @@ func metricNames(t *testing.T, n *Node) map[string]bool {
 	for _, family := range families {
 		add(family.GetName())
 	}
-	process := &collector{look: func() {}}
+	process := &figures.Collector{Look: func() {}}
 	n.generationFigures(process)
 	add(describedNames(newCollector(n.gen()), process)...)
 	add(literalNames(t)...)

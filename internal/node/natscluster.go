@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
@@ -28,9 +27,9 @@ func (n *Node) awaitCluster() error {
 		return nil
 	}
 	n.http = n.serveHTTP(n.startPages())
-	defer n.trouble.clear(startPart)
+	defer n.trouble.Clear(startPart)
 	return n.server.WaitLeader(n.ctx, func(s embed.Standing) {
-		n.trouble.set(startPart, errors.New(s.String()))
+		n.trouble.Set(startPart, errors.New(s.String()))
 		n.log.Info("tidemark: waiting for other servers of the NATS cluster", "cluster", n.config.NATS.Cluster.ClusterName(),
 			"connected", s.Servers, "needed", s.Needed, "of", s.Size, "routes", n.config.NATS.Cluster.Routes)
 	})
@@ -45,7 +44,7 @@ func (n *Node) startPages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(func() error {
-		if err := errors.Join(n.trouble.err(), n.gen().trouble.err()); err != nil {
+		if err := errors.Join(n.trouble.Err(), n.gen().trouble.Err()); err != nil {
 			return err
 		}
 		return errors.New("starting")
@@ -64,21 +63,4 @@ func (n *Node) copying() (lines string) {
 		lines += "nats: " + report + "\n"
 	}
 	return lines
-}
-
-// paced keeps the log of a start that waits short: a line when there is
-// something new to say, and every half a minute.
-type paced struct {
-	text string
-	at   time.Time
-}
-
-const pacedEvery = 30 * time.Second
-
-func (p *paced) tell(text string) bool {
-	if text == p.text && time.Since(p.at) < pacedEvery {
-		return false
-	}
-	p.text, p.at = text, time.Now()
-	return true
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -69,7 +70,7 @@ type Node struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	work     sync.WaitGroup
-	trouble  troubles
+	trouble  kit.Troubles
 	closing  sync.Once
 	closeErr error
 }
@@ -104,7 +105,7 @@ func newNode(c *config.Config, o Options) *Node {
 		o.Processors = runtime.GOMAXPROCS(0)
 	}
 	if o.Clock == nil {
-		o.Clock = sinceBoot
+		o.Clock = kit.SinceBoot
 	}
 	n := &Node{
 		process: &process{o: o, log: o.Logger, lines: shardlog.New(o.Logger), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate))},
@@ -171,7 +172,7 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 // fail says that the process cannot go on.
 func (n *Node) fail(err error) {
 	n.log.Error("tidemark: cannot go on", "error", err)
-	n.trouble.set("node", err)
+	n.trouble.Set("node", err)
 	n.failing.Do(func() {
 		n.failure = err
 		close(n.failed)

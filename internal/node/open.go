@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -69,7 +70,7 @@ func (g *generation) tryStreams(ctx context.Context) error {
 // untilLed calls do, which asks the server, and repeats it while passing(err) holds: the
 // server's cluster is choosing a leader or has just started. Each call has the time within.
 func (g *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
-	var log paced
+	var log kit.Paced
 	for {
 		before := g.nc.LastError()
 		try, cancel := context.WithTimeout(ctx, within)
@@ -78,15 +79,15 @@ func (g *generation) untilLed(ctx context.Context, within time.Duration, passing
 		denied := g.nc.LastError()
 		switch {
 		case err == nil || !passing(err):
-			g.trouble.clear(startPart)
+			g.trouble.Clear(startPart)
 			return err
 		case denied != before && jetlog.Denial(denied) != "":
 			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", startWithin, err)
 		}
-		g.trouble.set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
-		if log.tell(err.Error()) {
+		g.trouble.Set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
+		if log.Due(err.Error()) {
 			g.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
 		}
 		select {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -34,7 +35,7 @@ type leader struct {
 	why      string             // it does not go on
 	whyOf    generations.Number // which generation why is of, of those that are built; 0: of none
 	left     string             // why what a generation has left on the server is not removed
-	saying   paced              // left, in the log
+	saying   kit.Paced          // left, in the log
 
 	mine   sync.Mutex    // held to begin a rebuild, or to tidy
 	tidied atomic.Uint64 // the epoch of which nothing is left in the other slot

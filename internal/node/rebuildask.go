@@ -140,7 +140,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 			s.Position = uint64(b.come())
 			g = b
 		}
-		if err := n.rebuilds.trouble.err(); why == "" && err != nil {
+		if err := n.rebuilds.trouble.Err(); why == "" && err != nil {
 			why = err.Error()
 		}
 		if why == "" && g != nil && !s.Waits {
@@ -290,12 +290,12 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
 	p := &Prepared{Node: n.name, Generations: n.rebuilds.set(), Ended: n.dir.Ended(), Against: []string{}}
-	if err := n.rebuilds.trouble.err(); err != nil {
+	if err := n.rebuilds.trouble.Err(); err != nil {
 		p.Beside = err.Error()
 	}
 	if b := n.rebuilds.beside.Load(); b != nil && p.Beside == "" {
 		_, alone := b.notHere()
-		if err := errors.Join(b.trouble.err(), alone); err != nil {
+		if err := errors.Join(b.trouble.Err(), alone); err != nil {
 			p.Beside = err.Error()
 		}
 	}
@@ -352,7 +352,7 @@ func sizeOf(dir string) (bytes uint64, err error) {
 // remarks are what a node that is ready has to say of the generation beside the one
 // that serves, a line each.
 func (r *rebuilds) remarks() (lines string) {
-	if err := r.trouble.err(); err != nil {
+	if err := r.trouble.Err(); err != nil {
 		for line := range strings.Lines(err.Error()) {
 			lines += "generations: " + strings.TrimSuffix(line, "\n") + "\n"
 		}

@@ -200,7 +200,7 @@ func (l *leader) leaves(why string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left = why
-	return l.saying.tell(why)
+	return l.saying.Due(why)
 }
 
 // clearWithin bounds how long a rebuild waits for nodes that still have an earlier

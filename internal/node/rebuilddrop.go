@@ -56,7 +56,7 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 	}
 	stored, err := n.dir.Stored()
 	if err != nil {
-		r.trouble.set(rebuildPart, err)
+		r.trouble.Set(rebuildPart, err)
 		return
 	}
 	left := map[generations.Number]time.Time{}

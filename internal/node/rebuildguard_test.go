@@ -325,12 +325,12 @@ func TestSwitchIsTriedAgain(t *testing.T) {
 	n.queries.Close()
 	f.until("it tries", func() bool { // it may be behind, and not try at once
 		n.arrangeGenerations(t.Context())
-		return n.rebuilds.trouble.err() != nil
+		return n.rebuilds.trouble.Err() != nil
 	})
 	if n.gen().number != 2 || n.rebuilds.beside.Load() != kept || kept.ctx.Err() != nil || n.rebuilds.opening != nil {
 		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.log.String())
 	}
-	if err := n.rebuilds.trouble.err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
+	if err := n.rebuilds.trouble.Err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
 		t.Errorf("it says %v", err)
 	}
 }

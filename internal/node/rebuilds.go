@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -27,7 +28,7 @@ import (
 type rebuilds struct {
 	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
 	beside  atomic.Pointer[generation]         // nil: none is open
-	trouble troubles                           // that keeps nobody from counting and answering
+	trouble kit.Troubles                       // that keeps nobody from counting and answering
 	writer  atomic.Pointer[bucket.Generations] // record, for others than attend
 	leader  leader
 	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
@@ -37,7 +38,7 @@ type rebuilds struct {
 	opening *opening                         // nil: none
 	pause   time.Duration                    // before the next one is tried
 	failed  time.Time                        // when the last one failed
-	said    paced                            // in the log, of the record
+	said    kit.Paced                        // in the log, of the record
 	asked   time.Time                        // when others were last asked about it
 	unsaid  error                            // why it is not followed since
 	unnamed map[generations.Number]time.Time // since when what is stored here is of no use
@@ -148,9 +149,9 @@ func (n *Node) watchRecord(ctx context.Context) {
 	case err == nil:
 		r.record = record
 		r.writer.Store(record)
-		r.trouble.clear(recordPart)
+		r.trouble.Clear(recordPart)
 	case !errors.Is(err, jetlog.ErrNoBucket) && ctx.Err() == nil:
-		r.trouble.set(recordPart, err)
+		r.trouble.Set(recordPart, err)
 	}
 }
 
@@ -172,13 +173,13 @@ func (n *Node) acceptRecord(ctx context.Context) {
 	}
 	switch {
 	case why != nil:
-		r.trouble.set(recordPart, why)
-		if r.said.tell(why.Error()) {
+		r.trouble.Set(recordPart, why)
+		if r.said.Due(why.Error()) {
 			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
 				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 		}
 	default:
-		r.trouble.clear(recordPart)
+		r.trouble.Clear(recordPart)
 	}
 	if own = r.set(); n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
 		return
@@ -190,7 +191,7 @@ func (n *Node) acceptRecord(ctx context.Context) {
 		n.log.Warn("tidemark: the record of the generations was gone or was none, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.trouble.set(recordPart, err)
+		r.trouble.Set(recordPart, err)
 	}
 }
 
@@ -234,7 +235,7 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 		n.openBeside(set, want)
 	}
 	if beside == nil && r.opening == nil && want == 0 {
-		r.trouble.clear(rebuildPart)
+		r.trouble.Clear(rebuildPart)
 		r.pause, r.failed = 0, time.Time{}
 		serving.setMemory(n.config.ShardBytes())
 	}
@@ -305,7 +306,7 @@ func (n *Node) opened(err error) {
 		return
 	}
 	r.pause, r.failed = 0, time.Time{}
-	r.trouble.clear(rebuildPart)
+	r.trouble.Clear(rebuildPart)
 	g.letters.keep(g.number == r.set().Serving)
 	g.begin()
 	r.beside.Store(g)
@@ -314,7 +315,7 @@ func (n *Node) opened(err error) {
 
 func (n *Node) openFailed(err error) {
 	r := &n.rebuilds
-	r.trouble.set(rebuildPart, err)
+	r.trouble.Set(rebuildPart, err)
 	r.failed, r.pause = time.Now(), min(max(2*r.pause, openRetryMin), openRetryMax)
 	n.log.Error("tidemark: something is wrong with the generation beside the one that serves; trying again", "after", r.pause, "error", err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -38,8 +39,8 @@ func (n *Node) openGenerations() error {
 	if err := n.openBucket(); err != nil {
 		return err
 	}
-	defer n.trouble.clear(startPart)
-	var log paced
+	defer n.trouble.Clear(startPart)
+	var log kit.Paced
 	for {
 		changed := r.record.Changed()
 		g, why, err := n.settle(n.ctx)
@@ -87,12 +88,12 @@ func (n *Node) versioned(g *bucket.Generations, err error) (*bucket.Generations,
 }
 
 // waitAtStart says why a start does not go on.
-func (n *Node) waitAtStart(why error, log *paced) {
+func (n *Node) waitAtStart(why error, log *kit.Paced) {
 	if n.http == nil {
 		n.http = n.serveHTTP(n.startPages())
 	}
-	n.trouble.set(startPart, why)
-	if log.tell(why.Error()) {
+	n.trouble.Set(startPart, why)
+	if log.Due(why.Error()) {
 		n.log.Error("tidemark: the start waits", "why", why)
 	}
 }

@@ -77,7 +77,7 @@ func (d inTurns) Derive(from, to pipeline.Position, messages []pipeline.Message)
 func (g *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
 	tailer, err := g.tailer(ctx, after)
 	if err == nil {
-		g.trouble.clear("follow")
+		g.trouble.Clear("follow")
 	}
 	return tailer, err
 }
@@ -148,9 +148,9 @@ func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 	if kept {
 		switch err := g.owed(running); {
 		case err == nil:
-			g.trouble.clear(part)
+			g.trouble.Clear(part)
 		case running.Err() == nil: // counting does not wait for it: tried again with the next run
-			g.trouble.set(part, err)
+			g.trouble.Set(part, err)
 			g.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
 		}
 	}

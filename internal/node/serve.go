@@ -2,11 +2,14 @@ package node
 
 import (
 	"context"
+	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -68,7 +71,7 @@ func (n *Node) asked(g *generation) error {
 // register makes the figures of the process, those of what answers excepted.
 func (n *Node) register() {
 	registerProcess(n.registry)
-	c := &collector{look: func() {}}
+	c := &figures.Collector{Look: func() {}}
 	n.generationFigures(c)
 	n.registry.MustRegister(c)
 }
@@ -111,4 +114,30 @@ func (n *Node) stats() map[string]any {
 		}
 	}
 	return out
+}
+
+// put leaves out what JSON cannot say.
+func put(out map[string]any, name string, v float64) {
+	if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		out[name] = v
+	}
+}
+
+func labelsOf(m *dto.Metric) string {
+	if len(m.GetLabel()) == 0 {
+		return ""
+	}
+	s := "{"
+	for i, l := range m.GetLabel() {
+		if i > 0 {
+			s += ","
+		}
+		s += l.GetName() + `="` + l.GetValue() + `"`
+	}
+	return s + "}"
+}
+
+// registerProcess adds the figures of the process and the Go runtime.
+func registerProcess(r *prometheus.Registry) {
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

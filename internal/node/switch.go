@@ -49,7 +49,7 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 		}
 	}
 	n.rebuilds.pause, n.rebuilds.failed = 0, time.Time{}
-	n.rebuilds.trouble.clear(rebuildPart)
+	n.rebuilds.trouble.Clear(rebuildPart)
 	n.serving.Store(to)
 	n.rebuilds.beside.Store(before)
 	if to.isLost() {

@@ -58,11 +58,11 @@ func (n *Node) tend(unwritable func() error) {
 			n.fail(fault)
 			return
 		case fault == nil:
-			n.trouble.clear(part)
+			n.trouble.Clear(part)
 			told = false
 			continue
 		}
-		n.trouble.set(part, fault)
+		n.trouble.Set(part, fault)
 		if !told {
 			n.log.Error("tidemark: the embedded server cannot write; it starts anew when the disk has room", "error", fault)
 			told = true
@@ -76,7 +76,7 @@ func (n *Node) tend(unwritable func() error) {
 		last = time.Now()
 		n.log.Warn("tidemark: the embedded server starts anew, to write again")
 		if err := n.server.Restart(); err != nil {
-			n.trouble.set(part, err)
+			n.trouble.Set(part, err)
 			n.log.Error("tidemark: the embedded server does not start; trying again", "error", err)
 		}
 	}

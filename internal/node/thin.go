@@ -125,9 +125,9 @@ func (t *thin) attend(ctx context.Context) {
 			n.fail(fmt.Errorf("this process must stop: %w", err))
 			return
 		case err == nil, errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, errNobody): // Ready sees that
-			n.trouble.clear("nodes")
+			n.trouble.Clear("nodes")
 		case ctx.Err() == nil:
-			n.trouble.set("nodes", err)
+			n.trouble.Set("nodes", err)
 		}
 		select {
 		case <-ctx.Done():

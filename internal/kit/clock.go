@@ -1,0 +1,13 @@
+package kit
+
+import "time"
+
+// started is where sinceStart begins.
+var started = time.Now()
+
+// sinceStart is the clock of a system without a better one. The wall clock goes on during a
+// suspension, and the monotonic one does not go back: the later of the two counts.
+func sinceStart() time.Duration {
+	now := time.Now()
+	return max(now.Sub(started), now.Round(0).Sub(started.Round(0)))
+}
