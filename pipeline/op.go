@@ -20,6 +20,9 @@ const (
 	OpRead                 // user ID has looked: Mark, Looked, Channels
 	OpNotice               // channel Channels[0] has notice ID, at Position; for every node
 	OpWithdraw             // channel Channels[0] no longer has notice ID
+	OpAdd                  // Column's set of row ID gets Member, at Position; By is added to the cell if it was not there
+	OpTake                 // Column's set of row ID loses Member, at Position; By is taken from the cell if it was there
+	OpEmpty                // Column's set of row ID loses all members; cells are not changed
 	opsEnd
 )
 
@@ -41,6 +44,10 @@ type Operation struct {
 	Mark     Position // of a read: its own position, or the one its user was shown
 	Looked   Looked
 	Channels []string
+
+	Column int // of a set: index in the window's Columns
+	Member Member
+	By     int64 // within ±Limit
 }
 
 // SectionChangesMax bounds the rows and entries that one section of a window
@@ -69,17 +76,25 @@ func (o *Operation) Changes() int {
 		return 1 + len(o.Channels)
 	case OpNotice:
 		return 1 + NoticeDropsMax
-	case OpUnpost, OpWithdraw:
+	case OpUnpost, OpWithdraw, OpEmpty:
 		return 1
 	}
-	return 3 // the edge, the user's row, their unread row
+	return 3 // the edge, the user's row, their unread row; the member, the cell, the row's existence
 }
+
+// What is in an operation on a set, behind its column.
+const (
+	hasB  = 1 << iota // Member.B, which is not 0
+	hasBy             // By, which is not 1
+)
 
 // AppendOperation appends an operation to the ordered part of a section, all
 // integers unsigned LEB128:
 //
 //	op<<2 | 3 │ ID │ follow, post, notice: Position - From
 //	               │ graph, post:          Other
+//	               │ set:                  column<<2 | has
+//	               │ add, take:            A │ [B] │ [By, zigzag] │ Position - From
 //	               │ read:                 Position - From │ Position - Mark │ Looked │ n
 //	               │ read, notice:         n × (length, name)
 func AppendOperation(dst []byte, from Position, o *Operation) []byte {
@@ -104,6 +119,30 @@ func AppendOperation(dst []byte, from Position, o *Operation) []byte {
 		dst = appendName(dst, o.Channels[0])
 	case OpWithdraw:
 		dst = appendName(dst, o.Channels[0])
+	case OpAdd, OpTake:
+		dst = appendMember(dst, o)
+		dst = binary.AppendUvarint(dst, uint64(o.Position-from))
+	case OpEmpty:
+		dst = binary.AppendUvarint(dst, uint64(o.Column)<<2)
+	}
+	return dst
+}
+
+func appendMember(dst []byte, o *Operation) []byte {
+	has := uint64(0)
+	if o.Member.B != 0 {
+		has |= hasB
+	}
+	if o.By != 1 {
+		has |= hasBy
+	}
+	dst = binary.AppendUvarint(dst, uint64(o.Column)<<2|has)
+	dst = binary.AppendUvarint(dst, o.Member.A)
+	if has&hasB != 0 {
+		dst = binary.AppendUvarint(dst, o.Member.B)
+	}
+	if has&hasBy != 0 {
+		dst = binary.AppendVarint(dst, o.By)
 	}
 	return dst
 }
@@ -135,13 +174,48 @@ func (s *SectionReader) operation(op Op) {
 		s.name()
 	case OpWithdraw:
 		s.name()
+	case OpAdd, OpTake:
+		s.member(s.r.uvarint())
+		o.Position = s.repeated()
+	case OpEmpty:
+		column := s.r.uvarint()
+		if o.Column = int(column >> 2); column&3 != 0 {
+			s.r.fail("an operation that empties a set has a member")
+		}
 	default:
 		s.r.fail("operation %d is not known", op)
 	}
 }
 
-// position reads that of an operation: behind the one before, for an event has
-// one operation with a position at most.
+// member reads what appendMember wrote.
+func (s *SectionReader) member(column uint64) {
+	o := &s.Operation
+	o.Column, o.By = int(column>>2), 1
+	o.Member.A = s.r.uvarint()
+	if column&hasB != 0 {
+		o.Member.B = s.r.uvarint()
+	}
+	if column&hasBy != 0 {
+		o.By = s.varint()
+	}
+	if o.By < -Limit {
+		s.r.fail("%d is no amount", o.By)
+	}
+}
+
+// repeated reads a position that may be that of the operation before: an event adds to
+// as many sets as it has rules.
+func (s *SectionReader) repeated() Position {
+	p := s.from + Position(s.r.uvarint())
+	if p < s.last || p == s.from {
+		s.r.fail("position %d comes before %d", p, s.last)
+	}
+	s.last = p
+	return p
+}
+
+// position reads that of an operation: after the one before, for an event has
+// one operation of the other kinds at most, and that one comes first.
 func (s *SectionReader) position() Position {
 	p := s.from + Position(s.r.uvarint())
 	if p <= s.last {

@@ -19,6 +19,7 @@ type Schema struct {
 	byName   map[string]Column // "post.like"
 	bySuffix map[string]Column // "cntan"
 	counters map[string]int
+	sets     []Column
 }
 
 // Counter is a family of rows keyed by one kind of id, "post" or "user".
@@ -40,9 +41,11 @@ type ColumnSpec struct {
 	// Hidden columns are kept and applied but not shown: they were counted
 	// under an earlier configuration, or they are Tidemark's own.
 	Hidden bool
-	// Ordered columns change with the follow graph as well as by rules, so
-	// their changes are not merged but kept in log order. NewSchema sets it.
+	// Ordered columns change with the follow graph or with a set as well as by
+	// rules, so their changes are not merged but kept in log order. NewSchema sets it.
 	Ordered bool
+	// Set is of a column whose rules say `once`.
+	Set SetSpec
 }
 
 // ExistsColumn is the hidden column that tells a row of zeros from no row, in
@@ -94,7 +97,10 @@ func NewSchema(names []string, columns []ColumnSpec) (*Schema, error) {
 			return nil, fmt.Errorf("pipeline: column %q is defined twice", full)
 		}
 		s.byName[full] = Column(i)
-		c.Ordered = slices.Contains(orderedColumns, full)
+		c.Ordered = slices.Contains(orderedColumns, full) || c.Set.Members != NoMembers
+		if c.Set.Members != NoMembers {
+			s.sets = append(s.sets, Column(i))
+		}
 		if c.Suffix == "" {
 			continue
 		}
@@ -103,8 +109,21 @@ func NewSchema(names []string, columns []ColumnSpec) (*Schema, error) {
 		}
 		s.bySuffix[c.Suffix] = Column(i)
 	}
+	if len(s.sets) > SetsMax {
+		return nil, fmt.Errorf("pipeline: %d columns have a set, at most %d may", len(s.sets), SetsMax)
+	}
+	for _, set := range s.sets {
+		// A row's deletion must fall between the same two members as that of its set.
+		counter := s.Counters[s.Columns[set].Counter].Name
+		if exists, ok := s.byName[counter+"."+ExistsColumn]; ok {
+			s.Columns[exists].Ordered = true
+		}
+	}
 	return s, nil
 }
+
+// Sets are the columns that have a set, ascending. The caller must not change them.
+func (s *Schema) Sets() []Column { return s.sets }
 
 // Counter finds a counter by name.
 func (s *Schema) Counter(name string) (index int, ok bool) {

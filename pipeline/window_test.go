@@ -163,11 +163,17 @@ func FuzzSection(f *testing.F) {
 		{Op: OpRead, ID: 7, Position: 5003, Mark: 4000, Looked: LookedAll | LookedFeed, Channels: []string{"system", "a"}},
 		{Op: OpNotice, ID: 9, Position: 5004, Channels: []string{"system"}},
 		{Op: OpWithdraw, ID: 9, Channels: []string{"system"}},
+		{Op: OpAdd, ID: 50, Column: 2, Member: Member{A: 7}, By: 1, Position: 5005},
+		{Op: OpAdd, ID: 50, Column: 300, Member: Member{A: 7, B: 9}, By: -Limit, Position: 5005},
+		{Op: OpTake, ID: 50, Column: 2, Member: Member{1 << 63, 1 << 63}, By: 0, Position: 5006},
+		{Op: OpEmpty, ID: 50, Column: 2},
 	} {
 		f.Add(AppendOperation(nil, from, &o))
 		section = AppendOperation(section, from, &o)
 	}
 	f.Add(section)
+	f.Add([]byte{byte(OpAdd)<<2 | formOp, 50, 2<<2 | hasB | hasBy, 7, 0, 2, 1}) // written shorter: there is no B, and By is 1
+	f.Add([]byte{byte(OpEmpty)<<2 | formOp, 50, 2<<2 | hasB})
 	f.Add(AppendChange(nil, 1, 1, Delta{1 << 62, -Limit, Limit})) // no change has this shape
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := ReadSection(b, from)

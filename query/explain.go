@@ -20,7 +20,7 @@ type ExplainAsk struct {
 
 	// Members are events behind numbers that are sizes of sets, newest first. Those
 	// below Upto are not all of them; 0: they are all.
-	Members []Member
+	Members []SetEvent
 	Upto    pipeline.Position
 
 	AsOf   pipeline.Position // the number is as of this
@@ -33,10 +33,10 @@ type ExplainAsk struct {
 	Soft        time.Time         // when a page ends with what has been found; ctx ends later
 }
 
-// Member is an event behind a number that is the size of a set. It is an operation
+// SetEvent is an event behind a number that is the size of a set. It is an operation
 // of a kind, about ids: a post of an author ID, a notice ID in a channel; or the read
 // of user ID that a mark may come from.
-type Member struct {
+type SetEvent struct {
 	Position  pipeline.Position
 	Number    int // its place
 	Op        pipeline.Op

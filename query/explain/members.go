@@ -25,7 +25,7 @@ func (p *page) join(ctx context.Context, out *query.Explanation) error {
 	for i := range out.Events {
 		events[out.Events[i].Position] = &out.Events[i]
 	}
-	members := make(map[pipeline.Position][]query.Member)
+	members := make(map[pipeline.Position][]query.SetEvent)
 	for _, m := range p.ask.Members {
 		if m.Position < p.ask.Before && m.Position >= lower && m.Position.Sequence() >= p.extent.First {
 			members[m.Position] = append(members[m.Position], m)
@@ -54,7 +54,7 @@ func (p *page) join(ctx context.Context, out *query.Explanation) error {
 
 // joined are the events at positions, newest first, those of members read. Where
 // they become too many bytes, or it is late, it ends, and lower is where.
-func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipeline.Position, events map[pipeline.Position]*query.ExplainedEvent, members map[pipeline.Position][]query.Member) (all []query.ExplainedEvent, _ pipeline.Position, err error) {
+func (p *page) joined(ctx context.Context, order []pipeline.Position, lower pipeline.Position, events map[pipeline.Position]*query.ExplainedEvent, members map[pipeline.Position][]query.SetEvent) (all []query.ExplainedEvent, _ pipeline.Position, err error) {
 	bytes := 0
 	for len(order) > 0 {
 		some, sequences := order[:0:0], []uint64(nil)
@@ -114,7 +114,7 @@ func (p *page) lookUp(ctx context.Context, sequences []uint64) (map[uint64]*pipe
 // event is one with its changes of sets. What the log has at its place must be what
 // put the member there; where it is not, a member is unsure, and a read that a
 // mark may come from is none: the mark came with its as_of.
-func (p *page) event(at pipeline.Position, of *query.ExplainedEvent, members []query.Member, m *pipeline.Message) (event query.ExplainedEvent, ok bool) {
+func (p *page) event(at pipeline.Position, of *query.ExplainedEvent, members []query.SetEvent, m *pipeline.Message) (event query.ExplainedEvent, ok bool) {
 	event = query.ExplainedEvent{Position: at, Changes: make([]query.NumberChange, len(p.numbers))}
 	if of != nil {
 		event, ok = *of, true
@@ -123,7 +123,7 @@ func (p *page) event(at pipeline.Position, of *query.ExplainedEvent, members []q
 	if m != nil && len(members) > 0 {
 		event.Time = m.Time
 		p.tracer.Trace(m, func(line []byte) bool {
-			return slices.ContainsFunc(members, func(m query.Member) bool { return mentionOf(m.ID).in(line) })
+			return slices.ContainsFunc(members, func(m query.SetEvent) bool { return mentionOf(m.ID).in(line) })
 		}, func(t *pipeline.Traced) {
 			if t.Position != at {
 				return
@@ -148,7 +148,7 @@ func (p *page) event(at pipeline.Position, of *query.ExplainedEvent, members []q
 }
 
 // puts says whether an event put a member there.
-func puts(t *pipeline.Traced, m *query.Member) bool {
+func puts(t *pipeline.Traced, m *query.SetEvent) bool {
 	sections := t.Ids
 	if m.Op == pipeline.OpNotice {
 		sections = t.Commons

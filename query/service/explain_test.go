@@ -101,10 +101,10 @@ func TestExplainReplyToTheLetter(t *testing.T) {
 // page has all events that the log still has, and the posts that would show it are below
 // the log's beginning.
 func TestExplainBoundBelowTheBase(t *testing.T) {
-	newest := query.Member{Position: 9, Op: pipeline.OpPost, ID: 3, Other: 1, Change: query.NumberChange{Touched: true, N: 1}}
+	newest := query.SetEvent{Position: 9, Op: pipeline.OpPost, ID: 3, Other: 1, Change: query.NumberChange{Touched: true, N: 1}}
 	answer := &explained{
 		explainCall: &explainCall{id: 7}, rows: new(query.Rows), asOf: 9,
-		sets: &sets{numbers: []setNumber{{feedName, 2, 3}}, members: []query.Member{newest}, upto: 9},
+		sets: &sets{numbers: []setNumber{{feedName, 2, 3}}, members: []query.SetEvent{newest}, upto: 9},
 		page: &query.Explanation{Base: 8, Events: []query.ExplainedEvent{{
 			Position: 9, Type: "post", Body: []byte(`{}`), Sets: []query.SetChange{{NumberChange: newest.Change}},
 		}}},

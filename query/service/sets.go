@@ -46,7 +46,7 @@ func setOf(column string) (a setsAsked, is bool) {
 type sets struct {
 	stand   query.Standpoint
 	numbers []setNumber
-	members []query.Member    // newest first
+	members []query.SetEvent  // newest first
 	upto    pipeline.Position // members below it are not all here; 0: they are
 	asOf    pipeline.Position
 }
@@ -90,7 +90,7 @@ func (s *Service) readSets(ctx context.Context, reader query.Reader, e *explainC
 		all.number(e.id, setNumber{channelPrefix + c.Name, c.Unread, c.Cursor})
 	}
 	for _, n := range stand.Notices {
-		all.members = append(all.members, query.Member{
+		all.members = append(all.members, query.SetEvent{
 			Position: n.Position, Number: first + n.Channel, Op: pipeline.OpNotice, ID: n.Notice,
 			Channel: stand.Channels[n.Channel].Name, Change: query.NumberChange{Touched: true, N: 1},
 		})
@@ -104,7 +104,7 @@ func (s *Service) readSets(ctx context.Context, reader query.Reader, e *explainC
 // number adds a number, and the read that it may count from.
 func (s *sets) number(user uint64, n setNumber) {
 	s.numbers = append(s.numbers, n)
-	s.members = append(s.members, query.Member{
+	s.members = append(s.members, query.SetEvent{
 		Position: n.since, Number: len(s.numbers) - 1, Op: pipeline.OpRead, ID: user, Change: query.NumberChange{Touched: true, Set: true},
 	})
 }
@@ -138,7 +138,7 @@ func (s *sets) feed(ctx context.Context, reader query.Reader, badge query.BadgeR
 		s.asOf = min(s.asOf, page.AsOf)
 		for _, p := range page.Posts {
 			if before = p.Position; p.Position > since[p.Author] {
-				s.members = append(s.members, query.Member{
+				s.members = append(s.members, query.SetEvent{
 					Position: p.Position, Number: 0, Op: pipeline.OpPost, ID: p.Author, Other: p.Post, Change: query.NumberChange{Touched: true, N: 1},
 				})
 				found++
