@@ -42,7 +42,8 @@ type Lane struct {
 	// The event in hand.
 	object   *object
 	event    *eventType
-	ids      []uint64 // by field slot, as far as the type's operator reads them; 0 for absent
+	ids      []uint64          // by field slot, as far as the type's operator reads them; 0 for absent
+	tokens   []pipeline.Member // by field slot, of those that are tokens; A is 0 for absent
 	by       int64
 	deletion bool
 	looked   []uint8 // per unread column
@@ -60,6 +61,7 @@ func (p *Program) NewLane() *Lane {
 		authors: []uint64{}, // nobody posted, which is known
 		object:  newObject(p.slots, len(p.fields)),
 		ids:     make([]uint64, len(p.fields)),
+		tokens:  make([]pipeline.Member, len(p.fields)),
 		looked:  make([]uint8, len(p.unreadCols)),
 		seen:    make([]int64, len(p.unreadCols)),
 	}
@@ -197,6 +199,9 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 	if fault := l.event.operator.check(l); fault != nil {
 		return fault
 	}
+	if fault := l.readOnce(); fault != nil {
+		return fault
+	}
 	active, fault := l.activeRules()
 	if fault != nil {
 		return fault
@@ -210,8 +215,13 @@ func (l *Lane) derive(kind string, line []byte) *refusal {
 	}
 	delta, wide := pipeline.Add(amount), amount > narrow || amount < 0
 	for i := range l.event.code {
-		if active&(1<<i) != 0 {
-			in := &l.event.code[i]
+		if active&(1<<i) == 0 {
+			continue
+		}
+		in := &l.event.code[i]
+		if m := l.member(in); m.A != 0 {
+			l.count(in, m)
+		} else {
 			l.change(in.column, l.ids[in.key], delta, wide)
 		}
 	}

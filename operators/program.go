@@ -56,6 +56,7 @@ type eventType struct {
 	name     string
 	operator operator
 	code     []instruction
+	once     []onceField
 }
 
 // operator is what is built in for an event type. check reads and checks the
@@ -76,6 +77,8 @@ type instruction struct {
 	unless  condition
 	unread  bool // a deletion leaves it alone
 	ordered bool
+	members pipeline.Members // of the column's set, where the rule says once
+	once    [OnceMax]int     // their fields
 }
 
 // condition is a field's slot, conditionSelf or conditionNone.
@@ -119,7 +122,7 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 			p.types = append(p.types, &eventType{name: name, operator: operator{check: custom}})
 			names = append(names, name)
 		}
-		if err := p.compile(p.types[at], rules[name]); err != nil {
+		if err := p.compile(p.types[at], rules); err != nil {
 			return nil, err
 		}
 	}
@@ -129,6 +132,9 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	for _, c := range p.columns {
 		p.overhead += 2 + len(c)
 	}
+	// Where rules count in sets, each changes a member too: 3 × RulesMax and a post are
+	// still less than the changes that a read may have; and an operation on a set is
+	// shorter than the change of a cell and that its row exists.
 	p.eventBytesMax = (len(schema.Columns)+2*RulesMax)*(changeBytes+changeWideBytes) + authorBytes + 64 + WhatMax*66 // a read of channels
 	for _, name := range limits.Channels {
 		p.channels[name] = true
@@ -146,7 +152,8 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 // ExistsColumn is set by every change of a row but its deletion.
 const ExistsColumn = pipeline.ExistsColumn
 
-func (p *Program) compile(t *eventType, rules []Rule) error {
+func (p *Program) compile(t *eventType, all Rules) error {
+	rules := all[t.name]
 	if len(rules) > RulesMax {
 		return fmt.Errorf("operators: %s has %d rules, at most %d are allowed", t.name, len(rules), RulesMax)
 	}
@@ -156,6 +163,9 @@ func (p *Program) compile(t *eventType, rules []Rule) error {
 			return fmt.Errorf("operators: a rule of %s adds to %s, which is not a column", t.name, r.Add)
 		}
 		spec := p.schema.Columns[column]
+		if len(r.Once) > OnceMax || all.Set(t.name, &r) != spec.Set {
+			return fmt.Errorf("operators: a rule of %s adds to %s by another set than the column's: once %q, keep %d; it has %+v", t.name, r.Add, r.Once, r.Keep, spec.Set)
+		}
 		t.code = append(t.code, instruction{
 			column:  column,
 			key:     p.field(r.Key),
@@ -164,6 +174,10 @@ func (p *Program) compile(t *eventType, rules []Rule) error {
 			unread:  spec.Counter == p.unread,
 			ordered: spec.Ordered,
 		})
+	}
+	for i := range rules { // once all keys are known
+		members := p.schema.Columns[t.code[i].column].Set.Members
+		p.compileOnce(t, &t.code[i], &rules[i], members)
 	}
 	return nil
 }
@@ -197,7 +211,10 @@ func (p *Program) fingerprint(rules Rules, channels []string) uint64 {
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
 		for _, r := range rules[name] {
-			fmt.Fprintf(&b, "rule %s %+v\n", name, r)
+			fmt.Fprintf(&b, "rule %s {Add:%s Key:%s If:%s Unless:%s}\n", name, r.Add, r.Key, r.If, r.Unless)
+			if len(r.Once) > 0 {
+				fmt.Fprintf(&b, "once %q keep %d\n", r.Once, r.Keep)
+			}
 		}
 	}
 	if channels != nil {

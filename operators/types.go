@@ -45,6 +45,7 @@ func (r Rules) Types() map[string][]string {
 		}
 		for _, rule := range rules {
 			add(name, rule.Key, rule.If, rule.Unless)
+			add(name, rule.Once...)
 		}
 	}
 	for name, fields := range types {
@@ -172,6 +173,9 @@ func (l *Lane) delete(counter int, id uint64) {
 	c := l.schema.Counters[counter]
 	for column := c.First; column < c.First+pipeline.Column(c.Count); column++ {
 		l.changeCell(column, id, pipeline.Set(0), false)
+		if l.schema.Columns[column].Set.Members != pipeline.NoMembers {
+			l.empty(column, id)
+		}
 	}
 }
 

@@ -82,6 +82,9 @@ func (c *Config) rulesOf(event string) []Rule {
 // when; once each.
 func asked(event string, rules []Rule) (keys []Rule) {
 	for _, r := range rules {
+		if _, fixed := fixedFields[event]; !fixed && r.Once != (Once{}) {
+			keys = append(keys, Rule{Once: r.Once}) // a field of it that is malformed refuses the event
+		}
 		if slices.Contains(requiredFields[event], r.Key) {
 			continue
 		}
@@ -96,7 +99,8 @@ func asked(event string, rules []Rule) (keys []Rule) {
 
 func sortedRules(rules []Rule) []Rule {
 	slices.SortFunc(rules, func(a, b Rule) int {
-		return cmp.Or(strings.Compare(a.Add, b.Add), strings.Compare(a.Key, b.Key), strings.Compare(a.If, b.If), strings.Compare(a.Unless, b.Unless))
+		return cmp.Or(strings.Compare(a.Add, b.Add), strings.Compare(a.Key, b.Key), strings.Compare(a.If, b.If), strings.Compare(a.Unless, b.Unless),
+			slices.Compare(a.Once[:], b.Once[:]), cmp.Compare(a.Keep, b.Keep))
 	})
 	return rules
 }

@@ -47,7 +47,10 @@ func TestChanges(t *testing.T) {
 		{"default: 5", "default: 6", "level.score: default 5 → 6", "level.score"},
 		{"suffix: cntcm", "suffix: c", "post.comment: suffix cntcm → c", ""},
 		{", suffix: cntcm", "", "post.comment: suffix cntcm → none", ""},
+		{"{add: post.like, key: post}", "{add: post.like, key: post, once: actor}", "changes the rules for like", "post.like"},
+		{"{add: post.comment, key: post}", "{add: post.comment, key: post, once: actor, keep: 1h}", "changes the rules for comment", "post.comment"},
 		// An event counts whole or not at all: what another rule asks for decides of all.
+		{"{add: level.plain, key: player}", "{add: level.plain, key: player, once: round}", "changes the rules for play", "level.score level.plain"},
 		{"{add: level.plain, key: player}", "{add: level.plain, key: game}", "changes the rules for play", "level.score level.plain"},
 		{"{add: level.plain, key: player}", "{add: level.plain, key: player, unless: draw}", "changes the rules for play", "level.score level.plain"},
 		{"[{add: post.like, key: post}", "[{add: post.like, key: post}, {add: level.plain, key: actor}", "changes the rules for like", "level.score level.plain"},

@@ -24,7 +24,9 @@ func (d *decoder) check(c *Config) {
 	d.checkTogether(c)
 	d.checkRebuild(c)
 	d.checkRules(c)
+	d.checkSets(c)
 	d.checkProgram(c)
+	d.refuseSets(c)
 }
 
 const ageMax = 36500 * day
@@ -315,6 +317,7 @@ func (d *decoder) checkRule(key, event string, r Rule, columns []string) {
 		}
 		d.checkField(k, event, condition.field, true)
 	}
+	d.checkOnce(key, event, r)
 	if r.If != "" && r.If == r.Unless {
 		d.crossFault([]string{under(key, "if"), under(key, "unless")}, "if and unless are both %s; the rule would never hold", r.If)
 	}

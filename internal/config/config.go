@@ -10,7 +10,8 @@
 // The way of a file: decode.go walks the YAML nodes into the structs by their
 // tags and remembers where each key was stated; sections.go does the same for
 // the sections whose keys are the operator's own; check.go holds the bounds
-// and what keys mean to each other, nodes.go the same for nodes and clusters;
+// and what keys mean to each other, once.go and nodes.go the same for sets, and for
+// nodes and clusters;
 // environment.go is what the environment states; schema.go turns the result into what the
 // rooms understand.
 package config
@@ -231,12 +232,15 @@ type EventRules struct {
 	Rules []Rule
 }
 
-// Rule is one line of rules; it converts to operators.Rule.
+// Rule is one line of rules.
 type Rule struct {
 	Add    string `yaml:"add"`    // a column's full name
 	Key    string `yaml:"key"`    // the field that holds the row's id
 	If     string `yaml:"if"`     // a field, self or ""
 	Unless string `yaml:"unless"` // a field, self or ""
+
+	Once Once          `yaml:"once"` // the fields whose values the row's set has once; none: every event adds
+	Keep time.Duration `yaml:"keep"` // log time for which the set remembers them, whole seconds, 0 = for ever; 0
 }
 
 // Channel is a channel that the file lists.

@@ -53,7 +53,11 @@ func (c *Config) counting() group {
 	for _, event := range c.EventRules {
 		list := make([]group, 0, len(event.Rules))
 		for _, r := range event.Rules {
-			list = append(list, group{{"add", r.Add}, {"key", r.Key}}.with("if", r.If).with("unless", r.Unless))
+			rule := group{{"add", r.Add}, {"key", r.Key}}.with("if", r.If).with("unless", r.Unless)
+			if fields := r.Once.Fields(); len(fields) > 0 {
+				rule = append(rule, entry{"once", fields}, entry{"keep", FormatDuration(r.Keep)})
+			}
+			list = append(list, rule)
 		}
 		rules = append(rules, entry{event.Type, list})
 	}

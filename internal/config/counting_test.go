@@ -107,7 +107,7 @@ func someFile(r *rand.Rand) []byte {
 	fmt.Fprintf(&out, "limits: {channels: %d, notices: %d}\n", 8+r.IntN(1000), 1+r.IntN(1000))
 	posts := 1 + r.IntN(65535)
 	fmt.Fprintf(&out, "feed: {posts_per_author: %d, posts_kept: %d, retention: %dms}\n", posts, r.IntN(2)*(posts+r.IntN(1000)), 1+r.IntN(100_000_000))
-	var columns []string
+	var columns, once []string
 	out.WriteString("counters:")
 	if r.IntN(8) == 0 {
 		out.WriteString(" {}")
@@ -126,6 +126,7 @@ func someFile(r *rand.Rand) []byte {
 			}
 			out.WriteString("}")
 			columns = append(columns, fmt.Sprintf("%s.k%d", counter, (k*3)%4))
+			once = append(once, []string{"", ", once: actor", ", once: [post], keep: 1d12h", `, once: ["<&>", größe]`, ", once: visitor, keep: 90s"}[r.IntN(5)])
 		}
 	}
 	if len(columns) == 0 && !strings.HasSuffix(out.String(), "{}") {
@@ -139,7 +140,8 @@ func someFile(r *rand.Rand) []byte {
 		fmt.Fprintf(&out, "\n  %s: [", []string{"zoo", "view", "0", "null"}[i])
 		for range r.IntN(4) {
 			field, _ := json.Marshal(fields[r.IntN(len(fields))])
-			fmt.Fprintf(&out, "{add: %s, key: %s", columns[r.IntN(len(columns))], escape(field))
+			column := r.IntN(len(columns))
+			fmt.Fprintf(&out, "{add: %s, key: %s%s", columns[column], escape(field), once[column])
 			if r.IntN(2) == 0 {
 				out.WriteString(", unless: self")
 			}

@@ -201,6 +201,8 @@ func (d *decoder) value(n *yaml.Node, line int, key string, v reflect.Value) {
 		d.rules(n, line, key, out)
 	case *[]Channel:
 		d.channels(n, line, key, out)
+	case *Once:
+		d.once(n, line, key, out)
 	case *[]string:
 		d.list(n, line, key, out)
 	case *string:

@@ -44,5 +44,11 @@ func (r Rule) when() string {
 	if r.Unless != "" {
 		words += ", unless " + r.Unless
 	}
+	if (r.Once != Once{}) {
+		words += ", once " + r.Once.String()
+	}
+	if r.Keep != 0 {
+		words += ", keep " + FormatDuration(r.Keep)
+	}
 	return words
 }

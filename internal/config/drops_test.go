@@ -13,6 +13,7 @@ func TestDrops(t *testing.T) {
 		{"[{add: level.score, key: player}, {add: level.plain, key: player}]", "[{add: level.plain, key: player}, {add: level.score, key: player}]", ""},
 		{"  comment: [{add: post.comment, key: post}]\n", "", "the rule of comment that adds to post.comment (key post)"},
 		{"{add: level.plain, key: player}", "{add: level.plain, key: player, unless: draw}", "the rule of play that adds to level.plain (key player)"},
+		{"{add: post.like, key: post}", "{add: post.like, key: post, once: actor}", "the rule of like that adds to post.like (key post)"},
 	} {
 		from, to := parse(t, base), parse(t, strings.Replace(base, test.from, test.to, 1))
 		if test.from == "" {

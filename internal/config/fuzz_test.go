@@ -12,7 +12,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", "a", "shards: 1", "nats: {listen: ':1'}", "windows: {bytes: 1MiB, delay: 1d}",
 		"counters: &a {p: {l: {bits: 9, suffix: s, default: 1}}, q: *a}",
-		"rules: {v: [{add: post.like, key: k, if: self}]}", "channels: {g: {kind: dot}}",
+		"rules: {v: [{add: post.like, key: k, if: self}]}", "rules: {v: [{add: post.like, key: k, once: [a, b], keep: 1s}, {add: post.like, key: k, once: c}]}", "channels: {g: {kind: dot}}",
 		"? [a]\n: b", "<<: {shards: 2}", "\"a\\nb\": 1", "--- 1\n--- 2", "node: ${A}", "shards: ${B:-3}", "node: $${x}", "zone: ${", "nats:\n  tls: {cert: [}",
 	} {
 		f.Add([]byte(seed))

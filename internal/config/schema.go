@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -16,6 +17,7 @@ const existsColumn = operators.ExistsColumn
 func (c *Config) Schema() (*pipeline.Schema, error) {
 	var names []string
 	var columns []pipeline.ColumnSpec
+	sets := c.Rules().Sets()
 	for i, counter := range c.Counters {
 		names = append(names, counter.Name)
 		defaults := false
@@ -28,6 +30,7 @@ func (c *Config) Schema() (*pipeline.Schema, error) {
 				Bits:    column.Bits,
 				Max:     column.Max,
 				Default: column.Default,
+				Set:     sets[counter.Name+"."+column.Name],
 			})
 		}
 		if defaults {
@@ -48,7 +51,7 @@ func (c *Config) Rules() operators.Rules {
 	for _, event := range c.EventRules {
 		list := make([]operators.Rule, len(event.Rules))
 		for i, r := range event.Rules {
-			list[i] = operators.Rule(r)
+			list[i] = operators.Rule{Add: r.Add, Key: r.Key, If: r.If, Unless: r.Unless, Once: r.Once.Fields(), Keep: int64(r.Keep / time.Second)}
 		}
 		rules[event.Type] = list
 	}

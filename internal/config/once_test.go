@@ -1,0 +1,125 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+)
+
+func init() { shardsCountSets = true } // in tests the configuration is whole
+
+// A configuration with sets is refused as long as shards have none, and with one line.
+func TestSetsAreRefused(t *testing.T) {
+	shardsCountSets = false
+	defer func() { shardsCountSets = true }()
+	const text = "rules:\n  like:\n    - {add: post.like, key: post, once: actor}\n    - {add: user.liked, key: author, once: [post, actor]}\n"
+	_, err := Parse("c.yaml", []byte(text))
+	if want := "c.yaml:3: rules.like[0].once: this version does not count sets yet; leave it out"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+const sets = `
+counters:
+  post: {like: {bits: 8}, view: {bits: 16, default: 3}, comment: }
+  user: {liked: }
+rules:
+  like: [{add: post.like, key: post, once: actor}, {add: user.liked, key: author, once: [post, actor]}]
+  love: [{add: post.like, key: page, once: [lover]}, {add: post.comment, key: lover}]
+  view: [{add: post.view, key: post, once: token, keep: 24h}]
+  look: [{add: post.view, key: post, once: session, keep: 1d}]
+`
+
+// docs/contract.md: "One field is an id if it is `actor`, `post`, `author`, `target` or
+// `repost_of`, or the `key` of a rule of the same event type; any other is a token. Two
+// fields are two ids."
+func TestSetsOfTheSchema(t *testing.T) {
+	c := parse(t, sets)
+	s, err := c.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, column := range s.Sets() {
+		got = append(got, fmt.Sprintf("%s %+v", s.FullName(column), s.Columns[column].Set))
+	}
+	want := fmt.Sprintf("post.like {Members:%d Keep:0}, post.view {Members:%d Keep:86400}, user.liked {Members:%d Keep:0}",
+		pipeline.MembersIDs, pipeline.MembersTokens, pipeline.MembersPairs)
+	if strings.Join(got, ", ") != want {
+		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
+	}
+	if rule := c.Rules()["view"][0]; fmt.Sprint(rule.Once) != "[token]" || rule.Keep != 86400 {
+		t.Errorf("%+v", rule)
+	}
+}
+
+// What a generation counts by says what is counted once, and for how long.
+func TestCountingOfSets(t *testing.T) {
+	counting, err := parse(t, sets).Counting()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`{"add":"post.like","key":"post","once":["actor"],"keep":"0"}`, `{"add":"user.liked","key":"author","once":["post","actor"],"keep":"0"}`,
+		`{"add":"post.view","key":"post","once":["token"],"keep":"1d"}`, `{"add":"post.comment","key":"lover"}`,
+	} {
+		if !strings.Contains(string(counting), want) {
+			t.Errorf("%s is not in %s", want, counting)
+		}
+	}
+	by, err := Default().CountingBy(counting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rule := by.rulesOf("look")[0]; rule != (Rule{Add: "post.view", Key: "post", Once: Once{"session"}, Keep: 24 * time.Hour}) {
+		t.Errorf("%+v", rule)
+	}
+}
+
+// docs/contract.md: "All rules of one column agree in the number and kind of the fields in
+// `once`, and in `keep`"
+func TestSetsMustAgree(t *testing.T) {
+	for change, want := range map[string]string{
+		"[lover]":        "",
+		"post":           "",
+		"[post, page]":   "c:7: rules.love[0].once: post.like is counted once for a pair of ids here, and once for an id in line 6; all rules of a column agree in once and keep",
+		"heart":          "post.like is counted once for a token here, and once for an id in line 6",
+		"post, keep: 1m": "post.like is counted once for an id in 1m here, and once for an id in line 6",
+		"post, keep: 0":  "",
+		"nothing":        "c:7: rules.love[0]: post.like is counted every time here, and once for an id in line 6",
+	} {
+		text := strings.Replace(sets, "once: [lover]", "once: "+change, 1)
+		if change == "nothing" {
+			text = strings.Replace(sets, ", once: [lover]", "", 1)
+		}
+		_, err := Parse("c", []byte(text))
+		var faults Faults
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", change, err)
+		case want != "" && (!errors.As(err, &faults) || len(faults) != 1 || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %s", change, err, want)
+		}
+	}
+}
+
+// The number of sets is bounded.
+func TestSetsMax(t *testing.T) {
+	var columns, rules []string
+	for i := range pipeline.SetsMax + 1 {
+		columns = append(columns, fmt.Sprintf("c%d: ", i))
+		rules = append(rules, fmt.Sprintf("  e%d: [{add: page.c%d, key: page, once: actor}]", i, i))
+	}
+	head := "windows: {bytes: 2MiB}\ncounters: {page: {" + strings.Join(columns, ", ") + "}}\nrules:\n"
+	if _, err := Parse("c", []byte(head+strings.Join(rules[1:], "\n"))); err != nil {
+		t.Error(err)
+	}
+	want := "c:3: rules: 201 columns are counted once; allowed: 200"
+	if _, err := Parse("c", []byte(head+strings.Join(rules, "\n"))); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
