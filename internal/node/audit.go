@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
@@ -228,27 +226,8 @@ func (a *audits) again(s pipeline.Shard) {
 	delete(a.renewed, s)
 }
 
-// agreeVerb is what nodes ask each other: do ids agree with the log?
-const agreeVerb = "agree"
-
-// A node that compares for another one is asked again each agreeEvery, and not
-// longer than agreeWithin: what differs is found again.
-const (
-	agreeEvery  = time.Second
-	agreeWithin = time.Minute
-)
-
 func (g *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
 	return askAgree(ctx, g.queries, node, ask)
-}
-
-func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
-	raw, err := job.AskWhenFree(ctx, nc, node, agreeVerb, ask, agreeEvery, agreeWithin)
-	if err != nil {
-		return nil, err
-	}
-	r := new(Checked)
-	return r, json.Unmarshal(raw, r)
 }
 
 // errMixed: counts stand that other rules or limits made.

@@ -2,17 +2,13 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
-	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -162,17 +158,17 @@ func watchedOr(ctx context.Context, watched *bucket.Members, streams *jetlog.Str
 	if watched != nil {
 		return watched, func() {}, nil
 	}
-	members, err = bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: log})
+	members, err = bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Logger: log})
 	if err != nil {
 		return nil, nil, err
 	}
-	first, end := members.View(), time.After(memberExpiry+memberBeat)
+	first, end := members.View(), time.After(bucket.MemberExpiry+bucket.MemberBeat)
 	for !heard(first, members.View()) {
 		select {
 		case <-members.Changed():
-		case <-time.After(memberBeat / 4):
+		case <-time.After(bucket.MemberBeat / 4):
 		case <-end: // nobody says anything
-			err = errNobody
+			err = cluster.ErrNobody
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -215,7 +211,7 @@ func identity(v *cluster.View) (shards int, rules string, err error) {
 		}
 	}
 	if from == "" {
-		return 0, "", errNobody
+		return 0, "", cluster.ErrNobody
 	}
 	return shards, rules, nil
 }
@@ -261,115 +257,4 @@ func (g *origin) Last(ctx context.Context) (uint64, error) {
 // Open implements backup.Origin.
 func (g *origin) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
 	return jetlog.OpenSource(ctx, g.streams, from, jetlog.RunOptions{Logger: g.o.Logger})
-}
-
-// backups are the figures of the schedule. They begin with the process.
-type backups struct {
-	newest atomic.Int64 // when the newest was made, Unix ms; 0: there is none, or it is not known
-	bytes  atomic.Int64 // that the last one copied
-	millis atomic.Int64 // that it took
-	failed atomic.Uint64
-}
-
-const (
-	// backupLook is how often it is looked whether a backup is due.
-	backupLook = 5 * time.Second
-	// backupRetry is after which time one that failed is made again.
-	backupRetry = time.Minute
-)
-
-// backUp makes backups on time, as long as this process routes, and trims EVENTS. The
-// place says when the last one was made, so a process that begins to route goes on with
-// the schedule.
-func (g *generation) backUp(ctx context.Context) {
-	const part = "backup"
-	var failed, trimmed time.Time
-	ticker := time.NewTicker(backupLook)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		if !g.router.Stats.Active.Load() {
-			g.backups.newest.Store(0) // the process that routes reports it
-			g.trouble.Clear(part)
-			continue
-		}
-		if time.Since(failed) < backupRetry {
-			continue
-		}
-		err := g.backUpOnce(ctx)
-		if keep := g.config.NATS.Streams.Events.Keep; err == nil && keep > 0 && time.Since(trimmed) >= backupRetry {
-			trimmed = time.Now()
-			var t Trimmed
-			if t, err = Trim(ctx, g.nc, TrimOptions{Keep: keep, From: g.config.Backup.To, Archive: g.config.NATS.Streams.Events.Archive, Logger: g.log, members: g.members}); t.Messages > 0 {
-				g.log.Info("tidemark: EVENTS is trimmed", "messages", t.Messages, "begins_at", t.Below, "backup", t.Backup)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err == nil, errors.Is(err, backup.ErrInUse):
-			g.trouble.Clear(part)
-			continue
-		}
-		failed = time.Now()
-		g.backups.failed.Add(1)
-		g.trouble.Set(part, err)
-		g.log.Error("tidemark: backup failed; trying again", "to", g.config.Backup.To, "error", err)
-	}
-}
-
-// backUpOnce makes a backup if one is due.
-func (g *generation) backUpOnce(ctx context.Context) error {
-	b := g.config.Backup
-	if g.backups.newest.Load() == 0 {
-		place, err := backup.OpenPlace(ctx, b.To, g.nc, true)
-		if err != nil {
-			return err
-		}
-		if err := g.streams.SetBackups(ctx, place.String()); err != nil {
-			return err
-		}
-		state, err := g.streams.State(ctx, jetlog.EventsStream)
-		if err != nil {
-			return err
-		}
-		all, err := backup.List(ctx, place)
-		for _, m := range all {
-			if m.Generations.Owner(m.Generation()) != g.owner() || !m.Events.Equal(state.Created) {
-				continue // it is no base for what serves, or for what EVENTS is now
-			}
-			g.backups.newest.Store(max(g.backups.newest.Load(), m.Made.UnixMilli()))
-		}
-		if err != nil {
-			g.log.Error("tidemark: backups are damaged", "in", place, "error", err)
-		}
-	}
-	if made := g.backups.newest.Load(); made != 0 && time.Since(time.UnixMilli(made)) < b.Every {
-		return nil
-	}
-	m, err := Backup(ctx, g.nc, BackupOptions{To: b.To, Keep: b.Keep, Limit: g.moveLimit, Logger: g.log, members: g.members})
-	if err != nil {
-		return err
-	}
-	g.backups.newest.Store(m.Made.UnixMilli())
-	g.backups.bytes.Store(m.Copied)
-	g.backups.millis.Store(int64(1000 * m.Seconds))
-	g.log.Info("tidemark: backed up", "to", b.To, "id", m.ID, "position", m.Position, "bytes", m.Bytes, "copied", m.Copied, "took", time.Duration(m.Seconds*1e9).Round(time.Millisecond))
-	return nil
-}
-
-func (g *generation) backupFigures(c *figures.Collector) {
-	c.Gauge("backup_age_seconds", "Since the newest backup in backup.to was made; NaN where none is known, as in those who do not route.", func() float64 {
-		if made := g.backups.newest.Load(); made != 0 {
-			return time.Since(time.UnixMilli(made)).Seconds()
-		}
-		return math.NaN()
-	})
-	c.Gauge("backup_copied_bytes", "That the last backup of this process copied.", func() float64 { return float64(g.backups.bytes.Load()) })
-	c.Gauge("backup_seconds", "That the last backup of this process took, reading back included.", func() float64 { return float64(g.backups.millis.Load()) / 1000 })
-	c.Counter("backup_errors_total", "Backups that failed; they are tried again.", func() float64 { return float64(g.backups.failed.Load()) })
 }

@@ -13,43 +13,6 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-// Checked is what a node has found of the shards that it answers for: the result
-// of the jobs verify and recount.
-type Checked struct {
-	Node      string             `json:"node"`
-	IDs       int                `json:"ids"`                  // compared
-	Differs   int                `json:"differs"`              // of these
-	Notices   int                `json:"notices"`              // that differ
-	Examples  []audit.Difference `json:"examples"`             // some of what differs
-	Shards    []pipeline.Shard   `json:"shards"`               // compared
-	Skipped   map[string]string  `json:"skipped"`              // shards that could not be, and why
-	Passes    int                `json:"passes"`               // over EVENTS
-	Base      string             `json:"base,omitempty"`       // the backup that they began with; "": the first event
-	Mixed     bool               `json:"mixed,omitempty"`      // not all was counted by today's rules
-	CountedBy string             `json:"counted_by,omitempty"` // identifies the rules and limits; in answers to requests without ids
-	Renewed   []pipeline.Shard   `json:"renewed"`              // shards that are taken again
-	Refused   string             `json:"refused,omitempty"`    // why others are not, or none, though asked
-	After     *Checked           `json:"after,omitempty"`      // what recount has found once those were there again
-}
-
-// VerifyAsk asks a node to verify a share of all ids, "1/64": the part with a
-// number.
-type VerifyAsk struct {
-	Share   string `json:"share"`
-	Residue uint64 `json:"residue"`
-	Repair  bool   `json:"repair"`
-}
-
-// RecountAsk asks a node to compare ids, those of its shards.
-type RecountAsk struct {
-	Counter string   `json:"counter"` // their rows of it; "": all that is known of them
-	IDs     []uint64 `json:"ids"`
-	Repair  bool     `json:"repair"`
-}
-
-// RecountMax bounds the ids of a request.
-const RecountMax = 10_000
-
 func (g *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
 	var ask VerifyAsk
 	if err := json.Unmarshal(request, &ask); err != nil {
@@ -60,17 +23,6 @@ func (g *generation) verify(ctx context.Context, request []byte, progress func(a
 		return nil, err
 	}
 	return g.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
-}
-
-func sampleOf(share string, residue uint64) (audit.Sample, error) {
-	bits, err := audit.ParseShare(share)
-	if err != nil {
-		return audit.Sample{}, job.Bad("%v", err)
-	}
-	if residue>>bits != 0 {
-		return audit.Sample{}, job.Bad("there is no part %d of %s", residue, share)
-	}
-	return audit.Sample{Bits: bits, Residue: residue}, nil
 }
 
 func (g *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {

@@ -6,33 +6,9 @@ import (
 	"fmt"
 
 	"github.com/tidemark-io/tidemark/internal/job"
-	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
-
-// compareVerb is the job of comparing a generation with the log, whether it serves or not.
-const compareVerb = "compare"
-
-// CompareAsk asks a node to compare what it holds of a generation with the log.
-type CompareAsk struct {
-	Generation generations.Number `json:"generation"`
-	Share      string             `json:"share"` // as in VerifyAsk
-	Residue    uint64             `json:"residue"`
-	Shards     []pipeline.Shard   `json:"shards,omitempty"` // these alone; none: all that answer
-	Except     []string           `json:"except,omitempty"` // audit.Difference.Name of what may differ
-}
-
-// Compared is what a node has found of a generation. It is compared also if not all of it
-// was counted by its rules (mixed): what differs for that reason is a difference.
-type Compared struct {
-	Checked
-	Generation generations.Number `json:"generation"`
-	Differing  []uint64           `json:"differing"` // ids, differingMax at most
-}
-
-// differingMax bounds the ids of an answer, which has to fit into one message.
-const differingMax = 10_000
 
 // compares is the job. It ends with the generation that it compares.
 func compares(of func(generations.Number) *generation) job.Handler {

@@ -240,27 +240,6 @@ func (c *comparison) ask(ctx context.Context, number generations.Number, due map
 	return answers
 }
 
-// misfit says what is wrong with an answer.
-func (r *Compared) misfit(node string, ask *CompareAsk) error {
-	if r.Node != node || r.Generation != ask.Generation {
-		return fmt.Errorf("it was answered for generation %d by %q", r.Generation, r.Node)
-	}
-	for _, s := range r.Shards {
-		if !slices.Contains(ask.Shards, s) {
-			return fmt.Errorf("it was answered for shard %d, which was not asked for", s)
-		}
-	}
-	return nil
-}
-
-// skipped says why shards were not compared that were asked for; nil: all were.
-func (r *Compared) skipped() error {
-	for s, why := range r.Skipped {
-		return fmt.Errorf("shard %s: %s", s, why)
-	}
-	return nil
-}
-
 // take notes what a node has found, and says whether it compared anything.
 func (c *comparison) take(done map[string]cluster.ShardSet, r *Compared) bool {
 	set := done[r.Node]

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // The steps that a process shows in its metrics: those that are set by hand
@@ -36,7 +37,7 @@ func (g *generation) whenTold(do func(cluster.Degrade)) {
 		select {
 		case <-g.ctx.Done():
 		case <-changed:
-		case <-time.After(memberBeat):
+		case <-time.After(bucket.MemberBeat):
 		}
 	}
 }
@@ -60,7 +61,7 @@ func (g *generation) obeyWrites() {
 	is, looked := cluster.WritesOn, time.Time{}
 	var log kit.Paced
 	g.whenTold(func(told cluster.Degrade) {
-		if told.Writes == is && time.Since(looked) < memberBeat {
+		if told.Writes == is && time.Since(looked) < bucket.MemberBeat {
 			return
 		}
 		is, looked = told.Writes, time.Now()

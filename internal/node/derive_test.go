@@ -243,7 +243,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	damage(b, 1, flip)
 	b = f.start("b")
 	f.until("it has stopped", func() bool { return b.gen().sinks.Failed() == 1 })
-	time.Sleep(2 * memberBeat)
+	time.Sleep(2 * bucket.MemberBeat)
 	if err := b.Ready(); b.gen().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
 		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.gen().sinks.Failed(), err)
 	}
@@ -305,7 +305,7 @@ func TestWeightlessAlone(t *testing.T) {
 	f.edit = func(c *config.Config) { c.Weight = 0 }
 	a := f.start("a")
 	f.publish(10)
-	time.Sleep(2 * memberBeat)
+	time.Sleep(2 * bucket.MemberBeat)
 	if held := a.gen().heldNow(); held.Len() > 0 {
 		t.Errorf("it holds %v", held)
 	}

@@ -51,7 +51,8 @@
 //
 // Upkeep:
 //
-//	audit.go checks.go                   what is served, compared with the log
-//	backup.go base.go trim.go            backups, what they stand for, and the beginning of EVENTS
+//	audit.go checks.go asks.go           what is served, compared with the log
+//	backup.go schedule.go base.go trim.go   backups, what they stand for, and the beginning of EVENTS
 //	restore.go repair.go                 a data directory from a backup; ways out by hand
 package node
+

@@ -10,6 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // put writes a key, as any client may that reaches the bucket.
@@ -220,7 +221,7 @@ func TestForgedNames(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	c := f.start("c") // a start reads them all
-	time.Sleep(2 * memberBeat)
+	time.Sleep(2 * bucket.MemberBeat)
 	for _, n := range []*Node{a, b, c} {
 		if err := n.Failure(); err != nil {
 			t.Errorf("node %s has ended: %v", n.name, err)

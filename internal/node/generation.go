@@ -70,7 +70,7 @@ type generation struct {
 	open     atomic.Bool                    // shards, router and follower are there
 	holdings holdings
 	audits   audits
-	backups  backups
+	backups  *schedule // made with the router
 
 	ctx     context.Context
 	cancel  context.CancelFunc

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
@@ -145,7 +146,7 @@ func (g *generation) arrange() {
 	for {
 		changed := g.members.Changed()
 		// Every member's beat is a change; to decide costs more than to look.
-		if v := g.members.View(); v.Layout != layout || time.Since(decided) >= memberBeat {
+		if v := g.members.View(); v.Layout != layout || time.Since(decided) >= bucket.MemberBeat {
 			layout, decided = v.Layout, time.Now()
 			if err := g.decide(g.ctx); err != nil && g.ctx.Err() == nil {
 				g.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
@@ -157,7 +158,7 @@ func (g *generation) arrange() {
 			return
 		case <-changed:
 		case <-g.holdings.changed:
-		case <-time.After(memberBeat):
+		case <-time.After(bucket.MemberBeat):
 		}
 	}
 }

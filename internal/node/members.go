@@ -18,13 +18,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-const (
-	// memberBeat is how often a process says how it is. After a silence of memberExpiry the
-	// others take it to be away.
-	memberBeat   = time.Second
-	memberExpiry = bucket.MemberExpiry
-)
-
 // openMembers joins the members. It fails if another process has this one's name, or
 // counts something else.
 func (g *generation) openMembers() (err error) {
@@ -43,7 +36,7 @@ func (g *generation) openMembers() (err error) {
 
 // joinMembers watches the members and is one from now on.
 func (g *generation) joinMembers(ctx context.Context) error {
-	members, err := bucket.OpenMembers(ctx, g.streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Session: g.session, Logger: g.log})
+	members, err := bucket.OpenMembers(ctx, g.streams, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Session: g.session, Logger: g.log})
 	if err != nil {
 		return err
 	}
@@ -118,7 +111,7 @@ func (g *generation) leave() {
 	if g.members == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), memberBeat)
+	ctx, cancel := context.WithTimeout(context.Background(), bucket.MemberBeat)
 	defer cancel()
 	m := g.self()
 	m.Routes = false
@@ -179,7 +172,7 @@ type answered struct {
 const namesAsked = 32
 
 // only is the view without members that are up and do not answer to their names. A member
-// that shards are assigned to is left out only after a silence of memberExpiry.
+// that shards are assigned to is left out only after a silence of bucket.MemberExpiry.
 func (a *answered) only(ctx context.Context, members *bucket.Members, me string, v *cluster.View) *cluster.View {
 	a.ask(ctx, members, me, v)
 	assigned := v.Assignment.Nodes()
@@ -187,7 +180,7 @@ func (a *answered) only(ctx context.Context, members *bucket.Members, me string,
 	only.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m cluster.State) bool {
 		since, silent := a.silent[m.Node]
 		_, known := slices.BinarySearch(assigned, m.Node)
-		return silent && (!known || time.Since(since) > memberExpiry)
+		return silent && (!known || time.Since(since) > bucket.MemberExpiry)
 	})
 	return &only
 }

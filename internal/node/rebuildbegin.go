@@ -204,8 +204,8 @@ func (l *leader) leaves(why string) bool {
 }
 
 // clearWithin bounds how long a rebuild waits for nodes that still have an earlier
-// generation open in the slot: one that was killed is away after memberExpiry.
-const clearWithin = 4 * memberExpiry
+// generation open in the slot: one that was killed is away after bucket.MemberExpiry.
+const clearWithin = 4 * bucket.MemberExpiry
 
 // clearFree is clearSlot unless the record as it stands gives the slot to a generation:
 // another node may have put back a record that this one does not know.
@@ -256,7 +256,7 @@ func (n *Node) clearSlot(ctx context.Context, slot jetlog.Slot, newest generatio
 
 // untilLeft waits until nobody has the generation open that is, or was, in a slot.
 func (n *Node) untilLeft(ctx context.Context, js jetstream.JetStream, slot jetlog.Slot) error {
-	members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+	members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Logger: n.log})
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (s silence) there(members []cluster.State, now time.Time, asked bool) (node
 			was = said{m.Member, now}
 			s[m.Node] = was
 		}
-		if now.Sub(was.since) < memberExpiry+2*memberBeat {
+		if now.Sub(was.since) < bucket.MemberExpiry+2*bucket.MemberBeat {
 			nodes = append(nodes, m.Node)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query"
 )
@@ -327,7 +328,7 @@ func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
 		s := f.record()
 		return err == nil || s.Accept || s.Serving == 2
 	})
-	for f.record().Serving != 2 && time.Since(silent) < memberExpiry+memberBeat {
+	for f.record().Serving != 2 && time.Since(silent) < bucket.MemberExpiry+bucket.MemberBeat {
 		time.Sleep(20 * time.Millisecond)
 	}
 	during = f.record().Serving == 2 // once it is taken for away nothing is switched

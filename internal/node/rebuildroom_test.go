@@ -18,6 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -377,14 +378,14 @@ func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer stop()
-	bucket := f.bucket()
+	keys := f.bucket()
 	work.Go(func() {
 		for i := uint64(0); ctx.Err() == nil; i++ {
 			member.LagMS = int64(i)
 			if value, err := member.Encode(); err == nil {
-				_, _ = bucket.Put(ctx, "2.member.c", value)
+				_, _ = keys.Put(ctx, "2.member.c", value)
 			}
-			time.Sleep(memberBeat)
+			time.Sleep(bucket.MemberBeat)
 		}
 	})
 	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {

@@ -228,7 +228,7 @@ const generationsVerb = "generations"
 func (n *Node) askGenerations(ctx context.Context) (newest generations.Set) {
 	var nodes []cluster.State
 	for slot := range jetlog.Slot(jetlog.Slots) {
-		members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry, Logger: n.log})
+		members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Logger: n.log})
 		if err != nil {
 			continue
 		}

@@ -115,7 +115,7 @@ func TestSupersededReturnsAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.edit = func(c *config.Config) {
-		c.Rebuild.Keep, c.Cluster.Replicas, c.Cluster.ReplaceAfter = 0, 2, 2*memberExpiry
+		c.Rebuild.Keep, c.Cluster.Replicas, c.Cluster.ReplaceAfter = 0, 2, 2*bucket.MemberExpiry
 	}
 	a, b := f.start("a"), f.start("b")
 	f.publish(40)

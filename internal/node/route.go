@@ -36,6 +36,10 @@ func (g *generation) openPipeline() error {
 		Logger:  g.log,
 		Cuts:    g.guard.Cuts,
 	}
+	g.backups = &schedule{
+		nc: g.nc, streams: g.streams, members: g.members, config: g.config, owner: g.owner(), limit: g.moveLimit,
+		routes: g.router.Stats.Active.Load, trouble: &g.trouble, log: g.log,
+	}
 	return nil
 }
 

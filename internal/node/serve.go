@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -63,7 +64,7 @@ func (n *Node) stopAnswers(before *answers) {
 // itself.
 func (n *Node) asked(g *generation) error {
 	if a := n.answers.Load(); a != nil && g.own() == nil && a.directory.held() == 0 {
-		return errNobody
+		return cluster.ErrNobody
 	}
 	return nil
 }

@@ -51,9 +51,6 @@ const (
 	attendPause = 100 * time.Millisecond
 )
 
-// errNobody is why nothing can be asked yet.
-var errNobody = errors.New("no node that holds counters is known")
-
 // openName chooses a name: nothing that a process keeps has one already.
 func (n *Node) openName() error {
 	n.name = cmp.Or(n.config.Node, nuid.Next())
@@ -99,7 +96,7 @@ func (n *Node) serveNobody() error {
 	if err != nil {
 		return err
 	}
-	return n.serveAll(n.gen(), &spread.Counted{Schema: none}, func() error { return errNobody })
+	return n.serveAll(n.gen(), &spread.Counted{Schema: none}, func() error { return cluster.ErrNobody })
 }
 
 // final says that a process cannot go on beside the members that are there.
@@ -124,7 +121,7 @@ func (t *thin) attend(ctx context.Context) {
 		case final(err):
 			n.fail(fmt.Errorf("this process must stop: %w", err))
 			return
-		case err == nil, errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, errNobody): // Ready sees that
+		case err == nil, errors.Is(err, jetlog.ErrNoBucket), errors.Is(err, cluster.ErrNobody): // Ready sees that
 			n.trouble.Clear("nodes")
 		case ctx.Err() == nil:
 			n.trouble.Set("nodes", err)
@@ -139,7 +136,7 @@ func (t *thin) attend(ctx context.Context) {
 		case <-ctx.Done():
 		case <-other:
 		case <-changed:
-		case <-time.After(memberBeat):
+		case <-time.After(bucket.MemberBeat):
 		}
 	}
 }
@@ -168,7 +165,7 @@ func (t *thin) look(ctx context.Context) error {
 	}
 	set := n.rebuilds.set()
 	if set.Epoch == 0 {
-		return errNobody
+		return cluster.ErrNobody
 	}
 	if n.gen().number != set.Serving {
 		return t.change(ctx, n.newGeneration(set.Serving, jetlog.Slot(set.All[set.Serving].Slot), n.config))
@@ -211,7 +208,7 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 	if err := g.attach(ctx); err != nil {
 		return nil, counts{}, err
 	}
-	err := errNobody
+	err := cluster.ErrNobody
 	for _, m := range g.members.View().Members {
 		if m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
@@ -229,7 +226,7 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 func (t *thin) ask(ctx context.Context) error {
 	g := t.node.gen()
 	members := g.members.View().Members
-	err, asked := errNobody, 0
+	err, asked := cluster.ErrNobody, 0
 	for _, i := range rand.Perm(len(members)) {
 		m := members[i]
 		by := counts{m.Fingerprint, m.Shards}
@@ -242,7 +239,7 @@ func (t *thin) ask(ctx context.Context) error {
 		}
 		counted, fault := askOne(ctx, g, m.Node)
 		if fault != nil { // it is gone, and not away yet
-			err = fmt.Errorf("%w: %w", errNobody, fault)
+			err = fmt.Errorf("%w: %w", cluster.ErrNobody, fault)
 			continue
 		}
 		if fault := t.take(counted, m.Node); fault != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -184,7 +185,7 @@ func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *s
 		return err
 	}
 	members, done, err := watchedOr(ctx, nil, streams, log)
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, cluster.ErrNobody) {
 		trim.Bound(1, of+"no node has it open")
 		return nil
 	}
@@ -245,7 +246,7 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 // writtenFor is the version of a format that all members read, for a process that is no
 // member.
 func writtenFor(ctx context.Context, streams *jetlog.Streams, f pipeline.Format) (int, error) {
-	members, err := bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: memberBeat, Expiry: memberExpiry})
+	members, err := bucket.OpenMembers(ctx, streams, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry})
 	if err != nil {
 		return 0, err
 	}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query"
 )
 
 // heardWithin is how old what a node last said of itself may be, to be reported as how it
 // is now. A node says it once a beat, so one beat may be lost.
-const heardWithin = 2 * memberBeat
+const heardWithin = 2 * bucket.MemberBeat
 
 // clusterView reports what this process knows of the others to tidemark.nodes and
 // tidemark.shards.
@@ -28,7 +29,7 @@ var _ query.Cluster = clusterView{}
 // while that is no longer than one node may be silent. The roster takes no node for away
 // then: that nothing is heard says nothing about the others.
 func (g *generation) silent() time.Duration {
-	if silent := g.unheardFor(); silent > memberExpiry {
+	if silent := g.unheardFor(); silent > bucket.MemberExpiry {
 		return silent
 	}
 	return 0
@@ -50,7 +51,7 @@ func (g *generation) unstored() string {
 		return ""
 	}
 	since, why := members.Unheard()
-	if since < memberExpiry {
+	if since < bucket.MemberExpiry {
 		return ""
 	}
 	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ const (
 )
 
 func (s Status) String() string { return [...]string{"up", "away", "draining"}[s] }
+
+// ErrNobody: nothing can be asked yet.
+var ErrNobody = errors.New("no node that holds counters is known")
 
 // State is a member as one observer sees it.
 type State struct {

@@ -43,12 +43,16 @@ const (
 	claimsMax = 8
 )
 
-// MemberExpiry is how long a member may be silent before it is away.
-const MemberExpiry = 5 * time.Second
+const (
+	// MemberBeat is how often a member writes its key.
+	MemberBeat = time.Second
+	// MemberExpiry is how long a member may be silent before it is away.
+	MemberExpiry = 5 * time.Second
+)
 
 // MembersOptions configure Members. Zeros take the defaults.
 type MembersOptions struct {
-	Beat   time.Duration // how often Keep writes; the same in all processes; default 1 s
+	Beat   time.Duration // how often Keep writes; the same in all processes; default MemberBeat
 	Expiry time.Duration // a member silent for so long is away; default MemberExpiry
 	// Session tells this process from others of its name; default one of its own. A
 	// process that only answers has one for all generations: of one that takes the place
@@ -99,7 +103,7 @@ type joining struct {
 
 // OpenMembers begins to watch, and returns when it has seen all that there is.
 func OpenMembers(ctx context.Context, s *jetlog.Streams, o MembersOptions) (*Members, error) {
-	o.Beat = cmp.Or(o.Beat, time.Second)
+	o.Beat = cmp.Or(o.Beat, MemberBeat)
 	o.Expiry = cmp.Or(o.Expiry, MemberExpiry)
 	if o.Expiry < 2*o.Beat {
 		return nil, fmt.Errorf("jetlog: members: expiry %v must be at least twice the beat %v", o.Expiry, o.Beat)
