@@ -183,7 +183,7 @@ var allowed = map[string][]string{
 	"query/client":        {"pipeline", "query/internal/"},
 	"query/internal":      {"pipeline"},
 	"query/recent":        {"pipeline"},
-	"cmd":                 {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/", "internal/config", "internal/job", "internal/kit", "internal/node"},
+	"cmd":                 {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/", "internal/config", "internal/job", "internal/kit", "internal/node", "internal/node/"},
 	"examples":            {"query/client", "cmd/tidemark/demo"},
 	"internal":            {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "internal/"},
 	"internal/config":     {"", "operators", "pipeline", "pipeline/generation", "sinks/audit"},
@@ -192,6 +192,12 @@ var allowed = map[string][]string{
 	"internal/node": {
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "operators", "sinks", "sinks/", "query", "query/explain",
 		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/kit/", "internal/node/",
+	},
+	"internal/node/checks":  {"pipeline", "pipeline/generation", "sinks/audit", "internal/job"},
+	"internal/node/history": {"pipeline", "pipeline/archive", "pipeline/jetlog", "internal/kit"},
+	"internal/node/upkeep": {
+		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "sinks/backup", "sinks/cold", "sinks/move",
+		"internal/config", "internal/kit", "internal/kit/figures", "internal/node/checks", "internal/node/history",
 	},
 	"internal/node/datadir":  {"pipeline", "pipeline/generation", "pipeline/jetlog", "internal/kit"},
 	"internal/node/shardlog": {"pipeline", "pipeline/cluster"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -44,7 +45,7 @@ func (b *backupCommand) Validate() error {
 
 func (b *backupCommand) Run(t *terminal) error {
 	return b.work(func(ctx context.Context, nc *nats.Conn) error {
-		m, err := node.Backup(ctx, nc, node.BackupOptions{
+		m, err := upkeep.Backup(ctx, nc, upkeep.BackupOptions{
 			To: string(b.To), Keep: b.Keep, Progress: shardProgress(t, b.JSON, "backed up"), Logger: logger(t.err, config.Log{Level: "warn"}),
 		})
 		if err != nil {

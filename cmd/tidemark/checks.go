@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/job"
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
@@ -28,7 +28,7 @@ type checked struct {
 	IDs      int                `json:"ids"`
 	Differs  int                `json:"differs"`
 	Examples []audit.Difference `json:"examples"` // each with its node
-	Nodes    []*node.Checked    `json:"nodes"`
+	Nodes    []*checks.Checked  `json:"nodes"`
 	Failed   map[string]string  `json:"failed,omitempty"`  // nodes that have not compared, and why
 	Missing  []int              `json:"missing,omitempty"` // shards that no node has compared
 }
@@ -106,7 +106,7 @@ const checkTellEvery = 5 * time.Second
 
 // askAll asks nodes side by side.
 func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, request any, tell io.Writer) *checked {
-	c := &checked{Failed: map[string]string{}, Examples: []audit.Difference{}, Nodes: []*node.Checked{}}
+	c := &checked{Failed: map[string]string{}, Examples: []audit.Difference{}, Nodes: []*checks.Checked{}}
 	told := time.Now()
 	at := make(map[string]audit.Progress)
 	var mu sync.Mutex
@@ -125,7 +125,7 @@ func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, req
 					fmt.Fprintln(tell, goingOn(at))
 				}
 			})
-			found := new(node.Checked)
+			found := new(checks.Checked)
 			if err == nil {
 				err = json.Unmarshal(raw, found)
 			}
@@ -139,7 +139,7 @@ func askAll(ctx context.Context, nc *nats.Conn, nodes []string, verb string, req
 		})
 	}
 	work.Wait()
-	slices.SortFunc(c.Nodes, func(a, b *node.Checked) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(c.Nodes, func(a, b *checks.Checked) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range c.Nodes {
 		c.IDs += n.IDs
 		c.Differs += n.Differs + n.Notices

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 )
 
@@ -40,7 +40,7 @@ func (c *trimCommand) Run(t *terminal) error {
 	if !ok {
 		return usage("--keep %s is not a duration like 7d or 12h", c.Keep)
 	}
-	if err := node.TrimKeeps(keep); err != nil {
+	if err := upkeep.TrimKeeps(keep); err != nil {
 		return usage("--keep %v", err)
 	}
 	from := string(c.From)
@@ -52,7 +52,7 @@ func (c *trimCommand) Run(t *terminal) error {
 		archived = absolute(archived)
 	}
 	return c.work(func(ctx context.Context, nc *nats.Conn) error {
-		trimmed, err := node.Trim(ctx, nc, node.TrimOptions{Keep: keep, From: from, Archive: archived, Finish: true, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
+		trimmed, err := upkeep.Trim(ctx, nc, upkeep.TrimOptions{Keep: keep, From: from, Archive: archived, Finish: true, Unarchived: c.Unarchived, Logger: logger(t.err, config.Log{Level: "warn"})})
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (c *archiveCommand) Run(t *terminal) error {
 	begun := time.Now()
 	return c.work(func(ctx context.Context, nc *nats.Conn) error {
 		messages, bytes := 0, int64(0)
-		d, err := node.Archive(ctx, nc, node.ArchiveOptions{
+		d, err := upkeep.Archive(ctx, nc, upkeep.ArchiveOptions{
 			Directory: absolute(c.Directory), Logger: logger(t.err, config.Log{Level: "warn"}),
 			Progress: func(s *archive.Segment) {
 				messages, bytes = messages+s.Messages, bytes+s.Bodies.Bytes+s.Index.Bytes

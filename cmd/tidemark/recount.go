@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -28,8 +28,8 @@ EXAMPLE
 
 // Validate is called by kong.
 func (r *recountCommand) Validate() error {
-	if len(r.IDs) > node.RecountMax {
-		return fmt.Errorf("%d ids; allowed: %d", len(r.IDs), node.RecountMax)
+	if len(r.IDs) > checks.RecountMax {
+		return fmt.Errorf("%d ids; allowed: %d", len(r.IDs), checks.RecountMax)
 	}
 	return r.remote.Validate()
 }
@@ -54,5 +54,5 @@ func (r *recountCommand) Run(t *terminal) error {
 	for i, id := range r.IDs {
 		ids[i] = uint64(id)
 	}
-	return r.check(t, "recount", node.RecountAsk{Counter: counter, IDs: ids, Repair: r.Repair})
+	return r.check(t, "recount", checks.RecountAsk{Counter: counter, IDs: ids, Repair: r.Repair})
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -58,5 +58,5 @@ func (v *verifyCommand) Run(t *terminal) error {
 		return err
 	}
 	// One and the same for all nodes.
-	return v.check(t, "verify", node.VerifyAsk{Share: share, Residue: rand.Uint64N(1 << bits), Repair: v.Repair})
+	return v.check(t, "verify", checks.VerifyAsk{Share: share, Residue: rand.Uint64N(1 << bits), Repair: v.Repair})
 }

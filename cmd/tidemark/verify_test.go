@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -119,7 +119,7 @@ what b has was not all counted by today's rules and limits: that may be why it d
 
 // With what nodes began is told once; that nothing was compared is not all being well.
 func TestVerifyBase(t *testing.T) {
-	c := &checked{IDs: 3, Nodes: []*node.Checked{{Base: "backup x in /b, at position 7"}, {}, {Base: "backup x in /b, at position 7"}}}
+	c := &checked{IDs: 3, Nodes: []*checks.Checked{{Base: "backup x in /b, at position 7"}, {}, {Base: "backup x in /b, at position 7"}}}
 	for want, c := range map[string]*checked{
 		"EVENTS lacks its beginning: counted on from backup x in /b, at position 7; what was wrong there already is not found\n3 ids compared, on 3 nodes: all as the log says\n": c,
 		"nothing was compared\n": {},

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 )
 
 // A size in a sentence has a unit, however small it is.
@@ -39,7 +39,7 @@ func TestSomeAreNamed(t *testing.T) {
 func TestNothingIsCompared(t *testing.T) {
 	for text, c := range map[string]*checked{
 		"nothing was compared\n": {},
-		"0 ids compared, on 1 node: none that is counted is in the sample; --all takes all\n": {Nodes: []*node.Checked{{}}},
+		"0 ids compared, on 1 node: none that is counted is in the sample; --all takes all\n": {Nodes: []*checks.Checked{{}}},
 	} {
 		var out strings.Builder
 		if err := c.print(&out); err != nil || out.String() != text {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/job"
-	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -94,7 +94,7 @@ func (p *program) share(while time.Duration) float64 {
 
 // verified is what a node has found, and how long it took.
 type verified struct {
-	node.Checked
+	checks.Checked
 	took time.Duration
 }
 
@@ -105,7 +105,7 @@ func (b *bench) verify(ctx context.Context, nc *nats.Conn, c *client.Client, sha
 		return v, err
 	}
 	begun := time.Now()
-	raw, err := job.Ask(ctx, nc, nodes.Nodes[0].Node, "verify", node.VerifyAsk{Share: share}, nil)
+	raw, err := job.Ask(ctx, nc, nodes.Nodes[0].Node, "verify", checks.VerifyAsk{Share: share}, nil)
 	v.took = time.Since(begun)
 	if err == nil {
 		err = json.Unmarshal(raw, &v.Checked)

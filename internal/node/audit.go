@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -173,7 +174,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 		if m.Node == g.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
-		r, err := g.askAgree(ctx, m.Node, &RecountAsk{IDs: []uint64{}})
+		r, err := g.askAgree(ctx, m.Node, &checks.RecountAsk{IDs: []uint64{}})
 		if err != nil {
 			return fmt.Errorf("node %s does not say by what rules it counted: %w", m.Node, err)
 		}
@@ -184,7 +185,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	}
 	var trusted, wrong []string
 	for _, node := range g.elsewhere(view, s) {
-		r, err := g.askAgree(ctx, node, &RecountAsk{IDs: ids})
+		r, err := g.askAgree(ctx, node, &checks.RecountAsk{IDs: ids})
 		switch {
 		case err != nil:
 			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
@@ -226,8 +227,8 @@ func (a *audits) again(s pipeline.Shard) {
 	delete(a.renewed, s)
 }
 
-func (g *generation) askAgree(ctx context.Context, node string, ask *RecountAsk) (*Checked, error) {
-	return askAgree(ctx, g.queries, node, ask)
+func (g *generation) askAgree(ctx context.Context, node string, ask *checks.RecountAsk) (*checks.Checked, error) {
+	return checks.AskAgree(ctx, g.queries, node, ask)
 }
 
 // errMixed: counts stand that other rules or limits made.

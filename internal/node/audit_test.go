@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -97,12 +98,12 @@ func (f *fleet) count(name string, post, sequence uint64, body []byte) {
 	must(store.Close())
 }
 
-func (f *fleet) ask(node, verb string, request any) (*Checked, error) {
+func (f *fleet) ask(node, verb string, request any) (*checks.Checked, error) {
 	raw, err := job.Ask(f.t.Context(), f.nc, node, verb, request, nil)
 	if err != nil {
 		return nil, err
 	}
-	c := new(Checked)
+	c := new(checks.Checked)
 	return c, json.Unmarshal(raw, c)
 }
 
@@ -128,7 +129,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	f.plant(42, "a")
 	n = f.with("a", func(*config.Config) {})
 	f.until("all is applied", func() bool { return n.gen().sinks.Whole() && strings.Contains(f.like(42), `"like":3`) })
-	all, err := f.ask("a", "verify", VerifyAsk{Share: "1/1"})
+	all, err := f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +139,10 @@ func TestVerifyAndRecount(t *testing.T) {
 	if d := all.Examples[0]; d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) {
 		t.Errorf("%+v", d)
 	}
-	if half, err := f.ask("a", "verify", VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
+	if half, err := f.ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
 		t.Errorf("a half: %+v, %v", half, err)
 	}
-	if c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{41, 43}}); err != nil || c.Differs != 0 || c.IDs != 2 {
+	if c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{41, 43}}); err != nil || c.Differs != 0 || c.IDs != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for request, why := range map[string]any{
@@ -159,7 +160,7 @@ func TestVerifyAndRecount(t *testing.T) {
 		}
 	}
 
-	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{42}, Repair: true})
+	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42}, Repair: true})
 	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, fleetShards)}) {
 		t.Fatalf("%+v, %v", c, err)
 	}
@@ -171,7 +172,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	if !n.gen().sinks.Whole() || !strings.Contains(f.like(42), `"like":2`) {
 		t.Errorf("it is not there again: %s", f.like(42))
 	}
-	if all, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
+	if all, err = f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	f.publish(50)
@@ -230,7 +231,7 @@ func TestAuditRepairs(t *testing.T) {
 			a = f.with("a", audited)
 			f.until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
 			f.until("it is repaired", func() bool {
-				c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})
+				c, err := f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
 				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 			})
 			f.until("the log says so", func() bool { return f.log.Has("a shard differs from the log") && f.log.Has(test.came) })
@@ -261,7 +262,7 @@ func TestVerifyTrimmed(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), shorter); err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.ask("a", "verify", VerifyAsk{Share: "1/1"})
+	_, err = f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err == nil || !strings.Contains(err.Error(), "the log does not hold its beginning") || !strings.Contains(err.Error(), "begins with message 11") {
 		t.Errorf("it says %v", err)
 	}
@@ -297,7 +298,7 @@ func TestMixedIsNotRepaired(t *testing.T) {
 	f.mix("a")
 	n = f.with("a", func(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1" })
 	f.until("it says so", func() bool { return f.log.Has("there is no audit") && n.gen().sinks.Whole() })
-	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
+	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
 	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)
 	}

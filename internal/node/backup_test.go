@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -129,7 +130,7 @@ func same(t *testing.T, what, got, want string) {
 
 func (s *site) backup(to string, keep int) *backup.Manifest {
 	s.t.Helper()
-	m, err := Backup(s.t.Context(), s.nc, BackupOptions{To: to, Keep: keep, Logger: silent})
+	m, err := upkeep.Backup(s.t.Context(), s.nc, upkeep.BackupOptions{To: to, Keep: keep, Logger: silent})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func TestBackupRestore(t *testing.T) {
 			// What went into the archive comes out of it and EVENTS as one log.
 			before := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
 			dir := filepath.Join(t.TempDir(), "archive")
-			d, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+			d, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -413,7 +414,7 @@ func TestRestoreDamage(t *testing.T) {
 	other := newSite(t)
 	o := other.start(other.config("b", "route hold answer"))
 	other.ready(o)
-	if _, err := Backup(t.Context(), other.nc, BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	if _, err := upkeep.Backup(t.Context(), other.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("two systems in one place: %v", err)
 	}
 	if _, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: m.Position + 1}, NATS: other.nc}); !errors.Is(err, backup.ErrForeign) {
@@ -551,7 +552,7 @@ func TestBackupsAtOnce(t *testing.T) {
 	bustle(s, r, 10)
 	for i := range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
-		_, _ = Backup(ctx, s.nc, BackupOptions{To: to, Keep: 1, Logger: silent})
+		_, _ = upkeep.Backup(ctx, s.nc, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
 		cancel()
 	}
 	last := bustle(s, r, 10)
@@ -559,7 +560,7 @@ func TestBackupsAtOnce(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 3 {
 		wait.Go(func() {
-			if _, err := Backup(t.Context(), s.nc, BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
+			if _, err := upkeep.Backup(t.Context(), s.nc, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
 				t.Error(err)
 			}
 		})
@@ -612,13 +613,13 @@ func TestTrimBounds(t *testing.T) {
 	s.ready(n)
 	last := bustle(s, rand.New(rand.NewPCG(7, 8)), 10)
 	everything(t, s.nc, last)
-	trim := func(keep time.Duration) (Trimmed, error) {
-		return Trim(t.Context(), s.nc, TrimOptions{Keep: keep, Finish: true, Logger: silent})
+	trim := func(keep time.Duration) (upkeep.Trimmed, error) {
+		return upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: keep, Finish: true, Logger: silent})
 	}
 	if _, err := trim(time.Minute); err == nil || !strings.Contains(err.Error(), "2m") {
 		t.Errorf("less than the duplicate window: %v", err)
 	}
-	if _, err := trim(time.Hour); !errors.Is(err, errNoBackup) {
+	if _, err := trim(time.Hour); !errors.Is(err, upkeep.ErrNoBackup) {
 		t.Errorf("without a backup: %v", err)
 	}
 	to := filepath.Join(t.TempDir(), "backups")
@@ -655,7 +656,7 @@ func TestTrimBounds(t *testing.T) {
 		t.Errorf("it is not amid a trim: %v; %v", err, was)
 	}
 	// Not by what trims by itself: nothing younger than events.keep goes.
-	if got, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
+	if got, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
 		t.Errorf("%+v %v", got, err)
 	}
 	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
@@ -702,7 +703,7 @@ func TestBackupSchedule(t *testing.T) {
 	n = s.start(c)
 	s.ready(n)
 	s.until("it is looked at", func() error {
-		if n.gen().backups.newest.Load() == 0 {
+		if n.gen().backups.Newest.Load() == 0 {
 			return errors.New("not yet")
 		}
 		return nil

@@ -22,7 +22,7 @@ func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, archived := g.history.first(state)
+	first, archived := g.history.FirstOf(state)
 	if archived != nil {
 		first = state.First
 	}

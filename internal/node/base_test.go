@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -60,17 +61,17 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 			}
 			at := bustle(s, r, 20)
 			everything(t, s.nc, at)
-			before, err := s.job("a", "verify", VerifyAsk{Share: "1/1"})
+			before, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 			if err != nil || before.Base != "" || before.IDs < backedPosts {
 				t.Fatalf("%+v, %v", before, err)
 			}
-			good := func(what string, m *backup.Manifest) (c Checked) {
+			good := func(what string, m *backup.Manifest) (c checks.Checked) {
 				t.Helper()
-				c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"})
+				c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 				if err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs*9/10 || len(c.Skipped) != 0 || !strings.Contains(c.Base, m.ID) || !strings.Contains(c.Base, to) {
 					t.Errorf("%s: verify found %+v of %d ids, %v", what, c, before.IDs, err)
 				}
-				for _, ask := range []RecountAsk{{IDs: []uint64{1, 2, 3, 1 << 50}}, {Counter: "post", IDs: []uint64{1, 2, 3, 4}}} {
+				for _, ask := range []checks.RecountAsk{{IDs: []uint64{1, 2, 3, 1 << 50}}, {Counter: "post", IDs: []uint64{1, 2, 3, 4}}} {
 					if c, err := s.job("a", "recount", ask); err != nil || c.Differs != 0 || c.IDs != 4 || !strings.Contains(c.Base, m.ID) {
 						t.Errorf("%s: recount found %+v, %v", what, c, err)
 					}
@@ -97,9 +98,9 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 			// What cannot stand for it is said, and why.
 			says := func(what string, words ...string) {
 				t.Helper()
-				for _, ask := range []func() (Checked, error){
-					func() (Checked, error) { return s.job("a", "verify", VerifyAsk{Share: "1/1"}) },
-					func() (Checked, error) { return s.job("a", "recount", RecountAsk{IDs: []uint64{1}}) },
+				for _, ask := range []func() (checks.Checked, error){
+					func() (checks.Checked, error) { return s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}) },
+					func() (checks.Checked, error) { return s.job("a", "recount", checks.RecountAsk{IDs: []uint64{1}}) },
 				} {
 					c, err := ask()
 					for _, word := range append(words, "the log does not hold its beginning", "EVENTS begins with message ") {
@@ -149,7 +150,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 			turned := slices.Clone(whole)
 			turned[at] ^= byte(1 << r.IntN(8))
 			overwrite(t, path, turned)
-			c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"})
+			c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 			switch {
 			case err == nil && c.Differs+c.Notices == 0 && len(c.Skipped) == 0:
 				harmless++
@@ -173,7 +174,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 			overwrite(t, path, whole)
 		}
 	}
-	if c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || !strings.Contains(c.Base, next.ID) {
+	if c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || !strings.Contains(c.Base, next.ID) {
 		t.Errorf("there is another one: %+v, %v", c, err)
 	}
 }
@@ -207,16 +208,16 @@ func TestDriftBehindABase(t *testing.T) {
 	if a.gen().audits.Stats.Refused.Load() {
 		t.Error("the audit says that it cannot derive")
 	}
-	c, err := f.ask("a", "recount", RecountAsk{Counter: "post", IDs: []uint64{42, 43}, Repair: false})
+	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42, 43}, Repair: false})
 	if err != nil || c.Differs != 1 || c.IDs != 2 || len(c.Examples) != 1 || c.Examples[0].Is != c.Examples[0].Should+1 || c.Examples[0].ID != 42 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	of := pipeline.ShardOf(42, fleetShards)
-	if c, err = f.ask("a", "recount", RecountAsk{IDs: []uint64{42}, Repair: true}); err != nil || !slices.Equal(c.Renewed, []pipeline.Shard{of}) {
+	if c, err = f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}, Repair: true}); err != nil || !slices.Equal(c.Renewed, []pipeline.Shard{of}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	f.until("it is repaired", func() bool {
-		c, err := f.ask("a", "recount", RecountAsk{IDs: []uint64{42}})
+		c, err := f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
 		return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 	})
 	// Without a base the audit says that it cannot.
@@ -269,7 +270,7 @@ func TestRestoredHasItsBase(t *testing.T) {
 	again := &site{t: t, nc: restored.nc}
 	again.ready(restored)
 	everything(t, again.nc, bustle(again, random, 5))
-	checked, err := again.job("a", "verify", VerifyAsk{Share: "1/1"})
+	checked, err := again.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err != nil || checked.Differs != 0 || checked.IDs == 0 || !strings.Contains(checked.Base, m.ID) {
 		t.Errorf("%+v, %v", checked, err)
 	}

@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
 func (g *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
-	var ask VerifyAsk
+	var ask checks.VerifyAsk
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
-	sample, err := sampleOf(ask.Share, ask.Residue)
+	sample, err := checks.SampleOf(ask.Share, ask.Residue)
 	if err != nil {
 		return nil, err
 	}
@@ -26,12 +27,12 @@ func (g *generation) verify(ctx context.Context, request []byte, progress func(a
 }
 
 func (g *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
-	ask := RecountAsk{IDs: []uint64{}}
+	ask := checks.RecountAsk{IDs: []uint64{}}
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
-	if len(ask.IDs) > RecountMax || slices.Contains(ask.IDs, 0) {
-		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), RecountMax)
+	if len(ask.IDs) > checks.RecountMax || slices.Contains(ask.IDs, 0) {
+		return nil, job.Bad("%d ids; allowed: %d, none of them 0", len(ask.IDs), checks.RecountMax)
 	}
 	if len(ask.IDs) == 0 {
 		c := g.checked(&audit.Report{})
@@ -56,7 +57,7 @@ func (g *generation) recount(ctx context.Context, request []byte, progress func(
 
 // lookedAgain says that all renewed shards were compared again, except those that other
 // nodes hold by now.
-func (g *generation) lookedAgain(c *Checked) bool {
+func (g *generation) lookedAgain(c *checks.Checked) bool {
 	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
 		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
 		return !skipped && !slices.Contains(c.After.Shards, s) && !g.heldElsewhere(s)
@@ -74,7 +75,7 @@ func (g *generation) heldElsewhere(s pipeline.Shard) bool {
 }
 
 // check does a task; with repair, shards that differ are taken again.
-func (g *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*Checked, error) {
+func (g *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*checks.Checked, error) {
 	r, err := g.hold(ctx, t, progress)
 	if err != nil {
 		return nil, err
@@ -120,8 +121,8 @@ func (g *generation) hold(ctx context.Context, t audit.Task, progress func(any))
 }
 
 // checked is a report as JSON has it: an empty list is [].
-func (g *generation) checked(r *audit.Report) *Checked {
-	c := &Checked{
+func (g *generation) checked(r *audit.Report) *checks.Checked {
+	c := &checks.Checked{
 		Node: g.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
 		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
@@ -13,11 +14,11 @@ import (
 // compares is the job. It ends with the generation that it compares.
 func compares(of func(generations.Number) *generation) job.Handler {
 	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
-		var ask CompareAsk
+		var ask checks.CompareAsk
 		if err := json.Unmarshal(request, &ask); err != nil {
 			return nil, job.Bad("the request is not of this form: %v", err)
 		}
-		sample, err := sampleOf(ask.Share, ask.Residue)
+		sample, err := checks.SampleOf(ask.Share, ask.Residue)
 		if err != nil {
 			return nil, err
 		}
@@ -36,10 +37,10 @@ func compares(of func(generations.Number) *generation) job.Handler {
 	}
 }
 
-func (g *generation) compared(number generations.Number, r *audit.Report) *Compared {
-	c := &Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
+func (g *generation) compared(number generations.Number, r *audit.Report) *checks.Compared {
+	c := &checks.Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
 	for _, found := range r.Shards {
-		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), differingMax-len(c.Differing))]...)
+		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), checks.DifferingMax-len(c.Differing))]...)
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -40,7 +41,7 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 		edit(g)
 	}
 	var err error
-	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{compareVerb: compares(func(asked generations.Number) *generation {
+	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{checks.CompareVerb: compares(func(asked generations.Number) *generation {
 		if asked != number {
 			return nil
 		}
@@ -158,8 +159,8 @@ func TestCompareGenerations(t *testing.T) {
 		t.Fatalf("%d, %+v, %q, %v; %d are done", differs, examples, why, err, last.Load())
 	}
 	for node, number := range map[string]generations.Number{"a": 1, "b": 1, "a2": 2, "b2": 2} {
-		raw, err := job.Ask(t.Context(), f.nc, node, compareVerb, CompareAsk{Generation: number, Share: "1/1"}, nil)
-		var c Compared
+		raw, err := job.Ask(t.Context(), f.nc, node, checks.CompareVerb, checks.CompareAsk{Generation: number, Share: "1/1"}, nil)
+		var c checks.Compared
 		if err == nil {
 			err = json.Unmarshal(raw, &c)
 		}
@@ -207,7 +208,7 @@ func TestCompareGenerations(t *testing.T) {
 		`{"generation":2,"share":"1/1"}`: "generation 2 is not open", `{"generation":1,"share":"1/3"}`: "power of two",
 		`{"generation":1,"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
 	} {
-		if _, err := job.Ask(t.Context(), f.nc, "a", compareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := job.Ask(t.Context(), f.nc, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", request, err)
 		}
 	}

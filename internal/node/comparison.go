@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -123,7 +124,7 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 		compared := false
 		for node, a := range c.ask(ctx, number, due) {
 			if why[node] = a.err; a.err == nil {
-				faults[node], why[node] = 0, a.found.skipped()
+				faults[node], why[node] = 0, a.found.WhySkipped()
 				compared = c.take(done, a.found) || compared
 				continue
 			}
@@ -195,7 +196,7 @@ func left(v *cluster.View, shards int, done map[string]cluster.ShardSet) (due ma
 
 // outcome is what a node said.
 type outcome struct {
-	found *Compared
+	found *checks.Compared
 	err   error
 }
 
@@ -211,22 +212,22 @@ func (c *comparison) ask(ctx context.Context, number generations.Number, due map
 	var work sync.WaitGroup
 	for node, shards := range due {
 		work.Go(func() {
-			ask := CompareAsk{Generation: number, Share: "1/1", Shards: shards}
+			ask := checks.CompareAsk{Generation: number, Share: "1/1", Shards: shards}
 			if number == c.order[len(c.order)-1] {
 				ask.Except = c.except
 			}
-			raw, err := job.Ask(ctx, c.nc, node, compareVerb, ask, func(raw json.RawMessage) {
+			raw, err := job.Ask(ctx, c.nc, node, checks.CompareVerb, ask, func(raw json.RawMessage) {
 				var p audit.Progress
 				if json.Unmarshal(raw, &p) == nil {
 					c.tell(number, node, p.Share())
 				}
 			})
-			a := outcome{found: new(Compared), err: err}
+			a := outcome{found: new(checks.Compared), err: err}
 			if a.err == nil {
 				a.err = json.Unmarshal(raw, a.found)
 			}
 			if a.err == nil {
-				a.err = a.found.misfit(node, &ask)
+				a.err = a.found.Misfit(node, &ask)
 			}
 			if a.err == nil {
 				c.tell(number, node, 1)
@@ -241,7 +242,7 @@ func (c *comparison) ask(ctx context.Context, number generations.Number, due map
 }
 
 // take notes what a node has found, and says whether it compared anything.
-func (c *comparison) take(done map[string]cluster.ShardSet, r *Compared) bool {
+func (c *comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) bool {
 	set := done[r.Node]
 	for _, s := range r.Shards {
 		set.Add(s)

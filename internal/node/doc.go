@@ -27,7 +27,7 @@
 // One generation:
 //
 //	generation.go open.go duties.go      generation: how it opens and closes; what it does while it serves
-//	streams.go history.go                its streams, and what is archived of EVENTS
+//	streams.go history/                  its streams, and what is archived of EVENTS
 //	answers.go directory.go view.go      its answers, and which node is asked about which shard
 //	route.go letters.go keep.go          routing, dead letters, housekeeping
 //	lag.go freshness.go caughtup.go      how far it lags; where EVENTS ends; whether all nodes have caught up
@@ -51,8 +51,7 @@
 //
 // Upkeep:
 //
-//	audit.go checks.go asks.go           what is served, compared with the log
-//	backup.go schedule.go base.go trim.go   backups, what they stand for, and the beginning of EVENTS
+//	audit.go checks.go checks/           what is served, compared with the log
+//	base.go upkeep/                      backups: what they stand for; they are made, EVENTS is trimmed
 //	restore.go repair.go                 a data directory from a backup; ways out by hand
 package node
-

@@ -25,7 +25,7 @@ func (g *generation) beginServing() {
 		g.duties.work.Go(func() { g.audit(ctx) })
 	}
 	if g.config.Has(config.RoleRoute) && g.config.Backup.To != "" {
-		g.duties.work.Go(func() { g.backups.run(ctx) })
+		g.duties.work.Go(func() { g.backups.Run(ctx) })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -17,7 +18,7 @@ import (
 
 // openExplainer makes what reads in the log which events are behind a number.
 func (g *generation) openExplainer() {
-	log := newHistory(g.streams, g.config.NATS.Streams.Events.Archive, true, g.log)
+	log := history.New(g.streams, g.config.NATS.Streams.Events.Archive, true, g.log)
 	explainer := explain.New(explain.Options{
 		Schema:   g.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
@@ -103,26 +104,26 @@ func (g *generation) explainFigures(c *figures.Collector) {
 // eventLog is EVENTS as explanations read it: apart from the router, and without
 // waiting for a run to fill.
 type eventLog struct {
-	history *history
+	history *history.History
 	log     *slog.Logger
 }
 
 // Extent implements explain.Log.
 func (l eventLog) Extent(ctx context.Context) (explain.Extent, error) {
-	state, err := l.history.streams.State(ctx, jetlog.EventsStream)
+	state, err := l.history.Streams.State(ctx, jetlog.EventsStream)
 	return extentOf(l.history, state), err
 }
 
 // Begin implements explain.Log.
 func (l eventLog) Begin(ctx context.Context) (explain.Parts, error) {
-	parts, err := jetlog.OpenParts(ctx, l.history.streams)
+	parts, err := jetlog.OpenParts(ctx, l.history.Streams)
 	return eventParts{parts, l.history, l.log}, err
 }
 
 // eventParts are parts of EVENTS.
 type eventParts struct {
 	*jetlog.Parts
-	history *history
+	history *history.History
 	log     *slog.Logger
 }
 
@@ -142,7 +143,7 @@ func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages i
 
 // Get implements explain.Parts.
 func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
-	if state := p.State(); sequence >= state.First || sequence < p.history.begins(state) {
+	if state := p.State(); sequence >= state.First || sequence < p.history.Begins(state) {
 		return p.Parts.Get(ctx, sequence)
 	}
 	source, err := p.Open(ctx, pipeline.EndOf(sequence-1), 1)
@@ -157,8 +158,8 @@ func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Messag
 	return messages[0], true, nil
 }
 
-func extentOf(h *history, s jetlog.StreamState) explain.Extent {
-	return explain.Extent{First: h.begins(s), Last: s.Last, Created: s.Created}
+func extentOf(h *history.History, s jetlog.StreamState) explain.Extent {
+	return explain.Extent{First: h.Begins(s), Last: s.Last, Created: s.Created}
 }
 
 var _ pipeline.Tracer = (*operators.Tracer)(nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -61,7 +62,7 @@ func BenchmarkExplain(b *testing.B) {
 	for _, rate := range []int{math.MaxInt32, 0} {
 		x := explain.New(explain.Options{
 			Schema: schema, Tracer: func() pipeline.Tracer { return program.NewTracer() },
-			Log: eventLog{newHistory(streams, "", true, silent), silent}, Dir: b.TempDir(), Upto: func() uint64 { return packs },
+			Log: eventLog{history.New(streams, "", true, silent), silent}, Dir: b.TempDir(), Upto: func() uint64 { return packs },
 			Rate: rate, BytesMax: 1 << 40,
 		})
 		if rate > 0 {

@@ -15,7 +15,9 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -58,8 +60,8 @@ type generation struct {
 	router    *pipeline.Router
 	letters   letterGate
 	lease     *bucket.Lease
-	history   *history
-	events    events
+	history   *history.History
+	events    history.Whole
 	deltas    *jetlog.DeltaLog
 	reports   *bucket.Checkpoints
 	figures   *prometheus.Registry
@@ -70,7 +72,7 @@ type generation struct {
 	open     atomic.Bool                    // shards, router and follower are there
 	holdings holdings
 	audits   audits
-	backups  *schedule // made with the router
+	backups  *upkeep.Schedule // made with the router
 
 	ctx     context.Context
 	cancel  context.CancelFunc

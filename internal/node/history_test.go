@@ -16,13 +16,15 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-func (s *site) job(node, verb string, request any) (c Checked, err error) {
+func (s *site) job(node, verb string, request any) (c checks.Checked, err error) {
 	raw, err := job.Ask(s.t.Context(), s.nc, node, verb, request, nil)
 	if err == nil {
 		err = json.Unmarshal(raw, &c)
@@ -35,7 +37,7 @@ func (s *site) archive(n *Node, to, dir string) (last uint64) {
 	s.t.Helper()
 	s.checkpointed(n)
 	s.backup(to, 0)
-	d, err := Archive(s.t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+	d, err := upkeep.Archive(s.t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -106,7 +108,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	}
 	at = bustle(s, r, 13)
 	answers, sums := everything(t, s.nc, at), s.sums(at, 12)
-	verify := VerifyAsk{Share: "1/1"}
+	verify := checks.VerifyAsk{Share: "1/1"}
 	before, err := s.job("a", "verify", verify)
 	if err != nil || before.Differs != 0 || before.IDs < backedPosts {
 		t.Fatalf("%+v, %v", before, err)
@@ -117,7 +119,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		if c, err := s.job("a", "verify", verify); err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs || len(c.Skipped) != 0 {
 			t.Errorf("%s: verify found %+v, %v", what, c, err)
 		}
-		if c, err := s.job("a", "recount", RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 || c.IDs != 3 {
+		if c, err := s.job("a", "recount", checks.RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 || c.IDs != 3 {
 			t.Errorf("%s: recount found %+v, %v", what, c, err)
 		}
 		if got := s.sums(at, 12); got != sums && sums != "" {
@@ -233,7 +235,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	s.archive(n, to, dir)
 	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(3, 4)), 5))
 	s.trim(21)
-	if c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 {
+	if c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	bodies := filepath.Join(dir, "events-00000000000000000001.ndjson.zst")
@@ -255,7 +257,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	if err := os.WriteFile(bodies, damaged, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), "archive: messages 1 to 20: ") || !strings.Contains(err.Error(), "damaged") {
+	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), "archive: messages 1 to 20: ") || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("verify says %v", err)
 	}
 	if reply := s.ask("explain", explain); !strings.Contains(reply, "archive: messages 1 to 20: ") {
@@ -267,7 +269,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	}
 	n = s.start(c)
 	s.ready(n)
-	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), filepath.Base(bodies)) {
+	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), filepath.Base(bodies)) {
 		t.Errorf("verify says %v", err)
 	}
 	s.stop(n)
@@ -282,7 +284,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	foreign.archive(fn, filepath.Join(t.TempDir(), "backups"), other)
 	n = s.start(func() *config.Config { o := *c; o.NATS.Streams.Events.Archive = other; return &o }())
 	s.ready(n)
-	if _, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), other+" is of the EVENTS created at ") {
+	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), other+" is of the EVENTS created at ") {
 		t.Errorf("verify says %v", err)
 	}
 }
@@ -332,7 +334,7 @@ func TestRebuildBelowTrimmed(t *testing.T) {
 	if status := f.status(); status.Differs != 0 || status.Serving != 2 || !f.likes(20, 2) {
 		t.Errorf("%+v", status)
 	}
-	if c, err := s.job("a", "verify", VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || c.IDs != 30 {
+	if c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || c.IDs != 30 {
 		t.Errorf("%+v, %v", c, err)
 	}
 

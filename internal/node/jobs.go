@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 )
 
 // StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
@@ -20,8 +21,8 @@ func (n *Node) openJobs() (err error) {
 		jobs["recount"] = n.checks((*generation).recount)
 		// What nodes ask each other: a command that has them repair holds their turns
 		// of recount.
-		jobs[agreeVerb] = n.checks((*generation).recount)
-		jobs[compareVerb] = compares(n.generationOf)
+		jobs[checks.AgreeVerb] = n.checks((*generation).recount)
+		jobs[checks.CompareVerb] = compares(n.generationOf)
 	}
 	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
 	return err

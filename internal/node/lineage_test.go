@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
@@ -52,16 +53,16 @@ func TestBackupsAfterRestore(t *testing.T) {
 		t.Errorf("the newest is of the EVENTS created at %v, which goes on from %v", last.Events, last.Before)
 	}
 	other := &site{t: t, nc: s.start(two).nc}
-	if _, err := Backup(t.Context(), other.nc, BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	if _, err := upkeep.Backup(t.Context(), other.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("the second system of the same backup: %v", err)
 	}
-	if _, err := Backup(t.Context(), s.nc, BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) || !strings.Contains(err.Error(), "restored from a backup of this one") {
+	if _, err := upkeep.Backup(t.Context(), s.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) || !strings.Contains(err.Error(), "restored from a backup of this one") {
 		t.Errorf("the system that was not lost: %v", err)
 	}
 
 	// Lost again: what goes on from that has both before it.
 	want := everything(t, goesOn.nc, bustle(goesOn, random, 5))
-	if _, err := Backup(t.Context(), goesOn.nc, BackupOptions{To: to, Logger: silent}); err != nil {
+	if _, err := upkeep.Backup(t.Context(), goesOn.nc, upkeep.BackupOptions{To: to, Logger: silent}); err != nil {
 		t.Fatal(err)
 	}
 	three := alone(t, c)
@@ -69,7 +70,7 @@ func TestBackupsAfterRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &site{t: t, nc: s.start(three).nc}
-	m, err := Backup(t.Context(), again.nc, BackupOptions{To: to, Logger: silent})
+	m, err := upkeep.Backup(t.Context(), again.nc, upkeep.BackupOptions{To: to, Logger: silent})
 	if err != nil || len(m.Before) != 2 {
 		t.Fatalf("%+v %v", m, err)
 	}
@@ -80,7 +81,7 @@ func TestBackupsAfterRestore(t *testing.T) {
 	if _, err := restoreTo(t, past, RestoreOptions{From: to, At: backup.Point{Position: first.Position}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Backup(t.Context(), s.start(past).nc, BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	if _, err := upkeep.Backup(t.Context(), s.start(past).nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("restored to an earlier point: %v", err)
 	}
 }

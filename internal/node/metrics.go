@@ -60,7 +60,7 @@ func (g *generation) heldFigures(c *figures.Collector) {
 	g.memoryFigures(c, l)
 	g.streamFigures(c)
 	g.auditFigures(c)
-	g.backups.figures(c)
+	g.backups.Figures(c)
 	g.explainFigures(c)
 	c.Counter("unread_followees_elsewhere_total", "Followees in unread polls whom other nodes hold.", func() float64 {
 		return float64(g.sinks.Stats.Elsewhere.Load())

@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -36,7 +37,7 @@ func (g *generation) openStreams() error {
 	if err := g.tryStreams(ctx); err != nil {
 		return err
 	}
-	g.history = newHistory(g.streams, g.config.NATS.Streams.Events.Archive, false, g.log)
+	g.history = history.New(g.streams, g.config.NATS.Streams.Events.Archive, false, g.log)
 	g.events = g.eventsIn(jetlog.RunOptions{
 		MessagesMax: g.config.Windows.Events,
 		BytesMax:    runBytes,

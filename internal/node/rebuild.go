@@ -218,7 +218,7 @@ func (n *Node) lacksOf(events jetlog.StreamState) error {
 	if events.First <= 1 {
 		return nil
 	}
-	switch first, err := n.gen().history.first(events); {
+	switch first, err := n.gen().history.FirstOf(events); {
 	case err != nil:
 		return fmt.Errorf("a rebuild needs all of EVENTS: %w", err)
 	case first <= 1:

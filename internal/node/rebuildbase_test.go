@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -21,7 +22,7 @@ func (f *fleet) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&f.l
 
 func (f *fleet) backup(to string) *backup.Manifest {
 	f.t.Helper()
-	m, err := Backup(f.t.Context(), f.nc, BackupOptions{To: to, Logger: f.logger()})
+	m, err := upkeep.Backup(f.t.Context(), f.nc, upkeep.BackupOptions{To: to, Logger: f.logger()})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func (f *fleet) backup(to string) *backup.Manifest {
 
 // trim says why nothing may be trimmed.
 func (f *fleet) trim(from string) string {
-	_, err := Trim(f.t.Context(), f.nc, TrimOptions{Keep: 2 * time.Minute, From: from, Logger: f.logger()})
+	_, err := upkeep.Trim(f.t.Context(), f.nc, upkeep.TrimOptions{Keep: 2 * time.Minute, From: from, Logger: f.logger()})
 	if err != nil {
 		return err.Error()
 	}
@@ -137,7 +138,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	if err := <-looked; err != nil {
 		t.Errorf("nothing was trimmed, and a rebuild is refused: %v", err)
 	}
-	look := func() error { return stillTrimmable(t.Context(), f.nc, m, to, state().Created) }
+	look := func() error { return upkeep.StillTrimmable(t.Context(), f.nc, m, to, state().Created) }
 	if err := look(); err != nil {
 		t.Errorf("nothing is being built: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -212,7 +213,7 @@ func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
 	set := n.rebuilds.set()
 	lowest := func() (next uint64, why string) {
 		trim := backup.Trim{Below: math.MaxUint64}
-		if err := boundByKept(t.Context(), f.nc, set, f.logger(), &trim); err != nil {
+		if err := upkeep.BoundByKept(t.Context(), f.nc, set, f.logger(), &trim); err != nil {
 			t.Fatal(err)
 		}
 		return trim.Below, trim.Why

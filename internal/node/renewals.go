@@ -150,7 +150,7 @@ func (g *generation) comesFrom(nodes []string) error {
 	if err != nil {
 		return fmt.Errorf("whether it can be counted again is not known: %w", err)
 	}
-	if first := g.history.begins(events); first > 1 {
+	if first := g.history.Begins(events); first > 1 {
 		return fmt.Errorf("%w: it begins with message %d. To have what a backup and the events behind it say: %s", errOnlyCopy, first, g.toRestore(events))
 	}
 	return nil

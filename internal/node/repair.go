@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -172,7 +173,7 @@ func (n *Node) replayable() error {
 	if err != nil {
 		return err
 	}
-	if first := newHistory(streams, n.config.NATS.Streams.Events.Archive, false, n.log).begins(events); first > 1 && events.Last > 0 {
+	if first := history.New(streams, n.config.NATS.Streams.Events.Archive, false, n.log).Begins(events); first > 1 && events.Last > 0 {
 		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -218,7 +219,7 @@ func openLog(ctx context.Context, m *backup.Manifest, o *RestoreOptions) (backup
 	if err != nil {
 		return nil, 0, err
 	}
-	return backup.Behind(m, archived, jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger}), streamOf(state), state.Last)
+	return backup.Behind(m, archived, jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger}), history.StreamOf(state), state.Last)
 }
 
 // Backups lists the backups of a place; see backup.List.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -36,9 +37,9 @@ func (g *generation) openPipeline() error {
 		Logger:  g.log,
 		Cuts:    g.guard.Cuts,
 	}
-	g.backups = &schedule{
-		nc: g.nc, streams: g.streams, members: g.members, config: g.config, owner: g.owner(), limit: g.moveLimit,
-		routes: g.router.Stats.Active.Load, trouble: &g.trouble, log: g.log,
+	g.backups = &upkeep.Schedule{
+		Nc: g.nc, Streams: g.streams, Members: g.members, Config: g.config, Owner: g.owner(), Limit: g.moveLimit,
+		Routes: g.router.Stats.Active.Load, Trouble: &g.trouble, Log: g.log,
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -90,6 +91,11 @@ func (f *front) gone() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lost
+}
+
+// eventsIn reads EVENTS and its history in runs within the options.
+func (g *generation) eventsIn(o jetlog.RunOptions) history.Whole {
+	return history.Whole{Events: jetlog.NewEvents(g.streams, o), History: g.history}
 }
 
 // checkStreams makes sure that the streams are those that the stored state

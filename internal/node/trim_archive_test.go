@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -48,7 +49,7 @@ func TestTrimReadsTheArchive(t *testing.T) {
 	everything(t, s.nc, bustle(s, random, 10))
 	s.checkpointed(n)
 	s.backup(to, 0)
-	if _, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+	if _, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
 		t.Fatal(err)
 	}
 	everything(t, s.nc, bustle(s, random, 10))
@@ -61,10 +62,10 @@ func TestTrimReadsTheArchive(t *testing.T) {
 	if err := js.DeleteKeyValue(jetlog.Bucket); err != nil {
 		t.Fatal(err)
 	}
-	trim := func(o TrimOptions) (t Trimmed, err error) {
-		o.Keep, o.From, o.Finish, o.Logger, o.members = time.Hour, to, true, silent, n.gen().members
+	trim := func(o upkeep.TrimOptions) (t upkeep.Trimmed, err error) {
+		o.Keep, o.From, o.Finish, o.Logger, o.Members = time.Hour, to, true, silent, n.gen().members
 		s.until("shards are assigned again", func() error {
-			if t, err = Trim(s.t.Context(), s.nc, o); t.Below == 1 {
+			if t, err = upkeep.Trim(s.t.Context(), s.nc, o); t.Below == 1 {
 				return errors.New(t.Bound)
 			}
 			return nil
@@ -79,7 +80,7 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		return err
 	})
 	s.killedTrim(16, to)
-	if got, err := trim(TrimOptions{}); err != nil || got.Below != 11 || !strings.Contains(got.Bound, "not archived in "+dir) {
+	if got, err := trim(upkeep.TrimOptions{}); err != nil || got.Below != 11 || !strings.Contains(got.Bound, "not archived in "+dir) {
 		t.Errorf("%+v %v", got, err)
 	}
 
@@ -92,7 +93,7 @@ func TestTrimReadsTheArchive(t *testing.T) {
 	restored.Continues, restored.Archive = jetlog.Continues{After: 15, Events: restored.Created}, ""
 	restored.Created = restored.Created.Add(time.Hour)
 	bound := backup.Trim{Below: 30}
-	if err := boundByArchive(&bound, restored, dir); err != nil || bound.Below != 11 {
+	if err := upkeep.BoundByArchive(&bound, restored, dir); err != nil || bound.Below != 11 {
 		t.Errorf("%+v %v", bound, err)
 	}
 
@@ -101,13 +102,13 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.killedTrim(16, to)
-	if got, err := trim(TrimOptions{}); err == nil || got.Messages != 0 || !strings.Contains(err.Error(), "has no archive of it") {
+	if got, err := trim(upkeep.TrimOptions{}); err == nil || got.Messages != 0 || !strings.Contains(err.Error(), "has no archive of it") {
 		t.Errorf("%+v %v", got, err)
 	}
-	if got, err := trim(TrimOptions{Archive: dir + ".elsewhere"}); err != nil || got.Below != 11 {
+	if got, err := trim(upkeep.TrimOptions{Archive: dir + ".elsewhere"}); err != nil || got.Below != 11 {
 		t.Errorf("%+v %v", got, err)
 	}
-	if got, err := trim(TrimOptions{Unarchived: true}); err != nil || got.Below != 16 || got.Messages != 5 {
+	if got, err := trim(upkeep.TrimOptions{Unarchived: true}); err != nil || got.Below != 16 || got.Messages != 5 {
 		t.Errorf("%+v %v", got, err)
 	}
 }
@@ -139,7 +140,7 @@ func TestTrimGoesByBackupTo(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "copy")
 	s.backup(elsewhere, 0)
 	s.killedTrim(20, elsewhere)
-	got, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
+	got, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
 	if err != nil || got.Place != c.Backup.To || got.Below > below {
 		t.Errorf("%+v %v, and the backup in backup.to begins at %d", got, err, below)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -55,23 +56,6 @@ func TestTrimWaitsForDerivation(t *testing.T) {
 	}
 }
 
-// What all count by is asked of those who count; that they disagree is told.
-func TestIdentity(t *testing.T) {
-	member := func(node string, status cluster.Status, rules cluster.Fingerprint, ready ...pipeline.Shard) cluster.State {
-		return cluster.State{Status: status, Member: &cluster.Member{Node: node, Roles: cluster.Hold, Shards: 2, Fingerprint: rules, Ready: setOf(ready...)}}
-	}
-	view := func(members ...cluster.State) *cluster.View { return &cluster.View{Members: members} }
-	if shards, rules, err := identity(view(member("a", cluster.Away, 1, 0), member("b", cluster.Up, 3), member("c", cluster.Up, 2, 0))); err != nil || shards != 2 || rules != cluster.Fingerprint(2).String() {
-		t.Error(shards, rules, err)
-	}
-	if _, _, err := identity(view(member("a", cluster.Up, 1, 0), member("c", cluster.Up, 2, 0))); err == nil || !strings.Contains(err.Error(), "nodes a and c") {
-		t.Error(err)
-	}
-	if _, _, err := identity(view(member("a", cluster.Away, 1, 0))); err == nil {
-		t.Error("nobody is there")
-	}
-}
-
 // A node that died looks up to who has just begun to listen: a command waits, and
 // what the dead node had applied does not keep anything from being trimmed.
 func TestTrimAfterDeath(t *testing.T) {
@@ -96,7 +80,7 @@ func TestTrimAfterDeath(t *testing.T) {
 		}
 		return nil
 	})
-	members, done, err := watchedOr(t.Context(), nil, s.streams(), silent)
+	members, done, err := upkeep.Listening(t.Context(), nil, s.streams(), silent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +122,7 @@ func TestTrimSettlesLetters(t *testing.T) {
 	s.backup(to, 0)
 	s.killedTrim(11, to)
 	s.until("EVENTS is trimmed", func() error {
-		trimmed, err := Trim(t.Context(), s.nc, TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, members: n.gen().members})
+		trimmed, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, Members: n.gen().members})
 		if err == nil && trimmed.Messages == 0 {
 			err = errors.New(trimmed.Bound)
 		}
@@ -240,7 +224,7 @@ func TestRestoreAtBeforeBackups(t *testing.T) {
 	restored(RestoreOptions{From: to, At: byPosition, NATS: s.nc})
 
 	dir := filepath.Join(t.TempDir(), "archive")
-	if _, err := Archive(t.Context(), s.nc, ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+	if _, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.streams().Trim(t.Context(), 4, to, nil); err != nil {

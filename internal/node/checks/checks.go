@@ -1,4 +1,12 @@
-package node
+// Package checks has what nodes are asked to compare with the log: the names of the jobs,
+// their requests and their answers. Commands ask nodes (verify, recount), and nodes ask each
+// other (agree, compare). A node compares in internal/node; internal/job brings the request
+// there and the answer back.
+//
+//	VerifyAsk  ─► a share of all ids                    ─► Checked
+//	RecountAsk ─► some ids; AskAgree asks another node  ─► Checked
+//	CompareAsk ─► a share, of one generation            ─► Compared
+package checks
 
 import (
 	"context"
@@ -52,8 +60,8 @@ type RecountAsk struct {
 // RecountMax bounds the ids of a request.
 const RecountMax = 10_000
 
-// compareVerb is the job of comparing a generation with the log, whether it serves or not.
-const compareVerb = "compare"
+// CompareVerb is the job of comparing a generation with the log, whether it serves or not.
+const CompareVerb = "compare"
 
 // CompareAsk asks a node to compare what it holds of a generation with the log.
 type CompareAsk struct {
@@ -69,14 +77,14 @@ type CompareAsk struct {
 type Compared struct {
 	Checked
 	Generation generations.Number `json:"generation"`
-	Differing  []uint64           `json:"differing"` // ids, differingMax at most
+	Differing  []uint64           `json:"differing"` // ids, DifferingMax at most
 }
 
-// differingMax bounds the ids of an answer, which has to fit into one message.
-const differingMax = 10_000
+// DifferingMax bounds the ids of an answer, which has to fit into one message.
+const DifferingMax = 10_000
 
-// misfit says what is wrong with an answer.
-func (r *Compared) misfit(node string, ask *CompareAsk) error {
+// Misfit returns what is wrong with an answer; nil: nothing.
+func (r *Compared) Misfit(node string, ask *CompareAsk) error {
 	if r.Node != node || r.Generation != ask.Generation {
 		return fmt.Errorf("it was answered for generation %d by %q", r.Generation, r.Node)
 	}
@@ -88,16 +96,16 @@ func (r *Compared) misfit(node string, ask *CompareAsk) error {
 	return nil
 }
 
-// skipped says why shards were not compared that were asked for; nil: all were.
-func (r *Compared) skipped() error {
+// WhySkipped returns why a shard that was asked for was not compared; nil: all were.
+func (r *Compared) WhySkipped() error {
 	for s, why := range r.Skipped {
 		return fmt.Errorf("shard %s: %s", s, why)
 	}
 	return nil
 }
 
-// agreeVerb is what nodes ask each other: do ids agree with the log?
-const agreeVerb = "agree"
+// AgreeVerb is what nodes ask each other: do ids agree with the log?
+const AgreeVerb = "agree"
 
 // A node that compares for another one is asked again each agreeEvery, and not
 // longer than agreeWithin: what differs is found again.
@@ -106,8 +114,9 @@ const (
 	agreeWithin = time.Minute
 )
 
-func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
-	raw, err := job.AskWhenFree(ctx, nc, node, agreeVerb, ask, agreeEvery, agreeWithin)
+// AskAgree asks a node to compare ids with the log, and waits while it is busy.
+func AskAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) (*Checked, error) {
+	raw, err := job.AskWhenFree(ctx, nc, node, AgreeVerb, ask, agreeEvery, agreeWithin)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +124,8 @@ func askAgree(ctx context.Context, nc *nats.Conn, node string, ask *RecountAsk) 
 	return r, json.Unmarshal(raw, r)
 }
 
-func sampleOf(share string, residue uint64) (audit.Sample, error) {
+// SampleOf is the sample that a request names; an error is a job.Error.
+func SampleOf(share string, residue uint64) (audit.Sample, error) {
 	bits, err := audit.ParseShare(share)
 	if err != nil {
 		return audit.Sample{}, job.Bad("%v", err)

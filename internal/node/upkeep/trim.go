@@ -1,4 +1,4 @@
-package node
+package upkeep
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -30,7 +31,7 @@ type TrimOptions struct {
 	Finish     bool          // a trim that was killed before it purged is finished, whatever Keep says
 	Logger     *slog.Logger
 
-	members *bucket.Members // of this process; nil: they are listened to first
+	Members *bucket.Members // of this process; nil: they are listened to first
 }
 
 // Trimmed says what went.
@@ -42,7 +43,8 @@ type Trimmed struct {
 	Bound    string `json:"bound"`  // what kept more from going
 }
 
-var errNoBackup = errors.New("no backup is known: run 'tidemark backup TO' first; events are trimmed only once a backup has what they counted")
+// ErrNoBackup is what Trim and Archive return before there is a backup.
+var ErrNoBackup = errors.New("no backup is known: run 'tidemark backup TO' first; events are trimmed only once a backup has what they counted")
 
 // TrimKeeps says why a trim may not keep so little; nil: it may.
 func TrimKeeps(keep time.Duration) error {
@@ -87,24 +89,24 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	if err := trim.To(m, place, set, state.Created); err != nil {
 		return t, err
 	}
-	members, done, err := watchedOr(ctx, o.members, streams, o.Logger)
+	members, done, err := Listening(ctx, o.Members, streams, o.Logger)
 	if err != nil {
 		return t, err
 	}
 	defer done()
 	members.View().Needed("", trim.Bound)
-	if err := boundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
+	if err := BoundByKept(ctx, nc, set, o.Logger, &trim); err != nil {
 		return t, err
 	}
 	if !o.Unarchived {
-		if err := boundByArchive(&trim, state, o.Archive); err != nil {
+		if err := BoundByArchive(&trim, state, o.Archive); err != nil {
 			return t, err
 		}
 	}
 	t.Backup, t.Place, t.Bound = m.ID, place, trim.Why
 	t.Below = max(trim.Below, state.First)
 	t.Messages, err = streams.Trim(ctx, t.Below, place, func(ctx context.Context) error {
-		if err := stillTrimmable(ctx, nc, m, place, state.Created); err != nil {
+		if err := StillTrimmable(ctx, nc, m, place, state.Created); err != nil {
 			return err
 		}
 		return letters.SettleBelow(ctx, streams, t.Below)
@@ -112,10 +114,10 @@ func Trim(ctx context.Context, nc *nats.Conn, o TrimOptions) (t Trimmed, err err
 	return t, err
 }
 
-// boundByArchive keeps what is not archived, of an EVENTS of which something ever was. What
-// is archived, the archive itself says, which must be there to be looked at: in a
-// directory, or where EVENTS says that it is.
-func boundByArchive(trim *backup.Trim, state jetlog.StreamState, directory string) error {
+// BoundByArchive keeps what is not archived, of an EVENTS of which something ever was. What
+// is archived is read from the archive itself, which must be there: in a directory, or
+// where EVENTS says that it is.
+func BoundByArchive(trim *backup.Trim, state jetlog.StreamState, directory string) error {
 	if directory == "" {
 		directory = state.Archive
 	}
@@ -141,10 +143,10 @@ func boundByArchive(trim *backup.Trim, state jetlog.StreamState, directory strin
 	return fmt.Errorf("EVENTS is archived in %s, and %s has no archive of it: trim where that directory is, give it with --archive (nats.streams.events.archive), or trim what is not archived with --unarchived", state.Archive, directory)
 }
 
-// stillTrimmable looks whether a rebuild has begun since, or another generation serves
+// StillTrimmable returns an error if a rebuild has begun since, or another generation serves
 // than the one that is backed up. EVENTS is marked by then: a rebuild that begins after
 // this sees that (Node.lacksOf).
-func stillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, place string, events time.Time) error {
+func StillTrimmable(ctx context.Context, nc *nats.Conn, m *backup.Manifest, place string, events time.Time) error {
 	set, err := bucket.LoadGenerations(ctx, nc)
 	if err != nil {
 		return err
@@ -161,7 +163,7 @@ func newestBackup(ctx context.Context, nc *nats.Conn, streams *jetlog.Streams, f
 			return nil, "", err
 		}
 		if !found {
-			return nil, "", errNoBackup
+			return nil, "", ErrNoBackup
 		}
 		from = note.Place
 	}
@@ -173,9 +175,9 @@ func newestBackup(ctx context.Context, nc *nats.Conn, streams *jetlog.Streams, f
 	return m, place.String(), err
 }
 
-// boundByKept keeps what nodes have not applied yet of the generation to go back to: the
+// BoundByKept keeps what nodes have not applied yet of the generation to go back to: the
 // backup is not of that one.
-func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *slog.Logger, trim *backup.Trim) error {
+func BoundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *slog.Logger, trim *backup.Trim) error {
 	if set.Kept == 0 {
 		return nil
 	}
@@ -184,7 +186,7 @@ func boundByKept(ctx context.Context, nc *nats.Conn, set generations.Set, log *s
 	if err != nil {
 		return err
 	}
-	members, done, err := watchedOr(ctx, nil, streams, log)
+	members, done, err := Listening(ctx, nil, streams, log)
 	if errors.Is(err, cluster.ErrNobody) {
 		trim.Bound(1, of+"no node has it open")
 		return nil
@@ -228,7 +230,7 @@ func Archive(ctx context.Context, nc *nats.Conn, o ArchiveOptions) (*archive.Dir
 	}
 	events := jetlog.NewEvents(streams, jetlog.RunOptions{Logger: o.Logger})
 	marked := false // once there is a segment, whatever comes of the others
-	err = backup.Archive(ctx, d, m, place, streamOf(state), state.Last, func(from pipeline.Position) (pipeline.Source, error) {
+	err = backup.Archive(ctx, d, m, place, history.StreamOf(state), state.Last, func(from pipeline.Position) (pipeline.Source, error) {
 		return events.Open(ctx, from)
 	}, func(s *archive.Segment) {
 		marked = marked || streams.SetArchive(ctx, o.Directory) == nil

@@ -1,4 +1,4 @@
-package node
+package upkeep
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -51,7 +52,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 		return nil, err
 	}
 	defer release()
-	members, done, err := watchedOr(ctx, o.members, streams, o.Logger)
+	members, done, err := Listening(ctx, o.members, streams, o.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +151,11 @@ type origin struct {
 	asked   map[pipeline.Shard]int
 }
 
-// watchedOr are the members as this process has watched them, or, where it is no
-// node, from now on: then it is waited until each key that is there is known to be
-// of a process that is up, or away. An observer that has just begun takes a node
-// that died for one that is up.
-func watchedOr(ctx context.Context, watched *bucket.Members, streams *jetlog.Streams, log *slog.Logger) (members *bucket.Members, done func(), err error) {
+// Listening returns the members as this process has watched them. If it has not (nil), it
+// watches them from now on, and waits until each key that is there is known to be of a
+// process that is up, or away: an observer that has just begun takes a node that died for
+// one that is up. The caller calls done.
+func Listening(ctx context.Context, watched *bucket.Members, streams *jetlog.Streams, log *slog.Logger) (members *bucket.Members, done func(), err error) {
 	if watched != nil {
 		return watched, func() {}, nil
 	}
@@ -224,7 +225,7 @@ func (g *origin) counted(ctx context.Context) (by string, mixed bool) {
 		if m.Status == cluster.Away || m.Ready.Len() == 0 {
 			continue
 		}
-		r, err := askAgree(ctx, g.nc, m.Node, &RecountAsk{IDs: []uint64{}})
+		r, err := checks.AskAgree(ctx, g.nc, m.Node, &checks.RecountAsk{IDs: []uint64{}})
 		if err != nil {
 			g.o.Logger.Warn("backup: a node did not say by which rules it counted; what is restored is not audited", "node", m.Node, "error", err)
 			return "", false
