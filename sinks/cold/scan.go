@@ -64,7 +64,7 @@ func (s *scan) end() error {
 
 // of is a scan of what one owner has of a kind, from a key on.
 func (v *View) of(from run.Key) *scan {
-	s := v.scan(from.Kind, v.layers.all, &scratches, func(r *run.Run) bool { return r.MayOwn(from.Kind, from.A) })
+	s := v.scan(from.Kind, v.layers.all, &scratches, func(r *run.Run) bool { return r.MayOwn(&from) })
 	s.seek(&from, nil)
 	return s
 }

@@ -214,7 +214,8 @@ func (v *View) FollowersOf(users []uint64, after uint64, visit func(i int, follo
 	s := v.scan(run.Follower, v.layers.all, &scratches, nil)
 	for i, user := range users {
 		if after+1 != 0 {
-			s.seek(&run.Key{Kind: run.Follower, A: user, B: after + 1}, func(r *run.Run) bool { return r.MayOwn(run.Follower, user) })
+			from := run.Key{Kind: run.Follower, A: user, B: after + 1}
+			s.seek(&from, func(r *run.Run) bool { return r.MayOwn(&from) })
 			s.followers(user, func(follower uint64) bool { return visit(i, follower) })
 		}
 		if after = 0; s.err != nil || !done(i) {
@@ -244,8 +245,8 @@ type From struct {
 func (v *View) Posts(authors []From, visit func(i int, position pipeline.Position, post uint64)) error {
 	s := v.scan(run.Post, v.layers.all, &scratches, nil)
 	for i, from := range authors {
-		may := func(r *run.Run) bool { return r.MayOwn(run.Post, from.Author) }
-		s.seek(&run.Key{Kind: run.Post, A: from.Author, B: uint64(from.Position)}, may)
+		key := run.Key{Kind: run.Post, A: from.Author, B: uint64(from.Position)}
+		s.seek(&key, func(r *run.Run) bool { return r.MayOwn(&key) })
 		for s.next() && s.key().A == from.Author {
 			visit(i, pipeline.Position(s.key().B), s.numbers()[0])
 		}

@@ -23,6 +23,7 @@ const (
 	// whatever has happened to each.
 	ValueBytesMax = 1 << 16
 
+	// A key has a name or C, not both.
 	keyBytesMax   = 1 + 1 + 2 + 2*binary.MaxVarintLen64 + 1 + pipeline.ChannelBytesMax
 	entryBytesMax = keyBytesMax + binary.MaxVarintLen32 + ValueBytesMax
 )
@@ -47,6 +48,7 @@ type walk struct {
 	beforeHead uint16
 	beforeA    uint64
 	beforeB    uint64
+	beforeC    uint64
 
 	names map[string]string // names read lately: most come often
 }
@@ -63,7 +65,7 @@ func (w *walk) start(payload []byte) {
 // still the last one.
 func (w *walk) next() (bool, error) {
 	if w.on {
-		w.before, w.beforeHead, w.beforeA, w.beforeB = true, w.key.head(), w.key.A, w.key.B
+		w.before, w.beforeHead, w.beforeA, w.beforeB, w.beforeC = true, w.key.head(), w.key.A, w.key.B, w.key.C
 	}
 	if w.left == 0 {
 		if w.at == len(w.b) {
@@ -90,10 +92,22 @@ func (w *walk) next() (bool, error) {
 			b += w.key.B
 			ascends, ok = rise > 0, ok && b >= rise
 		}
-		if !ok || b == 0 || w.key.Kind == Post && b > uint64(pipeline.PositionMax) {
+		if !ok || b == 0 && !w.form.set || w.key.Kind == Post && b > uint64(pipeline.PositionMax) {
 			return false, w.damaged("B")
 		}
 		w.key.B = b
+		if w.form.triple {
+			c, ok := w.uvarint()
+			if !ascends {
+				rise := c
+				c += w.key.C
+				ascends, ok = rise > 0, ok && c >= rise
+			}
+			if !ok || b == 0 && c != 0 {
+				return false, w.damaged("C")
+			}
+			w.key.C = c
+		}
 	}
 	if w.form.named {
 		last := w.key.Name
@@ -111,6 +125,9 @@ func (w *walk) next() (bool, error) {
 	if !ok || length > uint64(len(w.b)-w.at) || w.gone && length > 0 || w.key.Kind == Row && length == 0 {
 		return false, w.damaged("value")
 	}
+	if w.form.set && w.key.B == 0 && !w.gone {
+		return false, w.damaged("mark")
+	}
 	w.value = w.b[w.at : w.at+int(length) : w.at+int(length)]
 	w.at += int(length)
 	w.on = true
@@ -123,18 +140,18 @@ func (w *walk) stretch() error {
 	rest := w.b[w.at:]
 	n := 1
 	w.key = Key{Kind: Kind(rest[0])}
-	if w.key.Kind == Row && len(rest) > n {
+	w.form = &forms[w.key.Kind&kindMask]
+	if w.form.counted && len(rest) > n {
 		w.key.Counter = rest[n]
 		n++
 	}
-	if w.key.Kind > Second || w.key.head() <= last && w.at > 0 || w.key.Kind == 0 || len(rest) < n+2 {
+	if w.key.Kind >= kinds || w.key.head() <= last && w.at > 0 || w.key.Kind == 0 || len(rest) < n+2 {
 		return w.damaged("stretch")
 	}
 	w.left = int(binary.LittleEndian.Uint16(rest[n:]))
 	if w.left == 0 {
 		return w.damaged("stretch")
 	}
-	w.form = &forms[w.key.Kind]
 	w.first = true
 	w.at += n + 2
 	return nil
@@ -225,30 +242,39 @@ func (w *walk) seek(key *Key) (bool, error) {
 // before key: next without what is not needed there. What is damaged is left
 // to next.
 func (w *walk) skip(key *Key) {
-	a, b := key.A, key.B
+	a, b, c := key.A, key.B, key.C
 	if w.key.head() != key.head() {
-		a, b = math.MaxUint64, math.MaxUint64
+		a, b, c = math.MaxUint64, math.MaxUint64, math.MaxUint64
 	}
 	for ; w.left > 0; w.left-- {
 		step, at := uvarint(w.b, w.at)
 		if at < 0 || w.key.A+step < step {
 			return
 		}
-		nextA, nextB := w.key.A+step, uint64(0)
+		nextA, nextB, nextC := w.key.A+step, uint64(0), uint64(0)
 		if w.form.pair {
 			if nextB, at = uvarint(w.b, at); at < 0 {
 				return
 			}
+			same := step == 0 && nextB == 0
 			if step == 0 {
 				nextB += w.key.B
 			}
+			if w.form.triple {
+				if nextC, at = uvarint(w.b, at); at < 0 {
+					return
+				}
+				if same {
+					nextC += w.key.C
+				}
+			}
 		}
 		length, at := uvarint(w.b, at)
-		if at < 0 || nextA > a || nextA == a && nextB >= b || length>>1 > uint64(len(w.b)-at) {
+		if at < 0 || nextA > a || nextA == a && (nextB > b || nextB == b && nextC >= c) || length>>1 > uint64(len(w.b)-at) {
 			return
 		}
 		w.at = at + int(length>>1)
-		w.key.A, w.key.B = nextA, nextB
+		w.key.A, w.key.B, w.key.C = nextA, nextB, nextC
 	}
 }
 
@@ -259,21 +285,27 @@ func (w *walk) isAfterLast(key *Key) bool {
 		return w.beforeHead < key.head()
 	case w.beforeA != key.A:
 		return w.beforeA < key.A
+	case w.beforeB != key.B:
+		return w.beforeB < key.B
 	}
-	return w.beforeB < key.B
+	return w.beforeC < key.C
 }
 
 // appendKey appends a key as the index has it.
 func appendKey(dst []byte, key *Key) []byte {
+	f := &forms[key.Kind]
 	dst = append(dst, byte(key.Kind))
-	if key.Kind == Row {
+	if f.counted {
 		dst = append(dst, key.Counter)
 	}
 	dst = binary.AppendUvarint(dst, key.A)
-	if forms[key.Kind].pair {
+	if f.pair {
 		dst = binary.AppendUvarint(dst, key.B)
 	}
-	if forms[key.Kind].named {
+	if f.triple {
+		dst = binary.AppendUvarint(dst, key.C)
+	}
+	if f.named {
 		dst = binary.AppendUvarint(dst, uint64(len(key.Name)))
 		dst = append(dst, key.Name...)
 	}
@@ -299,7 +331,7 @@ func (k *block) add(key *Key, value []byte, gone bool) {
 	} else {
 		k.endStretch()
 		k.b = append(k.b, byte(key.Kind))
-		if key.Kind == Row {
+		if f.counted {
 			k.b = append(k.b, key.Counter)
 		}
 		k.count = len(k.b)
@@ -312,6 +344,14 @@ func (k *block) add(key *Key, value []byte, gone bool) {
 			b -= k.last.B
 		}
 		k.b = binary.AppendUvarint(k.b, b)
+		same = same && b == 0
+	}
+	if f.triple {
+		c := key.C
+		if same {
+			c -= k.last.C
+		}
+		k.b = binary.AppendUvarint(k.b, c)
 	}
 	if f.named {
 		k.b = append(k.b, byte(len(key.Name)))
@@ -324,7 +364,7 @@ func (k *block) add(key *Key, value []byte, gone bool) {
 	k.b = binary.AppendUvarint(k.b, length)
 	k.b = append(k.b, value...)
 	k.n++
-	k.last.Kind, k.last.Counter, k.last.A, k.last.B = key.Kind, key.Counter, key.A, key.B
+	k.last.Kind, k.last.Counter, k.last.A, k.last.B, k.last.C = key.Kind, key.Counter, key.A, key.B, key.C
 }
 
 func (k *block) endStretch() {

@@ -20,6 +20,12 @@ func TestDamage(t *testing.T) {
 		list = append(list, entry{key: Key{Kind: Post, A: 1 + i, B: 1 + i}, value: AppendNumbers(nil, i+1)})
 	}
 	list = append(list, entry{key: Key{Kind: Notice, A: 1, Name: "news"}, value: []byte{1}}, entry{key: Key{Kind: Second, A: 5}, gone: true})
+	for i := range uint64(300) {
+		list = append(list, entry{key: Key{Kind: Member, Counter: 1, A: 1 + i/3, B: i % 3}, gone: i%3 == 0})
+	}
+	for i := range uint64(300) {
+		list = append(list, entry{key: Key{Kind: Kept, Counter: 2, A: 1 + i/9, B: 1 + i%9/3, C: i % 3}, value: AppendNumbers(nil, i)})
+	}
 	good, info := write(t, list)
 	check := func(what string, at int, b []byte) {
 		t.Helper()
@@ -94,6 +100,12 @@ func FuzzBlock(f *testing.F) {
 		{key: Key{Kind: Row, A: 7}, value: AppendWhole(nil, []int{0, 1}, []int64{3, 4})},
 		{key: Key{Kind: Following, A: 7, B: 9}, value: []byte{5}},
 		{key: Key{Kind: Cursor, A: 7, Name: "news"}, gone: true},
+		{key: Key{Kind: Member, Counter: 1, A: 7}, gone: true},
+		{key: Key{Kind: Member, Counter: 1, A: 7, B: 3}},
+		{key: Key{Kind: Pair, Counter: 2, A: 7, B: 3, C: 4}},
+		{key: Key{Kind: Pair, Counter: 2, A: 7, B: 3, C: 9}},
+		{key: Key{Kind: Pair, Counter: 2, A: 8, B: 3, C: 4}, gone: true},
+		{key: Key{Kind: Kept, Counter: 3, A: 7, B: 3}, value: []byte{9}},
 	})
 	f.Add(b[:info.IndexAt-crcBytes])
 	f.Add([]byte{1, 0, 1, 0, 7, 2, 2})
@@ -133,7 +145,7 @@ func FuzzBlock(f *testing.F) {
 }
 
 func FuzzIndex(f *testing.F) {
-	for _, list := range [][]entry{nil, {{key: Key{Kind: Follower, A: 1, B: 2}}}, {{key: Key{Kind: Cursor, A: 1, Name: "x"}, value: []byte{1}}}} {
+	for _, list := range [][]entry{nil, {{key: Key{Kind: Follower, A: 1, B: 2}}}, {{key: Key{Kind: Cursor, A: 1, Name: "x"}, value: []byte{1}}}, {{key: Key{Kind: Pair, Counter: 1, A: 1, B: 2, C: 3}}}} {
 		b, info := write(f, list)
 		f.Add(b[info.IndexAt:len(b)-crcBytes], info.Blocks, info.IndexAt)
 	}
@@ -154,7 +166,7 @@ func FuzzIndex(f *testing.F) {
 				t.Fatalf("%v is in block %d", &k, n)
 			}
 			x.may(n, &k)
-			x.mayOwn(k.Kind, k.A)
+			x.mayOwn(&k)
 		}
 	})
 }

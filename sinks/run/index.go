@@ -93,13 +93,16 @@ func (r *indexReader) block(x *index) {
 
 func (r *indexReader) key() (key Key) {
 	key.Kind = Kind(r.byte())
-	if key.Kind == Row {
+	f := &forms[key.Kind&kindMask]
+	if f.counted {
 		key.Counter = r.byte()
 	}
 	key.A = r.uvarint(^uint64(0))
-	f := &forms[key.Kind&kindMask]
 	if f.pair {
 		key.B = r.uvarint(^uint64(0))
+	}
+	if f.triple {
+		key.C = r.uvarint(^uint64(0))
 	}
 	if f.named {
 		key.Name = string(r.bytes(r.uvarint(uint64(len(r.b)))))
@@ -180,25 +183,25 @@ func (x *index) may(block int, key *Key) bool {
 	case f.points:
 		hash = pointHash(key)
 	case f.owners:
-		hash = ownerHash(key.Kind, key.A)
+		hash = ownerHash(key)
 	default:
 		return true
 	}
 	return x.parts[x.part(block)].filter.MayContain(hash)
 }
 
-// mayOwn is false where surely no entry of a kind has this A.
-func (x *index) mayOwn(kind Kind, owner uint64) bool {
-	f := &forms[kind&kindMask]
-	from := Key{Kind: kind, A: owner}
+// mayOwn is false where surely no entry has the kind, the counter and A of a key.
+func (x *index) mayOwn(key *Key) bool {
+	f := &forms[key.Kind&kindMask]
+	from := key.Emptied() // the first of them, or one before it
 	block := max(x.find(&from), 0)
-	hash := ownerHash(kind, owner)
+	hash := ownerHash(&from)
 	if !f.owners {
 		hash = pointHash(&from)
 	}
 	filters := f.owners || f.points && !f.pair
 	for n := x.part(block); n < len(x.parts); n++ {
-		if head := &x.heads[block]; head.Kind > kind || head.Kind == kind && head.A > owner {
+		if head := &x.heads[block]; head.head() > from.head() || head.head() == from.head() && head.A > from.A {
 			return false
 		}
 		if !filters || x.parts[n].filter.MayContain(hash) {

@@ -1,13 +1,17 @@
 package run
 
 // Merger goes over the entries of several runs, each key once, merged: a newer
-// entry replaces an older one, but for changes of rows, which are composed.
+// entry replaces an older one, but for changes of rows, which are composed. Under
+// the mark that a set was emptied nothing older is left.
 type Merger struct {
 	sources []source // the newest first
 	live    []uint32 // sources by key, then age; those that have ended are not there
 	used    int      // so many of the first ones have the key of the entry
 	last    bool
 	drop    func(key *Key, value []byte) bool
+
+	emptied    Key    // the last mark
+	emptiedAge uint32 // of the newest run that has it; no entry of an older one is left
 
 	value   []byte
 	gone    bool
@@ -119,8 +123,21 @@ func (m *Merger) blame(err error) {
 	m.err, m.failed = m.sources[guilty].Damage(err), int(guilty)
 }
 
+// outlived says of an entry of a set that the set was emptied after it.
+func (m *Merger) outlived() bool {
+	key, age := m.Key(), m.live[0]
+	if key.IsMark() { // it comes before all others of the set
+		m.emptied, m.emptiedAge = *key, age
+		return false
+	}
+	return age > m.emptiedAge && key.A == m.emptied.A && key.head() == m.emptied.head()
+}
+
 // stays is false for an entry that need not be in the merged run.
 func (m *Merger) stays() bool {
+	if forms[m.Key().Kind].set && m.outlived() {
+		return false
+	}
 	if !m.last {
 		// A change that changes nothing; a whole row of zeros replaces.
 		return m.Key().Kind != Row || says(m.value) || IsWhole(m.value)

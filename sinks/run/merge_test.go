@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -21,6 +22,9 @@ func fold(t fataler, newest [][]entry, last bool, drop func(*Key, []byte) bool) 
 					t.Fatalf("%v: %v", &e.key, err)
 				}
 				e.value = merged
+			}
+			if e.key.IsMark() { // first in its list
+				maps.DeleteFunc(all, func(k Key, _ entry) bool { return k.Emptied() == e.key })
 			}
 			all[e.key] = e
 		}
@@ -64,11 +68,52 @@ func mergeRuns(t fataler, newest [][]entry, last bool, drop func(*Key, []byte) b
 	return list
 }
 
+// sets are entries of a few sets, so that marks find something.
+func sets(most int) *rapid.Generator[[]entry] {
+	one := rapid.Custom(func(t *rapid.T) entry {
+		k := Key{Kind: rapid.SampledFrom([]Kind{Member, Pair, Kept}).Draw(t, "kind"), Counter: rapid.Uint8Range(0, 1).Draw(t, "set")}
+		k.A, k.B = rapid.Uint64Range(1, 2).Draw(t, "A"), rapid.Uint64Range(0, 3).Draw(t, "B")
+		if k.B > 0 && k.Kind != Member {
+			k.C = rapid.Uint64Range(0, 1).Draw(t, "C")
+		}
+		e := entry{key: k, gone: k.IsMark() || rapid.IntRange(0, 3).Draw(t, "gone") == 0}
+		if k.Kind == Kept && !e.gone {
+			e.value = AppendNumbers(nil, rapid.Uint64Range(0, 9).Draw(t, "second"))
+		}
+		return e
+	})
+	return rapid.Custom(func(t *rapid.T) []entry {
+		list := rapid.SliceOfN(one, 0, most).Draw(t, "entries")
+		slices.SortStableFunc(list, byKey)
+		return slices.CompactFunc(list, func(a, b entry) bool { return a.key == b.key })
+	})
+}
+
+// Under the mark that a set was emptied nothing older is left, of this set alone;
+// the mark itself goes where nothing is older.
+func TestMergerEmptied(t *testing.T) {
+	member := func(set uint8, id, b uint64) entry { return entry{key: Key{Kind: Member, Counter: set, A: id, B: b}} }
+	mark := entry{key: Key{Kind: Member, Counter: 1, A: 7}, gone: true}
+	newest := [][]entry{
+		{member(1, 7, 3)},
+		{mark, member(1, 7, 5)},
+		{member(1, 7, 4), member(1, 7, 5), member(1, 8, 4), member(2, 7, 4)},
+	}
+	stay := []entry{member(1, 7, 3), member(1, 7, 5), member(1, 8, 4), member(2, 7, 4)}
+	if got := mergeRuns(t, newest, true, nil); !slices.EqualFunc(got, stay, same) {
+		t.Errorf("where nothing is older: %v", got)
+	}
+	if got, want := mergeRuns(t, newest, false, nil), append([]entry{mark}, stay...); !slices.EqualFunc(got, want, same) {
+		t.Errorf("where something is: %v", got)
+	}
+}
+
 // Merging runs in any grouping of neighbours is what folding their entries is.
 func TestMergerTwin(t *testing.T) {
 	old := func(k *Key, _ []byte) bool { return k.Kind == Post && k.B < 200 }
 	rapid.Check(t, func(t *rapid.T) {
-		newest := rapid.SliceOfN(entries(40), 0, 6).Draw(t, "newest first")
+		lists := rapid.SampledFrom([]*rapid.Generator[[]entry]{entries(40), sets(20)}).Draw(t, "of what")
+		newest := rapid.SliceOfN(lists, 0, 6).Draw(t, "newest first")
 		last := rapid.Bool().Draw(t, "last")
 		want := fold(t, newest, last, old)
 		if got := mergeRuns(t, newest, last, old); !slices.EqualFunc(got, want, same) {

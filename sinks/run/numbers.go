@@ -18,7 +18,7 @@ func AppendNumbers(dst []byte, numbers ...uint64) []byte {
 
 // ReadNumbers reads the value of an entry of another kind than Row: the
 // position of Following, Cursor, Notice and Second, the post of a Post, the
-// four marks; of Follower nothing.
+// four marks, the second of Kept; of the others nothing.
 func ReadNumbers(kind Kind, value []byte) (numbers [4]uint64, err error) {
 	for i := range forms[kind&kindMask].numbers {
 		v, n := binary.Uvarint(value)
@@ -28,7 +28,7 @@ func ReadNumbers(kind Kind, value []byte) (numbers [4]uint64, err error) {
 		case kind == Post && v == 0:
 			return numbers, fmt.Errorf("%w: a post of id 0", ErrCorrupt)
 		case kind != Post && v > uint64(pipeline.PositionMax):
-			return numbers, fmt.Errorf("%w: position %d of a %v", ErrCorrupt, v, kind)
+			return numbers, fmt.Errorf("%w: the number %d of a %v", ErrCorrupt, v, kind)
 		}
 		numbers[i], value = v, value[n:]
 	}

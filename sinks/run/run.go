@@ -64,11 +64,11 @@ func (r *Run) May(key *Key) bool {
 	return block >= 0 && r.index.may(block, key)
 }
 
-// MayOwn is false where the run surely has no entry of a kind with this A: no
-// posts of an author, no followees or cursors of a user. Filters do not have
-// the owners of followers and the keys of the commons: there, only what is
-// outside of all blocks is surely not there. It is not for rows.
-func (r *Run) MayOwn(kind Kind, owner uint64) bool { return r.index.mayOwn(kind, owner) }
+// MayOwn is false where the run surely has no entry with the kind, the counter and
+// A of a key: no posts of an author, no followees or cursors of a user, no members
+// of an id. Filters do not have the owners of followers and the keys of the commons:
+// there, only what is outside of all blocks is surely not there. It is not for rows.
+func (r *Run) MayOwn(key *Key) bool { return r.index.mayOwn(key) }
 
 // Get finds an entry; value is valid until scratch is used again. At most one
 // block is read, and none for most keys that are not there. Keys that ascend

@@ -35,8 +35,8 @@ func ids() *rapid.Generator[uint64] {
 
 func keys() *rapid.Generator[Key] {
 	return rapid.Custom(func(t *rapid.T) Key {
-		k := Key{Kind: Kind(rapid.IntRange(1, int(Second)).Draw(t, "kind")), A: ids().Draw(t, "A")}
-		if k.Kind == Row {
+		k := Key{Kind: Kind(rapid.IntRange(1, int(kinds)-1).Draw(t, "kind")), A: ids().Draw(t, "A")}
+		if forms[k.Kind].counted {
 			k.Counter = rapid.SampledFrom([]uint8{0, 1, 254, 255}).Draw(t, "counter")
 		}
 		if forms[k.Kind].pair {
@@ -44,6 +44,12 @@ func keys() *rapid.Generator[Key] {
 			if k.Kind == Post {
 				k.B = max(k.B&uint64(pipeline.PositionMax), 1)
 			}
+		}
+		if forms[k.Kind].triple && rapid.Bool().Draw(t, "C is there") {
+			k.C = ids().Draw(t, "C")
+		}
+		if forms[k.Kind].set && rapid.IntRange(0, 3).Draw(t, "mark") == 0 {
+			k = k.Emptied()
 		}
 		if forms[k.Kind].named {
 			k.Name = rapid.SampledFrom([]string{"", "a", "ab", "b", strings.Repeat("x", 64)}).Draw(t, "name")
@@ -110,7 +116,7 @@ func entries(most int) *rapid.Generator[[]entry] {
 		switch {
 		case e.key.Kind == Row:
 			e.value = rows().Draw(t, "row")
-		case rapid.IntRange(0, 4).Draw(t, "gone") == 0:
+		case e.key.IsMark() || rapid.IntRange(0, 4).Draw(t, "gone") == 0:
 			e.gone = true
 		default:
 			for range forms[e.key.Kind].numbers {
@@ -123,8 +129,13 @@ func entries(most int) *rapid.Generator[[]entry] {
 		list := rapid.SliceOfN(one, 0, most).Draw(t, "entries")
 		// A few owners with so much that blocks and parts are many.
 		if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
+			kind := rapid.SampledFrom([]Kind{Follower, Member, Pair}).Draw(t, "long kind")
 			for i := range uint64(20_000) {
-				list = append(list, entry{key: Key{Kind: Follower, A: 5, B: 1 + i*i}})
+				k := Key{Kind: kind, A: 5, B: 1 + i*i}
+				if kind == Pair {
+					k.B, k.C = 1+i/50, i*i
+				}
+				list = append(list, entry{key: k})
 			}
 		}
 		slices.SortStableFunc(list, byKey)
@@ -214,7 +225,7 @@ func TestRunTwin(t *testing.T) {
 			if found && !r.May(&k) {
 				t.Fatalf("%v may not be there, but is", &k)
 			}
-			if found && k.Kind != Row && !r.MayOwn(k.Kind, k.A) {
+			if found && k.Kind != Row && !r.MayOwn(&k) {
 				t.Fatalf("%v has no owner", &k)
 			}
 			if rapid.Bool().Draw(t, "forget") {
@@ -236,7 +247,7 @@ func TestWriterRefuses(t *testing.T) {
 	for what, list := range map[string][]entry{
 		"order":  {{key: Key{Kind: Follower, A: 2, B: 1}}, {key: Key{Kind: Follower, A: 1, B: 1}}},
 		"twice":  {{key: Key{Kind: Cursor, A: 2, Name: "b"}}, {key: Key{Kind: Cursor, A: 2, Name: "b"}}},
-		"kind":   {{key: Key{Kind: 9, A: 1}}},
+		"kind":   {{key: Key{Kind: kinds, A: 1}}},
 		"id 0":   {{key: Key{Kind: Row}, value: row}},
 		"B":      {{key: Key{Kind: Row, A: 1, B: 1}, value: row}},
 		"gone":   {{key: Key{Kind: Row, A: 1}, gone: true}},
@@ -245,6 +256,11 @@ func TestWriterRefuses(t *testing.T) {
 		"value":  {{key: Key{Kind: Row, A: 1}, value: make([]byte, ValueBytesMax+1)}},
 		"place":  {{key: Key{Kind: Post, A: 1, B: 1 << 63}}},
 		"number": {{key: Key{Kind: Post, A: 1}}},
+		"C":      {{key: Key{Kind: Member, A: 1, B: 1, C: 1}}},
+		"member": {{key: Key{Kind: Pair, A: 1, C: 1}, gone: true}},
+		"mark":   {{key: Key{Kind: Kept, A: 1}}},
+		"set":    {{key: Key{Kind: Following, Counter: 1, A: 1, B: 1}}},
+		"pairs":  {{key: Key{Kind: Pair, A: 1, B: 1, C: 2}}, {key: Key{Kind: Pair, A: 1, B: 1, C: 1}}},
 	} {
 		w := NewWriter(&bytes.Buffer{})
 		var err error
@@ -278,7 +294,8 @@ func TestLongOwner(t *testing.T) {
 			t.Fatalf("%v: %v", &list[i].key, err)
 		}
 	}
-	if !r.MayOwn(Post, 7) || !r.MayOwn(Post, 9) || r.MayOwn(Post, 10) || r.MayOwn(Following, 7) {
+	may := func(kind Kind, owner uint64) bool { return r.MayOwn(&Key{Kind: kind, A: owner}) }
+	if !may(Post, 7) || !may(Post, 9) || may(Post, 10) || may(Following, 7) {
 		t.Fatal("owners")
 	}
 }
@@ -293,8 +310,11 @@ func TestFilters(t *testing.T) {
 	for i := range uint64(50_000) {
 		list = append(list, entry{key: Key{Kind: Following, A: 1 + i/10*128, B: 1 + i%10*64}, value: []byte{1}})
 	}
+	for i := range uint64(50_000) {
+		list = append(list, entry{key: Key{Kind: Pair, Counter: 3, A: 1 + i/10*128, B: 1 + i%10*64, C: i}})
+	}
 	r := open(t, list)
-	rows, edges, owners := 0, 0, 0
+	rows, edges, owners, members, sets := 0, 0, 0, 0, 0
 	for i := range uint64(40_000) {
 		if r.May(&Key{Kind: Row, A: i*128 + 64}) {
 			rows++
@@ -302,12 +322,23 @@ func TestFilters(t *testing.T) {
 		if r.May(&Key{Kind: Following, A: 1 + i/10*128, B: 2 + i%10*64}) {
 			edges++
 		}
-		if r.MayOwn(Following, 65+i/10*128) {
+		if r.MayOwn(&Key{Kind: Following, A: 65 + i/10*128}) {
 			owners++
 		}
+		if r.May(&Key{Kind: Pair, Counter: 3, A: 1 + i/10*128, B: 1 + i%10*64, C: i + 1}) {
+			members++
+		}
+		if r.MayOwn(&Key{Kind: Pair, Counter: 3, A: 65 + i/10*128}) {
+			sets++
+		}
 	}
-	if rows > 800 || edges > 800 || owners > 800 {
-		t.Fatalf("of 40,000 absent ones pass %d rows, %d edges, %d owners", rows, edges, owners)
+	if rows > 800 || edges > 800 || owners > 800 || members > 800 || sets > 800 {
+		t.Fatalf("of 40,000 absent ones pass %d rows, %d edges, %d owners, %d members, %d sets", rows, edges, owners, members, sets)
+	}
+	for i := range list {
+		if k := &list[i].key; !r.May(k) || k.Kind != Row && !r.MayOwn(k) {
+			t.Fatalf("%v does not pass", k)
+		}
 	}
 }
 
@@ -320,27 +351,39 @@ func TestRunGolden(t *testing.T) {
 		{key: Key{Kind: Post, A: 7, B: 1024}, value: []byte{9}},
 		{key: Key{Kind: Post, A: 7, B: 2048}, gone: true},
 		{key: Key{Kind: Cursor, A: 7, Name: "go"}, value: []byte{8}},
+		{key: Key{Kind: Member, Counter: 1, A: 64}, gone: true},
+		{key: Key{Kind: Member, Counter: 1, A: 64, B: 9}},
+		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 9, C: 5}, value: []byte{8}},
+		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 9, C: 6}, value: []byte{8}},
+		{key: Key{Kind: Kept, Counter: 2, A: 64, B: 10}, value: []byte{8}},
 	})
 	want := strings.NewReplacer(" ", "").Replace(strings.Join([]string{
-		"01 02 0200",             // rows of counter 2: two
-		"40   08 8601 02 01",     // id 64, whole: column 0 is 1, 5 is -1
-		"8001 12 1d 0006 0100",   // id 64 + 128, a change: column 0 + 3, 1 = 0,
-		"02 08 00 0a",            // 2 by a delta
-		"04 0200",                // posts: two
-		"07 8008 02 09",          // of author 7 at 1024: 9
-		"00 8008 01",             // of the same, 1024 later: gone
-		"06 0100",                // cursors: one
-		"07 02676f 02 08",        // of user 7 in go: 8
-		"6d0ab899",               // checksum
-		"01 01",                  // index: one part, one block
-		"2f 01 02 40",            // of 47 bytes, from row 64 of counter 2 on
-		"09 30c8489e24f02320 06", // filter: 8 bytes, 6 probes
-		"369887a1",               // checksum
+		"01 02 0200",                         // rows of counter 2: two
+		"40   08 8601 02 01",                 // id 64, whole: column 0 is 1, 5 is -1
+		"8001 12 1d 0006 0100",               // id 64 + 128, a change: column 0 + 3, 1 = 0,
+		"02 08 00 0a",                        // 2 by a delta
+		"04 0200",                            // posts: two
+		"07 8008 02 09",                      // of author 7 at 1024: 9
+		"00 8008 01",                         // of the same, 1024 later: gone
+		"06 0100",                            // cursors: one
+		"07 02676f 02 08",                    // of user 7 in go: 8
+		"09 01 0200",                         // members of set 1: two
+		"40 00 01",                           // the set of id 64 was emptied;
+		"00 09 00",                           // 9 is in it
+		"0b 02 0300",                         // members of set 2, which forgets: three
+		"40 09 05 02 08",                     // of id 64: (9, 5), since 8;
+		"00 00 01 02 08",                     // (9, 6);
+		"00 01 00 02 08",                     // (10, 0)
+		"d0de9a8a",                           // checksum
+		"01 01",                              // index: one part, one block
+		"4c 01 02 40",                        // of 76 bytes, from row 64 of counter 2 on
+		"0f d0e4d34432f8641a079caacc2439 06", // filter: 14 bytes, 6 probes
+		"a87ea56f",                           // checksum
 	}, ""))
 	if got := fmt.Sprintf("%x", b); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if want := (Info{Entries: 5, Blocks: 1, Bytes: 67, IndexAt: 47, Checksum: 0xa1879836}); info != want {
+	if want := (Info{Entries: 10, Blocks: 1, Bytes: 102, IndexAt: 76, Checksum: 0x6fa57ea8}); info != want {
 		t.Errorf("%+v, want %+v", info, want)
 	}
 }

@@ -91,6 +91,8 @@ func (w *Writer) check(key *Key, value []byte, gone bool) error {
 	switch {
 	case len(value) > ValueBytesMax:
 		return fmt.Errorf("run: %v: a value of %d bytes", key, len(value))
+	case key.IsMark() && !gone:
+		return fmt.Errorf("run: %v: an id or a position of 0", key)
 	case gone && (key.Kind == Row || len(value) > 0):
 		return fmt.Errorf("run: %v: a value or a row that is gone", key)
 	case key.Kind == Row && len(value) == 0:
@@ -111,6 +113,8 @@ func (w *Writer) ascends(key *Key) bool {
 		return last.A < key.A
 	case last.B != key.B:
 		return last.B < key.B
+	case last.C != key.C:
+		return last.C < key.C
 	}
 	return forms[key.Kind].named && string(w.block.name) < key.Name
 }
