@@ -207,7 +207,7 @@ func TestDegradeWrites(t *testing.T) {
 		t.Helper()
 		begun := time.Now()
 		e2e.Until(t, "events are refused", func() bool { return n.do("publish", "like", "actor=7", "post=43", "author=9").code == 1 })
-		if took := time.Since(begun); took > 2*time.Second {
+		if took := time.Since(begun); took > 10*time.Second { // a publish that is tried again takes half a minute
 			t.Errorf("producers are refused after %v", took)
 		}
 		why := "events are refused for all nodes, by hand"

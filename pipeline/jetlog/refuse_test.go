@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -33,16 +32,12 @@ func (b *bench) stored() uint64 {
 	return state.Messages
 }
 
-// refused fails unless a publish is refused, and at once.
+// refused fails unless a publish is answered, with a refusal.
 func (b *bench) refused() {
 	b.Helper()
-	begun := time.Now()
 	_, err := b.js.Publish(b.ctx, "events.like", []byte(`{}`))
 	if !jetlog.RefusedByHand(err) {
 		b.Errorf("a publish while events are refused: %v", err)
-	}
-	if took := time.Since(begun); took > 4*time.Second { // a request without an answer takes 5 s
-		b.Errorf("told after %v", took)
 	}
 }
 

@@ -640,7 +640,7 @@ func TestPublishWhileRefused(t *testing.T) {
 	if err := p.Close(t.Context()); err != nil && !errors.Is(err, client.ErrRefused) {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took > time.Second {
+	if took := time.Since(begun); took > 10*time.Second { // one that is tried again takes half a minute
 		t.Errorf("told after %v", took)
 	}
 }

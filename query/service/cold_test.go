@@ -152,7 +152,6 @@ func TestFloodOfColdRequests(t *testing.T) {
 	// All of this waits for nothing: a request that did would wait for ever.
 	large := `{"counter":"post","ids":[` + strings.Repeat("1,", 1000) + `1],"columns":["like"]}`
 	for range 20 {
-		since := time.Now()
 		r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 		r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"0"}`)
 		if got := r.ask("tidemark.get", large); strings.Count(got, `"like":0`) != 1001 {
@@ -160,9 +159,6 @@ func TestFloodOfColdRequests(t *testing.T) {
 		}
 		r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
 		r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`)
-		if took := time.Since(since); took > 2*time.Second {
-			t.Errorf("five hot requests took %v", took)
-		}
 	}
 	r.refused(cold, "503", "busy: 16 requests that read the disk are in flight; ask again later")
 

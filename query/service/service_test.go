@@ -305,7 +305,7 @@ func TestMinPosition(t *testing.T) {
 	since := time.Now()
 	r.refused(`{"counter":"post","ids":[1],"min_position":"1001","timeout_ms":50}`, "504", "min_position 1001", "within 50 ms", "applied is 1000")
 	r.refused(`{"counter":"post","ids":[1],"min_position":"1001","timeout_ms":0}`, "504", "within 0 ms")
-	if d := time.Since(since); d < 50*time.Millisecond || d > time.Second {
+	if d := time.Since(since); d < 50*time.Millisecond || d >= 2*time.Second { // the default
 		t.Errorf("50 ms took %v", d)
 	}
 	since = time.Now()

@@ -88,19 +88,22 @@ func (c *cluster) pretend(name string, taken int) (kill func()) {
 	return nc.Close
 }
 
+// killedWithin is far above what a busy machine takes to ask another node, and far below
+// how long a question may take here.
+const killedWithin = 10 * time.Second
+
 // docs/promises.md: "When a holder goes away in the middle of a request, another one is
 // asked": what it was asked is asked elsewhere as soon as NATS knows, and soon where
 // nobody knows it.
 func TestHolderIsKilled(t *testing.T) {
 	for name, o := range map[string]struct {
-		taken  int
-		kill   bool
-		within time.Duration
+		taken int
+		kill  bool
 	}{
-		"before it has taken the batch": {0, true, 2 * time.Second},
-		"after it":                      {1, true, 2 * time.Second},
-		"it hangs":                      {0, false, 3 * time.Second},
-		"it hangs after it":             {1, false, 3 * time.Second},
+		"before it has taken the batch": {0, true},
+		"after it":                      {1, true},
+		"it hangs":                      {0, false},
+		"it hangs after it":             {1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
@@ -119,7 +122,7 @@ func TestHolderIsKilled(t *testing.T) {
 			begun := time.Now()
 			for range cap(answers) {
 				go func() {
-					rows, err := like(t, c.far(0, 0), within(t, 8*time.Second), user)
+					rows, err := like(t, c.far(0, 0), within(t, 4*killedWithin), user)
 					answers <- answer{rows, err, time.Since(begun)}
 				}()
 			}
@@ -129,13 +132,13 @@ func TestHolderIsKilled(t *testing.T) {
 			}
 			for range cap(answers) {
 				a := <-answers
-				if a.err != nil || len(a.rows.Missing) > 0 || a.took > o.within {
+				if a.err != nil || len(a.rows.Missing) > 0 || a.took > killedWithin {
 					t.Errorf("%v: %v are missing after %v", a.err, a.rows.Missing, a.took)
 				}
 			}
 			if o.kill {
 				begun := time.Now()
-				if err := c.reader.WaitVisible(within(t, 5*time.Second), user, now); err != nil || time.Since(begun) > time.Second {
+				if err := c.reader.WaitVisible(within(t, 4*killedWithin), user, now); err != nil || time.Since(begun) > killedWithin {
 					t.Error(err, time.Since(begun))
 				}
 			}
@@ -153,7 +156,7 @@ func TestWaitVisibleWhileAHolderIsKilled(t *testing.T) {
 	c.open()
 	time.AfterFunc(50*time.Millisecond, kill)
 	begun := time.Now()
-	if err := c.reader.WaitVisible(within(t, 2*time.Second), 1, now); err != nil || time.Since(begun) > 500*time.Millisecond {
+	if err := c.reader.WaitVisible(within(t, 4*killedWithin), 1, now); err != nil || time.Since(begun) > killedWithin {
 		t.Error(err, time.Since(begun))
 	}
 }

@@ -688,7 +688,7 @@ func TestRate(t *testing.T) {
 	if _, err := move.Fetch(ctx, nc, "a", openStore(t, worldShards), 1, move.Options{Limit: move.NewLimiter(1000)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > time.Minute { // to the end it would be an hour
 		t.Errorf("it ended after %v", took)
 	}
 }
