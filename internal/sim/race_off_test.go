@@ -2,6 +2,8 @@
 
 package sim
 
+const raced = false // see race_on_test.go
+
 // seedsFor is what a few seconds are enough for.
 func seedsFor(short bool) int {
 	if short {

@@ -34,6 +34,13 @@ func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64,
 	return sum, err
 }
 
+// skipRaced is for what the race detector has seen in other tests.
+func skipRaced(t *testing.T) {
+	if raced {
+		t.Skip("runs without -race, as make test does too")
+	}
+}
+
 // fewSeeds is for what each of them is told more than once, or not often.
 func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
 
@@ -95,6 +102,7 @@ func simulateSeeds(t *testing.T, most int, f *fault) {
 // A seed is worth its name only if it tells the same story again, on however
 // many processors.
 func TestSameSeedSameStory(t *testing.T) {
+	skipRaced(t)
 	seeds := uint64(fewSeeds())
 	of := func(seed uint64) *fault {
 		return []*fault{amongHolders, nil, {setup: archived}, {setup: audited}, nil}[seed%5]
