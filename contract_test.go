@@ -37,7 +37,9 @@ func contract(t *testing.T) (text string, spans []string) {
 // Every command that the contract names is one, with the flags it names.
 func TestContractCommands(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "tidemark")
-	if out, err := exec.Command("go", "build", "-o", program, "./cmd/tidemark").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", program, "./cmd/tidemark")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which may have compiled it
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	help := func(command []string) string {

@@ -38,8 +38,8 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "tidemark")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+	if err := e2e.Build(binary, "./cmd/tidemark"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	os.Unsetenv("NATS_URL")
