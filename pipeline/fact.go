@@ -12,6 +12,7 @@ const (
 	FactFollower                 // user ID is followed by Other
 	FactPost                     // author ID's post Other is listed, at position Value
 	FactNotice                   // channel Name has notice Other, at position Value
+	FactMember                   // Column's set of row ID has Member, put in in log second Value where it is kept for some time
 )
 
 // The marks of a user, by their number in a FactMark.
@@ -30,6 +31,7 @@ type Fact struct {
 	Column Column
 	ID     uint64
 	Other  uint64
+	Member Member
 	Name   string
 	Value  int64
 }

@@ -16,7 +16,7 @@
 // have changed in memory or on disk by no event. An id that no event has ever
 // named is looked at only when it is asked for, or all that is stored is (stored.go).
 //
-// sample.go says which ids, ledger.go and part.go keep them, derive.go brings the ledger on,
+// sample.go says which ids, ledger.go, sets.go and part.go keep them, derive.go brings the ledger on,
 // compare.go compares, run.go is one audit, loop.go the one that never ends.
 package audit
 

@@ -99,6 +99,11 @@ func (d *derivation) begin(ctx context.Context, base Base) error {
 		}
 	}
 	cuts := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(d.stands), base.Position()))))
+	for _, m := range marks { // log time as far as the ledger stands
+		if m.Position <= cuts[0] {
+			d.seconds.before = max(d.seconds.before, m.Second)
+		}
+	}
 	if d.at = cuts[0]; d.at < base.Position() {
 		if d.pace.turns.Aside(func() { d.source, err = base.Log() }); err != nil {
 			return err

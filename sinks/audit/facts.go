@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -152,6 +153,8 @@ func (l *ledger) seed(f pipeline.Fact) {
 		l.list(l.user(f.ID), &pipeline.Operation{Op: pipeline.OpPost, ID: f.ID, Other: f.Other, Position: pipeline.Position(f.Value)})
 	case pipeline.FactNotice:
 		l.notice(&pipeline.Operation{Op: pipeline.OpNotice, ID: f.Other, Position: pipeline.Position(f.Value), Channels: []string{f.Name}})
+	case pipeline.FactMember:
+		l.remember(setOf{f.Column, f.ID}, f.Member, f.Value, math.MinInt64)
 	}
 }
 

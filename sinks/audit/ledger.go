@@ -21,6 +21,7 @@ type ledger struct {
 	stands []pipeline.Position // where each shard stood in the base, and last the channels; nil: there is none
 
 	clock    clock
+	seconds  seconds
 	channels map[string]*channel
 	graph    [4]int // the columns that the follow graph maintains; -1: there is none
 	exists   []int  // by counter: its column of that name, or -1
@@ -124,6 +125,7 @@ func (l *ledger) apply(w *pipeline.Window) error {
 	}
 	l.translate(w.Columns)
 	l.clock.note(w.Marks)
+	l.seconds.next(w.Marks)
 	for i, of := range w.Sections {
 		commons := i == len(l.parts)
 		if !l.keeps(i) || l.stands != nil && w.To <= l.stands[i] {
@@ -135,6 +137,8 @@ func (l *ledger) apply(w *pipeline.Window) error {
 			case commons:
 				l.notice(&section.Operation)
 			case !l.has(c.ID):
+			case c.Op >= pipeline.OpAdd:
+				l.member(&section.Operation)
 			case c.Op != pipeline.OpCell:
 				l.operate(&section.Operation)
 			case c.Column < len(l.columns):
@@ -367,6 +371,7 @@ func (l *ledger) narrow(to Sample) {
 			p.rows[i].narrow(to)
 		}
 		maps.DeleteFunc(p.users, func(id uint64, _ *user) bool { return !to.Has(id) })
+		maps.DeleteFunc(p.sets, func(of setOf, _ *set) bool { return !to.Has(of.id) })
 		l.bytes += p.bytes()
 	}
 	for _, ch := range l.channels {

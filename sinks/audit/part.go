@@ -5,6 +5,7 @@ package audit
 type part struct {
 	rows  []table // by counter
 	users map[uint64]*user
+	sets  map[setOf]*set // made with its first entry
 }
 
 // table is the rows of one counter. Many rows are few objects: what the garbage
@@ -55,6 +56,9 @@ func (p *part) bytes() (n int) {
 		for name := range u.cursors {
 			n += cursorBytes + len(name)
 		}
+	}
+	for _, s := range p.sets {
+		n += s.bytes()
 	}
 	return n
 }
