@@ -82,7 +82,7 @@ func TestAuditFromABase(t *testing.T) {
 		}
 		var bases []audit.Base // the oldest first
 		for story := range 4 {
-			s := generate(r, story)
+			s := generate(r, story, w.ages.once)
 			whole, m := s, &model{ages: w.ages, defaults: w.defaults}
 			for range 1 + r.IntN(2) { // some of it, and a backup
 				n := r.IntN(len(s.messages) / 2)

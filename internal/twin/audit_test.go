@@ -84,7 +84,7 @@ func TestAuditFindsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for story := range 4 {
-			s := generate(r, story)
+			s := generate(r, story, w.ages.once)
 			if err := w.tell(r, s, &model{ages: w.ages, defaults: w.defaults}); err != nil {
 				t.Fatal(err)
 			}

@@ -35,11 +35,12 @@ var (
 type Bounds struct {
 	PostsPerAuthor, PostsKept int // of the feed
 	Retention, InactiveAfter  time.Duration
-	Channels, Notices         int // limits
+	Channels, Notices         int  // limits
+	Once                      bool // likes and views count in sets
 }
 
 func (b Bounds) ages() rulesOfAges {
-	return rulesOfAges{b.PostsPerAuthor, b.PostsKept, int64(b.Retention / time.Second), int64(b.InactiveAfter / time.Second), b.Channels, b.Notices}
+	return rulesOfAges{b.PostsPerAuthor, b.PostsKept, int64(b.Retention / time.Second), int64(b.InactiveAfter / time.Second), b.Channels, b.Notices, b.Once}
 }
 
 // Settings are the lines of config.yaml that the model goes by. limits are
@@ -62,11 +63,9 @@ rules:
     - {add: user.reposted, key: author,    if: repost_of}
     - {add: unread.repost, key: author,    if: repost_of, unless: self}
   comment: [{add: post.comment, key: post}, {add: user.commented, key: author}, {add: unread.comment, key: author, unless: self}]
-  like:    [{add: post.like, key: post}, {add: user.liked, key: author}, {add: unread.like, key: author, unless: self}]
   mention: [{add: user.mentioned, key: target}, {add: unread.mention, key: target, unless: self}]
   message: [{add: unread.message, key: target}]
-  view:    [{add: page.view, key: page}]
-`, b.PostsPerAuthor, b.PostsKept, b.Retention, b.Channels, b.Notices, limits, b.InactiveAfter)
+`, b.PostsPerAuthor, b.PostsKept, b.Retention, b.Channels, b.Notices, limits, b.InactiveAfter) + likesAndViews(b.Once)
 }
 
 // Kind is the event's type; "" of one that is to be refused as it is.
@@ -141,7 +140,9 @@ type Community struct {
 
 // NewCommunity draws the community of a number; each number's ids are its own.
 func NewCommunity(r *rand.Rand, number int, b *Board) *Community {
-	return &Community{board: b, who: newGenerator(r, number), model: model{ages: b.ages}}
+	c := &Community{board: b, who: newGenerator(r, number), model: model{ages: b.ages}}
+	c.who.once = b.ages.once
+	return c
 }
 
 // Users, Posts and Pages are the community's ids.

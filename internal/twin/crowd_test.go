@@ -17,7 +17,7 @@ func TestCrowd(t *testing.T) {
 	for number := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, number))
 		users := []uint64{1, 2, 3, 4, 5}
-		b := NewBoard(Bounds{2, 6, time.Hour, 2 * time.Hour, 5, 4})
+		b := NewBoard(Bounds{2, 6, time.Hour, 2 * time.Hour, 5, 4, false})
 		c, m := NewCrowd(b, users...), &model{ages: b.ages}
 		millis := int64(1_700_000_000_000)
 		for sequence := range uint64(300) {

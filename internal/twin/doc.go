@@ -5,6 +5,7 @@
 //
 //	event.go          an event as its producer means it, and its JSON
 //	model.go          the naive model, sentence by sentence
+//	sets.go           what counts once, where the configuration says so
 //	generate.go       events by chance
 //	facts.go          both for other tests: [Generate], [Model], [Configuration]
 //	community.go      both for tests of whole processes: [Community], [Board]

@@ -26,8 +26,9 @@ type event struct {
 	add, set        *int64
 	del             bool
 
-	page uint64 // of the custom event "view"
-	by   int64
+	page    uint64 // of the custom event "view"
+	by      int64
+	visitor string
 
 	junk string // sent as it is; to be refused
 
@@ -141,6 +142,7 @@ func (e *event) encode(own pipeline.Position) []byte {
 	if e.by != 0 {
 		o["by"] = e.by
 	}
+	putVisitor(o, e.visitor, own.Line())
 	line, err := json.Marshal(o)
 	if err != nil {
 		panic(err)

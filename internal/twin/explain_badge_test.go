@@ -151,7 +151,7 @@ func explainBadges(t *testing.T, seed uint64, number int, seen map[string]int) e
 	r := chances(seed, number)
 	b := w.badges(t, r)
 	for story := range 6 {
-		s, m := generate(r, 10*number+story), &model{ages: w.ages, defaults: w.defaults}
+		s, m := generate(r, 10*number+story, w.ages.once), &model{ages: w.ages, defaults: w.defaults}
 		for rest := s.messages; len(rest) > 0; {
 			n := min(1+r.IntN(25), len(rest))
 			if err := w.publish(rest[:n], r.IntN(len(windowEvents)), m); err != nil {

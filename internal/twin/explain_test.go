@@ -100,7 +100,7 @@ func TestExplain(t *testing.T) {
 	var all []past
 	for number := range sequences {
 		r := chances(seed, number)
-		s, m := generate(r, number), &model{ages: w.ages, defaults: w.defaults}
+		s, m := generate(r, number, w.ages.once), &model{ages: w.ages, defaults: w.defaults}
 		if err := w.tell(r, s, m); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type Story struct {
 
 // Generate makes a story. number keeps the ids of stories apart.
 func Generate(r *rand.Rand, number int) *Story {
-	s := generate(r, number)
+	s := generate(r, number, false)
 	story := &Story{Users: s.users, Posts: s.posts, Pages: s.pages, Channels: channelNames}
 	for _, m := range s.messages {
 		story.Messages = append(story.Messages, Message{m})
@@ -72,7 +72,7 @@ type Model struct{ m model }
 
 // NewModel makes one that has been told nothing.
 func NewModel() *Model {
-	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt}}}
+	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt, false}}}
 }
 
 // Tell adds the events of a message at a place in the log, those of the lines

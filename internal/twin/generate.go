@@ -57,6 +57,7 @@ type generator struct {
 	weights
 	pace    []int64
 	deletes float64
+	once    bool // there are sets
 }
 
 // newGenerator draws who there is in the sequence of a number, and how they are.
@@ -76,9 +77,10 @@ func newGenerator(r *rand.Rand, number int) generator {
 	return g
 }
 
-// generate makes the sequence of a number.
-func generate(r *rand.Rand, number int) sequence {
+// generate makes the sequence of a number; once: for a world that has sets.
+func generate(r *rand.Rand, number int, once bool) sequence {
 	g := newGenerator(r, number)
+	g.once = once
 	s := sequence{people: g.people}
 	for left := 60 + r.IntN(91); left > 0; {
 		m := message{step: g.pace[r.IntN(len(g.pace))]}
@@ -153,6 +155,7 @@ func (g *generator) event() event {
 		e.kind, e.target = "follow", g.user() // also of oneself
 	case kindNotice:
 		e.kind, e.channel, e.notice = "notice", one(g, channelNames), g.posts[0]+uint64(g.IntN(5))
+		g.visit(&e)
 	case kindRead:
 		return g.read()
 	case kindAdjust:
@@ -209,6 +212,10 @@ func (g *generator) read() event {
 func (g *generator) adjust() event {
 	e := event{kind: "adjust"}
 	switch g.IntN(4) {
+	case 3:
+		if e.counter, e.column, e.id = "user", one(g, userColumns), g.user(); g.once { // its set goes with a row
+			e.counter, e.column, e.id = "page", "view", one(g, g.pages)
+		}
 	case 0:
 		e.counter, e.column, e.id = "post", one(g, postColumns), one(g, g.posts)
 	case 1:

@@ -15,11 +15,12 @@ type rulesOfAges struct {
 	inactiveAfter  int64 // seconds
 	channels       int   // limits.channels
 	notices        int   // limits.notices
+	once           bool  // likes and views count in sets
 }
 
 // agesOf are those numbers, the bounds of what is kept at their defaults.
 func agesOf(postsPerAuthor int, retention, inactiveAfter int64) rulesOfAges {
-	return rulesOfAges{postsPerAuthor, 4 * postsPerAuthor, retention, inactiveAfter, 4096, 100_000}
+	return rulesOfAges{postsPerAuthor, 4 * postsPerAuthor, retention, inactiveAfter, 4096, 100_000, false}
 }
 
 // old says whether an age is over: a function of log time as of now and then,
@@ -76,8 +77,9 @@ type rowName struct {
 // counts are all counters.
 type counts struct {
 	values  map[cellName]int64
-	rows    map[rowName]bool // that exist: written, and not deleted since
-	touched []cellName       // by the latest event
+	rows    map[rowName]bool     // that exist: written, and not deleted since
+	members map[memberName]int64 // of sets: since when, in seconds
+	touched []cellName           // by the latest event
 }
 
 func (c *counts) add(counter, column string, id uint64, n int64) {
@@ -107,7 +109,7 @@ func (m *model) count() *counts { return m.countEach(func(*logged, *counts) {}) 
 
 // countEach shows the counters after each event.
 func (m *model) countEach(after func(*logged, *counts)) *counts {
-	c := &counts{values: map[cellName]int64{}, rows: map[rowName]bool{}}
+	c := &counts{values: map[cellName]int64{}, rows: map[rowName]bool{}, members: map[memberName]int64{}}
 	for i, e := range m.log {
 		c.touched = c.touched[:0]
 		// "`delete` turns every `add` into a subtraction, except on `unread.*`,
@@ -140,8 +142,12 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 				notify("comment", e.author)
 			}
 		case "like":
-			c.add("post", "like", e.post, n)
-			c.add("user", "liked", e.author, n)
+			if m.once(c, &e, "post.like", e.post, member(e.actor)) {
+				c.add("post", "like", e.post, n)
+			}
+			if m.once(c, &e, "user.liked", e.author, member(e.post, e.actor)) {
+				c.add("user", "liked", e.author, n)
+			}
 			if e.author != e.actor {
 				notify("like", e.author)
 			}
@@ -165,7 +171,9 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 			if by == 0 {
 				by = 1
 			}
-			c.add("page", "view", e.page, n*by)
+			if m.once(c, &e, "page.view", e.page, token(e.visitor)) {
+				c.add("page", "view", e.page, n*by)
+			}
 		}
 		after(&e, c)
 	}
@@ -219,6 +227,7 @@ func (m *model) countAdjust(c *counts, e *logged) {
 			}
 		}
 		delete(c.rows, rowName{e.counter, e.id})
+		c.empty(e.counter, e.id)
 	case e.set != nil:
 		c.set(e.counter, e.column, e.id, *e.set)
 	default:

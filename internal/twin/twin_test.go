@@ -105,7 +105,7 @@ func many(root string, seed uint64, first, last int) (number int, err error) {
 	var all []past
 	for number := first; number < last; number++ {
 		r := chances(seed, number)
-		s := generate(r, number)
+		s := generate(r, number, w.ages.once)
 		m := &model{ages: w.ages, defaults: w.defaults}
 		if err := w.tell(r, s, m); err != nil {
 			return number, err
@@ -218,7 +218,8 @@ func retell(root string, s setup, about people, messages []message, how manner) 
 func shortest(t *testing.T, seed uint64, number int) string {
 	t.Helper()
 	again := fmt.Sprintf("go test ./internal/twin -run 'TestTwin$' -seed=%d -sequences=%d", seed, (number/perWorld+1)*perWorld)
-	s, set := generate(chances(seed, number), number), setupOf(seed, number)
+	set := setupOf(seed, number)
+	s := generate(chances(seed, number), number, set.ages.once)
 	var single []message
 	for _, m := range s.messages {
 		for i, e := range m.events {

@@ -54,8 +54,24 @@ type world struct {
 }
 
 func newWorld(root string, s setup) (*world, error) {
-	w := &world{setup: s, root: root, clock: 1_700_000_000_123}
+	w, err := newLog(s)
+	if err != nil {
+		return nil, err
+	}
+	w.root = root
+	if w.dir, err = os.MkdirTemp(root, "node"); err != nil {
+		return nil, err
+	}
+	return w, w.open()
+}
+
+// newLog is a world without a node: a log, and what derives it.
+func newLog(s setup) (*world, error) {
+	w := &world{setup: s, clock: 1_700_000_000_123}
 	c := Configuration()
+	if s.ages.once {
+		withSets(c)
+	}
 	for i := range c.Counters {
 		for j := range c.Counters[i].Columns {
 			column := &c.Counters[i].Columns[j]
@@ -73,10 +89,7 @@ func newWorld(root string, s setup) (*world, error) {
 		}
 		w.lanes = append(w.lanes, p.NewLane())
 	}
-	if w.dir, err = os.MkdirTemp(root, "node"); err != nil {
-		return nil, err
-	}
-	return w, w.open()
+	return w, nil
 }
 
 func (w *world) open() (err error) {
@@ -175,7 +188,19 @@ func (w *world) crashOf(n *sinks.Node) error {
 // of a size, hands those to the node, and tells the model.
 func (w *world) publish(messages []message, size int, m *model) error {
 	run := len(w.log)
-	refused := 0
+	refused := w.note(messages, m)
+	was := w.letters
+	if err := w.derive(w.log[run:], size); err != nil {
+		return err
+	}
+	if w.letters-was != refused {
+		return fmt.Errorf("%d dead letters of %d", w.letters-was, refused)
+	}
+	return nil
+}
+
+// note puts messages into the log, and into the model.
+func (w *world) note(messages []message, m *model) (refused int) {
 	for i := range messages {
 		sequence := uint64(len(w.log) + 1)
 		at := w.clock + messages[i].step
@@ -196,14 +221,7 @@ func (w *world) publish(messages []message, size int, m *model) error {
 			}
 		}
 	}
-	was := w.letters
-	if err := w.derive(w.log[run:], size); err != nil {
-		return err
-	}
-	if w.letters-was != refused {
-		return fmt.Errorf("%d dead letters of %d", w.letters-was, refused)
-	}
-	return nil
+	return refused
 }
 
 func (w *world) derive(run []pipeline.Message, size int) error {
