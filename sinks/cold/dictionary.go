@@ -3,22 +3,39 @@ package cold
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// Dictionary gives counters and columns their numbers on disk: a counter its
-// index here, a column its index in its counter. Names are only ever added.
+// Dictionary gives counters, columns and sets their numbers on disk: a counter
+// its index here, a column its index in its counter, a set its index here too.
+// Names are only ever added.
 type Dictionary []DictionaryCounter
 
-// DictionaryCounter is a counter with every column it ever had.
+// DictionaryCounter is a counter with every column it ever had, or the set of a
+// column: its name is the column's full name, and it has no columns.
 type DictionaryCounter struct {
 	Name    string   `json:"name"`
 	Columns []string `json:"columns"`
 }
 
-// countersMax is what a row's key has room for.
+// countersMax is what a key has room for.
 const countersMax = 255
+
+// set says that it is a set: no counter has a dot in its name.
+func (c *DictionaryCounter) set() bool { return strings.Contains(c.Name, ".") }
+
+// Format is that of a store with these names: the oldest that has room for them, so
+// that a program of before, which knows no sets, refuses only what it cannot read.
+func (d Dictionary) Format() int {
+	for i := range d {
+		if d[i].set() {
+			return Format
+		}
+	}
+	return formatOldest
+}
 
 // extend adds the schema's names; changed says whether there were new ones.
 func (d Dictionary) extend(schema *pipeline.Schema) (out Dictionary, changed bool, err error) {
@@ -37,8 +54,14 @@ func (d Dictionary) extend(schema *pipeline.Schema) (out Dictionary, changed boo
 			}
 		}
 	}
+	for _, c := range schema.Sets() {
+		if name := schema.FullName(c); out.find(name) < 0 {
+			out = append(out, DictionaryCounter{Name: name})
+			changed = true
+		}
+	}
 	if len(out) > countersMax {
-		return nil, false, fmt.Errorf("cold: %d counters have been counted here, at most %d fit", len(out), countersMax)
+		return nil, false, fmt.Errorf("cold: %d counters and sets have been counted here, at most %d fit", len(out), countersMax)
 	}
 	return out, changed, nil
 }
@@ -55,7 +78,7 @@ func (d Dictionary) merge(schema *pipeline.Schema) (*pipeline.Schema, error) {
 		names = append(names, c.Name)
 	}
 	for _, c := range d {
-		if _, ok := schema.Counter(c.Name); !ok {
+		if _, ok := schema.Counter(c.Name); !ok && !c.set() {
 			names = append(names, c.Name)
 		}
 	}

@@ -21,13 +21,21 @@ type gather struct {
 	rows   [][]entry                // by the schema's counter
 	plain  [run.Second + 1][]entry  // by kind: those whose keys are numbers
 	named  [run.Second + 1][]byName // Cursor and Notice
+	sets   [][]member               // by set
 	values []byte
 	spare  []entry // what sorting needs
+	order  []entry // as well, of members
 }
 
 // entry is an entry whose key is one or two numbers. where is the offset of its
 // value, in 40 bits, the value's length, in 23, and whether it is gone.
 type entry struct{ a, b, where uint64 }
+
+// member is an entry whose key is two or three numbers.
+type member struct {
+	entry
+	c uint64
+}
 
 // byName is an entry whose key ends in a name.
 type byName struct {
@@ -40,6 +48,10 @@ func (g *gather) reset(s *Store, number pipeline.Shard) {
 	g.rows = slices.Grow(g.rows[:0], len(s.counters))[:len(s.counters)]
 	for i := range g.rows {
 		g.rows[i] = g.rows[i][:0]
+	}
+	g.sets = slices.Grow(g.sets[:0], len(s.sets))[:len(s.sets)]
+	for i := range g.sets {
+		g.sets[i] = g.sets[i][:0]
 	}
 	for kind := range g.plain {
 		g.plain[kind] = g.plain[kind][:0]
@@ -115,6 +127,24 @@ func (g *gather) Second(second int64, position pipeline.Position) {
 	g.add(run.Second, uint64(second), 0, g.put(position == 0, uint64(position)))
 }
 
+// Member implements [Sink].
+func (g *gather) Member(column pipeline.Column, id uint64, m pipeline.Member, second int64, there bool) {
+	set := g.store.setOf[column]
+	where := uint64(0)
+	if there && g.store.sets[set].Kind == run.Kept {
+		where = g.put(false, uint64(second))
+	} else {
+		where = g.put(!there)
+	}
+	g.sets[set] = append(g.sets[set], member{entry{id, m.A, where}, m.B})
+}
+
+// Empty implements [Sink].
+func (g *gather) Empty(column pipeline.Column, id uint64) {
+	set := g.store.setOf[column]
+	g.sets[set] = append(g.sets[set], member{entry: entry{a: id, where: g.put(true)}})
+}
+
 // State implements [Sink].
 func (g *gather) State(state State) { g.state, g.ended = state, true }
 
@@ -132,6 +162,9 @@ func (g *gather) bytes() int64 {
 	for kind := range g.plain {
 		n += len(g.plain[kind]) + len(g.named[kind])
 	}
+	for _, members := range g.sets {
+		n += len(members)
+	}
 	return int64(n)*keyBytes + int64(len(g.values))
 }
 
@@ -140,6 +173,9 @@ func (g *gather) empty() bool { return g.bytes() == 0 }
 // write writes all of it, sorted, of what came twice the last.
 func (g *gather) write(w *run.Writer) error {
 	for number, counter := range g.store.byNumber {
+		if counter < 0 {
+			continue
+		}
 		if err := g.writePlain(w, run.Key{Kind: run.Row, Counter: uint8(number)}, g.rows[counter]); err != nil {
 			return err
 		}
@@ -150,6 +186,11 @@ func (g *gather) write(w *run.Writer) error {
 			err = g.writeNamed(w, run.Key{Kind: kind}, g.named[kind])
 		}
 		if err != nil {
+			return err
+		}
+	}
+	for i := range g.sets {
+		if err := g.writeSet(w, g.store.sets[i].Key, g.sets[i]); err != nil {
 			return err
 		}
 	}
@@ -185,6 +226,44 @@ func (g *gather) writeNamed(w *run.Writer, key run.Key, entries []byName) error 
 		}
 	}
 	return nil
+}
+
+// writeSet writes what came of a set: marks and members.
+func (g *gather) writeSet(w *run.Writer, key run.Key, members []member) error {
+	if len(members) == 0 {
+		return nil
+	}
+	order := g.sort(members)
+	for i, at := range order {
+		m := &members[at.where]
+		if i+1 < len(order) && order[i+1].a == m.a && order[i+1].b == m.b && members[order[i+1].where].c == m.c {
+			continue
+		}
+		key.A, key.B, key.C = m.a, m.b, m.c
+		if err := w.Add(&key, g.value(m.entry), m.where&1 != 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sort sorts members by a, then b, then c; where says which member it is. As the
+// sort leaves equal keys in their order, c is sorted by first, where it differs.
+func (g *gather) sort(members []member) (order []entry) {
+	g.order, g.spare = slices.Grow(g.order[:0], len(members)), slices.Grow(g.spare[:0], len(members))
+	order, spare := g.order[:len(members)], g.spare[:len(members)]
+	for i := range members {
+		order[i] = entry{b: members[i].c, where: uint64(i)}
+	}
+	byC := sortEntries(order, spare)
+	for i := range byC {
+		m := &members[byC[i].where]
+		byC[i].a, byC[i].b = m.a, m.b
+	}
+	if &byC[0] != &order[0] {
+		order, spare = spare, order
+	}
+	return sortEntries(order, spare)
 }
 
 func (g *gather) value(e entry) []byte {

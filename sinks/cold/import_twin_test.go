@@ -86,12 +86,12 @@ func (c *copier) importFirst() {
 	number := g.Manifest().Shard
 	g.Close()
 	state, err := c.to.Stack(number).State()
-	if want := (cold.State{Applied: g.applied, Sequence: uint64(g.applied), Time: -int64(g.applied)}); err != nil || state != want {
+	if want := twinState(g.applied); err != nil || state != want {
 		c.t.Fatalf("%s stands at %+v, %v; it was %+v", g.says, state, err, want)
 	}
 	v := c.to.Stack(number).View()
 	defer v.Close()
-	c.compare(twinView{v, g.model, g.says})
+	c.compare(twinView{v, g.model, g.says, int(number)})
 }
 
 // What was exported is what is imported, whatever is checkpointed and merged

@@ -84,8 +84,8 @@ func (s *Store) accepts(m *Manifest, number pipeline.Shard) error {
 	}
 	here := s.Meta()
 	switch {
-	case m.Format != here.Format:
-		return fmt.Errorf("%w: it has format %d, and this store reads format %d", ErrForeign, m.Format, here.Format)
+	case !Reads(m.Format):
+		return fmt.Errorf("%w: it has format %d, and this version reads formats %d to %d", ErrForeign, m.Format, formatOldest, Format)
 	case m.Shards != here.Shards:
 		return fmt.Errorf("%w: it is one of %d shards, and this store has %d", ErrForeign, m.Shards, here.Shards)
 	case m.Shard != number:
@@ -131,7 +131,7 @@ func (d Dictionary) union(other Dictionary) (Dictionary, error) {
 		return nil, fmt.Errorf("%w: %q has one number there and another here", ErrDictionary, twice)
 	}
 	if len(out) > countersMax {
-		return nil, fmt.Errorf("%w: %d counters, at most %d fit", ErrDictionary, len(out), countersMax)
+		return nil, fmt.Errorf("%w: %d counters and sets, at most %d fit", ErrDictionary, len(out), countersMax)
 	}
 	return out, nil
 }

@@ -265,7 +265,7 @@ func (m *merge) write() (*layer, error) {
 	for i, r := range runs {
 		iterators[i] = r.Iterator(&run.Scratch{Ahead: mergeAhead})
 	}
-	merger := run.NewMerger(iterators, m.last, dropBefore(pipeline.Position(k.horizon.Load())))
+	merger := run.NewMerger(iterators, m.last, k.drops())
 	out, err := k.store.create()
 	if err != nil {
 		return nil, fmt.Errorf("cold: merge runs of shard %d: %w", k.number, err)
@@ -323,11 +323,23 @@ func (m *merge) copy(w *run.Writer, merger *run.Merger) error {
 	return nil
 }
 
-// dropBefore is what a merge at the last level leaves out besides: posts before
-// a position.
-func dropBefore(horizon pipeline.Position) func(key *run.Key, value []byte) bool {
-	if horizon == 0 {
+// drops is what a merge at the last level leaves out besides: posts before a
+// position, and members that their set has forgotten by the shard's log time.
+func (k *Stack) drops() func(key *run.Key, value []byte) bool {
+	horizon := pipeline.Position(k.horizon.Load())
+	state, _ := k.State()
+	forgotten := k.store.forgotten(state.Time)
+	if horizon == 0 && forgotten == nil {
 		return nil
 	}
-	return func(key *run.Key, _ []byte) bool { return key.Kind == run.Post && pipeline.Position(key.B) < horizon }
+	return func(key *run.Key, value []byte) bool {
+		switch key.Kind {
+		case run.Post:
+			return pipeline.Position(key.B) < horizon
+		case run.Kept:
+			came, err := run.ReadNumbers(run.Kept, value) // what is damaged stays: it is reported where it is read
+			return err == nil && came[0] < forgotten[key.Counter]
+		}
+		return false
+	}
 }

@@ -6,16 +6,20 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// scan goes over the entries of one kind, not rows, in the runs of a view,
-// ascending, each key once: as the newest run that has it says. Deletions are
-// passed over.
+// scan goes over the entries of one kind, not rows, or of one set, in the runs of
+// a view, ascending, each key once: as the newest run that has it says. Deletions
+// are passed over, and what is gone since a set was emptied.
 type scan struct {
 	view  *View
-	kind  run.Kind
+	of    run.Key // its kind and counter are those of the entries
+	set   bool
 	heads []head // newest first
 	at    *head  // whose entry it is
 	pool  *sync.Pool
 	err   error
+
+	emptied    uint64 // id of the last mark
+	emptiedAge int    // of the newest run that has it
 }
 
 // head is where a scan is in one run.
@@ -23,6 +27,7 @@ type head struct {
 	*run.Iterator
 	scratch *run.Scratch
 	layer   *layer
+	age     int  // index in heads
 	used    bool // its entry was visited, or a newer one of the same key
 	live    bool // it has an entry
 }
@@ -37,17 +42,18 @@ var (
 	walkScratches = sync.Pool{New: func() any { return &run.Scratch{Ahead: walkAhead} }}
 )
 
-// scan makes a scan of the runs among some that may is true for. It must be
-// sought first, and ended.
-func (v *View) scan(kind run.Kind, some []*layer, pool *sync.Pool, may func(*run.Run) bool) *scan {
-	s := &scan{view: v, kind: kind, pool: pool, err: v.err}
+// scan makes a scan of the runs among some that may is true for, of the kind and
+// the counter of a key. It must be sought first, and ended.
+func (v *View) scan(of run.Key, some []*layer, pool *sync.Pool, may func(*run.Run) bool) *scan {
+	mark := of.Emptied()
+	s := &scan{view: v, of: of, set: mark.IsMark(), pool: pool, err: v.err}
 	if v.err != nil {
 		return s
 	}
 	for _, l := range some {
 		if may == nil || may(l.run) {
 			scratch := pool.Get().(*run.Scratch)
-			s.heads = append(s.heads, head{Iterator: l.run.Iterator(scratch), scratch: scratch, layer: l})
+			s.heads = append(s.heads, head{Iterator: l.run.Iterator(scratch), scratch: scratch, layer: l, age: len(s.heads)})
 		}
 	}
 	return s
@@ -64,7 +70,7 @@ func (s *scan) end() error {
 
 // of is a scan of what one owner has of a kind, from a key on.
 func (v *View) of(from run.Key) *scan {
-	s := v.scan(from.Kind, v.layers.all, &scratches, func(r *run.Run) bool { return r.MayOwn(&from) })
+	s := v.scan(from, v.layers.all, &scratches, func(r *run.Run) bool { return r.MayOwn(&from) })
 	s.seek(&from, nil)
 	return s
 }
@@ -82,25 +88,25 @@ func (s *scan) seek(key *run.Key, may func(*run.Run) bool) {
 	}
 }
 
+// seekMember is seek for a scan of a set, all of whose runs may have what key is
+// about. If the set of key's id was emptied, the scan knows it.
+func (s *scan) seekMember(key *run.Key) {
+	mark := key.Emptied()
+	s.seek(&mark, nil)
+	if *key == mark {
+		return
+	}
+	if s.step() { // nothing of the set comes before its mark
+		s.outlived()
+	}
+	s.seek(key, nil)
+}
+
 // next comes to the next entry.
 func (s *scan) next() bool {
-	for s.err == nil {
-		s.at = nil
-		for i := range s.heads {
-			h := &s.heads[i]
-			if h.used && !s.advance(h) || !h.live {
-				continue
-			}
-			if s.at == nil || h.Key().Compare(s.at.Key()) < 0 {
-				s.at = h
-			}
-		}
-		if s.err != nil || s.at == nil {
-			return false
-		}
-		for i := range s.heads {
-			h := &s.heads[i]
-			h.used = h.live && (h == s.at || h.Key().Compare(s.at.Key()) == 0)
+	for s.step() {
+		if s.set && s.outlived() {
+			continue
 		}
 		if !s.at.Gone() {
 			return true
@@ -109,9 +115,43 @@ func (s *scan) next() bool {
 	return false
 }
 
+// outlived says of an entry of a set that the set was emptied after it. A mark is
+// noted.
+func (s *scan) outlived() bool {
+	if s.key().IsMark() {
+		s.emptied, s.emptiedAge = s.key().A, s.at.age
+	}
+	return s.key().A == s.emptied && s.at.age > s.emptiedAge
+}
+
+// step comes to the next entry, which may be gone.
+func (s *scan) step() bool {
+	if s.err != nil {
+		return false
+	}
+	s.at = nil
+	for i := range s.heads {
+		h := &s.heads[i]
+		if h.used && !s.advance(h) || !h.live {
+			continue
+		}
+		if s.at == nil || h.Key().Compare(s.at.Key()) < 0 {
+			s.at = h
+		}
+	}
+	if s.err != nil || s.at == nil {
+		return false
+	}
+	for i := range s.heads {
+		h := &s.heads[i]
+		h.used = h.live && (h == s.at || h.Key().Compare(s.at.Key()) == 0)
+	}
+	return true
+}
+
 func (s *scan) advance(h *head) bool {
 	h.used = false
-	h.live = h.Next() && h.Key().Kind == s.kind
+	h.live = h.Next() && h.Key().Kind == s.of.Kind && h.Key().Counter == s.of.Counter
 	if err := h.Err(); err != nil {
 		s.err = s.view.stack.wrap(h.layer, err)
 	}
@@ -123,7 +163,7 @@ func (s *scan) key() *run.Key { return s.at.Key() }
 // numbers are the entry's value; zeros and an error that ends the scan where it
 // cannot be read.
 func (s *scan) numbers() [4]uint64 {
-	numbers, err := run.ReadNumbers(s.kind, s.at.Value())
+	numbers, err := run.ReadNumbers(s.of.Kind, s.at.Value())
 	if err != nil && s.err == nil {
 		s.err = s.view.stack.wrap(s.at.layer, s.at.Damage(err))
 	}

@@ -6,6 +6,7 @@
 //	stack.go       a shard's state and its runs, newest above oldest
 //	view.go        reads a shard's runs as of one moment; walk.go goes over all of them
 //	plan.go        which runs to merge; merge.go merges them
+//	sets.go        reads the members of sets
 //	files.go       which files are open, and which go
 //	open.go        what is found at a start; list.go the value of a shard's key
 //	verify.go      compares what is stored with its checksums
@@ -14,6 +15,9 @@
 //	exported.go    reads a shard that was exported, where its runs lie
 //	broken.go      what the simulation breaks on purpose
 //	engine.go      what it lies on: badger.go keys, directory.go files
+//
+// Large because checkpoints, merges, imports and drops all change the list of a
+// shard's runs under one lock, and all reading is of such a list.
 package cold
 
 import (
@@ -21,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,9 +34,16 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// Format is the number of the layout of keys and values. A store of another
-// format is refused.
-const Format = 2
+// Format is the newest layout of keys and values that this version reads, and
+// formatOldest the oldest: that of a store without sets. A store of another format
+// is refused.
+const (
+	Format       = 3
+	formatOldest = 2
+)
+
+// Reads says whether this version reads a layout.
+func Reads(format int) bool { return format >= formatOldest && format <= Format }
 
 // ErrCorrupt wraps every complaint about stored bytes.
 var ErrCorrupt = run.ErrCorrupt
@@ -61,7 +73,7 @@ type Store struct {
 	engine Engine
 	log    *slog.Logger
 	metaMu sync.Mutex
-	meta   Meta // Dictionary and Streams change, under metaMu
+	meta   Meta // Dictionary, with it Format, and Streams change, under metaMu
 	// metaEdit is held by who writes meta. unwritten says that writing it failed:
 	// what is on disk may be another, and must not stay so under rows that are
 	// numbered by this one.
@@ -72,8 +84,10 @@ type Store struct {
 	files     files
 
 	counters []counterCodec // by the schema's counter index
-	byNumber []int          // dictionary counter → schema counter
+	byNumber []int          // dictionary counter → schema counter; -1: it is a set
 	cellsMax int            // columns of the widest counter
+	sets     []setCodec     // in the order of the disk
+	setOf    []int          // column → index of sets; -1: it has none
 
 	pause      func(time.Duration) // [time.Sleep], for Verify
 	closed     atomic.Bool
@@ -121,13 +135,13 @@ func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 	case fresh && !s.empty():
 		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir")
 	case fresh:
-		s.meta = Meta{Format: Format, Shards: shards, Node: node}
+		s.meta = Meta{Format: formatOldest, Shards: shards, Node: node}
 	case err != nil:
 		return fmt.Errorf("cold: read the store's meta: %w", err)
-	case s.meta.Format < Format:
-		return fmt.Errorf("cold: the data directory has format %d, and this version reads format %d: run 'tidemark repair --replay', which counts EVENTS again, or use the version that wrote it", s.meta.Format, Format)
+	case s.meta.Format < formatOldest:
+		return fmt.Errorf("cold: the data directory has format %d, and this version reads formats %d to %d: run 'tidemark repair --replay', which counts EVENTS again, or use the version that wrote it", s.meta.Format, formatOldest, Format)
 	case s.meta.Format > Format:
-		return fmt.Errorf("cold: the data directory has format %d, of a later version; this one reads format %d: use the version that wrote it, or another data_dir", s.meta.Format, Format)
+		return fmt.Errorf("cold: the data directory has format %d, of a later version; this one reads formats %d to %d: use the version that wrote it, or another data_dir", s.meta.Format, formatOldest, Format)
 	case s.meta.Shards != shards:
 		return fmt.Errorf("cold: the data directory has %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", s.meta.Shards, shards, s.meta.Shards)
 	}
@@ -167,7 +181,7 @@ func (s *Store) adopt(schema *pipeline.Schema) (changed bool, err error) {
 func (s *Store) setDictionary(d Dictionary) {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
-	s.meta.Dictionary = d
+	s.meta.Dictionary, s.meta.Format = d, d.Format()
 }
 
 func (s *Store) writeMeta() error {
@@ -187,7 +201,7 @@ func (s *Store) writeMeta() error {
 }
 
 func (s *Store) translate() {
-	s.byNumber = make([]int, len(s.meta.Dictionary))
+	s.byNumber = slices.Repeat([]int{-1}, len(s.meta.Dictionary))
 	s.counters = make([]counterCodec, len(s.schema.Counters))
 	for i, counter := range s.schema.Counters {
 		at := s.meta.Dictionary.find(counter.Name)
@@ -203,6 +217,7 @@ func (s *Store) translate() {
 			c.numbers[column-counter.First] = number
 		}
 	}
+	s.translateSets()
 }
 
 // Schema is the merged schema: what this store's shards hold.

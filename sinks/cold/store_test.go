@@ -175,8 +175,8 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a refused start changed the store: %v", got)
 	}
 	for format, parts := range map[int][]string{
-		Format - 1: {"format 1", "reads format 2", "tidemark repair --replay"},
-		Format + 1: {"format 3", "of a later version", "reads format 2", "another data_dir"},
+		formatOldest - 1: {"format 1", "reads formats 2 to 3", "tidemark repair --replay"},
+		Format + 1:       {"format 4", "of a later version", "reads formats 2 to 3", "another data_dir"},
 	} {
 		s.meta.Format = format
 		if err := s.writeMeta(); err != nil {
@@ -201,7 +201,7 @@ func reformat(t *testing.T, dir string) *Store {
 	if err == nil {
 		err = json.Unmarshal(value, &s.meta)
 	}
-	s.meta.Format = Format
+	s.meta.Format = formatOldest
 	if err := errors.Join(err, s.writeMeta(), e.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 	}
 	s := open(t, dir, "post: like")
 	defer closeStore(t, s)
-	if s.Meta().Format != Format || s.Meta().Shards != 4 {
+	if s.Meta().Format != formatOldest || s.Meta().Shards != 4 {
 		t.Fatalf("meta %+v", s.Meta())
 	}
 }

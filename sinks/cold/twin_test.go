@@ -34,7 +34,25 @@ const (
 	twinUsers  = 12 // ids of everything: small, so that keys come again
 )
 
-var twinColumns = []int{3, 1}
+var twinColumns = []int{3, 1, 4}
+
+// twinSets are the columns of page, with a set of each kind that runs have.
+var twinSets = []pipeline.SetSpec{
+	{Members: pipeline.MembersIDs},
+	{Members: pipeline.MembersPairs},
+	{Members: pipeline.MembersIDs, Keep: twinKeep},
+	{Members: pipeline.MembersTokens, Keep: twinKeep},
+}
+
+const (
+	twinSetsFirst = 4 // column, in the schema
+	twinKeep      = 5
+)
+
+// twinState is that of a shard that has come so far.
+func twinState(at pipeline.Position) cold.State {
+	return cold.State{Applied: at, Sequence: uint64(at), Time: int64(at) * 1000}
+}
 
 // twinStore is a store beside its models.
 type twinStore struct {
@@ -52,6 +70,19 @@ type twinView struct {
 	view  *cold.View
 	model model
 	says  string
+	shard int
+}
+
+// twinMember is the key of a member of one of twinSets.
+func twinMember(set int, id uint64, m pipeline.Member) run.Key {
+	k := run.Key{Kind: run.Kept, Counter: uint8(len(twinColumns) + set), A: id, B: m.A, C: m.B}
+	if twinSets[set].Keep == 0 {
+		k.Kind = run.Member
+		if twinSets[set].Wide() {
+			k.Kind = run.Pair
+		}
+	}
+	return k
 }
 
 func (w *twinStore) id() uint64 { return 1 + w.r.Uint64N(twinUsers) }
@@ -74,7 +105,7 @@ func (w *twinStore) change(to cold.Sink) (key run.Key, then func(was [4]int64) (
 			return is, !there
 		}
 	}
-	switch kind := run.Kind(1 + w.r.IntN(int(run.Second))); kind {
+	switch kind := run.Kind(1 + w.r.IntN(int(run.Kept))); kind {
 	case run.Row:
 		counter := w.r.IntN(len(twinColumns))
 		key = run.Key{Kind: kind, Counter: uint8(counter), A: a}
@@ -119,6 +150,23 @@ func (w *twinStore) change(to cold.Sink) (key run.Key, then func(was [4]int64) (
 	case run.Notice:
 		to.Notice(name, a, position)
 		return run.Key{Kind: kind, A: a, Name: name}, set(int64(position))
+	case run.Member, run.Pair, run.Kept:
+		number := w.r.IntN(len(twinSets))
+		column := pipeline.Column(twinSetsFirst + number)
+		if w.r.IntN(6) == 0 {
+			to.Empty(column, a)
+			there = false
+			return twinMember(number, a, pipeline.Member{}), set()
+		}
+		m, second := pipeline.Member{A: b}, w.r.Int64N(60)
+		if twinSets[number].Wide() {
+			m.B = w.r.Uint64N(3)
+		}
+		to.Member(column, a, m, second, there)
+		if twinSets[number].Keep == 0 {
+			second = 0
+		}
+		return twinMember(number, a, m), set(second)
 	default:
 		to.Second(int64(a), position)
 		return run.Key{Kind: run.Second, A: a}, set(int64(position))
@@ -142,6 +190,11 @@ func (w *twinStore) checkpoint() {
 			key, then := w.change(to)
 			last[key] = then // of what comes twice for one key the last counts
 		}
+		for key := range last {
+			if key.IsMark() { // also of what came before it in this checkpoint, the members came later
+				maps.DeleteFunc(next, func(k run.Key, _ [4]int64) bool { return k.Emptied() == key })
+			}
+		}
 		for key, then := range last {
 			var gone bool
 			if next[key], gone = then(next[key]); gone {
@@ -149,7 +202,7 @@ func (w *twinStore) checkpoint() {
 			}
 		}
 		at := w.applied[i] + pipeline.Position(w.r.IntN(3))
-		to.State(cold.State{Applied: at, Sequence: uint64(at), Time: -int64(at)})
+		to.State(twinState(at))
 		if !discard {
 			w.pending[i], w.applied[i] = next, at
 		}
@@ -175,7 +228,7 @@ func (w *twinStore) publish() {
 
 func (w *twinStore) look(says string) twinView {
 	i := w.r.IntN(len(w.holds))
-	return twinView{w.store.Stack(pipeline.Shard(i)).View(), w.holds[i], fmt.Sprintf("%s shard %d", says, i)}
+	return twinView{w.store.Stack(pipeline.Shard(i)).View(), w.holds[i], fmt.Sprintf("%s shard %d", says, i), i}
 }
 
 // step does one thing.
@@ -218,7 +271,7 @@ func (w *twinStore) started() {
 			w.holds[i], w.pending[i] = m, nil
 		}
 		state, err := w.store.Stack(pipeline.Shard(i)).State()
-		if want := (cold.State{Applied: w.applied[i], Sequence: uint64(w.applied[i]), Time: -int64(w.applied[i])}); err != nil || state != want {
+		if want := twinState(w.applied[i]); err != nil || state != want {
 			w.t.Fatalf("shard %d stands at %+v, %v; it was %+v", i, state, err, want)
 		}
 		w.store.Stack(pipeline.Shard(i)).SetHorizon(w.horizon)
@@ -279,10 +332,14 @@ func twinSchema(t *testing.T) *pipeline.Schema {
 	var columns []pipeline.ColumnSpec
 	for i, n := range twinColumns {
 		for j := range n {
-			columns = append(columns, pipeline.ColumnSpec{Counter: i, Name: fmt.Sprint("col", j), Bits: 16, Max: 63})
+			c := pipeline.ColumnSpec{Counter: i, Name: fmt.Sprint("col", j), Bits: 16, Max: 63}
+			if set := len(columns) - twinSetsFirst; set >= 0 {
+				c.Set = twinSets[set]
+			}
+			columns = append(columns, c)
 		}
 	}
-	s, err := pipeline.NewSchema([]string{"post", "user"}, columns)
+	s, err := pipeline.NewSchema([]string{"post", "user", "page"}, columns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,6 +444,8 @@ func (w *twinStore) compare(v twinView) {
 		check("PostRange", err, nil, nil)
 	}
 	check("PostRange", nil, got, list(v.model.under(run.Post, 0), numbers))
+
+	w.compareSets(v, check)
 
 	var froms []cold.From
 	for _, id := range ids {

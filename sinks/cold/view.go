@@ -131,7 +131,8 @@ func (r *rowReader) apply(i int, places []int, cells []int64) (layer int, err er
 }
 
 // get calls value with what the newest run that has an entry says of it, unless
-// that it is gone; value may be nil.
+// that it is gone; value may be nil. Of a set, no run is asked that is older than
+// one which says that the set was emptied.
 func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error) {
 	if v.err != nil {
 		return false, v.err
@@ -140,6 +141,8 @@ func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error
 	defer scratches.Put(scratch)
 	scratch.Looked = 0
 	hits := 0
+	mark := key.Emptied()
+	set := mark.IsMark()
 	defer func() { v.stack.store.Stats.noteLookups(scratch.Looked, hits) }()
 	for _, l := range v.layers.all {
 		if v.stack.store.Broken.denies(l, &key) {
@@ -157,6 +160,16 @@ func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error
 		if found {
 			hits++
 			return !gone, nil
+		}
+		if !set {
+			continue
+		}
+		if _, _, found, err = l.run.Get(&mark, scratch); err != nil {
+			return false, v.stack.wrap(l, err)
+		}
+		if found {
+			hits++
+			return false, nil
 		}
 	}
 	return false, nil
@@ -211,7 +224,7 @@ func (v *View) Followers(user, after uint64, visit func(follower uint64) bool) e
 // then those of the next one. Those who lie in one block read it once. A user is
 // done before the next one's are visited; more says whether to go on.
 func (v *View) FollowersOf(users []uint64, after uint64, visit func(i int, follower uint64) bool, done func(i int) (more bool)) error {
-	s := v.scan(run.Follower, v.layers.all, &scratches, nil)
+	s := v.scan(run.Key{Kind: run.Follower}, v.layers.all, &scratches, nil)
 	for i, user := range users {
 		if after+1 != 0 {
 			from := run.Key{Kind: run.Follower, A: user, B: after + 1}
@@ -243,7 +256,7 @@ type From struct {
 // ascending; i says whose. Authors whom no filter lets through cost no block,
 // and those who lie in one block read it once.
 func (v *View) Posts(authors []From, visit func(i int, position pipeline.Position, post uint64)) error {
-	s := v.scan(run.Post, v.layers.all, &scratches, nil)
+	s := v.scan(run.Key{Kind: run.Post}, v.layers.all, &scratches, nil)
 	for i, from := range authors {
 		key := run.Key{Kind: run.Post, A: from.Author, B: uint64(from.Position)}
 		s.seek(&key, func(r *run.Run) bool { return r.MayOwn(&key) })
@@ -268,7 +281,7 @@ func (v *View) Cursors(user uint64, visit func(channel string, position pipeline
 
 // Notices visits the live notices, by id.
 func (v *View) Notices(visit func(channel string, notice uint64, position pipeline.Position)) error {
-	s := v.scan(run.Notice, v.layers.all, &walkScratches, nil)
+	s := v.scan(run.Key{Kind: run.Notice}, v.layers.all, &walkScratches, nil)
 	s.seek(&run.Key{Kind: run.Notice}, nil)
 	for s.next() {
 		visit(s.key().Name, s.key().A, pipeline.Position(s.numbers()[0]))
@@ -278,7 +291,7 @@ func (v *View) Notices(visit func(channel string, notice uint64, position pipeli
 
 // Seconds visits log time, ascending.
 func (v *View) Seconds(visit func(second int64, position pipeline.Position)) error {
-	s := v.scan(run.Second, v.layers.all, &walkScratches, nil)
+	s := v.scan(run.Key{Kind: run.Second}, v.layers.all, &walkScratches, nil)
 	s.seek(&run.Key{Kind: run.Second}, nil)
 	for s.next() {
 		visit(int64(s.key().A), pipeline.Position(s.numbers()[0]))

@@ -75,7 +75,7 @@ type rowWalk struct {
 func (w *rowWalk) next(m *run.Merger, all bool) error {
 	s := w.view.stack.store
 	key := m.Key()
-	if int(key.Counter) >= len(s.byNumber) {
+	if int(key.Counter) >= len(s.byNumber) || s.byNumber[key.Counter] < 0 {
 		return fmt.Errorf("cold: shard %d: %w: counter %d of %d", w.view.stack.number, ErrCorrupt, key.Counter, len(s.byNumber))
 	}
 	counter := s.byNumber[key.Counter]
@@ -157,15 +157,17 @@ func (v *View) WalkEdges(part *Part, visit func(user, follower uint64)) error {
 // walk visits entries of a kind from part.From on until visit says no, and
 // notes where to go on; full says that part.Most were visited.
 func (v *View) walk(kind run.Kind, part *Part, visit func(key *run.Key, full bool) (more bool)) error {
-	if v.err != nil {
-		return v.err
-	}
-	s := v.scan(kind, v.newest(part), &walkScratches, nil)
 	part.From.Kind = kind
+	s := v.scan(part.From, v.newest(part), &walkScratches, nil)
 	s.seek(&part.From, nil)
+	return s.walk(part, func(full bool) bool { return visit(s.key(), full) })
+}
+
+// walk is the part of View.walk after the scan was sought.
+func (s *scan) walk(part *Part, visit func(full bool) (more bool)) error {
 	part.Done = true
 	for n := 0; s.next(); n++ {
-		if !visit(s.key(), n > 0 && n >= part.Most) {
+		if !visit(n > 0 && n >= part.Most) {
 			part.From, part.Done = *s.key(), false
 			break
 		}
@@ -226,8 +228,9 @@ func (v *View) bound(r *Range, kinds ...run.Kind) error {
 }
 
 func (v *View) ranged(kind run.Kind, r *Range, visit func(*scan)) error {
-	s := v.scan(kind, v.layers.all, &walkScratches, nil)
-	s.seek(&run.Key{Kind: kind, A: r.From}, nil)
+	from := run.Key{Kind: kind, A: r.From}
+	s := v.scan(from, v.layers.all, &walkScratches, nil)
+	s.seek(&from, nil)
 	for s.next() && (r.To == math.MaxUint64 || s.key().A < r.To) {
 		visit(s)
 	}

@@ -31,6 +31,12 @@ type Sink interface {
 	Cursor(user uint64, channel string, position pipeline.Position)
 	// Notice is one of a channel's notices and where it is; 0: it is no more.
 	Notice(channel string, notice uint64, position pipeline.Position)
+	// Member is a member of the set that a column has of an id, or one no more;
+	// second is that of log time at which it came, where the set forgets.
+	Member(column pipeline.Column, id uint64, member pipeline.Member, second int64, there bool)
+	// Empty says that of a set nothing counts that was handed over earlier. What
+	// comes beside it, before or after, came to the set after it was emptied.
+	Empty(column pipeline.Column, id uint64)
 	// Second is the first position within a Unix second; 0: it is known no more.
 	Second(second int64, position pipeline.Position)
 	// State says what all of this is the state of, and ends it.
