@@ -643,7 +643,7 @@ func TestTrimBounds(t *testing.T) {
 	}
 	// docs/decisions/0027-backups.md: "A trim that is killed in between leaves the mark: a
 	// rebuild is refused, and says so, until EVENTS is trimmed again", with whatever --keep.
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

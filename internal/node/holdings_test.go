@@ -31,13 +31,13 @@ type fleet struct {
 const fleetShards = 8
 
 func newFleet(t *testing.T) *fleet {
-	server := natstest.NewOutside(t, "")
-	nc, err := nats.Connect(server.URL(), nats.Timeout(untilMax))
+	server := natstest.Apart(t)
+	nc, err := nats.Connect(server.URL, nats.Timeout(untilMax))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	return &fleet{t: t, nc: nc, url: server.URL(), dirs: map[string]string{}}
+	return &fleet{t: t, nc: nc, url: server.URL, dirs: map[string]string{}}
 }
 
 // plain is the configuration of a node of the fleet. On a busy machine the server takes

@@ -55,7 +55,9 @@ func TestMain(m *testing.M) {
 		}
 	}
 	natstest.SideBySide()
-	os.Exit(m.Run())
+	code := m.Run()
+	natstest.Clean()
+	os.Exit(code)
 }
 
 func beChild(text string) error {

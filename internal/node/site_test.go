@@ -19,18 +19,19 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-// site is an outside server with processes on it.
+// site is a server with processes on it. Only they are looked at by the race detector: the
+// server is a process of its own.
 type site struct {
 	t      testing.TB
-	server *natstest.Outside
+	server *natstest.Member
 	nc     *nats.Conn
 }
 
 func newSite(t testing.TB) *site {
 	t.Helper()
-	s := &site{t: t, server: natstest.NewOutside(t, "")}
+	s := &site{t: t, server: natstest.Apart(t)}
 	var err error
-	if s.nc, err = nats.Connect(s.server.URL(), nats.Timeout(untilMax), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
+	if s.nc, err = nats.Connect(s.server.URL, nats.Timeout(untilMax), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.nc.Close)
@@ -40,7 +41,7 @@ func newSite(t testing.TB) *site {
 // config is a process's with some roles, separated by blanks.
 func (s *site) config(name, roles string) *config.Config {
 	c := config.Default()
-	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = filepath.Join(s.t.TempDir(), "data"), s.server.URL(), "127.0.0.1:0", 4
+	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = filepath.Join(s.t.TempDir(), "data"), s.server.URL, "127.0.0.1:0", 4
 	c.Node, c.Roles = name, strings.Fields(roles)
 	c.Router.LeaseRenew, c.Router.LeaseExpiry = 100*time.Millisecond, 2*time.Second
 	return c

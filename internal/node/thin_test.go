@@ -240,7 +240,7 @@ func TestThinWithoutHolders(t *testing.T) {
 		}
 		return nil
 	})
-	s.server.Restart()
+	s.server.Start()
 	s.ready(thin)
 	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 }

@@ -23,7 +23,7 @@ import (
 // trim finishes that, as far as it may, whatever the events' age.
 func (s *site) killedTrim(below uint64, place string) {
 	s.t.Helper()
-	nc, err := nats.Connect(s.server.URL())
+	nc, err := nats.Connect(s.server.URL)
 	if err != nil {
 		s.t.Fatal(err)
 	}
