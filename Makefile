@@ -41,15 +41,16 @@ cluster: build ## three nodes and a fourth that only answers, on this machine, w
 build: ## bin/tidemark (VERSION=v1.2.3 names it)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
 
-# In the simulation one goroutine at a time goes on: the race detector finds little there, and a
-# seed takes ten times as long. It sees a few of them; all run without it, and without cgo,
-# since make check and make build have compiled what they need like that.
-SIMULATION = CGO_ENABLED=0 $(GO) test -vet=off -timeout 20m -count=1 -skip KeepsTheContract $(TESTFLAGS) ./internal/sim
+# In the simulation one goroutine at a time goes on, and most tests of the hot tables have one:
+# the race detector finds little there, and all takes ten times as long. It sees a few seeds and
+# rows; all of them run without it, and without cgo, since make check and make build have
+# compiled what they need like that.
+UNRACED = CGO_ENABLED=0 $(GO) test -vet=off -timeout 20m -count=1 -skip KeepsTheContract $(TESTFLAGS) ./internal/sim ./sinks/hot
 
 # Vet is part of check: here it would look at all that is imported once more, as it is with -race.
 test: ## every test, acceptance too, with the race detector where there is a C compiler (TESTFLAGS=-short: without the longest)
 	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
-	$(if $(RACE),$(SIMULATION))
+	$(if $(RACE),$(UNRACED))
 	$(GO) test $(RACE) -vet=off -timeout 20m -count=1 $(TESTFLAGS) ./...
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')

@@ -459,12 +459,12 @@ func TestCheckpointFails(t *testing.T) {
 // with too many changed rows takes no window more before.
 func TestLargeWindows(t *testing.T) {
 	o := options(1)
-	o.Owners, o.DirtyRowsMax = 1, 9000
+	o.Owners, o.DirtyRowsMax = 1, 9*largeUnit
 	store := openStore(t, t.TempDir(), 1)
 	defer store.Close()
 	n, w := newNode(t, store, o), newWorld(1)
 	id := uint64(0)
-	for _, rows := range []int{8000, 40_000, 8999, 6000, 9000, 9000, 40_000} {
+	for _, rows := range []int{8 * largeUnit, 40 * largeUnit, 9*largeUnit - 1, 6 * largeUnit, 9 * largeUnit, 9 * largeUnit, 40 * largeUnit} {
 		var list []change
 		for range rows {
 			id++

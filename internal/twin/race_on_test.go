@@ -6,7 +6,7 @@ package twin
 // take ten times as long.
 func sequencesFor(short bool) int {
 	if short {
-		return 100
+		return 50
 	}
 	return 200
 }

@@ -102,6 +102,8 @@ func TestImportTwin(t *testing.T) {
 			seeds := 10
 			if name == "badger" {
 				seeds = 2
+			} else if testing.Short() {
+				seeds = 4
 			}
 			imports, cuts, bytes, whole := 0, 0, int64(0), int64(0)
 			for seed := range seeds {

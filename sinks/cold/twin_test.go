@@ -292,6 +292,8 @@ func TestStoreTwin(t *testing.T) {
 			seeds := 15
 			if name == "badger" {
 				seeds = 3
+			} else if testing.Short() {
+				seeds = 6
 			}
 			for seed := range seeds {
 				r := rand.New(rand.NewPCG(uint64(seed), 3))

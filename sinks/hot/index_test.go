@@ -311,6 +311,7 @@ func TestIndexHandInverse(t *testing.T) {
 
 // Ids made to fall in one slot cost time, but the directory stays small.
 func TestIndexHostile(t *testing.T) {
+	skipRaced(t)
 	x := newIndex(1, 256, 0)
 	const n = 3000
 	for m := uint64(1); m <= n; m++ {

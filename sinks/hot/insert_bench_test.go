@@ -66,6 +66,7 @@ func load(t *Table, ids []uint64, bulk bool) {
 
 // Rows that were loaded at once take no more memory than those that came one by one.
 func TestTableBulk(t *testing.T) {
+	skipRaced(t)
 	ids := make([]uint64, 200_000)
 	for i := range ids {
 		ids[i] = uint64(i + 1)

@@ -2,7 +2,10 @@
 
 package hot
 
-import "flag"
+import (
+	"flag"
+	"testing"
+)
 
 // Of what is drawn here, one thread does all: the race detector finds nothing in it
 // and makes it slow, so that fewer cases are drawn. Those of readers run as they are.
@@ -12,4 +15,6 @@ func init() {
 	}
 }
 
-const listLong = 200_000 // how many pairs a long list has
+// skipRaced is for what has one goroutine and many rows: make test runs it without the
+// race detector.
+func skipRaced(t *testing.T) { t.Skip("one goroutine: run without -race, as make test does too") }

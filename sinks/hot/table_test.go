@@ -323,6 +323,7 @@ func tableAgrees(t *rapid.T) {
 }
 
 func TestTableMany(t *testing.T) {
+	skipRaced(t)
 	const n = 100_000
 	table := NewTable([]int{16, 16, 8})
 	of := func(id uint64) int64 { return int64(id % 70_000) } // some escape
@@ -478,6 +479,7 @@ func shardID(shard pipeline.Shard, n int) uint64 {
 // "10^7 counter rows are to take some 13.5 bytes each": 15 at most at any size
 // from 1M rows on, of three columns of 16, 16 and 8 bits in 64 tables.
 func TestTableBytesLevel(t *testing.T) {
+	skipRaced(t)
 	least, most := 99.0, 0.0
 	for shard := range pipeline.Shard(2) {
 		table := NewTable([]int{16, 16, 8})
@@ -500,6 +502,7 @@ func TestTableBytesLevel(t *testing.T) {
 
 // Bytes says what the heap says.
 func TestTableBytesTrue(t *testing.T) {
+	skipRaced(t)
 	for _, rows := range []int{100, 20_000} {
 		tables := make([]*Table, 16)
 		before := heap()
