@@ -29,7 +29,7 @@ type answers struct {
 
 // openQueries answers other nodes.
 func (g *generation) openQueries() error {
-	g.figures.MustRegister(newCollector(g))
+	g.showFigures()
 	g.openExplainer()
 	g.sinks.MemoryOnly(g.told().Reads == cluster.ReadsMemory)
 	return g.serveNodes()
@@ -55,7 +55,7 @@ func (g *generation) serveNodes() (err error) {
 		Types:      g.config.Rules().Types(),
 		Shards:     g.config.Shards,
 		Untold:     g.untold,
-		Workers:    g.o.Processors,
+		Workers:    g.processors,
 		ColdReads:  g.config.Limits.ColdReads,
 		Registerer: g.figures,
 		Logger:     g.log,
@@ -80,7 +80,7 @@ const recentShare = 128
 // newAnswers answers everybody by this generation.
 func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a *answers, err error) {
 	a = &answers{
-		directory: &directory{view: g.view, own: g.own(), lags: g.behind.Load, me: g.name, shards: counted.Shards},
+		directory: newDirectory(g.name, counted.Shards, g.view, g.own(), g.behind.Load),
 		registry:  prometheus.NewRegistry(),
 	}
 	a.reader, err = spread.New(g.queries, spread.Options{
@@ -101,11 +101,11 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
-		Cluster: clusterView{g.name, g.view, g.unheardFor},
+		Cluster: newClusterView(g.name, g.view, g.unheardFor),
 		Limits: service.Limits{
 			IDs:        g.config.Limits.IDs,
 			Requests:   g.config.Limits.Requests,
-			Processors: g.o.Processors,
+			Processors: g.processors,
 			ColdReads:  g.config.Limits.ColdReads,
 			Timeout:    g.config.Limits.Timeout,
 			TimeoutMax: g.config.Limits.TimeoutMax,
@@ -116,7 +116,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 		Stats:      g.host.stats,
 		Ready:      ready,
 		Shards:     counted.Shards,
-		Version:    g.o.Version,
+		Version:    g.version,
 		Registerer: a.registry,
 		Logger:     g.log,
 		Metadata:   map[string]string{"node": g.name},
@@ -132,6 +132,9 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	}
 	return a, nil
 }
+
+// held is how many shards other nodes say they answer for.
+func (a *answers) held() int { return a.directory.held() }
 
 // stop answers what has arrived, and then nothing more.
 func (a *answers) stop(ctx context.Context) error {
@@ -161,6 +164,9 @@ func (g *generation) own() query.Holder {
 	}
 	return g.sinks
 }
+
+// here is the state that is held here.
+func (g *generation) here() query.Reader { return g.sinks }
 
 // view is what is known of the members; there are none before this process has
 // joined.

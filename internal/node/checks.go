@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/pipeline"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -132,6 +133,26 @@ func (g *generation) checked(r *audit.Report) *checks.Checked {
 		} else {
 			c.Shards = append(c.Shards, s)
 		}
+	}
+	return c
+}
+
+// comparable says whether it can be compared with the log.
+func (g *generation) comparable() bool { return g.open.Load() && g.audits.Auditor != nil }
+
+// compare compares it with the log, for a rebuild: in turns, also if it serves.
+func (g *generation) compare(ctx context.Context, ask *checks.CompareAsk, sample audit.Sample, progress func(any)) (any, error) {
+	r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.turns}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return g.compared(ask.Generation, r), nil
+}
+
+func (g *generation) compared(number generations.Number, r *audit.Report) *checks.Compared {
+	c := &checks.Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
+	for _, found := range r.Shards {
+		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), checks.DifferingMax-len(c.Differing))]...)
 	}
 	return c
 }

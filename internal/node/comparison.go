@@ -31,12 +31,12 @@ import (
 // to read it for some.
 type comparison struct {
 	nc       *nats.Conn
-	of       func(generations.Number) *generation
-	except   []string                       // of the one that serves: what the two do not define alike
-	progress func(done, of uint64)          // of the work, as far as is known
-	waits    func(why string)               // gets what is waited for; "": nothing
-	patience time.Duration                  // see comparePatience
-	found    map[generations.Number]*differ // by generation
+	of       func(generations.Number) (view func() *cluster.View, shards int) // view nil: it is not open here
+	except   []string                                                         // of the one that serves: what the two do not define alike
+	progress func(done, of uint64)                                            // of the work, as far as is known
+	waits    func(why string)                                                 // gets what is waited for; "": nothing
+	patience time.Duration                                                    // see comparePatience
+	found    map[generations.Number]*differ                                   // by generation
 	order    []generations.Number
 	// done are the shards that nodes have compared, by generation. To run again compares
 	// what has come since: a node that was away, a shard that another one was given.
@@ -68,14 +68,6 @@ const (
 	examplesMax, whySome = 20, 3
 )
 
-// newComparison is of the generation building and the one that serves; of the latter
-// what except names may differ (audit.Difference.Name). progress gets
-// how much is done; it must return at once.
-func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *comparison {
-	waits := func(why string) { n.rebuilds.leader.say(building, why) }
-	return &comparison{nc: n.queries, of: n.generationOf, except: except, progress: progress, waits: waits, patience: comparePatience}
-}
-
 // run compares what was not compared yet. An error says what was not compared: then the
 // generations do not count as alike, whatever result says.
 func (c *comparison) run(ctx context.Context, serving, building generations.Number) error {
@@ -94,13 +86,16 @@ func (c *comparison) run(ctx context.Context, serving, building generations.Numb
 	return nil
 }
 
+// isOf says whether it compares a generation that is built.
+func (c *comparison) isOf(building generations.Number) bool { return c.order[0] == building }
+
 // whole says that all was compared of a generation that is there now.
 func (c *comparison) whole(number generations.Number) bool {
-	g := c.of(number)
-	if g == nil || !g.open.Load() {
+	view, shards := c.of(number)
+	if view == nil {
 		return false
 	}
-	due, nobody := left(g.members.View(), g.config.Shards, c.done[number])
+	due, nobody := left(view(), shards, c.done[number])
 	return len(due) == 0 && nobody.Len() == 0
 }
 
@@ -113,11 +108,11 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 	done, faults, vain := c.done[number], map[string]int{}, inVain{patience: c.patience}
 	why := map[string]error{} // of nodes that have not compared all
 	for {
-		g := c.of(number)
-		if g == nil || !g.open.Load() {
+		view, shards := c.of(number)
+		if view == nil {
 			return errors.New("it is not open on the node that compares")
 		}
-		due, nobody := left(g.members.View(), g.config.Shards, done)
+		due, nobody := left(view(), shards, done)
 		if len(due) == 0 && nobody.Len() == 0 {
 			return nil
 		}
@@ -135,7 +130,7 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 				return fmt.Errorf("node %s: %w", node, a.err)
 			}
 		}
-		if due, nobody = left(g.members.View(), g.config.Shards, done); len(due) == 0 && nobody.Len() == 0 {
+		if due, nobody = left(view(), shards, done); len(due) == 0 && nobody.Len() == 0 {
 			return nil
 		}
 		if vain.round(compared, time.Now()) {

@@ -130,7 +130,7 @@ func TestMovedAsideIsNamed(t *testing.T) {
 		}
 		defer d.Close()
 		var log e2e.Lines
-		(&Node{process: &process{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}}).nameAside()
+		(&Node{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}).nameAside()
 		return log.String()
 	}
 	c.counted("one", false)

@@ -31,6 +31,12 @@ type layout struct {
 
 var _ spread.Directory = (*directory)(nil)
 
+// newDirectory is that of node me. own is what it holds; nil: nothing. lags says whether it
+// is behind the log; nil: it holds nothing.
+func newDirectory(me string, shards int, view func() *cluster.View, own query.Holder, lags func() bool) *directory {
+	return &directory{view: view, own: own, lags: lags, me: me, shards: shards}
+}
+
 // Own implements [spread.Directory].
 func (d *directory) Own() query.Holder { return d.own }
 

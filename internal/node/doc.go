@@ -54,4 +54,6 @@
 //	audit.go checks.go checks/           what is served, compared with the log
 //	base.go upkeep/                      backups: what they stand for; they are made, EVENTS is trimmed
 //	restore.go repair.go                 a data directory from a backup; ways out by hand
+//	restoring.go                         what both do of a generation
 package node
+

@@ -99,16 +99,18 @@ type generation struct {
 // process is what all generations of a process use. Start fills it in, in this order,
 // before the first of them opens. Nothing in it changes after that.
 type process struct {
-	o         Options
-	log       *slog.Logger
-	lines     *shardlog.Lines // of the log, about shards
-	moveLimit *move.Limiter   // of the bytes read from other nodes; nil: none
-	turns     pipeline.Turns  // in which the second generation computes, and what compares
-	dir       *datadir.Dir    // nil: this process only answers
-	name      string          // of this node, among all nodes
-	nc        *nats.Conn
-	queries   *nats.Conn // only for requests: on nc they would wait for megabytes of events
-	session   string     // of a process that only answers, in all generations; "": each generation has its own
+	version    string // of the program
+	processors int    // how many goroutines of a kind compute side by side
+	clock      func() time.Duration
+	log        *slog.Logger
+	lines      *shardlog.Lines // of the log, about shards
+	moveLimit  *move.Limiter   // of the bytes read from other nodes; nil: none
+	turns      pipeline.Turns  // in which the second generation computes, and what compares
+	dir        *datadir.Dir    // nil: this process only answers
+	name       string          // of this node, among all nodes
+	nc         *nats.Conn
+	queries    *nats.Conn // only for requests: on nc they would wait for megabytes of events
+	session    string     // of a process that only answers, in all generations; "": each generation has its own
 }
 
 // host is what a generation asks of the process that it is in. Several goroutines
@@ -138,6 +140,30 @@ type host interface {
 }
 
 var _ host = (*Node)(nil)
+
+// spec is which generation it is, and what it counts by.
+type spec struct {
+	number   generations.Number
+	slot     jetlog.Slot
+	config   *config.Config // what it counts is as the record says; all else is as in the file
+	countsBy string         // as in the record; "": it is not known yet
+	differs  []string       // what the process' file counts differently, in words
+}
+
+// newGeneration is one that is not opened yet, which has all of the process' memory
+// and processors. It ends with ctx.
+func newGeneration(ctx context.Context, p *process, h host, of spec) *generation {
+	c := of.config
+	g := &generation{
+		process: p, host: h, number: of.number, slot: of.slot, config: c, countsBy: of.countsBy, differs: of.differs,
+		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
+		fresh: pipeline.NewFreshness(c.Freshness, p.clock),
+	}
+	g.memory.Store(int64(c.ShardBytes()))
+	g.behind.Store(true) // until it has looked
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	return g
+}
 
 // openAll opens all of a generation, up to answering other nodes.
 func (g *generation) openAll() error {
@@ -217,6 +243,18 @@ func (g *generation) close(ctx context.Context) error {
 		g.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
 	}
 	return errors.Join(faults...)
+}
+
+// tryUse keeps a generation from being closed until the caller calls done. done is nil where
+// it is being closed, or may be: the caller must not wait for that, as closeAll waits for
+// the goroutines that use it already, and one of those may call tryUse again. closed: it is
+// closed, and its figures can be read still. Work that takes long must end with the
+// generation's ctx.
+func (g *generation) tryUse() (done func(), closed bool) {
+	if !g.users.TryRLock() {
+		return nil, false
+	}
+	return g.users.RUnlock, g.closed
 }
 
 // closeStore comes last: figures are read from the store.
@@ -305,6 +343,61 @@ func (g *generation) isLost() bool {
 		return false
 	}
 }
+
+// gone is closed when it cannot go on.
+func (g *generation) gone() <-chan struct{} { return g.lost }
+
+// end has what runs of it end soon; close waits for that.
+func (g *generation) end() { g.cancel() }
+
+// inWork does something that the generation is not closed before; done is closed after it.
+func (g *generation) inWork(do func()) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	g.work.Go(func() {
+		defer close(ended)
+		do()
+	})
+	return ended
+}
+
+// isOpen says whether shards, router and follower are there.
+func (g *generation) isOpen() bool { return g.open.Load() }
+
+// holds says whether shards may be held here: this process does more than answer, and they
+// are opened.
+func (g *generation) holds() bool { return g.sinks != nil }
+
+// applied is up to where every answer of this process reflects all events; not before holds.
+func (g *generation) applied() pipeline.Position { return g.sinks.Applied() }
+
+// routes says whether this process routes the generation.
+func (g *generation) routes() bool { return g.router != nil && g.router.Stats.Active.Load() }
+
+// routedHere is the end of the last window that this process has appended; 0: none.
+func (g *generation) routedHere() uint64 { return g.router.Stats.Position.Load() }
+
+// keepLetters stores the dead letters of what it routes from now on, or none.
+func (g *generation) keepLetters(serves bool) { g.letters.keep(serves) }
+
+// attached says whether its streams were opened.
+func (g *generation) attached() bool { return g.streams != nil }
+
+// seenEvents is EVENTS as of the last look.
+func (g *generation) seenEvents() jetlog.StreamState { return g.state.Load().Events }
+
+// markedEvents is EVENTS as it is now, with how far it is marked to be trimmed.
+func (g *generation) markedEvents(ctx context.Context) (jetlog.StreamState, error) {
+	return g.streams.MarkedEvents(ctx)
+}
+
+// firstOf is the first message that can be read of an EVENTS in a state, its archive
+// included.
+func (g *generation) firstOf(events jetlog.StreamState) (uint64, error) {
+	return g.history.FirstOf(events)
+}
+
+// wrong is what is wrong with it at the moment; nil: nothing.
+func (g *generation) wrong() error { return g.trouble.Err() }
 
 // owner names this generation as its DELTAS does.
 func (g *generation) owner() jetlog.Owner {

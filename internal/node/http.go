@@ -95,8 +95,7 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
-	besides, _ := g.notHere()
-	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + n.copying() + g.degraded() + g.lagging() + g.differing() + n.rebuilds.remarks()
+	return g.remarks(n.copying()) + n.rebuilds.remarks()
 }
 
 func (s *httpServer) close(ctx context.Context) {
@@ -115,15 +114,11 @@ func (s *httpServer) close(ctx context.Context) {
 func (n *Node) Ready() error {
 	g, done := n.use()
 	defer done()
-	faults := []error{n.trouble.Err(), g.trouble.Err(), n.asked(g)}
+	faults := []error{n.trouble.Err(), g.wrong(), n.asked(g)}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}
-	if g.sinks != nil {
-		_, alone := g.notHere()
-		faults = append(faults, g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags())
-	}
-	err := errors.Join(faults...)
+	err := errors.Join(append(faults, g.unready()...)...)
 	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
 		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
 	}

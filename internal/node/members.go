@@ -25,7 +25,7 @@ func (g *generation) openMembers() (err error) {
 	if err != nil {
 		return err
 	}
-	g.same = member(g.config, g.name, g.o.Version)
+	g.same = member(g.config, g.name, g.version)
 	g.same.Shards, g.same.Counters = g.config.Shards, cluster.Summary(schema)
 	g.same.Differs = len(g.differs) > 0
 	g.same.Fingerprint = cluster.FingerprintOf(g.owner())
@@ -33,6 +33,12 @@ func (g *generation) openMembers() (err error) {
 	defer cancel()
 	return g.untilLed(ctx, startWithin, jetlog.Leaderless, g.joinMembers)
 }
+
+// joined says whether this process is a member, and sees the others.
+func (g *generation) joined() bool { return g.members != nil }
+
+// membersChanged is closed at the next change of the members; only once joined.
+func (g *generation) membersChanged() <-chan struct{} { return g.members.Changed() }
 
 // joinMembers watches the members and is one from now on.
 func (g *generation) joinMembers(ctx context.Context) error {
@@ -293,7 +299,7 @@ func (g *generation) attach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.streams, g.same = streams, member(g.config, g.name, g.o.Version)
+	g.streams, g.same = streams, member(g.config, g.name, g.version)
 	if err := g.joinMembers(ctx); err != nil {
 		return err
 	}

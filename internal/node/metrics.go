@@ -21,6 +21,12 @@ type looked struct {
 	probes   []sinks.Probe
 }
 
+// showFigures has the figures of a generation shown from now on.
+func (g *generation) showFigures() { g.figures.MustRegister(newCollector(g)) }
+
+// registry has the figures of a generation.
+func (g *generation) registry() prometheus.Gatherer { return g.figures }
+
 func newCollector(g *generation) *figures.Collector {
 	c := &figures.Collector{Look: func() {}}
 	if g.sinks != nil {
@@ -37,7 +43,7 @@ func newCollector(g *generation) *figures.Collector {
 		return g.fresh.Left().Seconds()
 	})
 	c.Add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
-		emit(1, g.o.Version, g.name)
+		emit(1, g.version, g.name)
 	})
 	return c
 }

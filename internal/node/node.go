@@ -24,7 +24,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
@@ -49,8 +48,15 @@ type Options struct {
 
 // Node is a running process. Start makes one, Close stops it.
 type Node struct {
-	*process
+	o      Options
 	config *config.Config
+	log    *slog.Logger
+	shared *process // what its generations use; it is filled in as the fields below are
+
+	dir     *datadir.Dir // nil: this process only answers
+	name    string       // among all nodes
+	nc      *nats.Conn
+	queries *nats.Conn // only for requests
 
 	// In the order in which they are opened; Close goes the other way.
 	listener net.Listener  // of the HTTP server; nil when it is off
@@ -108,29 +114,24 @@ func newNode(c *config.Config, o Options) *Node {
 		o.Clock = kit.SinceBoot
 	}
 	n := &Node{
-		process: &process{o: o, log: o.Logger, lines: shardlog.New(o.Logger), moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate))},
-		config:  c, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
+		o: o, config: c, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
+		shared: &process{
+			version: o.Version, processors: o.Processors, clock: o.Clock, log: o.Logger, lines: shardlog.New(o.Logger),
+			moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+		},
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back
-		n.turns = pipeline.NewTurns(c.Rebuild.Cores)
+		n.shared.turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.serving.Store(n.newGeneration(generations.First, 0, c))
+	n.serving.Store(n.newGeneration(spec{number: generations.First, config: c}))
 	return n
 }
 
 // newGeneration is one that is not opened yet, which has all of the process' memory
 // and processors.
-func (n *Node) newGeneration(number generations.Number, slot jetlog.Slot, c *config.Config) *generation {
-	g := &generation{
-		process: n.process, host: n, number: number, slot: slot, config: c,
-		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
-		fresh: pipeline.NewFreshness(c.Freshness, n.o.Clock),
-	}
-	g.memory.Store(int64(c.ShardBytes()))
-	g.behind.Store(true) // until it has looked
-	g.ctx, g.cancel = context.WithCancel(n.ctx)
-	return g
+func (n *Node) newGeneration(of spec) *generation {
+	return newGeneration(n.ctx, n.shared, n, of)
 }
 
 // gen is the generation that serves.
@@ -141,7 +142,7 @@ func (n *Node) isServing(g *generation) bool { return n.gen() == g }
 
 // begin starts what runs for as long as the node does.
 func (n *Node) begin() {
-	n.gen().letters.on() // before anything is routed
+	n.gen().keepLetters(true) // before anything is routed
 	n.gen().begin()
 	n.gen().beginServing()
 	n.beginRebuilds()
@@ -149,7 +150,7 @@ func (n *Node) begin() {
 		n.work.Go(func() { n.tend(n.server.Unwritable) })
 	}
 	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
-		"http", n.HTTPAddress(), "applied", n.gen().sinks.Applied())
+		"http", n.HTTPAddress(), "applied", n.gen().applied())
 }
 
 // WaitApplied returns when every later answer reflects all events up to a
@@ -158,7 +159,7 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	for {
 		g, done := n.use()
 		wait := g.waitApplied
-		if g.sinks == nil { // nothing is applied here: others are asked
+		if !g.holds() { // nothing is applied here: others are asked
 			wait = n.answers.Load().reader.WaitApplied
 		}
 		err := wait(ctx, p)
@@ -205,11 +206,18 @@ func (n *Node) openHTTP() (err error) {
 }
 
 // lockData takes the data directory, and the name that it has.
-func (n *Node) lockData() (err error) {
-	if n.dir, err = datadir.Open(n.config.DataDir, n.config.Node, n.o.Demo); err == nil {
-		n.name = n.dir.Marker.Node
+func (n *Node) lockData() error {
+	dir, err := datadir.Open(n.config.DataDir, n.config.Node, n.o.Demo)
+	if err == nil {
+		n.takeDir(dir)
 	}
 	return err
+}
+
+// takeDir has this process and its generations use a data directory, and its name.
+func (n *Node) takeDir(dir *datadir.Dir) {
+	n.dir, n.name = dir, dir.Marker.Node
+	n.shared.dir, n.shared.name = n.dir, n.name
 }
 
 // openData takes the data directory.
@@ -256,6 +264,7 @@ func (n *Node) openServer() (err error) {
 		return err
 	}
 	n.queries, err = n.connect(url, "-queries")
+	n.shared.nc, n.shared.queries = n.nc, n.queries
 	return err
 }
 

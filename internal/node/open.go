@@ -174,7 +174,7 @@ func (g *generation) sinksOptions(held []pipeline.Shard, sequenceMax uint64) sin
 	return sinks.Options{
 		Shards:          g.config.Shards,
 		Held:            held,
-		Owners:          g.o.Processors,
+		Owners:          g.processors,
 		CheckpointEvery: g.config.Checkpoint.Interval,
 		DirtyRowsMax:    g.config.Checkpoint.Rows,
 		MemoryBytes:     int(g.memory.Load()),

@@ -9,5 +9,5 @@ func (n *Node) Reader() query.Reader {
 	if n.dir == nil {
 		return n.answers.Load().reader
 	}
-	return n.gen().sinks
+	return n.gen().here()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -65,7 +66,7 @@ const (
 // leads says whether this node is the leader.
 func (n *Node) leads() bool {
 	g := n.gen()
-	return g.router != nil && g.router.Stats.Active.Load() && g.number == n.rebuilds.set().Serving
+	return g.routes() && g.number == n.rebuilds.set().Serving
 }
 
 // lead brings a rebuild on, as long as this node routes the generation that serves.
@@ -128,7 +129,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		n.tidySlot(ctx, set)
 		return nil
 	}
-	if why := n.lacksOf(n.gen().state.Load().Events); why != nil {
+	if why := n.lacksOf(n.gen().seenEvents()); why != nil {
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
 				return now, bucket.ErrDecided
@@ -138,7 +139,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		return err
 	}
 	b := n.rebuilds.beside.Load()
-	if b == nil || b.number != set.Building || !b.open.Load() {
+	if b == nil || b.number != set.Building || !b.isOpen() {
 		return nil // rebuilds' trouble says why
 	}
 	n.rebuilds.leader.see(set.Building, b.come())
@@ -153,7 +154,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	case set.Differs == 0 || set.Accept:
 		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) {
 			// What this one has routed, its letters are stored of; 0 says that none are owed.
-			return now.Switch(max(n.gen().router.Stats.Position.Load(), 1))
+			return now.Switch(max(n.gen().routedHere(), 1))
 		})
 	}
 	return nil
@@ -202,7 +203,7 @@ func (n *Node) lacks(ctx context.Context) error {
 func (n *Node) lacksNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
-	events, err := n.gen().streams.MarkedEvents(ctx)
+	events, err := n.gen().markedEvents(ctx)
 	if err != nil {
 		return nil // it could not look now, and looks again
 	}
@@ -218,7 +219,7 @@ func (n *Node) lacksOf(events jetlog.StreamState) error {
 	if events.First <= 1 {
 		return nil
 	}
-	switch first, err := n.gen().history.FirstOf(events); {
+	switch first, err := n.gen().firstOf(events); {
 	case err != nil:
 		return fmt.Errorf("a rebuild needs all of EVENTS: %w", err)
 	case first <= 1:
@@ -258,7 +259,7 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	}
 	n.log.Info("tidemark: the new generation has caught up; both are compared with the log", "generation", set.Building, "serving", set.Serving)
 	c := l.ended
-	if c == nil || c.order[0] != set.Building {
+	if c == nil || !c.isOf(set.Building) {
 		c = n.newComparison(set.Building, except, func(done, of uint64) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -284,10 +285,27 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	return n.step(ctx, still, func(now generations.Set) (generations.Set, error) { return now.Found(differs, why) })
 }
 
+// newComparison is of the generation building and the one that serves; of the latter
+// what except names may differ (audit.Difference.Name). progress gets
+// how much is done; it must return at once.
+func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *comparison {
+	waits := func(why string) { n.rebuilds.leader.say(building, why) }
+	return &comparison{nc: n.queries, of: n.openHere, except: except, progress: progress, waits: waits, patience: comparePatience}
+}
+
+// openHere is what a comparison sees of a generation that is open here; view nil: it is not.
+func (n *Node) openHere(number generations.Number) (view func() *cluster.View, shards int) {
+	g := n.generationOf(number)
+	if g == nil || !g.isOpen() {
+		return nil, 0
+	}
+	return g.view, g.config.Shards
+}
+
 // compared says that this leader has compared each copy of a generation that may come to
 // serve. A copy of a node that was away, and is back, was not compared.
 func (l *leader) compared(building generations.Number) bool {
-	return l.ended != nil && l.ended.order[0] == building && l.ended.whole(building)
+	return l.ended != nil && l.ended.isOf(building) && l.ended.whole(building)
 }
 
 // whileRecord has something end when the record is not still as it must be; done ends

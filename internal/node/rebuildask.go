@@ -71,7 +71,7 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 		if b := n.rebuilds.beside.Load(); !b.mayServeAgain(s) {
 			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, b.waitsHere())
 		}
-		return s.Back(max(n.gen().router.Stats.Position.Load(), 1))
+		return s.Back(max(n.gen().routedHere(), 1))
 	})
 	return jobs
 }
@@ -122,7 +122,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	if events == 0 {
 		s.Of = 0
 	}
-	s.Position = uint64(g.sinks.Applied())
+	s.Position = uint64(g.applied())
 	l := &n.rebuilds.leader
 	l.mu.Lock()
 	if l.of == set.Building || set.Building == 0 {
@@ -294,8 +294,7 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 		p.Beside = err.Error()
 	}
 	if b := n.rebuilds.beside.Load(); b != nil && p.Beside == "" {
-		_, alone := b.notHere()
-		if err := errors.Join(b.trouble.Err(), alone); err != nil {
+		if err := b.wrongBeside(); err != nil {
 			p.Beside = err.Error()
 		}
 	}

@@ -18,7 +18,7 @@ func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
 	if r == nil {
 		return nil
 	}
-	now, written := n.gen().state.Load().Events.Now, r.Written() // both by the server's clock
+	now, written := n.gen().seenEvents().Now, r.Written() // both by the server's clock
 	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
 		return nil
 	}

@@ -23,8 +23,8 @@ func (n *Node) generationFigures(c *figures.Collector) {
 		serving, beside := n.gen(), n.rebuilds.beside.Load()
 		for _, g := range []*generation{serving, beside} {
 			again := g == beside && serving == beside // for a moment, at a switch
-			if g != nil && g.open.Load() && !again {
-				emit(float64(g.sinks.Applied()), strconv.FormatUint(uint64(g.number), 10))
+			if g != nil && g.isOpen() && !again {
+				emit(float64(g.applied()), strconv.FormatUint(uint64(g.number), 10))
 			}
 		}
 	})

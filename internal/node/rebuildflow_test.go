@@ -73,10 +73,10 @@ func TestBackAndForward(t *testing.T) {
 	if got := f.begin(plain, false); got != 3 {
 		t.Errorf("generation %d is building", got)
 	}
-	n.turns.Take() // so it does not come to its end yet
+	n.shared.turns.Take() // so it does not come to its end yet
 	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
 	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
-	n.turns.Give()
+	n.shared.turns.Give()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,17 +273,17 @@ func TestRebuildSharesMemory(t *testing.T) {
 		t.Errorf("alone it has %d", got)
 	}
 	f.begin(fans(c), false)
-	n.turns.Take() // so it does not come to its end yet
+	n.shared.turns.Take() // so it does not come to its end yet
 	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.Has("does not open") })
 	second := n.rebuilds.beside.Load()
 	if second == nil {
-		n.turns.Give()
+		n.shared.turns.Give()
 		t.Fatal(f.log.String())
 	}
 	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
 		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
 	}
-	n.turns.Give()
+	n.shared.turns.Give()
 	f.serves(2, n)
 	f.until("the shares are swapped", func() bool {
 		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())

@@ -119,9 +119,9 @@ func (n *Node) attendRebuilds(ctx context.Context) {
 		if r.opening != nil {
 			opened = r.opening.done
 		}
-		var lost chan struct{}
+		var lost <-chan struct{}
 		if b := r.beside.Load(); b != nil {
-			lost = b.lost
+			lost = b.gone()
 		}
 		select {
 		case <-ctx.Done():
@@ -205,7 +205,7 @@ func (n *Node) take(set generations.Set) error {
 	n.rebuilds.known.Store(&set)
 	for _, g := range []*generation{n.gen(), n.rebuilds.beside.Load()} {
 		if g != nil {
-			g.letters.keep(g.number == set.Serving)
+			g.keepLetters(g.number == set.Serving)
 		}
 	}
 	n.log.Info("tidemark: generations", "epoch", set.Epoch, "state", set.State, "serving", set.Serving, "building", set.Building, "kept", set.Kept, "why", set.Why)
@@ -250,7 +250,7 @@ func (n *Node) openBeside(set generations.Set, number generations.Number) {
 		n.openFailed(err)
 		return
 	}
-	g.memory.Store(int64(n.config.ShardBytesSecond()))
+	g.setMemory(n.config.ShardBytesSecond())
 	n.gen().setMemory(n.config.ShardBytesBeside())
 	o := &opening{g, make(chan error, 1)}
 	r.opening = o
@@ -307,10 +307,10 @@ func (n *Node) opened(err error) {
 	}
 	r.pause, r.failed = 0, time.Time{}
 	r.trouble.Clear(rebuildPart)
-	g.letters.keep(g.number == r.set().Serving)
+	g.keepLetters(g.number == r.set().Serving)
 	g.begin()
 	r.beside.Store(g)
-	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.number, "applied", g.sinks.Applied())
+	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.number, "applied", g.applied())
 }
 
 func (n *Node) openFailed(err error) {
@@ -322,7 +322,7 @@ func (n *Node) openFailed(err error) {
 
 // dismiss ends an opening, and takes away what it has opened.
 func (n *Node) dismiss(o *opening) {
-	o.generation.cancel()
+	o.generation.end()
 	if err := <-o.done; err == nil {
 		o.generation.undoAll()
 	}

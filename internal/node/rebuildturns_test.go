@@ -15,7 +15,7 @@ func TestRebuildInTurns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.start("a")
-	turns := n.turns
+	turns := n.shared.turns
 	if cap(turns) != 1 {
 		t.Fatalf("there are %d turns, of rebuild.cores %d and 2 processors", cap(turns), n.config.Rebuild.Cores)
 	}
@@ -68,7 +68,7 @@ func TestCompareInTurns(t *testing.T) {
 	f.publish(50)
 	f.whole(a, a2)
 	for _, held := range []*Node{a, a2} {
-		held.turns.Take()
+		held.shared.turns.Take()
 		done := make(chan uint64)
 		go func() {
 			differs, _, why, err := f.compares(t.Context(), a, a2, nil)
@@ -81,18 +81,18 @@ func TestCompareInTurns(t *testing.T) {
 		case <-done:
 			t.Errorf("generation %d is compared without a turn", held.gen().number)
 		case <-time.After(500 * time.Millisecond):
-			held.turns.Give()
+			held.shared.turns.Give()
 			if differs := <-done; differs != 0 {
 				t.Errorf("%d ids differ", differs)
 			}
 		}
-		if n := len(held.turns); n != 0 {
+		if n := len(held.shared.turns); n != 0 {
 			t.Errorf("%d turns are not given back", n)
 		}
 	}
 	free := newNode(f.config("b", func(c *config.Config) { c.Rebuild.Cores = 2 }), Options{Processors: 2, Logger: f.logger()})
 	defer free.cancel()
-	if free.turns != pipeline.Turns(nil) {
+	if free.shared.turns != pipeline.Turns(nil) {
 		t.Error("with as many cores as processors there is a bound")
 	}
 }

@@ -304,10 +304,8 @@ func (n *Node) newGenerationOf(set generations.Set, number generations.Number) (
 	if err != nil {
 		return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
 	}
-	g := n.newGeneration(number, jetlog.Slot(is.Slot), by)
-	g.countsBy = is.CountsBy()
-	g.differs, err = config.Changes(by, n.config)
-	return g, err
+	differs, err := config.Changes(by, n.config)
+	return n.newGeneration(spec{number, jetlog.Slot(is.Slot), by, is.CountsBy(), differs}), err
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -1,9 +1,67 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
+
+// remarks are what a process that is ready has to say of the generation, a line each. also
+// is what the process says of its server, which comes after what is said of shards and
+// EVENTS.
+func (g *generation) remarks(also string) string {
+	besides, _ := g.notHere()
+	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
+}
+
+// unready is why what is held here cannot answer as it should.
+func (g *generation) unready() []error {
+	if g.sinks == nil {
+		return nil
+	}
+	_, alone := g.notHere()
+	return []error{g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags()}
+}
+
+// wrongBeside is what is wrong with it while another generation serves.
+func (g *generation) wrongBeside() error {
+	_, alone := g.notHere()
+	return errors.Join(g.trouble.Err(), alone)
+}
+
+// silent is for how long nothing has been heard of any node, this one included; 0
+// while that is no longer than one node may be silent. The roster takes no node for away
+// then: that nothing is heard says nothing about the others.
+func (g *generation) silent() time.Duration {
+	if silent := g.unheardFor(); silent > bucket.MemberExpiry {
+		return silent
+	}
+	return 0
+}
+
+// unheard says so.
+func (g *generation) unheard() string {
+	silent := g.silent()
+	if silent == 0 {
+		return g.unstored()
+	}
+	return fmt.Sprintf("nodes: for %d s nothing has been heard of any of them, this one included: it is cut off, or JetStream has no leader because most of the NATS servers are gone\n", int(silent.Seconds()))
+}
+
+// unstored says that the others do not hear of this node, and why.
+func (g *generation) unstored() string {
+	members := g.watched.Load()
+	if members == nil {
+		return ""
+	}
+	since, why := members.Unheard()
+	if since < bucket.MemberExpiry {
+		return ""
+	}
+	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)
+}
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
 // answering: what is counted stands.

@@ -15,10 +15,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
-	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // RepairOptions say what to repair; exactly one of Replay, Adopt and Record.
@@ -128,10 +126,9 @@ func (n *Node) replay() (err error) {
 	if err := g.openStreams(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
 	defer cancel()
-	// Dead letters come again with the events that they were.
-	if err := g.streams.Delete(ctx, jetlog.DeadLetterStream); err != nil {
+	if err := g.dropLetters(ctx); err != nil {
 		return err
 	}
 	// At one stroke each, so that no start ever sees half a database.
@@ -154,7 +151,7 @@ func (n *Node) replay() (err error) {
 	if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 		return err
 	}
-	n.log.Info("repair: the next start counts EVENTS again", "messages", g.state.Load().Events.Messages)
+	n.log.Info("repair: the next start counts EVENTS again", "messages", g.seenEvents().Messages)
 	return nil
 }
 
@@ -230,36 +227,7 @@ func (n *Node) adopt() error {
 			return err
 		}
 	}
-	g := n.gen()
-	for _, step := range []func() error{g.openStreams, g.openStore} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	counted := uint64(0)
-	for s := range g.config.Shards + 1 { // and the channels
-		state, err := g.store.Stack(pipeline.Shard(s)).State()
-		if err != nil {
-			return err
-		}
-		counted = max(counted, state.Applied.Sequence())
-	}
-	tail, _, err := g.deltas.Tail(g.ctx)
-	if err != nil {
-		return err
-	}
-	counted = max(counted, tail.To.Sequence())
-	if err := g.events.FastForward(g.ctx, counted); err != nil {
-		return err
-	}
-	now := g.state.Load()
-	known := g.store.Meta().Streams
-	is := n.dir.Counted(g.number)
-	is.Mixed = true
-	if err := n.dir.Note(g.number, is); err != nil { // EVENTS no longer has what was counted
-		return err
-	}
-	err = g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
+	counted, err := n.gen().adopt()
 	if err == nil {
 		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)
 	}

@@ -82,7 +82,11 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	defer p.dir.Close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
-	if r.Position, r.Time, err = g.restore(ctx, place, m, &o); err != nil {
+	r.Position, r.Time, err = g.restore(ctx, place, m, &restoring{
+		at: o.At, progress: o.Progress,
+		events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, &o) },
+	})
+	if err != nil {
 		if !m.Nothing() {
 			err = fmt.Errorf("backup %s: %w", m.ID, err)
 		}
@@ -152,7 +156,7 @@ func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(dat
 		}
 		d.Marker.Node = was.Node
 	}
-	n.dir, n.name = d, d.Marker.Node
+	n.takeDir(d)
 	if err := os.WriteFile(d.Join(datadir.RestoringFile), nil, 0o666); err != nil { // that it is there says all
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -170,32 +174,6 @@ func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(dat
 		}
 		return kit.SyncDir(path)
 	}, nil
-}
-
-// restore fills the store and brings all shards to one position.
-func (g *generation) restore(ctx context.Context, place backup.Place, m *backup.Manifest, o *RestoreOptions) (at pipeline.Position, time int64, err error) {
-	if err := g.openStore(); err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, g.store.Close()) }()
-	if err := backup.Import(ctx, g.store, place, m, o.Progress); err != nil {
-		return 0, 0, err
-	}
-	if err := g.openSinks(nil, 0); err != nil {
-		return 0, 0, err
-	}
-	forward := &backup.Restore{
-		Place: place, Manifest: m, At: o.At, Shards: g.sinks, Lane: g.lane, Logger: o.Logger,
-		Events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, o) },
-	}
-	at, time, err = forward.Forward(ctx)
-	if err = errors.Join(err, g.sinks.Close()); err == nil {
-		err = backup.Stands(g.store, m, at)
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	return at, time, nil
 }
 
 // openLog opens what there is of the events after a backup, and returns the last

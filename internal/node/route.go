@@ -171,7 +171,7 @@ func (g *generation) lanes() int {
 	if g.config.Router.Lanes > 0 {
 		return g.config.Router.Lanes
 	}
-	return g.o.Processors
+	return g.processors
 }
 
 // routed says that this node routes, or another one does: what kept this one from routing

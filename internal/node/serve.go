@@ -63,7 +63,7 @@ func (n *Node) stopAnswers(before *answers) {
 // asked returns why others cannot be asked, of a process that holds nothing
 // itself.
 func (n *Node) asked(g *generation) error {
-	if a := n.answers.Load(); a != nil && g.own() == nil && a.directory.held() == 0 {
+	if a := n.answers.Load(); a != nil && g.own() == nil && a.held() == 0 {
 		return cluster.ErrNobody
 	}
 	return nil
@@ -82,7 +82,7 @@ func (n *Node) register() {
 func (n *Node) Gather() ([]*dto.MetricFamily, error) {
 	g, done := n.use()
 	defer done()
-	all := prometheus.Gatherers{n.registry, g.figures}
+	all := prometheus.Gatherers{n.registry, g.registry()}
 	if a := n.answers.Load(); a != nil {
 		all = append(all, a.registry)
 	}

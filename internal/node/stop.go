@@ -31,7 +31,7 @@ func (n *Node) close() error {
 	beside := n.rebuilds.beside.Load()
 	faults = append(faults, n.gen().close(ctx), beside.close(ctx))
 	n.http.close(ctx)
-	n.lines.End()
+	n.shared.lines.End()
 	faults = append(faults, n.gen().closeStore(), beside.closeStore())
 	n.queries.Close()
 	n.nc.Close()
@@ -49,16 +49,15 @@ func (n *Node) close() error {
 func (n *Node) use() (g *generation, done func()) {
 	for {
 		g := n.gen()
-		// Do not wait for one that is being closed: closeAll waits for the goroutines that use
-		// it already, and one of those may call use again.
-		if !g.users.TryRLock() {
+		done, closed := g.tryUse()
+		switch {
+		case done == nil:
 			runtime.Gosched()
 			continue
+		case !closed || n.gen() == g:
+			return g, done
 		}
-		if !g.closed || n.gen() == g {
-			return g, g.users.RUnlock
-		}
-		g.users.RUnlock()
+		done()
 	}
 }
 
@@ -76,7 +75,7 @@ func (n *Node) undo() {
 	defer cancel()
 	n.answers.Load().stop(ctx)
 	n.gen().undo()
-	n.lines.End()
+	n.shared.lines.End()
 	if n.queries != nil {
 		n.queries.Close()
 	}
@@ -89,7 +88,7 @@ func (n *Node) undo() {
 	if n.dir != nil {
 		// A member of a cluster may hold copies of its streams, and is known to it
 		// by its name.
-		if n.gen().streams == nil && !n.inCluster() {
+		if !n.gen().attached() && !n.inCluster() {
 			n.dir.Abandon()
 		} else {
 			n.dir.Close()

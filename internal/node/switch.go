@@ -20,7 +20,7 @@ func (n *Node) maySwitch(from, to *generation) bool {
 	if _, named := set.All[from.number]; !named {
 		return true
 	}
-	return to.open.Load() && to.lags() == nil && to.hasAssigned()
+	return to.isOpen() && to.lags() == nil && to.hasAssigned()
 }
 
 const (
@@ -75,11 +75,7 @@ func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted 
 	if err != nil {
 		return err
 	}
-	drained := make(chan struct{})
-	before.work.Go(func() {
-		defer close(drained)
-		n.stopAnswers(old)
-	})
+	drained := before.inWork(func() { n.stopAnswers(old) })
 	select {
 	case <-drained:
 	case <-time.After(drainBefore):

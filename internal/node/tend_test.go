@@ -15,7 +15,7 @@ func TestServerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		n := &Node{process: &process{log: slog.New(slog.DiscardHandler)}, ctx: ctx, failed: make(chan struct{})}
+		n := &Node{log: slog.New(slog.DiscardHandler), ctx: ctx, failed: make(chan struct{})}
 		looks, hung := 0, make(chan struct{})
 		go n.tend(func() error {
 			if looks++; looks == 3 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/spread"
@@ -54,19 +55,20 @@ const (
 // openName chooses a name: nothing that a process keeps has one already.
 func (n *Node) openName() error {
 	n.name = cmp.Or(n.config.Node, nuid.Next())
+	n.shared.name = n.name
 	return nil
 }
 
 // openThin joins the nodes that are there, and answers for them. Without any it begins all
 // the same: every request gets 503 until they come.
 func (n *Node) openThin() error {
-	n.gen().figures.MustRegister(newCollector(n.gen()))
+	n.gen().showFigures()
 	n.register()
 	if err := n.openJobs(); err != nil {
 		return err
 	}
 	t := &thin{node: n}
-	n.thin, n.session = t, nuid.Next()
+	n.thin, n.shared.session = t, nuid.Next()
 	if err := t.try(n.ctx); final(err) {
 		return err
 	}
@@ -110,8 +112,8 @@ func (t *thin) attend(ctx context.Context) {
 	n := t.node
 	for ctx.Err() == nil {
 		var changed, other <-chan struct{}
-		if m := n.gen().members; m != nil {
-			changed = m.Changed()
+		if g := n.gen(); g.joined() {
+			changed = g.membersChanged()
 		}
 		if r := n.rebuilds.record; r != nil {
 			other = r.Changed()
@@ -168,10 +170,10 @@ func (t *thin) look(ctx context.Context) error {
 		return cluster.ErrNobody
 	}
 	if n.gen().number != set.Serving {
-		return t.change(ctx, n.newGeneration(set.Serving, jetlog.Slot(set.All[set.Serving].Slot), n.config))
+		return t.change(ctx, n.newGeneration(spec{number: set.Serving, slot: jetlog.Slot(set.All[set.Serving].Slot), config: n.config}))
 	}
 	g := n.gen()
-	if g.members == nil {
+	if !g.joined() {
 		if err := g.attach(ctx); err != nil {
 			return err
 		}
@@ -184,7 +186,7 @@ func (t *thin) look(ctx context.Context) error {
 func (t *thin) change(ctx context.Context, to *generation) error {
 	n, before := t.node, t.node.gen()
 	counted, by, err := t.join(ctx, to)
-	if err == nil && before.members == nil { // nothing was answered before
+	if err == nil && !before.joined() { // nothing was answered before
 		err = n.serveAll(to, counted, nil)
 	} else if err == nil {
 		err = n.answerAfter(ctx, before, to, counted, func(ctx context.Context) (pipeline.Position, error) {
@@ -204,17 +206,17 @@ func (t *thin) change(ctx context.Context, to *generation) error {
 
 // join joins the members of a generation and has one of them say what is counted.
 func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts, error) {
-	g.figures.MustRegister(newCollector(g))
+	g.showFigures()
 	if err := g.attach(ctx); err != nil {
 		return nil, counts{}, err
 	}
 	err := cluster.ErrNobody
-	for _, m := range g.members.View().Members {
+	for _, m := range g.view().Members {
 		if m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
 		var counted *spread.Counted
-		if counted, err = askOne(ctx, g, m.Node); err == nil {
+		if counted, err = t.askOne(ctx, m.Node, g.number); err == nil {
 			return counted, counts{m.Fingerprint, m.Shards}, nil
 		}
 	}
@@ -225,7 +227,7 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 // are answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
 	g := t.node.gen()
-	members := g.members.View().Members
+	members := g.view().Members
 	err, asked := cluster.ErrNobody, 0
 	for _, i := range rand.Perm(len(members)) {
 		m := members[i]
@@ -237,7 +239,7 @@ func (t *thin) ask(ctx context.Context) error {
 		if asked++; asked > asksMax {
 			break
 		}
-		counted, fault := askOne(ctx, g, m.Node)
+		counted, fault := t.askOne(ctx, m.Node, g.number)
 		if fault != nil { // it is gone, and not away yet
 			err = fmt.Errorf("%w: %w", cluster.ErrNobody, fault)
 			continue
@@ -254,10 +256,10 @@ func (t *thin) ask(ctx context.Context) error {
 	return err
 }
 
-func askOne(ctx context.Context, g *generation, node string) (*spread.Counted, error) {
+func (t *thin) askOne(ctx context.Context, node string, of generations.Number) (*spread.Counted, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return spread.AskCounted(ctx, g.queries, node, g.number)
+	return spread.AskCounted(ctx, t.node.queries, node, of)
 }
 
 // take has requests be answered by what a node counts.

@@ -403,13 +403,13 @@ func TestThinSameSlot(t *testing.T) {
 	s.ready(n)
 	n.thin.end()
 	before := n.gen()
-	if err := n.thin.change(t.Context(), n.newGeneration(before.number, before.slot, n.config)); err != nil {
+	if err := n.thin.change(t.Context(), n.newGeneration(spec{number: before.number, slot: before.slot, config: n.config})); err != nil {
 		t.Fatal(err)
 	}
 	at := s.publish(communityLines...)
 	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
 	s.until("the member t", func() error {
-		if m, there := s.members()["t"]; !there || m.Session != n.session {
+		if m, there := s.members()["t"]; !there || m.Session != n.shared.session {
 			return fmt.Errorf("%+v", m)
 		}
 		return nil

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -25,36 +24,9 @@ type clusterView struct {
 
 var _ query.Cluster = clusterView{}
 
-// silent is for how long nothing has been heard of any node, this one included; 0
-// while that is no longer than one node may be silent. The roster takes no node for away
-// then: that nothing is heard says nothing about the others.
-func (g *generation) silent() time.Duration {
-	if silent := g.unheardFor(); silent > bucket.MemberExpiry {
-		return silent
-	}
-	return 0
-}
-
-// unheard says so.
-func (g *generation) unheard() string {
-	silent := g.silent()
-	if silent == 0 {
-		return g.unstored()
-	}
-	return fmt.Sprintf("nodes: for %d s nothing has been heard of any of them, this one included: it is cut off, or JetStream has no leader because most of the NATS servers are gone\n", int(silent.Seconds()))
-}
-
-// unstored says that the others do not hear of this node, and why.
-func (g *generation) unstored() string {
-	members := g.watched.Load()
-	if members == nil {
-		return ""
-	}
-	since, why := members.Unheard()
-	if since < bucket.MemberExpiry {
-		return ""
-	}
-	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)
+// newClusterView reports as node me. silent is how long nothing has been heard of any node.
+func newClusterView(me string, view func() *cluster.View, silent func() time.Duration) clusterView {
+	return clusterView{me, view, silent}
 }
 
 // seen is what is known now, and for how long nothing has been heard of any node; 0
