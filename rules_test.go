@@ -195,6 +195,8 @@ var allowed = map[string][]string{
 	},
 	"internal/node/checks":  {"pipeline", "pipeline/generation", "sinks/audit", "internal/job"},
 	"internal/node/history": {"pipeline", "pipeline/archive", "pipeline/jetlog", "internal/kit"},
+	"internal/node/lookup":  {"pipeline", "pipeline/cluster", "pipeline/jetlog/bucket", "query", "query/spread"},
+	"internal/node/rebuild": {"pipeline", "pipeline/cluster", "pipeline/generation", "sinks/audit", "internal/job", "internal/node/checks"},
 	"internal/node/upkeep": {
 		"pipeline", "pipeline/archive", "pipeline/cluster", "pipeline/generation", "pipeline/jetlog", "pipeline/jetlog/", "sinks/backup", "sinks/cold", "sinks/move",
 		"internal/config", "internal/kit", "internal/kit/figures", "internal/node/checks", "internal/node/history",

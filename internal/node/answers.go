@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/lookup"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
@@ -21,7 +22,7 @@ import (
 // held here. The schema of a process that only answers may change; then all of answers is
 // made again.
 type answers struct {
-	directory *directory
+	directory *lookup.Holders
 	reader    *spread.Reader
 	service   *service.Service
 	registry  *prometheus.Registry // of its figures, which begin with it
@@ -80,7 +81,7 @@ const recentShare = 128
 // newAnswers answers everybody by this generation.
 func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a *answers, err error) {
 	a = &answers{
-		directory: newDirectory(g.name, counted.Shards, g.view, g.own(), g.behind.Load),
+		directory: lookup.NewHolders(g.name, counted.Shards, g.view, g.own(), g.behind.Load),
 		registry:  prometheus.NewRegistry(),
 	}
 	a.reader, err = spread.New(g.queries, spread.Options{
@@ -101,7 +102,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 		Schema:  counted.Schema,
 		Types:   counted.Types,
 		Reader:  a.reader,
-		Cluster: newClusterView(g.name, g.view, g.unheardFor),
+		Cluster: lookup.NewOverview(g.name, g.view, g.unheardFor),
 		Limits: service.Limits{
 			IDs:        g.config.Limits.IDs,
 			Requests:   g.config.Limits.Requests,
@@ -134,7 +135,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 }
 
 // held is how many shards other nodes say they answer for.
-func (a *answers) held() int { return a.directory.held() }
+func (a *answers) held() int { return a.directory.Held() }
 
 // stop answers what has arrived, and then nothing more.
 func (a *answers) stop(ctx context.Context) error {

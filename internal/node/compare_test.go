@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
+	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -57,10 +58,10 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 }
 
 // compares compares, as the first node of each generation sees the others.
-func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
-	c := &comparison{
-		nc: f.nc, patience: time.Minute, progress: func(done, of uint64) {}, waits: func(string) {},
-		of: func(number generations.Number) (view func() *cluster.View, shards int) {
+func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*rebuild.Comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
+	c := &rebuild.Comparison{
+		NC: f.nc, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
+		Of: func(number generations.Number) (view func() *cluster.View, shards int) {
 			if g := []*Node{serving, building}[number-1].gen(); g.isOpen() {
 				return g.view, g.config.Shards
 			}
@@ -70,8 +71,8 @@ func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func
 	if edit != nil {
 		edit(c)
 	}
-	err = c.run(ctx, 1, 2)
-	differs, examples, why = c.result()
+	err = c.Run(ctx, 1, 2)
+	differs, examples, why = c.Result()
 	return differs, examples, why, err
 }
 
@@ -154,8 +155,8 @@ func TestCompareGenerations(t *testing.T) {
 	f.publish(50)
 	f.whole(a, b, a2, b2)
 	var last atomic.Uint64
-	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *comparison) {
-		c.progress = func(done, of uint64) {
+	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+		c.Progress = func(done, of uint64) {
 			if done < last.Swap(done) || done > of {
 				t.Errorf("%d of %d are done", done, of)
 			}
@@ -191,7 +192,7 @@ func TestCompareGenerations(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"user.liked", "post.like"} }); differs != 0 || why != "" || err != nil {
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked", "post.like"} }); differs != 0 || why != "" || err != nil {
 		t.Errorf("but for what is not defined alike: %d, %q, %v", differs, why, err)
 	}
 
@@ -201,12 +202,12 @@ func TestCompareGenerations(t *testing.T) {
 		}
 	}
 	f.whole(a, b, a2, b2)
-	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"user.liked"} })
+	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked"} })
 	if differs != 2 || len(examples) != 6 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") || !strings.Contains(why, "generation 2 differs from the log in 2 ids") {
 		t.Errorf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	// What may differ of the one that serves must not of the new one.
-	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *comparison) { c.except = []string{"post.like"} }); differs != 2 || strings.Contains(why, "generation 1") || err != nil {
+	if differs, _, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"post.like"} }); differs != 2 || strings.Contains(why, "generation 1") || err != nil {
 		t.Errorf("%d, %q, %v", differs, why, err)
 	}
 
@@ -324,14 +325,14 @@ func TestCompareHolderDies(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				differs, _, _, err = f.compares(t.Context(), a, a2, func(c *comparison) {
-					c.waits = func(why string) {
+				differs, _, _, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+					c.Waits = func(why string) {
 						if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
 							waited.Store(true)
 						}
 					}
 					if test.name == "nobody has it" {
-						c.patience = 8 * time.Second
+						c.Patience = 8 * time.Second
 					}
 				})
 			}()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -23,24 +24,24 @@ func TestCompareWhatComesBack(t *testing.T) {
 		b.queries.Close()
 		_ = b.Close()
 	}()
-	var c *comparison
-	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *comparison) { c = is })
+	var c *rebuild.Comparison
+	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *rebuild.Comparison) { c = is })
 	if err != nil || differs != 0 {
 		t.Fatalf("%d, %s, %v", differs, why, err)
 	}
-	f.until("it is away", func() bool { return c.whole(1) })
+	f.until("it is away", func() bool { return c.Whole(1) })
 	_ = b.Close()
 	f.plant(3, "b")
 	b = f.counting("b", 1, twice, nil)
 	f.whole(a, b, a2)
-	if c.whole(1) || !c.whole(2) {
-		t.Fatalf("it is compared: %v, %v", c.whole(1), c.whole(2))
+	if c.Whole(1) || !c.Whole(2) {
+		t.Fatalf("it is compared: %v, %v", c.Whole(1), c.Whole(2))
 	}
-	if err := c.run(t.Context(), 1, 2); err != nil {
+	if err := c.Run(t.Context(), 1, 2); err != nil {
 		t.Fatal(err)
 	}
-	if differs, examples, _ := c.result(); differs != 1 || len(examples) != 1 || examples[0].Node != "b" || examples[0].ID != 3 || !c.whole(1) {
-		t.Errorf("%d, %+v, %v", differs, examples, c.whole(1))
+	if differs, examples, _ := c.Result(); differs != 1 || len(examples) != 1 || examples[0].Node != "b" || examples[0].ID != 3 || !c.Whole(1) {
+		t.Errorf("%d, %+v, %v", differs, examples, c.Whole(1))
 	}
 }
 

@@ -6,7 +6,8 @@
 // DELTAS, holds shards, and answers other nodes for them. One generation serves: by it the
 // process answers everybody. The other one is being built, or is kept to go back to. What
 // all generations of a process use is in the struct process; what a generation asks of its
-// process is the interface host.
+// process is the interface host. A Node calls methods of a generation, and reads no field of
+// it but which one it is (number, slot, config).
 //
 //	Start ─► HTTP port, data directory, NATS ─► the record of generations: which one serves
 //	      ─► that generation: streams, members, store, shards ─► answers ─► begin
@@ -28,7 +29,7 @@
 //
 //	generation.go open.go duties.go      generation: how it opens and closes; what it does while it serves
 //	streams.go history/                  its streams, and what is archived of EVENTS
-//	answers.go directory.go view.go      its answers, and which node is asked about which shard
+//	answers.go lookup/                   its answers, and which node is asked about which shard
 //	route.go letters.go keep.go          routing, dead letters, housekeeping
 //	lag.go freshness.go caughtup.go      how far it lags; where EVENTS ends; whether all nodes have caught up
 //	remarks.go                           what /readyz says of it
@@ -47,7 +48,7 @@
 //	record.go rebuilds.go switch.go      the record; what is open here; from one that serves to the next
 //	rebuild.go rebuildbegin.go rebuilddrop.go   the leader: each step of a rebuild
 //	rebuildask.go rebuildjobs.go rebuildplan.go rebuildfigures.go   its commands and figures
-//	compare.go comparison.go             two generations, compared with the log
+//	compare.go rebuild/                  two generations, compared with the log
 //
 // Upkeep:
 //
@@ -56,4 +57,3 @@
 //	restore.go repair.go                 a data directory from a backup; ways out by hand
 //	restoring.go                         what both do of a generation
 package node
-

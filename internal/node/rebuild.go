@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -43,7 +44,7 @@ type leader struct {
 	rested time.Time     // until then tidySlot rests; mine's
 	rest   time.Duration // of the last failure, 0: it did not fail; mine's
 
-	ended *comparison // the last one that came to its end here; lead's
+	ended *rebuild.Comparison // the last one that came to its end here; lead's
 }
 
 // untidy is no epoch: something is left, or may be.
@@ -259,7 +260,7 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	}
 	n.log.Info("tidemark: the new generation has caught up; both are compared with the log", "generation", set.Building, "serving", set.Serving)
 	c := l.ended
-	if c == nil || !c.isOf(set.Building) {
+	if c == nil || !c.IsOf(set.Building) {
 		c = n.newComparison(set.Building, except, func(done, of uint64) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -267,8 +268,8 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 		})
 	}
 	l.ended = nil
-	err = c.run(ctx, set.Serving, set.Building)
-	differs, examples, why := c.result()
+	err = c.Run(ctx, set.Serving, set.Building)
+	differs, examples, why := c.Result()
 	l.mu.Lock()
 	if l.done = 0; ctx.Err() == nil {
 		l.examples = examples
@@ -286,11 +287,11 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 }
 
 // newComparison is of the generation building and the one that serves; of the latter
-// what except names may differ (audit.Difference.Name). progress gets
-// how much is done; it must return at once.
-func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *comparison {
+// what except names may differ (audit.Difference.Name). All holders of a shard are asked, not
+// one of them. progress gets how much is done; it must return at once.
+func (n *Node) newComparison(building generations.Number, except []string, progress func(done, of uint64)) *rebuild.Comparison {
 	waits := func(why string) { n.rebuilds.leader.say(building, why) }
-	return &comparison{nc: n.queries, of: n.openHere, except: except, progress: progress, waits: waits, patience: comparePatience}
+	return &rebuild.Comparison{NC: n.queries, Of: n.openHere, Except: except, Progress: progress, Waits: waits, Patience: rebuild.Patience}
 }
 
 // openHere is what a comparison sees of a generation that is open here; view nil: it is not.
@@ -305,7 +306,7 @@ func (n *Node) openHere(number generations.Number) (view func() *cluster.View, s
 // compared says that this leader has compared each copy of a generation that may come to
 // serve. A copy of a node that was away, and is back, was not compared.
 func (l *leader) compared(building generations.Number) bool {
-	return l.ended != nil && l.ended.isOf(building) && l.ended.whole(building)
+	return l.ended != nil && l.ended.IsOf(building) && l.ended.Whole(building)
 }
 
 // whileRecord has something end when the record is not still as it must be; done ends

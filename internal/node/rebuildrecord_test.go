@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/lookup"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
@@ -166,7 +167,7 @@ func TestFileDiffers(t *testing.T) {
 		t.Helper()
 		f.until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
 		said := false
-		for _, is := range newClusterView(n.name, n.gen().view, n.gen().silent).Nodes().Nodes {
+		for _, is := range lookup.NewOverview(n.name, n.gen().view, n.gen().silent).Nodes().Nodes {
 			said = said || is.Config == query.ConfigDiffers
 		}
 		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {

@@ -1,4 +1,12 @@
-package node
+// Package lookup says which node has what, as a process sees it.
+//
+// [Holders] has which nodes can be asked about which shard: answers ask it for every
+// request. It lays out a view of the members once, and again when the layout of the members
+// has changed. [Overview] reports the nodes and the holders of shards to tidemark.nodes and
+// tidemark.shards. Both read the view that they are given, and have no locks and no life of
+// their own: the last layout is an atomic pointer, and two goroutines may compute the same
+// one.
+package lookup
 
 import (
 	"slices"
@@ -10,9 +18,9 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// directory has which node can be asked about which shard. It implements
-// [spread.Directory].
-type directory struct {
+// Holders has which node can be asked about which shard. It implements
+// [spread.Directory]. Safe for concurrent use.
+type Holders struct {
 	view   func() *cluster.View
 	own    query.Holder // nil: this process holds nothing
 	lags   func() bool  // whether this process is behind the log, now; nil: it holds nothing
@@ -29,19 +37,19 @@ type layout struct {
 	late        *spread.View // for when this process is behind the log
 }
 
-var _ spread.Directory = (*directory)(nil)
+var _ spread.Directory = (*Holders)(nil)
 
-// newDirectory is that of node me. own is what it holds; nil: nothing. lags says whether it
+// NewHolders is that of node me. own is what it holds; nil: nothing. lags says whether it
 // is behind the log; nil: it holds nothing.
-func newDirectory(me string, shards int, view func() *cluster.View, own query.Holder, lags func() bool) *directory {
-	return &directory{view: view, own: own, lags: lags, me: me, shards: shards}
+func NewHolders(me string, shards int, view func() *cluster.View, own query.Holder, lags func() bool) *Holders {
+	return &Holders{view: view, own: own, lags: lags, me: me, shards: shards}
 }
 
 // Own implements [spread.Directory].
-func (d *directory) Own() query.Holder { return d.own }
+func (d *Holders) Own() query.Holder { return d.own }
 
 // View implements [spread.Directory].
-func (d *directory) View() *spread.View {
+func (d *Holders) View() *spread.View {
 	v := d.view()
 	l := d.last.Load()
 	if l == nil || l.number != v.Layout {
@@ -59,7 +67,7 @@ func (d *directory) View() *spread.View {
 
 // lay lists the nodes that say they answer for a shard. Where none does, it lists the
 // nodes that are to hold it and are there: one that has just started has not said so yet.
-func (d *directory) lay(v *cluster.View) *layout {
+func (d *Holders) lay(v *cluster.View) *layout {
 	holders, behind, answered := make([][]string, d.shards), [][]string(nil), 0
 	sessions, speaks := make(map[string]string, len(v.Members)), make(map[string]byte, len(v.Members))
 	for _, m := range v.Members {
@@ -112,7 +120,7 @@ func (d *directory) lay(v *cluster.View) *layout {
 
 // layOthers lists the nodes that may come to answer for a shard, and the shards for which
 // a node that is away may answer. A node that has stopped in order answers nobody.
-func (d *directory) layOthers(v *cluster.View, part *spread.View) {
+func (d *Holders) layOthers(v *cluster.View, part *spread.View) {
 	part.Coming, part.Unheard = make([][]string, d.shards), make([]bool, d.shards)
 	for s := range part.Coming {
 		shard := pipeline.Shard(s)
@@ -136,8 +144,8 @@ func (d *directory) layOthers(v *cluster.View, part *spread.View) {
 	}
 }
 
-// held is how many shards other nodes say they answer for.
-func (d *directory) held() int {
+// Held is how many shards other nodes say they answer for.
+func (d *Holders) Held() int {
 	_ = d.View() // the newest
 	return d.last.Load().answered
 }

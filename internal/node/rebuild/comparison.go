@@ -1,4 +1,14 @@
-package node
+// Package rebuild compares what a rebuild has built with what serves.
+//
+// A [Comparison] is made by the node that leads a rebuild, and belongs to one goroutine. Run
+// compares one generation and then the other: it asks each node for the shards that the node
+// answers for, all nodes at the same time, until each copy of each shard was compared with
+// the log, or nobody compares the rest for Patience. Run may be called again, and compares
+// what has come since. Result says what was found.
+//
+// It knows no node: Of gives the members of a generation, and nodes are asked by NATS
+// (internal/node/checks). Progress is called with a lock held and must return at once.
+package rebuild
 
 import (
 	"context"
@@ -21,7 +31,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-// comparison compares two generations with the log, on all nodes: the new one, then the one
+// Comparison compares two generations with the log, on all nodes: the new one, then the one
 // that serves. What both define alike is equal if both agree with the log. Ids that are
 // stored and that the log does not name are compared too, so that nothing is lost with the
 // generation that serves.
@@ -29,13 +39,13 @@ import (
 // All holders of a shard are asked, not one of them: each copy answers once its
 // generation serves. To read the log for all of its shards costs a node no more than
 // to read it for some.
-type comparison struct {
-	nc       *nats.Conn
-	of       func(generations.Number) (view func() *cluster.View, shards int) // view nil: it is not open here
-	except   []string                                                         // of the one that serves: what the two do not define alike
-	progress func(done, of uint64)                                            // of the work, as far as is known
-	waits    func(why string)                                                 // gets what is waited for; "": nothing
-	patience time.Duration                                                    // see comparePatience
+type Comparison struct {
+	NC       *nats.Conn                                                       // by which nodes are asked
+	Of       func(generations.Number) (view func() *cluster.View, shards int) // view nil: it is not open here
+	Except   []string                                                         // of the one that serves: what the two do not define alike
+	Progress func(done, of uint64)                                            // of the work, as far as is known
+	Waits    func(why string)                                                 // gets what is waited for; "": nothing
+	Patience time.Duration                                                    // how long what nobody compares is waited for; Patience
 	found    map[generations.Number]*differ                                   // by generation
 	order    []generations.Number
 	// done are the shards that nodes have compared, by generation. To run again compares
@@ -48,7 +58,7 @@ type comparison struct {
 
 // differ is what differs of a generation.
 type differ struct {
-	ids      map[uint64]bool // those that were named: differingMax of a node at most
+	ids      map[uint64]bool // those that were named: checks.DifferingMax of a node at most
 	unnamed  int             // and so many more at least
 	notices  int             // at least
 	mixed    bool            // somewhere not all was counted by its rules
@@ -58,9 +68,9 @@ type differ struct {
 const (
 	// compareEvery is how often it is looked which nodes have not compared.
 	compareEvery = time.Second
-	// comparePatience is how long what nobody compares is waited for: a node that
+	// Patience is how long what nobody compares is waited for: a node that
 	// is gone may come back, or others take what it held.
-	comparePatience = 10 * time.Minute
+	Patience = 10 * time.Minute
 	// compareFaults is how often in a row a node may fail. One that is gone, or busy, has
 	// not failed.
 	compareFaults = 3
@@ -68,9 +78,9 @@ const (
 	examplesMax, whySome = 20, 3
 )
 
-// run compares what was not compared yet. An error says what was not compared: then the
-// generations do not count as alike, whatever result says.
-func (c *comparison) run(ctx context.Context, serving, building generations.Number) error {
+// Run compares what was not compared yet. An error says what was not compared: then the
+// generations do not count as alike, whatever Result says.
+func (c *Comparison) Run(ctx context.Context, serving, building generations.Number) error {
 	if c.order == nil {
 		c.order = []generations.Number{building, serving}
 		c.found, c.done = map[generations.Number]*differ{}, map[generations.Number]map[string]cluster.ShardSet{}
@@ -86,12 +96,12 @@ func (c *comparison) run(ctx context.Context, serving, building generations.Numb
 	return nil
 }
 
-// isOf says whether it compares a generation that is built.
-func (c *comparison) isOf(building generations.Number) bool { return c.order[0] == building }
+// IsOf says whether it compares a generation that is built.
+func (c *Comparison) IsOf(building generations.Number) bool { return c.order[0] == building }
 
-// whole says that all was compared of a generation that is there now.
-func (c *comparison) whole(number generations.Number) bool {
-	view, shards := c.of(number)
+// Whole says that all was compared of a generation that is there now.
+func (c *Comparison) Whole(number generations.Number) bool {
+	view, shards := c.Of(number)
 	if view == nil {
 		return false
 	}
@@ -101,14 +111,14 @@ func (c *comparison) whole(number generations.Number) bool {
 
 // generation compares one, until each node has compared all that it answers for,
 // and each shard was compared.
-func (c *comparison) generation(ctx context.Context, number generations.Number) error {
+func (c *Comparison) generation(ctx context.Context, number generations.Number) error {
 	c.mu.Lock()
 	c.at = map[string]float64{}
 	c.mu.Unlock()
-	done, faults, vain := c.done[number], map[string]int{}, inVain{patience: c.patience}
+	done, faults, vain := c.done[number], map[string]int{}, inVain{patience: c.Patience}
 	why := map[string]error{} // of nodes that have not compared all
 	for {
-		view, shards := c.of(number)
+		view, shards := c.Of(number)
 		if view == nil {
 			return errors.New("it is not open on the node that compares")
 		}
@@ -140,7 +150,7 @@ func (c *comparison) generation(ctx context.Context, number generations.Number) 
 		if !compared {
 			waits = "it waits: " + notCompared(due, nobody, why).Error()
 		}
-		c.waits(waits)
+		c.Waits(waits)
 		select {
 		case <-time.After(compareEvery):
 		case <-ctx.Done():
@@ -196,7 +206,7 @@ type outcome struct {
 }
 
 // ask asks nodes side by side.
-func (c *comparison) ask(ctx context.Context, number generations.Number, due map[string][]pipeline.Shard) map[string]outcome {
+func (c *Comparison) ask(ctx context.Context, number generations.Number, due map[string][]pipeline.Shard) map[string]outcome {
 	answers := make(map[string]outcome, len(due))
 	c.mu.Lock()
 	for node := range due { // one that says something later has its share all the same
@@ -209,9 +219,9 @@ func (c *comparison) ask(ctx context.Context, number generations.Number, due map
 		work.Go(func() {
 			ask := checks.CompareAsk{Generation: number, Share: "1/1", Shards: shards}
 			if number == c.order[len(c.order)-1] {
-				ask.Except = c.except
+				ask.Except = c.Except
 			}
-			raw, err := job.Ask(ctx, c.nc, node, checks.CompareVerb, ask, func(raw json.RawMessage) {
+			raw, err := job.Ask(ctx, c.NC, node, checks.CompareVerb, ask, func(raw json.RawMessage) {
 				var p audit.Progress
 				if json.Unmarshal(raw, &p) == nil {
 					c.tell(number, node, p.Share())
@@ -237,7 +247,7 @@ func (c *comparison) ask(ctx context.Context, number generations.Number, due map
 }
 
 // take notes what a node has found, and says whether it compared anything.
-func (c *comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) bool {
+func (c *Comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) bool {
 	set := done[r.Node]
 	for _, s := range r.Shards {
 		set.Add(s)
@@ -258,7 +268,7 @@ func (c *comparison) take(done map[string]cluster.ShardSet, r *checks.Compared) 
 }
 
 // tell reports how much is done: a thousand parts of each generation.
-func (c *comparison) tell(number generations.Number, node string, share float64) {
+func (c *Comparison) tell(number generations.Number, node string, share float64) {
 	const each = 1000
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +277,7 @@ func (c *comparison) tell(number generations.Number, node string, share float64)
 	for _, share := range c.at {
 		sum += share
 	}
-	c.progress(uint64(each*(float64(slices.Index(c.order, number))+sum/float64(len(c.at)))), each*uint64(len(c.order)))
+	c.Progress(uint64(each*(float64(slices.Index(c.order, number))+sum/float64(len(c.at)))), each*uint64(len(c.order)))
 }
 
 // notCompared says what was not compared, and why.
@@ -287,10 +297,10 @@ func notCompared(due map[string][]pipeline.Shard, nobody cluster.ShardSet, fault
 	return errors.New(strings.Join(why, "; "))
 }
 
-// result is what was found, of all that was compared: in how many ids either generation
+// Result is what was found, of all that was compared: in how many ids either generation
 // differs from the log, each once ("at least" in why where that is not known exactly), and
 // some of what differs.
-func (c *comparison) result() (differs uint64, examples []audit.Difference, why string) {
+func (c *Comparison) Result() (differs uint64, examples []audit.Difference, why string) {
 	ids, unnamed, notices := map[uint64]bool{}, 0, 0
 	var text []string
 	for _, number := range c.order {

@@ -1,4 +1,4 @@
-package node
+package lookup
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ func TestClusterView(t *testing.T) {
 		},
 	}
 	unheard := time.Duration(0)
-	c := clusterView{"a", func() *cluster.View { return v }, func() time.Duration { return unheard }}
+	c := Overview{"a", func() *cluster.View { return v }, func() time.Duration { return unheard }}
 	for _, test := range []struct {
 		got  any
 		want string

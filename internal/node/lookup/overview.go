@@ -1,4 +1,4 @@
-package node
+package lookup
 
 import (
 	"slices"
@@ -14,24 +14,24 @@ import (
 // is now. A node says it once a beat, so one beat may be lost.
 const heardWithin = 2 * bucket.MemberBeat
 
-// clusterView reports what this process knows of the others to tidemark.nodes and
+// Overview reports what this process knows of the others to tidemark.nodes and
 // tidemark.shards.
-type clusterView struct {
+type Overview struct {
 	me     string
 	view   func() *cluster.View
 	silent func() time.Duration // how long nothing has been heard of any node
 }
 
-var _ query.Cluster = clusterView{}
+var _ query.Cluster = Overview{}
 
-// newClusterView reports as node me. silent is how long nothing has been heard of any node.
-func newClusterView(me string, view func() *cluster.View, silent func() time.Duration) clusterView {
-	return clusterView{me, view, silent}
+// NewOverview reports as node me. silent is how long nothing has been heard of any node.
+func NewOverview(me string, view func() *cluster.View, silent func() time.Duration) Overview {
+	return Overview{me, view, silent}
 }
 
 // seen is what is known now, and for how long nothing has been heard of any node; 0
 // within heardWithin. While nothing is heard, how the others are is not known: they are away.
-func (c clusterView) seen() (v *cluster.View, silent time.Duration) {
+func (c Overview) seen() (v *cluster.View, silent time.Duration) {
 	v = c.view()
 	if silent = c.silent(); silent <= heardWithin {
 		return v, 0
@@ -47,7 +47,7 @@ func (c clusterView) seen() (v *cluster.View, silent time.Duration) {
 }
 
 // Nodes implements query.Cluster.
-func (c clusterView) Nodes() query.Nodes {
+func (c Overview) Nodes() query.Nodes {
 	v, silent := c.seen()
 	nodes := query.Nodes{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds()}
 	for _, m := range v.Members {
@@ -76,7 +76,7 @@ func nodeOf(m cluster.State) query.Node {
 
 // Shards implements query.Cluster. The nodes to which a shard is assigned come first, then
 // those that have it still and are there.
-func (c clusterView) Shards() query.Shards {
+func (c Overview) Shards() query.Shards {
 	v, silent := c.seen()
 	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds(), Replicas: v.Assignment.Replicas}
 	for s := range pipeline.Shard(v.Assignment.Shards()) {

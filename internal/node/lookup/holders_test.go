@@ -1,4 +1,4 @@
-package node
+package lookup
 
 import (
 	"testing"
@@ -27,7 +27,7 @@ func TestDirectoryOfANodeThatIsBehind(t *testing.T) {
 			Layout:     1,
 		}
 		lags := true
-		d := &directory{view: func() *cluster.View { return v }, own: struct{ query.Holder }{}, lags: func() bool { return lags }, me: "me", shards: 3}
+		d := &Holders{view: func() *cluster.View { return v }, own: struct{ query.Holder }{}, lags: func() bool { return lags }, me: "me", shards: 3}
 		got := d.View()
 		if got.Whole || len(got.OwnBehind) != 3 || !got.OwnBehind[0] || got.OwnBehind[1] || got.OwnBehind[2] {
 			t.Errorf("told %v: it is behind others with %v", told, got.OwnBehind)
