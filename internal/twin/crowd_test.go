@@ -14,7 +14,11 @@ import (
 func TestCrowd(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	for number := range uint64(60) {
+	worlds := uint64(60)
+	if testing.Short() {
+		worlds = 20
+	}
+	for number := range worlds {
 		r := rand.New(rand.NewPCG(seed, number))
 		users := []uint64{1, 2, 3, 4, 5}
 		b := NewBoard(Bounds{2, 6, time.Hour, 2 * time.Hour, 5, 4, false})
