@@ -58,6 +58,9 @@ var orderedColumns = []string{
 	"user." + ExistsColumn, "unread." + ExistsColumn,
 }
 
+// NoColumn stands for a column that a schema does not have.
+const NoColumn = ^Column(0)
+
 // FullName is the column's name over all counters: "post.like".
 func (s *Schema) FullName(c Column) string {
 	spec := &s.Columns[c]

@@ -11,8 +11,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// followersDigested is how many followers of a user are in a digest: the first ones.
-const followersDigested = 1000
+// membersDigested is how many members of a set are in a digest: the first ones.
+const membersDigested = 1000
 
 // DigestAsk asks for digests of some ids of a shard.
 type DigestAsk struct {
@@ -71,8 +71,10 @@ func (n *Node) Digests(ctx context.Context, ask *DigestAsk) (*Digests, error) {
 	for i := range ask.IDs {
 		user := ask.IDs[i : i+1]
 		err := d.read(ctx, &pipeline.FactsAsk{Part: pipeline.PartUser, IDs: user, Channels: ask.Channels})
-		if err == nil {
-			err = d.read(ctx, &pipeline.FactsAsk{Part: pipeline.PartFollowers, IDs: user, Limit: followersDigested})
+		for _, column := range append([]pipeline.Column{pipeline.NoColumn}, n.schema.Sets()...) {
+			if err == nil {
+				err = d.read(ctx, &pipeline.FactsAsk{Part: pipeline.PartMembers, Column: column, IDs: user, Limit: membersDigested})
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -119,6 +121,11 @@ func (d *digesting) add(f pipeline.Fact) {
 			return
 		}
 		matter = nameHash(f.Name)
+	case pipeline.FactMember:
+		matter = pipeline.Mix(f.Member.A) ^ f.Member.B
+		if f.Column != pipeline.NoColumn {
+			matter ^= nameHash(d.node.schema.FullName(f.Column))
+		}
 	case pipeline.FactPost:
 		if pipeline.Position(f.Value) < d.ask.Horizon {
 			return

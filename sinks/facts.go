@@ -25,7 +25,7 @@ func (n *Node) Answering() (numbers []pipeline.Shard) {
 
 // Facts gives what is served of ids of one shard, memory over disk as any
 // reader sees it, exactly as of the position `at` at which the shard stood. More
-// says that there are followers beyond the page. What is read from the disk is
+// says that there are members beyond the page. What is read from the disk is
 // not put into memory. It is an error when the shard does not answer here.
 //
 // Ages are not looked at: posts that are too old are among the facts as long as
@@ -49,9 +49,14 @@ func (n *Node) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pip
 		state, err = n.rowFacts(s, ask, &d, yield)
 	case pipeline.PartUser:
 		state, err = userFacts(s, ask, &d, yield)
-	case pipeline.PartFollowers:
-		more, state, err = s.FollowersOf(ask.IDs, ask.After, ask.Limit, &d, func(user, follower uint64) {
-			yield(pipeline.Fact{Kind: pipeline.FactFollower, ID: user, Other: follower, Value: 1})
+	case pipeline.PartMembers:
+		forgets := ask.Column != pipeline.NoColumn && n.schema.Columns[ask.Column].Set.Keep > 0
+		more, state, err = s.MembersOf(ask.Column, ask.IDs, ask.After, ask.Limit, &d, func(id uint64, m pipeline.Member, second int64) {
+			f := pipeline.Fact{Kind: pipeline.FactMember, Column: ask.Column, ID: id, Member: m, Value: 1}
+			if forgets {
+				f.Value = second
+			}
+			yield(f)
 		})
 	case pipeline.PartPosts:
 		state, err = postFacts(s, ask, &d, yield)

@@ -28,7 +28,7 @@ type applier interface {
 	Section() pipeline.Shard // which of a window's sections is its
 	// Prepare reads what a window needs and memory does not hold; any
 	// goroutine may call it ahead.
-	Prepare(*pipeline.Window) error
+	Prepare(*pipeline.Window, []pipeline.Column) error
 	Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Column) error
 	State() shard.State // from any goroutine
 	Err() error         // from any goroutine
@@ -171,7 +171,7 @@ func (o *owner) ahead() {
 			if o.node.stopping.Load() {
 				break
 			}
-			o.node.o.Turn(func() { _ = u.Prepare(h.window) }) // the owner asks again, and then it matters
+			o.node.o.Turn(func() { _ = u.Prepare(h.window, h.columns) }) // the owner asks again, and then it matters
 		}
 		o.prepared <- h
 	}
@@ -265,7 +265,7 @@ func (o *owner) apply(h handed) {
 		}
 		was := u.Err()
 		if was == nil {
-			o.prepare(u, h.window)
+			o.prepare(u, h)
 			was = u.Err()
 		}
 		if o.commons != nil && u == unit(o.commons) {
@@ -291,10 +291,11 @@ func (o *owner) apply(h handed) {
 
 // prepare returns when everything that a window needs of a unit is in memory,
 // or the unit has stopped. Nearly always the work was done ahead.
-func (o *owner) prepare(u unit, w *pipeline.Window) {
+func (o *owner) prepare(u unit, h handed) {
+	w := h.window
 	for {
 		var err error
-		o.node.o.Turn(func() { err = u.Prepare(w) })
+		o.node.o.Turn(func() { err = u.Prepare(w, h.columns) })
 		switch {
 		case err == nil || u.Err() != nil:
 			return

@@ -26,7 +26,6 @@ func (d *decoder) check(c *Config) {
 	d.checkRules(c)
 	d.checkSets(c)
 	d.checkProgram(c)
-	d.refuseSets(c)
 }
 
 const ageMax = 36500 * day

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -127,19 +126,4 @@ func setWords(s pipeline.SetSpec) string {
 		words += fmt.Sprintf(" in %s", FormatDuration(time.Duration(s.Keep)*time.Second))
 	}
 	return words
-}
-
-// shardsCountSets is false until they do: a configuration with sets is refused.
-var shardsCountSets = false
-
-func (d *decoder) refuseSets(c *Config) {
-	if shardsCountSets {
-		return
-	}
-	for _, event := range c.EventRules {
-		i := slices.IndexFunc(event.Rules, func(r Rule) bool { return r.Once != Once{} })
-		if key := under(ruleKey(under("rules", event.Type), i), "once"); i >= 0 && len(d.faults) == 0 {
-			d.fault(d.lines[key], key, "this version does not count sets yet; leave it out")
-		}
-	}
 }

@@ -10,19 +10,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-func init() { shardsCountSets = true } // in tests the configuration is whole
-
-// A configuration with sets is refused as long as shards have none, and with one line.
-func TestSetsAreRefused(t *testing.T) {
-	shardsCountSets = false
-	defer func() { shardsCountSets = true }()
-	const text = "rules:\n  like:\n    - {add: post.like, key: post, once: actor}\n    - {add: user.liked, key: author, once: [post, actor]}\n"
-	_, err := Parse("c.yaml", []byte(text))
-	if want := "c.yaml:3: rules.like[0].once: this version does not count sets yet; leave it out"; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-}
-
 const sets = `
 counters:
   post: {like: {bits: 8}, view: {bits: 16, default: 3}, comment: }

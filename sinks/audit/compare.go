@@ -40,6 +40,9 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (more bo
 			if int(p.is[i].Column) == p.graph[follower] {
 				p.counted[p.is[i].ID] = true
 			}
+			if p.schema.Columns[p.is[i].Column].Set.Members != pipeline.NoMembers {
+				p.inSets[setOf{p.is[i].Column, p.is[i].ID}] = true
+			}
 		}
 	}
 	p.should = p.facts(p.should[:0], ask, last)
@@ -49,26 +52,30 @@ func (p *pass) comparePage(ctx context.Context, ask *pipeline.FactsAsk) (more bo
 		}
 	})
 	if more {
-		ask.IDs, ask.After = ask.IDs[slices.Index(ask.IDs, last.user):], last.follower
+		ask.IDs, ask.After = ask.IDs[slices.Index(ask.IDs, last.id):], last.member
 	}
 	return more, nil
 }
 
-// whole is up to where followers are: of the users before this one all are, and of
-// this one those up to a follower.
-type whole struct{ user, follower uint64 }
+// whole is up to where members are: of the ids before this one all are, and of this one
+// those up to a member.
+type whole struct {
+	id     uint64
+	member pipeline.Member
+}
 
 // all: there is no more.
-var all = whole{math.MaxUint64, math.MaxUint64}
+var all = whole{math.MaxUint64, pipeline.Member{A: math.MaxUint64, B: math.MaxUint64}}
 
 // served reads what is served, into p.is, at or after where the ledger stands.
-// Followers are whole up to last.
+// Members are whole up to last.
 func (p *pass) served(ctx context.Context, ask *pipeline.FactsAsk) (at pipeline.Position, last whole, more bool, err error) {
 	for begun := time.Now(); ; {
 		p.is, last = p.is[:0], all
 		at, more, err = p.auditor.Served.Facts(ctx, ask, func(f pipeline.Fact) { p.is = append(p.is, f) })
 		if more {
-			last = whole{p.is[len(p.is)-1].ID, p.is[len(p.is)-1].Other}
+			f := &p.is[len(p.is)-1]
+			last = whole{f.ID, f.Member}
 		}
 		if err != nil || at >= p.at {
 			return at, last, more, err

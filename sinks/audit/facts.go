@@ -17,7 +17,7 @@ func byMatter(a, b *pipeline.Fact) int {
 	if c := cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)); c != 0 {
 		return c
 	}
-	return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Other, b.Other), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Other, b.Other), a.Member.Compare(b.Member), cmp.Compare(a.Name, b.Name))
 }
 
 // order orders them. Of what was said twice the last stands.
@@ -38,10 +38,13 @@ func (e facts) order() facts {
 }
 
 // facts appends what the ledger knows of what was asked, in the form of an answer.
-// Followers are those after ask.After, up to last.
+// Members are those after ask.After, up to last.
 func (l *ledger) facts(e facts, ask *pipeline.FactsAsk, last whole) facts {
 	add := func(f pipeline.Fact) { e = append(e, f) }
-	for i, id := range ask.IDs {
+	if ask.Part == pipeline.PartMembers {
+		return l.members(e, ask, last)
+	}
+	for _, id := range ask.IDs {
 		of := l.parts[ask.Shard]
 		u := of.users[id]
 		switch {
@@ -67,13 +70,6 @@ func (l *ledger) facts(e facts, ask *pipeline.FactsAsk, last whole) facts {
 					add(pipeline.Fact{Kind: pipeline.FactCursor, ID: id, Name: name, Value: int64(at)})
 				}
 			}
-		case ask.Part == pipeline.PartFollowers:
-			for other := range u.followers {
-				after := i > 0 || other > ask.After
-				if after && (id < last.user || id == last.user && other <= last.follower) {
-					add(pipeline.Fact{Kind: pipeline.FactFollower, ID: id, Other: other, Value: 1})
-				}
-			}
 		case ask.Part == pipeline.PartPosts:
 			for _, p := range u.posts[max(0, len(u.posts)-l.limits.PostsMax):] {
 				add(pipeline.Fact{Kind: pipeline.FactPost, ID: id, Other: p.post, Value: int64(p.position)})
@@ -84,6 +80,27 @@ func (l *ledger) facts(e facts, ask *pipeline.FactsAsk, last whole) facts {
 		if ch := l.channels[ask.Channels[0]]; ch != nil {
 			for notice, at := range ch.at {
 				add(pipeline.Fact{Kind: pipeline.FactNotice, Name: ask.Channels[0], Other: notice, Value: int64(at)})
+			}
+		}
+	}
+	return e
+}
+
+// members appends what the ledger knows of sets.
+func (l *ledger) members(e facts, ask *pipeline.FactsAsk, last whole) facts {
+	of := l.parts[ask.Shard]
+	for i, id := range ask.IDs {
+		add := func(m pipeline.Member, value int64) {
+			after := i > 0 || m.Compare(ask.After) > 0
+			if after && (id < last.id || id == last.id && m.Compare(last.member) <= 0) {
+				e = append(e, pipeline.Fact{Kind: pipeline.FactMember, Column: ask.Column, ID: id, Member: m, Value: value})
+			}
+		}
+		if ask.Column != pipeline.NoColumn {
+			l.remembered(of.sets[setOf{ask.Column, id}], ask.Column, add)
+		} else if u := of.users[id]; u != nil {
+			for follower := range u.followers {
+				add(pipeline.Member{A: follower}, 1)
 			}
 		}
 	}
@@ -146,15 +163,17 @@ func (l *ledger) seed(f pipeline.Fact) {
 	case pipeline.FactFollows:
 		put(&l.user(f.ID).follows, f.Other, pipeline.Position(f.Value))
 		l.bytes += edgeBytes
-	case pipeline.FactFollower:
-		put(&l.user(f.ID).followers, f.Other, true)
+	case pipeline.FactMember:
+		if f.Column != pipeline.NoColumn {
+			l.remember(setOf{f.Column, f.ID}, f.Member, f.Value, math.MinInt64)
+			break
+		}
+		put(&l.user(f.ID).followers, f.Member.A, true)
 		l.bytes += edgeBytes
 	case pipeline.FactPost:
 		l.list(l.user(f.ID), &pipeline.Operation{Op: pipeline.OpPost, ID: f.ID, Other: f.Other, Position: pipeline.Position(f.Value)})
 	case pipeline.FactNotice:
 		l.notice(&pipeline.Operation{Op: pipeline.OpNotice, ID: f.Other, Position: pipeline.Position(f.Value), Channels: []string{f.Name}})
-	case pipeline.FactMember:
-		l.remember(setOf{f.Column, f.ID}, f.Member, f.Value, math.MinInt64)
 	}
 }
 
@@ -213,8 +232,14 @@ func (l *ledger) difference(f, is, should *pipeline.Fact, at pipeline.Position) 
 		d.Counter, d.Column = "cursor", f.Name
 	case pipeline.FactFollows:
 		d.Counter = "following"
-	case pipeline.FactFollower:
-		d.Counter = "follower"
+	case pipeline.FactMember:
+		d.Counter, d.Column = "follower", strconv.FormatUint(f.Member.A, 10)
+		if f.Column != pipeline.NoColumn {
+			d.Counter = "member of " + l.schema.FullName(f.Column)
+		}
+		if f.Member.B != 0 {
+			d.Column += "," + strconv.FormatUint(f.Member.B, 10)
+		}
 	case pipeline.FactPost:
 		d.Counter = "listed post"
 	case pipeline.FactNotice:

@@ -125,7 +125,7 @@ func (a *Auditor) run(ctx context.Context, t Task) (*Report, error) {
 		first := r.Passes == 0
 		sample, common := todo[0], first && !t.Apart && t.IDs == nil && t.Sample.Residue == 0
 		todo = todo[1:]
-		p := &pass{auditor: a, task: &t, report: r, counter: counter, left: len(todo), differs: map[uint64]bool{}, counted: map[uint64]bool{}}
+		p := &pass{auditor: a, task: &t, report: r, counter: counter, left: len(todo), differs: map[uint64]bool{}, counted: map[uint64]bool{}, inSets: map[setOf]bool{}}
 		for _, name := range []string{"user", "unread"} {
 			if counter, ok := a.Schema.Counter(name); ok {
 				p.persons = append(p.persons, counter)
@@ -153,6 +153,7 @@ type pass struct {
 	persons []int           // counters whose rows are users'
 	differs map[uint64]bool // ids of the chunk
 	counted map[uint64]bool // those of which a row says that they have followers
+	inSets  map[setOf]bool  // sets of which a row says that they have members
 
 	is, should facts // being compared; their memory is used again
 }
@@ -245,6 +246,7 @@ func (p *pass) shard(ctx context.Context, s pipeline.Shard) error {
 func (p *pass) some(ctx context.Context, s pipeline.Shard, ids []uint64, whole bool) error {
 	clear(p.differs)
 	clear(p.counted)
+	clear(p.inSets)
 	began, found := time.Now(), p.report.Shards[s]
 	if err := p.chunk(ctx, s, ids, whole); err != nil {
 		return err
@@ -292,6 +294,9 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 	if p.counter >= 0 {
 		return nil
 	}
+	if err := p.sets(ctx, s, ids, whole); err != nil {
+		return err
+	}
 	if !whole {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return !p.isUser(s, id) })
 	}
@@ -316,7 +321,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 		}
 		followed = append(followed, ids[i])
 	}
-	return p.followers(ctx, s, followed)
+	return p.pages(ctx, &pipeline.FactsAsk{Part: pipeline.PartMembers, Shard: s, Column: pipeline.NoColumn, IDs: followed, Limit: page})
 }
 
 // isUser says that an id is a user's, as far as the log tells: has lists or marks,
@@ -331,12 +336,11 @@ func (p *pass) isUser(s pipeline.Shard, id uint64) bool {
 	return of.users[id] != nil
 }
 
-// followers compares those of users, page by page.
-func (p *pass) followers(ctx context.Context, s pipeline.Shard, users []uint64) error {
-	ask := pipeline.FactsAsk{Part: pipeline.PartFollowers, Shard: s, IDs: users, Limit: page}
-	for more := len(users) > 0; more; {
+// pages compares members of sets, page by page.
+func (p *pass) pages(ctx context.Context, ask *pipeline.FactsAsk) error {
+	for more := len(ask.IDs) > 0; more; {
 		var err error
-		if more, err = p.comparePage(ctx, &ask); err == nil {
+		if more, err = p.comparePage(ctx, ask); err == nil {
 			err = p.pace.rest(ctx, 0)
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"maps"
 	"math"
 	"sort"
@@ -107,4 +108,45 @@ func (l *ledger) remember(of setOf, m pipeline.Member, second, forgotten int64) 
 		s.many = max(membersMany, 2*len(s.since))
 	}
 	l.bytes += memberBytes * (len(s.since) - was)
+}
+
+// forgot says whether a member that was put in in a second is forgotten where the ledger
+// stands.
+func (l *ledger) forgot(column pipeline.Column, since int64) bool {
+	keep := l.schema.Columns[column].Set.Keep
+	return keep > 0 && l.seconds.at(pipeline.PositionMax)-since > keep
+}
+
+// sets compares the sets of ids, column by column: of those of which the log or a row
+// says that there is anything, or of all.
+func (p *pass) sets(ctx context.Context, s pipeline.Shard, ids []uint64, all bool) error {
+	for _, column := range p.schema.Sets() {
+		var some []uint64
+		for _, id := range ids {
+			of := setOf{column, id}
+			if all || p.inSets[of] || p.parts[s].sets[of] != nil {
+				some = append(some, id)
+			}
+		}
+		if err := p.pages(ctx, &pipeline.FactsAsk{Part: pipeline.PartMembers, Shard: s, Column: column, IDs: some, Limit: page}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remembered visits the members that a set has where the ledger stands, with the values
+// of their facts.
+func (l *ledger) remembered(in *set, column pipeline.Column, visit func(m pipeline.Member, value int64)) {
+	if in == nil {
+		return
+	}
+	for m, since := range in.since {
+		switch {
+		case l.schema.Columns[column].Set.Keep == 0:
+			visit(m, 1)
+		case !l.forgot(column, since):
+			visit(m, since)
+		}
+	}
 }

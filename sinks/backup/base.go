@@ -152,7 +152,7 @@ func (f *facts) follows(user, followee uint64, since pipeline.Position) {
 
 func (f *facts) follower(user, follower uint64) {
 	if f.keep(user) {
-		f.yield(pipeline.Fact{Kind: pipeline.FactFollower, ID: user, Other: follower, Value: 1})
+		f.yield(pipeline.Fact{Kind: pipeline.FactMember, Column: pipeline.NoColumn, ID: user, Member: pipeline.Member{A: follower}, Value: 1})
 	}
 }
 
@@ -173,6 +173,12 @@ func (f *facts) cursor(user uint64, channel string, at pipeline.Position) {
 func (f *facts) post(author uint64, at pipeline.Position, post uint64) {
 	if f.keep(author) {
 		f.yield(pipeline.Fact{Kind: pipeline.FactPost, ID: author, Other: post, Value: int64(at)})
+	}
+}
+
+func (f *facts) member(column pipeline.Column, id uint64, m pipeline.Member, second int64) {
+	if in := f.columns[column]; in >= 0 && f.keep(id) {
+		f.yield(pipeline.Fact{Kind: pipeline.FactMember, Column: pipeline.Column(in), ID: id, Member: m, Value: second})
 	}
 }
 
@@ -227,6 +233,14 @@ func (f *facts) user(id uint64) error {
 			return f.ctx.Err() == nil
 		})
 	}
+	for _, column := range f.schema.Sets() {
+		if err == nil {
+			err = f.view.Members(column, id, pipeline.Member{}, func(m pipeline.Member, second int64) bool {
+				f.member(column, id, m, second)
+				return f.ctx.Err() == nil
+			})
+		}
+	}
 	return cmp.Or(err, f.ctx.Err())
 }
 
@@ -256,6 +270,15 @@ func (f *facts) all() error {
 	for !edges.Done {
 		if err := cmp.Or(f.view.WalkEdges(&edges, f.follower), f.ctx.Err()); err != nil {
 			return err
+		}
+	}
+	for _, column := range f.schema.Sets() {
+		members := cold.Part{Most: piece}
+		for !members.Done {
+			err := f.view.WalkMembers(column, &members, func(id uint64, m pipeline.Member, second int64) { f.member(column, id, m, second) })
+			if err = cmp.Or(err, f.ctx.Err()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,13 +7,13 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// index finds rows by a key of one or two words. The rows lie in a few segments
+// index finds rows by a key of one to three words. The rows lie in a few segments
 // without pointers:
 //
 //	hash       depth bits │ …
 //	directory  └─► *segment, *segment, *segment, …
 //	segment    row │ row │ free │ row │ row │ … │ 8 spare bytes
-//	row        second key word, if any │ the owner's bits │ hash, in part │ 1 taken, 0 free
+//	row        the key's other words, if any │ the owner's bits │ hash, in part │ 1 taken, 0 free
 //	marks      one bit a slot: read since the clock hand passed
 //
 // It is extendible hashing (Fagin, Nievergelt, Pippenger, Strong, 1979): the
@@ -58,7 +58,7 @@ type index struct {
 // that near to their homes.
 const window = 8
 
-// newIndex makes an empty index: a key of 1 or 2 words, and so many bits for
+// newIndex makes an empty index: a key of 1 to 3 words, and so many bits for
 // the owner. A row takes least bytes or more.
 func newIndex(words, bits, least int) *index {
 	x := &index{layout: newLayout(words, bits, least), shift: 63}
@@ -76,11 +76,11 @@ func (x *index) bytes() int { return x.memory + 8*cap(x.dir) }
 // until rows are next put in or taken out. Behind the owner's bits are others
 // that may be read, but not changed: up to 8 bytes, as the row's capacity says.
 func (x *index) find1(id uint64) (row []byte, ok bool) {
-	return x.find([2]uint64{id})
+	return x.find(keyWords{id})
 }
 
-// find is the row of a key; the second word of a one-word key is ignored.
-func (x *index) find(key [2]uint64) (row []byte, ok bool) {
+// find is the row of a key; words that the index's keys do not have are ignored.
+func (x *index) find(key keyWords) (row []byte, ok bool) {
 	s, at, ok := x.place(key)
 	if !ok {
 		return nil, false
@@ -89,7 +89,7 @@ func (x *index) find(key [2]uint64) (row []byte, ok bool) {
 }
 
 // use is find that also marks the row as used, for the clock.
-func (x *index) use(key [2]uint64) (row []byte, ok bool) {
+func (x *index) use(key keyWords) (row []byte, ok bool) {
 	s, at, ok := x.place(key)
 	if !ok {
 		return nil, false
@@ -109,13 +109,13 @@ func (x *index) mark(s *segment, at int) {
 
 // insert makes a row, the owner's bits all 0, and not marked as used. The key
 // must not be there yet, nor its first word be 0.
-func (x *index) insert(key [2]uint64) (row []byte) {
+func (x *index) insert(key keyWords) (row []byte) {
 	s, at := x.insertAt(key)
 	return s.row(at)
 }
 
 // remove takes a row out, and says whether it was there.
-func (x *index) remove(key [2]uint64) bool {
+func (x *index) remove(key keyWords) bool {
 	s, at, ok := x.place(key)
 	if ok {
 		x.removeAt(s, at)
@@ -168,6 +168,24 @@ func (x *index) sweepFor(visit func(s *segment, at int, used bool) (evict bool),
 	return evicted
 }
 
+// removeIf takes out the rows that remove says. It meets a few rows twice: those
+// that move back around the end of a segment.
+func (x *index) removeIf(remove func(s *segment, at int) bool) {
+	for hash, through := uint64(0), false; !through; {
+		s := x.segment(hash)
+		for at := 0; at < s.slots; {
+			if s.taken(at) && remove(s, at) {
+				x.removeAt(s, at)
+				continue
+			}
+			at++
+		}
+		hash = s.start(s.slots)
+		through = hash == 0
+		x.shrink(s)
+	}
+}
+
 // probe says how far rows stand from home, in slots: in the mean and at most.
 func (x *index) probe() (mean float64, longest int) {
 	sum := 0
@@ -199,13 +217,13 @@ func (x *index) home(h uint64) (s *segment, at int) {
 }
 
 // place is the slot of a key.
-func (x *index) place(key [2]uint64) (s *segment, at int, ok bool) {
+func (x *index) place(key keyWords) (s *segment, at int, ok bool) {
 	if x.words == 1 {
 		return x.place1(key[0])
 	}
 	h := x.keyHash(key)
 	s, at = x.home(h)
-	at, ok = x.walk(s, at, 0, h, key[1])
+	at, ok = x.walk(s, at, 0, h, &key)
 	return s, at, ok
 }
 
@@ -225,7 +243,7 @@ func (x *index) place1(id uint64) (s *segment, at int, ok bool) {
 func (x *index) search(s *segment, home int, h uint64) (at int, ok bool) {
 	want := s.field(h)
 	if home+window > s.slots || want == 0 {
-		return x.walk(s, home, 0, h, 0)
+		return x.walk(s, home, 0, h, nil)
 	}
 	found, mask := uint64(0), s.fieldMask()
 	buf, stride := s.buf, s.stride
@@ -235,7 +253,7 @@ func (x *index) search(s *segment, home int, h uint64) (at int, ok bool) {
 	if found != 0 {
 		return home + window - bits.Len64(found), true
 	}
-	return x.walk(s, home+window-1, window-1, h, 0)
+	return x.walk(s, home+window-1, window-1, h, nil)
 }
 
 func equal(a, b uint64) uint64 {
@@ -245,10 +263,10 @@ func equal(a, b uint64) uint64 {
 	return 0
 }
 
-// walk looks for a key, by its hash and second word, from a slot on, n places
+// walk looks for a key, by its hash and its other words, from a slot on, n places
 // right of its home. Every window places it checks whether it has passed where
 // the key would stand.
-func (x *index) walk(s *segment, from, n int, h, second uint64) (at int, ok bool) {
+func (x *index) walk(s *segment, from, n int, h uint64, key *keyWords) (at int, ok bool) {
 	want := s.field(h)
 	if want == 0 {
 		return 0, false
@@ -258,7 +276,7 @@ func (x *index) walk(s *segment, from, n int, h, second uint64) (at int, ok bool
 		case 0:
 			return at, false
 		case want:
-			if x.words == 1 || s.word(at, 0) == second {
+			if x.words == 1 || s.word(at, 0) == key[1] && (x.words == 2 || s.word(at, 1) == key[2]) {
 				return at, true
 			}
 		}
@@ -270,7 +288,7 @@ func (x *index) walk(s *segment, from, n int, h, second uint64) (at int, ok bool
 	return at, false
 }
 
-func (x *index) insertAt(key [2]uint64) (s *segment, at int) {
+func (x *index) insertAt(key keyWords) (s *segment, at int) {
 	h := x.keyHash(key)
 	x.learn(h)
 	s = x.segment(h)
@@ -289,8 +307,8 @@ func (x *index) insertAt(key [2]uint64) (s *segment, at int) {
 	row := s.row(at)
 	clear(row)
 	s.setField(at, s.field(h))
-	if x.words == 2 {
-		binary.LittleEndian.PutUint64(row, key[1])
+	for i, word := range key[1:x.words] {
+		setRowWord(row, i, word)
 	}
 	x.count++
 	return s, at

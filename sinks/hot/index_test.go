@@ -32,30 +32,30 @@ func ids() *rapid.Generator[uint64] {
 // indexTwin is an index beside what it should hold.
 type indexTwin struct {
 	*index
-	rows map[[2]uint64]byte // the row's last byte
-	used map[[2]uint64]bool // since the first sweep
+	rows map[keyWords]byte // the row's last byte
+	used map[keyWords]bool // since the first sweep
 }
 
 func newIndexTwin(t *rapid.T) *indexTwin {
-	words := rapid.IntRange(1, 2).Draw(t, "words")
+	words := rapid.IntRange(1, 3).Draw(t, "words")
 	extra := rapid.SampledFrom([]int{1, 6, 24, 300, 3000}).Draw(t, "extra") // wide rows soon fill a segment
 	bits := 8*extra - rapid.IntRange(0, 7).Draw(t, "unused")
 	least := rapid.SampledFrom([]int{0, 8 * words, 8*words + extra}).Draw(t, "least")
-	return &indexTwin{newIndex(words, bits, least), map[[2]uint64]byte{}, map[[2]uint64]bool{}}
+	return &indexTwin{newIndex(words, bits, least), map[keyWords]byte{}, map[keyWords]bool{}}
 }
 
-func (x *indexTwin) key(t *rapid.T) [2]uint64 {
-	key := [2]uint64{ids().Draw(t, "id")}
-	if x.words == 2 {
-		key[1] = rapid.Uint64Range(0, 3).Draw(t, "second")
+func (x *indexTwin) key(t *rapid.T) keyWords {
+	key := keyWords{ids().Draw(t, "id")}
+	for word := 1; word < x.words; word++ {
+		key[word] = rapid.Uint64Range(0, 3).Draw(t, "word")
 	}
 	return key
 }
 
-func (x *indexTwin) keyOf(s *segment, at int) (key [2]uint64) {
+func (x *indexTwin) keyOf(s *segment, at int) (key keyWords) {
 	key[0] = x.id(s, at)
-	if x.words == 2 {
-		key[1] = s.word(at, 0)
+	for word := 1; word < x.words; word++ {
+		key[word] = s.word(at, word-1)
 	}
 	return key
 }
@@ -78,7 +78,7 @@ func (x *indexTwin) owners(row []byte, visit func(b *byte, mask byte)) {
 	}
 }
 
-func (x *indexTwin) insert(t *rapid.T, key [2]uint64, value byte) {
+func (x *indexTwin) insert(t *rapid.T, key keyWords, value byte) {
 	if _, ok := x.rows[key]; ok {
 		return
 	}
@@ -93,7 +93,7 @@ func (x *indexTwin) insert(t *rapid.T, key [2]uint64, value byte) {
 
 // check holds the index against the twin, and against its own order.
 func (x *indexTwin) check(t *rapid.T) {
-	seen := map[[2]uint64]bool{}
+	seen := map[keyWords]bool{}
 	x.each(func(s *segment, at int) {
 		key := x.keyOf(s, at)
 		if value, ok := x.rows[key]; !ok || seen[key] || !x.is(s.row(at), value) {
@@ -164,7 +164,7 @@ func indexAgrees(t *rapid.T) {
 		"insertMany": func(t *rapid.T) {
 			from, n := rapid.Uint64Max(1<<40).Draw(t, "from"), rapid.Uint64Range(1, 200).Draw(t, "n")
 			for i := range n {
-				x.insert(t, [2]uint64{from + i + 1}, byte(i))
+				x.insert(t, keyWords{from + i + 1}, byte(i))
 			}
 		},
 		"remove": func(t *rapid.T) {
@@ -188,7 +188,7 @@ func indexAgrees(t *rapid.T) {
 			shard, from := rapid.Uint64Max(2).Draw(t, "shard"), rapid.Uint64Max(1<<20).Draw(t, "from")
 			for i := range rapid.Uint64Range(1, 200).Draw(t, "n") {
 				if id := unmix(pipeline.Mix(from+i)<<6 | shard); id != 0 {
-					x.insert(t, [2]uint64{id}, byte(i))
+					x.insert(t, keyWords{id}, byte(i))
 				}
 			}
 		},
@@ -196,10 +196,11 @@ func indexAgrees(t *rapid.T) {
 			bit := rapid.IntRange(0, 63).Draw(t, "bit")
 			for key := range x.rows {
 				h := x.keyHash(key) ^ 1<<bit
-				other := [2]uint64{unmix(h)}
-				if x.words == 2 {
-					other = [2]uint64{unmix(unmix(h) - key[1]), key[1]}
+				other := key
+				for word := x.words - 1; word > 0; word-- {
+					h = unmix(h) - key[word]
 				}
+				other[0] = unmix(h)
 				value, want := x.rows[other]
 				if row, ok := x.find(other); ok != want || ok && !x.is(row, value) {
 					t.Fatalf("find(%v), whose hash differs from that of %v in bit %d: %v, %v; want %d, %v", other, key, bit, row, ok, value, want)
@@ -257,7 +258,7 @@ func indexAgrees(t *rapid.T) {
 func TestIndexHandGoesRound(t *testing.T) {
 	x := newIndex(1, 42, 0)
 	for id := uint64(1); id <= 30_000; id++ {
-		x.insert([2]uint64{id})
+		x.insert(keyWords{id})
 	}
 	visits := map[uint64]int{}
 	visit := func(s *segment, at int, _ bool) bool {
@@ -277,7 +278,7 @@ func TestIndexHandGoesRound(t *testing.T) {
 	}
 	clear(visits)
 	for id := uint64(30_001); x.hand>>60 < 15; id++ { // the hand outruns growth
-		x.insert([2]uint64{id})
+		x.insert(keyWords{id})
 		x.sweep(visit, 10)
 	}
 	missed := 0
@@ -315,10 +316,10 @@ func TestIndexHostile(t *testing.T) {
 	x := newIndex(1, 256, 0)
 	const n = 3000
 	for m := uint64(1); m <= n; m++ {
-		x.insert([2]uint64{unmix(m<<20 + 5)}) // in one slot at any depth
+		x.insert(keyWords{unmix(m<<20 + 5)}) // in one slot at any depth
 	}
 	for id := uint64(1); id <= n; id++ {
-		x.insert([2]uint64{id})
+		x.insert(keyWords{id})
 	}
 	for m := uint64(1); m <= n; m += 7 {
 		_, ok := x.find1(unmix(m<<20 + 5))
@@ -336,7 +337,7 @@ func TestIndexHostile(t *testing.T) {
 		t.Fatalf("a directory of %d entries for %d segments", len(x.dir), x.segments)
 	}
 	for m := uint64(1); m <= n; m++ {
-		if !x.remove([2]uint64{unmix(m<<20 + 5)}) || !x.remove([2]uint64{m}) {
+		if !x.remove(keyWords{unmix(m<<20 + 5)}) || !x.remove(keyWords{m}) {
 			t.Fatalf("%d is not there to be removed", m)
 		}
 	}
@@ -371,7 +372,7 @@ func TestIndexShrinks(t *testing.T) {
 	x := newIndex(1, 42, 0)
 	const n = 100_000
 	for id := uint64(1); id <= n; id++ {
-		x.insert([2]uint64{id})
+		x.insert(keyWords{id})
 	}
 	full := x.bytes()
 	for part := uint64(2); part <= 64; part *= 2 { // keep a half, a quarter, …
@@ -390,12 +391,12 @@ func TestIndexWidens(t *testing.T) {
 	x := newIndex(1, 42, 0)
 	const n = 14_000
 	for id := uint64(1); id <= n; id++ {
-		x.insert([2]uint64{unmix(pipeline.Mix(id)<<6 | 5)})
+		x.insert(keyWords{unmix(pipeline.Mix(id)<<6 | 5)})
 	}
 	tight := x.dir[0].stride
 	s := x.dir[0]
 	for m := uint64(1); int(m) <= 2*s.reach; m++ {
-		x.insert([2]uint64{unmix(s.start(100) + m<<6 | 5)})
+		x.insert(keyWords{unmix(s.start(100) + m<<6 | 5)})
 		if s = x.segment(s.start(100)); s.skip == 0 {
 			break
 		}
@@ -427,7 +428,7 @@ func TestIndexAlike(t *testing.T) {
 	of := func(n, low uint64) uint64 { return unmix(pipeline.Mix(n)<<6 | low) }
 	const n = 2000
 	for id := uint64(1); id <= n; id++ {
-		x.insert([2]uint64{of(id, 9)})
+		x.insert(keyWords{of(id, 9)})
 	}
 	if s := x.dir[0]; s.alike == 0 || s.stride != 12 {
 		t.Fatalf("rows of %d bytes, alike %x", s.stride, s.alike)
@@ -440,7 +441,7 @@ func TestIndexAlike(t *testing.T) {
 		}
 	}
 	for id := uint64(1); id <= n; id++ {
-		x.insert([2]uint64{of(id, id%9)})
+		x.insert(keyWords{of(id, id%9)})
 	}
 	for id := uint64(1); id <= n; id++ {
 		for low := range uint64(64) {

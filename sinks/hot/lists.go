@@ -60,13 +60,13 @@ func (l *Lists) Has(id uint64) bool {
 // Make makes an id, its words 0 and its lists empty, unless it is there.
 func (l *Lists) Make(id uint64) {
 	if !l.Has(id) {
-		l.index.insert([2]uint64{id})
+		l.index.insert(keyWords{id})
 	}
 }
 
 // Word is one of an id's words, and marks the id as used.
 func (l *Lists) Word(id uint64, i int) (word uint64, ok bool) {
-	row, ok := l.index.use([2]uint64{id})
+	row, ok := l.index.use(keyWords{id})
 	if !ok {
 		return 0, false
 	}
@@ -81,7 +81,7 @@ func (l *Lists) SetWord(id uint64, i int, word uint64) {
 
 // list is where a list of an id is, and marks the id as used.
 func (l *Lists) list(id uint64, list int) (root place, kind Kind) {
-	row, ok := l.index.use([2]uint64{id})
+	row, ok := l.index.use(keyWords{id})
 	if !ok {
 		return 0, l.kinds[list]
 	}
@@ -451,7 +451,7 @@ func (l *Lists) Drop(id uint64) {
 func (l *Lists) dropID(id uint64) {
 	if row, ok := l.index.find1(id); ok {
 		l.dropLists(row)
-		l.index.remove([2]uint64{id})
+		l.index.remove(keyWords{id})
 	}
 }
 

@@ -46,10 +46,13 @@ type segment struct {
 	rows  int
 }
 
+// keyWords are a key: its first words, as many as the index has.
+type keyWords [3]uint64
+
 // layout is what all segments of an index have in common.
 type layout struct {
 	words  int    // of the key
-	owned  int    // bits in front of the tag: the second word, the owner's
+	owned  int    // bits in front of the tag: the key's other words, the owner's
 	least  int    // bytes a row takes at least
 	sample uint64 // a hash
 	alike  int    // low bits in which all hashes agree with it
@@ -101,10 +104,10 @@ func (l *layout) lay(s *segment, size, least int) {
 	}
 }
 
-func (l *layout) keyHash(key [2]uint64) uint64 {
+func (l *layout) keyHash(key keyWords) uint64 {
 	h := pipeline.Mix(key[0])
-	if l.words == 2 {
-		h = pipeline.Mix(h + key[1])
+	for _, word := range key[1:l.words] {
+		h = pipeline.Mix(h + word)
 	}
 	return h
 }
@@ -112,8 +115,8 @@ func (l *layout) keyHash(key [2]uint64) uint64 {
 // id is the first word of a row's key.
 func (l *layout) id(s *segment, at int) uint64 {
 	h := unmix(s.hash(at))
-	if l.words == 2 {
-		h = unmix(h - s.word(at, 0))
+	for word := l.words - 2; word >= 0; word-- {
+		h = unmix(h - s.word(at, word))
 	}
 	return h
 }

@@ -253,7 +253,7 @@ func (t *Table) Touch(id uint64) uint64 {
 func (t *Table) changing(id uint64, missing State) []byte {
 	s, at, ok := t.index.place1(id)
 	if !ok {
-		s, at = t.index.insertAt([2]uint64{id})
+		s, at = t.index.insertAt(keyWords{id})
 	}
 	t.index.mark(s, at)
 	row := t.row(s, at)
@@ -267,7 +267,7 @@ func (t *Table) changing(id uint64, missing State) []byte {
 // Put makes a row as it is on disk: whole, clean, and not marked used. The id
 // has no row yet.
 func (t *Table) Put(id uint64, cells []int64) {
-	s, at := t.index.insertAt([2]uint64{id})
+	s, at := t.index.insertAt(keyWords{id})
 	row := t.row(s, at)
 	for i, v := range cells {
 		t.put(id, row, i, pipeline.Set(v), Whole)
@@ -320,7 +320,7 @@ func (t *Table) Changed() []uint64 { return t.changed }
 func (t *Table) Under(id uint64, older []pipeline.Delta) {
 	s, at, ok := t.index.place1(id)
 	if !ok {
-		s, at = t.index.insertAt([2]uint64{id})
+		s, at = t.index.insertAt(keyWords{id})
 	}
 	row := t.row(s, at)
 	if !ok {
@@ -468,7 +468,7 @@ func (t *Table) escape(id uint64, column int, d pipeline.Delta, was bool) {
 	if t.escaped == nil {
 		t.escaped = newIndex(2, escapeBits, 0)
 	}
-	key := [2]uint64{id, uint64(column)}
+	key := keyWords{id, uint64(column)}
 	var row []byte
 	if was {
 		row, _ = t.escaped.find(key)
@@ -482,12 +482,12 @@ func (t *Table) escape(id uint64, column int, d pipeline.Delta, was bool) {
 }
 
 func (t *Table) unescape(id uint64, column int) {
-	t.escaped.remove([2]uint64{id, uint64(column)})
+	t.escaped.remove(keyWords{id, uint64(column)})
 	t.escapes[column]--
 }
 
 func (t *Table) escapedDelta(id uint64, column int) pipeline.Delta {
-	row, _ := t.escaped.find([2]uint64{id, uint64(column)})
+	row, _ := t.escaped.find(keyWords{id, uint64(column)})
 	return pipeline.Delta{
 		From: int64(binary.LittleEndian.Uint64(row[8:])),
 		Low:  int64(binary.LittleEndian.Uint64(row[16:])),

@@ -9,9 +9,14 @@ import (
 // cells are merged changes of a section, on their way to the rows. Nearly every
 // row is a cache miss: asked for many at once, the misses overlap, where a change
 // after the other would wait for each.
+//
+// Operations on sets wait in the same way. Of one kind or the other some may wait,
+// and not of both, so that all stays in order.
 type cells struct {
-	n    int
-	list [cellsMax]cellChange
+	n          int
+	list       [cellsMax]cellChange
+	operations int
+	members    [cellsMax]memberChange
 }
 
 type cellChange struct {
@@ -23,17 +28,22 @@ type cellChange struct {
 // cellsMax rows are in the processor's caches at once (about three lines each).
 const cellsMax = 64
 
-// add takes a change in; flushLocked must follow before anything else is applied.
-func (s *Shard) addLocked(column pipeline.Column, id uint64, d pipeline.Delta) {
-	if s.cells.n == cellsMax {
-		s.flushLocked()
+// addLocked takes a change in; flushLocked must follow before anything else is applied.
+func (s *Shard) addLocked(column pipeline.Column, id uint64, d pipeline.Delta) error {
+	var err error
+	if s.cells.n == cellsMax || s.cells.operations > 0 {
+		err = s.flushLocked()
 	}
 	s.cells.list[s.cells.n] = cellChange{column, id, d}
 	s.cells.n++
+	return err
 }
 
-// flushLocked applies what was added, in its order.
-func (s *Shard) flushLocked() {
+// flushLocked applies what was taken in, in its order.
+func (s *Shard) flushLocked() error {
+	if s.cells.operations > 0 {
+		return s.flushMembersLocked()
+	}
 	list := s.cells.list[:s.cells.n]
 	touched := uint64(0)
 	for i := range list {
@@ -46,4 +56,5 @@ func (s *Shard) flushLocked() {
 		s.changeLocked(c.column, c.id, c.delta)
 	}
 	s.cells.n = 0
+	return nil
 }

@@ -7,22 +7,29 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
 // change is an entry that changed since the last checkpoint: what it is now.
 type change struct {
-	kind kind
-	gone bool
-	a, b uint64
-	v    uint64
+	kind    kind
+	gone    bool
+	set     uint16 // of a member: in Shard.sets
+	a, b, c uint64
+	v       uint64
+}
+
+// member is what a change of a member is about. One without a member empties the set.
+func (c *change) member() memberKey {
+	return memberKey{c.kind, c.set, c.a, pipeline.Member{A: c.b, B: c.c}}
 }
 
 type kind uint8
 
 const (
 	kindFollowing kind = iota // user, followee: position of the follow
-	kindFollower              // user, follower
+	kindMember                // id, member: the log second in which it came; without a member: the set was emptied
 	kindPost                  // author, position: post
 	kindCursor                // user, place of the channel's name in names: position
 	kindMarks                 // user; what they are is with the user
@@ -41,20 +48,24 @@ type changes struct {
 	lists   map[listKey]int32
 	listed  int     // so many of list are in lists
 	earlier []int32 // by place in list: the last one before with the same key, or -1
-	edges   map[edgeKey]int32
-	edged   int // so many of list are in edges
+	members map[memberKey]int32
+	placed  int // so many of list are in members
 }
 
 // listKey is whose changes, of which kind; lists has the place of the last one.
 type listKey struct {
 	kind kind
+	set  uint16
 	id   uint64
 }
 
-// edgeKey is a pair of the graph, from one side; edges has its last change.
-type edgeKey struct {
-	kind kind
-	a, b uint64
+// memberKey is a followee or a member; members has the place of its last change. One
+// without a member is of the set: of when it was last emptied.
+type memberKey struct {
+	kind   kind
+	set    uint16
+	id     uint64
+	member pipeline.Member
 }
 
 func (c *changes) add(e change) { c.list = append(c.list, e) }
@@ -78,7 +89,7 @@ func (c *changes) of(key listKey, dst []change) []change {
 	}
 	for ; c.listed < len(c.list); c.listed++ {
 		e := &c.list[c.listed]
-		k, at := listKey{e.kind, e.a}, int32(-1)
+		k, at := listKey{e.kind, e.set, e.a}, int32(-1)
 		if was, ok := c.lists[k]; ok {
 			at = was
 		}
@@ -93,23 +104,30 @@ func (c *changes) of(key listKey, dst []change) []change {
 	return dst
 }
 
-// edge is whether the last change of an edge, if there is one, left it there.
-func (c *changes) edge(key edgeKey) (there, changed bool) {
+// member is what the last change of a followee or a member, if there is one, left of it.
+func (c *changes) member(key memberKey) (is Membership, changed bool) {
 	if c == nil || len(c.list) == 0 {
-		return false, false
+		return Membership{}, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.edges == nil {
-		c.edges = make(map[edgeKey]int32)
+	if c.members == nil {
+		c.members = make(map[memberKey]int32)
 	}
-	for ; c.edged < len(c.list); c.edged++ {
-		if e := &c.list[c.edged]; e.kind == kindFollowing || e.kind == kindFollower {
-			c.edges[edgeKey{e.kind, e.a, e.b}] = int32(c.edged)
+	for ; c.placed < len(c.list); c.placed++ {
+		if e := &c.list[c.placed]; e.kind == kindFollowing || e.kind == kindMember {
+			c.members[e.member()] = int32(c.placed)
 		}
 	}
-	at, changed := c.edges[key]
-	return changed && !c.list[at].gone, changed
+	at, changed := c.members[key]
+	key.member = pipeline.Member{}
+	if emptied, ok := c.members[key]; ok && (!changed || emptied > at) {
+		return Membership{}, true
+	}
+	if !changed {
+		return Membership{}, false
+	}
+	return Membership{int64(c.list[at].v), !c.list[at].gone}, true
 }
 
 // before puts older changes before these.
@@ -133,28 +151,52 @@ func (c *changes) bytes() int {
 	if c == nil {
 		return 0
 	}
-	return cap(c.list)*int(unsafe.Sizeof(change{})) + (c.listed+c.edged)*indexBytes +
+	return cap(c.list)*int(unsafe.Sizeof(change{})) + (c.listed+c.placed)*indexBytes +
 		cap(c.names)*int(unsafe.Sizeof("")) + c.letters
 }
 
 // overLocked are the changes of one kind of a user or author that are not on
 // disk: of each entry the last one, in the order of the disk.
 func (s *Shard) overLocked(kind kind, id uint64) overlay {
-	key := listKey{kind, id}
-	list := s.flight.changed.of(key, s.changed.of(key, nil))
-	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(a.b, b.b) })
-	return slices.CompactFunc(list, func(a, b change) bool { return a.b == b.b }) // the first is the last change
+	over, _ := s.setOverLocked(listKey{kind: kind, id: id})
+	return over
 }
 
-// edgeOverLocked says whether an edge is there, which on disk is or is not.
-func (s *Shard) edgeOverLocked(kind kind, a, b uint64, onDisk bool) bool {
-	key := edgeKey{kind, a, b}
-	for _, c := range []*changes{s.changed, s.flight.changed} {
-		if there, changed := c.edge(key); changed {
-			return there
+// setOverLocked is overLocked of one column's set; emptied says that what is on disk
+// does not count.
+func (s *Shard) setOverLocked(key listKey) (over overlay, emptied bool) {
+	list := s.flight.changed.of(key, s.changed.of(key, nil))
+	if key.kind == kindMember {
+		at := slices.IndexFunc(list, func(c change) bool { return c.b == 0 })
+		if emptied = at >= 0; emptied {
+			list = list[:at]
 		}
 	}
-	return onDisk
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Or(cmp.Compare(a.b, b.b), cmp.Compare(a.c, b.c)) })
+	return slices.CompactFunc(list, func(a, b change) bool { return a.b == b.b && a.c == b.c }), emptied // the first is the last change
+}
+
+// overDiskLocked is what a followee or a member is, that on disk is what is given.
+func (s *Shard) overDiskLocked(key memberKey, onDisk Membership) (is Membership, changed bool) {
+	for _, c := range []*changes{s.changed, s.flight.changed} {
+		if is, changed := c.member(key); changed {
+			return is, true
+		}
+	}
+	return onDisk, false
+}
+
+// emptied is the place of the last change that empties a set, of each set that one does.
+func (c *changes) emptied() (places map[listKey]int) {
+	for i := range c.list {
+		if e := &c.list[i]; e.kind == kindMember && e.b == 0 {
+			if places == nil {
+				places = make(map[listKey]int)
+			}
+			places[listKey{kindMember, e.set, e.a}] = i
+		}
+	}
+	return places
 }
 
 // overlay is what has changed in one list since what is on disk, ascending.

@@ -137,12 +137,15 @@ func (s *Shard) Write(to Sink) {
 		}
 	}
 	marks := f.marks
-	for _, e := range f.changed.list {
+	emptied := f.changed.emptied()
+	for i, e := range f.changed.list {
 		switch e.kind {
 		case kindFollowing:
 			to.Following(e.a, e.b, pipeline.Position(e.v))
-		case kindFollower:
-			to.Follower(e.a, e.b, !e.gone)
+		case kindMember:
+			if at, ok := emptied[listKey{kindMember, e.set, e.a}]; !ok || i >= at {
+				s.sets[e.set].write(to, &e)
+			}
 		case kindPost:
 			to.Post(e.a, pipeline.Position(e.b), e.v)
 		case kindCursor:

@@ -81,9 +81,9 @@ func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Posi
 		} else {
 			s.users.Delete(user, listFollowees, followee)
 		}
-		s.following.Forget(user, followee) // the list knows better, and may be evicted
+		s.following.Forget(user, pipeline.Member{A: followee}) // the list knows better, and may be evicted
 	} else {
-		s.following.Put(user, followee, follows)
+		s.following.Put(user, pipeline.Member{A: followee}, 0, follows)
 	}
 	s.changed.add(change{kind: kindFollowing, gone: !follows, a: user, b: followee, v: uint64(position)})
 }
@@ -116,10 +116,5 @@ func (s *Shard) unfollowedLocked(user, follower uint64) error {
 }
 
 func (s *Shard) setFollowerLocked(user, follower uint64, follows bool) {
-	if !follows && s.residency.edges.all {
-		s.followers.Forget(user, follower) // what is not known is not
-	} else {
-		s.followers.Put(user, follower, follows)
-	}
-	s.changed.add(change{kind: kindFollower, gone: !follows, a: user, b: follower})
+	s.setMemberLocked(s.followers(), user, pipeline.Member{A: follower}, 0, follows)
 }

@@ -21,7 +21,7 @@ func (s *Shard) Bytes() int { return int(s.bytes.Load()) }
 
 func (s *Shard) residentBytesLocked() int {
 	// What is free within the slabs serves the next ones, and is given back once it is much.
-	n := s.users.Bytes() - s.users.Free() + s.outboxes.Bytes() - s.outboxes.Free() + s.newest.Bytes() + s.followers.Bytes() + s.following.Bytes() + s.cursorNames.bytes()
+	n := s.users.Bytes() - s.users.Free() + s.outboxes.Bytes() - s.outboxes.Free() + s.newest.Bytes() + s.setBytesLocked() + s.following.Bytes() + s.cursorNames.bytes()
 	for i := range s.rows {
 		n += s.rows[i].Bytes() + s.cache[i].Bytes()
 	}

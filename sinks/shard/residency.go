@@ -27,7 +27,6 @@ type residency struct {
 	rows     []frontier // by counter
 	users    frontier
 	outboxes frontier
-	edges    frontier
 	// newest is above the newest post of every author who was never in memory and
 	// of whom Bound did not tell: who has read up to there has nothing unread of
 	// them. All others Shard.newest bounds, in memory or not.
@@ -39,7 +38,7 @@ type residency struct {
 
 func newResidency(counters int, state State) residency {
 	all := frontier{all: state == State{}} // nothing is on disk
-	r := residency{rows: make([]frontier, counters), users: all, outboxes: all, edges: all}
+	r := residency{rows: make([]frontier, counters), users: all, outboxes: all}
 	for i := range r.rows {
 		r.rows[i] = all
 	}
@@ -53,7 +52,7 @@ func newResidency(counters int, state State) residency {
 // disk: of what lies before it, that which is not in memory does not exist. To
 // evict anything of the kind resets it.
 type frontier struct {
-	to  hot.Pair // before here; B counts for edges alone
+	to  hot.Pair // before here; B counts for sets alone
 	all bool     // everything is
 }
 
@@ -74,13 +73,23 @@ func (f *frontier) extend(of *Stretch) {
 
 func before(p, q hot.Pair) bool { return p.A < q.A || p.A == q.A && p.B < q.B }
 
-func (r *residency) whole() bool {
-	for _, f := range r.rows {
+// listsWholeLocked says that of all that is not rows nothing is only on disk.
+func (s *Shard) listsWholeLocked() bool {
+	for _, t := range s.sets {
+		if !t.loaded.all {
+			return false
+		}
+	}
+	return s.residency.users.all && s.residency.outboxes.all
+}
+
+func (s *Shard) wholeLocked() bool {
+	for _, f := range s.residency.rows {
 		if !f.all {
 			return false
 		}
 	}
-	return r.users.all && r.outboxes.all && r.edges.all
+	return s.listsWholeLocked()
 }
 
 // Pin calls pin while nothing can be published, and returns what the Install

@@ -2,14 +2,16 @@
 // answers reads, and hands over what changed for a checkpoint. It does no I/O:
 // what it hands over goes to a Sink, and where a part of what is asked is only
 // on disk, it says which part, has the caller pin the disk at that moment, and
-// lays what it knows over what the caller has read.
+// lays what it knows over what the caller has read. (sets.go has what rules with `once`
+// have counted, and followers; page.go lists sets.)
 //
-//	Apply ──► rows, users, outboxes, edges ──► HandOver ─► Write ─► Sink
+//	Apply ──► rows, users, outboxes, sets ──► HandOver ─► Write ─► Sink
 //	               │             ▲                             Settle ◄─ committed
 //	             reads        Install… ◄── what the caller read
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -59,8 +61,9 @@ type Shard struct {
 	cursorNames channelNames
 	outboxes    *hot.Lists  // author → position of the newest post; posts: see timeline.go
 	newest      *hot.Newest // of every author: a bound; see residency.newest
-	followers   *hot.Edges  // (user, follower)
-	following   *hot.Edges  // (user, followee), of users who are not in users
+	sets        []*set      // the first: followers; then those of columns: see sets.go
+	byColumn    []*set      // of them, by the schema's column; nil: it has none
+	following   *hot.Sets   // (user, followee), of users who are not in users
 	residency   residency
 	flight      flight   // what is handed over and not known to be committed
 	changed     *changes // since then
@@ -74,7 +77,7 @@ type Shard struct {
 }
 
 // NoColumn stands for a column of a window that the schema does not have.
-const NoColumn = ^pipeline.Column(0)
+const NoColumn = pipeline.NoColumn
 
 // New makes a shard that holds nothing in memory. Its state is that of what is
 // on disk; State{} where nothing is.
@@ -84,8 +87,8 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 		state: state, gathered: state, durable: state,
 		graph: findGraphColumns(schema),
 		users: hot.NewLists(marksCount, hot.ByA, hot.ByA), outboxes: hot.NewLists(1, hot.ByBoth), newest: hot.NewNewest(0),
-		followers: hot.NewEdges(), following: hot.NewEdges(),
-		counts: make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
+		following: hot.NewSets(hot.SetsForm{}),
+		counts:    make([]counts, len(schema.Counters)), columns: make([]columnCounts, len(schema.Columns)),
 	}
 	for i, c := range schema.Counters {
 		s.rows, s.cache = append(s.rows, hot.NewTable(s.bits(i))), append(s.cache, hot.NewTable(s.bits(i)))
@@ -98,6 +101,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 	}
 	s.changed = new(changes)
 	s.residency = newResidency(len(schema.Counters), state)
+	s.makeSets(s.residency.users)
 	return s
 }
 
@@ -129,34 +133,53 @@ func (s *Shard) Apply(sequence uint64, w *pipeline.Window, columns []pipeline.Co
 	} else if !goesOn {
 		return nil
 	}
-	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
-	for change, ok := section.Next(); ok; change, ok = section.Next() {
-		switch {
-		case change.Op != pipeline.OpCell:
-			s.flushLocked()
-			if err := s.operateLocked(&section.Operation, w.To); err != nil {
-				return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
-			}
-		case change.Column < len(columns) && columns[change.Column] == NoColumn:
-			// What another node's history has and this one's has not: to
-			// empty it is nothing, to count it is a configuration apart.
-			if v, set := change.Delta.Value(); !set || v != 0 {
-				return s.failLocked(fmt.Errorf("shard %d: the window (%d, %d] changes column %s, which this node's configuration does not have: add it to counters",
-					s.Number, w.From, w.To, w.Columns[change.Column]))
-			}
-		case change.Column >= len(columns) || change.ID == 0:
-			return s.failLocked(fmt.Errorf("%w: shard %d: column %d of id %d", pipeline.ErrWindow, s.Number, change.Column, change.ID))
-		default:
-			s.addLocked(columns[change.Column], change.ID, change.Delta)
-		}
-	}
-	s.flushLocked()
-	if err := section.Err(); err != nil {
-		return s.failLocked(fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err))
+	if err := s.applyLocked(w, columns); err != nil {
+		return s.failLocked(err)
 	}
 	s.measureLocked()
 	s.state = State{Applied: w.To, Sequence: sequence, Time: max(s.state.Time, w.Time)}
 	return nil
+}
+
+// applyLocked applies the shard's section.
+func (s *Shard) applyLocked(w *pipeline.Window, columns []pipeline.Column) error {
+	section, log := pipeline.ReadSection(w.Sections[s.Number], w.From), s.secondsLocked(w)
+	for change, ok := section.Next(); ok; change, ok = section.Next() {
+		if change.Op != pipeline.OpCell {
+			if err := s.operateLocked(&section.Operation, w, columns, &log); err != nil {
+				return s.inWindow(w, err)
+			}
+			continue
+		}
+		if err := s.cellLocked(&change, w, columns); err != nil {
+			return err
+		}
+	}
+	return s.inWindow(w, errors.Join(s.flushLocked(), section.Err()))
+}
+
+// inWindow says of an error in which window it is.
+func (s *Shard) inWindow(w *pipeline.Window, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("shard %d, window (%d, %d]: %w", s.Number, w.From, w.To, err)
+}
+
+func (s *Shard) cellLocked(change *pipeline.Change, w *pipeline.Window, columns []pipeline.Column) error {
+	switch {
+	case change.Column < len(columns) && columns[change.Column] == NoColumn:
+		// What another node's history has and this one's has not: to
+		// empty it is nothing, to count it is a configuration apart.
+		if v, set := change.Delta.Value(); !set || v != 0 {
+			return fmt.Errorf("shard %d: the window (%d, %d] changes column %s, which this node's configuration does not have: add it to counters",
+				s.Number, w.From, w.To, w.Columns[change.Column])
+		}
+		return nil
+	case change.Column >= len(columns) || change.ID == 0:
+		return fmt.Errorf("%w: shard %d: column %d of id %d", pipeline.ErrWindow, s.Number, change.Column, change.ID)
+	}
+	return s.inWindow(w, s.addLocked(columns[change.Column], change.ID, change.Delta))
 }
 
 // Joins says whether a window goes on where a shard stands; if not, the shard
@@ -191,9 +214,16 @@ func (s *Shard) changeLocked(column pipeline.Column, id uint64, d pipeline.Delta
 	s.columns[column].sets++
 }
 
-func (s *Shard) operateLocked(o *pipeline.Operation, to pipeline.Position) error {
-	if o.ID == 0 || (o.Other == 0) != (o.Op == pipeline.OpRead) || o.Position > to {
+func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, log *seconds) error {
+	ofSet := isOfSet(o.Op)
+	if o.ID == 0 || (o.Other == 0) != (o.Op == pipeline.OpRead || ofSet) || o.Position > w.To {
 		return fmt.Errorf("%w: operation %d of id %d and %d at position %d", pipeline.ErrWindow, o.Op, o.ID, o.Other, o.Position)
+	}
+	if ofSet {
+		return s.memberLocked(o, w, columns, log.at(o.Position))
+	}
+	if err := s.flushLocked(); err != nil {
+		return err
 	}
 	switch o.Op {
 	case pipeline.OpFollow:

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
@@ -18,9 +19,11 @@ func (s *Shard) Watch() {
 		s.rows[i].Evict(0)
 		s.cache[i].Evict(0)
 	}
-	keep := func(uint64, uint64) bool { return true }
+	keep := func(uint64, pipeline.Member) bool { return true }
 	s.users.Evict(0, func(uint64) bool { return true })
-	s.followers.Evict(0, keep)
+	for _, t := range s.sets {
+		t.members.Evict(0, keep)
+	}
 	s.following.Evict(0, keep)
 }
 
@@ -57,7 +60,7 @@ func (s *Shard) Shed(share float64) {
 		r.evictions += uint64(evicted)
 	}
 	s.shedOutboxesLocked(share)
-	s.shedEdgesLocked(share)
+	s.shedSetsLocked(share)
 	s.measureLocked()
 }
 
@@ -81,25 +84,26 @@ func (s *Shard) shedCacheLocked(share float64) (rest float64) {
 	return (excess - float64(cached)) / float64(max(resident-cached, 1))
 }
 
-// shedEdgesLocked forgets facts of the graph, but those that are not on disk.
-func (s *Shard) shedEdgesLocked(share float64) {
-	known := s.followers.Known() + s.following.Known()
-	if known == 0 {
-		return
-	}
-	dirty := make(map[hot.Pair]bool)
-	for _, c := range s.changed.list {
-		if c.kind == kindFollower || c.kind == kindFollowing {
-			dirty[hot.Pair{A: c.a, B: c.b}] = true
+// shedSetsLocked forgets members, but those that are not on disk.
+func (s *Shard) shedSetsLocked(share float64) {
+	dirty := make(map[memberKey]bool)
+	for i := range s.changed.list {
+		if c := &s.changed.list[i]; c.kind == kindMember || c.kind == kindFollowing {
+			dirty[c.member()] = true
 		}
 	}
-	keep := func(a, b uint64) bool { return dirty[hot.Pair{A: a, B: b}] }
-	evicted := s.followers.Evict(int(math.Ceil(float64(s.followers.Known())*share)), keep)
-	if evicted > 0 {
-		s.residency.edges = frontier{}
-		s.residency.evictions += uint64(evicted)
+	evict := func(members *hot.Sets, kind kind, number uint16) int {
+		return members.Evict(int(math.Ceil(float64(members.Known())*share)), func(id uint64, m pipeline.Member) bool {
+			return dirty[memberKey{kind, number, id, m}]
+		})
 	}
-	s.following.Evict(int(math.Ceil(float64(s.following.Known())*share)), keep)
+	for _, t := range s.sets {
+		if evicted := evict(t.members, kindMember, t.number); evicted > 0 {
+			t.loaded = frontier{}
+			s.residency.evictions += uint64(evicted)
+		}
+	}
+	evict(s.following, kindFollowing, 0)
 }
 
 // shedOutboxesLocked gives up the outboxes whose newest post is oldest.

@@ -52,6 +52,7 @@ type Stats struct {
 	Users, UserBytes     int // with marks, cursors and followees, in memory
 	Authors, OutboxBytes int // with their posts, in memory
 	Edges, EdgeBytes     int // of who is followed by whom, in memory
+	Members, MemberBytes int // of columns' sets, in memory
 
 	Bytes     int
 	Dirty     int
@@ -80,9 +81,13 @@ func (s *Shard) Stats() Stats {
 	stats := Stats{
 		Users: s.users.Count(), UserBytes: s.users.Bytes(),
 		Authors: s.outboxes.Count(), OutboxBytes: s.outboxes.Bytes(),
-		Edges: s.followers.Count(), EdgeBytes: s.followers.Bytes() + s.following.Bytes(),
+		Edges: s.followers().members.Count(), EdgeBytes: s.followers().members.Bytes() + s.following.Bytes(),
 		Bytes: s.residentBytesLocked(), Dirty: int(s.dirty.Load()),
-		Evictions: r.evictions, Whole: r.whole(),
+		Evictions: r.evictions, Whole: s.wholeLocked(),
+	}
+	for _, t := range s.sets[1:] {
+		stats.Members += t.members.Count()
+		stats.MemberBytes += t.members.Bytes()
 	}
 	for i, t := range s.rows {
 		c, cache := &s.counts[i], s.cache[i]
@@ -112,5 +117,5 @@ func (s *Shard) Probes(counter int) (mean float64, longest int, load float64) {
 func (s *Shard) Whole() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.residency.whole()
+	return s.wholeLocked()
 }

@@ -202,15 +202,13 @@ func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
 	if s.residency.users.has(user) {
 		return false, true
 	}
-	return s.following.Get(user, followee)
+	_, follows, known = s.following.Get(user, pipeline.Member{A: followee})
+	return follows, known
 }
 
 // followedByLocked says whether a user is followed by another, if memory knows.
 func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
-	followed, known = s.followers.Get(user, follower)
-	if !known && s.residency.edges.all {
-		return false, true
-	}
+	_, followed, known = s.followers().get(user, pipeline.Member{A: follower})
 	return followed, known
 }
 

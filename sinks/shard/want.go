@@ -14,13 +14,13 @@ type Want struct {
 	Users     []uint64
 	Authors   []uint64
 	Following []hot.Pair // (user, followee)
-	Followers []hot.Pair // (user, follower)
-	Published uint64     // when it was wanted; see Pin
+	Members   []Asked
+	Published uint64 // when it was wanted; see Pin
 }
 
 // Empty says that nothing is wanted.
 func (w *Want) Empty() bool {
-	return len(w.Users)+len(w.Authors)+len(w.Following)+len(w.Followers) == 0
+	return len(w.Users)+len(w.Authors)+len(w.Following)+len(w.Members) == 0
 }
 
 // sort puts the wants in the order of the disk, each once.
@@ -28,19 +28,20 @@ func (w *Want) sort() {
 	slices.Sort(w.Users)
 	slices.Sort(w.Authors)
 	w.Users, w.Authors = slices.Compact(w.Users), slices.Compact(w.Authors)
-	for _, pairs := range []*[]hot.Pair{&w.Following, &w.Followers} {
-		slices.SortFunc(*pairs, func(a, b hot.Pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
-		*pairs = slices.Compact(*pairs)
-	}
+	slices.SortFunc(w.Following, func(a, b hot.Pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
+	slices.SortFunc(w.Members, func(a, b Asked) int {
+		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), a.Member.Compare(b.Member))
+	})
+	w.Following, w.Members = slices.Compact(w.Following), slices.Compact(w.Members)
 }
 
-// Loaded is what the disk has of a Want: Following and Followers say of each
-// pair whether it is there; users and authors may be more, or others.
+// Loaded is what the disk has of a Want: Following says of each pair whether it is
+// there, Members of each member; users and authors may be more, or others.
 type Loaded struct {
 	Users     []User
 	Authors   []Author
 	Following []bool
-	Followers []bool
+	Members   []Membership
 }
 
 // User is what is on disk of a user.
@@ -81,16 +82,16 @@ func (a *Author) Post(position pipeline.Position, post uint64) {
 // Wants lists what a window needs and memory does not hold. If that is
 // anything, pin is called at the same moment. Any goroutine may ask; only the
 // owner's answer is final, because only the owner evicts.
-func (s *Shard) Wants(w *pipeline.Window, pin func()) (want Want) {
+func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func()) (want Want) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.failed != nil || s.residency.users.all && s.residency.outboxes.all && s.residency.edges.all {
+	if s.failed != nil || s.listsWholeLocked() {
 		return want
 	}
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
 		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply tells
-			s.wantsLocked(c.Op, section.Operation.ID, section.Operation.Other, &want)
+			s.wantsLocked(&section.Operation, w, columns, &want)
 		}
 	}
 	if !want.Empty() {
@@ -101,14 +102,23 @@ func (s *Shard) Wants(w *pipeline.Window, pin func()) (want Want) {
 	return want
 }
 
-func (s *Shard) wantsLocked(op pipeline.Op, id, other uint64, want *Want) {
-	switch op {
+func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, want *Want) {
+	id, other := o.ID, o.Other
+	switch o.Op {
 	case pipeline.OpFollow, pipeline.OpUnfollow, pipeline.OpFollowed, pipeline.OpUnfollowed:
 		if _, known := s.followsLocked(id, other); !known {
 			want.Following = append(want.Following, hot.Pair{A: id, B: other})
 		}
 		if _, known := s.followedByLocked(id, other); !known {
-			want.Followers = append(want.Followers, hot.Pair{A: id, B: other})
+			want.Members = append(want.Members, Asked{NoColumn, id, pipeline.Member{A: other}})
+		}
+	case pipeline.OpAdd, pipeline.OpTake:
+		t, err := s.setOfLocked(o, w, columns)
+		if err != nil || o.Member.A == 0 { // Apply says so
+			return
+		}
+		if _, _, known := t.get(id, o.Member); !known {
+			want.Members = append(want.Members, Asked{t.column, id, o.Member})
 		}
 	case pipeline.OpPost, pipeline.OpUnpost:
 		if !s.residency.outboxes.all && !s.outboxes.Has(id) {
@@ -134,19 +144,30 @@ func (s *Shard) Install(want *Want, l *Loaded) bool {
 	s.installAuthorsLocked(l.Authors)
 	for i, p := range want.Following {
 		if _, known := s.followsLocked(p.A, p.B); !known {
-			s.following.Put(p.A, p.B, s.edgeOverLocked(kindFollowing, p.A, p.B, l.Following[i]))
+			m := pipeline.Member{A: p.B}
+			is, _ := s.overDiskLocked(memberKey{kindFollowing, 0, p.A, m}, Membership{There: l.Following[i]})
+			s.following.Put(p.A, m, 0, is.There)
 		}
 	}
-	for i, p := range want.Followers {
-		if _, known := s.followedByLocked(p.A, p.B); !known {
-			s.followers.Put(p.A, p.B, s.edgeOverLocked(kindFollower, p.A, p.B, l.Followers[i]))
-		}
+	for i := range want.Members {
+		s.installMemberLocked(&want.Members[i], l.Members[i])
 	}
 	s.measureLocked()
 	return true
 }
 
 // What is in memory already stays: it knows more.
+
+func (s *Shard) installMemberLocked(of *Asked, onDisk Membership) {
+	t := s.setOf(of.Column)
+	if _, _, known := t.members.Get(of.ID, of.Member); known {
+		return
+	}
+	is, _ := s.overDiskLocked(memberKey{kindMember, t.number, of.ID, of.Member}, onDisk)
+	if is.There || !t.loaded.all {
+		t.members.Put(of.ID, of.Member, is.Second, is.There)
+	}
+}
 
 func (s *Shard) installUsersLocked(users []User) {
 	for i := range users {

@@ -3,6 +3,7 @@ package shard
 import (
 	"slices"
 
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/hot"
 )
 
@@ -15,7 +16,7 @@ import (
 // there may be others between: no frontier moves.
 
 // Stretch is a part of the disk's order: ids in [From, To), or from there to
-// the end. Of edges the first half is the user, the second the follower.
+// the end. Of sets the first half is the id, the second the member, or its first word.
 type Stretch struct {
 	From, To hot.Pair
 	End      bool
@@ -82,7 +83,7 @@ func (s *Shard) InstallUsers(published uint64, users []User, of *Stretch) bool {
 		s.installUsersLocked([]User{{ID: id}})
 	}
 	if s.residency.users.extend(of); s.residency.users.all && s.following.Known() > 0 {
-		s.following = hot.NewEdges() // it was for users who are not in memory
+		s.following = hot.NewSets(hot.SetsForm{}) // it was for users who are not in memory
 	}
 	s.measureLocked()
 	return true
@@ -104,19 +105,18 @@ func (s *Shard) freshLocked(kind kind, of *Stretch) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-// InstallEdges puts in all pairs (user, follower) of a stretch that are on disk.
-func (s *Shard) InstallEdges(published uint64, edges []hot.Pair, of *Stretch) bool {
+// InstallMembers puts in all members of one column's sets, of a stretch, that are on
+// disk, in the disk's order.
+func (s *Shard) InstallMembers(published uint64, column pipeline.Column, members []Asked, found []Membership, of *Stretch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.currentLocked(published) {
 		return false
 	}
-	for _, e := range edges {
-		if _, known := s.followers.Get(e.A, e.B); !known {
-			s.followers.Put(e.A, e.B, s.edgeOverLocked(kindFollower, e.A, e.B, true))
-		}
+	for i := range members {
+		s.installMemberLocked(&members[i], found[i])
 	}
-	s.residency.edges.extend(of)
+	s.setOf(column).loaded.extend(of)
 	s.measureLocked()
 	return true
 }

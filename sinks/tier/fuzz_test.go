@@ -130,10 +130,10 @@ func FuzzApply(f *testing.F) {
 		commons := tier.NewCommons(shard.NewCommons(1, shard.NewClock(100), started.State(), []string{"a"}, nil, shard.ChannelLimits{}), store, 1)
 		var said []string
 		for _, s := range []interface {
-			Prepare(*pipeline.Window) error
+			Prepare(*pipeline.Window, []pipeline.Column) error
 			Apply(uint64, *pipeline.Window, []pipeline.Column) error
 		}{warm, started, commons} {
-			if err := s.Prepare(w); err != nil {
+			if err := s.Prepare(w, columns); err != nil {
 				t.Fatal(err)
 			}
 			err := s.Apply(2, w, columns)
@@ -173,7 +173,7 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 		for _, s := range []*tier.Shard{warm, started} {
-			if err := errors.Join(s.Prepare(next), s.Apply(3, next, nil)); err != nil {
+			if err := errors.Join(s.Prepare(next, nil), s.Apply(3, next, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}

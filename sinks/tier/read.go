@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -110,7 +111,7 @@ func (t *Shard) Followees(user, after uint64, limit int, users []uint64, d *Disk
 
 func (t *Shard) following(user, after uint64, limit int, users []uint64, d *Disk, all bool) (out []uint64, more bool, state shard.State, err error) {
 	defer d.unpin()
-	page, err := t.Shard.Following(user, after, limit, users, d.pin(t))
+	page, err := t.Shard.Following(user, after, limit, d.pin(t))
 	if err != nil {
 		return nil, false, state, err
 	}
@@ -122,7 +123,7 @@ func (t *Shard) following(user, after uint64, limit int, users []uint64, d *Disk
 				if whole {
 					u.Follow(followee, since)
 				}
-				more := page.Add(followee) || all
+				more := page.Add(pipeline.Member{A: followee}, 0) || all
 				whole = whole && more
 				return more
 			})
@@ -140,30 +141,80 @@ func (t *Shard) following(user, after uint64, limit int, users []uint64, d *Disk
 		}
 	}
 	more = page.More()
-	return page.Users, more, page.State, nil
+	return firsts(users, page.Members), more, page.State, nil
+}
+
+// firsts are the first words of members, in the memory of users.
+func firsts(users []uint64, members []pipeline.Member) []uint64 {
+	users = users[:0]
+	for _, m := range members {
+		users = append(users, m.A)
+	}
+	return users
 }
 
 // Followers lists who follows a user, in the same way.
 func (t *Shard) Followers(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
+	members, more, state, err := t.Members(shard.NoColumn, user, pipeline.Member{A: after}, limit, d)
+	return firsts(users, members), more, state, err
+}
+
+// Members lists the members of the set of a column's row, ascending, above one, at most
+// limit; of shard.NoColumn, a user's followers.
+func (t *Shard) Members(column pipeline.Column, id uint64, after pipeline.Member, limit int, d *Disk) (members []pipeline.Member, more bool, state shard.State, err error) {
 	defer d.unpin()
-	page, err := t.Shard.Followers(user, after, limit, users, d.pin(t))
+	page, err := t.Shard.Members(column, id, after, limit, d.pin(t))
 	if err != nil {
 		return nil, false, state, err
 	}
-	if err := d.use(1, func() error { return t.unreadable(d.views[0].Followers(user, after, page.Add)) }); err != nil {
+	if err := d.use(1, func() error { return t.unreadable(addMembers(d.views[0], column, id, after, page)) }); err != nil {
 		return nil, false, page.State, err
 	}
 	page.End()
 	more = page.More()
-	return page.Users, more, page.State, nil
+	return page.Members, more, page.State, nil
 }
 
-// FollowersOf visits who follows users, who ascend, at one moment: of the first one
-// those above an id, and so many of each at most. It ends when it has visited so many
-// in all, or has not visited all of one: more says that there may be others.
-func (t *Shard) FollowersOf(users []uint64, after uint64, limit int, d *Disk, visit func(user, follower uint64)) (more bool, state shard.State, err error) {
+// addMembers adds what the disk has to a page.
+func addMembers(view *cold.View, column pipeline.Column, id uint64, after pipeline.Member, page *shard.Page) error {
+	if column == shard.NoColumn {
+		return view.Followers(id, after.A, func(follower uint64) bool { return page.Add(pipeline.Member{A: follower}, 0) })
+	}
+	return view.Members(column, id, after, page.Add)
+}
+
+// Has says of rows of a column, at one moment, whether a member is in their sets.
+func (t *Shard) Has(column pipeline.Column, ids []uint64, m pipeline.Member, has []bool, d *Disk) (shard.State, error) {
 	defer d.unpin()
-	pages, state, err := t.Shard.FollowersOf(users, after, limit, d.pin(t))
+	want, state, err := t.Shard.Has(column, ids, m, has, d.pin(t))
+	if err != nil || want.Empty() {
+		return state, err
+	}
+	found, err := t.lookUp(want.Members, d)
+	if err != nil {
+		return state, err
+	}
+	want.Lay(found, has)
+	if !d.Passing {
+		t.Install(&want.Want, &shard.Loaded{Members: found})
+	}
+	return state, nil
+}
+
+// lookUp reads of members whether they are there.
+func (t *Shard) lookUp(members []shard.Asked, d *Disk) (found []shard.Membership, err error) {
+	found = make([]shard.Membership, len(members))
+	err = d.use(len(found), func() error { return t.unreadable(readMembers(d.views[0], members, found)) })
+	return found, err
+}
+
+// MembersOf visits the members of the sets of some rows of a column, of ids that ascend,
+// at one moment; of shard.NoColumn, followers. Of the first one it visits those
+// above a member, and so many of each at most. It ends when it has visited so many in
+// all, or has not visited all of one: more says that there may be others.
+func (t *Shard) MembersOf(column pipeline.Column, ids []uint64, after pipeline.Member, limit int, d *Disk, visit func(id uint64, m pipeline.Member, second int64)) (more bool, state shard.State, err error) {
+	defer d.unpin()
+	pages, state, err := t.Shard.MembersOf(column, ids, after, limit, d.pin(t))
 	if err != nil {
 		return false, state, err
 	}
@@ -172,16 +223,29 @@ func (t *Shard) FollowersOf(users []uint64, after uint64, limit int, d *Disk, vi
 		p := &pages[i]
 		p.End()
 		more = p.More()
-		for _, follower := range p.Users {
-			visit(users[i], follower)
+		for j, m := range p.Members {
+			visit(ids[i], m, p.Seconds[j])
 		}
-		left -= len(p.Users)
-		p.Users = nil
-		more = more || left <= 0 && i+1 < len(users)
+		left -= len(p.Members)
+		p.Members, p.Seconds = nil, nil
+		more = more || left <= 0 && i+1 < len(ids)
 		return !more
 	}
-	err = d.use(1, func() error {
-		return t.unreadable(d.views[0].FollowersOf(users, after, func(i int, follower uint64) bool { return pages[i].Add(follower) }, done))
-	})
+	err = d.use(1, func() error { return t.unreadable(membersOf(d.views[0], column, ids, after, pages, done)) })
 	return more, state, err
+}
+
+// membersOf fills pages, one after the other, until done says that they are enough.
+func membersOf(view *cold.View, column pipeline.Column, ids []uint64, after pipeline.Member, pages []shard.Page, done func(i int) bool) error {
+	if column == shard.NoColumn {
+		add := func(i int, follower uint64) bool { return pages[i].Add(pipeline.Member{A: follower}, 0) }
+		return view.FollowersOf(ids, after.A, add, done)
+	}
+	for i, id := range ids {
+		if err := view.Members(column, id, after, pages[i].Add); err != nil || !done(i) {
+			return err
+		}
+		after = pipeline.Member{}
+	}
+	return nil
 }

@@ -116,9 +116,9 @@ func (t *Shard) unreadable(err error) error {
 // Prepare brings into memory what a window needs. The owner calls it before it
 // applies the window; after nil all of it is there. Others may call it ahead,
 // beside the owner: most of the work is done then, if not all.
-func (t *Shard) Prepare(w *pipeline.Window) error {
+func (t *Shard) Prepare(w *pipeline.Window, columns []pipeline.Column) error {
 	var view *cold.View
-	want := t.Wants(w, func() { view = t.stack.View() })
+	want := t.Wants(w, columns, func() { view = t.stack.View() })
 	if want.Empty() {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (t *Shard) Prepare(w *pipeline.Window) error {
 
 // load reads what is wanted.
 func load(view *cold.View, want *shard.Want) (l *shard.Loaded, err error) {
-	l = &shard.Loaded{Following: make([]bool, len(want.Following)), Followers: make([]bool, len(want.Followers))}
+	l = &shard.Loaded{Following: make([]bool, len(want.Following)), Members: make([]shard.Membership, len(want.Members))}
 	for _, id := range want.Users {
 		u, err := readUser(view, id)
 		if err != nil {
@@ -149,12 +149,7 @@ func load(view *cold.View, want *shard.Want) (l *shard.Loaded, err error) {
 			return nil, err
 		}
 	}
-	for i, p := range want.Followers {
-		if l.Followers[i], err = view.Followed(p.A, p.B); err != nil {
-			return nil, err
-		}
-	}
-	return l, nil
+	return l, readMembers(view, want.Members, l.Members)
 }
 
 func readUser(view *cold.View, id uint64) (u *shard.User, err error) {
@@ -167,6 +162,21 @@ func readUser(view *cold.View, id uint64) (u *shard.User, err error) {
 		return nil, err
 	}
 	return u, readMarks(view, u)
+}
+
+// readMembers reads of each member whether it is there.
+func readMembers(view *cold.View, asked []shard.Asked, found []shard.Membership) (err error) {
+	for i, of := range asked {
+		if of.Column == shard.NoColumn {
+			found[i].There, err = view.Followed(of.ID, of.Member.A)
+		} else {
+			found[i].Second, found[i].There, err = view.Member(of.Column, of.ID, of.Member)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readMarks reads all of a user but whom they follow.
@@ -235,7 +245,7 @@ func (c *Commons) Load() error {
 func (c *Commons) Section() pipeline.Shard { return c.number }
 
 // Prepare has nothing to do.
-func (c *Commons) Prepare(*pipeline.Window) error { return nil }
+func (c *Commons) Prepare(*pipeline.Window, []pipeline.Column) error { return nil }
 
 // Write passes on what was handed over.
 func (c *Commons) Write(to *cold.Checkpoint) { c.Commons.Write(to.Shard(c.number)) }

@@ -19,7 +19,8 @@ import (
 var limits = shard.Limits{PostsMax: 10, Retention: 100, Inactive: 100}
 
 // openStore is a store of some columns, "post.like" and "user.post" if none
-// are named; those of a counter are neighbours.
+// are named; those of a counter are neighbours. Of those that sets names, rules say
+// `once`.
 func openStore(t testing.TB, full ...string) *cold.Store {
 	t.Helper()
 	if len(full) == 0 {
@@ -32,7 +33,7 @@ func openStore(t testing.TB, full ...string) *cold.Store {
 		if !slices.Contains(counters, counter) {
 			counters = append(counters, counter)
 		}
-		columns = append(columns, pipeline.ColumnSpec{Counter: len(counters) - 1, Name: column, Bits: 16})
+		columns = append(columns, pipeline.ColumnSpec{Counter: len(counters) - 1, Name: column, Bits: 16, Set: sets[name]})
 	}
 	schema, err := pipeline.NewSchema(counters, columns)
 	if err != nil {
@@ -63,7 +64,7 @@ func window(s *tier.Shard, operations ...pipeline.Operation) *pipeline.Window {
 // apply applies the next window as an owner does.
 func apply(t testing.TB, s *tier.Shard, w *pipeline.Window) {
 	t.Helper()
-	if err := errors.Join(s.Prepare(w), s.Apply(s.State().Sequence+1, w, []pipeline.Column{0, 1})); err != nil {
+	if err := errors.Join(s.Prepare(w, []pipeline.Column{0, 1}), s.Apply(s.State().Sequence+1, w, []pipeline.Column{0, 1})); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -122,7 +123,7 @@ func TestOperationOfNobody(t *testing.T) {
 		checkpoint(t, store, s)
 		s = restarted(t, store)
 		w := window(s, pipeline.Operation{Op: op, Other: 7})
-		if err := s.Prepare(w); err != nil {
+		if err := s.Prepare(w, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Apply(2, w, nil); !errors.Is(err, pipeline.ErrWindow) {

@@ -25,7 +25,7 @@ func (t *Shard) Stored() iter.Seq2[uint64, error] {
 		}
 		var part cold.Part
 		users := cold.Range{Most: storedPiece}
-		for _, walk := range []func(v *cold.View) error{
+		walks := []func(v *cold.View) error{
 			func(v *cold.View) error {
 				return v.WalkRows(&part, func(_ int, id uint64, _ []int64) error { add(id); return nil })
 			},
@@ -39,7 +39,13 @@ func (t *Shard) Stored() iter.Seq2[uint64, error] {
 			},
 			func(v *cold.View) error { return v.WalkAuthors(&part, add) },
 			func(v *cold.View) error { return v.WalkEdges(&part, func(id, _ uint64) { add(id) }) },
-		} {
+		}
+		for _, column := range t.schema.Sets() {
+			walks = append(walks, func(v *cold.View) error {
+				return v.WalkMembers(column, &part, func(id uint64, _ pipeline.Member, _ int64) { add(id) })
+			})
+		}
+		for _, walk := range walks {
 			for part = (cold.Part{Most: storedPiece}); !part.Done; {
 				ids = ids[:0]
 				var view *cold.View

@@ -16,7 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/tier"
 )
 
-var twinColumns = []string{"user.following", "user.follower", "user.friend", "user.post", "unread.follower", "post.like"}
+var twinColumns = []string{"user.following", "user.follower", "user.friend", "user.post", "user.pair", "unread.follower", "post.like", "post.once", "post.kept"}
 
 // twinLimits are so short that posts go because they are old, and because there
 // are too many.
@@ -35,6 +35,7 @@ type twins struct {
 	windows []*pipeline.Window // all there were; the first begins at 0
 	columns []pipeline.Column
 	under   *cold.Checkpoint // handed over; nil: none
+	sets    *setsTwin
 }
 
 // A shard answers the same, wherever what is asked lies (I8): in memory, in
@@ -56,6 +57,7 @@ func TestTwins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(6) {
 				w := &twins{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), store: open(t), clock: shard.NewClock(100)}
+				w.sets = newSetsTwin(w.store.Schema())
 				for i := range w.store.Schema().Columns {
 					w.columns = append(w.columns, pipeline.Column(i))
 				}
@@ -124,7 +126,7 @@ func (w *twins) window() *pipeline.Window {
 	win := &pipeline.Window{Header: pipeline.Header{From: from}, Sections: make([][]byte, 2)}
 	for range w.IntN(5) {
 		d := []pipeline.Delta{pipeline.Add(1), pipeline.Add(70_000), pipeline.Take(3), pipeline.Set(0)}[w.IntN(4)]
-		win.Sections[0] = pipeline.AppendChange(win.Sections[0], 3+2*w.IntN(2), w.id(), d)
+		win.Sections[0] = pipeline.AppendChange(win.Sections[0], 3+3*w.IntN(2), w.id(), d)
 	}
 	at := from
 	for range w.IntN(6) {
@@ -144,11 +146,16 @@ func (w *twins) window() *pipeline.Window {
 		}
 		win.Sections[0] = pipeline.AppendOperation(win.Sections[0], from, &o)
 	}
-	win.To = at + 1
+	second := int64(len(w.windows))
+	for range w.IntN(8) {
+		at++
+		win.Sections[0] = w.sets.operation(w.Rand, win.Sections[0], from, at, second)
+	}
+	win.To, win.Time = at+1, 1000*second
 	if win.Sections[0] == nil {
 		win.Sections[0] = []byte{}
 	}
-	win.Marks = []pipeline.TimeMark{{Second: int64(len(w.windows)), Position: from + 1}}
+	win.Marks = []pipeline.TimeMark{{Second: second, Position: from + 1}}
 	w.clock.Note(win.Marks)
 	w.windows = append(w.windows, win)
 	w.must(w.all.Apply(uint64(len(w.windows)), win, w.columns))
@@ -156,7 +163,7 @@ func (w *twins) window() *pipeline.Window {
 }
 
 func (w *twins) apply(win *pipeline.Window) {
-	w.must(w.some.Prepare(win), w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
+	w.must(w.some.Prepare(win, w.columns), w.some.Apply(uint64(slices.Index(w.windows, win)+1), win, w.columns))
 }
 
 // checkpoint hands over, or ends a checkpoint that has been handed over.
@@ -209,6 +216,7 @@ func (w *twins) compare() {
 			w.Fatalf("after %d windows, in memory: %s; else: %s", len(w.windows), a[i], b[i])
 		}
 	}
+	w.must(w.sets.compare(w.Rand, w.some, int64(len(w.windows))-1))
 }
 
 // answers is everything that a shard says. Of followers it says nothing where
@@ -263,7 +271,9 @@ func (w *twins) answers(s *tier.Shard, d *tier.Disk, horizon pipeline.Position, 
 // followersOf says, page by page, what single pages say of each.
 func followersOf(s *tier.Shard, d *tier.Disk, users []uint64, after uint64, page int) error {
 	var is, should [][2]uint64
-	more, _, err := s.FollowersOf(users, after, page, d, func(user, follower uint64) { is = append(is, [2]uint64{user, follower}) })
+	more, _, err := s.MembersOf(shard.NoColumn, users, pipeline.Member{A: after}, page, d, func(user uint64, m pipeline.Member, _ int64) {
+		is = append(is, [2]uint64{user, m.A})
+	})
 	if err != nil {
 		return err
 	}

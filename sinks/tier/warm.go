@@ -72,7 +72,7 @@ func (w *warming) load() error {
 			return err
 		}
 		for newest := range runs {
-			if err := inOrder(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestEdges); err != nil {
+			if err := inOrder(newest+1, w.newestOutboxes, w.newestUsers, w.newestRows, w.newestMembers); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (w *warming) load() error {
 			return nil
 		}
 	}
-	for _, load := range []func() error{w.outboxes, w.users, w.rows, w.edges} {
+	for _, load := range []func() error{w.outboxes, w.users, w.rows, w.members} {
 		if err := load(); err != nil {
 			return err
 		}
@@ -269,22 +269,49 @@ func (w *warming) rows() error {
 	})
 }
 
-func (w *warming) edges() error {
-	part := cold.Part{Most: w.o.Entries}
-	from := hot.Pair{}
+// members loads followers, then the sets of columns.
+func (w *warming) members() error {
+	for _, column := range w.sets() {
+		if err := w.membersOf(column); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sets are the columns that have sets; shard.NoColumn: followers.
+func (w *warming) sets() []pipeline.Column {
+	return append([]pipeline.Column{shard.NoColumn}, w.schema.Sets()...)
+}
+
+func (w *warming) membersOf(column pipeline.Column) error {
+	part, from := cold.Part{Most: w.o.Entries}, hot.Pair{}
 	return w.each(func(view *cold.View, published uint64) (through bool, err error) {
 		next, to := part, from
-		var edges []hot.Pair
-		err = view.WalkEdges(&next, func(user, follower uint64) {
-			edges = append(edges, hot.Pair{A: user, B: follower})
-			to = hot.Pair{A: user, B: follower + 1}
-		})
-		if err != nil || !w.InstallEdges(published, edges, &shard.Stretch{From: from, To: to, End: next.Done}) {
+		members, found, err := readSets(view, column, &next)
+		if n := len(members); n > 0 { // the next part may have others with the last one's first word
+			to = hot.Pair{A: members[n-1].ID, B: members[n-1].Member.A}
+		}
+		if err != nil || !w.InstallMembers(published, column, members, found, &shard.Stretch{From: from, To: to, End: next.Done}) {
 			return false, err
 		}
 		part, from = next, to
 		return part.Done, nil
 	})
+}
+
+// readSets reads a part of the members of one column's sets.
+func readSets(view *cold.View, column pipeline.Column, part *cold.Part) (members []shard.Asked, found []shard.Membership, err error) {
+	visit := func(id uint64, m pipeline.Member, second int64) {
+		members = append(members, shard.Asked{Column: column, ID: id, Member: m})
+		found = append(found, shard.Membership{Second: second, There: true})
+	}
+	if column == shard.NoColumn {
+		err = view.WalkEdges(part, func(user, follower uint64) { visit(user, pipeline.Member{A: follower}, 0) })
+		return members, found, err
+	}
+	err = view.WalkMembers(column, part, visit)
+	return members, found, err
 }
 
 // Of what does not fit into memory, the newest runs. Which these are moves with
@@ -344,10 +371,15 @@ func (w *warming) newestRows(runs int) error {
 	})
 }
 
-func (w *warming) newestEdges(runs int) error {
-	return w.newest(runs, w.o.Entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
-		var edges []hot.Pair
-		err := view.WalkEdges(part, func(user, follower uint64) { edges = append(edges, hot.Pair{A: user, B: follower}) })
-		return err == nil && w.InstallEdges(published, edges, nil), err
-	})
+func (w *warming) newestMembers(runs int) error {
+	for _, column := range w.sets() {
+		err := w.newest(runs, w.o.Entries, func(view *cold.View, published uint64, part *cold.Part) (bool, error) {
+			members, found, err := readSets(view, column, part)
+			return err == nil && w.InstallMembers(published, column, members, found, nil), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,142 @@
+package tier_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/tier"
+)
+
+// sets are the columns of which rules say `once`, in tests.
+var sets = map[string]pipeline.SetSpec{
+	"post.once": {Members: pipeline.MembersIDs},
+	"user.pair": {Members: pipeline.MembersPairs},
+	"post.kept": {Members: pipeline.MembersTokens, Keep: setsKeep},
+}
+
+// setsKeep is how many seconds members of post.kept are remembered.
+const setsKeep = 3
+
+// setsTwin is what the sets of columns have, in maps: of each row its members, with the
+// second in which they came, and its number.
+type setsTwin struct {
+	schema *pipeline.Schema
+	rows   map[pipeline.Column]map[uint64]map[pipeline.Member]int64
+	counts map[pipeline.Column]map[uint64]int64
+}
+
+func newSetsTwin(schema *pipeline.Schema) *setsTwin {
+	t := &setsTwin{schema, map[pipeline.Column]map[uint64]map[pipeline.Member]int64{}, map[pipeline.Column]map[uint64]int64{}}
+	for _, column := range schema.Sets() {
+		t.rows[column], t.counts[column] = map[uint64]map[pipeline.Member]int64{}, map[uint64]int64{}
+	}
+	return t
+}
+
+// operation appends one that changes a set, or a number beside it, and does the same
+// to the twin.
+func (t *setsTwin) operation(r *rand.Rand, section []byte, from, at pipeline.Position, second int64) []byte {
+	column := t.schema.Sets()[r.IntN(len(t.schema.Sets()))]
+	id, m := 1+r.Uint64N(twinIDs), t.member(r, column)
+	rows, counts := t.rows[column], t.counts[column]
+	if rows[id] == nil {
+		rows[id] = map[pipeline.Member]int64{}
+	}
+	came, there := rows[id][m]
+	there = there && !t.forgot(column, came, second)
+	o := pipeline.Operation{Op: pipeline.OpAdd, ID: id, Column: int(column), Member: m, By: 1, Position: at}
+	switch r.IntN(12) {
+	case 0:
+		clear(rows[id])
+		o = pipeline.Operation{Op: pipeline.OpEmpty, ID: id, Column: int(column)}
+	case 1: // as an adjust does
+		counts[id] += 10
+		return pipeline.AppendChange(section, int(column), id, pipeline.Add(10))
+	case 2, 3, 4, 5:
+		o.Op = pipeline.OpTake
+		if there {
+			delete(rows[id], m)
+			counts[id]--
+		}
+	default:
+		if o.By = 1 + r.Int64N(2); !there {
+			rows[id][m] = second
+			counts[id] += o.By
+		}
+	}
+	return pipeline.AppendOperation(section, from, &o)
+}
+
+func (t *setsTwin) member(r *rand.Rand, column pipeline.Column) pipeline.Member {
+	m := pipeline.Member{A: 1 + r.Uint64N(9)}
+	if t.schema.Columns[column].Set.Wide() {
+		m.B = r.Uint64N(3)
+	}
+	return m
+}
+
+func (t *setsTwin) forgot(column pipeline.Column, came, now int64) bool {
+	keep := t.schema.Columns[column].Set.Keep
+	return keep > 0 && now-came > keep
+}
+
+// compare asks a shard about sets, as of a second.
+func (t *setsTwin) compare(r *rand.Rand, s *tier.Shard, now int64) error {
+	ids := make([]uint64, twinIDs)
+	for i := range ids {
+		ids[i] = uint64(i) + 1
+	}
+	for _, column := range t.schema.Sets() {
+		m, has := t.member(r, column), make([]bool, len(ids))
+		if _, err := s.Has(column, ids, m, has, onDisk()); err != nil {
+			return err
+		}
+		for i, id := range ids {
+			came, there := t.rows[column][id][m]
+			if there = there && !t.forgot(column, came, now); has[i] != there {
+				return fmt.Errorf("%s of %d: member %v is there: %v, want %v", t.schema.FullName(column), id, m, has[i], there)
+			}
+		}
+		if err := t.compareList(s, column, ids[r.IntN(len(ids))], t.member(r, column), 1+r.IntN(5), now); err != nil {
+			return err
+		}
+		if err := t.compareCounts(s, column, ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *setsTwin) compareList(s *tier.Shard, column pipeline.Column, id uint64, after pipeline.Member, limit int, now int64) error {
+	var want []pipeline.Member
+	for m, came := range t.rows[column][id] {
+		if m.Compare(after) > 0 && !t.forgot(column, came, now) {
+			want = append(want, m)
+		}
+	}
+	slices.SortFunc(want, pipeline.Member.Compare)
+	members, more, _, err := s.Members(column, id, after, limit, onDisk())
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(members, want[:min(limit, len(want))]) || more != (len(want) > limit) {
+		return fmt.Errorf("%s of %d above %v, %d: %v, %v; want %v", t.schema.FullName(column), id, after, limit, members, more, want)
+	}
+	return nil
+}
+
+func (t *setsTwin) compareCounts(s *tier.Shard, column pipeline.Column, ids []uint64) (err error) {
+	counter := t.schema.Columns[column].Counter
+	var b tier.Batch
+	_, failed := s.Read(counter, ids, &b, onDisk(), func(i int, cells []int64) {
+		if is, want := cells[column-t.schema.Counters[counter].First], t.counts[column][ids[i]]; is != want && err == nil {
+			err = fmt.Errorf("%s of %d is %d, want %d", t.schema.FullName(column), ids[i], is, want)
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
