@@ -81,12 +81,16 @@ func newGenerator(r *rand.Rand, number int) generator {
 func generate(r *rand.Rand, number int, once bool) sequence {
 	g := newGenerator(r, number)
 	g.once = once
+	return g.sequence()
+}
+
+func (g *generator) sequence() sequence {
 	s := sequence{people: g.people}
-	for left := 60 + r.IntN(91); left > 0; {
-		m := message{step: g.pace[r.IntN(len(g.pace))]}
+	for left := 60 + g.IntN(91); left > 0; {
+		m := message{step: g.pace[g.IntN(len(g.pace))]}
 		lines := 1
-		if r.IntN(8) == 0 {
-			lines = 2 + r.IntN(25)
+		if g.IntN(8) == 0 {
+			lines = 2 + g.IntN(25)
 		}
 		for range lines {
 			m.events = append(m.events, g.event())
@@ -155,13 +159,13 @@ func (g *generator) event() event {
 		e.kind, e.target = "follow", g.user() // also of oneself
 	case kindNotice:
 		e.kind, e.channel, e.notice = "notice", one(g, channelNames), g.posts[0]+uint64(g.IntN(5))
-		g.visit(&e)
 	case kindRead:
 		return g.read()
 	case kindAdjust:
 		return g.adjust()
 	case kindView:
 		e.kind, e.page, e.by = "view", one(g, g.pages), int64(g.IntN(5))
+		g.visit(&e)
 	case kindJunk:
 		e.junk = one(g, []string{
 			"{", "7", `{"type":"like"}`, `{"type":"nonsense","actor":1}`, `{"actor":1}`,

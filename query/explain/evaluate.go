@@ -16,7 +16,7 @@ type count struct {
 // evaluate says what each of the first n touches has changed. Of what is older
 // it takes what the count was. The changes of a touch that changes nothing that
 // was asked stay nil.
-func (p *page) evaluate(n int, pairs *pairs) {
+func (p *page) evaluate(n int, pairs *pairs, sets *sets) {
 	counts := make([]count, len(p.numbers))
 	for i := range counts {
 		counts[i] = count{number: p.numbers[i], known: p.whole()}
@@ -32,7 +32,7 @@ func (p *page) evaluate(n int, pairs *pairs) {
 		changes := make([]query.NumberChange, len(counts))
 		some := false
 		for i := range counts {
-			changes[i] = counts[i].take(t, t.steps[i], pairs, p.ask.Differences)
+			changes[i] = counts[i].take(t, t.steps[i], pairs, sets, p.ask.Differences)
 			some = some || changes[i].Touched
 		}
 		if at < n && some {
@@ -42,12 +42,25 @@ func (p *page) evaluate(n int, pairs *pairs) {
 }
 
 // take goes on over a touch, and says what it changed.
-func (c *count) take(t *touch, steps []step, pairs *pairs, difference bool) query.NumberChange {
+func (c *count) take(t *touch, steps []step, pairs *pairs, sets *sets, difference bool) query.NumberChange {
 	change, row := query.NumberChange{}, t.row
 	all := pipeline.Identity
 	for _, s := range steps {
 		delta := s.delta
-		if s.op != pipeline.OpCell {
+		switch {
+		case s.op == pipeline.OpCell:
+		case s.op == pipeline.OpEmpty: // the cell is set beside it
+			continue
+		case s.inSet():
+			did, sure := sets.counted(t, s)
+			if did && row == rowKept {
+				row = rowMade
+			}
+			if s.row {
+				continue
+			}
+			delta, change.Unsure = s.added(did), change.Unsure || !sure
+		default:
 			n, sure := pairs.changed(c.graphOf(s), s, t.Position)
 			if n != 0 && row == rowKept {
 				row = rowMade

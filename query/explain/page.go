@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ type page struct {
 	touches []*touch // newest first
 	reached uint64   // all messages from here on have been seen, as far as below
 	bytes   int      // of the bodies, also of those that are let go of
+	horizon int64    // what is before reached has no later log second
 }
 
 const (
@@ -39,6 +41,7 @@ func (p *page) make(ctx context.Context, out *query.Explanation) error {
 		out.Base = pipeline.EndOf(p.extent.First - 1)
 	}
 	from := min(p.extent.Last, (p.below-1).Sequence()) + 1
+	p.horizon = math.MaxInt64
 	if p.reached = from; len(p.numbers) == 0 { // sets alone
 		return p.join(ctx, out)
 	}
@@ -63,7 +66,11 @@ func (p *page) make(ctx context.Context, out *query.Explanation) error {
 	if err != nil {
 		return err
 	}
-	p.evaluate(n, pairs)
+	sets, err := p.sets(ctx, depend)
+	if err != nil {
+		return err
+	}
+	p.evaluate(n, pairs, sets)
 	for _, t := range p.touches[:n] {
 		if t.Changes != nil {
 			out.Events = append(out.Events, t.ExplainedEvent)
@@ -98,7 +105,9 @@ func (p *page) gather(ctx context.Context, done func() bool) error {
 		return nil
 	}
 	found := part{page: p}
+	oldest := int64(math.MaxInt64)
 	visit := func(m *pipeline.Message) (some bool) {
+		oldest = min(oldest, m.Time/1000)
 		if !p.mention.may(m.Data) {
 			return false
 		}
@@ -114,7 +123,10 @@ func (p *page) gather(ctx context.Context, done func() bool) error {
 		return some
 	}
 	reached, err := p.back(ctx, p.reached-1, quest{may: hasAll(p.ask.ID), visit: visit, done: func(first uint64) (uint64, bool) {
-		first = max(first, found.first)
+		if first >= found.first { // else what is older than that is read again
+			p.horizon = min(p.horizon, oldest)
+		}
+		first, oldest = max(first, found.first), math.MaxInt64
 		found.turn()
 		return first, done()
 	}})

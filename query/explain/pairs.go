@@ -69,7 +69,7 @@ func (p *page) pairs(ctx context.Context, depend int) (*pairs, error) {
 	for at, t := range p.touches { // newest first
 		for i := range t.steps {
 			for _, s := range t.steps[i] {
-				if s.op != pipeline.OpCell {
+				if s.op != pipeline.OpCell && !s.inSet() {
 					all.note(open, at < depend, t.Position, s, p.numbers[i].graphOf(s))
 				}
 			}
@@ -142,7 +142,7 @@ func (p *page) further(ctx context.Context, all *pairs, open map[edge]bool) erro
 		p.tracer.Trace(m, any, func(t *pipeline.Traced) {
 			section := t.Changes(t.Ids)
 			for change, ok := section.Next(); ok; change, ok = section.Next() {
-				s := step{op: change.Op, other: section.Operation.Other}
+				s := stepOf(&change, &section.Operation)
 				if change.ID != p.ask.ID || !anyGraph.hears(s) {
 					continue
 				}

@@ -17,7 +17,7 @@ import (
 // block, so a question reads one block of the file. Each block has a checksum of
 // its own, since it is what is read.
 //
-//	header, 64 bytes   magic "TMSTRCH1" │ created │ first │ last │ events │ blocks │ flags │ 0… │ CRC
+//	header, 64 bytes   magic "TMSTRCH2" │ created │ first │ last │ events │ blocks │ flags │ 0… │ CRC
 //	blocks × 64 bytes  480 bits │ CRC
 //
 // created is when EVENTS was made (Unix ns), first and last are sequences. All
@@ -32,7 +32,7 @@ const (
 	flagAny = 1 // it may hold whatever is asked
 )
 
-var stretchMagic = []byte("TMSTRCH1")
+var stretchMagic = []byte("TMSTRCH2")
 
 // errDamaged: a filter is not as it was written.
 var errDamaged = errors.New("explain: a filter is damaged")
@@ -68,6 +68,9 @@ func (b *builder) add(m *pipeline.Message) {
 		b.keys = append(b.keys, hashOf(u))
 		return true
 	})
+	if deleteIn(m.Data) {
+		b.keys = append(b.keys, hashOf(deleteKey))
+	}
 	if mayNotice(m) {
 		b.keys = append(b.keys, hashOf(noticeKey))
 	}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -15,6 +16,10 @@ type number struct {
 	exists pipeline.Column // of its counter; itself where there is none
 	graph  graphColumn
 	row    graphColumn // which follows make its row, where the column has a default
+
+	// Sets that bear on it: its own and, where it has a default, all of its counter,
+	// which make the row.
+	sets map[pipeline.Column]pipeline.SetSpec
 }
 
 // graphColumn says how the follow graph changes a column.
@@ -42,6 +47,14 @@ func numberOf(schema *pipeline.Schema, column pipeline.Column) number {
 			n.row.rises = graph.rises
 		}
 	}
+	for _, c := range schema.Sets() {
+		if spec := &schema.Columns[c]; c == column || n.spec.Default != 0 && spec.Counter == n.spec.Counter {
+			if n.sets == nil {
+				n.sets = make(map[pipeline.Column]pipeline.SetSpec)
+			}
+			n.sets[c] = spec.Set
+		}
+	}
 	return n
 }
 
@@ -58,15 +71,30 @@ type touch struct {
 	query.ExplainedEvent
 	steps [][]step // by number, in order
 	row   rowStep  // where a number has a default
+
+	second int64 // log time, where there are sets
 }
 
 // step is a part of what an event does to a number: a change of the cell, or a
-// follow or its end, of which it must be found out whether it changes anything.
+// follow or its end, or a member that comes or goes, of which it must be found out
+// whether it changes anything.
 type step struct {
 	delta pipeline.Delta
 	op    pipeline.Op // pipeline.OpCell: delta
 	other uint64
 	row   bool // it bears on whether the row exists alone
+
+	column pipeline.Column // of an operation on a set
+	member pipeline.Member
+	by     int64
+}
+
+// stepOf is a change that is an operation.
+func stepOf(c *pipeline.Change, o *pipeline.Operation) step {
+	if c.Op < pipeline.OpAdd {
+		return step{op: c.Op, other: o.Other}
+	}
+	return step{op: c.Op, column: pipeline.Column(o.Column), member: o.Member, by: o.By}
 }
 
 // rowStep says whether an event makes or deletes the row.
@@ -100,8 +128,15 @@ func touchOf(t *pipeline.Traced, id uint64, numbers []number, time int64) *touch
 		for i := range numbers {
 			n := &numbers[i]
 			switch {
+			case change.Op >= pipeline.OpAdd:
+				s := stepOf(&change, &section.Operation)
+				s.row = s.column != n.column
+				if _, bears := n.sets[s.column]; bears && !touched.has(i, s) {
+					steps := at(i)
+					*steps = append(*steps, s)
+				}
 			case change.Op != pipeline.OpCell:
-				s := step{op: change.Op, other: section.Operation.Other}
+				s := stepOf(&change, &section.Operation)
 				s.row = !n.graph.hears(s)
 				if !s.row || n.row.hears(s) {
 					steps := at(i)
@@ -125,6 +160,11 @@ func touchOf(t *pipeline.Traced, id uint64, numbers []number, time int64) *touch
 		}
 	}
 	return touched
+}
+
+// has says whether the event has a step already: two rules may name one member.
+func (t *touch) has(number int, s step) bool {
+	return t != nil && slices.Contains(t.steps[number], s)
 }
 
 // shown is how many bytes of the body a page shows: all, or none where it is too
