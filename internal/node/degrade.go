@@ -112,14 +112,7 @@ func (g *generation) refuses(writes bool) error {
 // unanswered is how many shards have no node that answers for them, of those
 // that are assigned. What this one answers for it knows before its next beat says so.
 func (g *generation) unanswered() (none, shards int) {
-	view := g.view()
-	shards = view.Assignment.Shards()
-	for s := range pipeline.Shard(shards) {
-		if len(view.Answering(s)) == 0 && (g.sinks == nil || !g.sinks.Holds(s)) {
-			none++
-		}
-	}
-	return none, shards
+	return g.view().Unanswered(func(s pipeline.Shard) bool { return g.sinks != nil && g.sinks.Holds(s) })
 }
 
 // eventsFull says that EVENTS has no room for the largest message. A process that
