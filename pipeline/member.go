@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strconv"
 )
 
@@ -50,6 +51,18 @@ const (
 	MembersPairs                 // two ids
 	MembersTokens                // a token
 )
+
+// shapes are the names of the shapes, as a schema says them.
+var shapes = [...]string{"", "ids", "pairs", "tokens"}
+
+// String is the shape's name; "": no set.
+func (m Members) String() string { return shapes[m] }
+
+// MembersNamed is the shape with a name; false: none has it.
+func MembersNamed(name string) (Members, bool) {
+	i := slices.Index(shapes[:], name)
+	return Members(max(i, 0)), i >= 0
+}
 
 // SetSpec is what a column's set remembers: what rules with `once` have counted in a row.
 type SetSpec struct {

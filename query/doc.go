@@ -9,17 +9,17 @@
 //	(NATS)      all shards            one process
 //
 // [Reader] (reader.go) is the state that answers come from. It reads rows, unread
-// numbers, feeds, and who follows whom. [Holder] (holder.go) is what one process holds;
-// it answers for its own shards only. Package sinks fills it. [Spread] (spread.go) is a
-// Reader over several Holders. Package query/spread fills it. [Publisher] takes the one
-// thing that a client writes, what a user has read. [Freshness] (fresh.go) knows how
-// old an answer can be. [Cluster] (nodes.go) knows the nodes and who holds which shard.
+// numbers, feeds, who follows whom, and the sets that columns have. [Holder] (holder.go)
+// is what one process holds; it answers for its own shards only. Package sinks fills it.
+// [Spread] (spread.go) is a Reader over several Holders. Package query/spread fills it.
+// [Publisher] takes the one thing that a client writes, what a user has read.
+// [Freshness] (fresh.go) knows how old an answer can be. [Cluster] (nodes.go) knows the nodes and who holds which shard.
 // [BadgeReader] (badge.go) and [Explainer] (explain.go) say which events a number is
 // made of. Package query/explain fills the second.
 //
-// An answer ([Rows], [Unreads], [FeedPage], [UserPage], [Counts] and others) belongs to
-// the caller, who uses it for the next question too: the role calls its Reset first,
-// fills it, and keeps nothing of it. Each has AsOf, the position that it reaches (I6),
+// An answer ([Rows], [Unreads], [FeedPage], [UserPage], [Has], [MemberPage], [Counts]
+// and others) belongs to the caller, who uses it for the next question too: the role
+// calls its Reset first, fills it, and keeps nothing of it. Each has AsOf, the position that it reaches (I6),
 // Missing, what could not be read, and [Cost], what the disk cost it.
 //
 // Most errors say where else the answer is: [ErrCold] on disk, [ErrFar] on another node,

@@ -90,6 +90,16 @@ type Reader interface {
 
 	// Followers lists who follows user; all else is as in Following.
 	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
+
+	// Has says of ids, in their order and the same id as often as it is asked, whether m
+	// is in the sets of a column's rows. The column has a set, and m its shape. All else
+	// is as in Rows.
+	Has(ctx context.Context, column pipeline.Column, ids []uint64, m pipeline.Member, out *Has, disk bool) error
+
+	// Members lists the set of one row of a column, which has one, in order, those above
+	// after (the zero Member: from the first). All else is as in Following; a row of
+	// which nothing is known has an empty set.
+	Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *MemberPage, disk bool) error
 }
 
 // Cost is what the disk cost an answer: nothing, where all of it was in memory.
@@ -250,6 +260,43 @@ type UserPage struct {
 
 // Reset empties the page; the disk cost nothing.
 func (p *UserPage) Reset() { *p = UserPage{Users: p.Users[:0]} }
+
+// Has is the answer of [Reader.Has]. It belongs to the caller; Reset keeps its memory.
+type Has struct {
+	// Has says of the i-th id whether the member is in its set. It means nothing where
+	// the id is missing.
+	Has []bool
+	// Missing lists the indexes of ids that could not be read, in any order,
+	// each once.
+	Missing []int
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
+}
+
+// Reset makes room for an answer of so many ids: none has the member, nothing is
+// missing, the disk cost nothing.
+func (h *Has) Reset(ids int) {
+	*h = Has{Has: zeroed(h.Has, ids), Missing: h.Missing[:0]}
+}
+
+// MemberPage is the answer of [Reader.Members]. It belongs to the caller; Reset keeps
+// its memory.
+type MemberPage struct {
+	// Members ascend.
+	Members []pipeline.Member
+	// More says that there are members above the last of Members, which is then
+	// not empty.
+	More bool
+	// AsOf is the position that the answer reaches.
+	AsOf pipeline.Position
+	// Cost is what the disk cost it.
+	Cost Cost
+}
+
+// Reset empties the page; the disk cost nothing.
+func (p *MemberPage) Reset() { *p = MemberPage{Members: p.Members[:0]} }
 
 func zeroed[T any](s []T, n int) []T {
 	if cap(s) < n {

@@ -62,6 +62,7 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 type reading struct {
 	plan  plan
 	batch tier.Batch
+	has   []bool // by the place in plan.ids
 	disk  tier.Disk
 }
 

@@ -167,3 +167,31 @@ func (m *merged) Followers(ctx context.Context, user, after uint64, limit int, o
 	}
 	return h.Followers(ctx, user, after, limit, out, disk)
 }
+
+func (m *merged) Has(ctx context.Context, column pipeline.Column, ids []uint64, member pipeline.Member, out *query.Has, disk bool) error {
+	out.Reset(len(ids))
+	out.AsOf = pipeline.PositionMax
+	for i, id := range ids {
+		h, err := m.of(id)
+		if err != nil {
+			return err
+		}
+		var one query.Has
+		if err := h.Has(ctx, column, []uint64{id}, member, &one, disk); err != nil {
+			return err
+		}
+		out.Has[i], out.AsOf = one.Has[0], min(out.AsOf, one.AsOf)
+		if len(one.Missing) > 0 {
+			out.Missing = append(out.Missing, i)
+		}
+	}
+	return nil
+}
+
+func (m *merged) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {
+	h, err := m.of(id)
+	if err != nil {
+		return err
+	}
+	return h.Members(ctx, column, id, after, limit, out, disk)
+}

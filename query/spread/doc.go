@@ -12,7 +12,7 @@
 // node is a part, or several where it is long. A part that is not answered (the
 // node is gone, does not hold the shard any more, lags, is late, or its answer
 // came damaged) goes to the next node while there is time; what nobody answers
-// is missing. That is scatter.go; rows.go, unread.go, recent.go and pages.go say what
+// is missing. That is scatter.go; rows.go, sets.go, unread.go, recent.go and pages.go say what
 // is asked and how answers are put together.
 //
 // A link (link.go) has one batch under way. No timer gathers parts: while the
@@ -23,6 +23,9 @@
 // can; it then says that the batch is taken. Parts that are large, that wait for a
 // position or for the disk come later, each on its lane (serve.go; answer.go asks the
 // holder, writer.go fills messages).
+//
+// Large because a question and its answer are one thing: rows.go and its like have what
+// the asker does, and next to it, here or in answer.go, what the holder does.
 //
 // What goes over the wire is in the package wire. Nothing that arrives there
 // changes state: a Holder only reads.

@@ -275,6 +275,14 @@ func (r *Reader) Lags() bool {
 
 // Rows implements [query.Reader] with what this process holds.
 func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
+	return r.idsHere(ids, func(own query.Holder) (missing []int, asOf pipeline.Position, err error) {
+		err = own.Rows(ctx, counter, columns, ids, rows, disk)
+		return rows.Missing, rows.AsOf, err
+	})
+}
+
+// idsHere reads what this process holds of ids; missing are indexes of them.
+func (r *Reader) idsHere(ids []uint64, read func(query.Holder) (missing []int, asOf pipeline.Position, err error)) error {
 	own, v := r.dir.Own(), r.dir.View()
 	if own == nil {
 		return query.ErrFar
@@ -286,15 +294,16 @@ func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 			}
 		}
 	}
-	if err := own.Rows(ctx, counter, columns, ids, rows, disk); err != nil {
+	missing, asOf, err := read(own)
+	if err != nil {
 		return err
 	}
-	for _, i := range rows.Missing {
+	for _, i := range missing {
 		if len(v.Holders[v.shardOf(ids[i])]) > 0 {
 			return query.ErrFar
 		}
 	}
-	if v.Whole && !r.wholeEnough(rows.AsOf, v) || !v.Whole && !r.partEnough(rows.AsOf, v, ids) {
+	if v.Whole && !r.wholeEnough(asOf, v) || !v.Whole && !r.partEnough(asOf, v, ids) {
 		return query.ErrFar
 	}
 	return nil
@@ -340,24 +349,31 @@ func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position
 
 // Following implements [query.Reader] with what this process holds.
 func (r *Reader) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.usersHere(user, out, func(own query.Holder) error { return own.Following(ctx, user, after, limit, out, disk) })
+	return r.pageHere(user, func(own query.Holder) (asOf pipeline.Position, err error) {
+		err = own.Following(ctx, user, after, limit, out, disk)
+		return out.AsOf, err
+	})
 }
 
 // Followers implements [query.Reader] with what this process holds.
 func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.usersHere(user, out, func(own query.Holder) error { return own.Followers(ctx, user, after, limit, out, disk) })
+	return r.pageHere(user, func(own query.Holder) (asOf pipeline.Position, err error) {
+		err = own.Followers(ctx, user, after, limit, out, disk)
+		return out.AsOf, err
+	})
 }
 
-func (r *Reader) usersHere(user uint64, out *query.UserPage, read func(query.Holder) error) error {
+// pageHere reads a page of one id's, if this process holds it.
+func (r *Reader) pageHere(id uint64, read func(query.Holder) (asOf pipeline.Position, err error)) error {
 	own, v := r.dir.Own(), r.dir.View()
-	shard := v.shardOf(user)
+	shard := v.shardOf(id)
 	if own == nil || !v.Whole && (!own.Holds(shard) || v.ownLast(shard)) {
 		return query.ErrFar
 	}
-	err := read(own)
+	asOf, err := read(own)
 	switch {
 	case errors.Is(err, query.ErrElsewhere), errors.Is(err, query.ErrStopped) && len(v.Holders[shard]) > 0,
-		err == nil && !r.partEnough(out.AsOf, v, []uint64{user}):
+		err == nil && !r.partEnough(asOf, v, []uint64{id}):
 		return query.ErrFar
 	}
 	return err

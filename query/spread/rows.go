@@ -80,12 +80,13 @@ func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32
 	return q.took(items, rows.Missing, rows.AsOf, rows.Cost, d), nil
 }
 
-func (q *rowsQuestion) took(items []int32, missing []int, asOf pipeline.Position, cost query.Cost, d *due) (again []int32) {
+// took adds an answer to items of which some, by their index, are missing.
+func (r *reach) took(items []int32, missing []int, asOf pipeline.Position, cost query.Cost, d *due) (again []int32) {
 	if len(missing) < len(items) {
 		if d.late(asOf, &cost) {
 			return items
 		}
-		q.add(asOf, cost)
+		r.add(asOf, cost)
 	}
 	return pick(items, missing)
 }

@@ -62,6 +62,8 @@ type columnJSON struct {
 	Max     int    `json:"max"`
 	Default int64  `json:"default,omitempty"`
 	Hidden  bool   `json:"hidden,omitempty"`
+	Set     string `json:"set,omitempty"`  // ids, pairs or tokens; "": the column has no set
+	Keep    int64  `json:"keep,omitempty"` // of the set: seconds of log time; 0: for ever
 }
 
 // encode gives the JSON of c:
@@ -72,7 +74,7 @@ func (c *Counted) encode() ([]byte, error) {
 	for i, counter := range c.Schema.Counters {
 		columns := []columnJSON{}
 		for _, spec := range c.Schema.Columns[counter.First:][:counter.Count] {
-			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden})
+			columns = append(columns, columnJSON{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Hidden, spec.Set.Members.String(), spec.Set.Keep})
 		}
 		out.Counters = append(out.Counters, counterJSON{c.Schema.Counters[i].Name, columns})
 	}
@@ -102,8 +104,13 @@ func decodeCounted(text []byte) (*Counted, error) {
 			if counter.Name == "" || c.Name == "" || c.Bits < 1 || c.Max < c.Bits || c.Max > 63 || c.Default < 0 {
 				return nil, fmt.Errorf("column %.64q of counter %.64q has %d to %d bits and the default %d", c.Name, counter.Name, c.Bits, c.Max, c.Default)
 			}
+			shape, ok := pipeline.MembersNamed(c.Set)
+			if !ok || c.Keep < 0 {
+				return nil, fmt.Errorf("column %.64q of counter %.64q has a set of %.64q, which keeps them for %d s", c.Name, counter.Name, c.Set, c.Keep)
+			}
 			columns = append(columns, pipeline.ColumnSpec{
 				Counter: i, Name: c.Name, Suffix: c.Suffix, Bits: c.Bits, Max: c.Max, Default: c.Default, Hidden: c.Hidden,
+				Set: pipeline.SetSpec{Members: shape, Keep: c.Keep},
 			})
 		}
 	}

@@ -16,10 +16,10 @@ import (
 
 var types = map[string][]string{"like": {"actor", "post"}}
 
-// What a process learns from a node is what the node counts, hidden columns
-// and all.
+// What a process learns from a node is what the node counts, hidden columns,
+// sets and all.
 func TestAskCounted(t *testing.T) {
-	w := querytest.NewWorld(querytest.Schema(t), shards, now)
+	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
 	c := newCluster(t, w, &server.Options{})
 	c.node("a", func(pipeline.Shard) bool { return true })
 	nc := querytest.Connect(t, c.server)

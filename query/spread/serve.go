@@ -139,6 +139,9 @@ func heavy(a *wire.Ask) bool {
 	case wire.Followees, wire.Following, wire.Followers:
 		var p wire.PageAsk
 		return p.Decode(a.Body, wire.Version+1) == nil && p.Limit > heavyPage
+	case wire.Members:
+		var m wire.MembersAsk
+		return m.Decode(a.Body, wire.Version+1) == nil && m.Limit > heavyPage
 	}
 	return false
 }
@@ -248,6 +251,10 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.users(ctx, w, a, t)
 	case wire.Standpoint:
 		return b.standpoint(ctx, w, a, t)
+	case wire.Has:
+		return b.has(ctx, w, a, t)
+	case wire.Members:
+		return b.members(ctx, w, a, t)
 	case wire.Applied:
 		return w.answer(a, func(p *wire.Pieces) error {
 			p.End(wire.Tail{AsOf: b.server.holder.Applied()})

@@ -48,7 +48,7 @@ func twin(t *testing.T, seed uint64) {
 	w := community(t, r, users)
 	c := newCluster(t, w, &server.Options{MaxPayload: int32([]int{32 << 10, 1 << 20}[r.IntN(2)])})
 	// Who answers for a shard, apart from troubles.
-	answers := make([]bool, shards)
+	answers, knows := make([]bool, shards), make([]bool, shards) // knows: and for what is in sets
 	someMute, someLags, slow := false, false, false
 	for n := range 1 + r.IntN(4) {
 		name, has := fmt.Sprintf("n%d", n), trouble(0)
@@ -89,7 +89,7 @@ func twin(t *testing.T, seed uint64) {
 		slow = slow || has == mute || has == lags // who asks them waits
 		for s := range answers {
 			if has != lags && has != gone && has != mute && holds(pipeline.Shard(s)) {
-				answers[s] = true
+				answers[s], knows[s] = true, knows[s] || has != former
 			}
 		}
 		t.Logf("%s: trouble %d", name, has)
@@ -98,23 +98,25 @@ func twin(t *testing.T, seed uint64) {
 		held := make([]bool, shards)
 		for s := range held {
 			held[s] = r.IntN(3) == 0
-			answers[s] = answers[s] || held[s]
+			answers[s], knows[s] = answers[s] || held[s], knows[s] || held[s]
 		}
 		c.own = querytest.NewHolder(w, "own", func(s pipeline.Shard) bool { return held[s] })
 	}
 	c.open()
 	whole := w.Reader()
 	answered := func(id uint64) bool { return answers[pipeline.ShardOf(id, shards)] }
+	knowsSets := func(id uint64) bool { return knows[pipeline.ShardOf(id, shards)] }
 	deadline, rounds := 5*time.Second, 12
 	if slow {
 		deadline, rounds = 1500*time.Millisecond, 1
 	}
 	for range rounds {
-		q := &asking{t, r, c, whole, answered, someMute, someLags, users, deadline}
+		q := &asking{t, r, c, whole, answered, knowsSets, someMute, someLags, users, deadline}
 		q.rows()
 		q.unread()
 		q.feed()
 		q.users()
+		q.sets()
 	}
 }
 
@@ -150,6 +152,7 @@ type asking struct {
 	c        *cluster
 	whole    query.Reader
 	answered func(uint64) bool
+	knows    func(uint64) bool
 	mute     bool
 	lagging  bool
 	most     uint64

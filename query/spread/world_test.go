@@ -34,7 +34,8 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // community is a world with users 1 to n and posts.
 func community(t testing.TB, r *rand.Rand, n uint64) *querytest.World {
-	w := querytest.NewWorld(querytest.Schema(t), shards, now)
+	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
+	likers(r, w, n)
 	position := func() pipeline.Position { return 1 + pipeline.Position(r.Uint64N(uint64(now))) }
 	for counter := range 3 {
 		w.Rows[counter] = map[uint64][]int64{}

@@ -40,6 +40,8 @@ const (
 	recordNotice
 	recordShares  // recordRest, for those who know shares
 	recordChanged // when a user's followees in shares changed, for those who ask by it
+	recordHas     // of Has: a bit for each id
+	recordMembers // of a page of members
 )
 
 const (

@@ -23,11 +23,13 @@ const (
 	Applied // asks nothing but Min
 	Standpoint
 	CountShares // CountPosts, of followees as a holder sent them: see shares.go
+	Has         // this and the next: see sets.go
+	Members
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares", "has", "members"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
@@ -39,7 +41,10 @@ func (k Kind) String() string {
 
 // Since is the version from which on nodes know a kind.
 func (k Kind) Since() byte {
-	if k >= CountShares {
+	switch {
+	case k >= Has:
+		return 4
+	case k == CountShares:
 		return 2
 	}
 	return 1

@@ -11,7 +11,7 @@
 //
 // frame.go has what stands around parts and pieces: versions, checksum, limits.
 // ask.go has the questions, answer.go the records, decode.go reads them, cursor.go a message's bytes.
-// shares.go has followees on their way from a user's holder to their own.
+// shares.go has followees on their way from a user's holder to their own, sets.go what is asked of sets.
 // How ids are packed is in query/internal/packed.
 // docs/formats.md draws all of it.
 //

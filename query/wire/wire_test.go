@@ -354,7 +354,7 @@ func TestVersions(t *testing.T) {
 	if err := got.Decode(asks[0].Body, wire.Version); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
 		t.Error(err)
 	}
-	for _, v := range [][2]byte{{4, 4}, {9, 9}, {0, 0}} {
+	for _, v := range [][2]byte{{5, 5}, {9, 9}, {0, 0}} {
 		_, _, err := wire.DecodeBatch(of(v[0], v[1], nil), nil)
 		if !errors.Is(err, wire.ErrVersion) || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and needs %d", v[1], v[0])) {
 			t.Error(v, err)

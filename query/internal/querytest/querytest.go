@@ -1,5 +1,7 @@
 // Package querytest is what the tests of the service, the client and spread share: a real
 // NATS server in the process, a Reader that is a map, a Publisher that is a list.
+// world.go has a World, of which a Holder answers for some shards, sets.go what both
+// answer about sets.
 package querytest
 
 import (
@@ -22,7 +24,27 @@ import (
 // counter that is all hidden.
 func Schema(t testing.TB) *pipeline.Schema {
 	t.Helper()
-	schema, err := pipeline.NewSchema([]string{"post", "user", "unread", "gone"}, []pipeline.ColumnSpec{
+	return schemaOf(t, names, columns)
+}
+
+// SetsSchema is Schema with sets: post.like has one of ids, and the counter item one of
+// each shape, and a column without.
+func SetsSchema(t testing.TB) *pipeline.Schema {
+	t.Helper()
+	all := slices.Clone(columns)
+	all[2].Set.Members = pipeline.MembersIDs
+	item := len(names)
+	return schemaOf(t, append(slices.Clone(names), "item"), append(all,
+		pipeline.ColumnSpec{Counter: item, Name: "fan", Suffix: "cntfan", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersIDs}},
+		pipeline.ColumnSpec{Counter: item, Name: "liked", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersPairs}},
+		pipeline.ColumnSpec{Counter: item, Name: "view", Bits: 8, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersTokens, Keep: 86_400}},
+		pipeline.ColumnSpec{Counter: item, Name: "plain", Bits: 8, Max: 63},
+	))
+}
+
+var (
+	names   = []string{"post", "user", "unread", "gone"}
+	columns = []pipeline.ColumnSpec{
 		{Counter: 0, Name: "repost", Suffix: "cntrn", Bits: 16, Max: 63},
 		{Counter: 0, Name: "comment", Suffix: "cntcm", Bits: 16, Max: 63},
 		{Counter: 0, Name: "like", Suffix: "cntan", Bits: 8, Max: 63},
@@ -33,7 +55,12 @@ func Schema(t testing.TB) *pipeline.Schema {
 		{Counter: 2, Name: "old", Bits: 8, Max: 63, Hidden: true},
 		{Counter: 2, Name: "mention", Bits: 8, Max: 63},
 		{Counter: 3, Name: "old", Suffix: "cntgo", Bits: 8, Max: 63, Hidden: true},
-	})
+	}
+)
+
+func schemaOf(t testing.TB, names []string, columns []pipeline.ColumnSpec) *pipeline.Schema {
+	t.Helper()
+	schema, err := pipeline.NewSchema(names, columns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +126,10 @@ type Reader struct {
 	posts    []query.FeedPost
 	columns  int // of counter unread
 	allStops bool
+
+	sets        Sets
+	setsAt      pipeline.Position // 0: where all else is
+	stoppedSets map[uint64]bool
 }
 
 type (
@@ -117,6 +148,7 @@ func NewReader() *Reader {
 	return &Reader{
 		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{}, cold: map[uint64]bool{},
 		unread: map[uint64]query.UserUnread{}, follows: map[[2]uint64]bool{}, columns: 2,
+		sets: Sets{}, stoppedSets: map[uint64]bool{},
 	}
 }
 

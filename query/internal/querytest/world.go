@@ -26,6 +26,7 @@ type World struct {
 	Marks   map[uint64]pipeline.Position
 	Notices map[string]map[uint64]uint64 // channel, user
 	Dots    map[string]map[uint64]bool
+	Sets    Sets
 }
 
 // NewWorld is empty.
@@ -33,7 +34,7 @@ func NewWorld(schema *pipeline.Schema, shards int, at pipeline.Position) *World 
 	return &World{
 		Schema: schema, Shards: shards, At: at, Rows: map[int]map[uint64][]int64{}, Follows: map[uint64]map[uint64]pipeline.Position{},
 		Posts: map[uint64][]query.FeedPost{}, Marks: map[uint64]pipeline.Position{},
-		Notices: map[string]map[uint64]uint64{}, Dots: map[string]map[uint64]bool{},
+		Notices: map[string]map[uint64]uint64{}, Dots: map[string]map[uint64]bool{}, Sets: Sets{},
 	}
 }
 

@@ -1,0 +1,127 @@
+package wire_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/wire"
+)
+
+// What is asked and answered of sets is what arrives, whatever the shape of their members.
+func TestSetsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		member := func(what string) pipeline.Member {
+			return pipeline.Member{A: max(uint64(position(t, what)), 1), B: rapid.SampledFrom([]uint64{0, 9, 1<<64 - 1}).Draw(t, what+"'s second")}
+		}
+		limit := rapid.SampledFrom([]int{wire.MessageMin, 1 << 20}).Draw(t, "limit")
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		names := wire.AppendNames(nil, wire.Names{Counter: name.Draw(t, "counter"), Columns: []string{name.Draw(t, "column")}})
+
+		ask, asked := wire.HasAsk{Names: names, Member: member("member"), IDs: ids(t, 300, "ids")}, wire.HasAsk{}
+		same(t, asked.Decode(ask.Append(nil), wire.Version), fmt.Sprint(asked), fmt.Sprint(ask))
+		has := query.Has{Has: make([]bool, rapid.IntRange(0, 20_000).Draw(t, "has"))}
+		items, got := make([]int32, len(has.Has)), make([]bool, len(has.Has))
+		for i := range items {
+			items[i] = int32(len(items) - 1 - i)
+			has.Has[i] = r.IntN(3) == 0
+			got[i] = r.IntN(2) == 0 // of another answer
+			if r.IntN(50) == 0 {
+				has.Missing = append(has.Missing, i)
+			}
+		}
+		end, missing, err := wire.DecodeHas(pieces(t, limit, func(p *wire.Pieces) {
+			p.Has(&has)
+			p.End(tail)
+		}), items, got)
+		slices.Reverse(got)
+		if err != nil || end != tail || !slices.Equal(missing, has.Missing) || !slices.Equal(got, has.Has) {
+			t.Fatalf("%v %v %v", end, missing, err)
+		}
+
+		page, paged := wire.MembersAsk{Names: names, ID: member("id").A, After: member("after"), Limit: rapid.IntRange(1, wire.LimitMax).Draw(t, "members")}, wire.MembersAsk{}
+		same(t, paged.Decode(page.Append(nil), wire.Version), fmt.Sprint(paged), fmt.Sprint(page))
+		wide := rapid.Bool().Draw(t, "wide")
+		members := query.MemberPage{Members: make([]pipeline.Member, page.Limit), More: rapid.Bool().Draw(t, "more")}
+		for i := range members.Members {
+			m := &members.Members[i]
+			m.A = max(r.Uint64()>>r.IntN(64), 1)
+			if wide && r.IntN(2) == 0 {
+				m.B = max(r.Uint64()>>r.IntN(64), 1)
+			}
+		}
+		slices.SortFunc(members.Members, pipeline.Member.Compare)
+		var out query.MemberPage
+		err = wire.DecodeMemberPage(pieces(t, limit, func(p *wire.Pieces) {
+			p.MemberPage(&members)
+			p.End(tail)
+		}), page.Limit, &out)
+		if err != nil || !slices.Equal(out.Members, members.Members) || out.More != members.More || out.AsOf != tail.AsOf || out.Cost != tail.Cost {
+			t.Fatalf("%v\n%v\n%v", err, out, members)
+		}
+	})
+}
+
+// What asks for nothing, and an answer of which a part is lacking, is refused.
+func TestSetsThatMakeNoSense(t *testing.T) {
+	var has wire.HasAsk
+	var page wire.MembersAsk
+	for name, err := range map[string]error{
+		"no member":   has.Decode((&wire.HasAsk{IDs: []uint64{1}}).Append(nil), wire.Version),
+		"no id":       page.Decode((&wire.MembersAsk{Limit: 1}).Append(nil), wire.Version),
+		"no limit":    page.Decode((&wire.MembersAsk{ID: 1}).Append(nil), wire.Version),
+		"large limit": page.Decode((&wire.MembersAsk{ID: 1, Limit: wire.LimitMax + 1}).Append(nil), wire.Version),
+	} {
+		if err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	p := &wire.Pieces{Limit: 1 << 20}
+	p.Has(&query.Has{Has: make([]bool, 2)})
+	p.End(tail)
+	if _, _, err := wire.DecodeHas([][]byte{p.Buf}, make([]int32, 3), make([]bool, 3)); err == nil {
+		t.Error("an answer for two of three ids is taken")
+	}
+}
+
+func FuzzSets(f *testing.F) {
+	names := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: []string{"like"}})
+	f.Add((&wire.HasAsk{Names: names, Member: pipeline.Member{A: 7, B: 1 << 63}, IDs: []uint64{1, 2, 1 << 40}}).Append(nil))
+	f.Add((&wire.MembersAsk{Names: names, ID: 42, After: pipeline.Member{A: 7}, Limit: 100}).Append(nil))
+	for _, answer := range []func(*wire.Pieces){
+		func(p *wire.Pieces) { p.Has(&query.Has{Has: []bool{true, false, true}, Missing: []int{1}}) },
+		func(p *wire.Pieces) {
+			p.MemberPage(&query.MemberPage{Members: []pipeline.Member{{A: 1}, {A: 1, B: 2}}, More: true})
+		},
+	} {
+		p := &wire.Pieces{Limit: 1 << 20}
+		answer(p)
+		p.End(tail)
+		f.Add(p.Buf)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for version := range wire.Version + 2 {
+			var has wire.HasAsk
+			if has.Decode(body, version) == nil {
+				again(t, has.IDs, body)
+			}
+			var page wire.MembersAsk
+			if page.Decode(body, version) == nil && (page.ID == 0 || page.Limit < 1 || page.Limit > wire.LimitMax) {
+				t.Fatalf("%+v", page)
+			}
+		}
+		in := [][]byte{body}
+		if _, missing, err := wire.DecodeHas(in, []int32{2, 0, 1}, make([]bool, 3)); err == nil && len(missing) > 0 && slices.Max(missing) > 2 {
+			t.Fatal(missing)
+		}
+		var out query.MemberPage
+		if wire.DecodeMemberPage(in, 3, &out) == nil && (len(out.Members) > 3 || slices.ContainsFunc(out.Members, func(m pipeline.Member) bool { return m.A == 0 })) {
+			t.Fatal(out)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package sinks_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/sinks"
+	"github.com/tidemark-io/tidemark/sinks/cold"
+)
+
+// setOf is the only column of those tests with a set, of ids.
+const setOf = pipeline.Column(0)
+
+// likesOf is a node of which users like posts, in one window; some of it is on disk alone.
+func likesOf(t *testing.T, likes map[uint64][]uint64, change ...func(*sinks.Options)) (*sinks.Node, pipeline.Position) {
+	t.Helper()
+	const shards = 4
+	schema, err := pipeline.NewSchema([]string{"post"}, []pipeline.ColumnSpec{
+		{Name: "like", Bits: 16, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersIDs}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := cold.Open(t.TempDir(), schema, cold.Options{Shards: shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	w := &pipeline.Window{Header: pipeline.Header{To: 1024, Time: 1}, Columns: []string{"post.like"}, Sections: make([][]byte, shards+1)}
+	for post, users := range likes {
+		s := &w.Sections[pipeline.ShardOf(post, shards)]
+		for _, user := range users {
+			*s = pipeline.AppendOperation(*s, w.From, &pipeline.Operation{Op: pipeline.OpAdd, ID: post, Member: pipeline.Member{A: user}, By: 1, Position: 1})
+		}
+	}
+	o := options(shards)
+	n := newNode(t, store, o)
+	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, w)}}})
+	wait(t, n, w.To)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.MemoryBytes = 1 // nothing is loaded
+	for _, c := range change {
+		c(&o)
+	}
+	n = newNode(t, store, o)
+	t.Cleanup(func() { _ = n.Close() })
+	return n, w.To
+}
+
+// Answers about sets are in the order asked, whichever shards the ids are of, and the
+// same from the disk and from memory.
+func TestSetsOfANode(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	likes := map[uint64][]uint64{}
+	for post := uint64(1); post <= 60; post++ {
+		for range r.IntN(20) {
+			if user := 1 + r.Uint64N(30); !slices.Contains(likes[post], user) {
+				likes[post] = append(likes[post], user)
+			}
+		}
+		slices.Sort(likes[post])
+	}
+	n, at := likesOf(t, likes)
+	ctx := t.Context()
+	var has query.Has
+	if err := n.Has(ctx, setOf, []uint64{1, 2, 3}, pipeline.Member{A: 7}, &has, false); !errors.Is(err, query.ErrCold) {
+		t.Fatalf("%v: this test shows nothing", err)
+	}
+	for range 100 {
+		ids := make([]uint64, r.IntN(40))
+		for i := range ids {
+			ids[i] = 1 + r.Uint64N(70)
+		}
+		user := 1 + r.Uint64N(35)
+		if err := n.Has(ctx, setOf, ids, pipeline.Member{A: user}, &has, true); err != nil || len(has.Missing) > 0 || has.AsOf != at {
+			t.Fatal(has, err)
+		}
+		for i, id := range ids {
+			if has.Has[i] != slices.Contains(likes[id], user) {
+				t.Fatalf("%d likes %d: %v", user, id, has.Has[i])
+			}
+		}
+	}
+	for post := range uint64(70) {
+		after, limit := r.Uint64N(30), 1+r.IntN(15)
+		var want []pipeline.Member
+		for _, user := range likes[post+1] {
+			if user > after {
+				want = append(want, pipeline.Member{A: user})
+			}
+		}
+		var page query.MemberPage
+		err := n.Members(ctx, setOf, post+1, pipeline.Member{A: after}, limit, &page, true)
+		if err != nil || !slices.Equal(page.Members, want[:min(limit, len(want))]) || page.More != (len(want) > limit) || page.AsOf != at {
+			t.Fatalf("%d after %d, %d at most: %+v %v, not %v", post+1, after, limit, page, err, want)
+		}
+	}
+}
+
+// What another node holds is missing, or elsewhere.
+func TestSetsElsewhere(t *testing.T) {
+	n, _ := likesOf(t, map[uint64][]uint64{1: {7}, 2: {7}, 3: {7}, 4: {7}}, func(o *sinks.Options) {
+		o.Held = []pipeline.Shard{pipeline.ShardOf(1, 4)}
+	})
+	ids := []uint64{1, 2, 3, 4, 1}
+	var has query.Has
+	if err := n.Has(t.Context(), setOf, ids, pipeline.Member{A: 7}, &has, true); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		if here := n.Holds(pipeline.ShardOf(id, 4)); has.Has[i] != here || slices.Contains(has.Missing, i) == here {
+			t.Errorf("%d, here: %v: %+v", id, here, has)
+		}
+		var page query.MemberPage
+		err := n.Members(t.Context(), setOf, id, pipeline.Member{}, 10, &page, true)
+		if here := n.Holds(pipeline.ShardOf(id, 4)); errors.Is(err, query.ErrElsewhere) == here {
+			t.Errorf("%d, here: %v: %v", id, here, err)
+		}
+	}
+}
+
+// docs/degradation.md: "an id is `missing` also where no node has in memory whether the
+// member is in its set"
+func TestSetsMemoryOnly(t *testing.T) {
+	likes := map[uint64][]uint64{}
+	for post := uint64(1); post <= 40; post++ {
+		likes[post] = []uint64{7}
+	}
+	n, _ := likesOf(t, likes)
+	ctx := t.Context()
+	var has query.Has
+	warm := []uint64{3, 17, 18, 31}
+	if err := n.Has(ctx, setOf, warm, pipeline.Member{A: 7}, &has, true); err != nil {
+		t.Fatal(err)
+	}
+	ids := upTo(40)
+	var known []uint64
+	for _, id := range ids {
+		if n.Has(ctx, setOf, []uint64{id}, pipeline.Member{A: 7}, &has, false) == nil {
+			known = append(known, id)
+		}
+	}
+	if len(known) == 0 || len(known) == len(ids) {
+		t.Fatalf("%d are in memory: this test shows nothing", len(known))
+	}
+	n.MemoryOnly(true)
+	for _, disk := range []bool{false, true} {
+		if err := n.Has(ctx, setOf, ids, pipeline.Member{A: 7}, &has, disk); err != nil || has.Cost.Cold > 0 {
+			t.Fatal(err, has.Cost)
+		}
+		var got []uint64
+		for i, id := range ids {
+			if is := slices.Contains(has.Missing, i); has.Has[i] == is {
+				t.Errorf("%d: has %v, missing %v", id, has.Has[i], is)
+			} else if !is {
+				got = append(got, id)
+			}
+		}
+		if !slices.Equal(got, known) {
+			t.Errorf("%v are answered, and %v are in memory", got, known)
+		}
+	}
+	if left := n.Stats.Left.Load(); left != uint64(2*(len(ids)-len(known))) {
+		t.Errorf("%d were left", left)
+	}
+	var page query.MemberPage
+	if err := n.Members(ctx, setOf, 3, pipeline.Member{}, 10, &page, true); !errors.Is(err, query.ErrStopped) {
+		t.Error(fmt.Sprint(page), err)
+	}
+}
