@@ -43,6 +43,7 @@ type call struct {
 	unread unreadCall
 	read   readCall
 	page   pageCall
+	list   membersCall
 	slow   slowCall
 	shards shardsCall
 
@@ -472,8 +473,9 @@ func (c *call) release() {
 	c.request, c.body, c.endpoint, c.wants, c.reader = nil, nil, nil, nil, nil
 	c.scanner.Reset(nil)
 	c.get.counter, c.get.counts = nil, nil
+	c.list.membersRequest = membersRequest{}
 	clear(c.get.columns[:cap(c.get.columns)])
-	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 {
+	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 || len(c.get.has) > setsKept {
 		c.out, c.get = nil, getCall{}
 	}
 	if c.unread.unreads.Bytes() > most {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -42,6 +43,7 @@ type word struct {
 	key          []byte // `,"like":`
 	defaultValue int64
 	largest      int64 // what the column's widest form holds
+	set          pipeline.Members
 }
 
 // shown is a stored sum as an answer shows it: not below zero, where a
@@ -118,7 +120,7 @@ func newWord(name string, column pipeline.Column, spec *pipeline.ColumnSpec) *wo
 	if spec.Max > 0 && spec.Max < 63 {
 		largest = 1<<spec.Max - 1
 	}
-	return &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest}
+	return &word{column: column, name: name, key: append(key, ':'), defaultValue: max(spec.Default, 0), largest: largest, set: spec.Set.Members}
 }
 
 // quoted is the word as a JSON string.
@@ -151,6 +153,30 @@ func (c *catalog) resolve(name []byte, columns [][]byte) (*counter, *failure) {
 		found = owner
 	}
 	return found, nil
+}
+
+// column finds one column by its full name or its suffix.
+func (c *catalog) column(name []byte) (*word, *failure) {
+	counterName, columnName, full := bytes.Cut(name, []byte{'.'})
+	if !full {
+		owner, ok := c.suffixes[string(name)]
+		switch {
+		case ok:
+			return owner.words[string(name)], nil
+		case c.endings == "":
+			return nil, fail(codeNotFound, "column: %q has no counter, and no column has a suffix; say one as post.like", clip(name))
+		}
+		return nil, fail(codeNotFound, "column: suffix %q is unknown (a name needs its counter, as post.like); there are: %s", clip(name), c.endings)
+	}
+	owner, ok := c.counters[string(counterName)]
+	if !ok {
+		return nil, fail(codeNotFound, "column: counter %q is unknown; there are: %s", clip(counterName), c.names)
+	}
+	w, ok := owner.words[string(columnName)]
+	if !ok {
+		return nil, fail(codeNotFound, "column: counter %s has no column %q; there are: %s", owner.name, clip(columnName), owner.list)
+	}
+	return w, nil
 }
 
 // find lists the asked words of one counter, each once, in the order asked.

@@ -11,7 +11,8 @@
 // One endpoint is one file: get.go is tidemark.get from its request to its reply,
 // unread.go, read.go, stats.go, slowlog.go, schema.go and explain.go the same for theirs;
 // nodes.go has nodes and shards, page.go the three that answer page by page (feed,
-// following, followers). request.go holds what all requests share, ids.go their long
+// following, followers), members.go that of sets, view.go tidemark.page, which is a get;
+// has.go says of both in which sets a member is. request.go holds what all requests share, ids.go their long
 // lists, service.go starts and stops the service, call.go takes a call through the steps
 // above. explained.go writes the answer of explain, sets.go reads the feed and channels.
 //
@@ -34,6 +35,9 @@
 // end in this order: serving, reading, ctx. Service.mu guards only that no goroutine
 // joins `waiting` after the end. Lock order: logEnd.mu before Service.mu, slowLog.mu before
 // linePace.mu.
+//
+// Large because every endpoint is here, and all take the same steps: a call and its lanes
+// know each endpoint, and endpoints use the memory of the call.
 //
 // tidemark.read alone writes: it puts an event into the log, by a [query.Publisher],
 // and is checked as strictly as the router checks it. docs/queries.md says what goes over

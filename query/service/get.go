@@ -11,16 +11,17 @@ import (
 	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
-// getRequest is {"counter":"post","ids":["42",43],"columns":["like"]}.
+// getRequest is {"counter":"post","ids":["42",43],"columns":["like"],"member":"7"}.
 // Its words lie in the request's body; its slices are used again.
 type getRequest struct {
 	counter []byte
 	idList
 	columns [][]byte
+	member  memberAsk
 }
 
-// getInline is the most ids that are read in the subscription's goroutine:
-// some 100 µs of work. More would hold up the small requests behind them.
+// getInline is the most ids that are read in the subscription's goroutine, each once
+// more for each set that is asked: some 100 µs of work. More would hold up the small requests behind them.
 const getInline = 1000
 
 // getCall is a tidemark.get in work.
@@ -30,16 +31,18 @@ type getCall struct {
 	wanted []pipeline.Column
 	counts *counter
 	rows   query.Rows
-	names  []string // of an answer in binary form
-	cells  []uint64 // of a column of it
+	sets   []hasAsk    // in which of which the member may be
+	has    []query.Has // of each of them; there may be more
+	names  []string    // of an answer in binary form
+	cells  []uint64    // of a column of it
 }
 
 func (s *Service) getEndpoint() *endpoint {
 	return &endpoint{
 		name:        "get",
 		description: "values of counters, in the order asked, one row for every id",
-		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"min_position":"…","timeout_ms":2000}; columns (names or suffixes), min_position (or min_seq, from an acknowledgement) and timeout_ms are optional`,
-		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with "degraded":true and "missing":["43"] when a part cannot be read`,
+		request:     `{"counter":"post","ids":["42",43],"columns":["like"],"member":"7","min_position":"…","timeout_ms":2000}; all but counter and ids are optional: columns (names or suffixes), member (an id, a token, or a pair of ids as ["50","7"]), min_position (or min_seq, from an acknowledgement), timeout_ms`,
+		reply:       `{"rows":[{"id":"42","like":3},{"id":"43","like":0}],"as_of":"…"}; with member each row has "has":{"like":true}; with "degraded":true and "missing":["43"] when a part cannot be read`,
 		advice:      "ask for fewer ids or columns at once",
 		gated:       true,
 		lists:       true,
@@ -61,9 +64,6 @@ func (s *Service) parseGet(c *call) *failure {
 		return f
 	}
 	c.ids = len(g.ids)
-	if c.ids > getInline {
-		c.wants = s.heavy
-	}
 	counts, f := s.catalog.resolve(g.counter, g.columns)
 	if f != nil {
 		return f
@@ -75,31 +75,44 @@ func (s *Service) parseGet(c *call) *failure {
 			return f
 		}
 	}
-	g.wanted = g.wanted[:0]
-	for _, w := range g.words {
-		g.wanted = append(g.wanted, w.column)
+	if f := g.findSets(); f != nil {
+		return f
 	}
+	g.plan(s, c)
 	if c.packed {
 		return c.cellsFit(len(g.words))
 	}
 	return nil
 }
 
+// plan says what is read, and whether that is much.
+func (g *getCall) plan(s *Service, c *call) {
+	g.wanted = g.wanted[:0]
+	for _, w := range g.words {
+		g.wanted = append(g.wanted, w.column)
+	}
+	if c.ids*(1+len(g.sets)) > getInline {
+		c.wants = s.heavy
+	}
+}
+
 // parse reads the body. Unknown members are passed over; an empty list of
 // columns is none, an empty list of ids is a request for no rows.
 func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
-	g.counter, g.columns = nil, g.columns[:0]
+	g.counter, g.columns, g.member = nil, g.columns[:0], memberAsk{}
 	g.idList.reset()
 	s := &c.scanner
 	s.Reset(c.body)
 	for s.Object(); s.Member(); {
 		switch key := s.Key(); string(key) {
 		case "counter":
-			f = g.parseCounter(c)
+			g.counter, f = parseName(s, "counter")
 		case "ids":
 			f = g.idList.parse(c, "ids", idsMax)
 		case "columns":
 			f = g.parseColumns(c)
+		case "member":
+			f = g.member.parse(s)
 		default:
 			f = c.wait.orPass(s, key)
 		}
@@ -113,19 +126,6 @@ func (g *getRequest) parse(c *call, idsMax int) (f *failure) {
 	if !g.given {
 		return fail(codeBadRequest, `ids is missing; a request is {"counter":"post","ids":["42"]}`)
 	}
-	return nil
-}
-
-func (g *getRequest) parseCounter(c *call) *failure {
-	s := &c.scanner
-	if s.Null() {
-		return nil
-	}
-	text, raw, ok := s.String()
-	if !ok && s.Err() == nil {
-		return fail(codeBadRequest, "counter: %s is not a name", clip(raw))
-	}
-	g.counter = text
 	return nil
 }
 
@@ -153,13 +153,16 @@ func (g *getRequest) parseColumns(c *call) *failure {
 
 func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g := &c.get
-	if row := leastRow + leastKeys(g.words); !c.packed && !s.fits(c, row) {
+	if row := leastRow + leastKeys(g.words) + g.leastSets(); !c.packed && !s.fits(c, row) {
 		return s.wouldNotFit(c, row, fmt.Sprintf("%d ids with %d columns each", c.ids, len(g.words)))
 	}
 	applied := s.reader.Applied()
 	g.rows.Cost = query.Cost{}
 	err := c.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)
 	c.took(g.rows.Cost)
+	if err == nil {
+		err = g.readSets(ctx, c)
+	}
 	if errors.Is(err, query.ErrStopped) {
 		g.rows.Reset(len(g.ids), len(g.wanted))
 		g.rows.Missing = everyIndex(g.rows.Missing, len(g.ids))
@@ -191,6 +194,7 @@ func (g *getCall) appendReply(out, body []byte) []byte {
 		out = append(out, '"')
 		if missing == nil || !missing[i] {
 			out = g.appendValues(out, g.rows.Values[i*len(g.words):], g.rows.Exist[i])
+			out = g.appendSets(out, i)
 		}
 		out = append(out, '}', ',')
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/internal/querytest"
 	"github.com/tidemark-io/tidemark/query/service"
 )
 
@@ -19,6 +20,7 @@ import (
 func TestRefuses(t *testing.T) {
 	var reads, writes atomic.Bool
 	r := start(t, func(o *service.Options, _ *server.Options) {
+		o.Schema = querytest.SetsSchema(t)
 		o.Refuses = func(write bool) error {
 			switch {
 			case write && writes.Load():
@@ -35,6 +37,8 @@ func TestRefuses(t *testing.T) {
 		"feed":      `{"user":7}`,
 		"following": `{"user":7}`,
 		"followers": `{"user":7}`,
+		"members":   `{"column":"post.like","id":42}`,
+		"page":      `{"ids":[42],"viewer":7}`,
 	}
 	answer := func(name, body string) {
 		t.Helper()

@@ -126,16 +126,31 @@ func (w *wait) orPass(s *jsonscan.Scanner, key []byte) *failure {
 }
 
 // parseUser reads the one user that a request is about; null is none given.
-func parseUser(s *jsonscan.Scanner, user *uint64) *failure {
+func parseUser(s *jsonscan.Scanner, user *uint64) *failure { return parseID(s, "user", user) }
+
+// parseID reads one id; null is none given.
+func parseID(s *jsonscan.Scanner, name string, to *uint64) *failure {
 	if s.Null() {
 		return nil
 	}
 	id, raw, ok := s.Uint()
 	if s.Err() == nil && (!ok || id == 0) {
-		return fail(codeBadRequest, "user: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", clip(raw))
+		return fail(codeBadRequest, "%s: %s is not an id: ids are whole numbers from 1 to 18446744073709551615, as numbers or strings", name, clip(raw))
 	}
-	*user = id
+	*to = id
 	return nil
+}
+
+// parseName reads the name of a counter or column; null is none given.
+func parseName(s *jsonscan.Scanner, name string) (text []byte, f *failure) {
+	if s.Null() {
+		return nil, nil
+	}
+	text, raw, ok := s.String()
+	if !ok && s.Err() == nil {
+		return nil, fail(codeBadRequest, "%s: %s is not a name", name, clip(raw))
+	}
+	return text, nil
 }
 
 // parsePlace reads where a page starts or what was shown: a position or an

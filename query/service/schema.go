@@ -11,7 +11,7 @@ func (s *Service) schemaEndpoint() *endpoint {
 		name:        "schema",
 		description: "the counters and columns that can be asked",
 		request:     `{}`,
-		reply:       `{"counters":{"post":{"columns":[{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]}},"types":{"like":["actor","author","post"]},"shards":64,"version":"…"}`,
+		reply:       `{"counters":{"post":{"columns":[{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0,"set":"ids"}]}},"types":{"like":["actor","author","post"]},"shards":64,"version":"…"}`,
 		gated:       true,
 		tells:       true,
 		parse:       parseWait,
@@ -31,6 +31,8 @@ func encodeSchema(o *Options) ([]byte, error) {
 		Bits    int    `json:"bits"`
 		Max     int    `json:"max"`
 		Default int64  `json:"default"`
+		Set     string `json:"set,omitempty"`
+		Keep    int64  `json:"keep_s,omitempty"`
 	}
 	type counter struct {
 		Columns []column `json:"columns"`
@@ -45,7 +47,7 @@ func encodeSchema(o *Options) ([]byte, error) {
 		var c counter
 		for _, index := range schema.Visible(i) {
 			spec := &schema.Columns[index]
-			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default})
+			c.Columns = append(c.Columns, column{spec.Name, spec.Suffix, spec.Bits, spec.Max, spec.Default, spec.Set.Members.String(), spec.Set.Keep})
 		}
 		if len(c.Columns) > 0 {
 			reply.Counters[schema.Counters[i].Name] = c

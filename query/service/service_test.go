@@ -445,7 +445,7 @@ func TestMicroVerbs(t *testing.T) {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.stats tidemark.slowlog tidemark.schema tidemark.nodes tidemark.shards]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.members tidemark.page tidemark.stats tidemark.slowlog tidemark.schema tidemark.nodes tidemark.shards]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	var stats micro.Stats
