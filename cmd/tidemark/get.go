@@ -13,6 +13,7 @@ import (
 type getCommand struct {
 	What    []string `arg:"" name:"what" help:"COUNTER ID…, or ID.SUFFIX… for the bare values."`
 	Columns []string `placeholder:"A,B" help:"Only these columns, by name or suffix."`
+	Member  string   `placeholder:"MEMBER" help:"Also show whether it is in the columns' sets: an id, a pair of ids as 50,7, or a token."`
 	remote
 
 	ids   []uint64 // COUNTER ID…
@@ -24,6 +25,7 @@ func (getCommand) Help() string {
 
     tidemark get post 42 43                  a table, one line an id
     tidemark get post 42 --columns like      some columns of it
+    tidemark get post 42 --member 7          and whether user 7 likes it
     tidemark get 42.cntcm                    one value, bare
     tidemark get 42.cntcm 43.post.like       several, one a line
 
@@ -50,6 +52,9 @@ func (g *getCommand) Validate() error {
 func (g *getCommand) readCells() error {
 	if len(g.Columns) > 0 {
 		return fmt.Errorf("--columns goes with COUNTER ID…: %s names its column already", g.What[0])
+	}
+	if g.Member != "" {
+		return fmt.Errorf("--member goes with COUNTER ID…: %s shows a value alone", g.What[0])
 	}
 	for _, text := range g.What {
 		var c cell
@@ -83,7 +88,12 @@ func (g *getCommand) Run(t *terminal) error {
 		if len(g.cells) > 0 {
 			return g.values(ctx, c, t)
 		}
-		reply, err := c.GetMany(ctx, client.GetRequest{Counter: g.What[0], IDs: g.ids, Columns: g.Columns})
+		request := client.GetRequest{Counter: g.What[0], IDs: g.ids, Columns: g.Columns}
+		var ok bool
+		if request.Member, ok = idOrPair(g.Member); !ok {
+			request.Member, request.Token = client.Member{}, g.Member
+		}
+		reply, err := c.GetMany(ctx, request)
 		if err != nil {
 			return err
 		}
@@ -94,12 +104,18 @@ func (g *getCommand) Run(t *terminal) error {
 	})
 }
 
-func (g *getCommand) printRows(t *terminal, reply client.GetReply) error {
-	if g.JSON {
+// printRows prints rows of one counter, and after the values, where it was asked, whether
+// the member is in their sets.
+func (r *remote) printRows(t *terminal, reply client.GetReply) error {
+	if r.JSON {
 		return printJSON(t.out, replyJSON(reply))
 	}
 	out := table{}
-	out.add(append([]string{"id"}, reply.Columns...)...)
+	head := append([]string{"id"}, reply.Columns...)
+	for _, name := range reply.Sets {
+		head = append(head, name+"?")
+	}
+	out.add(head...)
 	for _, row := range reply.Rows {
 		line := []string{strconv.FormatUint(row.ID, 10)}
 		for i := range reply.Columns {
@@ -107,6 +123,16 @@ func (g *getCommand) printRows(t *terminal, reply client.GetReply) error {
 				line = append(line, "?")
 			} else {
 				line = append(line, strconv.FormatInt(row.Values[i], 10))
+			}
+		}
+		for i := range reply.Sets {
+			switch {
+			case row.Has == nil:
+				line = append(line, "?")
+			case row.Has[i]:
+				line = append(line, "yes")
+			default:
+				line = append(line, "no")
 			}
 		}
 		out.add(line...)
@@ -195,6 +221,7 @@ type getJSON struct {
 type rowJSON struct {
 	client.Row
 	names []string
+	sets  []string
 }
 
 // MarshalJSON is called by encoding/json.
@@ -203,13 +230,20 @@ func (r rowJSON) MarshalJSON() ([]byte, error) {
 	for i, value := range r.Values {
 		out = fmt.Appendf(out, `,%q:%d`, r.names[i], value) // names are plain ASCII
 	}
+	if len(r.Has) > 0 {
+		out = append(out, `,"has":{`...)
+		for i, has := range r.Has {
+			out = fmt.Appendf(out, `%q:%t,`, r.sets[i], has)
+		}
+		out[len(out)-1] = '}' // the last comma
+	}
 	return append(out, '}'), nil
 }
 
 func replyJSON(reply client.GetReply) getJSON {
 	document := getJSON{Rows: []rowJSON{}, AsOf: reply.AsOf.String(), Degraded: reply.Degraded, StaleMS: reply.Stale.Milliseconds()}
 	for _, row := range reply.Rows {
-		document.Rows = append(document.Rows, rowJSON{row, reply.Columns})
+		document.Rows = append(document.Rows, rowJSON{row, reply.Columns, reply.Sets})
 	}
 	for _, missing := range reply.Missing {
 		document.Missing = append(document.Missing, strconv.FormatUint(missing, 10))

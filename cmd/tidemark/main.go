@@ -17,7 +17,10 @@
 // backups). rebuild.go has rebuildshow.go beside it, what it prints. What commands
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
-// codes). figures.go has the tables that stats begins with.
+// codes). figures.go has the tables that stats begins with. get.go prints rows for
+// page.go, too.
+//
+// Large because each command is here, with its flags and its help.
 package main
 
 import (
@@ -40,6 +43,8 @@ type commands struct {
 	Publish publishCommand `cmd:"" help:"Publish one event."`
 
 	Get     getCommand     `cmd:"" help:"Show counts." group:"Counts:"`
+	Page    pageCommand    `cmd:"" help:"Show counts of posts as a viewer is shown them." group:"Counts:"`
+	Members membersCommand `cmd:"" help:"Show the members of a row's set." group:"Counts:"`
 	Explain explainCommand `cmd:"" help:"Show the events behind a number." group:"Counts:"`
 	Incr    incrCommand    `cmd:"" help:"Add to a count." group:"Counts:"`
 	Set     setCommand     `cmd:"" help:"Set a count." group:"Counts:"`

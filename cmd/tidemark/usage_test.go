@@ -96,6 +96,16 @@ func TestWrongUsage(t *testing.T) {
 		"following 0":                           "is not an id",
 		"followers 7 --limit 0":                 "1 to 1000000",
 		"followers 7 --after x":                 "--after",
+		"get 42.cntcm --member 7":               "--member goes with COUNTER ID…",
+		"members":                               "<column>",
+		"members post.like":                     "<id>",
+		"members post.like 0":                   "is not an id",
+		"members post.like 42 --limit 0":        "1 to 1000000",
+		"members post.like 42 --after 7,":       "--after 7, is neither an id nor a pair",
+		"members post.like 42 --after 0":        "--after 0 is neither",
+		"page":                                  "<id>",
+		"page 0":                                "is not an id",
+		"page 42 --viewer x":                    "--viewer",
 		"deadletters --limit 0":                 "1 to 1000",
 		"deadletters --reason x":                "json, type",
 		"deadletters show":                      "<seq>",
@@ -150,7 +160,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, name := range []string{
 		"run", "import", "get", "incr", "set", "del", "stats", "slowlog", "config check", "repair", "version",
-		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "unread", "read", "feed", "explain", "rebuild",
+		"publish", "deadletters", "deadletters list", "deadletters show", "healthcheck", "following", "followers", "members", "page", "unread", "read", "feed", "explain", "rebuild",
 		"nodes", "nodes list", "nodes drain", "nodes undrain", "nodes forget", "shards", "degrade",
 	} {
 		r := tidemark(t, append(strings.Fields(name), "--help")...)

@@ -18,7 +18,7 @@ type question interface {
 	subject() string
 	wait() wait
 	AppendJSON(body []byte) ([]byte, error)
-	// appendPacked appends the binary form; false: it has none, and JSON tells why.
+	// appendPacked appends the binary form; false: it has none, and is asked in JSON.
 	appendPacked(body []byte) ([]byte, bool)
 }
 
@@ -108,7 +108,7 @@ func (r *GetRequest) wait() wait { return wait{r.MinPosition, r.Timeout} }
 
 func (r *GetRequest) appendPacked(body []byte) ([]byte, bool) {
 	w := r.wait().packed()
-	return packed.AppendGet(body, &w, r.Counter, r.Columns, r.IDs), utf8.ValidString(r.Counter) && areTexts(r.Columns)
+	return packed.AppendGet(body, &w, r.Counter, r.Columns, r.IDs), !r.asksSets() && utf8.ValidString(r.Counter) && areTexts(r.Columns)
 }
 
 func (r *UnreadRequest) subject() string { return "tidemark.unread" }

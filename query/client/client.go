@@ -12,6 +12,8 @@
 // [Client.Unread] tells what users have not looked at yet, [Client.Read] that
 // they have now. [Client.Feed], [Client.Following] and [Client.Followers] read
 // one page; AllFeed, AllFollowing and AllFollowers go through all of them.
+// GetRequest.Member asks whether a member is in the sets of columns, [Client.Page] the
+// same with all counts of posts; [Client.Members] lists a set.
 // [Client.Stats], [Client.SlowLog], [Client.Nodes], [Client.Shards] and
 // [Client.Schema] are for operators.
 //
@@ -231,13 +233,17 @@ type CounterSchema struct {
 }
 
 // ColumnSchema is one column. Bits is its width in the packed row, Max the
-// width that it may grow to, Default the answer for a row that does not exist.
+// width that it may grow to, Default the answer for a row that does not exist. Set is what
+// is in the column's set: "ids", "pairs", "tokens", or "" where it has none; Keep for how
+// many seconds it is remembered, 0 for ever.
 type ColumnSchema struct {
 	Name    string `json:"name"`
 	Suffix  string `json:"suffix"` // a name of its own, may be empty
 	Bits    int    `json:"bits"`
 	Max     int    `json:"max"`
 	Default int64  `json:"default"`
+	Set     string `json:"set"`
+	Keep    int64  `json:"keep_s"`
 }
 
 // Schema asks what the node counts.

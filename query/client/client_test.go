@@ -47,7 +47,7 @@ func start(t testing.TB, options ...func(*server.Options)) *room {
 	r := &room{server: querytest.Server(t, o), reader: querytest.NewReader()}
 	nc := querytest.Connect(t, r.server)
 	service, err := service.New(nc, service.Options{
-		Schema: querytest.Schema(t), Reader: r.reader, Shards: 64, Version: "1.2.3",
+		Schema: querytest.SetsSchema(t), Reader: r.reader, Shards: 64, Version: "1.2.3",
 		Publisher: querytest.Publish(func(ctx context.Context, event []byte) (pipeline.Position, error) {
 			if fail := r.fail.Load(); fail != nil {
 				return 0, *fail
@@ -237,7 +237,7 @@ func TestGet(t *testing.T) {
 	}
 	want := client.GetReply{
 		Columns:  []string{"like", "cntrn"},
-		Rows:     []client.Row{{ID: 43}, {42, []int64{3, 0}}, {math.MaxUint64, []int64{0, math.MaxInt64}}, {42, []int64{3, 0}}},
+		Rows:     []client.Row{{ID: 43}, {ID: 42, Values: []int64{3, 0}}, {ID: math.MaxUint64, Values: []int64{0, math.MaxInt64}}, {ID: 42, Values: []int64{3, 0}}},
 		AsOf:     2048,
 		Degraded: true,
 		Missing:  []uint64{43},
@@ -326,7 +326,7 @@ func TestStatsAndSchema(t *testing.T) {
 		t.Error("stats did not wait")
 	}
 	schema, err := r.client.Schema(t.Context())
-	if err != nil || schema.Shards != 64 || schema.Counters["post"].Columns[2] != (client.ColumnSchema{Name: "like", Suffix: "cntan", Bits: 8, Max: 63}) {
+	if err != nil || schema.Shards != 64 || schema.Counters["post"].Columns[2] != (client.ColumnSchema{Name: "like", Suffix: "cntan", Bits: 8, Max: 63, Set: "ids"}) {
 		t.Errorf("schema: %+v %v", schema, err)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -18,6 +19,8 @@ type GetRequest struct {
 	Counter     string        // may be empty when all columns are suffixes of one counter
 	IDs         []uint64      // at most 10,000; answered in this order, each as often as it is asked
 	Columns     []string      // names or suffixes; nil: all, by name
+	Member      Member        // whether it is in the sets of the columns: an id, or a pair; zero: it is not asked
+	Token       string        // the same of a token; not together with Member
 	MinPosition Position      // answer with at least this much applied
 	Timeout     time.Duration // how long MinPosition may take; 0: the node's default, two seconds
 }
@@ -25,6 +28,7 @@ type GetRequest struct {
 // GetReply is the answer: a row for every id, in the order asked.
 type GetReply struct {
 	Columns  []string // of every row's Values, in the order asked
+	Sets     []string // of every row's Has: those of the columns that can have what was asked
 	Rows     []Row
 	AsOf     Position // every event at or before it is counted
 	Degraded bool     // some ids could not be read, or the answer can be old: Stale
@@ -38,6 +42,7 @@ type GetReply struct {
 type Row struct {
 	ID     uint64
 	Values []int64 // Values[i] belongs to Columns[i]; nil for a missing id
+	Has    []bool  // Has[i] belongs to Sets[i]; nil for a missing id
 }
 
 // Map is the i-th row as a map, nil for a missing id.
@@ -76,7 +81,7 @@ func (c *Client) Get(ctx context.Context, r GetRequest) (GetReply, error) {
 		err = reply.decode(body, len(r.IDs))
 	}
 	if err != nil {
-		return GetReply{}, fmt.Errorf("client: the reply of tidemark.get: %w", err)
+		return GetReply{}, unreadable("get", err)
 	}
 	return reply, nil
 }
@@ -137,7 +142,7 @@ func join(parts []GetReply) GetReply {
 	told := map[uint64]bool{}
 	for _, part := range parts {
 		if all.Columns == nil {
-			all.Columns = part.Columns
+			all.Columns, all.Sets = part.Columns, part.Sets
 		}
 		all.Rows = append(all.Rows, part.Rows...)
 		all.AsOf = min(all.AsOf, part.AsOf)
@@ -150,6 +155,11 @@ func join(parts []GetReply) GetReply {
 		}
 	}
 	return all
+}
+
+// unreadable is the error of a reply that is not what it should be.
+func unreadable(endpoint string, err error) error {
+	return fmt.Errorf("client: the reply of tidemark.%s: %w", endpoint, err)
 }
 
 // Counts reads all columns of one id. An id that cannot be read now is an
@@ -177,14 +187,7 @@ func notWhole(what string, stale time.Duration) *Error {
 
 // AppendJSON appends the request as it goes over the wire in JSON.
 func (r *GetRequest) AppendJSON(body []byte) ([]byte, error) {
-	body = append(body, `{"ids":[`...)
-	for i, id := range r.IDs {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		body = strconv.AppendUint(body, id, 10)
-	}
-	body = append(body, ']')
+	body = appendIDs(body, r.IDs)
 	var err error
 	if r.Counter != "" {
 		body = append(body, `,"counter":`...)
@@ -204,8 +207,20 @@ func (r *GetRequest) AppendJSON(body []byte) ([]byte, error) {
 		}
 		body = append(body, ']')
 	}
+	if body, err = r.appendMember(body); err != nil {
+		return nil, err
+	}
 	body = r.wait().appendTo(body)
 	return append(body, '}'), nil
+}
+
+// appendIDs begins a request about ids.
+func appendIDs(body []byte, ids []uint64) []byte {
+	body = append(body, `{"ids":[`...)
+	for _, id := range ids {
+		body = append(strconv.AppendUint(body, id, 10), ',')
+	}
+	return append(bytes.TrimSuffix(body, []byte{','}), ']')
 }
 
 // decode reads a reply of about that many rows. Rows come with the same
@@ -299,6 +314,12 @@ func (r *GetReply) decodeRow(s *jsonscan.Scanner, values []int64, rows int) ([]i
 		key := s.Key()
 		if string(key) == "id" {
 			if row.ID, err = decodeID(s); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if string(key) == "has" && s.IsObject() { // else it is a column of that name
+			if row.Has, err = r.decodeHas(s, row.ID); err != nil {
 				return nil, err
 			}
 			continue

@@ -69,7 +69,7 @@ func (c *Client) Feed(ctx context.Context, r FeedRequest) (FeedReply, error) {
 	}
 	var reply FeedReply
 	if err := reply.decode(body); err != nil {
-		return FeedReply{}, fmt.Errorf("client: the reply of tidemark.feed: %w", err)
+		return FeedReply{}, unreadable("feed", err)
 	}
 	return reply, nil
 }
