@@ -95,7 +95,7 @@ func (g *getCommand) Run(t *terminal) error {
 		}
 		reply, err := c.GetMany(ctx, request)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		if err := g.printRows(t, reply); err != nil {
 			return err

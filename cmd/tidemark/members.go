@@ -75,7 +75,7 @@ func (m *membersCommand) Run(t *terminal) error {
 		request.Limit = min(m.Limit-len(reply.Members), peoplePage)
 		got, err := m.page(ctx, c, request)
 		if err != nil {
-			return m.explain(err)
+			return m.explain(asUsage(err))
 		}
 		reply.add(got)
 		if got.Next == (client.Member{}) || len(got.Missing) > 0 || len(reply.Members) >= m.Limit {

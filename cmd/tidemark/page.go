@@ -29,7 +29,7 @@ func (p *pageCommand) Run(t *terminal) error {
 	return p.ask(func(ctx context.Context, c *client.Client) error {
 		reply, err := c.Page(ctx, request)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		if err := p.printRows(t, reply); err != nil {
 			return err
