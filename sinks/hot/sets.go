@@ -14,7 +14,7 @@ import (
 // To empty a set does not go over its members: their rows have the era in which
 // they were put, and those of an era before the set's own are of members that are
 // gone. The eras of sets that were emptied are in a small map; when that is full,
-// or an era's last number is reached, one pass over all rows removes those that
+// or an era's last number is reached, one pass over all rows looks for those that
 // are out of date, and all sets begin again with era 0.
 //
 // One goroutine writes, and keeps readers out by its owner's lock. Get may run
@@ -172,14 +172,15 @@ func (m *Sets) Forget(id uint64, of pipeline.Member) {
 }
 
 // Empty makes all members of a set that are known here members that are not there.
-// Of those that are not known nothing changes.
-func (m *Sets) Empty(id uint64) {
+// Of those that are not known nothing changes. all says that what is not known is not
+// there: then those of emptied sets need not be known for ever.
+func (m *Sets) Empty(id uint64, all bool) {
 	e, ok := m.emptied[id]
 	if ok && !e.put {
 		return
 	}
 	if !ok && len(m.emptied) >= emptiedMax || e.era == eraMax {
-		m.clean()
+		m.clean(all)
 		e = epoch{}
 	}
 	if m.emptied == nil {
@@ -188,8 +189,9 @@ func (m *Sets) Empty(id uint64) {
 	m.emptied[id] = epoch{era: e.era + 1}
 }
 
-// clean removes what is out of date, and has all sets begin again.
-func (m *Sets) clean() {
+// clean has all sets begin again. What is out of date it removes, or where it must stay
+// known, has it be not there: the owner may have seen that it is known, and rely on it.
+func (m *Sets) clean(remove bool) {
 	at := m.flags()
 	m.index.removeIf(func(s *segment, slot int) bool {
 		row := s.row(slot)
@@ -197,7 +199,8 @@ func (m *Sets) clean() {
 			return false
 		}
 		m.present -= int(row[at] & memberThere)
-		return true
+		row[at] &^= memberThere
+		return remove
 	})
 	m.index.each(func(s *segment, slot int) { s.row(slot)[at] &= memberThere })
 	m.emptied = nil

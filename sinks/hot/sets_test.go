@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -14,8 +15,9 @@ import (
 
 // fact is one that Sets holds.
 type fact struct {
-	second int64
-	there  bool
+	second  int64
+	there   bool
+	emptied bool // it is not there because its set was emptied
 }
 
 // setsTwin is Sets beside maps: of each set its members.
@@ -50,6 +52,24 @@ func drawForm(t *rapid.T) SetsForm {
 	return SetsForm{Wide: rapid.Bool().Draw(t, "wide"), Emptied: rapid.Bool().Draw(t, "emptied"), Kept: rapid.Bool().Draw(t, "kept")}
 }
 
+// empty empties a set; all says that what is not known is not there.
+func (m *setsTwin) empty(id uint64, all bool) {
+	m.Empty(id, all)
+	for of := range m.sets[id] {
+		m.sets[id][of] = fact{emptied: true}
+	}
+	if all {
+		m.forgetEmptied()
+	}
+}
+
+// forgetEmptied has those of emptied sets be known or not.
+func (m *setsTwin) forgetEmptied() {
+	for _, set := range m.sets {
+		maps.DeleteFunc(set, func(_ pipeline.Member, is fact) bool { return is.emptied })
+	}
+}
+
 // Sets against maps.
 func TestSetsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,7 +78,7 @@ func TestSetsTwin(t *testing.T) {
 			"put": func(t *rapid.T) {
 				for range rapid.IntRange(1, 30).Draw(t, "members") {
 					id, of := m.draw(t)
-					is := fact{rapid.Int64Range(0, 1<<secondBits-1).Draw(t, "second"), rapid.Bool().Draw(t, "there")}
+					is := fact{rapid.Int64Range(0, 1<<secondBits-1).Draw(t, "second"), rapid.Bool().Draw(t, "there"), false}
 					m.Put(id, of, is.second, is.there)
 					if m.sets[id] == nil {
 						m.sets[id] = map[pipeline.Member]fact{}
@@ -77,17 +97,20 @@ func TestSetsTwin(t *testing.T) {
 				}
 				id, _ := m.draw(t)
 				for range rapid.SampledFrom([]int{1, 1, 2, eraMax + 3}).Draw(t, "times") {
-					m.Empty(id)
-					delete(m.sets, id)
+					m.empty(id, rapid.Bool().Draw(t, "all"))
 					if rapid.Bool().Draw(t, "and put") {
 						m.Put(id, pipeline.Member{A: 1}, 7, true)
-						m.sets[id] = map[pipeline.Member]fact{{A: 1}: {7, true}}
+						if m.sets[id] == nil {
+							m.sets[id] = map[pipeline.Member]fact{}
+						}
+						m.sets[id][pipeline.Member{A: 1}] = fact{7, true, false}
 					}
 				}
 			},
 			"clean": func(*rapid.T) {
 				if m.form.Emptied {
-					m.clean()
+					m.clean(true)
+					m.forgetEmptied()
 				}
 			},
 			"get": func(t *rapid.T) {
@@ -106,7 +129,7 @@ func TestSetsTwin(t *testing.T) {
 			}
 		}
 		if m.form.Emptied {
-			m.clean()
+			m.clean(true)
 		}
 		if m.Count() != present {
 			t.Fatalf("%d are there, want %d", m.Count(), present)
@@ -141,18 +164,18 @@ func TestSetsAreEmptied(t *testing.T) {
 	m := NewSets(SetsForm{Emptied: true})
 	for id := uint64(1); id <= 3*emptiedMax; id++ {
 		m.Put(id, pipeline.Member{A: 5}, 0, true)
-		m.Empty(id)
+		m.Empty(id, true)
 	}
 	for i := range uint64(3 * eraMax) {
 		m.Put(7, pipeline.Member{A: 100 + i}, 0, true)
-		m.Empty(7)
-		m.Empty(7)
+		m.Empty(7, true)
+		m.Empty(7, true)
 	}
 	m.Put(7, pipeline.Member{A: 99}, 0, true)
 	if len(m.emptied) > emptiedMax || m.Known() > emptiedMax+2*eraMax {
 		t.Errorf("%d sets are in the map, %d members known", len(m.emptied), m.Known())
 	}
-	if m.clean(); m.Known() != 1 || m.Count() != 1 {
+	if m.clean(true); m.Known() != 1 || m.Count() != 1 {
 		t.Errorf("%d members are known, %d there", m.Known(), m.Count())
 	}
 	if _, there, known := m.Get(7, pipeline.Member{A: 99}); !there || !known {
@@ -230,7 +253,7 @@ func TestSetsReaders(t *testing.T) {
 		m.Put(id, pipeline.Member{A: a}, 0, id < a)
 		if step%100 == 99 {
 			m.Evict(30, func(id uint64, _ pipeline.Member) bool { return id%5 == 0 })
-			m.Empty(id)
+			m.Empty(id, step%200 == 99)
 		}
 		lock.Unlock()
 	}

@@ -160,7 +160,7 @@ func (s *Shard) flushMembersLocked() error {
 func (s *Shard) changeMemberLocked(c *memberChange) error {
 	t := c.set
 	if c.op == pipeline.OpEmpty {
-		t.members.Empty(c.id)
+		t.members.Empty(c.id, t.loaded.all)
 		s.changed.add(change{kind: kindMember, set: t.number, gone: true, a: c.id})
 		return nil
 	}
