@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -54,17 +55,17 @@ func TestSetsLogTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By position, from 1 on: when each event came, and whose view it is.
-	events := []struct{ second, who int64 }{
-		{100, 1}, {95, 2}, {108, 1}, {110, 1}, {110, 2}, {111, 1}, {99, 2}, {111, 2}, {150, 3}, {120, 3}, {160, 3}, {161, 3},
+	// By position, from 1 on: when each event came, and which page it is a view of.
+	events := []struct{ second, page int64 }{
+		{100, 1}, {95, 2}, {108, 1}, {110, 1}, {110, 2}, {111, 1}, {99, 2}, {150, 3}, {120, 3}, {160, 3}, {161, 3}, {90, 3},
 	}
 	// 1 and 2 at 100; both again at 111, the second by an event of 99; 3 at 150 and 161.
-	const want = 6
+	want := map[uint64]int64{1: 2, 2: 2, 3: 2}
 	for _, cuts := range [][]int{{12}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {6, 7, 12}, {5, 10, 12}} {
 		for _, starts := range []bool{false, true} {
 			s := shard.New(0, schema, shard.Limits{}, shard.NewClock(100), shard.State{})
-			from, sequence, count := 0, uint64(0), int64(0)
-			members := map[pipeline.Member]shard.Membership{}
+			from, sequence, counts := 0, uint64(0), map[uint64]int64{}
+			members := map[uint64]shard.Membership{}
 			for _, to := range cuts {
 				w := &pipeline.Window{Header: pipeline.Header{From: pipeline.Position(from), To: pipeline.Position(to)}, Columns: []string{"page.view"}, Sections: [][]byte{nil, nil}}
 				for i, e := range events[from:to] {
@@ -73,16 +74,16 @@ func TestSetsLogTime(t *testing.T) {
 						w.Time = 1000*e.second + 999
 						w.Marks = append(w.Marks, pipeline.TimeMark{Second: e.second, Position: at})
 					}
-					w.Sections[0] = pipeline.AppendOperation(w.Sections[0], w.From, &pipeline.Operation{Op: pipeline.OpAdd, ID: 7, Member: pipeline.Member{A: uint64(e.who)}, By: 1, Position: at})
+					w.Sections[0] = pipeline.AppendOperation(w.Sections[0], w.From, &pipeline.Operation{Op: pipeline.OpAdd, ID: uint64(e.page), Member: pipeline.Member{A: 7}, By: 1, Position: at})
 				}
 				if starts {
 					s = shard.New(0, schema, shard.Limits{}, shard.NewClock(100), s.State())
-					want := s.Wants(w, []pipeline.Column{0}, func() {})
-					found := make([]shard.Membership, len(want.Members))
-					for i, of := range want.Members {
-						found[i] = members[of.Member]
+					wants := s.Wants(w, []pipeline.Column{0}, func() {})
+					found := make([]shard.Membership, len(wants.Members))
+					for i, of := range wants.Members {
+						found[i] = members[of.ID]
 					}
-					s.Install(&want, &shard.Loaded{Members: found})
+					s.Install(&wants, &shard.Loaded{Members: found})
 				}
 				sequence++
 				if err := s.Apply(sequence, w, []pipeline.Column{0}); err != nil {
@@ -93,38 +94,38 @@ func TestSetsLogTime(t *testing.T) {
 					continue
 				}
 				s.HandOver()
-				s.Write(&keptSink{members: members, count: &count})
+				s.Write(&keptSink{members: members, counts: counts})
 				s.Settle(true, func() {})
 			}
 			if !starts {
 				var b shard.Batch
-				if _, err := s.Read(0, []uint64{7}, &b, nil, func(_ int, cells []int64) { count = cells[0] }); err != nil {
+				if _, err := s.Read(0, []uint64{1, 2, 3}, &b, nil, func(i int, cells []int64) { counts[uint64(i)+1] = cells[0] }); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if count != want {
-				t.Errorf("cut at %v, started between: %v: %d views, want %d", cuts, starts, count, want)
+			if !maps.Equal(counts, want) {
+				t.Errorf("cut at %v, started between: %v: views %v, want %v", cuts, starts, counts, want)
 			}
 		}
 	}
 }
 
-// keptSink keeps the members of one set, and its number.
+// keptSink keeps sets of one member, and their numbers.
 type keptSink struct {
 	shard.Sink
-	members map[pipeline.Member]shard.Membership
-	count   *int64
+	members map[uint64]shard.Membership
+	counts  map[uint64]int64
 }
 
-func (k *keptSink) Row(_ int, _ uint64, cells []int64) { *k.count = cells[0] }
+func (k *keptSink) Row(_ int, id uint64, cells []int64) { k.counts[id] = cells[0] }
 
-func (k *keptSink) Change(_ int, _ uint64, deltas []pipeline.Delta) {
+func (k *keptSink) Change(_ int, id uint64, deltas []pipeline.Delta) {
 	v, _ := deltas[0].Amount()
-	*k.count += v
+	k.counts[id] += v
 }
 
-func (k *keptSink) Member(_ pipeline.Column, _ uint64, m pipeline.Member, second int64, there bool) {
-	k.members[m] = shard.Membership{Second: second, There: there}
+func (k *keptSink) Member(_ pipeline.Column, id uint64, _ pipeline.Member, second int64, there bool) {
+	k.members[id] = shard.Membership{Second: second, There: there}
 }
 
 func (k *keptSink) State(shard.State) {}
