@@ -101,7 +101,7 @@ func newPlace(t testing.TB) place {
 func (p place) configure(t testing.TB, more string) {
 	t.Helper()
 	text := "data_dir: " + p.data + "\nlog: {format: json}\n" +
-		"badger: {memtable: 8MiB}\ncheckpoint: {rows: 4000, interval: 100ms}\n" + more
+		"badger: {memtable: 8MiB}\ncheckpoint: {rows: 4000, interval: 100ms}\n" + e2e.EachLikeCounts(more)
 	for key, value := range map[string]string{
 		"\nshards:": "shards: 4\n",
 		"\nhttp:":   "http: {listen: '127.0.0.1:0'}\n",

@@ -1,6 +1,7 @@
 package acceptance_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -88,8 +89,53 @@ func (l *likeTwin) check(t *testing.T, nc *nats.Conn, at client.Position) {
 		posts, authors = append(posts, post), append(authors, authorOf(post))
 	}
 	slices.Sort(authors)
+	l.members(t, client.New(nc))
 	get("post", posts, "like", func(id uint64) int64 { return int64(len(l.post[id])) })
 	get("user", slices.Compact(authors), "liked", func(id uint64) int64 { return int64(len(l.author[id])) })
+}
+
+// members compares the members of sets with the twin, in both directions.
+func (l *likeTwin) members(t *testing.T, c *client.Client) {
+	t.Helper()
+	for post := uint64(1); post <= likePosts; post++ {
+		want := slices.Sorted(maps.Keys(l.post[post]))
+		var is []uint64
+		for m, err := range c.AllMembers(t.Context(), "post.like", post) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			is = append(is, m.A)
+		}
+		if !slices.Equal(is, want) {
+			t.Errorf("post %d is liked by %d, want %d", post, is, want)
+		}
+	}
+	ids := make([]uint64, likePosts)
+	for i := range ids {
+		ids[i] = uint64(i + 1)
+	}
+	for user := uint64(1); user <= likeUsers; user++ {
+		reply, err := c.Page(t.Context(), client.PageRequest{IDs: ids, Viewer: user})
+		if err != nil || len(reply.Missing) > 0 {
+			t.Fatal(err, reply.Missing)
+		}
+		for i, post := range ids {
+			if has, ok := reply.Has(i, "like"); !ok || has != l.post[post][user] {
+				t.Errorf("user %d likes post %d: %v %v", user, post, has, ok)
+			}
+		}
+	}
+	for author, want := range l.author {
+		n := 0
+		for m, err := range c.AllMembers(t.Context(), "user.liked", author) {
+			if n++; err != nil || !want[[2]uint64{m.A, m.B}] {
+				t.Fatalf("user %d is liked in %d: %v", author, m, err)
+			}
+		}
+		if n != len(want) {
+			t.Errorf("user %d has %d likes, want %d", author, n, len(want))
+		}
+	}
 }
 
 // docs/contract.md: "what is in the set adds nothing; `delete` takes away what is there and
@@ -101,7 +147,8 @@ func TestEachLikeCountsOnce(t *testing.T) {
 	if testing.Short() {
 		events = 4_000
 	}
-	p := e2e.Run(t, "shards: 4\ncheckpoint: {interval: 300ms}\nrebuild: {keep: 1s}\n")
+	p := e2e.Prepare(t, e2e.Setup{Once: true, Settings: "shards: 4\ncheckpoint: {interval: 300ms}\nrebuild: {keep: 1s}\n"})
+	p.Start()
 	nc, l := p.Connect(), newLikes(7)
 	for range 3 {
 		at := l.publish(t, nc, events)
@@ -120,7 +167,9 @@ func TestEachLikeCountsOnce(t *testing.T) {
 // like is one like; an unlike of what was never liked hides nobody else's.
 func TestLikesAsANewcomerTries(t *testing.T) {
 	t.Parallel()
-	nc := e2e.Run(t, "").Connect()
+	p := e2e.Prepare(t, e2e.Setup{Once: true})
+	p.Start()
+	nc := p.Connect()
 	is := func(post uint64, want int64) {
 		t.Helper()
 		reply, err := client.New(nc).Get(t.Context(), client.GetRequest{Counter: "post", IDs: []uint64{post}, Columns: []string{"like"}})

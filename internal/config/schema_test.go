@@ -33,7 +33,7 @@ func TestDefaultSchema(t *testing.T) {
 	}; !slices.Equal(names, want) {
 		t.Errorf("columns are %v\nwant %v", names, want)
 	}
-	if want := []string{"user.following", "user.follower", "user.friend", "unread.follower"}; !slices.Equal(ordered, want) {
+	if want := []string{"post.like", "user.following", "user.follower", "user.friend", "user.liked", "unread.follower"}; !slices.Equal(ordered, want) {
 		t.Errorf("ordered columns are %v, want %v", ordered, want)
 	}
 	like, ok := s.Suffix("cntan")
@@ -86,8 +86,8 @@ func TestDefaultRules(t *testing.T) {
 			{Add: "unread.comment", Key: "author", Unless: "self"},
 		},
 		"like": {
-			{Add: "post.like", Key: "post"},
-			{Add: "user.liked", Key: "author"},
+			{Add: "post.like", Key: "post", Once: []string{"actor"}},
+			{Add: "user.liked", Key: "author", Once: []string{"post", "actor"}},
 			{Add: "unread.like", Key: "author", Unless: "self"},
 		},
 		"mention": {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,6 +22,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark"
 )
 
 // Root is the repository's root directory.
@@ -72,6 +75,7 @@ func Clean() {
 // Process is one `tidemark run`, which may be killed and started again on the
 // same data and ports.
 type Process struct {
+	once   bool // the default rules are as they are
 	t      testing.TB
 	binary string
 	env    []string
@@ -140,13 +144,16 @@ type Setup struct {
 	DataDir  string   // default: "data" in Dir
 	Binary   string   // default: Binary
 	Env      []string // besides this process's own
+	// Once: the default rules count a like once. Else each like counts, or what counts
+	// twice would not be seen.
+	Once bool
 }
 
 // Prepare makes a process that is not started yet. It is killed when the test
 // ends.
 func Prepare(t testing.TB, s Setup) *Process {
 	t.Helper()
-	p := &Process{t: t, binary: s.Binary, env: s.Env, URL: s.URL, Dir: s.Dir}
+	p := &Process{t: t, binary: s.Binary, env: s.Env, once: s.Once, URL: s.URL, Dir: s.Dir}
 	if p.binary == "" {
 		p.binary = Binary(t)
 	}
@@ -186,9 +193,25 @@ func Prepare(t testing.TB, s Setup) *Process {
 // Configure replaces the settings, for the next Start.
 func (p *Process) Configure(settings string) {
 	p.t.Helper()
+	if !p.once {
+		settings = EachLikeCounts(settings)
+	}
 	if err := os.WriteFile(p.config, []byte(p.fixed+settings), 0o644); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// once is what config.yaml states after a rule's other keys.
+var once = regexp.MustCompile(`, *once: (\w+|\[[^]]*\])`)
+
+// EachLikeCounts adds to settings without rules of their own the default ones, but that
+// no like is in a set: a test that counts likes sees what counts twice.
+func EachLikeCounts(settings string) string {
+	if strings.Contains("\n"+settings, "\nrules:") {
+		return settings
+	}
+	rules := regexp.MustCompile(`(?m)^rules:\n(?: .*\n|\n)+`).Find(tidemark.DefaultConfig)
+	return strings.TrimSuffix(settings, "\n") + "\n" + once.ReplaceAllString(string(rules), "")
 }
 
 // Use has the next Start, and commands from now on, be of another program.

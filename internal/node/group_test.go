@@ -18,7 +18,7 @@ import (
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
 	g := &generation{process: &process{}, holdings: newHoldings()}
-	c := config.Default()
+	c := eachLikeCounts()
 	schema, err := c.Schema()
 	if err != nil {
 		t.Fatal(err)

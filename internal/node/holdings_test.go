@@ -44,7 +44,7 @@ func newFleet(t *testing.T) *fleet {
 // seconds now and then, and a node that routes does so until it stops: a test that has it
 // lose its lease says so.
 func (f *fleet) plain(name string) *config.Config {
-	c := config.Default()
+	c := eachLikeCounts()
 	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
 	c.Router.LeaseRenew, c.Router.LeaseExpiry = time.Second, 10*time.Second
 	return c

@@ -41,7 +41,7 @@ func (f *fleet) trim(from string) string {
 // restore restores into a new directory of the node.
 func (f *fleet) restore(name, from string, edit func(*config.Config)) {
 	f.t.Helper()
-	c := config.Default()
+	c := eachLikeCounts()
 	f.dirs[name] = filepath.Join(f.t.TempDir(), "restored")
 	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
 	edit(c)

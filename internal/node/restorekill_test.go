@@ -47,7 +47,7 @@ func beRestorer(text string) error {
 }
 
 func (r *restorer) config() *config.Config {
-	c := config.Default()
+	c := eachLikeCounts()
 	c.DataDir, c.HTTP.Listen, c.NATS.Listen, c.Shards = r.Dir, "127.0.0.1:0", "127.0.0.1:0", 4
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +39,23 @@ func newSite(t testing.TB) *site {
 	return s
 }
 
+// eachLikeCounts is the default configuration, but that no like is in a set: a test that
+// counts likes sees what counts twice.
+func eachLikeCounts() *config.Config {
+	c := config.Default()
+	for i := range c.EventRules {
+		rules := slices.Clone(c.EventRules[i].Rules)
+		for j := range rules {
+			rules[j].Once = config.Once{}
+		}
+		c.EventRules[i].Rules = rules
+	}
+	return c
+}
+
 // config is a process's with some roles, separated by blanks.
 func (s *site) config(name, roles string) *config.Config {
-	c := config.Default()
+	c := eachLikeCounts()
 	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = filepath.Join(s.t.TempDir(), "data"), s.server.URL, "127.0.0.1:0", 4
 	c.Node, c.Roles = name, strings.Fields(roles)
 	c.Router.LeaseRenew, c.Router.LeaseExpiry = 100*time.Millisecond, 2*time.Second

@@ -99,7 +99,7 @@ func (s *soak) drawSettings() {
 		leaseExpiry:  time.Second,
 
 		memory: []string{"38MiB", "128MiB"}[s.random.IntN(2)],
-		bounds: twin.Bounds{Retention: time.Hour, InactiveAfter: 2 * time.Hour, Channels: 4096, Notices: 100_000},
+		bounds: twin.Bounds{Retention: time.Hour, InactiveAfter: 2 * time.Hour, Channels: 4096, Notices: 100_000, Once: true},
 	}
 	s.bounds.PostsPerAuthor = []int{5, 1000}[s.random.IntN(2)]
 	s.bounds.PostsKept = s.bounds.PostsPerAuthor * []int{1, 2, 4}[s.random.IntN(3)]

@@ -31,7 +31,7 @@ type badges struct {
 func (w *world) badges(t *testing.T, r *rand.Rand) *badges { return w.badgesOf(t, r, w.node) }
 
 func (w *world) badgesOf(t *testing.T, r *rand.Rand, reader query.Reader) *badges {
-	program, err := operators.Compile(w.schema, Configuration().Rules(), 1, operators.Limits{Events: 1, Bytes: 512 << 10})
+	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

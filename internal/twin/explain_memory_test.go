@@ -67,7 +67,7 @@ func TestExplainOfLongEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	program, err := operators.Compile(w.schema, Configuration().Rules(), 1, operators.Limits{Events: 1, Bytes: 512 << 10})
+	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func explainSets(t *testing.T, seed uint64, number int, defaults map[string]int6
 		t.Fatal(err)
 	}
 	c := Configuration()
-	withSets(c)
+	withSets(c, true)
 	program, err := operators.Compile(w.schema, c.Rules(), 1, operators.Limits{Events: 1, Bytes: 512 << 10})
 	if err != nil {
 		t.Fatal(err)

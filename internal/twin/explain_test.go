@@ -106,8 +106,7 @@ func TestExplain(t *testing.T) {
 		}
 		all = append(all, past{s, m})
 	}
-	c := Configuration()
-	program, err := operators.Compile(w.schema, c.Rules(), 1, operators.Limits{Events: 1, Bytes: 512 << 10})
+	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ func Configuration() *config.Config {
 	c := config.Default()
 	c.Counters = append(c.Counters, config.Counter{Name: "page", Columns: []config.Column{{Name: "view", Bits: 16, Max: 63}}})
 	c.EventRules = append(c.EventRules, config.EventRules{Type: "view", Rules: []config.Rule{{Add: "page.view", Key: "page"}}})
+	withSets(c, false)
 	return c
 }
 

@@ -26,12 +26,16 @@ const plainLines = `  like:    [{add: post.like, key: post}, {add: user.liked, k
   view:    [{add: page.view, key: page}]
 `
 
-// withSets has likes and views counted once.
-func withSets(c *config.Config) {
+// withSets has likes and views counted once, or every time.
+func withSets(c *config.Config, once bool) {
 	for i := range c.EventRules {
 		rules := slices.Clone(c.EventRules[i].Rules)
 		for j := range rules {
-			switch r := &rules[j]; r.Add {
+			r := &rules[j]
+			if r.Once, r.Keep = (config.Once{}), 0; !once {
+				continue
+			}
+			switch r.Add {
 			case "post.like":
 				r.Once = config.Once{"actor"}
 			case "user.liked":

@@ -41,6 +41,7 @@ func draw(r *rand.Rand) setup {
 	s.ages.postsKept = s.ages.postsPerAuthor + r.IntN(10)
 	s.ages.channels = []int{4, 5, 4096}[r.IntN(3)] // three are configured
 	s.ages.notices = []int{1, 2, 4, 100_000}[r.IntN(4)]
+	s.ages.once = r.IntN(2) == 0
 	if r.IntN(3) == 0 {
 		s.defaults = map[string]int64{"user.liked": 9, "unread.like": 4, "post.comment": 2, "page.view": 5}
 	}

@@ -43,6 +43,7 @@ type world struct {
 	other query.Reader // what is asked; nil: the node
 
 	schema  *pipeline.Schema
+	rules   operators.Rules
 	lanes   []*operators.Lane
 	log     []pipeline.Message
 	entries []pipeline.Entry // entries[i] has sequence i+1
@@ -69,9 +70,8 @@ func newWorld(root string, s setup) (*world, error) {
 func newLog(s setup) (*world, error) {
 	w := &world{setup: s, clock: 1_700_000_000_123}
 	c := Configuration()
-	if s.ages.once {
-		withSets(c)
-	}
+	withSets(c, s.ages.once)
+	w.rules = c.Rules()
 	for i := range c.Counters {
 		for j := range c.Counters[i].Columns {
 			column := &c.Counters[i].Columns[j]
@@ -83,7 +83,7 @@ func newLog(s setup) (*world, error) {
 		return nil, err
 	}
 	for _, events := range windowEvents {
-		p, err := operators.Compile(w.schema, c.Rules(), s.shards, operators.Limits{Events: events, Bytes: 512 << 10})
+		p, err := operators.Compile(w.schema, w.rules, s.shards, operators.Limits{Events: events, Bytes: 512 << 10})
 		if err != nil {
 			return nil, err
 		}
