@@ -255,20 +255,25 @@ func (g *generation) memoryFigures(c *figures.Collector, l *looked) {
 	c.Counter("checkpoints_forced_total", "Rounds of checkpoints begun before their time or hastened: a shard held as many changed rows as it may, or memory was over its budget.", func() float64 {
 		return float64(g.sinks.Stats.CheckpointsForced.Load())
 	})
-	entries := func(name, help string, of func(s shard.Stats) (users, authors, edges int)) {
+	entries := func(name, help string, of func(s shard.Stats) [4]int) {
 		c.Add(prometheus.GaugeValue, name, help, []string{"kind"}, func(emit func(float64, ...string)) {
-			var users, authors, edges int
+			var sums [4]int
 			for _, s := range l.shards {
-				u, a, e := of(s)
-				users, authors, edges = users+u, authors+a, edges+e
+				for i, n := range of(s) {
+					sums[i] += n
+				}
 			}
-			emit(float64(users), "users")
-			emit(float64(authors), "authors")
-			emit(float64(edges), "edges")
+			for i, kind := range []string{"users", "authors", "edges", "members"} {
+				emit(float64(sums[i]), kind)
+			}
 		})
 	}
-	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed.", func(s shard.Stats) (int, int, int) { return s.Users, s.Authors, s.Edges })
-	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) (int, int, int) { return s.UserBytes, s.OutboxBytes, s.EdgeBytes })
+	entries("entries", "Entries in memory besides counter rows: users with marks and followees, authors with posts, known edges by who is followed, known members of columns' sets.", func(s shard.Stats) [4]int {
+		return [4]int{s.Users, s.Authors, s.Edges, s.Members}
+	})
+	entries("entry_bytes", "Memory of those entries.", func(s shard.Stats) [4]int {
+		return [4]int{s.UserBytes, s.OutboxBytes, s.EdgeBytes, s.MemberBytes}
+	})
 	c.Gauge("channels", "Channels.", func() float64 { channels, _ := g.sinks.Channels(); return float64(channels) })
 	c.Gauge("notice_bytes", "Memory of the channels and their notices.", func() float64 { return float64(g.sinks.ChannelBytes()) })
 	c.Add(prometheus.CounterValue, "notices_passed_over_total", "Notices beyond limits.channels, which are passed over, and the oldest ones of a full channel (limits.notices), which are taken out.",
