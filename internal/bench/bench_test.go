@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -155,7 +156,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // The rival does the changes that the default rules derive, one for one.
 func TestRivalCountsTheSame(t *testing.T) {
-	c := config.Default()
+	c := twin.EveryTime(config.Default())
 	schema, err := c.Schema()
 	if err != nil {
 		t.Fatal(err)

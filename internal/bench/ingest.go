@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
@@ -116,11 +117,8 @@ func (l *backlog) count(ctx context.Context, check func(*client.Client) error) (
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	c := config.Default()
-	c.NATS.URL = l.server.URL()
-	c.DataDir = filepath.Join(dir, "data")
-	c.HTTP.Listen = ""
-	c.Limits.TimeoutMax = applyWithin
+	c := twin.EveryTime(config.Default())
+	c.NATS.URL, c.DataDir, c.HTTP.Listen, c.Limits.TimeoutMax = l.server.URL(), filepath.Join(dir, "data"), "", applyWithin
 	runtime.GC()
 	begun := time.Now()
 	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -216,7 +217,7 @@ func (b *bench) inProcess(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c := config.Default()
+	c := twin.EveryTime(config.Default())
 	c.DataDir, c.HTTP.Listen, c.NATS.Listen, c.Limits.TimeoutMax = filepath.Join(dir, "data"), "", "127.0.0.1:0", applyWithin
 	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {

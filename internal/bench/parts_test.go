@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -28,7 +29,7 @@ func BenchmarkParts(b *testing.B) {
 	const events, pack, run = 1 << 21, 256, 32
 	for _, load := range []string{"skewed", "distinct"} {
 		messages := partsMessages(load, events, pack)
-		c := config.Default()
+		c := twin.EveryTime(config.Default())
 		schema, err := c.Schema()
 		if err != nil {
 			b.Fatal(err)

@@ -34,7 +34,7 @@ func TestSetsOfTheSchema(t *testing.T) {
 	for _, column := range s.Sets() {
 		got = append(got, fmt.Sprintf("%s %+v", s.FullName(column), s.Columns[column].Set))
 	}
-	want := fmt.Sprintf("post.like {Members:%d Keep:0}, post.view {Members:%d Keep:86400}, user.liked {Members:%d Keep:0}",
+	want := fmt.Sprintf("post.like {Members:%v Keep:0}, post.view {Members:%v Keep:86400}, user.liked {Members:%v Keep:0}",
 		pipeline.MembersIDs, pipeline.MembersTokens, pipeline.MembersPairs)
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, ", "), want)

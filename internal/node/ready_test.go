@@ -5,13 +5,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tidemark-io/tidemark/internal/config"
 )
 
 // A node that nobody can ask is not ready.
 func TestReadyWithoutQueries(t *testing.T) {
-	c := config.Default()
+	c := eachLikeCounts()
 	c.DataDir, c.NATS.Listen, c.HTTP.Listen, c.Shards = t.TempDir(), "127.0.0.1:0", "", 4
 	n, err := Start(t.Context(), c, Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -212,7 +212,7 @@ func TestCloseAmidRebuild(t *testing.T) {
 		}
 		number = max(number, n.rebuilds.set().Serving)
 		for _, edit := range []func(*config.Config){func(*config.Config) {}, withFans} {
-			c := config.Default()
+			c := eachLikeCounts()
 			c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", f.dirs["a"], f.url, "", fleetShards
 			f.edit(c)
 			edit(c)

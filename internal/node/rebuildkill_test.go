@@ -84,7 +84,7 @@ func contextOfSignals() context.Context {
 }
 
 func (c *child) config() *config.Config {
-	by := config.Default()
+	by := eachLikeCounts()
 	by.Node, by.DataDir, by.NATS.URL, by.HTTP.Listen, by.Shards = c.Name, c.Dir, c.URL, "", fleetShards
 	by.Router.LeaseRenew, by.Router.LeaseExpiry = 200*time.Millisecond, 3*time.Second // the same node takes it again at once
 	by.Checkpoint.Interval = 200 * time.Millisecond

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
@@ -30,7 +29,7 @@ func TestStopWhileStarting(t *testing.T) {
 	if err := errors.Join(err, nc.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	c := config.Default()
+	c := eachLikeCounts()
 	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = t.TempDir(), server.URL(), "", 4
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {

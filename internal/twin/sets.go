@@ -48,6 +48,12 @@ func withSets(c *config.Config, once bool) {
 	}
 }
 
+// EveryTime has each like and each view count: c has no sets.
+func EveryTime(c *config.Config) *config.Config {
+	withSets(c, false)
+	return c
+}
+
 // visitors are tokens of all kinds, and some that are none.
 var visitors = []string{"", "0", "7", "18446744073709551615", "f81d-4fae", `"a" \ ü`, "07"}
 
