@@ -304,14 +304,12 @@ func TestCutOffNode(t *testing.T) {
 	cluster.Cut(cut)
 	asker.askFor(4 * time.Second)
 	lost := time.Now()
+	e2e.Until(t, "the others store events", func() bool { return writer.before(time.Now()) > writer.before(lost) })
 	asker.askFor(8 * time.Second)
 	whole, degraded, refused := writer.holdTrue(t, asker.answers(since), 0)
 	t.Logf("%d whole, %d degraded, %d refused", whole, degraded, refused)
 	if whole, degraded, refused := writer.holdTrue(t, asker.answers(lost), 0); whole > 0 || degraded == 0 || refused == 0 {
 		t.Errorf("cut off for four seconds, a node gave %d whole answers, %d degraded ones, and refused %d", whole, degraded, refused)
-	}
-	if writer.before(time.Now()) <= writer.before(lost) {
-		t.Error("the others stored nothing: the test shows nothing")
 	}
 	cluster.Mend(cut)
 	wholeAgain("the node answers whole after the cut")
