@@ -26,6 +26,9 @@ const (
 	opsEnd
 )
 
+// OfSet says whether an operation is on the set that a column has of a row.
+func (o Op) OfSet() bool { return o == OpAdd || o == OpTake || o == OpEmpty }
+
 // Looked says what a read covers besides unread columns and channels.
 type Looked uint8
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
@@ -41,17 +41,7 @@ func newSite(t testing.TB) *site {
 
 // eachLikeCounts is the default configuration, but that no like is in a set: a test that
 // counts likes sees what counts twice.
-func eachLikeCounts() *config.Config {
-	c := config.Default()
-	for i := range c.EventRules {
-		rules := slices.Clone(c.EventRules[i].Rules)
-		for j := range rules {
-			rules[j].Once = config.Once{}
-		}
-		c.EventRules[i].Rules = rules
-	}
-	return c
-}
+func eachLikeCounts() *config.Config { return twin.EveryTime(config.Default()) }
 
 // config is a process's with some roles, separated by blanks.
 func (s *site) config(name, roles string) *config.Config {

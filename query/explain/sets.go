@@ -50,7 +50,7 @@ type asked struct {
 }
 
 // inSet says whether the step is an operation on a set.
-func (s step) inSet() bool { return s.op >= pipeline.OpAdd }
+func (s step) inSet() bool { return s.op.OfSet() }
 
 // was says whether a member was in the set before an event, and whether that is known.
 func (s *sets) was(of memberOf, at pipeline.Position, second int64) (there, sure bool) {

@@ -128,7 +128,7 @@ func touchOf(t *pipeline.Traced, id uint64, numbers []number, time int64) *touch
 		for i := range numbers {
 			n := &numbers[i]
 			switch {
-			case change.Op >= pipeline.OpAdd:
+			case change.Op.OfSet():
 				s := stepOf(&change, &section.Operation)
 				s.row = s.column != n.column
 				if _, bears := n.sets[s.column]; bears && !touched.has(i, s) {

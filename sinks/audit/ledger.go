@@ -137,7 +137,7 @@ func (l *ledger) apply(w *pipeline.Window) error {
 			case commons:
 				l.notice(&section.Operation)
 			case !l.has(c.ID):
-			case c.Op >= pipeline.OpAdd:
+			case c.Op.OfSet():
 				l.member(&section.Operation)
 			case c.Op != pipeline.OpCell:
 				l.operate(&section.Operation)

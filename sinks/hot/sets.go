@@ -109,12 +109,9 @@ func (m *Sets) Get(id uint64, of pipeline.Member) (second int64, there, known bo
 	return second, flags&memberThere != 0, true
 }
 
-// Touch brings the place of a member, known or not, nearer to the processor, as
-// Table.Touch does.
+// Touch is index.touch of a member's place, before Get and Put.
 func (m *Sets) Touch(id uint64, of pipeline.Member) uint64 {
-	s, home := m.index.home(m.index.keyHash(key(id, of)))
-	at := home * s.stride
-	return uint64(s.buf[at]) + uint64(s.buf[min(at+cacheLine, len(s.buf)-1)]) + uint64(s.buf[min(at+2*cacheLine, len(s.buf)-1)])
+	return m.index.touch(m.index.keyHash(key(id, of)))
 }
 
 func (m *Sets) second(row []byte) int64 {

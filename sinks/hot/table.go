@@ -240,14 +240,8 @@ func (t *Table) Change(id uint64, column int, d pipeline.Delta, missing State) (
 	return state(row) == Whole && (next.Low == pipeline.Limit || next.Low == -pipeline.Limit)
 }
 
-// Touch brings the place of a row, there or not, nearer to the processor: several
-// calls before as many of Change wait for the memory together. What it returns
-// means nothing, but must be used, or the compiler leaves the call out.
-func (t *Table) Touch(id uint64) uint64 {
-	s, home := t.index.home(pipeline.Mix(id))
-	at := home * s.stride
-	return uint64(s.buf[at]) + uint64(s.buf[min(at+cacheLine, len(s.buf)-1)]) + uint64(s.buf[min(at+2*cacheLine, len(s.buf)-1)])
-}
+// Touch is index.touch of a row's place, before Change.
+func (t *Table) Touch(id uint64) uint64 { return t.index.touch(pipeline.Mix(id)) }
 
 // changing is a row that is about to be changed.
 func (t *Table) changing(id uint64, missing State) []byte {

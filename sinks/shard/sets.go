@@ -89,11 +89,6 @@ func (t *set) write(to Sink, c *change) {
 	}
 }
 
-// isOfSet says whether an operation is of a column's set.
-func isOfSet(op pipeline.Op) bool {
-	return op == pipeline.OpAdd || op == pipeline.OpTake || op == pipeline.OpEmpty
-}
-
 // setOfLocked is the set of an operation; nil where to empty it is nothing: another
 // node's history has the column and this one's has not.
 func (s *Shard) setOfLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column) (*set, error) {

@@ -215,7 +215,7 @@ func (s *Shard) changeLocked(column pipeline.Column, id uint64, d pipeline.Delta
 }
 
 func (s *Shard) operateLocked(o *pipeline.Operation, w *pipeline.Window, columns []pipeline.Column, log *seconds) error {
-	ofSet := isOfSet(o.Op)
+	ofSet := o.Op.OfSet()
 	if o.ID == 0 || (o.Other == 0) != (o.Op == pipeline.OpRead || ofSet) || o.Position > w.To {
 		return fmt.Errorf("%w: operation %d of id %d and %d at position %d", pipeline.ErrWindow, o.Op, o.ID, o.Other, o.Position)
 	}
