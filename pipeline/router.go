@@ -54,8 +54,8 @@ type RouterStats struct {
 	Active   atomic.Bool   // Position is this run's then
 }
 
-// LetterCount is the number of dead letters of one reason.
-func (s *RouterStats) LetterCount(reason Reason) *atomic.Uint64 {
+// Count is the number of dead letters of one reason.
+func (s *RouterStats) Count(reason Reason) *atomic.Uint64 {
 	for i, r := range Reasons {
 		if r == reason {
 			return &s.Letters[i]
@@ -276,7 +276,7 @@ func (r *Router) count(d *Derived) {
 	s.Changes.Add(uint64(d.Changes))
 	s.Merged.Add(uint64(d.Merged))
 	for i := range d.Letters {
-		s.LetterCount(d.Letters[i].Reason).Add(1)
+		s.Count(d.Letters[i].Reason).Add(1)
 	}
 	s.Position.Store(uint64(d.To))
 	if d.Time > 0 {

@@ -124,7 +124,7 @@ func (l *letterJSON) note() string {
 const beginsShown = 60
 
 func (l *lettersCommand) Run(t *terminal) error {
-	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error {
+	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.Box) error {
 		found, more, err := box.Newest(ctx, l.Reason, l.Limit)
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (l *lettersCommand) Run(t *terminal) error {
 }
 
 // list reads letters whole, and finds out what became of their events.
-func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *letters.LetterBox, found []letters.Letter, warn io.Writer) ([]letterJSON, error) {
+func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *letters.Box, found []letters.Letter, warn io.Writer) ([]letterJSON, error) {
 	list := make([]letterJSON, 0, len(found))
 	if len(found) == 0 {
 		return list, nil
@@ -225,7 +225,7 @@ EXAMPLE
 }
 
 func (l *letterCommand) Run(t *terminal) error {
-	return l.letters(func(ctx context.Context, box *letters.LetterBox) error {
+	return l.letters(func(ctx context.Context, box *letters.Box) error {
 		letter, err := letters.Letter{}, letters.ErrNoLetter
 		if l.Seq != 0 { // to JetStream, 0 is no number of a message, and an error of its own
 			letter, err = box.Get(ctx, l.Seq)
@@ -306,11 +306,11 @@ func harmless(text string) string {
 
 // letters opens DEADLETTER and does one thing. Reading may take long, so the
 // timeout is for connecting alone.
-func (r *remote) letters(do func(ctx context.Context, box *letters.LetterBox) error) error {
-	return r.lettersOn(func(ctx context.Context, _ *nats.Conn, box *letters.LetterBox) error { return do(ctx, box) })
+func (r *remote) letters(do func(ctx context.Context, box *letters.Box) error) error {
+	return r.lettersOn(func(ctx context.Context, _ *nats.Conn, box *letters.Box) error { return do(ctx, box) })
 }
 
-func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error) error {
+func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *letters.Box) error) error {
 	ctx, stop := interruptible()
 	defer stop()
 	nc, err := r.dial(true)
@@ -325,12 +325,12 @@ func (r *remote) lettersOn(do func(ctx context.Context, nc *nats.Conn, box *lett
 	return r.explain(do(ctx, nc, box))
 }
 
-func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*letters.LetterBox, error) {
+func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*letters.Box, error) {
 	opening, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	opening, done := r.reach.untilDenied(opening)
 	defer done()
-	box, err := letters.OpenLetterBox(opening, nc)
+	box, err := letters.OpenBox(opening, nc)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("no stream %s at %s: is 'tidemark run' running?", jetlog.DeadLetterStream, redacted(r.NATS))

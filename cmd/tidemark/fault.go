@@ -69,8 +69,8 @@ func sentence(err error) string {
 // source and in nobody's terminal. Those that are users' words too (archive, config)
 // stay.
 var packageNames = regexp.MustCompile(`(^|: |; |\n)(?:(?:` + strings.Join([]string{
-	"audit", "backup", "client", "cluster", "cold", "demo", "explain", "generation", "importer", "index", "jetlog", "job", "move", "operators",
-	"packed", "pipeline", "query", "run", "shard", "sinks", "snapshot", "spread", "tier", "wire",
+	"audit", "backup", "bucket", "client", "cluster", "cold", "demo", "explain", "generation", "importer", "index", "jetlog",
+	"job", "letters", "move", "operators", "packed", "pipeline", "query", "run", "shard", "sinks", "snapshot", "spread", "tier", "wire",
 }, "|") + `): )+`)
 
 // count is "1 mistake", "2 mistakes".

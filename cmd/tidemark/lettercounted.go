@@ -78,7 +78,7 @@ type letterNotes struct {
 
 // newLetterNotes asks what there is to know. Letters are listed without a node too:
 // then what the serving generation counts is not known, which is written to warn.
-func newLetterNotes(ctx context.Context, nc *nats.Conn, box *letters.LetterBox, found []letters.Letter, warn io.Writer) (n *letterNotes, err error) {
+func newLetterNotes(ctx context.Context, nc *nats.Conn, box *letters.Box, found []letters.Letter, warn io.Writer) (n *letterNotes, err error) {
 	n = new(letterNotes)
 	if n.rebuilt, err = newRebuilt(ctx, nc, client.New(nc)); err != nil {
 		fmt.Fprintf(warn, "not known: which events the serving generation counts: %s\n", sentence(err))

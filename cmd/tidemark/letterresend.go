@@ -101,7 +101,7 @@ func good(result string) bool {
 type resending struct {
 	command  *resendCommand
 	client   *client.Client
-	box      *letters.LetterBox
+	box      *letters.Box
 	resender *letters.Resender
 	judge    *judge
 	rebuilt  *rebuilt
@@ -124,7 +124,7 @@ func (r *resendCommand) Run(t *terminal) error {
 			return err
 		}
 	}
-	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.LetterBox) error {
+	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.Box) error {
 		run := &resending{command: r, client: client.New(nc), box: box, counts: map[string]int{}}
 		asking, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
 		defer cancel()

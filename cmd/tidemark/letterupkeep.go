@@ -38,7 +38,7 @@ type stampJSON struct {
 }
 
 func (s *summaryCommand) Run(t *terminal) error {
-	return s.letters(func(ctx context.Context, box *letters.LetterBox) error {
+	return s.letters(func(ctx context.Context, box *letters.Box) error {
 		counts, leftOut, err := box.Summary(ctx)
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (p *purgeCommand) Validate() error {
 }
 
 func (p *purgeCommand) Run(t *terminal) error {
-	return p.letters(func(ctx context.Context, box *letters.LetterBox) error {
+	return p.letters(func(ctx context.Context, box *letters.Box) error {
 		all := p.Reason == "" && time.Time(p.Before).IsZero()
 		if all && !p.Yes {
 			n, err := box.Count(ctx)

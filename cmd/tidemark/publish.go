@@ -145,7 +145,7 @@ func (p *publishCommand) Run(t *terminal) error {
 			return err
 		}
 		from := uint64(1)
-		var box *letters.LetterBox
+		var box *letters.Box
 		if p.Wait {
 			var err error
 			if box, err = p.openLetters(ctx, c.Conn()); err != nil {
@@ -249,7 +249,7 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 }
 
 // counted waits until the event is applied. A letter of it is there by then.
-func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *letters.LetterBox, from, sequence uint64) error {
+func (p *publishCommand) counted(ctx context.Context, c *client.Client, box *letters.Box, from, sequence uint64) error {
 	at := pipeline.At(sequence, 0)
 	figures, err := c.Stats(ctx, client.Wait(at), client.Within(p.Timeout))
 	if err != nil {

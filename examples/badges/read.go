@@ -33,7 +33,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) {
 	case err != nil && position != 0: // stored, and seen by and by
 		code = http.StatusAccepted
 	case err != nil:
-		h.log.Warn("badges: a read failed", "user", request.User, "err", err)
+		h.log.Warn("badges: a read failed", "user", request.User, "error", err)
 		http.Error(w, err.Error(), codeOf(err))
 		return
 	}

@@ -100,7 +100,7 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 	defer ticker.Stop()
 	for {
 		if err := s.step(r.Context()); err != nil {
-			h.log.Debug("badges: a page is gone", "user", user, "err", err)
+			h.log.Debug("badges: a page is gone", "user", user, "error", err)
 			return
 		}
 		select {

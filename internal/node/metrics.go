@@ -102,7 +102,7 @@ func (g *generation) routerFigures(c *figures.Collector) {
 	c.Gauge("routed_position", "End of the last window appended to DELTAS.", load(&s.Position))
 	c.Add(prometheus.CounterValue, "deadletters_total", "Events kept in DEADLETTER.", []string{"reason"}, func(emit func(float64, ...string)) {
 		for _, reason := range pipeline.Reasons {
-			emit(float64(s.LetterCount(reason).Load()), string(reason))
+			emit(float64(s.Count(reason).Load()), string(reason))
 		}
 	})
 }

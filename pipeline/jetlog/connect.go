@@ -100,7 +100,7 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 		nats.MaxPingsOutstanding(pingsMax),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil { // nil: we closed it
-				log.Warn("nats: connection lost", "err", err)
+				log.Warn("nats: connection lost", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
@@ -111,7 +111,7 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 			if sub != nil {
 				subject = sub.Subject
 			}
-			log.Warn("nats: asynchronous error", "subject", subject, "err", err)
+			log.Warn("nats: asynchronous error", "subject", subject, "error", err)
 		}),
 	}
 	if o.Once {

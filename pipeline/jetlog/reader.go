@@ -133,7 +133,7 @@ func (r *reader[T]) open(ctx context.Context) error {
 // begin makes the consumer, behind a message that is known to be there.
 func (r *reader[T]) begin(ctx context.Context) (err error) {
 	first := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.after + 1}
-	r.pull, err = pull.OpenPuller(ctx, r.streams.js, r.stream, first, pull.PullOptions{
+	r.pull, err = pull.Open(ctx, r.streams.js, r.stream, first, pull.Options{
 		Ahead: r.options.Ahead, AheadBytes: r.options.AheadBytes, Messages: r.options.Messages, Heartbeat: r.options.Heartbeat,
 	})
 	return err
@@ -379,7 +379,7 @@ func (r *reader[T]) retry(ctx context.Context, try func() error) error {
 		}
 		if time.Since(logged) >= stuckLogEvery {
 			logged = time.Now()
-			r.options.Logger.Warn("jetlog: cannot read on", "stream", r.stream, "after", r.after, "err", err)
+			r.options.Logger.Warn("jetlog: cannot read on", "stream", r.stream, "after", r.after, "error", err)
 		}
 		if err := r.pause(ctx, wait); err != nil {
 			return err

@@ -61,7 +61,7 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	}
 	// It only saves work: without the bucket they are looked through again.
 	if _, err := s.bucket.PutString(ctx, reclaimedKey, done); err != nil {
-		s.logger.Warn("jetlog: not noted that a lost tail of EVENTS is mended", "err", err)
+		s.logger.Warn("jetlog: not noted that a lost tail of EVENTS is mended", "error", err)
 	}
 	return moved, nil
 }

@@ -382,7 +382,7 @@ func (s *Service) unreadable(c *call, err error) *failure {
 		return fail(codeNotReady, "busy: to read what was asked from disk takes longer than %s (limits.timeout_max)", s.coldFor())
 	}
 	if line, leftOut := s.unanswered.line(time.Now()); line {
-		s.log.Error("query: a request could not be answered", "endpoint", c.endpoint.name, "left_out", leftOut, "err", err)
+		s.log.Error("query: a request could not be answered", "endpoint", c.endpoint.name, "left_out", leftOut, "error", err)
 	}
 	return fail(codeInternal, "the counters cannot be read: %v", err)
 }
@@ -397,7 +397,7 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 		f = fail(codeTooMuch, "the reply has %d bytes or more, the NATS server's max_payload is %d; %s", len(c.out), most, c.endpoint.advice)
 	}
 	if err := s.respond(c, f, late); err != nil {
-		s.log.Debug("query: an answer could not be sent", "endpoint", c.endpoint.name, "err", err)
+		s.log.Debug("query: an answer could not be sent", "endpoint", c.endpoint.name, "error", err)
 	}
 	result := codeOK
 	if f != nil {

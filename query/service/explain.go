@@ -223,7 +223,7 @@ func (s *Service) explainOnce(ctx context.Context, c *call, explainer query.Expl
 		return "", fail(codeTooLate, "nothing of the log could be read within %d ms; pass a higher timeout_ms", s.patience(c).Milliseconds())
 	case err != nil:
 		if line, leftOut := s.unanswered.line(time.Now()); line {
-			s.log.Error("query: a number could not be explained", "number", e.name, "id", e.id, "left_out", leftOut, "err", err)
+			s.log.Error("query: a number could not be explained", "number", e.name, "id", e.id, "left_out", leftOut, "error", err)
 		}
 		return "", fail(codeInternal, "the log cannot be read: %v", err)
 	}

@@ -114,7 +114,7 @@ func (s *Service) answerView(c *call, view any) *failure {
 	c.clock.lap(stageMemory)
 	out, err := json.Marshal(view)
 	if err != nil {
-		s.log.Error("query: a view of the nodes cannot be written as JSON", "endpoint", c.endpoint.name, "err", err)
+		s.log.Error("query: a view of the nodes cannot be written as JSON", "endpoint", c.endpoint.name, "error", err)
 		return fail(codeInternal, "the nodes cannot be written as JSON")
 	}
 	c.out = append(c.out, out...)

@@ -222,7 +222,7 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	c.clock.lap(stageLog)
 	if errors.Is(err, pipeline.ErrFull) || errors.Is(err, pipeline.ErrNoLog) {
 		if line, leftOut := s.refusedReads.line(time.Now()); line {
-			s.log.Warn("query: a read is refused", "user", r.user, "left_out", leftOut, "err", err)
+			s.log.Warn("query: a read is refused", "user", r.user, "left_out", leftOut, "error", err)
 		}
 		if err := s.refuses(true); err != nil {
 			return fail(codeNotReady, "%v; nothing was stored", err)
@@ -234,7 +234,7 @@ func (s *Service) answerRead(ctx context.Context, c *call) *failure {
 	}
 	if err != nil {
 		if line, leftOut := s.lostReads.line(time.Now()); line {
-			s.log.Warn("query: a read may be lost", "user", r.user, "left_out", leftOut, "err", err)
+			s.log.Warn("query: a read may be lost", "user", r.user, "left_out", leftOut, "error", err)
 		}
 		return r.uncertain(err)
 	}

@@ -284,7 +284,7 @@ func (s *Service) serve(o Options) error {
 			return map[string]any{"answers": s.answersOf(e.Name)}
 		},
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
-			s.log.Warn("query: NATS reports an error", "subject", e.Subject, "err", e.Description)
+			s.log.Warn("query: NATS reports an error", "subject", e.Subject, "error", e.Description)
 		},
 	})
 	if err != nil {
@@ -369,7 +369,7 @@ func (s *Service) abandon() {
 	s.cancel()
 	s.waiting.Wait()
 	if err := s.nc.FlushTimeout(time.Second); err != nil {
-		s.log.Warn("query: the last answers may be lost", "err", err)
+		s.log.Warn("query: the last answers may be lost", "error", err)
 	}
 }
 

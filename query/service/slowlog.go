@@ -89,7 +89,7 @@ func (s *Service) answerSlowlog(_ context.Context, c *call) *failure {
 	for {
 		out, err := reply.encode()
 		if err != nil {
-			s.log.Error("query: the slow log cannot be written as JSON", "err", err)
+			s.log.Error("query: the slow log cannot be written as JSON", "error", err)
 			return fail(codeInternal, "the slow log cannot be written as JSON")
 		}
 		if len(out) <= s.replyMax() || len(reply.Slowest)+len(reply.Latest) == 0 {

@@ -24,7 +24,7 @@ func (s *Service) answerStats(_ context.Context, c *call) *failure {
 	c.clock.lap(stageMemory)
 	out, err := json.Marshal(figures)
 	if err != nil {
-		s.log.Error("query: stats cannot be written as JSON", "err", err)
+		s.log.Error("query: stats cannot be written as JSON", "error", err)
 		return fail(codeInternal, "the figures cannot be written as JSON")
 	}
 	c.out = append(c.out, out...)

@@ -236,7 +236,7 @@ func (s *Server) refuse(m *nats.Msg, result batchResult, status wire.Status, wor
 
 func (s *Server) publish(subject string, message []byte) {
 	if err := s.nc.Publish(subject, wire.End(message)); err != nil {
-		s.log.Debug("spread: an answer could not be sent", "err", err)
+		s.log.Debug("spread: an answer could not be sent", "error", err)
 	}
 }
 

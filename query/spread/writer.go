@@ -110,7 +110,7 @@ func (w *writer) failed(a *wire.Ask, err error) {
 	}
 	status, words := statusOf(err)
 	if status == wire.Failed {
-		w.batch.server.log.Error("spread: a question could not be answered", "kind", a.Kind.String(), "err", err)
+		w.batch.server.log.Error("spread: a question could not be answered", "kind", a.Kind.String(), "error", err)
 	}
 	w.status(a, status, words)
 }

@@ -177,7 +177,7 @@ func (d *demo) pause(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.o.Logger.Warn("demo: "+what+", trying again", "err", err)
+	d.o.Logger.Warn("demo: "+what+", trying again", "error", err)
 	t := time.NewTimer(retryWait)
 	defer t.Stop()
 	select {
@@ -201,7 +201,7 @@ func (d *demo) open() (err error) {
 func (d *demo) close(ctx context.Context) {
 	if d.packer != nil {
 		if err := closePacker(ctx, d.packer); err != nil {
-			d.o.Logger.Debug("demo: not everything was stored", "err", err)
+			d.o.Logger.Debug("demo: not everything was stored", "error", err)
 		}
 		d.packer = nil
 	}

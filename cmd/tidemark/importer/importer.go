@@ -230,7 +230,7 @@ func (r *run) run(ctx context.Context) error {
 		case time.Since(failing) > r.patience:
 			return r.resumable(err)
 		}
-		r.log.Warn("import: interrupted, trying again", "import", r.id, "lines", r.record.Lines, "err", err)
+		r.log.Warn("import: interrupted, trying again", "import", r.id, "lines", r.record.Lines, "error", err)
 		if !sleep(ctx, wait) {
 			return r.resumable(ctx.Err())
 		}

@@ -68,7 +68,7 @@ type lettersBegin struct {
 // seen: an import does not need it, and what reads the letters later begins
 // with the first.
 func (s *session) lettersEnd(ctx context.Context) lettersBegin {
-	box, err := letters.OpenLetterBox(ctx, s.nc)
+	box, err := letters.OpenBox(ctx, s.nc)
 	if err != nil {
 		return lettersBegin{}
 	}
@@ -86,7 +86,7 @@ func (r Result) Refused(ctx context.Context, nc *nats.Conn) (Refused, error) {
 	if r.refusals == nil {
 		return found, nil // no lines at all
 	}
-	box, err := letters.OpenLetterBox(ctx, nc)
+	box, err := letters.OpenBox(ctx, nc)
 	if err != nil {
 		return found, err
 	}

@@ -175,7 +175,7 @@ func (r *run) signLast(ctx context.Context, s *session) {
 	defer cancel()
 	err := r.settleSent(ctx)
 	if err = errors.Join(err, r.sign(ctx, s)); err != nil {
-		r.log.Debug("import: ended in disorder", "import", r.id, "err", err)
+		r.log.Debug("import: ended in disorder", "import", r.id, "error", err)
 	}
 }
 

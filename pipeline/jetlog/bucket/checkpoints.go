@@ -42,10 +42,10 @@ const strangeEvery = time.Minute
 // or not: silence means that a node is gone (Lowest).
 func (c *Checkpoints) Report(ctx context.Context, node string, sequence uint64) error {
 	if err := cluster.CheckNode(node); err != nil {
-		return fmt.Errorf("jetlog: report checkpoint: %w", err)
+		return fmt.Errorf("bucket: report checkpoint: %w", err)
 	}
 	if _, err := c.bucket.PutString(ctx, c.prefix+node, strconv.FormatUint(sequence, 10)); err != nil {
-		return fmt.Errorf("jetlog: report checkpoint of node %s: %w", node, err)
+		return fmt.Errorf("bucket: report checkpoint of node %s: %w", node, err)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (c *Checkpoints) Report(ctx context.Context, node string, sequence uint64) 
 func (c *Checkpoints) Lowest(ctx context.Context, silentFor time.Duration) (uint64, error) {
 	reports, err := c.reports(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: read checkpoints: %w", err)
+		return 0, fmt.Errorf("bucket: read checkpoints: %w", err)
 	}
 	var newest time.Time
 	for _, r := range reports {
@@ -111,7 +111,7 @@ func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
 // Forget takes a node out at once: it will not come back.
 func (c *Checkpoints) Forget(ctx context.Context, node string) error {
 	if err := c.bucket.Purge(ctx, c.prefix+node); err != nil {
-		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
+		return fmt.Errorf("bucket: forget node %s: %w", node, err)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func Clear(ctx context.Context, js jetstream.JetStream, s jetlog.Slot, next gene
 		_, err = jetlog.Evict(ctx, js, s, jetlog.Owner{Number: next})
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: clear slot %d: %w", s, err)
+		return fmt.Errorf("bucket: clear slot %d: %w", s, err)
 	}
 	return nil
 }

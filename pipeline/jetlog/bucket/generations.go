@@ -66,7 +66,7 @@ type record struct {
 func readRecord(value []byte, revision uint64, written time.Time) record {
 	r := record{revision: revision, written: written}
 	if r.set, r.err = generation.Decode(value); r.err != nil {
-		r.err = fmt.Errorf("jetlog: key %s of bucket %s: %w", generationsKey, jetlog.Bucket, r.err)
+		r.err = fmt.Errorf("bucket: key %s of bucket %s: %w", generationsKey, jetlog.Bucket, r.err)
 	}
 	return r
 }
@@ -88,7 +88,7 @@ func OpenGenerations(ctx context.Context, s *jetlog.Streams, logger *slog.Logger
 		return g, nil
 	case <-ctx.Done():
 		g.Close()
-		return nil, fmt.Errorf("jetlog: watch the generations: %w", ctx.Err())
+		return nil, fmt.Errorf("bucket: watch the generations: %w", ctx.Err())
 	}
 }
 
@@ -142,7 +142,7 @@ func (g *Generations) load(ctx context.Context) (record, error) {
 	case err == nil:
 		r = readRecord(e.Value(), e.Revision(), e.Created())
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
-		return r, fmt.Errorf("jetlog: load the generations: %w", err)
+		return r, fmt.Errorf("bucket: load the generations: %w", err)
 	}
 	return r, nil
 }
@@ -218,10 +218,10 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	}
 	value, err := s.EncodeIn(version)
 	if err != nil {
-		return fmt.Errorf("jetlog: write the generations: %w", err)
+		return fmt.Errorf("bucket: write the generations: %w", err)
 	}
 	if most := g.streams.Conn().MaxPayload() - jetlog.EnvelopeBytes; int64(len(value)) > most {
-		return fmt.Errorf("jetlog: write the generations: with their configurations they have %d bytes, and messages may have %d: raise the NATS server's max_payload", len(value), most)
+		return fmt.Errorf("bucket: write the generations: with their configurations they have %d bytes, and messages may have %d: raise the NATS server's max_payload", len(value), most)
 	}
 	if revision == 0 {
 		_, err = g.streams.KeyValue().Create(ctx, generationsKey, value)
@@ -232,7 +232,7 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 	case jetlog.WrongSequence(err), errors.Is(err, jetstream.ErrKeyExists):
 		return ErrDecided
 	case err != nil:
-		return fmt.Errorf("jetlog: write the generations, epoch %d: %w", s.Epoch, err)
+		return fmt.Errorf("bucket: write the generations, epoch %d: %w", s.Epoch, err)
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func (g *Generations) put(ctx context.Context, s generation.Set, revision uint64
 func (g *Generations) watch(ctx context.Context) {
 	defer close(g.done)
 	rewatch(ctx, g.follow, generationsWaitMax, func(err error) {
-		g.logger.Warn("jetlog: the generations cannot be watched", "err", err)
+		g.logger.Warn("bucket: the generations cannot be watched", "error", err)
 	})
 }
 
@@ -251,9 +251,9 @@ func (g *Generations) follow(ctx context.Context) (listed bool, err error) {
 	status := g.streams.Conn().StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer g.streams.Conn().RemoveStatusListener(status)
 	opening, cancel := context.WithTimeout(ctx, watchOpenWithin)
-	pull, err := pull.OpenPuller(opening, g.streams.JetStream(), jetlog.BucketStream, jetstream.ConsumerConfig{
+	pull, err := pull.Open(opening, g.streams.JetStream(), jetlog.BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{keyPrefix + generationsKey},
-	}, pull.PullOptions{Heartbeat: generationsHeartbeat})
+	}, pull.Options{Heartbeat: generationsHeartbeat})
 	cancel()
 	if err != nil {
 		return false, err
@@ -328,7 +328,7 @@ func (g *Generations) see(r record, listing bool) {
 	close(g.changed)
 	g.changed = make(chan struct{})
 	if r.err != nil && !same {
-		g.logger.Warn("jetlog: what the bucket says of the generations is not obeyed", "err", fmt.Sprintf("%.500v", r.err),
+		g.logger.Warn("bucket: what the bucket says of the generations is not obeyed", "error", fmt.Sprintf("%.500v", r.err),
 			"remedy", "deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 	}
 }

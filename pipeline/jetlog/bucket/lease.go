@@ -25,7 +25,7 @@ const (
 
 // ErrLeaseLost is the cause of a held context that ended because the lease is
 // another's, or could not be renewed.
-var ErrLeaseLost = errors.New("jetlog: the router's lease is lost")
+var ErrLeaseLost = errors.New("bucket: the router's lease is lost")
 
 // LeaseOptions configure a Lease. Zeros take the defaults.
 type LeaseOptions struct {
@@ -82,13 +82,13 @@ func keyOf(slot jetlog.Slot, key string) string {
 // NewLease makes a lease that nobody has asked for yet.
 func NewLease(s *jetlog.Streams, o LeaseOptions) (*Lease, error) {
 	if o.Owner == "" {
-		return nil, errors.New("jetlog: lease: no owner is named")
+		return nil, errors.New("bucket: lease: no owner is named")
 	}
 	o.Key = cmp.Or(o.Key, leaseKey)
 	o.Renew = cmp.Or(o.Renew, 300*time.Millisecond)
 	o.Expiry = cmp.Or(o.Expiry, 1200*time.Millisecond)
 	if o.Expiry < 2*o.Renew {
-		return nil, fmt.Errorf("jetlog: lease: expiry %v must be at least twice the renewal %v", o.Expiry, o.Renew)
+		return nil, fmt.Errorf("bucket: lease: expiry %v must be at least twice the renewal %v", o.Expiry, o.Renew)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -132,11 +132,11 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 			return held, release, nil
 		}
 		if err != nil && ctx.Err() == nil {
-			l.options.Logger.Debug("jetlog: lease not looked at", "err", err)
+			l.options.Logger.Debug("bucket: lease not looked at", "error", err)
 		}
 		if l.options.Key == leaseKey && l.nobodyRoutes(ctx, &idle) {
 			holder, _ := l.Holder()
-			l.options.Logger.Error("jetlog: the lease is not to be had and nobody routes: routing without it", "holder", holder, "err", err, "for", idleExpiries*l.options.Expiry,
+			l.options.Logger.Error("bucket: the lease is not to be had and nobody routes: routing without it", "holder", holder, "error", err, "for", idleExpiries*l.options.Expiry,
 				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 			held, cancel := context.WithCancel(ctx)
 			return held, cancel, nil
@@ -178,7 +178,7 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 	if err == nil && silent && value.Owner != "" {
 		// Not before: a cluster without a leader can be read and not written, and
 		// this comes again and again.
-		l.options.Logger.Warn("jetlog: the holder of the lease is silent, taking over", "holder", value.Owner)
+		l.options.Logger.Warn("bucket: the holder of the lease is silent, taking over", "holder", value.Owner)
 	}
 	return taken, err
 }
@@ -270,14 +270,14 @@ func (l *Lease) renew(ctx context.Context, revision uint64, alive time.Time) uin
 		case ctx.Err() != nil:
 			return revision
 		case errors.Is(err, ErrLeaseLost):
-			l.options.Logger.Warn("jetlog: the lease is another's now")
+			l.options.Logger.Warn("bucket: the lease is another's now")
 			return 0
 		default:
-			l.options.Logger.Warn("jetlog: lease not renewed", "err", err)
+			l.options.Logger.Warn("bucket: lease not renewed", "error", err)
 		}
 		left := l.options.Expiry - time.Since(alive)
 		if left <= 0 {
-			l.options.Logger.Warn("jetlog: lease given up, it could not be renewed", "for", l.options.Expiry)
+			l.options.Logger.Warn("bucket: lease given up, it could not be renewed", "for", l.options.Expiry)
 			l.setHolder(leaseValue{})
 			return 0
 		}
@@ -314,7 +314,7 @@ func (l *Lease) giveBack(revision uint64) {
 	case errors.Is(err, ErrLeaseLost):
 		return // rewrite has noted whose it is
 	case err != nil:
-		l.options.Logger.Info("jetlog: lease not given back, it expires", "err", err)
+		l.options.Logger.Info("bucket: lease not given back, it expires", "error", err)
 	}
 	l.setHolder(leaseValue{})
 }
@@ -327,7 +327,7 @@ func (l *Lease) read(ctx context.Context) (leaseValue, uint64, error) {
 		return leaseValue{}, 0, nil
 	}
 	if err != nil {
-		return leaseValue{}, 0, fmt.Errorf("jetlog: read lease: %w", err)
+		return leaseValue{}, 0, fmt.Errorf("bucket: read lease: %w", err)
 	}
 	var v leaseValue
 	if err := json.Unmarshal(e.Value(), &v); err != nil {

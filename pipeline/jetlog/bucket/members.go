@@ -24,7 +24,7 @@ var ErrNameTaken = errors.New("another process has this node name")
 
 // ErrMemberMisfit: a member that is there counts something else, or speaks another
 // version of the wire. The error says what differs.
-var ErrMemberMisfit = errors.New("jetlog: a member that is there does not fit")
+var ErrMemberMisfit = errors.New("bucket: a member that is there does not fit")
 
 // misfitError is an ErrMemberMisfit whose words are all of what differs.
 type misfitError struct{ error }
@@ -32,7 +32,7 @@ type misfitError struct{ error }
 func (misfitError) Is(target error) bool { return target == ErrMemberMisfit }
 
 // ErrNotJoined: Beat or Leave without Join.
-var ErrNotJoined = errors.New("jetlog: this process has not joined")
+var ErrNotJoined = errors.New("bucket: this process has not joined")
 
 const (
 	// askWait is how long those who are asked who they are may take. It is as long
@@ -106,7 +106,7 @@ func OpenMembers(ctx context.Context, s *jetlog.Streams, o MembersOptions) (*Mem
 	o.Beat = cmp.Or(o.Beat, MemberBeat)
 	o.Expiry = cmp.Or(o.Expiry, MemberExpiry)
 	if o.Expiry < 2*o.Beat {
-		return nil, fmt.Errorf("jetlog: members: expiry %v must be at least twice the beat %v", o.Expiry, o.Beat)
+		return nil, fmt.Errorf("bucket: members: expiry %v must be at least twice the beat %v", o.Expiry, o.Beat)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -124,7 +124,7 @@ func OpenMembers(ctx context.Context, s *jetlog.Streams, o MembersOptions) (*Mem
 		return m, nil
 	case <-ctx.Done():
 		m.Close()
-		return nil, fmt.Errorf("jetlog: members: %w", ctx.Err())
+		return nil, fmt.Errorf("bucket: members: %w", ctx.Err())
 	}
 }
 
@@ -201,7 +201,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	me.Session, me.Stopped = m.session, false
 	value, err := me.Encode()
 	if err != nil {
-		return fmt.Errorf("jetlog: join: %w", err)
+		return fmt.Errorf("bucket: join: %w", err)
 	}
 	var there []*cluster.Member
 	for _, other := range m.View().Members {
@@ -210,7 +210,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 		}
 	}
 	if err := m.refuseMisfit(ctx, &me, there); err != nil {
-		return fmt.Errorf("jetlog: join: %w", err)
+		return fmt.Errorf("bucket: join: %w", err)
 	}
 	j := &joining{node: me.Node, seen: make(chan struct{})}
 	m.mu.Lock()
@@ -219,7 +219,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	m.mu.Unlock()
 	was, err := m.claim(ctx, me.Node, value)
 	if err != nil {
-		return fmt.Errorf("jetlog: join as node %s: %w", me.Node, err)
+		return fmt.Errorf("bucket: join as node %s: %w", me.Node, err)
 	}
 	select {
 	case <-j.seen:
@@ -229,7 +229,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("jetlog: join: %w", err), m.unclaim(was))
+		return errors.Join(fmt.Errorf("bucket: join: %w", err), m.unclaim(was))
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func (m *Members) unclaim(was *cluster.Member) (err error) {
 	m.me = ""
 	m.unname()
 	if err != nil {
-		return fmt.Errorf("jetlog: the key of the node that did not join stays: %w", err)
+		return fmt.Errorf("bucket: the key of the node that did not join stays: %w", err)
 	}
 	return nil
 }
@@ -427,7 +427,7 @@ func (m *Members) read(ctx context.Context, node string) (*cluster.Member, uint6
 }
 
 // errOvertaken: a key is not what it was when it was read.
-var errOvertaken = errors.New("jetlog: the key was written by another process meanwhile")
+var errOvertaken = errors.New("bucket: the key was written by another process meanwhile")
 
 // errUnsettled: as a rule it is an earlier beat, which too few servers have stored yet.
 var errUnsettled = errors.New("another write of the key is not settled: most of the stream's servers have not stored it")
@@ -459,7 +459,7 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 	me.Session = m.session
 	value, err := me.Encode()
 	if err != nil {
-		return fmt.Errorf("jetlog: beat: %w", err)
+		return fmt.Errorf("bucket: beat: %w", err)
 	}
 	if m.me == "" || me.Node != m.me {
 		return fmt.Errorf("%w as %.80q", ErrNotJoined, me.Node)
@@ -488,7 +488,7 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: beat of node %s: %w", me.Node, err)
+		return fmt.Errorf("bucket: beat of node %s: %w", me.Node, err)
 	}
 	m.revision = written
 	return nil
@@ -526,7 +526,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 		case ctx.Err() != nil:
 		case err == nil:
 			if !failing.IsZero() && !told.Before(failing) {
-				m.options.Logger.Info("jetlog: the members hear of this node again", "after", time.Since(failing).Round(time.Millisecond).String())
+				m.options.Logger.Info("bucket: the members hear of this node again", "after", time.Since(failing).Round(time.Millisecond).String())
 			}
 			failing = time.Time{}
 			m.failing.Store(nil)
@@ -540,7 +540,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 			m.failing.Store(&unheard{failing, err})
 			if now.Sub(told) >= unheardTold {
 				told = now
-				m.options.Logger.Warn("jetlog: the members do not hear of this node", "for", now.Sub(failing).Round(time.Second).String(), "err", err)
+				m.options.Logger.Warn("bucket: the members do not hear of this node", "for", now.Sub(failing).Round(time.Second).String(), "error", err)
 			}
 		}
 	}
@@ -560,7 +560,7 @@ func (m *Members) Leave(ctx context.Context, me cluster.Member) error {
 	m.me = ""
 	m.unname()
 	if err != nil {
-		return fmt.Errorf("jetlog: leave: %w", err)
+		return fmt.Errorf("bucket: leave: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ const (
 func (m *Members) watch(ctx context.Context) {
 	defer close(m.done)
 	rewatch(ctx, m.follow, m.options.Beat/2, func(err error) {
-		m.options.Logger.Warn("jetlog: members cannot be watched", "err", err)
+		m.options.Logger.Warn("bucket: members cannot be watched", "error", err)
 	})
 }
 
@@ -124,13 +124,13 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	if err != nil {
 		return nil, err
 	}
-	pull, err := pull.OpenPuller(ctx, m.streams.JetStream(), jetlog.BucketStream, jetstream.ConsumerConfig{
+	pull, err := pull.Open(ctx, m.streams.JetStream(), jetlog.BucketStream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 		FilterSubjects: []string{
 			keyPrefix + m.memberKey("*"), keyPrefix + slotKey(m.streams.Slot(), cluster.AssignmentKey),
 			keyPrefix + cluster.DrainPrefix + "*", keyPrefix + cluster.DegradeKey,
 		},
-	}, pull.PullOptions{Heartbeat: heartbeat})
+	}, pull.Options{Heartbeat: heartbeat})
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (m *Members) publish(news bool) {
 func (m *Members) tellStrange(why error) {
 	if now, was := time.Now().UnixNano(), m.strange.Load(); was == 0 || now-was > int64(strangeEvery) {
 		m.strange.Store(now)
-		m.options.Logger.Warn("bucket "+jetlog.Bucket+" holds what no node wrote; it is passed over", "err", fmt.Sprintf("%.500v", why),
+		m.options.Logger.Warn("bucket "+jetlog.Bucket+" holds what no node wrote; it is passed over", "error", fmt.Sprintf("%.500v", why),
 			"remedy", "delete the key, and deny others $KV."+jetlog.Bucket+".>")
 	}
 }

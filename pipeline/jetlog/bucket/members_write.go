@@ -19,11 +19,11 @@ import (
 var (
 	// ErrDecided: another process has written the assignment since the view was
 	// made. Look at the next view.
-	ErrDecided = errors.New("jetlog: it was written by another process meanwhile")
+	ErrDecided = errors.New("bucket: it was written by another process meanwhile")
 	// ErrUnknownNode: no process has said that this node exists.
-	ErrUnknownNode = errors.New("jetlog: there is no such node")
+	ErrUnknownNode = errors.New("bucket: there is no such node")
 	// ErrNodeUp: the node cannot be forgotten, it is there.
-	ErrNodeUp = errors.New("jetlog: the node is up")
+	ErrNodeUp = errors.New("bucket: the node is up")
 )
 
 // tidyAfter is how long the key of a process that holds nothing stays when it is
@@ -35,14 +35,14 @@ const tidyAfter = 10 * time.Minute
 func (m *Members) Assign(ctx context.Context, from *cluster.View, next cluster.Assignment) error {
 	value, err := next.Encode()
 	if err != nil {
-		return fmt.Errorf("jetlog: assign: %w", err)
+		return fmt.Errorf("bucket: assign: %w", err)
 	}
 	_, err = m.write(ctx, slotKey(m.streams.Slot(), cluster.AssignmentKey), value, from.Revision)
 	if errors.Is(err, errOvertaken) {
 		return ErrDecided
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: assign epoch %d: %w", next.Epoch, err)
+		return fmt.Errorf("bucket: assign epoch %d: %w", next.Epoch, err)
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (m *Members) Drain(ctx context.Context, node string) error {
 		return fmt.Errorf("drain: %w", err)
 	}
 	if _, err := m.streams.KeyValue().PutString(ctx, cluster.DrainPrefix+node, "{}"); err != nil {
-		return fmt.Errorf("jetlog: drain node %s: %w", node, err)
+		return fmt.Errorf("bucket: drain node %s: %w", node, err)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func (m *Members) Undrain(ctx context.Context, node string) error {
 		}
 	}
 	if err := m.streams.KeyValue().Delete(ctx, cluster.DrainPrefix+node); err != nil {
-		return fmt.Errorf("jetlog: undrain node %s: %w", node, err)
+		return fmt.Errorf("bucket: undrain node %s: %w", node, err)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (m *Members) Forget(ctx context.Context, node string) error {
 		err = m.streams.KeyValue().Delete(ctx, cluster.DrainPrefix+node)
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: forget node %s: %w", node, err)
+		return fmt.Errorf("bucket: forget node %s: %w", node, err)
 	}
 	return NewCheckpoints(m.streams).Forget(ctx, node)
 }
@@ -141,7 +141,7 @@ func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (c
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			is = cluster.Normal
 		case err != nil:
-			return next, fmt.Errorf("jetlog: degrade: %w", err)
+			return next, fmt.Errorf("bucket: degrade: %w", err)
 		default:
 			revision = e.Revision()
 			if d, err := cluster.DecodeDegrade(e.Value()); err == nil {
@@ -162,10 +162,10 @@ func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (c
 		case err == nil:
 			return next, nil
 		case !errors.Is(err, errOvertaken):
-			return next, fmt.Errorf("jetlog: degrade: %w", err)
+			return next, fmt.Errorf("bucket: degrade: %w", err)
 		}
 	}
-	return next, fmt.Errorf("jetlog: degrade: %w", err)
+	return next, fmt.Errorf("bucket: degrade: %w", err)
 }
 
 // Tidy removes keys that nobody needs any more: of processes that held nothing
@@ -183,7 +183,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	for node, revision := range away {
 		err := m.streams.KeyValue().Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
 		if err != nil && !jetlog.WrongSequence(err) { // wrong: it is back
-			return fmt.Errorf("jetlog: tidy members: %w", err)
+			return fmt.Errorf("bucket: tidy members: %w", err)
 		}
 	}
 	maps.Copy(deleted, junk)
@@ -192,7 +192,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	}
 	stream, err := m.streams.JetStream().Stream(ctx, jetlog.BucketStream)
 	if err != nil {
-		return fmt.Errorf("jetlog: tidy members: %w", err)
+		return fmt.Errorf("bucket: tidy members: %w", err)
 	}
 	tidied := make(map[string]uint64)
 	for node, revision := range deleted {
@@ -202,7 +202,7 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 		// What was written since stays: its revision is higher.
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(keyPrefix+m.memberKey(node)), jetstream.WithPurgeSequence(revision+1))
 		if err != nil {
-			err = fmt.Errorf("jetlog: tidy members: %w", err)
+			err = fmt.Errorf("bucket: tidy members: %w", err)
 			break
 		}
 		tidied[node] = revision

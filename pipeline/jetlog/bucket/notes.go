@@ -22,7 +22,7 @@ func SetNote(ctx context.Context, s *jetlog.Streams, key string, value any) erro
 		_, err = s.KeyValue().Put(ctx, key, b)
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: write %s to bucket %s: %w", key, jetlog.Bucket, err)
+		return fmt.Errorf("bucket: write %s to bucket %s: %w", key, jetlog.Bucket, err)
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func Note(ctx context.Context, s *jetlog.Streams, key string, value any) (found 
 		err = json.Unmarshal(e.Value(), value)
 	}
 	if err != nil {
-		return false, fmt.Errorf("jetlog: read %s from bucket %s: %w", key, jetlog.Bucket, err)
+		return false, fmt.Errorf("bucket: read %s from bucket %s: %w", key, jetlog.Bucket, err)
 	}
 	return true, nil
 }

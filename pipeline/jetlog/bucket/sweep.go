@@ -14,9 +14,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// ErrBucketFull: the bucket takes nothing more, so members cannot say that they are
+// ErrFull: the bucket takes nothing more, so members cannot say that they are
 // there, and no process can join.
-var ErrBucketFull = errors.New("the bucket " + jetlog.Bucket + " is full: delete the keys that are no node's (nats kv ls " + jetlog.Bucket + "), and deny others $KV." + jetlog.Bucket + ".>")
+var ErrFull = errors.New("the bucket " + jetlog.Bucket + " is full: delete the keys that are no node's (nats kv ls " + jetlog.Bucket + "), and deny others $KV." + jetlog.Bucket + ".>")
 
 // ownNames begin all keys of nodes and commands, up to the first dot.
 var ownNames = []string{
@@ -69,7 +69,7 @@ func sweep(ctx context.Context, s *jetlog.Streams) (names int, err error) {
 		}
 	}
 	if len(swept) > 0 {
-		s.Logger().Warn("jetlog: the bucket "+jetlog.Bucket+" was full, and held keys that no node wrote; they are deleted",
+		s.Logger().Warn("bucket: the bucket "+jetlog.Bucket+" was full, and held keys that no node wrote; they are deleted",
 			"names", len(swept), "remedy", "deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 	}
 	return len(swept), nil
@@ -82,7 +82,7 @@ func makesRoom(ctx context.Context, s *jetlog.Streams, err error) bool {
 	}
 	names, err := sweep(ctx, s)
 	if err != nil {
-		s.Logger().Warn("jetlog: keys that no node wrote cannot be deleted from the full bucket "+jetlog.Bucket, "err", err)
+		s.Logger().Warn("bucket: keys that no node wrote cannot be deleted from the full bucket "+jetlog.Bucket, "error", err)
 	}
 	return names > 0
 }
@@ -90,7 +90,7 @@ func makesRoom(ctx context.Context, s *jetlog.Streams, err error) bool {
 // bucketFull says what is wrong when the bucket refuses a key for its size.
 func bucketFull(err error) error {
 	if jetlog.Full(err) {
-		return fmt.Errorf("%w: %w", ErrBucketFull, err)
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return err
 }

@@ -51,14 +51,14 @@ func TestFullBucketIsSaid(t *testing.T) {
 	me := member("a")
 	b.must(a.Join(b.ctx, me))
 	b.fill("node.%s")
-	if err := c.Join(b.ctx, member("c")); !errors.Is(err, bucket.ErrBucketFull) {
+	if err := c.Join(b.ctx, member("c")); !errors.Is(err, bucket.ErrFull) {
 		t.Errorf("c joins: %v", err)
 	}
 	me.Version = "1.2.3-what-the-node-says-of-itself-grows"
 	a.beats(me)
 	for end := time.Now().Add(e2e.Patience); ; time.Sleep(beat) {
 		since, why := a.Unheard()
-		if errors.Is(why, bucket.ErrBucketFull) && since > memberExpiry {
+		if errors.Is(why, bucket.ErrFull) && since > memberExpiry {
 			return
 		}
 		if time.Now().After(end) {

@@ -25,7 +25,7 @@ const (
 )
 
 // ErrNoLetter: DEADLETTER has no such message.
-var ErrNoLetter = errors.New("jetlog: no such dead letter")
+var ErrNoLetter = errors.New("letters: no such dead letter")
 
 // Letter is a dead letter as DEADLETTER holds it.
 type Letter struct {
@@ -51,54 +51,54 @@ func (l *Letter) Event() (e EventID, ok bool) {
 // Carried is a header of the event that was refused.
 func (l *Letter) Carried(name string) string { return l.Header.Get(carriedName(name)) }
 
-// LetterBox reads DEADLETTER, and deletes there. Safe for concurrent use.
-type LetterBox struct {
+// Box reads DEADLETTER, and deletes there. Safe for concurrent use.
+type Box struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream jetstream.Stream
 }
 
-// LettersState says what of DEADLETTER is there.
-type LettersState struct {
+// BoxState says what of DEADLETTER is there.
+type BoxState struct {
 	Created     time.Time
 	First, Last uint64 // First is after Last when there are none
 }
 
-// OpenLetterBox opens the stream; jetstream.ErrStreamNotFound when there is
+// OpenBox opens the stream; jetstream.ErrStreamNotFound when there is
 // none.
-func OpenLetterBox(ctx context.Context, nc *nats.Conn) (*LetterBox, error) {
+func OpenBox(ctx context.Context, nc *nats.Conn) (*Box, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
 	stream, err := js.Stream(ctx, jetlog.DeadLetterStream)
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: open %s: %w", jetlog.DeadLetterStream, err)
+		return nil, fmt.Errorf("letters: open %s: %w", jetlog.DeadLetterStream, err)
 	}
-	return &LetterBox{nc, js, stream}, nil
+	return &Box{nc, js, stream}, nil
 }
 
 // State asks the stream's leader.
-func (b *LetterBox) State(ctx context.Context) (LettersState, error) {
+func (b *Box) State(ctx context.Context) (BoxState, error) {
 	i, err := b.stream.Info(ctx)
 	if err != nil {
-		return LettersState{}, fmt.Errorf("jetlog: look at %s: %w", jetlog.DeadLetterStream, err)
+		return BoxState{}, fmt.Errorf("letters: look at %s: %w", jetlog.DeadLetterStream, err)
 	}
 	s := i.State
 	if s.Msgs == 0 {
 		s.FirstSeq = s.LastSeq + 1
 	}
-	return LettersState{i.Created, s.FirstSeq, s.LastSeq}, nil
+	return BoxState{i.Created, s.FirstSeq, s.LastSeq}, nil
 }
 
 // Get is one letter, whole.
-func (b *LetterBox) Get(ctx context.Context, sequence uint64) (Letter, error) {
+func (b *Box) Get(ctx context.Context, sequence uint64) (Letter, error) {
 	m, err := b.stream.GetMsg(ctx, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Letter{}, fmt.Errorf("%w: %d", ErrNoLetter, sequence)
 	}
 	if err != nil {
-		return Letter{}, fmt.Errorf("jetlog: read dead letter %d: %w", sequence, err)
+		return Letter{}, fmt.Errorf("letters: read dead letter %d: %w", sequence, err)
 	}
 	return letterOf(m.Subject, m.Header, m.Data, m.Sequence, m.Time), nil
 }
@@ -120,10 +120,10 @@ func letterOf(subject string, h nats.Header, body []byte, sequence uint64, at ti
 // Visit gives all letters from a sequence on that are there when it begins, in
 // order and without bodies; with a reason, only those. An error of visit ends
 // it.
-func (b *LetterBox) Visit(ctx context.Context, from uint64, reason string, visit func(*Letter) error) error {
+func (b *Box) Visit(ctx context.Context, from uint64, reason string, visit func(*Letter) error) error {
 	i, err := b.stream.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("jetlog: look at %s: %w", jetlog.DeadLetterStream, err)
+		return fmt.Errorf("letters: look at %s: %w", jetlog.DeadLetterStream, err)
 	}
 	heard := time.Now()
 	for from <= i.State.LastSeq && i.State.Msgs > 0 {
@@ -143,7 +143,7 @@ func (b *LetterBox) Visit(ctx context.Context, from uint64, reason string, visit
 		case time.Since(heard) > visitPatience && err == nil:
 			return nil // it was deleted
 		case time.Since(heard) > visitPatience:
-			return fmt.Errorf("jetlog: read %s from %d: %w", jetlog.DeadLetterStream, from, err)
+			return fmt.Errorf("letters: read %s from %d: %w", jetlog.DeadLetterStream, from, err)
 		}
 		from = next
 		select {
@@ -159,7 +159,7 @@ type visitError struct{ error }
 
 // visitOnce reads what one consumer has, and says where to go on. Letters may
 // be discarded under it: what does not come in a moment is asked for again.
-func (b *LetterBox) visitOnce(ctx context.Context, from uint64, reason string, visit func(*Letter) error) (next uint64, err error) {
+func (b *Box) visitOnce(ctx context.Context, from uint64, reason string, visit func(*Letter) error) (next uint64, err error) {
 	next = from
 	c := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
@@ -205,7 +205,7 @@ func (b *LetterBox) visitOnce(ctx context.Context, from uint64, reason string, v
 }
 
 // forget deletes a consumer, or the server does later.
-func (b *LetterBox) forget(ctx context.Context, name string) {
+func (b *Box) forget(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = b.stream.DeleteConsumer(ctx, name)
@@ -213,7 +213,7 @@ func (b *LetterBox) forget(ctx context.Context, name string) {
 
 // Newest are the newest letters, at most `most`, the newest first and without
 // bodies, and whether there are more; with a reason, of those.
-func (b *LetterBox) Newest(ctx context.Context, reason string, most int) (newest []Letter, more bool, err error) {
+func (b *Box) Newest(ctx context.Context, reason string, most int) (newest []Letter, more bool, err error) {
 	s, err := b.State(ctx)
 	if err != nil {
 		return nil, false, err

@@ -24,9 +24,9 @@ func (b *bench) keepLetters(reasons ...pipeline.Reason) {
 	b.must(b.deadLetters().Keep(b.ctx, letters))
 }
 
-func (b *bench) letterBox() *letters.LetterBox {
+func (b *bench) letterBox() *letters.Box {
 	b.Helper()
-	box, err := letters.OpenLetterBox(b.ctx, b.js.Conn())
+	box, err := letters.OpenBox(b.ctx, b.js.Conn())
 	b.must(err)
 	return box
 }

@@ -46,7 +46,7 @@ var _ pipeline.DeadLetters = (*DeadLetters)(nil)
 func NewDeadLetters(s *jetlog.Streams, of generation.Number, logger *slog.Logger) (*DeadLetters, error) {
 	js, err := jetstream.New(s.Conn(), jetstream.WithPublishAsyncTimeout(letterTimeout))
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: open %s: %w", jetlog.DeadLetterStream, err)
+		return nil, fmt.Errorf("letters: open %s: %w", jetlog.DeadLetterStream, err)
 	}
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -62,7 +62,7 @@ func (d *DeadLetters) Keep(ctx context.Context, letters []pipeline.DeadLetter) e
 	for len(letters) > 0 {
 		n := min(len(letters), lettersUnderWay)
 		if err := d.keep(ctx, letters[:n]); err != nil {
-			return fmt.Errorf("jetlog: keep dead letters: %w", err)
+			return fmt.Errorf("letters: keep dead letters: %w", err)
 		}
 		letters = letters[n:]
 	}
@@ -84,7 +84,7 @@ func (d *DeadLetters) keep(ctx context.Context, letters []pipeline.DeadLetter) e
 		}
 		if time.Since(logged) >= letterLogEvery {
 			logged = time.Now()
-			d.logger.Warn("jetlog: cannot keep dead letters", "letters", len(rest), "err", err)
+			d.logger.Warn("letters: cannot keep dead letters", "letters", len(rest), "error", err)
 		}
 		select {
 		case <-ctx.Done():

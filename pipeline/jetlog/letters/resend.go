@@ -73,7 +73,7 @@ type Mended struct {
 
 // Resender sends letters again. One goroutine uses it.
 type Resender struct {
-	box    *LetterBox
+	box    *Box
 	js     jetstream.JetStream
 	events jetstream.Stream
 	bucket jetstream.KeyValue // nil: there is none at the moment
@@ -81,17 +81,17 @@ type Resender struct {
 }
 
 // Resender opens what it needs.
-func (b *LetterBox) Resender(ctx context.Context) (*Resender, error) {
+func (b *Box) Resender(ctx context.Context) (*Resender, error) {
 	js, err := jetstream.New(b.nc, jetstream.WithPublishAsyncMaxPending(ResendMax+1), jetstream.WithPublishAsyncTimeout(letterTimeout))
 	if err != nil {
 		return nil, err
 	}
 	r := &Resender{box: b, js: js}
 	if r.events, err = js.Stream(ctx, jetlog.EventsStream); err != nil {
-		return nil, fmt.Errorf("jetlog: open %s: %w", jetlog.EventsStream, err)
+		return nil, fmt.Errorf("letters: open %s: %w", jetlog.EventsStream, err)
 	}
 	if r.bucket, err = js.KeyValue(ctx, jetlog.Bucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, fmt.Errorf("jetlog: open bucket %s: %w", jetlog.Bucket, err)
+		return nil, fmt.Errorf("letters: open bucket %s: %w", jetlog.Bucket, err)
 	}
 	letters, err := b.State(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *Resender) Sent(ctx context.Context, l *Letter) (pipeline.Position, erro
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: look in %s whether dead letter %d was sent again: %w", jetlog.EventsStream, l.Sequence, err)
+		return 0, fmt.Errorf("letters: look in %s whether dead letter %d was sent again: %w", jetlog.EventsStream, l.Sequence, err)
 	}
 	return pipeline.At(m.Sequence, 0), nil
 }
@@ -162,7 +162,7 @@ func (r *Resender) Send(ctx context.Context, letters []Mended) ([]Resent, error)
 func (r *Resender) settle(ctx context.Context, sent []Resent) error {
 	for _, s := range sent {
 		if err := r.box.remove(ctx, s.Sequence); err != nil {
-			return fmt.Errorf("jetlog: delete dead letter %d, which was sent again: %w", s.Sequence, err)
+			return fmt.Errorf("letters: delete dead letter %d, which was sent again: %w", s.Sequence, err)
 		}
 	}
 	return r.remember(ctx, sent)
@@ -185,7 +185,7 @@ func (r *Resender) publish(ctx context.Context, letters []Mended) (sent []Resent
 		case err := <-f.Err():
 			at, err := r.before(ctx, letter, err)
 			if err != nil {
-				failed = fmt.Errorf("jetlog: send dead letter %d again: %w", letter.Sequence, err)
+				failed = fmt.Errorf("letters: send dead letter %d again: %w", letter.Sequence, err)
 				continue
 			}
 			sent = append(sent, Resent{letter.Sequence, at, true})
@@ -244,13 +244,13 @@ func (r *Resender) remember(ctx context.Context, sent []Resent) error {
 		_, err = r.bucket.Put(ctx, resentKey, b)
 	}
 	if err != nil {
-		return fmt.Errorf("jetlog: write key %s of bucket %s: %w", resentKey, jetlog.Bucket, err)
+		return fmt.Errorf("letters: write key %s of bucket %s: %w", resentKey, jetlog.Bucket, err)
 	}
 	return nil
 }
 
 // remove deletes a letter. One that is not there is none.
-func (b *LetterBox) remove(ctx context.Context, sequence uint64) error {
+func (b *Box) remove(ctx context.Context, sequence uint64) error {
 	err := b.stream.DeleteMsg(ctx, sequence)
 	if err != nil {
 		// The error does not say whether there was none to delete: it was
@@ -267,7 +267,7 @@ func (b *LetterBox) remove(ctx context.Context, sequence uint64) error {
 // says that they were sent.
 func SettleBelow(ctx context.Context, s *jetlog.Streams, below uint64) error {
 	fail := func(err error) error {
-		return fmt.Errorf("jetlog: look for events of %s that were sent again: %w", jetlog.EventsStream, err)
+		return fmt.Errorf("letters: look for events of %s that were sent again: %w", jetlog.EventsStream, err)
 	}
 	events, err := s.JetStream().Stream(ctx, jetlog.EventsStream)
 	if err != nil {
@@ -280,7 +280,7 @@ func SettleBelow(ctx context.Context, s *jetlog.Streams, below uint64) error {
 	if err != nil {
 		return fail(err)
 	}
-	box, err := OpenLetterBox(ctx, s.Conn())
+	box, err := OpenBox(ctx, s.Conn())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // there are no letters
 	}
@@ -295,7 +295,7 @@ func SettleBelow(ctx context.Context, s *jetlog.Streams, below uint64) error {
 }
 
 // settle deletes the letters of events that have one of the subjects.
-func (b *LetterBox) settle(ctx context.Context, sent map[string]uint64) error {
+func (b *Box) settle(ctx context.Context, sent map[string]uint64) error {
 	state, err := b.State(ctx)
 	if err != nil {
 		return err

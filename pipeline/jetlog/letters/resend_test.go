@@ -30,7 +30,7 @@ func (b *bench) forgetSoon() {
 	}
 }
 
-func (b *bench) mended(box *letters.LetterBox, sequences ...uint64) (all []letters.Mended) {
+func (b *bench) mended(box *letters.Box, sequences ...uint64) (all []letters.Mended) {
 	b.Helper()
 	for _, sequence := range sequences {
 		l, err := box.Get(b.ctx, sequence)
@@ -143,7 +143,7 @@ func TestResendInterrupted(t *testing.T) {
 	interrupted := 0
 	for left := refused; left > 0; {
 		nc := b.connect()
-		box, err := letters.OpenLetterBox(b.ctx, nc)
+		box, err := letters.OpenBox(b.ctx, nc)
 		b.must(err)
 		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.IntN(15_000))*time.Microsecond)
 		r, err := box.Resender(ctx)

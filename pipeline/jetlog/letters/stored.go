@@ -92,7 +92,7 @@ func (s *stored) since(position pipeline.Position) map[EventID]uint64 {
 // found reads which letters there are from a position on.
 func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[EventID]uint64 {
 	for try := 1; ; try++ {
-		box, err := OpenLetterBox(ctx, d.js.Conn())
+		box, err := OpenBox(ctx, d.js.Conn())
 		if err == nil {
 			var all map[EventID]uint64
 			if all, err = box.Since(ctx, from); err == nil {
@@ -103,7 +103,7 @@ func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[Eve
 			return nil
 		}
 		if try == storedTries {
-			d.logger.Warn("jetlog: cannot read which dead letters are stored already; some may be stored twice", "error", err)
+			d.logger.Warn("letters: cannot read which dead letters are stored already; some may be stored twice", "error", err)
 			return nil
 		}
 		select {
@@ -117,7 +117,7 @@ func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[Eve
 // the first letter of each event. Letters stand in the order of their events, but
 // for those that were stored again: they are read back to where none is of so late
 // an event.
-func (b *LetterBox) Since(ctx context.Context, position pipeline.Position) (map[EventID]uint64, error) {
+func (b *Box) Since(ctx context.Context, position pipeline.Position) (map[EventID]uint64, error) {
 	s, err := b.State(ctx)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (b *LetterBox) Since(ctx context.Context, position pipeline.Position) (map[
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("jetlog: look for the letters of position %d and later ones: %w", position, err)
+			return nil, fmt.Errorf("letters: look for the letters of position %d and later ones: %w", position, err)
 		}
 		if from == s.First || older > 0 && !later || len(found) == storedMax {
 			return found, nil

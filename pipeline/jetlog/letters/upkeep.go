@@ -15,15 +15,15 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
-// LetterCount says how many letters there are of a reason.
-type LetterCount struct {
+// Count says how many letters there are of a reason.
+type Count struct {
 	Reason         string
 	Letters        uint64
-	Oldest, Newest LetterStamp
+	Oldest, Newest Stamp
 }
 
-// LetterStamp says which letter, and when it was kept.
-type LetterStamp struct {
+// Stamp says which letter, and when it was kept.
+type Stamp struct {
 	Sequence uint64 // in DEADLETTER
 	Time     time.Time
 }
@@ -33,15 +33,15 @@ const reasonsMax = 100
 
 // Summary counts the letters by reason, the most first. It says how many
 // reasons it leaves out, beyond a hundred.
-func (b *LetterBox) Summary(ctx context.Context) (counts []LetterCount, leftOut int, err error) {
+func (b *Box) Summary(ctx context.Context) (counts []Count, leftOut int, err error) {
 	i, err := b.stream.Info(ctx, jetstream.WithSubjectFilter(jetlog.DeadLetterSubject+">"))
 	if err != nil {
-		return nil, 0, fmt.Errorf("jetlog: look at %s: %w", jetlog.DeadLetterStream, err)
+		return nil, 0, fmt.Errorf("letters: look at %s: %w", jetlog.DeadLetterStream, err)
 	}
 	for subject, n := range i.State.Subjects {
-		counts = append(counts, LetterCount{Reason: strings.TrimPrefix(subject, jetlog.DeadLetterSubject), Letters: n})
+		counts = append(counts, Count{Reason: strings.TrimPrefix(subject, jetlog.DeadLetterSubject), Letters: n})
 	}
-	slices.SortFunc(counts, func(a, b LetterCount) int {
+	slices.SortFunc(counts, func(a, b Count) int {
 		if a.Letters != b.Letters {
 			return cmp.Compare(b.Letters, a.Letters)
 		}
@@ -54,24 +54,24 @@ func (b *LetterBox) Summary(ctx context.Context) (counts []LetterCount, leftOut 
 		c := &counts[n]
 		first, err := b.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(jetlog.DeadLetterSubject+c.Reason))
 		if err == nil {
-			c.Oldest = LetterStamp{first.Sequence, first.Time}
+			c.Oldest = Stamp{first.Sequence, first.Time}
 			first, err = b.stream.GetLastMsgForSubject(ctx, jetlog.DeadLetterSubject+c.Reason)
 		}
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // all of them are gone meanwhile
 			c.Letters = 0
 		case err != nil:
-			return nil, 0, fmt.Errorf("jetlog: read the letters of reason %s: %w", c.Reason, err)
+			return nil, 0, fmt.Errorf("letters: read the letters of reason %s: %w", c.Reason, err)
 		default:
-			c.Newest = LetterStamp{first.Sequence, first.Time}
+			c.Newest = Stamp{first.Sequence, first.Time}
 		}
 	}
-	return slices.DeleteFunc(counts, func(c LetterCount) bool { return c.Letters == 0 }), leftOut, nil
+	return slices.DeleteFunc(counts, func(c Count) bool { return c.Letters == 0 }), leftOut, nil
 }
 
 // Before is the first letter that was kept at a time or after it; one past the
 // last when there is none.
-func (b *LetterBox) Before(ctx context.Context, at time.Time) (uint64, error) {
+func (b *Box) Before(ctx context.Context, at time.Time) (uint64, error) {
 	s, err := b.State(ctx)
 	if err != nil || s.First > s.Last {
 		return s.Last + 1, err
@@ -81,7 +81,7 @@ func (b *LetterBox) Before(ctx context.Context, at time.Time) (uint64, error) {
 		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, InactiveThreshold: time.Minute,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: find the letters since %v: %w", at, err)
+		return 0, fmt.Errorf("letters: find the letters since %v: %w", at, err)
 	}
 	i := consumer.CachedInfo()
 	defer b.forget(ctx, i.Name)
@@ -90,7 +90,7 @@ func (b *LetterBox) Before(ctx context.Context, at time.Time) (uint64, error) {
 	}
 	m, err := consumer.Next(jetstream.FetchMaxWait(visitPatience))
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: find the letters since %v: %w", at, err)
+		return 0, fmt.Errorf("letters: find the letters since %v: %w", at, err)
 	}
 	meta, err := m.Metadata()
 	if err != nil {
@@ -100,17 +100,17 @@ func (b *LetterBox) Before(ctx context.Context, at time.Time) (uint64, error) {
 }
 
 // Count says how many letters there are.
-func (b *LetterBox) Count(ctx context.Context) (uint64, error) {
+func (b *Box) Count(ctx context.Context) (uint64, error) {
 	i, err := b.stream.Info(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: look at %s: %w", jetlog.DeadLetterStream, err)
+		return 0, fmt.Errorf("letters: look at %s: %w", jetlog.DeadLetterStream, err)
 	}
 	return i.State.Msgs, nil
 }
 
 // Purge deletes the letters below a sequence, 0 for all; with a reason, those.
 // It says how many it deleted.
-func (b *LetterBox) Purge(ctx context.Context, reason string, below uint64) (uint64, error) {
+func (b *Box) Purge(ctx context.Context, reason string, below uint64) (uint64, error) {
 	request := struct {
 		Filter string `json:"filter,omitempty"`
 		Below  uint64 `json:"seq,omitempty"`
@@ -125,17 +125,17 @@ func (b *LetterBox) Purge(ctx context.Context, reason string, below uint64) (uin
 	// jetstream.Stream.Purge does not say how many.
 	reply, err := b.nc.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+jetlog.DeadLetterStream, body)
 	if err != nil {
-		return 0, fmt.Errorf("jetlog: purge %s: %w", jetlog.DeadLetterStream, err)
+		return 0, fmt.Errorf("letters: purge %s: %w", jetlog.DeadLetterStream, err)
 	}
 	var answer struct {
 		Error  *jetstream.APIError `json:"error"`
 		Purged uint64              `json:"purged"`
 	}
 	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, fmt.Errorf("jetlog: purge %s: %w", jetlog.DeadLetterStream, err)
+		return 0, fmt.Errorf("letters: purge %s: %w", jetlog.DeadLetterStream, err)
 	}
 	if answer.Error != nil {
-		return 0, fmt.Errorf("jetlog: purge %s: %w", jetlog.DeadLetterStream, answer.Error)
+		return 0, fmt.Errorf("letters: purge %s: %w", jetlog.DeadLetterStream, answer.Error)
 	}
 	return answer.Purged, nil
 }

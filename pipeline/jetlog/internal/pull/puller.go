@@ -58,17 +58,17 @@ type pullBounds struct {
 	Heartbeat time.Duration `json:"idle_heartbeat"`
 }
 
-// PullOptions bound what a Puller asks for. Zeros take the defaults; Heartbeat has none.
-type PullOptions struct {
+// Options bound what a Puller asks for. Zeros take the defaults; Heartbeat has none.
+type Options struct {
 	Ahead      int           // messages in one request; default and most PullMessages
 	AheadBytes int           // in one request; default PullBytes, and at least two messages of the largest size
 	Messages   int           // asked for in all; 0: all that come
 	Heartbeat  time.Duration // how often the server says that it has nothing
 }
 
-// OpenPuller makes a consumer and asks for the first messages. first says with
+// Open makes a consumer and asks for the first messages. first says with
 // which messages it begins, and which it reads.
-func OpenPuller(ctx context.Context, js jetstream.JetStream, stream string, first jetstream.ConsumerConfig, o PullOptions) (*Puller, error) {
+func Open(ctx context.Context, js jetstream.JetStream, stream string, first jetstream.ConsumerConfig, o Options) (*Puller, error) {
 	nc := js.Conn()
 	p := &Puller{
 		nc: nc, stream: stream, batch: min(cmp.Or(o.Ahead, PullMessages), PullMessages), left: -1,
