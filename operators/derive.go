@@ -12,9 +12,8 @@ import (
 const (
 	subjectPrefix = "events."
 	typePack      = "pack"
-	// typeFiller messages hold nothing: they only use up sequences, after
-	// the stream lost its tail (I10). The header tells them from a producer's
-	// mistake.
+	// typeFiller messages hold nothing: they only use up sequences, after the stream lost
+	// its tail (I10). Their header distinguishes them from a producer's mistake.
 	typeFiller   = "filler"
 	headerFiller = "Tidemark-Filler"
 	// headerMoved is of a copy of an event that stood where another had been counted,
@@ -36,7 +35,7 @@ type Lane struct {
 	// The window being filled.
 	window  pipeline.Window
 	letters []pipeline.DeadLetter
-	authors []uint64 // who posted or deleted a post in it
+	authors []uint64 // authors of posts that came or were deleted in it
 	lost    bool     // messages are lost, and may be counted, in it or before a copy in it
 
 	// The event in hand.
@@ -164,7 +163,7 @@ func (l *Lane) cut(to pipeline.Position) pipeline.Derived {
 	w.To = to
 	l.sections = l.merger.sections(l.sections)
 	w.Sections = l.sections
-	if w.Authors = l.authors; l.lost { // whoever counted them knows who posted in them, and nobody else
+	if w.Authors = l.authors; l.lost { // only a node that counted them knows their authors
 		w.Authors = nil
 	}
 	if l.Version != nil {

@@ -2,8 +2,8 @@ package operators
 
 import "github.com/tidemark-io/tidemark/pipeline"
 
-// follow puts an edge on both its ends: each user's shard holds whom they
-// follow and who follows them, and so knows their friends.
+// follow puts an edge on both its ends: each user's shard holds followees and
+// followers, and so knows the friends.
 func follow(l *Lane) *refusal {
 	if err := l.need(fieldActor, fieldTarget); err != nil {
 		return err

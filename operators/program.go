@@ -61,7 +61,7 @@ type eventType struct {
 
 // operator is what is built in for an event type. check reads and checks the
 // fixed fields; a type that no rules may be given for makes its changes there
-// too, once nothing can be refused any more. change, where there is one, makes
+// too, once nothing can be refused. change, where there is one, makes
 // them when the rules have agreed as well: a refusal leaves nothing behind.
 type operator struct {
 	check  func(l *Lane) *refusal

@@ -80,8 +80,8 @@ func (f *Follower) hand(ctx context.Context, e Entry, stood []Position, hole boo
 	if err != nil {
 		return err
 	}
-	// Whoever stood in the middle of it stands there still: what came so far
-	// ends before.
+	// A shard that stood in the middle of it still stands there: what came so far ends
+	// before.
 	over := slices.ContainsFunc(stood, func(p Position) bool { return h.From < p && p < h.To })
 	begins := e.Sequence == 1 && len(stood) > 0 && stood[0] < h.From
 	if (over || begins || hole) && !f.Shards.Stopped() {
@@ -148,11 +148,11 @@ func (f *Follower) Join(ctx context.Context) error {
 	return nil
 }
 
-// catchUp derives from EVENTS, here and for this node alone, the windows that
-// DELTAS does not hold (any more), up to a target position. Windows end
-// wherever a shard stands, so that each goes on from its own place (I3). They
-// have no sequence in DELTAS: until it is done, nothing there is purged, and
-// an interruption is found by positions.
+// catchUp derives from EVENTS, here and for this node alone, the windows that DELTAS
+// does not hold, or no longer holds, up to a target position. Windows end wherever a
+// shard stands, so that each goes on from its own place (I3). They have no sequence in
+// DELTAS: until it is done, nothing there is purged, and an interruption is found by
+// positions.
 func (f *Follower) catchUp(ctx context.Context, target Position, positions []Position) error {
 	from := positions[0]
 	if from >= target {

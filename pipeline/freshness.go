@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Freshness knows how old an answer can be (I11). It is told where the log ended when
-// this process asked; an answer that reaches that far reflects all that was stored
-// before the question:
+// Freshness knows how old an answer can be (I11). It gets where the log ended when this
+// process asked; an answer that reaches that far reflects all that was stored before
+// the question:
 //
 //	asked ───────── stored ───── asked ──── now
 //	│ ends at 5       6          │ ends at 6
@@ -51,10 +51,10 @@ const proofsMax = 64
 // that waits waits for that long at most.
 const FreshnessMax = 10 * time.Second
 
-// FreshnessWait is how long a process must wait, by any clock, until no process gives
-// a whole answer any more that lacks what was stored when the wait began.
-// Nine tenths of it is the time for which an answer of the log counts: the rest is for
-// clocks that run at different speeds.
+// FreshnessWait is how long a process must wait, by any clock, until every whole
+// answer, of any process, has what was stored when the wait began. Nine tenths of it is
+// the time for which an answer of the log counts: the rest is for clocks that run at
+// different speeds.
 func FreshnessWait(freshness time.Duration) time.Duration { return freshness * 23 / 25 }
 
 // NewFreshness makes one for answers that are at most freshness old. The clock must go
@@ -90,9 +90,9 @@ const (
 // Take takes in an answer, and says whether it counts.
 //
 // Where all copies of the log were in contact with the leader lately, no other leader
-// can have been chosen before it answered. Where some were not, one of them may
-// become leader with the votes of those that were; then the answer is as old as the
-// contact of a majority: who voted for another one after that had not yet.
+// can have been chosen before it answered. Where some were not, one of them may become
+// leader with the votes of those that were; then the answer is as old as the contact of
+// a majority: a server that voted for another leader after that had not done so yet.
 //
 // A server that was suspended and resumes may find such contacts in its own buffers,
 // from before. So the first answer of a leader, and the first after a break, counts
@@ -177,7 +177,7 @@ func (f *Freshness) Age(p Position) (age time.Duration, whole bool) {
 }
 
 // Least is how far an answer must reach to be whole now. false: none can be, because
-// this process has not been told lately where the log ends.
+// the log has not said lately to this process where it ends.
 func (f *Freshness) Least() (p Position, can bool) {
 	list := f.proofs.Load()
 	if list == nil {

@@ -17,7 +17,7 @@ type Guard struct {
 	Log    Log
 	Logger *slog.Logger
 
-	turn   chan struct{} // held by who mends: one at a time
+	turn   chan struct{} // held while mending: one at a time
 	beside *Guard        // over the shards that these are to come as far as; nil: these are all
 }
 
@@ -49,7 +49,7 @@ func (g *Guard) Cuts() []Position {
 // keep it from being opened. The second is the one that counts: what has
 // happened before the source noted where it begins, that look finds; what
 // happens later, the source does. A router must have read the end of DELTAS
-// before: whoever appends behind that fences it.
+// before: a router that appends after that fences it.
 //
 // held ends with the lease; ctx, which the mending goes by, does not: what is
 // half moved must not wait for another.
@@ -70,7 +70,7 @@ func (g *Guard) Open(ctx, held context.Context, from Position) (Source, error) {
 
 // Mend makes sure that no sequence of EVENTS means two events: when the stream
 // has lost its tail (a power cut), it is moved past everything counted, and
-// events that producers stored meanwhile at used sequences are moved behind.
+// events that producers stored since then at used sequences are moved to the end.
 func (g *Guard) Mend(ctx context.Context) error {
 	select {
 	case g.turn <- struct{}{}:
@@ -121,12 +121,12 @@ func (g *Guard) Mend(ctx context.Context) error {
 	return err
 }
 
-// settleWithin is how long whoever is to route waits for its own shards. With a
+// settleWithin is how long a node that is to route waits for its own shards. With a
 // full disk they may stand still for hours: then another node is to route.
 const settleWithin = 10 * time.Second
 
-// settle returns when what was handed to shards is counted, so that where they
-// stand tells what has been, or all have stopped.
+// settle returns when what was handed to shards is counted, so that where they stand
+// says what has been counted, or all have stopped.
 func (g *Guard) settle(ctx context.Context) error {
 	if g.Shards.Stopped() {
 		return nil

@@ -26,8 +26,8 @@ type refusalLog struct {
 	detail   string
 }
 
-// report takes more letters, or none: whoever calls it from time to time gets
-// the rest reported.
+// report takes more letters, or none: a caller that calls it from time to time gets the
+// rest reported.
 func (r *refusalLog) report(log *slog.Logger, now time.Time, letters []DeadLetter) {
 	if r.count == 0 && len(letters) > 0 {
 		l := &letters[0]

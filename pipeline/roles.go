@@ -28,7 +28,7 @@ type Source interface {
 	Close() error
 }
 
-// Events is EVENTS to who reads it and guards its tail.
+// Events is EVENTS for a process that reads it and guards its tail.
 type Events interface {
 	// Open reads on after from: the message that from.Next names comes first,
 	// even if some of its lines have been read. It is an error when messages
@@ -199,7 +199,7 @@ func DeriveRun(d Deriver, from Position, messages []Message, cuts []Position) ([
 }
 
 // Lease says which router is the active one. It saves work, not correctness:
-// two routers that both think they hold it are told apart by Log.Append.
+// Log.Append distinguishes two routers that both think they hold it.
 type Lease interface {
 	// Acquire blocks until the lease is this process's, or ctx ends. The
 	// returned context ends when the lease is lost or released.

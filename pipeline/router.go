@@ -19,7 +19,7 @@ import (
 // A run of messages, cut by the source (count, bytes, linger), goes to one
 // lane whole: lanes work on different runs, so nothing is merged twice.
 // Each append names the sequence it must follow; that compare-and-set makes a
-// window atomic, tells a router that lost its lease so, and makes a restart
+// window atomic, informs a router that lost its lease, and makes a restart
 // trivial: the last window says where to go on.
 type Router struct {
 	Open    func(ctx context.Context, from Position) (Source, error)
@@ -188,12 +188,12 @@ func (r *Router) append(ctx context.Context, runs <-chan *run, tail Header, last
 	}
 }
 
-// idleLook is how often a router that has nothing to append looks whether the
-// log still ends with its last window. Otherwise those who follow a log that has
-// lost its tail, or was recreated, would wait for the next event.
+// idleLook is how often a router that has nothing to append looks whether the log still
+// ends with its last window. Otherwise followers of a log that has lost its tail, or
+// was recreated, would wait for the next event.
 const idleLook = time.Second
 
-// next is the next run, nil when there is none any more.
+// next is the next run, nil at the end.
 func (r *Router) next(ctx context.Context, runs <-chan *run, tail Header, last uint64) (*run, error) {
 	look := time.NewTimer(idleLook)
 	defer look.Stop()
@@ -214,8 +214,8 @@ func (r *Router) next(ctx context.Context, runs <-chan *run, tail Header, last u
 const (
 	// retryAfter paces appends that fail.
 	retryAfter = 100 * time.Millisecond
-	// appendPatience is how long one window is tried before the router gives
-	// up, for whoever runs it to say so and try again.
+	// appendPatience is how long one window is tried before the router gives up, so that
+	// its caller reports it and tries again.
 	appendPatience = 15 * time.Second
 )
 

@@ -48,7 +48,7 @@ type ColumnSpec struct {
 	Set SetSpec
 }
 
-// ExistsColumn is the hidden column that tells a row of zeros from no row, in
+// ExistsColumn is the hidden column that distinguishes a row of zeros from no row, in
 // counters that answer a default other than 0.
 const ExistsColumn = "exists"
 

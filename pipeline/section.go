@@ -66,10 +66,10 @@ func ReadSection(section []byte, from Position) SectionReader {
 }
 
 // Next reads the next change; ok is false at the end or on malformed bytes,
-// which Err tells apart. What it gives is what a router can have written:
+// which Err distinguishes. What it gives is what a router can have written:
 // deltas are canonical, positions ascend, names of channels are short. That an
 // id and a member are not 0, a column is one that has a set, and a position is within
-// the window is left to who applies it.
+// the window is left to the code that applies it.
 func (s *SectionReader) Next() (c Change, ok bool) {
 	if len(s.r.b) == 0 {
 		return Change{}, false

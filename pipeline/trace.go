@@ -1,6 +1,6 @@
 package pipeline
 
-// Tracer tells what events do, one by one. It is for one goroutine at a time.
+// Tracer reports what events do, one by one. It is for one goroutine at a time.
 type Tracer interface {
 	// Trace visits the events of a message for which want is true, in order.
 	// Those that are dead letters count nowhere and are passed over. want and

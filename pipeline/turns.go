@@ -8,7 +8,7 @@ import (
 // Turns bound how many goroutines compute at once, of those that do one thing
 // together. nil: as many as there are.
 //
-// Who has a turn must not wait for another one to get one.
+// A goroutine that holds a turn must not block on another goroutine's Take.
 type Turns chan struct{}
 
 // NewTurns are so many at once.
@@ -42,8 +42,8 @@ func (t Turns) TakeWithin(patience time.Duration) bool {
 	}
 }
 
-// Give ends the turn. Whoever waits for a processor has it before the caller goes
-// on.
+// Give ends the turn. A goroutine that waits for a processor gets it before the caller
+// goes on.
 func (t Turns) Give() {
 	if t != nil {
 		<-t
@@ -51,7 +51,7 @@ func (t Turns) Give() {
 	}
 }
 
-// Aside waits for something, in the caller's turn: others have it meanwhile.
+// Aside waits for something, in the caller's turn: others have it for that time.
 func (t Turns) Aside(wait func()) {
 	t.Give()
 	defer t.Take()

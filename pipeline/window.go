@@ -29,8 +29,8 @@ type Window struct {
 	Header
 	Marks   []TimeMark // seconds that begin in this window, ascending
 	Columns []string   // full names; sections refer to them by index
-	// Authors are those who posted or deleted a post, an entry for each time; nil: it is
-	// not known, as where messages are lost that somebody may have counted (I10).
+	// Authors are of posts that came or were deleted, an entry for each time; nil: it is
+	// not known, as where messages are lost that a node may have counted (I10).
 	Authors  []uint64
 	Sections [][]byte // one for each shard, then one for every node (channels)
 	Version  int      // of FormatWindows; to AppendWindow, 0 is the newest

@@ -126,8 +126,8 @@ func (d *Directory) Source(from pipeline.Position) (*Source, error) {
 	return source, err
 }
 
-// Verify reads everything, from message 1 on, and compares it with its checksums. progress is told of
-// each segment that is good.
+// Verify reads everything, from message 1 on, and compares it with its checksums.
+// progress is called with each segment that is good.
 func (d *Directory) Verify(ctx context.Context, progress func(s *Segment)) error {
 	source, err := d.Source(0)
 	for err == nil && len(source.segments) > 0 {
@@ -139,12 +139,12 @@ func (d *Directory) Verify(ctx context.Context, progress func(s *Segment)) error
 	return err
 }
 
-// Add appends the messages up to a sequence, of the EVENTS created then. open
-// gives a source of it that begins after a position. A process that is killed
-// meanwhile leaves whole segments, and files that the next Add replaces. An
-// archive of another EVENTS is refused, and one that another process writes to
-// ([ErrInUse]); so is one with a gap, where EVENTS begins later than it ends.
-// progress is told of each segment that is durable.
+// Add appends the messages up to a sequence, of the EVENTS created then. open gives a
+// source of it that begins after a position. A process that is killed during Add leaves
+// whole segments, and files that the next Add replaces. An archive of another EVENTS is
+// refused, and one that another process writes to ([ErrInUse]); so is one with a gap,
+// where EVENTS begins later than it ends. progress is called with each segment that is
+// durable.
 func (d *Directory) Add(ctx context.Context, events time.Time, begins, last uint64, open func(from pipeline.Position) (pipeline.Source, error), progress func(s *Segment)) error {
 	unlock, err := d.files.Lock()
 	if err != nil {

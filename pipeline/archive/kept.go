@@ -45,9 +45,9 @@ func (k *kept) holds(first uint64, messages []pipeline.Message) {
 	k.bytes.Store(int64(bytes))
 }
 
-// Keeping is the directory for who reads a little here and a little there: a segment
-// is read and decoded whole, so the last one is kept for a while. Messages of its
-// sources are everybody's: nobody may change what they hold.
+// Keeping is the directory for readers of a little here and a little there: a segment
+// is read and decoded whole, so the last one is kept for a while. Its sources share
+// their messages: a caller must not change one.
 func (d *Directory) Keeping() *Directory {
 	return &Directory{files: d.files, segments: d.segments, kept: new(kept)}
 }

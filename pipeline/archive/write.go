@@ -28,7 +28,7 @@ func Write(ctx context.Context, source pipeline.Source, version int, events time
 		}
 		for i := range messages {
 			m := &messages[i]
-			if m.Sequence < next { // read in part by who opened the source
+			if m.Sequence < next { // the opener of the source has read a part
 				continue
 			}
 			if m.Sequence > last {

@@ -9,7 +9,7 @@
 // what the deciding process would write next, [View.Answering] who can be
 // asked about a shard, [Holder] from which node a backup takes it, [View.Needed]
 // which positions of EVENTS nodes may still read from, [View.LetGo]
-// what a holder need not hold any more. [View.Lacking], [View.Come] and [View.Unanswered]
+// what a holder may give up. [View.Lacking], [View.Come] and [View.Unanswered]
 // say how far the shards and their holders are (caughtup.go).
 //
 // What is read here may have been written by anybody: every value is checked

@@ -94,8 +94,8 @@ func (rs *Roles) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Fingerprint tells one generation from another: its number, and all that decides what
-// it counts. 0: the process has no counts of its own. Its text is 16 hexadecimal digits.
+// Fingerprint identifies a generation: its number, and all that decides what it counts.
+// 0: the process has no counts of its own. Its text is 16 hexadecimal digits.
 type Fingerprint uint64
 
 // FingerprintOf is that of a generation. Two that use one slot after each other never take

@@ -35,7 +35,7 @@ var ErrForeign = errors.New("cluster: no node wrote this")
 //
 // A member's silence is measured by the roster's own clock, which goes on only
 // while something is heard: an observer that was cut off for a minute has not
-// heard a minute of silence. Who beats hears at least its own beats.
+// heard a minute of silence. A process that beats hears at least its own beats.
 type Roster struct {
 	gap, expiry time.Duration
 
@@ -171,7 +171,7 @@ func (r *Roster) takeMember(node string, e Entry) error {
 	}
 	if err != nil {
 		if r.listing != nil && known != nil {
-			r.listing[node] = true // who was known is silent, not gone
+			r.listing[node] = true // a known member is silent, not gone
 		}
 		if known == nil {
 			r.pass(node, e.Revision)

@@ -51,7 +51,7 @@ const (
 	WritesRefuse Writes = "refuse"
 )
 
-// Degrade is what all nodes are told to leave undone. Its JSON is
+// Degrade is what all nodes must leave undone. Its JSON is
 // {"reads":"all","writes":"on"}.
 type Degrade struct {
 	Reads  Reads  `json:"reads"`
@@ -98,7 +98,7 @@ type View struct {
 	Revision   uint64
 	Foreign    error // why what stands there is not followed; nil: it is, or nothing does
 
-	// Settled: whoever is up has had the time to say so since the bucket was
+	// Settled: each process that is up has had the time to say so since the bucket was
 	// made, or this observer began.
 	Settled bool
 
@@ -118,7 +118,7 @@ func (v *View) Member(node string) (State, bool) {
 
 // Answering lists who can be asked about a shard: members that are not away and
 // say that they are ready. Those assigned come first, the most preferred first;
-// then those that have it still. Members that are behind are listed only where
+// then those that have it still. Members that lag are listed only where
 // no other is: their answers are old.
 func (v *View) Answering(s pipeline.Shard) []string {
 	names, behind := v.answering(s)
@@ -129,7 +129,7 @@ func (v *View) Answering(s pipeline.Shard) []string {
 }
 
 // Behind lists who can be asked about a shard when none of Answering is left after
-// all: members that have it and are behind. It is nil where these are the answering.
+// all: members that have it and lag. It is nil where these are the answering.
 func (v *View) Behind(s pipeline.Shard) []string {
 	names, behind := v.answering(s)
 	if names == nil {
@@ -178,13 +178,12 @@ func (v *View) Freshness() (longest time.Duration) {
 }
 
 // LetGo are, of the shards that a node has, those that it should not have and
-// need not keep: all to whom they are assigned answer for them and are not
-// behind.
+// need not keep: all to whom they are assigned answer for them and do not lag.
 //
-// What they say counts only if they act on this assignment: by an earlier one
-// they may be about to let go of the shard themselves, because this node has it.
-// A member that gives up a shard must not say any more that it is ready for it,
-// from before it looks at the view by which it does.
+// What they say counts only if they act on this assignment: by an earlier one they may
+// be about to let go of the shard themselves, because this node has it. A member that
+// gives up a shard must stop saying that it is ready for it before it looks at the view
+// by which it gives it up.
 func (v *View) LetGo(node string, has ShardSet) (set ShardSet) {
 	for s := range has.All() {
 		holders := v.Assignment.Holders(s)
@@ -203,9 +202,9 @@ func (v *View) LetGo(node string, has ShardSet) (set ShardSet) {
 }
 
 // MayHave says whether a member other than node may have a shard for which nobody
-// answers: one that is starting and has said nothing yet, or one that had it and
-// has been away for no longer than replaceAfter. Who does not wait for it derives
-// the shard from all of the log.
+// answers: one that is starting and has said nothing yet, or one that had it and has
+// been away for no longer than replaceAfter. A node that does not wait for that member
+// derives the shard from all of the log.
 func (v *View) MayHave(s pipeline.Shard, node string, replaceAfter time.Duration) bool {
 	return slices.ContainsFunc(v.Members, func(m State) bool {
 		switch {
@@ -277,9 +276,8 @@ func (v *View) unlisted() bool {
 	})
 }
 
-// Reported is the assignment that the members' own words amount to: who is
-// ready, or on the way to be, holds. Its epoch is the newest that any of them
-// acts on.
+// Reported is the assignment that the members' own words amount to: a member that is
+// ready, or is becoming so, holds. Its epoch is the newest that any of them acts on.
 func (v *View) Reported(o Options) Assignment {
 	a := Assignment{Replicas: o.Replicas, ByShard: make([][]string, o.Shards)}
 	for _, m := range v.Members {

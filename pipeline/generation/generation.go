@@ -259,8 +259,8 @@ func (s Set) Accepted() (Set, error) {
 	return s, nil
 }
 
-// stored is up to where dead letters are stored, of what the one that serves has routed:
-// what it owes itself it will not store any more.
+// stored is up to where dead letters are stored, of what the one that serves has
+// routed: later letters are its own to store, and it will not.
 func (s Set) stored(routed uint64) uint64 {
 	if owed := s.All[s.Serving].Letters; owed != 0 {
 		return min(routed, owed)

@@ -63,7 +63,7 @@ func OpenBucket(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams, 
 	return Attach(ctx, nc, o.Slot, o.Generation, o.Logger)
 }
 
-// AttachEvents is Attach for who reads EVENTS as well.
+// AttachEvents is Attach for a process that reads EVENTS as well.
 func AttachEvents(ctx context.Context, nc *nats.Conn, slot Slot, logger *slog.Logger) (*Streams, error) {
 	s, err := Attach(ctx, nc, slot, Owner{}, logger)
 	if err != nil {

@@ -136,7 +136,7 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 	return options, nil
 }
 
-// classified adds what an error of nats.go means to those who set it up.
+// classified adds what an error of nats.go means for its setup.
 func classified(err error) error {
 	var class error
 	text := err.Error()

@@ -30,8 +30,8 @@ const (
 	wrongLastSequenceInFlight = jetstream.JSErrCodeStreamWrongLastSequenceConstant
 )
 
-// DeltaLog is DELTAS. It implements pipeline.Log. Safe for concurrent use; who
-// appends has one of his own.
+// DeltaLog is DELTAS. It implements pipeline.Log. Safe for concurrent use; a router has
+// one of its own.
 type DeltaLog struct {
 	streams *Streams
 
@@ -44,8 +44,8 @@ var _ pipeline.Log = (*DeltaLog)(nil)
 // NewDeltaLog appends to the DELTAS of s.
 func NewDeltaLog(s *Streams) *DeltaLog { return &DeltaLog{streams: s} }
 
-// missingTries and lookPause tell a last window that is gone from one that a
-// leader does not have yet who has just become it.
+// missingTries and lookPause distinguish a last window that is gone from one that a new
+// leader does not have yet.
 const (
 	missingTries = 3
 	lookPause    = 100 * time.Millisecond

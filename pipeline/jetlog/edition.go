@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nuid"
 )
 
-// HeaderSeal says who wrote a window: somebody who knows the key of DELTAS.
+// HeaderSeal proves that the writer of a window knows the key of DELTAS.
 const HeaderSeal = "Tidemark-Seal"
 
 const (
@@ -35,7 +35,7 @@ var ErrForeign = errors.New("jetlog: a message in DELTAS is no router's")
 // edition is one DELTAS, from when it is made until it is gone. Recreated, it
 // has another subject, which nobody can guess, and another key: what is still
 // on its way to the one before, and what others publish there, arrives nowhere.
-// Both are told by the stream's own configuration, to whoever may ask for it.
+// Both stand in the stream's own configuration, for each process that may read it.
 type edition struct {
 	created time.Time
 	subject string
@@ -70,7 +70,7 @@ func isEdition(subjects []string) bool {
 	return len(subjects) == 1 && strings.HasPrefix(subjects[0], DeltasSubject+".")
 }
 
-// seal proves that a window was appended by who knows the key, and where: a
+// seal proves that the appender of a window knows the key, and where it appended: a
 // copy at another sequence is none.
 func (e edition) seal(sequence uint64, window []byte) string {
 	h := hmac.New(sha256.New, e.key)
@@ -104,12 +104,12 @@ func (s *Streams) edition(ctx context.Context) (edition, StreamState, error) {
 // renewWithin is over how long nodes that find an edition useless spread.
 const renewWithin = 300 * time.Millisecond
 
-// renew recreates DELTAS in the place of an edition that is of no use any more,
-// or is gone, and says so, unless another node has done it.
+// renew recreates DELTAS in the place of an edition that is useless or gone, and says
+// so, unless another node has done it.
 func (s *Streams) renew(ctx context.Context, useless edition, why error) error {
 	// All nodes find out at once. One after the other they see that it is done: a
 	// server that deletes a stream and makes it, for several at a time, has been seen
-	// to fail at it, and once to answer nobody any more.
+	// to fail at it, and once to stop answering.
 	select {
 	case <-time.After(mathrand.N(renewWithin)):
 	case <-ctx.Done():
@@ -129,12 +129,12 @@ func (s *Streams) renew(ctx context.Context, useless edition, why error) error {
 // recreate deletes an edition of DELTAS, if it is the one there is, and makes the
 // next one, if there is none. It says whether it made one.
 //
-// NATS deletes by name alone: of two nodes that find an edition useless at once,
-// the slower one may delete what the faster one has just made, if that comes
-// between the look and the delete. No count is wrong then: DELTAS is a cache, and
-// who appends to an edition that is gone, or follows it, finds that out
-// (DeltaLog.Append, reader). What is promised is that there is a DELTAS at the
-// end, and that it is not the useless one.
+// NATS deletes by name alone: of two nodes that find an edition useless at once, the
+// slower one may delete what the faster one has just made, if that comes between the
+// look and the delete. No count is wrong then: DELTAS is a cache, and a process that
+// appends to an edition that is gone, or follows it, finds that out (DeltaLog.Append,
+// reader). What is promised is that there is a DELTAS at the end, and that it is not
+// the useless one.
 func (s *Streams) recreate(ctx context.Context, useless edition) (recreated bool, err error) {
 	now, _, err := s.edition(ctx)
 	if err == nil && !now.created.Equal(useless.created) {

@@ -30,7 +30,7 @@ var ErrFillers = errors.New("jetlog: too far to fast-forward")
 
 // FastForward implements pipeline.Events: it publishes fillers, so that no
 // sequence is used twice after the stream lost its tail (I10). No other writer
-// is harmed: sequences that events take meanwhile count too. Those events would
+// is harmed: sequences that events take during it count too. Those events would
 // be missed, though, below past: stop producers first, or call Reclaim.
 func (e *Events) FastForward(ctx context.Context, past uint64) error {
 	if err := fastForward(ctx, e.streams, past); err != nil {

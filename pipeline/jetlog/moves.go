@@ -19,7 +19,7 @@ const HeaderMoved = "Tidemark-Moved"
 
 const (
 	// MovesMax is how many copies EVENTS may hold: far more than power cuts leave,
-	// and 59 MB of memory for whoever reads it.
+	// and 59 MB of memory for a reader.
 	MovesMax = 1_000_000
 
 	// movesAtOnce are asked for in one request.
@@ -42,12 +42,11 @@ type Original struct {
 	Nanos    int64 // its timestamp in the stream, Unix
 }
 
-// Moves are the messages of EVENTS that stand at sequences which had been used
-// before a lost tail, and were published again behind the end (Events.Reclaim):
-// the sequence of each one's copy. EVENTS cannot be deleted from, so they stay
-// where they are and mean nothing there; the copy is the event, and says so
-// itself. Whoever reads EVENTS reads it through Moves: what a message means is
-// told by the stream alone.
+// Moves are the messages of EVENTS that stand at sequences which had been used before a
+// lost tail, and were published again at the end (Events.Reclaim): the sequence of each
+// one's copy. EVENTS cannot be deleted from, so they stay where they are and mean
+// nothing there; the copy is the event, and says so itself. Every reader of EVENTS
+// reads it through Moves: what a message means follows from the stream alone.
 type Moves map[Original]uint64
 
 // Note takes in a message, which may be a copy. Of several copies the first is
@@ -107,8 +106,8 @@ func typeOf(subject string) string {
 	return strings.TrimPrefix(subject, EventsSubject)
 }
 
-// newMoved is a subject for copies that nobody can guess: whoever publishes there
-// takes events away from where they stand.
+// newMoved is a subject for copies that nobody can guess: a message there takes an
+// event away from where it stands.
 func newMoved() string { return MovedSubject + nuid.Next() + ".>" }
 
 // isMoved says whether subjects are those of an EVENTS that copies can stand in.
@@ -176,7 +175,7 @@ func loadMoves(ctx context.Context, js jetstream.JetStream, most uint64) (Moves,
 			}
 			moves.Note(&pipeline.Message{Sequence: meta.Sequence.Stream, Subject: m.Subject(), Header: m.Headers()})
 			if meta.NumPending == 0 {
-				held = seen // the others have aged away meanwhile
+				held = seen // the others have aged away since
 			}
 		}
 		if err := errors.Join(batch.Error(), ctx.Err()); err != nil {

@@ -332,7 +332,7 @@ func (r *reader[T]) linger(ctx context.Context, end *time.Time) bool {
 	}
 }
 
-// checkJump tells messages that were deleted one by one, which the stream may
+// checkJump distinguishes messages that were deleted one by one, which the stream may
 // do without, from messages that left its front before they were read.
 func (r *reader[T]) checkJump(ctx context.Context) error {
 	return r.retry(ctx, func() error {

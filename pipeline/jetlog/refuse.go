@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// writesKey is in the metadata of EVENTS while events are refused by hand, so
-// that its limit is told from one that an operator has set.
+// writesKey is in the metadata of EVENTS while events are refused by hand, so that its
+// limit is distinguished from one that an operator has set.
 const (
 	writesKey = "tidemark-writes"
 	byHand    = "refuse"

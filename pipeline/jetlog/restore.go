@@ -34,11 +34,10 @@ func (s *StreamStats) Remade(stream string) uint64 {
 	return s.remade[stream]
 }
 
-// remadeLogEvery bounds how often a stream that is recreated is told of.
+// remadeLogEvery bounds how often a recreated stream is logged.
 var remadeLogEvery = 10 * time.Second // a test shortens it
 
-// remade counts and tells that a stream was recreated, and how to keep that
-// from happening.
+// remade counts and logs that a stream was recreated, and how to prevent that.
 func (s *Streams) remade(stream, consequence string, why error) {
 	s.stats.mu.Lock()
 	s.stats.remade[stream]++
@@ -108,10 +107,10 @@ func (s *Streams) gone(ctx context.Context, stream string) (why, err error) {
 	return why, nil
 }
 
-// create makes a stream that is not there, and says whether it did: that another
-// node was faster is as good. It knows so of DELTAS and EVENTS alone, which have
-// subjects of their own each time: NATS answers who asks for a stream that is
-// there, and as it wants it, as if it had made it.
+// create makes a stream that is not there, and says whether it did: that another node
+// was faster is as good. It knows so of DELTAS and EVENTS alone, which have subjects of
+// their own each time: NATS answers a request for a stream that is there, with the
+// wanted settings, as if that had made it.
 //
 // A server that has room for the streams once may say that it has none, while it
 // makes the same stream for another node.

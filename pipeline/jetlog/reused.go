@@ -10,14 +10,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reclaim implements pipeline.Events. It finds events stored at sequences, up
-// to `counted`, that had been used before: EVENTS lost its tail, and producers
-// were faster than FastForward. Whoever has counted up to there would not read
-// them, so each is published once more behind the end. The copy says of which
-// message it is one (HeaderMoved), and from then on the original means nothing
-// (Moves): a reader that is behind, or a replay, finds the event once. counted
-// was read at the log time `at` (Unix ms), so that whatever stands there with a
-// later timestamp is not what was read.
+// Reclaim implements pipeline.Events. It finds events stored at sequences, up to
+// `counted`, that had been used before: EVENTS lost its tail, and producers were faster
+// than FastForward. A node that has counted up to there would not read them, so each is
+// published once more at the end. The copy says of which message it is one
+// (HeaderMoved), and from then on the original means nothing (Moves): a reader that
+// lags, or a replay, finds the event once. counted was read at the log time `at` (Unix
+// ms), so that what stands there with a later timestamp is not what was read.
 //
 // It may be run again: what has a copy is not published again, and of two that
 // are published at once the stream keeps one (within its duplicate window) or

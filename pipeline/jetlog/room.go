@@ -23,8 +23,8 @@ const (
 )
 
 // Reserve makes the DELTAS of a generation that is about to begin, in a slot that was
-// cleared (Clear): what its max_bytes reserves on the server is there then. Who
-// else wants to begin there finds it, and begins with a later number.
+// cleared (Clear): what its max_bytes reserves on the server is there then. Another
+// process that wants to begin there finds it, and begins with a later number.
 func Reserve(ctx context.Context, nc *nats.Conn, o StreamOptions) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -61,7 +61,7 @@ func Unreserve(ctx context.Context, js jetstream.JetStream, slot Slot, of Owner)
 	return true, nil
 }
 
-// noRoom says of an error whether a stream has no room, and what the server tells of
+// noRoom says of an error whether a stream has no room, and what the server says of
 // what it has: how much streams have reserved, which is not what is in them.
 func (s *Streams) noRoom(ctx context.Context, c jetstream.StreamConfig, err error) error {
 	api, is := errors.AsType[*jetstream.APIError](err)
@@ -77,8 +77,9 @@ func (s *Streams) noRoom(ctx context.Context, c jetstream.StreamConfig, err erro
 		c.Name, c.MaxBytes>>20, max(c.Replicas, 1), ErrNoRoom, err, s.reserved(ctx, c.Replicas))
 }
 
-// reserved is what the server tells of what the account's streams have reserved; "": nothing.
-// What other accounts have, and what the server's own limit is, it does not tell.
+// reserved is what the server says of what the account's streams have reserved; "":
+// nothing. What other accounts have, and what the server's own limit is, it does not
+// say.
 func (s *Streams) reserved(ctx context.Context, replicas int) string {
 	account, err := s.js.AccountInfo(ctx)
 	if err != nil {

@@ -64,8 +64,8 @@ func OpenSource(ctx context.Context, s *Streams, from pipeline.Position, o RunOp
 	return source, nil
 }
 
-// Next implements pipeline.Source. The first one looks what was moved: whoever
-// opens a source looks after the tail of EVENTS again before that (Guard.Open).
+// Next implements pipeline.Source. The first one looks what was moved: before that, the
+// opener of a source looks after the tail of EVENTS again (Guard.Open).
 func (s *Source) Next(ctx context.Context) ([]pipeline.Message, error) {
 	if s.moves == nil && s.err == nil {
 		err := s.retry(ctx, func() (err error) {
@@ -94,7 +94,7 @@ type Tailer struct {
 
 var _ pipeline.Tailer = (*Tailer)(nil)
 
-// sealed is a message of DELTAS and what says who wrote it.
+// sealed is a message of DELTAS and its proof of the writer.
 type sealed struct {
 	pipeline.Entry
 	header nats.Header

@@ -416,11 +416,11 @@ func (s StreamState) same(created time.Time) error {
 	return fmt.Errorf("%w: %s was created %v, the one opened %v", ErrTail, s.Name, s.Created, created)
 }
 
-// Joins checks that reading can go on after the message `after`: the one
-// behind it is still there or yet to come, and the stream has not lost
-// `after` itself. The first fault wraps pipeline.ErrGap, the second ErrTail.
+// Joins checks that reading can go on after the message `after`: the one after it is
+// still there or yet to come, and the stream has not lost `after` itself. The first
+// fault wraps pipeline.ErrGap, the second ErrTail.
 //
-// A message that an operator deleted is told from one never stored only
+// A message that an operator deleted is distinguished from one never stored only
 // between First and Last; at the front of the stream it counts as a gap.
 func (s StreamState) Joins(after uint64) error {
 	switch {

@@ -136,14 +136,14 @@ func (s *Streams) OlderThan(ctx context.Context, age time.Duration) (uint64, err
 	return low, nil
 }
 
-// Trim takes from EVENTS what is before a sequence, which must be in a backup at
-// place, and says how many messages went. Before it does, the stream's metadata say
-// so: who finds it shorter knows that it was meant, and where the rest is. Between the
-// two it calls last, nil for nothing, which says whether the trim still may, and does
-// what must be done before the events go (SettleBelow); with an error nothing goes,
-// and the metadata are as before. So of two, one that trims and one that notes somewhere
-// that it needs all of EVENTS and then looks at the metadata, one at least learns of
-// the other.
+// Trim takes from EVENTS what is before a sequence, which must be in a backup at place,
+// and says how many messages went. Before it does, the stream's metadata say so: a
+// process that finds it shorter knows that it was meant, and where the rest is. Between
+// the two it calls last, nil for nothing, which says whether the trim still may, and
+// does what must be done before the events go (SettleBelow); with an error nothing
+// goes, and the metadata are as before. So of two, one that trims and one that notes
+// somewhere that it needs all of EVENTS and then looks at the metadata, one at least
+// learns of the other.
 func (s *Streams) Trim(ctx context.Context, below uint64, place string, last func(context.Context) error) (messages uint64, err error) {
 	stream, err := s.js.Stream(ctx, EventsStream)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 	return after.State.FirstSeq - info.State.FirstSeq, nil
 }
 
-// unmarkMax is how long who gives a trim up tries to take the mark back.
+// unmarkMax bounds the tries to take the mark back when a trim is given up.
 const unmarkMax = 2 * time.Second
 
 // markTrimmed has the metadata say what is trimmed, and returns what EVENTS is then, the

@@ -17,10 +17,10 @@ import (
 // begun there already, by another leader, nothing is removed (ErrGeneration).
 //
 // It may end anywhere, and be done again: what is left then is the earlier
-// generation's, and nobody of a later one takes it for its own. Its members have
+// generation's, and no process of a later one takes it for its own. Its members have
 // another fingerprint; its DELTAS, which goes last, says whose it is, and streams of
-// another generation are not opened on it. Whoever still uses the slot makes it again
-// (Evict).
+// another generation are not opened on it. A process that still uses the slot makes it
+// again (Evict).
 func Clear(ctx context.Context, js jetstream.JetStream, s jetlog.Slot, next generation.Number) error {
 	is, err := jetlog.SlotOf(ctx, js, s)
 	if err != nil {

@@ -37,9 +37,9 @@ const (
 )
 
 // Generations is the record of which generations there are, a key of the bucket that
-// this process watches. What is there may be nothing, anybody's, or older than what
-// was there before: who acts on it looks (generation.Set.Follows), keeps a copy, and
-// puts that back (Restore). Safe for concurrent use.
+// this process watches. It may be missing, written by anybody, or older than what was
+// there before: a caller that acts on it checks it first (generation.Set.Follows),
+// keeps a copy, and puts that back (Restore). Safe for concurrent use.
 type Generations struct {
 	// Version is that of pipeline.FormatRecord in which the record is written; nil: the
 	// oldest. It is set before anything is written.
@@ -108,7 +108,7 @@ func (g *Generations) Seen() (generation.Set, error) {
 }
 
 // Written is when the record was written that was seen last, by the server's clock
-// (StreamState.Now tells its now); the zero: there is none. Putting a copy back writes
+// (StreamState.Now is its now); the zero: there is none. Putting a copy back writes
 // it. Of a record that comes between Seen and this it is later, never earlier.
 func (g *Generations) Written() time.Time {
 	g.mu.Lock()
@@ -315,8 +315,8 @@ func (g *Generations) take(msg *nats.Msg, a pull.Ack, listing bool) {
 	g.see(r, listing)
 }
 
-// see notes what the key is now, and wakes those who wait if it is another. What was
-// there when the watch began wakes them too: who waits for the first needs to know.
+// see notes what the key is now, and wakes waiting callers if it has changed. What was
+// there when the watch began wakes them too: a caller may wait for the first value.
 func (g *Generations) see(r record, listing bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

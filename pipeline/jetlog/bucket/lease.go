@@ -39,24 +39,24 @@ type LeaseOptions struct {
 // Lease is the router's lease, a key in the bucket. It implements
 // pipeline.Lease.
 //
-// No two clocks are compared. The holder writes the key every Renew and gives
-// up when no write of the last Expiry is known to have arrived. Who stands by
-// takes over when it has itself seen the key unchanged for Expiry, which
-// begins after the holder's last write did: so the holder gives up first. Every
-// write is a compare-and-set, so of two who take over one succeeds. Where
-// clocks run at different speeds two may hold it for a moment, and the delta
-// log tells them apart (pipeline.Lease).
+// No two clocks are compared. The holder writes the key every Renew and gives up when
+// no write of the last Expiry is known to have arrived. A process that stands by takes
+// over when it has itself seen the key unchanged for Expiry, which begins after the
+// holder's last write did: so the holder gives up first. Every write is a
+// compare-and-set, so of two that take over one succeeds. Where clocks run at different
+// speeds two may hold it for a moment, and the delta log distinguishes them
+// (pipeline.Lease).
 //
-// Somebody else may write the key, too, and would never be silent. So who
-// stands by also looks whether anybody routes, and if nobody does it routes
-// without the lease: the delta log needs none.
+// A stranger may write the key, too, and would never be silent. So a process that
+// stands by also looks whether any process routes, and if none does it routes without
+// the lease: the delta log needs none.
 type Lease struct {
 	streams *jetlog.Streams
 	log     *jetlog.DeltaLog // to look at
 	bucket  jetstream.KeyValue
 	options LeaseOptions
 	key     string // in the bucket
-	session string // tells this process from an earlier one of the same name
+	session string // of this process, not of an earlier one of the same name
 
 	mu     sync.Mutex
 	holder leaseValue
@@ -96,8 +96,8 @@ func NewLease(s *jetlog.Streams, o LeaseOptions) (*Lease, error) {
 	return &Lease{streams: s, log: jetlog.NewDeltaLog(s), bucket: s.KeyValue(), options: o, key: keyOf(s.Slot(), o.Key), session: nuid.Next()}, nil
 }
 
-// Holder is who held the lease when this process last looked, which it does
-// while it holds or waits; "" when nobody or not known.
+// Holder is the process that held the lease when this one last looked, which it does
+// while it holds or waits; "" for none, or not known.
 func (l *Lease) Holder() (name string, mine bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,12 +112,12 @@ func (l *Lease) setHolder(v leaseValue) {
 	l.holder = v
 }
 
-// Acquire implements pipeline.Lease. It looks four times every Renew, so a
-// released lease, or one that an earlier process of the same owner left, is
-// taken at once. held ends with ctx too. release tells the others and waits
-// until they have been told, for a moment at most; call it in any case.
+// Acquire implements pipeline.Lease. It looks four times every Renew, so a released
+// lease, or one that an earlier process of the same owner left, is taken at once. held
+// ends with ctx too. release informs the others and waits for that, for a moment at
+// most; call it in any case.
 //
-// Without the lease, when nobody routes (idleRouting), held ends with ctx or
+// Without the lease, when no process routes (idleRouting), held ends with ctx or
 // release alone: a router that is there all the same fences this one.
 func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func(), err error) {
 	look := time.NewTicker(max(l.options.Renew/4, time.Millisecond))
@@ -188,7 +188,7 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 // begin, and an end of that is no harm.
 const idleExpiries = 16
 
-// idleRouting is DELTAS and EVENTS as who stands by has seen them.
+// idleRouting is DELTAS and EVENTS as a process that stands by has seen them.
 type idleRouting struct {
 	looked time.Time
 	since  time.Time // when there was something to route, and DELTAS as it is now

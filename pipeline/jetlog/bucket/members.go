@@ -35,11 +35,11 @@ func (misfitError) Is(target error) bool { return target == ErrMemberMisfit }
 var ErrNotJoined = errors.New("bucket: this process has not joined")
 
 const (
-	// askWait is how long those who are asked who they are may take. It is as long
+	// askWait is how long a process may take to say which one it is. It is as long
 	// as a process that hangs holds up a check.
 	askWait = 250 * time.Millisecond
-	// claimsMax bounds how often Join, Forget and DegradeBy begin again because the
-	// key has changed meanwhile.
+	// claimsMax bounds how often Join, Forget and DegradeBy begin again because the key has
+	// changed in between.
 	claimsMax = 8
 )
 
@@ -54,16 +54,16 @@ const (
 type MembersOptions struct {
 	Beat   time.Duration // how often Keep writes; the same in all processes; default MemberBeat
 	Expiry time.Duration // a member silent for so long is away; default MemberExpiry
-	// Session tells this process from others of its name; default one of its own. A
+	// Session distinguishes this process from others of its name; default one of its own. A
 	// process that only answers has one for all generations: of one that takes the place
 	// of another, in the same slot, its name is not another process's.
 	Session string
 	Logger  *slog.Logger // default: none
 }
 
-// Members are the processes there are, what they are assigned, and what people
-// have told all of them, as keys in the bucket (cluster.Roster). A process that
-// joins writes its own key again and again, and watches all.
+// Members are the processes there are, what they are assigned, and what operators have
+// set for all of them, as keys in the bucket (cluster.Roster). A process that joins
+// writes its own key again and again, and watches all.
 //
 // Every write of a key is a compare-and-set, so two that want the same key
 // cannot both have it. No clocks are compared: a member is away when its key has
@@ -97,7 +97,7 @@ type Members struct {
 // seen it come.
 type joining struct {
 	node   string
-	before []*cluster.Member // who was there when the key came
+	before []*cluster.Member // the members when the key came
 	seen   chan struct{}     // closed then
 }
 
@@ -128,7 +128,7 @@ func OpenMembers(ctx context.Context, s *jetlog.Streams, o MembersOptions) (*Mem
 	}
 }
 
-// AttachMembers is OpenMembers for who is no node, a command: nothing is created,
+// AttachMembers is OpenMembers for a command, which is no node: nothing is created,
 // and nothing of the streams looked at. ErrNoBucket says that there are none. The
 // connection stays the caller's.
 func AttachMembers(ctx context.Context, nc *nats.Conn, slot jetlog.Slot, o MembersOptions) (*Members, error) {
@@ -153,10 +153,10 @@ func (m *Members) Session() string { return m.session }
 // gathered for a moment, and a few times each beat.
 func (m *Members) View() *cluster.View { return m.view.Load() }
 
-// Changed is closed with the next view that says more than how long members
-// have been silent. Take it before View, so that no change is missed. What
-// depends on time alone (Options.ReplaceAfter) does not close it: whoever
-// decides looks once a beat as well.
+// Changed is closed with the next view that says more than how long members have been
+// silent. Take it before View, so that no change is missed. What depends on time alone
+// (Options.ReplaceAfter) does not close it: the deciding process looks once a beat as
+// well.
 func (m *Members) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,7 +193,7 @@ func (m *Members) Silent() time.Duration {
 // Whether one is there is asked of itself (present): an earlier process of the
 // name that was killed does not answer, NATS knows at once that nobody does, and
 // Join does not wait. The process that joins last has the name: one that could
-// not answer, because it was cut off, is told so by its next Beat.
+// not answer, because it was cut off, learns so from its next Beat.
 //
 // Of two that do not fit and join at the same moment, the one whose key was written
 // later sees that of the other before its own comes, and is refused.
@@ -224,7 +224,7 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	select {
 	case <-j.seen:
 		err = m.refuseMisfit(ctx, &me, j.before)
-	case <-time.After(m.options.Expiry): // nothing is heard: who comes later is told the same
+	case <-time.After(m.options.Expiry): // nothing is heard: a later caller gets the same answer
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -290,7 +290,7 @@ func (m *Members) claim(ctx context.Context, node string, value []byte) (was *cl
 		if there {
 			return nil, fmt.Errorf("%w: stop it, or give this one another name (node)", ErrNameTaken)
 		}
-		// Whoever claims the name at the same time must get an answer when it
+		// Another process that claims the name at the same time must get an answer when it
 		// finds that it was too slow.
 		if m.name, err = m.streams.Conn().Subscribe(nameSubject(m.streams.Slot())+node, m.sayName); err != nil {
 			return nil, err
@@ -338,8 +338,8 @@ func (m *Members) present(ctx context.Context, node string) (bool, error) {
 	return false, nil
 }
 
-// ask asks who has a name: whether any other than this process does, and whether
-// anybody listens but does not answer.
+// ask asks which process has a name: whether another one than this does, and whether
+// one listens but does not answer.
 func (m *Members) ask(ctx context.Context, node string) (others, listens bool, err error) {
 	nc := m.streams.Conn()
 	answers, err := nc.SubscribeSync(nc.NewInbox())
@@ -468,7 +468,7 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 	written, err := m.write(ctx, key, value, m.revision)
 	if errors.Is(err, errOvertaken) {
 		// Our own write, whose acknowledgement was lost; a bucket that was recreated;
-		// somebody who is no node; or another process.
+		// a stranger; or another process.
 		var is *cluster.Member
 		var revision uint64
 		if is, revision, err = m.read(ctx, m.me); err == nil && is != nil && is.Session != m.session {
@@ -546,7 +546,7 @@ func (m *Members) Keep(ctx context.Context, say func() cluster.Member) error {
 	}
 }
 
-// Leave tells the others at once that this process stops: of one that holds
+// Leave informs the others at once that this process stops: of one that holds
 // shards the key stays, marked as stopped; any other's is deleted.
 func (m *Members) Leave(ctx context.Context, me cluster.Member) error {
 	if m.me == "" || me.Node != m.me {

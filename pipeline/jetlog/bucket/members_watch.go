@@ -116,7 +116,8 @@ func (m *Members) follow(ctx context.Context) (listed bool, err error) {
 	}
 }
 
-// openWatch makes the consumer, and tells the roster of which bucket keys come.
+// openWatch makes the consumer, and gives the roster the bucket that its keys come
+// from.
 func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull.Puller, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchOpenWithin)
 	defer cancel()
@@ -183,7 +184,7 @@ func (m *Members) listed() {
 	m.publish(true)
 }
 
-// publish makes the next view, and wakes those who wait for it if it has news.
+// publish makes the next view, and wakes callers that wait for it if it has news.
 func (m *Members) publish(news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -126,14 +126,14 @@ func (m *Members) known(node string) error {
 	return fmt.Errorf("%w as %.80q; there are: %.500s", ErrUnknownNode, node, strings.Join(names, ", "))
 }
 
-// Degrade tells all nodes what to leave undone; cluster.Normal ends it.
+// Degrade sets what all nodes leave undone; cluster.Normal ends it.
 func (m *Members) Degrade(ctx context.Context, d cluster.Degrade) error {
 	_, err := m.DegradeBy(ctx, func(cluster.Degrade) (cluster.Degrade, error) { return d, nil })
 	return err
 }
 
-// DegradeBy changes what all nodes are told to leave undone, and returns what it is then.
-// Of two who change different things at once both do.
+// DegradeBy changes what all nodes leave undone, and returns what it is then.
+// Of two callers that change different things at once both succeed.
 func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (cluster.Degrade, error)) (next cluster.Degrade, err error) {
 	for range claimsMax {
 		is, revision := m.View().Degrade, uint64(0) // also where somebody else's value stands
@@ -168,9 +168,9 @@ func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (c
 	return next, fmt.Errorf("bucket: degrade: %w", err)
 }
 
-// Tidy removes keys that nobody needs any more: of processes that held nothing
-// and are gone, those that no process has renewed for long, and the marks of deleted ones.
-// One process does it now and then: the one that routes.
+// Tidy removes keys that are no longer needed: of processes that held nothing and are
+// gone, those that no process has renewed for long, and the marks of deleted ones. One
+// process does it now and then: the one that routes.
 func (m *Members) Tidy(ctx context.Context) error { return m.tidy(ctx, tidyAfter) }
 
 // tidyMax bounds the keys that one Tidy removes for good.

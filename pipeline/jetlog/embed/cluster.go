@@ -109,7 +109,7 @@ func (s *Server) Standing() Standing {
 	return standing
 }
 
-// String says for whom a server without a leader waits.
+// String says for which servers one without a leader waits.
 func (s Standing) String() string {
 	with := "no other server is there"
 	if len(s.Servers) > 0 {
@@ -129,7 +129,7 @@ const (
 
 // WaitLeader waits until the cluster of the server has a leader, which takes as
 // many servers as Standing.Needed says. For a server on its own it returns at
-// once. tell is told how the server stands while it waits: when that changes,
+// once. tell is called with how the server stands while it waits: when that changes,
 // and every half a minute. The error is ctx's.
 func (s *Server) WaitLeader(ctx context.Context, tell func(Standing)) error {
 	if !s.options.Cluster.on() {

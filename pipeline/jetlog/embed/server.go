@@ -129,8 +129,8 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		SyncAlways:             o.SyncInterval == 0,
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
-		// Without it the server holds up whoever sends to a client that does
-		// not read: the node's answers to everybody. So the one goes without.
+		// Without it the server holds up each sender to a client that does not read: the node's
+		// answers to everybody. So that one client goes without.
 		NoFastProducerStall: true,
 		// Each try for a route is a line of the log otherwise, of several
 		// connections to each server that is down.
@@ -162,7 +162,7 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 // URL is what clients connect to.
 func (s *Server) URL() string { return s.ns.Load().ClientURL() }
 
-// Unwritable says which streams take nothing any more, and why: they could not
+// Unwritable says which streams can no longer be written, and why: they could not
 // be written once, mostly because the disk was full. The server does not try
 // again by itself, however much room there is later; Restart does. nil: all is
 // well.

@@ -27,7 +27,7 @@ const (
 	controlMessages = 256
 	// consumerInactive is when the server forgets a consumer left behind.
 	consumerInactive = time.Minute
-	// pendingHeader tells, at a request's early end, how much of it was left.
+	// pendingHeader says, at a request's early end, how much of it was left.
 	pendingHeader = "Nats-Pending-Messages"
 )
 
@@ -149,7 +149,7 @@ func (p *Puller) Take(m *nats.Msg) (a Ack, stored bool, err error) {
 }
 
 // control reads a status message. Only two kinds are part of going well:
-// heartbeats, and the early end of a request, which tells how much was left.
+// heartbeats, and the early end of a request, which says how much was left.
 func (p *Puller) control(h nats.Header) error {
 	if h.Get("Status") == "100" {
 		return nil
@@ -168,7 +168,7 @@ func (p *Puller) control(h nats.Header) error {
 	return fmt.Errorf("%w: status %s %s", errBroken, h.Get("Status"), h.Get("Description"))
 }
 
-// Close lets the server forget the consumer at once when it can be told.
+// Close lets the server forget the consumer at once when it can be reached.
 func (p *Puller) Close() {
 	if p.inbox != nil {
 		_ = p.inbox.Unsubscribe()
