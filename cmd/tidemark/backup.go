@@ -71,7 +71,7 @@ func (r *remote) work(do func(ctx context.Context, nc *nats.Conn) error) error {
 	return r.explain(do(ctx, nc))
 }
 
-// shardProgress tells of shards as they are done, where somebody looks.
+// shardProgress shows shards as they are done, on a terminal.
 func shardProgress(t *terminal, quiet bool, what string) func(done, of int) {
 	f := screen(t.err)
 	if f == nil || quiet {

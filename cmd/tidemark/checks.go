@@ -101,7 +101,7 @@ func (r *remote) holders(ctx context.Context, nc *nats.Conn) (names []string, sh
 	return names, len(all.Shards), r.explain(err)
 }
 
-// checkTellEvery is how often it is told how the nodes go on.
+// checkTellEvery is how often the nodes' progress is shown.
 const checkTellEvery = 5 * time.Second
 
 // askAll asks nodes side by side.

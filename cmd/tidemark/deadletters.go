@@ -107,7 +107,7 @@ type letterJSON struct {
 	Counted string `json:"counted,omitempty"`       // which generation counts it though another refused it
 }
 
-// note is what tells a letter from one that is still to be dealt with.
+// note is why a letter needs nothing more.
 func (l *letterJSON) note() string {
 	switch {
 	case l.Counted != "":

@@ -100,8 +100,8 @@ func (f *forgetCommand) Run(t *terminal) error {
 	return f.do(t, (*bucket.Members).Forget, "forgotten", func(*cluster.View) string { return f.Node + " is forgotten" })
 }
 
-// do does one thing to the node, and says that it is done: said is told how the nodes
-// were before.
+// do does one thing to the node, and says that it is done: said is called with how the
+// nodes were before.
 func (n *nodeArgument) do(t *terminal, what func(*bucket.Members, context.Context, string) error, done string, said func(*cluster.View) string) error {
 	return n.members(func(ctx context.Context, m *bucket.Members) error {
 		before := m.View()

@@ -214,7 +214,7 @@ func (p *publishCommand) unknown(types map[string][]string) error {
 	return nil
 }
 
-// schemaOf is the node's schema as far as it tells it.
+// schemaOf is the node's schema, as far as it answers.
 func schemaOf(found client.Schema) (*pipeline.Schema, error) {
 	var names []string
 	var columns []pipeline.ColumnSpec

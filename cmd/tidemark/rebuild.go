@@ -186,8 +186,8 @@ func (r *rebuildCommand) status(ctx context.Context, t *terminal, l *leader) err
 	return errTold // it was aborted before the command looked
 }
 
-// change asks for a change of which generations there are; done tells it from what
-// they were and are.
+// change asks for a change of which generations there are; done sees from what they
+// were and are that it has happened.
 func (r *rebuildCommand) change(ctx context.Context, t *terminal, l *leader, verb string, done func(was, is *node.RebuildStatus) bool) error {
 	_, is, err := l.change(ctx, verb, done)
 	if err != nil {
@@ -272,8 +272,8 @@ func (l *leader) status(ctx context.Context) (*node.RebuildStatus, error) {
 	return s, l.do(ctx, node.RebuildStatusVerb, struct{}{}, s, nil)
 }
 
-// change has the leader change which generations there are; done tells a change that
-// the leader before has made from what they were and are.
+// change has the leader change which generations there are; done recognizes a change
+// that the leader before has made by what they were and are.
 func (l *leader) change(ctx context.Context, verb string, done func(was, is *node.RebuildStatus) bool) (was, is *node.RebuildStatus, err error) {
 	if was, err = l.status(ctx); err != nil {
 		return nil, nil, err
@@ -349,7 +349,7 @@ func (l *leader) find(ctx context.Context) (string, error) {
 	return "", errNoLeader
 }
 
-// passing tells whether it may go better a moment later. What a node has refused
+// passing says whether a later try may succeed. What a node has refused
 // stays refused.
 func passing(err error) bool {
 	refused, is := errors.AsType[*job.Error](err)

@@ -103,7 +103,7 @@ func newRebuildBar(to io.Writer) *rebuildBar {
 	return b
 }
 
-// Write tells of something between.
+// Write shows something in between.
 func (b *rebuildBar) Write(text []byte) (int, error) {
 	if b.bar != nil {
 		fmt.Fprint(b.to, "\r\x1b[K")

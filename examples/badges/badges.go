@@ -3,19 +3,19 @@
 //
 //	http.Handle("/demo/", http.StripPrefix("/demo", badges.Handler(c, badges.Options{})))
 //
-// It is what an application in front of Tidemark does, in small. The page
-// (page/) opens one stream of server-sent events for the user that it shows;
-// stream.go asks tidemark.unread and tidemark.feed for it twice a second and
-// tells the page what changed. A click on a badge comes back as a request that
-// read.go turns into tidemark.read. All three are asked over NATS with
-// query/client, as any other program would.
+// It is what an application in front of Tidemark does, in small. The page (page/) opens
+// one stream of server-sent events for the user that it shows; stream.go asks
+// tidemark.unread and tidemark.feed for it twice a second and sends the page what
+// changed. A click on a badge comes back as a request that read.go turns into
+// tidemark.read. All three are asked over NATS with query/client, as any other program
+// would.
 //
 // What keeps the numbers right (I7): a read says what the page had drawn when
 // it was clicked, as_of for feed and channels and the count for the 1:1
 // columns. What arrived between the drawing and the click stays unread.
 //
-// There is no login: whoever reaches the page may look at any user, and read
-// for them. An application knows its user and takes no id from the URL.
+// There is no login: each visitor of the page may look at any user, and read for them.
+// An application knows its user and takes no id from the URL.
 package badges
 
 import (

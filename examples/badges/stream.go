@@ -67,8 +67,8 @@ func (h *handler) look(ctx context.Context, user uint64, least client.Position) 
 	return s, nil
 }
 
-// nodes are those there are, if there are several. Where none tells, the page
-// does without.
+// nodes are those there are, if there are several. Where none answers, the page does
+// without.
 func (h *handler) nodes(ctx context.Context) (list []node) {
 	all, err := h.client.Nodes(ctx)
 	if err != nil || len(all.Nodes) < 2 {
@@ -123,8 +123,8 @@ type stream struct {
 	quiet time.Time       // since when
 }
 
-// step asks once and tells the page what is new. An answer that does not come
-// is told too, and asked for again; an error means that the page is gone.
+// step asks once and sends the page what is new. An answer that does not come is shown
+// too, and asked for again; an error means that the page is gone.
 func (s *stream) step(ctx context.Context) error {
 	event, data := "state", []byte(nil)
 	now, err := s.h.look(ctx, s.user, s.asOf)

@@ -5,11 +5,11 @@
 //	                cluster, streams have three copies, shards two holders
 //	node thin       only answers, and holds nothing
 //
-// The four are processes of their own, `tidemark run` with configurations that
-// are written here (layout.go), and children of this one (fleet.go). A community
-// of made-up users lives on them (cmd/tidemark/demo). Meanwhile somebody asks
-// without a pause, and a line every five seconds says what came of it (watch.go).
-// What ends by itself is started again; Ctrl-C stops all in order.
+// The four are processes of their own, `tidemark run` with configurations that are
+// written here (layout.go), and children of this one (fleet.go). A community of made-up
+// users lives on them (cmd/tidemark/demo). Beside it a watcher asks without a pause,
+// and a line every five seconds says what came of it (watch.go). What ends by itself is
+// started again; Ctrl-C stops all in order.
 //
 // Everything is kept in one directory, which the next run finds again.
 package main

@@ -25,7 +25,7 @@ type child struct {
 type children struct {
 	mu   sync.Mutex
 	all  []*child
-	over bool // nothing is started any more
+	over bool // nothing more is started
 }
 
 // start starts a program; log is where its output is added.
@@ -71,7 +71,7 @@ func (p *child) end(s os.Signal) {
 	<-p.done
 }
 
-// ended tells that the process has gone, with the end of what it said.
+// ended reports that the process has gone, with the end of what it said.
 func (p *child) ended() error {
 	select {
 	case <-p.done:

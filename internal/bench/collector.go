@@ -18,7 +18,7 @@ import (
 const (
 	// collectEvery is how often a collection is forced.
 	collectEvery = 250 * time.Millisecond
-	// collectCalls are single gets a second meanwhile.
+	// collectCalls are single gets a second during it.
 	collectCalls = 2000
 )
 

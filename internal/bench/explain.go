@@ -22,9 +22,9 @@ const (
 	filtersDir      = "filters"
 )
 
-// explain is the time until it is told which events are behind the likes of a
-// post that ten stretches of a log have, over NATS. Beside it: the same without
-// filters, when all of the log is read.
+// explain is the time until the events behind the likes of a post are listed, that ten
+// stretches of a log have, over NATS. Beside it: the same without filters, when all of
+// the log is read.
 func (b *bench) explain(ctx context.Context) error {
 	events := b.size.explained
 	b.say("explain: a log of %s events", number(float64(events)))

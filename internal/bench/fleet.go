@@ -18,7 +18,7 @@ import (
 )
 
 // fleet is a system of several processes on a NATS server that is a process of
-// its own: what each costs is told apart.
+// its own: what each costs is known.
 type fleet struct {
 	*bench
 	server   *child

@@ -24,7 +24,7 @@ const (
 	firstPersonPost = 3_000_000_000_000_000
 )
 
-// hostile is what small requests take while somebody asks as much as a limit
+// hostile is what small requests take while a client asks as much as a limit
 // allows, does not read, or publishes at full speed. Beside it: what they take
 // when all is quiet. All of these take turns.
 //
@@ -147,7 +147,7 @@ func (b *bench) callBeside(ctx context.Context, p *program, l load) (sample, err
 	defer func() { child.end(syscall.SIGKILL) }()
 	err = p.until(ctx, "wait for the load", 10*time.Millisecond, func() error {
 		said, err := os.ReadFile(log)
-		if err != nil || child.ended() != nil || strings.Contains(string(said), l.says) { // one that ended is told below
+		if err != nil || child.ended() != nil || strings.Contains(string(said), l.says) { // one that ended is reported below
 			return err
 		}
 		return fmt.Errorf("it has not said %q", l.says)

@@ -23,8 +23,8 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// backlog is a server in this process whose EVENTS is full of events that
-// nobody has counted yet. Whoever reads it, reads the same.
+// backlog is a server in this process whose EVENTS is full of events that are not
+// counted yet. Each reader reads the same.
 type backlog struct {
 	server   *embed.Server
 	nc       *nats.Conn

@@ -229,10 +229,10 @@ func (a *attacker) unknown() error {
 	})
 }
 
-// slow asks at a pace and never reads an answer: the server cuts off whoever
-// does not for what it may keep, and that one comes again. Each is sent what all
-// asked for; one more client reads it, to know how much that is. They begin at
-// a different amount each, so that one is always in the last quarter.
+// slow asks at a pace and never reads an answer: the server cuts such a client off at
+// what it may keep, and the client comes again. Each is sent what all asked for; one
+// more client reads it, to know how much that is. They begin at a different amount
+// each, so that one is always in the last quarter.
 func (a *attacker) slow() error {
 	q, err := getOf(firstOf(slowIDs, func(i uint64) (uint64, bool) { return postID(i % a.posts), true }))
 	if err != nil {
@@ -273,7 +273,7 @@ func (a *attacker) slow() error {
 
 // askUnread speaks as much of NATS's protocol as it takes to ask, and returns
 // when enough was sent to it, or the server has closed the connection: it does
-// so when it could not write for 10 s, also to who was cut off before.
+// so when it could not write for 10 s, also to a client that was cut off before.
 func askUnread(conn net.Conn, q question, enough func() bool) {
 	if _, err := fmt.Fprintf(conn, "CONNECT {\"verbose\":false}\r\nSUB %s 1\r\n", slowInbox); err != nil {
 		return

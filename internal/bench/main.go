@@ -149,13 +149,13 @@ func (b *bench) close() {
 	os.RemoveAll(b.dir)
 }
 
-// say tells the one who waits what is going on.
+// say writes what is going on, for the user who waits.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, "%4.0fs  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // run measures what is wanted. What fails is a line of the table too, and the
-// rest goes on; good tells that nothing did.
+// rest goes on; good reports that nothing did.
 func (b *bench) run(ctx context.Context) (good bool) {
 	good = true
 	before, _ := cpuNow()

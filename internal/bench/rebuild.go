@@ -13,9 +13,9 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// rebuild is what a second generation costs beside the one that serves: events a
-// second until it has caught up, how long it takes to compare, and what small
-// requests take meanwhile.
+// rebuild is what a second generation costs beside the one that serves: events a second
+// until it has caught up, how long it takes to compare, and what small requests take
+// during it.
 func (b *bench) rebuild(ctx context.Context) error {
 	const pack = 256
 	b.say("rebuild: of %s events, with %s post rows and %s users to ask for", number(float64(b.size.packed)), number(float64(b.size.asked)), number(float64(b.size.persons)))

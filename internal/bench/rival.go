@@ -140,7 +140,7 @@ func increment(ctx context.Context, to *redis.Client, batch [][]byte) error {
 	return err
 }
 
-// compare asks both for some rows: whoever counts faster must count the same.
+// compare asks both for some rows: the faster one must count the same.
 func compare(ctx context.Context, c *client.Client, s *redisServer) error {
 	r := rand.New(rand.NewPCG(3, 4))
 	drawn := newCommunity(1)

@@ -40,7 +40,7 @@ type sizes struct {
 
 	inProcess int // post rows that are read without NATS
 
-	authors   int    // of whom followees are drawn
+	authors   int    // followees are drawn from them
 	feedTime  string // -benchtime
 	distinct  int    // rows that grow out of the memory's budget; 0: not measured
 	unbounded int    // the same where the program has no budget: they must fit

@@ -27,7 +27,7 @@ func diskBytes(dir, besides string) (bytes float64, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // it was taken away meanwhile
+			return nil // it has been taken away
 		case err != nil:
 			return err
 		case path == besides:

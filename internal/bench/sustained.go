@@ -270,7 +270,7 @@ type decodedEvent struct {
 }
 
 // run decodes for a while, and appends the processor time of one, in µs: that
-// of this process, of which everything else rests meanwhile.
+// of this process, in which everything else rests for that time.
 func (d *decoding) run(s sample) (sample, error) {
 	const during = time.Second / 2
 	n, before := 0, processorTime()

@@ -43,14 +43,14 @@ func alike(a, b *Config, counter, column string) bool {
 	return true
 }
 
-// sameReads tells whether reads take back the same. One that names what there is
+// sameReads reports whether reads take back the same. One that names what there is
 // not is refused as a whole.
 func sameReads(a, b *Config, x, y *Counter) bool {
 	return a.InactiveAfter == b.InactiveAfter && slices.Equal(x.names(), y.names()) && a.ChannelsOpen == b.ChannelsOpen &&
 		(a.ChannelsOpen || slices.Equal(slices.Sorted(slices.Values(a.OnlyChannels())), slices.Sorted(slices.Values(b.OnlyChannels()))))
 }
 
-// fedAlike tells whether the same events add the same to a column. An event counts
+// fedAlike reports whether the same events add the same to a column. An event counts
 // by all rules of its type or, if one of them lacks its key, by none: so the others
 // of the type must ask for the same keys.
 func fedAlike(a, b *Config, column string) bool {

@@ -356,7 +356,7 @@ func usersOf(fields []string) (users []string) {
 	return users
 }
 
-// required tells whether a rule has one of its keys, soundly.
+// required reports whether a rule has one of its keys, without a fault.
 func (d *decoder) required(rule, name, value, what string) bool {
 	key := under(rule, name)
 	line, stated := d.lines[key]
@@ -373,7 +373,7 @@ func (d *decoder) required(rule, name, value, what string) bool {
 	return true
 }
 
-// sound tells whether keys have no faults so far.
+// sound reports whether keys have no faults so far.
 func (d *decoder) sound(keys ...string) bool {
 	for _, key := range keys {
 		if d.unsound[key] {

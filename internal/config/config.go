@@ -1,11 +1,10 @@
 // Package config reads Tidemark's configuration.
 //
-// The defaults are config.yaml at the root of the repository, built into the
-// program; [Parse] lays an operator's file over them, key by key, except that
-// the sections counters, rules and channels are replaced whole. Everything
-// that is wrong with a file is found in one pass and comes back as [Faults],
-// each with its line, because an operator who mends one mistake to be told of
-// the next loses patience with the third.
+// The defaults are config.yaml at the root of the repository, built into the program;
+// [Parse] lays an operator's file over them, key by key, except that the sections
+// counters, rules and channels are replaced whole. Everything that is wrong with a file
+// is found in one pass and comes back as [Faults], each with its line, because an
+// operator who mends one mistake only to see the next loses patience with the third.
 //
 // The way of a file: decode.go walks the YAML nodes into the structs by their
 // tags and remembers where each key was stated; sections.go does the same for
@@ -125,7 +124,7 @@ type Windows struct {
 	Delay  time.Duration `yaml:"delay"`  // 0 to 1s; 10ms
 }
 
-// Router is how events become windows, and who does it.
+// Router is how events become windows, and in which process.
 type Router struct {
 	Lanes       int           `yaml:"lanes"`        // 0 = one per core; 0
 	LeaseRenew  time.Duration `yaml:"lease_renew"`  // 300ms

@@ -77,8 +77,8 @@ func (c *Config) counting() group {
 	}
 }
 
-// CountingBy is a copy of c that counts by what [Config.Counting] has told of
-// another; everything else is c's own. It is checked like a file.
+// CountingBy is a copy of c that counts by what [Config.Counting] says of another;
+// everything else is c's own. It is checked like a file.
 func (c *Config) CountingBy(counting json.RawMessage) (*Config, error) {
 	if !json.Valid(counting) {
 		return nil, errors.New("config: what is to be counted is not JSON")

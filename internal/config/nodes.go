@@ -17,10 +17,10 @@ const (
 
 var roles = []string{RoleRoute, RoleHold, RoleAnswer}
 
-// Has tells whether this process has a role.
+// Has reports whether this process has a role.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// Thin tells whether this process only answers: it has no data directory and
+// Thin reports whether this process only answers: it has no data directory and
 // holds no rows.
 func (c *Config) Thin() bool { return len(c.Roles) == 1 && c.Has(RoleAnswer) }
 
@@ -46,7 +46,7 @@ const natsClusterName = "tidemark"
 // ClusterName is the cluster's name, stated or not.
 func (c *NATSCluster) ClusterName() string { return cmp.Or(c.Name, natsClusterName) }
 
-// On tells whether the embedded server is a member of a cluster.
+// On reports whether the embedded server is a member of a cluster.
 func (c *NATSCluster) On() bool { return c.Listen != "" }
 
 const weightMax = 1000

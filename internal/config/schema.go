@@ -13,7 +13,7 @@ const existsColumn = operators.ExistsColumn
 
 // Schema is the counters as the rooms know them: columns in the file's order.
 // A counter that answers a default other than 0 has a hidden column more,
-// which tells a row of zeros from no row.
+// which distinguishes a row of zeros from no row.
 func (c *Config) Schema() (*pipeline.Schema, error) {
 	var names []string
 	var columns []pipeline.ColumnSpec

@@ -28,7 +28,7 @@ var reservedUnread = map[string]string{
 	"all":  "is what a read calls everything",
 }
 
-// replaces tells whether a section states anything; one that holds nothing but
+// replaces reports whether a section states anything; one that holds nothing but
 // comments does not and leaves the defaults.
 func (d *decoder) replaces(n *yaml.Node, key string) bool {
 	if isNull(resolve(n)) {

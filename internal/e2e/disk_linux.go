@@ -32,7 +32,7 @@ func NewDisk(t testing.TB, path string, bytes int64) (*Disk, error) {
 	return d, nil
 }
 
-// Release takes the disk away, which the test's end does; for who ends before.
+// Release takes the disk away before the test's end, which does it too.
 func (d *Disk) Release() error {
 	if err := syscall.Unmount(d.Path, syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", d.Path, err)

@@ -91,9 +91,9 @@ type Process struct {
 	log  *os.File
 }
 
-// Free ports lie below those that systems give to who asks for any (Linux from
-// 32768 on): nobody comes by one while who was given it does not listen, because
-// it is not started yet or was killed.
+// Free ports lie below those that systems choose themselves (Linux from 32768 on): no
+// other process gets one while its owner does not listen, because it is not started yet
+// or was killed.
 const (
 	portMin, portMax = 10_000, 32_767
 	portTries        = 1000

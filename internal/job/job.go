@@ -9,8 +9,8 @@
 // one it is version 1. A node that does not read that version refuses the request and says
 // which ones it reads. The asker then asks again in the newest of these that it writes.
 //
-// A node does one job of a verb at a time. A node that falls silent is noticed by
-// who asks, and so is an asker who is gone: the job ends.
+// A node does one job of a verb at a time. The asker notices a node that falls silent.
+// The node notices an asker that is gone, and ends the job.
 package job
 
 import (
@@ -34,7 +34,7 @@ import (
 func Subject(node, verb string) string { return "tidemark.node." + node + "." + verb }
 
 const (
-	// tellEvery is how often a node tells how a job goes on.
+	// tellEvery is how often a node reports progress.
 	tellEvery = 500 * time.Millisecond
 	// silence is how long a node may tell nothing before it is taken for gone.
 	silence = 5 * time.Second
@@ -121,8 +121,8 @@ func Serve(nc *nats.Conn, node string, verbs map[string]Handler, logger *slog.Lo
 	return s, nc.Flush()
 }
 
-// Close ends the jobs under way, tells who asked for them, and returns when they
-// have ended.
+// Close ends the jobs under way, answers their askers, and returns when they have
+// ended.
 func (s *Server) Close() error {
 	if s == nil {
 		return nil
@@ -172,11 +172,11 @@ func (s *Server) take(m *nats.Msg, do Handler, turn chan struct{}) {
 
 func (s *Server) do(m *nats.Msg, do Handler, turn <-chan struct{}) {
 	result, err := s.result(m, do)
-	<-turn // before who asked may ask again
+	<-turn // before the asker may ask again
 	s.end(m.Reply, result, err)
 }
 
-// result does a job, and tells how it goes on until it is done.
+// result does a job, and reports its progress until it is done.
 func (s *Server) result(m *nats.Msg, do Handler) (any, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -250,9 +250,9 @@ func (s *Server) send(to, echo string, r *reply) {
 	}
 }
 
-// Ask has a node do a job, and returns its result. progress hears how it goes on;
-// nil: nobody does. An error of the node's is an *Error; so is that it is not
-// there, or has told nothing for 5 seconds (CodeGone).
+// Ask has a node do a job, and returns its result. progress is called as it goes on,
+// unless it is nil. An error of the node's is an *Error; so is that it is not there, or
+// has been silent for 5 seconds (CodeGone).
 func Ask(ctx context.Context, nc *nats.Conn, node, verb string, request any, progress func(json.RawMessage)) (json.RawMessage, error) {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -190,7 +190,7 @@ func (m *Member) Ended() bool {
 // Kill is kill -9: the others find out by themselves.
 func (m *Member) Kill() { m.end(syscall.SIGKILL) }
 
-// Stop is SIGTERM: it tells the others, who lead what it led at once.
+// Stop is SIGTERM: it informs the others, which lead at once what it led.
 func (m *Member) Stop() { m.end(syscall.SIGTERM) }
 
 func (m *Member) end(s syscall.Signal) {

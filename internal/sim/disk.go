@@ -113,7 +113,7 @@ func (c *Client) Mount(ctx context.Context, d *Disk) *Mount {
 	return &Mount{ctx: ctx, c: c, disk: d}
 }
 
-// ErrUnreadable is what looks return while they are told to fail.
+// ErrUnreadable is what looks return while they are set to fail.
 var ErrUnreadable = errors.New("sim: the disk cannot be read")
 
 // Unreadable makes every look fail from now on, or no more: at keys, and at
@@ -163,7 +163,7 @@ func (m *Mount) Scan(prefix []byte, visit func(key, value []byte) error) error {
 }
 
 // Commit implements cold.Engine. Commits of one process that wait together have
-// no key in common: the smallest tells them apart.
+// no key in common: the smallest distinguishes them.
 func (m *Mount) Commit(writes []cold.Write) error {
 	var smallest []byte
 	for _, w := range writes {
@@ -229,7 +229,7 @@ func (n *newFile) Write(b []byte) (int, error) {
 }
 
 // Seal implements cold.NewFile. Two files that wait at the gate together are
-// told apart by what they hold, whose names depend on which was first.
+// distinguished by what they hold, whose names depend on which was first.
 func (n *newFile) Seal() error {
 	err := n.m.write(sum(n.file.bytes), func() {
 		n.m.disk.mu.Lock()

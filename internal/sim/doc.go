@@ -6,11 +6,11 @@
 //
 //	server.go   EVENTS, DELTAS, DEADLETTER and the lease in memory; what happens to them
 //	stream.go   a stream: sequences, deletions, message ids, a tail that is not on disk yet
-//	gate.go     what stands before every call: who goes on next, and what goes wrong
+//	gate.go     what stands before every call: which call goes on next, and what goes wrong
 //	reader.go   pipeline.Source and pipeline.Tailer    deltas.go   pipeline.Log
 //	events.go   pipeline.Events                        lease.go    pipeline.Lease
 //	letters.go  pipeline.DeadLetters
-//	bucket.go   the keys that say which nodes there are and what they hold
+//	bucket.go   the keys of nodes and of what they hold
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
 //	place.go    backup.Place: what backups store
 //	shelf.go    archive.Files: what an archive is written to
@@ -21,15 +21,14 @@
 // disk and Badger: what the simulation finds is true of the real ones as far as
 // those suites go.
 //
-// Faults are where the roles let them show. A reader of jetlog's hides what the
-// wire doubles, drops and resets (that is tested there, against the server); so
-// here a reader returns runs of any length, breaks off, still returns what it
-// had read before a power cut, and must find its place again after one. An
-// append is stored or not, whatever its caller is told, or later; the lease may
-// have two who believe to hold it. A commit is refused, or on disk when its
-// process crashes, or not; for a while nothing can be read. A section makes no
-// sense after all its changes: its shard stops in the middle of a window, and
-// the node goes on without it until it starts anew.
+// Faults are where the roles let them show. A reader of jetlog's hides what the wire
+// doubles, drops and resets (that is tested there, against the server); so here a
+// reader returns runs of any length, breaks off, still returns what it had read before
+// a power cut, and must find its place again after one. An append is stored or not,
+// whatever its caller hears, or later; two may believe that they hold the lease. A
+// commit is refused, or on disk when its process crashes, or not; for a while nothing
+// can be read. A section makes no sense after all its changes: its shard stops in the
+// middle of a window, and the node goes on without it until it starts anew.
 //
 // The simulation:
 //
@@ -54,7 +53,7 @@
 // goroutine waits, at the gate or for the clock; a step is drawn from the seed
 // (one call goes on, with a fate; producers store something; a process crashes;
 // power is cut; time passes), and what it sets in motion comes to rest before
-// the next. What runs meanwhile is one call's sequel, or the sequels of timers
+// the next. What runs in between is one call's sequel, or the sequels of timers
 // that share no state: so the order in which the runtime wakes goroutines does
 // not show, and a seed is the same story every time (TestSameSeedSameStory).
 //
@@ -63,29 +62,29 @@
 // reading ahead and evicting never meet within a step (world.pace).
 //
 // Among nodes (TestNodes) processes hold some of the shards each. Each sees the
-// bucket's keys by the real cluster.Roster; whoever routes decides by View.Next;
-// shards are copied by the real cold.Export and Import, taken up and given up by
-// the real Hold and Release, and given up by the real View.LetGo and Digests. Two things are
-// copies of the real ones, which know NATS: when a move begins and ends, after
-// internal/node, and what splits and merges answers, which is dumber than
-// query/spread. Streams lose nothing there. Processes stand still, are cut off from the
-// log and the bucket while others still ask them, and start from an old copy of their
-// disk. The real pipeline.Freshness says which answers are whole: these must have all that
-// was stored long enough before (I11). Of all goroutines that ask, one passes on the position of the
-// last answer, and never gets an older one (I6).
+// bucket's keys by the real cluster.Roster; the routing one decides by View.Next;
+// shards are copied by the real cold.Export and Import, taken up and given up by the
+// real Hold and Release, and given up by the real View.LetGo and Digests. Two things
+// are copies of the real ones, which know NATS: when a move begins and ends, after
+// internal/node, and what splits and merges answers, which is dumber than query/spread.
+// Streams lose nothing there. Processes stand still, are cut off from the log and the
+// bucket while others still ask them, and start from an old copy of their disk. The
+// real pipeline.Freshness says which answers are whole: these must have all that was
+// stored long enough before (I11). Of all goroutines that ask, one passes on the
+// position of the last answer, and never gets an older one (I6).
 //
 // Where EVENTS is archived (TestArchives) processes write segments by the real
-// archive.Directory, and who goes meanwhile leaves some of its files; whoever reads
-// EVENTS does so by the real archive.History. What brings a restore to its point is the
-// real backup.Restore. Which files of a data directory say that a restore is half done
-// is not told here: internal/node kills real processes for that
-// (TestRestoreKilled). An event that nobody had routed when a backup took it, in a
-// system whose DELTAS is then lost or still empty, is counted by the restore, and its
-// letter is kept by nobody, should it be refused: the world does not ask for that one.
+// archive.Directory, and one that crashes leaves some of its files; each reader of
+// EVENTS uses the real archive.History. What brings a restore to its point is the real
+// backup.Restore. Which files of a data directory say that a restore is half done is
+// not tested here: internal/node kills real processes for that (TestRestoreKilled). An
+// event that nobody had routed when a backup took it, in a system whose DELTAS is then
+// lost or still empty, is counted by the restore, and its letter is kept by nobody,
+// should it be refused: the world does not ask for that one.
 //
 // At random moments, whenever a position is reached that somebody waited for
 // (I6), and at the end, all that a node answers is compared with internal/twin's
-// model, told for each shard all events up to where that shard stands (I1, I4).
+// model, which has for each shard all events up to where that shard stands (I1, I4).
 // Windows must chain (I2), a shard that meets a gap fails the seed (I3), after a
 // crash a shard stands at the end of a window that it had been given, and not
 // before its last acknowledged checkpoint (I4), and every refused event must be

@@ -15,7 +15,7 @@ const (
 	Acquire             // the lease
 	Look                // at a stream's state, or at one message
 	Write               // to EVENTS: fill it up, move a message behind its end
-	Work                // no call at all: a place where whoever runs on the fake lets others go first
+	Work                // no call at all: a place where code on the fake lets others go first
 	Commit              // to a disk
 	Put                 // a key of the bucket
 	Watch               // the bucket's keys
@@ -30,29 +30,29 @@ func (k Kind) String() string {
 
 // Call is one call into the fake, before it has done anything.
 type Call struct {
-	Process int    // who calls: NewClient's number
+	Process int    // the caller: NewClient's number
 	Turn    int    // and in which of its lives: Client.Turn
 	Kind    Kind   //
-	Key     uint64 // tells calls of one process and kind apart that are made at once
+	Key     uint64 // distinguishes calls of one process and kind that are made at once
 
 	// Ready says whether there is anything to do: a message to read, a lease
 	// to take. nil: always.
 	Ready func() bool
-	// Land does the call's work when its caller is not there any more, or has
-	// been told that it failed: a request that was under way. nil: there is none.
+	// Land does the call's work when its caller is gone, or believes that it failed: a
+	// request that was under way. nil: there is none.
 	Land func()
 }
 
 // Fate is what becomes of a call. The zero Fate is that all goes well.
 type Fate struct {
-	Err  error // what the caller is told
+	Err  error // what the caller gets
 	Done bool  // with Err: the work is done all the same, and its acknowledgement lost
 	Size int   // of Next: the most messages of the run; 0: as many as the reader's options allow
 }
 
-// Gate stands before every call into the fake: it decides which goes on when,
-// and what goes wrong with it. Who holds a gate's goroutines back one by one
-// has a schedule that is a function of his choices alone.
+// Gate stands before every call into the fake: it decides which goes on when, and what
+// goes wrong with it. Holding back a gate's goroutines one by one makes a schedule that
+// is a function of these choices alone.
 //
 // Pass blocks until the call may go on, or ctx ends: then it returns ctx's
 // error, and the call has no effect but what the gate lands itself. A call let

@@ -10,10 +10,10 @@ import (
 
 // Lease is the router's lease. It implements pipeline.Lease.
 //
-// It knows no time: who holds it keeps it until it is released, taken by a
-// later process of the same owner, or taken by force, by a call that the gate
-// lets on although it is not Ready. Then two believe to hold it until Depose
-// tells the first: what a process that was stopped for a while goes through.
+// It knows no time: its holder keeps it until it is released, taken by a later process
+// of the same owner, or taken by force, by a call that the gate lets on although it is
+// not Ready. Then two believe that they hold it until Depose informs the first: what a
+// process that was stopped for a while goes through.
 type Lease struct {
 	c     *Client
 	owner string
@@ -100,7 +100,7 @@ func (s *Server) Holder() (owner string, deposed int) {
 	return owner, len(s.lease.deposed)
 }
 
-// Depose tells the first of those whose lease was taken by force.
+// Depose informs the first of those whose lease was taken by force.
 func (s *Server) Depose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,8 @@ func (s *Server) Depose() {
 	}
 }
 
-// Expire lets the holder's lease run out: it is told, and the lease is free.
+// Expire lets the holder's lease run out: the holder learns of it, and the lease is
+// free.
 func (s *Server) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

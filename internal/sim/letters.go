@@ -54,7 +54,7 @@ func (l Letters) keep(letters []pipeline.DeadLetter) {
 	s.changedLocked()
 }
 
-// letterID is what a letter is told by.
+// letterID identifies a letter.
 type letterID struct {
 	position pipeline.Position
 	body     string

@@ -13,8 +13,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// Place holds backups, in memory. It outlives who writes to it: an object is there
-// whole or not at all, and one that was stored may have been told as failed.
+// Place holds backups, in memory. It outlives its writers: an object is there whole or
+// not at all, and one that was stored may have been reported as failed.
 type Place struct {
 	mu      sync.Mutex
 	objects map[string][]byte

@@ -194,7 +194,7 @@ func (c *Client) Source(ctx context.Context, from pipeline.Position, o jetlog.Ru
 	return source, nil
 }
 
-// message is m for a receiver who owns it: it may write over it.
+// message is m for a receiver that owns it: it may write over it.
 func (m *Stored) message() pipeline.Message {
 	return pipeline.Message{
 		Sequence: m.Sequence, Time: m.Time.UnixMilli(), Subject: m.Subject,

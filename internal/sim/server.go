@@ -56,7 +56,7 @@ func (s *Server) change() <-chan struct{} {
 	return s.changed
 }
 
-// changedLocked tells whoever waits.
+// changedLocked wakes all that wait.
 func (s *Server) changedLocked() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -236,7 +236,7 @@ func (s *Server) NewClient(process int, gate Gate) *Client {
 type turnKey struct{}
 
 // Turn is a context for another life of a process, or another go of something
-// in it: calls of two turns are told apart at the gate.
+// in it: the gate distinguishes calls of two turns.
 func Turn(ctx context.Context, turn int) context.Context {
 	return context.WithValue(ctx, turnKey{}, turn)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 )
 
-// Shelf holds an archive, in memory. It outlives who writes to it: a file is there
-// whole or not at all, and one that was written may have been told as failed. Who
-// goes has the lock no more.
+// Shelf holds an archive, in memory. It outlives its writers: a file is there whole or
+// not at all, and one that was written may have been reported as failed. A writer that
+// goes no longer has the lock.
 type Shelf struct {
 	mu     sync.Mutex
 	files  map[string][]byte
-	writer context.Context // of who has the lock; nil: nobody
+	writer context.Context // of the writer that has the lock; nil: none
 }
 
 // shelved is a shelf as one life of a process uses it.

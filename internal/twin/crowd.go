@@ -47,8 +47,8 @@ type reader struct {
 	last             int64 // log time, seconds
 }
 
-// NewCrowd is a crowd of any ids that no community has. The watched are those
-// whom [Crowd.Answers] is about.
+// NewCrowd is a crowd of any ids that no community has. [Crowd.Answers] is about the
+// watched ones.
 func NewCrowd(b *Board, watched ...uint64) *Crowd {
 	return &Crowd{
 		board: b, watched: watched,

@@ -13,7 +13,7 @@
 //	crowd_test.go     that model against the naive one
 //	world_test.go     the real thing: messages, windows, a node on Badger, restarts and crashes
 //	twin_test.go      one against the other, thousands of sequences; shrinks what fails
-//	story_test.go     how the cases are told
+//	story_test.go     how the cases are written
 //	cases_test.go     the cases that must be right, each with its sentence
 //	marks_test.go     those about reads, channels and ages
 package twin

@@ -67,11 +67,11 @@ func (m Message) Refused(line int) bool {
 
 func (m Message) String() string { return m.m.String() }
 
-// Model is the naive model, for whoever keeps no ages: nothing it is told ever
-// gets too old, and no list too long.
+// Model is the naive model without ages: nothing in it ever gets too old, and no list
+// too long.
 type Model struct{ m model }
 
-// NewModel makes one that has been told nothing.
+// NewModel makes an empty one.
 func NewModel() *Model {
 	return &Model{model{ages: rulesOfAges{math.MaxInt, math.MaxInt, 1 << 50, 1 << 50, math.MaxInt, math.MaxInt, false}}}
 }

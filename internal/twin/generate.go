@@ -60,7 +60,7 @@ type generator struct {
 	once    bool // there are sets
 }
 
-// newGenerator draws who there is in the sequence of a number, and how they are.
+// newGenerator draws the users of the sequence of a number, and how they are.
 func newGenerator(r *rand.Rand, number int) generator {
 	base := uint64(number+1) << 12
 	if number%5 == 0 {

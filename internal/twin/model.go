@@ -58,7 +58,7 @@ type model struct {
 //
 // Reading: log time never goes back (a message whose timestamp is older than
 // one before it came at that one's time), every message moves it, also one
-// that is refused, and it is told to the second or, for ages of more than half
+// that is refused, and it is kept to the second or, for ages of more than half
 // a day, to 1/43,200 of the longest one. "Older than" an age is more than it.
 func (m *model) old(then, age int64) bool { return m.ages.old(m.now, then, age) }
 
@@ -270,7 +270,7 @@ func (m *model) followers(user uint64) (users []uint64) {
 	return users
 }
 
-// everyone who has part in a follow, by id.
+// all users in a follow, by id.
 func (m *model) everyone() (users []uint64) {
 	for _, e := range m.log {
 		if e.kind == "follow" {

@@ -23,7 +23,7 @@ type question interface {
 }
 
 // binaryForm is what is known of the nodes' binary form. A request goes to any of
-// several nodes, and some may be older than others: whoever does not understand
+// several nodes, and some may be older than others: a node that does not understand it
 // refuses it as no JSON, and is asked again in JSON.
 type binaryForm struct{ state atomic.Int64 }
 
@@ -96,8 +96,8 @@ func data(m *nats.Msg) []byte {
 	return m.Data
 }
 
-// understood says whether a request in binary form was read by somebody who knows
-// it, as far as that matters: to be too busy is not to misunderstand.
+// understood says whether a request in binary form was read by a node that knows it, as
+// far as that matters: to be too busy is not to misunderstand.
 func understood(m *nats.Msg, err error) bool {
 	return m == nil || !isCode(err, codeBadRequest) || m.Header.Get(packed.Header) == packed.Offer
 }

@@ -9,13 +9,12 @@
 // messages in flight. [Client.Get] reads up to 10,000 rows of a counter in one
 // request, [Client.GetMany] any number.
 //
-// [Client.Unread] tells what users have not looked at yet, [Client.Read] that
-// they have now. [Client.Feed], [Client.Following] and [Client.Followers] read
-// one page; AllFeed, AllFollowing and AllFollowers go through all of them.
-// GetRequest.Member asks whether a member is in the sets of columns, [Client.Page] the
-// same with all counts of posts; [Client.Members] lists a set.
-// [Client.Stats], [Client.SlowLog], [Client.Nodes], [Client.Shards] and
-// [Client.Schema] are for operators.
+// [Client.Unread] counts what users have not looked at yet; [Client.Read] marks it as
+// read. [Client.Feed], [Client.Following] and [Client.Followers] read one page;
+// AllFeed, AllFollowing and AllFollowers go through all of them. GetRequest.Member asks
+// whether a member is in the sets of columns, [Client.Page] the same with all counts of
+// posts; [Client.Members] lists a set. [Client.Stats], [Client.SlowLog],
+// [Client.Nodes], [Client.Shards] and [Client.Schema] are for operators.
 //
 // Everything goes over NATS as docs/queries.md describes it; nothing here is
 // out of reach for a client in another language. Where the nodes offer it, Get and
@@ -92,7 +91,7 @@ const (
 	codeUnavailable = 503 // not ready, busy, or nobody there: asking again may help
 )
 
-// isCode tells whether err is an Error with that code.
+// isCode reports whether err is an Error with that code.
 func isCode(err error, code int) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == code
@@ -110,7 +109,7 @@ type wait struct {
 func Wait(p Position) Option { return func(w *wait) { w.position = p } }
 
 // Acked is what to wait for when JetStream has acknowledged a message with that
-// sequence, whoever published it: the whole message, of a pack all its events.
+// sequence, of any publisher: the whole message, of a pack all its events.
 //
 //	counts, _, err := c.Counts(ctx, "post", 42, client.Wait(client.Acked(ack.Sequence)))
 //
@@ -140,7 +139,7 @@ func (w wait) appendTo(body []byte) []byte {
 }
 
 const (
-	// timeoutDefault is how long a node waits that is not told.
+	// timeoutDefault is how long a node waits if a request says nothing.
 	timeoutDefault = 2 * time.Second
 	// answerTimeout is added to the time that a node may wait, for a caller
 	// whose context has no deadline.

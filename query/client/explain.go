@@ -45,14 +45,14 @@ type ExplainedEvent struct {
 	Type     string
 	Change   string            // "+1", "-1"; "=5" where it set the number
 	Changes  map[string]string // of "unread": each number's
-	Unsure   bool              // what the change depends on was not found in time, or is not in the log any more
+	Unsure   bool              // what the change depends on was not found in time, or is no longer in the log
 	Event    json.RawMessage   // nil where it is longer than 64 KiB
 	Bytes    int               // of the event, then
 }
 
 // ExplainBase is what is before the log's first event.
 type ExplainBase struct {
-	Position Position // up to which the log holds nothing any more; 0: it is whole
+	Position Position // up to which messages were removed; 0: the log is whole
 	Value    *int64   // what the number was there; nil: not known
 }
 

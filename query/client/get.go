@@ -224,7 +224,7 @@ func appendIDs(body []byte, ids []uint64) []byte {
 }
 
 // decode reads a reply of about that many rows. Rows come with the same
-// columns in the same order, so names are told apart in the first row only;
+// columns in the same order, so names are looked up in the first row only;
 // all values are one allocation.
 func (r *GetReply) decode(body []byte, rows int) error {
 	var s jsonscan.Scanner

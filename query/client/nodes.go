@@ -35,7 +35,7 @@ type Node struct {
 	Config   string        // "differs": its file counts something else than what serves, by which it counts; "" otherwise
 }
 
-// Shards say who holds which shard.
+// Shards are the holders of each shard.
 type Shards struct {
 	Epoch  uint64
 	Shards []Shard       // in order
@@ -104,7 +104,7 @@ const (
 	shardsAgain = 8
 )
 
-// Shards asks who holds which shard.
+// Shards asks for the holders of each shard.
 func (c *Client) Shards(ctx context.Context, options ...Option) (Shards, error) {
 	all, _, err := c.shards(ctx, "", options)
 	if !isCode(err, codeTooMuch) {

@@ -98,11 +98,10 @@ var ErrClosed = errors.New("client: the packer is closed")
 // keeps several of these in flight. All methods may be called concurrently;
 // Close ends it.
 //
-// Messages go out in the order of Add. Each has a Nats-Msg-Id of its own, so
-// one whose acknowledgement does not come is sent again without being stored
-// twice; it may then stand behind later ones (see InFlightMax). One that
-// fails for good is reported by the next Add, which takes nothing until Flush
-// has told the whole story.
+// Messages go out in the order of Add. Each has a Nats-Msg-Id of its own, so one whose
+// acknowledgement does not come is sent again without being stored twice; it may then
+// stand after later ones (see InFlightMax). One that fails for good is reported by the
+// next Add, which takes nothing until Flush has returned all errors.
 type Packer struct {
 	c     *Client
 	o     PackOptions
@@ -114,9 +113,8 @@ type Packer struct {
 	places   chan struct{} // one in it for each pack in flight
 	settling sync.WaitGroup
 
-	// turn is a lock that can be given up on: whoever has put something into
-	// it may fill, seal and send. It is held while waiting for a place in
-	// flight, which is what makes Add wait.
+	// turn is a lock that can be given up on: its holder may fill, seal and send. It is
+	// held while waiting for a place in flight, which is what makes Add wait.
 	turn   chan struct{}
 	lines  []byte
 	count  int
@@ -353,7 +351,7 @@ func (p *Packer) await(k *pack, timeout time.Duration) (pubAck, error) {
 	}
 }
 
-// settledWith notes an outcome and tells of all that are due, in order.
+// settledWith notes an outcome and reports all that are due, in order.
 func (p *Packer) settledWith(k *pack, ack pubAck, err error) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
@@ -447,7 +445,7 @@ func (p *Packer) Close(ctx context.Context) error {
 	if errors.Is(err, ErrClosed) {
 		return err
 	}
-	p.cancel() // whoever has the turn gives it up
+	p.cancel() // the holder of the turn gives it up
 	p.turn <- struct{}{}
 	again := p.closed
 	p.closed = true

@@ -74,13 +74,13 @@ func (c *Client) Feed(ctx context.Context, r FeedRequest) (FeedReply, error) {
 	return reply, nil
 }
 
-// Following reads a page of whom a user follows. An answer that is not whole
+// Following reads a page of the users that a user follows. An answer that is not whole
 // is no error: look at Degraded. Errors of the node are *Error.
 func (c *Client) Following(ctx context.Context, r UsersRequest) (UsersReply, error) {
 	return c.users(ctx, "tidemark.following", r)
 }
 
-// Followers reads a page of who follows a user; all else is as in Following.
+// Followers reads a page of a user's followers; all else is as in Following.
 func (c *Client) Followers(ctx context.Context, r UsersRequest) (UsersReply, error) {
 	return c.users(ctx, "tidemark.followers", r)
 }
@@ -149,7 +149,7 @@ func (c *Client) AllFeed(ctx context.Context, user uint64, options ...Option) it
 	}
 }
 
-// AllFollowing goes through everyone whom a user follows, by id, page by page.
+// AllFollowing goes through all users that a user follows, by id, page by page.
 // It ends after the first error, also where the list cannot be read (an *Error
 // with code 503). Options count for the first page. Follows that come while it
 // goes may be in it or not.
@@ -157,8 +157,7 @@ func (c *Client) AllFollowing(ctx context.Context, user uint64, options ...Optio
 	return c.allUsers(ctx, "tidemark.following", user, options)
 }
 
-// AllFollowers goes through everyone who follows a user; all else is as in
-// AllFollowing.
+// AllFollowers goes through all followers of a user; all else is as in AllFollowing.
 func (c *Client) AllFollowers(ctx context.Context, user uint64, options ...Option) iter.Seq2[uint64, error] {
 	return c.allUsers(ctx, "tidemark.followers", user, options)
 }

@@ -13,7 +13,7 @@ type ahead struct {
 	ctx    context.Context // of what is opened
 	cancel context.CancelFunc
 	list   []entry
-	read   int // parts that were read: who finds all in the newest ones opens no others
+	read   int // parts that were read: a reader that finds all in the newest ones opens no others
 }
 
 func newAhead(ctx context.Context, parts Parts) *ahead {

@@ -19,7 +19,7 @@ type Options struct {
 
 	// Dir is where filters are kept; "": everything is read.
 	Dir string
-	// Upto is the sequence up to which the log is known not to change any more:
+	// Upto is the sequence up to which the log no longer changes:
 	// what is not counted yet may be lost in a power cut, and its sequences used
 	// again (I10). nil: filters are not made.
 	Upto func() uint64
@@ -93,7 +93,7 @@ func (x *Explainer) Size() (stretches int, bytes int64) {
 }
 
 // tries is how often an explanation begins again because the log's beginning was
-// trimmed meanwhile.
+// trimmed during it.
 const tries = 3
 
 // Explain implements [query.Explainer].

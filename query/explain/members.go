@@ -15,7 +15,7 @@ import (
 const lookUps = 16
 
 // join lays the members of sets among the events that change columns, and reads
-// theirs. A page ends where either is not known any more.
+// theirs. A page ends where either is no longer known.
 func (p *page) join(ctx context.Context, out *query.Explanation) error {
 	lower := out.Next
 	if p.ask.Upto >= pipeline.At(p.extent.First, 0) {

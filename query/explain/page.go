@@ -46,7 +46,7 @@ func (p *page) make(ctx context.Context, out *query.Explanation) error {
 		return p.join(ctx, out)
 	}
 	limit := p.ask.Limit
-	// One more than asked tells whether there are more, and what was before.
+	// One more than asked shows whether there are more, and what was before.
 	err := p.gather(ctx, func() bool { return len(p.touches) > limit || p.bytes > bodiesMax })
 	if err != nil || ctx.Err() != nil && p.reached == from {
 		return errors.Join(err, ctx.Err())
@@ -146,9 +146,9 @@ func (p *page) extend(ctx context.Context, share time.Duration) {
 	}
 }
 
-// anchor gathers on until the changes of the first n touches can be told: until
-// there is one before them that does not depend on what was before it itself. It
-// returns how many touches the changes are told from.
+// anchor gathers on until the changes of the first n touches are known: until there is
+// one before them that does not depend on what was before it itself. It returns how
+// many touches the changes follow from.
 func (p *page) anchor(ctx context.Context, n int) (depend int, err error) {
 	depend, anchored := p.dependOn(n)
 	if anchored {
@@ -168,7 +168,7 @@ func (p *page) anchor(ctx context.Context, n int) (depend int, err error) {
 	return depend, err
 }
 
-// dependOn is how many touches the changes of the first n are told from, and
+// dependOn is how many touches the changes of the first n follow from, and
 // whether that is enough.
 func (p *page) dependOn(n int) (depend int, enough bool) {
 	depend = n
@@ -204,7 +204,7 @@ func (p *page) depends(number, n int) bool {
 	return false
 }
 
-// plain says that a change is told by the event itself: it adds, or it sets the
+// plain says that a change follows from the event itself: it adds, or it sets the
 // cell and no difference is wanted.
 func (s step) plain(differences bool) bool {
 	_, adds := s.delta.Amount()

@@ -82,8 +82,8 @@ func (p *page) pairs(ctx context.Context, depend int) (*pairs, error) {
 	return all, p.further(ctx, all, open)
 }
 
-// note takes in an event, older than those before. It tells what was before them;
-// what was before itself is open, if that is to be told.
+// note takes in an event, older than those before. It says what was before them; what
+// was before itself is open, if that is wanted.
 func (p *pairs) note(open map[edge]bool, tell bool, at pipeline.Position, s step, g graphColumn) {
 	in, on := s.follows()
 	e := edge{s.other, in}

@@ -53,8 +53,8 @@ func (r *room) leaveLocked() {
 	r.admitLocked()
 }
 
-// admitLocked lets in who waits as far as there is memory. One alone may always go on,
-// however little there is, so who waits waits for one that ends.
+// admitLocked lets waiting explanations in, as far as there is memory. One alone may
+// always go on, however little there is, so one that waits, waits for one that ends.
 func (r *room) admitLocked() {
 	for len(r.waiting) > 0 && (r.taken == 0 || r.bytes == nil || (r.taken+1)*SearchBytes <= r.bytes()) {
 		close(r.waiting[0])

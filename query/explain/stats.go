@@ -16,7 +16,7 @@ type Stats struct {
 	Made    atomic.Uint64 // filters
 	Damaged atomic.Uint64 // filters that were not as they were written
 
-	Base  atomic.Uint64 // position up to which the log held nothing any more at the last look; 0: it was whole
+	Base  atomic.Uint64 // position up to which messages had been removed at the last look; 0: it was whole
 	Below atomic.Uint64 // pages that came down to it
 }
 

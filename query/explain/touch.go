@@ -187,7 +187,7 @@ func (g graphColumn) hears(s step) bool {
 	return false
 }
 
-// mute says of one that does that it never changes the column, but tells what was
+// mute says of one that does that it never changes the column, but shows what was
 // before others.
 func (g graphColumn) mute(s step) bool {
 	_, on := s.follows()

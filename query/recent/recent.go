@@ -1,10 +1,10 @@
-// Package recent remembers the newest posts of authors whom other nodes hold, so that
+// Package recent remembers the newest posts of authors on other nodes, so that
 // not every poll asks for them again.
 //
-// The holder of a user says of whom something may be new, and up to where that author's
-// outbox has not changed (query.Followee.Changed): windows tell every holder who posted
-// or deleted a post. What was listed of the outbox at that position or later is still
-// what it is:
+// The holder of a user says which authors may have something new, and up to where that
+// author's outbox has not changed (query.Followee.Changed): windows say to every holder
+// which authors posted or deleted a post. What was listed of the outbox at that
+// position or later is still what it is:
 //
 //	outbox   ──┬──── posts ────┬──────────────┬────────────► log
 //	         From            Changed         To
@@ -88,8 +88,8 @@ type Ask struct {
 	Cut   bool              // not known, and not to be: the author had too many posts since
 }
 
-// Answer answers asks, and returns how many of them are not known. epoch is of who
-// answers what: under another one everything is forgotten.
+// Answer answers asks, and returns how many of them are not known. epoch numbers the
+// assignment of answers: under another one everything is forgotten.
 func (o *Outboxes) Answer(asks []Ask, epoch uint64, now time.Time) (unknown int) {
 	since := now.Sub(o.begun)
 	o.mu.RLock()
@@ -119,7 +119,7 @@ func (o *Outboxes) Put(author uint64, b Outbox, epoch uint64, now time.Time) {
 	defer o.mu.Unlock()
 	if epoch != o.epoch {
 		if epoch < o.epoch {
-			return // it was asked of those who answered before
+			return // it was asked of the nodes that answered before
 		}
 		o.epoch, o.bytes = epoch, [2]int{}
 		o.young, o.old = map[uint64]remembered{}, nil

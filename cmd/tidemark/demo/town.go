@@ -148,7 +148,7 @@ func (t *town) somePost() post {
 
 func (t *town) newPost(author uint64) client.Event {
 	if t.rng.IntN(2) == 0 {
-		author = 1 + t.fame.Uint64() // those who are read write more
+		author = 1 + t.fame.Uint64() // authors with readers write more
 	}
 	p := post{t.number(), author}
 	t.posts.add(p)

@@ -19,32 +19,29 @@
 //	II. A pack says in its headers which lines it holds and what the hash of
 //	   all lines up to its last one is. Its Nats-Msg-Id is made of the same.
 //	III. The record is written before the first pack is sent, and names an
-//	   EVENTS sequence up to which it tells everything. All other packs of
-//	   the import stand behind that sequence and can be read back.
+//	   EVENTS sequence up to which it has everything. All other packs of the import stand after that sequence and can be read back.
 //
-// So a run skips the lines that the record counts, reads back the headers
-// behind the record's sequence, and sends the packs that are not there. The
-// hash tells a file that is not the one that was begun. What was still on its
-// way from an interrupted run while its successor read back has the same
-// Nats-Msg-Id as the successor's own pack: the stream keeps one of them, in
-// its window of duplicates (two minutes), within which such a message arrives
-// or never does.
+// So a run skips the lines that the record counts, reads back the headers after the
+// record's sequence, and sends the packs that are not there. The hash finds a file that
+// is not the one that was begun. What was still on its way from an interrupted run
+// while its successor read back has the same Nats-Msg-Id as the successor's own pack:
+// the stream keeps one of them, in its window of duplicates (two minutes), within which
+// such a message arrives or never does.
 //
-// The record also says who is at work (see [record]), so that two do not
+// The record also says which process is at work (see [record]), so that two do not
 // import the same at once. Should it come to that all the same, because one
 // was taken for dead, they send the same packs in the same order with the same
 // ids, and the stream keeps one of each.
 //
 // # Order
 //
-// Log order is the order of the file. Packs go out over a connection of their
-// own that is never mended: with its loss, what the log has of it is the
-// beginning of what was sent, and a new one goes on behind that. (A connection
-// that reconnects would send what it had gathered meanwhile behind packs that
-// were lost.) A hole is only possible where a pack is refused or lost and a
-// later one is not: a full stream that has room for a smaller one, a cluster
-// that changes its leader. Counts stay exact then; the lines of the hole come
-// late in the log, and a warning says which.
+// Log order is the order of the file. Packs go out over a connection of their own that
+// is never mended: with its loss, what the log has of it is the beginning of what was
+// sent, and a new one goes on after that. (A connection that reconnects would send what
+// it had gathered since then after packs that were lost.) A hole is only possible where
+// a pack is refused or lost and a later one is not: a full stream that has room for a
+// smaller one, a cluster that changes its leader. Counts stay exact then; the lines of
+// the hole come late in the log, and a warning says which.
 package importer
 
 import (
@@ -68,8 +65,8 @@ const packDefault = 256
 const (
 	retryWaitMin = 100 * time.Millisecond
 	retryWaitMax = 2 * time.Second
-	// patience is how long a server may be away. Short enough to be told
-	// while still at the desk: nothing is lost by running it again.
+	// patience is how long a server may be away. Short enough for its user to be still at
+	// the desk: nothing is lost by running it again.
 	patience = time.Minute
 )
 
@@ -120,11 +117,10 @@ type Result struct {
 // event log. nc only says where the server is and how to get in: connections
 // are made and closed here.
 //
-// Run waits while the server is away, up to a minute. With any error, ctx's
-// included, the same call made again goes on where this one ended; what it
-// can still be told of, it has been told when Run returns. An input that ends
-// in the middle (a broken gzip file, a line that no message can hold) is
-// imported up to there.
+// Run waits while the server is away, up to a minute. With any error, ctx's included,
+// the same call made again goes on where this one ended; all its progress has been
+// reported when Run returns. An input that ends in the middle (a broken gzip file, a
+// line that no message can hold) is imported up to there.
 //
 // The input must have an end: lines are imported a pack at a time. Reading a
 // stdin that stays silent is not given up when ctx ends; Run returns, and a
@@ -186,7 +182,7 @@ type run struct {
 	bytes  int              // of those
 	stored map[uint64]*pack // by first line: packs that the log has and that are not settled (no bodies)
 	island uint64           // the last line in stored, 0 for none
-	warned uint64           // the hole that ends here has been told of
+	warned uint64           // the hole that ends here has been reported
 	done   bool             // the record said so when we came
 	moved  uint64           // packs settled
 }

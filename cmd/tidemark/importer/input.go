@@ -25,8 +25,8 @@ var (
 	byteOrder = []byte("\xef\xbb\xbf") // some editors put it in front of UTF-8
 )
 
-// input is the file or stdin. After begin one goroutine reads it, and leaves
-// err for those who saw the end of its packs.
+// input is the file or stdin. After begin one goroutine reads it, and leaves err for
+// readers of its packs, at their end.
 type input struct {
 	name    string
 	size    int64        // bytes on disk, 0 when not known
@@ -34,7 +34,7 @@ type input struct {
 	file    *os.File     // ours to close; nil for stdin
 	regular bool         // reading it cannot hang
 	source  io.Reader
-	reading chan struct{} // closed when nothing is read any more; nil before read
+	reading chan struct{} // closed when reading has ended; nil before read
 
 	force  bool          // whatever it is, it is imported
 	csv    bool          // its lines are counter,id,column,value
@@ -83,7 +83,7 @@ func (in *input) close() {
 	}
 }
 
-// wait returns when nobody reads any more, where that is certain to happen.
+// wait returns when reading has ended, where that is certain to happen.
 func (in *input) wait() {
 	if in.reading != nil && in.regular {
 		<-in.reading

@@ -9,7 +9,7 @@ import (
 	"github.com/cheggaaa/pb/v3"
 )
 
-// tellEvery is how often who is not a terminal hears of it.
+// tellEvery is how often progress is written where there is no terminal.
 const tellEvery = 5 * time.Second
 
 // progress shows how far an import is. Its one goroutine is pb's own.

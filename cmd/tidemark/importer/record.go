@@ -26,8 +26,8 @@ const keyPrefix = "import."
 const (
 	// saveEvery is how often the record is brought up to date.
 	saveEvery = time.Second
-	// staleAfter: who has not saved for this long sends nothing before he
-	// has, and who has not heard another save for this long takes over.
+	// staleAfter: a process that has not saved for this long sends nothing before it has,
+	// and one that has not seen another save for this long takes over.
 	staleAfter = 5 * time.Second
 	// askTimeout and asks are for the question whether another is at work. A
 	// connection whose process has just been killed may swallow the first.
@@ -40,13 +40,12 @@ const (
 // record is what the bucket keeps of an import. Every write is a
 // compare-and-set on the one before.
 //
-// Session is the address at which the process at work answers; the server
-// itself says so when nobody is there any more. Open is false after an orderly
-// end, when the record tells everything. Of an open one, a successor that gets neither an
-// answer nor that word (a process that stands still, a connection that hangs)
-// waits whether the record still changes. It then takes over by writing its
-// own session, and the other, should it ever wake, finds its next write
-// refused, which it tries before it sends anything.
+// Session is the address at which the process at work answers; the server itself says
+// so when that process is gone. Open is false after an orderly end, when the record
+// says everything. Of an open one, a successor that gets neither an answer nor that
+// word (a process that stands still, a connection that hangs) waits whether the record
+// still changes. It then takes over by writing its own session, and the other, should
+// it ever wake, finds its next write refused, which it tries before it sends anything.
 type record struct {
 	Lines  uint64          `json:"lines"`       // in the log without a gap, from the first
 	Hash   digest          `json:"hash"`        // of these lines
@@ -183,7 +182,7 @@ func (r *run) claim(ctx context.Context, s *session) (clean bool, err error) {
 		r.revision = revision
 		err = r.write(ctx, s, next)
 		if errors.Is(err, errRevision) {
-			continue // somebody was faster: see who
+			continue // another process was faster: see which
 		}
 		return clean, err
 	}

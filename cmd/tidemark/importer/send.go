@@ -39,7 +39,7 @@ const (
 	codeStoreFailed jetstream.ErrorCode = 10077
 )
 
-// errRefused: people have told all nodes to have events refused.
+// errRefused: an operator has set all nodes to refuse events.
 var errRefused = errors.New("events are refused for all nodes, by hand: 'tidemark degrade writes=on' ends it; then run it again to go on")
 
 type future = jetstream.PubAckFuture
@@ -167,9 +167,9 @@ func (r *run) send(ctx context.Context, s *session) error {
 	return r.in.err // what came before it is published
 }
 
-// signLast ends the run for good, ctx or not: it waits a moment for what is on
-// its way, and leaves a record that tells as much as possible. What it cannot
-// tell the next run reads back.
+// signLast ends the run for good, ctx or not: it waits a moment for what is on its way,
+// and leaves a record that says as much as possible. What it cannot say the next run
+// reads back.
 func (r *run) signLast(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -339,7 +339,7 @@ func (r *run) settleSent(ctx context.Context) error {
 	return nil
 }
 
-// refused tells what the server will not take from what it did not answer.
+// refused distinguishes what the server will not take from what it did not answer.
 func refused(err error) error {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {

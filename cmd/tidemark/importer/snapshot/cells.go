@@ -162,8 +162,8 @@ func (m *merge) Pop() any {
 	return last
 }
 
-// add writes sorted cells as a piece. The file has no name any more when add
-// returns, so that nothing is left of it whatever happens.
+// add writes sorted cells as a piece. The file no longer has a name when add returns,
+// so that nothing is left of it whatever happens.
 func (m *merge) add(path string, cells []cell) error {
 	f, err := os.Create(path)
 	if err != nil {

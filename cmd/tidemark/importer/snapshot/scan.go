@@ -32,7 +32,7 @@ type reader struct {
 	progress io.Writer
 
 	client *redis.Client
-	server atomic.Pointer[string] // run_id of who is connected
+	server atomic.Pointer[string] // run_id of the server at the other end
 	file   *os.File               // of cells
 	out    *bufio.Writer          // to it
 	saved  time.Time
@@ -108,7 +108,7 @@ func (r *reader) connected(ctx context.Context, c *redis.Conn) error {
 	if _, isReply := errors.AsType[redis.Error](err); err != nil && !isReply {
 		return err
 	}
-	// Who does not say it may be another one at each connection.
+	// A server that does not say it may be another one at each connection.
 	id := fmt.Sprintf("unknown at %d", time.Now().UnixNano())
 	for line := range strings.Lines(info) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
@@ -293,7 +293,7 @@ func (r *reader) stringValues(ctx context.Context, p *pass, mine []found) error 
 			r.count(p.targets[0], f.key, "", f.id, reply.Val())
 		}
 	}
-	// To GETRANGE, a key that is gone meanwhile is an empty string.
+	// To GETRANGE, a key that has gone since is an empty string.
 	there, err := r.pipeline(ctx, len(empty), func(to redis.Pipeliner, i int) redis.Cmder {
 		return to.Exists(ctx, empty[i].key)
 	})
