@@ -11,7 +11,7 @@ import (
 // one for what it holds. Methods may be called concurrently; the last parameter
 // is that of [Reader]'s.
 type BadgeReader interface {
-	// Standpoint tells from where a user's feed and channels count, and what is in
+	// Standpoint says from where a user's feed and channels count, and what is in
 	// the channels. ErrElsewhere or ErrStopped as in Holder.Following.
 	Standpoint(ctx context.Context, ask *StandpointAsk, out *Standpoint, disk bool) error
 
@@ -23,7 +23,7 @@ type BadgeReader interface {
 type StandpointAsk struct {
 	User     uint64
 	Channels []string          // nil: all there are
-	Before   pipeline.Position // notices below this are told
+	Before   pipeline.Position // notices below this are known
 	Limit    int               // so many of them, the newest, of all channels together
 }
 
@@ -40,7 +40,7 @@ type Standpoint struct {
 	// older than feed.retention is at or before it, too.
 	Read    pipeline.Position
 	Feed    CountAsk // followees by id; none where there are more than FolloweesMax
-	Follows int      // whom the user follows
+	Follows int      // the user's followees
 	// PostsMax is how many posts of an author count, NoticesMax how many notices a
 	// channel holds; 0: no bound.
 	PostsMax, NoticesMax int

@@ -9,13 +9,14 @@
 //	(NATS)      all shards            one process
 //
 // [Reader] (reader.go) is the state that answers come from. It reads rows, unread
-// numbers, feeds, who follows whom, and the sets that columns have. [Holder] (holder.go)
-// is what one process holds; it answers for its own shards only. Package sinks fills it.
-// [Spread] (spread.go) is a Reader over several Holders. Package query/spread fills it.
-// [Publisher] takes the one thing that a client writes, what a user has read.
-// [Freshness] (fresh.go) knows how old an answer can be. [Cluster] (nodes.go) knows the nodes and who holds which shard.
-// [BadgeReader] (badge.go) and [Explainer] (explain.go) say which events a number is
-// made of. Package query/explain fills the second.
+// numbers, feeds, the follow graph, and the sets that columns have. [Holder]
+// (holder.go) is what one process holds; it answers for its own shards only. Package
+// sinks fills it. [Spread] (spread.go) is a Reader over several Holders. Package
+// query/spread fills it. [Publisher] takes the one thing that a client writes, what a
+// user has read. [Freshness] (fresh.go) knows how old an answer can be. [Cluster]
+// (nodes.go) knows the nodes and the shards that each holds. [BadgeReader] (badge.go)
+// and [Explainer] (explain.go) say which events a number is made of. Package
+// query/explain fills the second.
 //
 // An answer ([Rows], [Unreads], [FeedPage], [UserPage], [Has], [MemberPage], [Counts]
 // and others) belongs to the caller, who uses it for the next question too: the role

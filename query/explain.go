@@ -24,7 +24,7 @@ type ExplainAsk struct {
 	Upto    pipeline.Position
 
 	AsOf   pipeline.Position // the number is as of this
-	Before pipeline.Position // events before this are told
+	Before pipeline.Position // events before this are listed
 	Limit  int
 	// Differences asks for what was really added, also where a number was set:
 	// changes of several columns can be added up then.
@@ -57,7 +57,7 @@ type Explanation struct {
 	// Next is where the next page begins: before it there may be more. 0: there
 	// is none.
 	Next pipeline.Position
-	// Base is the position up to which the log holds nothing any more; 0: it
+	// Base is the position up to which messages were removed; 0: it
 	// is whole.
 	Base pipeline.Position
 	Read int // messages that were read
@@ -82,7 +82,7 @@ type NumberChange struct {
 	Touched bool
 	Set     bool  // to N; else N was added
 	N       int64 // as stored
-	// Unsure: what it depends on was not found in time, or is not in the log
-	// any more. N is what the event says.
+	// Unsure: what it depends on was not found in time, or is no longer in the log. N is
+	// what the event says.
 	Unsure bool
 }

@@ -38,7 +38,7 @@ type Holder interface {
 	// to out.Missing.
 	CountPosts(ctx context.Context, asks []CountAsk, out *Counts, disk bool) error
 
-	// Followees lists whom a user follows, by id, for a feed; all else is as in
+	// Followees lists a user's followees, by id, for a feed; all else is as in
 	// Reader.Following. from is the first position that the feed still shows.
 	Followees(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) (from pipeline.Position, err error)
 
@@ -76,7 +76,7 @@ type CountAsk struct {
 	Followees []Followee
 }
 
-// Followee is one of those whom a user follows.
+// Followee is one user that another follows.
 type Followee struct {
 	User  uint64
 	Since pipeline.Position // posts at or before it do not count either; 0 where the mark says it

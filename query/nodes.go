@@ -9,7 +9,7 @@ type Cluster interface {
 	Shards() Shards
 }
 
-// Nodes are the processes that make up the system, as tidemark.nodes tells it.
+// Nodes are the processes that make up the system, as tidemark.nodes shows it.
 type Nodes struct {
 	Epoch uint64 `json:"epoch"` // of the assignment of shards; 0: there is none yet
 	Nodes []Node `json:"nodes"`
@@ -53,7 +53,7 @@ const (
 	NodeDraining NodeState = "draining" // it gives its shards to others
 )
 
-// Shards say who holds which shard, as tidemark.shards tells it.
+// Shards are the holders of each shard, as tidemark.shards shows it.
 type Shards struct {
 	Epoch    uint64         `json:"epoch"`
 	Shards   []ShardHolders `json:"shards"`              // in order
@@ -62,7 +62,7 @@ type Shards struct {
 	Replicas int            `json:"replicas,omitempty"`  // nodes that are to hold each shard; 0: there is no assignment yet
 }
 
-// ShardHolders are those who hold a shard, the most preferred first.
+// ShardHolders are the holders of a shard, the most preferred first.
 type ShardHolders struct {
 	Shard   pipeline.Shard `json:"shard"`
 	Holders []ShardHolder  `json:"holders"`

@@ -9,14 +9,13 @@ import (
 )
 
 // ErrStopped: what was asked lies in a shard that is stopped, or is on disk while
-// nothing is read there (reads=memory), so there is no answer. It is told to the
-// one who asked as "degraded", with the id as missing: never as an empty list or a
-// zero.
+// nothing is read there (reads=memory), so there is no answer. The asker gets it as
+// "degraded", with the id as missing: never as an empty list or a zero.
 var ErrStopped = errors.New("query: the shard is stopped")
 
-// ErrCold: a part of the answer is on disk, and whoever asked did not allow to
-// read it there. It says nothing of the data: asked again with disk, the same
-// question has an answer.
+// ErrCold: a part of the answer is on disk, and the asker did not allow to read it
+// there. It says nothing of the data: asked again with disk, the same question has an
+// answer.
 var ErrCold = errors.New("query: a part of the answer is on disk")
 
 // Reader is the state that answers come from: one node's shards, or several
@@ -79,16 +78,15 @@ type Reader interface {
 	// set. After an error out is void.
 	Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *FeedPage, disk bool) error
 
-	// Following lists whom user follows by id, ascending, those above after
-	// (0: from the first), at most limit of them (limit >= 1). A user of whom
-	// nothing is known follows nobody. It calls out.Reset first and keeps
-	// nothing. A page costs the same at any depth.
+	// Following lists the user's followees by id, ascending, those above after (0: from the
+	// first), at most limit of them (limit >= 1). An unknown user follows nobody. It calls
+	// out.Reset first and keeps nothing. A page costs the same at any depth.
 	//
 	// Where the user's shard is stopped the error wraps ErrStopped. After an
 	// error out is void.
 	Following(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
-	// Followers lists who follows user; all else is as in Following.
+	// Followers lists the user's followers; all else is as in Following.
 	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
 	// Has says of ids, in their order and the same id as often as it is asked, whether m
@@ -103,7 +101,7 @@ type Reader interface {
 }
 
 // Cost is what the disk cost an answer: nothing, where all of it was in memory.
-// It tells operators why a request was slow, and has no bearing on the answer.
+// It shows operators why a request was slow, and has no bearing on the answer.
 // The Reader sets it; it may also stand where the method returns an error.
 type Cost struct {
 	// Cold counts the entries (rows, lists of edges, outboxes) that were read
@@ -124,7 +122,7 @@ type Rows struct {
 	// Values holds column j of the i-th id at [i*columns+j], as it is stored:
 	// a sum may be below zero for a while. It means nothing where !Exist[i].
 	Values []int64
-	// Exist tells whether the i-th id has a row at all.
+	// Exist reports whether the i-th id has a row at all.
 	Exist []bool
 	// Missing lists the indexes of ids that could not be read, in any order,
 	// each once.
@@ -181,7 +179,7 @@ type UserUnread struct {
 	Counts []int64
 	// Notices[i] counts what is unread on the channel Unreads.Notices[i].
 	Notices []uint64
-	// Dots[i] tells whether the dot of the channel Unreads.Dots[i] is lit.
+	// Dots[i] reports whether the dot of the channel Unreads.Dots[i] is lit.
 	Dots []bool
 }
 
@@ -223,10 +221,10 @@ func part[T any](s []T, i, n int) []T { return s[i*n : (i+1)*n : (i+1)*n] }
 type FeedPage struct {
 	// Posts are newest first: positions descend, each above 0.
 	Posts []FeedPost
-	// More tells that there are posts older than the last of Posts, which is
+	// More says that there are posts older than the last of Posts, which is
 	// then not empty.
 	More bool
-	// Missing tells that some of those the user follows could not be read:
+	// Missing says that some of the followees could not be read:
 	// their posts are not in the page.
 	Missing bool
 	// AsOf is the position that the answer reaches.
@@ -249,7 +247,7 @@ func (p *FeedPage) Reset() { *p = FeedPage{Posts: p.Posts[:0]} }
 type UserPage struct {
 	// Users ascend.
 	Users []uint64
-	// More tells that there are users above the last of Users, which is then
+	// More says that there are users above the last of Users, which is then
 	// not empty.
 	More bool
 	// AsOf is the position that the answer reaches.

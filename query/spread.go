@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrFar: a part of the answer is on another node, and whoever asked did not
-	// allow to ask it. [Spread.Far] has the answer.
+	// ErrFar: a part of the answer is on another node, and the asker did not allow to ask
+	// it. [Spread.Far] has the answer.
 	ErrFar = errors.New("query: a part of the answer is on another node")
 	// ErrBehind: the nodes that hold what was asked did not reach the position in
 	// the time that was given.
@@ -45,6 +45,6 @@ type Spread interface {
 
 	// WaitVisible blocks until every later answer about user reflects p: until
 	// all nodes that may be asked about that user have applied it. It returns
-	// ctx's error when ctx ends first; any other means that it cannot be told.
+	// ctx's error when ctx ends first; any other means that it is not known.
 	WaitVisible(ctx context.Context, user uint64, p pipeline.Position) error
 }

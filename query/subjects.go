@@ -9,7 +9,7 @@ import (
 const Name = "tidemark"
 
 // notReplies begin the subjects that no answer goes to. A node may publish
-// anything, and whoever asks says where the answer goes: it would be stored as an
+// anything, and an asker says where the answer goes: it would be stored as an
 // event, as the router's lease, or taken for a request, in the node's name.
 var notReplies = []string{"$", "events.", "deadletter.", Name + "."}
 

@@ -55,10 +55,9 @@ func (n *Node) feedFrom() pipeline.Position {
 // posts reads the newest posts of g.ids in [from, before), before 0: from the
 // newest, and completes the page.
 //
-// What is read last need not be older than the posts of a page that was read by
-// then: who has nothing as new as that is passed over, and where they are only on
-// disk it is not asked. So memory alone says as a rule that a page has nothing
-// from there.
+// What is read last need not be older than the posts of a page that was read by then:
+// an author with nothing as new as that is passed over, and where they are only on disk
+// it is not asked. So memory alone says as a rule that a page has nothing from there.
 func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Position, limit int, out *query.FeedPage, reach *reach) error {
 	if before == 0 {
 		before = math.MaxUint64
@@ -66,7 +65,7 @@ func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Posit
 	g.lay()
 	all := n.pass(ctx, g, from, before, limit)
 	if floor := all.floor(from, limit); all.cold != nil && all.givenUp == nil && floor > from && !g.disk.May {
-		// Unless one was deleted meanwhile, the page is full again.
+		// Unless one was deleted since, the page is full again.
 		if again := n.pass(ctx, g, floor, before, limit); len(again.posts) > limit {
 			all = again
 		}
@@ -93,7 +92,7 @@ func (n *Node) posts(ctx context.Context, g *gather, from, before pipeline.Posit
 }
 
 // pass reads the newest posts of all followees in [from, before), and one more
-// than limit: that tells whether there are more.
+// than limit: that shows whether there are more.
 func (n *Node) pass(ctx context.Context, g *gather, from, before pipeline.Position, limit int) (all newest) {
 	groups := min(1+len(g.pairs)/feedGroup, n.o.Owners)
 	parts := make([]newest, groups)
@@ -130,7 +129,7 @@ type newest struct {
 	posts   []query.FeedPost
 	room    int
 	seen    int            // followees
-	from    *atomic.Uint64 // what is older is not wanted; those who read side by side raise it
+	from    *atomic.Uint64 // what is older is not wanted; readers side by side raise it
 	reach   reach
 	missing bool
 	cold    error // tier.ErrCold: some are on disk

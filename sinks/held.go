@@ -286,7 +286,7 @@ func (n *Node) Release(ctx context.Context, shards ...pipeline.Shard) error {
 		// Its disk may be another shard's soon: a reader that has it still must
 		// not find nothing there.
 		s.Fail(fmt.Errorf("%w: shard %d was given up", query.ErrElsewhere, number))
-		n.advance() // not before: who reads it still answers as of where it stood
+		n.advance() // not before: a reader of it still answers as of where it stood
 	}
 	return nil
 }
@@ -334,8 +334,8 @@ func (o *owner) isBehind(u unit) bool {
 	return slices.ContainsFunc(o.behind, func(s *tier.Shard) bool { return u == unit(s) })
 }
 
-// admit has those shards answer that have come as far as the node. Its progress
-// stands still meanwhile, and from then on does not go past them.
+// admit has those shards answer that have come as far as the node. Its progress stands
+// still until then, and from then on does not go past them.
 func (o *owner) admit() {
 	if len(o.behind) == 0 {
 		return

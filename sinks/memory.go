@@ -27,9 +27,8 @@ func (n *Node) fixed() int {
 	return bytes
 }
 
-// Lend has the shards do with so many bytes less of Options.MemoryBytes, which a
-// node beside this one has meanwhile; 0 ends it. A budget without a bound stays
-// without.
+// Lend has the shards do with so many bytes less of Options.MemoryBytes, which a node
+// beside this one has for a while; 0 ends it. A budget without a bound stays without.
 func (n *Node) Lend(bytes int) { n.lent.Store(int64(bytes)) }
 
 // budget is what there is for shards, channels and indexes; 0: no bound.
@@ -83,7 +82,7 @@ func (n *Node) excess() float64 {
 }
 
 // Warmth is how many of the shards held have been loaded since they were taken
-// up. Queries are answered from the disk meanwhile.
+// up. Queries are answered from the disk until then.
 func (n *Node) Warmth() (loaded, all int) {
 	shards := n.held.Load().shards
 	for _, s := range shards {

@@ -73,7 +73,7 @@ type Node struct {
 
 	checkpointErr atomic.Pointer[error] // of the last one; nil: good
 
-	// Of who hands over.
+	// Used only by the goroutine that hands over.
 	sequence uint64              // the last window handed to the owners
 	timed    pipeline.Position   // the clock knows the log's time up to here
 	noted    []pipeline.TimeMark // that are new to the clock and not handed to the commons yet
@@ -104,8 +104,8 @@ type NodeStats struct {
 	CheckpointRows    atomic.Uint64
 	CheckpointNanos   atomic.Uint64 // spent making and committing them; an owner's overlap
 	LastCheckpoint    atomic.Int64  // wall clock, Unix ms, for the age alone
-	Elsewhere         atomic.Uint64 // followees in polls whom other nodes hold
-	Quiet             atomic.Uint64 // those of them who were not asked for: they have posted nothing
+	Elsewhere         atomic.Uint64 // followees in polls that other nodes hold
+	Quiet             atomic.Uint64 // those of them that were not asked for: they have posted nothing
 	Left              atomic.Uint64 // rows, users, lists and outboxes missing from answers because they were left on disk (MemoryOnly)
 }
 
@@ -264,7 +264,7 @@ func (n *Node) hand(ctx context.Context, e pipeline.Entry) error {
 	return nil
 }
 
-// note tells who posted, where other nodes hold some of the authors.
+// note notes the authors who posted, where other nodes hold some of them.
 func (n *Node) note(w *pipeline.Window) {
 	if n.o.Beside {
 		return
@@ -354,7 +354,7 @@ func (n *Node) CommonsErr() error { return n.commons.Err() }
 // Handed is the end of the last window handed over.
 func (n *Node) Handed() pipeline.Position { return pipeline.Position(n.handed.Load()) }
 
-// Stopped says that nothing goes on any more.
+// Stopped says that nothing goes on.
 func (n *Node) Stopped() bool {
 	units := n.units()
 	return len(units) > 0 && !slices.ContainsFunc(units, func(u unit) bool { return u.Err() == nil })
@@ -394,9 +394,9 @@ func (n *Node) PassedOver() (unopened, replaced uint64) { return n.commons.Passe
 // still has.
 const closeApplies = 5 * time.Second
 
-// Close applies what was handed over, as far as it can be applied in a few
-// seconds, checkpoints and stops the owners. The store stays open. Nobody may
-// hand over any more.
+// Close applies what was handed over, as far as it can be applied in a few seconds,
+// checkpoints and stops the owners. The store stays open. No call may hand over from
+// now on.
 func (n *Node) Close() error {
 	if n.stopping.Swap(true) {
 		return nil

@@ -68,7 +68,7 @@ type handed struct {
 //
 //	windows ─► ahead: reads what is on disk only ─► prepared ─► run: applies
 //
-// Its checkpoints are told in rounds.go.
+// Its checkpoints are described in rounds.go.
 type owner struct {
 	node    *Node
 	units   []unit        // changed only while no window is on its way
@@ -154,8 +154,8 @@ func (o *owner) observe() {
 	o.healthy.Store(healthy)
 }
 
-// backlogTicks is how many intervals a checkpoint waits while windows do: rows
-// that change again meanwhile are written once.
+// backlogTicks is how many intervals a checkpoint waits while windows do: rows that
+// change again before it are written once.
 const backlogTicks = 15
 
 // preparedMax bounds the windows that are read ahead for: what they need may be

@@ -16,9 +16,9 @@ import (
 type posted struct {
 	mu       sync.RWMutex
 	newest   []*hot.Newest     // one; none before it begins
-	from, to pipeline.Position // it knows who posted, or deleted a post, in (from, to]
+	from, to pipeline.Position // it knows the authors who posted, or deleted a post, in (from, to]
 
-	// Of who hands windows over.
+	// Used only by the goroutine that hands windows over.
 	posts int // noted: as many authors at most
 }
 
@@ -26,10 +26,10 @@ const (
 	// postedShare is how much of the budget it takes at most, as one part in so many. It
 	// grows to twice its size, so it takes half of that at least.
 	postedShare = 64
-	// postedSpare is how many places there are for a post, where there is room: who shares
-	// one is asked for in vain.
+	// postedSpare is how many places there are for a post, where there is room: an author
+	// that shares one is asked for in vain.
 	postedSpare = 64
-	// postedCells is how many authors it tells apart where there is no budget.
+	// postedCells is how many authors it distinguishes where there is no budget.
 	postedCells = 1 << 20
 )
 
@@ -83,17 +83,17 @@ func (p *posted) knows(at pipeline.Position) bool {
 	return p.newest != nil && p.to >= at
 }
 
-// may appends to some the indexes of those who may have posted after the mark and after
-// they were followed (each pair's B): of GroupMax followees at most, for windows wait
-// meanwhile. The others have posted nothing up to the position to. changed takes, of
-// each of those, where their outbox changed last, or after that, as far as to.
+// may appends to some the indexes of those that may have posted after the mark and
+// after they were followed (each pair's B): of GroupMax followees at most, for windows
+// wait during it. The others have posted nothing up to the position to. changed takes,
+// of each of those, where their outbox changed last, or after that, as far as to.
 func (p *posted) may(followees []hot.Pair, mark pipeline.Position, looks *hot.Looks, some []int, changed []pipeline.Position) (may []int, when []pipeline.Position, to pipeline.Position) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	first := len(some)
 	some = hot.May(p.newest, followees, uint64(mark), looks, some)
 	n := len(some) - first
-	if mark < p.from { // and who counts from before it began
+	if mark < p.from { // and authors that count from before it began
 		known := some[first:]
 		for i, f := range followees {
 			is := len(known) > 0 && known[0] == i
@@ -101,7 +101,7 @@ func (p *posted) may(followees []hot.Pair, mark pipeline.Position, looks *hot.Lo
 				known = known[1:]
 			}
 			if is || f.B < uint64(p.from) {
-				some = append(some, i) // behind those who are known to, in whose place they come
+				some = append(some, i) // after those that are known to, in the place of which they come
 			}
 		}
 		some = append(some[:first], some[first+n:]...)

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// progress is a position, or a count, that only grows, with those who wait for it.
+// progress is a position, or a count, that only grows, with its waiters.
 type progress[T ~uint64] struct {
 	mu      sync.Mutex
 	at      T

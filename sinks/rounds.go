@@ -9,18 +9,17 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// round is an owner's checkpoints. In a round every shard that has moved is
-// handed over once, in the owner's goroutine, and committed in another; windows
-// go on being applied meanwhile.
+// round is an owner's checkpoints. In a round every shard that has moved is handed over
+// once, in the owner's goroutine, and committed in another; windows go on being
+// applied.
 //
 //	tick ─► begin ─► left ─► handOver ─► commit ─► committed ─► settle
 //	                      ▲ pace, or at once in a hurry
 //
-// A commit is of a shard's run, or of those of a few with little to write: each
-// is a file and a transaction, and both are synced. A round takes most of an
-// interval: all shards at once would take the processors and the disk from
-// those who wait for answers (decision 0014). A shard whose runs wait to be
-// merged is left to a later round.
+// A commit is of a shard's run, or of those of a few with little to write: each is a
+// file and a transaction, and both are synced. A round takes most of an interval: all
+// shards at once would take the processors and the disk from requests that wait
+// (decision 0014). A shard whose runs wait to be merged is left to a later round.
 type round struct {
 	order     []unit       // in which rounds go through the units
 	left      []unit       // still to be handed over in this one
@@ -69,7 +68,7 @@ const checkpointRetry = time.Second
 // makes room.
 const mergeWait = 10 * time.Millisecond
 
-// checkpointWhile checkpoints until no shard is full any more.
+// checkpointWhile checkpoints until no shard is full.
 func (o *owner) checkpointWhile(full func(unit) bool) {
 	isFull := func(u unit) bool { return u.Err() == nil && full(u) }
 	for slices.ContainsFunc(o.units, isFull) {
@@ -223,7 +222,7 @@ func (o *owner) stopDamaged(units []unit) {
 	o.noteDurable()
 }
 
-// endRound tells how it went.
+// endRound reports how it went.
 func (o *owner) endRound() {
 	if o.err != nil {
 		return

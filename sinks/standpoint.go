@@ -59,8 +59,8 @@ func (n *Node) Standpoint(ctx context.Context, ask *query.StandpointAsk, out *qu
 	return nil
 }
 
-// behind adds a channel and what is unread in it. To whom is new, notice channels
-// show nothing.
+// behind adds a channel and what is unread in it. To a new user notice channels show
+// nothing.
 func (n *Node) behind(c query.StandpointChannel, isNew bool, ask *query.StandpointAsk, out *query.Standpoint, reach *reach) error {
 	if isNew && !c.Dot {
 		if ask.Channels != nil {
@@ -70,7 +70,7 @@ func (n *Node) behind(c query.StandpointChannel, isNew bool, ask *query.Standpoi
 	}
 	before, some := len(out.Notices), 0
 	held, unread, state, err := n.commons.Behind(c.Name, c.Cursor, ask.Before, func(position pipeline.Position, notice uint64) bool {
-		if some++; some > ask.Limit+1 { // one more tells that there are more
+		if some++; some > ask.Limit+1 { // one more shows that there are more
 			return false
 		}
 		out.Notices = append(out.Notices, query.Notice{Position: position, Notice: notice, Channel: len(out.Channels)})

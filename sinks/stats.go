@@ -70,7 +70,7 @@ func ColumnStats(schema *pipeline.Schema, shards []shard.Stats) []shard.ColumnSt
 	return out
 }
 
-// Probe tells how the rows of a counter lie in their tables: how far from
+// Probe measures how the rows of a counter lie in their tables: how far from
 // home, in places, and how many for each place.
 type Probe struct {
 	Mean    float64

@@ -130,7 +130,7 @@ func (n *Node) profiles(ctx context.Context, users []uint64, channels []string, 
 	return nil
 }
 
-// LogTime is the log's time, in Unix seconds, to the grain that ages are told apart by.
+// LogTime is the log's time, in Unix seconds, to the grain of ages.
 // 0: no event has been applied.
 func (n *Node) LogTime() int64 { return n.clock.Newest() }
 
@@ -194,9 +194,9 @@ func (n *Node) unread(g *gather, user uint64, counter int, columns []pipeline.Co
 	return err
 }
 
-// part parts followees into those who are here and the rest, without those of the rest
-// who have posted nothing, if that is known up to a position. Whether a shard has stopped is looked at where that is known
-// to matter: it costs a lock for each.
+// part parts followees into those that are here and the rest, without those of the rest
+// that have posted nothing, if that is known up to a position. Whether a shard has
+// stopped is looked at where that is known to matter: it costs a lock for each.
 func (n *Node) part(g *gather, following []hot.Pair, mark, at pipeline.Position, rest *query.CountAsk, reach *reach, look bool) (here []hot.Pair, err error) {
 	g.pairs, g.elsewhere = g.pairs[:0], g.elsewhere[:0]
 	knows := n.posted.knows(at)
@@ -242,7 +242,7 @@ func (n *Node) part(g *gather, following []hot.Pair, mark, at pipeline.Position,
 	return g.pairs, nil
 }
 
-// mayHavePosted leaves of some followees those who may have posted after the mark;
+// mayHavePosted leaves of some followees those that may have posted after the mark;
 // g.changed says when, or later than that, they did.
 func (n *Node) mayHavePosted(g *gather, followees []hot.Pair, mark pipeline.Position, reach *reach) []hot.Pair {
 	some, changed, to := n.posted.may(followees, mark, &g.looks, g.some[:0], g.changed[:0])

@@ -15,12 +15,11 @@ import (
 // be one that a client is about to write, or one that is never reached: those
 // requests have places of their own, and far ahead there are none.
 //
-// Which of the two it is the log's end says, and the node's own figure of it is
-// always a little old: what was acknowledged a moment ago is past it. So a
-// request past the known end waits for a look at the log, in a place that it has
-// for that long; one look serves all that wait for one. Until then nothing tells
-// an honest request from others, so these places are enough for all requests
-// that arrive during a slow look.
+// Which of the two it is the log's end says, and the node's own figure of it is always
+// a little old: what was acknowledged a moment ago is past it. So a request past the
+// known end waits for a look at the log, in a place that it has for that long; one look
+// serves all that wait for one. Until then nothing distinguishes an honest request from
+// others, so these places are enough for all requests that arrive during a slow look.
 const (
 	// aheadMax is how far past its end, in messages, the log is waited for: more
 	// than producers have under way at a time (nats.go alone lets 4,000 be), and
@@ -90,7 +89,7 @@ const (
 	tooFar                // it does not, and the message is further ahead than is waited for
 )
 
-// holds tells what is known without a look. Requests that are too far ahead take
+// holds says what is known without a look. Requests that are too far ahead take
 // no place, however many there are. They cause a look all the same: a log that
 // was restored or recreated may begin anywhere.
 func (e *logEnd) holds(sequence uint64) (last uint64, h holding) {
@@ -253,8 +252,8 @@ func (s *Service) waitApplied(ctx context.Context, c *call) (*failure, error) {
 	return nil, s.reader.WaitApplied(ctx, c.wait.position)
 }
 
-// behind takes a call for what the log holds into the lane of its like, unless
-// it is there or need not wait any more.
+// behind takes a call for what the log holds into the lane of its like, unless it is
+// there or need not wait.
 func (s *Service) behind(c *call) *failure {
 	if c.lane != s.unsure || c.wait.position <= s.reader.Applied() {
 		return nil

@@ -9,8 +9,8 @@ import (
 // What may wait in this process for the endpoints' subscriptions. nats.go's own
 // limits are switched off: it drops what is above them without a word.
 const (
-	// waitingMax is a second or two of small requests: who has waited longer is
-	// hardly there any more. It is some 260,000 requests without a body.
+	// waitingMax is a second or two of small requests: a client that has waited longer is
+	// hardly still there. It is some 260,000 requests without a body.
 	waitingMax = 32 << 20
 	// waitingMessage is what a message is reckoned at besides its body.
 	waitingMessage = 128
@@ -18,7 +18,7 @@ const (
 	waitingMark = 1 << 20
 )
 
-// backlog tells whether too much has arrived that no endpoint has taken yet: it
+// backlog says whether too much has arrived that no endpoint has taken yet: it
 // compares what the connection has counted with what the endpoints have taken.
 // That alone would drift, since the connection counts headers and $SRV requests
 // as well. So now and then a mark is put behind all that has arrived, in every

@@ -16,9 +16,9 @@ import (
 // same subjects, in the same lanes and with the same limits, read and written
 // without JSON. Which form a request has its first bytes say. See package packed.
 
-// forms says whether a request is in binary form, and whether who asks is to be
-// told that there is one: in a header of the reply. Answers in binary form need no
-// such header, and others get none: it would be read in vain.
+// forms says whether a request is in binary form, and whether the reply is to offer
+// one: in a header. Answers in binary form need no such header, and others get none: it
+// would be read in vain.
 func (e *endpoint) forms(r micro.Request) (isPacked, offers bool) {
 	if e.spell == nil {
 		return false, false
@@ -29,7 +29,7 @@ func (e *endpoint) forms(r micro.Request) (isPacked, offers bool) {
 	return false, len(r.Headers()) > 0 && r.Headers().Get(packed.Header) != ""
 }
 
-// offer tells that there is a binary form.
+// offer says that there is a binary form.
 func offer(m *nats.Msg) {
 	if m.Header == nil {
 		m.Header = nats.Header{}

@@ -24,7 +24,7 @@ type call struct {
 	clock    clock  // from the request's arrival on
 	body     []byte // the request's; valid while the call is
 	packed   bool   // the request is in binary form, and the answer will be
-	offers   bool   // whoever asked is told that there is a binary form
+	offers   bool   // the reply offers the asker the binary form
 	out      []byte
 	scanner  jsonscan.Scanner
 	wait     wait
@@ -315,12 +315,11 @@ func (s *Service) untilApplied(c *call) *failure {
 	return fail(codeNotReady, "not ready: %s cannot be reached: %v%s", &c.wait, err, c.endpoint.early)
 }
 
-// patience is how long whoever asked waits for their turn, from the call's
-// arrival on.
+// patience is how long the asker waits for its turn, from the call's arrival on.
 func (s *Service) patience(c *call) time.Duration { return max(s.timeout(c), s.limits.Timeout) }
 
-// untilTurn waits for a worker; the call gives it back. Whoever asked has
-// given up after a while, and is not worked for.
+// untilTurn waits for a worker; the call gives it back. The asker has given up after a
+// while, and is not worked for.
 func (s *Service) untilTurn(c *call, l *lane, patience time.Duration) *failure {
 	defer c.clock.lap(stageTurn)
 	select {

@@ -8,14 +8,14 @@ import "sync/atomic"
 // One that finds no place is refused. To answer it in its subscription's
 // goroutine would hold up the small ones behind it.
 //
-// A call is in one lane at a time. While it waits for its min_position it takes
-// no place from those who can be worked on, and one that turns out to need the
-// disk leaves its lane for the cold one.
+// A call is in one lane at a time. While it waits for its min_position it takes no
+// place from requests that can be worked on, and one that turns out to need the disk
+// leaves its lane for the cold one.
 type lane struct {
 	most    int64         // places
 	workers chan struct{} // a place for each that is worked on; nil: all are
 	refuses string        // what is in the lane, when one more is refused
-	noTurn  string        // what one is told that waited for a worker in vain
+	noTurn  string        // the answer to one that waited for a worker in vain
 	inTurns bool          // they compute in turns with those of other lanes: see Service.inTurn
 	place   int           // bytes of request that take a place; 0: a request takes one
 	in      atomic.Int64  // places taken

@@ -25,7 +25,7 @@ type linePace struct {
 	leftOut uint64        // events since then
 }
 
-// line tells whether an event at that time gets one, and how many got none
+// line says whether an event at that time gets one, and how many got none
 // since the line before.
 func (p *linePace) line(now time.Time) (line bool, leftOut uint64) {
 	p.mu.Lock()

@@ -105,7 +105,7 @@ func (r *readCall) parseWhat(s *jsonscan.Scanner, known *catalog) *failure {
 		name, raw, ok := s.String()
 		switch {
 		case s.Err() != nil:
-			return nil // End tells
+			return nil // End reports it
 		case !ok:
 			return fail(codeBadRequest, "what[%d]: %s is not a name", r.whats, clip(raw))
 		case r.whats == whatMax:
@@ -169,7 +169,7 @@ func (r *readCall) parseSeen(s *jsonscan.Scanner, known *catalog) *failure {
 		name := s.Key()
 		n, raw, ok := s.Uint()
 		if s.Err() != nil {
-			return nil // End tells
+			return nil // End reports it
 		}
 		w := known.unreadNames[string(name)]
 		switch {

@@ -174,7 +174,7 @@ func parseLimit(s *jsonscan.Scanner, limit *int, most int) *failure {
 	}
 	raw := s.Value()
 	if s.Err() != nil {
-		return nil // End tells
+		return nil // End reports it
 	}
 	digits := raw
 	if len(raw) > 2 && raw[0] == '"' {
@@ -203,7 +203,7 @@ func parseBool(s *jsonscan.Scanner, name string, to *bool) *failure {
 	}
 	raw := s.Value()
 	if s.Err() != nil {
-		return nil // End tells
+		return nil // End reports it
 	}
 	*to = string(raw) == "true"
 	if !*to && string(raw) != "false" {
@@ -216,7 +216,7 @@ func parseBool(s *jsonscan.Scanner, name string, to *bool) *failure {
 func notOf(s *jsonscan.Scanner, name, kind string) *failure {
 	raw := s.Value()
 	if s.Err() != nil {
-		return nil // End tells
+		return nil // End reports it
 	}
 	return fail(codeBadRequest, "%s: %s is not %s", name, clip(raw), kind)
 }

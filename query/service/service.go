@@ -26,11 +26,10 @@ type Limits struct {
 	// IDs is the most ids (or users) in one request. Default 10,000: about
 	// 200 kB of request, well within NATS's usual 1 MB.
 	IDs int
-	// Requests is the most requests that wait at once for a min_position that
-	// the log is known to hold; one more is answered 503. All others that cannot be
-	// answered at once have lanes of their own, in proportion: those who wait
-	// cannot shut them out.
-	// Default 1,024: each holds a request, the large ones a reply too.
+	// Requests is the most requests that wait at once for a min_position that the log is
+	// known to hold; one more is answered 503. All others that cannot be answered at once
+	// have lanes of their own, in proportion: waiting ones cannot shut them out. Default
+	// 1,024: each holds a request, the large ones a reply too.
 	Requests int
 	// Timeout is how long a request waits for its min_position when it does
 	// not say. Default 2 s, the contract's.
@@ -51,7 +50,7 @@ type Limits struct {
 	// all stand in one queue.
 	Workers int
 	// ColdReads is how many requests read the disk at a time, on workers
-	// of their own: what is in memory is answered meanwhile. At most Requests/4
+	// of their own: what is in memory is answered until then. At most Requests/4
 	// stand in line for them or are worked on; one more is answered 503.
 	// Default 16: an SSD has its best throughput from about there on, and a
 	// slow disk is not buried.
@@ -116,23 +115,23 @@ type Options struct {
 	Explainer query.Explainer
 	// ExplainAlone leaves every other endpoint to other processes.
 	ExplainAlone bool
-	// Ready tells why the counters cannot be asked yet, nil when they can.
+	// Ready says why the counters cannot be asked yet, nil when they can.
 	// Every request asks it: it must be cheap. Default: always ready.
 	Ready func() error
-	// Refuses tells why a request is refused although it could be answered: people
+	// Refuses says why a request is refused although it could be answered: people
 	// have said so for all nodes. It is asked with writes for tidemark.read, without
 	// for everything that is answered from counters, for every request: it must be
 	// cheap. Its words go to the client. Default: nothing is refused.
 	Refuses func(writes bool) error
 	// Fresh says how old an answer can be. nil: no answer is ever too old.
 	Fresh query.Freshness
-	// Shards and Version are told by tidemark.schema. A Version that is not
+	// tidemark.schema shows Shards and Version. A Version that is not
 	// a semantic one shows as 0.0.0 in `nats micro info`.
 	Shards     int
 	Version    string
 	Registerer prometheus.Registerer // nil: no metrics
 	Logger     *slog.Logger          // nil: slog.Default()
-	Metadata   map[string]string     // for `nats micro info`; "node" is told by tidemark.slowlog too
+	Metadata   map[string]string     // for `nats micro info`; tidemark.slowlog shows "node" too
 }
 
 // Service answers requests until Stop.
@@ -183,7 +182,7 @@ type Service struct {
 	stopErr     error
 
 	mu     sync.Mutex
-	closed bool // nobody may join waiting any more
+	closed bool // no request may join waiting
 }
 
 // endpoint is one subject. parse reads the request into the call, answer
@@ -196,7 +195,7 @@ type endpoint struct {
 
 	gated  bool // answered 503 while the node is not ready, or refuses
 	writes bool // it does not answer from counters, but puts events into the log
-	tells  bool // nor this one, which tells what there is; it is never refused
+	tells  bool // nor this one, which says what there is; it is never refused
 	lists  bool // requests may be longer than bodyInline
 	// spreads: answer asks call.reader and nothing else, so that other nodes,
 	// asked through it, wait for the position themselves.
@@ -361,7 +360,7 @@ func (s *Service) Stop(ctx context.Context) error {
 // applying reaches no position.
 const readsOn = 2 * time.Second
 
-// abandon sends everyone home who still waits.
+// abandon cancels waiting requests; each gets 503.
 func (s *Service) abandon() {
 	s.mu.Lock()
 	s.closed = true

@@ -23,7 +23,7 @@ const (
 	// feedRounds is how often posts are read for one page: posts from before their
 	// follow take room in each.
 	feedRounds = 16
-	// setTries is how often a badge is read again that changes meanwhile.
+	// setTries is how often a badge is read again that changes during it.
 	setTries = 3
 )
 

@@ -30,9 +30,9 @@ const (
 	slowLineMax = 120
 )
 
-// slowLog remembers requests that took long: the slowest since the last reset,
-// however long ago, and the latest above the threshold. The one list tells
-// what can happen, the other what happens now.
+// slowLog remembers requests that took long: the slowest since the last reset, however
+// long ago, and the latest above the threshold. The one list shows what can happen, the
+// other what happens now.
 //
 // For a request that is neither it costs two comparisons.
 type slowLog struct {
@@ -68,16 +68,16 @@ func newSlowLog(o Slow) *slowLog {
 	return l
 }
 
-// wants tells whether a request that took so long may be kept.
+// wants reports whether a request that took so long may be kept.
 func (l *slowLog) wants(k *clock) bool { return int64(k.total) > l.bar.Load() || l.isOver(k) }
 
 func (l *slowLog) isOver(k *clock) bool {
 	return l.threshold > 0 && k.total-k.spent[stagePosition] > l.threshold
 }
 
-// add keeps an entry where it belongs. over tells that it is above the
-// threshold, line that it should be logged, leftOut how many were above it and
-// not logged since the line before.
+// add keeps an entry where it belongs. over says that it is above the threshold, line
+// that it should be logged, leftOut how many were above it and not logged since the
+// line before.
 func (l *slowLog) add(e *slowEntry) (over, line bool, leftOut uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,7 @@ type slowRow struct {
 	Request  string `json:"request"`
 }
 
-// slowTime is how the wall clock is told, for people.
+// slowTime is the wall clock, for people.
 const slowTime = "2006-01-02T15:04:05.000000Z"
 
 func (s *Service) answerSlowlog(_ context.Context, c *call) *failure {

@@ -77,7 +77,7 @@ func (s *Service) visible(ctx context.Context, user uint64, p pipeline.Position)
 	return s.reader.WaitApplied(ctx, p)
 }
 
-// notWhole refuses an answer that is not whole to who does not want one: of
+// notWhole refuses an answer that is not whole where the request wants none: of
 // `of` ids, missing cannot be read; one of them is id.
 func (c *call) notWhole(missing, of int, id uint64) *failure {
 	if !c.wait.whole || missing == 0 {

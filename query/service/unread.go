@@ -103,7 +103,7 @@ func (u *unreadCall) parseChannels(s *jsonscan.Scanner) *failure {
 	for s.Array(); s.Element(); {
 		text, raw, ok := s.String()
 		if s.Err() != nil {
-			return nil // End tells
+			return nil // End reports it
 		}
 		if f := u.addChannel(string(text), raw, ok); f != nil {
 			return f

@@ -6,18 +6,17 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// Directory says who holds what. Its methods are called for every request and
-// concurrently, and must cost no more than a few loads.
+// Directory says which node holds which shard. Its methods are called for every request
+// and concurrently, and must cost no more than a few loads.
 type Directory interface {
-	// View is who holds what as far as this process knows; never nil, and not
-	// changed any more.
+	// View is the holders as far as this process knows; never nil, and never changed.
 	View() *View
 	// Own is what this process holds; nil: nothing. Which shards it has ready,
 	// it says itself.
 	Own() query.Holder
 }
 
-// View is who holds what at one moment.
+// View is the holders of all shards at one moment.
 type View struct {
 	// Epoch grows whenever Holders change.
 	Epoch uint64

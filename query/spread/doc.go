@@ -7,13 +7,13 @@
 //	 merges)        one batch under way; what is asked meanwhile is the next
 //
 // A call is split by shard, and each shard goes to one of the nodes that hold it
-// (directory.go says who they are): to this one, else to the less busy of two,
-// away from those that failed or lagged a moment ago. What a call asks of one
-// node is a part, or several where it is long. A part that is not answered (the
-// node is gone, does not hold the shard any more, lags, is late, or its answer
-// came damaged) goes to the next node while there is time; what nobody answers
-// is missing. That is scatter.go; rows.go, sets.go, unread.go, recent.go and pages.go say what
-// is asked and how answers are put together.
+// (directory.go says which they are): to this one, else to the less busy of two, away
+// from those that failed or lagged a moment ago. What a call asks of one node is a
+// part, or several where it is long. A part that is not answered (the node is gone,
+// no longer holds the shard, lags, is late, or its answer came damaged) goes to
+// the next node while there is time; what nobody answers is missing. That is
+// scatter.go; rows.go, sets.go, unread.go, recent.go and pages.go say what is asked and
+// how answers are put together.
 //
 // A link (link.go) has one batch under way. No timer gathers parts: while the
 // node works on a batch, what comes waits for the next. A call that waits for long

@@ -16,7 +16,7 @@ import (
 // given is how far the answers of this process have reached about a shard, those that
 // came from other nodes. One process's answers never go back by themselves: what an
 // answer reaches is the least of all shards in it, so that with another question the
-// same node may reach less far, and yet tells nothing older.
+// same node may reach less far, and yet say nothing older.
 type given struct {
 	at atomic.Uint64 // pipeline.Position; 0: no other node has answered
 

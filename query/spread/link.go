@@ -111,8 +111,7 @@ func (l *link) ask(p *part) {
 	l.publish(batch, message)
 }
 
-// finish gives parts back to their calls; they are in none of the link's lists
-// any more.
+// finish gives parts back to their calls; they are in none of the link's lists.
 func (l *link) finish(parts ...*part) {
 	for _, p := range parts {
 		l.asked.Add(-1)
@@ -178,9 +177,9 @@ func (l *link) publish(batch uint64, message *[]byte) {
 	}
 }
 
-// failed ends a batch, and all of its parts that are not done. Where nobody listens
-// any more, what was sent before is not answered either: those that others can
-// answer go there.
+// failed ends a batch, and all of its parts that are not done. Where no process
+// listens, what was sent before is not answered either: those that others can answer go
+// there.
 func (l *link) failed(batch uint64, out outcome, words string) {
 	if out != outUnsent {
 		l.shun()
@@ -221,8 +220,8 @@ func (l *link) freeLocked(batch uint64) (next uint64, message *[]byte) {
 	return l.gatherLocked()
 }
 
-// replied takes in a message of replies. What is there twice, or of a part that
-// nobody waits for any more, is passed over.
+// replied takes in a message of replies. What is there twice, or of a part that no call
+// waits for, is passed over.
 func (l *link) replied(batch uint64, head wire.Replies, replies []wire.Reply) {
 	var done []*part
 	var next uint64

@@ -89,11 +89,11 @@ const (
 	followeesAtOnce = wire.LimitMax
 )
 
-// Feed implements [query.Reader]: whom the user follows, then the newest posts of
-// those, of all nodes together.
+// Feed implements [query.Reader]: the user's followees, then the newest posts of those,
+// of all nodes together.
 //
 // The posts of the first of them are asked while the next are. Once there are as
-// many as the page has, nothing older than those is asked for any more: a node
+// many as the page has, nothing older than those is asked for: a node
 // passes over nearly everyone of a million without a look at their posts, and
 // without the disk.
 func (f *far) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, _ bool) error {
@@ -101,7 +101,7 @@ func (f *far) Feed(ctx context.Context, user uint64, before pipeline.Position, l
 	if before == 0 {
 		before = math.MaxUint64
 	}
-	q := &postsQuestion{limit: limit + 1, before: before, out: out} // one more tells whether there are more
+	q := &postsQuestion{limit: limit + 1, before: before, out: out} // one more shows whether there are more
 	var page, next query.UserPage
 	from, err := f.page(ctx, wire.Followees, user, 0, followeesFirst, &page)
 	for err == nil {

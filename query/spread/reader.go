@@ -35,11 +35,11 @@ type Options struct {
 	Recent int
 	// Fresh says how old an answer can be; nil: none is ever too old.
 	Fresh query.Freshness
-	// Wait is after how long no process gives a whole answer any more that lacks what is
-	// stored now (pipeline.FreshnessWait). nil: not known; then nodes that cannot be asked
-	// are not waited out.
+	// Wait is after how long every whole answer of any process has what is stored now
+	// (pipeline.FreshnessWait). nil: not known; then nodes that cannot be asked are not
+	// waited out.
 	Wait func() time.Duration
-	// Silent is for how long nothing has been heard of who holds what; nil: it is known.
+	// Silent is for how long nothing has been heard of the holders; nil: it is known.
 	Silent     func() time.Duration
 	Registerer prometheus.Registerer // nil: no metrics
 }
@@ -133,8 +133,8 @@ func New(nc *nats.Conn, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// Close ends what is asked: it is missing, as far as no other node has it. No call
-// may begin any more.
+// Close ends what is asked: it is missing, as far as no other node has it. No call may
+// begin after it.
 func (r *Reader) Close() error {
 	err := r.sub.Unsubscribe()
 	r.mu.Lock()
@@ -221,9 +221,9 @@ func (r *Reader) linkTo(node string, v *View) *link {
 	return l
 }
 
-// pruneLocked forgets, once an epoch, the ways to nodes that hold nothing any
-// more and of whom nothing is asked. A caller may come with a view that is older than
-// another's: it knows less of who holds something.
+// pruneLocked forgets, once an epoch, the ways to nodes that hold nothing and of which
+// nothing is asked. A caller may come with a view that is older than another's: it
+// knows less of the holders.
 func (r *Reader) pruneLocked(v *View) {
 	if v.Epoch <= r.epoch {
 		return

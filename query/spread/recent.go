@@ -18,8 +18,8 @@ const (
 	// recentBytes is the memory for the posts of authors whom other nodes hold, where
 	// Options do not say.
 	recentBytes = 16 << 20
-	// recentAtOnce is how many posts one answer lists: what is older is counted by who
-	// holds it.
+	// recentAtOnce is how many posts one answer lists: what is older is counted by its
+	// holder.
 	recentAtOnce = recent.PostsMax * recentAuthors
 	// recentAuthors is of how many authors: where not all their posts are listed, one of
 	// them has more than are remembered, and is not asked for together with others again.
@@ -28,7 +28,7 @@ const (
 	recentKeep = 1 << 14
 )
 
-// recentQuestion counts the posts of followees of whom it is known when they changed:
+// recentQuestion counts the posts of followees with a known last change:
 // by what is remembered of them; else it asks for their newest posts, and remembers
 // those. Whose posts after the mark are too many for that is left to a countQuestion.
 // An item is an author who is asked for.
@@ -85,7 +85,7 @@ func (q *recentQuestion) add(user int, rest *wire.Rest) bool {
 	return true
 }
 
-// count counts, and leaves to another question whom it cannot count.
+// count counts, and leaves to another question the followees that it cannot count.
 func (q *recentQuestion) count(ctx context.Context, left *countQuestion) error {
 	if len(q.asks) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func (q *recentQuestion) wanted() {
 			continue
 		}
 		after := a.After
-		if a.From > 0 { // so that who counts from there finds it again
+		if a.From > 0 { // so that a count from there finds it again
 			after = min(after, a.From)
 		}
 		place, is := places[a.Author]
@@ -199,9 +199,10 @@ func (q *recentQuestion) here(ctx context.Context, own query.Holder, items []int
 	return again, nil
 }
 
-// took remembers what is listed. Of a page that is not whole nobody knows who is not in
-// it. Where there are more posts than it lists, who has as many as are remembered is known
-// to have too many; who has fewer is asked for again, without those.
+// took remembers what is listed. Of a page that is not whole it is not known which
+// authors are missing. Where there are more posts than it lists, an author with as many
+// as are remembered is known to have too many; one with fewer is asked for again,
+// without those.
 func (q *recentQuestion) took(items []int32, page *query.FeedPage, d *due) (again []int32) {
 	switch {
 	case page.Missing && d.final:

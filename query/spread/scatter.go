@@ -30,7 +30,7 @@ type question interface {
 
 // refusable is a question that nodes of an earlier version do not know.
 type refusable interface {
-	// refused tells what such a node said.
+	// refused is what such a node said.
 	refused(words string)
 }
 
@@ -48,7 +48,7 @@ type call struct {
 	deadline time.Time         // what is not answered by then is lost
 
 	open   []*part // asked and not settled
-	parked []int32 // items that who is said to have them has not: asked again
+	parked []int32 // items that their supposed node does not have: asked again
 	parks  int     // how often that was
 	again  time.Time
 	lost   []int32 // items that nobody answers
@@ -149,11 +149,11 @@ func (c *call) await() {
 	}
 }
 
-// park has items be asked again in a moment: who is said to have them has given them
-// up, or has just begun and not come so far, and those who have them now are not
-// known yet. It returns those for which that is in vain: it was done often enough,
-// or for others of their shard since the view has changed last, as with a shard that
-// has stopped.
+// park has items be asked again in a moment: their supposed node has given them up, or
+// has just begun and not come so far, and the nodes that have them now are not known
+// yet. It returns those for which that is in vain: it was done often enough, or for
+// others of their shard since the view has changed last, as with a shard that has
+// stopped.
 func (c *call) park(items []int32) (vain []int32) {
 	v := c.reader.dir.View()
 	enough := false

@@ -27,8 +27,8 @@ type ServerOptions struct {
 	Schema     *pipeline.Schema
 	Types      map[string][]string // see Counted
 	Shards     int                 // of the whole; all nodes have the same number
-	// Untold is why nobody is told what is counted, so that no process that only
-	// answers begins to answer by it; nil, or an answer of nil: all are.
+	// Untold is why what is counted is not given out, so that no process that only answers
+	// begins to answer by it; nil, or an answer of nil: all are.
 	Untold func() error
 	// Workers is how many goroutines answer from memory at a time; large parts
 	// have half as many of their own, at least 1. Default: GOMAXPROCS.
@@ -64,7 +64,7 @@ const (
 type Server struct {
 	nc      *nats.Conn
 	sub     *nats.Subscription
-	counted *nats.Subscription // to those who ask what is counted
+	counted *nats.Subscription // for questions of what is counted
 	holder  query.Holder
 	schema  *pipeline.Schema
 	print   uint64 // the schema's fingerprint
@@ -80,9 +80,9 @@ type Server struct {
 	bytes, parts atomic.Int64 // in work
 	told         atomic.Int64 // when the log last had that something is refused, Unix ns
 
-	ctx       context.Context // ends when nothing is wanted any more
+	ctx       context.Context // ends when nothing more is wanted
 	cancel    context.CancelFunc
-	waiting   context.Context // ends with Stop: positions are not waited for any more
+	waiting   context.Context // ends with Stop: positions are no longer waited for
 	stopWaits context.CancelFunc
 	work      sync.WaitGroup
 	stop      sync.Once
@@ -137,10 +137,10 @@ func Serve(nc *nats.Conn, holder query.Holder, o ServerOptions) (*Server, error)
 	return s, nil
 }
 
-// Stop takes the node off its subject, answers what has arrived, and returns when
-// the answers are with the NATS server. Parts that wait for a position are told
-// at once that it was not reached: others may have it. When ctx ends first,
-// what is left is not answered and ctx's error is returned.
+// Stop takes the node off its subject, answers what has arrived, and returns when the
+// answers are with the NATS server. Parts that wait for a position get at once that it
+// was not reached: others may have it. When ctx ends first, what is left is not
+// answered and ctx's error is returned.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stop.Do(func() {
 		defer s.cancel()

@@ -10,13 +10,13 @@ import (
 	"github.com/tidemark-io/tidemark/query/wire"
 )
 
-// lotMax is how many users are answered at a time: what they follow is in memory
-// meanwhile.
+// lotMax is how many users are answered at a time: what they follow is in memory for
+// that time.
 const lotMax = 512
 
-// Unread implements [query.Reader]. The users' own shards tell all but the feed,
-// and whom they follow elsewhere; then those are counted, as far as it is not known
-// what they posted.
+// Unread implements [query.Reader]. The users' own shards give all but the feed, and
+// their followees elsewhere; then those are counted, as far as it is not known what
+// they posted.
 func (f *far) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, _ bool) error {
 	u := &unreads{far: f, channels: channels}
 	for at := 0; at < len(users); at += lotMax {

@@ -15,7 +15,7 @@ import (
 
 // WaitVisible implements [query.Spread]. A position that was stored before the call is
 // in every whole answer from then on: either all that may be asked about the user have
-// applied it, or no process can give a whole answer any more that lacks it.
+// applied it, or no process can still give a whole answer that lacks it.
 //
 //	stored ── asked all holders ── all have applied it ► visible
 //	   └─ one is away, or says nothing ── Options.Wait ─► visible

@@ -8,7 +8,7 @@ import (
 	"github.com/tidemark-io/tidemark/query/wire"
 )
 
-// statusOf is what an asker is told of a holder's error.
+// statusOf is what an asker gets of a holder's error.
 func statusOf(err error) (status wire.Status, words string) {
 	switch {
 	case errors.Is(err, query.ErrElsewhere):

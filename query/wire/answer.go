@@ -19,8 +19,8 @@ type Pieces struct {
 	Cut func(*Pieces)
 }
 
-// The records of answers. A version that adds one sends it to those alone who
-// know it: their batch says their version.
+// The records of answers. A version that adds one sends it only to those that know it:
+// their batch says their version.
 const (
 	recordEnd     = iota // of the answer: how far it reaches, what it cost
 	recordMissing        // places of what cannot be answered here
@@ -38,8 +38,8 @@ const (
 	recordStandpoint
 	recordChannel // of a standpoint
 	recordNotice
-	recordShares  // recordRest, for those who know shares
-	recordChanged // when a user's followees in shares changed, for those who ask by it
+	recordShares  // recordRest, for askers that know shares
+	recordChanged // when a user's followees in shares changed, for askers that use it
 	recordHas     // of Has: a bit for each id
 	recordMembers // of a page of members
 )

@@ -117,8 +117,8 @@ func End(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// open checks a message and returns what stands between its head and checksum.
-// A version that is too new is told before anything else is looked at but the
+// open checks a message and returns what stands between its head and checksum. A
+// version that is too new is reported before anything else is looked at but the
 // checksum, which stays where it is in every version.
 func open(message []byte, magic string, head int) (body []byte, version byte, err error) {
 	if len(message) < head+checksum {

@@ -21,9 +21,9 @@ import (
 //	share   length │ ids │ width │ n × width bytes     0: counts from the mark;
 //	                                                   else from base + this - 1
 //
-// The base is the user's: the least position from which one of them counts. Of
-// those who have read their feed since they follow, all count from the mark, which
-// takes no byte; an id is a step from the one before in its shard, of two or three.
+// The base is the user's: the least position from which one of them counts. Of users
+// that have read their feed since they follow, all count from the mark, which takes no
+// byte; an id is a step from the one before in its shard, of two or three.
 //
 // Where they are few, the holder says of each since when nothing has changed, too: the
 // asker may know what was there then (package recent), and asks nobody.

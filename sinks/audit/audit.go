@@ -35,10 +35,10 @@ import (
 type Served interface {
 	// Answering are the shards that answer, ascending.
 	Answering() []pipeline.Shard
-	// Facts gives what is served of ids of one shard exactly as of the position
-	// `at`, which never goes back. Followers come by user and id; more says that there
-	// are others after those that came, which are some then. yield must return at once. It is an error when
-	// the shard does not answer (any more).
+	// Facts gives what is served of ids of one shard exactly as of the position `at`, which
+	// never goes back. Followers come by user and id; more says that there are others after
+	// those that came, which are some then. yield must return at once. It is an error when
+	// the shard does not answer, or no longer does.
 	Facts(ctx context.Context, ask *pipeline.FactsAsk, yield func(pipeline.Fact)) (at pipeline.Position, more bool, err error)
 	// Stored are ids that a shard has something of on disk, some more often than once.
 	// After an error, as of a shard that does not answer, there are no more.
@@ -123,7 +123,7 @@ type Difference struct {
 	Shard   pipeline.Shard    `json:"-"`
 	cell    bool              // of a counter
 
-	// Whose it is, where several were asked: theirs to fill in who ask.
+	// Whose it is, where several were asked: the caller fills it in.
 	Node       string `json:"node,omitempty"`
 	Generation uint32 `json:"generation,omitempty"`
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// clock is log time: with which position each grain of it began. "Ages are
-// measured in log time, the stream timestamp of the newest applied event." They
-// are told to the second or, where the longest is more than half a day, to
-// 1/43,200 of it; it never goes back.
+// clock is log time: with which position each grain of it began. "Ages are measured in
+// log time, the stream timestamp of the newest applied event." They are kept to the
+// second or, where the longest is more than half a day, to 1/43,200 of it; it never
+// goes back.
 type clock struct {
 	grain, longest int64 // seconds
 	marks          []pipeline.TimeMark

@@ -182,7 +182,7 @@ var markNames = [pipeline.MarksCount]string{
 	pipeline.MarkFeed: "feed", pipeline.MarkAll: "all", pipeline.MarkFirst: "first", pipeline.MarkLast: "last",
 }
 
-// differ tells the facts of which two sides, both ordered, do not say the same.
+// differ returns the facts in which two sides, both ordered, do not agree.
 func (l *ledger) differ(is, should facts, at pipeline.Position, tell func(Difference)) {
 	for len(is)+len(should) > 0 {
 		order := 0

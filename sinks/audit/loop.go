@@ -19,7 +19,7 @@ type Rounds struct {
 	Bits    int // a sample is one in 2^Bits of all ids, about; not more
 	Rate    int // events a second
 	Memory  int // bytes
-	// Found is told what was found wrong by each sample. It is not called for
+	// Found is called with what each sample found wrong. It is not called for
 	// nothing.
 	Found func(*Report)
 }
@@ -33,9 +33,9 @@ const (
 	againPause = 10 * time.Second
 )
 
-// Twice is Run, once more where something differs: nothing is told that a later look
-// does not find. When EVENTS has just lost its tail, what this audit has read may be
-// gone, and what was counted of it may be neither filled up nor moved behind the end
+// Twice is Run, once more where something differs: nothing is reported that a later
+// look does not find. When EVENTS has just lost its tail, what this audit has read may
+// be gone, and what was counted of it may be neither filled up nor moved behind the end
 // yet (I10). Soon after the log says which of it was lost.
 func (a *Auditor) Twice(ctx context.Context, t Task) (*Report, error) {
 	r, err := a.run(ctx, t)

@@ -81,9 +81,9 @@ const (
 	page  = 65_536
 )
 
-// Run audits the shards that answer. A shard that stops answering meanwhile is
-// skipped and named. It returns an error when the log cannot be read, or ctx ends;
-// then the report is of what was compared until then.
+// Run audits the shards that answer. A shard that stops answering during it is skipped
+// and named. It returns an error when the log cannot be read, or ctx ends; then the
+// report is of what was compared until then.
 func (a *Auditor) Run(ctx context.Context, t Task) (*Report, error) {
 	r, err := a.run(ctx, t)
 	if r != nil {
@@ -315,7 +315,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 		if err := p.compare(ctx, &ask); err != nil {
 			return err
 		}
-		// To look who follows a user is to read the disk, always.
+		// A user's followers are always read from the disk.
 		if !whole && p.graph[follower] >= 0 && !p.counted[ids[i]] && (u == nil || len(u.followers) == 0) {
 			continue
 		}
@@ -324,7 +324,7 @@ func (p *pass) chunk(ctx context.Context, s pipeline.Shard, ids []uint64, whole 
 	return p.pages(ctx, &pipeline.FactsAsk{Part: pipeline.PartMembers, Shard: s, Column: pipeline.NoColumn, IDs: followed, Limit: page})
 }
 
-// isUser says that an id is a user's, as far as the log tells: has lists or marks,
+// isUser says that an id is a user's, as far as the log shows: has lists or marks,
 // or a row among those of users.
 func (p *pass) isUser(s pipeline.Shard, id uint64) bool {
 	of := p.parts[s]

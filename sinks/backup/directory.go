@@ -109,7 +109,7 @@ func (d *directory) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// Lock implements Place. Who has the lock removes what others left unfinished.
+// Lock implements Place. The holder of the lock removes what others left unfinished.
 func (d *directory) Lock(context.Context) (func(), error) {
 	lock := flock.New(d.file(lockName))
 	ok, err := lock.TryLock()
@@ -126,7 +126,7 @@ func (d *directory) Lock(context.Context) (func(), error) {
 	return func() { lock.Close() }, nil
 }
 
-// sweep removes the files that are not whole: who wrote them was killed.
+// sweep removes the files that are not whole: their writer was killed.
 func (d *directory) sweep() error {
 	for _, prefix := range []string{objectPrefix, manifestPrefix} {
 		entries, err := os.ReadDir(d.file(prefix))

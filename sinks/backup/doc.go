@@ -5,9 +5,9 @@
 //	EVENTS ─── what lies between the shards ─► segments ───────► place: objects/…
 //	                                     manifest, written last ► place: backups/ID.json
 //
-// Shards stand at different positions, lo to hi, when they are exported; nobody
-// waits for that. A backup has the events between lo and hi as well, so that who
-// restores it brings all shards to hi and needs no log.
+// Shards stand at different positions, lo to hi, when they are exported; nobody waits
+// for that. A backup has the events between lo and hi as well, so that a restore brings
+// all shards to hi and needs no log.
 //
 // place.go says what a place is, directory.go and bucket.go are two; manifest.go
 // says what a backup has; make.go makes one (cluster.Holder says

@@ -8,7 +8,7 @@ import (
 )
 
 // Import fills a store with all shards of a backup, each as of where it stood, and
-// compares all that comes. progress is told of the shards; nil: nobody is.
+// compares all that comes. progress is called with the shards; nil: nobody is.
 func Import(ctx context.Context, to *cold.Store, p Place, m *Manifest, progress func(done, of int)) error {
 	if err := to.SetStreams(cold.Streams{Events: m.Events}); err != nil {
 		return err

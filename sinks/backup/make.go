@@ -49,12 +49,11 @@ type Options struct {
 // time of another node if there is one.
 const exportTries = 3
 
-// Make makes a backup of origin, with every event that was stored when it began, in
-// a place: what the place has already is read
-// and compared rather than copied. It returns when everything was read back. A
-// process that is killed meanwhile leaves objects that no manifest names, which the
-// next backup uses or removes. ErrForeign: the place has backups of another system
-// (lineage).
+// Make makes a backup of origin, with every event that was stored when it began, in a
+// place: what the place has already is read and compared rather than copied. It returns
+// when everything was read back. A process that is killed during it leaves objects that
+// no manifest names, which the next backup uses or removes. ErrForeign: the place has
+// backups of another system (lineage).
 func Make(ctx context.Context, p Place, origin Origin, o Options) (*Manifest, error) {
 	unlock, err := p.Lock(ctx)
 	if err != nil {

@@ -40,7 +40,7 @@ type Manifest struct {
 	Generations generation.Set `json:"generations"`
 	Store       int            `json:"store"` // format of the runs
 
-	// CountedBy tells the rules and limits that counted, "" where it is not known;
+	// CountedBy has the rules and limits that counted, "" where it is not known;
 	// Mixed says that not all was counted by them.
 	CountedBy string `json:"counted_by,omitempty"`
 	Mixed     bool   `json:"mixed,omitempty"`

@@ -20,7 +20,7 @@ type Place interface {
 	Put(ctx context.Context, name string, from io.Reader) error
 	// Get reads an object. ErrMissing: it is not there.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// List tells the objects whose names begin with a prefix, and their sizes.
+	// List lists the objects whose names begin with a prefix, with their sizes.
 	List(ctx context.Context, prefix string) (map[string]int64, error)
 	// Delete removes an object; one that is not there is none.
 	Delete(ctx context.Context, name string) error

@@ -11,7 +11,7 @@ import (
 )
 
 // Trim is how much of EVENTS may go: the messages before Below. Why says what keeps
-// the rest. It is pure; who trims asks for what it decides by.
+// the rest. It is pure; the trim asks for what it decides by.
 type Trim struct {
 	Below uint64
 	Why   string

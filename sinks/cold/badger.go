@@ -23,7 +23,7 @@ type Options struct {
 	MemTableBytes int64
 	BlockCache    int64
 	IndexCache    int64
-	// Free tells how many bytes the disk has left; nil: it is not asked. Below
+	// Free is how many bytes the disk has left; nil: it is not asked. Below
 	// [Reserve] nothing is written: Badger writes through memory maps, where a
 	// full disk does not return an error but ends the process. Merges leave a
 	// checkpoint's share besides.

@@ -23,7 +23,7 @@ func (c *copying) end() {
 	releaseAll(slices.DeleteFunc(c.runs, func(l *layer) bool { return l == nil }))
 }
 
-// tell tells how many bytes are here, those of a run that is not whole too.
+// tell reports how many bytes are here, those of a run that is not whole too.
 func (c *copying) tell() {
 	if c.Progress == nil {
 		return

@@ -11,10 +11,9 @@ import (
 // pieceBytes is how much of a run is copied or summed at once.
 const pieceBytes = 256 << 10
 
-// Export is a shard as of its last committed checkpoint, to be copied: nothing
-// of it is copied to make it, and it stays as it is whatever is checkpointed and
-// merged meanwhile, until Close. It implements [Source] and may be used
-// concurrently.
+// Export is a shard as of its last committed checkpoint, to be copied: nothing of it is
+// copied to make it, and it stays as it is whatever is checkpointed and merged, until
+// Close. It implements [Source] and may be used concurrently.
 type Export struct {
 	store    *Store
 	number   pipeline.Shard
@@ -49,7 +48,7 @@ func (s *Store) Export(number pipeline.Shard) (*Export, error) {
 	return e, nil
 }
 
-// Close lets the runs go; nothing may use the export any more.
+// Close lets the runs go; nothing may use the export after it.
 func (e *Export) Close() {
 	e.layers.release()
 	e.layers = nil

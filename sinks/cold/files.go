@@ -13,8 +13,8 @@ import (
 // may have 1,024 by default, and connections need some.
 const FilesOpenMax = 512
 
-// files knows the store's files of runs, keeps some open, and removes those
-// that nothing refers to any more.
+// files knows the store's files of runs, keeps some open, and removes those that
+// nothing refers to.
 type files struct {
 	engine Engine
 	most   int
@@ -33,7 +33,7 @@ type files struct {
 }
 
 // runFile is a file of runs, and the io.ReaderAt of each. It is removed when
-// no layer is left, which those who hold a layer delay.
+// no layer is left, which holders of a layer delay.
 type runFile struct {
 	files  *files
 	number uint64
@@ -171,7 +171,7 @@ func (f *files) closeLocked(i int) {
 }
 
 // release lets one reference go. The file of the last one goes with the next
-// sweep, because who releases may be under a lock.
+// sweep, because a release may be under a lock.
 func (r *runFile) release() {
 	if r.refs.Add(-1) == 0 {
 		r.files.doomedMu.Lock()
@@ -180,7 +180,7 @@ func (r *runFile) release() {
 	}
 }
 
-// sweep removes the files that nothing refers to any more.
+// sweep removes the files that nothing refers to.
 func (f *files) sweep() {
 	f.doomedMu.Lock()
 	doomed := f.doomed
@@ -205,7 +205,7 @@ func (f *files) sweep() {
 	}
 }
 
-// close closes all files; nothing can be read any more.
+// close closes all files; nothing can be read after it.
 func (f *files) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -162,7 +162,7 @@ func (i *Import) Copy(ctx context.Context, from Source) error {
 }
 
 // Commit makes the shard what the last Copy copied. After an error it is as it
-// was, and Commit may be called again; [ErrInUse]: it was checkpointed meanwhile.
+// was, and Commit may be called again; [ErrInUse]: it was checkpointed since.
 func (i *Import) Commit() error {
 	k, w := i.stack, i.whole
 	if w == nil {
@@ -191,7 +191,7 @@ func (i *Import) Commit() error {
 	old := k.visible
 	k.visible, k.state, k.err = w.layers, w.state, nil
 	k.mu.Unlock()
-	k.horizon.Store(0) // what is too old is told anew, by who holds it next
+	k.horizon.Store(0) // what is too old is found again by its next holder
 	old.release()
 	i.whole, i.stood = nil, w.state
 	releaseAll(i.have)

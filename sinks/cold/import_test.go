@@ -84,7 +84,7 @@ func pair(t *testing.T) (from, to *Store, dir string) {
 	return from, to, dir
 }
 
-// "It stays as it is whatever is checkpointed and merged meanwhile, until Close."
+// "It stays as it is whatever is checkpointed and merged, until Close."
 func TestExportPins(t *testing.T) {
 	from, to, _ := pair(t)
 	e := export(t, from, 1)

@@ -95,10 +95,10 @@ func (s *Store) rest(worked time.Duration) (goOn bool) {
 	}
 }
 
-// MergeOnce does one merge, where one is due, without rest: for callers of
-// [OpenOn], for whom no goroutine merges. After an error nothing has changed,
-// but that a shard whose run turned out damaged is refused from now on; the
-// error wraps [ErrCorrupt] then.
+// MergeOnce does one merge, where one is due, without rest: for callers of [OpenOn],
+// which have no goroutine that merges. After an error nothing has changed, but that a
+// shard whose run turned out damaged is refused from now on; the error wraps
+// [ErrCorrupt] then.
 func (s *Store) MergeOnce() (did bool, err error) { return s.mergeOnce(nil) }
 
 func (s *Store) mergeOnce(rest func(time.Duration) bool) (did bool, err error) {
@@ -202,7 +202,7 @@ func (m *merge) do() (written *layer, err error) {
 	merged := k.store.Broken.replacing(m.runs, some(written))
 	list := k.list()
 	at := slices.Index(list, m.runs[0]) // checkpoints only add what is newer
-	if !m.fits(list, at) {              // the shard was imported or dropped meanwhile
+	if !m.fits(list, at) {              // the shard was imported or dropped since
 		if written != nil {
 			written.release()
 		}
@@ -236,7 +236,7 @@ func (m *merge) refuse(err error) (refused bool) {
 	k.edit.Lock()
 	defer k.edit.Unlock()
 	list := k.list()
-	if !m.fits(list, slices.Index(list, m.runs[0])) { // it was imported or dropped meanwhile
+	if !m.fits(list, slices.Index(list, m.runs[0])) { // it was imported or dropped since
 		return false
 	}
 	k.fail(err)

@@ -158,7 +158,7 @@ func (k *Stack) open(list []listed, known map[uint64]*runFile) {
 	}
 	if _, err := k.State(); err != nil {
 		for _, r := range list {
-			known[r.file].refs.Add(1) // for ever: it may be of use to who looks into it
+			known[r.file].refs.Add(1) // for ever: it may be of use to an operator who looks into it
 			known[r.file].live.Add(r.info.Bytes)
 		}
 		releaseAll(all)

@@ -59,7 +59,7 @@ func (v *View) scan(of run.Key, some []*layer, pool *sync.Pool, may func(*run.Ru
 	return s
 }
 
-// end returns the error that ended it early; the scan is of no use any more.
+// end returns the error that ended it early; the scan is useless after that.
 func (s *scan) end() error {
 	for i := range s.heads {
 		s.pool.Put(s.heads[i].scratch)

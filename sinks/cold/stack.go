@@ -19,9 +19,9 @@ type Stack struct {
 	number  pipeline.Shard
 	horizon atomic.Uint64
 
-	// edit is held by who changes the list on disk: a checkpoint, from before
-	// its commit until memory says the same, or a merge. Who needs several takes
-	// them in ascending order.
+	// edit is held while the list on disk is changed: a checkpoint, from before its commit
+	// until memory says the same, or a merge. A goroutine that needs several takes them in
+	// ascending order.
 	edit lock
 
 	failures int // of merges since the last that succeeded; Store.merging guards it
@@ -38,8 +38,8 @@ type Stack struct {
 }
 
 // lock is a mutex that may be held while the disk is waited for. In a bubble of
-// testing/synctest who waits for a sync.Mutex counts as running, and the
-// simulation waits until nobody does.
+// testing/synctest a goroutine that waits for a sync.Mutex counts as running, and the
+// simulation waits until none does.
 type lock chan struct{}
 
 func newLock() lock    { return make(lock, 1) }

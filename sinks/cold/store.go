@@ -74,7 +74,7 @@ type Store struct {
 	log    *slog.Logger
 	metaMu sync.Mutex
 	meta   Meta // Dictionary, with it Format, and Streams change, under metaMu
-	// metaEdit is held by who writes meta. unwritten says that writing it failed:
+	// metaEdit is held while meta is written. unwritten says that writing it failed:
 	// what is on disk may be another, and must not stay so under rows that are
 	// numbered by this one.
 	metaEdit  lock
@@ -241,7 +241,7 @@ func (s *Store) SetStreams(streams Streams) error {
 // Sizes are the bytes of the engine's own files, those of keys.
 func (s *Store) Sizes() (tables, valueLog int64) { return s.engine.Sizes() }
 
-// Close ends merging and closes the store; nothing may use it any more. A merge
+// Close ends merging and closes the store; nothing may use it after that. A merge
 // that goes on is given up. To close it again does nothing.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {

@@ -41,7 +41,7 @@ func (d Damage) Unwrap() error { return ErrCorrupt }
 // start, and nobody waits for it.
 const verifyShare = 0.1
 
-// verifyPause bounds a rest: who ends verifying waits for as long.
+// verifyPause bounds a rest: ending the verification waits for as long.
 const verifyPause = 250 * time.Millisecond
 
 // Verify reads all that is stored and compares it with its checksums, until
@@ -57,7 +57,7 @@ func (s *Store) Verify(more func() bool, damaged func(Damage)) {
 				break
 			}
 			switch err := l.verify(more); {
-			case err == nil, errors.Is(err, ErrClosed), !slices.Contains(k.list(), l): // no run of the shard any more
+			case err == nil, errors.Is(err, ErrClosed), !slices.Contains(k.list(), l): // no longer a run of the shard
 			case !errors.Is(err, ErrCorrupt): // no descriptor left, say
 				s.log.Error("cold: a run cannot be read to be verified", "shard", k.number, "file", l.file.name(), "error", err)
 			default:
@@ -113,7 +113,7 @@ func (e *badgerEngine) Verify(more func() bool, damaged func(Damage)) {
 		}
 		file := table.NewFilename(t.ID, e.dir)
 		err := verifyTable(file)
-		if err == nil || errors.Is(err, fs.ErrNotExist) { // compacted away meanwhile
+		if err == nil || errors.Is(err, fs.ErrNotExist) { // compacted away since
 			continue
 		}
 		damaged(Damage{File: filepath.Base(file), First: 0, Last: math.MaxUint16, Err: err})

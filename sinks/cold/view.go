@@ -8,17 +8,17 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// View is a shard's visible runs as of when it was made, whatever is committed
-// or merged meanwhile. It belongs to one goroutine. An error of stored bytes
-// wraps [ErrCorrupt] and names shard, file, run and block; of a shard that
-// cannot be used every read returns why.
+// View is a shard's visible runs as of when it was made, whatever is committed or
+// merged since. It belongs to one goroutine. An error of stored bytes wraps
+// [ErrCorrupt] and names shard, file, run and block; of a shard that cannot be used
+// every read returns why.
 type View struct {
 	stack  *Stack
 	layers *layers
 	err    error
 }
 
-// Close lets the runs go; nothing may use the view any more.
+// Close lets the runs go; nothing may use the view after it.
 func (v *View) Close() {
 	v.layers.release()
 	v.layers = nil
@@ -195,7 +195,7 @@ func (v *View) Followed(user, follower uint64) (bool, error) {
 	return v.get(run.Key{Kind: run.Follower, A: user, B: follower}, nil)
 }
 
-// Following visits whom a user follows above an id, ascending, and since when,
+// Following visits a user's followees above an id, ascending, and since when,
 // until visit returns false. It costs the same at any depth.
 func (v *View) Following(user, after uint64, visit func(followee uint64, since pipeline.Position) bool) error {
 	if after+1 == 0 {
@@ -221,7 +221,7 @@ func (v *View) Followers(user, after uint64, visit func(follower uint64) bool) e
 }
 
 // FollowersOf visits those of users, who ascend, until visit of one returns false:
-// then those of the next one. Those who lie in one block read it once. A user is
+// then those of the next one. Those in one block read it once. A user is
 // done before the next one's are visited; more says whether to go on.
 func (v *View) FollowersOf(users []uint64, after uint64, visit func(i int, follower uint64) bool, done func(i int) (more bool)) error {
 	s := v.scan(run.Key{Kind: run.Follower}, v.layers.all, &scratches, nil)
@@ -252,9 +252,9 @@ type From struct {
 	Position pipeline.Position
 }
 
-// Posts visits the posts of authors, who ascend, each from a position on,
-// ascending; i says whose. Authors whom no filter lets through cost no block,
-// and those who lie in one block read it once.
+// Posts visits the posts of authors, who ascend, each from a position on, ascending; i
+// says whose. Authors that no filter lets through cost no block, and those in one block
+// read it once.
 func (v *View) Posts(authors []From, visit func(i int, position pipeline.Position, post uint64)) error {
 	s := v.scan(run.Key{Kind: run.Post}, v.layers.all, &scratches, nil)
 	for i, from := range authors {

@@ -9,8 +9,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// Part is a stretch of one kind of a shard's entries, for who goes over all of
-// it piece by piece. Each piece may be of another view.
+// Part is a stretch of one kind of a shard's entries, for a caller that goes over all
+// of it piece by piece. Each piece may be of another view.
 type Part struct {
 	From   run.Key // where to go on; the zero Key: from the beginning
 	Newest int     // only keys that the newest so many runs have; 0: all
@@ -129,7 +129,7 @@ func (v *View) WalkAuthors(part *Part, visit func(author uint64)) error {
 	return v.walkOwners(run.Post, part, visit)
 }
 
-// walkOwners visits who owns the entries of a part; parts end with a whole owner.
+// walkOwners visits the owners of a part's entries; parts end with a whole owner.
 func (v *View) walkOwners(kind run.Kind, part *Part, visit func(owner uint64)) error {
 	last := uint64(0)
 	return v.walk(kind, part, func(key *run.Key, full bool) bool {
@@ -144,7 +144,7 @@ func (v *View) walkOwners(kind run.Kind, part *Part, visit func(owner uint64)) e
 	})
 }
 
-// WalkEdges visits a part of who is followed by whom.
+// WalkEdges visits a part of the followers.
 func (v *View) WalkEdges(part *Part, visit func(user, follower uint64)) error {
 	return v.walk(run.Follower, part, func(key *run.Key, full bool) bool {
 		if !full {
@@ -183,9 +183,9 @@ type Range struct {
 	Most     int // entries of one kind, at least
 }
 
-// UserRange visits all that is stored of the users of a range: first whom they
-// follow, then their marks, then their cursors, each by user. Where it ends is
-// set before the visits begin.
+// UserRange visits all that is stored of the users of a range: first their followees,
+// then their marks, then their cursors, each by user. Where it ends is set before the
+// visits begin.
 func (v *View) UserRange(r *Range,
 	following func(user, followee uint64, since pipeline.Position),
 	marks func(user uint64, marks [4]uint64),

@@ -6,8 +6,8 @@ import "encoding/binary"
 type Kind uint8
 
 const (
-	// ByA lists are searched by A: whom a user follows, with the position of
-	// the follow. B is kept as it is: best a small number.
+	// ByA lists are searched by A: a user's followees, with the position of the follow. B
+	// is kept as it is: best a small number.
 	ByA Kind = iota
 	// ByBoth lists are searched by A and by B, each of which is there once:
 	// positions with their posts. B is kept as its distance from the B before.

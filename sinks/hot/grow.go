@@ -152,8 +152,8 @@ func (x *index) resize(s *segment, size, least int) {
 	}
 }
 
-// deepen makes sure that the directory tells a segment's halves apart, and
-// says whether it may.
+// deepen makes sure that the directory distinguishes a segment's halves, and says
+// whether it may.
 func (x *index) deepen(s *segment) bool {
 	if s.depth < x.depth() {
 		return true

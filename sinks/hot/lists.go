@@ -7,7 +7,7 @@ import (
 )
 
 // Lists holds for each id a few words and a few lists of pairs that ascend:
-// whom a user follows, what an author has published. Without pointers, like
+// a user's followees, an author's posts. Without pointers, like
 // Table.
 //
 //	row    word 0 … │ place of list 0 … │ id, hashed      (in an index)
@@ -22,7 +22,7 @@ import (
 // block is split the spine is written as well, twenty bytes for each hundred
 // pairs.
 //
-// One goroutine writes, and keeps readers out by its owner's lock meanwhile.
+// One goroutine writes, and keeps readers out by its owner's lock.
 // What only reads may run side by side.
 type Lists struct {
 	index index
@@ -30,7 +30,7 @@ type Lists struct {
 	kinds []Kind
 	slab  slab
 
-	// Working space of who writes.
+	// Working space of the writer.
 	coded, bones []byte
 	halves       []Pair
 }
@@ -462,7 +462,7 @@ func (l *Lists) dropLists(row []byte) {
 }
 
 // evictSteps is how far the clock hand goes between two looks at what it has
-// freed: it takes marks away also where nothing is evicted any more.
+// freed: it takes marks away also where nothing more is evicted.
 const evictSteps = 64
 
 // Evict takes ids out that were not used since the clock hand last passed, and
@@ -493,7 +493,7 @@ func (l *Lists) Evict(bytes int, keep func(id uint64) bool) (evicted int) {
 	return evicted
 }
 
-// Each visits all ids, in any order. Nothing may be written meanwhile.
+// Each visits all ids, in any order. Nothing may be written during it.
 func (l *Lists) Each(visit func(id uint64)) {
 	l.index.each(func(s *segment, at int) { visit(l.index.id(s, at)) })
 }

@@ -80,7 +80,7 @@ type Looks struct {
 	at     []uint64   // shard << 32 │ place; then what the cell there holds
 }
 
-// Newest bounds what the i-th of those whom [May] looked at last has posted, from above.
+// Newest bounds the posts of the i-th author that [May] looked at last, from above.
 func (l *Looks) Newest(i int) uint64 {
 	if cell := l.at[i]; cell < math.MaxUint32 {
 		return cell<<newestShift - min(cell, 1)

@@ -16,7 +16,7 @@ func (s *slab) due() bool {
 	return s.freed > s.total/32 && s.wasteful()
 }
 
-// condemn chooses the emptiest chunks: nothing is put there any more, and once
+// condemn chooses the emptiest chunks: nothing more is put there, and once
 // everything is moved out (move), raze gives them back. What lives in them is
 // an eighth of all at most, or one chunk. It says whether there are any.
 func (s *slab) condemn() bool {
@@ -61,8 +61,8 @@ func (s *slab) sift() {
 // condemned says whether a block has to move. (Chunk 0, of no block, never is.)
 func (s *slab) condemned(ref uint64) bool { return s.chunks[ref>>chunkBits].condemned }
 
-// move takes a string to another block. It is a short one: who has a chunk of
-// their own is never condemned.
+// move takes a string to another block. It is a short one: a list with a chunk of its
+// own is never condemned.
 func (s *slab) move(b blob) blob {
 	ref := s.alloc(s.class(b))
 	copy(s.block(ref, s.length(b)), s.get(b))

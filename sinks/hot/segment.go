@@ -16,7 +16,7 @@ import (
 //
 //	row    the owner's bits │ tag │ 1 taken, 0 free        (the tag ends the row)
 //
-// A row's tag is its hash without the bits that are told elsewhere. The bits
+// A row's tag is its hash without the bits that are known from elsewhere. The bits
 // after the first depth ones are a fraction, and the row stands where that
 // falls in the segment (home), or up to reach slots to the right. Fractions
 // that differ in their first skip bits only are slots>>skip slots apart, which

@@ -19,13 +19,13 @@ import (
 //
 // # Waste
 //
-// Of its block a string leaves a fifth free at most, a tenth on average (but
-// none is below 8 bytes). Of the chunks a quarter may be free, and one chunk
-// more: then the emptiest are condemned, what lives in them is moved (by the
-// owner, who knows the refs), and they are razed. So memory is 7/4 of the
-// strings and 256 KiB at the worst, whatever sizes come and go; and while
-// blocks move, an eighth of the strings (or a chunk) more. A slab that was
-// never used takes nothing, and its first chunk starts at 4 KiB.
+// Of its block a string leaves a fifth free at most, a tenth on average (but none is
+// below 8 bytes). Of the chunks a quarter may be free, and one chunk more: then the
+// emptiest are condemned, what lives in them is moved (by the owner, which knows the
+// refs), and they are razed. So memory is 7/4 of the strings and 256 KiB at the worst,
+// whatever sizes come and go; and while blocks move, an eighth of the strings (or a
+// chunk) more. A slab that was never used takes nothing, and its first chunk starts at
+// 4 KiB.
 //
 // The road not taken: a log that is only appended to would have no size
 // classes, but rewrite a list of 600 bytes for each post of 6. Here most

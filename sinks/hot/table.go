@@ -43,8 +43,8 @@ const (
 // A row that was changed stays, also when all its cells are 0 again: it
 // remembers that the id has no counts.
 //
-// One goroutine writes; readers must be kept out meanwhile by the owner's
-// lock. Read, ReadBatch and Deltas may run side by side. Ids are never 0.
+// One goroutine writes; readers must be kept out by the owner's lock. Read, ReadBatch
+// and Deltas may run side by side. Ids are never 0.
 type Table struct {
 	index   index
 	columns []column

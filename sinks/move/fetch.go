@@ -28,7 +28,7 @@ type Options struct {
 	Progress   func(loaded float64) // 0 to 1, ascending; called in Fetch
 	Needs      func(uint64)         // the window of DELTAS after which what comes goes on; called in Fetch, before the first copy and after each later commit
 	Within     time.Duration        // for one reply; default 5 s
-	Small      time.Duration        // a round that took no longer is the last: what came meanwhile is left to DELTAS; default 1 s
+	Small      time.Duration        // a round that took no longer is the last: what came since is left to DELTAS; default 1 s
 	Logger     *slog.Logger         // default: none
 }
 
@@ -42,12 +42,12 @@ const (
 	reopenMax = 3 // exports that were closed over there, in one round
 )
 
-// Fetch takes a shard from another node into the store, which must not use it
-// meanwhile, and commits it; then again what was checkpointed meanwhile, until a
-// round is short. A round that would bring more than half of the one before, as
-// large runs were merged over there, is left out: DELTAS costs less. The state is
-// what is committed: after an error of a later round it is that of the round
-// before, whole and of use; the zero State if nothing is.
+// Fetch takes a shard from another node into the store, which must not use it until
+// then, and commits it; then again what was checkpointed during that, until a round is
+// short. A round that would bring more than half of the one before, as large runs were
+// merged over there, is left out: DELTAS costs less. The state is what is committed:
+// after an error of a later round it is that of the round before, whole and of use; the
+// zero State if nothing is.
 //
 // An error names node, shard, run and bytes. It wraps [cold.ErrDictionary] or
 // [cold.ErrForeign] where the shard must be derived from EVENTS, and otherwise

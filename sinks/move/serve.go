@@ -224,12 +224,12 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 	return s.tell(reply, summed{true, sum[:]})
 }
 
-// openLocked opens an export, or finds the one that was opened by a request of
-// which the reply was lost. Who asks may not know yet that the shard was given
-// up here: what it has of it must not be replaced by nothing. Where the commons
-// are not stored either, the log has just begun. In the first round of checkpoints they
-// may be stored before a shard: nothing is what is stored of one that is held then, and
-// enough for who asks for no more (Held).
+// openLocked opens an export, or finds the one that was opened by a request of which
+// the reply was lost. The asker may not know yet that the shard was given up here: what
+// it has of it must not be replaced by nothing. Where the commons are not stored
+// either, the log has just begun. In the first round of checkpoints they may be stored
+// before a shard: nothing is what is stored of one that is held then, and enough for an
+// asker that wants no more (Held).
 func (s *Server) openLocked(r *request) (*opened, error) {
 	if len(r.Export) == 0 || len(r.Export) > idBytesMax {
 		return nil, refuse(codeBad, "the export's id has %d bytes, and 1 to %d are possible", len(r.Export), idBytesMax)

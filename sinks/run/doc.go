@@ -8,11 +8,11 @@
 //	│ block 0 │ block 1 │ block 2 │ block 3 │ … │ block n │ first keys, lengths, filters │
 //	└─────────┴─────────┴─────────┴─────────┴───┴─────────┴──────────────────────────────┘
 //
-// An entry is a key (key.go), a value, and whether it is a deletion. A value
-// of a row is the row itself, or what has come since what older runs say
-// (row.go): so a row is written without what was there before being read, and
-// what was there is found out by whoever reads it, from the oldest run to the
-// newest (ApplyRow), or when runs are merged (MergeRows).
+// An entry is a key (key.go), a value, and whether it is a deletion. A value of a row
+// is the row itself, or what has come since what older runs say (row.go): so a row is
+// written without what was there before being read, and what was there is found out by
+// its reader, from the oldest run to the newest (ApplyRow), or when runs are merged
+// (MergeRows).
 //
 // A Writer takes entries by ascending keys. A Run is open for reading: its
 // index is in memory and says which block has a key, and mostly that no block

@@ -35,16 +35,16 @@ const (
 	kindMarks                 // user; what they are is with the user
 )
 
-// changes are entries that changed, in the order of the log. The owner adds to
-// them under the shard's lock. Who captures those of one user or author does so
-// under the read lock, by an index that is made as far as it is needed: where
-// nothing is read from disk, it costs nothing.
+// changes are entries that changed, in the order of the log. The owner adds to them
+// under the shard's lock. Those of one user or author are captured under the read lock,
+// by an index that is made as far as it is needed: where nothing is read from disk, it
+// costs nothing.
 type changes struct {
 	list    []change
 	names   []string // of the channels of cursors in list
 	letters int      // bytes of the names
 
-	mu      sync.Mutex // of the indexes, among those who hold the read lock
+	mu      sync.Mutex // of the indexes, among holders of the read lock
 	lists   map[listKey]int32
 	listed  int     // so many of list are in lists
 	earlier []int32 // by place in list: the last one before with the same key, or -1

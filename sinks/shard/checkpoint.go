@@ -13,10 +13,10 @@ import (
 //	Write     the commit's goroutine: it goes into a Sink
 //	Settle    owner's goroutine: committed and published, or dirty again
 //
-// Of a whole row a copy flies; it stays in the table, and is not evicted
-// meanwhile. Of a partial row the changes themselves fly: they move out of the
-// table, and what comes meanwhile gathers there as a partial row again. So no
-// row is read in order to write, and a row is
+// Of a whole row a copy flies; it stays in the table, and is not evicted until then. Of
+// a partial row the changes themselves fly: they move out of the table, and what comes
+// in between gathers there as a partial row again. So no row is read in order to write,
+// and a row is
 //
 //	what is published ∘ what is in flight ∘ what is in the table
 

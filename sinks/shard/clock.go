@@ -54,10 +54,9 @@ func (c *Clock) Newest() int64 {
 	return 0
 }
 
-// Trim forgets marks that no age reaches back to from a position on, and
-// returns them, at most so many. Earlier positions must not be asked for any
-// more: not by a shard that lags, nor by one that applies windows again after
-// a crash.
+// Trim forgets marks that no age reaches back to from a position on, and returns them,
+// at most so many. Earlier positions must no longer be asked for: not by a shard that
+// lags, nor by one that applies windows again after a crash.
 func (c *Clock) Trim(from pipeline.Position, most int) (old []pipeline.TimeMark) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

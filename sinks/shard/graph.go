@@ -31,12 +31,11 @@ func (s *Shard) countLocked(column pipeline.Column, has bool, user uint64, n int
 	}
 }
 
-// A user's shard holds both directions: whom they follow, with the position of
-// the follow, and who follows them. A friend is in both, whichever came first.
-// Following or unfollowing twice changes nothing.
+// A user's shard holds both directions: followees, with the position of the follow, and
+// followers. A friend is in both, whichever came first. Following or unfollowing twice
+// changes nothing.
 
-// edgeLocked says how two users of whom this shard holds the first stand to
-// each other.
+// edgeLocked says how two users stand to each other; this shard holds the first.
 func (s *Shard) edgeLocked(user, other uint64) (follows, followed bool, err error) {
 	follows, known := s.followsLocked(user, other)
 	followed, knownToo := s.followedByLocked(user, other)

@@ -3,7 +3,7 @@ package shard
 // channelNames numbers the names of channels in which users in memory have
 // cursors, so that a cursor is two small numbers. The numbers are this
 // process's: on disk, and wherever an answer could depend on it, stands the
-// name. A name that no cursor holds any more is forgotten: anybody may read
+// name. A name that no cursor holds is forgotten: anybody may read
 // channels of any name.
 type channelNames struct {
 	numbers map[string]uint64

@@ -31,8 +31,7 @@ func (p *Page) More() bool {
 	return more
 }
 
-// full says that the page, and the one that tells whether there are more, are
-// there.
+// full says that the page is there, and the one more that shows whether there are more.
 func (p *Page) full() bool { return len(p.Members) > p.limit }
 
 // Add adds the next one that is on disk, if it still is in the set, and before it

@@ -84,7 +84,7 @@ func NewTimeline(shards []*Shard) *Timeline {
 	return t
 }
 
-// GroupMax is how many followees are looked at while shards are locked: who
+// GroupMax is how many followees are looked at while shards are locked: a user who
 // follows a million must not keep windows from being applied.
 const GroupMax = 4096
 
@@ -110,7 +110,7 @@ func (t *Timeline) Count(followees []hot.Pair, mark pipeline.Position, g *Gather
 	for _, s := range t.here {
 		if s.failed != nil {
 			failed = true
-			continue // who asks for its authors gets no answer
+			continue // a question for its authors gets no answer
 		}
 		applied = min(applied, s.state.Applied)
 		if !s.residency.outboxes.all {
@@ -124,7 +124,7 @@ func (t *Timeline) Count(followees []hot.Pair, mark pipeline.Position, g *Gather
 			}
 		}
 	}
-	if uint64(mark) >= oldest { // else who was never in memory may have something too
+	if uint64(mark) >= oldest { // else an author that was never in memory may have something too
 		followees = g.may(t.newest, followees, uint64(mark))
 	}
 	g.newest = grown(g.newest, len(followees))
@@ -202,7 +202,7 @@ func (s *Shard) Posts(followees []hot.Pair, from, before pipeline.Position, g *G
 		return State{}, s.failed
 	}
 	from = max(from, 1)
-	if s.residency.outboxes.all || uint64(from) > s.residency.newest { // else who was never in memory may have something too
+	if s.residency.outboxes.all || uint64(from) > s.residency.newest { // else an author that was never in memory may have something too
 		followees = g.may([]*hot.Newest{s.newest}, followees, uint64(from)-1)
 	}
 	g.newest = grown(g.newest, len(followees))

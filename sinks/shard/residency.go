@@ -15,21 +15,21 @@ import "github.com/tidemark-io/tidemark/sinks/hot"
 //   - Rows that were only read go to a cache of their own, so that a flood of
 //     reads of what is old evicts nothing else.
 //
-// What is = what was published + what is in flight + what is dirty. Published
-// is what the disk shows; it moves only in Settle, under the lock. So who looks
-// at the disk captures, under the read lock, what lies over it, and in the same
-// locked section pins the disk as it is then. The answer is exact as of that
-// moment, however long the disk takes and whatever is published meanwhile.
-// What was read is put into memory only if nothing was published since.
+// What is = what was published + what is in flight + what is dirty. Published is what
+// the disk shows; it moves only in Settle, under the lock. So a caller that looks at
+// the disk captures, under the read lock, what lies over it, and in the same locked
+// section pins the disk as it is then. The answer is exact as of that moment, however
+// long the disk takes and whatever is published during it. What was read is put into
+// memory only if nothing was published since.
 
 // residency says what is only on disk.
 type residency struct {
 	rows     []frontier // by counter
 	users    frontier
 	outboxes frontier
-	// newest is above the newest post of every author who was never in memory and
-	// of whom Bound did not tell: who has read up to there has nothing unread of
-	// them. All others Shard.newest bounds, in memory or not.
+	// newest is above the newest post of every author that was never in memory and that
+	// Bound did not name: a user who has read up to there has nothing unread of them. All
+	// others Shard.newest bounds, in memory or not.
 	newest uint64
 
 	published uint64 // how often something was published

@@ -92,7 +92,7 @@ func New(number pipeline.Shard, schema *pipeline.Schema, limits Limits, clock *C
 	}
 	for i, c := range schema.Counters {
 		s.rows, s.cache = append(s.rows, hot.NewTable(s.bits(i))), append(s.cache, hot.NewTable(s.bits(i)))
-		s.rows[i].KeepWritten() // who reads much of what is old must not keep it here; for that there is the cache
+		s.rows[i].KeepWritten() // a caller that reads much of what is old must not keep it here; for that there is the cache
 		exists := -1
 		if column, ok := schema.Find(c.Name + "." + pipeline.ExistsColumn); ok {
 			exists = int(column)

@@ -51,7 +51,7 @@ type Stats struct {
 
 	Users, UserBytes     int // with marks, cursors and followees, in memory
 	Authors, OutboxBytes int // with their posts, in memory
-	Edges, EdgeBytes     int // of who is followed by whom, in memory
+	Edges, EdgeBytes     int // of followers, in memory
 	Members, MemberBytes int // of columns' sets, in memory
 
 	Bytes     int

@@ -78,8 +78,8 @@ func (s *Shard) handOverMarks(user uint64) (words [marksCount]uint64) {
 	return words
 }
 
-// putUserLocked puts a user in memory as they were read from the disk, with
-// whom they follow by now. They are not there.
+// putUserLocked puts a user in memory as they were read from the disk, with their
+// followees by now. They are not there.
 func (s *Shard) putUserLocked(u *User, follows []hot.Pair) {
 	s.users.Make(u.ID)
 	for i, mark := range u.Marks {

@@ -58,7 +58,7 @@ type Cursor struct {
 	Position pipeline.Position
 }
 
-// Follow adds one whom they follow, Cursor how far they have read a channel.
+// Follow adds a followee, Cursor how far they have read a channel.
 func (u *User) Follow(followee uint64, since pipeline.Position) {
 	u.Follows = append(u.Follows, hot.Pair{A: followee, B: uint64(since)})
 }
@@ -90,7 +90,7 @@ func (s *Shard) Wants(w *pipeline.Window, columns []pipeline.Column, pin func())
 	}
 	section := pipeline.ReadSection(w.Sections[s.Number], w.From)
 	for c, ok := section.Next(); ok; c, ok = section.Next() {
-		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply tells
+		if c.Op != pipeline.OpCell && section.Operation.ID != 0 { // no table can hold 0: Apply reports it
 			s.wantsLocked(&section.Operation, w, columns, &want)
 		}
 	}
@@ -131,9 +131,9 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 	}
 }
 
-// Install puts into memory what was loaded, as it was when it was wanted, with
-// what has changed since over it. It does nothing, and says so, when something
-// was published meanwhile; for the owner that cannot be.
+// Install puts into memory what was loaded, as it was when it was wanted, with what has
+// changed since over it. It does nothing, and says so, when something was published
+// since; for the owner that cannot be.
 func (s *Shard) Install(want *Want, l *Loaded) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

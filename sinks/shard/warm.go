@@ -29,7 +29,7 @@ func IDs(from, to uint64, end bool) *Stretch {
 
 func (r *Stretch) has(id uint64) bool { return r != nil && id >= r.From.A && (r.End || id < r.To.A) }
 
-// InstallAuthors puts in all authors of a stretch who are on disk.
+// InstallAuthors puts in all authors of a stretch that are on disk.
 func (s *Shard) InstallAuthors(published uint64, authors []Author, of *Stretch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,11 +55,11 @@ func (s *Shard) Room(authors int) {
 	s.measureLocked()
 }
 
-// Bound takes in the newest posts of authors on the disk (the B of each pair),
-// whatever was published since they were read: a bound only rises, and what
-// windows change meanwhile raises it. end: there are no authors but those it has
-// been told of since the start; who is not in memory is passed over from then on
-// where they have nothing new enough.
+// Bound takes in the newest posts of authors on the disk (the B of each pair), whatever
+// was published since they were read: a bound only rises, and what windows change in
+// between raises it. end: there are no authors but those of windows since the start; an
+// author that is not in memory is passed over from then on where they have nothing new
+// enough.
 func (s *Shard) Bound(newest []hot.Pair, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Shard) Bound(newest []hot.Pair, end bool) {
 	}
 }
 
-// InstallUsers puts in all users of a stretch who are on disk.
+// InstallUsers puts in all users of a stretch that are on disk.
 func (s *Shard) InstallUsers(published uint64, users []User, of *Stretch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +145,8 @@ func (s *Shard) InstallCounter(published uint64, counter int, ids []uint64, cell
 	return true
 }
 
-// Bulk comes before InstallCounter of all rows, and Fit after it: they take less
-// time, and meanwhile up to twice the memory.
+// Bulk comes before InstallCounter of all rows, and Fit after it: they take less time,
+// and for that time up to twice the memory.
 func (s *Shard) Bulk() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ type Batch struct {
 // Read calls row for each id with its cells, and returns the state that the
 // answer reflects: all of it is as of one window's end. An id without a row
 // has zeros. cells are valid during the call. With ErrCold the ids that are in
-// memory are answered, and b.Left tells the others.
+// memory are answered, and b.Left lists the others.
 func (t *Shard) Read(counter int, ids []uint64, b *Batch, d *Disk, row func(i int, cells []int64)) (shard.State, error) {
 	defer d.unpin()
 	state, err := t.Shard.Read(counter, ids, &b.Batch, d.pin(t), row)
@@ -96,15 +96,15 @@ func (t *Shard) Profile(user uint64, counter int, channels []string, p *shard.Pr
 	return state, nil
 }
 
-// Following lists whom a user follows, ascending, above an id, at most limit,
+// Following lists a user's followees, ascending, above an id, at most limit,
 // in the memory of users. A page of a list that is only on disk costs what it
 // has, at any depth: the user is put into memory where it has all of the list.
 func (t *Shard) Following(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
 	return t.following(user, after, limit, users, d, false)
 }
 
-// Followees lists the same for who wants all of it, page by page: the user is put
-// into memory with the first.
+// Followees lists the same for a caller that wants all of it, page by page: the user is
+// put into memory with the first.
 func (t *Shard) Followees(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
 	return t.following(user, after, limit, users, d, after == 0 && !d.Passing)
 }
@@ -153,7 +153,7 @@ func firsts(users []uint64, members []pipeline.Member) []uint64 {
 	return users
 }
 
-// Followers lists who follows a user, in the same way.
+// Followers lists a user's followers, in the same way.
 func (t *Shard) Followers(user, after uint64, limit int, users []uint64, d *Disk) (out []uint64, more bool, state shard.State, err error) {
 	members, more, state, err := t.Members(shard.NoColumn, user, pipeline.Member{A: after}, limit, d)
 	return firsts(users, members), more, state, err

@@ -6,10 +6,10 @@
 //	     └── Install…: unless something was published ◄────┤
 //	answer ◄── what was captured, laid over what was read ◄┘
 //
-// A reader waits for the disk and for nobody else; what it reads is exact as of
-// the moment of the capture, whatever is applied, committed or merged
-// meanwhile. To put it into memory is optional for a reader. For the owner, who
-// alone publishes, it always succeeds.
+// A reader waits for the disk and for nobody else; what it reads is exact as of the
+// moment of the capture, whatever is applied, committed or merged during the read. To
+// put it into memory is optional for a reader. For the owner, which alone publishes, it
+// always succeeds.
 package tier
 
 import (
@@ -179,7 +179,7 @@ func readMembers(view *cold.View, asked []shard.Asked, found []shard.Membership)
 	return nil
 }
 
-// readMarks reads all of a user but whom they follow.
+// readMarks reads all of a user but their followees.
 func readMarks(view *cold.View, u *shard.User) (err error) {
 	if u.Marks, err = view.Marks(u.ID); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (t *Shard) Settle(committed bool) { t.Shard.Settle(committed, t.stack.Publi
 // Full says that runs must be merged before another checkpoint.
 func (t *Shard) Full() bool { return t.stack.Full() }
 
-// SetHorizon says that posts before a position are listed by nobody any more.
+// SetHorizon says that posts before a position are no longer listed.
 func (t *Shard) SetHorizon(position pipeline.Position) { t.stack.SetHorizon(position) }
 
 // Commons is what every node holds, and its disk. All of it is in memory.

@@ -54,10 +54,10 @@ type warming struct {
 	o WarmOptions
 }
 
-// load goes from the newest runs to older ones, so that memory, if it is full
-// before all are loaded, has what was written last. What comes again is there
-// already. Where not all fits, the newest posts of all authors come first: who
-// has nothing new enough for a feed need not be looked for on the disk.
+// load goes from the newest runs to older ones, so that memory, if it is full before
+// all are loaded, has what was written last. What comes again is there already. Where
+// not all fits, the newest posts of all authors come first: an author with nothing new
+// enough for a feed need not be looked for on the disk.
 func (w *warming) load() error {
 	if w.o.Bytes != Everything {
 		if err := inOrder(0, w.room, w.bounds); err != nil {

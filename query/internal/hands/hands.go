@@ -17,8 +17,8 @@ func New(ctx context.Context, idle int) *Hands {
 	return &Hands{ctx, make(chan func()), make(chan struct{}, idle)}
 }
 
-// Do has work done at once, also when ctx has ended, and does not wait for it. Who
-// must know when it is done has it say so.
+// Do has work done at once, also when ctx has ended, and does not wait for it. A caller
+// that must know when it is done has it say so.
 func (h *Hands) Do(work func()) {
 	select {
 	case h.next <- work:

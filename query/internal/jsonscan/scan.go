@@ -159,10 +159,10 @@ func (s *Scanner) Null() bool {
 	return s.err == nil
 }
 
-// IsArray tells whether an array comes; it reads nothing.
+// IsArray reports whether an array comes; it reads nothing.
 func (s *Scanner) IsArray() bool { return s.peek() == '[' }
 
-// IsObject tells whether an object comes; it reads nothing.
+// IsObject reports whether an object comes; it reads nothing.
 func (s *Scanner) IsObject() bool { return s.peek() == '{' }
 
 // String reads a string; ok is false when the value is something else, raw

@@ -7,7 +7,7 @@
 //
 // A column of 500 values is read in one loop without a branch: all cells of a
 // column are as wide as its largest needs (list.go). Ids of an answer are not in
-// it: whoever asked knows them. Errors are no answers: they stay in NATS headers.
+// it: the asker knows them. Errors are no answers: they stay in NATS headers.
 //
 // form.go has the head of both, get.go and unread.go what is asked and answered,
 // list.go ids and cells, cursor.go the reading. docs/formats.md draws all of it.

@@ -11,10 +11,10 @@ import (
 // Version is what this package writes, and all that it reads.
 const Version byte = 1
 
-// Header is set in JSON requests of those who would speak the binary form, and in
-// replies of those who do: in replies to such requests, and in errors that answer
+// Header is set in JSON requests of clients that would speak the binary form, and in
+// replies of nodes that do: in replies to such requests, and in errors that answer
 // requests in binary form. Its value is a version, decimal. An error without it, or
-// with another version, comes from somebody who did not understand.
+// with another version, comes from a node that did not understand.
 const Header = "Tidemark-Binary"
 
 // Offer is the value of Header.

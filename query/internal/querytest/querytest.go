@@ -122,7 +122,7 @@ type Reader struct {
 	notices  []string
 	dots     []string
 	unread   map[uint64]query.UserUnread
-	follows  map[[2]uint64]bool // who, whom
+	follows  map[[2]uint64]bool // follower, followee
 	posts    []query.FeedPost
 	columns  int // of counter unread
 	allStops bool
@@ -202,7 +202,7 @@ func (r *Reader) NoUnreadCounter() {
 	r.columns = 0
 }
 
-// Follow makes who follow whom.
+// Follow makes one user follow another.
 func (r *Reader) Follow(who, whom uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
