@@ -7,8 +7,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
+
+// led is the server, as a start asks it.
+func (n *Node) led() led.Server { return led.Server{NC: n.nc, Trouble: &n.trouble, Log: n.log} }
 
 // connect makes a connection; suffix sets its name apart from the others'.
 func (n *Node) connect(url, suffix string) (*nats.Conn, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -84,7 +85,7 @@ func (g *generation) letWrite(writes cluster.Writes) error {
 	if !g.router.Stats.Active.Load() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, led.LookWithin)
 	defer cancel()
 	changed, err := g.streams.RefuseWrites(ctx, writes == cluster.WritesRefuse)
 	if changed {

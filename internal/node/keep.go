@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -43,7 +44,7 @@ const reportEvery = 5 * time.Second
 const silenceUnderPressure = time.Minute
 
 func (g *generation) keepOnce(reported *time.Time) error {
-	ctx, cancel := context.WithTimeout(g.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, led.LookWithin)
 	defer cancel()
 	if err := g.streams.Restore(ctx); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (g *generation) purge(ctx context.Context, checkpointed uint64) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, led.StartWithin)
 	defer cancel()
 	return g.deltas.Purge(ctx, below)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -29,9 +30,9 @@ func (g *generation) openMembers() (err error) {
 	g.same.Shards, g.same.Counters = g.config.Shards, cluster.Summary(schema)
 	g.same.Differs = len(g.differs) > 0
 	g.same.Fingerprint = cluster.FingerprintOf(g.owner())
-	ctx, cancel := g.startContext()
+	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
 	defer cancel()
-	return g.untilLed(ctx, startWithin, jetlog.Leaderless, g.joinMembers)
+	return g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, g.joinMembers)
 }
 
 // joined says whether this process is a member, and sees the others.
@@ -153,7 +154,7 @@ func (g *generation) decide(ctx context.Context) error {
 	if !due {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	err := g.members.Assign(ctx, view, next)
 	if errors.Is(err, bucket.ErrDecided) { // the next view has it
@@ -293,7 +294,7 @@ func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []st
 
 // attach joins the members of a system that others keep. Nothing is created.
 func (g *generation) attach(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, lookWithin)
+	soon, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
@@ -27,16 +28,13 @@ func (n *Node) awaitCluster() error {
 		return nil
 	}
 	n.http = n.serveHTTP(n.startPages())
-	defer n.trouble.Clear(startPart)
+	defer n.trouble.Clear(led.Part)
 	return n.server.WaitLeader(n.ctx, func(s embed.Standing) {
-		n.trouble.Set(startPart, errors.New(s.String()))
+		n.trouble.Set(led.Part, errors.New(s.String()))
 		n.log.Info("tidemark: waiting for other servers of the NATS cluster", "cluster", n.config.NATS.Cluster.ClusterName(),
 			"connected", s.Servers, "needed", s.Needed, "of", s.Size, "routes", n.config.NATS.Cluster.Routes)
 	})
 }
-
-// startPart is what keeps a start from going on, among the troubles.
-const startPart = "start"
 
 // startPages are what the HTTP server has while a start waits for others: it
 // lives, and is not ready.

@@ -81,9 +81,6 @@ type Node struct {
 	closeErr error
 }
 
-// startWithin bounds the requests to the server during the start.
-const startWithin = 30 * time.Second
-
 // Start opens everything in order and returns once queries are answered. If it fails, or
 // ctx ends first, it takes away what it has made. The node lives on when ctx ends later.
 func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {

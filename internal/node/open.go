@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -32,7 +32,7 @@ func (g *generation) streamOptions() jetlog.StreamOptions {
 }
 
 func (g *generation) openStreams() error {
-	ctx, cancel := g.startContext()
+	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
 	defer cancel()
 	if err := g.tryStreams(ctx); err != nil {
 		return err
@@ -53,14 +53,9 @@ func (g *generation) openStreams() error {
 	return nil
 }
 
-// lookWithin bounds requests to the server that usually take a moment. In a cluster
-// without a leader nobody answers, and a request that was sent then is never answered: a
-// caller that must ask again must not wait for long.
-const lookWithin = 5 * time.Second
-
 // tryStreams opens the streams and looks at them.
 func (g *generation) tryStreams(ctx context.Context) error {
-	return g.untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
+	return g.led().Until(ctx, led.LookWithin, jetlog.Passing, func(ctx context.Context) (err error) {
 		if g.streams, err = jetlog.OpenStreams(ctx, g.nc, g.streamOptions()); err != nil {
 			return err
 		}
@@ -68,44 +63,8 @@ func (g *generation) tryStreams(ctx context.Context) error {
 	})
 }
 
-// untilLed calls do, which asks the server, and repeats it while passing(err) holds: the
-// server's cluster is choosing a leader or has just started. Each call has the time within.
-func (g *generation) untilLed(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
-	var log kit.Paced
-	for {
-		before := g.nc.LastError()
-		try, cancel := context.WithTimeout(ctx, within)
-		err := do(try)
-		cancel()
-		denied := g.nc.LastError()
-		switch {
-		case err == nil || !passing(err):
-			g.trouble.Clear(startPart)
-			return err
-		case denied != before && jetlog.Denial(denied) != "":
-			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
-		case ctx.Err() != nil:
-			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", startWithin, err)
-		}
-		g.trouble.Set(startPart, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
-		if log.Due(err.Error()) {
-			g.log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
-		}
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// startContext bounds what a start asks of the server. In a cluster there is no limit: the
-// start waits for the other servers.
-func (g *generation) startContext() (context.Context, context.CancelFunc) {
-	if g.host.inCluster() {
-		return context.WithCancel(g.ctx)
-	}
-	return context.WithTimeout(g.ctx, startWithin)
-}
+// led is the server, as a start asks it.
+func (g *generation) led() led.Server { return led.Server{NC: g.nc, Trouble: &g.trouble, Log: g.log} }
 
 // runBytes bounds the bodies of one run of messages: about a window's worth
 // of single events.
@@ -148,16 +107,16 @@ func (g *generation) openState() (err error) {
 	}
 	g.guard = pipeline.NewGuard(g.sinks, g.events, g.deltas, g.log)
 	g.follower = &pipeline.Follower{Guard: g.guard, Tailer: g.openTailer, Lane: g.lane}
-	ctx, cancel := g.startContext()
+	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
 	defer cancel()
 	// Before it reads: the router purges what no node that it knows of needs.
-	err = g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
+	err = g.led().Until(ctx, led.LookWithin, jetlog.Leaderless, func(ctx context.Context) error {
 		return g.reports.Report(ctx, g.name, g.sinks.Checkpointed())
 	})
 	if err != nil {
 		return err
 	}
-	return g.untilLed(ctx, startWithin, jetlog.Leaderless, func(context.Context) error { return g.join() })
+	return g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, func(context.Context) error { return g.join() })
 }
 
 // openSinks compiles the rules and opens shards; held nil: all.

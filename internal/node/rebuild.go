@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -202,7 +203,7 @@ func (n *Node) lacks(ctx context.Context) error {
 }
 
 func (n *Node) lacksNow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	events, err := n.gen().markedEvents(ctx)
 	if err != nil {

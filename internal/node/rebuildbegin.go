@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -102,7 +103,7 @@ func (n *Node) reserve(ctx context.Context, set generations.Set, counting json.R
 // stays is removed when the slot is tidied, or the next rebuild begins.
 func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
 	n.rebuilds.leader.tidied.Store(untidy)
-	ctx, cancel := context.WithTimeout(n.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, led.LookWithin)
 	defer cancel()
 	there, err := bucket.LoadGenerations(ctx, n.nc)
 	if _, begun := there.All[number]; err != nil || begun {
@@ -178,7 +179,7 @@ func (n *Node) emptySlot(ctx context.Context, slot jetlog.Slot, newest generatio
 	if err != nil {
 		return err
 	}
-	looking, cancel := context.WithTimeout(ctx, lookWithin)
+	looking, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	is, err := jetlog.SlotOf(looking, js, slot)
 	if err != nil {

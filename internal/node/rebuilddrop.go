@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -35,7 +36,7 @@ func (n *Node) stands(ctx context.Context, set generations.Set) bool {
 	if n.rebuilds.record == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	there, err := n.rebuilds.record.Load(ctx)
 	return err == nil && there.Equal(set)

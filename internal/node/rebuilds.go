@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -142,7 +143,7 @@ func (n *Node) watchRecord(ctx context.Context) {
 	if r.record != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	record, err := n.openRecord(ctx)
 	switch {
@@ -184,7 +185,7 @@ func (n *Node) acceptRecord(ctx context.Context) {
 	if own = r.set(); n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	restored, err := r.record.Restore(ctx, own)
 	if restored {
@@ -283,9 +284,9 @@ func (n *Node) evict(g *generation) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := g.startContext()
+	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
 	defer cancel()
-	return g.untilLed(ctx, lookWithin, jetlog.Leaderless, func(ctx context.Context) error {
+	return g.led().Until(ctx, led.LookWithin, jetlog.Leaderless, func(ctx context.Context) error {
 		evicted, err := jetlog.Evict(ctx, js, g.slot, g.owner())
 		if evicted {
 			n.log.Info("tidemark: what an earlier generation has left is removed", "stream", g.slot.Deltas())

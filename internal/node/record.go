@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -39,7 +40,7 @@ func (n *Node) openGenerations() error {
 	if err := n.openBucket(); err != nil {
 		return err
 	}
-	defer n.trouble.Clear(startPart)
+	defer n.trouble.Clear(led.Part)
 	var log kit.Paced
 	for {
 		changed := r.record.Changed()
@@ -65,9 +66,9 @@ func (n *Node) openGenerations() error {
 
 // openBucket opens the bucket, or makes it, and begins to watch the record.
 func (n *Node) openBucket() error {
-	ctx, cancel := n.gen().startContext()
+	ctx, cancel := led.Context(n.ctx, n.inCluster())
 	defer cancel()
-	return n.gen().untilLed(ctx, lookWithin, jetlog.Passing, func(ctx context.Context) error {
+	return n.led().Until(ctx, led.LookWithin, jetlog.Passing, func(ctx context.Context) error {
 		streams, err := jetlog.OpenBucket(ctx, n.nc, n.gen().streamOptions())
 		if err != nil {
 			return err
@@ -92,7 +93,7 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 	if n.http == nil {
 		n.http = n.serveHTTP(n.startPages())
 	}
-	n.trouble.Set(startPart, why)
+	n.trouble.Set(led.Part, why)
 	if log.Due(why.Error()) {
 		n.log.Error("tidemark: the start waits", "why", why)
 	}
@@ -100,7 +101,7 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 
 // settle is the generation to begin with, not opened yet; nil: not known, and why.
 func (n *Node) settle(ctx context.Context) (g *generation, why, err error) {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.StartWithin)
 	defer cancel()
 	first, err := n.firstRecord()
 	if err != nil {
@@ -335,7 +336,7 @@ func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (g
 
 // writeRecord puts next in the place of from; again: what was faster is heard of soon.
 func (n *Node) writeRecord(ctx context.Context, r *bucket.Generations, from, next generations.Set) (again bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	if err := n.outrun(ctx, from); err != nil {
 		return true, err

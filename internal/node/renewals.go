@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -144,7 +145,7 @@ func (g *generation) comesFrom(nodes []string) error {
 	if len(nodes) > 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(g.ctx, lookWithin)
+	ctx, cancel := context.WithTimeout(g.ctx, led.LookWithin)
 	defer cancel()
 	events, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -59,7 +60,7 @@ func (n *Node) insist() error {
 			return err
 		}
 	}
-	ctx, cancel := n.gen().startContext()
+	ctx, cancel := led.Context(n.ctx, n.inCluster())
 	defer cancel()
 	own := n.dir.Generations()
 	if own.Epoch == 0 {
@@ -126,7 +127,7 @@ func (n *Node) replay() (err error) {
 	if err := g.openStreams(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, led.StartWithin)
 	defer cancel()
 	if err := g.dropLetters(ctx); err != nil {
 		return err
@@ -157,7 +158,7 @@ func (n *Node) replay() (err error) {
 
 // replayable is an error if EVENTS, with its archive, does not begin with the first event.
 func (n *Node) replayable() error {
-	ctx, cancel := n.gen().startContext()
+	ctx, cancel := led.Context(n.ctx, n.inCluster())
 	defer cancel()
 	streams, err := jetlog.AttachEvents(ctx, n.nc, 0, n.log)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -211,7 +212,7 @@ func (n *Node) endBeside() error {
 	if err := n.dir.NoteGenerations(set); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(n.ctx, led.StartWithin)
 	defer cancel()
 	if n.rebuilds.record != nil {
 		if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/node/led"
 )
 
 // "or ctx ends first": an operator who stops a node that waits for its server's cluster
@@ -40,7 +41,7 @@ func TestStopWhileStarting(t *testing.T) {
 	if _, err := Start(ctx, c, Options{Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if took := time.Since(begun); took > startWithin/2 {
+	if took := time.Since(begun); took > led.StartWithin/2 {
 		t.Errorf("it took %v", took)
 	}
 }
