@@ -194,7 +194,8 @@ var allowed = map[string][]string{
 		"query/service", "query/spread", "internal/config", "internal/job", "internal/kit", "internal/kit/", "internal/node/",
 	},
 	"internal/node/checks":  {"pipeline", "pipeline/generation", "sinks/audit", "internal/job"},
-	"internal/node/history": {"pipeline", "pipeline/archive", "pipeline/jetlog", "internal/kit"},
+	"internal/node/history": {"pipeline", "pipeline/archive", "pipeline/jetlog", "internal/kit", "internal/node/led"},
+	"internal/node/led":     {"pipeline/jetlog", "internal/kit"},
 	"internal/node/lookup":  {"pipeline", "pipeline/cluster", "pipeline/jetlog/bucket", "query", "query/spread"},
 	"internal/node/rebuild": {"pipeline", "pipeline/cluster", "pipeline/generation", "sinks/audit", "internal/job", "internal/node/checks"},
 	"internal/node/upkeep": {

@@ -26,6 +26,7 @@ type answers struct {
 	reader    *spread.Reader
 	service   *service.Service
 	registry  *prometheus.Registry // of its figures, which begin with it
+	holds     bool                 // this process holds shards
 }
 
 // openQueries answers other nodes.
@@ -78,9 +79,13 @@ func (g *generation) untold() error {
 // divided by recentShare. It comes on top of the budget.
 const recentShare = 128
 
-// newAnswers answers everybody by this generation.
+// newAnswers answers everybody by this generation; counted nil: by what it counts here.
 func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a *answers, err error) {
+	if counted == nil {
+		counted = g.countedHere()
+	}
 	a = &answers{
+		holds:     g.config.Has(config.RoleHold),
 		directory: lookup.NewHolders(g.name, counted.Shards, g.view, g.own(), g.behind.Load),
 		registry:  prometheus.NewRegistry(),
 	}
@@ -134,8 +139,13 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	return a, nil
 }
 
-// held is how many shards other nodes say they answer for.
-func (a *answers) held() int { return a.directory.Held() }
+// nobody returns why other nodes cannot be asked, if this process holds nothing itself.
+func (a *answers) nobody() error {
+	if !a.holds && a.directory.Held() == 0 {
+		return cluster.ErrNobody
+	}
+	return nil
+}
 
 // stop answers what has arrived, and then nothing more.
 func (a *answers) stop(ctx context.Context) error {

@@ -633,7 +633,7 @@ func TestTrimBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return n.lacksOf(state)
+		return n.gen().wholeLog().LacksOf(state)
 	}
 	// A process that gives the trim up takes the mark back.
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,23 +8,8 @@ import (
 	"sync"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
-
-// come is how far all shards of a generation have come; see cluster.View.Come.
-func (g *generation) come() pipeline.Position { return g.view().Come(g.config.Shards) }
-
-// caughtUp says whether all shards have all their holders, and each of these is there,
-// has it ready, and is not behind.
-func (g *generation) caughtUp() bool {
-	nobody, lacks, behind := g.view().Lacking(g.config.Shards)
-	return nobody == 0 && len(lacks) == 0 && len(behind) == 0
-}
-
-// waitsFor says which nodes and shards keep a generation from having caught up; "": none.
-// Before it is at the end of the log, only what is not a matter of time.
-func (g *generation) waitsFor(atEnd bool) string { return g.view().WaitsFor(g.config.Shards, atEnd) }
 
 // hasAssigned says whether this node answers for all shards that are assigned to it.
 func (g *generation) hasAssigned() bool {
@@ -43,19 +28,9 @@ func (g *generation) hasAssigned() bool {
 	return true
 }
 
-// mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
-// a record keeps.
-func (g *generation) mayServeAgain(s generations.Set) bool {
-	return s.Kept == 0 || g != nil && g.number == s.Kept && g.caughtUp()
-}
-
-// waitsHere is waitsFor of a generation beside; nil: it is not open here.
-func (g *generation) waitsHere() string {
-	if g == nil {
-		return "it is not open on the node that routes"
-	}
-	return g.waitsFor(true)
-}
+// upToDate says whether this node may answer by it: it is open, has what is assigned, and
+// does not lag.
+func (g *generation) upToDate() bool { return g.isOpen() && g.lags() == nil && g.hasAssigned() }
 
 // routedUpTo is the end of the last window of a generation.
 func (g *generation) routedUpTo(ctx context.Context) (pipeline.Position, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // led is the server, as a start asks it.
-func (n *Node) led() led.Server { return led.Server{NC: n.nc, Trouble: &n.trouble, Log: n.log} }
+func (n *Node) led() led.Asker { return led.Asker{NC: n.nc, Trouble: &n.trouble, Log: n.log} }
 
 // connect makes a connection; suffix sets its name apart from the others'.
 func (n *Node) connect(url, suffix string) (*nats.Conn, error) {

@@ -19,7 +19,8 @@
 // The process:
 //
 //	node.go stop.go                      Node: how it opens and closes
-//	connect.go natscluster.go tend.go    connections; the embedded server, in a cluster and on a full disk
+//	connect.go led/                      connections; how a start waits for the server
+//	natscluster.go tend.go               the embedded server, in a cluster and on a full disk
 //	datadir/                             the data directory, and what it has of each generation
 //	http.go hosts.go metrics.go          /metrics, /readyz and /healthz
 //	serve.go reader.go jobs.go           what answers everybody; what commands ask

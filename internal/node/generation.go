@@ -162,12 +162,15 @@ func newGeneration(ctx context.Context, p *process, h host, of spec) *generation
 	g.memory.Store(int64(c.ShardBytes()))
 	g.behind.Store(true) // until it has looked
 	g.ctx, g.cancel = context.WithCancel(ctx)
+	if c.Thin() { // one that opens more shows more, once that is open
+		g.showFigures()
+	}
 	return g
 }
 
 // openAll opens all of a generation, up to answering other nodes.
 func (g *generation) openAll() error {
-	for _, step := range []func() error{g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
+	for _, step := range []func() error{g.evict, g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -280,7 +283,7 @@ func (g *generation) undoAll() {
 	g.cancel()
 	g.stopAnswering()
 	g.leave()
-	g.undo()
+	g.undoOpened()
 }
 
 func (g *generation) stopAnswering() {
@@ -293,8 +296,15 @@ func (g *generation) stopAnswering() {
 	}
 }
 
-// undo closes what was opened of a generation that does not begin.
-func (g *generation) undo() {
+// undo closes what was opened of a generation that does not begin, with its process. It
+// says whether its streams were opened.
+func (g *generation) undo() (attached bool) {
+	g.stopAnswering()
+	g.undoOpened()
+	return g.streams != nil
+}
+
+func (g *generation) undoOpened() {
 	if g.members != nil {
 		g.members.Close()
 	}
@@ -334,16 +344,6 @@ func (g *generation) fail(err error) {
 	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
 }
 
-// isLost says that it cannot go on.
-func (g *generation) isLost() bool {
-	select {
-	case <-g.lost:
-		return true
-	default:
-		return false
-	}
-}
-
 // gone is closed when it cannot go on.
 func (g *generation) gone() <-chan struct{} { return g.lost }
 
@@ -363,10 +363,6 @@ func (g *generation) inWork(do func()) (done <-chan struct{}) {
 // isOpen says whether shards, router and follower are there.
 func (g *generation) isOpen() bool { return g.open.Load() }
 
-// holds says whether shards may be held here: this process does more than answer, and they
-// are opened.
-func (g *generation) holds() bool { return g.sinks != nil }
-
 // applied is up to where every answer of this process reflects all events; not before holds.
 func (g *generation) applied() pipeline.Position { return g.sinks.Applied() }
 
@@ -379,22 +375,11 @@ func (g *generation) routedHere() uint64 { return g.router.Stats.Position.Load()
 // keepLetters stores the dead letters of what it routes from now on, or none.
 func (g *generation) keepLetters(serves bool) { g.letters.keep(serves) }
 
-// attached says whether its streams were opened.
-func (g *generation) attached() bool { return g.streams != nil }
-
 // seenEvents is EVENTS as of the last look.
 func (g *generation) seenEvents() jetlog.StreamState { return g.state.Load().Events }
 
-// markedEvents is EVENTS as it is now, with how far it is marked to be trimmed.
-func (g *generation) markedEvents(ctx context.Context) (jetlog.StreamState, error) {
-	return g.streams.MarkedEvents(ctx)
-}
-
-// firstOf is the first message that can be read of an EVENTS in a state, its archive
-// included.
-func (g *generation) firstOf(events jetlog.StreamState) (uint64, error) {
-	return g.history.FirstOf(events)
-}
+// wholeLog is EVENTS with its history.
+func (g *generation) wholeLog() *history.History { return g.history }
 
 // wrong is what is wrong with it at the moment; nil: nothing.
 func (g *generation) wrong() error { return g.trouble.Err() }
@@ -402,11 +387,6 @@ func (g *generation) wrong() error { return g.trouble.Err() }
 // owner names this generation as its DELTAS does.
 func (g *generation) owner() jetlog.Owner {
 	return jetlog.Owner{Number: g.number, CountsBy: g.countsBy}
-}
-
-// is says whether this is the generation that a record has with that number.
-func (g *generation) is(number generations.Number, set generations.Set) bool {
-	return g.number == number && g.countsBy == set.All[number].CountsBy()
 }
 
 // beginAnew moves what is stored here of another generation with this number aside: its

@@ -114,15 +114,11 @@ func (s *httpServer) close(ctx context.Context) {
 func (n *Node) Ready() error {
 	g, done := n.use()
 	defer done()
-	faults := []error{n.trouble.Err(), g.wrong(), n.asked(g)}
+	faults := []error{n.asked()}
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}
-	err := errors.Join(append(faults, g.unready()...)...)
-	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
-		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
-	}
-	return err
+	return g.ready(n.trouble.Err(), faults...)
 }
 
 // URL is where clients reach the NATS server, without a password. It is the

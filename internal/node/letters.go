@@ -32,8 +32,7 @@ type letterStore interface {
 }
 
 var (
-	errLetters    = errors.New("this generation serves from now on")
-	errNotServing = errors.New("this generation does not serve any more")
+	errLetters = errors.New("this generation serves from now on")
 )
 
 // keep stores letters from now on, or none. It goes by the record, not by which
@@ -121,7 +120,7 @@ func (g *generation) owed(ctx context.Context) error {
 	}
 	_, err = g.host.changeRecord(ctx, func(set generations.Set) (generations.Set, error) {
 		if set.Serving != g.number {
-			return set, errNotServing
+			return set, generations.ErrNotServing
 		}
 		return set.Settled()
 	})

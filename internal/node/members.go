@@ -35,11 +35,14 @@ func (g *generation) openMembers() (err error) {
 	return g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, g.joinMembers)
 }
 
-// joined says whether this process is a member, and sees the others.
-func (g *generation) joined() bool { return g.members != nil }
-
-// membersChanged is closed at the next change of the members; only once joined.
-func (g *generation) membersChanged() <-chan struct{} { return g.members.Changed() }
+// membersChanged is closed at the next change of the members; nil: this process has not
+// joined them.
+func (g *generation) membersChanged() <-chan struct{} {
+	if g.members == nil {
+		return nil
+	}
+	return g.members.Changed()
+}
 
 // joinMembers watches the members and is one from now on.
 func (g *generation) joinMembers(ctx context.Context) error {
@@ -292,8 +295,11 @@ func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []st
 	return nodes
 }
 
-// attach joins the members of a system that others keep. Nothing is created.
+// attach joins the members of a system that others keep, unless it has. Nothing is created.
 func (g *generation) attach(ctx context.Context) error {
+	if g.members != nil {
+		return nil
+	}
 	soon, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)

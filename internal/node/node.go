@@ -156,7 +156,7 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	for {
 		g, done := n.use()
 		wait := g.waitApplied
-		if !g.holds() { // nothing is applied here: others are asked
+		if n.dir == nil { // nothing is applied here: others are asked
 			wait = n.answers.Load().reader.WaitApplied
 		}
 		err := wait(ctx, p)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
@@ -29,6 +31,24 @@ func (g *generation) streamOptions() jetlog.StreamOptions {
 		Continues:   g.dir.Continues(),
 		Logger:      g.log,
 	}
+}
+
+// evict makes room for a generation where one that was there before has left
+// something in its slot.
+func (g *generation) evict() error {
+	js, err := jetstream.New(g.nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
+	defer cancel()
+	return g.led().Until(ctx, led.LookWithin, jetlog.Leaderless, func(ctx context.Context) error {
+		evicted, err := jetlog.Evict(ctx, js, g.slot, g.owner())
+		if evicted {
+			g.log.Info("tidemark: what an earlier generation has left is removed", "stream", g.slot.Deltas())
+		}
+		return err
+	})
 }
 
 func (g *generation) openStreams() error {
@@ -64,7 +84,7 @@ func (g *generation) tryStreams(ctx context.Context) error {
 }
 
 // led is the server, as a start asks it.
-func (g *generation) led() led.Server { return led.Server{NC: g.nc, Trouble: &g.trouble, Log: g.log} }
+func (g *generation) led() led.Asker { return led.Asker{NC: g.nc, Trouble: &g.trouble, Log: g.log} }
 
 // runBytes bounds the bodies of one run of messages: about a window's worth
 // of single events.

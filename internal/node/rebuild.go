@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -12,12 +11,10 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
-	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
@@ -131,7 +128,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		n.tidySlot(ctx, set)
 		return nil
 	}
-	if why := n.lacksOf(n.gen().seenEvents()); why != nil {
+	if why := n.gen().wholeLog().LacksOf(n.gen().seenEvents()); why != nil {
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
 				return now, bucket.ErrDecided
@@ -144,8 +141,8 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 	if b == nil || b.number != set.Building || !b.isOpen() {
 		return nil // rebuilds' trouble says why
 	}
-	n.rebuilds.leader.see(set.Building, b.come())
-	if !b.caughtUp() {
+	n.rebuilds.leader.see(set.Building, b.view().Come(b.config.Shards))
+	if !caughtUp(b) {
 		return nil
 	}
 	switch {
@@ -174,73 +171,6 @@ func (n *Node) step(ctx context.Context, still func(generations.Set) bool, chang
 		_ = n.untilKnown(n.ctx, func(s generations.Set) bool { return s.Epoch >= next.Epoch })
 	}
 	return err
-}
-
-const (
-	// trimWithin bounds how long a rebuild waits for a trim: between its mark and its
-	// purge that looks at the record once.
-	trimWithin = 2 * time.Second
-	trimEvery  = 50 * time.Millisecond
-)
-
-// errTrimming: how much of EVENTS will be there is known in a moment.
-var errTrimming = errors.New("is being trimmed")
-
-// lacks says that a generation cannot be derived from EVENTS: its beginning is gone. It
-// waits for a trim that is under way, which may be given up.
-func (n *Node) lacks(ctx context.Context) error {
-	for end := time.Now().Add(trimWithin); ; {
-		err := n.lacksNow(ctx)
-		if !errors.Is(err, errTrimming) || time.Now().After(end) {
-			return err
-		}
-		select {
-		case <-time.After(trimEvery):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-func (n *Node) lacksNow(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
-	defer cancel()
-	events, err := n.gen().markedEvents(ctx)
-	if err != nil {
-		return nil // it could not look now, and looks again
-	}
-	return n.lacksOf(events)
-}
-
-// lacksOf is lacks of EVENTS in a state that was read before, and waits for nothing. What
-// is marked to be trimmed counts as gone: the process that trims may have read the record
-// before it named a rebuild.
-func (n *Node) lacksOf(events jetlog.StreamState) error {
-	trimming := events.Trimmed.Below > max(events.First, 1)
-	events.First = max(events.First, events.Trimmed.Below)
-	if events.First <= 1 {
-		return nil
-	}
-	switch first, err := n.gen().firstOf(events); {
-	case err != nil:
-		return fmt.Errorf("a rebuild needs all of EVENTS: %w", err)
-	case first <= 1:
-		return nil
-	case trimming:
-		return fmt.Errorf("a rebuild needs all of EVENTS, which %w below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", errTrimming, events.First)
-	}
-	return lacksUpTo(events)
-}
-
-func lacksUpTo(events jetlog.StreamState) error {
-	why := "nobody knows why: max_age, or somebody with the right to purge"
-	switch t := events.Trimmed; {
-	case t.Below > 0:
-		why = fmt.Sprintf("it was trimmed below %d; backup %s has what those events counted", t.Below, t.Place)
-	case !events.Continues.Events.IsZero():
-		why = "it goes on from a backup that was restored"
-	}
-	return fmt.Errorf("a rebuild needs all of EVENTS, which begins with message %d, so that %d messages are missing (nats.streams.events.archive names where they are archived): %s", events.First, events.First-1, why)
 }
 
 // compareBoth compares what is built with what serves, and notes what came of it.

@@ -68,12 +68,34 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 	jobs[RebuildAbortVerb] = changing(atOnce, func(s generations.Set) (generations.Set, error) { return s.Abort("it was told to") })
 	jobs[RebuildAcceptVerb] = changing(atOnce, generations.Set.Accepted)
 	jobs[RebuildBackVerb] = changing(n.awaitKept, func(s generations.Set) (generations.Set, error) {
-		if b := n.rebuilds.beside.Load(); !b.mayServeAgain(s) {
-			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, b.waitsHere())
+		if b := n.rebuilds.beside.Load(); !mayServeAgain(b, s) {
+			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, waitsHere(b))
 		}
 		return s.Back(max(n.gen().routedHere(), 1))
 	})
 	return jobs
+}
+
+// caughtUp says whether each node that is to hold shards of a generation has them ready
+// and does not lag.
+func caughtUp(g *generation) bool { return g.view().CaughtUp(g.config.Shards) }
+
+// waitsFor says which nodes and shards keep a generation from having caught up; "": none.
+// Before it is at the end of the log, only what is not a matter of time.
+func waitsFor(g *generation, atEnd bool) string { return g.view().WaitsFor(g.config.Shards, atEnd) }
+
+// mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
+// a record keeps.
+func mayServeAgain(g *generation, s generations.Set) bool {
+	return s.Kept == 0 || g != nil && g.number == s.Kept && caughtUp(g)
+}
+
+// waitsHere is waitsFor of a generation beside; nil: it is not open here.
+func waitsHere(g *generation) string {
+	if g == nil {
+		return "it is not open on the node that routes"
+	}
+	return waitsFor(g, true)
 }
 
 // awaitKept waits until what is kept is up to date, for settleWithin: just after a switch
@@ -81,7 +103,7 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 func (n *Node) awaitKept(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
-	for !n.rebuilds.beside.Load().mayServeAgain(n.rebuilds.set()) {
+	for !mayServeAgain(n.rebuilds.beside.Load(), n.rebuilds.set()) {
 		select {
 		case <-ctx.Done():
 			return
@@ -137,14 +159,14 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 		s.Position = 0
 		g = nil
 		if b := n.rebuilds.beside.Load(); b != nil && b.number == set.Building {
-			s.Position = uint64(b.come())
+			s.Position = uint64(b.view().Come(b.config.Shards))
 			g = b
 		}
 		if err := n.rebuilds.trouble.Err(); why == "" && err != nil {
 			why = err.Error()
 		}
 		if why == "" && g != nil && !s.Waits {
-			why = toldWaits("it waits", g.waitsFor(set.State != generations.Building || s.Position >= s.Of))
+			why = toldWaits("it waits", waitsFor(g, set.State != generations.Building || s.Position >= s.Of))
 		}
 		if s.Why == "" {
 			s.Why = why
@@ -154,7 +176,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 			s.Why = ""
 		}
 		if set.Kept != 0 && why == "" {
-			why = toldWaits(fmt.Sprintf("generation %d is kept until all have the one that serves", set.Kept), g.waitsFor(true))
+			why = toldWaits(fmt.Sprintf("generation %d is kept until all have the one that serves", set.Kept), waitsFor(g, true))
 		}
 		s.Why = joinWords(s.Why, why, toldWaits("what a generation has left on the server is not removed yet", left))
 	}

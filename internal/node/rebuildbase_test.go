@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -120,15 +121,15 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	}
 	looked := make(chan error, 1)
 	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
-		if why := n.lacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
+		if why := n.gen().wholeLog().LacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
 			t.Errorf("who does not wait: %v", why)
 		}
-		go func() { looked <- n.lacks(t.Context()) }()
+		go func() { looked <- n.gen().wholeLog().Lacks(t.Context()) }()
 		select {
 		case err := <-looked:
 			t.Errorf("a rebuild does not wait: %v", err)
 			looked <- nil
-		case <-time.After(2 * trimEvery):
+		case <-time.After(2 * history.TrimEvery):
 		}
 		return errNotNow
 	})

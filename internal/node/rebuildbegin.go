@@ -40,7 +40,7 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	}
 	begun, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 		if now.Serving != serving.number {
-			return now, errNotServing
+			return now, generations.ErrNotServing
 		}
 		return now.Past(number-1).Begin(next, ask.Accept)
 	})
@@ -64,7 +64,7 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 		case now.Building != 0:
 			return now, generations.ErrUnderWay
 		case now.Serving != serving:
-			return now, errNotServing
+			return now, generations.ErrNotServing
 		}
 		return now.Drop()
 	})

@@ -20,7 +20,7 @@ func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
 		return nil
 	}
 	now, written := n.gen().seenEvents().Now, r.Written() // both by the server's clock
-	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !n.gen().caughtUp() {
+	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !caughtUp(n.gen()) {
 		return nil
 	}
 	return n.step(ctx, set.Equal, generations.Set.Drop)

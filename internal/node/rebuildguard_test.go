@@ -177,10 +177,10 @@ func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
 	f.publish(20)
 	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
 	g := a.gen()
-	f.until("nothing is waited for", func() bool { return g.waitsFor(true) == "" && g.caughtUp() })
+	f.until("nothing is waited for", func() bool { return waitsFor(g, true) == "" && caughtUp(g) })
 	f.stop(b)
-	f.until("it waits", func() bool { return !g.caughtUp() })
-	if why := g.waitsFor(false); !strings.Contains(why, "node b, which is to hold 8 shards, is away") {
+	f.until("it waits", func() bool { return !caughtUp(g) })
+	if why := waitsFor(g, false); !strings.Contains(why, "node b, which is to hold 8 shards, is away") {
 		t.Errorf("it waits for b: %q", why)
 	}
 }

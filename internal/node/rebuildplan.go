@@ -102,7 +102,7 @@ func (n *Node) planRebuild(ctx context.Context, ask *RebuildAsk) (p *RebuildPlan
 	if p.Messages > 0 {
 		p.Position = uint64(pipeline.EndOf(p.Messages))
 	}
-	if err := n.lacks(ctx); err != nil {
+	if err := n.gen().wholeLog().Lacks(ctx); err != nil {
 		return nil, nil, err
 	}
 	if p.Nodes, err = n.prepare(ctx, next); err != nil {

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
@@ -221,14 +219,14 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 	if serving.number != set.Serving {
 		want = set.Serving // the one that serves here serves on until that can
 	}
-	if r.opening != nil && !r.opening.generation.is(want, set) {
+	if r.opening != nil && !isIn(set, want, r.opening.generation) {
 		n.dismiss(r.opening)
 		r.opening = nil
 	}
-	if beside != nil && beside.is(set.Serving, set) && time.Since(r.failed) >= r.pause && n.maySwitch(serving, beside) && n.switchTo(ctx, beside) {
+	if beside != nil && isIn(set, set.Serving, beside) && time.Since(r.failed) >= r.pause && n.maySwitch(serving, beside) && n.switchTo(ctx, beside) {
 		serving, beside, want = n.gen(), r.beside.Load(), set.Beside()
 	}
-	if beside != nil && !beside.is(want, set) {
+	if beside != nil && !isIn(set, want, beside) {
 		n.closeBeside("the record names it no more")
 		beside = nil
 	}
@@ -241,6 +239,11 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 		serving.setMemory(n.config.ShardBytes())
 	}
 	n.dropUnnamed(ctx, set)
+}
+
+// isIn says whether a generation is the one that a record has with a number.
+func isIn(set generations.Set, number generations.Number, g *generation) bool {
+	return g.number == number && g.countsBy == set.All[number].CountsBy()
 }
 
 // openBeside begins to open the second generation.
@@ -266,33 +269,12 @@ func (n *Node) openAside(g *generation) (err error) {
 			g.undoAll()
 		}
 	}()
-	if err := n.evict(g); err != nil {
-		return err
-	}
 	if n.dir != nil {
 		if err := datadir.CheckFree(n.dir.Path); err != nil {
 			return err
 		}
 	}
 	return g.openAll()
-}
-
-// evict makes room for a generation where one that was there before has left
-// something in its slot.
-func (n *Node) evict(g *generation) error {
-	js, err := jetstream.New(n.nc)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
-	defer cancel()
-	return g.led().Until(ctx, led.LookWithin, jetlog.Leaderless, func(ctx context.Context) error {
-		evicted, err := jetlog.Evict(ctx, js, g.slot, g.owner())
-		if evicted {
-			n.log.Info("tidemark: what an earlier generation has left is removed", "stream", g.slot.Deltas())
-		}
-		return err
-	})
 }
 
 // opened takes over a generation that is open, or notes why it is not.

@@ -178,12 +178,7 @@ func (n *Node) look(ctx context.Context, found *generations.Found) error {
 }
 
 // openServing opens the generation that serves.
-func (n *Node) openServing() error {
-	if err := n.evict(n.gen()); err != nil {
-		return err
-	}
-	return n.gen().openAll()
-}
+func (n *Node) openServing() error { return n.gen().openAll() }
 
 // judge says which record this node, which runs, acts on, and why that is not what the
 // bucket says.

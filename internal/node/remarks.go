@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -23,6 +24,17 @@ func (g *generation) unready() []error {
 	}
 	_, alone := g.notHere()
 	return []error{g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags()}
+}
+
+// ready is nil if it answers as it should. first and others are what is wrong with the
+// process: before and after the troubles of the generation.
+func (g *generation) ready(first error, others ...error) error {
+	faults := append([]error{first, g.wrong()}, others...)
+	err := errors.Join(append(faults, g.unready()...)...)
+	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
+		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
+	}
+	return err
 }
 
 // wrongBeside is what is wrong with it while another generation serves.

@@ -168,7 +168,7 @@ func TestChecksEndWithTheGeneration(t *testing.T) {
 	f := newFleet(t)
 	n := f.start("a")
 	begun, ended := make(chan struct{}), make(chan error)
-	do := n.checks(func(_ *generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
+	do := checksOf(n.gen, func(_ *generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
 		close(begun)
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -124,12 +124,8 @@ func (n *Node) replay() (err error) {
 		return err
 	}
 	n.serving.Store(g)
-	if err := g.openStreams(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(n.ctx, led.StartWithin)
-	defer cancel()
-	if err := g.dropLetters(ctx); err != nil {
+	messages, err := g.dropLetters()
+	if err != nil {
 		return err
 	}
 	// At one stroke each, so that no start ever sees half a database.
@@ -149,10 +145,12 @@ func (n *Node) replay() (err error) {
 	if err := n.dir.WriteMarker(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(n.ctx, led.StartWithin)
+	defer cancel()
 	if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 		return err
 	}
-	n.log.Info("repair: the next start counts EVENTS again", "messages", g.seenEvents().Messages)
+	n.log.Info("repair: the next start counts EVENTS again", "messages", messages)
 	return nil
 }
 

@@ -82,10 +82,10 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	defer p.dir.Close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
-	r.Position, r.Time, err = g.restore(ctx, place, m, &restoring{
-		at: o.At, progress: o.Progress,
-		events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, &o) },
-	})
+	r.Position, r.Time, err = g.restore(ctx, &backup.Restore{
+		Place: place, Manifest: m, At: o.At,
+		Events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, &o) },
+	}, o.Progress)
 	if err != nil {
 		if !m.Nothing() {
 			err = fmt.Errorf("backup %s: %w", m.ID, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -44,37 +45,33 @@ func (g *generation) adopt() (counted uint64, err error) {
 }
 
 // dropLetters deletes the dead letters of all: they come again with the events that they
-// were.
-func (g *generation) dropLetters(ctx context.Context) error {
-	return g.streams.Delete(ctx, jetlog.DeadLetterStream)
+// were. The generation is not open. messages is how many EVENTS has.
+func (g *generation) dropLetters() (messages uint64, err error) {
+	if err := g.openStreams(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, led.StartWithin)
+	defer cancel()
+	return g.seenEvents().Messages, g.streams.Delete(ctx, jetlog.DeadLetterStream)
 }
 
-// restoring says to where a backup is brought forward, and by which events.
-type restoring struct {
-	at       backup.Point
-	events   func(ctx context.Context) (backup.Opener, uint64, error) // those after the backup, and the last sequence
-	progress func(done, of int)
-}
-
-// restore fills the store and brings all shards to one position.
-func (g *generation) restore(ctx context.Context, place backup.Place, m *backup.Manifest, o *restoring) (at pipeline.Position, time int64, err error) {
+// restore fills the store of a backup and brings all shards forward to one position:
+// forward says to which, and by which events.
+func (g *generation) restore(ctx context.Context, forward *backup.Restore, progress func(done, of int)) (at pipeline.Position, time int64, err error) {
 	if err := g.openStore(); err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, g.store.Close()) }()
-	if err := backup.Import(ctx, g.store, place, m, o.progress); err != nil {
+	if err := backup.Import(ctx, g.store, forward.Place, forward.Manifest, progress); err != nil {
 		return 0, 0, err
 	}
 	if err := g.openSinks(nil, 0); err != nil {
 		return 0, 0, err
 	}
-	forward := &backup.Restore{
-		Place: place, Manifest: m, At: o.at, Shards: g.sinks, Lane: g.lane, Logger: g.log,
-		Events: o.events,
-	}
+	forward.Shards, forward.Lane, forward.Logger = g.sinks, g.lane, g.log
 	at, time, err = forward.Forward(ctx)
 	if err = errors.Join(err, g.sinks.Close()); err == nil {
-		err = backup.Stands(g.store, m, at)
+		err = backup.Stands(g.store, forward.Manifest, at)
 	}
 	if err != nil {
 		return 0, 0, err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -22,7 +21,7 @@ func (n *Node) serves() bool { return n.config.Has(config.RoleAnswer) || n.confi
 func (n *Node) openAnswers() error {
 	n.register()
 	if n.serves() {
-		if err := n.serveAll(n.gen(), n.gen().countedHere(), nil); err != nil {
+		if err := n.serveAll(n.gen(), nil, nil); err != nil {
 			return err
 		}
 	}
@@ -30,7 +29,7 @@ func (n *Node) openAnswers() error {
 	return nil
 }
 
-// serveAll answers everybody by a generation. ready returns why nothing can be asked;
+// serveAll answers everybody by a generation; counted nil: by what it counts here. ready returns why nothing can be asked;
 // nil: it can. If this process answers already, what is new answers before what was
 // there stops.
 func (n *Node) serveAll(g *generation, counted *spread.Counted, ready func() error) error {
@@ -62,9 +61,9 @@ func (n *Node) stopAnswers(before *answers) {
 
 // asked returns why others cannot be asked, of a process that holds nothing
 // itself.
-func (n *Node) asked(g *generation) error {
-	if a := n.answers.Load(); a != nil && g.own() == nil && a.held() == 0 {
-		return cluster.ErrNobody
+func (n *Node) asked() error {
+	if a := n.answers.Load(); a != nil {
+		return a.nobody()
 	}
 	return nil
 }

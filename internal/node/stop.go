@@ -70,11 +70,10 @@ func (n *Node) undo() {
 		n.http.server.Close()
 	}
 	n.work.Wait()
-	n.gen().stopAnswering()
 	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
 	defer cancel()
 	n.answers.Load().stop(ctx)
-	n.gen().undo()
+	attached := n.gen().undo()
 	n.shared.lines.End()
 	if n.queries != nil {
 		n.queries.Close()
@@ -88,7 +87,7 @@ func (n *Node) undo() {
 	if n.dir != nil {
 		// A member of a cluster may hold copies of its streams, and is known to it
 		// by its name.
-		if !n.gen().attached() && !n.inCluster() {
+		if !attached && !n.inCluster() {
 			n.dir.Abandon()
 		} else {
 			n.dir.Close()

@@ -9,18 +9,28 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
+// isLost says that a generation cannot go on.
+func isLost(g *generation) bool {
+	select {
+	case <-g.gone():
+		return true
+	default:
+		return false
+	}
+}
+
 // maySwitch says whether this node may answer by another generation at once: what it
 // has of that is as new as it should be. Where the one that serves is gone from the
 // record, nothing is as good.
 func (n *Node) maySwitch(from, to *generation) bool {
-	if to.isLost() {
+	if isLost(to) {
 		return false
 	}
 	set := n.rebuilds.set()
 	if _, named := set.All[from.number]; !named {
 		return true
 	}
-	return to.isOpen() && to.lags() == nil && to.hasAssigned()
+	return to.upToDate()
 }
 
 const (
@@ -42,8 +52,7 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 	before := n.gen()
 	begun := time.Now()
 	if n.serves() {
-		counted := to.countedHere()
-		if err := n.answerAfter(ctx, before, to, counted, before.routedUpTo); err != nil {
+		if err := n.answerAfter(ctx, before, to, nil, before.routedUpTo); err != nil {
 			n.openFailed(fmt.Errorf("generation %d does not come to serve: %w", to.number, err))
 			return false
 		}
@@ -52,7 +61,7 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 	n.rebuilds.trouble.Clear(rebuildPart)
 	n.serving.Store(to)
 	n.rebuilds.beside.Store(before)
-	if to.isLost() {
+	if isLost(to) {
 		n.fail(fmt.Errorf("generation %d, which has come to serve, cannot go on", to.number))
 	}
 	before.endServing()

@@ -63,7 +63,6 @@ func (n *Node) openName() error {
 // openThin joins the nodes that are there, and answers for them. Without any it begins all
 // the same: every request gets 503 until they come.
 func (n *Node) openThin() error {
-	n.gen().showFigures()
 	n.register()
 	if err := n.openJobs(); err != nil {
 		return err
@@ -112,10 +111,8 @@ func (t *thin) attend(ctx context.Context) {
 	defer close(t.done)
 	n := t.node
 	for ctx.Err() == nil {
-		var changed, other <-chan struct{}
-		if g := n.gen(); g.joined() {
-			changed = g.membersChanged()
-		}
+		changed := n.gen().membersChanged()
+		var other <-chan struct{}
 		if r := n.rebuilds.record; r != nil {
 			other = r.Changed()
 		}
@@ -173,11 +170,8 @@ func (t *thin) look(ctx context.Context) error {
 	if n.gen().number != set.Serving {
 		return t.change(ctx, n.newGeneration(spec{number: set.Serving, slot: jetlog.Slot(set.All[set.Serving].Slot), config: n.config}))
 	}
-	g := n.gen()
-	if !g.joined() {
-		if err := g.attach(ctx); err != nil {
-			return err
-		}
+	if err := n.gen().attach(ctx); err != nil {
+		return err
 	}
 	return t.ask(ctx)
 }
@@ -187,7 +181,7 @@ func (t *thin) look(ctx context.Context) error {
 func (t *thin) change(ctx context.Context, to *generation) error {
 	n, before := t.node, t.node.gen()
 	counted, by, err := t.join(ctx, to)
-	if err == nil && !before.joined() { // nothing was answered before
+	if err == nil && before.membersChanged() == nil { // nothing was answered before
 		err = n.serveAll(to, counted, nil)
 	} else if err == nil {
 		err = n.answerAfter(ctx, before, to, counted, func(ctx context.Context) (pipeline.Position, error) {
@@ -207,7 +201,6 @@ func (t *thin) change(ctx context.Context, to *generation) error {
 
 // join joins the members of a generation and has one of them say what is counted.
 func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts, error) {
-	g.showFigures()
 	if err := g.attach(ctx); err != nil {
 		return nil, counts{}, err
 	}

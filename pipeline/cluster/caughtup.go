@@ -53,6 +53,13 @@ func (v *View) Lacking(shards int) (nobody int, lacks, behind map[string]int) {
 	return nobody, lacks, behind
 }
 
+// CaughtUp says whether all shards have all their holders, and each of these is there,
+// has it ready, and does not lag.
+func (v *View) CaughtUp(shards int) bool {
+	nobody, lacks, behind := v.Lacking(shards)
+	return nobody == 0 && len(lacks) == 0 && len(behind) == 0
+}
+
 // WaitsFor is what Lacking finds, in words; "": nothing. Before all shards are at the end of
 // the log (atEnd false), it leaves out what is a matter of time.
 func (v *View) WaitsFor(shards int, atEnd bool) string {

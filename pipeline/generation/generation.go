@@ -125,6 +125,8 @@ var (
 	ErrKept     = errors.New("there is no earlier generation to go back to")
 	ErrNotYet   = errors.New("the new generation was not compared with the one that serves yet")
 	ErrDiffers  = errors.New("the new generation differs from the one that serves")
+
+	ErrNotServing = errors.New("this generation does not serve any more")
 )
 
 // Start is the first record of a system: generation 1 serves and counts by counting.

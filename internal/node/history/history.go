@@ -2,6 +2,8 @@
 // its beginning, what was archived (nats.streams.events.archive). All readers of EVENTS use
 // it: the router, shards that catch up, the audit, explanations.
 //
+// [History.Lacks] says why a generation cannot be counted from it from the beginning (lacks.go).
+//
 // [New] makes a [History] of open streams; it holds nothing that has to be closed, and is
 // safe for concurrent use. [Whole] reads it in runs, as pipeline.Events.
 package history

@@ -1,7 +1,7 @@
 // Package led asks a NATS server that may have no leader yet: its cluster is choosing one,
 // or has just started.
 //
-// [Context] bounds what a start asks of it. [Server.Until] repeats a request until the
+// [Context] bounds what a start asks of it. [Asker.Until] repeats a request until the
 // server is ready for it, and says why it waits among the troubles.
 package led
 
@@ -40,8 +40,8 @@ func Context(ctx context.Context, cluster bool) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, StartWithin)
 }
 
-// Server is a server that is asked, and where it is said why something waits for it.
-type Server struct {
+// Asker asks a server, and says among the troubles and in the log why something waits for it.
+type Asker struct {
 	NC      *nats.Conn
 	Trouble *kit.Troubles
 	Log     *slog.Logger
@@ -49,26 +49,26 @@ type Server struct {
 
 // Until calls do, which asks the server, and repeats it while passing(err) holds: the
 // server's cluster is choosing a leader or has just started. Each call has the time within.
-func (s Server) Until(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
+func (a Asker) Until(ctx context.Context, within time.Duration, passing func(error) bool, do func(context.Context) error) error {
 	var log kit.Paced
 	for {
-		before := s.NC.LastError()
+		before := a.NC.LastError()
 		try, cancel := context.WithTimeout(ctx, within)
 		err := do(try)
 		cancel()
-		denied := s.NC.LastError()
+		denied := a.NC.LastError()
 		switch {
 		case err == nil || !passing(err):
-			s.Trouble.Clear(Part)
+			a.Trouble.Clear(Part)
 			return err
 		case denied != before && jetlog.Denial(denied) != "":
 			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
 		case ctx.Err() != nil:
 			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w", StartWithin, err)
 		}
-		s.Trouble.Set(Part, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
+		a.Trouble.Set(Part, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
 		if log.Due(err.Error()) {
-			s.Log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
+			a.Log.Warn("the NATS server does not have its streams ready; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):
