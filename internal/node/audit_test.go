@@ -4,164 +4,68 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
-	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/sinks"
-	"github.com/tidemark-io/tidemark/sinks/cold"
-	"github.com/tidemark-io/tidemark/sinks/shard"
 )
-
-// with starts a node of the fleet with another configuration.
-func (f *fleet) with(name string, change func(*config.Config)) *Node {
-	f.t.Helper()
-	if f.dirs[name] == "" {
-		f.dirs[name] = f.t.TempDir()
-	}
-	n, err := Start(f.t.Context(), f.config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { n.Close() })
-	return n
-}
-
-func (f *fleet) config(name string, change func(*config.Config)) *config.Config {
-	c := f.plain(name)
-	c.Audit.Rate = 0
-	change(c)
-	return c
-}
-
-// plant has stopped nodes count an event, which is the next of the log and a like
-// of post, and one like more of it that there never was.
-func (f *fleet) plant(post uint64, names ...string) {
-	f.t.Helper()
-	must := func(err error) {
-		f.t.Helper()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	body := fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post)
-	stored, err := f.nc.Request("events.like", body, untilMax)
-	must(err)
-	var ack struct{ Seq uint64 }
-	must(json.Unmarshal(stored.Data, &ack))
-	for _, name := range names {
-		f.count(name, post, ack.Seq, body)
-	}
-}
-
-func (f *fleet) count(name string, post, sequence uint64, body []byte) {
-	f.t.Helper()
-	must := func(err error) {
-		f.t.Helper()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	c := f.config(name, func(*config.Config) {})
-	schema, err := c.Schema()
-	must(err)
-	store, err := cold.Open(c.DataDir+"/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
-	must(err)
-	program, err := operators.Compile(store.Schema(), c.Rules(), c.Shards, operators.Limits{Events: 100, Bytes: 512 << 10})
-	must(err)
-	of := pipeline.ShardOf(post, c.Shards)
-	node, err := sinks.NewNode(store, sinks.Options{
-		Shards: c.Shards, Held: []pipeline.Shard{of}, Owners: 1, CheckpointEvery: time.Hour, DirtyRowsMax: 1000, SequenceMax: 1 << 40,
-		Users: shard.Limits{PostsMax: 10, Retention: 1000, Inactive: 1000}, Logger: slog.New(slog.DiscardHandler),
-	})
-	must(err)
-	from := node.Positions()[0]
-	windows, err := program.NewLane().Derive(from, pipeline.EndOf(sequence), []pipeline.Message{{Sequence: sequence, Time: time.Now().UnixMilli(), Subject: "events.like", Data: body}})
-	must(err)
-	w, err := pipeline.DecodeWindow(windows[0].Window)
-	must(err)
-	w.Sections[of] = pipeline.AppendChange(slices.Clone(w.Sections[of]), slices.Index(w.Columns, "post.like"), post, pipeline.Add(1))
-	must(node.Hand(f.t.Context(), pipeline.Entry{Window: pipeline.AppendWindow(nil, w)}))
-	must(node.Close())
-	must(store.Close())
-}
-
-func (f *fleet) ask(node, verb string, request any) (*checks.Checked, error) {
-	raw, err := job.Ask(f.t.Context(), f.nc, node, verb, request, nil)
-	if err != nil {
-		return nil, err
-	}
-	c := new(checks.Checked)
-	return c, json.Unmarshal(raw, c)
-}
-
-func (f *fleet) like(post uint64) string {
-	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":"post","columns":["like"],"ids":[%d]}`, post), 10*time.Second)
-	if err != nil {
-		return err.Error()
-	}
-	return string(m.Data)
-}
 
 // docs/contract.md: "What differs is printed, with exit code 1"; "the same for these ids,
 // now … With `--repair` a shard that differs is taken again." Of one node, from the log.
 func TestVerifyAndRecount(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
+	n := f.Start("a")
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f.plant(42, "a")
-	n = f.with("a", func(*config.Config) {})
-	f.until("all is applied", func() bool { return n.gen().sinks.Whole() && strings.Contains(f.like(42), `"like":3`) })
-	all, err := f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	f.Plant(42, "a")
+	n = f.With("a", func(*config.Config) {})
+	f.Until("all is applied", func() bool { return n.gen().sinks.Whole() && strings.Contains(f.Like(42), `"like":3`) })
+	all, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all.Differs != 1 || all.IDs != 50 || len(all.Shards) != fleetShards || len(all.Examples) != 1 || len(all.Renewed) != 0 {
+	if all.Differs != 1 || all.IDs != 50 || len(all.Shards) != nodetest.Shards || len(all.Examples) != 1 || len(all.Renewed) != 0 {
 		t.Fatalf("%+v", all)
 	}
 	if d := all.Examples[0]; d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) {
 		t.Errorf("%+v", d)
 	}
-	if half, err := f.ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
+	if half, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
 		t.Errorf("a half: %+v, %v", half, err)
 	}
-	if c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{41, 43}}); err != nil || c.Differs != 0 || c.IDs != 2 {
+	if c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{41, 43}}); err != nil || c.Differs != 0 || c.IDs != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for request, why := range map[string]any{
 		`{"share":"1/3"}`: "power of two", `{"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
 	} {
-		if _, err := f.ask("a", "verify", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
+		if _, err := f.Ask("a", "verify", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
 			t.Errorf("%s: %v", request, err)
 		}
 	}
 	for request, why := range map[string]any{
 		`{"counter":"nope","ids":[1]}`: `no counter "nope"`, `{"ids":[0]}`: "none of them 0",
 	} {
-		if _, err := f.ask("a", "recount", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
+		if _, err := f.Ask("a", "recount", json.RawMessage(request)); err == nil || !strings.Contains(err.Error(), why.(string)) {
 			t.Errorf("%s: %v", request, err)
 		}
 	}
 
-	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42}, Repair: true})
-	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, fleetShards)}) {
+	c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42}, Repair: true})
+	if err != nil || c.Differs != 1 || !slices.Equal(c.Renewed, []pipeline.Shard{pipeline.ShardOf(42, nodetest.Shards)}) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	// docs/contract.md: "`recount --repair` waits for that, compares again … and exits by
@@ -169,28 +73,28 @@ func TestVerifyAndRecount(t *testing.T) {
 	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) || a.After != nil {
 		t.Fatalf("once it is repaired: %+v", a)
 	}
-	if !n.gen().sinks.Whole() || !strings.Contains(f.like(42), `"like":2`) {
-		t.Errorf("it is not there again: %s", f.like(42))
+	if !n.gen().sinks.Whole() || !strings.Contains(f.Like(42), `"like":2`) {
+		t.Errorf("it is not there again: %s", f.Like(42))
 	}
-	if all, err = f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
+	if all, err = f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	f.publish(50)
-	f.until("it goes on", func() bool {
-		return strings.Contains(f.like(42), `"like":3`) && strings.Contains(f.like(41), `"like":2`)
+	f.Publish(50)
+	f.Until("it goes on", func() bool {
+		return strings.Contains(f.Like(42), `"like":3`) && strings.Contains(f.Like(41), `"like":2`)
 	})
 }
 
 // copies are two nodes of which each has all shards, and 50 posts liked; they are
 // started with still, and whole says that one answers for everything.
 func (f *fleet) copies() (still func(*config.Config), whole func(*Node) bool, a, b *Node) {
-	f.t.Helper()
+	f.T.Helper()
 	still = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	whole = func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
-	a, b = f.with("a", still), f.with("b", still)
-	f.publish(50)
-	f.until("copies", func() bool {
-		return whole(a) && whole(b) && f.likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
+	a, b = f.With("a", still), f.With("b", still)
+	f.Publish(50)
+	f.Until("copies", func() bool {
+		return whole(a) && whole(b) && f.Likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
 	})
 	return still, whole, a, b
 }
@@ -209,7 +113,7 @@ func TestAuditRepairs(t *testing.T) {
 		wrong []string // whose copy differs
 		came  string   // what the log then has
 	}{
-		{"replica", []string{"a"}, fmt.Sprintf(`shards=%d number=1 from=b`, pipeline.ShardOf(42, fleetShards))},
+		{"replica", []string{"a"}, fmt.Sprintf(`shards=%d number=1 from=b`, pipeline.ShardOf(42, nodetest.Shards))},
 		{"log", []string{"a", "b"}, "not_from=[b]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -222,23 +126,23 @@ func TestAuditRepairs(t *testing.T) {
 			if err := b.Close(); err != nil {
 				t.Fatal(err)
 			}
-			f.plant(42, test.wrong...)
-			b = f.with("b", still)
-			f.until("b says what it has", func() bool { // or the shard is derived from the log
+			f.Plant(42, test.wrong...)
+			b = f.With("b", still)
+			f.Until("b says what it has", func() bool { // or the shard is derived from the log
 				m, there := b.gen().members.View().Member("b")
-				return there && m.Ready.Len() == fleetShards
+				return there && m.Ready.Len() == nodetest.Shards
 			})
-			a = f.with("a", audited)
-			f.until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
-			f.until("it is repaired", func() bool {
-				c, err := f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
+			a = f.With("a", audited)
+			f.Until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
+			f.Until("it is repaired", func() bool {
+				c, err := f.Ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
 				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 			})
-			f.until("the log says so", func() bool { return f.log.Has("a shard differs from the log") && f.log.Has(test.came) })
-			if !f.likes(41, 1) {
+			f.Until("the log says so", func() bool { return f.Log.Has("a shard differs from the log") && f.Log.Has(test.came) })
+			if !f.Likes(41, 1) {
 				t.Error("others have changed")
 			}
-			f.until("a round", func() bool { return a.gen().audits.Stats.FullAt.Load() > 0 })
+			f.Until("a round", func() bool { return a.gen().audits.Stats.FullAt.Load() > 0 })
 			if figures := a.stats(); figures["tidemark_audit_drifted_total"].(float64) < 1 || figures["tidemark_audit_ids_total"].(float64) < 50 {
 				t.Errorf("%v, %v", figures["tidemark_audit_drifted_total"], figures["tidemark_audit_ids_total"])
 			}
@@ -250,19 +154,19 @@ func TestAuditRepairs(t *testing.T) {
 func TestVerifyTrimmed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.with("a", func(c *config.Config) {})
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	js, err := jetstream.New(f.nc)
+	f.With("a", func(c *config.Config) {})
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
+	js, err := jetstream.New(f.NC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shorter := natstest.Stream(t, f.nc, jetlog.EventsStream).CachedInfo().Config
+	shorter := natstest.Stream(t, f.NC, jetlog.EventsStream).CachedInfo().Config
 	shorter.MaxMsgs, shorter.Discard = 40, jetstream.DiscardOld
 	if _, err := js.UpdateStream(t.Context(), shorter); err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	_, err = f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err == nil || !strings.Contains(err.Error(), "the log does not hold its beginning") || !strings.Contains(err.Error(), "begins with message 11") {
 		t.Errorf("it says %v", err)
 	}
@@ -270,13 +174,13 @@ func TestVerifyTrimmed(t *testing.T) {
 
 // mix notes of a stopped node that EVENTS no longer has all that it has counted.
 func (f *fleet) mix(name string) {
-	f.t.Helper()
-	d, err := datadir.Open(f.dirs[name], "", false)
+	f.T.Helper()
+	d, err := datadir.Open(f.Dirs[name], "", false)
 	if err == nil {
 		err = errors.Join(d.Note(1, datadir.Noted{Counting: d.Counted(1).Counting, Mixed: true}), d.Close())
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 }
 
@@ -285,24 +189,24 @@ func (f *fleet) mix(name string) {
 func TestMixedIsNotRepaired(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	if n.gen().mixed() {
 		t.Error("a new directory is mixed")
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	f.plant(5, "a")
+	f.Plant(5, "a")
 	f.mix("a")
-	n = f.with("a", func(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1" })
-	f.until("it says so", func() bool { return f.log.Has("there is no audit") && n.gen().sinks.Whole() })
-	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
+	n = f.With("a", func(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1" })
+	f.Until("it says so", func() bool { return f.Log.Has("there is no audit") && n.gen().sinks.Whole() })
+	c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
 	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if !f.has("post", "like", 5, 3)() || n.gen().audits.Stats.Passes.Load() != 0 {
+	if !f.Has("post", "like", 5, 3)() || n.gen().audits.Stats.Passes.Load() != 0 {
 		t.Error("something was repaired")
 	}
 }

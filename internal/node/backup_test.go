@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
@@ -38,7 +39,7 @@ const (
 // bustle is some packs of everything there is, stored; it returns the position of
 // the last line.
 func bustle(s *site, r *rand.Rand, packs int) (position string) {
-	s.t.Helper()
+	s.T.Helper()
 	user := func() int { return 1 + r.IntN(backedUsers) }
 	post := func() int { return 1 + r.IntN(backedPosts) }
 	for range packs {
@@ -63,7 +64,7 @@ func bustle(s *site, r *rand.Rand, packs int) (position string) {
 				lines = append(lines, fmt.Sprintf(`{"type":"like","actor":%d,"post":%d,"author":%d,"delete":%v}`, a, post(), b, undo))
 			}
 		}
-		position = s.publish(lines...)
+		position = s.Publish(lines...)
 	}
 	return position
 }
@@ -99,7 +100,7 @@ func everything(t *testing.T, nc *nats.Conn, position string) string {
 	var out strings.Builder
 	for _, ask := range asks {
 		var body string
-		for end := time.Now().Add(untilMax); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(e2e.Patience); ; time.Sleep(50 * time.Millisecond) {
 			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
 			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
 				body = string(reply.Data)
@@ -129,19 +130,19 @@ func same(t *testing.T, what, got, want string) {
 }
 
 func (s *site) backup(to string, keep int) *backup.Manifest {
-	s.t.Helper()
-	m, err := upkeep.Backup(s.t.Context(), s.nc, upkeep.BackupOptions{To: to, Keep: keep, Logger: silent})
+	s.T.Helper()
+	m, err := upkeep.Backup(s.T.Context(), s.NC, upkeep.BackupOptions{To: to, Keep: keep, Logger: silent})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return m
 }
 
 func (s *site) streams() *jetlog.Streams {
-	s.t.Helper()
-	streams, err := jetlog.AttachEvents(s.t.Context(), s.nc, 0, nil)
+	s.T.Helper()
+	streams, err := jetlog.AttachEvents(s.T.Context(), s.NC, 0, nil)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return streams
 }
@@ -169,15 +170,15 @@ func TestBackupRestore(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(11, 12))
 			s := newSite(t)
-			c := s.config("a", "route hold answer")
-			n := s.start(c)
-			s.ready(n)
+			c := s.Config("a", "route hold answer")
+			n := s.Start(c)
+			s.Ready(n)
 			to := filepath.Join(t.TempDir(), "backups")
 			if bucket {
 				to = "nats:BACKUPS"
 			}
 			first := bustle(s, r, 40)
-			atFirst := everything(t, s.nc, first)
+			atFirst := everything(t, s.NC, first)
 			s.checkpointed(n)
 			m := s.backup(to, 0)
 			if m.From == 0 {
@@ -187,16 +188,16 @@ func TestBackupRestore(t *testing.T) {
 				t.Errorf("the backup is of position %d, the log ends at %d", m.Position, got)
 			}
 			between := bustle(s, r, 13)
-			atBetween := everything(t, s.nc, between)
+			atBetween := everything(t, s.NC, between)
 			when := time.Now()
 			time.Sleep(20 * time.Millisecond)
 			last := bustle(s, r, 20)
-			atLast := everything(t, s.nc, last)
+			atLast := everything(t, s.NC, last)
 
 			// What went into the archive comes out of it and EVENTS as one log.
 			before := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
 			dir := filepath.Join(t.TempDir(), "archive")
-			d, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+			d, err := upkeep.Archive(t.Context(), s.NC, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,21 +215,21 @@ func TestBackupRestore(t *testing.T) {
 
 			// As of the backup, of a position and of a time, each with a server of its own.
 			for name, o := range map[string]RestoreOptions{
-				atFirst:                   {From: to, At: backup.Point{Position: m.Position}, NATS: s.nc},
-				atBetween + "by position": {From: to, At: backup.Point{Position: pipeline.At(53, 1023)}, NATS: s.nc},
-				atBetween + "by time":     {From: to, At: backup.Point{Time: when.UnixMilli()}, NATS: s.nc},
+				atFirst:                   {From: to, At: backup.Point{Position: m.Position}, NATS: s.NC},
+				atBetween + "by position": {From: to, At: backup.Point{Position: pipeline.At(53, 1023)}, NATS: s.NC},
+				atBetween + "by time":     {From: to, At: backup.Point{Time: when.UnixMilli()}, NATS: s.NC},
 			} {
 				a := alone(t, c)
 				if _, err := restoreTo(t, a, o); err != nil {
 					t.Fatal(err)
 				}
-				then := s.start(a)
+				then := s.Start(a)
 				same(t, "as of "+o.At.String(), everything(t, then.nc, ""), strings.TrimSuffix(strings.TrimSuffix(name, "by position"), "by time"))
-				s.stop(then)
+				s.Stop(then)
 			}
 
 			// The state is lost, and the windows are.
-			s.stop(n)
+			s.Stop(n)
 			if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +239,7 @@ func TestBackupRestore(t *testing.T) {
 			if failed := startFails(t, s, c); !strings.Contains(failed, "tidemark restore "+to+" --data-dir "+c.DataDir) {
 				t.Errorf("it does not say what to do: %s", failed)
 			}
-			o := RestoreOptions{From: to, NATS: s.nc}
+			o := RestoreOptions{From: to, NATS: s.NC}
 			if _, err := restoreTo(t, c, o); err == nil || !strings.Contains(err.Error(), "has counts") {
 				t.Errorf("a directory that is not empty: %v", err)
 			}
@@ -248,16 +249,16 @@ func TestBackupRestore(t *testing.T) {
 			if _, err := restoreTo(t, c, o); err != nil {
 				t.Fatal(err)
 			}
-			n = s.start(c)
-			s.ready(n)
-			same(t, "after it was lost", everything(t, s.nc, last), atLast)
+			n = s.Start(c)
+			s.Ready(n)
+			same(t, "after it was lost", everything(t, s.NC, last), atLast)
 			if n.gen().mixed() {
 				t.Error("what is restored is not audited")
 			}
-			if page := s.page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
+			if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
 				t.Error("what was trimmed is taken for lost")
 			}
-			s.stop(n)
+			s.Stop(n)
 		})
 	}
 }
@@ -271,7 +272,7 @@ func startFails(t *testing.T, s *site, c *config.Config) (why string) {
 		return err.Error()
 	}
 	defer n.Close()
-	s.until("it cannot go on", func() error {
+	s.Until("it cannot go on", func() error {
 		if err := n.Ready(); err != nil && strings.Contains(err.Error(), "restore") {
 			why = err.Error()
 			return nil
@@ -329,14 +330,14 @@ func TestRestoreDamage(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Checkpoint.Interval = 10 * time.Millisecond
-	n := s.start(c)
-	s.ready(n)
+	n := s.Start(c)
+	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	last := bustle(s, r, 30)
-	want := everything(t, s.nc, last)
-	s.until("all shards have runs", func() error {
+	want := everything(t, s.NC, last)
+	s.Until("all shards have runs", func() error {
 		for i := range c.Shards {
 			if !n.gen().store.Stack(pipeline.Shard(i)).Stored() {
 				return fmt.Errorf("shard %d has none", i)
@@ -412,12 +413,12 @@ func TestRestoreDamage(t *testing.T) {
 
 	// Of another system.
 	other := newSite(t)
-	o := other.start(other.config("b", "route hold answer"))
-	other.ready(o)
-	if _, err := upkeep.Backup(t.Context(), other.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	o := other.Start(other.Config("b", "route hold answer"))
+	other.Ready(o)
+	if _, err := upkeep.Backup(t.Context(), other.NC, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("two systems in one place: %v", err)
 	}
-	if _, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: m.Position + 1}, NATS: other.nc}); !errors.Is(err, backup.ErrForeign) {
+	if _, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: m.Position + 1}, NATS: other.NC}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("events of another system: %v", err)
 	}
 
@@ -427,7 +428,7 @@ func TestRestoreDamage(t *testing.T) {
 	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "restored after all", everything(t, s.start(a).nc, ""), want)
+	same(t, "restored after all", everything(t, s.Start(a).nc, ""), want)
 }
 
 func overwrite(t *testing.T, path string, b []byte) {
@@ -443,9 +444,9 @@ func overwrite(t *testing.T, path string, b []byte) {
 func TestBackupIncremental(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	const ids = 50_000
 	put := func(from, step int) string {
@@ -454,12 +455,12 @@ func TestBackupIncremental(t *testing.T) {
 		for id := from; id <= ids; id += step {
 			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":1,"post":%d,"author":2}`, id))
 			if len(lines) == 1000 || id+step > ids {
-				position, lines = s.publish(lines...), nil
+				position, lines = s.Publish(lines...), nil
 			}
 		}
 		return position
 	}
-	s.asks("get", fmt.Sprintf(`{"counter":"post","ids":[1],"min_position":%q,"timeout_ms":20000}`, put(1, 1)), `"like":1`)
+	s.Asks("get", fmt.Sprintf(`{"counter":"post","ids":[1],"min_position":%q,"timeout_ms":20000}`, put(1, 1)), `"like":1`)
 	s.checkpointed(n)
 	first := s.backup(to, 2)
 	if first.Copied != first.Bytes {
@@ -469,7 +470,7 @@ func TestBackupIncremental(t *testing.T) {
 	if again.Copied != 0 {
 		t.Errorf("nothing has changed, and %d bytes were copied", again.Copied)
 	}
-	s.asks("get", fmt.Sprintf(`{"counter":"post","ids":[100],"min_position":%q,"timeout_ms":20000}`, put(100, 100)), `"like":2`)
+	s.Asks("get", fmt.Sprintf(`{"counter":"post","ids":[100],"min_position":%q,"timeout_ms":20000}`, put(100, 100)), `"like":2`)
 	s.checkpointed(n)
 	second := s.backup(to, 2)
 	t.Logf("%d bytes, then %d", first.Bytes, second.Copied)
@@ -528,8 +529,8 @@ func TestBackupIncremental(t *testing.T) {
 
 // checkpointed waits until all that is applied is on disk.
 func (s *site) checkpointed(n *Node) {
-	s.t.Helper()
-	s.until("checkpointed", func() error {
+	s.T.Helper()
+	s.Until("checkpointed", func() error {
 		for _, p := range n.gen().sinks.Kept() {
 			if p < n.gen().sinks.Applied() {
 				return fmt.Errorf("a shard is at %d of %d", p, n.gen().sinks.Applied())
@@ -545,22 +546,22 @@ func TestBackupsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	bustle(s, r, 10)
 	for i := range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*3*time.Millisecond)
-		_, _ = upkeep.Backup(ctx, s.nc, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
+		_, _ = upkeep.Backup(ctx, s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
 		cancel()
 	}
 	last := bustle(s, r, 10)
-	want := everything(t, s.nc, last)
+	want := everything(t, s.NC, last)
 	var wait sync.WaitGroup
 	for range 3 {
 		wait.Go(func() {
-			if _, err := upkeep.Backup(t.Context(), s.nc, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
+			if _, err := upkeep.Backup(t.Context(), s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
 				t.Error(err)
 			}
 		})
@@ -570,7 +571,7 @@ func TestBackupsAtOnce(t *testing.T) {
 	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "restored", everything(t, s.start(a).nc, ""), want)
+	same(t, "restored", everything(t, s.Start(a).nc, ""), want)
 }
 
 // A backup amid the first checkpoints, when the channels are stored and the shards are
@@ -578,11 +579,11 @@ func TestBackupsAtOnce(t *testing.T) {
 func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Checkpoint.Interval = time.Hour // none comes
-	n := s.start(c)
-	s.ready(n)
-	want := everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
+	n := s.Start(c)
+	s.Ready(n)
+	want := everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
 	commons := pipeline.Shard(c.Shards)
 	checkpoint := n.gen().store.Begin()
 	checkpoint.Shard(commons).State(cold.State{Time: 1}) // as they began
@@ -601,20 +602,20 @@ func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
 	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "restored", everything(t, s.start(a).nc, ""), want)
+	same(t, "restored", everything(t, s.Start(a).nc, ""), want)
 }
 
 // docs/contract.md: "`events trim --keep 7d` … only below the newest verified backup."
 func TestTrimBounds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	last := bustle(s, rand.New(rand.NewPCG(7, 8)), 10)
-	everything(t, s.nc, last)
+	everything(t, s.NC, last)
 	trim := func(keep time.Duration) (upkeep.Trimmed, error) {
-		return upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: keep, Finish: true, Logger: silent})
+		return upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: keep, Finish: true, Logger: silent})
 	}
 	if _, err := trim(time.Minute); err == nil || !strings.Contains(err.Error(), "2m") {
 		t.Errorf("less than the duplicate window: %v", err)
@@ -643,7 +644,7 @@ func TestTrimBounds(t *testing.T) {
 	}
 	// docs/decisions/0027-backups.md: "A trim that is killed in between leaves the mark: a
 	// rebuild is refused, and says so, until EVENTS is trimmed again", with whatever --keep.
-	nc, err := nats.Connect(s.server.URL)
+	nc, err := nats.Connect(s.Server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -656,7 +657,7 @@ func TestTrimBounds(t *testing.T) {
 		t.Errorf("it is not amid a trim: %v; %v", err, was)
 	}
 	// Not by what trims by itself: nothing younger than events.keep goes.
-	if got, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
+	if got, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
 		t.Errorf("%+v %v", got, err)
 	}
 	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
@@ -678,10 +679,10 @@ func TestTrimBounds(t *testing.T) {
 func TestBackupSchedule(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3
-	n := s.start(c)
-	s.ready(n)
+	n := s.Start(c)
+	s.Ready(n)
 	bustle(s, rand.New(rand.NewPCG(9, 10)), 3)
 	made := func() int {
 		all, err := Backups(t.Context(), c.Backup.To, nil)
@@ -690,8 +691,8 @@ func TestBackupSchedule(t *testing.T) {
 		}
 		return len(all)
 	}
-	s.until("a backup is made", func() error {
-		if page := s.page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") || strings.Contains(page, "tidemark_backup_age_seconds NaN") {
+	s.Until("a backup is made", func() error {
+		if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") || strings.Contains(page, "tidemark_backup_age_seconds NaN") {
 			return errors.New("no age")
 		}
 		return nil
@@ -699,10 +700,10 @@ func TestBackupSchedule(t *testing.T) {
 	if made() != 1 {
 		t.Errorf("%d backups", made())
 	}
-	s.stop(n)
-	n = s.start(c)
-	s.ready(n)
-	s.until("it is looked at", func() error {
+	s.Stop(n)
+	n = s.Start(c)
+	s.Ready(n)
+	s.Until("it is looked at", func() error {
 		if n.gen().backups.Newest.Load() == 0 {
 			return errors.New("not yet")
 		}

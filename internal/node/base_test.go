@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
@@ -20,12 +21,12 @@ import (
 
 // trimTo trims EVENTS below the newest backup, up to a message.
 func (s *site) trimTo(begins uint64, place string) {
-	s.t.Helper()
-	if _, err := s.streams().Trim(s.t.Context(), begins, place, nil); err != nil {
-		s.t.Fatal(err)
+	s.T.Helper()
+	if _, err := s.streams().Trim(s.T.Context(), begins, place, nil); err != nil {
+		s.T.Fatal(err)
 	}
-	if state, err := s.streams().State(s.t.Context(), jetlog.EventsStream); err != nil || state.First != begins {
-		s.t.Fatalf("EVENTS begins with %d, %v", state.First, err)
+	if state, err := s.streams().State(s.T.Context(), jetlog.EventsStream); err != nil || state.First != begins {
+		s.T.Fatalf("EVENTS begins with %d, %v", state.First, err)
 	}
 }
 
@@ -38,29 +39,29 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(31, 32))
 			s := newSite(t)
-			c := s.config("a", "route hold answer")
+			c := s.Config("a", "route hold answer")
 			c.Audit.Rate, c.Checkpoint.Interval = 0, time.Hour // when it is stopped
-			n := s.start(c)
-			s.ready(n)
+			n := s.Start(c)
+			s.Ready(n)
 			again := func() {
 				t.Helper()
-				s.stop(n)
-				n = s.start(c)
-				s.ready(n)
+				s.Stop(n)
+				n = s.Start(c)
+				s.Ready(n)
 			}
 			to := filepath.Join(t.TempDir(), "backups")
 			if bucket {
 				to = "nats:BACKUPS"
 			}
-			everything(t, s.nc, bustle(s, r, 40))
+			everything(t, s.NC, bustle(s, r, 40))
 			again()
-			everything(t, s.nc, bustle(s, r, 6)) // behind where the shards are checkpointed
+			everything(t, s.NC, bustle(s, r, 6)) // behind where the shards are checkpointed
 			one := s.backup(to, 0)
 			if one.From == one.Position || one.From == 0 {
 				t.Fatalf("the backup is of %d to %d", one.From, one.Position)
 			}
 			at := bustle(s, r, 20)
-			everything(t, s.nc, at)
+			everything(t, s.NC, at)
 			before, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 			if err != nil || before.Base != "" || before.IDs < backedPosts {
 				t.Fatalf("%+v, %v", before, err)
@@ -85,7 +86,7 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 
 			again()
 			two := s.backup(to, 0)
-			everything(t, s.nc, bustle(s, r, 10))
+			everything(t, s.NC, bustle(s, r, 10))
 			good("the older one reaches as well", one)
 			c.Audit.Memory, c.Backup.To = 16<<10, to
 			again()
@@ -117,7 +118,7 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 			c.Backup.To = filepath.Join(t.TempDir(), "nothing")
 			again()
 			says("it is not there", "cannot be read", c.Backup.To)
-			s.stop(n)
+			s.Stop(n)
 		})
 	}
 }
@@ -128,16 +129,16 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(33, 34))
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Audit.Rate = 0
-	n := s.start(c)
-	s.ready(n)
-	everything(t, s.nc, bustle(s, r, 30))
+	n := s.Start(c)
+	s.Ready(n)
+	everything(t, s.NC, bustle(s, r, 30))
 	s.checkpointed(n)
-	everything(t, s.nc, bustle(s, r, 3))
+	everything(t, s.NC, bustle(s, r, 3))
 	to := filepath.Join(t.TempDir(), "backups")
 	m := s.backup(to, 0)
-	everything(t, s.nc, bustle(s, r, 3))
+	everything(t, s.NC, bustle(s, r, 3))
 	s.trimTo(m.Position.Next(), to)
 	found, harmless := 0, 0
 	for _, path := range files(t, to) {
@@ -188,7 +189,7 @@ func TestDriftBehindABase(t *testing.T) {
 	still, whole, a, b := f.copies()
 	to := filepath.Join(t.TempDir(), "backups")
 	m := f.backup(to)
-	streams, err := jetlog.AttachEvents(t.Context(), f.nc, 0, nil)
+	streams, err := jetlog.AttachEvents(t.Context(), f.NC, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,35 +201,35 @@ func TestDriftBehindABase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.plant(42, "a")
-	_, a = f.with("b", still), f.with("a", func(c *config.Config) {
+	f.Plant(42, "a")
+	_, a = f.With("b", still), f.With("a", func(c *config.Config) {
 		c.Cluster.Replicas, c.Audit.Rate, c.Audit.Sample = 2, 1_000_000, "1/1"
 	})
-	f.until("it is found", func() bool { return f.log.Has("nothing is repaired") })
+	f.Until("it is found", func() bool { return f.Log.Has("nothing is repaired") })
 	if a.gen().audits.Stats.Refused.Load() {
 		t.Error("the audit says that it cannot derive")
 	}
-	c, err := f.ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42, 43}, Repair: false})
+	c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42, 43}, Repair: false})
 	if err != nil || c.Differs != 1 || c.IDs != 2 || len(c.Examples) != 1 || c.Examples[0].Is != c.Examples[0].Should+1 || c.Examples[0].ID != 42 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	of := pipeline.ShardOf(42, fleetShards)
-	if c, err = f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}, Repair: true}); err != nil || !slices.Equal(c.Renewed, []pipeline.Shard{of}) {
+	of := pipeline.ShardOf(42, nodetest.Shards)
+	if c, err = f.Ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}, Repair: true}); err != nil || !slices.Equal(c.Renewed, []pipeline.Shard{of}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	f.until("it is repaired", func() bool {
-		c, err := f.ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
+	f.Until("it is repaired", func() bool {
+		c, err := f.Ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
 		return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
 	})
 	// Without a base the audit says that it cannot.
 	if err := os.RemoveAll(to); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it is refused", func() bool { return a.gen().audits.Stats.Refused.Load() })
+	f.Until("it is refused", func() bool { return a.gen().audits.Stats.Refused.Load() })
 	if raw, _ := json.Marshal(a.stats()); !strings.Contains(string(raw), `"tidemark_audit_refused":1`) {
 		t.Errorf("%s", raw)
 	}
-	if !f.log.Has("EVENTS begins with message " + fmt.Sprint(m.Position.Next())) {
+	if !f.Log.Has("EVENTS begins with message " + fmt.Sprint(m.Position.Next())) {
 		t.Error("the log does not say what is missing")
 	}
 }
@@ -253,12 +254,12 @@ func TestNoRoomToCopy(t *testing.T) {
 func TestRestoredHasItsBase(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	to := filepath.Join(t.TempDir(), "back ups")
 	random := rand.New(rand.NewPCG(35, 36))
-	n := s.start(c)
-	s.ready(n)
-	everything(t, s.nc, bustle(s, random, 10))
+	n := s.Start(c)
+	s.Ready(n)
+	everything(t, s.NC, bustle(s, random, 10))
 	s.checkpointed(n)
 	m := s.backup(to, 0)
 
@@ -266,10 +267,10 @@ func TestRestoredHasItsBase(t *testing.T) {
 	if _, err := restoreTo(t, lost, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)
 	}
-	restored := s.start(lost)
-	again := &site{t: t, nc: restored.nc}
-	again.ready(restored)
-	everything(t, again.nc, bustle(again, random, 5))
+	restored := s.Start(lost)
+	again := siteOn(t, restored.nc)
+	again.Ready(restored)
+	everything(t, again.NC, bustle(again, random, 5))
 	checked, err := again.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err != nil || checked.Differs != 0 || checked.IDs == 0 || !strings.Contains(checked.Base, m.ID) {
 		t.Errorf("%+v, %v", checked, err)

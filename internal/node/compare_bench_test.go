@@ -20,10 +20,10 @@ import (
 func BenchmarkCompare(b *testing.B) {
 	const packs, pack, users = 4_000, 256, 400_000
 	s := newSite(b)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Shards, c.Audit.Rate, c.Audit.Memory = 64, 0, 4*config.GiB
-	n := s.start(c)
-	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(packs))
+	n := s.Start(c)
+	js, err := jetstream.New(s.NC, jetstream.WithPublishAsyncMaxPending(packs))
 	if err != nil {
 		b.Fatal(err)
 	}

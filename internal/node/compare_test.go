@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/rebuild"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -27,16 +29,16 @@ import (
 // counting starts a process that counts one generation, answers nobody, and takes
 // jobs of comparing. edit may change it before it runs.
 func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*generation)) *Node {
-	f.t.Helper()
-	if f.dirs[name] == "" {
-		f.dirs[name] = f.t.TempDir()
+	f.T.Helper()
+	if f.Dirs[name] == "" {
+		f.Dirs[name] = f.T.TempDir()
 	}
-	n := newNode(f.config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
+	n := newNode(f.Config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.Log, nil)).With("on", name)})
 	g := n.gen()
 	g.number, g.slot = number, jetlog.Slot(number-1)
 	for _, step := range []func() error{n.openHTTP, n.openData, n.openServer, n.awaitCluster, g.openAll} {
 		if err := step(); err != nil {
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 	}
 	if edit != nil {
@@ -50,17 +52,17 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 		return g
 	})}, n.log)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	g.begin()
-	f.t.Cleanup(func() { n.Close() })
+	f.T.Cleanup(func() { n.Close() })
 	return n
 }
 
 // compares compares, as the first node of each generation sees the others.
 func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func(*rebuild.Comparison)) (differs uint64, examples []audit.Difference, why string, err error) {
 	c := &rebuild.Comparison{
-		NC: f.nc, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
+		NC: f.NC, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
 		Of: func(number generations.Number) (view func() *cluster.View, shards int) {
 			if g := []*Node{serving, building}[number-1].gen(); g.isOpen() {
 				return g.view, g.config.Shards
@@ -78,13 +80,13 @@ func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func
 
 // whole waits until each node has what is assigned to it, and all of EVENTS.
 func (f *fleet) whole(nodes ...*Node) {
-	f.t.Helper()
-	f.until("all is counted", func() bool {
+	f.T.Helper()
+	f.Until("all is counted", func() bool {
 		for _, n := range nodes {
 			g := n.gen()
 			v := g.members.View()
 			m, there := v.Member(n.name)
-			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.observeStreams(f.t.Context()) != nil ||
+			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.observeStreams(f.T.Context()) != nil ||
 				g.sinks.Applied().Sequence() < g.state.Load().Events.Last {
 				return false
 			}
@@ -106,7 +108,7 @@ func twice(c *config.Config) { c.Cluster.Replicas = 2 }
 
 func changed(c *config.Config) {
 	twice(c)
-	c.Shards = fleetShards / 2
+	c.Shards = nodetest.Shards / 2
 	for i := range c.EventRules {
 		if c.EventRules[i].Type == "like" {
 			c.EventRules[i].Rules = append(slices.Clone(c.EventRules[i].Rules), config.Rule{Add: "user.original", Key: "actor"})
@@ -152,7 +154,7 @@ func TestCompareGenerations(t *testing.T) {
 	inMemory := func(c *config.Config) { changed(c); c.Checkpoint.Interval = time.Hour }
 	a2, b2 := f.counting("a2", 2, inMemory, lies), f.counting("b2", 2, inMemory, lies)
 	f.whole(a, b, a2, b2)
-	f.publish(50)
+	f.Publish(50)
 	f.whole(a, b, a2, b2)
 	var last atomic.Uint64
 	differs, examples, why, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
@@ -166,19 +168,19 @@ func TestCompareGenerations(t *testing.T) {
 		t.Fatalf("%d, %+v, %q, %v; %d are done", differs, examples, why, err, last.Load())
 	}
 	for node, number := range map[string]generations.Number{"a": 1, "b": 1, "a2": 2, "b2": 2} {
-		raw, err := job.Ask(t.Context(), f.nc, node, checks.CompareVerb, checks.CompareAsk{Generation: number, Share: "1/1"}, nil)
+		raw, err := job.Ask(t.Context(), f.NC, node, checks.CompareVerb, checks.CompareAsk{Generation: number, Share: "1/1"}, nil)
 		var c checks.Compared
 		if err == nil {
 			err = json.Unmarshal(raw, &c)
 		}
-		if err != nil || c.IDs != 50 || c.Generation != number || len(c.Shards) != map[generations.Number]int{1: fleetShards, 2: fleetShards / 2}[number] {
+		if err != nil || c.IDs != 50 || c.Generation != number || len(c.Shards) != map[generations.Number]int{1: nodetest.Shards, 2: nodetest.Shards / 2}[number] {
 			t.Errorf("%s: %+v, %v", node, c, err)
 		}
 	}
 
-	f.stop(a)
-	f.stop(b)
-	f.plant(42, "a", "b") // event 51
+	f.Stop(a)
+	f.Stop(b)
+	f.Plant(42, "a", "b") // event 51
 	a, b = f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	f.whole(a, b, a2, b2)
 	differs, examples, why, err = f.compares(t.Context(), a, a2, nil)
@@ -197,7 +199,7 @@ func TestCompareGenerations(t *testing.T) {
 	}
 
 	for _, post := range []int{42, 43} {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":8,"post":%d,"author":9}`, post), untilMax); err != nil {
+		if _, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":8,"post":%d,"author":9}`, post), e2e.Patience); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,7 +217,7 @@ func TestCompareGenerations(t *testing.T) {
 		`{"generation":2,"share":"1/1"}`: "generation 2 is not open", `{"generation":1,"share":"1/3"}`: "power of two",
 		`{"generation":1,"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
 	} {
-		if _, err := job.Ask(t.Context(), f.nc, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := job.Ask(t.Context(), f.NC, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", request, err)
 		}
 	}
@@ -227,9 +229,9 @@ func TestCompareMixed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	a := f.counting("a", 1, func(*config.Config) {}, nil)
-	f.publish(20)
+	f.Publish(20)
 	f.whole(a)
-	f.stop(a)
+	f.Stop(a)
 	fewer := func(c *config.Config) {
 		for i := range c.EventRules {
 			if c.EventRules[i].Type == "like" {
@@ -254,7 +256,7 @@ func TestCompareWhileEventsArrive(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	a2, b2 := f.counting("a2", 2, changed, nil), f.counting("b2", 2, changed, nil)
-	f.publish(50)
+	f.Publish(50)
 	f.whole(a, b, a2, b2)
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
@@ -262,7 +264,7 @@ func TestCompareWhileEventsArrive(t *testing.T) {
 	work.Go(func() {
 		for ctx.Err() == nil {
 			body := fmt.Appendf(nil, `{"actor":%d,"post":%d,"author":9}`, 1+published.Load()%5, 1+published.Load()%60)
-			if _, err := f.nc.RequestWithContext(ctx, "events.like", body); err == nil {
+			if _, err := f.NC.RequestWithContext(ctx, "events.like", body); err == nil {
 				published.Add(1)
 			}
 		}
@@ -315,7 +317,7 @@ func TestCompareHolderDies(t *testing.T) {
 			reached := make(chan struct{})
 			a, b := f.counting("a", 1, test.holds, nil), f.counting("b", 1, test.holds, stuck(reached))
 			a2 := f.counting("a2", 2, one, nil)
-			f.publish(50)
+			f.Publish(50)
 			f.whole(a, b, a2)
 			f.dropSpares(a)
 			held := b.gen().heldNow()
@@ -344,8 +346,8 @@ func TestCompareHolderDies(t *testing.T) {
 			}
 			select {
 			case <-done:
-			case <-time.After(untilMax):
-				t.Fatalf("it does not end\n%s", f.log.String())
+			case <-time.After(e2e.Patience):
+				t.Fatalf("it does not end\n%s", f.Log.String())
 			}
 			switch {
 			case test.name == "nobody has it":
@@ -373,7 +375,7 @@ func TestCompareFails(t *testing.T) {
 			return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
 		}
 	})
-	f.publish(5)
+	f.Publish(5)
 	f.whole(a, a2)
 	_, _, _, err := f.compares(t.Context(), a, a2, nil)
 	if err == nil || !strings.Contains(err.Error(), "generation 2 could not be compared with the log: node a2: audit: the log does not hold its beginning") || !strings.Contains(err.Error(), broken.Error()) {

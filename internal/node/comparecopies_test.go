@@ -17,7 +17,7 @@ func TestCompareWhatComesBack(t *testing.T) {
 	reached := make(chan struct{})
 	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, stuck(reached))
 	a2 := f.counting("a2", 2, func(*config.Config) {}, nil)
-	f.publish(50)
+	f.Publish(50)
 	f.whole(a, b, a2)
 	go func() {
 		<-reached
@@ -29,9 +29,9 @@ func TestCompareWhatComesBack(t *testing.T) {
 	if err != nil || differs != 0 {
 		t.Fatalf("%d, %s, %v", differs, why, err)
 	}
-	f.until("it is away", func() bool { return c.Whole(1) })
+	f.Until("it is away", func() bool { return c.Whole(1) })
 	_ = b.Close()
-	f.plant(3, "b")
+	f.Plant(3, "b")
 	b = f.counting("b", 1, twice, nil)
 	f.whole(a, b, a2)
 	if c.Whole(1) || !c.Whole(2) {
@@ -50,31 +50,31 @@ func TestCompareWhatComesBack(t *testing.T) {
 // what is there now not be it.
 func TestLeaderComparesBeforeTheSwitch(t *testing.T) {
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(30)
-	f.until("all likes", func() bool { return f.likes(30, 1) })
-	f.stop(n)
-	f.plant(7, "a")
-	f.edit = unaudited
-	n = f.start("a")
+	n := f.Start("a")
+	f.Publish(30)
+	f.Until("all likes", func() bool { return f.Likes(30, 1) })
+	f.Stop(n)
+	f.Plant(7, "a")
+	f.Edit = unaudited
+	n = f.Start("a")
 	if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it waits", func() bool { return f.status().Waits })
-	f.stop(n)
+	f.Until("it waits", func() bool { return f.status().Waits })
+	f.Stop(n)
 	said := f.record()
 	said.Epoch, said.Differs, said.Why = said.Epoch+1, 0, ""
 	text, err := said.Encode()
 	if err == nil {
-		_, err = f.bucket().Put(t.Context(), recordKey, text)
+		_, err = f.Bucket().Put(t.Context(), recordKey, text)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	n = f.start("a")
-	f.until("it has compared, or switched", func() bool { s := f.record(); return s.Epoch > said.Epoch })
+	n = f.Start("a")
+	f.Until("it has compared, or switched", func() bool { s := f.record(); return s.Epoch > said.Epoch })
 	time.Sleep(4 * leadEvery)
-	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.gen().number != 1 || !f.has("post", "like", 7, 3)() {
+	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.gen().number != 1 || !f.Has("post", "like", 7, 3)() {
 		t.Errorf("%+v", s)
 	}
 }

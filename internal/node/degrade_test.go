@@ -19,12 +19,12 @@ import (
 func TestThinDegrade(t *testing.T) {
 	const packs, lines = 60, 1000 // more rows and outboxes than memory.budget holds
 	s := newSite(t)
-	c := s.config("holder", "route hold")
+	c := s.Config("holder", "route hold")
 	c.Memory.Budget, c.Badger.MemTable, c.Checkpoint.Rows, c.Checkpoint.Interval = 34<<20, 8<<20, 4000, 100*time.Millisecond
-	holder := s.start(c)
-	thin := s.start(s.config("thin", "answer"))
-	s.ready(thin)
-	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(64))
+	holder := s.Start(c)
+	thin := s.Start(s.Config("thin", "answer"))
+	s.Ready(thin)
+	js, err := jetstream.New(s.NC, jetstream.WithPublishAsyncMaxPending(64))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func TestThinDegrade(t *testing.T) {
 		told := time.Now()
 		line := fmt.Sprintf("\ntidemark_reads_step{step=%q} 1\n", d.Reads)
 		for _, n := range []*Node{holder, thin} {
-			s.until(n.name+" follows", func() error {
-				if !strings.Contains(s.page(n, "/metrics"), line) {
+			s.Until(n.name+" follows", func() error {
+				if !strings.Contains(s.Page(n, "/metrics"), line) {
 					return fmt.Errorf("no line %s", line)
 				}
 				return nil
@@ -82,8 +82,8 @@ func TestThinDegrade(t *testing.T) {
 		}
 		next += 7
 		text := ""
-		s.until("an answer", func() error { // on a busy machine the holder may not be heard of for a moment
-			text = s.ask("get", `{"counter":"user","ids":[`+strings.Join(ids, ",")+`],"columns":["post"],"min_position":`+last.String()+`}`)
+		s.Until("an answer", func() error { // on a busy machine the holder may not be heard of for a moment
+			text = s.Ask("get", `{"counter":"user","ids":[`+strings.Join(ids, ",")+`],"columns":["post"],"min_position":`+last.String()+`}`)
 			if strings.HasPrefix(text, "503 not ready") || strings.HasPrefix(text, "504 ") {
 				return errors.New(text)
 			}
@@ -124,18 +124,18 @@ func TestThinDegrade(t *testing.T) {
 	if holder.gen().sinks.Stats.Left.Load() == 0 {
 		t.Error("what is left on disk is not counted")
 	}
-	if page := s.page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") || !strings.Contains(page, "reads are from memory only") {
+	if page := s.Page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") || !strings.Contains(page, "reads are from memory only") {
 		t.Error(page)
 	}
 
 	degrade(cluster.Degrade{Reads: cluster.ReadsOff, Writes: cluster.WritesRefuse})
 	for _, q := range sixQueries[:6] {
-		s.asks(q.subject, strings.ReplaceAll(q.body, "%s", ""), "503 reads are off: switched off for all nodes, by hand; 'tidemark degrade reads=all' ends it")
+		s.Asks(q.subject, strings.ReplaceAll(q.body, "%s", ""), "503 reads are off: switched off for all nodes, by hand; 'tidemark degrade reads=all' ends it")
 	}
-	s.asks("schema", `{}`, `"counters"`)
-	s.asks("nodes", `{}`, `"thin"`)
-	s.asks("read", `{"user":7,"what":["all"]}`, "503 writes are refused: for all nodes, by hand")
-	if page := s.page(thin, "/metrics"); !strings.Contains(page, `tidemark_writes_step{step="refuse"} 1`) {
+	s.Asks("schema", `{}`, `"counters"`)
+	s.Asks("nodes", `{}`, `"thin"`)
+	s.Asks("read", `{"user":7,"what":["all"]}`, "503 writes are refused: for all nodes, by hand")
+	if page := s.Page(thin, "/metrics"); !strings.Contains(page, `tidemark_writes_step{step="refuse"} 1`) {
 		t.Error("a process that only answers does not show that writes are refused")
 	}
 
@@ -143,7 +143,7 @@ func TestThinDegrade(t *testing.T) {
 	if missing := get(); missing > 0 {
 		t.Errorf("%d are missing afterwards", missing)
 	}
-	s.until("events are taken", func() error {
+	s.Until("events are taken", func() error {
 		_, err := js.Publish(t.Context(), "events.like", []byte(`{"actor":8,"post":1,"author":9}`))
 		return err
 	})

@@ -11,44 +11,12 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
-
-// crowd stores packs of 1,000 likes, each of another post.
-func (f *fleet) crowd(packs int) {
-	f.t.Helper()
-	for pack := range packs {
-		var lines []string
-		for i := range 1000 {
-			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":7,"post":%d,"author":9}`, 1_000_000+1000*pack+i))
-		}
-		if _, err := f.nc.Request("events.pack", []byte(strings.Join(lines, "\n")), untilMax); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-}
-
-// forget takes a node that has stopped out for good.
-func (f *fleet) forget(name string) {
-	f.t.Helper()
-	members, err := bucket.AttachMembers(f.t.Context(), f.nc, 0, bucket.MembersOptions{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer members.Close()
-	if err := members.Forget(f.t.Context(), name); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fleet) stop(n *Node) {
-	f.t.Helper()
-	if err := n.Close(); err != nil {
-		f.t.Fatal(err)
-	}
-}
 
 // docs/promises.md: "A shard that no node has is derived from EVENTS; the others go on":
 // the shards of a node that is gone for good. The others go on meanwhile, and DELTAS is
@@ -57,11 +25,11 @@ func (f *fleet) stop(n *Node) {
 func TestDerivedBeside(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
-	a := f.start("a")
-	f.publish(100)
-	f.crowd(120)
-	f.until("everything applied", func() bool { return a.Ready() == nil })
+	f.Edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
+	a := f.Start("a")
+	f.Publish(100)
+	f.Crowd(120)
+	f.Until("everything applied", func() bool { return a.Ready() == nil })
 	const nodesMax = 10 // that go, until something was applied while their shards were derived
 	seen, alone := 0, 0
 	for nodes := 0; alone == 0; nodes++ {
@@ -69,21 +37,21 @@ func TestDerivedBeside(t *testing.T) {
 			t.Fatalf("of %d events published while shards of %d nodes were derived none was applied before they had come", seen, nodes)
 		}
 		name := fmt.Sprint("b", nodes)
-		b := f.start(name)
-		f.until("a part each", func() bool { return settled(a, b) })
-		f.until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
+		b := f.Start(name)
+		f.Until("a part each", func() bool { return settled(a, b) })
+		f.Until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
 		f.dropSpares(a)
-		f.stop(b)
+		f.Stop(b)
 		f.purge(a)
 		_, first, err := a.gen().deltas.First(t.Context())
 		if err != nil || first < 2 {
 			t.Fatalf("DELTAS begins with window %d, %v: nothing would show what it is kept for", first, err)
 		}
 		own := a.gen().heldNow()
-		f.forget(name)
-		for end := time.Now().Add(untilMax); !settled(a); {
+		f.Forget(name)
+		for end := time.Now().Add(e2e.Patience); !settled(a); {
 			if time.Now().After(end) {
-				t.Fatalf("it does not hold all\n%s", f.log.String())
+				t.Fatalf("it does not hold all\n%s", f.Log.String())
 			}
 			if !deriving(a) && a.gen().heldNow() == own {
 				time.Sleep(time.Millisecond) // it has not heard yet
@@ -106,30 +74,30 @@ func TestDerivedBeside(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d events were applied while shards were derived", alone, seen)
-	f.until("all likes of all", func() bool {
-		m, err := f.nc.Request("tidemark.get", []byte(`{"counter":"user","columns":["liked"],"ids":[9]}`), 10*time.Second)
+	f.Until("all likes of all", func() bool {
+		m, err := f.NC.Request("tidemark.get", []byte(`{"counter":"user","columns":["liked"],"ids":[9]}`), 10*time.Second)
 		return err == nil && strings.Contains(string(m.Data), fmt.Sprintf(`"liked":%d}`, 120_100+seen))
 	})
-	f.until("ready", func() bool { return a.Ready() == nil })
-	if f.log.Has("could not be derived") {
-		t.Errorf("a derivation failed\n%s", f.log.String())
+	f.Until("ready", func() bool { return a.Ready() == nil })
+	if f.Log.Has("could not be derived") {
+		t.Errorf("a derivation failed\n%s", f.Log.String())
 	}
 }
 
 // likeOf stores a like of a post in one of some shards, and returns its sequence.
 func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
-	f.t.Helper()
+	f.T.Helper()
 	for post := uint64(1); ; post++ {
-		if !shards.Has(pipeline.ShardOf(post, fleetShards)) {
+		if !shards.Has(pipeline.ShardOf(post, nodetest.Shards)) {
 			continue
 		}
-		m, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), untilMax)
+		m, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), e2e.Patience)
 		var stored struct{ Seq uint64 }
 		if err == nil {
 			err = json.Unmarshal(m.Data, &stored)
 		}
 		if err != nil || stored.Seq == 0 {
-			f.t.Fatalf("%s, %v", m.Data, err)
+			f.T.Fatalf("%s, %v", m.Data, err)
 		}
 		return stored.Seq
 	}
@@ -137,9 +105,9 @@ func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
 
 // purge takes from DELTAS what a node no longer needs, as the node that routes does in time.
 func (f *fleet) purge(n *Node) {
-	f.t.Helper()
-	if err := n.gen().deltas.Purge(f.t.Context(), n.gen().needs()); err != nil {
-		f.t.Fatal(err)
+	f.T.Helper()
+	if err := n.gen().deltas.Purge(f.T.Context(), n.gen().needs()); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -159,19 +127,19 @@ func TestDerivedInTwoProcesses(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(100)
-	f.crowd(200)
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(100)
+	f.Crowd(200)
+	f.Until("a part each", func() bool { return settled(a, b) })
+	f.Until("everything applied", func() bool { return a.Ready() == nil && b.Ready() == nil })
 	f.dropSpares(a)
-	f.stop(b)
-	f.forget("b")
-	f.until("it derives", func() bool { return deriving(a) })
-	f.stop(a)
-	a = f.start("a")
-	f.until("all held", func() bool { return settled(a) })
-	f.until("all likes", func() bool { return f.likes(100, 1) })
+	f.Stop(b)
+	f.Forget("b")
+	f.Until("it derives", func() bool { return deriving(a) })
+	f.Stop(a)
+	a = f.Start("a")
+	f.Until("all held", func() bool { return settled(a) })
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
 }
 
 // A stopped shard is taken again from a node that has it; without one it stays
@@ -179,11 +147,11 @@ func TestDerivedInTwoProcesses(t *testing.T) {
 func TestStoppedShardIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	both := func(nodes ...*Node) func() bool {
 		return func() bool {
 			for _, n := range nodes {
-				for s := range pipeline.Shard(fleetShards) {
+				for s := range pipeline.Shard(nodetest.Shards) {
 					if !n.gen().sinks.Holds(s) {
 						return false
 					}
@@ -192,17 +160,17 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 			return true
 		}
 	}
-	a, b := f.start("a"), f.start("b")
-	f.publish(100)
-	f.until("all on both", both(a, b))
-	f.until("all likes", func() bool { return f.likes(100, 1) })
-	f.until("both are as far", func() bool { return a.gen().sinks.Applied() == b.gen().sinks.Applied() }) // else b has nothing to store
-	f.until("a says how far it is", func() bool { m, there := b.gen().members.View().Member("a"); return there && m.Applied > 0 })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(100)
+	f.Until("all on both", both(a, b))
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
+	f.Until("both are as far", func() bool { return a.gen().sinks.Applied() == b.gen().sinks.Applied() }) // else b has nothing to store
+	f.Until("a says how far it is", func() bool { m, there := b.gen().members.View().Member("a"); return there && m.Applied > 0 })
 	// damage stops a node and spoils the last files of runs that it has stored.
 	damage := func(n *Node, most int, spoil func(file string) error) {
 		t.Helper()
-		f.stop(n)
-		files, err := filepath.Glob(filepath.Join(f.dirs[n.name], "badger", "runs", "*"))
+		f.Stop(n)
+		files, err := filepath.Glob(filepath.Join(f.Dirs[n.name], "badger", "runs", "*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("runs %v, %v", files, err)
 		}
@@ -227,28 +195,28 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	}
 	for i, spoil := range []func(string) error{short, flip} {
 		damage(b, 1000, spoil)
-		b = f.start("b")
-		f.until("some taken again", func() bool { _, taken := b.gen().holdings.figures(); return taken > 0 })
-		f.until("all on both again", both(a, b))
+		b = f.Start("b")
+		f.Until("some taken again", func() bool { _, taken := b.gen().holdings.figures(); return taken > 0 })
+		f.Until("all on both again", both(a, b))
 		say := []string{"whose runs are damaged are taken again", "that have stopped are taken again"}[i]
-		f.until("the log says: "+say, func() bool { return f.log.Has(say) })
-		f.until("all likes", func() bool { return f.likes(100, 1) })
+		f.Until("the log says: "+say, func() bool { return f.Log.Has(say) })
+		f.Until("all likes", func() bool { return f.Likes(100, 1) })
 		if b.gen().sinks.Failed() != 0 {
-			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.log.String())
+			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.Log.String())
 		}
 		time.Sleep(500 * time.Millisecond) // all is checkpointed, once
 	}
 
-	f.stop(a)
+	f.Stop(a)
 	damage(b, 1, flip)
-	b = f.start("b")
-	f.until("it has stopped", func() bool { return b.gen().sinks.Failed() == 1 })
+	b = f.Start("b")
+	f.Until("it has stopped", func() bool { return b.gen().sinks.Failed() == 1 })
 	time.Sleep(2 * bucket.MemberBeat)
 	if err := b.Ready(); b.gen().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
 		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.gen().sinks.Failed(), err)
 	}
-	f.until("the others hear of it", func() bool {
-		m, err := f.nc.Request("tidemark.shards", nil, 10*time.Second)
+	f.Until("the others hear of it", func() bool {
+		m, err := f.NC.Request("tidemark.shards", nil, 10*time.Second)
 		return err == nil && strings.Contains(string(m.Data), `"node":"b","state":"failed"`)
 	})
 }
@@ -258,43 +226,43 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 func TestOldShardsAreFetched(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
-	a, b := f.start("a"), f.start("b")
-	f.publish(100)
-	f.until("all on both", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() })
-	f.until("all likes", func() bool { return f.likes(100, 1) })
-	f.stop(b)
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(100)
+	f.Until("all on both", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() })
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
+	f.Stop(b)
 	for likes := range 3 { // in several windows
-		f.publish(100)
-		f.until("all likes", func() bool { return f.likes(100, 2+likes) })
+		f.Publish(100)
+		f.Until("all likes", func() bool { return f.Likes(100, 2+likes) })
 	}
-	f.until("a says how far it is", func() bool {
+	f.Until("a says how far it is", func() bool {
 		m, there := a.gen().members.View().Member("a")
 		return there && m.Applied == a.gen().sinks.Applied()
 	})
 	_, last, err := a.gen().deltas.Tail(t.Context())
-	f.until("a needs no more", func() bool { return a.gen().needs() >= last })
+	f.Until("a needs no more", func() bool { return a.gen().needs() >= last })
 	if err == nil {
 		err = a.gen().deltas.Purge(t.Context(), last)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = f.start("b")
+	b = f.Start("b")
 	if deriving(b) || len(b.gen().sinks.Standings()) > 0 {
 		t.Errorf("it holds %v from the start", b.gen().heldNow())
 	}
 	if err := b.Ready(); err != nil && strings.Contains(err.Error(), "no node answers") {
 		t.Error(err)
 	}
-	f.until("all on both", func() bool {
-		return a.gen().sinks.Whole() && b.gen().sinks.Whole() && len(b.gen().sinks.Standings()) == fleetShards
+	f.Until("all on both", func() bool {
+		return a.gen().sinks.Whole() && b.gen().sinks.Whole() && len(b.gen().sinks.Standings()) == nodetest.Shards
 	})
-	f.until("all likes", func() bool { return f.likes(100, 4) })
-	if f.log.Has("deriving windows again") {
+	f.Until("all likes", func() bool { return f.Likes(100, 4) })
+	if f.Log.Has("deriving windows again") {
 		t.Error("something was derived")
 	}
-	f.until("ready", func() bool { return b.Ready() == nil })
+	f.Until("ready", func() bool { return b.Ready() == nil })
 }
 
 // docs/contract.md: "share of shards, relative; 0 holds none", also alone and for the
@@ -302,9 +270,9 @@ func TestOldShardsAreFetched(t *testing.T) {
 func TestWeightlessAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Weight = 0 }
-	a := f.start("a")
-	f.publish(10)
+	f.Edit = func(c *config.Config) { c.Weight = 0 }
+	a := f.Start("a")
+	f.Publish(10)
 	time.Sleep(2 * bucket.MemberBeat)
 	if held := a.gen().heldNow(); held.Len() > 0 {
 		t.Errorf("it holds %v", held)
@@ -312,11 +280,11 @@ func TestWeightlessAlone(t *testing.T) {
 	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "a weight above 0") {
 		t.Errorf("ready: %v", err)
 	}
-	f.edit = nil
-	b := f.start("b")
-	f.until("b holds all", func() bool {
-		return len(b.gen().sinks.Standings()) == fleetShards && len(a.gen().sinks.Standings()) == 0 && b.gen().sinks.Whole()
+	f.Edit = nil
+	b := f.Start("b")
+	f.Until("b holds all", func() bool {
+		return len(b.gen().sinks.Standings()) == nodetest.Shards && len(a.gen().sinks.Standings()) == 0 && b.gen().sinks.Whole()
 	})
-	f.until("all likes", func() bool { return f.likes(10, 1) })
-	f.until("ready", func() bool { return a.Ready() == nil && b.Ready() == nil })
+	f.Until("all likes", func() bool { return f.Likes(10, 1) })
+	f.Until("ready", func() bool { return a.Ready() == nil && b.Ready() == nil })
 }

@@ -14,10 +14,10 @@ import (
 func TestExplainBadge(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.ready(s.start(s.config("a", "route hold answer")))
-	s.ready(s.start(s.config("b", "hold answer")))
-	s.until("shards on both", func() error {
-		if reply := s.ask("shards", "{}"); strings.Count(reply, `"ready"`) != 4 || !strings.Contains(reply, `"a"`) || !strings.Contains(reply, `"b"`) || strings.Contains(reply, "loading") {
+	s.Ready(s.Start(s.Config("a", "route hold answer")))
+	s.Ready(s.Start(s.Config("b", "hold answer")))
+	s.Until("shards on both", func() error {
+		if reply := s.Ask("shards", "{}"); strings.Count(reply, `"ready"`) != 4 || !strings.Contains(reply, `"a"`) || !strings.Contains(reply, `"b"`) || strings.Contains(reply, "loading") {
 			return fmt.Errorf("%s", reply)
 		}
 		return nil
@@ -43,7 +43,7 @@ func TestExplainBadge(t *testing.T) {
 		`{"type":"notice","channel":"system","notice":3,"delete":true}`, // 1048
 		`{"type":"post","actor":3,"post":16,"repost_of":1,"author":7}`,  // 1049: of theirs, too
 	)
-	at := s.publish(events...)
+	at := s.Publish(events...)
 	for _, c := range []struct{ number, value, since, events string }{
 		{
 			"unread", "5 map[channel:system:1 comment:0 feed:3 follower:0 like:0 mention:0 message:0 repost:1]", "map[channel:system:1026 feed:1026]",
@@ -56,7 +56,7 @@ func TestExplainBadge(t *testing.T) {
 		for range 4 { // by either node
 			var all []string
 			for before := "0"; before != ""; {
-				reply := s.ask("explain", fmt.Sprintf(`{"number":%q,"id":7,"limit":2,"before":%q,"min_position":%q}`, c.number, before, at))
+				reply := s.Ask("explain", fmt.Sprintf(`{"number":%q,"id":7,"limit":2,"before":%q,"min_position":%q}`, c.number, before, at))
 				var page struct {
 					Value   int64
 					Numbers map[string]int64
@@ -90,12 +90,12 @@ func TestExplainBadge(t *testing.T) {
 		`{"number":"unread.channel:A B","id":7}`: "404 ",
 		`{"number":"post.feed","id":7}`:          `404 number: counter post has no column "feed"`,
 	} {
-		if got := s.ask("explain", body); !strings.HasPrefix(got, want) {
+		if got := s.Ask("explain", body); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
 	var figures map[string]float64
-	if err := json.Unmarshal([]byte(s.ask("stats", "{}")), &figures); err != nil {
+	if err := json.Unmarshal([]byte(s.Ask("stats", "{}")), &figures); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"searches_total", "messages_total", `parts_total{result="no filter"}`, "filters", "base_position", "base_total"} {

@@ -26,11 +26,11 @@ import (
 func BenchmarkExplain(b *testing.B) {
 	const packs, pack, places, post = 8_000, 256, 10, 3_141_592_653_589_793
 	s := newSite(b)
-	streams, err := jetlog.OpenStreams(b.Context(), s.nc, jetlog.StreamOptions{})
+	streams, err := jetlog.OpenStreams(b.Context(), s.NC, jetlog.StreamOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	js, err := jetstream.New(s.nc, jetstream.WithPublishAsyncMaxPending(256))
+	js, err := jetstream.New(s.NC, jetstream.WithPublishAsyncMaxPending(256))
 	if err != nil {
 		b.Fatal(err)
 	}

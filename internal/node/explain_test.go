@@ -34,14 +34,14 @@ type explained struct {
 }
 
 func (s *site) explain(body string) (e explained) {
-	s.t.Helper()
-	s.until("explain "+body, func() error { // not in time, on a busy machine
-		reply := s.ask("explain", body)
+	s.T.Helper()
+	s.Until("explain "+body, func() error { // not in time, on a busy machine
+		reply := s.Ask("explain", body)
 		if strings.HasPrefix(reply, "504 ") || reply == nats.ErrTimeout.Error() {
 			return errors.New(reply)
 		}
 		if err := json.Unmarshal([]byte(reply), &e); err != nil {
-			s.t.Fatalf("%s: %s", body, reply)
+			s.T.Fatalf("%s: %s", body, reply)
 		}
 		return nil
 	})
@@ -62,10 +62,10 @@ func (e *explained) changes() string {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	holder := s.start(s.config("h", "route hold"))
-	s.start(s.config("t", "answer"))
-	s.ready(holder)
-	at := s.publish(
+	holder := s.Start(s.Config("h", "route hold"))
+	s.Start(s.Config("t", "answer"))
+	s.Ready(holder)
+	at := s.Publish(
 		`{"type":"like","actor":1,"post":42,"author":7}`,
 		`{"type":"like","actor":2,"post":42}`, // no author: a dead letter
 		`{"type":"like","actor":2,"post":"42","author":7}`,
@@ -120,7 +120,7 @@ func TestExplain(t *testing.T) {
 		`{"number":"post.like","id":42`:                    "400 ",
 		`{"number":"post.like","id":18446744073709551616}`: "400 id: ",
 	} {
-		if got := s.ask("explain", body); !strings.HasPrefix(got, want) {
+		if got := s.Ask("explain", body); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
@@ -131,16 +131,16 @@ func TestExplain(t *testing.T) {
 func TestExplainCountsWhatWasMovedOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("h", "route hold answer")
-	h := s.start(c)
-	s.ready(h)
-	js, err := jetstream.New(s.nc)
+	c := s.Config("h", "route hold answer")
+	h := s.Start(c)
+	s.Ready(h)
+	js, err := jetstream.New(s.NC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream := natstest.Stream(t, s.nc, jetlog.EventsStream)
-	s.publish(`{"type":"like","actor":1,"post":42,"author":7}`)
-	at := s.publish(`{"type":"like","actor":2,"post":42,"author":7}`)
+	stream := natstest.Stream(t, s.NC, jetlog.EventsStream)
+	s.Publish(`{"type":"like","actor":1,"post":42,"author":7}`)
+	at := s.Publish(`{"type":"like","actor":2,"post":42,"author":7}`)
 	s.explain(`{"number":"post.like","id":"42","min_position":"` + at + `"}`)
 	second, err := stream.GetMsg(t.Context(), 2)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestExplainCountsWhatWasMovedOnce(t *testing.T) {
 	if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Header: header, Data: second.Data}); err != nil {
 		t.Fatal(err)
 	}
-	last := s.publish(`{"type":"like","actor":3,"post":42,"author":7}`)
+	last := s.Publish(`{"type":"like","actor":3,"post":42,"author":7}`)
 	if e := s.explain(`{"number":"post.like","id":"42","min_position":"` + last + `"}`); e.changes() != "4096 +1, 3072 +1, 1024 +1" {
 		t.Errorf("%+v", e)
 	}

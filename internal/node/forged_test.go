@@ -8,24 +8,17 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-// put writes a key, as any client may that reaches the bucket.
-func (f *fleet) put(key string, value []byte) {
-	f.t.Helper()
-	if _, err := f.bucket().Put(f.t.Context(), key, value); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
 // forgedMember is a member that no process is: it says that it has all shards.
 func forgedMember(like *Node, name string, epoch uint64) []byte {
 	m := like.gen().same
 	m.Node, m.Session, m.Epoch, m.Applied, m.Routes = name, "forged", epoch, 1<<40, false
-	for s := range pipeline.Shard(fleetShards) {
+	for s := range pipeline.Shard(nodetest.Shards) {
 		m.Ready.Add(s)
 	}
 	value, err := m.Encode()
@@ -37,12 +30,12 @@ func forgedMember(like *Node, name string, epoch uint64) []byte {
 
 // forgedAssignment gives all shards to some nodes.
 func forgedAssignment(epoch uint64, nodes ...string) []byte {
-	value := fmt.Sprintf(`{"epoch":%d,"shards":%d,"replicas":%d,"nodes":[`, epoch, fleetShards, len(nodes))
+	value := fmt.Sprintf(`{"epoch":%d,"shards":%d,"replicas":%d,"nodes":[`, epoch, nodetest.Shards, len(nodes))
 	for i, name := range nodes {
 		value += fmt.Sprintf("%s%q", []string{"", ","}[min(i, 1)], name)
 	}
 	value += `],"holders":[`
-	for s := range fleetShards {
+	for s := range nodetest.Shards {
 		value += []string{"", ","}[min(s, 1)] + "["
 		for i := range nodes {
 			value += fmt.Sprintf("%s%d", []string{"", ","}[min(i, 1)], i)
@@ -53,7 +46,7 @@ func forgedAssignment(epoch uint64, nodes ...string) []byte {
 }
 
 // copies are the shards that nodes hold, with how many hold each.
-func copies(nodes ...*Node) (n [fleetShards]int) {
+func copies(nodes ...*Node) (n [nodetest.Shards]int) {
 	for _, node := range nodes {
 		held := node.gen().heldNow()
 		for s := range held.All() {
@@ -84,29 +77,29 @@ func TestForgedAssignment(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			f.edit = func(c *config.Config) { c.Cluster.Replicas = 1 }
-			a, b := f.start("a"), f.start("b")
-			f.publish(100)
-			f.until("a part each", func() bool { return settled(a, b) })
-			f.until("all likes", func() bool { return f.likes(100, 1) })
+			f.Edit = func(c *config.Config) { c.Cluster.Replicas = 1 }
+			a, b := f.Start("a"), f.Start("b")
+			f.Publish(100)
+			f.Until("a part each", func() bool { return settled(a, b) })
+			f.Until("all likes", func() bool { return f.Likes(100, 1) })
 			epoch := a.gen().members.View().Assignment.Epoch
 			// The attack goes on for longer than a node takes to give up what it need not hold.
 			for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
-				f.put("member.ghost", forgedMember(a, "ghost", test.says))
-				f.put("assignment", forgedAssignment(test.epoch(epoch), "ghost"))
+				f.Put("member.ghost", forgedMember(a, "ghost", test.says))
+				f.Put("assignment", forgedAssignment(test.epoch(epoch), "ghost"))
 				if held := copies(a, b); slices.Contains(held[:], 0) {
-					t.Fatalf("copies were dropped: %v\n%s", held, f.log.String())
+					t.Fatalf("copies were dropped: %v\n%s", held, f.Log.String())
 				}
-				if !f.likes(100, 1) {
-					t.Fatalf("answers are not whole\n%s", f.log.String())
+				if !f.Likes(100, 1) {
+					t.Fatalf("answers are not whole\n%s", f.Log.String())
 				}
 			}
-			f.until("assigning goes on", func() bool {
+			f.Until("assigning goes on", func() bool {
 				now := a.gen().members.View().Assignment
 				return now.Epoch < 1<<39 && !slices.Contains(now.Nodes(), "ghost") && settled(a, b)
 			})
-			f.publish(100)
-			f.until("all likes", func() bool { return f.likes(100, 2) })
+			f.Publish(100)
+			f.Until("all likes", func() bool { return f.Likes(100, 2) })
 		})
 	}
 }
@@ -116,29 +109,29 @@ func TestForgedAssignment(t *testing.T) {
 func TestSpareIsTakenBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(100)
-	f.until("all likes", func() bool { return f.likes(100, 1) })
-	b := f.start("b")
-	f.until("a part each", func() bool { return settled(a, b) })
+	a := f.Start("a")
+	f.Publish(100)
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
+	b := f.Start("b")
+	f.Until("a part each", func() bool { return settled(a, b) })
 	gone := b.gen().heldNow()
-	f.until("it is still stored", func() bool {
+	f.Until("it is still stored", func() bool {
 		shards, bytes := a.gen().spareFigures()
 		return shards == gone.Len() && bytes > 0
 	})
-	f.stop(b)
-	f.until("all is held again", func() bool {
+	f.Stop(b)
+	f.Until("all is held again", func() bool {
 		held := a.gen().heldNow()
-		return held.Len() == fleetShards && f.likes(100, 1)
+		return held.Len() == nodetest.Shards && f.Likes(100, 1)
 	})
-	f.until("it is said", func() bool { return f.log.Has("are taken back") })
-	if f.log.Has("derived from EVENTS") {
-		t.Errorf("it does not come from the disk\n%s", f.log.String())
+	f.Until("it is said", func() bool { return f.Log.Has("are taken back") })
+	if f.Log.Has("derived from EVENTS") {
+		t.Errorf("it does not come from the disk\n%s", f.Log.String())
 	}
-	b = f.start("b")
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.publish(100)
-	f.until("all likes", func() bool { return f.likes(100, 2) })
+	b = f.Start("b")
+	f.Until("a part each", func() bool { return settled(a, b) })
+	f.Publish(100)
+	f.Until("all likes", func() bool { return f.Likes(100, 2) })
 }
 
 // A copy that differs is not trusted: the holder keeps its own, and says so.
@@ -148,8 +141,8 @@ func TestCopyThatDiffers(t *testing.T) {
 	with := func(replicas int) func(*config.Config) {
 		return func(c *config.Config) { c.Cluster.Replicas, c.Checkpoint.Interval = replicas, 50*time.Millisecond }
 	}
-	a, b := f.with("a", with(2)), f.with("b", with(2))
-	f.publish(100)
+	a, b := f.With("a", with(2)), f.With("b", with(2))
+	f.Publish(100)
 	twice := func(nodes ...*Node) func() bool {
 		return func() bool {
 			for _, n := range nodes {
@@ -157,24 +150,24 @@ func TestCopyThatDiffers(t *testing.T) {
 					return false
 				}
 			}
-			return f.likes(100, 1)
+			return f.Likes(100, 1)
 		}
 	}
-	f.until("all held twice", twice(a, b))
-	f.stop(b)
-	f.stop(a)
-	f.plant(42, "b")
-	a, b = f.with("a", with(1)), f.with("b", with(1))
-	odd := pipeline.ShardOf(42, fleetShards)
-	f.until("all others are held once", func() bool {
+	f.Until("all held twice", twice(a, b))
+	f.Stop(b)
+	f.Stop(a)
+	f.Plant(42, "b")
+	a, b = f.With("a", with(1)), f.With("b", with(1))
+	odd := pipeline.ShardOf(42, nodetest.Shards)
+	f.Until("all others are held once", func() bool {
 		held := copies(a, b)
 		return held[odd] == 2 && held == copiesBut(odd)
 	})
-	f.until("it says so", func() bool {
+	f.Until("it says so", func() bool {
 		said := a.remarks() + b.remarks()
 		return strings.Contains(said, "shards: 1 that are assigned to other nodes are not given up, because copies differ") &&
 			strings.Contains(said, "of id 42 at") && a.gen().holdings.differing()+b.gen().holdings.differing() == 1 &&
-			f.log.Has("shards are not given up: the copy of a node that they are assigned to differs")
+			f.Log.Has("shards are not given up: the copy of a node that they are assigned to differs")
 	})
 	if held := copies(a, b); held != copiesBut(odd) {
 		t.Errorf("%v", held)
@@ -182,7 +175,7 @@ func TestCopyThatDiffers(t *testing.T) {
 }
 
 // copiesBut is one copy of each shard, and two of one.
-func copiesBut(odd pipeline.Shard) (n [fleetShards]int) {
+func copiesBut(odd pipeline.Shard) (n [nodetest.Shards]int) {
 	for s := range n {
 		n[s] = 1
 	}
@@ -194,9 +187,9 @@ func copiesBut(odd pipeline.Shard) (n [fleetShards]int) {
 func TestForgedNames(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(10)
-	f.until("a part each", func() bool { return settled(a, b) })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(10)
+	f.Until("a part each", func() bool { return settled(a, b) })
 	good := string(forgedMember(a, "x", 1))
 	for _, name := range []string{
 		"", "../x", strings.Repeat("n", 10_000), "a b", "*", ">", "a.*", "x\u0000", "\u001b[31m", "\u2028", "a", "b", "ä", "x.g2",
@@ -206,27 +199,27 @@ func TestForgedNames(t *testing.T) {
 			t.Fatalf("%q is not forged: %s", name, value)
 		}
 		for _, key := range []string{"x", "a", "b", "..x", strings.Repeat("n", 1000), "ä", "\x01", "-"} {
-			if err := f.nc.Publish("$KV."+jetlog.Bucket+".member."+key, []byte(value)); err != nil {
+			if err := f.NC.Publish("$KV."+jetlog.Bucket+".member."+key, []byte(value)); err != nil {
 				t.Fatal(err)
 			}
 			for _, prefix := range []string{"drain.", "node.", "import."} {
 				if key == "a" || key == "b" {
 					break // these are what operators write
 				}
-				if err := f.nc.Publish("$KV."+jetlog.Bucket+"."+prefix+key, []byte(value)); err != nil {
+				if err := f.NC.Publish("$KV."+jetlog.Bucket+"."+prefix+key, []byte(value)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
-	c := f.start("c") // a start reads them all
+	c := f.Start("c") // a start reads them all
 	time.Sleep(2 * bucket.MemberBeat)
 	for _, n := range []*Node{a, b, c} {
 		if err := n.Failure(); err != nil {
 			t.Errorf("node %s has ended: %v", n.name, err)
 		}
 	}
-	f.until("a part each", func() bool { return settled(a, b, c) })
-	f.until("all likes", func() bool { return f.likes(10, 1) })
+	f.Until("a part each", func() bool { return settled(a, b, c) })
+	f.Until("all likes", func() bool { return f.Likes(10, 1) })
 }

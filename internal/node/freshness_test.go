@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestSuspendedMachine(t *testing.T) {
 	s := newSite(t)
 	var suspended atomic.Int64
-	n, err := Start(t.Context(), s.config("a", "route hold answer"), Options{
+	n, err := Start(t.Context(), s.Config("a", "route hold answer"), Options{
 		Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return kit.SinceBoot() + time.Duration(suspended.Load()) },
 	})
 	if err != nil {
@@ -30,7 +31,7 @@ func TestSuspendedMachine(t *testing.T) {
 	}
 	ask := func(subject, body string) (a answer, code string) {
 		t.Helper()
-		m, err := s.nc.Request("tidemark."+subject, []byte(body), untilMax)
+		m, err := s.NC.Request("tidemark."+subject, []byte(body), e2e.Patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +58,8 @@ func TestSuspendedMachine(t *testing.T) {
 				}
 				return nil
 			}
-			s.until(subject+" is answered whole", whole)
-			s.until(subject+" is degraded after a suspension", func() error { // unless the log is asked in between
+			s.Until(subject+" is answered whole", whole)
+			s.Until(subject+" is degraded after a suspension", func() error { // unless the log is asked in between
 				suspended.Add(int64(10 * time.Second))
 				a, code := ask(subject, body)
 				switch {
@@ -69,7 +70,7 @@ func TestSuspendedMachine(t *testing.T) {
 				}
 				return fmt.Errorf("%+v, code %q", a, code)
 			})
-			s.until(subject+" is answered whole again", whole)
+			s.Until(subject+" is answered whole again", whole)
 		}
 	}
 }
@@ -78,8 +79,8 @@ func TestSuspendedMachine(t *testing.T) {
 // answer, whoever gives it": also a node whose file has a longer freshness, which calls older answers whole.
 func TestWaitForTheLongestFreshness(t *testing.T) {
 	s := newSite(t)
-	a, other := s.start(s.config("a", "route hold answer")), s.config("b", "answer")
-	s.ready(a)
+	a, other := s.Start(s.Config("a", "route hold answer")), s.Config("b", "answer")
+	s.Ready(a)
 	other.Freshness = 5 * time.Second
 	waits := func(want time.Duration) func() error {
 		return func() error {
@@ -89,8 +90,8 @@ func TestWaitForTheLongestFreshness(t *testing.T) {
 			return nil
 		}
 	}
-	b := s.start(other)
-	s.until("a read at a waits for b", waits(4600*time.Millisecond))
-	s.stop(b)
-	s.until("b has stopped", waits(1840*time.Millisecond))
+	b := s.Start(other)
+	s.Until("a read at a waits for b", waits(4600*time.Millisecond))
+	s.Stop(b)
+	s.Until("b has stopped", waits(1840*time.Millisecond))
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 	"github.com/tidemark-io/tidemark/sinks/move"
@@ -18,30 +20,30 @@ import (
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
 	g := &generation{process: &process{}, holdings: newHoldings()}
-	c := eachLikeCounts()
+	c := nodetest.EachLikeCounts()
 	schema, err := c.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.store, err = cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	g.store, err = cold.Open(t.TempDir(), schema, cold.Options{Shards: nodetest.Shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer g.store.Close()
 	checkpoint := g.store.Begin()
-	at := func(s pipeline.Shard) pipeline.Position { return pipeline.Position(5 * s % fleetShards) } // 0: nothing
-	for s := pipeline.Shard(1); s < fleetShards; s++ {
+	at := func(s pipeline.Shard) pipeline.Position { return pipeline.Position(5 * s % nodetest.Shards) } // 0: nothing
+	for s := pipeline.Shard(1); s < nodetest.Shards; s++ {
 		checkpoint.Shard(s).State(cold.State{Applied: at(s), Sequence: 1, Time: 1})
 	}
 	if err := checkpoint.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	for s := range pipeline.Shard(fleetShards) {
+	for s := range pipeline.Shard(nodetest.Shards) {
 		g.store.Stack(s).Publish()
 	}
-	for begins := range pipeline.Position(fleetShards + 1) {
+	for begins := range pipeline.Position(nodetest.Shards + 1) {
 		var due []pipeline.Shard
-		for s := range pipeline.Shard(fleetShards) {
+		for s := range pipeline.Shard(nodetest.Shards) {
 			due = append(due, s)
 			g.holdings.moves[s] = &moving{}
 		}
@@ -51,7 +53,7 @@ func TestHopelessShardIsDerivedAlone(t *testing.T) {
 				t.Fatalf("EVENTS begins at %d: %v do not come", begins, due)
 			}
 			group := g.togetherLocked(due)
-			if tries == 0 && len(group) != fleetShards {
+			if tries == 0 && len(group) != nodetest.Shards {
 				t.Errorf("at first %v of %v are derived", group, due)
 			}
 			fails := slices.ContainsFunc(group, func(s pipeline.Shard) bool { return at(s) < begins })
@@ -73,11 +75,11 @@ func TestHopelessShardIsDerivedAlone(t *testing.T) {
 func TestLateShardIsDerived(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
-	a := f.start("a")
-	f.publish(10)
-	f.until("all likes", func() bool { return f.likes(10, 1) })
-	f.until("it is checkpointed", func() bool {
+	f.Edit = func(c *config.Config) { c.Checkpoint.Interval = 50 * time.Millisecond }
+	a := f.Start("a")
+	f.Publish(10)
+	f.Until("all likes", func() bool { return f.Likes(10, 1) })
+	f.Until("it is checkpointed", func() bool {
 		_, last, err := a.gen().deltas.Tail(t.Context())
 		return err == nil && a.gen().needs() >= last
 	})
@@ -85,7 +87,7 @@ func TestLateShardIsDerived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := cold.Open(t.TempDir(), schema, cold.Options{Shards: fleetShards, Node: "old", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	old, err := cold.Open(t.TempDir(), schema, cold.Options{Shards: nodetest.Shards, Node: "old", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,30 +95,30 @@ func TestLateShardIsDerived(t *testing.T) {
 	if err := old.SetStreams(a.gen().store.Meta().Streams); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := move.Fetch(t.Context(), f.nc, "a", old, 3, move.Options{}); err != nil {
+	if _, err := move.Fetch(t.Context(), f.NC, "a", old, 3, move.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	served, err := move.Serve(f.nc, "old", old, move.ServeOptions{})
+	served, err := move.Serve(f.NC, "old", old, move.ServeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer served.Close()
 	for likes := range 3 { // in several windows
-		f.publish(10)
-		f.until("all likes", func() bool { return f.likes(10, 2+likes) })
+		f.Publish(10)
+		f.Until("all likes", func() bool { return f.Likes(10, 2+likes) })
 	}
 	_, last, err := a.gen().deltas.Tail(t.Context())
 	if err == nil {
-		f.until("a needs no more", func() bool { return a.gen().needs() >= last })
+		f.Until("a needs no more", func() bool { return a.gen().needs() >= last })
 		err = a.gen().deltas.Purge(t.Context(), last)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.edit = func(c *config.Config) { c.Weight = 0 }
-	b := f.start("b").gen()
+	f.Edit = func(c *config.Config) { c.Weight = 0 }
+	b := f.Start("b").gen()
 	m := &moving{cancel: func() {}}
-	f.until("it is to be derived", func() bool {
+	f.Until("it is to be derived", func() bool {
 		b.holdings.mu.Lock()
 		b.holdings.moves[3] = m
 		b.holdings.mu.Unlock()
@@ -128,8 +130,8 @@ func TestLateShardIsDerived(t *testing.T) {
 	if held := b.heldNow(); held.Len() > 0 {
 		t.Errorf("it holds %v", held)
 	}
-	f.until("it is said", func() bool { return f.log.Has("DELTAS does not bring them on any more") })
-	f.until("all likes", func() bool { return f.likes(10, 4) })
+	f.Until("it is said", func() bool { return f.Log.Has("DELTAS does not bring them on any more") })
+	f.Until("all likes", func() bool { return f.Likes(10, 4) })
 }
 
 // A shard of which nothing is stored begins with the first window, beside others that
@@ -138,18 +140,18 @@ func TestLateShardIsDerived(t *testing.T) {
 func TestWholeLog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) {
+	f.Edit = func(c *config.Config) {
 		c.Windows.Events, c.Checkpoint.Interval, c.NodeExpiry = 1, time.Hour, 3*time.Hour
 	}
-	a := f.start("a")
+	a := f.Start("a")
 	whole := func(likes int) bool {
 		t.Helper()
 		for post := range likes {
-			if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post+1), untilMax); err != nil {
+			if _, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post+1), e2e.Patience); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.until("all windows are known", func() bool {
+		f.Until("all windows are known", func() bool {
 			_, last, err := a.gen().deltas.Tail(t.Context())
 			m, there := a.gen().members.View().Member("a")
 			return err == nil && a.gen().observeStreams(t.Context()) == nil && a.gen().state.Load().Deltas.Last == last &&
@@ -167,8 +169,8 @@ func TestWholeLog(t *testing.T) {
 	if last := a.gen().state.Load().Deltas.Last; last < wholeWindowsMax {
 		t.Fatalf("there are %d windows", last)
 	}
-	f.stop(a)
-	a = f.start("a")
+	f.Stop(a)
+	a = f.Start("a")
 	if whole(0) {
 		t.Error("shards are stored, and DELTAS has many windows")
 	}
@@ -179,12 +181,12 @@ func TestWholeLog(t *testing.T) {
 func TestDerivationGoesOnWithTheOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Weight = 0 }
-	g := f.start("a").gen()
+	f.Edit = func(c *config.Config) { c.Weight = 0 }
+	g := f.Start("a").gen()
 	h := &g.holdings
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	f.until("it goes on with shard 2", func() bool { // unless what is not assigned is cleared between
+	f.Until("it goes on with shard 2", func() bool { // unless what is not assigned is cleared between
 		two := &moving{cancel: func() {}, pause: time.Hour}
 		h.mu.Lock()
 		h.stopDerived = func() {}

@@ -25,7 +25,7 @@ import (
 )
 
 func (s *site) job(node, verb string, request any) (c checks.Checked, err error) {
-	raw, err := job.Ask(s.t.Context(), s.nc, node, verb, request, nil)
+	raw, err := job.Ask(s.T.Context(), s.NC, node, verb, request, nil)
 	if err == nil {
 		err = json.Unmarshal(raw, &c)
 	}
@@ -34,12 +34,12 @@ func (s *site) job(node, verb string, request any) (c checks.Checked, err error)
 
 // archive backs up and archives what is there, and returns how far that reaches.
 func (s *site) archive(n *Node, to, dir string) (last uint64) {
-	s.t.Helper()
+	s.T.Helper()
 	s.checkpointed(n)
 	s.backup(to, 0)
-	d, err := upkeep.Archive(s.t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
+	d, err := upkeep.Archive(s.T.Context(), s.NC, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	_, last, _ = d.Extent()
 	return last
@@ -47,19 +47,19 @@ func (s *site) archive(n *Node, to, dir string) (last uint64) {
 
 // trim has EVENTS begin with a message.
 func (s *site) trim(begins uint64) {
-	s.t.Helper()
-	if _, err := s.streams().Trim(s.t.Context(), begins, "elsewhere", nil); err != nil {
-		s.t.Fatal(err)
+	s.T.Helper()
+	if _, err := s.streams().Trim(s.T.Context(), begins, "elsewhere", nil); err != nil {
+		s.T.Fatal(err)
 	}
-	if state, err := s.streams().State(s.t.Context(), jetlog.EventsStream); err != nil || state.First != begins {
-		s.t.Fatalf("EVENTS begins with %d, %v", state.First, err)
+	if state, err := s.streams().State(s.T.Context(), jetlog.EventsStream); err != nil || state.First != begins {
+		s.T.Fatalf("EVENTS begins with %d, %v", state.First, err)
 	}
 }
 
 // sums explains numbers whole, and returns their values, each the sum of what its
 // events did.
 func (s *site) sums(at string, ids int) string {
-	s.t.Helper()
+	s.T.Helper()
 	var out strings.Builder
 	for id := 1; id <= ids; id++ {
 		for _, number := range []string{"user.follower", "user.commented", "user.following"} {
@@ -70,7 +70,7 @@ func (s *site) sums(at string, ids int) string {
 				for _, event := range e.Events {
 					n, err := strconv.ParseInt(event.Change, 10, 64)
 					if err != nil {
-						s.t.Fatalf("%s of %d: %+v", number, id, event)
+						s.T.Fatalf("%s of %d: %+v", number, id, event)
 					}
 					sum, events = sum+n, events+1
 				}
@@ -79,7 +79,7 @@ func (s *site) sums(at string, ids int) string {
 				}
 			}
 			if sum != e.Value || e.Base.Position != "0" || e.Base.Value != 0 {
-				s.t.Errorf("%s of %d is %d, its events come to %d, after %+v", number, id, e.Value, sum, e.Base)
+				s.T.Errorf("%s of %d is %d, its events come to %d, after %+v", number, id, e.Value, sum, e.Base)
 			}
 			fmt.Fprintln(&out, number, id, e.Value, events)
 		}
@@ -96,18 +96,18 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	s := newSite(t)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.NATS.Streams.Events.Archive, c.Audit.Rate = dir, 0
-	n := s.start(c)
-	s.ready(n)
+	n := s.Start(c)
+	s.Ready(n)
 	bustle(s, r, 40)
 	at := bustle(s, r, 1)
-	everything(t, s.nc, at)
+	everything(t, s.NC, at)
 	if got := s.archive(n, to, dir); got != 41 {
 		t.Fatalf("archived up to %d", got)
 	}
 	at = bustle(s, r, 13)
-	answers, sums := everything(t, s.nc, at), s.sums(at, 12)
+	answers, sums := everything(t, s.NC, at), s.sums(at, 12)
 	verify := checks.VerifyAsk{Share: "1/1"}
 	before, err := s.job("a", "verify", verify)
 	if err != nil || before.Differs != 0 || before.IDs < backedPosts {
@@ -131,16 +131,16 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	}
 	s.trim(42) // where the archive ends
 	whole("trimmed", n, at, sums)
-	same(t, "trimmed", everything(t, s.nc, at), answers)
+	same(t, "trimmed", everything(t, s.NC, at), answers)
 	// More is archived, and trimmed, while the node has the archive open.
 	at = bustle(s, r, 7)
-	everything(t, s.nc, at)
+	everything(t, s.NC, at)
 	if got := s.archive(n, to, dir); got != 61 {
 		t.Fatalf("archived up to %d", got)
 	}
 	s.trim(50) // EVENTS has some of what is archived too
 	at = bustle(s, r, 3)
-	answers = everything(t, s.nc, at)
+	answers = everything(t, s.NC, at)
 	whole("trimmed again", n, at, "")
 	// What is gone behind the archive's end is not read from before it.
 	gone := func(context.Context, pipeline.Position) (pipeline.Source, error) { return nil, pipeline.ErrGap }
@@ -149,7 +149,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	}
 
 	// All that was counted is lost, and the windows: everything is counted again.
-	s.stop(n)
+	s.Stop(n)
 	lose := func() {
 		t.Helper()
 		for _, counts := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
@@ -157,7 +157,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		js, err := jetstream.New(s.nc)
+		js, err := jetstream.New(s.NC)
 		if err == nil {
 			err = js.DeleteStream(t.Context(), jetlog.DeltasStream)
 		}
@@ -166,18 +166,18 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		}
 	}
 	lose()
-	n = s.start(c)
-	s.ready(n)
-	same(t, "counted again", everything(t, s.nc, at), answers)
+	n = s.Start(c)
+	s.Ready(n)
+	same(t, "counted again", everything(t, s.NC, at), answers)
 	whole("counted again", n, at, "")
-	s.stop(n)
+	s.Stop(n)
 	if err := Repair(c, RepairOptions{Replay: true, Logger: silent}); err != nil {
 		t.Fatal(err)
 	}
-	n = s.start(c)
-	s.ready(n)
-	same(t, "repaired", everything(t, s.nc, at), answers)
-	s.stop(n)
+	n = s.Start(c)
+	s.Ready(n)
+	same(t, "repaired", everything(t, s.NC, at), answers)
+	s.Stop(n)
 
 	says := func(what string, n *Node, words ...string) {
 		t.Helper()
@@ -192,8 +192,8 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		t.Helper()
 		other := *c
 		other.NATS.Streams.Events.Archive = archive
-		n := s.start(&other)
-		s.ready(n)
+		n := s.Start(&other)
+		s.Ready(n)
 		return n
 	}
 	n = with("")
@@ -204,10 +204,10 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	if err := n.gen().comesFrom(nil); err == nil || !strings.Contains(err.Error(), "begins with message 50") {
 		t.Errorf("a shard can be counted again: %v", err)
 	}
-	s.stop(n)
+	s.Stop(n)
 	n = with(t.TempDir())
 	says("an empty one", n, "the log does not hold its beginning", "EVENTS begins with message 50", "nats.streams.events.archive", "there is nothing in ")
-	s.stop(n)
+	s.Stop(n)
 
 	n = with(dir)
 	s.trim(64)
@@ -215,7 +215,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	if e := s.explain(`{"number":"user.follower","id":3,"limit":1000}`); e.Base.Position != fmt.Sprint(uint64(pipeline.EndOf(63))) {
 		t.Errorf("an explanation begins after %s", e.Base.Position)
 	}
-	s.stop(n)
+	s.Stop(n)
 	lose()
 	if why := startFails(t, s, c); !strings.Contains(why, "messages 62 to 63 are in neither") {
 		t.Errorf("all is to be counted again: %s", why)
@@ -227,13 +227,13 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.NATS.Streams.Events.Archive, c.Audit.Rate = dir, 0
-	n := s.start(c)
-	s.ready(n)
-	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(1, 2)), 20))
+	n := s.Start(c)
+	s.Ready(n)
+	everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(1, 2)), 20))
 	s.archive(n, to, dir)
-	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(3, 4)), 5))
+	everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(3, 4)), 5))
 	s.trim(21)
 	if c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 {
 		t.Fatalf("%+v, %v", c, err)
@@ -245,11 +245,11 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	}
 	// Explanations go back in short runs: a segment is not read for each of them.
 	explain := `{"number":"user.follower","id":3}`
-	s.asks("explain", explain, `"base":{"position":"0"`)
+	s.Asks("explain", explain, `"base":{"position":"0"`)
 	if err := os.Rename(bodies, bodies+".away"); err != nil {
 		t.Fatal(err)
 	}
-	s.asks("explain", explain, `"base":{"position":"0"`)
+	s.Asks("explain", explain, `"base":{"position":"0"`)
 	n.gen().explainer.Log.(eventLog).history.Forget() // as after a while
 
 	damaged := append([]byte{}, data...)
@@ -260,30 +260,30 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), "archive: messages 1 to 20: ") || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("verify says %v", err)
 	}
-	if reply := s.ask("explain", explain); !strings.Contains(reply, "archive: messages 1 to 20: ") {
+	if reply := s.Ask("explain", explain); !strings.Contains(reply, "archive: messages 1 to 20: ") {
 		t.Errorf("an explanation is %s", reply)
 	}
-	s.stop(n)
+	s.Stop(n)
 	if err := os.WriteFile(bodies, data[:len(data)-1], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	n = s.start(c)
-	s.ready(n)
+	n = s.Start(c)
+	s.Ready(n)
 	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), filepath.Base(bodies)) {
 		t.Errorf("verify says %v", err)
 	}
-	s.stop(n)
+	s.Stop(n)
 
 	// One of another log is no beginning of this one.
 	foreign := newSite(t)
-	fc := foreign.config("a", "route hold answer")
-	fn := foreign.start(fc)
-	foreign.ready(fn)
-	everything(t, foreign.nc, bustle(foreign, rand.New(rand.NewPCG(1, 2)), 20))
+	fc := foreign.Config("a", "route hold answer")
+	fn := foreign.Start(fc)
+	foreign.Ready(fn)
+	everything(t, foreign.NC, bustle(foreign, rand.New(rand.NewPCG(1, 2)), 20))
 	other := filepath.Join(t.TempDir(), "archive")
 	foreign.archive(fn, filepath.Join(t.TempDir(), "backups"), other)
-	n = s.start(func() *config.Config { o := *c; o.NATS.Streams.Events.Archive = other; return &o }())
-	s.ready(n)
+	n = s.Start(func() *config.Config { o := *c; o.NATS.Streams.Events.Archive = other; return &o }())
+	s.Ready(n)
 	if _, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err == nil || !strings.Contains(err.Error(), other+" is of the EVENTS created at ") {
 		t.Errorf("verify says %v", err)
 	}
@@ -295,17 +295,17 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 func TestRebuildBelowTrimmed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	s := &site{t: t, nc: f.nc}
+	s := siteOn(t, f.NC)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
-	f.edit = func(c *config.Config) { c.Audit.Rate = 0 }
-	n := f.start("a")
-	f.publish(30)
-	f.until("all likes", func() bool { return f.likes(30, 1) })
+	f.Edit = func(c *config.Config) { c.Audit.Rate = 0 }
+	n := f.Start("a")
+	f.Publish(30)
+	f.Until("all likes", func() bool { return f.Likes(30, 1) })
 	if got := s.archive(n, to, dir); got != 30 {
 		t.Fatalf("archived up to %d", got)
 	}
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 2) })
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 2) })
 	s.trim(31)
 	refused := func(what string, words ...string) {
 		t.Helper()
@@ -320,18 +320,18 @@ func TestRebuildBelowTrimmed(t *testing.T) {
 		}
 	}
 	refused("no archive", "EVENTS, which begins with message 31, so that 30 messages are missing", "nats.streams.events.archive", "backup elsewhere has")
-	f.stop(n)
+	f.Stop(n)
 
-	f.edit = func(c *config.Config) { c.Audit.Rate, c.NATS.Streams.Events.Archive = 0, dir }
-	n = f.start("a")
-	f.until("all likes", func() bool { return f.likes(20, 2) })
+	f.Edit = func(c *config.Config) { c.Audit.Rate, c.NATS.Streams.Events.Archive = 0, dir }
+	n = f.Start("a")
+	f.Until("all likes", func() bool { return f.Likes(20, 2) })
 	if got := f.begin(fans(n.config), false); got != 2 {
 		t.Fatalf("generation %d is building", got)
 	}
 	f.serves(2, n)
-	f.until("the new column", f.has("post", "fans", 7, 2))
-	f.until("the new column", f.has("post", "fans", 27, 1))
-	if status := f.status(); status.Differs != 0 || status.Serving != 2 || !f.likes(20, 2) {
+	f.Until("the new column", f.Has("post", "fans", 7, 2))
+	f.Until("the new column", f.Has("post", "fans", 27, 1))
+	if status := f.status(); status.Differs != 0 || status.Serving != 2 || !f.Likes(20, 2) {
 		t.Errorf("%+v", status)
 	}
 	if c, err := s.job("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || c.Differs != 0 || c.IDs != 30 {
@@ -339,16 +339,16 @@ func TestRebuildBelowTrimmed(t *testing.T) {
 	}
 
 	g := newFleet(t)
-	s = &site{t: t, nc: g.nc}
-	g.edit = f.edit
+	s = siteOn(t, g.NC)
+	g.Edit = f.Edit
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	n = g.start("a")
-	g.publish(30)
-	g.until("all likes", func() bool { return g.likes(30, 1) })
+	n = g.Start("a")
+	g.Publish(30)
+	g.Until("all likes", func() bool { return g.Likes(30, 1) })
 	s.archive(n, filepath.Join(t.TempDir(), "backups"), dir)
-	g.publish(10)
+	g.Publish(10)
 	s.trim(36)
 	f = g
 	refused("a gap", "a rebuild needs all of EVENTS", dir+" ends with message 30: messages 31 to 35 are in neither")

@@ -1,7 +1,7 @@
 package node
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -9,84 +9,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-// fleet is a few nodes in one process, on a server of their own.
-type fleet struct {
-	t    *testing.T
-	nc   *nats.Conn
-	url  string
-	dirs map[string]string
-	edit func(*config.Config) // nil: as it is
-	log  e2e.Lines            // of all of them
-}
-
-const fleetShards = 8
+// fleet is one of nodes of this package.
+type fleet struct{ *nodetest.Fleet[*Node] }
 
 func newFleet(t *testing.T) *fleet {
-	server := natstest.Apart(t)
-	nc, err := nats.Connect(server.URL, nats.Timeout(untilMax))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return &fleet{t: t, nc: nc, url: server.URL, dirs: map[string]string{}}
+	return &fleet{nodetest.NewFleet(t, startInFleet)}
 }
 
-// plain is the configuration of a node of the fleet. On a busy machine the server takes
-// seconds now and then, and a node that routes does so until it stops: a test that has it
-// lose its lease says so.
-func (f *fleet) plain(name string) *config.Config {
-	c := eachLikeCounts()
-	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
-	c.Router.LeaseRenew, c.Router.LeaseExpiry = time.Second, 10*time.Second
-	return c
-}
-
-func (f *fleet) start(name string) *Node {
-	f.t.Helper()
-	if f.dirs[name] == "" {
-		f.dirs[name] = f.t.TempDir()
-	}
-	c := f.plain(name)
-	if f.edit != nil {
-		f.edit(c)
-	}
-	n, err := Start(f.t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil)).With("on", name)})
-	if err != nil {
-		f.t.Fatalf("%v\n%s", err, f.log.String())
-	}
-	f.t.Cleanup(func() { n.Close() })
-	return n
-}
-
-// publish stores a like of each of the first posts.
-func (f *fleet) publish(posts int) {
-	f.t.Helper()
-	for post := 1; post <= posts; post++ {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":7,"post":%d,"author":9}`, post), untilMax); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-}
-
-// untilMax bounds the wait for what comes by itself.
-const untilMax = 2 * time.Minute
-
-func (f *fleet) until(what string, is func() bool) {
-	f.t.Helper()
-	for end := time.Now().Add(untilMax); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			f.t.Fatalf("within %v there is not: %s\n%s", untilMax, what, f.log.String())
-		}
-	}
+func startInFleet(ctx context.Context, c *config.Config, log *slog.Logger) (*Node, error) {
+	return Start(ctx, c, Options{Version: "test", Processors: 2, Logger: log})
 }
 
 // settled says that each of the nodes holds what is assigned to it, something,
@@ -106,34 +43,23 @@ func settled(nodes ...*Node) bool {
 		}
 		all += held.Len()
 	}
-	return all == fleetShards
+	return all == nodetest.Shards
 }
 
 // dropSpares deletes what nodes have given up: it would be taken back.
 func (f *fleet) dropSpares(nodes ...*Node) {
-	f.t.Helper()
+	f.T.Helper()
 	for _, n := range nodes {
 		held := n.gen().heldNow()
-		for s := range pipeline.Shard(fleetShards) {
+		for s := range pipeline.Shard(nodetest.Shards) {
 			if held.Has(s) {
 				continue
 			}
 			if err := n.gen().store.Drop(s); err != nil {
-				f.t.Fatal(err)
+				f.T.Fatal(err)
 			}
 		}
 	}
-}
-
-// likes says whether each of the first posts has so many.
-func (f *fleet) likes(posts, want int) bool {
-	f.t.Helper()
-	var ids []string
-	for post := 1; post <= posts; post++ {
-		ids = append(ids, fmt.Sprint(post))
-	}
-	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":"post","columns":["like"],"ids":[%s],"timeout_ms":9000}`, strings.Join(ids, ",")), 10*time.Second)
-	return err == nil && strings.Count(string(m.Data), fmt.Sprintf(`"like":%d}`, want)) == posts && !strings.Contains(string(m.Data), "missing")
 }
 
 // Nodes that come get their part, a node that stops keeps its own, and what only
@@ -141,11 +67,11 @@ func (f *fleet) likes(posts, want int) bool {
 func TestShardsWaitForTheirNode(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(100)
-	b := f.start("b")
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.until("all likes", func() bool { return f.likes(100, 1) })
+	a := f.Start("a")
+	f.Publish(100)
+	b := f.Start("b")
+	f.Until("a part each", func() bool { return settled(a, b) })
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
 	of := b.gen().heldNow()
 	f.dropSpares(a)
 	if err := b.Close(); err != nil {
@@ -154,8 +80,8 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 	if m, _ := a.gen().members.View().Member("b"); a.gen().members.View() != nil && m.Member != nil && m.Ready.Len() != 0 && m.Ready != of {
 		t.Errorf("it left with %v, and held %v", m.Ready, of)
 	}
-	f.publish(100)
-	c := f.start("c")
+	f.Publish(100)
+	c := f.Start("c")
 	taken := func() (shards []pipeline.Shard) { // from the one that is away
 		assigned := a.gen().members.View().Assignment.HeldSet("c")
 		for s := range assigned.All() {
@@ -165,20 +91,20 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 		}
 		return shards
 	}
-	f.until("a part for c", func() bool { return a.gen().members.View().Assignment.HeldSet("c") != [64]uint64{} })
+	f.Until("a part for c", func() bool { return a.gen().members.View().Assignment.HeldSet("c") != [64]uint64{} })
 	time.Sleep(2 * time.Second)
 	held := c.gen().heldNow()
 	for _, s := range taken() {
 		if held.Has(s) {
 			m, _ := c.gen().members.View().Member("b")
-			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.log.String())
+			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.Log.String())
 		}
 	}
 	t.Logf("of b's shards %v, %v were given to c meanwhile", of, taken())
-	b = f.start("b")
-	f.until("a part each", func() bool { return settled(a, b, c) })
-	f.until("all likes", func() bool { return f.likes(100, 2) })
-	if f.log.Has("deriving windows again") {
+	b = f.Start("b")
+	f.Until("a part each", func() bool { return settled(a, b, c) })
+	f.Until("all likes", func() bool { return f.Likes(100, 2) })
+	if f.Log.Has("deriving windows again") {
 		t.Error("something was derived")
 	}
 }
@@ -187,13 +113,13 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 func TestStartedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	first := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
+	first := f.Start("a")
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	members, err := bucket.AttachMembers(t.Context(), f.nc, 0, bucket.MembersOptions{})
+	members, err := bucket.AttachMembers(t.Context(), f.NC, 0, bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,28 +131,28 @@ func TestStartedAtOnce(t *testing.T) {
 	var started sync.WaitGroup
 	names := []string{"x", "y", "z"}
 	for _, name := range names {
-		f.dirs[name] = t.TempDir()
+		f.Dirs[name] = t.TempDir()
 	}
 	for i, name := range names {
-		started.Go(func() { nodes[i] = f.start(name) })
+		started.Go(func() { nodes[i] = f.Start(name) })
 	}
 	started.Wait()
-	f.until("a part each", func() bool { return settled(nodes[:]...) })
-	f.until("all likes", func() bool { return f.likes(50, 1) })
+	f.Until("a part each", func() bool { return settled(nodes[:]...) })
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
 }
 
 // A node that takes all shards from another one says so in a line or two.
 func TestStartHasFewLines(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	b := f.start("b")
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.stop(a)
-	f.stop(b)
-	log := f.log.String()
+	a := f.Start("a")
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
+	b := f.Start("b")
+	f.Until("a part each", func() bool { return settled(a, b) })
+	f.Stop(a)
+	f.Stop(b)
+	log := f.Log.String()
 	for _, text := range []string{"tidemark: shards have come", "tidemark: shards are given up, and stay stored"} {
 		n := strings.Count(log, text)
 		if n == 0 || n > 2 || !regexp.MustCompile(regexp.QuoteMeta(text)+`[^\n]* shards=\d[-,\d]* number=\d`).MatchString(log) {

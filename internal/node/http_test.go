@@ -12,12 +12,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 )
 
 // startWith starts a node with a page at /demo/, and stops it at the end.
 func startWith(t *testing.T, change func(*config.Config)) *Node {
 	t.Helper()
-	c := eachLikeCounts()
+	c := nodetest.EachLikeCounts()
 	c.DataDir, c.NATS.Listen, c.HTTP.Listen, c.Shards = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0", 4
 	change(c)
 	page := func(*nats.Conn) http.Handler {

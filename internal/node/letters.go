@@ -31,9 +31,7 @@ type letterStore interface {
 	Begin()
 }
 
-var (
-	errLetters = errors.New("this generation serves from now on")
-)
+var errLetters = errors.New("this generation serves from now on")
 
 // keep stores letters from now on, or none. It goes by the record, not by which
 // generation answers here. A process that routes the one that serves may answer by the one

@@ -20,12 +20,12 @@ import (
 func TestBackupsAfterRestore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	to := filepath.Join(t.TempDir(), "backups")
 	random := rand.New(rand.NewPCG(3, 4))
-	n := s.start(c)
-	s.ready(n)
-	everything(t, s.nc, bustle(s, random, 10))
+	n := s.Start(c)
+	s.Ready(n)
+	everything(t, s.NC, bustle(s, random, 10))
 	s.checkpointed(n)
 	first := s.backup(to, 0)
 
@@ -37,11 +37,11 @@ func TestBackupsAfterRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	restored := s.start(one)
-	goesOn := &site{t: t, nc: restored.nc}
-	goesOn.ready(restored)
+	restored := s.Start(one)
+	goesOn := siteOn(t, restored.nc)
+	goesOn.Ready(restored)
 	var last *backup.Manifest
-	s.until("it backs up by itself", func() error {
+	s.Until("it backs up by itself", func() error {
 		all, err := Backups(t.Context(), to, nil)
 		if err != nil || len(all) < 2 {
 			return errors.Join(err, fmt.Errorf("%d backups", len(all)))
@@ -52,36 +52,36 @@ func TestBackupsAfterRestore(t *testing.T) {
 	if last.Events.Equal(first.Events) || len(last.Before) != 1 || !last.Before[0].Events.Equal(first.Events) {
 		t.Errorf("the newest is of the EVENTS created at %v, which goes on from %v", last.Events, last.Before)
 	}
-	other := &site{t: t, nc: s.start(two).nc}
-	if _, err := upkeep.Backup(t.Context(), other.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	other := siteOn(t, s.Start(two).nc)
+	if _, err := upkeep.Backup(t.Context(), other.NC, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("the second system of the same backup: %v", err)
 	}
-	if _, err := upkeep.Backup(t.Context(), s.nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) || !strings.Contains(err.Error(), "restored from a backup of this one") {
+	if _, err := upkeep.Backup(t.Context(), s.NC, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) || !strings.Contains(err.Error(), "restored from a backup of this one") {
 		t.Errorf("the system that was not lost: %v", err)
 	}
 
 	// Lost again: what goes on from that has both before it.
-	want := everything(t, goesOn.nc, bustle(goesOn, random, 5))
-	if _, err := upkeep.Backup(t.Context(), goesOn.nc, upkeep.BackupOptions{To: to, Logger: silent}); err != nil {
+	want := everything(t, goesOn.NC, bustle(goesOn, random, 5))
+	if _, err := upkeep.Backup(t.Context(), goesOn.NC, upkeep.BackupOptions{To: to, Logger: silent}); err != nil {
 		t.Fatal(err)
 	}
 	three := alone(t, c)
 	if _, err := restoreTo(t, three, RestoreOptions{From: to}); err != nil {
 		t.Fatal(err)
 	}
-	again := &site{t: t, nc: s.start(three).nc}
-	m, err := upkeep.Backup(t.Context(), again.nc, upkeep.BackupOptions{To: to, Logger: silent})
+	again := siteOn(t, s.Start(three).nc)
+	m, err := upkeep.Backup(t.Context(), again.NC, upkeep.BackupOptions{To: to, Logger: silent})
 	if err != nil || len(m.Before) != 2 {
 		t.Fatalf("%+v %v", m, err)
 	}
-	same(t, "restored twice", everything(t, again.nc, ""), want)
+	same(t, "restored twice", everything(t, again.NC, ""), want)
 
 	// Restored to an earlier point: the newer backups would be lost.
 	past := alone(t, c)
 	if _, err := restoreTo(t, past, RestoreOptions{From: to, At: backup.Point{Position: first.Position}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := upkeep.Backup(t.Context(), s.start(past).nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
+	if _, err := upkeep.Backup(t.Context(), s.Start(past).nc, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
 		t.Errorf("restored to an earlier point: %v", err)
 	}
 }

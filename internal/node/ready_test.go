@@ -5,11 +5,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 )
 
 // A node that nobody can ask is not ready.
 func TestReadyWithoutQueries(t *testing.T) {
-	c := eachLikeCounts()
+	c := nodetest.EachLikeCounts()
 	c.DataDir, c.NATS.Listen, c.HTTP.Listen, c.Shards = t.TempDir(), "127.0.0.1:0", "", 4
 	n, err := Start(t.Context(), c, Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -33,10 +36,10 @@ func TestReadyWithoutQueries(t *testing.T) {
 func TestOwnShardsAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	for range 2 {
-		n := s.start(c)
-		for deadline := time.Now().Add(untilMax); len(n.gen().view().Answering(0)) == 0; time.Sleep(time.Millisecond) {
+		n := s.Start(c)
+		for deadline := time.Now().Add(e2e.Patience); len(n.gen().view().Answering(0)) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("it does not say that it is ready")
 			}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
@@ -34,12 +34,12 @@ func fans(c *config.Config) *config.Config {
 
 // ask has the leader do something about a rebuild.
 func (f *fleet) rebuild(verb string, request, result any) error {
-	f.t.Helper()
+	f.T.Helper()
 	err := errors.New("nobody routes")
-	for end := time.Now().Add(untilMax); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		for name := range f.dirs {
+	for end := time.Now().Add(e2e.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for name := range f.Dirs {
 			var raw json.RawMessage
-			raw, err = job.Ask(f.t.Context(), f.nc, name, verb, request, nil)
+			raw, err = job.Ask(f.T.Context(), f.NC, name, verb, request, nil)
 			if e, ok := errors.AsType[*job.Error](err); ok && (e.Code == job.CodeGone || e.Code == job.CodeBusy) {
 				continue
 			}
@@ -53,14 +53,14 @@ func (f *fleet) rebuild(verb string, request, result any) error {
 }
 
 func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
-	f.t.Helper()
+	f.T.Helper()
 	counting, err := by.Counting()
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	var begun RebuildBegun
 	if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting, Accept: accept}), &begun); err != nil {
-		f.t.Fatalf("%v\n%s", err, f.log.String())
+		f.T.Fatalf("%v\n%s", err, f.Log.String())
 	}
 	return begun.Building
 }
@@ -78,17 +78,17 @@ func (f *fleet) confirmed(ask RebuildAsk) RebuildAsk {
 }
 
 func (f *fleet) status() (s RebuildStatus) {
-	f.t.Helper()
+	f.T.Helper()
 	if err := f.rebuild(RebuildStatusVerb, struct{}{}, &s); err != nil {
-		f.t.Logf("status: %v", err)
+		f.T.Logf("status: %v", err)
 	}
 	return s
 }
 
 // serves waits until nodes answer by a generation.
 func (f *fleet) serves(number generations.Number, nodes ...*Node) {
-	f.t.Helper()
-	f.until(fmt.Sprintf("generation %d serves", number), func() bool {
+	f.T.Helper()
+	f.Until(fmt.Sprintf("generation %d serves", number), func() bool {
 		for _, n := range nodes {
 			if n.gen().number != number {
 				return false
@@ -98,40 +98,25 @@ func (f *fleet) serves(number generations.Number, nodes ...*Node) {
 	})
 }
 
-func (f *fleet) get(counter, column string, id int) string {
-	m, err := f.nc.Request("tidemark.get", fmt.Appendf(nil, `{"counter":%q,"columns":[%q],"ids":[%d]}`, counter, column, id), 10*time.Second)
-	if err != nil {
-		return err.Error()
-	}
-	if text := m.Header.Get("Nats-Service-Error"); text != "" {
-		return text
-	}
-	return string(m.Data)
-}
-
-func (f *fleet) has(counter, column string, id, want int) func() bool {
-	return func() bool { return strings.Contains(f.get(counter, column, id), fmt.Sprintf(`%q:%d}`, column, want)) }
-}
-
 // docs/promises.md: "A rebuild gives a new column its history".
 func TestRebuildAddsAColumn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(100)
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 2) })
+	n := f.Start("a")
+	f.Publish(100)
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 2) })
 	if got := f.begin(fans(n.config), false); got != 2 {
 		t.Fatalf("generation %d is building", got)
 	}
 	f.serves(2, n)
-	f.until("the new column", f.has("post", "fans", 7, 2))
-	f.until("the new column", f.has("post", "fans", 77, 1))
-	if !f.likes(50, 2) {
-		t.Error(f.get("post", "like", 7))
+	f.Until("the new column", f.Has("post", "fans", 7, 2))
+	f.Until("the new column", f.Has("post", "fans", 77, 1))
+	if !f.Likes(50, 2) {
+		t.Error(f.Get("post", "like", 7))
 	}
-	f.publish(10)
-	f.until("what comes", f.has("post", "fans", 7, 3))
+	f.Publish(10)
+	f.Until("what comes", f.Has("post", "fans", 7, 3))
 	s := f.status()
 	if s.State != generations.Switched || s.Serving != 2 || s.Kept != 1 || s.Differs != 0 {
 		t.Errorf("%+v", s)
@@ -155,7 +140,7 @@ func (f *fleet) asks(id int) *asker { return f.asksOf(id, false) }
 func (f *fleet) asksOf(id int, several bool) *asker {
 	a := &asker{f: f, stop: make(chan struct{}), done: make(chan struct{}), several: several}
 	go a.run(id)
-	f.t.Cleanup(func() {
+	f.T.Cleanup(func() {
 		select {
 		case <-a.stop:
 		default:
@@ -182,7 +167,7 @@ func (a *asker) run(id int) {
 			AsOf    string   `json:"as_of"`
 			Missing []string `json:"missing"`
 		}
-		text := a.f.get("post", "like", id)
+		text := a.f.Get("post", "like", id)
 		err := json.Unmarshal([]byte(text), &reply)
 		position, _ := strconv.Atoi(reply.AsOf)
 		a.asked++
@@ -199,14 +184,14 @@ func (a *asker) run(id int) {
 
 // end ends the asking, and fails for what it saw.
 func (a *asker) end() {
-	a.f.t.Helper()
+	a.f.T.Helper()
 	close(a.stop)
 	<-a.done
 	if len(a.faults) > 0 {
-		a.f.t.Errorf("of %d answers %d are none or go back: %.1000q", a.asked, len(a.faults), a.faults)
+		a.f.T.Errorf("of %d answers %d are none or go back: %.1000q", a.asked, len(a.faults), a.faults)
 	}
 	if a.asked < 10 {
-		a.f.t.Errorf("only %d answers", a.asked)
+		a.f.T.Errorf("only %d answers", a.asked)
 	}
 }
 
@@ -221,7 +206,7 @@ func (f *fleet) busy(posts int) (end func() int) {
 				rounds <- n
 				return
 			default:
-				f.publish(posts)
+				f.Publish(posts)
 				n++
 			}
 		}
@@ -239,14 +224,14 @@ func (f *fleet) busy(posts int) (end func() int) {
 func TestRebuildOnManyNodes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(100)
-	f.until("a part each", func() bool { return settled(a, b) })
-	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
-	thin := f.start("t")
-	f.edit = nil
-	f.until("all likes", func() bool { return f.likes(100, 1) })
-	f.until("the thin one is ready", func() bool { return thin.Ready() == nil })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(100)
+	f.Until("a part each", func() bool { return settled(a, b) })
+	f.Edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	thin := f.Start("t")
+	f.Edit = nil
+	f.Until("all likes", func() bool { return f.Likes(100, 1) })
+	f.Until("the thin one is ready", func() bool { return thin.Ready() == nil })
 	asker, end := f.asksOf(5, true), f.busy(20)
 	by := fans(a.config)
 	by.Shards = 4
@@ -254,11 +239,11 @@ func TestRebuildOnManyNodes(t *testing.T) {
 	f.serves(2, a, b, thin)
 	time.Sleep(300 * time.Millisecond)
 	more := end()
-	f.until("the new column", f.has("post", "fans", 7, 1+more))
-	f.until("the new column", f.has("post", "fans", 77, 1))
+	f.Until("the new column", f.Has("post", "fans", 7, 1+more))
+	f.Until("the new column", f.Has("post", "fans", 77, 1))
 	asker.end()
 	for _, n := range []*Node{a, b, thin} {
-		f.until("ready", func() bool { return n.Ready() == nil })
+		f.Until("ready", func() bool { return n.Ready() == nil })
 	}
 	if n := a.gen().heldNow(); a.gen().config.Shards != 4 || n.Len() == 0 || n.Len() == 4 {
 		t.Errorf("node a holds %v of %d shards", n, a.gen().config.Shards)

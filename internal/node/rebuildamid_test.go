@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -53,7 +54,7 @@ func TestRebuildBeginsAmidChanges(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		f.until("it is known", func() bool { return n.rebuilds.set().Epoch >= next.Epoch })
+		f.Until("it is known", func() bool { return n.rebuilds.set().Epoch >= next.Epoch })
 		changes++
 	}}
 	if begun, err := n.beginRebuild(ctx, &RebuildAsk{Counting: counting}); err != nil || begun.Building != 3 {
@@ -92,12 +93,12 @@ func TestBackAtOnce(t *testing.T) {
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	kept := n.rebuilds.beside.Load()
-	f.until("it is up to date", func() bool { return caughtUp(kept) })
+	f.Until("it is up to date", func() bool { return caughtUp(kept) })
 	const triesMax = 4 // on a busy machine it may not be said within settleWithin
 	var err error
 	for range triesMax {
 		kept.open.Store(false) // so this node says that it has nothing
-		f.until("it is not there", func() bool { return !caughtUp(kept) })
+		f.Until("it is not there", func() bool { return !caughtUp(kept) })
 		kept.open.Store(true)
 		if err = f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil {
 			break
@@ -114,8 +115,8 @@ func TestBackAtOnce(t *testing.T) {
 func TestManyAskAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	ctx, cancel := context.WithTimeout(t.Context(), untilMax)
+	n := f.Start("a")
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	defer cancel()
 	var work sync.WaitGroup
 	for range 100 {

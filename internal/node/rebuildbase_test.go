@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,25 +13,24 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/internal/node/upkeep"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-func (f *fleet) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&f.log, nil)) }
-
 func (f *fleet) backup(to string) *backup.Manifest {
-	f.t.Helper()
-	m, err := upkeep.Backup(f.t.Context(), f.nc, upkeep.BackupOptions{To: to, Logger: f.logger()})
+	f.T.Helper()
+	m, err := upkeep.Backup(f.T.Context(), f.NC, upkeep.BackupOptions{To: to, Logger: f.Logger()})
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return m
 }
 
 // trim says why nothing may be trimmed.
 func (f *fleet) trim(from string) string {
-	_, err := upkeep.Trim(f.t.Context(), f.nc, upkeep.TrimOptions{Keep: 2 * time.Minute, From: from, Logger: f.logger()})
+	_, err := upkeep.Trim(f.T.Context(), f.NC, upkeep.TrimOptions{Keep: 2 * time.Minute, From: from, Logger: f.Logger()})
 	if err != nil {
 		return err.Error()
 	}
@@ -41,13 +39,13 @@ func (f *fleet) trim(from string) string {
 
 // restore restores into a new directory of the node.
 func (f *fleet) restore(name, from string, edit func(*config.Config)) {
-	f.t.Helper()
-	c := eachLikeCounts()
-	f.dirs[name] = filepath.Join(f.t.TempDir(), "restored")
-	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.dirs[name], f.url, "", fleetShards
+	f.T.Helper()
+	c := nodetest.EachLikeCounts()
+	f.Dirs[name] = filepath.Join(f.T.TempDir(), "restored")
+	c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = name, f.Dirs[name], f.URL, "", nodetest.Shards
 	edit(c)
-	if _, err := Restore(f.t.Context(), c, RestoreOptions{From: from, Logger: f.logger()}); err != nil {
-		f.t.Fatal(err)
+	if _, err := Restore(f.T.Context(), c, RestoreOptions{From: from, Logger: f.Logger()}); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
@@ -59,9 +57,9 @@ func withFans(c *config.Config) { *c = *fans(c) }
 func TestRebuildKeepsEventsWhole(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	to := filepath.Join(t.TempDir(), "backups")
 	if m := f.backup(to); m.Generation() != 1 || m.Generations.Newest != 1 {
 		t.Errorf("%+v", m)
@@ -69,12 +67,12 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 	if why := f.trim(to); why != "" {
 		t.Error(why)
 	}
-	blocks := filepath.Join(f.dirs["a"], datadir.GenerationsDir)
+	blocks := filepath.Join(f.Dirs["a"], datadir.GenerationsDir)
 	if err := os.WriteFile(blocks, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)
-	f.until("it says that it does not open", func() bool {
+	f.Until("it says that it does not open", func() bool {
 		s := f.status()
 		return s.State == generations.Building && strings.Contains(s.Why, blocks) && len(s.Nodes) == 1 && strings.Contains(s.Nodes[0].Trouble, blocks)
 	})
@@ -84,8 +82,8 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 	if err := n.Ready(); err != nil || !strings.Contains(n.remarks(), blocks) {
 		t.Errorf("%v; %s", err, n.remarks())
 	}
-	f.publish(20)
-	f.until("what comes is counted", func() bool { return f.likes(20, 2) })
+	f.Publish(20)
+	f.Until("what comes is counted", func() bool { return f.Likes(20, 2) })
 	if err := os.Remove(blocks); err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +104,9 @@ func TestRebuildKeepsEventsWhole(t *testing.T) {
 // mark.
 func TestTrimAndRebuildAtOnce(t *testing.T) {
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	to := filepath.Join(t.TempDir(), "backups")
 	m := f.backup(to)
 	streams := n.gen().streams
@@ -139,7 +137,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	if err := <-looked; err != nil {
 		t.Errorf("nothing was trimmed, and a rebuild is refused: %v", err)
 	}
-	look := func() error { return upkeep.StillTrimmable(t.Context(), f.nc, m, to, state().Created) }
+	look := func() error { return upkeep.StillTrimmable(t.Context(), f.NC, m, to, state().Created) }
 	if err := look(); err != nil {
 		t.Errorf("nothing is being built: %v", err)
 	}
@@ -165,7 +163,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead.Store(true)
-	f.until("it is aborted, and why is said", func() bool {
+	f.Until("it is aborted, and why is said", func() bool {
 		s := f.record()
 		return s.State == generations.Aborted && strings.Contains(s.Why, "trimmed below 11")
 	})
@@ -179,17 +177,17 @@ var errNotNow = errors.New("not now")
 func TestRestoreOfAGeneration(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	f.backup(first)
 	f.begin(fans(n.config), false)
 	f.serves(2, n)
 	f.backup(second)
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.stop(n)
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Stop(n)
 
 	f.restore("a", second, withFans)
 	if s := f.stored("a"); len(s) != 1 || !strings.Contains(s[0], filepath.Join(datadir.GenerationsDir, "2")) {
@@ -198,38 +196,38 @@ func TestRestoreOfAGeneration(t *testing.T) {
 	// Nothing is wrong where the record is older than what was restored, or is gone.
 	quiet := func() {
 		t.Helper()
-		f.until("the record is as it was restored", func() bool { return f.record().Epoch != 0 && f.record().Equal(n.rebuilds.set()) })
-		for line := range strings.Lines(f.log.String()) {
+		f.Until("the record is as it was restored", func() bool { return f.record().Epoch != 0 && f.record().Equal(n.rebuilds.set()) })
+		for line := range strings.Lines(f.Log.String()) {
 			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "record of the generations was gone") {
 				t.Error(line)
 			}
 		}
 	}
-	if err := f.bucket().Purge(t.Context(), recordKey); err != nil {
+	if err := f.Bucket().Purge(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.edit = withFans
-	n = f.start("a")
+	f.Edit = withFans
+	n = f.Start("a")
 	f.serves(2, n)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
 	quiet()
-	f.stop(n)
+	f.Stop(n)
 
 	// From before the rebuild: generation 2, by which the record and its windows are, is
 	// derived from EVENTS. What was restored is not served.
-	f.edit = nil
+	f.Edit = nil
 	f.restore("a", first, func(*config.Config) {})
-	n = f.start("a")
+	n = f.Start("a")
 	f.serves(2, n)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
 	quiet()
 	if got := f.begin(fans(n.config), false); got != 3 {
 		t.Errorf("generation %d is built next", got)
 	}
 	f.serves(3, n)
-	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
 }
 
 // docs/promises.md: "`repair --replay` ends all generations: the record and both slots",
@@ -237,34 +235,34 @@ func TestRestoreOfAGeneration(t *testing.T) {
 func TestReplayEndsGenerations(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, time.Minute }
-	a, b := f.start("a"), f.start("b")
-	f.publish(40)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, time.Minute }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(40)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
 	f.begin(fans(a.config), false)
 	f.serves(2, a, b)
 	c := *a.config
 	c.Shards = 4
-	repair := func() error { return Repair(&c, RepairOptions{Replay: true, Logger: f.logger()}) }
-	f.stop(a)
+	repair := func() error { return Repair(&c, RepairOptions{Replay: true, Logger: f.Logger()}) }
+	f.Stop(a)
 	if err := repair(); err == nil || !strings.Contains(err.Error(), "must be stopped") {
 		t.Errorf("another node runs: %v", err)
 	}
-	f.stop(b)
+	f.Stop(b)
 	if err := repair(); err != nil {
 		t.Fatal(err)
 	}
 	if s := f.stored("a"); len(s) != 0 {
 		t.Errorf("stored are %v", s)
 	}
-	f.edit = func(c *config.Config) { c.Shards, c.Cluster.Replicas, c.Rebuild.Keep = 4, 2, 0 }
-	a = f.start("a")
+	f.Edit = func(c *config.Config) { c.Shards, c.Cluster.Replicas, c.Rebuild.Keep = 4, 2, 0 }
+	a = f.Start("a")
 	f.serves(3, a)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
-	b = f.start("b")
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+	b = f.Start("b")
 	f.serves(3, b)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	f.until("b's old counts are gone", func() bool { s := f.stored("b"); return len(s) == 1 && strings.Contains(s[0], "3") })
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Until("b's old counts are gone", func() bool { s := f.stored("b"); return len(s) == 1 && strings.Contains(s[0], "3") })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
 }

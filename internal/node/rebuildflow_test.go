@@ -16,7 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -24,17 +26,17 @@ import (
 
 // refused publishes events that become dead letters.
 func (f *fleet) refused(n int) {
-	f.t.Helper()
+	f.T.Helper()
 	for i := range n {
-		if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), untilMax); err != nil {
-			f.t.Fatal(err)
+		if _, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, i), e2e.Patience); err != nil {
+			f.T.Fatal(err)
 		}
 	}
 }
 
 func (f *fleet) settledLetters(n *Node) {
-	f.t.Helper()
-	f.until("no dead letters are owed", func() bool { s := n.rebuilds.set(); return s.All[s.Serving].Letters == 0 })
+	f.T.Helper()
+	f.Until("no dead letters are owed", func() bool { s := n.rebuilds.set(); return s.All[s.Serving].Letters == 0 })
 }
 
 // "--back" is one step, and so is going forward again; the one that is kept goes on
@@ -43,7 +45,7 @@ func (f *fleet) settledLetters(n *Node) {
 func TestBackAndForward(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	plain := n.config
 	asker := f.asks(5)
 	letters := 0
@@ -52,10 +54,10 @@ func TestBackAndForward(t *testing.T) {
 		f.serves(serving, n)
 		f.refused(2)
 		letters += 2
-		f.publish(20)
-		f.until("all likes", func() bool { return f.likes(20, likes) })
-		if has := f.has("post", "fans", 7, likes)(); has != (serving%2 == 0) {
-			t.Errorf("generation %d: fans are there: %v: %s", serving, has, f.get("post", "fans", 7))
+		f.Publish(20)
+		f.Until("all likes", func() bool { return f.Likes(20, likes) })
+		if has := f.Has("post", "fans", 7, likes)(); has != (serving%2 == 0) {
+			t.Errorf("generation %d: fans are there: %v: %s", serving, has, f.Get("post", "fans", 7))
 		}
 		f.settledLetters(n)
 	}
@@ -64,7 +66,7 @@ func TestBackAndForward(t *testing.T) {
 	step(2, 2)
 	for i, serving := range []generations.Number{1, 2, 1, 2} {
 		var s RebuildStatus
-		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		f.Until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
 		if s.Serving != serving {
 			t.Fatalf("%+v", s)
 		}
@@ -74,7 +76,7 @@ func TestBackAndForward(t *testing.T) {
 		t.Errorf("generation %d is building", got)
 	}
 	n.shared.turns.Take() // so it does not come to its end yet
-	f.until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
+	f.Until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
 	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
 	n.shared.turns.Give()
 	if err != nil {
@@ -84,7 +86,7 @@ func TestBackAndForward(t *testing.T) {
 	if s := f.status(); s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 || !strings.HasPrefix(s.Why, "it was told to") || strings.Contains(s.Why, "it waits") {
 		t.Errorf("%+v", s)
 	}
-	f.until("nothing of it is left", func() bool { return !f.has3("a") })
+	f.Until("nothing of it is left", func() bool { return !f.has3("a") })
 	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrNone.Error()) {
 		t.Errorf("aborted twice: %v", err)
 	}
@@ -109,37 +111,37 @@ func TestRebuildDiffers(t *testing.T) {
 		t.Run(then, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			n := f.start("a")
-			f.publish(30)
-			f.until("all likes", func() bool { return f.likes(30, 1) })
-			f.stop(n)
-			f.plant(7, "a")
-			f.edit = unaudited
-			n = f.start("a")
+			n := f.Start("a")
+			f.Publish(30)
+			f.Until("all likes", func() bool { return f.Likes(30, 1) })
+			f.Stop(n)
+			f.Plant(7, "a")
+			f.Edit = unaudited
+			n = f.Start("a")
 			if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
 				t.Fatal(err)
 			}
-			f.until("it waits", func() bool { return f.status().Waits })
+			f.Until("it waits", func() bool { return f.status().Waits })
 			s := f.status()
 			if s.Differs == 0 || s.State != generations.Comparing || !strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
 				t.Errorf("%+v", s)
 			}
 			time.Sleep(4 * leadEvery)
-			if n.gen().number != 1 || !f.has("post", "like", 7, 3)() {
+			if n.gen().number != 1 || !f.Has("post", "like", 7, 3)() {
 				t.Errorf("generation %d serves", n.gen().number)
 			}
 			if err := f.rebuild(then, struct{}{}, nil); err != nil {
 				t.Fatal(err)
 			}
 			if then == RebuildAbortVerb {
-				f.until("nothing of it is left", func() bool { return len(f.stored("a")) == 1 && n.rebuilds.beside.Load() == nil })
-				if !f.has("post", "like", 7, 3)() {
-					t.Error(f.get("post", "like", 7))
+				f.Until("nothing of it is left", func() bool { return len(f.stored("a")) == 1 && n.rebuilds.beside.Load() == nil })
+				if !f.Has("post", "like", 7, 3)() {
+					t.Error(f.Get("post", "like", 7))
 				}
 				return
 			}
 			f.serves(2, n)
-			f.until("what the log says", f.has("post", "like", 7, 2))
+			f.Until("what the log says", f.Has("post", "like", 7, 2))
 		})
 	}
 }
@@ -148,10 +150,10 @@ func TestRebuildDiffers(t *testing.T) {
 func TestAcceptAmidTheComparison(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Audit.Rate = 0 }
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	f.Edit = func(c *config.Config) { c.Audit.Rate = 0 }
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	auditor, goOn := n.gen().audits.Auditor, make(chan struct{})
 	reached, open := make(chan struct{}, 2), auditor.Open
 	auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
@@ -170,7 +172,7 @@ func TestAcceptAmidTheComparison(t *testing.T) {
 	time.Sleep(2 * leadEvery) // in which it would end
 	close(goOn)
 	f.serves(2, n)
-	if s := f.record(); !s.Compared || !s.Accept || len(reached) > 0 || strings.Count(f.log.String(), "both are compared with the log") != 1 {
+	if s := f.record(); !s.Compared || !s.Accept || len(reached) > 0 || strings.Count(f.Log.String(), "both are compared with the log") != 1 {
 		t.Errorf("it has begun again: compared %v, accepted %v, epoch %d", s.Compared, s.Accept, s.Epoch)
 	}
 }
@@ -182,12 +184,12 @@ func TestCloseAmidRebuild(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) {
+	f.Edit = func(c *config.Config) {
 		c.Router.LeaseRenew, c.Router.LeaseExpiry = 50*time.Millisecond, 200*time.Millisecond
 	}
-	n := f.start("a")
-	f.publish(30)
-	f.until("all likes", func() bool { return f.likes(30, 1) })
+	n := f.Start("a")
+	f.Publish(30)
+	f.Until("all likes", func() bool { return f.Likes(30, 1) })
 	plain := n.config
 	number := n.rebuilds.set().Serving
 	// More rounds, each for longer, until a rebuild has come to its end.
@@ -212,20 +214,20 @@ func TestCloseAmidRebuild(t *testing.T) {
 		}
 		number = max(number, n.rebuilds.set().Serving)
 		for _, edit := range []func(*config.Config){func(*config.Config) {}, withFans} {
-			c := eachLikeCounts()
-			c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", f.dirs["a"], f.url, "", fleetShards
-			f.edit(c)
+			c := nodetest.EachLikeCounts()
+			c.Node, c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = "a", f.Dirs["a"], f.URL, "", nodetest.Shards
+			f.Edit(c)
 			edit(c)
-			n, err = Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
+			n, err = Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.Log, nil))})
 			if err == nil {
 				break
 			}
 		}
 		if err != nil {
-			t.Fatalf("%v\n%s", err, f.log.String())
+			t.Fatalf("%v\n%s", err, f.Log.String())
 		}
 		t.Cleanup(func() { n.Close() })
-		f.until("all likes", func() bool { return f.likes(30, 1) })
+		f.Until("all likes", func() bool { return f.Likes(30, 1) })
 	}
 	if number == 1 {
 		t.Error("no rebuild ever came to its end")
@@ -238,23 +240,23 @@ func TestRebuildWithRolesApart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	start := func(name, role string) *Node {
-		f.edit = func(c *config.Config) { c.Roles = []string{role} }
-		return f.start(name)
+		f.Edit = func(c *config.Config) { c.Roles = []string{role} }
+		return f.Start(name)
 	}
 	h1, h2 := start("h1", config.RoleHold), start("h2", config.RoleHold)
 	r := start("r", config.RoleRoute)
 	a := start("a", config.RoleAnswer)
-	f.until("a part each", func() bool { return settled(h1, h2) })
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Until("a part each", func() bool { return settled(h1, h2) })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	asker := f.asks(5)
 	f.begin(fans(h1.config), false)
 	f.serves(2, h1, h2, r, a)
-	f.publish(40)
-	f.until("all fans", f.has("post", "fans", 7, 2))
-	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.Publish(40)
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
 	asker.end()
-	f.until("the one that routes is ready", func() bool { return r.Ready() == nil })
+	f.Until("the one that routes is ready", func() bool { return r.Ready() == nil })
 }
 
 // docs/promises.md: "A generation that is building has `rebuild.memory`; the one that
@@ -265,8 +267,8 @@ func TestRebuildSharesMemory(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
-	n := f.start("a")
+	f.Edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
+	n := f.Start("a")
 	c := n.config
 	first := n.gen()
 	if got := first.memory.Load(); got != int64(c.ShardBytes()) {
@@ -274,21 +276,21 @@ func TestRebuildSharesMemory(t *testing.T) {
 	}
 	f.begin(fans(c), false)
 	n.shared.turns.Take() // so it does not come to its end yet
-	f.until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.log.Has("does not open") })
+	f.Until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.Log.Has("does not open") })
 	second := n.rebuilds.beside.Load()
 	if second == nil {
 		n.shared.turns.Give()
-		t.Fatal(f.log.String())
+		t.Fatal(f.Log.String())
 	}
 	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
 		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
 	}
 	n.shared.turns.Give()
 	f.serves(2, n)
-	f.until("the shares are swapped", func() bool {
+	f.Until("the shares are swapped", func() bool {
 		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())
 	})
-	f.until("it has all, alone", func() bool { return second.memory.Load() == int64(c.ShardBytes()) })
+	f.Until("it has all, alone", func() bool { return second.memory.Load() == int64(c.ShardBytes()) })
 }
 
 // The one that serves gives memory up as soon as there is a second one, also if that
@@ -299,29 +301,29 @@ func TestRebuildTakesMemory(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) {
+	f.Edit = func(c *config.Config) {
 		c.Memory.Budget = c.Memory.Budget - config.Size(c.ShardBytes()) + 40*config.MiB
 		c.Rebuild.Memory = 36 * config.MiB
 		c.Checkpoint.Interval = 100 * time.Millisecond
 	}
-	n := f.start("a")
-	f.crowd(500)
+	n := f.Start("a")
+	f.Crowd(500)
 	g := n.gen()
 	less := n.config.ShardBytesBeside()
-	f.until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
-	if err := os.WriteFile(filepath.Join(f.dirs["a"], datadir.GenerationsDir), nil, 0o600); err != nil {
+	f.Until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
+	if err := os.WriteFile(filepath.Join(f.Dirs["a"], datadir.GenerationsDir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)
-	f.until("it does with less", func() bool {
-		f.publish(20)
+	f.Until("it does with less", func() bool {
+		f.Publish(20)
 		return g.sinks.Resident() <= less
 	})
 	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	// What it does with it is up to what is asked: see sinks.SetMemory.
-	f.until("it may have all again", func() bool { return int(g.memory.Load()) == n.config.ShardBytes() })
+	f.Until("it may have all again", func() bool { return int(g.memory.Load()) == n.config.ShardBytes() })
 }
 
 // Dead letters come exactly once over a switch, however many are under way, and with
@@ -332,11 +334,11 @@ func TestLettersOverASwitch(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(20)
-	f.until("a part each", func() bool { return settled(a, b) })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(20)
+	f.Until("a part each", func() bool { return settled(a, b) })
 	const publishers = 8 // more would be a test of the server's patience
-	js, err := jetstream.New(f.nc)
+	js, err := jetstream.New(f.NC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,20 +367,20 @@ func TestLettersOverASwitch(t *testing.T) {
 	f.serves(2, a, b)
 	for _, serving := range []generations.Number{1, 2, 1} {
 		var s RebuildStatus
-		f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
+		f.Until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, &s) == nil })
 		f.serves(serving, a, b)
 	}
 	stop()
 	publishing.Wait()
 	letters := int(published.Load())
-	f.publish(1)
+	f.Publish(1)
 	f.settledLetters(a)
-	f.until("all is counted", func() bool { return f.has("post", "like", 1, 2)() && a.Ready() == nil && b.Ready() == nil })
+	f.Until("all is counted", func() bool { return f.Has("post", "like", 1, 2)() && a.Ready() == nil && b.Ready() == nil })
 	deadLetters, err := js.Stream(t.Context(), jetlog.DeadLetterStream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.until("all letters are there", func() bool {
+	f.Until("all letters are there", func() bool {
 		info, err := deadLetters.Info(t.Context())
 		return err == nil && info.State.Msgs >= uint64(letters)
 	})
@@ -392,16 +394,16 @@ func TestLettersOverASwitch(t *testing.T) {
 func TestOwedLetters(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	f.refused(3)
-	f.publish(5)
-	f.until("all is counted", func() bool { return f.likes(5, 1) })
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 1) })
 	g := n.gen()
 	behind := g.router.Stats.Position.Load()
 	g.letters.off()
 	f.refused(4)
-	f.publish(5)
-	f.until("all is counted", func() bool { return f.likes(5, 2) })
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 2) })
 	f.letters(3)
 	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) {
 		s.Epoch++
@@ -411,12 +413,12 @@ func TestOwedLetters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.until("it is known", func() bool { return n.rebuilds.set().Epoch > 1 })
+	f.Until("it is known", func() bool { return n.rebuilds.set().Epoch > 1 })
 	g.letters.on()
 	f.settledLetters(n)
 	f.letters(7)
 	f.refused(2)
-	f.publish(5)
-	f.until("all is counted", func() bool { return f.likes(5, 3) })
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 3) })
 	f.letters(9)
 }

@@ -21,17 +21,17 @@ import (
 
 // forge writes a record by which a generation serves that there never was.
 func (f *fleet) forge() {
-	f.t.Helper()
+	f.T.Helper()
 	forged := generations.Set{
 		Epoch: 50, State: generations.Aborted, Serving: 9, Newest: 9,
 		All: map[generations.Number]generations.Generation{9: {Counting: json.RawMessage(`{}`)}},
 	}
 	text, err := forged.Encode()
 	if err == nil {
-		_, err = f.bucket().Put(f.t.Context(), recordKey, text)
+		_, err = f.Bucket().Put(f.T.Context(), recordKey, text)
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 }
 
@@ -42,9 +42,9 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	f.forge()
-	f.until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
-	f.until("it has looked for what is left over", func() bool { return len(f.stored("a")) == 2 })
-	old := filepath.Join(f.dirs["a"], datadir.GenerationsDir, "7")
+	f.Until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+	f.Until("it has looked for what is left over", func() bool { return len(f.stored("a")) == 2 })
+	old := filepath.Join(f.Dirs["a"], datadir.GenerationsDir, "7")
 	if err := os.Mkdir(old, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +52,11 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	if _, err := os.Stat(old); err != nil {
 		t.Errorf("it is deleted: %v", err)
 	}
-	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
 	// Nor what no node has seen given up; it is named.
-	f.until("it is named", func() bool {
+	f.Until("it is named", func() bool {
 		return strings.Contains(n.remarks(), "has counts of generation 7, which the record does not name")
 	})
 	time.Sleep(sweepEvery + 3*rebuildsEvery)
@@ -69,25 +69,25 @@ func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 func TestNewNodesVouchForNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	a := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	f.forge()
-	b := f.start("b")
-	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
-	f.start("t")
-	f.until("a part each", func() bool { return settled(a, b) })
+	b := f.Start("b")
+	f.Edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	f.Start("t")
+	f.Until("a part each", func() bool { return settled(a, b) })
 	time.Sleep(askAgain + 2*rebuildsEvery)
 	for _, n := range []*Node{a, b} {
 		if set := n.rebuilds.set(); set.Serving != 1 || n.gen().number != 1 || !strings.Contains(n.remarks(), "generation 9 serves") {
 			t.Errorf("node %s acts on %+v; %s", n.name, set, n.remarks())
 		}
 	}
-	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	f.Until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 }
 
 // docs/promises.md: "A leader does not write the record while a node that it reaches
@@ -95,16 +95,16 @@ func TestNewNodesVouchForNothing(t *testing.T) {
 func TestLeaderIsOutrun(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(20)
-	f.until("a part each", func() bool { return settled(a, b) })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(20)
+	f.Until("a part each", func() bool { return settled(a, b) })
 	f.begin(fans(a.config), false)
 	f.serves(2, a, b)
-	f.until("nothing is owed", func() bool { s := a.rebuilds.set(); return s.All[2].Letters == 0 && b.rebuilds.set().Equal(s) })
+	f.Until("nothing is owed", func() bool { s := a.rebuilds.set(); return s.All[2].Letters == 0 && b.rebuilds.set().Equal(s) })
 	known := a.rebuilds.set()
 	older := known
 	older.Epoch--
-	f.until("it hears of b, and does not go on from an older one", func() bool { // which must answer within askWithin
+	f.Until("it hears of b, and does not go on from an older one", func() bool { // which must answer within askWithin
 		err := a.outrun(t.Context(), older)
 		return err != nil && strings.Contains(err.Error(), "node b knows")
 	})
@@ -120,8 +120,8 @@ func TestNumberComesAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
-	f.stop(n)
-	path := filepath.Join(f.dirs["a"], datadir.MarkerFile)
+	f.Stop(n)
+	path := filepath.Join(f.Dirs["a"], datadir.MarkerFile)
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -133,13 +133,13 @@ func TestNumberComesAgain(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(raw), is, "another", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.edit = withFans
-	n = f.start("a")
-	if !f.log.Has("it is moved aside") || n.dir.Counted(2).Counting != is {
+	f.Edit = withFans
+	n = f.Start("a")
+	if !f.Log.Has("it is moved aside") || n.dir.Counted(2).Counting != is {
 		t.Errorf("it counts on with what another one has counted: %+v", n.dir.Counted(2))
 	}
-	f.until("all fans", f.has("post", "fans", 7, 1))
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Until("all fans", f.Has("post", "fans", 7, 1))
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 }
 
 // The node that routes the generation that serves stores its dead letters, also as long as
@@ -154,14 +154,14 @@ func TestLettersGoByTheRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.until("it is settled by who routes it", func() bool { s := n.rebuilds.set(); return s.Serving == 1 && s.All[1].Letters == 0 })
+	f.Until("it is settled by who routes it", func() bool { s := n.rebuilds.set(); return s.Serving == 1 && s.All[1].Letters == 0 })
 	if n.gen().number != 2 {
 		t.Fatalf("generation %d answers", n.gen().number)
 	}
 	f.refused(3)
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.until("they are routed", func() bool { return kept.router.Stats.Position.Load() >= n.gen().router.Stats.Position.Load() })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Until("they are routed", func() bool { return kept.router.Stats.Position.Load() >= n.gen().router.Stats.Position.Load() })
 	f.letters(3)
 	kept.open.Store(true)
 	f.serves(1, n)
@@ -172,14 +172,14 @@ func TestLettersGoByTheRecord(t *testing.T) {
 func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
-	a, b := f.start("a"), f.start("b")
-	f.publish(20)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(20)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
 	g := a.gen()
-	f.until("nothing is waited for", func() bool { return waitsFor(g, true) == "" && caughtUp(g) })
-	f.stop(b)
-	f.until("it waits", func() bool { return !caughtUp(g) })
+	f.Until("nothing is waited for", func() bool { return waitsFor(g, true) == "" && caughtUp(g) })
+	f.Stop(b)
+	f.Until("it waits", func() bool { return !caughtUp(g) })
 	if why := waitsFor(g, false); !strings.Contains(why, "node b, which is to hold 8 shards, is away") {
 		t.Errorf("it waits for b: %q", why)
 	}
@@ -190,8 +190,8 @@ func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
 func TestRebuildNeedsWindowsThatHoldIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Windows.Bytes = 32 * config.KiB }
-	n := f.start("a")
+	f.Edit = func(c *config.Config) { c.Windows.Bytes = 32 * config.KiB }
+	n := f.Start("a")
 	by := fans(n.config)
 	by.Shards = 4096
 	counting, err := by.Counting()
@@ -213,19 +213,19 @@ func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
 	set := n.rebuilds.set()
 	lowest := func() (next uint64, why string) {
 		trim := backup.Trim{Below: math.MaxUint64}
-		if err := upkeep.BoundByKept(t.Context(), f.nc, set, f.logger(), &trim); err != nil {
+		if err := upkeep.BoundByKept(t.Context(), f.NC, set, f.Logger(), &trim); err != nil {
 			t.Fatal(err)
 		}
 		return trim.Below, trim.Why
 	}
-	f.until("it may be trimmed up to what is kept has applied", func() bool {
+	f.Until("it may be trimmed up to what is kept has applied", func() bool {
 		next, why := lowest()
 		return next == 41 && strings.Contains(why, "generation 1, which is kept: node a")
 	})
 	kept := n.rebuilds.beside.Load()
 	kept.cancel() // it goes on no more
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
 	if next, why := lowest(); next > 41 || !strings.Contains(why, "generation 1, which is kept") {
 		t.Errorf("of 80 events those from %d on are left: %s", next, why)
 	}
@@ -262,16 +262,16 @@ func TestRecordIsKeptAsItWas(t *testing.T) {
 func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	member := n.gen().same
 	member.Node, member.Session = "b", "killed"
 	value, err := member.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.bucket().Put(t.Context(), "2.member.b", value); err != nil { // it was killed
+	if _, err := f.Bucket().Put(t.Context(), "2.member.b", value); err != nil { // it was killed
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)
@@ -302,9 +302,9 @@ func TestSilence(t *testing.T) {
 // arranging is a node that has switched, and whose goroutine that follows the record was
 // ended: the test does what it would do. By the record generation 1 serves again.
 func (f *fleet) arranging() (n *Node, kept *generation) {
-	f.t.Helper()
+	f.T.Helper()
 	n = f.rebuilt("a")
-	f.until("the one before is up to date", func() bool {
+	f.Until("the one before is up to date", func() bool {
 		b := n.rebuilds.beside.Load()
 		return b != nil && b.number == 1 && n.maySwitch(n.gen(), b)
 	})
@@ -312,7 +312,7 @@ func (f *fleet) arranging() (n *Node, kept *generation) {
 	n.rebuilds.end()
 	back, err := n.rebuilds.set().Back(0)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	n.rebuilds.known.Store(&back)
 	return n, kept
@@ -324,12 +324,12 @@ func TestSwitchIsTriedAgain(t *testing.T) {
 	f := newFleet(t)
 	n, kept := f.arranging()
 	n.queries.Close()
-	f.until("it tries", func() bool { // it may be behind, and not try at once
+	f.Until("it tries", func() bool { // it may be behind, and not try at once
 		n.arrangeGenerations(t.Context())
 		return n.rebuilds.trouble.Err() != nil
 	})
 	if n.gen().number != 2 || n.rebuilds.beside.Load() != kept || kept.ctx.Err() != nil || n.rebuilds.opening != nil {
-		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.log.String())
+		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.Log.String())
 	}
 	if err := n.rebuilds.trouble.Err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
 		t.Errorf("it says %v", err)

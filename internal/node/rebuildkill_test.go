@@ -19,8 +19,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -84,8 +86,8 @@ func contextOfSignals() context.Context {
 }
 
 func (c *child) config() *config.Config {
-	by := eachLikeCounts()
-	by.Node, by.DataDir, by.NATS.URL, by.HTTP.Listen, by.Shards = c.Name, c.Dir, c.URL, "", fleetShards
+	by := nodetest.EachLikeCounts()
+	by.Node, by.DataDir, by.NATS.URL, by.HTTP.Listen, by.Shards = c.Name, c.Dir, c.URL, "", nodetest.Shards
 	by.Router.LeaseRenew, by.Router.LeaseExpiry = 200*time.Millisecond, 3*time.Second // the same node takes it again at once
 	by.Checkpoint.Interval = 200 * time.Millisecond
 	if c.Fans {
@@ -100,47 +102,47 @@ func (c *child) config() *config.Config {
 // run starts it, and returns when it answers: with the file of a generation that is
 // there.
 func (c *child) run(f *fleet) {
-	f.t.Helper()
+	f.T.Helper()
 	for range 3 {
 		if c.start(f) {
 			return
 		}
 		c.Fans = !c.Fans
 	}
-	f.t.Fatalf("node %s does not start\n%s", c.Name, f.log.String())
+	f.T.Fatalf("node %s does not start\n%s", c.Name, f.Log.String())
 }
 
 func (c *child) start(f *fleet) bool {
-	f.t.Helper()
+	f.T.Helper()
 	text, err := json.Marshal(c)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	c.command = exec.Command(os.Args[0])
 	c.command.Env = append(os.Environ(), childEnv+"="+string(text))
 	out, err := c.command.StdoutPipe()
 	if err == nil {
-		c.command.Stderr = &f.log
+		c.command.Stderr = &f.Log
 		err = c.command.Start()
 	}
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
-	f.dirs[c.Name] = c.Dir
-	lines := bufio.NewReader(io.TeeReader(out, &f.log))
+	f.Dirs[c.Name] = c.Dir
+	lines := bufio.NewReader(io.TeeReader(out, &f.Log))
 	for {
 		line, err := lines.ReadString('\n')
 		switch {
 		case line == "started\n":
 			go io.Copy(io.Discard, lines)
-			f.t.Cleanup(c.kill)
+			f.T.Cleanup(c.kill)
 			return true
 		case strings.Contains(line, "the configuration counts otherwise than generation"):
 			c.kill()
 			return false
 		}
 		if err != nil {
-			f.t.Fatalf("node %s does not start: %v\n%s", c.Name, err, f.log.String())
+			f.T.Fatalf("node %s does not start: %v\n%s", c.Name, err, f.Log.String())
 		}
 	}
 }
@@ -167,17 +169,17 @@ func TestRebuildKilled(t *testing.T) {
 			t.Logf("seed %d", seed)
 			var all []*child
 			for i := range nodes {
-				c := &child{Name: string(rune('a' + i)), Dir: t.TempDir(), URL: f.url}
+				c := &child{Name: string(rune('a' + i)), Dir: t.TempDir(), URL: f.URL}
 				all = append(all, c)
 				c.run(f)
 			}
 			plain := all[0].config()
 			likes, letters := 0, 0
 			for range 8 {
-				f.publish(30)
+				f.Publish(30)
 				likes++
 				for range 3 {
-					if _, err := f.nc.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, letters), untilMax); err != nil {
+					if _, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, letters), e2e.Patience); err != nil {
 						t.Fatal(err)
 					}
 					letters++
@@ -207,7 +209,7 @@ func TestRebuildKilled(t *testing.T) {
 				c.kill()
 				c.run(f)
 			}
-			f.until("no rebuild is under way", func() bool {
+			f.Until("no rebuild is under way", func() bool {
 				s := f.status()
 				return s.Serving != 0 && s.Building == 0
 			})
@@ -216,11 +218,11 @@ func TestRebuildKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			var begun RebuildBegun
-			f.until("the last one begins", func() bool { return f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), &begun) == nil })
-			f.until("it serves", func() bool { s := f.status(); return s.Serving == begun.Building && s.State == generations.Switched })
-			f.until("all likes", func() bool { return f.likes(30, likes) })
-			f.until("all fans", f.has("post", "fans", 30, likes))
-			f.until("no dead letters are owed", func() bool { s := f.record(); return s.Serving == begun.Building && s.All[s.Serving].Letters == 0 })
+			f.Until("the last one begins", func() bool { return f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), &begun) == nil })
+			f.Until("it serves", func() bool { s := f.status(); return s.Serving == begun.Building && s.State == generations.Switched })
+			f.Until("all likes", func() bool { return f.Likes(30, likes) })
+			f.Until("all fans", f.Has("post", "fans", 30, likes))
+			f.Until("no dead letters are owed", func() bool { s := f.record(); return s.Serving == begun.Building && s.All[s.Serving].Letters == 0 })
 			time.Sleep(500 * time.Millisecond) // none comes twice
 			f.letters(letters)
 		})
@@ -229,75 +231,75 @@ func TestRebuildKilled(t *testing.T) {
 
 // letters says how many dead letters there are, of how many positions.
 func (f *fleet) letters(want int) {
-	f.t.Helper()
-	js, err := jetstream.New(f.nc)
+	f.T.Helper()
+	js, err := jetstream.New(f.NC)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
-	stream, err := js.Stream(f.t.Context(), jetlog.DeadLetterStream)
+	stream, err := js.Stream(f.T.Context(), jetlog.DeadLetterStream)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	of := map[string]int{}
 	info := stream.CachedInfo()
 	for at := info.State.FirstSeq; at <= info.State.LastSeq; at++ {
-		m, err := stream.GetMsg(f.t.Context(), at)
+		m, err := stream.GetMsg(f.T.Context(), at)
 		if err != nil {
-			f.t.Fatal(err)
+			f.T.Fatal(err)
 		}
 		of[m.Header.Get(letters.HeaderSequence)]++
 	}
 	if len(of) != want || info.State.Msgs != uint64(want) {
-		f.t.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.log.String())
+		f.T.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.Log.String())
 	}
 }
 
 // holderOf is the node that holds a post.
 func (f *fleet) holderOf(post uint64) string {
-	f.t.Helper()
-	reply, err := f.nc.Request("tidemark.shards", []byte(`{}`), 10*time.Second)
+	f.T.Helper()
+	reply, err := f.NC.Request("tidemark.shards", []byte(`{}`), 10*time.Second)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	var shards query.Shards
 	if err := json.Unmarshal(reply.Data, &shards); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
-	return shards.Shards[pipeline.ShardOf(post, fleetShards)].Holders[0].Node
+	return shards.Shards[pipeline.ShardOf(post, nodetest.Shards)].Holders[0].Node
 }
 
 // A node that is suspended while the others switch follows as soon as it goes on.
 func TestSuspendedDuringTheSwitch(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := &child{Name: "a", Dir: t.TempDir(), URL: f.url}
-	b := &child{Name: "b", Dir: t.TempDir(), URL: f.url}
+	a := &child{Name: "a", Dir: t.TempDir(), URL: f.URL}
+	b := &child{Name: "b", Dir: t.TempDir(), URL: f.URL}
 	a.run(f)
 	b.run(f)
-	f.publish(30)
-	f.until("all likes", func() bool { return f.likes(30, 1) })
+	f.Publish(30)
+	f.Until("all likes", func() bool { return f.Likes(30, 1) })
 	time.Sleep(time.Second) // checkpoints
 	holder := f.holderOf(7)
 	a.kill()
 	b.kill()
-	f.dirs["a"], f.dirs["b"] = a.Dir, b.Dir
-	f.plant(7, holder) // so that what serves differs from the log
+	f.Dirs["a"], f.Dirs["b"] = a.Dir, b.Dir
+	f.Plant(7, holder) // so that what serves differs from the log
 	a.Unaudited, b.Unaudited = true, true
 	a.run(f)
 	b.run(f)
-	f.until("what was planted", f.has("post", "like", 7, 3))
+	f.Until("what was planted", f.Has("post", "like", 7, 3))
 	if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it waits", func() bool { return f.status().Waits })
+	f.Until("it waits", func() bool { return f.status().Waits })
 	// On a machine that is too slow the node is taken for away before anything is switched,
 	// and then nothing is, until it goes on: it is switched back, and tried again.
 	verb := RebuildAcceptVerb
 	for range 5 {
 		during := f.switchSuspended(a, b, verb)
 		inARow := 0
-		f.until("all answer by the new one", func() bool {
-			for inARow = 0; inARow < 30 && f.has("post", "like", 7, 2)(); inARow++ {
+		f.Until("all answer by the new one", func() bool {
+			for inARow = 0; inARow < 30 && f.Has("post", "like", 7, 2)(); inARow++ {
 			}
 			return inARow == 30
 		})
@@ -305,28 +307,28 @@ func TestSuspendedDuringTheSwitch(t *testing.T) {
 			return
 		}
 		verb = RebuildBackVerb
-		f.until("it is switched back", func() bool {
+		f.Until("it is switched back", func() bool {
 			_ = f.rebuild(verb, struct{}{}, nil)
 			return f.record().Serving == 1
 		})
 	}
-	t.Errorf("in none of five tries it is switched while the node is suspended\n%s", f.log.String())
+	t.Errorf("in none of five tries it is switched while the node is suspended\n%s", f.Log.String())
 }
 
 // switchSuspended suspends the node that does not lead, has the other one switch, and lets
 // the first one go on: whether it was switched since then.
 func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
-	f.t.Helper()
+	f.T.Helper()
 	suspended, leading := b, a
-	if _, err := job.Ask(f.t.Context(), f.nc, "b", RebuildStatusVerb, struct{}{}, nil); err == nil {
+	if _, err := job.Ask(f.T.Context(), f.NC, "b", RebuildStatusVerb, struct{}{}, nil); err == nil {
 		suspended, leading = a, b
 	}
 	if err := suspended.command.Process.Signal(syscall.SIGSTOP); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	silent := time.Now()
-	f.until("it is asked for", func() bool { // by then the suspended node may have led, and leads no longer
-		_, err := job.Ask(f.t.Context(), f.nc, leading.Name, verb, struct{}{}, nil)
+	f.Until("it is asked for", func() bool { // by then the suspended node may have led, and leads no longer
+		_, err := job.Ask(f.T.Context(), f.NC, leading.Name, verb, struct{}{}, nil)
 		s := f.record()
 		return err == nil || s.Accept || s.Serving == 2
 	})
@@ -335,8 +337,8 @@ func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
 	}
 	during = f.record().Serving == 2 // once it is taken for away nothing is switched
 	if err := suspended.command.Process.Signal(syscall.SIGCONT); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
-	f.until("it is switched", func() bool { return f.record().Serving == 2 })
+	f.Until("it is switched", func() bool { return f.record().Serving == 2 })
 	return during
 }

@@ -14,9 +14,9 @@ import (
 func TestDroppingNeedsAWord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	counting := func(c *config.Config) json.RawMessage {
 		t.Helper()
 		text, err := c.Counting()
@@ -69,9 +69,9 @@ func TestDroppingNeedsAWord(t *testing.T) {
 	refused("again", again, "generation 1, which is kept and alone counts", "--back", "--drop-kept 1")
 	again.DropKept = 7
 	refused("another number", again, "generation 7 is not the one that is kept (1)")
-	f.until("the one before can be gone back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, nil) == nil })
+	f.Until("the one before can be gone back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, nil) == nil })
 	f.serves(1, n)
-	f.until("all likes are there again", func() bool { return f.likes(20, 1) })
+	f.Until("all likes are there again", func() bool { return f.Likes(20, 1) })
 	// What is kept now counts nothing that is lost with it.
 	if err := f.rebuild(RebuildVerb, RebuildAsk{Counting: counting(fans(n.config))}, nil); err != nil {
 		t.Error(err)

@@ -21,23 +21,10 @@ import (
 
 const recordKey = "generations"
 
-func (f *fleet) bucket() jetstream.KeyValue {
-	f.t.Helper()
-	js, err := jetstream.New(f.nc)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	bucket, err := js.KeyValue(f.t.Context(), jetlog.Bucket)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return bucket
-}
-
 // record is what the bucket says; the zero where it says nothing.
 func (f *fleet) record() (s generations.Set) {
-	f.t.Helper()
-	e, err := f.bucket().Get(f.t.Context(), recordKey)
+	f.T.Helper()
+	e, err := f.Bucket().Get(f.T.Context(), recordKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return s
 	}
@@ -52,20 +39,20 @@ func (f *fleet) record() (s generations.Set) {
 
 // rebuilt is a node whose counts are of generation 2, generation 1 is kept.
 func (f *fleet) rebuilt(name string) *Node {
-	f.t.Helper()
-	n := f.start(name)
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.T.Helper()
+	n := f.Start(name)
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	f.begin(fans(n.config), false)
 	f.serves(2, n)
-	f.until("nothing is owed", func() bool { s := n.rebuilds.set(); return s.All[2].Letters == 0 })
+	f.Until("nothing is owed", func() bool { s := n.rebuilds.set(); return s.All[2].Letters == 0 })
 	return n
 }
 
 // stored says which generations a directory has counts of.
 func (f *fleet) stored(name string) (found []string) {
 	for _, dir := range []string{datadir.BadgerDir, filepath.Join(datadir.GenerationsDir, "2", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "3", datadir.BadgerDir)} {
-		if _, err := os.Stat(filepath.Join(f.dirs[name], dir)); err == nil {
+		if _, err := os.Stat(filepath.Join(f.Dirs[name], dir)); err == nil {
 			found = append(found, dir)
 		}
 	}
@@ -103,7 +90,7 @@ func TestRecordIsForged(t *testing.T) {
 		},
 		"older": func(b jetstream.KeyValue) error { _, err := b.Put(t.Context(), recordKey, encode(older)); return err },
 		"the bucket is deleted": func(jetstream.KeyValue) error {
-			js, err := jetstream.New(f.nc)
+			js, err := jetstream.New(f.NC)
 			if err == nil {
 				err = js.DeleteKeyValue(t.Context(), jetlog.Bucket)
 			}
@@ -111,11 +98,11 @@ func TestRecordIsForged(t *testing.T) {
 		},
 	}
 	for name, forge := range forge {
-		if err := forge(f.bucket()); err != nil {
+		if err := forge(f.Bucket()); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		f.until(name+": it is as it was", func() bool {
-			js, err := jetstream.New(f.nc)
+		f.Until(name+": it is as it was", func() bool {
+			js, err := jetstream.New(f.NC)
 			if err != nil {
 				return false
 			}
@@ -125,35 +112,35 @@ func TestRecordIsForged(t *testing.T) {
 			return f.record().Equal(known)
 		})
 		if got := n.rebuilds.set(); !got.Equal(known) || n.gen().number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.log.String())
+			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.Log.String())
 		}
 	}
 	for name, stopped := range map[string]bool{"while it runs": false, "while it is stopped": true} {
 		if stopped {
-			f.stop(n)
+			f.Stop(n)
 		}
-		if _, err := f.bucket().Put(t.Context(), recordKey, encode(unknown)); err != nil {
+		if _, err := f.Bucket().Put(t.Context(), recordKey, encode(unknown)); err != nil {
 			t.Fatal(err)
 		}
 		if stopped {
-			f.edit = func(c *config.Config) { *c = *fans(c) }
-			n = f.start("a")
+			f.Edit = func(c *config.Config) { *c = *fans(c) }
+			n = f.Start("a")
 		}
-		f.until(name+": it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+		f.Until(name+": it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
 		if err := n.Ready(); stopped && err != nil && !strings.Contains(err.Error(), "catching up") {
 			t.Errorf("it is not ready: %v", err)
 		}
 		time.Sleep(2 * rebuildsEvery)
 		if n.gen().number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.log.String())
+			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.Log.String())
 		}
 	}
-	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it is as it was", func() bool { return f.record().Equal(known) })
-	f.until("nothing is wrong", func() bool { return n.rebuilds.remarks() == "" })
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Until("it is as it was", func() bool { return f.record().Equal(known) })
+	f.Until("nothing is wrong", func() bool { return n.rebuilds.remarks() == "" })
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 }
 
 // docs/contract.md: "A node whose file differs from what serves starts with what serves
@@ -165,7 +152,7 @@ func TestFileDiffers(t *testing.T) {
 	n := f.rebuilt("a")
 	differs := func(when string, want bool, words string) {
 		t.Helper()
-		f.until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
+		f.Until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
 		said := false
 		for _, is := range lookup.NewOverview(n.name, n.gen().view, n.gen().silent).Nodes().Nodes {
 			said = said || is.Config == query.ConfigDiffers
@@ -176,28 +163,28 @@ func TestFileDiffers(t *testing.T) {
 	}
 	differs("after the rebuild", true, "drops column post.fans")
 	for _, keep := range []time.Duration{time.Hour, 0} { // within rebuild.keep, and after it
-		f.stop(n)
-		f.edit = func(c *config.Config) {
+		f.Stop(n)
+		f.Edit = func(c *config.Config) {
 			c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor, c.Variables = keep, 16, 120, []string{"TIDEMARK_SHARDS"}
 		}
-		n = f.start("a")
+		n = f.Start("a")
 		differs("with the file of before", true, "shards 8 → 16")
 		differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
-		f.until("the new column", f.has("post", "fans", 7, 1))
-		if !f.log.Has("counts differently from what serves") {
+		f.Until("the new column", f.Has("post", "fans", 7, 1))
+		if !f.Log.Has("counts differently from what serves") {
 			t.Error("the log says nothing")
 		}
 	}
-	f.until("nothing is kept", func() bool { return n.rebuilds.set().Kept == 0 })
-	f.stop(n)
-	n = f.start("a")
+	f.Until("nothing is kept", func() bool { return n.rebuilds.set().Kept == 0 })
+	f.Stop(n)
+	n = f.Start("a")
 	differs("when nothing is kept", true, "shards 8 → 16")
-	f.until("the new column", f.has("post", "fans", 7, 1))
-	f.stop(n)
-	f.edit = func(c *config.Config) { *c = *fans(c) }
-	n = f.start("a")
+	f.Until("the new column", f.Has("post", "fans", 7, 1))
+	f.Stop(n)
+	f.Edit = func(c *config.Config) { *c = *fans(c) }
+	n = f.Start("a")
 	differs("with the file that serves", false, "")
-	f.until("the new column", f.has("post", "fans", 7, 1))
+	f.Until("the new column", f.Has("post", "fans", 7, 1))
 }
 
 // docs/contract.md: "What is counted is one for all nodes of a generation: counters,
@@ -221,11 +208,11 @@ func TestNodesWithOtherFiles(t *testing.T) {
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for name, edit := range files { // at the same moment
-		f.dirs[name] = t.TempDir()
-		c := f.plain(name)
+		f.Dirs[name] = t.TempDir()
+		c := f.Plain(name)
 		edit(c)
 		work.Go(func() {
-			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.logger()})
+			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.Logger()})
 			if err != nil {
 				t.Errorf("node %s: %v", name, err)
 				return
@@ -259,40 +246,40 @@ func TestAwayDuringRebuilds(t *testing.T) {
 	}
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
-	a, b := f.start("a"), f.start("b")
-	f.publish(40)
-	f.until("all on both", func() bool { return a.gen().hasAssigned() && holdsAll(a) })
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(40)
+	f.Until("all on both", func() bool { return a.gen().hasAssigned() && holdsAll(a) })
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	by := fans(b.config)
-	f.stop(a)
-	f.until("it is away", func() bool {
+	f.Stop(a)
+	f.Until("it is away", func() bool {
 		m, there := b.gen().members.View().Member("a")
 		return there && m.Stopped
 	})
 	if why := f.rebuild(RebuildVerb, RebuildAsk{}, nil); why == nil || !strings.Contains(why.Error(), "node a, which holds") {
 		t.Fatalf("it begins without a node that holds shards: %v", why)
 	}
-	f.forget("a")
-	f.until("its shards are b's", func() bool {
+	f.Forget("a")
+	f.Until("its shards are b's", func() bool {
 		_, there := b.gen().members.View().Member("a")
 		return !there && holdsAll(b)
 	})
-	delete(f.dirs, "a")
+	delete(f.Dirs, "a")
 	dir := a.dir.Path
 	for _, number := range []generations.Number{2, 3} {
 		f.begin(by, false)
 		f.serves(number, b)
 	}
-	f.until("one is left", func() bool { return b.rebuilds.set().Kept == 0 })
-	f.dirs["a"] = dir
-	f.edit = func(c *config.Config) { *c = *fans(c); c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
-	a = f.start("a")
+	f.Until("one is left", func() bool { return b.rebuilds.set().Kept == 0 })
+	f.Dirs["a"] = dir
+	f.Edit = func(c *config.Config) { *c = *fans(c); c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
+	a = f.Start("a")
 	f.serves(3, a)
-	f.until("it has all", func() bool { return holdsAll(a) })
-	f.until("its old counts are gone", func() bool { s := f.stored("a"); return len(s) == 1 && strings.Contains(s[0], "3") })
-	f.stop(b)
-	f.until("the new column", f.has("post", "fans", 7, 1))
+	f.Until("it has all", func() bool { return holdsAll(a) })
+	f.Until("its old counts are gone", func() bool { s := f.stored("a"); return len(s) == 1 && strings.Contains(s[0], "3") })
+	f.Stop(b)
+	f.Until("the new column", f.Has("post", "fans", 7, 1))
 }
 
 func holdsAll(n *Node) bool {
@@ -305,8 +292,8 @@ func TestThinSeesAForgedRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
-	f.edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
-	thin := f.start("t")
+	f.Edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
+	thin := f.Start("t")
 	f.serves(2, thin)
 	known := n.rebuilds.set()
 	forged := known
@@ -314,20 +301,20 @@ func TestThinSeesAForgedRecord(t *testing.T) {
 	forged.All = map[generations.Number]generations.Generation{9: {Counting: known.All[1].Counting}}
 	text, err := forged.Encode()
 	if err == nil {
-		_, err = f.bucket().Put(t.Context(), recordKey, text)
+		_, err = f.Bucket().Put(t.Context(), recordKey, text)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.until("it has seen it", func() bool { return thin.rebuilds.set().Serving == 9 })
-	f.until("all likes", func() bool { return f.likes(40, 1) })
-	if err := f.bucket().Delete(t.Context(), recordKey); err != nil {
+	f.Until("it has seen it", func() bool { return thin.rebuilds.set().Serving == 9 })
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it knows better", func() bool { return thin.rebuilds.set().Equal(known) })
+	f.Until("it knows better", func() bool { return thin.rebuilds.set().Equal(known) })
 	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	f.serves(1, n, thin)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 }

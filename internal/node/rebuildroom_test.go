@@ -15,43 +15,36 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-func (f *fleet) jetStream() jetstream.JetStream {
-	f.t.Helper()
-	js, err := jetstream.New(f.nc)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return js
-}
-
 // noRebuild asks for one, which must be refused before anything has started.
 func (f *fleet) noRebuild(n *Node, words ...string) {
-	f.t.Helper()
+	f.T.Helper()
 	counting, err := fans(n.config).Counting()
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	err = f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil)
 	if err == nil {
-		f.t.Fatal("it begins")
+		f.T.Fatal("it begins")
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			f.t.Errorf("it does not say %q: %v", word, err)
+			f.T.Errorf("it does not say %q: %v", word, err)
 		}
 	}
 	if s := f.record(); s.Newest != 1 || n.rebuilds.set().Newest != 1 {
-		f.t.Errorf("the record is %+v", s)
+		f.T.Errorf("the record is %+v", s)
 	}
-	if _, err := f.jetStream().Stream(f.t.Context(), "DELTAS2"); err == nil {
-		f.t.Error("DELTAS2 is there")
+	if _, err := f.JetStream().Stream(f.T.Context(), "DELTAS2"); err == nil {
+		f.T.Error("DELTAS2 is there")
 	}
 }
 
@@ -61,15 +54,15 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 func TestRebuildNeedsRoomOnTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	others := jetstream.StreamConfig{Name: "OTHERS", Subjects: []string{"others"}, MaxBytes: 1<<40 - 24<<30} // and DELTAS2 has 4 GiB
-	if _, err := f.jetStream().CreateStream(t.Context(), others); err != nil {
+	if _, err := f.JetStream().CreateStream(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
 	f.noRebuild(n, "no rebuild was begun", "DELTAS2 of 4096 MiB", "no room", "5 streams have reserved", "max_bytes")
-	if err := f.jetStream().DeleteStream(t.Context(), others.Name); err != nil {
+	if err := f.JetStream().DeleteStream(t.Context(), others.Name); err != nil {
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)
@@ -84,17 +77,17 @@ func TestRebuildNeedsRoomInTheAccount(t *testing.T) {
 		"max_file: 1TB, max_streams: 4": {"4 streams have reserved", "may have 4 streams"},
 	} {
 		server := natstest.NewOutside(t, fmt.Sprintf("accounts {T {jetstream {max_mem: 1MB, %s}, users [{user: t, password: t}]}}\nno_auth_user: t\n", limit))
-		nc, err := nats.Connect(server.URL(), nats.Timeout(untilMax))
+		nc, err := nats.Connect(server.URL(), nats.Timeout(e2e.Patience))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		f := &fleet{t: t, nc: nc, url: server.URL(), dirs: map[string]string{}}
-		n := f.start("a")
-		f.publish(5)
-		f.until("all likes", func() bool { return f.likes(5, 1) })
+		f := &fleet{nodetest.FleetOn(t, nc, server.URL(), startInFleet)}
+		n := f.Start("a")
+		f.Publish(5)
+		f.Until("all likes", func() bool { return f.Likes(5, 1) })
 		f.noRebuild(n, append(words, "no rebuild was begun", "DELTAS2 of 4096 MiB")...)
-		f.stop(n)
+		f.Stop(n)
 	}
 }
 
@@ -103,59 +96,59 @@ func TestRebuildNeedsRoomInTheAccount(t *testing.T) {
 func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	o := n.gen().streamOptions()
 	o.Slot, o.Generation = 1, jetlog.Owner{Number: 7}
-	f.stop(n) // a leader may take what is left for a reservation, before it has a window
-	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
+	f.Stop(n) // a leader may take what is left for a reservation, before it has a window
+	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
 		t.Fatal(err)
 	}
-	left, err := f.jetStream().Stream(t.Context(), o.Slot.Deltas())
+	left, err := f.JetStream().Stream(t.Context(), o.Slot.Deltas())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.jetStream().Publish(t.Context(), left.CachedInfo().Config.Subjects[0], []byte("a window")); err != nil {
+	if _, err := f.JetStream().Publish(t.Context(), left.CachedInfo().Config.Subjects[0], []byte("a window")); err != nil {
 		t.Fatal(err)
 	}
-	n = f.start("a")
+	n = f.Start("a")
 	if got := f.begin(fans(n.config), false); got != 8 {
 		t.Errorf("generation %d is building", got)
 	}
 	f.serves(8, n)
-	if is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1); err != nil || is.Number != 8 || !f.log.Has("no node and no record knows of it") {
+	if is, err := jetlog.SlotOf(t.Context(), f.JetStream(), 1); err != nil || is.Number != 8 || !f.Log.Has("no node and no record knows of it") {
 		t.Errorf("DELTAS2 is of %v: %v", is, err)
 	}
-	f.until("all fans", f.has("post", "fans", 7, 1))
+	f.Until("all fans", f.Has("post", "fans", 7, 1))
 }
 
 // waiting starts a node that is to wait, and returns what it says at /readyz. end stops it.
 func (f *fleet) waiting(c *config.Config, words string) (end func()) {
-	f.t.Helper()
+	f.T.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	c.HTTP.Listen = free.Addr().String()
 	free.Close()
-	ctx, cancel := context.WithCancel(f.t.Context())
+	ctx, cancel := context.WithCancel(f.T.Context())
 	over := make(chan error, 1)
 	go func() {
-		n, err := Start(ctx, c, Options{Version: "test", Processors: 2, Logger: f.logger()})
+		n, err := Start(ctx, c, Options{Version: "test", Processors: 2, Logger: f.Logger()})
 		if err == nil {
 			n.Close()
 		}
 		over <- err
 	}()
 	end = func() {
-		f.t.Helper()
+		f.T.Helper()
 		cancel()
 		if err := <-over; err == nil {
-			f.t.Error("it has started")
+			f.T.Error("it has started")
 		}
 	}
-	f.until("it says why it waits", func() bool {
+	f.Until("it says why it waits", func() bool {
 		reply, err := http.Get("http://" + c.HTTP.Listen + "/readyz")
 		if err != nil {
 			return false
@@ -172,29 +165,29 @@ func (f *fleet) waiting(c *config.Config, words string) (end func()) {
 func TestStartWhereNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.dirs["a"] = t.TempDir()
-	c := f.plain("a")
+	f.Dirs["a"] = t.TempDir()
+	c := f.Plain("a")
 	o := jetlog.StreamOptions{Deltas: jetlog.Limits{BytesMax: int64(c.NATS.Streams.Deltas.MaxBytes)}, Generation: jetlog.Owner{Number: 3}}
-	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
+	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
 		t.Fatal(err)
 	}
 	f.waiting(c, "are of generation 3")()
-	if err := Repair(f.plain("a"), RepairOptions{Record: true, Logger: f.logger()}); err != nil {
+	if err := Repair(f.Plain("a"), RepairOptions{Record: true, Logger: f.Logger()}); err != nil {
 		t.Fatal(err)
 	}
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
-	f.stop(n)
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
+	f.Stop(n)
 }
 
 // A slot is not cleared for a number that another leader has given in between.
 func TestSlotIsNotClearedForALaterOne(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
+	f.Edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
 	n := f.rebuilt("a")
-	f.until("the first is dropped", func() bool { return n.rebuilds.set().Kept == 0 })
+	f.Until("the first is dropped", func() bool { return n.rebuilds.set().Kept == 0 })
 	if _, err := n.clearSlot(t.Context(), 0, 1); err == nil || !strings.Contains(err.Error(), "generation 2 has begun meanwhile") {
 		t.Errorf("generation 2 has begun: %v", err)
 	}
@@ -208,14 +201,14 @@ func TestSlotIsNotClearedForALaterOne(t *testing.T) {
 func TestReservedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	o := n.gen().streamOptions()
 	o.Slot, o.Generation = 1, jetlog.Owner{Number: 3}
-	if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
+	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
 		t.Fatal(err)
 	}
 	of := func() generations.Number {
-		is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1)
+		is, err := jetlog.SlotOf(t.Context(), f.JetStream(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +226,7 @@ func TestReservedIsGivenBack(t *testing.T) {
 	if give(3); of() != 0 {
 		t.Errorf("it is of generation %d", of())
 	}
-	f.publish(20)
+	f.Publish(20)
 	f.begin(fans(n.config), false)
 	f.serves(2, n)
 	if give(2); of() != 2 {
@@ -246,26 +239,26 @@ func TestReservedIsGivenBack(t *testing.T) {
 // lead again. What has windows, or another number, is not what was reserved.
 func TestReservedByOneThatWasKilled(t *testing.T) {
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	o := n.gen().streamOptions()
 	o.Slot = 1
 	reserve := func(number generations.Number) {
 		t.Helper()
 		o.Generation = jetlog.Owner{Number: number}
-		if err := jetlog.Reserve(t.Context(), f.nc, o); err != nil {
+		if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	there := func() bool {
-		is, err := jetlog.SlotOf(t.Context(), f.jetStream(), 1)
+		is, err := jetlog.SlotOf(t.Context(), f.JetStream(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return is != (jetlog.Owner{})
 	}
-	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
+	f.Until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	reserve(2)
 	lead := &n.gen().router.Stats.Active
 	lead.Store(false) // as if another node had led for a while
@@ -289,30 +282,30 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 		t.Errorf("the server is asked %d times of 10", tried)
 	}
 	lead.Store(true)
-	f.until("the next leader gives it back", func() bool { return !there() })
+	f.Until("the next leader gives it back", func() bool { return !there() })
 
-	f.stop(n)
+	f.Stop(n)
 	reserve(2)
-	n = f.start("a")
-	f.until("it is given back after the start", func() bool { return !there() })
-	f.stop(n)
+	n = f.Start("a")
+	f.Until("it is given back after the start", func() bool { return !there() })
+	f.Stop(n)
 
 	reserve(2)
-	if _, err := f.jetStream().Publish(t.Context(), f.subjectOf("DELTAS2"), []byte("a window")); err != nil {
+	if _, err := f.JetStream().Publish(t.Context(), f.subjectOf("DELTAS2"), []byte("a window")); err != nil {
 		t.Fatal(err)
 	}
-	n = f.start("a")
-	f.until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
+	n = f.Start("a")
+	f.Until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	if !there() {
 		t.Error("what was counted by a generation that the record has lost is removed")
 	}
 }
 
 func (f *fleet) subjectOf(stream string) string {
-	f.t.Helper()
-	s, err := f.jetStream().Stream(f.t.Context(), stream)
+	f.T.Helper()
+	s, err := f.JetStream().Stream(f.T.Context(), stream)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return s.CachedInfo().Config.Subjects[0]
 }
@@ -324,9 +317,9 @@ func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
 	f := newFleet(t)
 	f.rebuilt("a")
 	ask := func(of generations.Number) error {
-		ctx, cancel := context.WithTimeout(t.Context(), untilMax)
+		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
-		_, err := spread.AskCounted(ctx, f.nc, "a", of)
+		_, err := spread.AskCounted(ctx, f.NC, "a", of)
 		return err
 	}
 	if err := ask(1); err == nil || !strings.Contains(err.Error(), "generation 1 does not serve any more") {
@@ -335,23 +328,23 @@ func TestKeptIsNotAnsweredByEarlierVersions(t *testing.T) {
 	if err := ask(2); err != nil {
 		t.Error(err)
 	}
-	f.until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, nil) == nil })
-	f.until("generation 1 is told again", func() bool { return ask(1) == nil && ask(2) != nil })
+	f.Until("there is one to go back to", func() bool { return f.rebuild(RebuildBackVerb, struct{}{}, nil) == nil })
+	f.Until("generation 1 is told again", func() bool { return ask(1) == nil && ask(2) != nil })
 }
 
 // What a rebuild waits for is said, by node: also the leader that would drop what is kept.
 func TestKeptSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
-	a, b := f.start("a"), f.start("b")
-	f.publish(20)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(20)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
 	f.begin(fans(a.config), true)
 	f.serves(2, a, b)
-	f.until("nothing is waited for", func() bool { s := f.status(); return s.Kept == 1 && s.Why == "" })
-	f.stop(b)
-	f.until("it says so", func() bool {
+	f.Until("nothing is waited for", func() bool { s := f.status(); return s.Kept == 1 && s.Why == "" })
+	f.Stop(b)
+	f.Until("it says so", func() bool {
 		return strings.Contains(f.status().Why, "generation 1 is kept until all have the one that serves: node b, which is to hold 8 shards, is away")
 	})
 	time.Sleep(keepMin)
@@ -359,18 +352,18 @@ func TestKeptSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("it is dropped: %+v", s)
 	}
 	withFans := func(c *config.Config) { *c = *fans(c); c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
-	f.edit = withFans
-	b = f.start("b")
-	f.until("it is dropped", func() bool { s := f.status(); return s.Kept == 0 && s.Why == "" })
+	f.Edit = withFans
+	b = f.Start("b")
+	f.Until("it is dropped", func() bool { s := f.status(); return s.Kept == 0 && s.Why == "" })
 }
 
 // It is reported which node keeps what is left on the server from being removed.
 func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	n := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	f.begin(fans(n.config), false)
 	member := n.gen().same
 	member.Node, member.Session = "c", "cut off"
@@ -378,7 +371,7 @@ func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer stop()
-	keys := f.bucket()
+	keys := f.Bucket()
 	work.Go(func() {
 		for i := uint64(0); ctx.Err() == nil; i++ {
 			member.LagMS = int64(i)
@@ -391,10 +384,10 @@ func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.until("it says so", func() bool {
+	f.Until("it says so", func() bool {
 		s := f.status()
 		return s.State == generations.Aborted && strings.Contains(s.Why, "it was told to; what a generation has left on the server is not removed yet: nodes have the generation before still open: c")
 	})
 	stop()
-	f.until("it is removed", func() bool { return f.status().Why == "it was told to" })
+	f.Until("it is removed", func() bool { return f.status().Why == "it was told to" })
 }

@@ -14,13 +14,13 @@ import (
 func TestRebuildInTurns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	turns := n.shared.turns
 	if cap(turns) != 1 {
 		t.Fatalf("there are %d turns, of rebuild.cores %d and 2 processors", cap(turns), n.config.Rebuild.Cores)
 	}
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 
 	turns.Take()
 	given := false
@@ -30,17 +30,17 @@ func TestRebuildInTurns(t *testing.T) {
 		}
 	}()
 	f.begin(fans(n.config), false)
-	f.until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
+	f.Until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
 	second := n.rebuilds.beside.Load()
-	f.until("its router runs", func() bool { return second.router.Stats.Messages.Load() > 0 })
-	f.publish(40)
-	f.until("the first one counts", func() bool { return f.likes(40, 2) })
+	f.Until("its router runs", func() bool { return second.router.Stats.Messages.Load() > 0 })
+	f.Publish(40)
+	f.Until("the first one counts", func() bool { return f.Likes(40, 2) })
 	if windows, applied := second.router.Stats.Windows.Load(), second.sinks.Applied(); windows != 0 || applied != 0 {
 		t.Errorf("without a turn there are %d windows, applied up to %d", windows, applied)
 	}
 	turns.Give()
 	f.serves(2, n)
-	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
 
 	turns.Take()
 	first := n.rebuilds.beside.Load()
@@ -48,14 +48,14 @@ func TestRebuildInTurns(t *testing.T) {
 		t.Fatalf("beside is %+v", first)
 	}
 	stood := first.sinks.Applied()
-	f.publish(40)
-	f.until("the second one counts", func() bool { return f.likes(40, 3) })
+	f.Publish(40)
+	f.Until("the second one counts", func() bool { return f.Likes(40, 3) })
 	if now := first.sinks.Applied(); now != stood {
 		t.Errorf("without a turn the first one has come from %d to %d", stood, now)
 	}
 	turns.Give()
 	given = true
-	f.until("the first one is up to date", func() bool { return first.sinks.Applied() >= second.sinks.Applied() })
+	f.Until("the first one is up to date", func() bool { return first.sinks.Applied() >= second.sinks.Applied() })
 }
 
 // A comparison waits for its turns too, of the generation that serves and of the new
@@ -65,7 +65,7 @@ func TestCompareInTurns(t *testing.T) {
 	f := newFleet(t)
 	one := func(*config.Config) {}
 	a, a2 := f.counting("a", 1, one, nil), f.counting("a2", 2, one, nil)
-	f.publish(50)
+	f.Publish(50)
 	f.whole(a, a2)
 	for _, held := range []*Node{a, a2} {
 		held.shared.turns.Take()
@@ -90,7 +90,7 @@ func TestCompareInTurns(t *testing.T) {
 			t.Errorf("%d turns are not given back", n)
 		}
 	}
-	free := newNode(f.config("b", func(c *config.Config) { c.Rebuild.Cores = 2 }), Options{Processors: 2, Logger: f.logger()})
+	free := newNode(f.Config("b", func(c *config.Config) { c.Rebuild.Cores = 2 }), Options{Processors: 2, Logger: f.Logger()})
 	defer free.cancel()
 	if free.shared.turns != pipeline.Turns(nil) {
 		t.Error("with as many cores as processors there is a bound")

@@ -17,29 +17,29 @@ import (
 // beforeTheRebuild are two nodes that both hold everything, are backed up, rebuilt to
 // generation 2, and stopped. Then a is restored from before the rebuild.
 func (f *fleet) beforeTheRebuild() (intact string) {
-	f.t.Helper()
-	f.edit = func(c *config.Config) { c.Cluster.Replicas, c.Audit.Rate = 2, 0 }
-	a, b := f.start("a"), f.start("b")
-	f.publish(40)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	f.until("all likes", func() bool { return f.likes(40, 1) })
-	to := filepath.Join(f.t.TempDir(), "backups")
+	f.T.Helper()
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas, c.Audit.Rate = 2, 0 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(40)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+	to := filepath.Join(f.T.TempDir(), "backups")
 	f.backup(to)
 	f.begin(fans(a.config), false)
 	f.serves(2, a, b)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	f.publish(40)
-	f.until("all fans", f.has("post", "fans", 7, 2))
-	intact = f.dirs["b"]
-	f.stop(a)
-	f.stop(b)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Publish(40)
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
+	intact = f.Dirs["b"]
+	f.Stop(a)
+	f.Stop(b)
 	f.restore("a", to, func(*config.Config) {})
 	return intact
 }
 
 // has3 says whether a node has counts of generation 3.
 func (f *fleet) has3(name string) bool {
-	_, err := os.Stat(filepath.Join(f.dirs[name], datadir.GenerationsDir, "3", datadir.BadgerDir))
+	_, err := os.Stat(filepath.Join(f.Dirs[name], datadir.GenerationsDir, "3", datadir.BadgerDir))
 	return err == nil
 }
 
@@ -58,24 +58,24 @@ func TestRestoredStartsFirst(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	intact := f.beforeTheRebuild()
-	f.publish(40)
-	a := f.start("a")
+	f.Publish(40)
+	a := f.Start("a")
 	f.serves(2, a)
-	f.until("it says what it lacks", func() bool {
+	f.Until("it says what it lacks", func() bool {
 		err := a.Ready()
 		return err != nil && strings.Contains(err.Error(), "shards")
 	})
-	if reply := f.get("post", "like", 7); !strings.Contains(reply, "missing") {
+	if reply := f.Get("post", "like", 7); !strings.Contains(reply, "missing") {
 		t.Errorf("it answers %s", reply)
 	}
 	t.Log(a.Ready())
-	b := f.start("b")
+	b := f.Start("b")
 	f.serves(2, a, b)
 	time.Sleep(sweepEvery + 4*rebuildsEvery)
 	if s := f.record(); s.Serving != 2 || !has2(intact) || b.gen().number != 2 {
 		t.Errorf("%+v, b has %v", s, f.stored("b"))
 	}
-	f.until("all fans", f.has("post", "fans", 7, 3))
+	f.Until("all fans", f.Has("post", "fans", 7, 3))
 }
 
 // The same where all that the server had is lost but EVENTS: the restored node begins with
@@ -84,24 +84,24 @@ func TestRestoredStartsFirstWithoutABucket(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	intact := f.beforeTheRebuild()
-	js := f.jetStream()
+	js := f.JetStream()
 	for _, stream := range []string{"KV_TIDEMARK", "DELTAS", "DELTAS2"} {
 		if err := js.DeleteStream(t.Context(), stream); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a := f.start("a")
-	f.until("all likes", func() bool { return f.likes(40, 2) })
+	a := f.Start("a")
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
 	if a.gen().number != 1 {
 		t.Fatalf("generation %d serves", a.gen().number)
 	}
 	time.Sleep(4 * rebuildsEvery)
-	b := f.start("b")
+	b := f.Start("b")
 	if b.gen().number != 2 || !has2(intact) {
 		t.Fatalf("the intact node serves generation %d, and has %v", b.gen().number, f.stored("b"))
 	}
 	f.serves(2, a, b)
-	f.until("all fans", f.has("post", "fans", 7, 2))
+	f.Until("all fans", f.Has("post", "fans", 7, 2))
 	time.Sleep(sweepEvery + 4*rebuildsEvery)
 	if s := f.record(); s.Serving != 2 || s.Newest != 2 || !has2(intact) {
 		t.Errorf("%+v, b has %v", s, f.stored("b"))
@@ -114,45 +114,45 @@ func TestRestoredStartsFirstWithoutABucket(t *testing.T) {
 func TestSupersededReturnsAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.edit = func(c *config.Config) {
+	f.Edit = func(c *config.Config) {
 		c.Rebuild.Keep, c.Cluster.Replicas, c.Cluster.ReplaceAfter = 0, 2, 2*bucket.MemberExpiry
 	}
-	a, b := f.start("a"), f.start("b")
-	f.publish(40)
-	f.until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	f.stop(a)
-	f.until("it is away", func() bool {
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(40)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.Stop(a)
+	f.Until("it is away", func() bool {
 		m, there := b.gen().members.View().Member("a")
 		return there && m.Stopped
 	})
-	f.forget("a")
-	f.until("b has all", func() bool { return holdsAll(b) && len(b.gen().view().Members) == 1 })
+	f.Forget("a")
+	f.Until("b has all", func() bool { return holdsAll(b) && len(b.gen().view().Members) == 1 })
 	f.begin(fans(b.config), false)
 	f.serves(2, b)
-	f.until("the first is dropped", func() bool { s := b.rebuilds.set(); return s.Kept == 0 && s.All[2].Letters == 0 })
-	f.until("its windows are gone", func() bool { _, err := f.jetStream().Stream(t.Context(), "DELTAS"); return err != nil })
-	f.stop(b)
-	f.publish(40)
+	f.Until("the first is dropped", func() bool { s := b.rebuilds.set(); return s.Kept == 0 && s.All[2].Letters == 0 })
+	f.Until("its windows are gone", func() bool { _, err := f.JetStream().Stream(t.Context(), "DELTAS"); return err != nil })
+	f.Stop(b)
+	f.Publish(40)
 	before := f.record()
 
-	a = f.start("a")
-	f.until("it answers by what serves", f.has("post", "fans", 7, 2))
+	a = f.Start("a")
+	f.Until("it answers by what serves", f.Has("post", "fans", 7, 2))
 	if a.gen().number != 2 || !f.record().Equal(before) {
 		t.Errorf("generation %d serves, by %+v", a.gen().number, f.record())
 	}
-	f.stop(a)
+	f.Stop(a)
 
 	// Nobody knows what generation 2 counts by: the bucket is lost, and a's copy.
-	if err := os.RemoveAll(f.dirs["a"]); err != nil {
+	if err := os.RemoveAll(f.Dirs["a"]); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.bucket().Purge(t.Context(), recordKey); err != nil {
+	if err := f.Bucket().Purge(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.waiting(f.plain("a"), "the windows in slot 1 are of generation 2")()
-	b = f.start("b")
+	f.waiting(f.Plain("a"), "the windows in slot 1 are of generation 2")()
+	b = f.Start("b")
 	f.serves(2, b)
-	f.until("it answers by what serves", f.has("post", "fans", 7, 2))
+	f.Until("it answers by what serves", f.Has("post", "fans", 7, 2))
 }
 
 // docs/promises.md: "Malformed and forged records of generations do not keep all nodes
@@ -161,9 +161,9 @@ func TestSupersededReturnsAlone(t *testing.T) {
 func TestAllStartByAForgedRecord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.start("a"), f.start("b")
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	known := a.rebuilds.set()
 	forge := func(change func(s *generations.Set, g *generations.Generation)) []byte {
 		s, g := known, known.All[1]
@@ -189,15 +189,15 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 		"the same epoch, and another":  forge(func(_ *generations.Set, g *generations.Generation) { g.Counting = other }),
 		"a counting that is none":      forge(func(s *generations.Set, g *generations.Generation) { s.Epoch, g.Counting = 9, []byte(`{}`) }),
 	} {
-		f.stop(a)
-		f.stop(b)
-		if _, err := f.bucket().Put(t.Context(), recordKey, text); err != nil {
+		f.Stop(a)
+		f.Stop(b)
+		if _, err := f.Bucket().Put(t.Context(), recordKey, text); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		started := make(chan *Node, 2)
 		for _, node := range []string{"a", "b"} {
 			go func() {
-				n, err := Start(t.Context(), f.plain(node), Options{Version: "test", Processors: 2, Logger: f.logger()})
+				n, err := Start(t.Context(), f.Plain(node), Options{Version: "test", Processors: 2, Logger: f.Logger()})
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -208,7 +208,7 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 			t.FailNow()
 		}
 		t.Cleanup(func() { a.Close(); b.Close() })
-		f.until(name+": all likes", func() bool { return f.likes(40, 1) })
+		f.Until(name+": all likes", func() bool { return f.Likes(40, 1) })
 		for _, n := range []*Node{a, b} {
 			if n.gen().number != 1 || !n.rebuilds.set().Equal(known) {
 				t.Errorf("%s: node %s acts on %+v", name, n.name, n.rebuilds.set())
@@ -216,13 +216,13 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 		}
 	}
 	// The one command, on one node; then a rebuild can begin.
-	f.stop(a)
-	if err := Repair(f.plain(a.name), RepairOptions{Record: true, Logger: f.logger()}); err != nil {
+	f.Stop(a)
+	if err := Repair(f.Plain(a.name), RepairOptions{Record: true, Logger: f.Logger()}); err != nil {
 		t.Fatal(err)
 	}
-	a = f.start(a.name)
-	f.until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
-	f.until("the record is theirs", func() bool { return f.record().Equal(known) })
+	a = f.Start(a.name)
+	f.Until("nothing is wrong", func() bool { return a.rebuilds.remarks() == "" && b.rebuilds.remarks() == "" })
+	f.Until("the record is theirs", func() bool { return f.record().Equal(known) })
 }
 
 // A data directory that was copied to a second machine is a second process of one name: it
@@ -230,32 +230,32 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 func TestCopiedDirectory(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 1) })
-	f.stop(a)
-	original, copied := f.dirs["a"], t.TempDir()
+	a := f.Start("a")
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+	f.Stop(a)
+	original, copied := f.Dirs["a"], t.TempDir()
 	if err := os.CopyFS(copied, os.DirFS(original)); err != nil {
 		t.Fatal(err)
 	}
-	a = f.start("a")
-	f.publish(40)
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.dirs["a"] = copied
-	n, err := Start(t.Context(), f.plain("a"), Options{Version: "test", Processors: 2, Logger: f.logger()})
+	a = f.Start("a")
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Dirs["a"] = copied
+	n, err := Start(t.Context(), f.Plain("a"), Options{Version: "test", Processors: 2, Logger: f.Logger()})
 	if err == nil {
 		n.Close()
 	}
 	if !errors.Is(err, bucket.ErrNameTaken) {
 		t.Errorf("the copy starts beside the original: %v", err)
 	}
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.stop(a)
-	n = f.start("a") // the copy, which is older
-	f.until("all likes", func() bool { return f.likes(40, 2) })
-	f.stop(n)
-	f.publish(40)
-	f.dirs["a"] = original
-	f.start("a")
-	f.until("all likes", func() bool { return f.likes(40, 3) })
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Stop(a)
+	n = f.Start("a") // the copy, which is older
+	f.Until("all likes", func() bool { return f.Likes(40, 2) })
+	f.Stop(n)
+	f.Publish(40)
+	f.Dirs["a"] = original
+	f.Start("a")
+	f.Until("all likes", func() bool { return f.Likes(40, 3) })
 }

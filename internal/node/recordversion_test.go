@@ -11,9 +11,9 @@ import (
 func TestRecordOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a := f.start("a")
-	f.publish(20)
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	a := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	known := a.rebuilds.set()
 	later, err := known.EncodeIn(pipeline.FormatRecord.Newest + 1)
 	if err != nil {
@@ -21,22 +21,22 @@ func TestRecordOfALaterVersion(t *testing.T) {
 	}
 	put := func() {
 		t.Helper()
-		if _, err := f.bucket().Put(t.Context(), recordKey, later); err != nil {
+		if _, err := f.Bucket().Put(t.Context(), recordKey, later); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put()
-	f.until("a member replaces it", func() bool { return f.record().Equal(known) })
+	f.Until("a member replaces it", func() bool { return f.record().Equal(known) })
 
-	f.stop(a)
+	f.Stop(a)
 	put()
-	f.waiting(f.plain("a"), "the record has version 2, and this program reads versions 1 to 1: upgrade this node")()
-	if e, err := f.bucket().Get(t.Context(), recordKey); err != nil || string(e.Value()) != string(later) {
+	f.waiting(f.Plain("a"), "the record has version 2, and this program reads versions 1 to 1: upgrade this node")()
+	if e, err := f.Bucket().Get(t.Context(), recordKey); err != nil || string(e.Value()) != string(later) {
 		t.Errorf("it is replaced: %v", err)
 	}
-	if err := Repair(f.plain("a"), RepairOptions{Record: true, Logger: f.logger()}); err != nil {
+	if err := Repair(f.Plain("a"), RepairOptions{Record: true, Logger: f.Logger()}); err != nil {
 		t.Fatal(err)
 	}
-	f.start("a")
-	f.until("all likes", func() bool { return f.likes(20, 1) })
+	f.Start("a")
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 }

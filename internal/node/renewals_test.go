@@ -11,8 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/audit"
@@ -22,10 +24,10 @@ import (
 func TestGivenUpIsLeaving(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	g, s := n.gen(), pipeline.ShardOf(42, fleetShards)
+	n := f.Start("a")
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
+	g, s := n.gen(), pipeline.ShardOf(42, nodetest.Shards)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	var open atomic.Bool // to be derived from what is stored
@@ -44,14 +46,14 @@ func TestGivenUpIsLeaving(t *testing.T) {
 	}()
 	for i := range 8 {
 		g.renew(s, nil)
-		f.until("it is given up", func() bool {
+		f.Until("it is given up", func() bool {
 			g.holdings.mu.Lock()
 			defer g.holdings.mu.Unlock()
 			return len(g.audits.due) == 0 && !g.holdings.leaving.Has(s)
 		})
-		f.until("it has come again", func() bool { return g.sinks.Whole() })
-		if !f.likes(50, 1) {
-			t.Fatalf("after %d times: %s", i+1, f.like(42))
+		f.Until("it has come again", func() bool { return g.sinks.Whole() })
+		if !f.Likes(50, 1) {
+			t.Fatalf("after %d times: %s", i+1, f.Like(42))
 		}
 	}
 	stop()
@@ -65,19 +67,19 @@ func TestGivenUpIsLeaving(t *testing.T) {
 func TestOnlyCopyIsKept(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.with("a", func(*config.Config) {})
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	if err := natstest.Stream(t, f.nc, jetlog.EventsStream).Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
+	n := f.With("a", func(*config.Config) {})
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
+	if err := natstest.Stream(t, f.NC, jetlog.EventsStream).Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
 		t.Fatal(err)
 	}
-	g, s := n.gen(), pipeline.ShardOf(5, fleetShards)
+	g, s := n.gen(), pipeline.ShardOf(5, nodetest.Shards)
 	if err := g.distrust(t.Context(), s, []uint64{5}, time.Now()); !errors.Is(err, errOnlyCopy) || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
 	g.renew(s, nil)
-	f.until("it says so", func() bool { return f.log.Has("are not given up") && f.log.Has("begins with message 11") })
-	f.until("all likes", func() bool { return g.sinks.Whole() && f.likes(50, 1) })
+	f.Until("it says so", func() bool { return f.Log.Has("are not given up") && f.Log.Has("begins with message 11") })
+	f.Until("all likes", func() bool { return g.sinks.Whole() && f.Likes(50, 1) })
 }
 
 // docs/contract.md: "has shards that differ be taken again by itself": who finds it too,
@@ -86,10 +88,10 @@ func TestOnlyCopyIsKept(t *testing.T) {
 func TestFoundByTwo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
-	f.publish(50)
-	f.until("all likes", func() bool { return f.likes(50, 1) })
-	g, s := n.gen(), pipeline.ShardOf(42, fleetShards)
+	n := f.Start("a")
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 1) })
+	g, s := n.gen(), pipeline.ShardOf(42, nodetest.Shards)
 	if err := g.audits.first(s); err != nil {
 		t.Fatal(err)
 	}
@@ -126,17 +128,17 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	two := func(c *config.Config) { c.Cluster.Replicas = 2 }
-	a := f.with("a", func(c *config.Config) {
+	a := f.With("a", func(c *config.Config) {
 		two(c)
 		c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1"
 	})
-	b := f.with("b", two)
-	f.publish(50)
-	f.until("copies", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() && f.likes(50, 1) })
+	b := f.With("b", two)
+	f.Publish(50)
+	f.Until("copies", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() && f.Likes(50, 1) })
 	if err := b.jobs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	g, s := a.gen(), pipeline.ShardOf(42, fleetShards)
+	g, s := a.gen(), pipeline.ShardOf(42, nodetest.Shards)
 	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); err == nil || !strings.Contains(err.Error(), "node b does not say") || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
@@ -145,7 +147,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 		defer close(ended)
 		g.audit(g.ctx)
 	}()
-	f.until("it has begun", func() bool {
+	f.Until("it has begun", func() bool {
 		g.audits.mu.Lock()
 		defer g.audits.mu.Unlock()
 		return g.audits.stop != nil
@@ -154,7 +156,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	g.setMixed()
 	select {
 	case <-ended:
-	case <-time.After(untilMax):
+	case <-time.After(e2e.Patience):
 		t.Error("the audit goes on")
 	}
 	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); !errors.Is(err, errMixed) {
@@ -166,7 +168,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 func TestChecksEndWithTheGeneration(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	n := f.start("a")
+	n := f.Start("a")
 	begun, ended := make(chan struct{}), make(chan error)
 	do := checksOf(n.gen, func(_ *generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
 		close(begun)
@@ -184,7 +186,7 @@ func TestChecksEndWithTheGeneration(t *testing.T) {
 		if e, ok := errors.AsType[*job.Error](err); !ok || e.Code != job.CodeGone {
 			t.Errorf("it says %v", err)
 		}
-	case <-time.After(untilMax):
+	case <-time.After(e2e.Patience):
 		t.Fatal("it goes on")
 	}
 }

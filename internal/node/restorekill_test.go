@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
@@ -47,7 +49,7 @@ func beRestorer(text string) error {
 }
 
 func (r *restorer) config() *config.Config {
-	c := eachLikeCounts()
+	c := nodetest.EachLikeCounts()
 	c.DataDir, c.HTTP.Listen, c.NATS.Listen, c.Shards = r.Dir, "127.0.0.1:0", "127.0.0.1:0", 4
 	return c
 }
@@ -83,7 +85,7 @@ func (r *restorer) kill(t *testing.T, at int, step string) (seen int, done bool)
 			}
 			continue
 		case err = <-over:
-		case <-time.After(untilMax):
+		case <-time.After(e2e.Patience):
 			_ = c.Process.Kill()
 			t.Fatal("a restore does not come to its end")
 		}
@@ -97,7 +99,7 @@ func (r *restorer) kill(t *testing.T, at int, step string) (seen int, done bool)
 // The steps by which a restore becomes whole, and some before.
 var restoreSteps = []string{"made " + datadir.RestoringFile, "made " + datadir.BadgerDir, "made " + datadir.MarkerFile + kit.NewEnd, "moved " + datadir.MarkerFile, "removed " + datadir.RestoringFile}
 
-// watch tells of each file that is made, written, moved or removed in a directory and
+// watch reports each file that is made, written, moved or removed in a directory and
 // those below it.
 func watch(t *testing.T, dir string) <-chan string {
 	t.Helper()
@@ -195,19 +197,19 @@ func (r *restorer) left(t *testing.T) (whole bool) {
 func TestRestoreKilled(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 16))
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Checkpoint.Interval = 10 * time.Millisecond
-	n := s.start(c)
-	s.ready(n)
+	n := s.Start(c)
+	s.Ready(n)
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
-	s.asks("get", `{"counter":"post","ids":[1],"min_position":"`+bustle(s, r, 30)+`","timeout_ms":20000}`, `"rows"`)
+	s.Asks("get", `{"counter":"post","ids":[1],"min_position":"`+bustle(s, r, 30)+`","timeout_ms":20000}`, `"rows"`)
 	s.backup(to, 0)
-	want := everything(t, s.nc, bustle(s, r, 6))
+	want := everything(t, s.NC, bustle(s, r, 6))
 	bustle(s, r, 4)
 	if last := s.archive(n, to, dir); last != 40 {
 		t.Fatalf("the archive ends with %d", last)
 	}
-	s.stop(n)
+	s.Stop(n)
 
 	begin := func(node bool) *restorer {
 		is := &restorer{Dir: t.TempDir(), From: to, Archive: dir, At: pipeline.EndOf(36)}
@@ -233,9 +235,9 @@ func TestRestoreKilled(t *testing.T) {
 		if _, err := Restore(t.Context(), is.config(), is.options()); err == nil || !strings.Contains(err.Error(), "has counts") {
 			t.Fatalf("restored over what is whole: %v", err)
 		}
-		restored := s.start(is.config())
+		restored := s.Start(is.config())
 		same(t, "restored", everything(t, restored.nc, ""), want)
-		s.stop(restored)
+		s.Stop(restored)
 	}
 	is := begin(false)
 	all, done := is.kill(t, 0, "")

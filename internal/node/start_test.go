@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/node/led"
+	"github.com/tidemark-io/tidemark/internal/nodetest"
 )
 
 // "or ctx ends first": an operator who stops a node that waits for its server's cluster
@@ -30,7 +31,7 @@ func TestStopWhileStarting(t *testing.T) {
 	if err := errors.Join(err, nc.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	c := eachLikeCounts()
+	c := nodetest.EachLikeCounts()
 	c.DataDir, c.NATS.URL, c.HTTP.Listen, c.Shards = t.TempDir(), server.URL(), "", 4
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {

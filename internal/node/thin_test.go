@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -43,15 +44,15 @@ var sixQueries = []struct{ subject, body string }{
 }
 
 func (s *site) six(position string) (replies []any) {
-	s.t.Helper()
+	s.T.Helper()
 	for _, q := range sixQueries {
 		body := q.body
 		if strings.Contains(body, "%s") {
 			body = fmt.Sprintf(body, `,"min_position":"`+position+`"`)
 		}
 		var reply any
-		s.until("an answer", func() error { // not in time, on a busy machine
-			text := s.ask(q.subject, body)
+		s.Until("an answer", func() error { // not in time, on a busy machine
+			text := s.Ask(q.subject, body)
 			if json.Unmarshal([]byte(text), &reply) != nil || strings.Contains(text, `"missing"`) {
 				return fmt.Errorf("%s %s: %s", q.subject, body, text)
 			}
@@ -66,17 +67,17 @@ func (s *site) six(position string) (replies []any) {
 func TestThinAnswersAsHolder(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("holder", "route hold answer")
-	all := s.start(c)
-	position := s.publish(communityLines...)
+	c := s.Config("holder", "route hold answer")
+	all := s.Start(c)
+	position := s.Publish(communityLines...)
 	want := s.six(position)
-	s.stop(all)
+	s.Stop(all)
 
 	c.Roles = []string{config.RoleRoute, config.RoleHold}
-	s.ready(s.start(c))
-	tc := s.config("", "answer")
-	thin := s.start(tc)
-	s.ready(thin)
+	s.Ready(s.Start(c))
+	tc := s.Config("", "answer")
+	thin := s.Start(tc)
+	s.Ready(thin)
 	got := s.six(position)
 	for i := range want {
 		if !reflect.DeepEqual(got[i], want[i]) {
@@ -85,11 +86,11 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 
 	// "tidemark.read works": the holders have it when it is answered.
-	s.asks("read", `{"user":7,"what":["all"],"wait":true}`, `"position"`)
-	s.asks("unread", `{"users":[7],"columns":["total"]}`, `"7"`)
+	s.Asks("read", `{"user":7,"what":["all"],"wait":true}`, `"position"`)
+	s.Asks("unread", `{"users":[7],"columns":["total"]}`, `"7"`)
 	// A machine that stands still for a moment has old answers, and says so.
-	s.until("after a read", func() error {
-		reply := s.ask("unread", `{"users":[7]}`)
+	s.Until("after a read", func() error {
+		reply := s.Ask("unread", `{"users":[7]}`)
 		if strings.Contains(reply, `"mention":0`) && strings.Contains(reply, `"feed":0`) {
 			return nil
 		}
@@ -100,8 +101,8 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	})
 	// It knows where the log ends.
 	for position, want := range map[string]string{"4096": "504 ", "99999999": "400 "} {
-		s.until("position "+position+", which is to come", func() error {
-			reply := s.ask("get", `{"counter":"post","ids":[50],"min_position":"`+position+`","timeout_ms":200}`)
+		s.Until("position "+position+", which is to come", func() error {
+			reply := s.Ask("get", `{"counter":"post","ids":[50],"min_position":"`+position+`","timeout_ms":200}`)
 			if strings.HasPrefix(reply, want) {
 				return nil
 			}
@@ -110,7 +111,7 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 
 	figures := map[string]any{}
-	if err := json.Unmarshal([]byte(s.ask("stats", `{}`)), &figures); err != nil {
+	if err := json.Unmarshal([]byte(s.Ask("stats", `{}`)), &figures); err != nil {
 		t.Fatal(err)
 	}
 	for name, there := range map[string]bool{
@@ -121,14 +122,14 @@ func TestThinAnswersAsHolder(t *testing.T) {
 			t.Errorf("stats: %s: %v", name, is)
 		}
 	}
-	if page := s.page(thin, "/metrics"); !strings.HasPrefix(page, "200") || !strings.Contains(page, "tidemark_ready 1") || !strings.Contains(page, "tidemark_query_seconds_count") {
+	if page := s.Page(thin, "/metrics"); !strings.HasPrefix(page, "200") || !strings.Contains(page, "tidemark_ready 1") || !strings.Contains(page, "tidemark_query_seconds_count") {
 		t.Errorf("%s", page)
 	}
 	for _, subject := range []string{"nodes", "shards"} {
-		s.asks(subject, `{}`, `"holder"`)
+		s.Asks(subject, `{}`, `"holder"`)
 	}
-	s.asks("slowlog", `{}`, `"`+thin.name+`"`)
-	if page := s.page(thin, "/readyz"); page != "200 ok\n" {
+	s.Asks("slowlog", `{}`, `"`+thin.name+`"`)
+	if page := s.Page(thin, "/readyz"); page != "200 ok\n" {
 		t.Errorf("/readyz: %s", page)
 	}
 	if _, err := os.Stat(tc.DataDir); !errors.Is(err, os.ErrNotExist) {
@@ -139,7 +140,7 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 
 	// It leaves undone what people tell all to leave undone.
-	attached, err := bucket.AttachMembers(t.Context(), s.nc, 0, bucket.MembersOptions{})
+	attached, err := bucket.AttachMembers(t.Context(), s.NC, 0, bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,22 +151,22 @@ func TestThinAnswersAsHolder(t *testing.T) {
 		if err := attached.Degrade(t.Context(), degrade); err != nil {
 			t.Fatal(err)
 		}
-		s.asks("get", `{"counter":"post","ids":[50]}`, want)
+		s.Asks("get", `{"counter":"post","ids":[50]}`, want)
 	}
 	if err := attached.Degrade(t.Context(), cluster.Normal); err != nil {
 		t.Fatal(err)
 	}
 
 	// It is a member under a name of its own, and leaves nothing behind.
-	s.until("a member", func() error { // unless no holder was heard of just now
-		me, there := s.members()[thin.name]
+	s.Until("a member", func() error { // unless no holder was heard of just now
+		me, there := s.Members()[thin.name]
 		if !there || me.Roles != cluster.Answer || me.Shards != 0 || me.Fingerprint != 0 || me.Ready.Len() != 0 || thin.name == "" {
 			return fmt.Errorf("%v %+v", there, me)
 		}
 		return nil
 	})
-	s.stop(thin)
-	if m, there := s.members()[thin.name]; there {
+	s.Stop(thin)
+	if m, there := s.Members()[thin.name]; there {
 		t.Errorf("it has left, and there is %+v", m)
 	}
 }
@@ -177,7 +178,7 @@ func TestThinWithoutHolders(t *testing.T) {
 	t.Parallel()
 	const words = "no node that holds counters is known"
 	s := newSite(t)
-	thin := s.start(s.config("", "answer"))
+	thin := s.Start(s.Config("", "answer"))
 	nobody := func() {
 		t.Helper()
 		for _, q := range sixQueries {
@@ -185,28 +186,28 @@ func TestThinWithoutHolders(t *testing.T) {
 			if q.subject == "schema" && thin.thin.counted != nil {
 				continue // it is still known
 			}
-			if reply := s.ask(q.subject, body); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+			if reply := s.Ask(q.subject, body); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
 				t.Errorf("%s %s: %s", q.subject, body, reply)
 			}
 		}
-		if page := s.page(thin, "/readyz"); page != "503 "+words+"\n" {
+		if page := s.Page(thin, "/readyz"); page != "503 "+words+"\n" {
 			t.Errorf("/readyz: %q", page)
 		}
-		if page := s.page(thin, "/healthz"); page != "200 ok\n" {
+		if page := s.Page(thin, "/healthz"); page != "200 ok\n" {
 			t.Errorf("/healthz: %q", page)
 		}
 	}
 	nobody()
-	if reply := s.ask("read", `{"user":7,"what":["all"]}`); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+	if reply := s.Ask("read", `{"user":7,"what":["all"]}`); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
 		t.Errorf("read: %s", reply)
 	}
-	if reply := s.ask("nodes", `{}`); reply != `{"epoch":0,"nodes":[]}` {
+	if reply := s.Ask("nodes", `{}`); reply != `{"epoch":0,"nodes":[]}` {
 		t.Errorf("nodes: %s", reply)
 	}
-	if reply := s.ask("stats", `{"min_position":"1024"}`); !strings.HasPrefix(reply, "503 ") {
+	if reply := s.Ask("stats", `{"min_position":"1024"}`); !strings.HasPrefix(reply, "503 ") {
 		t.Errorf("stats of a position: %s", reply)
 	}
-	js, err := jetstream.New(s.nc)
+	js, err := jetstream.New(s.NC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,35 +215,35 @@ func TestThinWithoutHolders(t *testing.T) {
 		t.Errorf("it has made streams: %v %+v", err, info)
 	}
 
-	c := s.config("holder", "route hold")
-	holder := s.start(c)
-	s.publish(communityLines...)
-	s.ready(thin)
-	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+	c := s.Config("holder", "route hold")
+	holder := s.Start(c)
+	s.Publish(communityLines...)
+	s.Ready(thin)
+	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 
-	s.stop(holder)
-	s.until("all holders gone", func() error {
+	s.Stop(holder)
+	s.Until("all holders gone", func() error {
 		if thin.Ready() == nil {
 			return errors.New("ready")
 		}
 		return nil
 	})
 	nobody()
-	s.start(c)
-	s.ready(thin)
-	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+	s.Start(c)
+	s.Ready(thin)
+	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 
 	// NATS is gone, and comes back
-	s.server.Stop()
-	s.until("the server is gone", func() error {
+	s.Server.Stop()
+	s.Until("the server is gone", func() error {
 		if err := thin.Ready(); err == nil || !strings.Contains(err.Error(), "lost") {
 			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	})
-	s.server.Start()
-	s.ready(thin)
-	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+	s.Server.Start()
+	s.Ready(thin)
+	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 }
 
 // What is counted changes when those who hold are restarted with other counters:
@@ -250,12 +251,12 @@ func TestThinWithoutHolders(t *testing.T) {
 func TestThinTakesSchema(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("holder", "route hold")
-	holder := s.start(c)
-	s.publish(communityLines...)
-	thin := s.start(s.config("", "answer"))
-	s.asks("get", `{"counter":"post","ids":[50]}`, `"like":2`)
-	if reply := s.ask("get", `{"counter":"post","ids":[50],"columns":["clap"]}`); !strings.HasPrefix(reply, "404 ") {
+	c := s.Config("holder", "route hold")
+	holder := s.Start(c)
+	s.Publish(communityLines...)
+	thin := s.Start(s.Config("", "answer"))
+	s.Asks("get", `{"counter":"post","ids":[50]}`, `"like":2`)
+	if reply := s.Ask("get", `{"counter":"post","ids":[50],"columns":["clap"]}`); !strings.HasPrefix(reply, "404 ") {
 		t.Errorf("a column that there is not: %s", reply)
 	}
 	before := thin.answers.Load()
@@ -266,25 +267,25 @@ func TestThinTakesSchema(t *testing.T) {
 	}
 	counting, err := c.Counting()
 	if err == nil {
-		_, err = job.Ask(t.Context(), s.nc, holder.name, RebuildVerb, RebuildAsk{Counting: counting}, nil)
+		_, err = job.Ask(t.Context(), s.NC, holder.name, RebuildVerb, RebuildAsk{Counting: counting}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.until("it serves", func() error {
+	s.Until("it serves", func() error {
 		if holder.gen().number != 2 {
 			return errors.New("generation 1 serves")
 		}
 		return nil
 	})
-	s.publish(`{"type":"adjust","counter":"post","id":50,"column":"clap","add":5}`)
-	s.asks("get", `{"counter":"post","ids":[50]}`, `"clap":5`)
-	s.asks("schema", `{}`, `"clap"`)
+	s.Publish(`{"type":"adjust","counter":"post","id":50,"column":"clap","add":5}`)
+	s.Asks("get", `{"counter":"post","ids":[50]}`, `"clap":5`)
+	s.Asks("schema", `{}`, `"clap"`)
 	if thin.answers.Load() == before {
 		t.Error("it goes on with the schema before")
 	}
-	s.until("ready", thin.Ready)
-	if page := s.page(thin, "/metrics"); !strings.HasPrefix(page, "200") {
+	s.Until("ready", thin.Ready)
+	if page := s.Page(thin, "/metrics"); !strings.HasPrefix(page, "200") {
 		t.Error(page)
 	}
 }
@@ -297,7 +298,7 @@ func TestEachSetOfRoles(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			has := func(role string) bool { return strings.Contains(roles, role) }
-			n := s.start(s.config("it", roles))
+			n := s.Start(s.Config("it", roles))
 			// The others do what it does not.
 			rest := ""
 			for _, role := range []string{"route", "hold", "answer"} {
@@ -306,17 +307,17 @@ func TestEachSetOfRoles(t *testing.T) {
 				}
 			}
 			if rest != "" {
-				s.start(s.config("rest", rest))
+				s.Start(s.Config("rest", rest))
 			}
-			s.publish(communityLines...)
-			s.asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
-			s.asks("unread", `{"users":[7]}`, `"system":1`)
-			s.ready(n)
+			s.Publish(communityLines...)
+			s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
+			s.Asks("unread", `{"users":[7]}`, `"system":1`)
+			s.Ready(n)
 			if n.gen().sinks != nil {
 				if shards := len(n.gen().sinks.Standings()); (shards > 0) != has("hold") {
 					t.Errorf("it holds %d shards", shards)
 				}
-				s.until("the commons are kept", func() error { return n.gen().sinks.WaitApplied(t.Context(), 1024) })
+				s.Until("the commons are kept", func() error { return n.gen().sinks.WaitApplied(t.Context(), 1024) })
 				if channels, notices := n.gen().sinks.Channels(); channels == 0 || notices == 0 {
 					t.Errorf("it keeps %d channels and %d notices", channels, notices)
 				}
@@ -328,17 +329,17 @@ func TestEachSetOfRoles(t *testing.T) {
 				(n.gen().parts != nil) != has("hold") {
 				t.Errorf("it answers: %v; it answers nodes: %v", n.answers.Load() != nil, n.gen().parts != nil)
 			}
-			s.until("what it says of itself", func() error {
-				me := s.members()["it"]
+			s.Until("what it says of itself", func() error {
+				me := s.Members()["it"]
 				if strings.Join(me.Roles.Names(), " ") != roles || (me.Ready.Len() == 4) != has("hold") {
 					return fmt.Errorf("it says %+v", me)
 				}
 				return nil
 			})
-			if page := s.page(n, "/metrics"); !strings.HasPrefix(page, "200") {
+			if page := s.Page(n, "/metrics"); !strings.HasPrefix(page, "200") {
 				t.Error(page)
 			}
-			s.stop(n)
+			s.Stop(n)
 		})
 	}
 }
@@ -347,11 +348,11 @@ func TestEachSetOfRoles(t *testing.T) {
 func TestThinRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.start(s.config("holder", "route hold"))
+	s.Start(s.Config("holder", "route hold"))
 	try := func(name string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), untilMax)
+		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 		defer cancel()
-		n, err := Start(ctx, s.config(name, "answer"), Options{Logger: slog.New(slog.DiscardHandler)})
+		n, err := Start(ctx, s.Config(name, "answer"), Options{Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {
 			t.Cleanup(func() { _ = n.Close() })
 		}
@@ -365,7 +366,7 @@ func TestThinRefused(t *testing.T) {
 	}
 
 	// One of a time to come, which understands no wire of today.
-	js, err := jetstream.New(s.nc)
+	js, err := jetstream.New(s.NC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +374,7 @@ func TestThinRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := s.nc.Subscribe(jetlog.InternalPrefix+"member.newer", func(m *nats.Msg) { _ = m.Respond([]byte("s1")) })
+	sub, err := s.NC.Subscribe(jetlog.InternalPrefix+"member.newer", func(m *nats.Msg) { _ = m.Respond([]byte("s1")) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,18 +399,18 @@ func TestThinRefused(t *testing.T) {
 func TestThinSameSlot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.ready(s.start(s.config("a", "route hold")))
-	n := s.start(s.config("t", "answer"))
-	s.ready(n)
+	s.Ready(s.Start(s.Config("a", "route hold")))
+	n := s.Start(s.Config("t", "answer"))
+	s.Ready(n)
 	n.thin.end()
 	before := n.gen()
 	if err := n.thin.change(t.Context(), n.newGeneration(spec{number: before.number, slot: before.slot, config: n.config})); err != nil {
 		t.Fatal(err)
 	}
-	at := s.publish(communityLines...)
-	s.asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
-	s.until("the member t", func() error {
-		if m, there := s.members()["t"]; !there || m.Session != n.shared.session {
+	at := s.Publish(communityLines...)
+	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
+	s.Until("the member t", func() error {
+		if m, there := s.Members()["t"]; !there || m.Session != n.shared.session {
 			return fmt.Errorf("%+v", m)
 		}
 		return nil

@@ -22,18 +22,18 @@ import (
 // killedTrim marks EVENTS as trimmed below a sequence, and removes nothing: the next
 // trim finishes that, as far as it may, whatever the events' age.
 func (s *site) killedTrim(below uint64, place string) {
-	s.t.Helper()
-	nc, err := nats.Connect(s.server.URL)
+	s.T.Helper()
+	nc, err := nats.Connect(s.Server.URL)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	streams, err := jetlog.AttachEvents(s.t.Context(), nc, 0, nil)
+	streams, err := jetlog.AttachEvents(s.T.Context(), nc, 0, nil)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	_, err = streams.Trim(s.t.Context(), below, place, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
+	_, err = streams.Trim(s.T.Context(), below, place, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
 	if err == nil {
-		s.t.Fatal("it removed something")
+		s.T.Fatal("it removed something")
 	}
 }
 
@@ -42,20 +42,20 @@ func (s *site) killedTrim(below uint64, place string) {
 func TestTrimReadsTheArchive(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	n := s.start(s.config("a", "route hold answer"))
-	s.ready(n)
+	n := s.Start(s.Config("a", "route hold answer"))
+	s.Ready(n)
 	random := rand.New(rand.NewPCG(7, 8))
 	to, dir := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "archive")
-	everything(t, s.nc, bustle(s, random, 10))
+	everything(t, s.NC, bustle(s, random, 10))
 	s.checkpointed(n)
 	s.backup(to, 0)
-	if _, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+	if _, err := upkeep.Archive(t.Context(), s.NC, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
 		t.Fatal(err)
 	}
-	everything(t, s.nc, bustle(s, random, 10))
+	everything(t, s.NC, bustle(s, random, 10))
 	s.checkpointed(n)
 	s.backup(to, 0)
-	js, err := s.nc.JetStream()
+	js, err := s.NC.JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,16 +64,16 @@ func TestTrimReadsTheArchive(t *testing.T) {
 	}
 	trim := func(o upkeep.TrimOptions) (t upkeep.Trimmed, err error) {
 		o.Keep, o.From, o.Finish, o.Logger, o.Members = time.Hour, to, true, silent, n.gen().members
-		s.until("shards are assigned again", func() error {
-			if t, err = upkeep.Trim(s.t.Context(), s.nc, o); t.Below == 1 {
+		s.Until("shards are assigned again", func() error {
+			if t, err = upkeep.Trim(s.T.Context(), s.NC, o); t.Below == 1 {
 				return errors.New(t.Bound)
 			}
 			return nil
 		})
 		return t, err
 	}
-	s.until("the record is there again", func() error {
-		set, err := bucket.LoadGenerations(s.t.Context(), s.nc)
+	s.Until("the record is there again", func() error {
+		set, err := bucket.LoadGenerations(s.T.Context(), s.NC)
 		if err == nil && set.Epoch == 0 {
 			err = errors.New("it is not")
 		}
@@ -117,13 +117,13 @@ func TestTrimReadsTheArchive(t *testing.T) {
 func TestTrimGoesByBackupTo(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
+	c := s.Config("a", "route hold answer")
 	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3
-	n := s.start(c)
-	s.ready(n)
+	n := s.Start(c)
+	s.Ready(n)
 	random := rand.New(rand.NewPCG(7, 8))
-	everything(t, s.nc, bustle(s, random, 10))
-	s.until("a backup is made by itself", func() error {
+	everything(t, s.NC, bustle(s, random, 10))
+	s.Until("a backup is made by itself", func() error {
 		all, err := Backups(t.Context(), c.Backup.To, nil)
 		if err == nil && len(all) == 0 {
 			err = errors.New("none")
@@ -135,12 +135,12 @@ func TestTrimGoesByBackupTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	below := all[0].From.Next()
-	everything(t, s.nc, bustle(s, random, 10))
+	everything(t, s.NC, bustle(s, random, 10))
 	s.checkpointed(n)
 	elsewhere := filepath.Join(t.TempDir(), "copy")
 	s.backup(elsewhere, 0)
 	s.killedTrim(20, elsewhere)
-	got, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
+	got, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
 	if err != nil || got.Place != c.Backup.To || got.Below > below {
 		t.Errorf("%+v %v, and the backup in backup.to begins at %d", got, err, below)
 	}

@@ -61,9 +61,9 @@ func TestTrimWaitsForDerivation(t *testing.T) {
 func TestTrimAfterDeath(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	dead, err := bucket.OpenMembers(t.Context(), s.streams(), bucket.MembersOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestTrimAfterDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.Close() // without leaving
-	s.until("those who watch know", func() error {
+	s.Until("those who watch know", func() error {
 		if m, there := n.gen().members.View().Member("dead"); !there || m.Status != cluster.Away {
 			return fmt.Errorf("it is %v", m.Status)
 		}
@@ -98,9 +98,9 @@ func TestTrimAfterDeath(t *testing.T) {
 func TestTrimSettlesLetters(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	n := s.start(s.config("a", "route hold answer"))
-	s.ready(n)
-	js, err := s.nc.JetStream()
+	n := s.Start(s.Config("a", "route hold answer"))
+	s.Ready(n)
+	js, err := s.NC.JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func TestTrimSettlesLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	everything(t, s.nc, bustle(s, rand.New(rand.NewPCG(7, 8)), 10))
+	everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(7, 8)), 10))
 	s.checkpointed(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	s.backup(to, 0)
 	s.killedTrim(11, to)
-	s.until("EVENTS is trimmed", func() error {
-		trimmed, err := upkeep.Trim(t.Context(), s.nc, upkeep.TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, Members: n.gen().members})
+	s.Until("EVENTS is trimmed", func() error {
+		trimmed, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, Members: n.gen().members})
 		if err == nil && trimmed.Messages == 0 {
 			err = errors.New(trimmed.Bound)
 		}
@@ -138,9 +138,9 @@ func TestTrimSettlesLetters(t *testing.T) {
 func TestRestoreAtNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	if err := n.gen().dir.Note(1, datadir.Noted{Counting: "other rules", Mixed: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestRestoreAtNothing(t *testing.T) {
 	if err != nil || r.Position != pipeline.EndOf(7) {
 		t.Fatalf("%+v %v", r, err)
 	}
-	restored := s.start(a)
+	restored := s.Start(a)
 	if !restored.gen().mixed() {
 		t.Error("it is taken for all counted by today's rules")
 	}
@@ -177,15 +177,15 @@ func TestRestoreAtNothing(t *testing.T) {
 // when nothing had happened yet. (internal/sim: TestArchives, seed 12.)
 func TestRestoreAtFromNothing(t *testing.T) {
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	if m := s.backup(to, 0); m.Position != 0 {
 		t.Fatalf("the backup is of position %d", m.Position)
 	}
 	bustle(s, rand.New(rand.NewPCG(3, 3)), 4)
-	r, err := restoreTo(t, alone(t, c), RestoreOptions{From: to, At: backup.Point{Time: time.Now().UnixMilli()}, NATS: s.nc})
+	r, err := restoreTo(t, alone(t, c), RestoreOptions{From: to, At: backup.Point{Time: time.Now().UnixMilli()}, NATS: s.NC})
 	if err != nil || r.Position != pipeline.EndOf(4) {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -197,10 +197,10 @@ func TestRestoreAtBeforeBackups(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 5))
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	n := s.start(c)
-	s.ready(n)
-	atFive := everything(t, s.nc, bustle(s, r, 5))
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
+	atFive := everything(t, s.NC, bustle(s, r, 5))
 	when := time.Now()
 	time.Sleep(20 * time.Millisecond)
 	bustle(s, r, 5)
@@ -216,21 +216,21 @@ func TestRestoreAtBeforeBackups(t *testing.T) {
 		if r, err := restoreTo(t, a, o); err != nil || r.Position != pipeline.EndOf(5) || r.Backup != "" {
 			t.Fatalf("%+v %v", r, err)
 		}
-		then := s.start(a)
+		then := s.Start(a)
 		same(t, "as of "+o.At.String(), everything(t, then.nc, ""), atFive)
-		s.stop(then)
+		s.Stop(then)
 	}
-	restored(RestoreOptions{From: to, At: byTime, NATS: s.nc})
-	restored(RestoreOptions{From: to, At: byPosition, NATS: s.nc})
+	restored(RestoreOptions{From: to, At: byTime, NATS: s.NC})
+	restored(RestoreOptions{From: to, At: byPosition, NATS: s.NC})
 
 	dir := filepath.Join(t.TempDir(), "archive")
-	if _, err := upkeep.Archive(t.Context(), s.nc, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
+	if _, err := upkeep.Archive(t.Context(), s.NC, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.streams().Trim(t.Context(), 4, to, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []RestoreOptions{{NATS: s.nc}, {Archive: filepath.Join(t.TempDir(), "empty")}, {}} {
+	for _, o := range []RestoreOptions{{NATS: s.NC}, {Archive: filepath.Join(t.TempDir(), "empty")}, {}} {
 		o.From, o.At = to, byTime
 		if o.Archive != "" {
 			if err := os.Mkdir(o.Archive, 0o755); err != nil {
@@ -244,7 +244,7 @@ func TestRestoreAtBeforeBackups(t *testing.T) {
 		}
 	}
 	restored(RestoreOptions{From: to, At: byTime, Archive: dir})
-	restored(RestoreOptions{From: to, At: byTime, Archive: dir, NATS: s.nc})
+	restored(RestoreOptions{From: to, At: byTime, Archive: dir, NATS: s.NC})
 }
 
 // docs/contract.md: "`restore FROM --data-dir DIR [--at POSITION|TIME]`": also the
@@ -253,24 +253,24 @@ func TestRestoreAtBeforeBackups(t *testing.T) {
 func TestRestoreAtWithinPack(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	s.ready(s.start(c))
+	c := s.Config("a", "route hold answer")
+	s.Ready(s.Start(c))
 	to := filepath.Join(t.TempDir(), "backups")
 	s.backup(to, 0)
 	const like = `{"type":"like","actor":7,"post":42,"author":9}`
-	s.publish(like, like, like)
+	s.Publish(like, like, like)
 	at, own := pipeline.At(1, 1), alone(t, c)
-	if r, err := restoreTo(t, own, RestoreOptions{From: to, At: backup.Point{Position: at}, NATS: s.nc}); err != nil || r.Position != at {
+	if r, err := restoreTo(t, own, RestoreOptions{From: to, At: backup.Point{Position: at}, NATS: s.NC}); err != nil || r.Position != at {
 		t.Fatalf("%+v %v", r, err)
 	}
-	n := s.start(own)
-	then := &site{t: t, nc: n.nc}
-	then.ready(n)
+	n := s.Start(own)
+	then := siteOn(t, n.nc)
+	then.Ready(n)
 	if m := then.backup(to+"2", 0); m.Position != pipeline.EndOf(1) {
 		t.Errorf("the backup is of position %d", m.Position)
 	}
-	at1 := then.publish(like)
-	then.asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
+	at1 := then.Publish(like)
+	then.Asks("get", `{"counter":"post","ids":[42],"columns":["like"],"min_position":"`+at1+`"}`, `"like":3`)
 }
 
 // "No sequence ever means two events" (I10): an EVENTS that goes on from the one that was lost has
@@ -278,32 +278,32 @@ func TestRestoreAtWithinPack(t *testing.T) {
 func TestRestoreOfTwoPoints(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	c := s.config("a", "route hold answer")
-	s.ready(s.start(c))
+	c := s.Config("a", "route hold answer")
+	s.Ready(s.Start(c))
 	const like = `{"type":"like","actor":7,"post":42,"author":9}`
-	s.publish(like)
+	s.Publish(like)
 	to := filepath.Join(t.TempDir(), "backups")
-	s.until("a backup of it", func() error {
+	s.Until("a backup of it", func() error {
 		if m := s.backup(to, 0); m.Position < pipeline.EndOf(1) {
 			return fmt.Errorf("it is of position %d", m.Position)
 		}
 		return nil
 	})
-	s.publish(like, like, like)
+	s.Publish(like, like, like)
 	maker, within, same := alone(t, c), alone(t, c), alone(t, c)
 	within.Node, same.Node = "b", "b"
 	for _, r := range []struct {
 		c  *config.Config
 		at pipeline.Position
 	}{{maker, 0}, {within, pipeline.At(2, 1)}, {same, 0}} {
-		if got, err := restoreTo(t, r.c, RestoreOptions{From: to, At: backup.Point{Position: r.at}, NATS: s.nc}); err != nil {
+		if got, err := restoreTo(t, r.c, RestoreOptions{From: to, At: backup.Point{Position: r.at}, NATS: s.NC}); err != nil {
 			t.Fatalf("%+v %v", got, err)
 		}
 	}
-	n := s.start(maker)
-	then := &site{t: t, nc: n.nc}
-	then.ready(n)
-	then.publish(strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"))
+	n := s.Start(maker)
+	then := siteOn(t, n.nc)
+	then.Ready(n)
+	then.Publish(strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"))
 	within.NATS.URL, same.NATS.URL = n.nc.ConnectedUrl(), n.nc.ConnectedUrl()
 	if b, err := Start(t.Context(), within, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "EVENTS was recreated") {
 		t.Errorf("it goes on within another message: %v", err)
@@ -311,5 +311,5 @@ func TestRestoreOfTwoPoints(t *testing.T) {
 			_ = b.Close()
 		}
 	}
-	then.ready(s.start(same))
+	then.Ready(s.Start(same))
 }
