@@ -18,7 +18,7 @@
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
 // codes). figures.go has the tables that stats begins with. get.go prints rows for
-// page.go, too.
+// page.go, too. top.go asks, and topview.go has what top shows.
 //
 // Large because each command is here, with its flags and its help.
 package main
@@ -50,6 +50,7 @@ type commands struct {
 	Set     setCommand     `cmd:"" help:"Set a count." group:"Counts:"`
 	Del     delCommand     `cmd:"" help:"Delete a row of counts." group:"Counts:"`
 
+	Top         topCommand         `cmd:"" help:"Watch what goes on, live." group:"A node:"`
 	Stats       statsCommand       `cmd:"" help:"Show a node's figures." group:"A node:"`
 	Slowlog     slowlogCommand     `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
 	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused, send them again, delete them." group:"A node:"`
