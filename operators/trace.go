@@ -40,3 +40,12 @@ func (t *Tracer) Trace(m *pipeline.Message, want func(line []byte) bool, visit f
 		})
 	}
 }
+
+// Refuses says why a line of a pack would be a dead letter; "" where it would count.
+func (t *Tracer) Refuses(line []byte) (reason pipeline.Reason, detail string) {
+	t.lane.begin(0)
+	if fault := t.lane.derive(typePack, line); fault != nil {
+		return fault.reason, fault.detail
+	}
+	return "", ""
+}

@@ -17,3 +17,10 @@ var notReplies = []string{"$", "events.", "deadletter.", Name + "."}
 func MayReply(subject string) bool {
 	return !slices.ContainsFunc(notReplies, func(prefix string) bool { return strings.HasPrefix(subject, prefix) })
 }
+
+// Reply is what a query service answers a request of its own process.
+type Reply struct {
+	Code    int    // after HTTP's: 200, 400, 404, 413, 500, 503, 504
+	Message string // what is wrong, on one line; "" for 200
+	Data    []byte // JSON; beside a Message for programs, mostly none
+}

@@ -30,6 +30,28 @@ func (d *decoder) check(c *Config) {
 
 const ageMax = 36500 * day
 
+// checkAPI refuses a door for everybody on the network.
+func (d *decoder) checkAPI(a *API) {
+	if a.Listen == "" {
+		return
+	}
+	d.checkListen("api.listen", a.Listen)
+	if d.sound("api.listen") && a.Tokens == "" && !Local(a.Listen) {
+		d.crossFault([]string{"api.listen", "api.tokens"}, "api.listen is %s, which others than this machine reach, and there is no api.tokens; "+
+			"state a file with a token and a role a line, or listen on 127.0.0.1", a.Listen)
+	}
+}
+
+// Local says that only this machine reaches an address that is listened on.
+func Local(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
 func (d *decoder) checkBounds(c *Config) {
 	d.given("data_dir", c.DataDir)
 	within(d, "shards", c.Shards, 1, 4096)
@@ -51,6 +73,7 @@ func (d *decoder) checkBounds(c *Config) {
 		d.checkListen("http.listen", c.HTTP.Listen)
 	}
 	d.checkHosts("http.hosts", c.HTTP.Hosts)
+	d.checkAPI(&c.API)
 
 	within(d, "windows.events", c.Windows.Events, 1, 65536)
 	within(d, "windows.bytes", c.Windows.Bytes, 32*KiB, 32*MiB)

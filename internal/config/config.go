@@ -41,6 +41,7 @@ type Config struct {
 	Weight        int           `yaml:"weight"`         // share of shards, relative, 0 to 1000, 0 = holds none; 1
 	Cluster       Cluster       `yaml:"cluster"`        // shards over nodes
 	HTTP          HTTP          `yaml:"http"`           // metrics and health
+	API           API           `yaml:"api"`            // JSON for applications
 	Windows       Windows       `yaml:"windows"`        // what closes a window
 	Router        Router        `yaml:"router"`         // events to windows
 	Checkpoint    Checkpoint    `yaml:"checkpoint"`     // rows to disk
@@ -115,6 +116,12 @@ type Stream struct {
 type HTTP struct {
 	Listen string   `yaml:"listen"` // host:port, port 0 = any, "" = off; 127.0.0.1:8480
 	Hosts  []string `yaml:"hosts"`  // names it is asked under, besides localhost and Listen's; none
+}
+
+// API is the door for applications that speak HTTP. It is on HTTP.Listen too.
+type API struct {
+	Listen string `yaml:"listen"` // host:port of it alone, without metrics and pprof, port 0 = any; "" = none
+	Tokens string `yaml:"tokens"` // path of a file of tokens and roles; "" = all who reach it may do all
 }
 
 // Windows says what closes a window, whichever comes first.

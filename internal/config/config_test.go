@@ -68,6 +68,7 @@ func TestDefaultIsWhatIsDocumented(t *testing.T) {
 		{"nats.streams.deadletter", c.NATS.Streams.DeadLetter, Stream{MaxBytes: GiB}},
 		{"http.listen", c.HTTP.Listen, "127.0.0.1:8480"},
 		{"http.hosts", len(c.HTTP.Hosts), 0},
+		{"api", c.API, API{}},
 		{"windows", c.Windows, Windows{Events: 8192, Bytes: 512 * KiB, Delay: 10 * time.Millisecond}},
 		{"router", c.Router, Router{Lanes: 0, LeaseRenew: 300 * time.Millisecond, LeaseExpiry: 1200 * time.Millisecond}},
 		{"checkpoint", c.Checkpoint, Checkpoint{Interval: time.Second, Rows: 60000}},

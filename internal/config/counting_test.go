@@ -17,7 +17,7 @@ import (
 
 // ownKeys are a node's own matter: they do not decide what is counted.
 var ownKeys = []string{
-	"data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http",
+	"data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http", "api",
 	"windows", "router", "checkpoint", "memory", "badger",
 	"limits.ids", "limits.requests", "limits.cold_reads", "limits.timeout", "limits.timeout_max",
 	"slow", "audit", "explain", "ready", "freshness", "backup", "rebuild", "node_expiry", "log",

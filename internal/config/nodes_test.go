@@ -108,6 +108,9 @@ func TestNodesFaults(t *testing.T) {
 		{"nats: {cluster: {listen: ':6222', routes: ['nats://300.0.0.1:1']}}", "f:1: nats.cluster.routes: ", "number 1"},
 		{"nats: {cluster: {listen: ':6222', routes: ['nats://me:secret@b:6222']}}", "f:1: nats.cluster.routes: ", "number 1 names a user"},
 		{"nats: {cluster: {listen: ':6222', routes: nats://b:6222}}", "f:1: nats.cluster.routes: ", "not a list"},
+		{"\napi: {listen: ':8481'}", "f:2: api.listen: ", "others than this machine reach, and there is no api.tokens"},
+		{"api: {listen: '0.0.0.0:8481'}", "f:1: api.listen: ", "or listen on 127.0.0.1"},
+		{"api: {listen: '8481'}", "f:1: api.listen: ", "is not an address"},
 	} {
 		_, err := Parse("f", []byte(test.text))
 		if err == nil || !strings.HasPrefix(err.Error(), test.line) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/internal/node/lookup"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -24,9 +25,9 @@ import (
 type answers struct {
 	directory *lookup.Holders
 	reader    *spread.Reader
-	service   *service.Service
-	registry  *prometheus.Registry // of its figures, which begin with it
-	holds     bool                 // this process holds shards
+	door.Answering
+	registry *prometheus.Registry // of its figures, which begin with it
+	holds    bool                 // this process holds shards
 }
 
 // openQueries answers other nodes.
@@ -87,6 +88,7 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 	a = &answers{
 		holds:     g.config.Has(config.RoleHold),
 		directory: lookup.NewHolders(g.name, counted.Shards, g.view, g.own(), g.behind.Load),
+		Answering: door.Answering{Rules: g.program},
 		registry:  prometheus.NewRegistry(),
 	}
 	a.reader, err = spread.New(g.queries, spread.Options{
@@ -131,9 +133,10 @@ func (g *generation) newAnswers(counted *spread.Counted, ready func() error) (a 
 		o.Explainer, o.ExplainAlone = g.explainer, !g.config.Has(config.RoleAnswer)
 	}
 	if g.streams != nil { // a system is there
-		o.Publisher, o.LogEnd = jetlog.NewReads(g.streams), g.logEnd
+		a.Publisher = jetlog.NewPublisher(g.streams)
+		o.Publisher, o.LogEnd = a.Publisher, g.logEnd
 	}
-	if a.service, err = service.New(g.queries, o); err != nil {
+	if a.Service, err = service.New(g.queries, o); err != nil {
 		return nil, errors.Join(err, a.reader.Close())
 	}
 	return a, nil
@@ -152,7 +155,7 @@ func (a *answers) stop(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	return errors.Join(a.service.Stop(ctx), a.reader.Close())
+	return errors.Join(a.Service.Stop(ctx), a.reader.Close())
 }
 
 // unheardFor is for how long nothing has been heard of any node, this one included.

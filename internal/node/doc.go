@@ -22,7 +22,7 @@
 //	connect.go led/                      connections; how a start waits for the server
 //	natscluster.go tend.go               the embedded server, in a cluster and on a full disk
 //	datadir/                             the data directory, and what it has of each generation
-//	http.go hosts.go metrics.go          /metrics, /readyz and /healthz
+//	http.go metrics.go                   /metrics, /readyz and /healthz
 //	serve.go reader.go jobs.go           what answers everybody; what commands ask
 //	thin.go                              a process that only answers
 //

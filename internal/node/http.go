@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tidemark-io/tidemark/internal/node/door"
 )
 
 // httpServer is the operators' door: /metrics, /healthz, /readyz; and what
@@ -33,10 +35,11 @@ func (n *Node) pages() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("/v1/", n.api.Handler())
 	for path, page := range n.o.Pages {
 		mux.Handle(path, http.StripPrefix(strings.TrimSuffix(path, "/"), page(n.nc)))
 	}
-	index := slices.Concat([]string{"tidemark", "", "/metrics", "/healthz", "/readyz", "/debug/pprof/"}, slices.Sorted(maps.Keys(n.o.Pages)))
+	index := slices.Concat([]string{"tidemark", "", "/metrics", "/healthz", "/readyz", "/debug/pprof/", "/v1/openapi.json"}, slices.Sorted(maps.Keys(n.o.Pages)))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, strings.Join(index, "\n"))
 	})
@@ -60,19 +63,35 @@ func (n *Node) serveHTTP(pages http.Handler) *httpServer {
 	h := new(httpServer)
 	h.handler.Store(&pages)
 	shown := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.handler.Load()).ServeHTTP(w, r) })
-	h.server = &http.Server{
-		Handler:           newHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).only(shown),
-		ReadHeaderTimeout: 5 * time.Second,
+	h.server = n.serve(n.listener, door.NewHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).Only(shown), 0)
+	return h
+}
+
+// Bounds of a connection that is slow or silent.
+const (
+	headerWithin = 5 * time.Second
+	idleWithin   = 2 * time.Minute
+	headerMax    = 64 << 10 // bytes: room for 3,000 ids in a path
+)
+
+// serve serves requests that come to a listener, until the server is closed. An answer
+// may take as long as within; 0: for ever.
+func (n *Node) serve(listener net.Listener, handler http.Handler, within time.Duration) *http.Server {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerWithin,
+		IdleTimeout:       idleWithin,
+		WriteTimeout:      within,
+		MaxHeaderBytes:    headerMax,
 		// What goes on for as long as somebody looks ends when the node closes.
 		BaseContext: func(net.Listener) context.Context { return n.ctx },
 	}
-	listener := n.listener
 	go func() {
-		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("http: stopped serving", "error", err)
 		}
 	}()
-	return h
+	return server
 }
 
 // answer writes "ok" and the remarks besides; or 503 and the reason.

@@ -21,6 +21,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -60,6 +61,7 @@ type Node struct {
 
 	// In the order in which they are opened; Close goes the other way.
 	listener net.Listener  // of the HTTP server; nil when it is off
+	api      *door.Door    // for applications
 	server   *embed.Server // nil with an external one
 	serving  atomic.Pointer[generation]
 	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
@@ -88,10 +90,10 @@ func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 	started := context.AfterFunc(ctx, n.cancel)
 	defer started()
 	steps, begin := []func() error{
-		n.openHTTP, n.openData, n.openServer, n.awaitCluster, n.openGenerations, n.openServing, n.openJobs, n.openAnswers,
+		n.openHTTP, n.openAPI, n.openData, n.openServer, n.awaitCluster, n.openGenerations, n.openServing, n.openJobs, n.openAnswers,
 	}, n.begin
 	if c.Thin() {
-		steps, begin = []func() error{n.openHTTP, n.openName, n.openServer, n.openThin}, n.beginThin
+		steps, begin = []func() error{n.openHTTP, n.openAPI, n.openName, n.openServer, n.openThin}, n.beginThin
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -201,6 +203,15 @@ func (n *Node) openHTTP() (err error) {
 	}
 	return nil
 }
+
+// openAPI takes the port for applications.
+func (n *Node) openAPI() (err error) {
+	n.api, err = door.Open(n.config)
+	return err
+}
+
+// APIAddress is the host and port of api.listen, "" when there is none.
+func (n *Node) APIAddress() string { return n.api.Address() }
 
 // lockData takes the data directory, and the name that it has.
 func (n *Node) lockData() error {

@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"math"
+	"net"
+	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
@@ -25,9 +29,30 @@ func (n *Node) openAnswers() error {
 			return err
 		}
 	}
+	return n.show()
+}
+
+// show opens the doors for HTTP.
+func (n *Node) show() error {
+	if n.serves() {
+		names := door.NewHosts(n.config.API.Listen, n.config.HTTP.Hosts)
+		err := n.api.Show(door.Options{
+			Now:        func() *door.Answering { return &n.answers.Load().Answering },
+			Serve:      func(l net.Listener, h http.Handler) *http.Server { return n.serve(l, names.Only(h), answerWithin) },
+			Version:    n.o.Version,
+			Registerer: n.registry,
+		})
+		if err != nil {
+			return err
+		}
+	}
 	n.showHTTP(n.pages())
 	return nil
 }
+
+// answerWithin bounds how long a client may take to read an answer, from the request on:
+// beyond the longest timeout of a request.
+const answerWithin = 2 * time.Minute
 
 // serveAll answers everybody by a generation; counted nil: by what it counts here. ready returns why nothing can be asked;
 // nil: it can. If this process answers already, what is new answers before what was

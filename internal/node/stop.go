@@ -31,6 +31,7 @@ func (n *Node) close() error {
 	beside := n.rebuilds.beside.Load()
 	faults = append(faults, n.gen().close(ctx), beside.close(ctx))
 	n.http.close(ctx)
+	n.api.Close(ctx)
 	n.shared.lines.End()
 	faults = append(faults, n.gen().closeStore(), beside.closeStore())
 	n.queries.Close()
@@ -69,6 +70,7 @@ func (n *Node) undo() {
 	if n.http != nil {
 		n.http.server.Close()
 	}
+	n.api.Close(n.ctx)
 	n.work.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
 	defer cancel()

@@ -80,8 +80,7 @@ func (n *Node) openThin() error {
 			return err
 		}
 	}
-	n.showHTTP(n.pages())
-	return nil
+	return n.show()
 }
 
 // beginThin starts what runs for as long as the process does.

@@ -12,12 +12,13 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// Reads publishes read events. It implements query.Publisher: a second read is
-// not the same as a first, so it sends again only what nobody was there to take.
-type Reads struct{ streams *Streams }
+// Publisher stores events for the doors of a node. It implements query.Publisher, for
+// reads: a second read is not the same as a first, so it sends again only what nobody was
+// there to take.
+type Publisher struct{ streams *Streams }
 
-// NewReads publishes to the EVENTS of s.
-func NewReads(s *Streams) *Reads { return &Reads{s} }
+// NewPublisher publishes to the EVENTS of s.
+func NewPublisher(s *Streams) *Publisher { return &Publisher{s} }
 
 // A stream without a leader, which moves from one server of a cluster to
 // another, is waited for this often and this long.
@@ -26,20 +27,35 @@ const (
 	leaderWait  = 250 * time.Millisecond
 )
 
-// Publish returns when the event is stored, with its position.
-func (r *Reads) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
-	ack, err := r.streams.js.Publish(ctx, EventsSubject+"read", event,
-		jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))
-	if Full(err) {
-		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrFull, err)
-	}
-	if errors.Is(err, jetstream.ErrNoStreamResponse) { // each time that it was tried
-		return 0, fmt.Errorf("jetlog: publish a read: %w: %w", pipeline.ErrNoLog, err)
-	}
+// Publish stores a read, and returns its position.
+func (p *Publisher) Publish(ctx context.Context, event []byte) (pipeline.Position, error) {
+	ack, err := p.store(ctx, "read", event)
 	if err != nil {
 		return 0, fmt.Errorf("jetlog: publish a read: %w", err)
 	}
 	return pipeline.At(ack.Sequence, 0), nil
+}
+
+// PublishPack stores a pack, and returns where it ends. A pack with an id that another one
+// had within DuplicateWindow is not stored again: it ends where that one does.
+func (p *Publisher) PublishPack(ctx context.Context, lines []byte, id string) (pipeline.Position, error) {
+	ack, err := p.store(ctx, "pack", lines, jetstream.WithMsgID(id))
+	if err != nil {
+		return 0, fmt.Errorf("jetlog: publish a pack: %w", err)
+	}
+	return pipeline.EndOf(ack.Sequence), nil
+}
+
+func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	options := append(more, jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))
+	ack, err := p.streams.js.Publish(ctx, EventsSubject+kind, body, options...)
+	switch {
+	case Full(err):
+		return nil, fmt.Errorf("%w: %w", pipeline.ErrFull, err)
+	case errors.Is(err, jetstream.ErrNoStreamResponse): // each time that it was tried
+		return nil, fmt.Errorf("%w: %w", pipeline.ErrNoLog, err)
+	}
+	return ack, err
 }
 
 // storeFailed is the server's code for an event that it could not store. The

@@ -26,7 +26,7 @@ func TestReadsWaitForALeader(t *testing.T) {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		_, err := jetlog.NewReads(streams).Publish(t.Context(), []byte(`{"type":"read","actor":7,"what":["all"]}`))
+		_, err := jetlog.NewPublisher(streams).Publish(t.Context(), []byte(`{"type":"read","actor":7,"what":["all"]}`))
 		failed <- err
 	}()
 	time.Sleep(100 * time.Millisecond) // it has been sent in vain
@@ -46,7 +46,7 @@ func TestReadsWaitForALeader(t *testing.T) {
 func TestReadIntoAFullStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	reads := jetlog.NewReads(b.streams)
+	reads := jetlog.NewPublisher(b.streams)
 	at, err := reads.Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`))
 	b.must(err)
 	if at != pipeline.At(1, 0) {

@@ -58,7 +58,7 @@ func TestRefuseWrites(t *testing.T) {
 	if string(m.Data) != words {
 		b.Errorf("a producer is answered %s", m.Data)
 	}
-	if _, err := jetlog.NewReads(b.streams).Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`)); !errors.Is(err, pipeline.ErrFull) {
+	if _, err := jetlog.NewPublisher(b.streams).Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`)); !errors.Is(err, pipeline.ErrFull) {
 		t.Errorf("a read while events are refused: %v", err)
 	}
 	if n := b.stored(); n != 300 {

@@ -67,9 +67,14 @@ func (s *Service) misdirects(r micro.Request) bool {
 
 // handle runs in the endpoint's subscription.
 func (s *Service) handle(e *endpoint, r micro.Request) {
-	if s.misdirects(r) {
-		return
+	if !s.misdirects(r) {
+		s.begin(e, r, s.backlog.take(len(r.Data())))
 	}
+}
+
+// begin answers a request, or has it answered later. crowded: too much waits for the
+// endpoints.
+func (s *Service) begin(e *endpoint, r micro.Request, crowded bool) {
 	c := s.calls.Get().(*call)
 	c.clock.begin()
 	c.endpoint, c.request = e, r
@@ -79,7 +84,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 	c.reader, c.away = s.reader, false
 
 	s.metrics.inFlight.Inc()
-	f := s.prepare(c)
+	f := s.prepare(c, crowded)
 	c.clock.lap(stageParse)
 	if f == nil && c.lane == nil {
 		if f = s.guard(c, func() *failure { return e.answer(s.ctx, c) }); f != nil {
@@ -90,7 +95,7 @@ func (s *Service) handle(e *endpoint, r micro.Request) {
 		if s.later(c) {
 			return
 		}
-		f = s.stopping(c)
+		f = s.halted(c)
 	}
 	s.finish(c, f, false)
 }
@@ -106,8 +111,8 @@ func (c *call) long() bool { return len(c.body) > bodyInline }
 
 // prepare does all that comes before waiting, and takes the call into the lane
 // that it is answered in, if any.
-func (s *Service) prepare(c *call) *failure {
-	if s.backlog.take(len(c.body)) {
+func (s *Service) prepare(c *call, crowded bool) *failure {
+	if crowded {
 		return fail(codeNotReady, "busy: more than %d MiB of requests wait for this node%s; ask again later", waitingMax>>20, c.endpoint.early)
 	}
 	if c.endpoint.gated {
@@ -162,8 +167,8 @@ func (s *Service) spawn(work func()) bool {
 	return true
 }
 
-// stopping is the answer for a call that answer was not called for.
-func (s *Service) stopping(c *call) *failure {
+// halted is the answer of a service that stops for a call that answer was not called for.
+func (s *Service) halted(c *call) *failure {
 	if c.wait.position > s.reader.Applied() {
 		return fail(codeNotReady, "stopping: %s was not reached, applied is %s%s", &c.wait, s.reader.Applied(), c.endpoint.early)
 	}
@@ -308,7 +313,7 @@ func (s *Service) untilApplied(c *call) *failure {
 	case err == nil:
 		return f
 	case s.reading.Err() != nil || errors.Is(err, errLeaving):
-		return s.stopping(c)
+		return s.halted(c)
 	case ctx.Err() != nil:
 		return fail(codeTooLate, "%s was not reached within %d ms, applied is %s%s", &c.wait, timeout.Milliseconds(), s.reader.Applied(), c.endpoint.early)
 	}
@@ -333,7 +338,7 @@ func (s *Service) untilTurn(c *call, l *lane, patience time.Duration) *failure {
 	case l.workers <- struct{}{}:
 		return nil
 	case <-s.reading.Done():
-		return s.stopping(c)
+		return s.halted(c)
 	case <-gone.C:
 		return l.tooLate()
 	}
@@ -420,11 +425,11 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	s.calls.Put(c)
 }
 
-// respond must not touch a late request's micro.Request beyond its subject:
-// the micro package reads the outcome as soon as its handler has returned.
+// respond must not touch a late request's micro.Request beyond its subject: the micro
+// package reads the outcome as soon as its handler has returned. One of Ask's waits.
 func (s *Service) respond(c *call, f *failure, late bool) error {
 	offers := c.offers && (f != nil || !c.packed) // an answer in binary form says enough
-	if late {
+	if _, here := c.request.(*asked); late && !here {
 		return s.respondLate(c, f, offers)
 	}
 	var more []micro.RespondOpt

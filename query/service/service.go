@@ -181,8 +181,9 @@ type Service struct {
 	stop        sync.Once
 	stopErr     error
 
-	mu     sync.Mutex
-	closed bool // no request may join waiting
+	mu       sync.Mutex
+	stopping bool // no request of Ask may join waiting
+	closed   bool // no request may
 }
 
 // endpoint is one subject. parse reads the request into the call, answer
@@ -340,6 +341,9 @@ var versionPattern = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d
 func (s *Service) Stop(ctx context.Context) error {
 	s.stop.Do(func() {
 		defer s.cancel()
+		s.mu.Lock()
+		s.stopping = true
+		s.mu.Unlock()
 		s.stopServing()
 		defer time.AfterFunc(readsOn, s.stopReading).Stop()
 		if err := s.micro.Stop(); err != nil {

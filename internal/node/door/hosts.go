@@ -1,4 +1,4 @@
-package node
+package door
 
 import (
 	"fmt"
@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// hosts are the names under which the HTTP server may be asked.
+// Hosts are the names under which the HTTP server may be asked.
 //
 // A page from elsewhere, open in a browser on this machine, can have its own
 // name lead to 127.0.0.1 (DNS rebinding): the browser then takes what this
 // server answers for that page's own, pprof and metrics included, and lets it
 // post to it. Only the Host that the browser sends shows it: it is the page's name.
 // An address is never one, so a request by address is let in.
-type hosts map[string]bool
+type Hosts map[string]bool
 
-// newHosts knows the host of the address that is listened on, and the
+// NewHosts knows the host of the address that is listened on, and the
 // operator's names (http.hosts).
-func newHosts(listen string, names []string) hosts {
-	h := hosts{"localhost": true}
+func NewHosts(listen string, names []string) Hosts {
+	h := Hosts{"localhost": true}
 	if own := hostName(listen); own != "" {
 		h[own] = true
 	}
@@ -39,16 +39,16 @@ func hostName(host string) string {
 }
 
 // have reports whether a request's Host is this server's. None is no browser's.
-func (h hosts) have(host string) bool {
+func (h Hosts) have(host string) bool {
 	name := hostName(host)
 	_, err := netip.ParseAddr(name)
 	return err == nil || name == "" || h[name]
 }
 
-// only keeps requests for other hosts from next. Probes are left alone: they
+// Only keeps requests for other hosts from next. Probes are left alone: they
 // come under whatever name a scheduler or a balancer has for the place, and
 // what they get says no more than how the node is.
-func (h hosts) only(next http.Handler) http.Handler {
+func (h Hosts) Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"; !probe && !h.have(r.Host) {
 			http.Error(w, fmt.Sprintf("this server is not known as %.100q: ask it by its IP address or as localhost, or add the name to http.hosts in its configuration",

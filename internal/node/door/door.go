@@ -1,0 +1,184 @@
+// Package door is how a process offers HTTP/JSON to applications: [Open] takes the port
+// and reads the tokens, [Door.Show] serves, [Door.Close] ends. The door itself is package
+// web; here it meets what answers.
+//
+// What answers may be replaced while requests come: another generation of counts comes to
+// serve. [Options.Now] says each time what it is. A request that finds it stopping asks
+// what came after it. hosts.go has the names under which a server may be asked.
+//
+// A Door belongs to the goroutine that starts and closes the process; there is no lock.
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/operators"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/service"
+	"github.com/tidemark-io/tidemark/query/web"
+)
+
+// Answering is what answers by one generation of counts.
+type Answering struct {
+	Service   *service.Service
+	Publisher *jetlog.Publisher  // nil: there is no log yet
+	Rules     *operators.Program // what events count by; nil: not known here
+}
+
+// Options are what a door meets.
+type Options struct {
+	Now        func() *Answering // what answers now; never nil
+	Serve      func(net.Listener, http.Handler) *http.Server
+	Version    string
+	Registerer prometheus.Registerer
+}
+
+// Door is HTTP/JSON for applications.
+type Door struct {
+	tokens   web.Tokens // nil: none are asked for
+	local    bool       // only this machine reaches http.listen
+	listener net.Listener
+	server   *http.Server
+	handler  http.Handler // nil: this process does not answer
+}
+
+// Open reads the tokens and takes the port of api.listen: a mistake in either is found at
+// once.
+func Open(c *config.Config) (d *Door, err error) {
+	d = &Door{local: config.Local(c.HTTP.Listen)}
+	if d.tokens, err = readTokens(c.API.Tokens); err != nil {
+		return nil, fmt.Errorf("api.tokens: %s: %w", c.API.Tokens, err)
+	}
+	if d.listener, err = listen(c.API.Listen); err != nil {
+		return nil, fmt.Errorf("api.listen: %w: stop what uses the port, or choose another", err)
+	}
+	return d, nil
+}
+
+// listen takes the port of an address; nil where there is none.
+func listen(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	return net.Listen("tcp", address)
+}
+
+func readTokens(path string) (web.Tokens, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return web.ReadTokens(f)
+}
+
+// Show serves from now on: alone on api.listen, and by Handler on http.listen.
+func (d *Door) Show(o Options) (err error) {
+	d.handler, err = web.Handler(d.options(&o))
+	if err == nil && d.listener != nil {
+		d.server = o.Serve(d.listener, d.handler)
+	}
+	return err
+}
+
+func (d *Door) options(o *Options) web.Options {
+	now := answers{o.Now}
+	return web.Options{
+		Ask:        now.ask,
+		Packs:      now,
+		NewChecker: func() web.Checker { return &checker{answers: now} },
+		Tokens:     d.tokens,
+		Version:    o.Version,
+		Registerer: o.Registerer,
+	}
+}
+
+// Handler is the door on http.listen. Where others than this machine reach that, it is
+// closed without tokens: that port was always one for operators.
+func (d *Door) Handler() http.Handler {
+	switch {
+	case d.handler == nil:
+		return http.NotFoundHandler()
+	case d.tokens == nil && !d.local:
+		return web.Closed("others than this machine reach http.listen: state api.tokens, or api.listen on 127.0.0.1")
+	}
+	return d.handler
+}
+
+// Address is the host and port of api.listen, "" when there is none.
+func (d *Door) Address() string {
+	if d == nil || d.listener == nil {
+		return ""
+	}
+	return d.listener.Addr().String()
+}
+
+// Close ends answers under way when ctx ends.
+func (d *Door) Close(ctx context.Context) {
+	if d.Address() == "" {
+		return
+	}
+	if d.server != nil && d.server.Shutdown(ctx) != nil {
+		d.server.Close()
+	}
+	d.listener.Close()
+}
+
+// answers is what answers now. It is web.Packs.
+type answers struct{ now func() *Answering }
+
+// ask answers a request. One that comes while another generation comes to serve is
+// answered by that.
+func (a answers) ask(ctx context.Context, endpoint string, body []byte) query.Reply {
+	for {
+		now := a.now()
+		reply, err := now.Service.Ask(ctx, endpoint, body)
+		switch {
+		case !errors.Is(err, service.ErrStopping):
+			return reply
+		case a.now() == now:
+			return query.Reply{Code: http.StatusServiceUnavailable, Message: "stopping"}
+		}
+	}
+}
+
+// PublishPack implements web.Packs.
+func (a answers) PublishPack(ctx context.Context, lines []byte, id string) (pipeline.Position, error) {
+	publisher := a.now().Publisher
+	if publisher == nil {
+		return 0, pipeline.ErrNoLog
+	}
+	return publisher.PublishPack(ctx, lines, id)
+}
+
+// checker is web.Checker, by the rules of what answers now.
+type checker struct {
+	answers answers
+	by      *operators.Program
+	tracer  *operators.Tracer
+}
+
+// Refuses implements web.Checker. A process without rules knows nothing of lines.
+func (c *checker) Refuses(line []byte) (pipeline.Reason, string) {
+	rules := c.answers.now().Rules
+	if rules == nil {
+		return "", ""
+	}
+	if rules != c.by {
+		c.by, c.tracer = rules, rules.NewTracer()
+	}
+	return c.tracer.Refuses(line)
+}
