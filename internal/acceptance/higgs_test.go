@@ -41,6 +41,7 @@ func TestHiggs(t *testing.T) {
 	nc := p.Connect()
 	check(t, nc, data, lastPosition(t, nc))
 	t.Logf("imported, applied and compared in %v", time.Since(begun).Round(time.Millisecond))
+	checkHTTP(t, p, nc, data)
 	// 14 follows are self-follows and belong in DEADLETTER.
 	refusedAre(t, nc, 14)
 	p.Stop()
