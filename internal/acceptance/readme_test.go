@@ -31,6 +31,10 @@ func TestReadme(t *testing.T) {
 	}
 	r.moreProcesses(r.block("One process, three, many", "sh"))
 	for _, s := range steps(r.section("From any language: NATS and JSON by hand")) {
+		if strings.HasPrefix(s.command, "curl ") {
+			r.expect(s, r.shell(strings.ReplaceAll(s.command, "http://127.0.0.1:8480", r.node.HTTP)))
+			continue
+		}
 		r.expect(s, r.request(s.command))
 		for range 20 { // whichever of the four processes answers
 			if strings.HasPrefix(s.command, "nats req tidemark.") {
