@@ -40,12 +40,12 @@ type audits struct {
 const auditRun, auditRunBytes = 1024, 512 << 10
 
 // openAudits makes the auditor, if this process holds shards.
-func (g *generation) openAudits() error {
-	if !g.config.Has(config.RoleHold) {
+func (g *Generation) openAudits() error {
+	if !g.Config.Has(config.RoleHold) {
 		return nil
 	}
-	c := g.config
-	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.log})
+	c := g.Config
+	events := g.eventsIn(jetlog.RunOptions{MessagesMax: auditRun, BytesMax: auditRunBytes, Logger: g.Log})
 	g.audits.Auditor = &audit.Auditor{
 		Served: g.sinks,
 		Open:   events.Open,
@@ -59,14 +59,14 @@ func (g *generation) openAudits() error {
 			Channels: c.Limits.Channels, Notices: c.Limits.Notices, Cursors: shard.CursorsMax,
 			Configured: slices.Concat(c.ChannelsOf(config.KindNotice), c.ChannelsOf(config.KindDot)),
 		},
-		Logger: g.log,
+		Logger: g.Log,
 	}
 	return nil
 }
 
 // whileOpen calls do with a ctx that ends with the generation, which is not closed before
 // do returns.
-func (g *generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
+func (g *Generation) whileOpen(ctx context.Context, do func(ctx context.Context) (any, error)) (any, error) {
 	gone := &job.Error{Code: job.CodeGone, Text: "what is compared is closed; ask again"}
 	g.users.RLock()
 	defer g.users.RUnlock()
@@ -84,8 +84,8 @@ func (g *generation) whileOpen(ctx context.Context, do func(ctx context.Context)
 }
 
 // audit is the audit that never ends, if there is to be one.
-func (g *generation) audit(ctx context.Context) {
-	if g.config.Audit.Rate == 0 {
+func (g *Generation) audit(ctx context.Context) {
+	if g.Config.Audit.Rate == 0 {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -94,11 +94,11 @@ func (g *generation) audit(ctx context.Context) {
 	g.audits.stop = stop
 	g.audits.mu.Unlock()
 	if g.mixed() {
-		g.log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
+		g.Log.Warn("tidemark: there is no audit: what is counted here was not all counted by today's rules and limits, so the log says something else; 'tidemark repair --replay' counts all again")
 		return
 	}
 	rounds := audit.Rounds{
-		Auditor: g.audits.Auditor, Bits: g.config.Audit.Bits(), Rate: g.config.Audit.Rate, Memory: int(g.config.Audit.Memory),
+		Auditor: g.audits.Auditor, Bits: g.Config.Audit.Bits(), Rate: g.Config.Audit.Rate, Memory: int(g.Config.Audit.Memory),
 		Found: g.found,
 	}
 	rounds.Run(ctx)
@@ -107,33 +107,33 @@ func (g *generation) audit(ctx context.Context) {
 // found logs what the audit has found, and repairs shards that differ. It repairs nothing
 // if EVENTS has lost its tail, as the old counts are kept on purpose; or if a base backup
 // was used, which may itself be wrong, with the copy that it was made of.
-func (g *generation) found(r *audit.Report) {
+func (g *Generation) found(r *audit.Report) {
 	for i, d := range r.Examples {
-		g.log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
+		g.Log.Error("audit: what is served is not what the log says", "counter", d.Counter, "id", d.ID, "column", d.Column, "is", d.Is, "should", d.Should, "at", d.At, "shard", d.Shard)
 		if i == 4 {
 			break
 		}
 	}
 	if r.Channels > 0 {
-		g.log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
+		g.Log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
 	}
 	if r.Lost > 0 {
-		g.log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
+		g.Log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)
 		return
 	}
 	if r.Base != "" {
-		g.log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
+		g.Log.Error("audit: EVENTS lacks its beginning, and what stands for it may be what is wrong, with the copy that it was made of: nothing is repaired; 'tidemark recount --repair' makes it what base and log say", "base", r.Base)
 		return
 	}
 	_, _ = g.repair(r) // it has said so
 }
 
 // repair has the shards that differ taken again. It returns which, and why others are not.
-func (g *generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
+func (g *Generation) repair(r *audit.Report) (renewed []pipeline.Shard, faults error) {
 	drifted := r.Drifted()
 	for _, s := range slices.Sorted(maps.Keys(drifted)) {
 		if err := g.distrust(g.ctx, s, drifted[s], r.Shards[s].Since); err != nil {
-			g.log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
+			g.Log.Error("audit: a shard that differs is not taken again", "shard", s, "error", err)
 			faults = errors.Join(faults, fmt.Errorf("shard %d: %w", s, err))
 			continue
 		}
@@ -151,7 +151,7 @@ const renewEvery = time.Hour
 // log. Where it is not known that this makes it right, the shard stays, and an error says
 // why. A shard that is already being taken again, or was since this comparison began, is
 // left alone: what still differs is found again.
-func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
+func (g *Generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint64, since time.Time) (err error) {
 	if g.mixed() {
 		return errMixed
 	}
@@ -171,7 +171,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	}()
 	view := g.members.View()
 	for _, m := range view.Members { // a node that is new does not know by which rules the others began
-		if m.Node == g.name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
+		if m.Node == g.Name || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
 		r, err := g.askAgree(ctx, m.Node, &checks.RecountAsk{IDs: []uint64{}})
@@ -190,7 +190,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 		case err != nil:
 			return fmt.Errorf("the copy of node %s could not be compared: %w", node, err)
 		case r.Differs > 0:
-			g.log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
+			g.Log.Warn("audit: another node's copy does not agree with the log either", "shard", s, "node", node)
 			wrong = append(wrong, node)
 		case r.IDs != len(ids):
 			return fmt.Errorf("the copy of node %s could not be compared: it compared %d of %d ids", node, r.IDs, len(ids))
@@ -201,7 +201,7 @@ func (g *generation) distrust(ctx context.Context, s pipeline.Shard, ids []uint6
 	if err := g.comesFrom(trusted); err != nil {
 		return err
 	}
-	g.log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
+	g.Log.Error("tidemark: a shard differs from the log; it is given up and taken again", "shard", s, "ids", len(ids), "not_from", wrong)
 	g.renew(s, wrong)
 	return nil
 }
@@ -227,41 +227,41 @@ func (a *audits) again(s pipeline.Shard) {
 	delete(a.renewed, s)
 }
 
-func (g *generation) askAgree(ctx context.Context, node string, ask *checks.RecountAsk) (*checks.Checked, error) {
-	return checks.AskAgree(ctx, g.queries, node, ask)
+func (g *Generation) askAgree(ctx context.Context, node string, ask *checks.RecountAsk) (*checks.Checked, error) {
+	return checks.AskAgree(ctx, g.Queries, node, ask)
 }
 
 // errMixed: counts stand that other rules or limits made.
 var errMixed = errors.New("what is counted was not all counted by today's rules and limits")
 
-func (g *generation) mixed() bool {
+func (g *Generation) mixed() bool {
 	_, mixed := g.counted()
 	return mixed
 }
 
-func (g *generation) counted() (by string, mixed bool) {
+func (g *Generation) counted() (by string, mixed bool) {
 	g.audits.mu.Lock()
 	defer g.audits.mu.Unlock()
-	is := g.dir.Counted(g.number)
+	is := g.Dir.Counted(g.Number)
 	return is.Counting, is.Mixed
 }
 
-func (g *generation) setMixed() {
+func (g *Generation) setMixed() {
 	g.audits.mu.Lock()
 	defer g.audits.mu.Unlock()
 	if g.audits.stop != nil {
 		g.audits.stop()
 	}
-	is := g.dir.Counted(g.number)
+	is := g.Dir.Counted(g.Number)
 	is.Mixed = true
-	if err := g.dir.Note(g.number, is); err != nil {
-		g.log.Warn("tidemark: that counts are mixed was not noted", "error", err)
+	if err := g.Dir.Note(g.Number, is); err != nil {
+		g.Log.Warn("tidemark: that counts are mixed was not noted", "error", err)
 	}
 }
 
 // auditFigures are those of the audit and of what commands have checked.
-func (g *generation) auditFigures(c *figures.Collector) {
-	if !g.config.Has(config.RoleHold) {
+func (g *Generation) auditFigures(c *figures.Collector) {
+	if !g.Config.Has(config.RoleHold) {
 		return
 	}
 	stats := func(of func(s *audit.Stats) float64) func() float64 {

@@ -32,7 +32,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	}
 	f.Plant(42, "a")
 	n = f.With("a", func(*config.Config) {})
-	f.Until("all is applied", func() bool { return n.gen().sinks.Whole() && strings.Contains(f.Like(42), `"like":3`) })
+	f.Until("all is applied", func() bool { return n.Serving().Sinks().Whole() && strings.Contains(f.Like(42), `"like":3`) })
 	all, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestVerifyAndRecount(t *testing.T) {
 	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) || a.After != nil {
 		t.Fatalf("once it is repaired: %+v", a)
 	}
-	if !n.gen().sinks.Whole() || !strings.Contains(f.Like(42), `"like":2`) {
+	if !n.Serving().Sinks().Whole() || !strings.Contains(f.Like(42), `"like":2`) {
 		t.Errorf("it is not there again: %s", f.Like(42))
 	}
 	if all, err = f.Ask("a", "verify", checks.VerifyAsk{Share: "1/1"}); err != nil || all.Differs != 0 || all.IDs != 50 {
@@ -90,11 +90,11 @@ func TestVerifyAndRecount(t *testing.T) {
 func (f *fleet) copies() (still func(*config.Config), whole func(*Node) bool, a, b *Node) {
 	f.T.Helper()
 	still = func(c *config.Config) { c.Cluster.Replicas = 2 }
-	whole = func(n *Node) bool { return n.gen().sinks.Whole() && n.gen().sinks.Failed() == 0 }
+	whole = func(n *Node) bool { return n.Serving().Sinks().Whole() && n.Serving().Sinks().Failed() == 0 }
 	a, b = f.With("a", still), f.With("b", still)
 	f.Publish(50)
 	f.Until("copies", func() bool {
-		return whole(a) && whole(b) && f.Likes(50, 1) && b.gen().sinks.Applied() == a.gen().sinks.Applied()
+		return whole(a) && whole(b) && f.Likes(50, 1) && b.Serving().Sinks().Applied() == a.Serving().Sinks().Applied()
 	})
 	return still, whole, a, b
 }
@@ -129,11 +129,11 @@ func TestAuditRepairs(t *testing.T) {
 			f.Plant(42, test.wrong...)
 			b = f.With("b", still)
 			f.Until("b says what it has", func() bool { // or the shard is derived from the log
-				m, there := b.gen().members.View().Member("b")
+				m, there := b.Serving().Inside().Members.View().Member("b")
 				return there && m.Ready.Len() == nodetest.Shards
 			})
 			a = f.With("a", audited)
-			f.Until("it is found", func() bool { return a.gen().audits.Stats.Differ.Load() > 0 })
+			f.Until("it is found", func() bool { return a.Serving().Inside().Auditor.Stats.Differ.Load() > 0 })
 			f.Until("it is repaired", func() bool {
 				c, err := f.Ask("a", "recount", checks.RecountAsk{IDs: []uint64{42}})
 				return err == nil && c.Differs == 0 && c.IDs == 1 && whole(a)
@@ -142,7 +142,7 @@ func TestAuditRepairs(t *testing.T) {
 			if !f.Likes(41, 1) {
 				t.Error("others have changed")
 			}
-			f.Until("a round", func() bool { return a.gen().audits.Stats.FullAt.Load() > 0 })
+			f.Until("a round", func() bool { return a.Serving().Inside().Auditor.Stats.FullAt.Load() > 0 })
 			if figures := a.stats(); figures["tidemark_audit_drifted_total"].(float64) < 1 || figures["tidemark_audit_ids_total"].(float64) < 50 {
 				t.Errorf("%v, %v", figures["tidemark_audit_drifted_total"], figures["tidemark_audit_ids_total"])
 			}
@@ -192,7 +192,7 @@ func TestMixedIsNotRepaired(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
-	if n.gen().mixed() {
+	if n.Serving().Inside().Mixed() {
 		t.Error("a new directory is mixed")
 	}
 	if err := n.Close(); err != nil {
@@ -201,12 +201,12 @@ func TestMixedIsNotRepaired(t *testing.T) {
 	f.Plant(5, "a")
 	f.mix("a")
 	n = f.With("a", func(c *config.Config) { c.Audit.Rate, c.Audit.Sample = 1_000_000, "1/1" })
-	f.Until("it says so", func() bool { return f.Log.Has("there is no audit") && n.gen().sinks.Whole() })
+	f.Until("it says so", func() bool { return f.Log.Has("there is no audit") && n.Serving().Sinks().Whole() })
 	c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{5}, Repair: true})
 	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if !f.Has("post", "like", 5, 3)() || n.gen().audits.Stats.Passes.Load() != 0 {
+	if !f.Has("post", "like", 5, 3)() || n.Serving().Inside().Auditor.Stats.Passes.Load() != 0 {
 		t.Error("something was repaired")
 	}
 }

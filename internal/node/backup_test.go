@@ -252,7 +252,7 @@ func TestBackupRestore(t *testing.T) {
 			n = s.Start(c)
 			s.Ready(n)
 			same(t, "after it was lost", everything(t, s.NC, last), atLast)
-			if n.gen().mixed() {
+			if n.Serving().Inside().Mixed() {
 				t.Error("what is restored is not audited")
 			}
 			if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
@@ -339,7 +339,7 @@ func TestRestoreDamage(t *testing.T) {
 	want := everything(t, s.NC, last)
 	s.Until("all shards have runs", func() error {
 		for i := range c.Shards {
-			if !n.gen().store.Stack(pipeline.Shard(i)).Stored() {
+			if !n.Serving().Inside().Store.Stack(pipeline.Shard(i)).Stored() {
 				return fmt.Errorf("shard %d has none", i)
 			}
 		}
@@ -531,9 +531,9 @@ func TestBackupIncremental(t *testing.T) {
 func (s *site) checkpointed(n *Node) {
 	s.T.Helper()
 	s.Until("checkpointed", func() error {
-		for _, p := range n.gen().sinks.Kept() {
-			if p < n.gen().sinks.Applied() {
-				return fmt.Errorf("a shard is at %d of %d", p, n.gen().sinks.Applied())
+		for _, p := range n.Serving().Sinks().Kept() {
+			if p < n.Serving().Sinks().Applied() {
+				return fmt.Errorf("a shard is at %d of %d", p, n.Serving().Sinks().Applied())
 			}
 		}
 		return nil
@@ -585,13 +585,13 @@ func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
 	s.Ready(n)
 	want := everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
 	commons := pipeline.Shard(c.Shards)
-	checkpoint := n.gen().store.Begin()
+	checkpoint := n.Serving().Inside().Store.Begin()
 	checkpoint.Shard(commons).State(cold.State{Time: 1}) // as they began
 	if err := checkpoint.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	n.gen().store.Stack(commons).Publish()
-	if !n.gen().store.Stack(commons).Stored() || n.gen().store.Stack(0).Stored() {
+	n.Serving().Inside().Store.Stack(commons).Publish()
+	if !n.Serving().Inside().Store.Stack(commons).Stored() || n.Serving().Inside().Store.Stack(0).Stored() {
 		t.Fatal("a checkpoint has come")
 	}
 	to := filepath.Join(t.TempDir(), "backups")
@@ -634,7 +634,7 @@ func TestTrimBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return n.gen().wholeLog().LacksOf(state)
+		return n.Serving().History().LacksOf(state)
 	}
 	// A process that gives the trim up takes the mark back.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -704,7 +704,7 @@ func TestBackupSchedule(t *testing.T) {
 	n = s.Start(c)
 	s.Ready(n)
 	s.Until("it is looked at", func() error {
-		if n.gen().backups.Newest.Load() == 0 {
+		if n.Serving().Inside().Backups.Newest.Load() == 0 {
 			return errors.New("not yet")
 		}
 		return nil

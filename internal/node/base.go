@@ -17,7 +17,7 @@ import (
 // for an audit that derives ids again. They are those that the events go on from, the
 // oldest first: what came after it is compared. There are none where nothing is lacking.
 // Where one is needed and there is none, an error wraps audit.ErrBeginning and says why.
-func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
+func (g *Generation) bases(ctx context.Context) ([]audit.Base, error) {
 	state, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
 	if first <= 1 {
 		return nil, nil
 	}
-	from := cmp.Or(g.config.Backup.To, state.Trimmed.Place)
+	from := cmp.Or(g.Config.Backup.To, state.Trimmed.Place)
 	usable, err := g.basesIn(ctx, from, state, first)
 	// What was restored has its base where it was restored from, until there is a newer
 	// one.
@@ -49,11 +49,11 @@ func (g *generation) bases(ctx context.Context) ([]audit.Base, error) {
 }
 
 // basesIn are those in a place; an error goes on after "EVENTS begins with …, and".
-func (g *generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
+func (g *Generation) basesIn(ctx context.Context, from string, state jetlog.StreamState, first uint64) ([]audit.Base, error) {
 	if from == "" {
 		return nil, errors.New("no backup is known that has what came before: make one with 'tidemark backup PLACE', and set backup.to to that place on every node")
 	}
-	place, err := backup.OpenPlace(ctx, from, g.nc, false)
+	place, err := backup.OpenPlace(ctx, from, g.NC, false)
 	if err != nil {
 		return nil, fmt.Errorf("the backups that could stand for what came before cannot be read: %w", err)
 	}
@@ -66,7 +66,7 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 			unfit = err
 		}
 		if err == nil {
-			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.dir.Path, g.roomToCopy))
+			usable = append(usable, backup.NewBase(place, m, g.store.Schema(), g.Dir.Path, g.roomToCopy))
 		}
 	}
 	if slices.Reverse(usable); len(usable) > 0 {
@@ -81,9 +81,9 @@ func (g *generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 
 // roomToCopy says why there is no room in the data directory for a copy of what a
 // backup has of a shard, which is gone when it was read.
-func (g *generation) roomToCopy(bytes int64) error {
-	free, known := datadir.Free(g.dir.Path)
-	return noRoomToCopy(g.dir.Path, uint64(bytes), free, known)
+func (g *Generation) roomToCopy(bytes int64) error {
+	free, known := datadir.Free(g.Dir.Path)
+	return noRoomToCopy(g.Dir.Path, uint64(bytes), free, known)
 }
 
 func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
@@ -95,16 +95,16 @@ func noRoomToCopy(dir string, bytes, free uint64, known bool) error {
 
 // unfit says why a backup is no base of what is counted here; first is the first
 // message that can be read.
-func (g *generation) unfit(m *backup.Manifest, state jetlog.StreamState, first uint64) error {
+func (g *Generation) unfit(m *backup.Manifest, state jetlog.StreamState, first uint64) error {
 	goesOn := m.Events.Equal(state.Continues.Events) && m.Position.Sequence() <= state.Continues.After
 	why := ""
 	switch by, _ := g.counted(); {
 	case !m.Events.Equal(state.Created) && !goesOn:
 		why = fmt.Sprintf("is of the EVENTS created at %v, and this one was created at %v", m.Events, state.Created)
-	case m.Generation() != g.number:
-		why = fmt.Sprintf("is of generation %d, and this is generation %d", m.Generation(), g.number)
-	case m.Shards != g.config.Shards:
-		why = fmt.Sprintf("has %d shards, and here are %d", m.Shards, g.config.Shards)
+	case m.Generation() != g.Number:
+		why = fmt.Sprintf("is of generation %d, and this is generation %d", m.Generation(), g.Number)
+	case m.Shards != g.Config.Shards:
+		why = fmt.Sprintf("has %d shards, and here are %d", m.Shards, g.Config.Shards)
 	case m.Mixed:
 		why = "was not all counted by one set of rules and limits"
 	case m.CountedBy == "":

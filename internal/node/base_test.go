@@ -206,7 +206,7 @@ func TestDriftBehindABase(t *testing.T) {
 		c.Cluster.Replicas, c.Audit.Rate, c.Audit.Sample = 2, 1_000_000, "1/1"
 	})
 	f.Until("it is found", func() bool { return f.Log.Has("nothing is repaired") })
-	if a.gen().audits.Stats.Refused.Load() {
+	if a.Serving().Inside().Auditor.Stats.Refused.Load() {
 		t.Error("the audit says that it cannot derive")
 	}
 	c, err := f.Ask("a", "recount", checks.RecountAsk{Counter: "post", IDs: []uint64{42, 43}, Repair: false})
@@ -225,27 +225,12 @@ func TestDriftBehindABase(t *testing.T) {
 	if err := os.RemoveAll(to); err != nil {
 		t.Fatal(err)
 	}
-	f.Until("it is refused", func() bool { return a.gen().audits.Stats.Refused.Load() })
+	f.Until("it is refused", func() bool { return a.Serving().Inside().Auditor.Stats.Refused.Load() })
 	if raw, _ := json.Marshal(a.stats()); !strings.Contains(string(raw), `"tidemark_audit_refused":1`) {
 		t.Errorf("%s", raw)
 	}
 	if !f.Log.Has("EVENTS begins with message " + fmt.Sprint(m.Position.Next())) {
 		t.Error("the log does not say what is missing")
-	}
-}
-
-// What is copied from an object store leaves a start its room, and the refusal says how
-// much is needed, how much is free, and where.
-func TestNoRoomToCopy(t *testing.T) {
-	if err := noRoomToCopy("/data", 100<<20, 356<<20, true); err != nil {
-		t.Error(err)
-	}
-	if err := noRoomToCopy("/data", 100<<20, 0, false); err != nil {
-		t.Errorf("it is not known: %v", err)
-	}
-	err := noRoomToCopy("/data", 100<<20, 356<<20-1, true)
-	if err == nil || !strings.Contains(err.Error(), "takes 100 MiB in data_dir /data") || !strings.Contains(err.Error(), "has 355 MiB free") {
-		t.Error(err)
 	}
 }
 

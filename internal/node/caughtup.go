@@ -11,41 +11,41 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// hasAssigned says whether this node answers for all shards that are assigned to it.
-func (g *generation) hasAssigned() bool {
+// HasAssigned says whether this node answers for all shards that are assigned to it.
+func (g *Generation) HasAssigned() bool {
 	if g.sinks == nil || !g.open.Load() {
 		return false
 	}
-	view := g.view()
-	if view.Assignment.Shards() != g.config.Shards {
+	view := g.View()
+	if view.Assignment.Shards() != g.Config.Shards {
 		return false
 	}
-	for s := range pipeline.Shard(g.config.Shards) {
-		if slices.Contains(view.Assignment.Holders(s), g.name) && !g.sinks.Holds(s) {
+	for s := range pipeline.Shard(g.Config.Shards) {
+		if slices.Contains(view.Assignment.Holders(s), g.Name) && !g.sinks.Holds(s) {
 			return false
 		}
 	}
 	return true
 }
 
-// upToDate says whether this node may answer by it: it is open, has what is assigned, and
+// UpToDate says whether this node may answer by it: it is open, has what is assigned, and
 // does not lag.
-func (g *generation) upToDate() bool { return g.isOpen() && g.lags() == nil && g.hasAssigned() }
+func (g *Generation) UpToDate() bool { return g.IsOpen() && g.lags() == nil && g.HasAssigned() }
 
-// routedUpTo is the end of the last window of a generation.
-func (g *generation) routedUpTo(ctx context.Context) (pipeline.Position, error) {
+// RoutedUpTo is the end of the last window of a generation.
+func (g *Generation) RoutedUpTo(ctx context.Context) (pipeline.Position, error) {
 	tail, _, err := g.deltas.Tail(ctx)
 	return max(tail.To, g.sinks.Applied()), err
 }
 
-// reach waits until all nodes that answer for a shard have come to a position.
-func (g *generation) reach(ctx context.Context, reader *spread.Reader, to pipeline.Position) error {
+// Reach waits until all nodes that answer for a shard have come to a position.
+func (g *Generation) Reach(ctx context.Context, reader *spread.Reader, to pipeline.Position) error {
 	if g.sinks != nil {
 		if err := g.sinks.WaitApplied(ctx, to); err != nil {
 			return err
 		}
 	}
-	view := g.view()
+	view := g.View()
 	asked := make(map[string]bool) // sets of holders
 	var faults []error
 	var mu sync.Mutex

@@ -15,7 +15,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
-func (g *generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
+func (g *Generation) verify(ctx context.Context, request []byte, progress func(any)) (any, error) {
 	var ask checks.VerifyAsk
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
@@ -27,7 +27,7 @@ func (g *generation) verify(ctx context.Context, request []byte, progress func(a
 	return g.check(ctx, audit.Task{Sample: sample}, ask.Repair, progress)
 }
 
-func (g *generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
+func (g *Generation) recount(ctx context.Context, request []byte, progress func(any)) (any, error) {
 	ask := checks.RecountAsk{IDs: []uint64{}}
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
@@ -58,7 +58,7 @@ func (g *generation) recount(ctx context.Context, request []byte, progress func(
 
 // lookedAgain says that all renewed shards were compared again, except those that other
 // nodes hold by now.
-func (g *generation) lookedAgain(c *checks.Checked) bool {
+func (g *Generation) lookedAgain(c *checks.Checked) bool {
 	return c.After != nil && !slices.ContainsFunc(c.Renewed, func(s pipeline.Shard) bool {
 		_, skipped := c.After.Skipped[strconv.Itoa(int(s))]
 		return !skipped && !slices.Contains(c.After.Shards, s) && !g.heldElsewhere(s)
@@ -66,17 +66,17 @@ func (g *generation) lookedAgain(c *checks.Checked) bool {
 }
 
 // heldElsewhere says that a shard is assigned to other nodes, and not to this one.
-func (g *generation) heldElsewhere(s pipeline.Shard) bool {
+func (g *Generation) heldElsewhere(s pipeline.Shard) bool {
 	view := g.members.View()
-	if view.Assignment.Shards() != g.config.Shards {
+	if view.Assignment.Shards() != g.Config.Shards {
 		return false
 	}
 	holders := view.Assignment.Holders(s)
-	return len(holders) > 0 && !slices.Contains(holders, g.name)
+	return len(holders) > 0 && !slices.Contains(holders, g.Name)
 }
 
 // check does a task; with repair, shards that differ are taken again.
-func (g *generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*checks.Checked, error) {
+func (g *Generation) check(ctx context.Context, t audit.Task, repair bool, progress func(any)) (*checks.Checked, error) {
 	r, err := g.hold(ctx, t, progress)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ const renewedEvery = 100 * time.Millisecond
 
 // untilRenewed waits until shards that were to be taken again answer here, or are
 // assigned to other nodes. That takes as long as fetching or deriving them.
-func (g *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
+func (g *Generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) error {
 	for {
 		if !slices.ContainsFunc(shards, func(s pipeline.Shard) bool {
 			return g.givingUp(s) || !g.sinks.Holds(s) && !g.heldElsewhere(s)
@@ -116,15 +116,15 @@ func (g *generation) untilRenewed(ctx context.Context, shards []pipeline.Shard) 
 }
 
 // hold compares what is served with the log.
-func (g *generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
-	t.Memory, t.Progress = int(g.config.Audit.Memory), func(p audit.Progress) { progress(p) }
+func (g *Generation) hold(ctx context.Context, t audit.Task, progress func(any)) (*audit.Report, error) {
+	t.Memory, t.Progress = int(g.Config.Audit.Memory), func(p audit.Progress) { progress(p) }
 	return g.audits.Run(ctx, t)
 }
 
 // checked is a report as JSON has it: an empty list is [].
-func (g *generation) checked(r *audit.Report) *checks.Checked {
+func (g *Generation) checked(r *audit.Report) *checks.Checked {
 	c := &checks.Checked{
-		Node: g.name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
+		Node: g.Name, IDs: r.IDs, Differs: r.Differ, Notices: r.Channels, Passes: r.Passes, Base: r.Base, Mixed: g.mixed(),
 		Examples: append([]audit.Difference{}, r.Examples...), Shards: []pipeline.Shard{}, Skipped: map[string]string{}, Renewed: []pipeline.Shard{},
 	}
 	for _, s := range slices.Sorted(maps.Keys(r.Shards)) {
@@ -138,18 +138,18 @@ func (g *generation) checked(r *audit.Report) *checks.Checked {
 }
 
 // comparable says whether it can be compared with the log.
-func (g *generation) comparable() bool { return g.open.Load() && g.audits.Auditor != nil }
+func (g *Generation) comparable() bool { return g.open.Load() && g.audits.Auditor != nil }
 
 // compare compares it with the log, for a rebuild: in turns, also if it serves.
-func (g *generation) compare(ctx context.Context, ask *checks.CompareAsk, sample audit.Sample, progress func(any)) (any, error) {
-	r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.turns}, progress)
+func (g *Generation) compare(ctx context.Context, ask *checks.CompareAsk, sample audit.Sample, progress func(any)) (any, error) {
+	r, err := g.hold(ctx, audit.Task{Sample: sample, Shards: ask.Shards, Except: ask.Except, Stored: true, Turns: g.Turns}, progress)
 	if err != nil {
 		return nil, err
 	}
 	return g.compared(ask.Generation, r), nil
 }
 
-func (g *generation) compared(number generations.Number, r *audit.Report) *checks.Compared {
+func (g *Generation) compared(number generations.Number, r *audit.Report) *checks.Compared {
 	c := &checks.Compared{Checked: *g.checked(r), Generation: number, Differing: []uint64{}}
 	for _, found := range r.Shards {
 		c.Differing = append(c.Differing, found.Differing[:min(len(found.Differing), checks.DifferingMax-len(c.Differing))]...)

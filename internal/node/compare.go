@@ -10,22 +10,22 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// checkJobs are those that compare with the log: by the generation that serves, or by one
+// Jobs are those that compare with the log: by the generation that serves, or by one
 // with a number; nil: it is not open here.
-func checkJobs(serving func() *generation, of func(generations.Number) *generation) map[string]job.Handler {
+func Jobs(serving func() *Generation, of func(generations.Number) *Generation) map[string]job.Handler {
 	return map[string]job.Handler{
-		"verify":  checksOf(serving, (*generation).verify),
-		"recount": checksOf(serving, (*generation).recount),
+		"verify":  checksOf(serving, (*Generation).verify),
+		"recount": checksOf(serving, (*Generation).recount),
 		// What nodes ask each other: a command that has them repair holds their turns
 		// of recount.
-		checks.AgreeVerb:   checksOf(serving, (*generation).recount),
+		checks.AgreeVerb:   checksOf(serving, (*Generation).recount),
 		checks.CompareVerb: compares(of),
 	}
 }
 
 // checksOf is a job that the generation does that serves when it begins. It ends
 // with that generation.
-func checksOf(serving func() *generation, do func(g *generation, ctx context.Context, request []byte, progress func(any)) (any, error)) job.Handler {
+func checksOf(serving func() *Generation, do func(g *Generation, ctx context.Context, request []byte, progress func(any)) (any, error)) job.Handler {
 	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
 		g := serving()
 		return g.whileOpen(ctx, func(ctx context.Context) (any, error) { return do(g, ctx, request, progress) })
@@ -33,7 +33,7 @@ func checksOf(serving func() *generation, do func(g *generation, ctx context.Con
 }
 
 // compares is the job. It ends with the generation that it compares.
-func compares(of func(generations.Number) *generation) job.Handler {
+func compares(of func(generations.Number) *Generation) job.Handler {
 	return func(ctx context.Context, request []byte, progress func(any)) (any, error) {
 		var ask checks.CompareAsk
 		if err := json.Unmarshal(request, &ask); err != nil {

@@ -52,7 +52,7 @@ func BenchmarkCompare(b *testing.B) {
 	}
 	before, ids := processorTime(b), 0
 	for b.Loop() {
-		r, err := n.gen().hold(b.Context(), audit.Task{Stored: true}, func(any) {})
+		r, err := n.Serving().hold(b.Context(), audit.Task{Stored: true}, func(any) {})
 		if err != nil || r.Differ+len(r.Skipped) > 0 || r.Passes != 1 {
 			b.Fatalf("%v, %+v", err, r)
 		}

@@ -28,15 +28,15 @@ import (
 
 // counting starts a process that counts one generation, answers nobody, and takes
 // jobs of comparing. edit may change it before it runs.
-func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*generation)) *Node {
+func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*Generation)) *Node {
 	f.T.Helper()
 	if f.Dirs[name] == "" {
 		f.Dirs[name] = f.T.TempDir()
 	}
 	n := newNode(f.Config(name, change), Options{Version: "test", Processors: 2, Logger: slog.New(slog.NewTextHandler(&f.Log, nil)).With("on", name)})
-	g := n.gen()
-	g.number, g.slot = number, jetlog.Slot(number-1)
-	for _, step := range []func() error{n.openHTTP, n.openData, n.openServer, n.awaitCluster, g.openAll} {
+	g := n.Serving()
+	g.Number, g.Slot = number, jetlog.Slot(number-1)
+	for _, step := range []func() error{n.openHTTP, n.openData, n.openServer, n.awaitCluster, g.OpenAll} {
 		if err := step(); err != nil {
 			f.T.Fatal(err)
 		}
@@ -45,16 +45,16 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 		edit(g)
 	}
 	var err error
-	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{checks.CompareVerb: compares(func(asked generations.Number) *generation {
+	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{checks.CompareVerb: Jobs(n.Serving, func(asked generations.Number) *Generation {
 		if asked != number {
 			return nil
 		}
 		return g
-	})}, n.log)
+	})[checks.CompareVerb]}, n.log)
 	if err != nil {
 		f.T.Fatal(err)
 	}
-	g.begin()
+	g.Begin()
 	f.T.Cleanup(func() { n.Close() })
 	return n
 }
@@ -64,8 +64,8 @@ func (f *fleet) compares(ctx context.Context, serving, building *Node, edit func
 	c := &rebuild.Comparison{
 		NC: f.NC, Patience: time.Minute, Progress: func(done, of uint64) {}, Waits: func(string) {},
 		Of: func(number generations.Number) (view func() *cluster.View, shards int) {
-			if g := []*Node{serving, building}[number-1].gen(); g.isOpen() {
-				return g.view, g.config.Shards
+			if g := []*Node{serving, building}[number-1].Serving(); g.IsOpen() {
+				return g.View, g.Config.Shards
 			}
 			return nil, 0
 		},
@@ -83,18 +83,18 @@ func (f *fleet) whole(nodes ...*Node) {
 	f.T.Helper()
 	f.Until("all is counted", func() bool {
 		for _, n := range nodes {
-			g := n.gen()
-			v := g.members.View()
+			g := n.Serving()
+			v := g.Inside().Members.View()
 			m, there := v.Member(n.name)
-			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.observeStreams(f.T.Context()) != nil ||
-				g.sinks.Applied().Sequence() < g.state.Load().Events.Last {
+			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.Inside().Observe(f.T.Context()) != nil ||
+				g.Sinks().Applied().Sequence() < g.SeenEvents().Last {
 				return false
 			}
 		}
 		for _, n := range nodes { // each knows of the others
-			for s := range pipeline.Shard(n.gen().config.Shards) {
-				v := n.gen().members.View()
-				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) || len(v.Assignment.Holders(s)) < n.gen().config.Cluster.Replicas {
+			for s := range pipeline.Shard(n.Serving().Config.Shards) {
+				v := n.Serving().Inside().Members.View()
+				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) || len(v.Assignment.Holders(s)) < n.Serving().Config.Cluster.Replicas {
 					return false
 				}
 			}
@@ -139,9 +139,9 @@ func (l lying) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 	return windows, err
 }
 
-func lies(g *generation) {
-	lane := g.router.Lane
-	g.router.Lane = func() pipeline.Deriver { return lying{lane()} }
+func lies(g *Generation) {
+	lane := g.Inside().Router.Lane
+	g.Inside().Router.Lane = func() pipeline.Deriver { return lying{lane()} }
 }
 
 // docs/contract.md: "When it has caught up, both are held to the log": what differs is
@@ -240,7 +240,7 @@ func TestCompareMixed(t *testing.T) {
 		}
 	}
 	a, a2 := f.counting("a", 1, fewer, nil), f.counting("a2", 2, fewer, nil)
-	a.gen().setMixed()
+	a.Serving().Inside().SetMixed()
 	f.whole(a, a2)
 	// Of the posts the log now names only 9, which is the author's number too.
 	differs, _, why, err := f.compares(t.Context(), a, a2, nil)
@@ -284,11 +284,11 @@ func TestCompareWhileEventsArrive(t *testing.T) {
 
 // stuck has the first audit of a generation wait at its beginning until it is
 // ended.
-func stuck(reached chan<- struct{}) func(*generation) {
-	return func(g *generation) {
+func stuck(reached chan<- struct{}) func(*Generation) {
+	return func(g *Generation) {
 		var once sync.Once
-		open := g.audits.Open
-		g.audits.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+		open := g.Inside().Auditor.Open
+		g.Inside().Auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
 			first := false
 			once.Do(func() { first = true })
 			if first {
@@ -320,7 +320,7 @@ func TestCompareHolderDies(t *testing.T) {
 			f.Publish(50)
 			f.whole(a, b, a2)
 			f.dropSpares(a)
-			held := b.gen().heldNow()
+			held := b.Serving().Inside().Held()
 			var err error
 			var differs uint64
 			var waited atomic.Bool
@@ -370,8 +370,8 @@ func TestCompareFails(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	broken := errors.New("it is gone")
-	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *generation) {
-		g.audits.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
+	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *Generation) {
+		g.Inside().Auditor.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
 			return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
 		}
 	})

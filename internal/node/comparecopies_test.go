@@ -74,7 +74,7 @@ func TestLeaderComparesBeforeTheSwitch(t *testing.T) {
 	n = f.Start("a")
 	f.Until("it has compared, or switched", func() bool { s := f.record(); return s.Epoch > said.Epoch })
 	time.Sleep(4 * leadEvery)
-	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.gen().number != 1 || !f.Has("post", "like", 7, 3)() {
+	if s := f.record(); s.State != generations.Comparing || s.Differs == 0 || n.Serving().Number != 1 || !f.Has("post", "like", 7, 3)() {
 		t.Errorf("%+v", s)
 	}
 }

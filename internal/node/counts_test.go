@@ -26,7 +26,7 @@ func (c numberAgain) begins(counting string) error {
 		c.t.Fatal(err)
 	}
 	defer d.Close()
-	g := &generation{process: &process{dir: d, log: slog.New(slog.DiscardHandler)}, number: 3, countsBy: counting}
+	g := &Generation{Process: &Process{Dir: d, Log: slog.New(slog.DiscardHandler)}, Spec: Spec{Number: 3, CountsBy: counting}}
 	return g.beginAnew()
 }
 

@@ -27,11 +27,11 @@ var (
 )
 
 // told is what operators have switched off on all nodes (tidemark degrade).
-func (g *generation) told() cluster.Degrade { return g.view().Degrade }
+func (g *Generation) told() cluster.Degrade { return g.View().Degrade }
 
 // whenTold calls do with what operators have switched off: at every change, and at least
 // once a beat, until the generation closes.
-func (g *generation) whenTold(do func(cluster.Degrade)) {
+func (g *Generation) whenTold(do func(cluster.Degrade)) {
 	for g.ctx.Err() == nil {
 		changed := g.members.Changed()
 		do(g.told())
@@ -45,19 +45,19 @@ func (g *generation) whenTold(do func(cluster.Degrade)) {
 
 // obeyReads keeps reads from the disk while operators say so. Requests look at the other
 // steps of reads themselves (refuses).
-func (g *generation) obeyReads() {
+func (g *Generation) obeyReads() {
 	is := cluster.Normal
 	g.whenTold(func(told cluster.Degrade) {
 		g.sinks.MemoryOnly(told.Reads == cluster.ReadsMemory)
 		if told != is {
-			g.log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
+			g.Log.Warn("tidemark: told what to leave undone", "reads", told.Reads, "writes", told.Writes)
 		}
 		is = told
 	})
 }
 
 // obeyWrites has EVENTS refuse events while operators say so.
-func (g *generation) obeyWrites() {
+func (g *Generation) obeyWrites() {
 	const part = "degrade"
 	is, looked := cluster.WritesOn, time.Time{}
 	var log kit.Paced
@@ -73,7 +73,7 @@ func (g *generation) obeyWrites() {
 		case g.ctx.Err() == nil:
 			g.trouble.Set(part, err)
 			if log.Due(err.Error()) {
-				g.log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
+				g.Log.Warn("tidemark: whether events are refused could not be changed; trying again", "error", err)
 			}
 		}
 	})
@@ -81,7 +81,7 @@ func (g *generation) obeyWrites() {
 
 // letWrite has EVENTS take events or refuse them, if this is the process that
 // routes.
-func (g *generation) letWrite(writes cluster.Writes) error {
+func (g *Generation) letWrite(writes cluster.Writes) error {
 	if !g.router.Stats.Active.Load() {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (g *generation) letWrite(writes cluster.Writes) error {
 	defer cancel()
 	changed, err := g.streams.RefuseWrites(ctx, writes == cluster.WritesRefuse)
 	if changed {
-		g.log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
+		g.Log.Warn("tidemark: EVENTS is changed as told", "writes", writes)
 	}
 	return err
 }
@@ -100,7 +100,7 @@ var (
 )
 
 // refuses implements service.Options.Refuses.
-func (g *generation) refuses(writes bool) error {
+func (g *Generation) refuses(writes bool) error {
 	switch told := g.told(); {
 	case writes && told.Writes == cluster.WritesRefuse:
 		return errNoWrites
@@ -112,24 +112,24 @@ func (g *generation) refuses(writes bool) error {
 
 // unanswered is how many shards have no node that answers for them, of those
 // that are assigned. What this one answers for it knows before its next beat says so.
-func (g *generation) unanswered() (none, shards int) {
-	return g.view().Unanswered(func(s pipeline.Shard) bool { return g.sinks != nil && g.sinks.Holds(s) })
+func (g *Generation) unanswered() (none, shards int) {
+	return g.View().Unanswered(func(s pipeline.Shard) bool { return g.sinks != nil && g.sinks.Holds(s) })
 }
 
 // eventsFull says that EVENTS has no room for the largest message. A process that
 // only answers does not look.
-func (g *generation) eventsFull() bool {
+func (g *Generation) eventsFull() bool {
 	looked := g.state.Load()
 	if looked == nil {
 		return false
 	}
 	s := looked.Events
-	return s.Bytes+uint64(g.nc.MaxPayload()) > uint64(g.config.NATS.Streams.Events.MaxBytes)
+	return s.Bytes+uint64(g.NC.MaxPayload()) > uint64(g.Config.NATS.Streams.Events.MaxBytes)
 }
 
 // readsStep is the lowest step of the ladder that reads are at, as this process
 // knows it.
-func (g *generation) readsStep() string {
+func (g *Generation) readsStep() string {
 	if told := g.told().Reads; told != cluster.ReadsAll {
 		return string(told)
 	}
@@ -140,21 +140,21 @@ func (g *generation) readsStep() string {
 }
 
 // writesStep is the same for writes.
-func (g *generation) writesStep() string {
+func (g *Generation) writesStep() string {
 	if g.told().Writes == cluster.WritesRefuse || g.eventsFull() {
 		return string(cluster.WritesRefuse)
 	}
 	if g.sinks == nil {
 		return string(cluster.WritesOn)
 	}
-	if lag, caught := g.seen.lag(time.Now(), g.sinks.Applied().Sequence()); !caught || lag > g.config.Ready.Lag {
+	if lag, caught := g.seen.lag(time.Now(), g.sinks.Applied().Sequence()); !caught || lag > g.Config.Ready.Lag {
 		return writesDelayed
 	}
 	return string(cluster.WritesOn)
 }
 
 // degraded are the remarks on what is left undone, a line each.
-func (g *generation) degraded() (lines string) {
+func (g *Generation) degraded() (lines string) {
 	switch g.told().Reads {
 	case cluster.ReadsOff:
 		lines += fmt.Sprintln(errReadsOff)
@@ -174,7 +174,7 @@ func (g *generation) degraded() (lines string) {
 }
 
 // ladderFigures are the steps of the ladder.
-func (g *generation) ladderFigures(c *figures.Collector) {
+func (g *Generation) ladderFigures(c *figures.Collector) {
 	c.Steps("reads_step", "1 for the step of the degradation ladder that reads are at: all; partial: a shard has no node that answers; memory, off: by hand.", readsSteps, g.readsStep)
 	c.Steps("writes_step", "1 for the step that writes are at, as far as this process looks at them: on; delayed: by more than ready.lag; refuse: by hand, or EVENTS is full.", writesSteps, g.writesStep)
 }

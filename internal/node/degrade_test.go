@@ -46,7 +46,7 @@ func TestThinDegrade(t *testing.T) {
 
 	follow := func(d cluster.Degrade) (took time.Duration) {
 		t.Helper()
-		if err := holder.gen().members.Degrade(t.Context(), d); err != nil {
+		if err := holder.Serving().Inside().Members.Degrade(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		told := time.Now()
@@ -121,7 +121,7 @@ func TestThinDegrade(t *testing.T) {
 	if missing := get(); missing == 0 {
 		t.Error("nothing is missing with memory alone")
 	}
-	if holder.gen().sinks.Stats.Left.Load() == 0 {
+	if holder.Serving().Sinks().Stats.Left.Load() == 0 {
 		t.Error("what is left on disk is not counted")
 	}
 	if page := s.Page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") || !strings.Contains(page, "reads are from memory only") {

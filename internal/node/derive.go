@@ -36,7 +36,7 @@ const (
 )
 
 // deriveLocked begins to derive shards, unless others are being derived.
-func (g *generation) deriveLocked(shards []pipeline.Shard) {
+func (g *Generation) deriveLocked(shards []pipeline.Shard) {
 	h := &g.holdings
 	if len(shards) == 0 || h.derived.Len() > 0 {
 		return
@@ -60,7 +60,7 @@ func (g *generation) deriveLocked(shards []pipeline.Shard) {
 // not failed yet, if there are any. Else it returns the furthest ones, half as many after
 // each failure: where EVENTS has lost what the lowest shard needs, that shard must not keep
 // the others from coming.
-func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
+func (g *Generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 	faults := func(s pipeline.Shard) int {
 		if m := g.holdings.moves[s]; m != nil {
 			return m.faults
@@ -83,14 +83,14 @@ func (g *generation) togetherLocked(shards []pipeline.Shard) []pipeline.Shard {
 }
 
 // derive derives shards. Those that have come are then due to be held.
-func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
+func (g *Generation) derive(ctx context.Context, shards []pipeline.Shard) {
 	h := &g.holdings
 	begun := time.Now()
-	g.log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
+	g.Log.Info("tidemark: shards that no other node has are derived from EVENTS; the others go on meanwhile", "shards", shardSet(shards).String())
 	stopped, err := g.bringBeside(ctx, shards)
 	wanted := ctx.Err() == nil
 	if err != nil && wanted {
-		g.log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
+		g.Log.Error("tidemark: shards could not be derived from EVENTS; trying again", "shards", shardSet(shards).String(), "error", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +113,7 @@ func (g *generation) derive(ctx context.Context, shards []pipeline.Shard) {
 		}
 	}
 	if len(come) > 0 {
-		g.log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
+		g.Log.Info("tidemark: shards have been derived", "shards", shardSet(come).String(), "took", time.Since(begun).Round(time.Millisecond))
 		h.take = append(h.take, come...)
 		h.wakeLocked()
 	}
@@ -128,14 +128,14 @@ func shardSet(shards []pipeline.Shard) (set cluster.ShardSet) {
 }
 
 // damaged says that what is stored of a shard cannot be read.
-func (g *generation) damaged(s pipeline.Shard) bool {
+func (g *Generation) damaged(s pipeline.Shard) bool {
 	_, err := g.store.Stack(s).State()
 	return err != nil
 }
 
 // bringBeside brings shards to where this node is, from where they are stored, and
 // checkpoints them there. stopped are the shards that did not come that far.
-func (g *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
+func (g *Generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (stopped map[pipeline.Shard]error, err error) {
 	held := g.heldNow()
 	share := min(derivedShareMax, float64(len(shards))/float64(len(shards)+held.Len()))
 	o := g.sinksOptions(shards, g.sequenceMax())
@@ -171,14 +171,14 @@ func (g *generation) bringBeside(ctx context.Context, shards []pipeline.Shard) (
 }
 
 // followBeside derives what DELTAS does not hold, then follows that.
-func (g *generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
+func (g *Generation) followBeside(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard) error {
 	f := &pipeline.Follower{Guard: g.guard.Beside(beside), Tailer: g.tailer, Lane: g.lane}
 	return f.Run(ctx, func(sequence uint64) { g.holdings.need(shards, sequence) })
 }
 
 // untilNear returns when a node beside this one has come to where this one was a
 // moment ago; false: it will not.
-func (g *generation) untilNear(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard, ended <-chan struct{}) bool {
+func (g *Generation) untilNear(ctx context.Context, beside *sinks.Node, shards []pipeline.Shard, ended <-chan struct{}) bool {
 	look := time.NewTicker(deriveLook)
 	defer look.Stop()
 	target, since := g.sinks.Applied(), time.Now()
@@ -231,7 +231,7 @@ func (h *holdings) progress(shards []pipeline.Shard, loaded float64) {
 // all windows that there were, so a shard of which nothing is stored is not old either; and
 // that they are few, or nothing else is stored. The second condition is there because
 // answers are as old as the shard held that lags most.
-func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
+func (g *Generation) old() (old cluster.ShardSet, commons, whole bool) {
 	first, oldest, err := g.deltas.First(g.ctx)
 	if err != nil || oldest == 0 {
 		return old, false, false
@@ -241,7 +241,7 @@ func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
 		return err == nil && g.store.Stack(s).Stored() && state.Applied < first.From
 	}
 	stored := false
-	for i := range g.config.Shards {
+	for i := range g.Config.Shards {
 		s := pipeline.Shard(i)
 		if lacks(s) {
 			old.Add(s)
@@ -249,12 +249,12 @@ func (g *generation) old() (old cluster.ShardSet, commons, whole bool) {
 		stored = stored || g.store.Stack(s).Stored()
 	}
 	few := g.state.Load().Deltas.Last < oldest+wholeWindowsMax
-	return old, lacks(pipeline.Shard(g.config.Shards)), first.From == 0 && (few || !stored)
+	return old, lacks(pipeline.Shard(g.Config.Shards)), first.From == 0 && (few || !stored)
 }
 
 // late says whether DELTAS does not bring on what is stored of a shard. If the shard was
 // held all the same, all shards would wait until what it lacks is derived from EVENTS.
-func (g *generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
+func (g *Generation) late(ctx context.Context, s pipeline.Shard) (bool, error) {
 	first, oldest, err := g.deltas.First(ctx)
 	if err != nil || oldest == 0 {
 		return false, err

@@ -43,27 +43,27 @@ func TestDerivedBeside(t *testing.T) {
 		f.dropSpares(a)
 		f.Stop(b)
 		f.purge(a)
-		_, first, err := a.gen().deltas.First(t.Context())
+		_, first, err := a.Serving().deltas.First(t.Context())
 		if err != nil || first < 2 {
 			t.Fatalf("DELTAS begins with window %d, %v: nothing would show what it is kept for", first, err)
 		}
-		own := a.gen().heldNow()
+		own := a.Serving().heldNow()
 		f.Forget(name)
 		for end := time.Now().Add(e2e.Patience); !settled(a); {
 			if time.Now().After(end) {
 				t.Fatalf("it does not hold all\n%s", f.Log.String())
 			}
-			if !deriving(a) && a.gen().heldNow() == own {
+			if !deriving(a) && a.Serving().heldNow() == own {
 				time.Sleep(time.Millisecond) // it has not heard yet
 				continue
 			}
 			// What is derived goes on with a window that was there when it began.
-			if needs := a.gen().needs(); needs+1 < first {
+			if needs := a.Serving().needs(); needs+1 < first {
 				t.Fatalf("while shards are derived DELTAS is kept from window %d on, and began with %d before", needs, first)
 			}
-			before, sequence := a.gen().sinks.Applied(), f.likeOf(own)
+			before, sequence := a.Serving().sinks.Applied(), f.likeOf(own)
 			seen++
-			applied := func() bool { at := a.gen().sinks.Applied(); return at > before && at.Sequence() >= sequence }
+			applied := func() bool { at := a.Serving().sinks.Applied(); return at > before && at.Sequence() >= sequence }
 			for !applied() && !settled(a) && time.Now().Before(end) {
 				time.Sleep(time.Millisecond)
 			}
@@ -106,14 +106,14 @@ func (f *fleet) likeOf(shards cluster.ShardSet) (sequence uint64) {
 // purge takes from DELTAS what a node no longer needs, as the node that routes does in time.
 func (f *fleet) purge(n *Node) {
 	f.T.Helper()
-	if err := n.gen().deltas.Purge(f.T.Context(), n.gen().needs()); err != nil {
+	if err := n.Serving().deltas.Purge(f.T.Context(), n.Serving().needs()); err != nil {
 		f.T.Fatal(err)
 	}
 }
 
 // deriving says whether shards are being derived.
 func deriving(n *Node) bool {
-	h := &n.gen().holdings
+	h := &n.Serving().holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.derived.Len() > 0
@@ -152,7 +152,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 		return func() bool {
 			for _, n := range nodes {
 				for s := range pipeline.Shard(nodetest.Shards) {
-					if !n.gen().sinks.Holds(s) {
+					if !n.Serving().sinks.Holds(s) {
 						return false
 					}
 				}
@@ -164,8 +164,8 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	f.Publish(100)
 	f.Until("all on both", both(a, b))
 	f.Until("all likes", func() bool { return f.Likes(100, 1) })
-	f.Until("both are as far", func() bool { return a.gen().sinks.Applied() == b.gen().sinks.Applied() }) // else b has nothing to store
-	f.Until("a says how far it is", func() bool { m, there := b.gen().members.View().Member("a"); return there && m.Applied > 0 })
+	f.Until("both are as far", func() bool { return a.Serving().sinks.Applied() == b.Serving().sinks.Applied() }) // else b has nothing to store
+	f.Until("a says how far it is", func() bool { m, there := b.Serving().members.View().Member("a"); return there && m.Applied > 0 })
 	// damage stops a node and spoils the last files of runs that it has stored.
 	damage := func(n *Node, most int, spoil func(file string) error) {
 		t.Helper()
@@ -196,13 +196,13 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	for i, spoil := range []func(string) error{short, flip} {
 		damage(b, 1000, spoil)
 		b = f.Start("b")
-		f.Until("some taken again", func() bool { _, taken := b.gen().holdings.figures(); return taken > 0 })
+		f.Until("some taken again", func() bool { _, taken := b.Serving().holdings.figures(); return taken > 0 })
 		f.Until("all on both again", both(a, b))
 		say := []string{"whose runs are damaged are taken again", "that have stopped are taken again"}[i]
 		f.Until("the log says: "+say, func() bool { return f.Log.Has(say) })
 		f.Until("all likes", func() bool { return f.Likes(100, 1) })
-		if b.gen().sinks.Failed() != 0 {
-			t.Errorf("%v\n%s", b.gen().sinks.Err(), f.Log.String())
+		if b.Serving().sinks.Failed() != 0 {
+			t.Errorf("%v\n%s", b.Serving().sinks.Err(), f.Log.String())
 		}
 		time.Sleep(500 * time.Millisecond) // all is checkpointed, once
 	}
@@ -210,10 +210,10 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	f.Stop(a)
 	damage(b, 1, flip)
 	b = f.Start("b")
-	f.Until("it has stopped", func() bool { return b.gen().sinks.Failed() == 1 })
+	f.Until("it has stopped", func() bool { return b.Serving().sinks.Failed() == 1 })
 	time.Sleep(2 * bucket.MemberBeat)
-	if err := b.Ready(); b.gen().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
-		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.gen().sinks.Failed(), err)
+	if err := b.Ready(); b.Serving().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
+		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.Serving().sinks.Failed(), err)
 	}
 	f.Until("the others hear of it", func() bool {
 		m, err := f.NC.Request("tidemark.shards", nil, 10*time.Second)
@@ -229,7 +229,7 @@ func TestOldShardsAreFetched(t *testing.T) {
 	f.Edit = func(c *config.Config) { c.Cluster.Replicas = 2 }
 	a, b := f.Start("a"), f.Start("b")
 	f.Publish(100)
-	f.Until("all on both", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() })
+	f.Until("all on both", func() bool { return a.Serving().sinks.Whole() && b.Serving().sinks.Whole() })
 	f.Until("all likes", func() bool { return f.Likes(100, 1) })
 	f.Stop(b)
 	for likes := range 3 { // in several windows
@@ -237,26 +237,26 @@ func TestOldShardsAreFetched(t *testing.T) {
 		f.Until("all likes", func() bool { return f.Likes(100, 2+likes) })
 	}
 	f.Until("a says how far it is", func() bool {
-		m, there := a.gen().members.View().Member("a")
-		return there && m.Applied == a.gen().sinks.Applied()
+		m, there := a.Serving().members.View().Member("a")
+		return there && m.Applied == a.Serving().sinks.Applied()
 	})
-	_, last, err := a.gen().deltas.Tail(t.Context())
-	f.Until("a needs no more", func() bool { return a.gen().needs() >= last })
+	_, last, err := a.Serving().deltas.Tail(t.Context())
+	f.Until("a needs no more", func() bool { return a.Serving().needs() >= last })
 	if err == nil {
-		err = a.gen().deltas.Purge(t.Context(), last)
+		err = a.Serving().deltas.Purge(t.Context(), last)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	b = f.Start("b")
-	if deriving(b) || len(b.gen().sinks.Standings()) > 0 {
-		t.Errorf("it holds %v from the start", b.gen().heldNow())
+	if deriving(b) || len(b.Serving().sinks.Standings()) > 0 {
+		t.Errorf("it holds %v from the start", b.Serving().heldNow())
 	}
 	if err := b.Ready(); err != nil && strings.Contains(err.Error(), "no node answers") {
 		t.Error(err)
 	}
 	f.Until("all on both", func() bool {
-		return a.gen().sinks.Whole() && b.gen().sinks.Whole() && len(b.gen().sinks.Standings()) == nodetest.Shards
+		return a.Serving().sinks.Whole() && b.Serving().sinks.Whole() && len(b.Serving().sinks.Standings()) == nodetest.Shards
 	})
 	f.Until("all likes", func() bool { return f.Likes(100, 4) })
 	if f.Log.Has("deriving windows again") {
@@ -274,7 +274,7 @@ func TestWeightlessAlone(t *testing.T) {
 	a := f.Start("a")
 	f.Publish(10)
 	time.Sleep(2 * bucket.MemberBeat)
-	if held := a.gen().heldNow(); held.Len() > 0 {
+	if held := a.Serving().heldNow(); held.Len() > 0 {
 		t.Errorf("it holds %v", held)
 	}
 	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "a weight above 0") {
@@ -283,7 +283,7 @@ func TestWeightlessAlone(t *testing.T) {
 	f.Edit = nil
 	b := f.Start("b")
 	f.Until("b holds all", func() bool {
-		return len(b.gen().sinks.Standings()) == nodetest.Shards && len(a.gen().sinks.Standings()) == 0 && b.gen().sinks.Whole()
+		return len(b.Serving().sinks.Standings()) == nodetest.Shards && len(a.Serving().sinks.Standings()) == 0 && b.Serving().sinks.Whole()
 	})
 	f.Until("all likes", func() bool { return f.Likes(10, 1) })
 	f.Until("ready", func() bool { return a.Ready() == nil && b.Ready() == nil })

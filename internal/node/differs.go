@@ -9,26 +9,26 @@ import "strings"
 const toAgree = "'tidemark rebuild --config FILE' has all nodes count by the file, 'tidemark config adopt --config FILE' has the file say what serves"
 
 // byVariables says that the file does not state all of it.
-func (g *generation) byVariables() string {
-	if len(g.config.Variables) == 0 {
+func (g *Generation) byVariables() string {
+	if len(g.Config.Variables) == 0 {
 		return ""
 	}
-	return "; the environment sets " + strings.Join(g.config.Variables, ", ") + ", which wins over the file: unset it, too"
+	return "; the environment sets " + strings.Join(g.Config.Variables, ", ") + ", which wins over the file: unset it, too"
 }
 
 // sayDiffers logs what this node's file counts differently from the generation.
-func (g *generation) sayDiffers() {
-	if len(g.differs) > 0 {
-		g.log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
-			"generation", g.number, "the_file", strings.Join(g.differs, "; "), "remedy", toAgree+g.byVariables())
+func (g *Generation) sayDiffers() {
+	if len(g.Differs) > 0 {
+		g.Log.Warn("tidemark: the configuration file counts differently from what serves; this node counts by what serves",
+			"generation", g.Number, "the_file", strings.Join(g.Differs, "; "), "remedy", toAgree+g.byVariables())
 	}
 }
 
 // differing says so at /readyz.
-func (g *generation) differing() string {
-	if len(g.differs) == 0 {
+func (g *Generation) differing() string {
+	if len(g.Differs) == 0 {
 		return ""
 	}
-	return "config: this node's file counts differently from generation " + g.number.String() + ", which serves (from what serves to the file: " + strings.Join(g.differs, "; ") +
+	return "config: this node's file counts differently from generation " + g.Number.String() + ", which serves (from what serves to the file: " + strings.Join(g.Differs, "; ") +
 		"). The node counts by what serves; " + toAgree + g.byVariables() + "\n"
 }

@@ -14,8 +14,8 @@ type duties struct {
 	work sync.WaitGroup
 }
 
-// beginServing begins them.
-func (g *generation) beginServing() {
+// BeginServing begins them.
+func (g *Generation) BeginServing() {
 	ctx, stop := context.WithCancel(g.ctx)
 	g.duties.stop = stop
 	g.letters.on()
@@ -24,13 +24,13 @@ func (g *generation) beginServing() {
 	if g.audits.Auditor != nil {
 		g.duties.work.Go(func() { g.audit(ctx) })
 	}
-	if g.config.Has(config.RoleRoute) && g.config.Backup.To != "" {
+	if g.Config.Has(config.RoleRoute) && g.Config.Backup.To != "" {
 		g.duties.work.Go(func() { g.backups.Run(ctx) })
 	}
 }
 
-// endServing ends them.
-func (g *generation) endServing() {
+// EndServing ends them.
+func (g *Generation) EndServing() {
 	if g.duties.stop == nil {
 		return
 	}

@@ -17,18 +17,18 @@ import (
 )
 
 // openExplainer makes what reads in the log which events are behind a number.
-func (g *generation) openExplainer() {
-	log := history.New(g.streams, g.config.NATS.Streams.Events.Archive, true, g.log)
+func (g *Generation) openExplainer() {
+	log := history.New(g.streams, g.Config.NATS.Streams.Events.Archive, true, g.Log)
 	explainer := explain.New(explain.Options{
 		Schema:   g.store.Schema(),
 		Tracer:   func() pipeline.Tracer { return g.program.NewTracer() },
-		Log:      eventLog{log, g.log},
-		Dir:      g.dir.Of(g.number, datadir.FiltersDir),
+		Log:      eventLog{log, g.Log},
+		Dir:      g.Dir.Of(g.Number, datadir.FiltersDir),
 		Upto:     g.upto,
-		Rate:     g.config.Explain.Rate,
-		BytesMax: int64(g.config.Explain.Disk),
+		Rate:     g.Config.Explain.Rate,
+		BytesMax: int64(g.Config.Explain.Disk),
 		Room:     func() int { return int(g.memory.Load()) / explainShare },
-		Logger:   g.log,
+		Logger:   g.Log,
 	})
 	g.explainer = explainer
 	memory := func() int { return explainer.Bytes() + log.History.Bytes() }
@@ -39,7 +39,7 @@ func (g *generation) openExplainer() {
 const explainShare = 8
 
 // explaining is the memory that explanations take of what the shards may have.
-func (g *generation) explaining() int {
+func (g *Generation) explaining() int {
 	if memory := g.explains.Load(); memory != nil {
 		return (*memory)()
 	}
@@ -49,7 +49,7 @@ func (g *generation) explaining() int {
 // upto is the sequence up to which EVENTS no longer changes: all of it is counted here,
 // on disk. If its tail is lost, what comes at those sequences is published again after the
 // end.
-func (g *generation) upto() uint64 {
+func (g *Generation) upto() uint64 {
 	kept := g.sinks.Kept()
 	if len(kept) == 0 {
 		return 0
@@ -58,7 +58,7 @@ func (g *generation) upto() uint64 {
 }
 
 // explainFigures are those of explanations and of the filters that they ask.
-func (g *generation) explainFigures(c *figures.Collector) {
+func (g *Generation) explainFigures(c *figures.Collector) {
 	of := func(value func(s *explain.Stats) uint64) func() float64 {
 		return func() float64 {
 			if g.explainer == nil {

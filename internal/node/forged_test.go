@@ -16,7 +16,7 @@ import (
 
 // forgedMember is a member that no process is: it says that it has all shards.
 func forgedMember(like *Node, name string, epoch uint64) []byte {
-	m := like.gen().same
+	m := like.Serving().same
 	m.Node, m.Session, m.Epoch, m.Applied, m.Routes = name, "forged", epoch, 1<<40, false
 	for s := range pipeline.Shard(nodetest.Shards) {
 		m.Ready.Add(s)
@@ -48,7 +48,7 @@ func forgedAssignment(epoch uint64, nodes ...string) []byte {
 // copies are the shards that nodes hold, with how many hold each.
 func copies(nodes ...*Node) (n [nodetest.Shards]int) {
 	for _, node := range nodes {
-		held := node.gen().heldNow()
+		held := node.Serving().heldNow()
 		for s := range held.All() {
 			n[s]++
 		}
@@ -82,7 +82,7 @@ func TestForgedAssignment(t *testing.T) {
 			f.Publish(100)
 			f.Until("a part each", func() bool { return settled(a, b) })
 			f.Until("all likes", func() bool { return f.Likes(100, 1) })
-			epoch := a.gen().members.View().Assignment.Epoch
+			epoch := a.Serving().members.View().Assignment.Epoch
 			// The attack goes on for longer than a node takes to give up what it need not hold.
 			for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 				f.Put("member.ghost", forgedMember(a, "ghost", test.says))
@@ -95,7 +95,7 @@ func TestForgedAssignment(t *testing.T) {
 				}
 			}
 			f.Until("assigning goes on", func() bool {
-				now := a.gen().members.View().Assignment
+				now := a.Serving().members.View().Assignment
 				return now.Epoch < 1<<39 && !slices.Contains(now.Nodes(), "ghost") && settled(a, b)
 			})
 			f.Publish(100)
@@ -114,14 +114,14 @@ func TestSpareIsTakenBack(t *testing.T) {
 	f.Until("all likes", func() bool { return f.Likes(100, 1) })
 	b := f.Start("b")
 	f.Until("a part each", func() bool { return settled(a, b) })
-	gone := b.gen().heldNow()
+	gone := b.Serving().heldNow()
 	f.Until("it is still stored", func() bool {
-		shards, bytes := a.gen().spareFigures()
+		shards, bytes := a.Serving().spareFigures()
 		return shards == gone.Len() && bytes > 0
 	})
 	f.Stop(b)
 	f.Until("all is held again", func() bool {
-		held := a.gen().heldNow()
+		held := a.Serving().heldNow()
 		return held.Len() == nodetest.Shards && f.Likes(100, 1)
 	})
 	f.Until("it is said", func() bool { return f.Log.Has("are taken back") })
@@ -146,7 +146,7 @@ func TestCopyThatDiffers(t *testing.T) {
 	twice := func(nodes ...*Node) func() bool {
 		return func() bool {
 			for _, n := range nodes {
-				if !n.gen().sinks.Whole() || n.gen().sinks.Applied() < pipeline.EndOf(100) {
+				if !n.Serving().sinks.Whole() || n.Serving().sinks.Applied() < pipeline.EndOf(100) {
 					return false
 				}
 			}
@@ -166,7 +166,7 @@ func TestCopyThatDiffers(t *testing.T) {
 	f.Until("it says so", func() bool {
 		said := a.remarks() + b.remarks()
 		return strings.Contains(said, "shards: 1 that are assigned to other nodes are not given up, because copies differ") &&
-			strings.Contains(said, "of id 42 at") && a.gen().holdings.differing()+b.gen().holdings.differing() == 1 &&
+			strings.Contains(said, "of id 42 at") && a.Serving().holdings.differing()+b.Serving().holdings.differing() == 1 &&
 			f.Log.Has("shards are not given up: the copy of a node that they are assigned to differs")
 	})
 	if held := copies(a, b); held != copiesBut(odd) {

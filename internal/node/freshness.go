@@ -20,20 +20,20 @@ const (
 
 // freshnessWait is how long a read that waits waits for nodes that it cannot ask. Each
 // process judges its own answers by its own file, so the longest freshness counts.
-func (g *generation) freshnessWait() time.Duration {
-	return pipeline.FreshnessWait(max(g.config.Freshness, g.view().Freshness()))
+func (g *Generation) freshnessWait() time.Duration {
+	return pipeline.FreshnessWait(max(g.Config.Freshness, g.View().Freshness()))
 }
 
 // logEnds asks where EVENTS ends, again and again. It belongs to one goroutine.
 type logEnds struct {
-	generation *generation
+	generation *Generation
 	events     *jetlog.EventsEnd
 }
 
 // openEnds begins to ask where EVENTS ends, and returns once that is known, or is not
 // to be known soon.
-func (g *generation) openEnds() error {
-	events, err := g.streams.EndOver(g.queries)
+func (g *Generation) openEnds() error {
+	events, err := g.streams.EndOver(g.Queries)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (g *generation) openEnds() error {
 		if e.ask() {
 			break
 		}
-		e.pause(g.config.Freshness / endsSooner)
+		e.pause(g.Config.Freshness / endsSooner)
 	}
 	g.work.Go(e.run)
 	return nil
@@ -50,9 +50,9 @@ func (g *generation) openEnds() error {
 
 func (e *logEnds) run() {
 	for e.generation.ctx.Err() == nil {
-		pause := e.generation.config.Freshness / endsEach
-		if !e.ask() || e.generation.fresh.Left() < e.generation.config.Freshness/2 {
-			pause = e.generation.config.Freshness / endsSooner
+		pause := e.generation.Config.Freshness / endsEach
+		if !e.ask() || e.generation.fresh.Left() < e.generation.Config.Freshness/2 {
+			pause = e.generation.Config.Freshness / endsSooner
 		}
 		e.pause(pause)
 	}
@@ -68,7 +68,7 @@ func (e *logEnds) pause(d time.Duration) {
 // ask asks once, and says whether the answer counts for all that it may.
 func (e *logEnds) ask() bool {
 	g := e.generation
-	ctx, cancel := context.WithTimeout(g.ctx, g.config.Freshness/2)
+	ctx, cancel := context.WithTimeout(g.ctx, g.Config.Freshness/2)
 	defer cancel()
 	asked := g.fresh.Now()
 	state, err := e.events.State(ctx)

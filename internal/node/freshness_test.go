@@ -84,7 +84,7 @@ func TestWaitForTheLongestFreshness(t *testing.T) {
 	other.Freshness = 5 * time.Second
 	waits := func(want time.Duration) func() error {
 		return func() error {
-			if is := a.gen().freshnessWait(); is != want {
+			if is := a.Serving().Inside().FreshnessWait(); is != want {
 				return fmt.Errorf("it waits for %v, want %v", is, want)
 			}
 			return nil

@@ -31,18 +31,14 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
-// generation is all that a process counts by one configuration, from EVENTS to its
+// Generation is all that a process counts by one configuration, from EVENTS to its
 // answers. A generation has its own DELTAS, members and assignment, which it shares with
 // the same generation in other processes.
-type generation struct {
-	*process
-	host     host
-	number   generations.Number
-	slot     jetlog.Slot
-	config   *config.Config // what it counts is as the record says; all else is as in the file
-	differs  []string       // what the process' file counts differently, in words
-	memory   atomic.Int64   // bytes that its shards may take
-	countsBy string         // as in the record; differs from that of another generation with this number
+type Generation struct {
+	*Process
+	host Host
+	Spec
+	memory atomic.Int64 // bytes that its shards may take
 
 	// In the order in which they are opened; close goes the other way.
 	streams *jetlog.Streams
@@ -78,7 +74,7 @@ type generation struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	duties  duties        // what goes on while it serves
-	users   sync.RWMutex  // held for reading while in use; closeAll waits for it
+	users   sync.RWMutex  // held for reading while in use; CloseAll waits for it
 	closed  bool          // guarded by users
 	lost    chan struct{} // closed on a fatal error; that ends the process only if the generation serves
 	losing  sync.Once
@@ -96,68 +92,66 @@ type generation struct {
 	tidied    time.Time          // when keys of members were last tidied; used only by keep
 }
 
-// process is what all generations of a process use. Start fills it in, in this order,
+// Process is what all generations of a process use. Start fills it in, in this order,
 // before the first of them opens. Nothing in it changes after that.
-type process struct {
-	version    string // of the program
-	processors int    // how many goroutines of a kind compute side by side
-	clock      func() time.Duration
-	log        *slog.Logger
-	lines      *shardlog.Lines // of the log, about shards
-	moveLimit  *move.Limiter   // of the bytes read from other nodes; nil: none
-	turns      pipeline.Turns  // in which the second generation computes, and what compares
-	dir        *datadir.Dir    // nil: this process only answers
-	name       string          // of this node, among all nodes
-	nc         *nats.Conn
-	queries    *nats.Conn // only for requests: on nc they would wait for megabytes of events
-	session    string     // of a process that only answers, in all generations; "": each generation has its own
+type Process struct {
+	Version    string // of the program
+	Processors int    // how many goroutines of a kind compute side by side
+	Clock      func() time.Duration
+	Log        *slog.Logger
+	Lines      *shardlog.Lines // of the log, about shards
+	MoveLimit  *move.Limiter   // of the bytes read from other nodes; nil: none
+	Turns      pipeline.Turns  // in which the second generation computes, and what compares
+	Dir        *datadir.Dir    // nil: this process only answers
+	Name       string          // of this node, among all nodes
+	NC         *nats.Conn
+	Queries    *nats.Conn // only for requests: on nc they would wait for megabytes of events
+	Session    string     // of a process that only answers, in all generations; "": each generation has its own
 }
 
-// host is what a generation asks of the process that it is in. Several goroutines
+// Host is what a generation asks of the process that it is in. Several goroutines
 // may call its methods.
-type host interface {
-	// isServing says whether a generation is the one that serves. That may change at once
+type Host interface {
+	// IsServing says whether a generation is the one that serves. That may change at once
 	// after the answer.
-	isServing(g *generation) bool
-	// generations is which there are, as far as this process acts on it. Before it knows of
+	IsServing(g *Generation) bool
+	// Generations is which there are, as far as this process acts on it. Before it knows of
 	// any, Epoch is 0.
-	generations() generations.Set
-	// changeRecord replaces the record of the generations by what change makes of it, and
+	Generations() generations.Set
+	// ChangeRecord replaces the record of the generations by what change makes of it, and
 	// returns when this process acts on that, or will at once. change may be called
 	// several times; its error is returned as it is. jetlog.ErrNoBucket: nobody has run on
 	// this server yet.
-	changeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
-	// inCluster says that the embedded server is a member of a NATS cluster: then a start
+	ChangeRecord(ctx context.Context, change func(generations.Set) (generations.Set, error)) (generations.Set, error)
+	// InCluster says that the embedded server is a member of a NATS cluster: then a start
 	// waits for the other servers, and has no time limit.
-	inCluster() bool
+	InCluster() bool
 	// Ready is nil when /readyz says ok.
 	Ready() error
-	// stats are all figures of the process, by name and labels.
-	stats() map[string]any
-	// fail says that the process cannot go on, and does not wait for its end. The first
+	// Stats are all figures of the process, by name and labels.
+	Stats() map[string]any
+	// Fail says that the process cannot go on, and does not wait for its end. The first
 	// error is the one that counts.
-	fail(err error)
+	Fail(err error)
 }
 
-var _ host = (*Node)(nil)
-
-// spec is which generation it is, and what it counts by.
-type spec struct {
-	number   generations.Number
-	slot     jetlog.Slot
-	config   *config.Config // what it counts is as the record says; all else is as in the file
-	countsBy string         // as in the record; "": it is not known yet
-	differs  []string       // what the process' file counts differently, in words
+// Spec is which generation it is, and what it counts by.
+type Spec struct {
+	Number   generations.Number
+	Slot     jetlog.Slot
+	Config   *config.Config // what it counts is as the record says; all else is as in the file
+	CountsBy string         // as in the record; differs from that of another generation with this number; "": it is not known yet
+	Differs  []string       // what the process' file counts differently, in words
 }
 
-// newGeneration is one that is not opened yet, which has all of the process' memory
+// New is one that is not opened yet, which has all of the process' memory
 // and processors. It ends with ctx.
-func newGeneration(ctx context.Context, p *process, h host, of spec) *generation {
-	c := of.config
-	g := &generation{
-		process: p, host: h, number: of.number, slot: of.slot, config: c, countsBy: of.countsBy, differs: of.differs,
+func New(ctx context.Context, p *Process, h Host, of Spec) *Generation {
+	c := of.Config
+	g := &Generation{
+		Process: p, host: h, Spec: of,
 		holdings: newHoldings(), figures: prometheus.NewRegistry(), lost: make(chan struct{}),
-		fresh: pipeline.NewFreshness(c.Freshness, p.clock),
+		fresh: pipeline.NewFreshness(c.Freshness, p.Clock),
 	}
 	g.memory.Store(int64(c.ShardBytes()))
 	g.behind.Store(true) // until it has looked
@@ -168,8 +162,8 @@ func newGeneration(ctx context.Context, p *process, h host, of spec) *generation
 	return g
 }
 
-// openAll opens all of a generation, up to answering other nodes.
-func (g *generation) openAll() error {
+// OpenAll opens all of a generation, up to answering other nodes.
+func (g *Generation) OpenAll() error {
 	for _, step := range []func() error{g.evict, g.openStreams, g.openMembers, g.openState, g.openPipeline, g.openAudits, g.openEnds, g.openQueries} {
 		if err := step(); err != nil {
 			return err
@@ -178,14 +172,14 @@ func (g *generation) openAll() error {
 	return nil
 }
 
-// begin starts what runs for as long as the generation does.
-func (g *generation) begin() {
+// Begin starts what runs for as long as the generation does.
+func (g *Generation) Begin() {
 	g.seen.see(time.Now(), g.state.Load().Events.Last, g.sinks.Applied().Sequence())
 	g.open.Store(true)
 	_ = g.self()     // sets behind
 	g.members.Soon() // says that it holds something
 	g.work.Go(g.follow)
-	if g.config.Has(config.RoleRoute) {
+	if g.Config.Has(config.RoleRoute) {
 		g.work.Go(g.route)
 	}
 	g.work.Go(g.arrange)
@@ -199,7 +193,7 @@ const retryAfter = time.Second
 
 // repeat calls do again and again until the generation closes, and notes its errors among
 // the troubles. What works again is cleared elsewhere.
-func (g *generation) repeat(name string, do func() error) {
+func (g *Generation) repeat(name string, do func() error) {
 	for g.ctx.Err() == nil {
 		err := do()
 		if g.ctx.Err() != nil {
@@ -211,7 +205,7 @@ func (g *generation) repeat(name string, do func() error) {
 		}
 		if err != nil {
 			g.trouble.Set(name, err)
-			g.log.Error("tidemark: "+name+" failed; trying again", "error", err)
+			g.Log.Error("tidemark: "+name+" failed; trying again", "error", err)
 		}
 		select {
 		case <-time.After(retryAfter):
@@ -220,22 +214,22 @@ func (g *generation) repeat(name string, do func() error) {
 	}
 }
 
-func (g *generation) waitApplied(ctx context.Context, p pipeline.Position) error {
+func (g *Generation) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()
 	return g.sinks.WaitApplied(ctx, p)
 }
 
-// close stops routing, following and answering other nodes, and makes a last
+// Close stops routing, following and answering other nodes, and makes a last
 // checkpoint.
-func (g *generation) close(ctx context.Context) error {
+func (g *Generation) Close(ctx context.Context) error {
 	if g == nil {
 		return nil
 	}
 	var faults []error
 	g.cancel()
-	g.endServing()
+	g.EndServing()
 	g.work.Wait()
 	g.leave() // before others ask in vain
 	if g.parts != nil {
@@ -243,50 +237,50 @@ func (g *generation) close(ctx context.Context) error {
 	}
 	if g.sinks != nil {
 		faults = append(faults, g.sinks.Close())
-		g.log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
+		g.Log.Info("tidemark: checkpointed", "applied", g.sinks.Applied())
 	}
 	return errors.Join(faults...)
 }
 
-// tryUse keeps a generation from being closed until the caller calls done. done is nil where
-// it is being closed, or may be: the caller must not wait for that, as closeAll waits for
-// the goroutines that use it already, and one of those may call tryUse again. closed: it is
+// TryUse keeps a generation from being closed until the caller calls done. done is nil where
+// it is being closed, or may be: the caller must not wait for that, as CloseAll waits for
+// the goroutines that use it already, and one of those may call TryUse again. closed: it is
 // closed, and its figures can be read still. Work that takes long must end with the
 // generation's ctx.
-func (g *generation) tryUse() (done func(), closed bool) {
+func (g *Generation) TryUse() (done func(), closed bool) {
 	if !g.users.TryRLock() {
 		return nil, false
 	}
 	return g.users.RUnlock, g.closed
 }
 
-// closeStore comes last: figures are read from the store.
-func (g *generation) closeStore() error {
+// CloseStore comes last: figures are read from the store.
+func (g *Generation) CloseStore() error {
 	if g == nil || g.store == nil {
 		return nil
 	}
 	return g.store.Close()
 }
 
-// closeAll closes a generation while the process goes on, once nobody uses it.
-func (g *generation) closeAll(ctx context.Context) error {
+// CloseAll closes a generation while the process goes on, once nobody uses it.
+func (g *Generation) CloseAll(ctx context.Context) error {
 	g.cancel()
 	g.users.Lock()
 	g.closed = true
 	g.users.Unlock()
-	return errors.Join(g.close(ctx), g.closeStore())
+	return errors.Join(g.Close(ctx), g.CloseStore())
 }
 
-// undoAll takes away what was opened of a generation that does not begin, while the
+// UndoAll takes away what was opened of a generation that does not begin, while the
 // process goes on.
-func (g *generation) undoAll() {
+func (g *Generation) UndoAll() {
 	g.cancel()
 	g.stopAnswering()
 	g.leave()
 	g.undoOpened()
 }
 
-func (g *generation) stopAnswering() {
+func (g *Generation) stopAnswering() {
 	g.work.Wait()
 	if g.runs != nil {
 		g.runs.Close()
@@ -296,15 +290,15 @@ func (g *generation) stopAnswering() {
 	}
 }
 
-// undo closes what was opened of a generation that does not begin, with its process. It
+// Undo closes what was opened of a generation that does not begin, with its process. It
 // says whether its streams were opened.
-func (g *generation) undo() (attached bool) {
+func (g *Generation) Undo() (attached bool) {
 	g.stopAnswering()
 	g.undoOpened()
 	return g.streams != nil
 }
 
-func (g *generation) undoOpened() {
+func (g *Generation) undoOpened() {
 	if g.members != nil {
 		g.members.Close()
 	}
@@ -318,16 +312,16 @@ func (g *generation) undoOpened() {
 
 // turn does a piece of work: at once if the generation serves, and in its turn while
 // another one does. So it has all processors from the moment on in which it serves.
-func (g *generation) turn(work func()) {
-	if g.host.isServing(g) {
+func (g *Generation) turn(work func()) {
+	if g.host.IsServing(g) {
 		work()
 		return
 	}
-	g.turns.Do(work)
+	g.Turns.Do(work)
 }
 
-// setMemory says how much memory the shards may take from now on.
-func (g *generation) setMemory(bytes int) {
+// SetMemory says how much memory the shards may take from now on.
+func (g *Generation) SetMemory(bytes int) {
 	if g.memory.Swap(int64(bytes)) != int64(bytes) && g.sinks != nil {
 		g.sinks.SetMemory(bytes)
 	}
@@ -335,23 +329,20 @@ func (g *generation) setMemory(bytes int) {
 
 // fail says that the process cannot go on. A generation beside the one that serves
 // is closed, and tried again.
-func (g *generation) fail(err error) {
+func (g *Generation) fail(err error) {
 	g.losing.Do(func() { close(g.lost) }) // before the look: it may come to serve just now (switchTo)
-	if g.host.isServing(g) {
-		g.host.fail(err)
+	if g.host.IsServing(g) {
+		g.host.Fail(err)
 		return
 	}
-	g.log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.number, "error", err)
+	g.Log.Error("tidemark: a generation beside the one that serves cannot go on", "generation", g.Number, "error", err)
 }
 
-// gone is closed when it cannot go on.
-func (g *generation) gone() <-chan struct{} { return g.lost }
+// Lost is closed when it cannot go on.
+func (g *Generation) Lost() <-chan struct{} { return g.lost }
 
-// end has what runs of it end soon; close waits for that.
-func (g *generation) end() { g.cancel() }
-
-// inWork does something that the generation is not closed before; done is closed after it.
-func (g *generation) inWork(do func()) (done <-chan struct{}) {
+// InWork does something that the generation is not closed before; done is closed after it.
+func (g *Generation) InWork(do func()) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	g.work.Go(func() {
 		defer close(ended)
@@ -360,40 +351,43 @@ func (g *generation) inWork(do func()) (done <-chan struct{}) {
 	return ended
 }
 
-// isOpen says whether shards, router and follower are there.
-func (g *generation) isOpen() bool { return g.open.Load() }
+// IsOpen says whether shards, router and follower are there.
+func (g *Generation) IsOpen() bool { return g.open.Load() }
 
-// applied is up to where every answer of this process reflects all events; not before holds.
-func (g *generation) applied() pipeline.Position { return g.sinks.Applied() }
+// Applied is up to where every answer of this process reflects all events; not before holds.
+func (g *Generation) Applied() pipeline.Position { return g.sinks.Applied() }
 
-// routes says whether this process routes the generation.
-func (g *generation) routes() bool { return g.router != nil && g.router.Stats.Active.Load() }
+// Routes says whether this process routes the generation, and where the last window ends
+// that it has appended; 0: it has appended none.
+func (g *Generation) Routes() (upTo uint64, now bool) {
+	if g.router == nil {
+		return 0, false
+	}
+	return g.router.Stats.Position.Load(), g.router.Stats.Active.Load()
+}
 
-// routedHere is the end of the last window that this process has appended; 0: none.
-func (g *generation) routedHere() uint64 { return g.router.Stats.Position.Load() }
+// KeepLetters stores the dead letters of what it routes from now on, or none.
+func (g *Generation) KeepLetters(serves bool) { g.letters.keep(serves) }
 
-// keepLetters stores the dead letters of what it routes from now on, or none.
-func (g *generation) keepLetters(serves bool) { g.letters.keep(serves) }
+// SeenEvents is EVENTS as of the last look.
+func (g *Generation) SeenEvents() jetlog.StreamState { return g.state.Load().Events }
 
-// seenEvents is EVENTS as of the last look.
-func (g *generation) seenEvents() jetlog.StreamState { return g.state.Load().Events }
+// History is EVENTS with its history.
+func (g *Generation) History() *history.History { return g.history }
 
-// wholeLog is EVENTS with its history.
-func (g *generation) wholeLog() *history.History { return g.history }
-
-// wrong is what is wrong with it at the moment; nil: nothing.
-func (g *generation) wrong() error { return g.trouble.Err() }
+// Wrong is what is wrong with it at the moment; nil: nothing.
+func (g *Generation) Wrong() error { return g.trouble.Err() }
 
 // owner names this generation as its DELTAS does.
-func (g *generation) owner() jetlog.Owner {
-	return jetlog.Owner{Number: g.number, CountsBy: g.countsBy}
+func (g *Generation) owner() jetlog.Owner {
+	return jetlog.Owner{Number: g.Number, CountsBy: g.CountsBy}
 }
 
 // beginAnew moves what is stored here of another generation with this number aside: its
 // record was lost, and a node that knew nothing of it wrote the next one.
-func (g *generation) beginAnew() error {
-	if was := g.dir.Counted(g.number); was.Counting != "" && was.Counting != g.countsBy {
-		g.log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.number, "counts_by", was.Counting, "to", g.dir.Aside(g.number, was.Aside()))
+func (g *Generation) beginAnew() error {
+	if was := g.Dir.Counted(g.Number); was.Counting != "" && was.Counting != g.CountsBy {
+		g.Log.Warn("tidemark: what is stored of a generation is of another one with its number; it is moved aside", "generation", g.Number, "counts_by", was.Counting, "to", g.Dir.Aside(g.Number, was.Aside()))
 	}
-	return g.dir.Exchange(g.number, g.countsBy)
+	return g.Dir.Exchange(g.Number, g.CountsBy)
 }

@@ -19,7 +19,7 @@ import (
 // A shard that EVENTS can no longer bring does not keep others from coming that
 // it could be derived with: wherever EVENTS begins, each that stands there comes.
 func TestHopelessShardIsDerivedAlone(t *testing.T) {
-	g := &generation{process: &process{}, holdings: newHoldings()}
+	g := &Generation{Process: &Process{}, holdings: newHoldings()}
 	c := nodetest.EachLikeCounts()
 	schema, err := c.Schema()
 	if err != nil {
@@ -80,10 +80,10 @@ func TestLateShardIsDerived(t *testing.T) {
 	f.Publish(10)
 	f.Until("all likes", func() bool { return f.Likes(10, 1) })
 	f.Until("it is checkpointed", func() bool {
-		_, last, err := a.gen().deltas.Tail(t.Context())
-		return err == nil && a.gen().needs() >= last
+		_, last, err := a.Serving().deltas.Tail(t.Context())
+		return err == nil && a.Serving().needs() >= last
 	})
-	schema, err := a.gen().config.Schema()
+	schema, err := a.Serving().Config.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestLateShardIsDerived(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	if err := old.SetStreams(a.gen().store.Meta().Streams); err != nil {
+	if err := old.SetStreams(a.Serving().store.Meta().Streams); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := move.Fetch(t.Context(), f.NC, "a", old, 3, move.Options{}); err != nil {
@@ -107,16 +107,16 @@ func TestLateShardIsDerived(t *testing.T) {
 		f.Publish(10)
 		f.Until("all likes", func() bool { return f.Likes(10, 2+likes) })
 	}
-	_, last, err := a.gen().deltas.Tail(t.Context())
+	_, last, err := a.Serving().deltas.Tail(t.Context())
 	if err == nil {
-		f.Until("a needs no more", func() bool { return a.gen().needs() >= last })
-		err = a.gen().deltas.Purge(t.Context(), last)
+		f.Until("a needs no more", func() bool { return a.Serving().needs() >= last })
+		err = a.Serving().deltas.Purge(t.Context(), last)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Edit = func(c *config.Config) { c.Weight = 0 }
-	b := f.Start("b").gen()
+	b := f.Start("b").Serving()
 	m := &moving{cancel: func() {}}
 	f.Until("it is to be derived", func() bool {
 		b.holdings.mu.Lock()
@@ -152,12 +152,12 @@ func TestWholeLog(t *testing.T) {
 			}
 		}
 		f.Until("all windows are known", func() bool {
-			_, last, err := a.gen().deltas.Tail(t.Context())
-			m, there := a.gen().members.View().Member("a")
-			return err == nil && a.gen().observeStreams(t.Context()) == nil && a.gen().state.Load().Deltas.Last == last &&
-				a.gen().sinks.Applied().Sequence() == a.gen().state.Load().Events.Last && there && m.Applied > 0
+			_, last, err := a.Serving().deltas.Tail(t.Context())
+			m, there := a.Serving().members.View().Member("a")
+			return err == nil && a.Serving().observeStreams(t.Context()) == nil && a.Serving().state.Load().Deltas.Last == last &&
+				a.Serving().sinks.Applied().Sequence() == a.Serving().state.Load().Events.Last && there && m.Applied > 0
 		})
-		_, _, whole := a.gen().old()
+		_, _, whole := a.Serving().old()
 		return whole
 	}
 	if !whole(10) {
@@ -166,7 +166,7 @@ func TestWholeLog(t *testing.T) {
 	if !whole(wholeWindowsMax) {
 		t.Error("nothing is stored, and DELTAS has many windows")
 	}
-	if last := a.gen().state.Load().Deltas.Last; last < wholeWindowsMax {
+	if last := a.Serving().state.Load().Deltas.Last; last < wholeWindowsMax {
 		t.Fatalf("there are %d windows", last)
 	}
 	f.Stop(a)
@@ -182,7 +182,7 @@ func TestDerivationGoesOnWithTheOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.Edit = func(c *config.Config) { c.Weight = 0 }
-	g := f.Start("a").gen()
+	g := f.Start("a").Serving()
 	h := &g.holdings
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

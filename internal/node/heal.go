@@ -41,7 +41,7 @@ const (
 )
 
 // healLocked has shards given up that have stopped, and for which another node answers.
-func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
+func (g *Generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 	h := &g.holdings
 	for _, standing := range g.sinks.Standings() {
 		s := standing.Shard
@@ -58,7 +58,7 @@ func (g *generation) healLocked(view *cluster.View, assigned cluster.ShardSet) {
 		}
 		pause := h.retakeLocked(s)
 		h.mend.Add(s)
-		g.lines.Say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
+		g.Lines.Say(slog.LevelWarn, "tidemark: shards that have stopped are taken again from another node", s, standing.Err, "from", from, "again_after", pause)
 	}
 	if h.mend.Len() > 0 {
 		h.wakeLocked()
@@ -84,7 +84,7 @@ func (h *holdings) retakeLocked(s pipeline.Shard) time.Duration {
 }
 
 // releaseStopped gives up shards that have stopped. What is stored of them stays.
-func (g *generation) releaseStopped(shards cluster.ShardSet) error {
+func (g *Generation) releaseStopped(shards cluster.ShardSet) error {
 	for _, standing := range g.sinks.Standings() {
 		if shards.Has(standing.Shard) && standing.Err != nil {
 			if err := g.sinks.Release(g.ctx, standing.Shard); err != nil {
@@ -108,12 +108,12 @@ func (h *holdings) failedLocked(failed *cluster.ShardSet) {
 // notHere reports the shards, assigned to this node or held, that have stopped or are on
 // their way. alone is about those that no other node answers for; besides is about the
 // others, a line each.
-func (g *generation) notHere() (besides string, alone error) {
+func (g *Generation) notHere() (besides string, alone error) {
 	if g.sinks == nil || !g.open.Load() {
 		return "", nil
 	}
-	view, standings := g.view(), g.sinks.Standings()
-	if view.Assignment.Shards() == 0 && len(standings) == 0 && g.config.Has(config.RoleAnswer) {
+	view, standings := g.View(), g.sinks.Standings()
+	if view.Assignment.Shards() == 0 && len(standings) == 0 && g.Config.Has(config.RoleAnswer) {
 		return "", errors.New("shards: they are assigned to no node: there must be one with the role hold and a weight above 0")
 	}
 	stopped := make(map[pipeline.Shard]error)
@@ -126,8 +126,8 @@ func (g *generation) notHere() (besides string, alone error) {
 	var lines strings.Builder
 	waiting, coming, first := 0, 0, pipeline.Shard(0)
 	of := 0
-	for s := range pipeline.Shard(g.config.Shards) {
-		assigned := view.Assignment.Shards() == g.config.Shards && slices.Contains(view.Assignment.Holders(s), g.name)
+	for s := range pipeline.Shard(g.Config.Shards) {
+		assigned := view.Assignment.Shards() == g.Config.Shards && slices.Contains(view.Assignment.Holders(s), g.Name)
 		err := stopped[s]
 		if assigned {
 			of++

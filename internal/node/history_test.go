@@ -125,7 +125,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		if got := s.sums(at, 12); got != sums && sums != "" {
 			t.Errorf("%s: explained is %s, want %s", what, got, sums)
 		}
-		if err := n.gen().comesFrom(nil); err != nil {
+		if err := n.Serving().Inside().ComesFrom(nil); err != nil {
 			t.Errorf("%s: a shard cannot be counted again: %v", what, err)
 		}
 	}
@@ -144,7 +144,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	whole("trimmed again", n, at, "")
 	// What is gone behind the archive's end is not read from before it.
 	gone := func(context.Context, pipeline.Position) (pipeline.Source, error) { return nil, pipeline.ErrGap }
-	if source, err := n.gen().history.Open(t.Context(), pipeline.EndOf(62), gone); !errors.Is(err, pipeline.ErrGap) {
+	if source, err := n.Serving().History().Open(t.Context(), pipeline.EndOf(62), gone); !errors.Is(err, pipeline.ErrGap) {
 		t.Errorf("it opens %v, %v", source, err)
 	}
 
@@ -201,7 +201,7 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	if e := s.explain(`{"number":"user.follower","id":3,"limit":1000}`); e.Base.Position != fmt.Sprint(uint64(pipeline.EndOf(49))) {
 		t.Errorf("an explanation begins after %s", e.Base.Position)
 	}
-	if err := n.gen().comesFrom(nil); err == nil || !strings.Contains(err.Error(), "begins with message 50") {
+	if err := n.Serving().Inside().ComesFrom(nil); err == nil || !strings.Contains(err.Error(), "begins with message 50") {
 		t.Errorf("a shard can be counted again: %v", err)
 	}
 	s.Stop(n)
@@ -250,7 +250,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Asks("explain", explain, `"base":{"position":"0"`)
-	n.gen().explainer.Log.(eventLog).history.Forget() // as after a while
+	n.Serving().Inside().Explained.Forget() // as after a while
 
 	damaged := append([]byte{}, data...)
 	damaged[len(damaged)/2] ^= 1

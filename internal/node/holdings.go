@@ -140,7 +140,7 @@ func (h *holdings) following(ctx context.Context, renewals *renewals) (context.C
 
 // arrange brings what is held to what is assigned, and decides what is assigned
 // if this process routes, until the node closes.
-func (g *generation) arrange() {
+func (g *Generation) arrange() {
 	var decided time.Time
 	var layout uint64
 	for {
@@ -149,7 +149,7 @@ func (g *generation) arrange() {
 		if v := g.members.View(); v.Layout != layout || time.Since(decided) >= bucket.MemberBeat {
 			layout, decided = v.Layout, time.Now()
 			if err := g.decide(g.ctx); err != nil && g.ctx.Err() == nil {
-				g.log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
+				g.Log.Warn("tidemark: the shards could not be assigned; trying again", "error", err)
 			}
 		}
 		g.arrangeOnce()
@@ -163,14 +163,14 @@ func (g *generation) arrange() {
 	}
 }
 
-func (g *generation) arrangeOnce() {
+func (g *Generation) arrangeOnce() {
 	view := g.members.View()
-	if view.Assignment.Shards() != g.config.Shards {
+	if view.Assignment.Shards() != g.Config.Shards {
 		return
 	}
-	assigned, held := view.Assignment.HeldSet(g.name), g.heldNow()
+	assigned, held := view.Assignment.HeldSet(g.Name), g.heldNow()
 	var room disk
-	room.free, room.known = datadir.Free(g.dir.Path)
+	room.free, room.known = datadir.Free(g.Dir.Path)
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +195,7 @@ func (g *generation) arrangeOnce() {
 	g.healLocked(view, assigned)
 	back := g.sparesLocked(view, assigned, held, room)
 	var derive []pipeline.Shard
-	for s := range pipeline.Shard(g.config.Shards) {
+	for s := range pipeline.Shard(g.Config.Shards) {
 		if !assigned.Has(s) && !back.Has(s) {
 			continue
 		}
@@ -209,12 +209,12 @@ func (g *generation) arrangeOnce() {
 			spared = nil
 		}
 		switch {
-		case !alone && len(from) == 0 && !g.store.Stack(s).Stored() && view.MayHave(s, g.name, g.config.Cluster.ReplaceAfter):
+		case !alone && len(from) == 0 && !g.store.Stack(s).Stored() && view.MayHave(s, g.Name, g.Config.Cluster.ReplaceAfter):
 			continue
 		case spared == nil && len(from) == 0 || m != nil && m.foreign:
 			derive = append(derive, s)
 			continue
-		case under >= g.config.Cluster.Moves:
+		case under >= g.Config.Cluster.Moves:
 			continue
 		case m == nil:
 			m = &moving{pause: fetchRetryMin}
@@ -240,7 +240,7 @@ func (g *generation) arrangeOnce() {
 }
 
 // heldNow are the shards held.
-func (g *generation) heldNow() (held cluster.ShardSet) {
+func (g *Generation) heldNow() (held cluster.ShardSet) {
 	for _, s := range g.sinks.Standings() {
 		held.Add(s.Shard)
 	}
@@ -248,30 +248,30 @@ func (g *generation) heldNow() (held cluster.ShardSet) {
 }
 
 // letGo are the shards held that this node need not hold, by what members say.
-func (g *generation) letGo(view *cluster.View, held cluster.ShardSet) (set cluster.ShardSet) {
-	if view.Assignment.Shards() != g.config.Shards {
+func (g *Generation) letGo(view *cluster.View, held cluster.ShardSet) (set cluster.ShardSet) {
+	if view.Assignment.Shards() != g.Config.Shards {
 		return set
 	}
-	return view.LetGo(g.name, held)
+	return view.LetGo(g.Name, held)
 }
 
 // bring fetches a shard from a node that has it. A shard that cannot be fetched is derived
 // from what is stored of it here. What has come before an error is complete in itself, and
 // is used if DELTAS brings it on.
-func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
+func (g *Generation) bring(ctx context.Context, s pipeline.Shard, m *moving, from []string) {
 	h := &g.holdings
 	for _, node := range from {
-		state, err := move.Fetch(ctx, g.nc, node, g.store, s, move.Options{
-			Generation: g.number,
+		state, err := move.Fetch(ctx, g.NC, node, g.store, s, move.Options{
+			Generation: g.Number,
 			Version:    g.members.View().Reads(node, pipeline.FormatMoves),
-			Limit:      g.moveLimit,
+			Limit:      g.MoveLimit,
 			Needs:      func(sequence uint64) { h.need([]pipeline.Shard{s}, sequence) },
 			Progress: func(loaded float64) {
 				h.mu.Lock()
 				m.loaded = loaded
 				h.mu.Unlock()
 			},
-			Logger: g.log,
+			Logger: g.Log,
 		})
 		late, came := false, err == nil || state != (cold.State{})
 		if came && ctx.Err() == nil {
@@ -284,25 +284,25 @@ func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 		case ctx.Err() != nil:
 			return
 		case late && err == nil: // that node has nothing newer
-			g.lines.Say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
+			g.Lines.Say(slog.LevelWarn, "tidemark: shards have come, and DELTAS does not bring them on any more; they are derived from EVENTS", s, nil, "from", node)
 			h.derive(s, m)
 			return
 		case late:
 			err = fmt.Errorf("DELTAS does not bring on any more what has come: %w", err)
 		case came && err == nil:
-			g.lines.Say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
+			g.Lines.Say(slog.LevelInfo, "tidemark: shards have come", s, nil, "from", node)
 			h.come(s, m)
 			return
 		case came:
-			g.lines.Say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
+			g.Lines.Say(slog.LevelWarn, "tidemark: shards have come, but for what was checkpointed there meanwhile: DELTAS has that", s, err, "from", node)
 			h.come(s, m)
 			return
 		case errors.Is(err, cold.ErrDictionary), errors.Is(err, cold.ErrForeign):
-			g.lines.Say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
+			g.Lines.Say(slog.LevelWarn, "tidemark: shards cannot be taken from another node; they are derived from EVENTS", s, err, "from", node)
 			h.derive(s, m)
 			return
 		}
-		g.lines.Say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
+		g.Lines.Say(slog.LevelWarn, "tidemark: shards could not be taken from another node; trying again", s, err, "from", node)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -315,7 +315,7 @@ func (g *generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 // are in leaving from the moment they are chosen until it is done, so that this process
 // does not say that it has them: another node that they are assigned to must not rely on
 // it (cluster.View.LetGo, generation.digest).
-func (g *generation) change() error {
+func (g *Generation) change() error {
 	if err := g.giveUp(); err != nil {
 		return err
 	}
@@ -353,7 +353,7 @@ func (g *generation) change() error {
 	return err
 }
 
-func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
+func (g *Generation) exchange(take []pipeline.Shard, leaving, held cluster.ShardSet) error {
 	if err := g.sinks.Hold(g.ctx, take...); err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 		delete(g.holdings.partings, s)
 		g.holdings.given++
 		g.holdings.mu.Unlock()
-		g.lines.Say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
+		g.Lines.Say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)
 	}
 	return nil
 }
@@ -376,7 +376,7 @@ func (g *generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 // needs is the window of DELTAS up to which this node no longer needs any: for what is
 // held, and for what is on its way here from another node or about to be held.
 // What is derived from EVENTS needs nothing of DELTAS before that takes over.
-func (g *generation) needs() uint64 {
+func (g *Generation) needs() uint64 {
 	if g.pressed() {
 		return g.sinks.CheckpointedGoing()
 	}

@@ -31,13 +31,13 @@ func startInFleet(ctx context.Context, c *config.Config, log *slog.Logger) (*Nod
 func settled(nodes ...*Node) bool {
 	all := 0
 	for _, n := range nodes {
-		v := n.gen().members.View()
-		assigned, held := v.Assignment.HeldSet(n.name), n.gen().heldNow()
+		v := n.Serving().members.View()
+		assigned, held := v.Assignment.HeldSet(n.name), n.Serving().heldNow()
 		if held.Len() == 0 || held != assigned {
 			return false
 		}
 		for s := range held.All() {
-			if !n.gen().sinks.Holds(s) {
+			if !n.Serving().sinks.Holds(s) {
 				return false
 			}
 		}
@@ -50,12 +50,12 @@ func settled(nodes ...*Node) bool {
 func (f *fleet) dropSpares(nodes ...*Node) {
 	f.T.Helper()
 	for _, n := range nodes {
-		held := n.gen().heldNow()
+		held := n.Serving().heldNow()
 		for s := range pipeline.Shard(nodetest.Shards) {
 			if held.Has(s) {
 				continue
 			}
-			if err := n.gen().store.Drop(s); err != nil {
+			if err := n.Serving().store.Drop(s); err != nil {
 				f.T.Fatal(err)
 			}
 		}
@@ -72,18 +72,18 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 	b := f.Start("b")
 	f.Until("a part each", func() bool { return settled(a, b) })
 	f.Until("all likes", func() bool { return f.Likes(100, 1) })
-	of := b.gen().heldNow()
+	of := b.Serving().heldNow()
 	f.dropSpares(a)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := a.gen().members.View().Member("b"); a.gen().members.View() != nil && m.Member != nil && m.Ready.Len() != 0 && m.Ready != of {
+	if m, _ := a.Serving().members.View().Member("b"); a.Serving().members.View() != nil && m.Member != nil && m.Ready.Len() != 0 && m.Ready != of {
 		t.Errorf("it left with %v, and held %v", m.Ready, of)
 	}
 	f.Publish(100)
 	c := f.Start("c")
 	taken := func() (shards []pipeline.Shard) { // from the one that is away
-		assigned := a.gen().members.View().Assignment.HeldSet("c")
+		assigned := a.Serving().members.View().Assignment.HeldSet("c")
 		for s := range assigned.All() {
 			if of.Has(s) {
 				shards = append(shards, s)
@@ -91,12 +91,12 @@ func TestShardsWaitForTheirNode(t *testing.T) {
 		}
 		return shards
 	}
-	f.Until("a part for c", func() bool { return a.gen().members.View().Assignment.HeldSet("c") != [64]uint64{} })
+	f.Until("a part for c", func() bool { return a.Serving().members.View().Assignment.HeldSet("c") != [64]uint64{} })
 	time.Sleep(2 * time.Second)
-	held := c.gen().heldNow()
+	held := c.Serving().heldNow()
 	for _, s := range taken() {
 		if held.Has(s) {
-			m, _ := c.gen().members.View().Member("b")
+			m, _ := c.Serving().members.View().Member("b")
 			t.Errorf("shard %d, which b has, is derived from the log: %v %v %+v\n%s", s, m.Status, m.Ready, m.Member, f.Log.String())
 		}
 	}

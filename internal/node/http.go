@@ -114,7 +114,7 @@ func answer(check func() error, besides func() string) http.HandlerFunc {
 func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
-	return g.remarks(n.copying()) + n.rebuilds.remarks()
+	return g.Remarks(n.copying()) + n.rebuilds.remarks()
 }
 
 func (s *httpServer) close(ctx context.Context) {
@@ -137,7 +137,7 @@ func (n *Node) Ready() error {
 	if !n.queries.IsConnected() {
 		faults = append(faults, errors.New("queries: their connection to the NATS server is lost: requests do not arrive here"))
 	}
-	return g.ready(n.trouble.Err(), faults...)
+	return g.Ready(n.trouble.Err(), faults...)
 }
 
 // URL is where clients reach the NATS server, without a password. It is the

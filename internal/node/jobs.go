@@ -17,7 +17,7 @@ func (n *Node) openJobs() (err error) {
 	jobs := n.rebuildJobs()
 	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
 	if n.config.Has(config.RoleHold) {
-		maps.Copy(jobs, checkJobs(n.gen, n.generationOf))
+		maps.Copy(jobs, Jobs(n.Serving, n.generationOf))
 	}
 	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
 	return err

@@ -14,7 +14,7 @@ const keepEvery = time.Second
 
 // keep looks at the streams, recreates what was deleted of them, reports this node's checkpoint, and lets the
 // router purge DELTAS below the lowest of all nodes'.
-func (g *generation) keep() {
+func (g *Generation) keep() {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	var last time.Time
@@ -29,7 +29,7 @@ func (g *generation) keep() {
 		}
 		if err := g.keepOnce(&last); err != nil && g.ctx.Err() == nil {
 			g.trouble.Set("keep", err)
-			g.log.Warn("tidemark: housekeeping failed; trying again", "error", err)
+			g.Log.Warn("tidemark: housekeeping failed; trying again", "error", err)
 		} else {
 			g.trouble.Clear("keep")
 		}
@@ -43,7 +43,7 @@ const reportEvery = 5 * time.Second
 // silenceUnderPressure is what node_expiry comes down to when DELTAS is half full.
 const silenceUnderPressure = time.Minute
 
-func (g *generation) keepOnce(reported *time.Time) error {
+func (g *Generation) keepOnce(reported *time.Time) error {
 	ctx, cancel := context.WithTimeout(g.ctx, led.LookWithin)
 	defer cancel()
 	if err := g.streams.Restore(ctx); err != nil {
@@ -57,7 +57,7 @@ func (g *generation) keepOnce(reported *time.Time) error {
 	if time.Since(*reported) < reportEvery && !g.nearlyFull() && checkpointed >= g.reported {
 		return nil
 	}
-	err := g.reports.Report(ctx, g.name, checkpointed)
+	err := g.reports.Report(ctx, g.Name, checkpointed)
 	if err == nil {
 		*reported, g.reported = time.Now(), checkpointed
 	}
@@ -68,8 +68,8 @@ func (g *generation) keepOnce(reported *time.Time) error {
 }
 
 // purge takes from DELTAS what no node needs.
-func (g *generation) purge(ctx context.Context, checkpointed uint64) error {
-	silence := g.config.NodeExpiry
+func (g *Generation) purge(ctx context.Context, checkpointed uint64) error {
+	silence := g.Config.NodeExpiry
 	if g.pressed() {
 		silence = min(silence, silenceUnderPressure)
 	}
@@ -91,12 +91,12 @@ func (g *generation) purge(ctx context.Context, checkpointed uint64) error {
 // overruledEvery paces what the log has of reports that were not heeded.
 const overruledEvery = time.Minute
 
-func (g *generation) tellOverruled(reported, checkpointed uint64, err error) {
+func (g *Generation) tellOverruled(reported, checkpointed uint64, err error) {
 	if time.Since(g.overruled) < overruledEvery {
 		return
 	}
 	g.overruled = time.Now()
-	g.log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
+	g.Log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
 		"reported", reported, "error", err, "checkpoint", checkpointed,
 		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 }
@@ -104,14 +104,14 @@ func (g *generation) tellOverruled(reported, checkpointed uint64, err error) {
 // pressed says that DELTAS is half full. From then on nodes that are away and
 // shards that have stopped no longer hold it back: it must not fill up for
 // all, and they can derive what they missed from EVENTS.
-func (g *generation) pressed() bool {
-	return g.state.Load().Deltas.Bytes > uint64(g.config.NATS.Streams.Deltas.MaxBytes)/2
+func (g *Generation) pressed() bool {
+	return g.state.Load().Deltas.Bytes > uint64(g.Config.NATS.Streams.Deltas.MaxBytes)/2
 }
 
 // nearlyFull says that DELTAS has room for less than an eighth of its size, or for
 // less than one window. From then on no report holds the purge back: any client that reaches the bucket
 // may have written it, and while the log is full nothing is counted.
-func (g *generation) nearlyFull() bool {
-	limit := uint64(g.config.NATS.Streams.Deltas.MaxBytes)
-	return g.state.Load().Deltas.Bytes+max(limit/8, uint64(g.config.Windows.Bytes)) > limit
+func (g *Generation) nearlyFull() bool {
+	limit := uint64(g.Config.NATS.Streams.Deltas.MaxBytes)
+	return g.state.Load().Deltas.Bytes+max(limit/8, uint64(g.Config.Windows.Bytes)) > limit
 }

@@ -97,10 +97,10 @@ func (l *letterGate) routing(ctx context.Context) (running context.Context, kept
 // owed stores the letters of what this generation has routed before it served: from after
 // what the record says is stored, up to where its router goes on. Then the record says
 // that nothing is owed.
-func (g *generation) owed(ctx context.Context) error {
-	set := g.host.generations()
-	is := set.All[g.number]
-	if set.Serving != g.number || is.Letters == 0 {
+func (g *Generation) owed(ctx context.Context) error {
+	set := g.host.Generations()
+	is := set.All[g.Number]
+	if set.Serving != g.Number || is.Letters == 0 {
 		return nil
 	}
 	tail, _, err := g.deltas.Tail(ctx)
@@ -116,8 +116,8 @@ func (g *generation) owed(ctx context.Context) error {
 			return fmt.Errorf("dead letters of positions %d to %d: %w", from, to, err)
 		}
 	}
-	_, err = g.host.changeRecord(ctx, func(set generations.Set) (generations.Set, error) {
-		if set.Serving != g.number {
+	_, err = g.host.ChangeRecord(ctx, func(set generations.Set) (generations.Set, error) {
+		if set.Serving != g.Number {
 			return set, generations.ErrNotServing
 		}
 		return set.Settled()
@@ -126,7 +126,7 @@ func (g *generation) owed(ctx context.Context) error {
 }
 
 // storeLetters derives a part of the log again, for its letters alone.
-func (g *generation) storeLetters(ctx context.Context, from, to pipeline.Position) error {
+func (g *Generation) storeLetters(ctx context.Context, from, to pipeline.Position) error {
 	source, err := g.events.Open(ctx, from)
 	if err != nil {
 		return err

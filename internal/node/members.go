@@ -21,23 +21,23 @@ import (
 
 // openMembers joins the members. It fails if another process has this one's name, or
 // counts something else.
-func (g *generation) openMembers() (err error) {
-	schema, err := g.config.Schema()
+func (g *Generation) openMembers() (err error) {
+	schema, err := g.Config.Schema()
 	if err != nil {
 		return err
 	}
-	g.same = member(g.config, g.name, g.version)
-	g.same.Shards, g.same.Counters = g.config.Shards, cluster.Summary(schema)
-	g.same.Differs = len(g.differs) > 0
+	g.same = member(g.Config, g.Name, g.Version)
+	g.same.Shards, g.same.Counters = g.Config.Shards, cluster.Summary(schema)
+	g.same.Differs = len(g.Differs) > 0
 	g.same.Fingerprint = cluster.FingerprintOf(g.owner())
-	ctx, cancel := led.Context(g.ctx, g.host.inCluster())
+	ctx, cancel := led.Context(g.ctx, g.host.InCluster())
 	defer cancel()
 	return g.led().Until(ctx, led.StartWithin, jetlog.Leaderless, g.joinMembers)
 }
 
-// membersChanged is closed at the next change of the members; nil: this process has not
+// MembersChanged is closed at the next change of the members; nil: this process has not
 // joined them.
-func (g *generation) membersChanged() <-chan struct{} {
+func (g *Generation) MembersChanged() <-chan struct{} {
 	if g.members == nil {
 		return nil
 	}
@@ -45,8 +45,8 @@ func (g *generation) membersChanged() <-chan struct{} {
 }
 
 // joinMembers watches the members and is one from now on.
-func (g *generation) joinMembers(ctx context.Context) error {
-	members, err := bucket.OpenMembers(ctx, g.streams, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Session: g.session, Logger: g.log})
+func (g *Generation) joinMembers(ctx context.Context) error {
+	members, err := bucket.OpenMembers(ctx, g.streams, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Session: g.Session, Logger: g.Log})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func member(c *config.Config, node, version string) cluster.Member {
 // self is what this process says of itself. Until it is open it holds nothing, and acts on
 // no assignment. The shards that it says it has fit the assignment that it names: see
 // change.
-func (g *generation) self() cluster.Member {
+func (g *Generation) self() cluster.Member {
 	m := g.same
 	if !g.open.Load() {
 		return m
@@ -83,7 +83,7 @@ func (g *generation) self() cluster.Member {
 	applied := g.sinks.Applied()
 	m.Applied, m.Routes = applied, g.router.Stats.Active.Load()
 	lag, caught := g.seen.lag(time.Now(), applied.Sequence())
-	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > g.config.Ready.Lag
+	m.LagMS, m.Behind = lag.Milliseconds(), !caught || lag > g.Config.Ready.Lag
 	g.behind.Store(m.Behind)
 	h := &g.holdings
 	h.mu.Lock()
@@ -108,7 +108,7 @@ func (g *generation) self() cluster.Member {
 
 // beat repeats what self says. If another process has taken this one's name, while this one
 // was cut off or suspended, this one must not go on.
-func (g *generation) beat() {
+func (g *Generation) beat() {
 	if err := g.members.Keep(g.ctx, g.self); err != nil {
 		g.fail(fmt.Errorf("this process must stop: %w", err))
 	}
@@ -117,7 +117,7 @@ func (g *generation) beat() {
 // leave lets the other nodes know that this process stops, and what it has. Where it
 // cannot, they hear nothing of it and come to the same conclusion: the last servers of a
 // NATS cluster that stop no longer have a majority.
-func (g *generation) leave() {
+func (g *Generation) leave() {
 	if g.members == nil {
 		return
 	}
@@ -126,20 +126,20 @@ func (g *generation) leave() {
 	m := g.self()
 	m.Routes = false
 	if err := g.members.Leave(ctx, m); err != nil && !errors.Is(err, bucket.ErrNotJoined) {
-		g.log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
+		g.Log.Warn("tidemark: the others were not told that this node stops; they take it for away before long", "error", err)
 	}
 	g.members.Close()
 }
 
 // deciding is what the assignment is decided by.
-func (g *generation) deciding() cluster.Options {
-	return cluster.Options{Shards: g.config.Shards, Replicas: g.config.Cluster.Replicas, ReplaceAfter: g.config.Cluster.ReplaceAfter}
+func (g *Generation) deciding() cluster.Options {
+	return cluster.Options{Shards: g.Config.Shards, Replicas: g.Config.Cluster.Replicas, ReplaceAfter: g.Config.Cluster.ReplaceAfter}
 }
 
 // decide writes the next assignment, if this is the process that decides and there is a
 // next one. It replaces an assignment in the bucket that it has not written: while it
 // decides no other process writes assignments.
-func (g *generation) decide(ctx context.Context) error {
+func (g *Generation) decide(ctx context.Context) error {
 	if !g.router.Stats.Active.Load() {
 		g.decided = cluster.Assignment{}
 		return nil
@@ -150,10 +150,10 @@ func (g *generation) decide(ctx context.Context) error {
 	case g.decided.Shards() == 0:
 		g.decided = now // what it knew last
 	case now.Epoch >= g.decided.Epoch && !now.Same(&g.decided):
-		g.log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
+		g.Log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
 		view = view.Instead(g.decided)
 	}
-	next, due := g.answered.only(ctx, g.members, g.name, view).Next(g.deciding())
+	next, due := g.answered.only(ctx, g.members, g.Name, view).Next(g.deciding())
 	if !due {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (g *generation) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
+	g.Log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
 	return nil
 }
 
@@ -230,8 +230,8 @@ func (a *answered) ask(ctx context.Context, members *bucket.Members, me string, 
 const denyBucket = "deny others $KV." + jetlog.Bucket + ".> (docs/security.md)"
 
 // unfollowed says that the assignment in the bucket is none that this node follows.
-func (g *generation) unfollowed() string {
-	if v := g.view(); v.Foreign != nil {
+func (g *Generation) unfollowed() string {
+	if v := g.View(); v.Foreign != nil {
 		return fmt.Sprintf("assignment: what stands in the bucket is not followed; the node that routes replaces it within seconds: %v: %s\n", v.Foreign, denyBucket)
 	}
 	return ""
@@ -241,7 +241,7 @@ func (g *generation) unfollowed() string {
 const tidyEvery = time.Minute
 
 // tidy is for the process that routes.
-func (g *generation) tidy(ctx context.Context) error {
+func (g *Generation) tidy(ctx context.Context) error {
 	if time.Since(g.tidied) < tidyEvery {
 		return nil
 	}
@@ -257,28 +257,28 @@ func (g *generation) tidy(ctx context.Context) error {
 // derived is held and derived with them; and what is assigned is held where DELTAS has all
 // windows and they are few, or nothing is stored. Where nothing is assigned and no other
 // node holds anything, all is held.
-func (g *generation) heldAtStart() []pipeline.Shard {
+func (g *Generation) heldAtStart() []pipeline.Shard {
 	held := []pipeline.Shard{}
-	if !g.config.Has(config.RoleHold) {
+	if !g.Config.Has(config.RoleHold) {
 		return held
 	}
-	view, me := g.members.View(), g.name
+	view, me := g.members.View(), g.Name
 	assigned, others := view.Assignment.HeldSet(me), false
 	for _, m := range view.Members {
 		others = others || m.Node != me && m.Roles.Has(cluster.Hold) && m.Status != cluster.Away
 	}
-	alone := view.Assignment.Shards() == 0 && !others && g.config.Weight > 0
+	alone := view.Assignment.Shards() == 0 && !others && g.Config.Weight > 0
 	old, commons, whole := g.old()
-	reads := commons || whole || !g.store.Stack(pipeline.Shard(g.config.Shards)).Stored() // EVENTS, in any case
-	for i := range g.config.Shards {
+	reads := commons || whole || !g.store.Stack(pipeline.Shard(g.Config.Shards)).Stored() // EVENTS, in any case
+	for i := range g.Config.Shards {
 		s := pipeline.Shard(i)
 		others := len(g.elsewhere(view, s)) > 0
 		switch stored := g.store.Stack(s).Stored(); {
 		case stored && others && g.damaged(s):
 			g.holdings.retake(s)
-			g.lines.Say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
+			g.Lines.Say(slog.LevelWarn, "tidemark: shards whose runs are damaged are taken again from another node", s, nil)
 		case stored && (!old.Has(s) || reads && !others), alone,
-			reads && assigned.Has(s) && !others && !view.MayHave(s, me, g.config.Cluster.ReplaceAfter):
+			reads && assigned.Has(s) && !others && !view.MayHave(s, me, g.Config.Cluster.ReplaceAfter):
 			held = append(held, s)
 		}
 	}
@@ -286,27 +286,27 @@ func (g *generation) heldAtStart() []pipeline.Shard {
 }
 
 // elsewhere are the other nodes that answer for a shard.
-func (g *generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
+func (g *Generation) elsewhere(view *cluster.View, s pipeline.Shard) (nodes []string) {
 	for _, node := range view.Answering(s) {
-		if node != g.name {
+		if node != g.Name {
 			nodes = append(nodes, node)
 		}
 	}
 	return nodes
 }
 
-// attach joins the members of a system that others keep, unless it has. Nothing is created.
-func (g *generation) attach(ctx context.Context) error {
+// Attach joins the members of a system that others keep, unless it has. Nothing is created.
+func (g *Generation) Attach(ctx context.Context) error {
 	if g.members != nil {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
-	streams, err := jetlog.Attach(soon, g.nc, g.slot, jetlog.Owner{Number: g.number}, g.log)
+	streams, err := jetlog.Attach(soon, g.NC, g.Slot, jetlog.Owner{Number: g.Number}, g.Log)
 	if err != nil {
 		return err
 	}
-	g.streams, g.same = streams, member(g.config, g.name, g.version)
+	g.streams, g.same = streams, member(g.Config, g.Name, g.Version)
 	if err := g.joinMembers(ctx); err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ type looked struct {
 }
 
 // showFigures has the figures of a generation shown from now on.
-func (g *generation) showFigures() { g.figures.MustRegister(newCollector(g)) }
+func (g *Generation) showFigures() { g.figures.MustRegister(newCollector(g)) }
 
-// registry has the figures of a generation.
-func (g *generation) registry() prometheus.Gatherer { return g.figures }
+// Registry has the figures of a generation.
+func (g *Generation) Registry() *prometheus.Registry { return g.figures }
 
-func newCollector(g *generation) *figures.Collector {
+func newCollector(g *Generation) *figures.Collector {
 	c := &figures.Collector{Look: func() {}}
 	if g.sinks != nil {
 		g.heldFigures(c)
@@ -43,14 +43,14 @@ func newCollector(g *generation) *figures.Collector {
 		return g.fresh.Left().Seconds()
 	})
 	c.Add(prometheus.GaugeValue, "info", "1; the labels say what runs.", []string{"version", "node"}, func(emit func(float64, ...string)) {
-		emit(1, g.version, g.name)
+		emit(1, g.Version, g.Name)
 	})
 	return c
 }
 
 // heldFigures are those of a process that does more than answer: of the router,
 // of what it holds and of the streams.
-func (g *generation) heldFigures(c *figures.Collector) {
+func (g *Generation) heldFigures(c *figures.Collector) {
 	l := new(looked)
 	c.Look = func() {
 		l.shards = g.sinks.ShardStats()
@@ -79,7 +79,7 @@ func (g *generation) heldFigures(c *figures.Collector) {
 	})
 }
 
-func (g *generation) routerFigures(c *figures.Collector) {
+func (g *Generation) routerFigures(c *figures.Collector) {
 	s := &g.router.Stats
 	load := func(a interface{ Load() uint64 }) func() float64 {
 		return func() float64 { return float64(a.Load()) }
@@ -107,7 +107,7 @@ func (g *generation) routerFigures(c *figures.Collector) {
 	})
 }
 
-func (g *generation) stateFigures(c *figures.Collector) {
+func (g *Generation) stateFigures(c *figures.Collector) {
 	s := &g.sinks.Stats
 	c.Counter("windows_applied_total", "Windows handed to the shards.", func() float64 { return float64(s.Windows.Load()) })
 	c.Gauge("applied_position", "Every answer reflects all events up to here.", func() float64 { return float64(g.sinks.Applied()) })
@@ -154,7 +154,7 @@ func (g *generation) stateFigures(c *figures.Collector) {
 }
 
 // diskFigures are those of what is on disk: runs, merges, Badger.
-func (g *generation) diskFigures(c *figures.Collector) {
+func (g *Generation) diskFigures(c *figures.Collector) {
 	s := &g.store.Stats
 	c.Counter("checkpoint_bytes_total", "Bytes of runs that checkpoints wrote.", func() float64 { return float64(s.CheckpointBytes.Load()) })
 	c.Counter("merges_total", "Merges of runs done.", func() float64 { return float64(s.Merges.Load()) })
@@ -175,7 +175,7 @@ func (g *generation) diskFigures(c *figures.Collector) {
 }
 
 // counterFigures are those of each counter and each column.
-func (g *generation) counterFigures(c *figures.Collector, l *looked) {
+func (g *Generation) counterFigures(c *figures.Collector, l *looked) {
 	schema := g.sinks.Schema()
 	each := func(kind prometheus.ValueType, name, help string, of func(counter int, s shard.CounterStats) float64) {
 		c.Add(kind, name, help, []string{"counter"}, func(emit func(float64, ...string)) {
@@ -228,7 +228,7 @@ func (g *generation) counterFigures(c *figures.Collector, l *looked) {
 }
 
 // memoryFigures are those of what shards hold, and of what they leave to the disk.
-func (g *generation) memoryFigures(c *figures.Collector, l *looked) {
+func (g *Generation) memoryFigures(c *figures.Collector, l *looked) {
 	sum := func(kind prometheus.ValueType, name, help string, of func(s shard.Stats) float64) {
 		c.Add(kind, name, help, nil, func(emit func(float64, ...string)) {
 			total := 0.0
@@ -285,7 +285,7 @@ func (g *generation) memoryFigures(c *figures.Collector, l *looked) {
 	c.Gauge("notices", "Live notices of all channels.", func() float64 { _, notices := g.sinks.Channels(); return float64(notices) })
 }
 
-func (g *generation) streamFigures(c *figures.Collector) {
+func (g *Generation) streamFigures(c *figures.Collector) {
 	each := func(of func(jetlog.StreamState) float64) func(emit func(float64, ...string)) {
 		return func(emit func(float64, ...string)) {
 			s := g.state.Load()
@@ -297,18 +297,18 @@ func (g *generation) streamFigures(c *figures.Collector) {
 	label := []string{"stream"}
 	c.Add(prometheus.GaugeValue, "stream_bytes", "Bytes in a stream, at the last look.", label, each(func(s jetlog.StreamState) float64 { return float64(s.Bytes) }))
 	c.Add(prometheus.GaugeValue, "stream_bytes_max", "The configured limit of a stream.", label, func(emit func(float64, ...string)) {
-		streams := g.config.NATS.Streams
+		streams := g.Config.NATS.Streams
 		emit(float64(streams.Events.MaxBytes), jetlog.EventsStream)
-		emit(float64(streams.Deltas.MaxBytes), g.slot.Deltas())
+		emit(float64(streams.Deltas.MaxBytes), g.Slot.Deltas())
 		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
 	})
 	c.Counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(g.front.gone()) })
 	stats := g.streams.Stats()
 	c.Add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {
-		emit(float64(stats.Foreign.Load()), g.slot.Deltas())
+		emit(float64(stats.Foreign.Load()), g.Slot.Deltas())
 	})
 	c.Add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
-		for _, name := range []string{g.slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
+		for _, name := range []string{g.Slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
 			emit(float64(stats.Remade(name)), name)
 		}
 	})

@@ -85,7 +85,7 @@ func metricNames(t *testing.T, n *Node) map[string]bool {
 	}
 	process := &figures.Collector{Look: func() {}}
 	n.generationFigures(process)
-	add(describedNames(newCollector(n.gen()), process)...)
+	add(describedNames(n.Serving().Registry(), process)...)
 	add(literalNames(t)...)
 	if len(names) < 100 {
 		t.Fatalf("%d metrics: %v", len(names), names)

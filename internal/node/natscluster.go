@@ -42,7 +42,7 @@ func (n *Node) startPages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(func() error {
-		if err := errors.Join(n.trouble.Err(), n.gen().wrong()); err != nil {
+		if err := errors.Join(n.trouble.Err(), n.Serving().Wrong()); err != nil {
 			return err
 		}
 		return errors.New("starting")

@@ -52,7 +52,7 @@ type Node struct {
 	o      Options
 	config *config.Config
 	log    *slog.Logger
-	shared *process // what its generations use; it is filled in as the fields below are
+	shared *Process // what its generations use; it is filled in as the fields below are
 
 	dir     *datadir.Dir // nil: this process only answers
 	name    string       // among all nodes
@@ -63,8 +63,8 @@ type Node struct {
 	listener net.Listener  // of the HTTP server; nil when it is off
 	api      *door.Door    // for applications
 	server   *embed.Server // nil with an external one
-	serving  atomic.Pointer[generation]
-	answers  atomic.Pointer[answers] // answers everybody; nil: this one does not
+	serving  atomic.Pointer[Generation]
+	answers  atomic.Pointer[Answers] // answers everybody; nil: this one does not
 	rebuilds rebuilds                // which generations there are, and the one beside that which serves
 	thin     *thin                   // nil: this one does more than answer
 	jobs     *job.Server
@@ -114,42 +114,42 @@ func newNode(c *config.Config, o Options) *Node {
 	}
 	n := &Node{
 		o: o, config: c, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
-		shared: &process{
-			version: o.Version, processors: o.Processors, clock: o.Clock, log: o.Logger, lines: shardlog.New(o.Logger),
-			moveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
+		shared: &Process{
+			Version: o.Version, Processors: o.Processors, Clock: o.Clock, Log: o.Logger, Lines: shardlog.New(o.Logger),
+			MoveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
 		},
 	}
 	if c.Rebuild.Cores < o.Processors { // else nothing is held back
-		n.shared.turns = pipeline.NewTurns(c.Rebuild.Cores)
+		n.shared.Turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.serving.Store(n.newGeneration(spec{number: generations.First, config: c}))
+	n.serving.Store(n.newGeneration(n.ctx, Spec{Number: generations.First, Config: c}))
 	return n
 }
 
 // newGeneration is one that is not opened yet, which has all of the process' memory
 // and processors.
-func (n *Node) newGeneration(of spec) *generation {
-	return newGeneration(n.ctx, n.shared, n, of)
+func (n *Node) newGeneration(ctx context.Context, of Spec) *Generation {
+	return New(ctx, n.shared, host{n}, of)
 }
 
-// gen is the generation that serves.
-func (n *Node) gen() *generation { return n.serving.Load() }
+// Serving is the generation that serves.
+func (n *Node) Serving() *Generation { return n.serving.Load() }
 
 // isServing says whether a generation is the one that serves.
-func (n *Node) isServing(g *generation) bool { return n.gen() == g }
+func (n *Node) isServing(g *Generation) bool { return n.Serving() == g }
 
 // begin starts what runs for as long as the node does.
 func (n *Node) begin() {
-	n.gen().keepLetters(true) // before anything is routed
-	n.gen().begin()
-	n.gen().beginServing()
+	n.Serving().KeepLetters(true) // before anything is routed
+	n.Serving().Begin()
+	n.Serving().BeginServing()
 	n.beginRebuilds()
 	if n.server != nil {
 		n.work.Go(func() { n.tend(n.server.Unwritable) })
 	}
 	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
-		"http", n.HTTPAddress(), "applied", n.gen().applied())
+		"http", n.HTTPAddress(), "applied", n.Serving().Applied())
 }
 
 // WaitApplied returns when every later answer reflects all events up to a
@@ -157,13 +157,13 @@ func (n *Node) begin() {
 func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 	for {
 		g, done := n.use()
-		wait := g.waitApplied
+		wait := g.WaitApplied
 		if n.dir == nil { // nothing is applied here: others are asked
-			wait = n.answers.Load().reader.WaitApplied
+			wait = n.answers.Load().Reader.WaitApplied
 		}
 		err := wait(ctx, p)
 		done()
-		if err == nil || ctx.Err() != nil || n.gen() == g || n.ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || n.Serving() == g || n.ctx.Err() != nil {
 			return err
 		}
 	}
@@ -225,7 +225,7 @@ func (n *Node) lockData() error {
 // takeDir has this process and its generations use a data directory, and its name.
 func (n *Node) takeDir(dir *datadir.Dir) {
 	n.dir, n.name = dir, dir.Marker.Node
-	n.shared.dir, n.shared.name = n.dir, n.name
+	n.shared.Dir, n.shared.Name = n.dir, n.name
 }
 
 // openData takes the data directory.
@@ -249,7 +249,7 @@ func (n *Node) openServer() (err error) {
 		n.server, err = embed.StartServer(embed.ServerOptions{
 			Listen:          c.Listen,
 			StoreDir:        n.dir.Join(datadir.StreamsDir),
-			StoreBytesMax:   max(2*n.gen().streamOptions().BytesMax(), storeBytesMin),
+			StoreBytesMax:   max(2*n.Serving().StreamOptions().BytesMax(), storeBytesMin),
 			SyncInterval:    c.SyncInterval,
 			PayloadBytesMax: int(c.MaxPayload),
 			Name:            "tidemark-" + n.name,
@@ -272,7 +272,7 @@ func (n *Node) openServer() (err error) {
 		return err
 	}
 	n.queries, err = n.connect(url, "-queries")
-	n.shared.nc, n.shared.queries = n.nc, n.queries
+	n.shared.NC, n.shared.Queries = n.nc, n.queries
 	return err
 }
 

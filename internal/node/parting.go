@@ -62,7 +62,7 @@ var errCopyDiffers = errors.New("it serves something else")
 
 // partLocked begins to compare the shards that may be given up by what members say. It
 // wakes the follower if some have been compared.
-func (g *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
+func (g *Generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
 	h, epoch := &g.holdings, view.Assignment.Epoch
 	under := 0
 	for s, p := range h.partings {
@@ -84,7 +84,7 @@ func (g *generation) partLocked(view *cluster.View, letGo cluster.ShardSet) {
 		switch {
 		case p.agreedNow(epoch):
 			h.wakeLocked()
-		case p.under || under >= g.config.Cluster.Moves || time.Since(p.at) < p.pause:
+		case p.under || under >= g.Config.Cluster.Moves || time.Since(p.at) < p.pause:
 		default:
 			p.under, p.agreed = true, false
 			under++
@@ -100,7 +100,7 @@ func (p *parting) agreedNow(epoch uint64) bool {
 }
 
 // agreedLocked are, of the shards held, those that are to be given up.
-func (g *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) {
+func (g *Generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) {
 	view := g.members.View()
 	letGo := g.letGo(view, held)
 	for s := range letGo.All() {
@@ -113,7 +113,7 @@ func (g *generation) agreedLocked(held cluster.ShardSet) (set cluster.ShardSet) 
 
 // compareCopies compares a shard with all nodes that it is assigned to, and notes the
 // outcome.
-func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, holders []string) {
+func (g *Generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, holders []string) {
 	err := g.agree(g.ctx, s, p, epoch, holders)
 	h := &g.holdings
 	h.mu.Lock()
@@ -131,13 +131,13 @@ func (g *generation) compareCopies(s pipeline.Shard, p *parting, epoch uint64, h
 	if !errors.Is(err, errCopyDiffers) {
 		p.differs = 0
 	} else if p.differs++; p.differs == differsMax && g.ctx.Err() == nil {
-		g.lines.Say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
+		g.Lines.Say(slog.LevelError, "tidemark: shards are not given up: the copy of a node that they are assigned to differs", s, err)
 	}
 }
 
 // agree compares a sample of a shard with all nodes that it is assigned to. nil: all of
 // them hold it, have come as far as this node, and serve the same.
-func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, epoch uint64, holders []string) (err error) {
+func (g *Generation) agree(ctx context.Context, s pipeline.Shard, p *parting, epoch uint64, holders []string) (err error) {
 	if p.ids == nil {
 		if p.ids, err = g.sinks.Sample(s, partingIDs); err != nil {
 			return err
@@ -166,7 +166,7 @@ func (g *generation) agree(ctx context.Context, s pipeline.Shard, p *parting, ep
 // again once it has come as far as that one had. An id that is the same both times had
 // this value at the position at which the other node read it. What events change in between is compared again, a few times; the
 // outcome must be known for more than half of the ids.
-func (g *generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
+func (g *Generation) agreesWith(ctx context.Context, node string, ask move.Digest, ids []uint64) error {
 	left, rest := ids, compareRest
 	var lags error
 	for range compareTries {
@@ -175,7 +175,7 @@ func (g *generation) agreesWith(ctx context.Context, node string, ask move.Diges
 		if err != nil {
 			return err
 		}
-		there, err := move.Compare(ctx, g.nc, node, &ask, move.Options{Generation: g.number, Logger: g.log})
+		there, err := move.Compare(ctx, g.NC, node, &ask, move.Options{Generation: g.Number, Logger: g.Log})
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (g *generation) agreesWith(ctx context.Context, node string, ask move.Diges
 
 // sameAgain reads ids a second time, and returns those that events have changed since the
 // first time: nothing is known of these. The other node must serve the same of all others.
-func (g *generation) sameAgain(ctx context.Context, ask *move.Digest, before, there *move.Digested) (changed []uint64, err error) {
+func (g *Generation) sameAgain(ctx context.Context, ask *move.Digest, before, there *move.Digested) (changed []uint64, err error) {
 	waiting, cancel := context.WithTimeout(ctx, compareWithin)
 	defer cancel()
 	if err := g.sinks.WaitApplied(waiting, there.To); err != nil {
@@ -223,7 +223,7 @@ func (g *generation) sameAgain(ctx context.Context, ask *move.Digest, before, th
 	return changed, nil
 }
 
-func (g *generation) digests(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
+func (g *Generation) digests(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
 	d, err := g.sinks.Digests(ctx, &sinks.DigestAsk{Shard: ask.Shard, IDs: ask.IDs, Horizon: ask.Horizon, Channels: ask.Channels})
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func (g *generation) digests(ctx context.Context, ask *move.Digest) (*move.Diges
 // digest answers a node that wants to give up a shard. This node must act on the same
 // assignment or a later one, have the shard assigned by it, and not be about to give it up.
 // So no two nodes give up their copies because of each other.
-func (g *generation) digest(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
+func (g *Generation) digest(ctx context.Context, ask *move.Digest) (*move.Digested, error) {
 	if err := g.answersFor(ask); err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (g *generation) digest(ctx context.Context, ask *move.Digest) (*move.Digest
 	return d, err
 }
 
-func (g *generation) answersFor(ask *move.Digest) error {
+func (g *Generation) answersFor(ask *move.Digest) error {
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,7 +253,7 @@ func (g *generation) answersFor(ask *move.Digest) error {
 	switch {
 	case view.Assignment.Epoch < ask.Epoch:
 		return move.NotHeld("this node acts on assignment %d, and not on %d", view.Assignment.Epoch, ask.Epoch)
-	case !slices.Contains(view.Assignment.Holders(ask.Shard), g.name):
+	case !slices.Contains(view.Assignment.Holders(ask.Shard), g.Name):
 		return move.NotHeld("by assignment %d shard %d is not assigned to this node", view.Assignment.Epoch, ask.Shard)
 	case h.leaving.Has(ask.Shard):
 		return move.NotHeld("this node is giving up shard %d", ask.Shard)
@@ -263,7 +263,7 @@ func (g *generation) answersFor(ask *move.Digest) error {
 
 // keptBack says which shards are not given up, and why: copies that differ, and copies
 // of which no other node confirms that it has them.
-func (g *generation) keptBack() string {
+func (g *Generation) keptBack() string {
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,7 +7,7 @@ import "github.com/tidemark-io/tidemark/query"
 // it is the other nodes'.
 func (n *Node) Reader() query.Reader {
 	if n.dir == nil {
-		return n.answers.Load().reader
+		return n.answers.Load().Reader
 	}
-	return n.gen().here()
+	return n.Serving().Sinks()
 }

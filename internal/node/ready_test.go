@@ -39,7 +39,7 @@ func TestOwnShardsAreAnswered(t *testing.T) {
 	c := s.Config("a", "route hold answer")
 	for range 2 {
 		n := s.Start(c)
-		for deadline := time.Now().Add(e2e.Patience); len(n.gen().view().Answering(0)) == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(e2e.Patience); len(n.Serving().View().Answering(0)) == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("it does not say that it is ready")
 			}

@@ -64,8 +64,16 @@ const (
 
 // leads says whether this node is the leader.
 func (n *Node) leads() bool {
-	g := n.gen()
-	return g.routes() && g.number == n.rebuilds.set().Serving
+	g := n.Serving()
+	_, routes := g.Routes()
+	return routes && g.Number == n.rebuilds.set().Serving
+}
+
+// lettersTo is up to where the letters are stored of what this node has routed, for the
+// record: 0 would say that none are owed.
+func (n *Node) lettersTo() uint64 {
+	upTo, _ := n.Serving().Routes()
+	return max(upTo, 1)
 }
 
 // lead brings a rebuild on, as long as this node routes the generation that serves.
@@ -128,7 +136,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		n.tidySlot(ctx, set)
 		return nil
 	}
-	if why := n.gen().wholeLog().LacksOf(n.gen().seenEvents()); why != nil {
+	if why := n.Serving().History().LacksOf(n.Serving().SeenEvents()); why != nil {
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
 				return now, bucket.ErrDecided
@@ -138,10 +146,10 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		return err
 	}
 	b := n.rebuilds.beside.Load()
-	if b == nil || b.number != set.Building || !b.isOpen() {
+	if b == nil || b.Number != set.Building || !b.IsOpen() {
 		return nil // rebuilds' trouble says why
 	}
-	n.rebuilds.leader.see(set.Building, b.view().Come(b.config.Shards))
+	n.rebuilds.leader.see(set.Building, b.View().Come(b.Config.Shards))
 	if !caughtUp(b) {
 		return nil
 	}
@@ -152,8 +160,7 @@ func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
 		return n.compareBoth(ctx, set)
 	case set.Differs == 0 || set.Accept:
 		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) {
-			// What this one has routed, its letters are stored of; 0 says that none are owed.
-			return now.Switch(max(n.gen().routedHere(), 1))
+			return now.Switch(n.lettersTo())
 		})
 	}
 	return nil
@@ -228,10 +235,10 @@ func (n *Node) newComparison(building generations.Number, except []string, progr
 // openHere is what a comparison sees of a generation that is open here; view nil: it is not.
 func (n *Node) openHere(number generations.Number) (view func() *cluster.View, shards int) {
 	g := n.generationOf(number)
-	if g == nil || !g.isOpen() {
+	if g == nil || !g.IsOpen() {
 		return nil, 0
 	}
-	return g.view, g.config.Shards
+	return g.View, g.Config.Shards
 }
 
 // compared says that this leader has compared each copy of a generation that may come to

@@ -90,7 +90,7 @@ func (f *fleet) serves(number generations.Number, nodes ...*Node) {
 	f.T.Helper()
 	f.Until(fmt.Sprintf("generation %d serves", number), func() bool {
 		for _, n := range nodes {
-			if n.gen().number != number {
+			if n.Serving().Number != number {
 				return false
 			}
 		}
@@ -245,8 +245,8 @@ func TestRebuildOnManyNodes(t *testing.T) {
 	for _, n := range []*Node{a, b, thin} {
 		f.Until("ready", func() bool { return n.Ready() == nil })
 	}
-	if n := a.gen().heldNow(); a.gen().config.Shards != 4 || n.Len() == 0 || n.Len() == 4 {
-		t.Errorf("node a holds %v of %d shards", n, a.gen().config.Shards)
+	if n := a.Serving().Inside().Held(); a.Serving().Config.Shards != 4 || n.Len() == 0 || n.Len() == 4 {
+		t.Errorf("node a holds %v of %d shards", n, a.Serving().Config.Shards)
 	}
 	t.Logf("%d likes and %d answers meanwhile", more, asker.asked)
 }

@@ -97,9 +97,9 @@ func TestBackAtOnce(t *testing.T) {
 	const triesMax = 4 // on a busy machine it may not be said within settleWithin
 	var err error
 	for range triesMax {
-		kept.open.Store(false) // so this node says that it has nothing
+		kept.Inside().Open.Store(false) // so this node says that it has nothing
 		f.Until("it is not there", func() bool { return !caughtUp(kept) })
-		kept.open.Store(true)
+		kept.Inside().Open.Store(true)
 		if err = f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil {
 			break
 		}

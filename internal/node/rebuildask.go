@@ -71,27 +71,27 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 		if b := n.rebuilds.beside.Load(); !mayServeAgain(b, s) {
 			return s, fmt.Errorf("generation %d is kept, and not all of its shards are there and up to date: %s: ask again in a moment", s.Kept, waitsHere(b))
 		}
-		return s.Back(max(n.gen().routedHere(), 1))
+		return s.Back(n.lettersTo())
 	})
 	return jobs
 }
 
 // caughtUp says whether each node that is to hold shards of a generation has them ready
 // and does not lag.
-func caughtUp(g *generation) bool { return g.view().CaughtUp(g.config.Shards) }
+func caughtUp(g *Generation) bool { return g.View().CaughtUp(g.Config.Shards) }
 
 // waitsFor says which nodes and shards keep a generation from having caught up; "": none.
 // Before it is at the end of the log, only what is not a matter of time.
-func waitsFor(g *generation, atEnd bool) string { return g.view().WaitsFor(g.config.Shards, atEnd) }
+func waitsFor(g *Generation, atEnd bool) string { return g.View().WaitsFor(g.Config.Shards, atEnd) }
 
 // mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
 // a record keeps.
-func mayServeAgain(g *generation, s generations.Set) bool {
-	return s.Kept == 0 || g != nil && g.number == s.Kept && caughtUp(g)
+func mayServeAgain(g *Generation, s generations.Set) bool {
+	return s.Kept == 0 || g != nil && g.Number == s.Kept && caughtUp(g)
 }
 
 // waitsHere is waitsFor of a generation beside; nil: it is not open here.
-func waitsHere(g *generation) string {
+func waitsHere(g *Generation) string {
 	if g == nil {
 		return "it is not open on the node that routes"
 	}
@@ -130,8 +130,8 @@ func (n *Node) leading(do func(ctx context.Context, request []byte) (any, error)
 
 // rebuildStatus is how the newest rebuild stands.
 func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
-	set, g := n.rebuilds.set(), n.gen()
-	events, err := g.logEnd(ctx)
+	set, g := n.rebuilds.set(), n.Serving()
+	events, err := g.LogEnd(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	if events == 0 {
 		s.Of = 0
 	}
-	s.Position = uint64(g.applied())
+	s.Position = uint64(g.Applied())
 	l := &n.rebuilds.leader
 	l.mu.Lock()
 	if l.of == set.Building || set.Building == 0 {
@@ -158,8 +158,8 @@ func (n *Node) rebuildStatus(ctx context.Context) (*RebuildStatus, error) {
 	if set.Building != 0 {
 		s.Position = 0
 		g = nil
-		if b := n.rebuilds.beside.Load(); b != nil && b.number == set.Building {
-			s.Position = uint64(b.view().Come(b.config.Shards))
+		if b := n.rebuilds.beside.Load(); b != nil && b.Number == set.Building {
+			s.Position = uint64(b.View().Come(b.Config.Shards))
 			g = b
 		}
 		if err := n.rebuilds.trouble.Err(); why == "" && err != nil {
@@ -200,14 +200,14 @@ func joinWords(texts ...string) string {
 
 // rebuildNodes are those that hold a generation; of one beside that which serves,
 // each is asked what is wrong with it, also where it is not open here (nil).
-func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []RebuildNode {
+func (n *Node) rebuildNodes(ctx context.Context, g *Generation, ask bool) []RebuildNode {
 	nodes := []RebuildNode{}
 	var work sync.WaitGroup
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	var members []cluster.State
 	if g != nil {
-		members = g.view().Members
+		members = g.View().Members
 	}
 	for _, m := range members {
 		if !m.Roles.Has(cluster.Hold) || m.Status == cluster.Away && m.Ready.Len() == 0 {
@@ -221,7 +221,7 @@ func (n *Node) rebuildNodes(ctx context.Context, g *generation, ask bool) []Rebu
 	if !ask {
 		return nodes
 	}
-	serving := n.gen().view()
+	serving := n.Serving().View()
 	for _, m := range serving.Members { // those that have it not open yet
 		if m.Status != cluster.Away && m.Roles.Has(cluster.Hold) && !slices.ContainsFunc(nodes, func(r RebuildNode) bool { return r.Node == m.Node }) {
 			nodes = append(nodes, RebuildNode{Node: m.Node})
@@ -276,7 +276,7 @@ func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting 
 		defer mu.Unlock()
 		*to = append(*to, fmt.Sprintf(format, args...))
 	}
-	for _, m := range n.gen().view().Members {
+	for _, m := range n.Serving().View().Members {
 		if m.Status == cluster.Away {
 			if m.Ready.Len() > 0 && m.Roles.Has(cluster.Hold) {
 				say(&against, "node %s, which holds %d shards, is away: start it, or 'tidemark nodes forget' it", m.Node, m.Ready.Len())
@@ -316,7 +316,7 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 		p.Beside = err.Error()
 	}
 	if b := n.rebuilds.beside.Load(); b != nil && p.Beside == "" {
-		if err := b.wrongBeside(); err != nil {
+		if err := b.WrongBeside(); err != nil {
 			p.Beside = err.Error()
 		}
 	}
@@ -335,7 +335,7 @@ func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDis
 	if err := n.config.TwoFit(); err != nil {
 		why = append(why, err.Error())
 	}
-	size, err := sizeOf(n.dir.Of(n.gen().number, datadir.BadgerDir))
+	size, err := sizeOf(n.dir.Of(n.Serving().Number, datadir.BadgerDir))
 	if err != nil {
 		return append(why, fmt.Sprintf("cannot determine the size of the stored generation: %v", err)), nil
 	}

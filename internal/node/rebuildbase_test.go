@@ -109,7 +109,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	to := filepath.Join(t.TempDir(), "backups")
 	m := f.backup(to)
-	streams := n.gen().streams
+	streams := n.Serving().Inside().Streams
 	state := func() jetlog.StreamState {
 		state, err := streams.State(t.Context(), jetlog.EventsStream)
 		if err != nil {
@@ -119,10 +119,10 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	}
 	looked := make(chan error, 1)
 	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
-		if why := n.gen().wholeLog().LacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
+		if why := n.Serving().History().LacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
 			t.Errorf("who does not wait: %v", why)
 		}
-		go func() { looked <- n.gen().wholeLog().Lacks(t.Context()) }()
+		go func() { looked <- n.Serving().History().Lacks(t.Context()) }()
 		select {
 		case err := <-looked:
 			t.Errorf("a rebuild does not wait: %v", err)
@@ -145,7 +145,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lead := &n.gen().router.Stats.Active
+	lead := &n.Serving().Inside().Router.Stats.Active
 	lead.Store(false) // or the leader may see the mark first, and the rebuild gives way
 	_, err = streams.Trim(t.Context(), 11, to, func(context.Context) error {
 		// It has looked before there was a mark.

@@ -22,7 +22,7 @@ import (
 func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun, error) {
 	n.rebuilds.leader.mine.Lock() // one at a time
 	defer n.rebuilds.leader.mine.Unlock()
-	serving := n.gen()
+	serving := n.Serving()
 	plan, next, err := n.planRebuild(ctx, ask)
 	if err == nil {
 		err = plan.Refuses(ask)
@@ -30,7 +30,7 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 	if err != nil {
 		return nil, err
 	}
-	set, err := n.makeRoom(ctx, serving.number)
+	set, err := n.makeRoom(ctx, serving.Number)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (n *Node) beginRebuild(ctx context.Context, ask *RebuildAsk) (*RebuildBegun
 		return nil, err
 	}
 	begun, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
-		if now.Serving != serving.number {
+		if now.Serving != serving.Number {
 			return now, generations.ErrNotServing
 		}
 		return now.Past(number-1).Begin(next, ask.Accept)
@@ -83,7 +83,7 @@ func (n *Node) makeRoom(ctx context.Context, serving generations.Number) (genera
 // reserve makes the slot empty for the next generation, and has the server keep the room
 // for its windows; it says which number is free. Without room nothing is begun.
 func (n *Node) reserve(ctx context.Context, set generations.Set, counting json.RawMessage) (generations.Number, error) {
-	o := n.gen().streamOptions()
+	o := n.Serving().StreamOptions()
 	o.Slot = jetlog.Slot(1 - set.All[set.Serving].Slot)
 	free, err := n.clearFree(ctx, o.Slot, set.Newest)
 	if err != nil {

@@ -19,8 +19,8 @@ func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
 	if r == nil {
 		return nil
 	}
-	now, written := n.gen().seenEvents().Now, r.Written() // both by the server's clock
-	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !caughtUp(n.gen()) {
+	now, written := n.Serving().SeenEvents().Now, r.Written() // both by the server's clock
+	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !caughtUp(n.Serving()) {
 		return nil
 	}
 	return n.step(ctx, set.Equal, generations.Set.Drop)
@@ -81,14 +81,14 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 // isOpen says whether a generation is open here, or about to be.
 func (n *Node) isOpen(number generations.Number) bool {
 	b, o := n.rebuilds.beside.Load(), n.rebuilds.opening
-	return number == n.gen().number || b != nil && b.number == number || o != nil && o.generation.number == number
+	return number == n.Serving().Number || b != nil && b.Number == number || o != nil && o.generation.Number == number
 }
 
 // mayDrop says whether what is stored of a generation may be deleted; since is when it was
 // first seen to be of no use.
 func (n *Node) mayDrop(ctx context.Context, set generations.Set, number generations.Number, since time.Time) bool {
-	serving := n.gen()
-	if serving.number != set.Serving || !serving.hasAssigned() || !n.waitedEnough(set, number, since) {
+	serving := n.Serving()
+	if serving.Number != set.Serving || !serving.HasAssigned() || !n.waitedEnough(set, number, since) {
 		return false
 	}
 	return n.stands(ctx, set) && n.hasEnded(ctx, number)
@@ -125,7 +125,7 @@ func (n *Node) hasEnded(ctx context.Context, number generations.Number) bool {
 	if slices.Contains(n.dir.Ended(), number) {
 		return true
 	}
-	for _, p := range n.known(ctx, n.gen().view().Members) {
+	for _, p := range n.known(ctx, n.Serving().View().Members) {
 		if slices.Contains(p.Ended, number) {
 			return true
 		}

@@ -20,11 +20,11 @@ func (n *Node) generationFigures(c *figures.Collector) {
 	set("generation_kept", "The generation that answered before and is kept; 0: none.", func(s generations.Set) generations.Number { return s.Kept })
 	c.Gauge("generation_differs", "Ids in which the generation that is built, or the one that serves, differed from the log.", func() float64 { return float64(n.rebuilds.set().Differs) })
 	c.Add(prometheus.GaugeValue, "generation_applied_position", "Up to here this node has applied the events in a generation that is open.", []string{"generation"}, func(emit func(float64, ...string)) {
-		serving, beside := n.gen(), n.rebuilds.beside.Load()
-		for _, g := range []*generation{serving, beside} {
+		serving, beside := n.Serving(), n.rebuilds.beside.Load()
+		for _, g := range []*Generation{serving, beside} {
 			again := g == beside && serving == beside // for a moment, at a switch
-			if g != nil && g.isOpen() && !again {
-				emit(float64(g.applied()), strconv.FormatUint(uint64(g.number), 10))
+			if g != nil && g.IsOpen() && !again {
+				emit(float64(g.Applied()), strconv.FormatUint(uint64(g.Number), 10))
 			}
 		}
 	})

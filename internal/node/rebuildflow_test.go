@@ -75,10 +75,10 @@ func TestBackAndForward(t *testing.T) {
 	if got := f.begin(plain, false); got != 3 {
 		t.Errorf("generation %d is building", got)
 	}
-	n.shared.turns.Take() // so it does not come to its end yet
-	f.Until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.number == 3 })
+	n.shared.Turns.Take() // so it does not come to its end yet
+	f.Until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.Number == 3 })
 	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
-	n.shared.turns.Give()
+	n.shared.Turns.Give()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +127,8 @@ func TestRebuildDiffers(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			time.Sleep(4 * leadEvery)
-			if n.gen().number != 1 || !f.Has("post", "like", 7, 3)() {
-				t.Errorf("generation %d serves", n.gen().number)
+			if n.Serving().Number != 1 || !f.Has("post", "like", 7, 3)() {
+				t.Errorf("generation %d serves", n.Serving().Number)
 			}
 			if err := f.rebuild(then, struct{}{}, nil); err != nil {
 				t.Fatal(err)
@@ -154,7 +154,7 @@ func TestAcceptAmidTheComparison(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
-	auditor, goOn := n.gen().audits.Auditor, make(chan struct{})
+	auditor, goOn := n.Serving().Inside().Auditor, make(chan struct{})
 	reached, open := make(chan struct{}, 2), auditor.Open
 	auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
 		reached <- struct{}{}
@@ -270,27 +270,27 @@ func TestRebuildSharesMemory(t *testing.T) {
 	f.Edit = func(c *config.Config) { c.Rebuild.Keep = 0 }
 	n := f.Start("a")
 	c := n.config
-	first := n.gen()
-	if got := first.memory.Load(); got != int64(c.ShardBytes()) {
+	first := n.Serving()
+	if got := first.Inside().Memory.Load(); got != int64(c.ShardBytes()) {
 		t.Errorf("alone it has %d", got)
 	}
 	f.begin(fans(c), false)
-	n.shared.turns.Take() // so it does not come to its end yet
+	n.shared.Turns.Take() // so it does not come to its end yet
 	f.Until("the second one is open, or nothing is", func() bool { return n.rebuilds.beside.Load() != nil || f.Log.Has("does not open") })
 	second := n.rebuilds.beside.Load()
 	if second == nil {
-		n.shared.turns.Give()
+		n.shared.Turns.Give()
 		t.Fatal(f.Log.String())
 	}
-	if first.memory.Load()+second.memory.Load() > int64(c.ShardBytes()) || second.memory.Load() != int64(c.ShardBytesSecond()) {
-		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.memory.Load(), second.memory.Load())
+	if first.Inside().Memory.Load()+second.Inside().Memory.Load() > int64(c.ShardBytes()) || second.Inside().Memory.Load() != int64(c.ShardBytesSecond()) {
+		t.Errorf("of %d the one that serves has %d, the other %d", c.ShardBytes(), first.Inside().Memory.Load(), second.Inside().Memory.Load())
 	}
-	n.shared.turns.Give()
+	n.shared.Turns.Give()
 	f.serves(2, n)
 	f.Until("the shares are swapped", func() bool {
-		return second.memory.Load() == int64(c.ShardBytesBeside()) && first.memory.Load() == int64(c.ShardBytesSecond())
+		return second.Inside().Memory.Load() == int64(c.ShardBytesBeside()) && first.Inside().Memory.Load() == int64(c.ShardBytesSecond())
 	})
-	f.Until("it has all, alone", func() bool { return second.memory.Load() == int64(c.ShardBytes()) })
+	f.Until("it has all, alone", func() bool { return second.Inside().Memory.Load() == int64(c.ShardBytes()) })
 }
 
 // The one that serves gives memory up as soon as there is a second one, also if that
@@ -308,22 +308,22 @@ func TestRebuildTakesMemory(t *testing.T) {
 	}
 	n := f.Start("a")
 	f.Crowd(500)
-	g := n.gen()
+	g := n.Serving()
 	less := n.config.ShardBytesBeside()
-	f.Until("much is in memory", func() bool { return n.Ready() == nil && g.sinks.Resident() > less+less/4 })
+	f.Until("much is in memory", func() bool { return n.Ready() == nil && g.Sinks().Resident() > less+less/4 })
 	if err := os.WriteFile(filepath.Join(f.Dirs["a"], datadir.GenerationsDir), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.begin(fans(n.config), false)
 	f.Until("it does with less", func() bool {
 		f.Publish(20)
-		return g.sinks.Resident() <= less
+		return g.Sinks().Resident() <= less
 	})
 	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	// What it does with it is up to what is asked: see sinks.SetMemory.
-	f.Until("it may have all again", func() bool { return int(g.memory.Load()) == n.config.ShardBytes() })
+	f.Until("it may have all again", func() bool { return int(g.Inside().Memory.Load()) == n.config.ShardBytes() })
 }
 
 // Dead letters come exactly once over a switch, however many are under way, and with
@@ -398,9 +398,9 @@ func TestOwedLetters(t *testing.T) {
 	f.refused(3)
 	f.Publish(5)
 	f.Until("all is counted", func() bool { return f.Likes(5, 1) })
-	g := n.gen()
-	behind := g.router.Stats.Position.Load()
-	g.letters.off()
+	g := n.Serving()
+	behind := g.Inside().Router.Stats.Position.Load()
+	g.KeepLetters(false)
 	f.refused(4)
 	f.Publish(5)
 	f.Until("all is counted", func() bool { return f.Likes(5, 2) })
@@ -414,7 +414,7 @@ func TestOwedLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Until("it is known", func() bool { return n.rebuilds.set().Epoch > 1 })
-	g.letters.on()
+	g.KeepLetters(true)
 	f.settledLetters(n)
 	f.letters(7)
 	f.refused(2)

@@ -79,7 +79,7 @@ func TestNewNodesVouchForNothing(t *testing.T) {
 	f.Until("a part each", func() bool { return settled(a, b) })
 	time.Sleep(askAgain + 2*rebuildsEvery)
 	for _, n := range []*Node{a, b} {
-		if set := n.rebuilds.set(); set.Serving != 1 || n.gen().number != 1 || !strings.Contains(n.remarks(), "generation 9 serves") {
+		if set := n.rebuilds.set(); set.Serving != 1 || n.Serving().Number != 1 || !strings.Contains(n.remarks(), "generation 9 serves") {
 			t.Errorf("node %s acts on %+v; %s", n.name, set, n.remarks())
 		}
 	}
@@ -149,21 +149,25 @@ func TestLettersGoByTheRecord(t *testing.T) {
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	kept := n.rebuilds.beside.Load()
-	kept.open.Store(false) // so it cannot come to serve here
-	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) { return s.Back(n.gen().router.Stats.Position.Load()) })
+	kept.Inside().Open.Store(false) // so it cannot come to serve here
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) {
+		return s.Back(n.Serving().Inside().Router.Stats.Position.Load())
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Until("it is settled by who routes it", func() bool { s := n.rebuilds.set(); return s.Serving == 1 && s.All[1].Letters == 0 })
-	if n.gen().number != 2 {
-		t.Fatalf("generation %d answers", n.gen().number)
+	if n.Serving().Number != 2 {
+		t.Fatalf("generation %d answers", n.Serving().Number)
 	}
 	f.refused(3)
 	f.Publish(40)
 	f.Until("all likes", func() bool { return f.Likes(40, 2) })
-	f.Until("they are routed", func() bool { return kept.router.Stats.Position.Load() >= n.gen().router.Stats.Position.Load() })
+	f.Until("they are routed", func() bool {
+		return kept.Inside().Router.Stats.Position.Load() >= n.Serving().Inside().Router.Stats.Position.Load()
+	})
 	f.letters(3)
-	kept.open.Store(true)
+	kept.Inside().Open.Store(true)
 	f.serves(1, n)
 	f.letters(3)
 }
@@ -176,7 +180,7 @@ func TestRebuildSaysWhatItWaitsFor(t *testing.T) {
 	a, b := f.Start("a"), f.Start("b")
 	f.Publish(20)
 	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
-	g := a.gen()
+	g := a.Serving()
 	f.Until("nothing is waited for", func() bool { return waitsFor(g, true) == "" && caughtUp(g) })
 	f.Stop(b)
 	f.Until("it waits", func() bool { return !caughtUp(g) })
@@ -223,7 +227,7 @@ func TestTrimLeavesWhatIsKeptItsEvents(t *testing.T) {
 		return next == 41 && strings.Contains(why, "generation 1, which is kept: node a")
 	})
 	kept := n.rebuilds.beside.Load()
-	kept.cancel() // it goes on no more
+	kept.Inside().Cancel() // it goes on no more
 	f.Publish(40)
 	f.Until("all likes", func() bool { return f.Likes(40, 2) })
 	if next, why := lowest(); next > 41 || !strings.Contains(why, "generation 1, which is kept") {
@@ -265,7 +269,7 @@ func TestRebuildBeginsWhereAllWereKilled(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
-	member := n.gen().same
+	member := n.Serving().Inside().Same
 	member.Node, member.Session = "b", "killed"
 	value, err := member.Encode()
 	if err != nil {
@@ -301,12 +305,12 @@ func TestSilence(t *testing.T) {
 
 // arranging is a node that has switched, and whose goroutine that follows the record was
 // ended: the test does what it would do. By the record generation 1 serves again.
-func (f *fleet) arranging() (n *Node, kept *generation) {
+func (f *fleet) arranging() (n *Node, kept *Generation) {
 	f.T.Helper()
 	n = f.rebuilt("a")
 	f.Until("the one before is up to date", func() bool {
 		b := n.rebuilds.beside.Load()
-		return b != nil && b.number == 1 && n.maySwitch(n.gen(), b)
+		return b != nil && b.Number == 1 && n.maySwitch(n.Serving(), b)
 	})
 	kept = n.rebuilds.beside.Load()
 	n.rebuilds.end()
@@ -328,8 +332,8 @@ func TestSwitchIsTriedAgain(t *testing.T) {
 		n.arrangeGenerations(t.Context())
 		return n.rebuilds.trouble.Err() != nil
 	})
-	if n.gen().number != 2 || n.rebuilds.beside.Load() != kept || kept.ctx.Err() != nil || n.rebuilds.opening != nil {
-		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.gen().number, n.rebuilds.beside.Load(), kept.ctx.Err(), f.Log.String())
+	if n.Serving().Number != 2 || n.rebuilds.beside.Load() != kept || kept.Inside().Ctx.Err() != nil || n.rebuilds.opening != nil {
+		t.Errorf("generation %d serves, %v is open beside it, which has ended: %v\n%s", n.Serving().Number, n.rebuilds.beside.Load(), kept.Inside().Ctx.Err(), f.Log.String())
 	}
 	if err := n.rebuilds.trouble.Err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
 		t.Errorf("it says %v", err)
@@ -340,10 +344,10 @@ func TestSwitchIsTriedAgain(t *testing.T) {
 func TestLostGenerationDoesNotServe(t *testing.T) {
 	f := newFleet(t)
 	n, kept := f.arranging()
-	kept.fail(errors.New("another one has its name"))
+	kept.Inside().Fail(errors.New("another one has its name"))
 	n.arrangeGenerations(t.Context())
-	if n.gen().number != 2 {
-		t.Errorf("generation %d serves", n.gen().number)
+	if n.Serving().Number != 2 {
+		t.Errorf("generation %d serves", n.Serving().Number)
 	}
 	select {
 	case <-n.failed:

@@ -73,8 +73,8 @@ func listed(words []string) string {
 // planRebuild says what a rebuild would do, and refuses one against which something
 // speaks. next is what it counts by.
 func (n *Node) planRebuild(ctx context.Context, ask *RebuildAsk) (p *RebuildPlan, next json.RawMessage, err error) {
-	serving, set := n.gen(), n.rebuilds.set()
-	now, err := serving.config.Counting()
+	serving, set := n.Serving(), n.rebuilds.set()
+	now, err := serving.Config.Counting()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,21 +88,21 @@ func (n *Node) planRebuild(ctx context.Context, ask *RebuildAsk) (p *RebuildPlan
 	if err != nil {
 		return nil, nil, err
 	}
-	p = &RebuildPlan{Serving: serving.number, Deletes: set.Kept, Keep: config.FormatDuration(max(n.config.Rebuild.Keep, keepMin.Round(time.Second)))}
-	if p.Changes, err = config.Changes(serving.config, by); err != nil {
+	p = &RebuildPlan{Serving: serving.Number, Deletes: set.Kept, Keep: config.FormatDuration(max(n.config.Rebuild.Keep, keepMin.Round(time.Second)))}
+	if p.Changes, err = config.Changes(serving.Config, by); err != nil {
 		return nil, nil, err
 	}
-	p.Drops = config.Drops(serving.config, by)
+	p.Drops = config.Drops(serving.Config, by)
 	if kept, err := n.config.CountingBy(set.All[set.Kept].Counting); set.Kept != 0 && err == nil {
-		p.Loses = config.Drops(kept, serving.config)
+		p.Loses = config.Drops(kept, serving.Config)
 	}
-	if p.Messages, err = serving.logEnd(ctx); err != nil {
+	if p.Messages, err = serving.LogEnd(ctx); err != nil {
 		return nil, nil, err
 	}
 	if p.Messages > 0 {
 		p.Position = uint64(pipeline.EndOf(p.Messages))
 	}
-	if err := n.gen().wholeLog().Lacks(ctx); err != nil {
+	if err := n.Serving().History().Lacks(ctx); err != nil {
 		return nil, nil, err
 	}
 	if p.Nodes, err = n.prepare(ctx, next); err != nil {

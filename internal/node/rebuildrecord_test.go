@@ -111,7 +111,7 @@ func TestRecordIsForged(t *testing.T) {
 			}
 			return f.record().Equal(known)
 		})
-		if got := n.rebuilds.set(); !got.Equal(known) || n.gen().number != 2 || len(f.stored("a")) != 2 {
+		if got := n.rebuilds.set(); !got.Equal(known) || n.Serving().Number != 2 || len(f.stored("a")) != 2 {
 			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.Log.String())
 		}
 	}
@@ -131,8 +131,8 @@ func TestRecordIsForged(t *testing.T) {
 			t.Errorf("it is not ready: %v", err)
 		}
 		time.Sleep(2 * rebuildsEvery)
-		if n.gen().number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.gen().number, f.stored("a"), f.Log.String())
+		if n.Serving().Number != 2 || len(f.stored("a")) != 2 {
+			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.Serving().Number, f.stored("a"), f.Log.String())
 		}
 	}
 	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
@@ -152,9 +152,9 @@ func TestFileDiffers(t *testing.T) {
 	n := f.rebuilt("a")
 	differs := func(when string, want bool, words string) {
 		t.Helper()
-		f.Until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.gen().view().Members) > 0 })
+		f.Until(when+": it is ready", func() bool { return n.Ready() == nil && len(n.Serving().View().Members) > 0 })
 		said := false
-		for _, is := range lookup.NewOverview(n.name, n.gen().view, n.gen().silent).Nodes().Nodes {
+		for _, is := range lookup.NewOverview(n.name, n.Serving().View, n.Serving().Inside().Silent).Nodes().Nodes {
 			said = said || is.Config == query.ConfigDiffers
 		}
 		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {
@@ -226,10 +226,10 @@ func TestNodesWithOtherFiles(t *testing.T) {
 	work.Wait()
 	differ := 0
 	for _, n := range nodes {
-		if n.gen().owner() != nodes[0].gen().owner() || n.gen().same.Fingerprint != nodes[0].gen().same.Fingerprint {
-			t.Errorf("node %s counts by %v, node %s by %v", n.name, n.gen().owner(), nodes[0].name, nodes[0].gen().owner())
+		if n.Serving().Inside().Owner() != nodes[0].Serving().Inside().Owner() || n.Serving().Inside().Same.Fingerprint != nodes[0].Serving().Inside().Same.Fingerprint {
+			t.Errorf("node %s counts by %v, node %s by %v", n.name, n.Serving().Inside().Owner(), nodes[0].name, nodes[0].Serving().Inside().Owner())
 		}
-		if len(n.gen().differs) > 0 {
+		if len(n.Serving().Differs) > 0 {
 			differ++
 		}
 	}
@@ -249,12 +249,12 @@ func TestAwayDuringRebuilds(t *testing.T) {
 	f.Edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
 	a, b := f.Start("a"), f.Start("b")
 	f.Publish(40)
-	f.Until("all on both", func() bool { return a.gen().hasAssigned() && holdsAll(a) })
+	f.Until("all on both", func() bool { return a.Serving().HasAssigned() && holdsAll(a) })
 	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 	by := fans(b.config)
 	f.Stop(a)
 	f.Until("it is away", func() bool {
-		m, there := b.gen().members.View().Member("a")
+		m, there := b.Serving().Inside().Members.View().Member("a")
 		return there && m.Stopped
 	})
 	if why := f.rebuild(RebuildVerb, RebuildAsk{}, nil); why == nil || !strings.Contains(why.Error(), "node a, which holds") {
@@ -262,7 +262,7 @@ func TestAwayDuringRebuilds(t *testing.T) {
 	}
 	f.Forget("a")
 	f.Until("its shards are b's", func() bool {
-		_, there := b.gen().members.View().Member("a")
+		_, there := b.Serving().Inside().Members.View().Member("a")
 		return !there && holdsAll(b)
 	})
 	delete(f.Dirs, "a")
@@ -283,8 +283,8 @@ func TestAwayDuringRebuilds(t *testing.T) {
 }
 
 func holdsAll(n *Node) bool {
-	held := n.gen().heldNow()
-	return n.gen().hasAssigned() && held.Len() == n.gen().config.Shards
+	held := n.Serving().Inside().Held()
+	return n.Serving().HasAssigned() && held.Len() == n.Serving().Config.Shards
 }
 
 // A process that only answers is not led astray for good by a forged record.

@@ -99,7 +99,7 @@ func TestRebuildAfterOneThatNobodyRemembers(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
-	o := n.gen().streamOptions()
+	o := n.Serving().StreamOptions()
 	o.Slot, o.Generation = 1, jetlog.Owner{Number: 7}
 	f.Stop(n) // a leader may take what is left for a reservation, before it has a window
 	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
@@ -202,7 +202,7 @@ func TestReservedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.Start("a")
-	o := n.gen().streamOptions()
+	o := n.Serving().StreamOptions()
 	o.Slot, o.Generation = 1, jetlog.Owner{Number: 3}
 	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
-	o := n.gen().streamOptions()
+	o := n.Serving().StreamOptions()
 	o.Slot = 1
 	reserve := func(number generations.Number) {
 		t.Helper()
@@ -260,7 +260,7 @@ func TestReservedByOneThatWasKilled(t *testing.T) {
 	}
 	f.Until("it has looked", func() bool { return n.rebuilds.leader.tidied.Load() == 1 })
 	reserve(2)
-	lead := &n.gen().router.Stats.Active
+	lead := &n.Serving().Inside().Router.Stats.Active
 	lead.Store(false) // as if another node had led for a while
 	time.Sleep(4 * leadEvery)
 	if !there() {
@@ -365,7 +365,7 @@ func TestLeftOverSaysWhoUsesIt(t *testing.T) {
 	f.Publish(20)
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 	f.begin(fans(n.config), false)
-	member := n.gen().same
+	member := n.Serving().Inside().Same
 	member.Node, member.Session = "c", "cut off"
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup

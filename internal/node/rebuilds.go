@@ -26,7 +26,7 @@ import (
 // tried again; the one that serves goes on.
 type rebuilds struct {
 	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
-	beside  atomic.Pointer[generation]         // nil: none is open
+	beside  atomic.Pointer[Generation]         // nil: none is open
 	trouble kit.Troubles                       // that keeps nobody from counting and answering
 	writer  atomic.Pointer[bucket.Generations] // record, for others than attend
 	leader  leader
@@ -49,7 +49,8 @@ type rebuilds struct {
 
 // opening is a generation that is being opened.
 type opening struct {
-	generation *generation
+	generation *Generation
+	end        context.CancelFunc
 	done       chan error // has room for what came of it
 }
 
@@ -120,7 +121,7 @@ func (n *Node) attendRebuilds(ctx context.Context) {
 		}
 		var lost <-chan struct{}
 		if b := r.beside.Load(); b != nil {
-			lost = b.gone()
+			lost = b.Lost()
 		}
 		select {
 		case <-ctx.Done():
@@ -202,9 +203,9 @@ func (n *Node) take(set generations.Set) error {
 		}
 	}
 	n.rebuilds.known.Store(&set)
-	for _, g := range []*generation{n.gen(), n.rebuilds.beside.Load()} {
+	for _, g := range []*Generation{n.Serving(), n.rebuilds.beside.Load()} {
 		if g != nil {
-			g.keepLetters(g.number == set.Serving)
+			g.KeepLetters(g.Number == set.Serving)
 		}
 	}
 	n.log.Info("tidemark: generations", "epoch", set.Epoch, "state", set.State, "serving", set.Serving, "building", set.Building, "kept", set.Kept, "why", set.Why)
@@ -214,9 +215,9 @@ func (n *Node) take(set generations.Set) error {
 // arrangeGenerations brings what is open here to what the record names.
 func (n *Node) arrangeGenerations(ctx context.Context) {
 	r := &n.rebuilds
-	set, serving, beside := r.set(), n.gen(), r.beside.Load()
+	set, serving, beside := r.set(), n.Serving(), r.beside.Load()
 	want := set.Beside()
-	if serving.number != set.Serving {
+	if serving.Number != set.Serving {
 		want = set.Serving // the one that serves here serves on until that can
 	}
 	if r.opening != nil && !isIn(set, want, r.opening.generation) {
@@ -224,7 +225,7 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 		r.opening = nil
 	}
 	if beside != nil && isIn(set, set.Serving, beside) && time.Since(r.failed) >= r.pause && n.maySwitch(serving, beside) && n.switchTo(ctx, beside) {
-		serving, beside, want = n.gen(), r.beside.Load(), set.Beside()
+		serving, beside, want = n.Serving(), r.beside.Load(), set.Beside()
 	}
 	if beside != nil && !isIn(set, want, beside) {
 		n.closeBeside("the record names it no more")
@@ -236,37 +237,39 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 	if beside == nil && r.opening == nil && want == 0 {
 		r.trouble.Clear(rebuildPart)
 		r.pause, r.failed = 0, time.Time{}
-		serving.setMemory(n.config.ShardBytes())
+		serving.SetMemory(n.config.ShardBytes())
 	}
 	n.dropUnnamed(ctx, set)
 }
 
 // isIn says whether a generation is the one that a record has with a number.
-func isIn(set generations.Set, number generations.Number, g *generation) bool {
-	return g.number == number && g.countsBy == set.All[number].CountsBy()
+func isIn(set generations.Set, number generations.Number, g *Generation) bool {
+	return g.Number == number && g.CountsBy == set.All[number].CountsBy()
 }
 
 // openBeside begins to open the second generation.
 func (n *Node) openBeside(set generations.Set, number generations.Number) {
 	r := &n.rebuilds
-	g, err := n.newGenerationOf(set, number)
+	ctx, end := context.WithCancel(n.ctx)
+	g, err := n.newGenerationOf(ctx, set, number)
 	if err != nil {
+		end()
 		n.openFailed(err)
 		return
 	}
-	g.setMemory(n.config.ShardBytesSecond())
-	n.gen().setMemory(n.config.ShardBytesBeside())
-	o := &opening{g, make(chan error, 1)}
+	g.SetMemory(n.config.ShardBytesSecond())
+	n.Serving().SetMemory(n.config.ShardBytesBeside())
+	o := &opening{g, end, make(chan error, 1)}
 	r.opening = o
 	n.log.Info("tidemark: a generation is opened beside the one that serves", "generation", number)
 	go func() { o.done <- n.openAside(g) }()
 }
 
 // openAside opens a generation while another one serves, or nothing of it.
-func (n *Node) openAside(g *generation) (err error) {
+func (n *Node) openAside(g *Generation) (err error) {
 	defer func() {
 		if err != nil {
-			g.undoAll()
+			g.UndoAll()
 		}
 	}()
 	if n.dir != nil {
@@ -274,7 +277,7 @@ func (n *Node) openAside(g *generation) (err error) {
 			return err
 		}
 	}
-	return g.openAll()
+	return g.OpenAll()
 }
 
 // opened takes over a generation that is open, or notes why it is not.
@@ -284,16 +287,16 @@ func (n *Node) opened(err error) {
 	r.opening = nil
 	if err != nil {
 		if n.ctx.Err() == nil {
-			n.openFailed(fmt.Errorf("generation %d does not open: %w", g.number, err))
+			n.openFailed(fmt.Errorf("generation %d does not open: %w", g.Number, err))
 		}
 		return
 	}
 	r.pause, r.failed = 0, time.Time{}
 	r.trouble.Clear(rebuildPart)
-	g.keepLetters(g.number == r.set().Serving)
-	g.begin()
+	g.KeepLetters(g.Number == r.set().Serving)
+	g.Begin()
 	r.beside.Store(g)
-	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.number, "applied", g.applied())
+	n.log.Info("tidemark: a generation is open beside the one that serves", "generation", g.Number, "applied", g.Applied())
 }
 
 func (n *Node) openFailed(err error) {
@@ -305,9 +308,9 @@ func (n *Node) openFailed(err error) {
 
 // dismiss ends an opening, and takes away what it has opened.
 func (n *Node) dismiss(o *opening) {
-	o.generation.end()
+	o.end()
 	if err := <-o.done; err == nil {
-		o.generation.undoAll()
+		o.generation.UndoAll()
 	}
 }
 
@@ -317,19 +320,19 @@ func (n *Node) closeBeside(why string) {
 	if g == nil {
 		return
 	}
-	n.log.Info("tidemark: a generation is closed", "generation", g.number, "why", why)
+	n.log.Info("tidemark: a generation is closed", "generation", g.Number, "why", why)
 	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
 	defer cancel()
-	if err := g.closeAll(ctx); err != nil {
-		n.log.Warn("tidemark: a generation was not closed as it should be", "generation", g.number, "error", err)
+	if err := g.CloseAll(ctx); err != nil {
+		n.log.Warn("tidemark: a generation was not closed as it should be", "generation", g.Number, "error", err)
 	}
 }
 
 // generationOf is the generation with a number, open on this node; nil: it is not.
-func (n *Node) generationOf(number generations.Number) *generation {
+func (n *Node) generationOf(number generations.Number) *Generation {
 	// The one beside is looked at twice: so one that comes to serve in between is found.
-	for _, g := range []*generation{n.rebuilds.beside.Load(), n.gen(), n.rebuilds.beside.Load()} {
-		if g != nil && g.number == number {
+	for _, g := range []*Generation{n.rebuilds.beside.Load(), n.Serving(), n.rebuilds.beside.Load()} {
+		if g != nil && g.Number == number {
 			return g
 		}
 	}

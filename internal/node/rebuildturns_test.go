@@ -15,7 +15,7 @@ func TestRebuildInTurns(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.Start("a")
-	turns := n.shared.turns
+	turns := n.shared.Turns
 	if cap(turns) != 1 {
 		t.Fatalf("there are %d turns, of rebuild.cores %d and 2 processors", cap(turns), n.config.Rebuild.Cores)
 	}
@@ -32,10 +32,10 @@ func TestRebuildInTurns(t *testing.T) {
 	f.begin(fans(n.config), false)
 	f.Until("the second one is open", func() bool { return n.rebuilds.beside.Load() != nil })
 	second := n.rebuilds.beside.Load()
-	f.Until("its router runs", func() bool { return second.router.Stats.Messages.Load() > 0 })
+	f.Until("its router runs", func() bool { return second.Inside().Router.Stats.Messages.Load() > 0 })
 	f.Publish(40)
 	f.Until("the first one counts", func() bool { return f.Likes(40, 2) })
-	if windows, applied := second.router.Stats.Windows.Load(), second.sinks.Applied(); windows != 0 || applied != 0 {
+	if windows, applied := second.Inside().Router.Stats.Windows.Load(), second.Sinks().Applied(); windows != 0 || applied != 0 {
 		t.Errorf("without a turn there are %d windows, applied up to %d", windows, applied)
 	}
 	turns.Give()
@@ -44,18 +44,18 @@ func TestRebuildInTurns(t *testing.T) {
 
 	turns.Take()
 	first := n.rebuilds.beside.Load()
-	if first == nil || first.number != 1 || n.gen() != second {
+	if first == nil || first.Number != 1 || n.Serving() != second {
 		t.Fatalf("beside is %+v", first)
 	}
-	stood := first.sinks.Applied()
+	stood := first.Sinks().Applied()
 	f.Publish(40)
 	f.Until("the second one counts", func() bool { return f.Likes(40, 3) })
-	if now := first.sinks.Applied(); now != stood {
+	if now := first.Sinks().Applied(); now != stood {
 		t.Errorf("without a turn the first one has come from %d to %d", stood, now)
 	}
 	turns.Give()
 	given = true
-	f.Until("the first one is up to date", func() bool { return first.sinks.Applied() >= second.sinks.Applied() })
+	f.Until("the first one is up to date", func() bool { return first.Sinks().Applied() >= second.Sinks().Applied() })
 }
 
 // A comparison waits for its turns too, of the generation that serves and of the new
@@ -68,7 +68,7 @@ func TestCompareInTurns(t *testing.T) {
 	f.Publish(50)
 	f.whole(a, a2)
 	for _, held := range []*Node{a, a2} {
-		held.shared.turns.Take()
+		held.shared.Turns.Take()
 		done := make(chan uint64)
 		go func() {
 			differs, _, why, err := f.compares(t.Context(), a, a2, nil)
@@ -79,20 +79,20 @@ func TestCompareInTurns(t *testing.T) {
 		}()
 		select {
 		case <-done:
-			t.Errorf("generation %d is compared without a turn", held.gen().number)
+			t.Errorf("generation %d is compared without a turn", held.Serving().Number)
 		case <-time.After(500 * time.Millisecond):
-			held.shared.turns.Give()
+			held.shared.Turns.Give()
 			if differs := <-done; differs != 0 {
 				t.Errorf("%d ids differ", differs)
 			}
 		}
-		if n := len(held.shared.turns); n != 0 {
+		if n := len(held.shared.Turns); n != 0 {
 			t.Errorf("%d turns are not given back", n)
 		}
 	}
 	free := newNode(f.Config("b", func(c *config.Config) { c.Rebuild.Cores = 2 }), Options{Processors: 2, Logger: f.Logger()})
 	defer free.cancel()
-	if free.shared.turns != pipeline.Turns(nil) {
+	if free.shared.Turns != pipeline.Turns(nil) {
 		t.Error("with as many cores as processors there is a bound")
 	}
 }

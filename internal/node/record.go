@@ -69,7 +69,7 @@ func (n *Node) openBucket() error {
 	ctx, cancel := led.Context(n.ctx, n.inCluster())
 	defer cancel()
 	return n.led().Until(ctx, led.LookWithin, jetlog.Passing, func(ctx context.Context) error {
-		streams, err := jetlog.OpenBucket(ctx, n.nc, n.gen().streamOptions())
+		streams, err := jetlog.OpenBucket(ctx, n.nc, n.Serving().StreamOptions())
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (n *Node) openBucket() error {
 // versioned has a record written in the version that all members read.
 func (n *Node) versioned(g *bucket.Generations, err error) (*bucket.Generations, error) {
 	if err == nil {
-		g.Version = func() int { return n.gen().writes(pipeline.FormatRecord) }
+		g.Version = func() int { return n.Serving().Writes(pipeline.FormatRecord) }
 	}
 	return g, err
 }
@@ -100,7 +100,7 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 }
 
 // settle is the generation to begin with, not opened yet; nil: not known, and why.
-func (n *Node) settle(ctx context.Context) (g *generation, why, err error) {
+func (n *Node) settle(ctx context.Context) (g *Generation, why, err error) {
 	ctx, cancel := context.WithTimeout(ctx, led.StartWithin)
 	defer cancel()
 	first, err := n.firstRecord()
@@ -123,7 +123,7 @@ func (n *Node) settle(ctx context.Context) (g *generation, why, err error) {
 			return nil, errors.New("another node has just written the record of the generations"), err
 		}
 	}
-	if g, err = n.newGenerationOf(set, set.Serving); err != nil {
+	if g, err = n.newGenerationOf(n.ctx, set, set.Serving); err != nil {
 		return nil, fmt.Errorf("%w; if the record is forged, %s", err, wayOut), nil
 	}
 	if !set.Equal(found.Own) {
@@ -178,7 +178,7 @@ func (n *Node) look(ctx context.Context, found *generations.Found) error {
 }
 
 // openServing opens the generation that serves.
-func (n *Node) openServing() error { return n.gen().openAll() }
+func (n *Node) openServing() error { return n.Serving().OpenAll() }
 
 // judge says which record this node, which runs, acts on, and why that is not what the
 // bucket says.
@@ -281,9 +281,9 @@ func (n *Node) known(ctx context.Context, nodes []cluster.State) (answers []Prep
 // the bucket was lost, and has an older copy. What follows from that must not be
 // written, that node has acted on the newer one.
 func (n *Node) outrun(ctx context.Context, from generations.Set) error {
-	nodes := n.gen().view().Members
+	nodes := n.Serving().View().Members
 	if b := n.rebuilds.beside.Load(); b != nil {
-		nodes = append(slices.Clone(nodes), b.view().Members...)
+		nodes = append(slices.Clone(nodes), b.View().Members...)
 	}
 	for _, p := range n.known(ctx, nodes) {
 		if p.Generations.Newer(from) && p.Generations.Fault() == nil {
@@ -293,15 +293,15 @@ func (n *Node) outrun(ctx context.Context, from generations.Set) error {
 	return nil
 }
 
-// newGenerationOf is a generation as the record has it, not opened yet.
-func (n *Node) newGenerationOf(set generations.Set, number generations.Number) (*generation, error) {
+// newGenerationOf is a generation as the record has it, not opened yet. It ends with ctx.
+func (n *Node) newGenerationOf(ctx context.Context, set generations.Set, number generations.Number) (*Generation, error) {
 	is := set.All[number]
 	by, err := n.config.CountingBy(is.Counting)
 	if err != nil {
 		return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
 	}
 	differs, err := config.Changes(by, n.config)
-	return n.newGeneration(spec{number, jetlog.Slot(is.Slot), by, is.CountsBy(), differs}), err
+	return n.newGeneration(ctx, Spec{number, jetlog.Slot(is.Slot), by, is.CountsBy(), differs}), err
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

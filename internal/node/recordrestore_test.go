@@ -72,7 +72,7 @@ func TestRestoredStartsFirst(t *testing.T) {
 	b := f.Start("b")
 	f.serves(2, a, b)
 	time.Sleep(sweepEvery + 4*rebuildsEvery)
-	if s := f.record(); s.Serving != 2 || !has2(intact) || b.gen().number != 2 {
+	if s := f.record(); s.Serving != 2 || !has2(intact) || b.Serving().Number != 2 {
 		t.Errorf("%+v, b has %v", s, f.stored("b"))
 	}
 	f.Until("all fans", f.Has("post", "fans", 7, 3))
@@ -92,13 +92,13 @@ func TestRestoredStartsFirstWithoutABucket(t *testing.T) {
 	}
 	a := f.Start("a")
 	f.Until("all likes", func() bool { return f.Likes(40, 2) })
-	if a.gen().number != 1 {
-		t.Fatalf("generation %d serves", a.gen().number)
+	if a.Serving().Number != 1 {
+		t.Fatalf("generation %d serves", a.Serving().Number)
 	}
 	time.Sleep(4 * rebuildsEvery)
 	b := f.Start("b")
-	if b.gen().number != 2 || !has2(intact) {
-		t.Fatalf("the intact node serves generation %d, and has %v", b.gen().number, f.stored("b"))
+	if b.Serving().Number != 2 || !has2(intact) {
+		t.Fatalf("the intact node serves generation %d, and has %v", b.Serving().Number, f.stored("b"))
 	}
 	f.serves(2, a, b)
 	f.Until("all fans", f.Has("post", "fans", 7, 2))
@@ -122,11 +122,11 @@ func TestSupersededReturnsAlone(t *testing.T) {
 	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
 	f.Stop(a)
 	f.Until("it is away", func() bool {
-		m, there := b.gen().members.View().Member("a")
+		m, there := b.Serving().Inside().Members.View().Member("a")
 		return there && m.Stopped
 	})
 	f.Forget("a")
-	f.Until("b has all", func() bool { return holdsAll(b) && len(b.gen().view().Members) == 1 })
+	f.Until("b has all", func() bool { return holdsAll(b) && len(b.Serving().View().Members) == 1 })
 	f.begin(fans(b.config), false)
 	f.serves(2, b)
 	f.Until("the first is dropped", func() bool { s := b.rebuilds.set(); return s.Kept == 0 && s.All[2].Letters == 0 })
@@ -137,8 +137,8 @@ func TestSupersededReturnsAlone(t *testing.T) {
 
 	a = f.Start("a")
 	f.Until("it answers by what serves", f.Has("post", "fans", 7, 2))
-	if a.gen().number != 2 || !f.record().Equal(before) {
-		t.Errorf("generation %d serves, by %+v", a.gen().number, f.record())
+	if a.Serving().Number != 2 || !f.record().Equal(before) {
+		t.Errorf("generation %d serves, by %+v", a.Serving().Number, f.record())
 	}
 	f.Stop(a)
 
@@ -210,7 +210,7 @@ func TestAllStartByAForgedRecord(t *testing.T) {
 		t.Cleanup(func() { a.Close(); b.Close() })
 		f.Until(name+": all likes", func() bool { return f.Likes(40, 1) })
 		for _, n := range []*Node{a, b} {
-			if n.gen().number != 1 || !n.rebuilds.set().Equal(known) {
+			if n.Serving().Number != 1 || !n.rebuilds.set().Equal(known) {
 				t.Errorf("%s: node %s acts on %+v", name, n.name, n.rebuilds.set())
 			}
 		}

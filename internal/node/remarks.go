@@ -9,16 +9,16 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-// remarks are what a process that is ready has to say of the generation, a line each. also
+// Remarks are what a process that is ready has to say of the generation, a line each. also
 // is what the process says of its server, which comes after what is said of shards and
 // EVENTS.
-func (g *generation) remarks(also string) string {
+func (g *Generation) Remarks(also string) string {
 	besides, _ := g.notHere()
 	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
 }
 
 // unready is why what is held here cannot answer as it should.
-func (g *generation) unready() []error {
+func (g *Generation) unready() []error {
 	if g.sinks == nil {
 		return nil
 	}
@@ -26,10 +26,10 @@ func (g *generation) unready() []error {
 	return []error{g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags()}
 }
 
-// ready is nil if it answers as it should. first and others are what is wrong with the
+// Ready is nil if it answers as it should. first and others are what is wrong with the
 // process: before and after the troubles of the generation.
-func (g *generation) ready(first error, others ...error) error {
-	faults := append([]error{first, g.wrong()}, others...)
+func (g *Generation) Ready(first error, others ...error) error {
+	faults := append([]error{first, g.Wrong()}, others...)
 	err := errors.Join(append(faults, g.unready()...)...)
 	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
 		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
@@ -37,8 +37,8 @@ func (g *generation) ready(first error, others ...error) error {
 	return err
 }
 
-// wrongBeside is what is wrong with it while another generation serves.
-func (g *generation) wrongBeside() error {
+// WrongBeside is what is wrong with it while another generation serves.
+func (g *Generation) WrongBeside() error {
 	_, alone := g.notHere()
 	return errors.Join(g.trouble.Err(), alone)
 }
@@ -46,7 +46,7 @@ func (g *generation) wrongBeside() error {
 // silent is for how long nothing has been heard of any node, this one included; 0
 // while that is no longer than one node may be silent. The roster takes no node for away
 // then: that nothing is heard says nothing about the others.
-func (g *generation) silent() time.Duration {
+func (g *Generation) silent() time.Duration {
 	if silent := g.unheardFor(); silent > bucket.MemberExpiry {
 		return silent
 	}
@@ -54,7 +54,7 @@ func (g *generation) silent() time.Duration {
 }
 
 // unheard says so.
-func (g *generation) unheard() string {
+func (g *Generation) unheard() string {
 	silent := g.silent()
 	if silent == 0 {
 		return g.unstored()
@@ -63,7 +63,7 @@ func (g *generation) unheard() string {
 }
 
 // unstored says that the others do not hear of this node, and why.
-func (g *generation) unstored() string {
+func (g *Generation) unstored() string {
 	members := g.watched.Load()
 	if members == nil {
 		return ""
@@ -77,7 +77,7 @@ func (g *generation) unstored() string {
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
 // answering: what is counted stands.
-func (g *generation) purged() string {
+func (g *Generation) purged() string {
 	lost := g.front.gone()
 	if lost == 0 {
 		return ""
@@ -91,7 +91,7 @@ func (g *generation) purged() string {
 const logTimeAhead = time.Minute
 
 // aheadOfTime says that a NATS server has stamped an event in the future.
-func (g *generation) aheadOfTime() string {
+func (g *Generation) aheadOfTime() string {
 	if g.sinks == nil {
 		return ""
 	}
@@ -109,7 +109,7 @@ func aheadOfTime(log, now time.Time) string {
 }
 
 // warming says how far the loading of what is on disk has come, while it goes on.
-func (g *generation) warming() string {
+func (g *Generation) warming() string {
 	if g.sinks == nil {
 		return ""
 	}
@@ -121,11 +121,11 @@ func (g *generation) warming() string {
 }
 
 // lags says that too many events are not applied yet.
-func (g *generation) lags() error {
+func (g *Generation) lags() error {
 	applied := g.sinks.Applied().Sequence()
 	last := g.state.Load().Events.Last
 	lag, caught := g.seen.lag(time.Now(), applied)
-	switch bound := g.config.Ready.Lag; {
+	switch bound := g.Config.Ready.Lag; {
 	case !caught:
 		return fmt.Errorf("catching up after the start: message %d of %d applied", applied, last)
 	case lag > bound:

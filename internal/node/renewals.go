@@ -27,7 +27,7 @@ type renewals struct {
 }
 
 // renew has a shard be taken again, not from some nodes.
-func (g *generation) renew(s pipeline.Shard, wrong []string) {
+func (g *Generation) renew(s pipeline.Shard, wrong []string) {
 	h, r := &g.holdings, &g.audits.renewals
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +41,7 @@ func (g *generation) renew(s pipeline.Shard, wrong []string) {
 // giveUp gives up and forgets what is due, between two runs of the follower. From before
 // its release until nothing of it is stored, a shard is in leaving: this process does not
 // say that it has it, and nothing begins from the stored copy, which is being deleted.
-func (g *generation) giveUp() error {
+func (g *Generation) giveUp() error {
 	h, r := &g.holdings, &g.audits.renewals
 	held := g.heldNow()
 	h.mu.Lock()
@@ -71,9 +71,9 @@ func (g *generation) giveUp() error {
 				h.mu.Unlock()
 				return err
 			}
-			g.lines.Say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
+			g.Lines.Say(slog.LevelInfo, "tidemark: shards that differed from the log are given up", s, nil)
 		} else {
-			g.lines.Say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
+			g.Lines.Say(slog.LevelError, "tidemark: shards that differ from the log are not given up", s, err)
 			g.audits.again(s)
 		}
 		h.mu.Lock()
@@ -90,7 +90,7 @@ func (g *generation) giveUp() error {
 }
 
 // givingUp says whether a shard is due to be given up, or is being given up.
-func (g *generation) givingUp(s pipeline.Shard) bool {
+func (g *Generation) givingUp(s pipeline.Shard) bool {
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,7 @@ func (g *generation) givingUp(s pipeline.Shard) bool {
 }
 
 // renewedSince says whether a shard is being renewed, or its renewal has ended after then.
-func (g *generation) renewedSince(s pipeline.Shard, then time.Time) bool {
+func (g *Generation) renewedSince(s pipeline.Shard, then time.Time) bool {
 	h, r := &g.holdings, &g.audits.renewals
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +118,7 @@ func (r *renewals) endLocked(s pipeline.Shard) {
 	r.ended[s] = time.Now()
 }
 
-func (g *generation) forget(s pipeline.Shard, held bool) error {
+func (g *Generation) forget(s pipeline.Shard, held bool) error {
 	if held {
 		if err := g.sinks.Release(g.ctx, s); err != nil {
 			return err
@@ -132,7 +132,7 @@ var errOnlyCopy = errors.New("no other node has a copy that agrees with the log,
 
 // comesAgain returns an error if a shard could not be taken again, or if that is not known:
 // no trusted node answers for it, and EVENTS lacks its beginning.
-func (g *generation) comesAgain(s pipeline.Shard) error {
+func (g *Generation) comesAgain(s pipeline.Shard) error {
 	from := g.elsewhere(g.members.View(), s)
 	h := &g.holdings
 	h.mu.Lock()
@@ -141,7 +141,7 @@ func (g *generation) comesAgain(s pipeline.Shard) error {
 	return g.comesFrom(from)
 }
 
-func (g *generation) comesFrom(nodes []string) error {
+func (g *Generation) comesFrom(nodes []string) error {
 	if len(nodes) > 0 {
 		return nil
 	}

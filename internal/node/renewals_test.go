@@ -27,7 +27,7 @@ func TestGivenUpIsLeaving(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(50)
 	f.Until("all likes", func() bool { return f.Likes(50, 1) })
-	g, s := n.gen(), pipeline.ShardOf(42, nodetest.Shards)
+	g, s := n.Serving(), pipeline.ShardOf(42, nodetest.Shards)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	var open atomic.Bool // to be derived from what is stored
@@ -73,7 +73,7 @@ func TestOnlyCopyIsKept(t *testing.T) {
 	if err := natstest.Stream(t, f.NC, jetlog.EventsStream).Purge(t.Context(), jetstream.WithPurgeSequence(11)); err != nil {
 		t.Fatal(err)
 	}
-	g, s := n.gen(), pipeline.ShardOf(5, nodetest.Shards)
+	g, s := n.Serving(), pipeline.ShardOf(5, nodetest.Shards)
 	if err := g.distrust(t.Context(), s, []uint64{5}, time.Now()); !errors.Is(err, errOnlyCopy) || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
@@ -91,7 +91,7 @@ func TestFoundByTwo(t *testing.T) {
 	n := f.Start("a")
 	f.Publish(50)
 	f.Until("all likes", func() bool { return f.Likes(50, 1) })
-	g, s := n.gen(), pipeline.ShardOf(42, nodetest.Shards)
+	g, s := n.Serving(), pipeline.ShardOf(42, nodetest.Shards)
 	if err := g.audits.first(s); err != nil {
 		t.Fatal(err)
 	}
@@ -134,11 +134,11 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	})
 	b := f.With("b", two)
 	f.Publish(50)
-	f.Until("copies", func() bool { return a.gen().sinks.Whole() && b.gen().sinks.Whole() && f.Likes(50, 1) })
+	f.Until("copies", func() bool { return a.Serving().sinks.Whole() && b.Serving().sinks.Whole() && f.Likes(50, 1) })
 	if err := b.jobs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	g, s := a.gen(), pipeline.ShardOf(42, nodetest.Shards)
+	g, s := a.Serving(), pipeline.ShardOf(42, nodetest.Shards)
 	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); err == nil || !strings.Contains(err.Error(), "node b does not say") || len(g.audits.renewed) != 0 {
 		t.Errorf("it says %v, %v", err, g.audits.renewed)
 	}
@@ -170,7 +170,7 @@ func TestChecksEndWithTheGeneration(t *testing.T) {
 	f := newFleet(t)
 	n := f.Start("a")
 	begun, ended := make(chan struct{}), make(chan error)
-	do := checksOf(n.gen, func(_ *generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
+	do := checksOf(n.Serving, func(_ *Generation, ctx context.Context, _ []byte, _ func(any)) (any, error) {
 		close(begun)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -180,7 +180,7 @@ func TestChecksEndWithTheGeneration(t *testing.T) {
 		ended <- err
 	}()
 	<-begun
-	n.gen().cancel()
+	n.Serving().cancel()
 	select {
 	case err := <-ended:
 		if e, ok := errors.AsType[*job.Error](err); !ok || e.Code != job.CodeGone {

@@ -119,12 +119,12 @@ func (n *Node) replay() (err error) {
 	if err != nil {
 		return err
 	}
-	g, err := n.newGenerationOf(set, set.Serving)
+	g, err := n.newGenerationOf(n.ctx, set, set.Serving)
 	if err != nil {
 		return err
 	}
 	n.serving.Store(g)
-	messages, err := g.dropLetters()
+	messages, err := g.DropLetters()
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (n *Node) adopt() error {
 			return err
 		}
 	}
-	counted, err := n.gen().adopt()
+	counted, err := n.Serving().Adopt()
 	if err == nil {
 		n.log.Info("repair: the counts stand; events go on after them", "sequence", counted)
 	}

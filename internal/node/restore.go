@@ -71,7 +71,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	p := newNode(c, Options{Logger: o.Logger})
 	defer p.cancel()
-	g, err := p.newGenerationOf(m.Generations, of)
+	g, err := p.newGenerationOf(p.ctx, m.Generations, of)
 	if err != nil {
 		return r, err
 	}
@@ -82,7 +82,7 @@ func Restore(ctx context.Context, c *config.Config, o RestoreOptions) (r Restore
 	}
 	defer p.dir.Close()
 	r = Restored{Backup: m.ID, Bytes: m.Bytes}
-	r.Position, r.Time, err = g.restore(ctx, &backup.Restore{
+	r.Position, r.Time, err = g.Restore(ctx, &backup.Restore{
 		Place: place, Manifest: m, At: o.At,
 		Events: func(ctx context.Context) (backup.Opener, uint64, error) { return openLog(ctx, m, &o) },
 	}, o.Progress)
@@ -121,8 +121,8 @@ func roomToRestore(path string) error {
 
 // openRestoring takes the data directory for the restore of a backup into a generation;
 // finish says that it is whole.
-func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(datadir.Restored) error, err error) {
-	path := g.config.DataDir
+func (n *Node) openRestoring(g *Generation, m *backup.Manifest) (finish func(datadir.Restored) error, err error) {
+	path := g.Config.DataDir
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -138,13 +138,13 @@ func (n *Node) openRestoring(g *generation, m *backup.Manifest) (finish func(dat
 			d.Close()
 		}
 	}()
-	c := g.config
+	c := g.Config
 	d.Marker = datadir.Marker{Format: datadir.Format, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
-	counts := datadir.Noted{Counting: g.countsBy, Mixed: m.Mixed}
-	if g.number == generations.First {
+	counts := datadir.Noted{Counting: g.CountsBy, Mixed: m.Mixed}
+	if g.Number == generations.First {
 		d.Marker.Noted = counts
 	} else {
-		d.Marker.Later = map[generations.Number]datadir.Noted{g.number: counts}
+		d.Marker.Later = map[generations.Number]datadir.Noted{g.Number: counts}
 	}
 	if raw, err := os.ReadFile(d.Join(datadir.MarkerFile)); err == nil { // its streams, perhaps, are under this name
 		var was datadir.Marker

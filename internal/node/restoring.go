@@ -11,15 +11,15 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-// adopt keeps what is counted and has the events of EVENTS go on after it; the generation is
+// Adopt keeps what is counted and has the events of EVENTS go on after it; the generation is
 // not open. It returns the sequence of the last message that is counted.
-func (g *generation) adopt() (counted uint64, err error) {
+func (g *Generation) Adopt() (counted uint64, err error) {
 	for _, step := range []func() error{g.openStreams, g.openStore} {
 		if err := step(); err != nil {
 			return 0, err
 		}
 	}
-	for s := range g.config.Shards + 1 { // and the channels
+	for s := range g.Config.Shards + 1 { // and the channels
 		state, err := g.store.Stack(pipeline.Shard(s)).State()
 		if err != nil {
 			return 0, err
@@ -36,28 +36,28 @@ func (g *generation) adopt() (counted uint64, err error) {
 	}
 	now := g.state.Load()
 	known := g.store.Meta().Streams
-	is := g.dir.Counted(g.number)
+	is := g.Dir.Counted(g.Number)
 	is.Mixed = true
-	if err := g.dir.Note(g.number, is); err != nil { // EVENTS no longer has what was counted
+	if err := g.Dir.Note(g.Number, is); err != nil { // EVENTS no longer has what was counted
 		return 0, err
 	}
 	return counted, g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: known.Deltas})
 }
 
-// dropLetters deletes the dead letters of all: they come again with the events that they
+// DropLetters deletes the dead letters of all: they come again with the events that they
 // were. The generation is not open. messages is how many EVENTS has.
-func (g *generation) dropLetters() (messages uint64, err error) {
+func (g *Generation) DropLetters() (messages uint64, err error) {
 	if err := g.openStreams(); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(g.ctx, led.StartWithin)
 	defer cancel()
-	return g.seenEvents().Messages, g.streams.Delete(ctx, jetlog.DeadLetterStream)
+	return g.SeenEvents().Messages, g.streams.Delete(ctx, jetlog.DeadLetterStream)
 }
 
-// restore fills the store of a backup and brings all shards forward to one position:
+// Restore fills the store of a backup and brings all shards forward to one position:
 // forward says to which, and by which events.
-func (g *generation) restore(ctx context.Context, forward *backup.Restore, progress func(done, of int)) (at pipeline.Position, time int64, err error) {
+func (g *Generation) Restore(ctx context.Context, forward *backup.Restore, progress func(done, of int)) (at pipeline.Position, time int64, err error) {
 	if err := g.openStore(); err != nil {
 		return 0, 0, err
 	}
@@ -68,7 +68,7 @@ func (g *generation) restore(ctx context.Context, forward *backup.Restore, progr
 	if err := g.openSinks(nil, 0); err != nil {
 		return 0, 0, err
 	}
-	forward.Shards, forward.Lane, forward.Logger = g.sinks, g.lane, g.log
+	forward.Shards, forward.Lane, forward.Logger = g.sinks, g.lane, g.Log
 	at, time, err = forward.Forward(ctx)
 	if err = errors.Join(err, g.sinks.Close()); err == nil {
 		err = backup.Stands(g.store, forward.Manifest, at)

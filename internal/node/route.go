@@ -11,17 +11,17 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 )
 
-func (g *generation) openPipeline() error {
+func (g *Generation) openPipeline() error {
 	lease, err := bucket.NewLease(g.streams, bucket.LeaseOptions{
-		Owner:  g.name,
-		Renew:  g.config.Router.LeaseRenew,
-		Expiry: g.config.Router.LeaseExpiry,
-		Logger: g.log,
+		Owner:  g.Name,
+		Renew:  g.Config.Router.LeaseRenew,
+		Expiry: g.Config.Router.LeaseExpiry,
+		Logger: g.Log,
 	})
 	if err != nil {
 		return err
 	}
-	letters, err := letters.NewDeadLetters(g.streams, g.number, g.log)
+	letters, err := letters.NewDeadLetters(g.streams, g.Number, g.Log)
 	if err != nil {
 		return err
 	}
@@ -34,25 +34,25 @@ func (g *generation) openPipeline() error {
 		Letters: g.letters.keepIn(letters),
 		Lane:    g.lane,
 		Lanes:   g.lanes(),
-		Logger:  g.log,
+		Logger:  g.Log,
 		Cuts:    g.guard.Cuts,
 	}
 	g.backups = &upkeep.Schedule{
-		Nc: g.nc, Streams: g.streams, Members: g.members, Config: g.config, Owner: g.owner(), Limit: g.moveLimit,
-		Routes: g.router.Stats.Active.Load, Trouble: &g.trouble, Log: g.log,
+		Nc: g.NC, Streams: g.streams, Members: g.members, Config: g.Config, Owner: g.owner(), Limit: g.MoveLimit,
+		Routes: g.router.Stats.Active.Load, Trouble: &g.trouble, Log: g.Log,
 	}
 	return nil
 }
 
 // lane derives when the generation may.
-func (g *generation) lane() pipeline.Deriver {
+func (g *Generation) lane() pipeline.Deriver {
 	lane := g.program.NewLane()
-	lane.Version = func() int { return g.writes(pipeline.FormatWindows) }
+	lane.Version = func() int { return g.Writes(pipeline.FormatWindows) }
 	return inTurns{lane, g.turn}
 }
 
-// writes is the version of a format that all members of the generation read.
-func (g *generation) writes(f pipeline.Format) int {
+// Writes is the version of a format that all members of the generation read.
+func (g *Generation) Writes(f pipeline.Format) int {
 	if m := g.watched.Load(); m != nil {
 		return m.View().Writes(f)
 	}
@@ -61,8 +61,8 @@ func (g *generation) writes(f pipeline.Format) int {
 
 // lagging says which formats are written in an older version than this program could,
 // and for which member, a line each.
-func (g *generation) lagging() (lines string) {
-	for _, line := range g.view().Lagging() {
+func (g *Generation) lagging() (lines string) {
+	for _, line := range g.View().Lagging() {
 		lines += "formats: " + line + "\n"
 	}
 	return lines
@@ -79,7 +79,7 @@ func (d inTurns) Derive(from, to pipeline.Position, messages []pipeline.Message)
 }
 
 // openTailer opens DELTAS for what this node holds.
-func (g *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+func (g *Generation) openTailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
 	tailer, err := g.tailer(ctx, after)
 	if err == nil {
 		g.trouble.Clear("follow")
@@ -87,8 +87,8 @@ func (g *generation) openTailer(ctx context.Context, after uint64) (pipeline.Tai
 	return tailer, err
 }
 
-func (g *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
-	tailer, err := jetlog.OpenTailer(ctx, g.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: g.log})
+func (g *Generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer, error) {
+	tailer, err := jetlog.OpenTailer(ctx, g.streams, after, jetlog.RunOptions{MessagesMax: 64, Logger: g.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (g *generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer,
 
 // follow applies DELTAS until the node closes. What is held changes between two
 // runs of the follower.
-func (g *generation) follow() {
+func (g *Generation) follow() {
 	g.repeat("follow", func() error {
 		for {
 			if err := g.change(); err != nil {
@@ -121,7 +121,7 @@ func (g *generation) follow() {
 }
 
 // route is the router while this process holds the lease.
-func (g *generation) route() {
+func (g *Generation) route() {
 	g.repeat("route", func() error {
 		held, release, err := g.lease.Acquire(g.ctx)
 		if err != nil {
@@ -136,7 +136,7 @@ func (g *generation) route() {
 			err = context.Cause(held)
 		}
 		if lost || errors.Is(err, pipeline.ErrFenced) {
-			g.log.Warn("router: stepped down, standing by", "reason", err)
+			g.Log.Warn("router: stepped down, standing by", "reason", err)
 			return nil
 		}
 		return g.beyond(err)
@@ -145,7 +145,7 @@ func (g *generation) route() {
 
 // routeOnce routes until what is to be done with dead letters changes (again), or it
 // fails. One that serves stores those that it owes before.
-func (g *generation) routeOnce(held context.Context) (again bool, err error) {
+func (g *Generation) routeOnce(held context.Context) (again bool, err error) {
 	const part = "letters"
 	running, kept, end := g.letters.routing(held)
 	defer end(nil)
@@ -156,7 +156,7 @@ func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 			g.trouble.Clear(part)
 		case running.Err() == nil: // counting does not wait for it: tried again with the next run
 			g.trouble.Set(part, err)
-			g.log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
+			g.Log.Error("tidemark: dead letters of what was routed before this generation served are not stored yet", "error", err)
 		}
 	}
 	err = g.router.Run(running)
@@ -164,19 +164,19 @@ func (g *generation) routeOnce(held context.Context) (again bool, err error) {
 }
 
 // lanes is how many goroutines derive events.
-func (g *generation) lanes() int {
-	if !g.host.isServing(g) {
-		return g.config.Rebuild.Cores
+func (g *Generation) lanes() int {
+	if !g.host.IsServing(g) {
+		return g.Config.Rebuild.Cores
 	}
-	if g.config.Router.Lanes > 0 {
-		return g.config.Router.Lanes
+	if g.Config.Router.Lanes > 0 {
+		return g.Config.Router.Lanes
 	}
-	return g.processors
+	return g.Processors
 }
 
 // routed says that this node routes, or another one does: what kept this one from routing
 // no longer matters.
-func (g *generation) routed() bool {
+func (g *Generation) routed() bool {
 	holder, mine := g.lease.Holder()
 	return g.router.Stats.Active.Load() || holder != "" && !mine
 }

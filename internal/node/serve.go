@@ -25,7 +25,7 @@ func (n *Node) serves() bool { return n.config.Has(config.RoleAnswer) || n.confi
 func (n *Node) openAnswers() error {
 	n.register()
 	if n.serves() {
-		if err := n.serveAll(n.gen(), nil, nil); err != nil {
+		if err := n.serveAll(n.Serving(), nil, nil); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ const answerWithin = 2 * time.Minute
 // serveAll answers everybody by a generation; counted nil: by what it counts here. ready returns why nothing can be asked;
 // nil: it can. If this process answers already, what is new answers before what was
 // there stops.
-func (n *Node) serveAll(g *generation, counted *spread.Counted, ready func() error) error {
+func (n *Node) serveAll(g *Generation, counted *spread.Counted, ready func() error) error {
 	before, err := n.answer(g, counted, ready)
 	if err == nil {
 		n.stopAnswers(before)
@@ -67,8 +67,8 @@ func (n *Node) serveAll(g *generation, counted *spread.Counted, ready func() err
 
 // answer begins to answer everybody by a generation. It returns what answered before,
 // which does so still.
-func (n *Node) answer(g *generation, counted *spread.Counted, ready func() error) (before *answers, err error) {
-	a, err := g.newAnswers(counted, ready)
+func (n *Node) answer(g *Generation, counted *spread.Counted, ready func() error) (before *Answers, err error) {
+	a, err := g.NewAnswers(counted, ready)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +76,10 @@ func (n *Node) answer(g *generation, counted *spread.Counted, ready func() error
 }
 
 // stopAnswers has before answer the requests that have arrived, and stops it.
-func (n *Node) stopAnswers(before *answers) {
+func (n *Node) stopAnswers(before *Answers) {
 	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
 	defer cancel()
-	if err := before.stop(ctx); err != nil && n.ctx.Err() == nil {
+	if err := before.Stop(ctx); err != nil && n.ctx.Err() == nil {
 		n.log.Warn("tidemark: requests may be unanswered: what answered them stopped late", "error", err)
 	}
 }
@@ -88,7 +88,7 @@ func (n *Node) stopAnswers(before *answers) {
 // itself.
 func (n *Node) asked() error {
 	if a := n.answers.Load(); a != nil {
-		return a.nobody()
+		return a.Nobody()
 	}
 	return nil
 }
@@ -106,9 +106,9 @@ func (n *Node) register() {
 func (n *Node) Gather() ([]*dto.MetricFamily, error) {
 	g, done := n.use()
 	defer done()
-	all := prometheus.Gatherers{n.registry, g.registry()}
+	all := prometheus.Gatherers{n.registry, g.Registry()}
 	if a := n.answers.Load(); a != nil {
-		all = append(all, a.registry)
+		all = append(all, a.Registry)
 	}
 	return all.Gather()
 }

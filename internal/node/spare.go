@@ -42,17 +42,17 @@ type disk struct {
 
 // sparesLocked notes what is stored and neither held nor assigned here. It begins to delete
 // what has been so for long enough, or has no room, and returns what is to be held again.
-func (g *generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
+func (g *Generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
 	h, now := &g.holdings, time.Now()
 	var spares cluster.ShardSet
-	for s := range pipeline.Shard(g.config.Shards) {
+	for s := range pipeline.Shard(g.Config.Shards) {
 		_, comes := h.moves[s]
 		if !held.Has(s) && !comes && !h.derived.Has(s) && g.store.Stack(s).Stored() {
 			spares.Add(s)
 		}
 	}
-	answered := view.LetGo(g.name, spares)
-	for s := range pipeline.Shard(g.config.Shards) {
+	answered := view.LetGo(g.Name, spares)
+	for s := range pipeline.Shard(g.Config.Shards) {
 		if !spares.Has(s) {
 			delete(h.spares, s)
 			continue
@@ -77,7 +77,7 @@ func (g *generation) sparesLocked(view *cluster.View, assigned, held cluster.Sha
 }
 
 // crowdedLocked are the spares that the disk has no room for, the oldest ones.
-func (g *generation) crowdedLocked(room disk) (set cluster.ShardSet) {
+func (g *Generation) crowdedLocked(room disk) (set cluster.ShardSet) {
 	free := room.free
 	if !room.known || len(g.holdings.spares) == 0 {
 		return set
@@ -100,7 +100,7 @@ func (g *generation) crowdedLocked(room disk) (set cluster.ShardSet) {
 }
 
 // dropSparesLocked begins to delete spares whose time has come, one at a time.
-func (g *generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
+func (g *Generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
 	h := &g.holdings
 	for _, sp := range h.spares {
 		if sp.under {
@@ -121,7 +121,7 @@ func (g *generation) dropSparesLocked(view *cluster.View, answered, crowded clus
 
 // dropSpare asks all nodes that a spare is assigned to, and deletes it if all of them hold
 // the shard and are further than it is.
-func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
+func (g *Generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
 	held, err := g.haveAll(g.ctx, s, epoch, holders)
 	h := &g.holdings
 	h.mu.Lock()
@@ -134,7 +134,7 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	h.mu.Unlock()
 	if err == nil {
 		if err = g.store.Drop(s); err == nil {
-			g.lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+			g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 		}
 	}
 	h.mu.Lock()
@@ -143,20 +143,20 @@ func (g *generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holder
 	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
 	if err != nil && g.ctx.Err() == nil {
 		sp.since = time.Now()
-		g.lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+		g.Lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
 }
 
 // haveAll asks nodes whether each of them holds a shard, and is at least as far as what is
 // stored of it here. held is how many hold it.
-func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
+func (g *Generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
 	state, fault := g.store.Stack(s).State()
 	if fault != nil {
 		state.Applied = 0 // what cannot be read is of no use, if each of them holds the shard
 	}
 	for _, node := range nodes {
-		there, fault := move.Compare(ctx, g.nc, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.number, Logger: g.log})
+		there, fault := move.Compare(ctx, g.NC, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.Number, Logger: g.Log})
 		switch {
 		case fault != nil:
 			err = errors.Join(err, fault)
@@ -170,17 +170,17 @@ func (g *generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64
 }
 
 // back takes up a spare as it is stored, if DELTAS brings it on. It returns false if not.
-func (g *generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
+func (g *Generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
 	if late, err := g.late(ctx, s); late || err != nil {
 		return false
 	}
-	g.lines.Say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
+	g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
 	g.holdings.come(s, m)
 	return true
 }
 
 // spareFigures are how many spares there are, and what they take.
-func (g *generation) spareFigures() (shards int, bytes int64) {
+func (g *Generation) spareFigures() (shards int, bytes int64) {
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,16 +24,16 @@ func (n *Node) close() error {
 	var faults []error
 	n.thin.end()
 	n.rebuilds.end()
-	faults = append(faults, n.answers.Load().stop(ctx))
+	faults = append(faults, n.answers.Load().Stop(ctx))
 	n.cancel()
 	faults = append(faults, n.jobs.Close())
 	n.work.Wait()
 	beside := n.rebuilds.beside.Load()
-	faults = append(faults, n.gen().close(ctx), beside.close(ctx))
+	faults = append(faults, n.Serving().Close(ctx), beside.Close(ctx))
 	n.http.close(ctx)
 	n.api.Close(ctx)
-	n.shared.lines.End()
-	faults = append(faults, n.gen().closeStore(), beside.closeStore())
+	n.shared.Lines.End()
+	faults = append(faults, n.Serving().CloseStore(), beside.CloseStore())
 	n.queries.Close()
 	n.nc.Close()
 	if n.server != nil {
@@ -47,15 +47,15 @@ func (n *Node) close() error {
 
 // use returns the generation that serves. It is not closed before the caller calls done.
 // Work that takes long must end with the generation's ctx.
-func (n *Node) use() (g *generation, done func()) {
+func (n *Node) use() (g *Generation, done func()) {
 	for {
-		g := n.gen()
-		done, closed := g.tryUse()
+		g := n.Serving()
+		done, closed := g.TryUse()
 		switch {
 		case done == nil:
 			runtime.Gosched()
 			continue
-		case !closed || n.gen() == g:
+		case !closed || n.Serving() == g:
 			return g, done
 		}
 		done()
@@ -74,9 +74,9 @@ func (n *Node) undo() {
 	n.work.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
 	defer cancel()
-	n.answers.Load().stop(ctx)
-	attached := n.gen().undo()
-	n.shared.lines.End()
+	n.answers.Load().Stop(ctx)
+	attached := n.Serving().Undo()
+	n.shared.Lines.End()
 	if n.queries != nil {
 		n.queries.Close()
 	}

@@ -20,7 +20,7 @@ type streamsState struct {
 	Events, Deltas, DeadLetters jetlog.StreamState
 }
 
-func (g *generation) observeStreams(ctx context.Context) error {
+func (g *Generation) observeStreams(ctx context.Context) error {
 	events, err := g.streams.State(ctx, jetlog.EventsStream)
 	if err != nil {
 		return err
@@ -29,17 +29,17 @@ func (g *generation) observeStreams(ctx context.Context) error {
 }
 
 // observeAgain is observeStreams where the state of EVENTS may be a moment old.
-func (g *generation) observeAgain(ctx context.Context) error {
+func (g *Generation) observeAgain(ctx context.Context) error {
 	if events := g.ended.Load(); events != nil && g.fresh.Left() > 0 {
 		return g.observeWith(ctx, *events)
 	}
 	return g.observeStreams(ctx)
 }
 
-func (g *generation) observeWith(ctx context.Context, events jetlog.StreamState) (err error) {
+func (g *Generation) observeWith(ctx context.Context, events jetlog.StreamState) (err error) {
 	s := &streamsState{Events: events}
 	for name, to := range map[string]*jetlog.StreamState{
-		g.slot.Deltas():         &s.Deltas,
+		g.Slot.Deltas():         &s.Deltas,
 		jetlog.DeadLetterStream: &s.DeadLetters,
 	} {
 		if *to, err = g.streams.State(ctx, name); err != nil {
@@ -47,8 +47,8 @@ func (g *generation) observeWith(ctx context.Context, events jetlog.StreamState)
 		}
 	}
 	g.state.Store(s)
-	if lost := g.front.see(s.Events, g.config.NATS.Streams.Events.MaxAge); lost > 0 {
-		g.log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
+	if lost := g.front.see(s.Events, g.Config.NATS.Streams.Events.MaxAge); lost > 0 {
+		g.Log.Error("stream EVENTS has lost its beginning, and neither by max_age nor by 'tidemark events trim': what is counted stands, but cannot be counted again",
 			"messages", lost, "begins_at", s.Events.First,
 			"remedy", "deny everybody but operators to publish to $JS.API.> (docs/security.md, Who may do what)")
 	}
@@ -94,19 +94,19 @@ func (f *front) gone() uint64 {
 }
 
 // eventsIn reads EVENTS and its history in runs within the options.
-func (g *generation) eventsIn(o jetlog.RunOptions) history.Whole {
+func (g *Generation) eventsIn(o jetlog.RunOptions) history.Whole {
 	return history.Whole{Events: jetlog.NewEvents(g.streams, o), History: g.history}
 }
 
 // checkStreams makes sure that the streams are those that the stored state
 // counts positions in (I10).
-func (g *generation) checkStreams() error {
+func (g *Generation) checkStreams() error {
 	now, known := g.state.Load(), g.store.Meta().Streams
 	if known.Events.IsZero() {
 		return g.store.SetStreams(cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created})
 	}
 	if !known.Events.Equal(now.Events.Created) && g.goesOn(now.Events.Continues, known.Events) {
-		g.log.Info("stream EVENTS goes on from the one that the backup was made of", "after", now.Events.Continues.After)
+		g.Log.Info("stream EVENTS goes on from the one that the backup was made of", "after", now.Events.Continues.After)
 		if err := g.store.SetStreams(cold.Streams{Events: now.Events.Created}); err != nil {
 			return err
 		}
@@ -117,17 +117,17 @@ func (g *generation) checkStreams() error {
 			"'tidemark repair --adopt' keeps the counts and goes on with the new stream; 'tidemark repair --replay' counts the new stream alone, from its first event",
 			now.Events.Created.Format(time.RFC3339), known.Events.Format(time.RFC3339))
 	}
-	return g.dir.Settle()
+	return g.Dir.Settle()
 }
 
 // goesOn says whether an EVENTS goes on from the one that was counted here, after all that
 // was counted of it. A count of a later message is of another message, unless the node
 // that made this EVENTS had counted as far (I10).
-func (g *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
+func (g *Generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 	if c.Events.IsZero() || !c.Events.Equal(counted) {
 		return false
 	}
-	for s := range g.config.Shards + 1 {
+	for s := range g.Config.Shards + 1 {
 		if state, err := g.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > max(c.Position, pipeline.EndOf(c.After)) {
 			return false
 		}
@@ -136,7 +136,7 @@ func (g *generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 }
 
 // beyond adds to an error what to do if EVENTS begins after the position of a shard.
-func (g *generation) beyond(err error) error {
+func (g *Generation) beyond(err error) error {
 	events := g.state.Load().Events
 	if !errors.Is(err, pipeline.ErrGap) || events.First <= 1 {
 		return err
@@ -149,20 +149,20 @@ func (g *generation) beyond(err error) error {
 }
 
 // toRestore says which commands put a backup in the place of what is counted here.
-func (g *generation) toRestore(events jetlog.StreamState) string {
+func (g *Generation) toRestore(events jetlog.StreamState) string {
 	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		g.dir.Of(g.number, datadir.BadgerDir), cmp.Or(events.Trimmed.Place, g.config.Backup.To, "BACKUP"), g.dir.Path)
+		g.Dir.Of(g.Number, datadir.BadgerDir), cmp.Or(events.Trimmed.Place, g.Config.Backup.To, "BACKUP"), g.Dir.Path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the
 // stored states refer to; else 0. A new DELTAS does no harm: windows can be derived again.
-func (g *generation) sequenceMax() uint64 {
+func (g *Generation) sequenceMax() uint64 {
 	now, known := g.state.Load().Deltas, g.store.Meta().Streams
 	if known.Deltas.IsZero() { // restored
 		return 0
 	}
 	if !known.Deltas.Equal(now.Created) {
-		g.log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
+		g.Log.Warn("stream DELTAS was recreated; its windows are derived again from EVENTS", "created", now.Created)
 		return 0
 	}
 	return now.Last
@@ -174,12 +174,12 @@ const joinTries = 5
 // join brings the shards to where DELTAS can take over, and records the streams that they
 // come from. It begins again if DELTAS was recreated: what it knows of one DELTAS does not
 // hold for the next one.
-func (g *generation) join() error {
+func (g *Generation) join() error {
 	for range joinTries {
 		if err := g.streams.Restore(g.ctx); err != nil {
 			return err
 		}
-		before, err := g.streams.State(g.ctx, g.slot.Deltas())
+		before, err := g.streams.State(g.ctx, g.Slot.Deltas())
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (g *generation) join() error {
 	return fmt.Errorf("stream DELTAS was recreated %d times while its beginning was looked for", joinTries)
 }
 
-func (g *generation) recordStreams() error {
+func (g *Generation) recordStreams() error {
 	now := g.state.Load()
 	want := cold.Streams{Events: now.Events.Created, Deltas: now.Deltas.Created}
 	if g.store.Meta().Streams == want {

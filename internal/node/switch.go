@@ -10,9 +10,9 @@ import (
 )
 
 // isLost says that a generation cannot go on.
-func isLost(g *generation) bool {
+func isLost(g *Generation) bool {
 	select {
-	case <-g.gone():
+	case <-g.Lost():
 		return true
 	default:
 		return false
@@ -22,15 +22,15 @@ func isLost(g *generation) bool {
 // maySwitch says whether this node may answer by another generation at once: what it
 // has of that is as new as it should be. Where the one that serves is gone from the
 // record, nothing is as good.
-func (n *Node) maySwitch(from, to *generation) bool {
+func (n *Node) maySwitch(from, to *Generation) bool {
 	if isLost(to) {
 		return false
 	}
 	set := n.rebuilds.set()
-	if _, named := set.All[from.number]; !named {
+	if _, named := set.All[from.Number]; !named {
 		return true
 	}
-	return to.upToDate()
+	return to.UpToDate()
 }
 
 const (
@@ -48,12 +48,12 @@ const (
 //
 //	before ──► answers ──────────────► drained ─► closed with its generation
 //	to         ─► answers, requests wait ─► as far as before ─► answered
-func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
-	before := n.gen()
+func (n *Node) switchTo(ctx context.Context, to *Generation) (switched bool) {
+	before := n.Serving()
 	begun := time.Now()
 	if n.serves() {
-		if err := n.answerAfter(ctx, before, to, nil, before.routedUpTo); err != nil {
-			n.openFailed(fmt.Errorf("generation %d does not come to serve: %w", to.number, err))
+		if err := n.answerAfter(ctx, before, to, nil, before.RoutedUpTo); err != nil {
+			n.openFailed(fmt.Errorf("generation %d does not come to serve: %w", to.Number, err))
 			return false
 		}
 	}
@@ -62,19 +62,19 @@ func (n *Node) switchTo(ctx context.Context, to *generation) (switched bool) {
 	n.serving.Store(to)
 	n.rebuilds.beside.Store(before)
 	if isLost(to) {
-		n.fail(fmt.Errorf("generation %d, which has come to serve, cannot go on", to.number))
+		n.fail(fmt.Errorf("generation %d, which has come to serve, cannot go on", to.Number))
 	}
-	before.endServing()
-	before.setMemory(n.config.ShardBytesSecond())
-	to.setMemory(n.config.ShardBytesBeside())
-	to.beginServing()
-	n.log.Info("tidemark: another generation serves", "generation", to.number, "before", before.number, "took", time.Since(begun).Round(time.Millisecond))
+	before.EndServing()
+	before.SetMemory(n.config.ShardBytesSecond())
+	to.SetMemory(n.config.ShardBytesBeside())
+	to.BeginServing()
+	n.log.Info("tidemark: another generation serves", "generation", to.Number, "before", before.Number, "took", time.Since(begun).Round(time.Millisecond))
 	return true
 }
 
 // answerAfter has everybody be answered by another generation, from when it is as far
 // as the one before. upTo is how far any holder of that can be.
-func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted *spread.Counted, upTo func(context.Context) (pipeline.Position, error)) error {
+func (n *Node) answerAfter(ctx context.Context, before, to *Generation, counted *spread.Counted, upTo func(context.Context) (pipeline.Position, error)) error {
 	gate := make(chan struct{})
 	defer close(gate)
 	old, err := n.answer(to, counted, func() error {
@@ -84,7 +84,7 @@ func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted 
 	if err != nil {
 		return err
 	}
-	drained := before.inWork(func() { n.stopAnswers(old) })
+	drained := before.InWork(func() { n.stopAnswers(old) })
 	select {
 	case <-drained:
 	case <-time.After(drainBefore):
@@ -93,7 +93,7 @@ func (n *Node) answerAfter(ctx context.Context, before, to *generation, counted 
 	defer cancel()
 	target, err := upTo(ctx)
 	if err == nil {
-		err = to.reach(ctx, n.answers.Load().reader, target)
+		err = to.Reach(ctx, n.answers.Load().Reader, target)
 	}
 	if err != nil && n.ctx.Err() == nil {
 		n.log.Warn("tidemark: not all of the generation that comes to serve is known to be as far as the one before", "error", err)

@@ -56,7 +56,7 @@ const (
 // openName chooses a name: nothing that a process keeps has one already.
 func (n *Node) openName() error {
 	n.name = cmp.Or(n.config.Node, nuid.Next())
-	n.shared.name = n.name
+	n.shared.Name = n.name
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (n *Node) openThin() error {
 		return err
 	}
 	t := &thin{node: n}
-	n.thin, n.shared.session = t, nuid.Next()
+	n.thin, n.shared.Session = t, nuid.Next()
 	if err := t.try(n.ctx); final(err) {
 		return err
 	}
@@ -97,7 +97,7 @@ func (n *Node) serveNobody() error {
 	if err != nil {
 		return err
 	}
-	return n.serveAll(n.gen(), &spread.Counted{Schema: none}, func() error { return cluster.ErrNobody })
+	return n.serveAll(n.Serving(), &spread.Counted{Schema: none}, func() error { return cluster.ErrNobody })
 }
 
 // final says that a process cannot go on beside the members that are there.
@@ -110,7 +110,7 @@ func (t *thin) attend(ctx context.Context) {
 	defer close(t.done)
 	n := t.node
 	for ctx.Err() == nil {
-		changed := n.gen().membersChanged()
+		changed := n.Serving().MembersChanged()
 		var other <-chan struct{}
 		if r := n.rebuilds.record; r != nil {
 			other = r.Changed()
@@ -166,10 +166,10 @@ func (t *thin) look(ctx context.Context) error {
 	if set.Epoch == 0 {
 		return cluster.ErrNobody
 	}
-	if n.gen().number != set.Serving {
-		return t.change(ctx, n.newGeneration(spec{number: set.Serving, slot: jetlog.Slot(set.All[set.Serving].Slot), config: n.config}))
+	if n.Serving().Number != set.Serving {
+		return t.change(ctx, n.newGeneration(n.ctx, Spec{Number: set.Serving, Slot: jetlog.Slot(set.All[set.Serving].Slot), Config: n.config}))
 	}
-	if err := n.gen().attach(ctx); err != nil {
+	if err := n.Serving().Attach(ctx); err != nil {
 		return err
 	}
 	return t.ask(ctx)
@@ -177,39 +177,39 @@ func (t *thin) look(ctx context.Context) error {
 
 // change switches answers to another generation. The one before answers until a holder has
 // said what the other one counts.
-func (t *thin) change(ctx context.Context, to *generation) error {
-	n, before := t.node, t.node.gen()
+func (t *thin) change(ctx context.Context, to *Generation) error {
+	n, before := t.node, t.node.Serving()
 	counted, by, err := t.join(ctx, to)
-	if err == nil && before.membersChanged() == nil { // nothing was answered before
+	if err == nil && before.MembersChanged() == nil { // nothing was answered before
 		err = n.serveAll(to, counted, nil)
 	} else if err == nil {
 		err = n.answerAfter(ctx, before, to, counted, func(ctx context.Context) (pipeline.Position, error) {
-			last, err := to.logEnd(ctx)
+			last, err := to.LogEnd(ctx)
 			return pipeline.EndOf(last), err
 		})
 	}
 	if err != nil {
-		_ = to.close(ctx)
+		_ = to.Close(ctx)
 		return err
 	}
 	n.serving.Store(to)
 	t.counted, t.by, t.asked = counted, by, time.Now()
-	n.log.Info("tidemark: another generation answers", "generation", to.number, "before", before.number, "shards", counted.Shards)
-	return before.closeAll(ctx)
+	n.log.Info("tidemark: another generation answers", "generation", to.Number, "before", before.Number, "shards", counted.Shards)
+	return before.CloseAll(ctx)
 }
 
 // join joins the members of a generation and has one of them say what is counted.
-func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts, error) {
-	if err := g.attach(ctx); err != nil {
+func (t *thin) join(ctx context.Context, g *Generation) (*spread.Counted, counts, error) {
+	if err := g.Attach(ctx); err != nil {
 		return nil, counts{}, err
 	}
 	err := cluster.ErrNobody
-	for _, m := range g.view().Members {
+	for _, m := range g.View().Members {
 		if m.Status == cluster.Away || !m.Roles.Has(cluster.Hold) {
 			continue
 		}
 		var counted *spread.Counted
-		if counted, err = t.askOne(ctx, m.Node, g.number); err == nil {
+		if counted, err = t.askOne(ctx, m.Node, g.Number); err == nil {
 			return counted, counts{m.Fingerprint, m.Shards}, nil
 		}
 	}
@@ -219,8 +219,8 @@ func (t *thin) join(ctx context.Context, g *generation) (*spread.Counted, counts
 // ask asks a holder what is counted: as soon as any counts something else than requests
 // are answered by, and now and then.
 func (t *thin) ask(ctx context.Context) error {
-	g := t.node.gen()
-	members := g.view().Members
+	g := t.node.Serving()
+	members := g.View().Members
 	err, asked := cluster.ErrNobody, 0
 	for _, i := range rand.Perm(len(members)) {
 		m := members[i]
@@ -232,7 +232,7 @@ func (t *thin) ask(ctx context.Context) error {
 		if asked++; asked > asksMax {
 			break
 		}
-		counted, fault := t.askOne(ctx, m.Node, g.number)
+		counted, fault := t.askOne(ctx, m.Node, g.Number)
 		if fault != nil { // it is gone, and not away yet
 			err = fmt.Errorf("%w: %w", cluster.ErrNobody, fault)
 			continue
@@ -260,7 +260,7 @@ func (t *thin) take(counted *spread.Counted, from string) error {
 	if t.counted != nil && t.counted.Equal(counted) {
 		return nil
 	}
-	if err := t.node.serveAll(t.node.gen(), counted, nil); err != nil {
+	if err := t.node.serveAll(t.node.Serving(), counted, nil); err != nil {
 		return err
 	}
 	t.node.log.Info("tidemark: requests are answered by what a node counts", "of", from,

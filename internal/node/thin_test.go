@@ -273,7 +273,7 @@ func TestThinTakesSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Until("it serves", func() error {
-		if holder.gen().number != 2 {
+		if holder.Serving().Number != 2 {
 			return errors.New("generation 1 serves")
 		}
 		return nil
@@ -313,21 +313,21 @@ func TestEachSetOfRoles(t *testing.T) {
 			s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 			s.Asks("unread", `{"users":[7]}`, `"system":1`)
 			s.Ready(n)
-			if n.gen().sinks != nil {
-				if shards := len(n.gen().sinks.Standings()); (shards > 0) != has("hold") {
+			if n.Serving().Sinks() != nil {
+				if shards := len(n.Serving().Sinks().Standings()); (shards > 0) != has("hold") {
 					t.Errorf("it holds %d shards", shards)
 				}
-				s.Until("the commons are kept", func() error { return n.gen().sinks.WaitApplied(t.Context(), 1024) })
-				if channels, notices := n.gen().sinks.Channels(); channels == 0 || notices == 0 {
+				s.Until("the commons are kept", func() error { return n.Serving().Sinks().WaitApplied(t.Context(), 1024) })
+				if channels, notices := n.Serving().Sinks().Channels(); channels == 0 || notices == 0 {
 					t.Errorf("it keeps %d channels and %d notices", channels, notices)
 				}
 			}
-			if n.gen().router != nil && n.gen().router.Stats.Active.Load() != has("route") {
-				t.Errorf("it routes: %v", n.gen().router.Stats.Active.Load())
+			if n.Serving().Inside().Router != nil && n.Serving().Inside().Router.Stats.Active.Load() != has("route") {
+				t.Errorf("it routes: %v", n.Serving().Inside().Router.Stats.Active.Load())
 			}
 			if (n.answers.Load() != nil) != (has("answer") || has("hold")) || // what holds explains
-				(n.gen().parts != nil) != has("hold") {
-				t.Errorf("it answers: %v; it answers nodes: %v", n.answers.Load() != nil, n.gen().parts != nil)
+				(n.Serving().Inside().Nodes != nil) != has("hold") {
+				t.Errorf("it answers: %v; it answers nodes: %v", n.answers.Load() != nil, n.Serving().Inside().Nodes != nil)
 			}
 			s.Until("what it says of itself", func() error {
 				me := s.Members()["it"]
@@ -403,14 +403,14 @@ func TestThinSameSlot(t *testing.T) {
 	n := s.Start(s.Config("t", "answer"))
 	s.Ready(n)
 	n.thin.end()
-	before := n.gen()
-	if err := n.thin.change(t.Context(), n.newGeneration(spec{number: before.number, slot: before.slot, config: n.config})); err != nil {
+	before := n.Serving()
+	if err := n.thin.change(t.Context(), n.newGeneration(n.ctx, Spec{Number: before.Number, Slot: before.Slot, Config: n.config})); err != nil {
 		t.Fatal(err)
 	}
 	at := s.Publish(communityLines...)
 	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
 	s.Until("the member t", func() error {
-		if m, there := s.Members()["t"]; !there || m.Session != n.shared.session {
+		if m, there := s.Members()["t"]; !there || m.Session != n.shared.Session {
 			return fmt.Errorf("%+v", m)
 		}
 		return nil

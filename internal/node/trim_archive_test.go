@@ -63,7 +63,7 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	trim := func(o upkeep.TrimOptions) (t upkeep.Trimmed, err error) {
-		o.Keep, o.From, o.Finish, o.Logger, o.Members = time.Hour, to, true, silent, n.gen().members
+		o.Keep, o.From, o.Finish, o.Logger, o.Members = time.Hour, to, true, silent, n.Serving().Inside().Members
 		s.Until("shards are assigned again", func() error {
 			if t, err = upkeep.Trim(s.T.Context(), s.NC, o); t.Below == 1 {
 				return errors.New(t.Bound)

@@ -68,14 +68,14 @@ func TestTrimAfterDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	was := n.gen().self()
+	was := n.Serving().Inside().Self()
 	was.Node, was.Routes, was.Applied = "dead", false, 0
 	if err := dead.Join(t.Context(), was); err != nil {
 		t.Fatal(err)
 	}
 	dead.Close() // without leaving
 	s.Until("those who watch know", func() error {
-		if m, there := n.gen().members.View().Member("dead"); !there || m.Status != cluster.Away {
+		if m, there := n.Serving().Inside().Members.View().Member("dead"); !there || m.Status != cluster.Away {
 			return fmt.Errorf("it is %v", m.Status)
 		}
 		return nil
@@ -122,7 +122,7 @@ func TestTrimSettlesLetters(t *testing.T) {
 	s.backup(to, 0)
 	s.killedTrim(11, to)
 	s.Until("EVENTS is trimmed", func() error {
-		trimmed, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, Members: n.gen().members})
+		trimmed, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, From: to, Finish: true, Logger: silent, Members: n.Serving().Inside().Members})
 		if err == nil && trimmed.Messages == 0 {
 			err = errors.New(trimmed.Bound)
 		}
@@ -141,7 +141,7 @@ func TestRestoreAtNothing(t *testing.T) {
 	c := s.Config("a", "route hold answer")
 	n := s.Start(c)
 	s.Ready(n)
-	if err := n.gen().dir.Note(1, datadir.Noted{Counting: "other rules", Mixed: true}); err != nil {
+	if err := n.Serving().Dir.Note(1, datadir.Noted{Counting: "other rules", Mixed: true}); err != nil {
 		t.Fatal(err)
 	}
 	bustle(s, rand.New(rand.NewPCG(1, 1)), 5)
@@ -168,7 +168,7 @@ func TestRestoreAtNothing(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	restored := s.Start(a)
-	if !restored.gen().mixed() {
+	if !restored.Serving().Inside().Mixed() {
 		t.Error("it is taken for all counted by today's rules")
 	}
 }
