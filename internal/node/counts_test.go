@@ -130,7 +130,7 @@ func TestMovedAsideIsNamed(t *testing.T) {
 		}
 		defer d.Close()
 		var log e2e.Lines
-		(&Node{dir: d, log: slog.New(slog.NewTextHandler(&log, nil))}).nameAside()
+		d.NameAside(slog.New(slog.NewTextHandler(&log, nil)))
 		return log.String()
 	}
 	c.counted("one", false)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -233,7 +232,7 @@ func (n *Node) openData() error {
 	if err := n.lockData(); err != nil {
 		return err
 	}
-	n.nameAside()
+	n.dir.NameAside(n.log)
 	return datadir.CheckFree(n.dir.Path)
 }
 
@@ -274,15 +273,4 @@ func (n *Node) openServer() (err error) {
 	n.queries, err = n.connect(url, "-queries")
 	n.shared.NC, n.shared.Queries = n.nc, n.queries
 	return err
-}
-
-// nameAside names what was moved aside and is there still. Only a person deletes it: its
-// record may come back.
-func (n *Node) nameAside() {
-	aside, err := n.dir.MovedAside()
-	if err != nil || len(aside) == 0 {
-		return
-	}
-	n.log.Warn("tidemark: counts of other generations were moved aside, and take disk until a person deletes them",
-		"directories", aside, "remedy", "where nobody wants their counts back: rm -r "+strings.Join(aside, " "))
 }

@@ -301,7 +301,7 @@ func (n *Node) newGenerationOf(ctx context.Context, set generations.Set, number 
 		return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
 	}
 	differs, err := config.Changes(by, n.config)
-	return n.newGeneration(ctx, Spec{number, jetlog.Slot(is.Slot), by, is.CountsBy(), differs}), err
+	return n.newGeneration(ctx, Spec{Number: number, Slot: jetlog.Slot(is.Slot), Config: by, CountsBy: is.CountsBy(), Differs: differs}), err
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -128,4 +129,15 @@ func (d *Dir) finishDrops() error {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(d.Path, dir)))
 	}
 	return err
+}
+
+// NameAside logs what was moved aside and is there still. Only a person deletes it: its
+// record may come back.
+func (d *Dir) NameAside(log *slog.Logger) {
+	aside, err := d.MovedAside()
+	if err != nil || len(aside) == 0 {
+		return
+	}
+	log.Warn("tidemark: counts of other generations were moved aside, and take disk until a person deletes them",
+		"directories", aside, "remedy", "where nobody wants their counts back: rm -r "+strings.Join(aside, " "))
 }
