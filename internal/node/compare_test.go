@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/checks"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/rebuild"
 	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -28,7 +29,7 @@ import (
 
 // counting starts a process that counts one generation, answers nobody, and takes
 // jobs of comparing. edit may change it before it runs.
-func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*Generation)) *Node {
+func (f *fleet) counting(name string, number generations.Number, change func(*config.Config), edit func(*counting.Generation)) *Node {
 	f.T.Helper()
 	if f.Dirs[name] == "" {
 		f.Dirs[name] = f.T.TempDir()
@@ -45,7 +46,7 @@ func (f *fleet) counting(name string, number generations.Number, change func(*co
 		edit(g)
 	}
 	var err error
-	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{checks.CompareVerb: Jobs(n.Serving, func(asked generations.Number) *Generation {
+	n.jobs, err = job.Serve(n.queries, n.name, map[string]job.Handler{checks.CompareVerb: counting.Jobs(n.Serving, func(asked generations.Number) *counting.Generation {
 		if asked != number {
 			return nil
 		}
@@ -139,7 +140,7 @@ func (l lying) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 	return windows, err
 }
 
-func lies(g *Generation) {
+func lies(g *counting.Generation) {
 	lane := g.Inside().Router.Lane
 	g.Inside().Router.Lane = func() pipeline.Deriver { return lying{lane()} }
 }
@@ -284,8 +285,8 @@ func TestCompareWhileEventsArrive(t *testing.T) {
 
 // stuck has the first audit of a generation wait at its beginning until it is
 // ended.
-func stuck(reached chan<- struct{}) func(*Generation) {
-	return func(g *Generation) {
+func stuck(reached chan<- struct{}) func(*counting.Generation) {
+	return func(g *counting.Generation) {
 		var once sync.Once
 		open := g.Inside().Auditor.Open
 		g.Inside().Auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
@@ -370,7 +371,7 @@ func TestCompareFails(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	broken := errors.New("it is gone")
-	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *Generation) {
+	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *counting.Generation) {
 		g.Inside().Auditor.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
 			return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
 		}

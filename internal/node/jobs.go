@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 )
 
 // StatsVerb asks a node for its figures: it takes {} and answers what tidemark.stats does.
@@ -17,7 +18,7 @@ func (n *Node) openJobs() (err error) {
 	jobs := n.rebuildJobs()
 	jobs[StatsVerb] = func(context.Context, []byte, func(any)) (any, error) { return n.stats(), nil }
 	if n.config.Has(config.RoleHold) {
-		maps.Copy(jobs, Jobs(n.Serving, n.generationOf))
+		maps.Copy(jobs, counting.Jobs(n.Serving, n.generationOf))
 	}
 	n.jobs, err = job.Serve(n.queries, n.name, jobs, n.log)
 	return err

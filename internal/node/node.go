@@ -19,6 +19,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
@@ -51,7 +52,7 @@ type Node struct {
 	o      Options
 	config *config.Config
 	log    *slog.Logger
-	shared *Process // what its generations use; it is filled in as the fields below are
+	shared *counting.Process // what its generations use; it is filled in as the fields below are
 
 	dir     *datadir.Dir // nil: this process only answers
 	name    string       // among all nodes
@@ -62,10 +63,10 @@ type Node struct {
 	listener net.Listener  // of the HTTP server; nil when it is off
 	api      *door.Door    // for applications
 	server   *embed.Server // nil with an external one
-	serving  atomic.Pointer[Generation]
-	answers  atomic.Pointer[Answers] // answers everybody; nil: this one does not
-	rebuilds rebuilds                // which generations there are, and the one beside that which serves
-	thin     *thin                   // nil: this one does more than answer
+	serving  atomic.Pointer[counting.Generation]
+	answers  atomic.Pointer[counting.Answers] // answers everybody; nil: this one does not
+	rebuilds rebuilds                         // which generations there are, and the one beside that which serves
+	thin     *thin                            // nil: this one does more than answer
 	jobs     *job.Server
 	http     *httpServer
 	registry *prometheus.Registry
@@ -113,7 +114,7 @@ func newNode(c *config.Config, o Options) *Node {
 	}
 	n := &Node{
 		o: o, config: c, log: o.Logger, registry: prometheus.NewRegistry(), failed: make(chan struct{}),
-		shared: &Process{
+		shared: &counting.Process{
 			Version: o.Version, Processors: o.Processors, Clock: o.Clock, Log: o.Logger, Lines: shardlog.New(o.Logger),
 			MoveLimit: move.NewLimiter(int64(c.Cluster.MoveRate)),
 		},
@@ -122,21 +123,21 @@ func newNode(c *config.Config, o Options) *Node {
 		n.shared.Turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.serving.Store(n.newGeneration(n.ctx, Spec{Number: generations.First, Config: c}))
+	n.serving.Store(n.newGeneration(n.ctx, counting.Spec{Number: generations.First, Config: c}))
 	return n
 }
 
 // newGeneration is one that is not opened yet, which has all of the process' memory
 // and processors.
-func (n *Node) newGeneration(ctx context.Context, of Spec) *Generation {
-	return New(ctx, n.shared, host{n}, of)
+func (n *Node) newGeneration(ctx context.Context, of counting.Spec) *counting.Generation {
+	return counting.New(ctx, n.shared, host{n}, of)
 }
 
 // Serving is the generation that serves.
-func (n *Node) Serving() *Generation { return n.serving.Load() }
+func (n *Node) Serving() *counting.Generation { return n.serving.Load() }
 
 // isServing says whether a generation is the one that serves.
-func (n *Node) isServing(g *Generation) bool { return n.Serving() == g }
+func (n *Node) isServing(g *counting.Generation) bool { return n.Serving() == g }
 
 // begin starts what runs for as long as the node does.
 func (n *Node) begin() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -78,20 +79,22 @@ func (n *Node) rebuildJobs() map[string]job.Handler {
 
 // caughtUp says whether each node that is to hold shards of a generation has them ready
 // and does not lag.
-func caughtUp(g *Generation) bool { return g.View().CaughtUp(g.Config.Shards) }
+func caughtUp(g *counting.Generation) bool { return g.View().CaughtUp(g.Config.Shards) }
 
 // waitsFor says which nodes and shards keep a generation from having caught up; "": none.
 // Before it is at the end of the log, only what is not a matter of time.
-func waitsFor(g *Generation, atEnd bool) string { return g.View().WaitsFor(g.Config.Shards, atEnd) }
+func waitsFor(g *counting.Generation, atEnd bool) string {
+	return g.View().WaitsFor(g.Config.Shards, atEnd)
+}
 
 // mayServeAgain says that what is open beside (nil: nothing) is up to date, if it is what
 // a record keeps.
-func mayServeAgain(g *Generation, s generations.Set) bool {
+func mayServeAgain(g *counting.Generation, s generations.Set) bool {
 	return s.Kept == 0 || g != nil && g.Number == s.Kept && caughtUp(g)
 }
 
 // waitsHere is waitsFor of a generation beside; nil: it is not open here.
-func waitsHere(g *Generation) string {
+func waitsHere(g *counting.Generation) string {
 	if g == nil {
 		return "it is not open on the node that routes"
 	}
@@ -200,7 +203,7 @@ func joinWords(texts ...string) string {
 
 // rebuildNodes are those that hold a generation; of one beside that which serves,
 // each is asked what is wrong with it, also where it is not open here (nil).
-func (n *Node) rebuildNodes(ctx context.Context, g *Generation, ask bool) []RebuildNode {
+func (n *Node) rebuildNodes(ctx context.Context, g *counting.Generation, ask bool) []RebuildNode {
 	nodes := []RebuildNode{}
 	var work sync.WaitGroup
 	ctx, cancel := context.WithTimeout(ctx, askWithin)

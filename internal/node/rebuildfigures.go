@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -21,7 +22,7 @@ func (n *Node) generationFigures(c *figures.Collector) {
 	c.Gauge("generation_differs", "Ids in which the generation that is built, or the one that serves, differed from the log.", func() float64 { return float64(n.rebuilds.set().Differs) })
 	c.Add(prometheus.GaugeValue, "generation_applied_position", "Up to here this node has applied the events in a generation that is open.", []string{"generation"}, func(emit func(float64, ...string)) {
 		serving, beside := n.Serving(), n.rebuilds.beside.Load()
-		for _, g := range []*Generation{serving, beside} {
+		for _, g := range []*counting.Generation{serving, beside} {
 			again := g == beside && serving == beside // for a moment, at a switch
 			if g != nil && g.IsOpen() && !again {
 				emit(float64(g.Applied()), strconv.FormatUint(uint64(g.Number), 10))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -305,7 +306,7 @@ func TestSilence(t *testing.T) {
 
 // arranging is a node that has switched, and whose goroutine that follows the record was
 // ended: the test does what it would do. By the record generation 1 serves again.
-func (f *fleet) arranging() (n *Node, kept *Generation) {
+func (f *fleet) arranging() (n *Node, kept *counting.Generation) {
 	f.T.Helper()
 	n = f.rebuilt("a")
 	f.Until("the one before is up to date", func() bool {

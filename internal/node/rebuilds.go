@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -25,10 +26,10 @@ import (
 // end. It holds no lock while it does. A generation that does not open, or is lost, is
 // tried again; the one that serves goes on.
 type rebuilds struct {
-	known   atomic.Pointer[generations.Set]    // that this node acts on; nil: none yet (set)
-	beside  atomic.Pointer[Generation]         // nil: none is open
-	trouble kit.Troubles                       // that keeps nobody from counting and answering
-	writer  atomic.Pointer[bucket.Generations] // record, for others than attend
+	known   atomic.Pointer[generations.Set]     // that this node acts on; nil: none yet (set)
+	beside  atomic.Pointer[counting.Generation] // nil: none is open
+	trouble kit.Troubles                        // that keeps nobody from counting and answering
+	writer  atomic.Pointer[bucket.Generations]  // record, for others than attend
 	leader  leader
 	left    atomic.Pointer[string] // what is stored here and of no use, lines for /readyz; nil: not looked yet
 
@@ -49,7 +50,7 @@ type rebuilds struct {
 
 // opening is a generation that is being opened.
 type opening struct {
-	generation *Generation
+	generation *counting.Generation
 	end        context.CancelFunc
 	done       chan error // has room for what came of it
 }
@@ -203,7 +204,7 @@ func (n *Node) take(set generations.Set) error {
 		}
 	}
 	n.rebuilds.known.Store(&set)
-	for _, g := range []*Generation{n.Serving(), n.rebuilds.beside.Load()} {
+	for _, g := range []*counting.Generation{n.Serving(), n.rebuilds.beside.Load()} {
 		if g != nil {
 			g.KeepLetters(g.Number == set.Serving)
 		}
@@ -243,7 +244,7 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 }
 
 // isIn says whether a generation is the one that a record has with a number.
-func isIn(set generations.Set, number generations.Number, g *Generation) bool {
+func isIn(set generations.Set, number generations.Number, g *counting.Generation) bool {
 	return g.Number == number && g.CountsBy == set.All[number].CountsBy()
 }
 
@@ -266,7 +267,7 @@ func (n *Node) openBeside(set generations.Set, number generations.Number) {
 }
 
 // openAside opens a generation while another one serves, or nothing of it.
-func (n *Node) openAside(g *Generation) (err error) {
+func (n *Node) openAside(g *counting.Generation) (err error) {
 	defer func() {
 		if err != nil {
 			g.UndoAll()
@@ -329,9 +330,9 @@ func (n *Node) closeBeside(why string) {
 }
 
 // generationOf is the generation with a number, open on this node; nil: it is not.
-func (n *Node) generationOf(number generations.Number) *Generation {
+func (n *Node) generationOf(number generations.Number) *counting.Generation {
 	// The one beside is looked at twice: so one that comes to serve in between is found.
-	for _, g := range []*Generation{n.rebuilds.beside.Load(), n.Serving(), n.rebuilds.beside.Load()} {
+	for _, g := range []*counting.Generation{n.rebuilds.beside.Load(), n.Serving(), n.rebuilds.beside.Load()} {
 		if g != nil && g.Number == number {
 			return g
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -100,7 +101,7 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 }
 
 // settle is the generation to begin with, not opened yet; nil: not known, and why.
-func (n *Node) settle(ctx context.Context) (g *Generation, why, err error) {
+func (n *Node) settle(ctx context.Context) (g *counting.Generation, why, err error) {
 	ctx, cancel := context.WithTimeout(ctx, led.StartWithin)
 	defer cancel()
 	first, err := n.firstRecord()
@@ -294,14 +295,14 @@ func (n *Node) outrun(ctx context.Context, from generations.Set) error {
 }
 
 // newGenerationOf is a generation as the record has it, not opened yet. It ends with ctx.
-func (n *Node) newGenerationOf(ctx context.Context, set generations.Set, number generations.Number) (*Generation, error) {
+func (n *Node) newGenerationOf(ctx context.Context, set generations.Set, number generations.Number) (*counting.Generation, error) {
 	is := set.All[number]
 	by, err := n.config.CountingBy(is.Counting)
 	if err != nil {
 		return nil, fmt.Errorf("what generation %d counts by does not fit the configuration of this node: %w", number, err)
 	}
 	differs, err := config.Changes(by, n.config)
-	return n.newGeneration(ctx, Spec{Number: number, Slot: jetlog.Slot(is.Slot), Config: by, CountsBy: is.CountsBy(), Differs: differs}), err
+	return n.newGeneration(ctx, counting.Spec{Number: number, Slot: jetlog.Slot(is.Slot), Config: by, CountsBy: is.CountsBy(), Differs: differs}), err
 }
 
 // changeRecord writes the record that follows from the one that this node knows. It

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -121,7 +122,7 @@ func roomToRestore(path string) error {
 
 // openRestoring takes the data directory for the restore of a backup into a generation;
 // finish says that it is whole.
-func (n *Node) openRestoring(g *Generation, m *backup.Manifest) (finish func(datadir.Restored) error, err error) {
+func (n *Node) openRestoring(g *counting.Generation, m *backup.Manifest) (finish func(datadir.Restored) error, err error) {
 	path := g.Config.DataDir
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)

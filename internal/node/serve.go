@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
@@ -57,7 +58,7 @@ const answerWithin = 2 * time.Minute
 // serveAll answers everybody by a generation; counted nil: by what it counts here. ready returns why nothing can be asked;
 // nil: it can. If this process answers already, what is new answers before what was
 // there stops.
-func (n *Node) serveAll(g *Generation, counted *spread.Counted, ready func() error) error {
+func (n *Node) serveAll(g *counting.Generation, counted *spread.Counted, ready func() error) error {
 	before, err := n.answer(g, counted, ready)
 	if err == nil {
 		n.stopAnswers(before)
@@ -67,7 +68,7 @@ func (n *Node) serveAll(g *Generation, counted *spread.Counted, ready func() err
 
 // answer begins to answer everybody by a generation. It returns what answered before,
 // which does so still.
-func (n *Node) answer(g *Generation, counted *spread.Counted, ready func() error) (before *Answers, err error) {
+func (n *Node) answer(g *counting.Generation, counted *spread.Counted, ready func() error) (before *counting.Answers, err error) {
 	a, err := g.NewAnswers(counted, ready)
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (n *Node) answer(g *Generation, counted *spread.Counted, ready func() error
 }
 
 // stopAnswers has before answer the requests that have arrived, and stops it.
-func (n *Node) stopAnswers(before *Answers) {
+func (n *Node) stopAnswers(before *counting.Answers) {
 	ctx, cancel := context.WithTimeout(n.ctx, drainWithin)
 	defer cancel()
 	if err := before.Stop(ctx); err != nil && n.ctx.Err() == nil {

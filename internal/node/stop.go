@@ -5,6 +5,8 @@ import (
 	"errors"
 	"runtime"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 )
 
 // Close stops in order: no more queries, no more routing, no more windows; a
@@ -47,7 +49,7 @@ func (n *Node) close() error {
 
 // use returns the generation that serves. It is not closed before the caller calls done.
 // Work that takes long must end with the generation's ctx.
-func (n *Node) use() (g *Generation, done func()) {
+func (n *Node) use() (g *counting.Generation, done func()) {
 	for {
 		g := n.Serving()
 		done, closed := g.TryUse()

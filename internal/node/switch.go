@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
 // isLost says that a generation cannot go on.
-func isLost(g *Generation) bool {
+func isLost(g *counting.Generation) bool {
 	select {
 	case <-g.Lost():
 		return true
@@ -22,7 +23,7 @@ func isLost(g *Generation) bool {
 // maySwitch says whether this node may answer by another generation at once: what it
 // has of that is as new as it should be. Where the one that serves is gone from the
 // record, nothing is as good.
-func (n *Node) maySwitch(from, to *Generation) bool {
+func (n *Node) maySwitch(from, to *counting.Generation) bool {
 	if isLost(to) {
 		return false
 	}
@@ -48,7 +49,7 @@ const (
 //
 //	before ──► answers ──────────────► drained ─► closed with its generation
 //	to         ─► answers, requests wait ─► as far as before ─► answered
-func (n *Node) switchTo(ctx context.Context, to *Generation) (switched bool) {
+func (n *Node) switchTo(ctx context.Context, to *counting.Generation) (switched bool) {
 	before := n.Serving()
 	begun := time.Now()
 	if n.serves() {
@@ -74,7 +75,7 @@ func (n *Node) switchTo(ctx context.Context, to *Generation) (switched bool) {
 
 // answerAfter has everybody be answered by another generation, from when it is as far
 // as the one before. upTo is how far any holder of that can be.
-func (n *Node) answerAfter(ctx context.Context, before, to *Generation, counted *spread.Counted, upTo func(context.Context) (pipeline.Position, error)) error {
+func (n *Node) answerAfter(ctx context.Context, before, to *counting.Generation, counted *spread.Counted, upTo func(context.Context) (pipeline.Position, error)) error {
 	gate := make(chan struct{})
 	defer close(gate)
 	old, err := n.answer(to, counted, func() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
@@ -167,7 +168,7 @@ func (t *thin) look(ctx context.Context) error {
 		return cluster.ErrNobody
 	}
 	if n.Serving().Number != set.Serving {
-		return t.change(ctx, n.newGeneration(n.ctx, Spec{Number: set.Serving, Slot: jetlog.Slot(set.All[set.Serving].Slot), Config: n.config}))
+		return t.change(ctx, n.newGeneration(n.ctx, counting.Spec{Number: set.Serving, Slot: jetlog.Slot(set.All[set.Serving].Slot), Config: n.config}))
 	}
 	if err := n.Serving().Attach(ctx); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (t *thin) look(ctx context.Context) error {
 
 // change switches answers to another generation. The one before answers until a holder has
 // said what the other one counts.
-func (t *thin) change(ctx context.Context, to *Generation) error {
+func (t *thin) change(ctx context.Context, to *counting.Generation) error {
 	n, before := t.node, t.node.Serving()
 	counted, by, err := t.join(ctx, to)
 	if err == nil && before.MembersChanged() == nil { // nothing was answered before
@@ -199,7 +200,7 @@ func (t *thin) change(ctx context.Context, to *Generation) error {
 }
 
 // join joins the members of a generation and has one of them say what is counted.
-func (t *thin) join(ctx context.Context, g *Generation) (*spread.Counted, counts, error) {
+func (t *thin) join(ctx context.Context, g *counting.Generation) (*spread.Counted, counts, error) {
 	if err := g.Attach(ctx); err != nil {
 		return nil, counts{}, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -404,7 +405,7 @@ func TestThinSameSlot(t *testing.T) {
 	s.Ready(n)
 	n.thin.end()
 	before := n.Serving()
-	if err := n.thin.change(t.Context(), n.newGeneration(n.ctx, Spec{Number: before.Number, Slot: before.Slot, Config: n.config})); err != nil {
+	if err := n.thin.change(t.Context(), n.newGeneration(n.ctx, counting.Spec{Number: before.Number, Slot: before.Slot, Config: n.config})); err != nil {
 		t.Fatal(err)
 	}
 	at := s.Publish(communityLines...)

@@ -1,0 +1,191 @@
+package counting
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/sinks/move"
+)
+
+// spare is a shard that is stored here and neither held nor assigned to this node: it was
+// given up, or left by an earlier process. When it is assigned to this node again, or no
+// other node answers for it, it is held again at once, from where it stands.
+type spare struct {
+	since   time.Time // from when on all nodes that it is assigned to have answered for it
+	given   time.Time // when it was first seen: the oldest go first where there is no room
+	under   bool      // those nodes are being asked, or it is being dropped
+	refused bool      // the last time they were asked, none of them held it
+}
+
+const (
+	// spareStands is how long the assignment must have stood, and been followed, before a
+	// spare is deleted.
+	spareStands = 10 * time.Minute
+	// spareShare is the part of the disk, one in spareShare of what is free without spares,
+	// that spares may take. If they take more, the oldest is deleted before its time.
+	spareShare = 2
+)
+
+// disk is what is free on a node's disk, in bytes, if the file system knows. It is read
+// before a lock is taken: so a disk that hangs does not hold up the node's beat.
+type disk struct {
+	free  uint64
+	known bool
+}
+
+// sparesLocked notes what is stored and neither held nor assigned here. It begins to delete
+// what has been so for long enough, or has no room, and returns what is to be held again.
+func (g *Generation) sparesLocked(view *cluster.View, assigned, held cluster.ShardSet, room disk) (back cluster.ShardSet) {
+	h, now := &g.holdings, time.Now()
+	var spares cluster.ShardSet
+	for s := range pipeline.Shard(g.Config.Shards) {
+		_, comes := h.moves[s]
+		if !held.Has(s) && !comes && !h.derived.Has(s) && g.store.Stack(s).Stored() {
+			spares.Add(s)
+		}
+	}
+	answered := view.LetGo(g.Name, spares)
+	for s := range pipeline.Shard(g.Config.Shards) {
+		if !spares.Has(s) {
+			delete(h.spares, s)
+			continue
+		}
+		sp := h.spares[s]
+		if sp == nil && assigned.Has(s) { // it has stopped, and comes from another node
+			continue
+		}
+		if sp == nil {
+			sp = &spare{since: now, given: now}
+			h.spares[s] = sp
+		}
+		if !answered.Has(s) {
+			sp.since = now
+		}
+		if !assigned.Has(s) && !sp.under && (sp.refused || len(g.elsewhere(view, s)) == 0) {
+			back.Add(s)
+		}
+	}
+	g.dropSparesLocked(view, answered, g.crowdedLocked(room))
+	return back
+}
+
+// crowdedLocked are the spares that the disk has no room for, the oldest ones.
+func (g *Generation) crowdedLocked(room disk) (set cluster.ShardSet) {
+	free := room.free
+	if !room.known || len(g.holdings.spares) == 0 {
+		return set
+	}
+	shards, bytes := []pipeline.Shard{}, uint64(0)
+	for s := range g.holdings.spares {
+		shards, bytes = append(shards, s), bytes+uint64(g.store.Stack(s).Bytes())
+	}
+	slices.SortFunc(shards, func(a, b pipeline.Shard) int {
+		return cmp.Or(g.holdings.spares[a].given.Compare(g.holdings.spares[b].given), cmp.Compare(a, b))
+	})
+	for _, s := range shards {
+		if spareShare*bytes <= free+bytes {
+			break
+		}
+		set.Add(s)
+		bytes, free = bytes-uint64(g.store.Stack(s).Bytes()), free+uint64(g.store.Stack(s).Bytes())
+	}
+	return set
+}
+
+// dropSparesLocked begins to delete spares whose time has come, one at a time.
+func (g *Generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
+	h := &g.holdings
+	for _, sp := range h.spares {
+		if sp.under {
+			return
+		}
+	}
+	for s := range answered.All() {
+		sp := h.spares[s]
+		if sp == nil || h.leaving.Has(s) || !crowded.Has(s) && time.Since(sp.since) < spareStands {
+			continue
+		}
+		sp.under = true
+		epoch, holders := view.Assignment.Epoch, slices.Clone(view.Assignment.Holders(s))
+		g.work.Go(func() { g.dropSpare(s, sp, epoch, holders) })
+		return
+	}
+}
+
+// dropSpare asks all nodes that a spare is assigned to, and deletes it if all of them hold
+// the shard and are further than it is.
+func (g *Generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
+	held, err := g.haveAll(g.ctx, s, epoch, holders)
+	h := &g.holdings
+	h.mu.Lock()
+	if err == nil && (h.spares[s] != sp || h.moves[s] != nil || g.members.View().Assignment.Epoch != epoch) {
+		err = errors.New("what is assigned has changed meanwhile")
+	}
+	if err == nil {
+		h.leaving.Add(s) // nothing begins from what is stored of it
+	}
+	h.mu.Unlock()
+	if err == nil {
+		if err = g.store.Drop(s); err == nil {
+			g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaving.Remove(s)
+	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
+	if err != nil && g.ctx.Err() == nil {
+		sp.since = time.Now()
+		g.Lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+	}
+	h.wakeArrange()
+}
+
+// haveAll asks nodes whether each of them holds a shard, and is at least as far as what is
+// stored of it here. held is how many hold it.
+func (g *Generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
+	state, fault := g.store.Stack(s).State()
+	if fault != nil {
+		state.Applied = 0 // what cannot be read is of no use, if each of them holds the shard
+	}
+	for _, node := range nodes {
+		there, fault := move.Compare(ctx, g.NC, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.Number, Logger: g.Log})
+		switch {
+		case fault != nil:
+			err = errors.Join(err, fault)
+			continue
+		case there.From < state.Applied:
+			err = errors.Join(err, fmt.Errorf("node %s has come to position %d, and what is stored here is of %d", node, there.From, state.Applied))
+		}
+		held++
+	}
+	return held, err
+}
+
+// back takes up a spare as it is stored, if DELTAS brings it on. It returns false if not.
+func (g *Generation) back(ctx context.Context, s pipeline.Shard, m *moving) bool {
+	if late, err := g.late(ctx, s); late || err != nil {
+		return false
+	}
+	g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are taken back", s, nil)
+	g.holdings.come(s, m)
+	return true
+}
+
+// spareFigures are how many spares there are, and what they take.
+func (g *Generation) spareFigures() (shards int, bytes int64) {
+	h := &g.holdings
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.spares {
+		bytes += g.store.Stack(s).Bytes()
+	}
+	return len(h.spares), bytes
+}
