@@ -116,7 +116,7 @@ func (n *Node) unreserve(slot jetlog.Slot, number generations.Number) {
 	if is, err := jetlog.SlotOf(ctx, js, slot); err != nil || is.Number != number {
 		return
 	}
-	if _, err := jetlog.Evict(ctx, js, slot, jetlog.Owner{Number: number + 1}); err != nil {
+	if _, err := jetlog.Evict(ctx, n.nc, slot, jetlog.Owner{Number: number + 1}); err != nil {
 		n.log.Warn("tidemark: what was reserved for a rebuild that did not begin is not removed yet", "stream", slot.Deltas(), "error", err)
 	}
 }

@@ -82,11 +82,11 @@ func (n *Node) openBucket() error {
 }
 
 // versioned has a record written in the version that all members read.
-func (n *Node) versioned(g *bucket.Generations, err error) (*bucket.Generations, error) {
+func (n *Node) versioned(r *bucket.Generations, err error) (*bucket.Generations, error) {
 	if err == nil {
-		g.Version = func() int { return n.Serving().Writes(pipeline.FormatRecord) }
+		r.Version = func() int { return n.Serving().Writes(pipeline.FormatRecord) }
 	}
-	return g, err
+	return r, err
 }
 
 // waitAtStart says why a start does not go on.

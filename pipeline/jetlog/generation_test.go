@@ -102,7 +102,7 @@ func TestEvict(t *testing.T) {
 	b := newBench(t)
 	evict := func(of generation.Number, want bool) {
 		t.Helper()
-		if got, err := jetlog.Evict(b.ctx, b.js, 0, jetlog.Owner{Number: of}); err != nil || got != want {
+		if got, err := jetlog.Evict(b.ctx, b.js.Conn(), 0, jetlog.Owner{Number: of}); err != nil || got != want {
 			t.Errorf("evicted for generation %d: %v, %v", of, got, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestEvict(t *testing.T) {
 	}
 	_, err = b.open(0, 3)
 	b.must(err)
-	_, err = jetlog.Evict(b.ctx, b.js, 0, jetlog.Owner{Number: 1})
+	_, err = jetlog.Evict(b.ctx, b.js.Conn(), 0, jetlog.Owner{Number: 1})
 	b.other("evicted by an earlier one", err, "3", "1")
 	evict(3, false)
 }
@@ -145,7 +145,7 @@ func TestDeltasOfNobody(t *testing.T) {
 	b.must(err)
 	_, err = b.open(1, 2)
 	b.other("opened", err, "0", "2")
-	if got, err := jetlog.Evict(b.ctx, b.js, 1, jetlog.Owner{Number: 2}); err != nil || !got {
+	if got, err := jetlog.Evict(b.ctx, b.js.Conn(), 1, jetlog.Owner{Number: 2}); err != nil || !got {
 		t.Errorf("what nobody can tell whose it is stays: %v, %v", got, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline/generation"
@@ -85,7 +86,11 @@ func SlotOf(ctx context.Context, js jetstream.JetStream, s Slot) (Owner, error) 
 // the slot was cleared. Numbers only grow in a slot, so a DELTAS of a lower one, or of
 // none, is left over, and so is one with the same number that counts by something else.
 // It says whether there was one. A later generation's is ErrGeneration, and stays.
-func Evict(ctx context.Context, js jetstream.JetStream, s Slot, of Owner) (evicted bool, err error) {
+func Evict(ctx context.Context, nc *nats.Conn, s Slot, of Owner) (evicted bool, err error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return false, err
+	}
 	stream, err := js.Stream(ctx, s.Deltas())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
@@ -36,14 +34,10 @@ func (g *Generation) StreamOptions() jetlog.StreamOptions {
 // evict makes room for a generation where one that was there before has left
 // something in its slot.
 func (g *Generation) evict() error {
-	js, err := jetstream.New(g.NC)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := led.Context(g.ctx, g.host.InCluster())
 	defer cancel()
 	return g.led().Until(ctx, led.LookWithin, jetlog.Leaderless, func(ctx context.Context) error {
-		evicted, err := jetlog.Evict(ctx, js, g.Slot, g.owner())
+		evicted, err := jetlog.Evict(ctx, g.NC, g.Slot, g.owner())
 		if evicted {
 			g.Log.Info("tidemark: what an earlier generation has left is removed", "stream", g.Slot.Deltas())
 		}

@@ -82,9 +82,9 @@ func TestOnlyCopyIsKept(t *testing.T) {
 	f.Until("all likes", func() bool { return g.sinks.Whole() && f.Likes(50, 1) })
 }
 
-// docs/contract.md: "has shards that differ be taken again by itself": who finds it too,
-// while it is, is not told that it may be a bug; nor is who began to look before it was
-// there again.
+// docs/contract.md: "has shards that differ be taken again by itself": a second
+// comparison that finds it while it is taken again does not call it a bug; nor does one that
+// began before it was there again.
 func TestFoundByTwo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

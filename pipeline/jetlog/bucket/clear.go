@@ -37,7 +37,7 @@ func Clear(ctx context.Context, js jetstream.JetStream, s jetlog.Slot, next gene
 		err = clearKeys(ctx, bucket, s)
 	}
 	if err == nil {
-		_, err = jetlog.Evict(ctx, js, s, jetlog.Owner{Number: next})
+		_, err = jetlog.Evict(ctx, js.Conn(), s, jetlog.Owner{Number: next})
 	}
 	if err != nil {
 		return fmt.Errorf("bucket: clear slot %d: %w", s, err)
