@@ -129,41 +129,50 @@ func (l *leader) saidLocked(of generations.Number) string {
 
 // leadOnce takes the next step, if one is due.
 func (n *Node) leadOnce(ctx context.Context, set generations.Set) error {
-	switch {
-	case set.Kept != 0:
-		return n.dropKept(ctx, set)
-	case set.Building == 0:
+	seen, lacks := n.leadSees(set)
+	switch set.Next(seen) {
+	case generations.StepTidy:
 		n.tidySlot(ctx, set)
-		return nil
-	}
-	if why := n.Serving().History().LacksOf(n.Serving().SeenEvents()); why != nil {
+	case generations.StepDrop:
+		return n.step(ctx, set.Equal, generations.Set.Drop)
+	case generations.StepAbort:
 		_, err := n.changeRecord(ctx, func(now generations.Set) (generations.Set, error) {
 			if now.Building != set.Building {
 				return now, bucket.ErrDecided
 			}
-			return now.Abort(why.Error())
+			return now.Abort(lacks.Error())
 		})
 		return err
-	}
-	b := n.rebuilds.beside.Load()
-	if b == nil || b.Number != set.Building || !b.IsOpen() {
-		return nil // rebuilds' trouble says why
-	}
-	n.rebuilds.leader.see(set.Building, b.View().Come(b.Config.Shards))
-	if !caughtUp(b) {
-		return nil
-	}
-	switch {
-	case set.State == generations.Building:
+	case generations.StepCompare:
 		return n.step(ctx, set.Equal, generations.Set.Compare)
-	case !set.Compared, set.Differs == 0 && !set.Accept && !n.rebuilds.leader.compared(set.Building):
+	case generations.StepCheck:
 		return n.compareBoth(ctx, set)
-	case set.Differs == 0 || set.Accept:
-		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) {
-			return now.Switch(n.lettersTo())
-		})
+	case generations.StepSwitch:
+		return n.step(ctx, set.Equal, func(now generations.Set) (generations.Set, error) { return now.Switch(n.lettersTo()) })
 	}
 	return nil
+}
+
+// leadSees is what the next step depends on beside the record; lacks is why EVENTS lacks its
+// beginning.
+func (n *Node) leadSees(set generations.Set) (seen generations.Seen, lacks error) {
+	if set.Kept != 0 {
+		seen.KeptLong = n.keptLong()
+	}
+	if set.Building == 0 {
+		return seen, nil
+	}
+	if lacks = n.Serving().History().LacksOf(n.Serving().SeenEvents()); lacks != nil {
+		seen.Lacks = true
+		return seen, lacks
+	}
+	l := &n.rebuilds.leader
+	seen.Compared = l.compared(set.Building)
+	if b := n.rebuilds.beside.Load(); b != nil && b.Number == set.Building && b.IsOpen() { // else rebuilds' trouble says why
+		l.see(set.Building, b.View().Come(b.Config.Shards))
+		seen.CaughtUp = caughtUp(b)
+	}
+	return seen, nil
 }
 
 // step applies change to the record by compare-and-set, if still(record) holds.

@@ -12,18 +12,15 @@ import (
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// dropKept drops the generation that served before, once it was kept for long enough
-// and all nodes that hold answer by the new one.
-func (n *Node) dropKept(ctx context.Context, set generations.Set) error {
+// keptLong says that the generation that served before was kept for long enough, and all
+// nodes that hold answer by the new one.
+func (n *Node) keptLong() bool {
 	r := n.rebuilds.writer.Load()
 	if r == nil {
-		return nil
+		return false
 	}
 	now, written := n.Serving().SeenEvents().Now, r.Written() // both by the server's clock
-	if written.IsZero() || now.Sub(written) < max(n.config.Rebuild.Keep, keepMin) || !caughtUp(n.Serving()) {
-		return nil
-	}
-	return n.step(ctx, set.Equal, generations.Set.Drop)
+	return !written.IsZero() && now.Sub(written) >= max(n.config.Rebuild.Keep, keepMin) && caughtUp(n.Serving())
 }
 
 // keepMin is how long a generation that served is kept at least: as long as a node

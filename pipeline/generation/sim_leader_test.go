@@ -38,15 +38,25 @@ func (w *world) decide(n *simNode) {
 		w.facts[s.Building].accepted = true
 		next, err := s.Accepted()
 		try("accept", next, err)
-	case s.Kept != 0 && ask < 12:
+	default:
+		w.nextStep(n, p, try, generation.Seen{
+			CaughtUp: s.State == generation.Comparing || w.allCaught(s.Building) || w.flaw == switchesEarly, Compared: true, KeptLong: ask < 12,
+		})
+	}
+}
+
+// nextStep has a leader take the step that is due.
+func (w *world) nextStep(n *simNode, p *plan, try func(what string, next generation.Set, err error), seen generation.Seen) {
+	switch s := p.from; s.Next(seen) {
+	case generation.StepDrop:
 		next, err := s.Drop()
 		try("drop", next, err)
-	case s.Building == 0 && s.Kept == 0:
+	case generation.StepTidy:
 		w.decideToBegin(n, p)
-	case s.State == generation.Building && (w.allCaught(s.Building) || w.flaw == switchesEarly):
+	case generation.StepCompare:
 		next, err := s.Compare()
 		try("compare", next, err)
-	case s.State == generation.Comparing && !s.Compared:
+	case generation.StepCheck:
 		f := w.facts[s.Building]
 		f.compared = f.caught
 		next, err := s.Found(map[bool]uint64{true: 3}[f.differs], "")
@@ -54,7 +64,7 @@ func (w *world) decide(n *simNode) {
 			next, err = s.Found(0, "")
 		}
 		try("found", next, err)
-	case s.State == generation.Comparing:
+	case generation.StepSwitch:
 		next, err := s.Switch(uint64(w.end))
 		try("switch", next, err)
 	}
