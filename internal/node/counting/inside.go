@@ -30,7 +30,7 @@ type Inside struct {
 
 	Memory *atomic.Int64
 	Open   *atomic.Bool
-	Same   *cluster.Member // what this process says of itself that never changes
+	Same   cluster.Member // what this process says of itself that never changes
 	Ctx    context.Context
 	Cancel func()
 	Fail   func(error)
@@ -49,7 +49,7 @@ type Inside struct {
 func (g *Generation) Inside() *Inside {
 	i := &Inside{
 		Store: g.store, Members: g.members, Router: g.router, Streams: g.streams, Auditor: g.audits.Auditor, Backups: g.backups, Nodes: g.parts,
-		Memory: &g.memory, Open: &g.open, Same: &g.same, Ctx: g.ctx, Cancel: g.cancel, Fail: g.fail,
+		Memory: &g.memory, Open: &g.open, Same: g.same, Ctx: g.ctx, Cancel: g.cancel, Fail: g.fail,
 		Held: g.heldNow, Self: g.self, Owner: g.owner, Mixed: g.mixed, SetMixed: g.setMixed, Observe: g.observeStreams, FreshnessWait: g.freshnessWait, ComesFrom: g.comesFrom, Silent: g.silent,
 	}
 	if g.explainer != nil {
