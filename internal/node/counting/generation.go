@@ -144,8 +144,8 @@ type Spec struct {
 	Differs  []string       // what the process' file counts differently, in words
 }
 
-// New is one that is not opened yet, which has all of the process' memory
-// and processors. It ends with ctx.
+// New makes a generation that is not open yet, with all of the process' memory and
+// processors. It ends with ctx.
 func New(ctx context.Context, p *Process, h Host, of Spec) *Generation {
 	c := of.Config
 	g := &Generation{
@@ -354,7 +354,7 @@ func (g *Generation) InWork(do func()) (done <-chan struct{}) {
 // IsOpen says whether shards, router and follower are there.
 func (g *Generation) IsOpen() bool { return g.open.Load() }
 
-// Applied is up to where every answer of this process reflects all events; not before holds.
+// Applied is up to where every answer of this process reflects all events; only once it is open.
 func (g *Generation) Applied() pipeline.Position { return g.sinks.Applied() }
 
 // Routes says whether this process routes the generation, and where the last window ends

@@ -139,7 +139,7 @@ func (h *holdings) following(ctx context.Context, renewals *renewals) (context.C
 }
 
 // arrange brings what is held to what is assigned, and decides what is assigned
-// if this process routes, until the node closes.
+// if this process routes, until the generation ends.
 func (g *Generation) arrange() {
 	var decided time.Time
 	var layout uint64
@@ -314,7 +314,7 @@ func (g *Generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 // change takes up the shards that are due and gives up those that are to be given up. Those
 // are in leaving from the moment they are chosen until it is done, so that this process
 // does not say that it has them: another node that they are assigned to must not rely on
-// it (cluster.View.LetGo, generation.digest).
+// it (cluster.View.LetGo, Generation.digest).
 func (g *Generation) change() error {
 	if err := g.giveUp(); err != nil {
 		return err

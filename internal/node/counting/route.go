@@ -98,7 +98,7 @@ func (g *Generation) tailer(ctx context.Context, after uint64) (pipeline.Tailer,
 	return tailer, nil
 }
 
-// follow applies DELTAS until the node closes. What is held changes between two
+// follow applies DELTAS until the generation ends. What is held changes between two
 // runs of the follower.
 func (g *Generation) follow() {
 	g.repeat("follow", func() error {
