@@ -25,7 +25,7 @@ func twoNodes(t *testing.T) (places []place, nodes []*process) {
 	a, b := newPlace(t), newPlace(t)
 	a.configure(t, budget+"node: a\n")
 	first := a.start(t)
-	b.configure(t, budget+"node: b\nnats: {url: '"+first.nats+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
+	b.configure(t, budget+"node: b\nnats: {url: '"+first.nats+"', nkey: '"+first.key+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	second := b.start(t)
 	var text strings.Builder
 	for i := range coldPosts {
@@ -195,7 +195,7 @@ func TestDegradeWrites(t *testing.T) {
 	a, b := newPlace(t), newPlace(t)
 	a.configure(t, "node: a\nweight: 0\n") // what it held before would be taken back
 	first := a.start(t)
-	b.configure(t, "node: b\nnats: {url: '"+first.nats+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
+	b.configure(t, "node: b\nnats: {url: '"+first.nats+"', nkey: '"+first.key+"', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
 	nodes := []*process{first, b.start(t)}
 	n := nodes[0]
 	e2e.Until(t, "b holds shards", func() bool { return strings.Contains(n.do("shards").out, "b ready") })

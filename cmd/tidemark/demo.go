@@ -25,7 +25,7 @@ import (
 // playDemo lets the made-up community live on a node until ctx ends.
 func playDemo(ctx context.Context, t *terminal, c *config.Config, n *node.Node) error {
 	log := logger(t.err, c.Log)
-	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: n.URL(), Name: "tidemark demo", Logger: log})
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: n.URL(), NkeySeedFile: n.KeyFile(), Name: "tidemark demo", Logger: log})
 	if err != nil {
 		return err
 	}

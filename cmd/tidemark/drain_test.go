@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 )
@@ -74,11 +72,7 @@ func TestTellNodes(t *testing.T) {
 	n.do("nodes", "forget", "b").fails(t, 1, "no such node")
 	// docs/nodes.md: "`tidemark nodes forget NODE` does it at once": for the server it is
 	// still connected when its machine is gone without a word, or it is suspended.
-	nc, err := nats.Connect(n.nats)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := n.inside(t)
 	if _, err := nc.SubscribeSync("tidemark.internal.member.none"); err != nil {
 		t.Fatal(err)
 	}

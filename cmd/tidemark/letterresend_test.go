@@ -227,7 +227,7 @@ func TestResendKilled(t *testing.T) {
 	killed := 0
 	for ; ; killed++ {
 		cmd := exec.Command(binary, args...)
-		cmd.Env = append(os.Environ(), "NATS_URL="+n.nats)
+		cmd.Env = append(os.Environ(), n.env()...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/walls"
 )
 
 // These tests use the program as its users do: the built binary, its exit
@@ -121,6 +122,7 @@ type process struct {
 	t         testing.TB
 	cmd       *exec.Cmd
 	nats, url string // of NATS, of HTTP
+	key       string // the node's
 	out, log  e2e.Lines
 	running   chan struct{} // closed when it answers
 	ended     chan struct{}
@@ -137,7 +139,7 @@ func (p place) start(t testing.TB, flags ...string) *process {
 // spawn runs a node and does not wait.
 func (p place) spawn(t testing.TB, flags ...string) *process {
 	t.Helper()
-	n := &process{t: t, running: make(chan struct{}), ended: make(chan struct{})}
+	n := &process{t: t, key: filepath.Join(p.data, walls.KeyFile), running: make(chan struct{}), ended: make(chan struct{})}
 	n.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
 	n.cmd.Dir = p.dir
 	n.cmd.Stdout = &n.out
@@ -193,22 +195,37 @@ func (n *process) do(args ...string) result {
 
 func (n *process) feed(stdin string, args ...string) result {
 	n.t.Helper()
-	return command(n.t, []string{"NATS_URL=" + n.nats}, stdin, args...)
+	return command(n.t, n.env(), stdin, args...)
+}
+
+// env leads a command to the node.
+func (n *process) env() []string {
+	env := []string{"NATS_URL=" + n.nats}
+	if _, err := os.Stat(n.key); err == nil { // the server is its own
+		env = append(env, "TIDEMARK_NKEY="+n.key)
+	}
+	return env
 }
 
 // connect gives a producer's way in.
 func (n *process) connect(t testing.TB) nats.JetStreamContext {
 	t.Helper()
-	nc, err := nats.Connect(n.nats)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := nc.JetStream()
+	js, err := n.inside(t).JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return js
+}
+
+// inside is a connection with the node's key.
+func (n *process) inside(t testing.TB) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(n.nats, e2e.Inside(t, n.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
 }
 
 // want runs a command that must print exactly that.

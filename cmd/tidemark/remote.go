@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -22,7 +25,7 @@ import (
 type remote struct {
 	NATS    string        `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The NATS server that tidemark is on (${default})." group:"Connection:"`
 	Creds   string        `type:"existingfile" placeholder:"FILE" help:"Credentials file for the server." group:"Connection:"`
-	NKey    string        `name:"nkey" type:"existingfile" placeholder:"FILE" help:"NKey seed file for the server." group:"Connection:"`
+	NKey    string        `name:"nkey" env:"TIDEMARK_NKEY" type:"existingfile" placeholder:"FILE" help:"NKey seed file for the server (node.nk in the data directory, if it is here)." group:"Connection:"`
 	TLSCA   string        `name:"tls-ca" type:"existingfile" placeholder:"FILE" help:"Authority to trust, PEM; the system's by default." group:"Connection:"`
 	TLSCert string        `name:"tls-cert" type:"existingfile" placeholder:"FILE" help:"Certificate for the server, PEM." group:"Connection:"`
 	TLSKey  string        `name:"tls-key" type:"existingfile" placeholder:"FILE" help:"Private key of --tls-cert, PEM." group:"Connection:"`
@@ -48,15 +51,20 @@ func (r *remote) Validate() error {
 
 // dial connects for one question, or to stay connected.
 func (r *remote) dial(once bool) (*nats.Conn, error) {
-	nc, err := jetlog.Connect(jetlog.ConnectOptions{
+	o := jetlog.ConnectOptions{
 		URL:             r.NATS,
 		Name:            "tidemark command",
 		CredentialsFile: r.Creds,
-		NkeySeedFile:    r.NKey,
+		NkeySeedFile:    cmp.Or(r.NKey, r.keyHere()),
 		TLS:             jetlog.TLSOptions{CA: r.TLSCA, Certificate: r.TLSCert, Key: r.TLSKey},
 		Once:            once,
 		Timeout:         r.patience(),
-	})
+	}
+	nc, err := jetlog.Connect(o)
+	if r.NKey == "" && o.NkeySeedFile != "" && (errors.Is(err, nats.ErrNkeysNotSupported) || errors.Is(err, jetlog.ErrCredentials)) {
+		o.NkeySeedFile = "" // it is of another server
+		nc, err = jetlog.Connect(o)
+	}
 	switch {
 	case err == nil:
 		r.reach = newReach(nc)
@@ -70,6 +78,20 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		return nil, fmt.Errorf("%w: give --tls-cert and --tls-key that it trusts", err)
 	}
 	return nc, err
+}
+
+// keyHere is the key of a node whose data directory is here; "": there is none.
+func (r *remote) keyHere() string {
+	var s settings
+	c, _, err := s.load()
+	if err != nil || r.Creds != "" || strings.Contains(r.NATS, "@") {
+		return ""
+	}
+	path := filepath.Join(c.DataDir, walls.KeyFile)
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
 }
 
 // patience is how long one server has to let the command in: where there are several,
@@ -134,7 +156,11 @@ func (r *remote) explain(err error) error {
 
 // denied is an error of missing permissions, in the server's words.
 func (r *remote) denied(err error) error {
-	return fmt.Errorf("the NATS server at %s does not let this client do so: %s", redacted(r.NATS), jetlog.Denial(err))
+	remedy := ""
+	if r.NKey == "" && r.Creds == "" && r.keyHere() == "" {
+		remedy = "; it may need the node's key: --nkey " + filepath.Join("DATA_DIR", walls.KeyFile)
+	}
+	return fmt.Errorf("the NATS server at %s does not let this client do so: %s%s", redacted(r.NATS), jetlog.Denial(err), remedy)
 }
 
 // redacted is the URL without a password.

@@ -20,7 +20,7 @@ func TestStatsOfANode(t *testing.T) {
 	started := map[string]*process{"a": first}
 	for name, roles := range map[string]string{"routes": "route", "holds": "hold", "thin": "answer"} {
 		p := newPlace(t)
-		more := fmt.Sprintf("node: %s\nroles: [%s]\nnats: {url: '%s', %s}\n", name, roles, first.nats, streams)
+		more := fmt.Sprintf("node: %s\nroles: [%s]\nnats: {url: '%s', nkey: %q, %s}\n", name, roles, first.nats, first.key, streams)
 		p.configure(t, more)
 		started[name] = p.start(t)
 	}

@@ -72,7 +72,7 @@ d      up     answer       -            0        0         -      -          -  
 func TestTop(t *testing.T) {
 	n := newPlace(t).start(t)
 	top := exec.CommandContext(t.Context(), binary, "top", "--json", "--interval", "100ms")
-	top.Env = append(os.Environ(), "NATS_URL="+n.nats)
+	top.Env = append(os.Environ(), n.env()...)
 	pipe, err := top.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

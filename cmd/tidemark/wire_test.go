@@ -73,7 +73,7 @@ func deadLetters(t *testing.T, n *process, nc *nats.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters, err := js.SubscribeSync("deadletter.>", nats.DeliverAll())
+	letters, err := n.connect(t).SubscribeSync("deadletter.>", nats.DeliverAll())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,14 +29,14 @@ Look at
   ready?     http://%[1]s/readyz     the same paths on every node
   in another terminal, more than once:
 
-    export NATS_URL=%[2]s
+    export NATS_URL=%[2]s TIDEMARK_NKEY=%[4]s
     %[3]s nodes
     %[3]s shards
     %[3]s unread 1 2 3
     %[3]s stats
 
 Kill
-`, thin.http, f.all.urls(), f.o.binary)
+`, thin.http, f.all.urls(), f.o.binary, f.all.key())
 	for _, p := range f.all {
 		fmt.Fprintf(&b, "  kill -9 %-8d %s\n", f.nodes[p.node].cmd.Process.Pid, f.effect(p, routes))
 	}

@@ -12,6 +12,7 @@ import (
 //
 //	data-cluster/
 //	  LOCK
+//	  node.nk         the key of all nodes, and of commands
 //	  a/ b/ c/        config.yaml   written again by every run
 //	                  log           of all runs
 //	                  data/         what is kept
@@ -95,6 +96,9 @@ func (l layout) urls() string {
 	return strings.Join(urls, ",")
 }
 
+// key is the file of the key that all nodes have; the first one makes it.
+func (l layout) key() string { return filepath.Join(filepath.Dir(l[0].dir), "node.nk") }
+
 func (l layout) routes() string {
 	var routes []string
 	for _, p := range l {
@@ -130,14 +134,15 @@ func (l layout) configuration(p *place) string {
 		"channels: {games: {kind: dot}}      # the community lights it\n"
 	text := fmt.Sprintf(all, p.node, p.http)
 	if p.thin {
-		return text + fmt.Sprintf("roles: [answer]\nnats: {url: %q}\n", l.urls())
+		return text + fmt.Sprintf("roles: [answer]\nnats: {url: %q, nkey: %q}\n", l.urls(), l.key())
 	}
 	return text + fmt.Sprintf(`data_dir: %q
 cluster: {replicas: 2}              # holders of each shard
 nats:
   listen: %q
+  nkey: %q
   replicas: 3                       # copies of each stream
   cluster: {name: tidemark-demo, listen: %q, routes: [%s]}
   streams: {events: {max_bytes: 2GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}
-`, filepath.Join(p.dir, "data"), p.nats, p.route, l.routes())
+`, filepath.Join(p.dir, "data"), p.nats, l.key(), p.route, l.routes())
 }

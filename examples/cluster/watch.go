@@ -30,7 +30,7 @@ const (
 
 // live has the community live on the nodes, and keeps these, until ctx ends.
 func live(ctx context.Context, o options, f *fleet) error {
-	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: f.all.urls(), Name: "tidemark demo"})
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: f.all.urls(), NkeySeedFile: f.all.key(), Name: "tidemark demo"})
 	if err != nil {
 		return err
 	}

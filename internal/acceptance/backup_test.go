@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
@@ -66,7 +67,7 @@ func TestHiggsRestored(t *testing.T) {
 	// The state and the windows are lost; the log behind the backup is there.
 	data := filepath.Join(p.Dir, "data")
 	p.Kill()
-	for _, lost := range []string{filepath.Join(data, "badger"), filepath.Join(data, "jetstream", "jetstream", "$G", "streams", "DELTAS")} {
+	for _, lost := range []string{filepath.Join(data, "badger"), filepath.Join(data, "jetstream", "jetstream", walls.Inside, "streams", "DELTAS")} {
 		if _, err := os.Stat(lost); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -72,7 +73,11 @@ func (c *cluster) save(stream string) (restore func()) {
 }
 
 func streamDir(store, stream string) string {
-	return filepath.Join(store, "jetstream", "$G", "streams", stream)
+	account := filepath.Join(store, "jetstream", walls.Inside)
+	if _, err := os.Stat(account); err != nil {
+		account = filepath.Join(store, "jetstream", "$G") // of a server without walls
+	}
+	return filepath.Join(account, "streams", stream)
 }
 
 func copyDir(t *testing.T, from, to string) {

@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -16,6 +18,7 @@ import (
 type fleet struct {
 	t             *testing.T
 	url, settings string
+	key           string // file of the key of embedded servers; "": they are somebody else's
 	streams       string // further keys of nats, that all who hold must have alike
 	shards        int
 	holders       map[string]*e2e.Process
@@ -63,6 +66,10 @@ func newFleetEmbedded(t *testing.T, others ...string) *fleet {
 		holders: map[string]*e2e.Process{},
 	}
 	names := []string{"a", "b", "c"}
+	f.key = filepath.Join(t.TempDir(), walls.KeyFile)
+	if _, err := walls.Key(f.key); err != nil {
+		t.Fatal(err)
+	}
 	ports := map[string]int{}
 	var routes, urls []string
 	for _, name := range names {
@@ -90,7 +97,7 @@ func newFleetEmbedded(t *testing.T, others ...string) *fleet {
 
 // thin starts a process that only answers.
 func (f *fleet) thin() *e2e.Process {
-	p := e2e.Prepare(f.t, e2e.Setup{URL: f.url, Settings: answersOnly + f.settings})
+	p := e2e.Prepare(f.t, e2e.Setup{URL: f.url, Key: f.key, Settings: answersOnly + f.settings})
 	p.Start()
 	return p
 }
@@ -99,7 +106,7 @@ func (f *fleet) thin() *e2e.Process {
 func (f *fleet) connect() {
 	f.t.Helper()
 	nc, err := nats.Connect(f.url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), e2e.Inside(f.t, f.key))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -115,6 +122,7 @@ func (f *fleet) add(name string) *e2e.Process {
 // prepare prepares a holder.
 func (f *fleet) prepare(name string, s e2e.Setup) *e2e.Process {
 	zone := map[string]string{"a": "x", "b": "y"}[name]
+	s.Key = f.key
 	s.Settings = fmt.Sprintf("roles: [route, hold]\nnode: %s\nzone: %q\n", name, zone) + f.settings
 	f.holders[name] = e2e.Prepare(f.t, s)
 	return f.holders[name]

@@ -12,8 +12,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// "NATS decides who may publish and ask: use a server of yours with accounts, credentials
-// or TLS" (README). A node counts and answers there, and so do the commands; one that is
+// README.md: "To tell clients apart use `nats.auth`, or a server of yours with accounts and
+// TLS". A node counts and answers there, and so do the commands; one that is
 // refused says in one line what to set.
 func TestOutsideServer(t *testing.T) {
 	t.Parallel()

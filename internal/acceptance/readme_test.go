@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/walls"
 )
 
 // step is a command that README shows at a prompt, and what it says is printed.
@@ -88,7 +89,7 @@ func (r *readmeReader) block(heading, language string) string {
 		r.t.Fatalf("README has no block in %s under %q", language, heading)
 	}
 	block, _, _ = strings.Cut(block, "\n```")
-	return strings.ReplaceAll(block, "nats://127.0.0.1:4222", r.node.URL)
+	return strings.NewReplacer("nats://127.0.0.1:4222", r.node.URL, "data/"+walls.KeyFile, r.node.Key).Replace(block)
 }
 
 // steps takes the blocks of a section apart that show a terminal.
@@ -123,7 +124,7 @@ func (r *readmeReader) shell(command string) string {
 	c.Dir = r.dir
 	c.Env = append(os.Environ(), "PATH="+filepath.Dir(e2e.Binary(r.t))+":"+os.Getenv("PATH"))
 	if r.node != nil {
-		c.Env = append(c.Env, "NATS_URL="+r.node.URL)
+		c.Env = append(c.Env, "NATS_URL="+r.node.URL, "TIDEMARK_NKEY="+r.node.Key)
 	}
 	out, _ := c.CombinedOutput() // a command may be shown that fails; what it prints is compared
 	return string(out)
@@ -137,7 +138,7 @@ func (r *readmeReader) request(command string) string {
 		r.t.Fatalf("README types %q, which this test cannot", command)
 	}
 	if r.nc == nil {
-		r.nc = r.node.Connect()
+		r.nc = r.node.ConnectPlain()
 	}
 	reply, err := r.nc.Request(words[1], []byte(words[2]), 10*time.Second)
 	if err != nil {

@@ -158,12 +158,18 @@ func (d *decoder) checkNATS(n *NATS) {
 		d.crossFault([]string{"nats.tls.key"}, "key is given without cert; the two go together")
 	}
 	if n.URL != "" {
+		if n.Auth != "" {
+			d.crossFault([]string{"nats.auth", "nats.url"}, "is for the embedded server, and nats.url names another; leave one of the two out")
+		}
 		return
+	}
+	if d.sound("nats.listen") && n.Auth == "" && !Local(n.Listen) {
+		d.crossFault([]string{"nats.listen", "nats.auth"}, "nats.listen is %s, which others than this machine reach, and there is no nats.auth; "+
+			"state a file with a key and a role a line, or nats.auth: %s, or listen on 127.0.0.1", n.Listen, AuthOpen)
 	}
 	// Ignoring these would leave an operator in the belief that they hold.
 	for _, outside := range []struct{ key, value string }{
 		{"nats.credentials", n.Credentials},
-		{"nats.nkey", n.NKey},
 		{"nats.tls.ca", n.TLS.CA},
 		{"nats.tls.cert", n.TLS.Cert},
 		{"nats.tls.key", n.TLS.Key},

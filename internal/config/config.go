@@ -76,7 +76,8 @@ type NATS struct {
 	URL          string        `yaml:"url"`           // servers, commas between; "" = embedded
 	Listen       string        `yaml:"listen"`        // host:port of the embedded server, port 0 = any; 127.0.0.1:4222
 	Credentials  string        `yaml:"credentials"`   // path, outside server only; "" = none
-	NKey         string        `yaml:"nkey"`          // path of a seed, outside server only; "" = none
+	NKey         string        `yaml:"nkey"`          // path of a seed; "" = none, of an embedded server node.nk in DataDir
+	Auth         string        `yaml:"auth"`          // embedded server: AuthOpen, or path of a file of keys and roles; "" = open on this machine alone
 	TLS          TLS           `yaml:"tls"`           // outside server only
 	Replicas     int           `yaml:"replicas"`      // copies of each stream, 1 to 5; 1
 	SyncInterval time.Duration `yaml:"sync_interval"` // embedded server, 0 = on every write; 200ms
@@ -84,6 +85,9 @@ type NATS struct {
 	Cluster      NATSCluster   `yaml:"cluster"`       // embedded server: with which others it forms a cluster
 	Streams      Streams       `yaml:"streams"`       // the streams' limits
 }
+
+// AuthOpen in NATS.Auth says that each client that reaches the port may be an application.
+const AuthOpen = "open"
 
 // TLS names PEM files; Cert and Key are both there or both "".
 type TLS struct {

@@ -247,7 +247,7 @@ func TestFaults(t *testing.T) {
 		{"memory: {budget: 33MiB}", 1, "memory.budget is 33MiB; allowed: 34MiB or more, of which Badger's buffers and caches take 30MiB and the state at least 4MiB"},
 		{"checkpoint: {rows: 1000001}", 1, "allowed: 1 to 1000000"},
 		{"nats: {tls: {key: k}, url: a}", 1, "key is given without cert"},
-		{"nats: {nkey: k}", 1, "nats.url is empty"},
+		{"nats: {credentials: k}", 1, "nats.url is empty"},
 		{"nats: {replicas: 3}", 1, "3 replicas need a cluster, and both nats.url and nats.cluster.listen are empty"},
 		{"nats: {url: 'nats://'}", 1, "server 1 of the list"},
 		{"http: {listen: '300.0.0.1:80'}", 1, "not an address"},

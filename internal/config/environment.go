@@ -23,9 +23,9 @@ const (
 	secretBytesMax = 64 * KiB
 )
 
-// otherVariables belong to others: the passwords of deploy/nats-accounts.conf,
+// otherVariables belong to others: the passwords of deploy/nats-accounts.conf, the key of commands,
 // the tests, and what Kubernetes sets for a service whose name begins with tidemark.
-var otherVariables = regexp.MustCompile(`^TIDEMARK_([A-Z]+_PASSWORD|TEST_.*|(.*_)?SERVICE_(HOST|PORT(_.*)?)|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+var otherVariables = regexp.MustCompile(`^TIDEMARK_([A-Z]+_PASSWORD|NKEY|TEST_.*|(.*_)?SERVICE_(HOST|PORT(_.*)?)|(.*_)?PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 // environment holds the variables by name, and which of them the configuration uses.
 type environment struct {

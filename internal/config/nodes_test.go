@@ -110,6 +110,8 @@ func TestNodesFaults(t *testing.T) {
 		{"nats: {cluster: {listen: ':6222', routes: nats://b:6222}}", "f:1: nats.cluster.routes: ", "not a list"},
 		{"\napi: {listen: ':8481'}", "f:2: api.listen: ", "others than this machine reach, and there is no api.tokens"},
 		{"api: {listen: '0.0.0.0:8481'}", "f:1: api.listen: ", "or listen on 127.0.0.1"},
+		{"nats: {listen: '0.0.0.0:4222'}", "f:1: nats.listen: ", "others than this machine reach, and there is no nats.auth"},
+		{"\nnats: {url: 'nats://a:1', auth: open}", "f:2: nats.url: ", "is for the embedded server"},
 		{"api: {listen: '8481'}", "f:1: api.listen: ", "is not an address"},
 	} {
 		_, err := Parse("f", []byte(test.text))

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark"
+	"github.com/tidemark-io/tidemark/internal/walls"
 )
 
 // Root is the repository's root directory.
@@ -82,6 +83,7 @@ type Process struct {
 	config string
 	fixed  string // what every version of the config says
 	URL    string // of its NATS server
+	Key    string // file of the key that is inside; "": the server is somebody else's
 	HTTP   string // http://host:port
 	Dir    string // holds the config and the data
 
@@ -140,6 +142,7 @@ type Setup struct {
 	Settings string   // further lines of the config file
 	URL      string   // of somebody else's server, or several with commas; default: its own, embedded
 	NATS     string   // further keys of nats: "replicas: 3, nkey: FILE"
+	Key      string   // file of a key that is inside; default: of an embedded server, the node's own
 	Dir      string   // for the config and the log; default: a temporary one
 	DataDir  string   // default: "data" in Dir
 	Binary   string   // default: Binary
@@ -160,6 +163,9 @@ func Prepare(t testing.TB, s Setup) *Process {
 	if p.Dir == "" {
 		p.Dir = t.TempDir()
 	}
+	if s.Key != "" {
+		s.NATS = fmt.Sprintf("nkey: %q, %s", s.Key, s.NATS)
+	}
 	nats := fmt.Sprintf("nats: {url: %q, %s}\n", s.URL, s.NATS)
 	if s.URL == "" {
 		port := FreePort(t)
@@ -169,6 +175,10 @@ func Prepare(t testing.TB, s Setup) *Process {
 	data := s.DataDir
 	if data == "" {
 		data = filepath.Join(p.Dir, "data")
+	}
+	p.Key = s.Key
+	if s.URL == "" && s.Key == "" {
+		p.Key = filepath.Join(data, walls.KeyFile)
 	}
 	port := FreePort(t)
 	p.HTTP = fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -349,10 +359,34 @@ func (p *Process) end(s syscall.Signal) *os.ProcessState {
 	return p.cmd.ProcessState
 }
 
-// Connect is a plain connection to the process's server; it reconnects.
+// Connect is a connection to the process's server, inside; it reconnects.
 func (p *Process) Connect() *nats.Conn {
 	p.t.Helper()
-	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	return p.connect(Inside(p.t, p.Key))
+}
+
+// ConnectPlain is the same without credentials.
+func (p *Process) ConnectPlain() *nats.Conn {
+	p.t.Helper()
+	return p.connect(nil)
+}
+
+// Inside is the option of a connection that has a key; "": of one that has none.
+func Inside(t testing.TB, key string) nats.Option {
+	t.Helper()
+	if key == "" {
+		return nil
+	}
+	option, err := nats.NkeyOptionFromSeed(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return option
+}
+
+func (p *Process) connect(inside nats.Option) *nats.Conn {
+	p.t.Helper()
+	nc, err := nats.Connect(p.URL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), inside)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -380,6 +414,9 @@ func (p *Process) Anonymous() (bytes int, ok bool) {
 func (p *Process) Command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, p.binary, args...)
 	c.Env = append(os.Environ(), "NATS_URL="+p.URL)
+	if _, err := os.Stat(p.Key); err == nil { // a process that is lost has none
+		c.Env = append(c.Env, "TIDEMARK_NKEY="+p.Key)
+	}
 	return c
 }
 

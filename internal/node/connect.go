@@ -21,7 +21,7 @@ func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
 		URL:             url,
 		Name:            "tidemark-" + n.name + suffix,
 		CredentialsFile: c.Credentials,
-		NkeySeedFile:    c.NKey,
+		NkeySeedFile:    n.KeyFile(),
 		TLS:             jetlog.TLSOptions{CA: c.TLS.CA, Certificate: c.TLS.Cert, Key: c.TLS.Key},
 		Logger:          n.log,
 	})

@@ -124,10 +124,10 @@ func TestHTTPNeedsTokensBeyondThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = startWith(t, func(c *config.Config) { c.API.Listen, c.API.Tokens = "127.0.0.1:0", path })
-	if code, _ := call(t, "GET", n.APIAddress()+"/v1/nodes", "", "Authorization", "Bearer a-token-of-a-reader"); code != 200 {
+	if code, _ := call(t, "GET", n.APIAddress()+"/v1/get/post/1", "", "Authorization", "Bearer a-token-of-a-reader"); code != 200 {
 		t.Errorf("with a token: %d", code)
 	}
-	if code, _ := call(t, "GET", n.APIAddress()+"/v1/nodes", ""); code != 401 {
+	if code, _ := call(t, "GET", n.APIAddress()+"/v1/get/post/1", ""); code != 401 {
 		t.Errorf("without: %d", code)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // docs/contract.md: "A position or sequence further past the log's end than could be
@@ -17,7 +18,7 @@ import (
 // asks for what it just wrote is answered while those places are full.
 func TestWaitsForTheFuture(t *testing.T) {
 	n := startWith(t, func(c *config.Config) { c.Limits.Requests = 16 }) // 4 places of the future
-	nc, err := nats.Connect(n.URL())
+	nc, err := nats.Connect(n.URL(), e2e.Inside(t, n.KeyFile()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestWaitsForTheFuture(t *testing.T) {
 // With EVENTS gone nobody can say where the log ends: nothing hangs.
 func TestNobodySaysWhereTheLogEnds(t *testing.T) {
 	n := startWith(t, func(*config.Config) {})
-	nc, err := nats.Connect(n.URL())
+	nc, err := nats.Connect(n.URL(), e2e.Inside(t, n.KeyFile()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
@@ -246,7 +247,13 @@ func (n *Node) openServer() (err error) {
 	c := n.config.NATS
 	url := c.URL
 	if url == "" {
+		accounts, err := walls.Accounts(n.KeyFile(), c.Auth)
+		if err != nil {
+			return err
+		}
 		n.server, err = embed.StartServer(embed.ServerOptions{
+			Accounts:        accounts,
+			JetStream:       walls.Inside,
 			Listen:          c.Listen,
 			StoreDir:        n.dir.Join(datadir.StreamsDir),
 			StoreBytesMax:   max(2*n.Serving().StreamOptions().BytesMax(), storeBytesMin),
@@ -274,4 +281,12 @@ func (n *Node) openServer() (err error) {
 	n.queries, err = n.connect(url, "-queries")
 	n.shared.NC, n.shared.Queries = n.nc, n.queries
 	return err
+}
+
+// KeyFile is where the key is by which this process is inside; "": it has none.
+func (n *Node) KeyFile() string {
+	if n.config.NATS.URL != "" || n.config.NATS.NKey != "" {
+		return n.config.NATS.NKey
+	}
+	return n.dir.Join(walls.KeyFile)
 }

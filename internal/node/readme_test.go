@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // snippet is what README shows in another language, as far as it can be done
@@ -54,7 +55,7 @@ func TestReadmeReadYourWrites(t *testing.T) {
 	_, section, _ := strings.Cut(string(readme), "\n### Read your own writes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	n := startWith(t, func(*config.Config) {})
-	nc, err := nats.Connect(n.URL())
+	nc, err := nats.Connect(n.URL(), e2e.Inside(t, n.KeyFile()))
 	if err != nil {
 		t.Fatal(err)
 	}

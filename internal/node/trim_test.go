@@ -305,6 +305,7 @@ func TestRestoreOfTwoPoints(t *testing.T) {
 	then.Ready(n)
 	then.Publish(strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"), strings.ReplaceAll(like, "42", "43"))
 	within.NATS.URL, same.NATS.URL = n.nc.ConnectedUrl(), n.nc.ConnectedUrl()
+	within.NATS.NKey, same.NATS.NKey = n.KeyFile(), n.KeyFile()
 	if b, err := Start(t.Context(), within, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "EVENTS was recreated") {
 		t.Errorf("it goes on within another message: %v", err)
 		if err == nil {

@@ -6,33 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 )
 
-// Roles of tokens, and the endpoints of each. docs/security.md has the same.
-var roles = map[string][]string{
-	"producer": {"events"},
-	"reader":   {"get", "unread", "feed", "following", "followers", "members", "page", "nodes"},
-	"gateway":  {"get", "unread", "feed", "following", "followers", "members", "page", "nodes", "read"},
-	"operator": nil, // all
-}
+// Roles are the endpoints that each role may use; nil: all.
+type Roles map[string][]string
 
 // tokenMin bounds tokens that can be guessed.
 const tokenMin = 16
 
-// Tokens are the roles of those who may come in, by the hash of the token: to look one up
-// takes the same time whatever of it is right.
-type Tokens map[[sha256.Size]byte]string
+// Tokens are what each token may use, by the hash of the token: to look one up takes the
+// same time whatever of it is right.
+type Tokens map[[sha256.Size]byte]endpoints
+
+// endpoints are those that a token may use; nil: all.
+type endpoints []string
 
 // ReadTokens reads lines of a token and a role. Blank lines and those that begin with #
 // are passed over. Errors name the line, and never the token.
-func ReadTokens(r io.Reader) (Tokens, error) {
+func ReadTokens(r io.Reader, roles Roles) (Tokens, error) {
 	tokens := Tokens{}
 	lines := bufio.NewScanner(r)
 	for number := 1; lines.Scan(); number++ {
-		if err := tokens.add(strings.Fields(lines.Text())); err != nil {
+		if err := tokens.add(strings.Fields(lines.Text()), roles); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 	}
@@ -42,7 +41,7 @@ func ReadTokens(r io.Reader) (Tokens, error) {
 	return tokens, lines.Err()
 }
 
-func (t Tokens) add(fields []string) error {
+func (t Tokens) add(fields []string, roles Roles) error {
 	switch {
 	case len(fields) == 0 || strings.HasPrefix(fields[0], "#"):
 		return nil
@@ -50,15 +49,15 @@ func (t Tokens) add(fields []string) error {
 		return errors.New("a token and a role are needed, as in: 3f9c…  reader")
 	case len(fields[0]) < tokenMin:
 		return fmt.Errorf("the token has fewer than %d characters", tokenMin)
-	case !isRole(fields[1]):
-		return fmt.Errorf("%.50q is not a role: producer, reader, gateway, operator", fields[1])
+	case !roles.have(fields[1]):
+		return fmt.Errorf("%.50q is not a role: %s", fields[1], strings.Join(slices.Sorted(maps.Keys(roles)), ", "))
 	}
-	t[sha256.Sum256([]byte(fields[0]))] = fields[1]
+	t[sha256.Sum256([]byte(fields[0]))] = roles[fields[1]]
 	return nil
 }
 
-func isRole(name string) bool {
-	_, is := roles[name]
+func (r Roles) have(name string) bool {
+	_, is := r[name]
 	return is
 }
 
@@ -68,16 +67,12 @@ func (t Tokens) admits(r *http.Request, endpoint string) *problem {
 		return nil
 	}
 	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	role, known := t[sha256.Sum256([]byte(token))]
+	may, known := t[sha256.Sum256([]byte(token))]
 	switch {
 	case !bearer || !known:
 		return refuse(http.StatusUnauthorized, "a token is needed: Authorization: Bearer TOKEN")
-	case !may(role, endpoint):
+	case may != nil && !slices.Contains(may, endpoint):
 		return refuse(http.StatusForbidden, "this token may not do that")
 	}
 	return nil
-}
-
-func may(role, endpoint string) bool {
-	return roles[role] == nil || slices.Contains(roles[role], endpoint)
 }

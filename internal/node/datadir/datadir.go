@@ -46,6 +46,7 @@ const (
 	lockFile       = "LOCK"
 	BadgerDir      = "badger"
 	StreamsDir     = "jetstream"
+	KeyFile        = "node.nk" // the seed of the node's key
 	FiltersDir     = "filters"
 	GenerationsDir = "generations"
 
@@ -369,7 +370,7 @@ func (d *Dir) Abandon() {
 	case d.made:
 		os.RemoveAll(d.Path)
 	case d.fresh:
-		for _, name := range []string{MarkerFile, BadgerDir, GenerationsDir, StreamsDir, lockFile} {
+		for _, name := range []string{MarkerFile, BadgerDir, GenerationsDir, StreamsDir, KeyFile, lockFile} {
 			os.RemoveAll(d.Join(name))
 		}
 	}

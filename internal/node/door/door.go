@@ -16,10 +16,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -82,7 +84,23 @@ func readTokens(path string) (web.Tokens, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return web.ReadTokens(f)
+	return web.ReadTokens(f, roles())
+}
+
+// roles are those of package walls, towards the endpoints of the door.
+func roles() web.Roles {
+	all := web.Roles{walls.Operator: nil}
+	for _, r := range walls.Roles {
+		all[r.Name] = endpointsOf(&r)
+	}
+	return all
+}
+
+func endpointsOf(r *walls.Role) []string {
+	if len(r.Events) == 0 {
+		return r.Queries
+	}
+	return append(slices.Clone(r.Queries), "events")
 }
 
 // Show serves from now on: alone on api.listen, and by Handler on http.listen.

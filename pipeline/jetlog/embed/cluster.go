@@ -73,7 +73,7 @@ func checkMember(o *ServerOptions, stored []string) error {
 	case !was && o.Cluster.on() && len(stored) > 0:
 		return fmt.Errorf("jetlog: start server: %s under %s were stored by a server on its own, and as a member of cluster %s it would delete them: "+
 			"start without nats.cluster, or with another data directory",
-			strings.Join(stored, ", "), streamsDir(o.StoreDir), o.Cluster.Name)
+			strings.Join(stored, ", "), o.streamsDir(), o.Cluster.Name)
 	case was && !o.Cluster.on():
 		return fmt.Errorf("jetlog: start server: %s is of a member of a NATS cluster, and a server on its own cannot go on with it: "+
 			"state nats.cluster as it was, or start with another data directory", o.StoreDir)

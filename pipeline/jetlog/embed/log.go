@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // serverLog hands the server's log to slog. Notices, a dozen at each start,
@@ -13,6 +14,8 @@ import (
 type serverLog struct {
 	to    *slog.Logger
 	fatal atomic.Pointer[string]
+	// deniedAt is when the log last had what a client was denied, in Unix seconds.
+	deniedAt atomic.Int64
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(line(format, v)) }
@@ -25,6 +28,10 @@ var outdated = []string{"Stream state outdated", "Recovering stream state from i
 
 func (l *serverLog) Warnf(format string, v ...any) {
 	s := line(format, v)
+	if strings.Contains(s, "Plaintext passwords detected") {
+		l.to.Debug(s) // of clients without credentials: they have none
+		return
+	}
 	if slices.ContainsFunc(outdated, func(o string) bool { return strings.Contains(s, o) }) {
 		l.to.Info(s + " (its index alone, which is behind after a kill; no message is lost)")
 		return
@@ -38,7 +45,20 @@ func (l *serverLog) Errorf(format string, v ...any) {
 		l.to.Info(s + " (it may not have started yet; tried again)")
 		return
 	}
+	if strings.Contains(s, " Violation - ") {
+		l.denied(s)
+		return
+	}
 	l.to.Error(s)
+}
+
+// denied logs what a client was denied: one line a minute, for a client can do it as often
+// as it wants to.
+func (l *serverLog) denied(s string) {
+	now := time.Now().Unix()
+	if last := l.deniedAt.Load(); now-last >= 60 && l.deniedAt.CompareAndSwap(last, now) {
+		l.to.Warn(s + " (at most one line a minute says so)")
+	}
 }
 
 func (l *serverLog) Fatalf(format string, v ...any) {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 const (
@@ -44,6 +46,8 @@ type ServerOptions struct {
 	PayloadBytesMax int           // default 1 MiB
 	Name            string        // default "tidemark"; in a cluster no other server's, and the same for as long as StoreDir is
 	Cluster         ClusterOptions
+	Accounts        string       // who may do what, as text of a server's configuration; "": all may do all
+	JetStream       string       // the account among these that has the streams
 	Copied          bool         // other servers of the cluster have copies of all streams
 	Logger          *slog.Logger // default: none
 }
@@ -89,7 +93,10 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: store directory %s: %w", o.StoreDir, err)
 	}
-	stored := storedStreams(o.StoreDir)
+	if err := moveStreams(&o); err != nil {
+		return nil, fmt.Errorf("jetlog: start server: %w", err)
+	}
+	stored := storedStreams(&o)
 	if err := checkMember(&o, stored); err != nil {
 		undo()
 		return nil, err
@@ -100,7 +107,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 		undo()
 		return nil, err
 	}
-	if err := s.checkRecovered(o.StoreDir, stored); err != nil {
+	if err := s.checkRecovered(stored); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -112,7 +119,7 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName:             cmp.Or(o.Name, "tidemark"),
 		Host:                   host,
 		Port:                   port,
@@ -135,7 +142,13 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		// Each try for a route is a line of the log otherwise, of several
 		// connections to each server that is down.
 		ReconnectErrorReports: routeReportsEvery,
-	})
+	}
+	if o.Accounts != "" {
+		if err := options.ProcessConfigString(o.Accounts); err != nil {
+			return nil, fmt.Errorf("jetlog: start server: accounts: %w", err)
+		}
+	}
+	ns, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: start server: %w", err)
 	}
@@ -168,7 +181,7 @@ func (s *Server) URL() string { return s.ns.Load().ClientURL() }
 // well.
 func (s *Server) Unwritable() error {
 	var faults []error
-	for _, e := range s.ns.Load().Healthz(&server.HealthzOptions{Account: globalAccount, Details: true}).Errors {
+	for _, e := range s.ns.Load().Healthz(&server.HealthzOptions{Account: s.options.account(), Details: true}).Errors {
 		switch {
 		case e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error"):
 			faults = append(faults, errors.New(e.Error))
@@ -202,11 +215,11 @@ func (s *Server) Close() {
 }
 
 // checkRecovered compares the streams found on disk with those that run.
-func (s *Server) checkRecovered(dir string, stored []string) error {
+func (s *Server) checkRecovered(stored []string) error {
 	if len(stored) == 0 {
 		return nil
 	}
-	account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: globalAccount, Streams: true})
+	account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true})
 	if err != nil {
 		return fmt.Errorf("jetlog: start server: list streams: %w", err)
 	}
@@ -225,17 +238,31 @@ func (s *Server) checkRecovered(dir string, stored []string) error {
 	}
 	return fmt.Errorf("jetlog: start server: %s under %s cannot be recovered (the log says why): "+
 		"restore the directory from a backup, or move it away to begin without it",
-		strings.Join(lost, ", "), streamsDir(dir))
+		strings.Join(lost, ", "), s.options.streamsDir())
 }
 
-func streamsDir(store string) string {
-	return filepath.Join(store, server.JetStreamStoreDir, globalAccount, "streams")
+// account has the streams.
+func (o *ServerOptions) account() string { return cmp.Or(o.JetStream, globalAccount) }
+
+func (o *ServerOptions) streamsDir() string {
+	return filepath.Join(o.StoreDir, server.JetStreamStoreDir, o.account(), "streams")
+}
+
+// moveStreams gives the account of the streams what a server without accounts has stored.
+// In a cluster the others would have to do so at the same moment.
+func moveStreams(o *ServerOptions) error {
+	all := *o
+	all.JetStream = ""
+	if o.account() == globalAccount || o.Cluster.on() || len(storedStreams(&all)) == 0 || len(storedStreams(o)) > 0 {
+		return nil
+	}
+	return kit.Move(filepath.Dir(all.streamsDir()), filepath.Dir(o.streamsDir()))
 }
 
 // storedStreams names the streams on disk. A leading dot marks one that is
 // being deleted.
-func storedStreams(store string) []string {
-	entries, _ := os.ReadDir(streamsDir(store))
+func storedStreams(o *ServerOptions) []string {
+	entries, _ := os.ReadDir(o.streamsDir())
 	var names []string
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {

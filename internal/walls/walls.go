@@ -1,0 +1,160 @@
+// Package walls says what each client may do on a NATS server that Tidemark is on: one
+// table, [Roles]. [Accounts] writes it for a server in a node's process; keys.go has the
+// node's key, and the clients of a file.
+//
+// There are two sides. Inside is one account: the streams, the bucket, what nodes say to
+// each other. Nodes and operators are in it, and may do all. Outside is another account,
+// whose clients have a role of the table: they publish events and ask, and nothing of the
+// inside reaches them but answers. Within one account a client could name any subject as
+// the place for its answer, JetStream's API too; an answer to another account stays there.
+//
+// docs/security.md has the same for operators. Everything here is text; nothing is opened.
+package walls
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	// Inside is the account of streams, nodes and operators.
+	Inside = "TIDEMARK"
+	// Applications is the account of clients of an embedded server.
+	Applications = "APPLICATIONS"
+	// Stranger is the user that a client without credentials is.
+	Stranger = "application"
+)
+
+// Role is what clients of one kind may do outside.
+type Role struct {
+	Name    string
+	Events  []string // types that it may publish
+	Queries []string // of the query service
+}
+
+// Types are the event types that a producer may publish: not adjust, which sets any
+// counter, nor read, which is of any user, nor pack, the lines of which may be of any type.
+var Types = []string{"post", "comment", "like", "mention", "follow", "message", "notice"}
+
+var (
+	reader  = []string{"get", "unread", "feed", "following", "followers", "members", "page", "inbox", "schema"}
+	gateway = append(slices.Clone(reader), "read")
+	all     = append(slices.Clone(gateway), "stats", "nodes", "shards", "explain", "live")
+)
+
+// Roles are those of clients. An operator and a node are inside, and may do all.
+var Roles = []Role{
+	{Name: "producer", Events: Types},
+	{Name: "reader", Queries: reader},
+	{Name: "gateway", Queries: gateway},
+}
+
+// application is what a client without credentials may do on an embedded server.
+var application = Role{Name: Stranger, Events: []string{">"}, Queries: all}
+
+// Queries are all that a client of an embedded server may ask.
+func Queries() []string { return slices.Clone(all) }
+
+// internalEvents are subjects of EVENTS that only nodes write.
+var internalEvents = []string{"events.filler", "events.resent.>"}
+
+// Operator is the role that is inside.
+const Operator = "operator"
+
+func roleOf(name string) *Role {
+	for i := range Roles {
+		if Roles[i].Name == name {
+			return &Roles[i]
+		}
+	}
+	if name == application.Name {
+		return &application
+	}
+	return nil
+}
+
+// Embedded is the same for a node's public nkey and clients. Others are applications if
+// open says so; else they are refused.
+func Embedded(node string, clients []Client, open bool) string {
+	inside, outside := []string{"{nkey: " + node + "}"}, []string{}
+	for _, c := range clients {
+		if c.RoleName == Operator {
+			inside = append(inside, "{"+c.identity()+"}")
+		} else {
+			outside = append(outside, "{"+c.identity()+permissions(roleOf(c.RoleName))+"}")
+		}
+	}
+	stranger := ""
+	if open {
+		outside = append(outside, "{user: "+Stranger+permissions(&application)+"}")
+		stranger = "no_auth_user: " + Stranger + "\n"
+	}
+	exports, imports := services()
+	return fmt.Sprintf("accounts {\n%s {\njetstream: enabled\nusers: %s\nexports: %s\n}\n%s {\nusers: %s\nimports: %s\n}\n}\n%s",
+		Inside, array(inside), array(exports), Applications, array(outside), array(imports), stranger)
+}
+
+// services are the doors, from both sides.
+func services() (exports, imports []string) {
+	for _, d := range doors() {
+		exports = append(exports, fmt.Sprintf("{service: %q%s}", d.subject, d.response()))
+		imports = append(imports, fmt.Sprintf("{service: {account: %s, subject: %q}}", Inside, d.subject))
+	}
+	return exports, imports
+}
+
+func array(lines []string) string { return "[\n" + strings.Join(lines, "\n") + "\n]" }
+
+// identity is how the server knows the client.
+func (c *Client) identity() string {
+	if name, password, named := strings.Cut(c.Key, ":"); named {
+		return fmt.Sprintf("user: %q, password: %q", name, password)
+	}
+	return "nkey: " + c.Key
+}
+
+// permissions are a role's, as of a user in the server's configuration.
+func permissions(r *Role) string {
+	return fmt.Sprintf(", permissions: {publish: {allow: %s, deny: %s}, subscribe: [\"_INBOX.>\"]}", quoted(subjects(r)), quoted(internalEvents))
+}
+
+// door is a subject that leads inside.
+type door struct {
+	subject string
+	many    bool // several answer, or one answers more than once
+}
+
+func (d *door) response() string {
+	if d.many {
+		return ", response_type: stream"
+	}
+	return ""
+}
+
+// doors are the subjects that lead inside: of all that any client may publish to.
+func doors() (list []door) {
+	for _, subject := range subjects(&application) {
+		list = append(list, door{subject, subject == discovery || subject == "tidemark.live"})
+	}
+	return list
+}
+
+// discovery is of the micro service.
+const discovery = "$SRV.>"
+
+// subjects are those that a role may publish to.
+func subjects(r *Role) []string {
+	list := []string{discovery}
+	for _, kind := range r.Events {
+		list = append(list, "events."+kind)
+	}
+	for _, query := range r.Queries {
+		list = append(list, "tidemark."+query)
+	}
+	return list
+}
+
+func quoted(list []string) string {
+	return `["` + strings.Join(list, `", "`) + `"]`
+}

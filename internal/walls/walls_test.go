@@ -1,0 +1,247 @@
+package walls_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/tidemark-io/tidemark/internal/walls"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
+)
+
+// open starts an embedded server with walls, and connects inside and outside.
+func open(t *testing.T) (inside *nats.Conn, url string) {
+	t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute, Accounts: walls.Embedded(public, nil, true), JetStream: walls.Inside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	inside, err = nats.Connect(s.URL(), nats.Nkey(public, key.Sign))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(inside.Close)
+	js, err := jetstream.New(inside)
+	if err == nil {
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"events.>"}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inside, s.URL()
+}
+
+func TestDoorsLetIn(t *testing.T) {
+	inside, url := open(t)
+	for _, query := range walls.Queries() {
+		if _, err := inside.Subscribe("tidemark."+query, func(m *nats.Msg) { _ = m.Respond([]byte("answer")) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := inside.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, query := range walls.Queries() {
+		if reply, err := nc.Request("tidemark."+query, nil, time.Minute); err != nil || string(reply.Data) != "answer" {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		ack, err := js.Publish(t.Context(), "events.like", []byte("{}"), jetstream.WithMsgID("1"), jetstream.WithExpectStream("EVENTS"))
+		if err != nil || ack.Sequence != 1 {
+			t.Errorf("%+v %v", ack, err)
+		}
+	}
+}
+
+func TestWalls(t *testing.T) {
+	inside, url := open(t)
+	heard := make(chan *nats.Msg, 100)
+	if _, err := inside.ChanSubscribe(">", heard); err != nil {
+		t.Fatal(err)
+	}
+	denied := make(chan error, 1)
+	nc, err := nats.Connect(url, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, subject := range []string{
+		"$JS.API.INFO", "$JS.API.STREAM.DELETE.EVENTS", "$KV.TIDEMARK.x", "deadletter.json", "tidemark.internal.x", "tidemark.hold.a", "tidemark.node.a.rebuild", "tidemark.slowlog",
+		"events.filler", "events.resent.1", "_INBOX.x", "$SYS.REQ.SERVER.PING",
+	} {
+		if err := nc.Publish(subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, subject, denied)
+	}
+	for _, subject := range []string{">", "events.>", "tidemark.>", "tidemark.get", "$SRV.>", "$JS.>", "_INBOX_x", "*", "$KV.>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, subject, denied)
+	}
+	// An answer goes nowhere but to its asker's account.
+	if err := nc.PublishRequest("events.like", "$JS.API.STREAM.PURGE.EVENTS", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(inside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil || s.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v %v", s.CachedInfo().State, err)
+	}
+	for len(heard) > 0 {
+		if m := <-heard; m.Subject != "events.like" && !strings.HasPrefix(m.Subject, "_R_.") && !strings.HasPrefix(m.Subject, "_INBOX.") && !strings.HasPrefix(m.Subject, "$JS.") {
+			t.Errorf("%s came inside", m.Subject)
+		}
+	}
+}
+
+func refused(t *testing.T, subject string, denied <-chan error) {
+	t.Helper()
+	select {
+	case err := <-denied:
+		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("%s is allowed", subject)
+	}
+}
+
+// What a server without walls has stored is there behind them.
+func TestStreamsOfAServerWithoutWalls(t *testing.T) {
+	o := embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
+	before, err := embed.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(before.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"events.>"}})
+	}
+	if err == nil {
+		_, err = js.Publish(t.Context(), "events.like", []byte("{}"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	before.Close()
+	path := filepath.Join(t.TempDir(), walls.KeyFile)
+	key, err := walls.Key(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Accounts, o.JetStream = walls.Embedded(key, nil, true), walls.Inside
+	after, err := embed.StartServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	option, err := nats.NkeyOptionFromSeed(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nc, err = nats.Connect(after.URL(), option); err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), "EVENTS")
+	if err != nil || s.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v %v", s, err)
+	}
+}
+
+// Each client of a file may do what its role
+// may, and others may not come in.
+func TestClientsOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), walls.KeyFile)
+	node, err := walls.Key(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := walls.ReadClients(strings.NewReader("# ours\n\nana:long-enough-password reader\nbob:another-long-password producer\nops:a-third-long-password operator\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute, Accounts: walls.Embedded(node, clients, false), JetStream: walls.Inside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if nc, err := nats.Connect(s.URL()); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("a stranger: %v", err)
+		if err == nil {
+			nc.Close()
+		}
+	}
+	for user, c := range map[string]struct{ may, not string }{
+		"ana:long-enough-password":  {"tidemark.get", "events.like"},
+		"bob:another-long-password": {"events.like", "tidemark.get"},
+		"ops:a-third-long-password": {"$JS.API.INFO", ""},
+	} {
+		name, password, _ := strings.Cut(user, ":")
+		denied := make(chan error, 1)
+		nc, err := nats.Connect(s.URL(), nats.UserInfo(name, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(nc.Publish(c.may, nil), nc.Flush()); err != nil || len(denied) > 0 {
+			t.Errorf("%s may not %s", name, c.may)
+		}
+		if c.not != "" {
+			_ = nc.Publish(c.not, nil)
+			refused(t, c.not, denied)
+		}
+		nc.Close()
+	}
+	for text, says := range map[string]string{
+		"":                            "there is no key in it",
+		"x reader":                    "line 1: it is no public nkey",
+		"\na:short reader":            "line 2: a name and a password of 16 characters",
+		"a:long-enough-password":      "line 1: a key and a role are needed",
+		"a:long-enough-password king": `line 1: "king" is not a role`,
+	} {
+		if _, err := walls.ReadClients(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %s", text, err, says)
+		}
+	}
+}
