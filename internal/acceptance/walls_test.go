@@ -1,0 +1,102 @@
+package acceptance_test
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/walls"
+)
+
+// jetStreamAPI returns every subject of JetStream's API that nats-server knows, from its
+// source.
+func jetStreamAPI(t *testing.T) (subjects []string) {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2/server").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(out)), "jetstream_api.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
+			if s, err := strconv.Unquote(text.Value); err == nil && strings.HasPrefix(s, "$JS.API.") && !strings.Contains(s, "%") {
+				subjects = append(subjects, regexp.MustCompile(`[*>]`).ReplaceAllString(strings.TrimSuffix(s, "."), "EVENTS"))
+			}
+		}
+		return true
+	})
+	if len(subjects) < 30 {
+		t.Fatalf("JetStream's API has %d subjects", len(subjects))
+	}
+	return subjects
+}
+
+// docs/security.md: "Everything else is refused by the server." From a connection without
+// credentials to the default embedded server of a real process.
+func TestWallsOfAProcess(t *testing.T) {
+	t.Parallel()
+	p := e2e.Run(t, "shards: 4\nnode: a\n")
+	p.WaitReady()
+	denied := make(chan error, 1)
+	nc, err := nats.Connect(p.URL, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	refused := func(what, subject string) {
+		t.Helper()
+		select {
+		case err := <-denied:
+			if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+				t.Errorf("%s %s: %v", what, subject, err)
+			}
+		case <-time.After(e2e.Patience):
+			t.Fatalf("%s %s is allowed", what, subject)
+		}
+	}
+	closed := append(jetStreamAPI(t), "$KV.TIDEMARK.member.a", "$KV.TIDEMARK.generations", "$JS.ACK.x", "$SYS.REQ.SERVER.PING",
+		"deadletter.json", "tidemark.slowlog", "tidemark.internal.x", "tidemark.internal.member.a", "tidemark.internal.deltas.x",
+		"tidemark.hold.a", "tidemark.hold.a.g1", "tidemark.node.a.rebuild", "tidemark.node.a.backup", "events.filler", "events.resent.1.0", "_INBOX.of.another")
+	for _, subject := range closed {
+		if err := nc.PublishRequest(subject, nc.NewInbox(), []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		refused("publish to", subject)
+	}
+	for _, subject := range append(closed[:len(closed)-1], ">", "*", "events.>", "events.like", "tidemark.>", "tidemark.get", "$SRV.>", "$JS.EVENT.>") {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		refused("subscribe to", subject)
+	}
+	// The doors answer.
+	for _, query := range walls.Queries() {
+		if query == "inbox" || query == "live" { // not built yet
+			continue
+		}
+		if _, err := nc.Request("tidemark."+query, []byte("{}"), time.Minute); err != nil {
+			t.Errorf("tidemark.%s: %v", query, err)
+		}
+	}
+	for _, subject := range []string{"$SRV.PING", "$SRV.INFO.tidemark"} {
+		if _, err := nc.Request(subject, nil, time.Minute); err != nil {
+			t.Errorf("%s: %v", subject, err)
+		}
+	}
+	likes(t, p.URL, 10)
+	liked(t, p, 10)
+}
