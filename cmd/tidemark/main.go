@@ -18,7 +18,8 @@
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
 // codes). figures.go has the tables that stats begins with. get.go prints rows for
-// page.go, too. top.go asks, and topview.go has what top shows.
+// page.go, too. top.go asks, and topview.go has what top shows. deploy.go prints files for
+// other programs.
 //
 // Large because each command is here, with its flags and its help.
 package main
@@ -54,6 +55,7 @@ type commands struct {
 	Stats       statsCommand       `cmd:"" help:"Show a node's figures." group:"A node:"`
 	Slowlog     slowlogCommand     `cmd:"" help:"Show requests that took long, and where their time went." group:"A node:"`
 	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused, send them again, delete them." group:"A node:"`
+	Deploy      deployCommand      `cmd:"" help:"Print files that are needed to run Tidemark elsewhere." group:"A node:"`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask a node here whether it is well." group:"A node:"`
 
 	Nodes   nodesCommand   `cmd:"" help:"Show which nodes there are, drain one, forget one." group:"The cluster:"`

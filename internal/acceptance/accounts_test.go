@@ -116,7 +116,7 @@ func TestAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range []string{"node", "operator", "producer", "client", "app"} {
+	for _, user := range []string{"node", "operator", "producer", "reader", "gateway"} {
 		// Read by this file alone, so that other tests may run beside.
 		name := "TIDEMARK_" + strings.ToUpper(user) + "_PASSWORD"
 		if err := os.Setenv(name, "secret-of-"+user); err != nil {
@@ -135,7 +135,7 @@ func TestAccounts(t *testing.T) {
 	p := e2e.RunOn(t, as("node"), "shards: 4\n")
 	p.WaitReady()
 	likes(t, as("producer"), 100)
-	liked(t, &e2e.Process{URL: as("client")}, 100)
+	liked(t, &e2e.Process{URL: as("reader")}, 100)
 	operator := newParty(t, server, "operator")
 	js, err := jetstream.New(operator.Conn)
 	if err == nil {
@@ -145,26 +145,26 @@ func TestAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	likes(t, as("producer"), 100)
-	liked(t, &e2e.Process{URL: as("client")}, 200)
+	liked(t, &e2e.Process{URL: as("reader")}, 200)
 	p.Stop()
 	likes(t, as("producer"), 100)
 	p.Start()
-	liked(t, &e2e.Process{URL: as("client")}, 300)
+	liked(t, &e2e.Process{URL: as("reader")}, 300)
 
-	producer, asks, app := newParty(t, server, "producer"), newParty(t, server, "client"), newParty(t, server, "app")
+	producer, asks, app := newParty(t, server, "producer"), newParty(t, server, "reader"), newParty(t, server, "gateway")
 	if _, err := client.New(app.Conn).Read(ctx, client.ReadRequest{User: 7, What: []string{"all"}}); err != nil {
 		t.Errorf("an application's read: %v", err)
 	}
 	if out := p.Do("incr", "--nats", as("operator"), "42.cntan", "5"); out == "" {
 		t.Error("an operator's incr says nothing")
 	}
-	liked(t, &e2e.Process{URL: as("client")}, 305)
+	liked(t, &e2e.Process{URL: as("reader")}, 305)
 
 	// An operator has everything counted again, by other rules.
 	doSoon(t, p, "rebuild", "--yes", "--nats", as("operator"), "--config", written(t, "shards: 8\n"+moreColumns), "--wait")
-	liked(t, &e2e.Process{URL: as("client")}, 305)
+	liked(t, &e2e.Process{URL: as("reader")}, 305)
 	likes(t, as("producer"), 10)
-	liked(t, &e2e.Process{URL: as("client")}, 315)
+	liked(t, &e2e.Process{URL: as("reader")}, 315)
 
 	stream, err := js.Stream(ctx, "DELTAS2")
 	if err != nil {
@@ -189,12 +189,12 @@ func TestAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	liked(t, &e2e.Process{URL: as("client")}, 315)
+	liked(t, &e2e.Process{URL: as("reader")}, 315)
 	if m, err := heard.NextMsg(200 * time.Millisecond); err == nil {
 		t.Errorf("a producer hears %s: %s", m.Subject, m.Data)
 	}
 	neverReads(t, strings.TrimPrefix(server.URL(), "nats://"))
-	liked(t, &e2e.Process{URL: as("client")}, 315)
+	liked(t, &e2e.Process{URL: as("reader")}, 315)
 	p.WaitReady()
 }
 
@@ -208,7 +208,7 @@ func neverReads(t *testing.T, address string) {
 	}
 	defer conn.Close()
 	w := bufio.NewWriter(conn)
-	fmt.Fprint(w, "CONNECT {\"verbose\":false,\"user\":\"client\",\"pass\":\"secret-of-client\",\"headers\":true}\r\nSUB _INBOX.silent 1\r\n")
+	fmt.Fprint(w, "CONNECT {\"verbose\":false,\"user\":\"reader\",\"pass\":\"secret-of-reader\",\"headers\":true}\r\nSUB _INBOX.silent 1\r\n")
 	ids := strings.Repeat(`"1000000000000000000",`, 9_999) + "1"
 	request := `{"counter":"post","ids":[` + ids + `]}`
 	conn.SetWriteDeadline(time.Now().Add(time.Minute))

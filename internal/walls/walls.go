@@ -1,6 +1,6 @@
 // Package walls says what each client may do on a NATS server that Tidemark is on: one
-// table, [Roles]. [Accounts] writes it for a server in a node's process; keys.go has the
-// node's key, and the clients of a file.
+// table, [Roles]. [Accounts] writes it for a server in a node's process, [Outside] for one
+// of the operator's; keys.go has the node's key, and the clients of a file.
 //
 // There are two sides. Inside is one account: the streams, the bucket, what nodes say to
 // each other. Nodes and operators are in it, and may do all. Outside is another account,
@@ -63,13 +63,9 @@ var internalEvents = []string{"events.filler", "events.resent.>"}
 const Operator = "operator"
 
 func roleOf(name string) *Role {
-	for i := range Roles {
-		if Roles[i].Name == name {
-			return &Roles[i]
-		}
-	}
-	if name == application.Name {
-		return &application
+	all := append(slices.Clone(Roles), application)
+	if i := slices.IndexFunc(all, func(r Role) bool { return r.Name == name }); i >= 0 {
+		return &all[i]
 	}
 	return nil
 }

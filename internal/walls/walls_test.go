@@ -2,6 +2,7 @@ package walls_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -243,5 +244,17 @@ func TestClientsOfAFile(t *testing.T) {
 		if _, err := walls.ReadClients(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %s", text, err, says)
 		}
+	}
+}
+
+// docs/contract.md: "`tidemark deploy nats-conf` prints the same for an outside server:
+// roles producer, reader, gateway, operator, node."
+func TestOutsideIsTheFile(t *testing.T) {
+	file, err := os.ReadFile("../../deploy/nats-accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(file) != walls.Outside() {
+		t.Error("deploy/nats-accounts.conf is not what 'tidemark deploy nats-conf' prints: write it again")
 	}
 }
