@@ -72,7 +72,7 @@ const explainedPack = 256
 
 // fillExplained publishes the log, and in ten places of it a like of the post.
 func fillExplained(ctx context.Context, p *program, c *client.Client, events int) error {
-	nc, err := nats.Connect(p.url)
+	nc, err := nats.Connect(p.url, p.inside())
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -36,14 +39,11 @@ func (b *bench) build(ctx context.Context) (string, error) {
 }
 
 // goCommand is Go as the Makefile calls it.
-func goCommand() string {
-	if program := os.Getenv("GO"); program != "" {
-		return program
-	}
-	return "go"
-}
+func goCommand() string { return cmp.Or(os.Getenv("GO"), "go") }
 
 const (
+	startWithin = 5 * time.Minute // for a start and what comes with it
+
 	dataDir    = "data"      // of a program, in its directory
 	streamsDir = "jetstream" // of its own server, in there
 )
@@ -58,9 +58,6 @@ type program struct {
 	url  string // of its NATS server
 	http string
 }
-
-// startWithin bounds a start and what comes with it.
-const startWithin = 5 * time.Minute
 
 // prepare makes a directory for a program with its own server; settings are
 // further lines of its configuration. spawn starts it.
@@ -120,6 +117,14 @@ func (p *program) spawn() (err error) {
 
 // connect is a connection of one's own.
 func (p *program) connect() (*client.Client, error) { return client.Connect(p.url) }
+
+// inside is the option of a connection with the program's key, if the server is its own.
+func (p *program) inside() nats.Option {
+	if option, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, dataDir, walls.KeyFile)); err == nil {
+		return option
+	}
+	return nil
+}
 
 // ready connects once /readyz says so.
 func (p *program) ready(ctx context.Context) (*client.Client, error) {

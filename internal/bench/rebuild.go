@@ -25,7 +25,7 @@ func (b *bench) rebuild(ctx context.Context) error {
 	}
 	defer p.discard()
 	defer c.Close()
-	nc, err := nats.Connect(p.url)
+	nc, err := nats.Connect(p.url, p.inside())
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (b *bench) replay(ctx context.Context) error {
 	}
 	defer p.discard()
 	defer c.Close()
-	nc, err := nats.Connect(p.url)
+	nc, err := nats.Connect(p.url, p.inside())
 	if err != nil {
 		return err
 	}

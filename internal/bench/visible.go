@@ -136,7 +136,7 @@ func (s *probes) one(ctx context.Context, target uint64, due time.Time) error {
 
 // listen notes when a bare consumer has each probe.
 func (s *probes) listen(ctx context.Context, p *program) (stop func(), err error) {
-	nc, err := nats.Connect(p.url)
+	nc, err := nats.Connect(p.url, p.inside())
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *probes) wait() error {
 // publishAt publishes events at a pace until ctx ends, each a message, and
 // says how many a second there were.
 func publishAt(ctx context.Context, p *program, pace int, round uint64) (perSecond float64, err error) {
-	nc, err := nats.Connect(p.url)
+	nc, err := nats.Connect(p.url, p.inside())
 	if err != nil {
 		return 0, err
 	}
