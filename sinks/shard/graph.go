@@ -74,7 +74,7 @@ func (s *Shard) unfollowLocked(user, followee uint64) error {
 // setFollowingLocked writes an edge into the user's list, or where the list is
 // on disk, notes what is known of the edge.
 func (s *Shard) setFollowingLocked(user, followee uint64, position pipeline.Position, follows bool) {
-	if s.userLocked(user) {
+	if s.userLocked(user) && !s.thinLocked(user) {
 		if follows {
 			s.users.Set(user, listFollowees, hot.Pair{A: followee, B: uint64(position)})
 		} else {

@@ -97,7 +97,7 @@ func (s *Shard) Following(user, after uint64, limit int, pin func()) (*Page, err
 	}
 	p := &Page{State: s.state, after: pipeline.Member{A: after}, limit: limit, user: [1]uint64{user}, published: s.residency.published}
 	switch {
-	case s.users.Has(user):
+	case s.users.Has(user) && !s.thinLocked(user):
 		s.users.Ascend(user, listFollowees, after, func(f hot.Pair) bool { return p.Add(pipeline.Member{A: f.A}, 0) })
 	case !s.residency.users.has(user):
 		p.Cold = true

@@ -21,6 +21,7 @@ type Profile struct {
 
 	// What was captured of a user who is not in memory.
 	missing   bool
+	thin      bool    // but the marks and cursors are
 	over      overlay // of Following
 	published uint64
 }
@@ -52,7 +53,7 @@ func (s *Shard) Profile(user uint64, counter int, channels []string, p *Profile,
 		}
 		p.Cursors = append(p.Cursors, position)
 	}
-	p.missing = !known
+	p.missing, p.thin = !known, !known && s.users.Has(user)
 	if p.Cold() && pin != nil {
 		if p.batch.Cold() > 0 { // else its counter is one of an earlier request
 			s.captureRowsLocked(&p.batch)
@@ -90,8 +91,11 @@ func (p *Profile) Lay(u *User, row []int64) {
 	if u == nil {
 		return
 	}
-	p.Marks = marksOf(u.Marks)
 	p.Following = u.unread(append(p.Following[:0], p.over.pairs(u.Follows)...))
+	if p.thin { // memory knows more of the rest
+		return
+	}
+	p.Marks = marksOf(u.Marks)
 	for i, name := range p.channels {
 		at := slices.IndexFunc(u.Cursors, func(c Cursor) bool { return c.Channel == name })
 		if p.Cursors[i] = 0; at >= 0 {

@@ -28,6 +28,16 @@ const (
 // In markLast: these marks are not on disk yet. Positions stay far below.
 const dirtyBit = 1 << 63
 
+// In markFirst: the followees are not in memory. A read needs the marks alone, and one of a
+// user who follows a million must not cost a million.
+const thinBit = 1 << 63
+
+// thinLocked says that a user is in memory without the followees, who may be on disk.
+func (s *Shard) thinLocked(user uint64) bool {
+	first, _ := s.users.Word(user, markFirst)
+	return first&thinBit != 0 && !s.residency.users.has(user)
+}
+
 // errNotLoaded: the owner applies a window only when all it wants is loaded.
 var errNotLoaded = fmt.Errorf("a change of what is not in memory: this is a bug in Tidemark, please report it")
 
@@ -54,6 +64,7 @@ func (s *Shard) markWords(user uint64) (words [marksCount]uint64, known bool) {
 			return words, s.residency.users.has(user)
 		}
 	}
+	words[markFirst] &^= thinBit
 	return words, true
 }
 
@@ -85,10 +96,20 @@ func (s *Shard) putUserLocked(u *User, follows []hot.Pair) {
 	for i, mark := range u.Marks {
 		s.users.SetWord(u.ID, i, mark)
 	}
+	if u.Thin {
+		s.users.SetWord(u.ID, markFirst, u.Marks[markFirst]|thinBit)
+	}
 	s.users.Fill(u.ID, listFollowees, u.unread(follows))
 	for _, c := range u.Cursors {
 		s.users.Set(u.ID, listCursors, hot.Pair{A: s.cursorNames.hold(c.Channel), B: uint64(c.Position)})
 	}
+}
+
+// fattenLocked gives a user who is in memory without followees those of now.
+func (s *Shard) fattenLocked(u *User, follows []hot.Pair) {
+	first, _ := s.users.Word(u.ID, markFirst)
+	s.users.SetWord(u.ID, markFirst, first&^thinBit)
+	s.users.Fill(u.ID, listFollowees, u.unread(follows))
 }
 
 // unread forgets since when the user has followed those whose posts up to then
@@ -179,11 +200,14 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 		words[markFirst] = max(mark, 1) // 1 is before every event, and not never
 	}
 	words[markLast] = max(words[markLast], uint64(o.Position)) | dirtyBit
+	if s.thinLocked(user) {
+		words[markFirst] |= thinBit
+	}
 	for i, word := range words {
 		s.users.SetWord(user, i, word)
 	}
 	for _, name := range o.Channels {
-		if mark <= max(words[markAll], words[markFirst]) {
+		if mark <= max(words[markAll], words[markFirst]&^thinBit) {
 			continue // these say as much, and more
 		}
 		if s.setCursorLocked(user, name, o.Mark) {
@@ -195,7 +219,7 @@ func (s *Shard) readLocked(o *pipeline.Operation) error {
 
 // followsLocked says whether a user follows another, if memory knows.
 func (s *Shard) followsLocked(user, followee uint64) (follows, known bool) {
-	if s.users.Has(user) {
+	if s.users.Has(user) && !s.thinLocked(user) {
 		_, follows = s.users.Find(user, listFollowees, followee)
 		return follows, true
 	}
@@ -214,7 +238,7 @@ func (s *Shard) followedByLocked(user, follower uint64) (followed, known bool) {
 
 // followeesLocked appends a user's followees, ascending.
 func (s *Shard) followeesLocked(user uint64, dst []hot.Pair) (list []hot.Pair, known bool) {
-	if !s.users.Has(user) {
+	if !s.users.Has(user) || s.thinLocked(user) {
 		return dst, s.residency.users.has(user)
 	}
 	return s.users.Pairs(user, listFollowees, dst), true

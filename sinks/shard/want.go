@@ -12,6 +12,7 @@ import (
 // each list ascending, everything once.
 type Want struct {
 	Users     []uint64
+	Marks     []uint64 // users, without their followees
 	Authors   []uint64
 	Following []hot.Pair // (user, followee)
 	Members   []Asked
@@ -20,14 +21,15 @@ type Want struct {
 
 // Empty says that nothing is wanted.
 func (w *Want) Empty() bool {
-	return len(w.Users)+len(w.Authors)+len(w.Following)+len(w.Members) == 0
+	return len(w.Users)+len(w.Marks)+len(w.Authors)+len(w.Following)+len(w.Members) == 0
 }
 
 // sort puts the wants in the order of the disk, each once.
 func (w *Want) sort() {
-	slices.Sort(w.Users)
-	slices.Sort(w.Authors)
-	w.Users, w.Authors = slices.Compact(w.Users), slices.Compact(w.Authors)
+	for _, ids := range []*[]uint64{&w.Users, &w.Marks, &w.Authors} {
+		slices.Sort(*ids)
+		*ids = slices.Compact(*ids)
+	}
 	slices.SortFunc(w.Following, func(a, b hot.Pair) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
 	slices.SortFunc(w.Members, func(a, b Asked) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID), a.Member.Compare(b.Member))
@@ -48,6 +50,7 @@ type Loaded struct {
 type User struct {
 	ID      uint64
 	Marks   [marksCount]uint64
+	Thin    bool       // without the followees
 	Follows []hot.Pair // (followee, position of the follow), ascending
 	Cursors []Cursor
 }
@@ -126,7 +129,7 @@ func (s *Shard) wantsLocked(o *pipeline.Operation, w *pipeline.Window, columns [
 		}
 	case pipeline.OpRead:
 		if !s.residency.users.has(id) && !s.users.Has(id) {
-			want.Users = append(want.Users, id)
+			want.Marks = append(want.Marks, id)
 		}
 	}
 }
@@ -171,8 +174,13 @@ func (s *Shard) installMemberLocked(of *Asked, onDisk Membership) {
 
 func (s *Shard) installUsersLocked(users []User) {
 	for i := range users {
-		if u := &users[i]; !s.users.Has(u.ID) {
+		switch u := &users[i]; {
+		case !s.users.Has(u.ID) && u.Thin:
+			s.putUserLocked(u, nil)
+		case !s.users.Has(u.ID):
 			s.putUserLocked(u, s.overLocked(kindFollowing, u.ID).pairs(u.Follows))
+		case !u.Thin && s.thinLocked(u.ID):
+			s.fattenLocked(u, s.overLocked(kindFollowing, u.ID).pairs(u.Follows))
 		}
 	}
 }

@@ -141,6 +141,13 @@ func load(view *cold.View, want *shard.Want) (l *shard.Loaded, err error) {
 		}
 		l.Users = append(l.Users, *u)
 	}
+	for _, id := range want.Marks {
+		u := shard.User{ID: id, Thin: true}
+		if err := readMarks(view, &u); err != nil {
+			return nil, err
+		}
+		l.Users = append(l.Users, u)
+	}
 	if l.Authors, err = readAuthors(view, want.Authors); err != nil {
 		return nil, err
 	}

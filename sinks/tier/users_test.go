@@ -189,3 +189,38 @@ func TestPagesOfALongList(t *testing.T) {
 		t.Errorf("%d reads for all pages", reads)
 	}
 }
+
+// No cost of an event may grow with what is there. A read of a
+// user whose followees are on disk does not load them, and is in the next answer.
+func TestReadDoesNotLoadFollowees(t *testing.T) {
+	const user, followees = 1, 100_000
+	store := openStore(t)
+	c := store.Begin()
+	to := c.Shard(0)
+	for i := range uint64(followees) {
+		to.Following(user, i+2, 5)
+	}
+	to.Marks(user, [4]uint64{1, 0, 1, 1})
+	to.State(shard.State{Applied: 10, Sequence: 1})
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	store.Stack(0).Publish()
+	s := restarted(t, store)
+	before := s.Bytes()
+	apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: user, Looked: pipeline.LookedFeed}))
+	if grown := s.Bytes() - before; grown > followees {
+		t.Errorf("a read loads %d bytes: the followees", grown)
+	}
+	apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpUnfollow, ID: user, Other: 3}))
+	if grown := s.Bytes() - before; grown > followees {
+		t.Errorf("an unfollow loads %d bytes: the followees", grown)
+	}
+	var p shard.Profile
+	if _, err := s.Profile(user, -1, nil, &p, onDisk()); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Following) != followees-1 || p.Marks.Feed <= 1 {
+		t.Errorf("%d followees, the feed is read up to %d", len(p.Following), p.Marks.Feed)
+	}
+}
