@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -99,4 +100,23 @@ func TestWallsOfAProcess(t *testing.T) {
 	}
 	likes(t, p.URL, 10)
 	liked(t, p, 10)
+}
+
+// docs/security.md: "Another process on this server needs it as `nats.nkey`." Without it a
+// start ends, and says what to set.
+func TestProcessesNeedTheKey(t *testing.T) {
+	t.Parallel()
+	p := e2e.Run(t, "shards: 4\n")
+	for name, settings := range map[string]string{"holds": "shards: 4\n", "only answers": answersOnly} {
+		without := e2e.Prepare(t, e2e.Setup{URL: p.URL, Settings: settings})
+		without.Spawn()
+		e2e.Until(t, "it ends", func() bool { return without.Ended() != nil })
+		log, err := os.ReadFile(without.Log())
+		if err != nil || without.Ended().ExitCode() != 1 || !strings.Contains(string(log), "set nats.nkey") || !strings.Contains(string(log), walls.KeyFile) {
+			t.Errorf("one that %s: %v, %v\n%s", name, without.Ended(), err, log)
+		}
+		with := e2e.Prepare(t, e2e.Setup{URL: p.URL, Key: p.Key, Settings: settings})
+		with.Start()
+		with.Stop()
+	}
 }

@@ -3,11 +3,13 @@ package node
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/led"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -29,6 +31,26 @@ func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
 		return nil, fmt.Errorf("%w: %s", err, advice)
 	}
 	return nc, err
+}
+
+// insideSubject is one that only nodes may publish to. Nobody subscribes to it.
+const insideSubject = jetlog.InternalPrefix + "hello"
+
+// checkInside ends a start without credentials on a server that wants some of nodes: to
+// such a process it would look like a server without streams.
+func (n *Node) checkInside() error {
+	c := &n.config.NATS
+	if c.Credentials != "" || n.KeyFile() != "" || c.TLS.Cert != "" || strings.Contains(c.URL, "@") {
+		return nil
+	}
+	if err := errors.Join(n.nc.Publish(insideSubject, nil), n.nc.FlushTimeout(led.LookWithin)); err != nil {
+		return nil // what comes next says so
+	}
+	if denial := jetlog.Denial(n.nc.LastError()); denial != "" {
+		return fmt.Errorf("the NATS server lets this process publish events and ask, and nothing else (%s): "+
+			"set nats.nkey to its nodes' key; of an embedded server that is %s in the data directory of its node", denial, walls.KeyFile)
+	}
+	return nil
 }
 
 // refused says what to set when the server is there and the two cannot agree.

@@ -278,6 +278,9 @@ func (n *Node) openServer() (err error) {
 	if n.nc, err = n.connect(url, ""); err != nil {
 		return err
 	}
+	if err := n.checkInside(); err != nil {
+		return err
+	}
 	n.queries, err = n.connect(url, "-queries")
 	n.shared.NC, n.shared.Queries = n.nc, n.queries
 	return err
