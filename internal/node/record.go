@@ -194,7 +194,12 @@ func (n *Node) judge(ctx context.Context, own, there generations.Set) (next gene
 	case own.Newer(there):
 		return own, generations.ErrOlder
 	}
-	// This node was away while a generation came and went, or it is forged.
+	return n.judgeByOthers(ctx, own, there)
+}
+
+// judgeByOthers is judge of a record that does not follow from this node's: it was away
+// while a generation came and went, or the record is forged.
+func (n *Node) judgeByOthers(ctx context.Context, own, there generations.Set) (next generations.Set, why error) {
 	r := &n.rebuilds
 	if time.Since(r.asked) < askAgain && r.unsaid != nil {
 		return own, r.unsaid

@@ -143,15 +143,22 @@ func (g *Generation) storeLetters(ctx context.Context, from, to pipeline.Positio
 			continue
 		}
 		derived, err := lane.Derive(from, end, messages)
+		if err == nil {
+			err = g.storeEach(ctx, derived)
+		}
 		if err != nil {
 			return err
 		}
-		for _, d := range derived {
-			if err := g.letters.to.Keep(ctx, d.Letters); err != nil {
-				return err
-			}
-		}
 		from = end
+	}
+	return nil
+}
+
+func (g *Generation) storeEach(ctx context.Context, derived []pipeline.Derived) error {
+	for _, d := range derived {
+		if err := g.letters.to.Keep(ctx, d.Letters); err != nil {
+			return err
+		}
 	}
 	return nil
 }
