@@ -18,8 +18,8 @@
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
 // codes). figures.go has the tables that stats begins with. get.go prints rows for
-// page.go, too. top.go asks, and topview.go has what top shows. deploy.go prints files for
-// other programs.
+// page.go, too. top.go asks, and topview.go has what top shows. deploy.go and completion.go
+// print files for other programs.
 //
 // Large because each command is here, with its flags and its help.
 package main
@@ -82,6 +82,8 @@ type commands struct {
 	Repair  repairCommand  `cmd:"" help:"Mend a stopped node's data directory." group:"Upkeep:"`
 	Version versionCommand `cmd:"" help:"Show the version." group:"Upkeep:"`
 	Help    helpCommand    `cmd:"" help:"Show this, or how to use a command." group:"Upkeep:"`
+
+	Completion completionCommand `cmd:"" help:"Print a script that completes commands in a shell." group:"Upkeep:"`
 }
 
 // terminal is where a command reads and writes.
