@@ -18,16 +18,19 @@ import (
 )
 
 func (g *Generation) StreamOptions() jetlog.StreamOptions {
-	s := g.Config.NATS.Streams
+	o := StreamLimits(&g.Config.NATS)
+	o.Slot, o.Generation, o.Continues, o.Logger = g.Slot, g.owner(), g.Dir.Continues(), g.Log
+	return o
+}
+
+// StreamLimits is what of the streams' options the configuration says.
+func StreamLimits(c *config.NATS) jetlog.StreamOptions {
+	s := c.Streams
 	return jetlog.StreamOptions{
-		Replicas:    g.Config.NATS.Replicas,
+		Replicas:    c.Replicas,
 		Events:      jetlog.Limits{BytesMax: int64(s.Events.MaxBytes), AgeMax: s.Events.MaxAge},
 		Deltas:      jetlog.Limits{BytesMax: int64(s.Deltas.MaxBytes)},
 		DeadLetters: jetlog.Limits{BytesMax: int64(s.DeadLetter.MaxBytes)},
-		Slot:        g.Slot,
-		Generation:  g.owner(),
-		Continues:   g.Dir.Continues(),
-		Logger:      g.Log,
 	}
 }
 

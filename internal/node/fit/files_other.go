@@ -1,0 +1,5 @@
+//go:build !unix
+
+package fit
+
+func filesMax() (uint64, bool) { return 0, false }
