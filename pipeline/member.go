@@ -17,6 +17,12 @@ func (m Member) Compare(n Member) int {
 	return cmp.Or(cmp.Compare(m.A, n.A), cmp.Compare(m.B, n.B))
 }
 
+// MemberOf is a member that is looked for in the sets of a column's rows.
+type MemberOf struct {
+	Column Column
+	Member Member
+}
+
 // TokenBytesMax is the longest token that an event may have.
 const TokenBytesMax = 128
 

@@ -18,7 +18,7 @@
 // and [Explainer] (explain.go) say which events a number is made of. Package
 // query/explain fills the second.
 //
-// An answer ([Rows], [Unreads], [FeedPage], [UserPage], [Has], [MemberPage], [Counts]
+// An answer ([Rows], [Unreads], [FeedPage], [UserPage], [MemberPage], [Counts]
 // and others) belongs to the caller, who uses it for the next question too: the role
 // calls its Reset first, fills it, and keeps nothing of it. Each has AsOf, the position that it reaches (I6),
 // Missing, what could not be read, and [Cost], what the disk cost it.

@@ -55,9 +55,7 @@ type Holder interface {
 	Following(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
-	// Has and Members are Reader's. For Has, ids whose shard is not held are missing too;
-	// Members returns ErrElsewhere where the id's shard is not held.
-	Has(ctx context.Context, column pipeline.Column, ids []uint64, m pipeline.Member, out *Has, disk bool) error
+	// Members is Reader's; ErrElsewhere where the id's shard is not held.
 	Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *MemberPage, disk bool) error
 }
 

@@ -39,8 +39,9 @@ type Reader interface {
 	WaitApplied(ctx context.Context, p pipeline.Position) error
 
 	// Rows reads columns of one counter for ids into rows, in the order of
-	// ids, the same id as often as it is asked. It calls rows.Reset first and
-	// keeps neither ids nor columns nor rows.
+	// ids, the same id as often as it is asked, and looks for rows.Sets in the rows' sets.
+	// It calls rows.Reset first and keeps neither ids nor columns nor rows. Of each id all
+	// is as of one moment, its values and its sets.
 	//
 	// An id whose shard is stopped, or that is left on disk, goes to rows.Missing
 	// and is no error: an error means that there is no answer at all, and rows is
@@ -89,11 +90,6 @@ type Reader interface {
 	// Followers lists the user's followers; all else is as in Following.
 	Followers(ctx context.Context, user, after uint64, limit int, out *UserPage, disk bool) error
 
-	// Has says of ids, in their order and the same id as often as it is asked, whether m
-	// is in the sets of a column's rows. The column has a set, and m its shape. All else
-	// is as in Rows.
-	Has(ctx context.Context, column pipeline.Column, ids []uint64, m pipeline.Member, out *Has, disk bool) error
-
 	// Members lists the set of one row of a column, which has one, in order, those above
 	// after (the zero Member: from the first). All else is as in Following; a row of
 	// which nothing is known has an empty set.
@@ -119,11 +115,17 @@ type Cost struct {
 // Rows is a Reader's answer: a matrix of ids by columns. It belongs to the
 // caller, who uses it again and again; Reset keeps its memory.
 type Rows struct {
+	// Sets is set by the caller: members, each to be looked for in the sets of one of the
+	// columns asked, which has sets, of members of that shape. Reset keeps it.
+	Sets []pipeline.MemberOf
 	// Values holds column j of the i-th id at [i*columns+j], as it is stored:
 	// a sum may be below zero for a while. It means nothing where !Exist[i].
 	Values []int64
 	// Exist reports whether the i-th id has a row at all.
 	Exist []bool
+	// Has says at [i*len(Sets)+j] whether Sets[j] is in the set of the i-th id. It means
+	// nothing where the id is missing.
+	Has []bool
 	// Missing lists the indexes of ids that could not be read, in any order,
 	// each once.
 	Missing []int
@@ -133,11 +135,12 @@ type Rows struct {
 	Cost Cost
 }
 
-// Reset makes room for an answer of that size: all values 0, no row exists,
-// nothing is missing, the disk cost nothing.
+// Reset makes room for an answer of that size: all values 0, no row exists, no set has a
+// member, nothing is missing, the disk cost nothing.
 func (r *Rows) Reset(ids, columns int) {
 	r.Values = zeroed(r.Values, ids*columns)
 	r.Exist = zeroed(r.Exist, ids)
+	r.Has = zeroed(r.Has, ids*len(r.Sets))
 	r.Missing = r.Missing[:0]
 	r.AsOf, r.Cost = 0, Cost{}
 }
@@ -258,26 +261,6 @@ type UserPage struct {
 
 // Reset empties the page; the disk cost nothing.
 func (p *UserPage) Reset() { *p = UserPage{Users: p.Users[:0]} }
-
-// Has is the answer of [Reader.Has]. It belongs to the caller; Reset keeps its memory.
-type Has struct {
-	// Has says of the i-th id whether the member is in its set. It means nothing where
-	// the id is missing.
-	Has []bool
-	// Missing lists the indexes of ids that could not be read, in any order,
-	// each once.
-	Missing []int
-	// AsOf is the position that the answer reaches.
-	AsOf pipeline.Position
-	// Cost is what the disk cost it.
-	Cost Cost
-}
-
-// Reset makes room for an answer of so many ids: none has the member, nothing is
-// missing, the disk cost nothing.
-func (h *Has) Reset(ids int) {
-	*h = Has{Has: zeroed(h.Has, ids), Missing: h.Missing[:0]}
-}
 
 // MemberPage is the answer of [Reader.Members]. It belongs to the caller; Reset keeps
 // its memory.

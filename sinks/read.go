@@ -62,7 +62,6 @@ func (n *Node) WaitApplied(ctx context.Context, p pipeline.Position) error {
 type reading struct {
 	plan  plan
 	batch tier.Batch
-	has   []bool // by the place in plan.ids
 	disk  tier.Disk
 }
 
@@ -92,6 +91,7 @@ func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column,
 	p.lay(ids, n.o.Shards)
 	var leave bool
 	r.disk, leave = n.onDisk(ctx, disk)
+	r.batch.Sets = rows.Sets
 	first := n.schema.Counters[counter].First
 	var reach reach
 	for s, sh := range n.held.Load().answers {
@@ -112,10 +112,7 @@ func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column,
 		})
 		switch {
 		case errors.Is(err, tier.ErrCold) && leave:
-			for i := range r.batch.Left() {
-				rows.Missing = append(rows.Missing, p.place[from+i])
-			}
-			n.Stats.Left.Add(uint64(r.batch.Cold()))
+			n.left(r, from, rows)
 			reach.add(state.Applied)
 		case errors.Is(err, tier.ErrCold):
 			return query.ErrCold
@@ -123,12 +120,33 @@ func (n *Node) Rows(ctx context.Context, counter int, columns []pipeline.Column,
 			return err
 		case err != nil:
 			rows.Missing = append(rows.Missing, p.place[from:to]...)
+			continue
 		default:
 			reach.add(state.Applied)
 		}
+		r.members(from, to, rows)
 	}
 	rows.AsOf, rows.Cost = reach.or(rows.AsOf), cost(&r.disk)
 	return nil
+}
+
+// left notes what was not read, of ids of one shard that begin at from.
+func (n *Node) left(r *reading, from int, rows *query.Rows) {
+	left := r.batch.Left()
+	for _, i := range left {
+		rows.Missing = append(rows.Missing, r.plan.place[from+i])
+	}
+	n.Stats.Left.Add(uint64(len(left)))
+}
+
+// members notes which members are in the sets of ids of one shard.
+func (r *reading) members(from, to int, rows *query.Rows) {
+	if len(rows.Sets) == 0 {
+		return
+	}
+	for i, place := range r.plan.place[from:to] {
+		copy(rows.Has[place*len(rows.Sets):], r.batch.Has(i))
+	}
 }
 
 // givenUp says that an error is that of a context: reading was given up, and

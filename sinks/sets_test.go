@@ -1,11 +1,14 @@
 package sinks_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -16,10 +19,16 @@ import (
 // setOf is the only column of those tests with a set, of ids.
 const setOf = pipeline.Column(0)
 
-// likesOf is a node of which users like posts, in one window; some of it is on disk alone.
-func likesOf(t *testing.T, likes map[uint64][]uint64, change ...func(*sinks.Options)) (*sinks.Node, pipeline.Position) {
+var likeColumn = []pipeline.Column{setOf}
+
+// likedBy asks for rows, and which of them a user likes.
+func likedBy(user uint64) query.Rows {
+	return query.Rows{Sets: []pipeline.MemberOf{{Column: setOf, Member: pipeline.Member{A: user}}}}
+}
+
+// likesStore has posts with likes.
+func likesStore(t *testing.T, shards int) *cold.Store {
 	t.Helper()
-	const shards = 4
 	schema, err := pipeline.NewSchema([]string{"post"}, []pipeline.ColumnSpec{
 		{Name: "like", Bits: 16, Max: 63, Set: pipeline.SetSpec{Members: pipeline.MembersIDs}},
 	})
@@ -31,6 +40,14 @@ func likesOf(t *testing.T, likes map[uint64][]uint64, change ...func(*sinks.Opti
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// likesOf is a node of which users like posts, in one window; some of it is on disk alone.
+func likesOf(t *testing.T, likes map[uint64][]uint64, change ...func(*sinks.Options)) (*sinks.Node, pipeline.Position) {
+	t.Helper()
+	const shards = 4
+	store := likesStore(t, shards)
 	w := &pipeline.Window{Header: pipeline.Header{To: 1024, Time: 1}, Columns: []string{"post.like"}, Sections: make([][]byte, shards+1)}
 	for post, users := range likes {
 		s := &w.Sections[pipeline.ShardOf(post, shards)]
@@ -69,8 +86,8 @@ func TestSetsOfANode(t *testing.T) {
 	}
 	n, at := likesOf(t, likes)
 	ctx := t.Context()
-	var has query.Has
-	if err := n.Has(ctx, setOf, []uint64{1, 2, 3}, pipeline.Member{A: 7}, &has, false); !errors.Is(err, query.ErrCold) {
+	has := likedBy(7)
+	if err := n.Rows(ctx, 0, likeColumn, []uint64{1, 2, 3}, &has, false); !errors.Is(err, query.ErrCold) {
 		t.Fatalf("%v: this test shows nothing", err)
 	}
 	for range 100 {
@@ -79,12 +96,13 @@ func TestSetsOfANode(t *testing.T) {
 			ids[i] = 1 + r.Uint64N(70)
 		}
 		user := 1 + r.Uint64N(35)
-		if err := n.Has(ctx, setOf, ids, pipeline.Member{A: user}, &has, true); err != nil || len(has.Missing) > 0 || has.AsOf != at {
+		has = likedBy(user)
+		if err := n.Rows(ctx, 0, likeColumn, ids, &has, true); err != nil || len(has.Missing) > 0 || has.AsOf != at {
 			t.Fatal(has, err)
 		}
 		for i, id := range ids {
-			if has.Has[i] != slices.Contains(likes[id], user) {
-				t.Fatalf("%d likes %d: %v", user, id, has.Has[i])
+			if has.Has[i] != slices.Contains(likes[id], user) || has.Values[i] != int64(len(likes[id])) {
+				t.Fatalf("%d likes %d: %v, %d", user, id, has.Has[i], has.Values[i])
 			}
 		}
 	}
@@ -110,8 +128,8 @@ func TestSetsElsewhere(t *testing.T) {
 		o.Held = []pipeline.Shard{pipeline.ShardOf(1, 4)}
 	})
 	ids := []uint64{1, 2, 3, 4, 1}
-	var has query.Has
-	if err := n.Has(t.Context(), setOf, ids, pipeline.Member{A: 7}, &has, true); err != nil {
+	has := likedBy(7)
+	if err := n.Rows(t.Context(), 0, likeColumn, ids, &has, true); err != nil {
 		t.Fatal(err)
 	}
 	for i, id := range ids {
@@ -135,15 +153,15 @@ func TestSetsMemoryOnly(t *testing.T) {
 	}
 	n, _ := likesOf(t, likes)
 	ctx := t.Context()
-	var has query.Has
+	has := likedBy(7)
 	warm := []uint64{3, 17, 18, 31}
-	if err := n.Has(ctx, setOf, warm, pipeline.Member{A: 7}, &has, true); err != nil {
+	if err := n.Rows(ctx, 0, likeColumn, warm, &has, true); err != nil {
 		t.Fatal(err)
 	}
 	ids := upTo(40)
 	var known []uint64
 	for _, id := range ids {
-		if n.Has(ctx, setOf, []uint64{id}, pipeline.Member{A: 7}, &has, false) == nil {
+		if n.Rows(ctx, 0, likeColumn, []uint64{id}, &has, false) == nil {
 			known = append(known, id)
 		}
 	}
@@ -152,7 +170,7 @@ func TestSetsMemoryOnly(t *testing.T) {
 	}
 	n.MemoryOnly(true)
 	for _, disk := range []bool{false, true} {
-		if err := n.Has(ctx, setOf, ids, pipeline.Member{A: 7}, &has, disk); err != nil || has.Cost.Cold > 0 {
+		if err := n.Rows(ctx, 0, likeColumn, ids, &has, disk); err != nil || has.Cost.Cold > 0 {
 			t.Fatal(err, has.Cost)
 		}
 		var got []uint64
@@ -192,5 +210,85 @@ func TestSetsAreDigested(t *testing.T) {
 	}
 	if a, b := digest(7, 8), digest(7, 9); a == b {
 		t.Errorf("other members: %x both times", a)
+	}
+}
+
+// toggles are windows in which users like posts and take it back, many times over.
+func toggles(r *rand.Rand, shards, windows int, posts, users uint64) (entries []pipeline.Entry) {
+	ops := []pipeline.Op{pipeline.OpAdd, pipeline.OpAdd, pipeline.OpTake}
+	for i := range windows {
+		from := pipeline.Position(i) * 1024
+		w := &pipeline.Window{
+			Header: pipeline.Header{From: from, To: from + 1024, Time: int64(i + 1)}, Columns: []string{"post.like"}, Sections: make([][]byte, shards+1),
+		}
+		for at := range pipeline.Position(1 + r.IntN(100)) {
+			o := pipeline.Operation{
+				Op: ops[r.IntN(len(ops))], ID: 1 + r.Uint64N(posts), Member: pipeline.Member{A: 1 + r.Uint64N(users)}, By: 1, Position: from + at + 1,
+			}
+			s := &w.Sections[pipeline.ShardOf(o.ID, shards)]
+			*s = pipeline.AppendOperation(*s, from, &o)
+		}
+		entries = append(entries, pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, w)})
+	}
+	return entries
+}
+
+// docs/queries.md: "Of each row all is as of one moment: a like that is in the count is in
+// `has`, and none else." Users like and take it back while others ask which of them do: of posts
+// that nobody else likes, the count is the number of members found.
+func TestOneReading(t *testing.T) {
+	const shards, posts, users = 4, 60, 3
+	for what, change := range map[string]func(*sinks.Options){
+		"in memory": func(*sinks.Options) {},
+		"on disk":   func(o *sinks.Options) { o.MemoryBytes, o.CheckpointEvery, o.DirtyRowsMax = 1, time.Millisecond, 10 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := options(shards)
+			change(&o)
+			store := likesStore(t, shards)
+			n := newNode(t, store, o)
+			t.Cleanup(func() { _ = n.Close() })
+			ctx, stop := context.WithCancel(t.Context())
+			var readers sync.WaitGroup
+			for i := range uint64(2) {
+				readers.Go(func() {
+					r := rand.New(rand.NewPCG(i, 9))
+					for ctx.Err() == nil {
+						oneReading(t, n, r, posts, users)
+					}
+				})
+			}
+			follow(t, n, &slice{toggles(rand.New(rand.NewPCG(2, 9)), shards, 400, posts, users)})
+			wait(t, n, 400*1024)
+			stop()
+			readers.Wait()
+			oneReading(t, n, rand.New(rand.NewPCG(3, 9)), posts, users)
+		})
+	}
+}
+
+// oneReading asks once for rows and for all users that may like them.
+func oneReading(t *testing.T, n *sinks.Node, r *rand.Rand, posts, users uint64) {
+	var rows query.Rows
+	for user := range users {
+		rows.Sets = append(rows.Sets, pipeline.MemberOf{Column: setOf, Member: pipeline.Member{A: user + 1}})
+	}
+	ids := make([]uint64, 30)
+	for i := range ids {
+		ids[i] = 1 + r.Uint64N(posts)
+	}
+	if err := n.Rows(context.Background(), 0, likeColumn, ids, &rows, true); err != nil || len(rows.Missing) > 0 {
+		t.Error(err, rows.Missing)
+	}
+	for i, id := range ids {
+		there := int64(0)
+		for _, has := range rows.Has[i*len(rows.Sets):][:len(rows.Sets)] {
+			if has {
+				there++
+			}
+		}
+		if rows.Values[i] != there {
+			t.Errorf("post %d, as of %d: %d likes, and %d that like it", id, rows.AsOf, rows.Values[i], there)
+		}
 	}
 }

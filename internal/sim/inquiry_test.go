@@ -211,11 +211,12 @@ func (q *inquiry) Rows(ctx context.Context, counter int, columns []pipeline.Colu
 	q.asOf = pipeline.PositionMax
 	rows.Reset(len(ids), len(columns))
 	rows.Missing, err = q.scatter(ctx, ids, func(n *sinks.Node, items []int) (func(int), []int, pipeline.Position, error) {
-		var some query.Rows
+		some := query.Rows{Sets: rows.Sets}
 		err := n.Rows(ctx, counter, columns, pickIDs(ids, items), &some, disk)
 		return func(i int) {
 			rows.Exist[items[i]] = some.Exist[i]
 			copy(rows.Values[items[i]*len(columns):], some.Values[i*len(columns):(i+1)*len(columns)])
+			copy(rows.Has[items[i]*len(rows.Sets):], some.Has[i*len(rows.Sets):(i+1)*len(rows.Sets)])
 		}, some.Missing, some.AsOf, err
 	})
 	rows.AsOf = q.asOf

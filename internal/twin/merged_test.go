@@ -58,11 +58,12 @@ func (m *merged) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 		if err != nil {
 			return err
 		}
-		var one query.Rows
+		one := query.Rows{Sets: rows.Sets}
 		if err := h.Rows(ctx, counter, columns, []uint64{id}, &one, disk); err != nil {
 			return err
 		}
 		copy(rows.Values[i*len(columns):], one.Values)
+		copy(rows.Has[i*len(rows.Sets):], one.Has)
 		rows.Exist[i], rows.AsOf = one.Exist[0], min(rows.AsOf, one.AsOf)
 		if len(one.Missing) > 0 {
 			rows.Missing = append(rows.Missing, i)
@@ -166,26 +167,6 @@ func (m *merged) Followers(ctx context.Context, user, after uint64, limit int, o
 		return err
 	}
 	return h.Followers(ctx, user, after, limit, out, disk)
-}
-
-func (m *merged) Has(ctx context.Context, column pipeline.Column, ids []uint64, member pipeline.Member, out *query.Has, disk bool) error {
-	out.Reset(len(ids))
-	out.AsOf = pipeline.PositionMax
-	for i, id := range ids {
-		h, err := m.of(id)
-		if err != nil {
-			return err
-		}
-		var one query.Has
-		if err := h.Has(ctx, column, []uint64{id}, member, &one, disk); err != nil {
-			return err
-		}
-		out.Has[i], out.AsOf = one.Has[0], min(out.AsOf, one.AsOf)
-		if len(one.Missing) > 0 {
-			out.Missing = append(out.Missing, i)
-		}
-	}
-	return nil
 }
 
 func (m *merged) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {

@@ -479,7 +479,7 @@ func (c *call) release() {
 	c.get.counter, c.get.counts = nil, nil
 	c.list.membersRequest = membersRequest{}
 	clear(c.get.columns[:cap(c.get.columns)])
-	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 || len(c.get.has) > setsKept {
+	if cap(c.out) > most || cap(c.get.columns) > 1024 || cap(c.get.rows.Values) > most/8 || cap(c.get.rows.Has) > most {
 		c.out, c.get = nil, getCall{}
 	}
 	if c.unread.unreads.Bytes() > most {

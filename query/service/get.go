@@ -31,10 +31,9 @@ type getCall struct {
 	wanted []pipeline.Column
 	counts *counter
 	rows   query.Rows
-	sets   []hasAsk    // in which of which the member may be
-	has    []query.Has // of each of them; there may be more
-	names  []string    // of an answer in binary form
-	cells  []uint64    // of a column of it
+	sets   []*word  // those in whose sets the member may be, as rows.Sets has it
+	names  []string // of an answer in binary form
+	cells  []uint64 // of a column of it
 }
 
 func (s *Service) getEndpoint() *endpoint {
@@ -160,9 +159,6 @@ func (s *Service) answerGet(ctx context.Context, c *call) *failure {
 	g.rows.Cost = query.Cost{}
 	err := c.reader.Rows(ctx, g.counts.index, g.wanted, g.ids, &g.rows, c.disk)
 	c.took(g.rows.Cost)
-	if err == nil {
-		err = g.readSets(ctx, c)
-	}
 	if errors.Is(err, query.ErrStopped) {
 		g.rows.Reset(len(g.ids), len(g.wanted))
 		g.rows.Missing = everyIndex(g.rows.Missing, len(g.ids))

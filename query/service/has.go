@@ -1,13 +1,11 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
 )
 
@@ -96,15 +94,9 @@ func (m *memberAsk) kind() string {
 	return "a token"
 }
 
-// hasAsk is a column asked whose set may have the member.
-type hasAsk struct {
-	word   *word
-	member pipeline.Member
-}
-
 // findSets finds those of the words whose sets can have the member.
 func (g *getCall) findSets() *failure {
-	g.sets = g.sets[:0]
+	g.lookForNone()
 	if g.member.text == "" {
 		return nil
 	}
@@ -116,7 +108,7 @@ func (g *getCall) findSets() *failure {
 		member, can := g.member.of(w.set)
 		switch {
 		case can:
-			g.sets = append(g.sets, hasAsk{w, member})
+			g.look(w, member)
 		case w.set != pipeline.NoMembers:
 			others = append(others, fmt.Sprintf("%s of %s", w.name, w.set))
 		}
@@ -128,6 +120,14 @@ func (g *getCall) findSets() *failure {
 		return fail(codeBadRequest, "member: no column asked of counter %s has a set: their rules have no `once`", g.counts.name)
 	}
 	return fail(codeBadRequest, "member: %s is %s, and no column asked has a set of such; sets have: %s", g.member.text, g.member.kind(), strings.Join(others, ", "))
+}
+
+func (g *getCall) lookForNone() { g.sets, g.rows.Sets = g.sets[:0], g.rows.Sets[:0] }
+
+// look has a member be looked for in the sets of a column.
+func (g *getCall) look(w *word, member pipeline.Member) {
+	g.sets = append(g.sets, w)
+	g.rows.Sets = append(g.rows.Sets, pipeline.MemberOf{Column: w.column, Member: member})
 }
 
 // ambiguous refuses an answer in which two things have one name.
@@ -147,41 +147,10 @@ func (g *getCall) leastSets() int {
 		return 0
 	}
 	least := len(`,"has":{}`) - 1 // the first has no comma
-	for _, a := range g.sets {
-		least += len(a.word.key) + len("true")
+	for _, w := range g.sets {
+		least += len(w.key) + len("true")
 	}
 	return least
-}
-
-// setsKept is of how many sets a call keeps the memory of answers.
-const setsKept = 8
-
-// readSets asks in which sets the member is. What is missing there is missing in the
-// rows, and the answer reaches no further than the least of both.
-func (g *getCall) readSets(ctx context.Context, c *call) error {
-	for len(g.has) < len(g.sets) {
-		g.has = append(g.has, query.Has{})
-	}
-	for i, a := range g.sets {
-		h := &g.has[i]
-		h.Cost = query.Cost{}
-		err := c.reader.Has(ctx, a.word.column, g.ids, a.member, h, c.disk)
-		c.took(h.Cost)
-		if err != nil {
-			return err
-		}
-		g.rows.AsOf = min(g.rows.AsOf, h.AsOf)
-		if len(h.Missing) == 0 {
-			continue
-		}
-		known := g.marks(g.rows.Missing)
-		for _, place := range h.Missing {
-			if known == nil || !known[place] {
-				g.rows.Missing = append(g.rows.Missing, place)
-			}
-		}
-	}
-	return nil
 }
 
 // appendSets writes in which sets the member is of the i-th id.
@@ -190,12 +159,12 @@ func (g *getCall) appendSets(out []byte, i int) []byte {
 		return out
 	}
 	out = append(out, `,"has":{`...)
-	for j, a := range g.sets {
-		key := a.word.key
+	for j, w := range g.sets {
+		key := w.key
 		if j == 0 {
 			key = key[1:] // the comma
 		}
-		out = strconv.AppendBool(append(out, key...), g.has[j].Has[i])
+		out = strconv.AppendBool(append(out, key...), g.rows.Has[i*len(g.sets)+j])
 	}
 	return append(out, '}')
 }

@@ -63,14 +63,15 @@ func (s *Service) parseView(c *call) *failure {
 	if g.counts, f = s.catalog.resolve([]byte("post"), nil); f != nil {
 		return f
 	}
-	g.words, g.sets = append(g.words[:0], g.counts.visible...), g.sets[:0]
+	g.words = append(g.words[:0], g.counts.visible...)
+	g.lookForNone()
 	if viewer > 0 {
 		if f := g.ambiguous("viewer"); f != nil {
 			return f
 		}
 		for _, w := range g.words {
 			if w.set == pipeline.MembersIDs {
-				g.sets = append(g.sets, hasAsk{w, pipeline.Member{A: viewer}})
+				g.look(w, pipeline.Member{A: viewer})
 			}
 		}
 	}

@@ -22,7 +22,7 @@ var rowsWorks = sync.Pool{New: func() any { return new(rowsWork) }}
 func (b *batch) rows(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
 	work := rowsWorks.Get().(*rowsWork)
 	defer rowsWorks.Put(work)
-	if err := work.ask.Decode(a.Body, b.version); err != nil {
+	if err := work.ask.Decode(a.Kind, a.Body, b.version); err != nil {
 		return refused(err)
 	}
 	r, err := b.server.names.find(work.ask.Names)
@@ -31,10 +31,13 @@ func (b *batch) rows(ctx context.Context, w *writer, a *wire.Ask, t *turn) error
 		return refused(err)
 	case r.counter < 0:
 		return refused(errors.New("no counter is named"))
-	case len(ids)*len(r.columns) > wire.CellsMax:
-		return refused(fmt.Errorf("%d ids of %d columns are more than one part may ask", len(ids), len(r.columns)))
+	case len(ids)*max(len(r.columns), len(work.ask.Sets)) > wire.CellsMax:
+		return refused(fmt.Errorf("%d ids of %d columns, %d members, are more than one part may ask", len(ids), len(r.columns), len(work.ask.Sets)))
 	}
 	rows := &work.rows
+	if rows.Sets, err = b.server.setsOf(rows.Sets[:0], r, work.ask.Sets); err != nil {
+		return err
+	}
 	if err := t.read(ctx, func(disk bool) error {
 		return b.server.holder.Rows(ctx, r.counter, r.columns, work.ask.IDs, rows, disk)
 	}); err != nil {

@@ -13,6 +13,9 @@ import (
 func (f *far) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, _ bool) error {
 	rows.Reset(len(ids), len(columns))
 	q := &rowsQuestion{counter: counter, columns: columns, ids: ids, rows: rows, names: packed(f.schema, counter, columns)}
+	for _, of := range rows.Sets {
+		q.sets = append(q.sets, pipeline.MemberOf{Column: pipeline.Column(slices.Index(columns, of.Column)), Member: of.Member})
+	}
 	lost, err := f.scatter(ctx, q, len(ids))
 	if err != nil {
 		return err
@@ -30,6 +33,7 @@ type rowsQuestion struct {
 	columns []pipeline.Column
 	names   []byte
 	ids     []uint64
+	sets    []pipeline.MemberOf // rows.Sets, by the columns' places
 	rows    *query.Rows
 	reach
 	some []uint64 // memory to work in
@@ -46,9 +50,10 @@ func (q *rowsQuestion) of(items []int32) []uint64 {
 }
 
 func (q *rowsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
-	n = min(len(items), max(1, (bytes-len(q.names)-32)/8), wire.IDsMax, max(1, wire.CellsMax/max(1, len(q.columns))))
-	a := wire.RowsAsk{Names: q.names, IDs: q.of(items[:n])}
-	return wire.Rows, a.Append(make([]byte, 0, len(q.names)+32+8*n)), n
+	rest := len(q.names) + 32 + len(q.sets)*wire.SetAskMax
+	n = min(len(items), max(1, (bytes-rest)/8), wire.IDsMax, max(1, wire.CellsMax/max(1, len(q.columns), len(q.sets))))
+	a := wire.RowsAsk{Names: q.names, IDs: q.of(items[:n]), Sets: q.sets}
+	return a.Kind(), a.Append(make([]byte, 0, rest+8*n)), n
 }
 
 func (q *rowsQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {
@@ -68,14 +73,15 @@ func (q *rowsQuestion) here(ctx context.Context, own query.Holder, items []int32
 		q.rows.Missing = nil
 		return q.took(items, missing, q.rows.AsOf, q.rows.Cost, d), nil
 	}
-	var rows query.Rows
+	rows := query.Rows{Sets: q.rows.Sets}
 	if err := own.Rows(ctx, q.counter, q.columns, q.of(items), &rows, disk); err != nil {
 		return nil, err
 	}
-	columns := len(q.columns)
+	columns, sets := len(q.columns), len(q.sets)
 	for i, place := range items {
 		q.rows.Exist[place] = rows.Exist[i]
 		copy(q.rows.Values[int(place)*columns:], rows.Values[i*columns:(i+1)*columns])
+		copy(q.rows.Has[int(place)*sets:], rows.Has[i*sets:(i+1)*sets])
 	}
 	return q.took(items, rows.Missing, rows.AsOf, rows.Cost, d), nil
 }

@@ -237,7 +237,7 @@ func refused(err error) error { return fmt.Errorf("%w: %w", errRefused, err) }
 // ErrCold.
 func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
 	switch a.Kind {
-	case wire.Rows:
+	case wire.Rows, wire.RowsHas:
 		return b.rows(ctx, w, a, t)
 	case wire.Profiles:
 		return b.profiles(ctx, w, a, t)
@@ -251,8 +251,6 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.users(ctx, w, a, t)
 	case wire.Standpoint:
 		return b.standpoint(ctx, w, a, t)
-	case wire.Has:
-		return b.has(ctx, w, a, t)
 	case wire.Members:
 		return b.members(ctx, w, a, t)
 	case wire.Applied:

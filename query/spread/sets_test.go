@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,28 +47,35 @@ func liker(r *rand.Rand, set pipeline.SetSpec) pipeline.Member {
 func (q *asking) sets() {
 	schema := q.c.world.Schema
 	column := schema.Sets()[q.r.IntN(len(schema.Sets()))]
-	m, ids := liker(q.r, schema.Columns[column].Set), q.ids(q.r.IntN(400))
-	var has, wantHas query.Has
-	if err := q.whole.Has(context.Background(), column, ids, m, &wantHas, true); err != nil {
+	counter, ids := schema.Columns[column].Counter, q.ids(q.r.IntN(400))
+	columns := schema.Visible(counter)
+	var has, want query.Rows
+	for range 1 + q.r.IntN(3) {
+		has.Sets = append(has.Sets, pipeline.MemberOf{Column: column, Member: liker(q.r, schema.Columns[column].Set)})
+	}
+	want.Sets = has.Sets
+	if err := q.whole.Rows(context.Background(), counter, columns, ids, &want, true); err != nil {
 		q.t.Fatal(err)
 	}
-	q.ask("has", func(ctx context.Context, far query.Reader) error { return far.Has(ctx, column, ids, m, &has, true) }, func() error {
+	q.ask("rows and members", func(ctx context.Context, far query.Reader) error {
+		return far.Rows(ctx, counter, columns, ids, &has, true)
+	}, func() error {
 		for i, id := range ids {
-			switch missing := slices.Contains(has.Missing, i); {
+			switch n, missing := len(has.Sets), slices.Contains(has.Missing, i); {
 			case missing && !q.justifiedSets(id):
 				return fmt.Errorf("%d is missing", id)
 			case !missing && !q.knows(id):
 				return fmt.Errorf("%d is answered, and no node that knows sets holds it", id)
-			case !missing && has.Has[i] != wantHas.Has[i]:
-				return fmt.Errorf("%d has %v: %v", id, m, has.Has[i])
+			case !missing && !slices.Equal(has.Has[i*n:(i+1)*n], want.Has[i*n:(i+1)*n]):
+				return fmt.Errorf("%d has of %v: %v", id, has.Sets, has.Has[i*n:(i+1)*n])
 			}
 		}
-		return nil
+		return sameRows(ids, &has, &want, len(columns))
 	})
 
 	id, after, limit := q.ids(1)[0], liker(q.r, schema.Columns[column].Set), 1+q.r.IntN(8)
-	var page, want query.MemberPage
-	if err := q.whole.Members(context.Background(), column, id, after, limit, &want, true); err != nil {
+	var page, list query.MemberPage
+	if err := q.whole.Members(context.Background(), column, id, after, limit, &list, true); err != nil {
 		q.t.Fatal(err)
 	}
 	q.ask("members", func(ctx context.Context, far query.Reader) error {
@@ -77,8 +85,8 @@ func (q *asking) sets() {
 		}
 		return err
 	}, func() error {
-		if !q.knows(id) || !slices.Equal(page.Members, want.Members) || page.More != want.More {
-			return fmt.Errorf("id %d: %v %v, not %v %v", id, page.Members, page.More, want.Members, want.More)
+		if !q.knows(id) || !slices.Equal(page.Members, list.Members) || page.More != list.More {
+			return fmt.Errorf("id %d: %v %v, not %v %v", id, page.Members, page.More, list.Members, list.More)
 		}
 		return nil
 	})
@@ -105,8 +113,8 @@ func TestSetsOfOlderNodes(t *testing.T) {
 	c.node("b", func(s pipeline.Shard) bool { return !even(s) })
 	c.open()
 	ctx, far := within(t, 20*time.Second), c.far(0, 0)
-	var has query.Has
-	if err := far.Has(ctx, like, []uint64{theirs, ours, theirs}, pipeline.Member{A: 7}, &has, true); err != nil {
+	has := query.Rows{Sets: []pipeline.MemberOf{{Column: like, Member: pipeline.Member{A: 7}}}}
+	if err := far.Rows(ctx, 0, []pipeline.Column{like}, []uint64{theirs, ours, theirs}, &has, true); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(has.Missing)
@@ -122,22 +130,32 @@ func TestSetsOfOlderNodes(t *testing.T) {
 	}
 }
 
-// A column that has no set, or two of them, is no question about a set.
+// A column that has no set, or one that is not named, is no question about a set, and a
+// list is of one column.
 func TestSetsRefuse(t *testing.T) {
 	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
 	c := newCluster(t, w, &server.Options{})
 	c.node("a", func(pipeline.Shard) bool { return true })
 	nc := querytest.Connect(t, c.server)
-	for words, names := range map[string]wire.Names{
-		"has no set":    {Counter: "post", Columns: []string{"comment"}},
-		"2 columns":     {Counter: "post", Columns: []string{"like", "comment"}},
-		"has no column": {Counter: "post", Columns: []string{"smile"}},
+	for _, c := range []struct {
+		columns     []string
+		rows, lists string // what is said of it
+	}{
+		{[]string{"comment"}, "has no set", "has no set"},
+		{[]string{"like", "comment"}, "has no set", "2 columns"},
+		{[]string{"smile"}, "has no column", "has no column"},
+		{nil, "column 0 of 0", "0 columns"},
 	} {
-		packed := wire.AppendNames(nil, names)
+		packed, place := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: c.columns}), max(len(c.columns)-1, 0)
+		rows := wire.RowsAsk{Names: packed, IDs: []uint64{1}, Sets: []pipeline.MemberOf{{Column: pipeline.Column(place), Member: pipeline.Member{A: 7}}}}
 		for kind, body := range map[wire.Kind][]byte{
-			wire.Has:     (&wire.HasAsk{Names: packed, Member: pipeline.Member{A: 7}, IDs: []uint64{1}}).Append(nil),
+			wire.RowsHas: rows.Append(nil),
 			wire.Members: (&wire.MembersAsk{Names: packed, ID: 1, Limit: 10}).Append(nil),
 		} {
+			words := c.lists
+			if kind == wire.RowsHas {
+				words = c.rows
+			}
 			ask := wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest), &wire.Ask{ID: 1, Kind: kind, Within: 5 * time.Second, Body: body})
 			m, err := nc.Request(spread.Subject("a", 0), wire.End(ask), time.Minute)
 			if err != nil {
@@ -145,7 +163,7 @@ func TestSetsRefuse(t *testing.T) {
 			}
 			_, replies, err := wire.DecodeReplies(m.Data, nil)
 			if err != nil || len(replies) != 1 || replies[0].Status != wire.Refused || !strings.Contains(string(replies[0].Body), words) {
-				t.Errorf("%s of %v: %+v %v", kind, names, replies, err)
+				t.Errorf("%s of %v: %+v %v", kind, c.columns, replies, err)
 			}
 		}
 	}
@@ -165,11 +183,11 @@ func TestSetsHere(t *testing.T) {
 	w.Sets.Add(like, here, pipeline.Member{A: 7})
 	w.Sets.Add(like, there, pipeline.Member{A: 7})
 	ctx := within(t, 20*time.Second)
-	var has query.Has
-	if err := c.reader.Has(ctx, like, []uint64{here}, pipeline.Member{A: 7}, &has, false); err != nil || !has.Has[0] {
+	has := query.Rows{Sets: []pipeline.MemberOf{{Column: like, Member: pipeline.Member{A: 7}}}}
+	if err := c.reader.Rows(ctx, 0, []pipeline.Column{like}, []uint64{here}, &has, false); err != nil || !has.Has[0] {
 		t.Errorf("%+v %v", has, err)
 	}
-	if err := c.reader.Has(ctx, like, []uint64{here, there}, pipeline.Member{A: 7}, &has, false); !errors.Is(err, query.ErrFar) {
+	if err := c.reader.Rows(ctx, 0, []pipeline.Column{like}, []uint64{here, there}, &has, false); !errors.Is(err, query.ErrFar) {
 		t.Errorf("%+v %v", has, err)
 	}
 	var page query.MemberPage
@@ -181,7 +199,72 @@ func TestSetsHere(t *testing.T) {
 	}
 	// Both together, and from the disk of this process.
 	own.Cool(here)
-	if err := c.far(0, 0).Has(ctx, like, []uint64{there, here}, pipeline.Member{A: 7}, &has, true); err != nil || !has.Has[0] || !has.Has[1] || has.Cost.Cold != 1 {
+	if err := c.far(0, 0).Rows(ctx, 0, []pipeline.Column{like}, []uint64{there, here}, &has, true); err != nil || !has.Has[0] || !has.Has[1] || has.Cost.Cold != 1 {
 		t.Errorf("%+v %v", has, err)
+	}
+}
+
+// docs/queries.md: "Of each row all is as of one moment: a like that is in the count is in
+// `has`, and none else." The same over nodes of which each is somewhere else in the log.
+func TestOneReadingOfNodes(t *testing.T) {
+	const posts, users, windows = 60, 3, 200
+	r := rand.New(rand.NewPCG(4, 9))
+	w := newWindows(t, shards)
+	w.schema = querytest.SetsSchema(t)
+	like, _ := w.schema.Find("post.like")
+	c := w.nodes(t, 3, 2)
+	reader, err := spread.New(querytest.Connect(t, c.server), spread.Options{Schema: w.schema, Directory: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range windows {
+		for at := range pipeline.Position(1 + r.IntN(100)) {
+			op := []pipeline.Op{pipeline.OpAdd, pipeline.OpAdd, pipeline.OpTake}[r.IntN(3)]
+			w.operate(pipeline.Operation{Op: op, Column: int(like), ID: 1 + r.Uint64N(posts), Member: pipeline.Member{A: 1 + r.Uint64N(users)}, By: 1, Position: w.at + at + 1}, w.at)
+		}
+		w.cut(w.at + 1024)
+	}
+	ctx := within(t, time.Minute)
+	for _, e := range w.entries {
+		var writers sync.WaitGroup
+		for _, n := range w.started {
+			writers.Go(func() {
+				if err := n.Hand(ctx, e); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 5 {
+			oneReading(ctx, t, reader.Far(0, time.Now()), like, r, posts, users)
+		}
+		writers.Wait()
+	}
+	oneReading(ctx, t, reader.Far(w.at, time.Now().Add(time.Minute)), like, r, posts, users)
+}
+
+// oneReading asks once for rows and for all users that may like them.
+func oneReading(ctx context.Context, t *testing.T, far query.Reader, like pipeline.Column, r *rand.Rand, posts, users uint64) {
+	t.Helper()
+	var rows query.Rows
+	for user := range users {
+		rows.Sets = append(rows.Sets, pipeline.MemberOf{Column: like, Member: pipeline.Member{A: user + 1}})
+	}
+	ids := make([]uint64, 30)
+	for i := range ids {
+		ids[i] = 1 + r.Uint64N(posts)
+	}
+	if err := far.Rows(ctx, 0, []pipeline.Column{like}, ids, &rows, true); err != nil || len(rows.Missing) > 0 {
+		t.Fatal(err, rows.Missing)
+	}
+	for i, id := range ids {
+		there := int64(0)
+		for _, has := range rows.Has[i*len(rows.Sets):][:len(rows.Sets)] {
+			if has {
+				there++
+			}
+		}
+		if rows.Values[i] != there {
+			t.Errorf("post %d, as of %d: %d likes, and %d that like it", id, rows.AsOf, rows.Values[i], there)
+		}
 	}
 }

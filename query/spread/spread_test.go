@@ -758,8 +758,8 @@ func TestRefused(t *testing.T) {
 	}
 	print := wire.Fingerprint(w.Schema, shards)
 	newer := wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Applied})
-	newer[3], newer[4] = 5, 5
-	is(ask(wire.End(newer)), "understands versions 1 to 4, and the message is of version 5 and needs 5")
+	newer[3], newer[4] = 6, 6
+	is(ask(wire.End(newer)), "understands versions 1 to 5, and the message is of version 6 and needs 6")
 	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print+1, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Applied}))), "another schema or number of shards")
 	is(ask(wire.End(wire.AppendAsk(wire.BeginBatch(nil, print, wire.Oldest), &wire.Ask{ID: 1, Kind: 99}))), "kind 99 is not known")
 	rows := wire.RowsAsk{Names: wire.AppendNames(nil, wire.Names{Counter: "pots", Columns: []string{"like"}}), IDs: []uint64{1}}

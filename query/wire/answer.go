@@ -40,7 +40,7 @@ const (
 	recordNotice
 	recordShares  // recordRest, for askers that know shares
 	recordChanged // when a user's followees in shares changed, for askers that use it
-	recordHas     // of Has: a bit for each id
+	recordHas     // of RowsHas: a bit for each member in each row
 	recordMembers // of a page of members
 )
 
@@ -117,6 +117,7 @@ func (p *Pieces) Rows(rows *query.Rows, columns int) {
 		}
 		p.Buf = b
 	}
+	p.has(rows.Has)
 }
 
 // ChannelNames appends names of channels, which records of users refer to by

@@ -23,13 +23,13 @@ const (
 	Applied // asks nothing but Min
 	Standpoint
 	CountShares // CountPosts, of followees as a holder sent them: see shares.go
-	Has         // this and the next: see sets.go
-	Members
+	RowsHas     // Rows, with members to look for
+	Members     // see sets.go
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares", "has", "members"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares", "rows_has", "members"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
@@ -42,7 +42,9 @@ func (k Kind) String() string {
 // Since is the version from which on nodes know a kind.
 func (k Kind) Since() byte {
 	switch {
-	case k >= Has:
+	case k == RowsHas:
+		return 5
+	case k == Members:
 		return 4
 	case k == CountShares:
 		return 2
@@ -55,7 +57,7 @@ const (
 	IDsMax       = 1 << 14 // ids of Rows, users of Profiles, asks of CountPosts
 	FolloweesMax = 1 << 16 // of CountPosts, all asks together; of Posts
 	LimitMax     = 1 << 14 // of a page
-	CellsMax     = 1 << 20 // ids × columns of Rows
+	CellsMax     = 1 << 20 // ids × columns of Rows, and ids × members
 	channelsMax  = 1 << 10
 	// channelsKnown is how many channels of a kind an answer may name: as many as
 	// there may be.
@@ -106,21 +108,69 @@ func (c *cursor) name() string {
 type RowsAsk struct {
 	Names []byte // a counter's, see AppendNames
 	IDs   []uint64
+	Sets  []pipeline.MemberOf // Column is a place among Names
+}
+
+// SetAskMax is the most bytes that one of Sets takes.
+const SetAskMax = 3 * varint
+
+// Kind is Rows, or RowsHas with members to look for.
+func (a *RowsAsk) Kind() Kind {
+	if len(a.Sets) > 0 {
+		return RowsHas
+	}
+	return Rows
 }
 
 // Append appends the question.
 func (a *RowsAsk) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(a.Names)))
 	b = append(b, a.Names...)
-	return packed.AppendIDs(b, a.IDs)
+	b = packed.AppendIDs(b, a.IDs)
+	if a.Kind() == RowsHas {
+		b = appendSets(b, a.Sets)
+	}
+	return b
 }
 
-// Decode reads it from the body of a part; Names shares its memory.
-func (a *RowsAsk) Decode(body []byte, version byte) error {
+func appendSets(b []byte, sets []pipeline.MemberOf) []byte {
+	b = binary.AppendUvarint(b, uint64(len(sets)))
+	for _, of := range sets {
+		b = appendMember(binary.AppendUvarint(b, uint64(of.Column)), of.Member)
+	}
+	return b
+}
+
+// Decode reads one of a kind from the body of a part; Names shares its memory.
+func (a *RowsAsk) Decode(kind Kind, body []byte, version byte) error {
 	c := over(body)
 	a.Names = c.Sized()
 	a.IDs = c.IDs(a.IDs[:0], "ids", IDsMax)
-	return c.end(version, Rows.String())
+	if a.Sets = a.Sets[:0]; kind == RowsHas {
+		a.Sets = c.sets(a.Sets)
+	}
+	return c.end(version, kind.String())
+}
+
+// sets reads members to look for: one at least.
+func (c *cursor) sets(to []pipeline.MemberOf) []pipeline.MemberOf {
+	for range c.Count("members", columnsMax) {
+		if to = append(to, c.memberOf()); c.Err != nil {
+			return to
+		}
+	}
+	if len(to) == 0 {
+		c.Fail("no member")
+	}
+	return to
+}
+
+func (c *cursor) memberOf() pipeline.MemberOf {
+	of := pipeline.MemberOf{Column: pipeline.Column(c.Within("column", columnsMax)), Member: c.member()}
+	if of.Member.A == 0 {
+		c.Fail("no member")
+	}
+	return of
 }
 
 // ProfilesAsk is the question of [query.Holder.Profiles].

@@ -61,9 +61,9 @@ func whole(what Kind, is, should int, err error) error {
 }
 
 // DecodeRows reads the answer for ids that go to the places items of rows; rows
-// has columns columns. missing are indexes of items.
+// has columns columns, and rows.Sets was asked. missing are indexes of items.
 func DecodeRows(pieces [][]byte, items []int32, columns int, rows *query.Rows) (t Tail, missing []int, err error) {
-	seen := 0
+	seen, bits := 0, 0
 	t, err = each(pieces, Rows, func(c *cursor, tag byte) bool {
 		switch tag {
 		case recordMissing:
@@ -73,12 +73,15 @@ func DecodeRows(pieces [][]byte, items []int32, columns int, rows *query.Rows) (
 				c.Fail("row %d comes after %d", first, seen)
 			}
 			seen += c.rows(items[seen:], columns, rows)
+		case recordHas:
+			bits += c.has(bits, items, rows)
 		default:
 			return false
 		}
 		return true
 	})
-	return t, missing, whole(Rows, seen, len(items), err)
+	err = whole(Rows, seen, len(items), err)
+	return t, missing, whole(RowsHas, bits, len(items)*len(rows.Sets), err)
 }
 
 // rows reads one record and returns how many rows were in it.

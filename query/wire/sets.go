@@ -8,33 +8,6 @@ import (
 	"github.com/tidemark-io/tidemark/query/internal/packed"
 )
 
-// HasAsk is the question of [query.Holder.Has].
-type HasAsk struct {
-	Names  []byte // a counter's and one column's, see AppendNames
-	Member pipeline.Member
-	IDs    []uint64
-}
-
-// Append appends the question.
-func (a *HasAsk) Append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(len(a.Names)))
-	b = append(b, a.Names...)
-	b = appendMember(b, a.Member)
-	return packed.AppendIDs(b, a.IDs)
-}
-
-// Decode reads it from the body of a part; Names shares its memory.
-func (a *HasAsk) Decode(body []byte, version byte) error {
-	c := over(body)
-	a.Names = c.Sized()
-	a.Member = c.member()
-	a.IDs = c.IDs(a.IDs[:0], "ids", IDsMax)
-	if c.Err == nil && a.Member.A == 0 {
-		c.Fail("no member")
-	}
-	return c.end(version, Has.String())
-}
-
 // MembersAsk is the question of [query.Holder.Members].
 type MembersAsk struct {
 	Names []byte // a counter's and one column's
@@ -70,14 +43,13 @@ func appendMember(b []byte, m pipeline.Member) []byte {
 
 func (c *cursor) member() pipeline.Member { return pipeline.Member{A: c.Uvarint(), B: c.Uvarint()} }
 
-// hasMax is how many ids a record has.
+// hasMax is how many bits a record has.
 const hasMax = 1 << 13
 
-// Has appends the answer of [query.Holder.Has], without its end.
-func (p *Pieces) Has(h *query.Has) {
-	p.Missing(0, h.Missing)
-	for from := 0; from < len(h.Has); from += hasMax {
-		some := h.Has[from:min(from+hasMax, len(h.Has))]
+// has appends which members are there, the same number of each row.
+func (p *Pieces) has(all []bool) {
+	for from := 0; from < len(all); from += hasMax {
+		some := all[from:min(from+hasMax, len(all))]
 		p.room(recordHas, 2*varint+hasMax/8)
 		p.uvarint(uint64(from))
 		p.uvarint(uint64(len(some)))
@@ -91,33 +63,22 @@ func (p *Pieces) Has(h *query.Has) {
 	}
 }
 
-// DecodeHas reads the answer for ids that go to the places items of has. missing are
-// indexes of items.
-func DecodeHas(pieces [][]byte, items []int32, has []bool) (t Tail, missing []int, err error) {
-	seen := 0
-	t, err = each(pieces, Has, func(c *cursor, tag byte) bool {
-		switch tag {
-		case recordMissing:
-			missing = c.missing(missing, len(items))
-		case recordHas:
-			if first := c.Within("first", len(items)); first != seen {
-				c.Fail("id %d comes after %d", first, seen)
-			}
-			n := c.Count("ids", len(items)-seen)
-			bitmap := c.Bytes(uint64(n+7) / 8)
-			if c.Err != nil {
-				return true
-			}
-			for i, place := range items[seen : seen+n] {
-				has[place] = bitmap[i/8]>>(i%8)&1 == 1
-			}
-			seen += n
-		default:
-			return false
-		}
-		return true
-	})
-	return t, missing, whole(Has, seen, len(items), err)
+// has reads one record, behind so many bits, and returns how many were in it.
+func (c *cursor) has(seen int, items []int32, rows *query.Rows) int {
+	sets := len(rows.Sets)
+	if first := c.Within("first", len(items)*sets); first != seen {
+		c.Fail("bit %d comes after %d", first, seen)
+	}
+	n := c.Count("bits", len(items)*sets-seen)
+	bitmap := c.Bytes(uint64(n+7) / 8)
+	if c.Err != nil {
+		return 0
+	}
+	for i := range n {
+		item, j := (seen+i)/sets, (seen+i)%sets
+		rows.Has[int(items[item])*sets+j] = bitmap[i/8]>>(i%8)&1 == 1
+	}
+	return n
 }
 
 // MemberPage appends the answer of [query.Holder.Members], without its end.

@@ -23,27 +23,6 @@ func TestSetsRoundTrip(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		names := wire.AppendNames(nil, wire.Names{Counter: name.Draw(t, "counter"), Columns: []string{name.Draw(t, "column")}})
 
-		ask, asked := wire.HasAsk{Names: names, Member: member("member"), IDs: ids(t, 300, "ids")}, wire.HasAsk{}
-		same(t, asked.Decode(ask.Append(nil), wire.Version), fmt.Sprint(asked), fmt.Sprint(ask))
-		has := query.Has{Has: make([]bool, rapid.IntRange(0, 20_000).Draw(t, "has"))}
-		items, got := make([]int32, len(has.Has)), make([]bool, len(has.Has))
-		for i := range items {
-			items[i] = int32(len(items) - 1 - i)
-			has.Has[i] = r.IntN(3) == 0
-			got[i] = r.IntN(2) == 0 // of another answer
-			if r.IntN(50) == 0 {
-				has.Missing = append(has.Missing, i)
-			}
-		}
-		end, missing, err := wire.DecodeHas(pieces(t, limit, func(p *wire.Pieces) {
-			p.Has(&has)
-			p.End(tail)
-		}), items, got)
-		slices.Reverse(got)
-		if err != nil || end != tail || !slices.Equal(missing, has.Missing) || !slices.Equal(got, has.Has) {
-			t.Fatalf("%v %v %v", end, missing, err)
-		}
-
 		page, paged := wire.MembersAsk{Names: names, ID: member("id").A, After: member("after"), Limit: rapid.IntRange(1, wire.LimitMax).Draw(t, "members")}, wire.MembersAsk{}
 		same(t, paged.Decode(page.Append(nil), wire.Version), fmt.Sprint(paged), fmt.Sprint(page))
 		wide := rapid.Bool().Draw(t, "wide")
@@ -57,7 +36,7 @@ func TestSetsRoundTrip(t *testing.T) {
 		}
 		slices.SortFunc(members.Members, pipeline.Member.Compare)
 		var out query.MemberPage
-		err = wire.DecodeMemberPage(pieces(t, limit, func(p *wire.Pieces) {
+		err := wire.DecodeMemberPage(pieces(t, limit, func(p *wire.Pieces) {
 			p.MemberPage(&members)
 			p.End(tail)
 		}), page.Limit, &out)
@@ -67,12 +46,28 @@ func TestSetsRoundTrip(t *testing.T) {
 	})
 }
 
+// drawSets are members to look for in some of so many columns.
+func drawSets(t *rapid.T, columns int) (sets []pipeline.MemberOf) {
+	if columns == 0 {
+		return nil
+	}
+	for range rapid.IntRange(0, 5).Draw(t, "members") {
+		sets = append(sets, pipeline.MemberOf{
+			Column: pipeline.Column(rapid.IntRange(0, columns-1).Draw(t, "column")),
+			Member: pipeline.Member{A: max(uint64(position(t, "member")), 1), B: rapid.SampledFrom([]uint64{0, 9, 1<<64 - 1}).Draw(t, "second")},
+		})
+	}
+	return sets
+}
+
 // What asks for nothing, and an answer of which a part is lacking, is refused.
 func TestSetsThatMakeNoSense(t *testing.T) {
-	var has wire.HasAsk
+	var rows wire.RowsAsk
 	var page wire.MembersAsk
 	for name, err := range map[string]error{
-		"no member":   has.Decode((&wire.HasAsk{IDs: []uint64{1}}).Append(nil), wire.Version),
+		"no members":  rows.Decode(wire.RowsHas, append((&wire.RowsAsk{IDs: []uint64{1}}).Append(nil), 0), wire.Version),
+		"no member":   rows.Decode(wire.RowsHas, (&wire.RowsAsk{IDs: []uint64{1}, Sets: make([]pipeline.MemberOf, 1)}).Append(nil), wire.Version),
+		"not said":    rows.Decode(wire.RowsHas, (&wire.RowsAsk{IDs: []uint64{1}}).Append(nil), wire.Version),
 		"no id":       page.Decode((&wire.MembersAsk{Limit: 1}).Append(nil), wire.Version),
 		"no limit":    page.Decode((&wire.MembersAsk{ID: 1}).Append(nil), wire.Version),
 		"large limit": page.Decode((&wire.MembersAsk{ID: 1, Limit: wire.LimitMax + 1}).Append(nil), wire.Version),
@@ -82,19 +77,25 @@ func TestSetsThatMakeNoSense(t *testing.T) {
 		}
 	}
 	p := &wire.Pieces{Limit: 1 << 20}
-	p.Has(&query.Has{Has: make([]bool, 2)})
+	sent := query.Rows{Sets: make([]pipeline.MemberOf, 1)}
+	sent.Reset(3, 1)
+	p.Rows(&sent, 1)
 	p.End(tail)
-	if _, _, err := wire.DecodeHas([][]byte{p.Buf}, make([]int32, 3), make([]bool, 3)); err == nil {
-		t.Error("an answer for two of three ids is taken")
+	got := query.Rows{Sets: make([]pipeline.MemberOf, 2)}
+	got.Reset(3, 1)
+	if _, _, err := wire.DecodeRows([][]byte{p.Buf}, make([]int32, 3), 1, &got); err == nil {
+		t.Error("an answer about one of two members is taken")
 	}
 }
 
 func FuzzSets(f *testing.F) {
 	names := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: []string{"like"}})
-	f.Add((&wire.HasAsk{Names: names, Member: pipeline.Member{A: 7, B: 1 << 63}, IDs: []uint64{1, 2, 1 << 40}}).Append(nil))
+	f.Add((&wire.RowsAsk{Names: names, Sets: []pipeline.MemberOf{{Member: pipeline.Member{A: 7, B: 1 << 63}}}, IDs: []uint64{1, 2, 1 << 40}}).Append(nil))
 	f.Add((&wire.MembersAsk{Names: names, ID: 42, After: pipeline.Member{A: 7}, Limit: 100}).Append(nil))
 	for _, answer := range []func(*wire.Pieces){
-		func(p *wire.Pieces) { p.Has(&query.Has{Has: []bool{true, false, true}, Missing: []int{1}}) },
+		func(p *wire.Pieces) {
+			p.Rows(&query.Rows{Exist: make([]bool, 3), Has: []bool{true, false, true, true, false, false}, Missing: []int{1}}, 1)
+		},
 		func(p *wire.Pieces) {
 			p.MemberPage(&query.MemberPage{Members: []pipeline.Member{{A: 1}, {A: 1, B: 2}}, More: true})
 		},
@@ -106,9 +107,9 @@ func FuzzSets(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for version := range wire.Version + 2 {
-			var has wire.HasAsk
-			if has.Decode(body, version) == nil {
-				again(t, has.IDs, body)
+			var rows wire.RowsAsk
+			if rows.Decode(wire.RowsHas, body, version) == nil {
+				again(t, rows.IDs, body)
 			}
 			var page wire.MembersAsk
 			if page.Decode(body, version) == nil && (page.ID == 0 || page.Limit < 1 || page.Limit > wire.LimitMax) {
@@ -116,7 +117,9 @@ func FuzzSets(f *testing.F) {
 			}
 		}
 		in := [][]byte{body}
-		if _, missing, err := wire.DecodeHas(in, []int32{2, 0, 1}, make([]bool, 3)); err == nil && len(missing) > 0 && slices.Max(missing) > 2 {
+		rows := query.Rows{Sets: make([]pipeline.MemberOf, 2)}
+		rows.Reset(3, 1)
+		if _, missing, err := wire.DecodeRows(in, []int32{2, 0, 1}, 1, &rows); err == nil && len(missing) > 0 && slices.Max(missing) > 2 {
 			t.Fatal(missing)
 		}
 		var out query.MemberPage

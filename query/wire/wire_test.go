@@ -45,7 +45,7 @@ func TestAsksRoundTrip(t *testing.T) {
 		if got, err := wire.ParseNames(packed); err != nil || !reflect.DeepEqual(got, names) {
 			t.Fatalf("%v %v", got, err)
 		}
-		rows := wire.RowsAsk{Names: packed, IDs: ids(t, 300, "ids")}
+		rows := wire.RowsAsk{Names: packed, IDs: ids(t, 300, "ids"), Sets: drawSets(t, len(names.Columns))}
 		profiles := wire.ProfilesAsk{Names: packed, All: rapid.Bool().Draw(t, "all"), Users: ids(t, 30, "users")}
 		if !profiles.All {
 			profiles.Channels = rapid.SliceOfN(name, 0, 5).Draw(t, "channels")
@@ -55,7 +55,7 @@ func TestAsksRoundTrip(t *testing.T) {
 		counts := drawCountAsks(t)
 
 		bodies := [][]byte{rows.Append(nil), profiles.Append(nil), posts.Append(nil), page.Append(nil), wire.AppendCountAsks(nil, counts), nil}
-		kinds := []wire.Kind{wire.Rows, wire.Profiles, wire.Posts, wire.Following, wire.CountPosts, wire.Applied}
+		kinds := []wire.Kind{rows.Kind(), wire.Profiles, wire.Posts, wire.Following, wire.CountPosts, wire.Applied}
 		message := wire.BeginBatch(nil, 77, wire.Oldest)
 		var sent []wire.Ask
 		for i, body := range bodies {
@@ -78,7 +78,7 @@ func TestAsksRoundTrip(t *testing.T) {
 			}
 		}
 		var rows2 wire.RowsAsk
-		same(t, rows2.Decode(got[0].Body, batch.Version), fmt.Sprint(rows), fmt.Sprint(rows2))
+		same(t, rows2.Decode(got[0].Kind, got[0].Body, batch.Version), fmt.Sprint(rows), fmt.Sprint(rows2))
 		var profiles2 wire.ProfilesAsk
 		same(t, profiles2.Decode(got[1].Body, batch.Version), fmt.Sprint(profiles), fmt.Sprint(profiles2))
 		var posts2 wire.PostsAsk
@@ -164,6 +164,8 @@ func TestAnswersRoundTrip(t *testing.T) {
 		n, columns := rapid.IntRange(0, 3000).Draw(t, "ids"), rapid.IntRange(1, 4).Draw(t, "columns")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		var rows, got query.Rows
+		rows.Sets = drawSets(t, columns)
+		got.Sets = rows.Sets
 		rows.Reset(n, columns)
 		got.Reset(n, columns)
 		items := make([]int32, n)
@@ -173,6 +175,10 @@ func TestAnswersRoundTrip(t *testing.T) {
 				for j := range columns {
 					rows.Values[i*columns+j] = int64(r.Uint64()) >> r.IntN(64)
 				}
+			}
+			for j := range rows.Sets {
+				rows.Has[i*len(rows.Sets)+j] = r.IntN(3) == 0
+				got.Has[i*len(rows.Sets)+j] = r.IntN(2) == 0 // of another answer
 			}
 			if r.IntN(50) == 0 {
 				rows.Missing = append(rows.Missing, i)
@@ -188,6 +194,9 @@ func TestAnswersRoundTrip(t *testing.T) {
 		for i, place := range items {
 			if rows.Exist[i] != got.Exist[place] || !slices.Equal(rows.Values[i*columns:(i+1)*columns], got.Values[int(place)*columns:(int(place)+1)*columns]) {
 				t.Fatalf("row %d", i)
+			}
+			if s := len(rows.Sets); !slices.Equal(rows.Has[i*s:(i+1)*s], got.Has[int(place)*s:(int(place)+1)*s]) {
+				t.Fatalf("members of row %d", i)
 			}
 		}
 	})
@@ -354,7 +363,7 @@ func TestVersions(t *testing.T) {
 	if err := got.Decode(asks[0].Body, wire.Version); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
 		t.Error(err)
 	}
-	for _, v := range [][2]byte{{5, 5}, {9, 9}, {0, 0}} {
+	for _, v := range [][2]byte{{6, 6}, {9, 9}, {0, 0}} {
 		_, _, err := wire.DecodeBatch(of(v[0], v[1], nil), nil)
 		if !errors.Is(err, wire.ErrVersion) || !strings.Contains(err.Error(), fmt.Sprintf("of version %d and needs %d", v[1], v[0])) {
 			t.Error(v, err)
@@ -412,7 +421,7 @@ func FuzzDecodeBatch(f *testing.F) {
 					t.Fatalf("%d parts in %d bytes", len(asks), len(body))
 				}
 			case wire.Rows:
-				if rows.Decode(body, version) == nil {
+				if rows.Decode(wire.Kind(kind), body, version) == nil {
 					_, _ = wire.ParseNames(rows.Names)
 					again(t, rows.IDs, body)
 				}
@@ -579,7 +588,7 @@ func BenchmarkIDs(b *testing.B) {
 		b.Run(c.name+"/decode", func(b *testing.B) {
 			var got wire.RowsAsk
 			for b.Loop() {
-				if err := got.Decode(body, wire.Version); err != nil {
+				if err := got.Decode(wire.Rows, body, wire.Version); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -23,6 +22,11 @@ type Batch struct {
 
 	ids []uint64 // of cold, ascending, each once
 	row []int64  // of one of them
+
+	// Sets is set by the caller: what else is looked for in rows of these ids.
+	Sets    []pipeline.MemberOf
+	has     []bool // the j-th of Sets in the i-th id's at [i*len(Sets)+j]
+	members wanted
 }
 
 // coldRow is a row that was asked for.
@@ -35,22 +39,28 @@ type coldRow struct {
 // Cold is how many of the ids asked for were not in memory.
 func (b *Batch) Cold() int { return len(b.cold) }
 
-// Left are the places, among the ids asked for, of those that were not in memory.
-func (b *Batch) Left() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for _, c := range b.cold {
-			if !yield(c.place) {
-				return
-			}
-		}
+// Whole says that all that was asked for was in memory, or is nowhere.
+func (b *Batch) Whole() bool { return len(b.cold)+len(b.members.places) == 0 }
+
+// Left are the places, among the ids asked for, of those of which a part was not in
+// memory, ascending, each once.
+func (b *Batch) Left() (left []int) {
+	for _, c := range b.cold {
+		left = append(left, c.place)
 	}
+	for _, p := range b.members.places {
+		left = append(left, p.at/len(b.Sets))
+	}
+	slices.Sort(left)
+	return slices.Compact(left)
 }
 
 // Read calls row for each id whose row is in memory, or nowhere, with its
 // cells, and returns the state that the answer reflects: all of it is as of one
 // window's end. An id without a row has zeros. cells are valid during the call.
-// If there are others (b.Cold), pin is called at the same moment; Batch.Missing
-// and Batch.Lay answer for them. nil: they are left.
+// It looks for b.Sets at the same moment: see Batch.Has. If memory does not know all of
+// it (b.Whole), pin is called at that moment, too; Batch.Missing and Batch.Lay answer for
+// the other rows, Batch.Wanted and Batch.LayMembers for members. nil: they are left.
 func (s *Shard) Read(counter int, ids []uint64, b *Batch, pin func(), row func(i int, cells []int64)) (State, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -58,11 +68,12 @@ func (s *Shard) Read(counter int, ids []uint64, b *Batch, pin func(), row func(i
 		return State{}, s.failed
 	}
 	s.rowsLocked(counter, ids, b, row)
+	s.hasLocked(ids, b)
 	c := &s.counts[counter]
 	c.gets.Add(uint64(len(ids)))
 	c.hits.Add(uint64(len(ids) - len(b.cold)))
 	c.colds.Add(uint64(len(b.cold)))
-	if len(b.cold) > 0 && pin != nil {
+	if !b.Whole() && pin != nil {
 		s.captureRowsLocked(b)
 		pin()
 	}

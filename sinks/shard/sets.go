@@ -211,47 +211,56 @@ type Membership struct {
 	There  bool
 }
 
-// Has says of rows of a column whether a member is in their sets. What memory does not
-// know is in want, and pin is called at the same moment; nil: it may not be. The answer
-// is whole after Lay.
-func (s *Shard) Has(column pipeline.Column, ids []uint64, m pipeline.Member, has []bool, pin func()) (want *Wanted, state State, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.failed != nil {
-		return nil, State{}, s.failed
-	}
-	t := s.setOf(column)
-	want = &Wanted{set: t, now: s.state.Time / 1000, Want: Want{Published: s.residency.published}}
-	for i, id := range ids {
-		came, there, known := t.get(id, m)
-		if !known {
-			is, changed := s.overDiskLocked(memberKey{kindMember, t.number, id, m}, Membership{})
-			if !changed {
-				want.Members = append(want.Members, Asked{column, id, m})
-				want.places = append(want.places, i)
-				continue
-			}
-			came, there = is.Second, is.There
-		}
-		has[i] = there && !t.forgot(came, want.now)
-	}
-	if len(want.places) > 0 && pin != nil {
-		pin()
-	}
-	return want, s.state, nil
-}
-
-// Wanted is what Has does not know.
-type Wanted struct {
+// wanted is what memory does not know of the members that a read looks for.
+type wanted struct {
 	Want
-	set    *set
 	now    int64
-	places []int // in has
+	places []wantedAt
 }
 
-// Lay lays down what the disk has of the members that are wanted.
-func (w *Wanted) Lay(found []Membership, has []bool) {
-	for i, place := range w.places {
-		has[place] = found[i].There && !w.set.forgot(found[i].Second, w.now)
+// wantedAt is where a member of Want belongs.
+type wantedAt struct {
+	at  int // in Batch.has
+	set *set
+}
+
+// hasLocked looks for b.Sets in the sets of rows. What memory does not know is in
+// b.members.
+func (s *Shard) hasLocked(ids []uint64, b *Batch) {
+	b.members = wanted{}
+	b.has = grown(b.has, len(ids)*len(b.Sets))
+	if len(b.has) == 0 {
+		return
+	}
+	w := &b.members
+	w.now, w.Published = s.state.Time/1000, s.residency.published
+	for j, of := range b.Sets {
+		t := s.setOf(of.Column)
+		for i, id := range ids {
+			at := i*len(b.Sets) + j
+			came, there, known := t.get(id, of.Member)
+			if !known {
+				is, changed := s.overDiskLocked(memberKey{kindMember, t.number, id, of.Member}, Membership{})
+				if !changed {
+					w.Members = append(w.Members, Asked{of.Column, id, of.Member})
+					w.places = append(w.places, wantedAt{at, t})
+				}
+				came, there = is.Second, is.There
+			}
+			b.has[at] = there && !t.forgot(came, w.now)
+		}
+	}
+}
+
+// Has says of the i-th id asked for which of b.Sets are in its sets.
+func (b *Batch) Has(i int) []bool { return b.has[i*len(b.Sets):][:len(b.Sets)] }
+
+// Wanted are the members that must be read from the disk.
+func (b *Batch) Wanted() *Want { return &b.members.Want }
+
+// LayMembers lays down what the disk has of Wanted.
+func (b *Batch) LayMembers(found []Membership) {
+	for i, p := range b.members.places {
+		b.has[p.at] = found[i].There && !p.set.forgot(found[i].Second, b.members.now)
 	}
 }

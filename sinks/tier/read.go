@@ -14,28 +14,63 @@ type Batch struct {
 	base []int64
 }
 
-// Read calls row for each id with its cells, and returns the state that the
-// answer reflects: all of it is as of one window's end. An id without a row
-// has zeros. cells are valid during the call. With ErrCold the ids that are in
-// memory are answered, and b.Left lists the others.
+// Read calls row for each id with its cells, looks for b.Sets (b.Has says in which rows
+// they are), and returns the state that the answer reflects: all of it is as of one
+// window's end. An id without a row has zeros. cells are valid during the call. With
+// ErrCold the ids that are in memory are answered, and b.Left lists the others.
 func (t *Shard) Read(counter int, ids []uint64, b *Batch, d *Disk, row func(i int, cells []int64)) (shard.State, error) {
 	defer d.unpin()
 	state, err := t.Shard.Read(counter, ids, &b.Batch, d.pin(t), row)
-	if err != nil || b.Cold() == 0 {
+	switch {
+	case err != nil || b.Whole():
+		return state, err
+	case !d.May:
+		return state, ErrCold
+	}
+	if err := t.readCold(counter, b, d, row); err != nil {
 		return state, err
 	}
-	if !d.May {
-		return state, ErrCold
+	return state, t.readWanted(b, d)
+}
+
+// readCold reads the rows that memory does not have.
+func (t *Shard) readCold(counter int, b *Batch, d *Disk, row func(i int, cells []int64)) error {
+	if b.Cold() == 0 {
+		return nil
 	}
 	missing := b.Missing()
 	if err := d.use(len(missing), func() error { return t.readRows(d, counter, missing, &b.base) }); err != nil {
-		return state, err
+		return err
 	}
 	b.Lay(b.base, row)
 	if !d.Passing {
 		t.InstallRows(&b.Batch, b.base)
 	}
-	return state, nil
+	return nil
+}
+
+// readWanted looks up the members that memory does not know.
+func (t *Shard) readWanted(b *Batch, d *Disk) error {
+	want := b.Wanted()
+	if want.Empty() {
+		return nil
+	}
+	found, err := t.lookUp(want.Members, d)
+	if err != nil {
+		return err
+	}
+	b.LayMembers(found)
+	if !d.Passing {
+		t.Install(want, &shard.Loaded{Members: found})
+	}
+	return nil
+}
+
+// lookUp reads of members whether they are there.
+func (t *Shard) lookUp(members []shard.Asked, d *Disk) (found []shard.Membership, err error) {
+	found = make([]shard.Membership, len(members))
+	err = d.use(len(found), func() error { return t.unreadable(readMembers(d.views[0], members, found)) })
+	return found, err
 }
 
 // readRows reads rows of a counter; ids ascend.
@@ -181,31 +216,6 @@ func addMembers(view *cold.View, column pipeline.Column, id uint64, after pipeli
 		return view.Followers(id, after.A, func(follower uint64) bool { return page.Add(pipeline.Member{A: follower}, 0) })
 	}
 	return view.Members(column, id, after, page.Add)
-}
-
-// Has says of rows of a column, at one moment, whether a member is in their sets.
-func (t *Shard) Has(column pipeline.Column, ids []uint64, m pipeline.Member, has []bool, d *Disk) (shard.State, error) {
-	defer d.unpin()
-	want, state, err := t.Shard.Has(column, ids, m, has, d.pin(t))
-	if err != nil || want.Empty() {
-		return state, err
-	}
-	found, err := t.lookUp(want.Members, d)
-	if err != nil {
-		return state, err
-	}
-	want.Lay(found, has)
-	if !d.Passing {
-		t.Install(&want.Want, &shard.Loaded{Members: found})
-	}
-	return state, nil
-}
-
-// lookUp reads of members whether they are there.
-func (t *Shard) lookUp(members []shard.Asked, d *Disk) (found []shard.Membership, err error) {
-	found = make([]shard.Membership, len(members))
-	err = d.use(len(found), func() error { return t.unreadable(readMembers(d.views[0], members, found)) })
-	return found, err
 }
 
 // MembersOf visits the members of the sets of some rows of a column, of ids that ascend,

@@ -127,9 +127,7 @@ type Reader struct {
 	columns  int // of counter unread
 	allStops bool
 
-	sets        Sets
-	setsAt      pipeline.Position // 0: where all else is
-	stoppedSets map[uint64]bool
+	sets Sets
 }
 
 type (
@@ -148,7 +146,7 @@ func NewReader() *Reader {
 	return &Reader{
 		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{}, cold: map[uint64]bool{},
 		unread: map[uint64]query.UserUnread{}, follows: map[[2]uint64]bool{}, columns: 2,
-		sets: Sets{}, stoppedSets: map[uint64]bool{},
+		sets: Sets{},
 	}
 }
 
@@ -333,6 +331,7 @@ func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 		for j, column := range columns {
 			rows.Values[i*len(columns)+j] = r.rows[cell{column, id}]
 		}
+		r.sets.has(rows.Sets, id, rows.Has[i*len(rows.Sets):])
 	}
 	slices.Reverse(rows.Missing) // in any order
 	return nil

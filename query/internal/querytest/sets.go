@@ -26,6 +26,13 @@ func (s Sets) Add(column pipeline.Column, id uint64, members ...pipeline.Member)
 	}
 }
 
+// has fills in which members are in the sets of an id.
+func (s Sets) has(sets []pipeline.MemberOf, id uint64, has []bool) {
+	for j, of := range sets {
+		has[j] = s[of.Column][id][of.Member]
+	}
+}
+
 func (s Sets) page(column pipeline.Column, id uint64, after pipeline.Member, limit int) (members []pipeline.Member, more bool) {
 	for _, m := range slices.SortedFunc(maps.Keys(s[column][id]), pipeline.Member.Compare) {
 		if m.Compare(after) > 0 {
@@ -45,48 +52,6 @@ func (r *Reader) AddMembers(column pipeline.Column, id uint64, members ...pipeli
 	r.sets.Add(column, id, members...)
 }
 
-// SetsAt has sets stand at another position than rows, from now on.
-func (r *Reader) SetsAt(p pipeline.Position) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.setsAt = p
-}
-
-// StopSetsOf makes the sets of an id unreadable, and not its rows.
-func (r *Reader) StopSetsOf(id uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stoppedSets[id] = true
-}
-
-// asOfSets is how far an answer about sets reaches.
-func (r *Reader) asOfSets() pipeline.Position {
-	if r.setsAt > 0 {
-		return r.setsAt
-	}
-	return r.applied
-}
-
-// Has is query.Reader's.
-func (r *Reader) Has(ctx context.Context, column pipeline.Column, ids []uint64, m pipeline.Member, out *query.Has, disk bool) error {
-	cost, err := r.enter(ctx, disk, ids...)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	out.Reset(len(ids))
-	out.AsOf, out.Cost = r.asOfSets(), cost
-	for i, id := range ids {
-		if r.stopped[id] || r.stoppedSets[id] {
-			out.Missing = append(out.Missing, i)
-			continue
-		}
-		out.Has[i] = r.sets[column][id][m]
-	}
-	slices.Reverse(out.Missing) // in any order
-	return nil
-}
-
 // Members is query.Reader's.
 func (r *Reader) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {
 	cost, err := r.enter(ctx, disk, id)
@@ -94,28 +59,12 @@ func (r *Reader) Members(ctx context.Context, column pipeline.Column, id uint64,
 	if err != nil {
 		return err
 	}
-	if r.stopped[id] || r.stoppedSets[id] {
+	if r.stopped[id] {
 		return fmt.Errorf("id %d: %w", id, query.ErrStopped)
 	}
 	out.Reset()
-	out.AsOf, out.Cost = r.asOfSets(), cost
+	out.AsOf, out.Cost = r.applied, cost
 	out.Members, out.More = r.sets.page(column, id, after, limit)
-	return nil
-}
-
-// Has is query.Holder's.
-func (h *Holder) Has(ctx context.Context, column pipeline.Column, ids []uint64, m pipeline.Member, out *query.Has, disk bool) (err error) {
-	out.Reset(len(ids))
-	if out.AsOf, out.Cost, err = h.begin(ctx, disk, ids); err != nil {
-		return err
-	}
-	for i, id := range ids {
-		if !h.has(id) {
-			out.Missing = append(out.Missing, i)
-			continue
-		}
-		out.Has[i] = h.Sets[column][id][m]
-	}
 	return nil
 }
 

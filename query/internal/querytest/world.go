@@ -206,6 +206,7 @@ func (h *Holder) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 			continue
 		}
 		rows.Exist[i] = h.row(counter, id, columns, rows.Values[i*len(columns):(i+1)*len(columns)])
+		h.Sets.has(rows.Sets, id, rows.Has[i*len(rows.Sets):])
 	}
 	return nil
 }
