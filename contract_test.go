@@ -79,7 +79,7 @@ func TestContractCommands(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	if names = slices.Compact(names); len(names) != 41 {
+	if names = slices.Compact(names); len(names) != 42 {
 		t.Errorf("%d commands: %q", len(names), names)
 	}
 	for _, query := range []string{"get", "unread", "feed", "following", "followers", "stats"} {

@@ -17,7 +17,7 @@
 // backups). rebuild.go has rebuildshow.go beside it, what it prints. What commands
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
-// codes). fit.go is the command check, and check.go is config check. figures.go has the tables that stats begins with. get.go prints rows for
+// codes). debug.go packs a bundle. fit.go is the command check, and check.go is config check. figures.go has the tables that stats begins with. get.go prints rows for
 // page.go, too. top.go asks, and topview.go has what top shows. deploy.go and completion.go
 // print files for other programs.
 //
@@ -57,6 +57,7 @@ type commands struct {
 	Deadletters deadlettersCommand `cmd:"" help:"Show events that were refused, send them again, delete them." group:"A node:"`
 	Deploy      deployCommand      `cmd:"" help:"Print files that are needed to run Tidemark elsewhere." group:"A node:"`
 	Check       fitCommand         `cmd:"" help:"Look whether this machine and configuration are fit for a node." group:"A node:"`
+	Debug       debugCommand       `cmd:"" help:"Gather what helps when a node is in trouble." group:"A node:"`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask a node here whether it is well." group:"A node:"`
 
 	Nodes   nodesCommand   `cmd:"" help:"Show which nodes there are, drain one, forget one." group:"The cluster:"`
