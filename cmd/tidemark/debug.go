@@ -16,7 +16,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/cmd/tidemark/bundle"
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/node/fit"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -88,9 +87,7 @@ func (c *bundleCommand) about(path string, used []string) []byte {
 
 func (c *bundleCommand) addCheck(ctx context.Context, b *bundle.Bundle, settings *config.Config, path string) {
 	b.Add("check.json", func() ([]byte, error) {
-		f := fitCommand{remote: c.remote}
-		report := fit.Look(ctx, fit.Options{Config: settings, File: cmp.Or(path, "built-in defaults"), Connect: f.connect(settings), Within: c.Timeout})
-		return json.MarshalIndent(report, "", "  ")
+		return json.MarshalIndent(c.look(ctx, settings, path), "", "  ")
 	})
 }
 
@@ -127,7 +124,7 @@ func (c *bundleCommand) fetch(ctx context.Context, page string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request) // no proxy: it is here
+	reply, err := nodeHere.Do(request)
 	if err != nil {
 		return nil, err
 	}
@@ -142,10 +139,7 @@ func (c *bundleCommand) fetch(ctx context.Context, page string) ([]byte, error) 
 // addAnswers adds what nodes answer over NATS.
 func (c *bundleCommand) addAnswers(ctx context.Context, b *bundle.Bundle, settings *config.Config) {
 	names := []string{"nodes", "shards", "slowlog"}
-	r := c.remote
-	connect := (&fitCommand{remote: c.remote}).connect(settings)
-	r.NATS, r.NKey, r.Creds = connect.URL, connect.NkeySeedFile, connect.CredentialsFile
-	r.TLSCA, r.TLSCert, r.TLSKey = connect.TLS.CA, connect.TLS.Certificate, connect.TLS.Key
+	r := c.asNode(settings)
 	nc, err := r.dial(true)
 	if err != nil {
 		b.Miss(strings.Join(names, ", "), sentence(err))

@@ -1,43 +1,22 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
-// unpack reads a bundle.
+// unpack are the parts of a bundle.
 func unpack(t *testing.T, path string) map[string]string {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	unpacked, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	parts := map[string]string{}
-	for r := tar.NewReader(unpacked); ; {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return parts
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts[strings.TrimPrefix(head.Name, "tidemark-debug/")] = string(data)
+	for name, text := range e2e.Unpack(t, path) {
+		parts[strings.TrimPrefix(name, "tidemark-debug/")] = text
 	}
+	return parts
 }
 
 // A bundle of a node that runs has everything, and none of the secrets that its

@@ -2,16 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/fit"
-	"github.com/tidemark-io/tidemark/internal/walls"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 type fitCommand struct {
@@ -40,7 +35,7 @@ func (f *fitCommand) Run(t *terminal) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	report := fit.Look(ctx, fit.Options{Config: c, File: cmp.Or(path, "built-in defaults"), Connect: f.connect(c), Within: f.Timeout})
+	report := f.look(ctx, c, path)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -53,31 +48,9 @@ func (f *fitCommand) Run(t *terminal) error {
 	return nil
 }
 
-// connect is how the node would connect, but for what flags say.
-func (f *fitCommand) connect(c *config.Config) jetlog.ConnectOptions {
-	o := jetlog.ConnectOptions{
-		URL: f.NATS, Name: "tidemark check", Once: true, Timeout: f.patience(),
-		CredentialsFile: cmp.Or(f.Creds, c.NATS.Credentials),
-		NkeySeedFile:    cmp.Or(f.NKey, c.NATS.NKey),
-		TLS: jetlog.TLSOptions{
-			CA: cmp.Or(f.TLSCA, c.NATS.TLS.CA), Certificate: cmp.Or(f.TLSCert, c.NATS.TLS.Cert), Key: cmp.Or(f.TLSKey, c.NATS.TLS.Key),
-		},
-	}
-	if f.NATS == nats.DefaultURL {
-		o.URL = c.NATS.URL
-	}
-	if c.NATS.URL != "" {
-		return o
-	}
-	if address, err := here(c.NATS.Listen); err == nil && o.URL == "" {
-		o.URL = "nats://" + address
-	}
-	if key := filepath.Join(c.DataDir, walls.KeyFile); o.NkeySeedFile == "" && o.CredentialsFile == "" {
-		if _, err := os.Stat(key); err == nil {
-			o.NkeySeedFile = key
-		}
-	}
-	return o
+// look looks as the node of a configuration would, which came from path; "": from no file.
+func (r *remote) look(ctx context.Context, c *config.Config, path string) fit.Report {
+	return fit.Look(ctx, fit.Options{Config: c, File: cmp.Or(path, "built-in defaults"), Connect: r.asNode(c).options(true), Within: r.Timeout})
 }
 
 func (f *fitCommand) print(t *terminal, r *fit.Report) error {

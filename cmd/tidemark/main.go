@@ -17,8 +17,9 @@
 // backups). rebuild.go has rebuildshow.go beside it, what it prints. What commands
 // share: arguments.go (the command line before kong sees it), remote.go (the connection
 // and its flags), cell.go (42.cntcm), table.go (columns for people), fault.go (exit
-// codes). debug.go packs a bundle. fit.go is the command check, and check.go is config check. figures.go has the tables that stats begins with. get.go prints rows for
-// page.go, too. top.go asks, and topview.go has what top shows. deploy.go and completion.go
+// codes). debug.go packs a bundle. fit.go is the command check, and check.go is config
+// check. figures.go has the tables that stats begins with. get.go prints rows for page.go,
+// too. top.go asks, and topview.go has what top shows. deploy.go and completion.go
 // print files for other programs.
 //
 // Large because each command is here, with its flags and its help.

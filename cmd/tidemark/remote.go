@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -51,15 +52,8 @@ func (r *remote) Validate() error {
 
 // dial connects for one question, or to stay connected.
 func (r *remote) dial(once bool) (*nats.Conn, error) {
-	o := jetlog.ConnectOptions{
-		URL:             r.NATS,
-		Name:            "tidemark command",
-		CredentialsFile: r.Creds,
-		NkeySeedFile:    cmp.Or(r.NKey, r.keyHere()),
-		TLS:             jetlog.TLSOptions{CA: r.TLSCA, Certificate: r.TLSCert, Key: r.TLSKey},
-		Once:            once,
-		Timeout:         r.patience(),
-	}
+	o := r.options(once)
+	o.NkeySeedFile = cmp.Or(r.NKey, r.keyHere())
 	nc, err := jetlog.Connect(o)
 	if r.NKey == "" && o.NkeySeedFile != "" && (errors.Is(err, nats.ErrNkeysNotSupported) || errors.Is(err, jetlog.ErrCredentials)) {
 		o.NkeySeedFile = "" // it is of another server
@@ -78,6 +72,39 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 		return nil, fmt.Errorf("%w: give --tls-cert and --tls-key that it trusts", err)
 	}
 	return nc, err
+}
+
+// options are how the flags say to connect.
+func (r *remote) options(once bool) jetlog.ConnectOptions {
+	return jetlog.ConnectOptions{
+		URL:             r.NATS,
+		Name:            "tidemark command",
+		CredentialsFile: r.Creds,
+		NkeySeedFile:    r.NKey,
+		TLS:             jetlog.TLSOptions{CA: r.TLSCA, Certificate: r.TLSCert, Key: r.TLSKey},
+		Once:            once,
+		Timeout:         r.patience(),
+	}
+}
+
+// asNode are the flags with which a command connects as the node of a configuration does,
+// but for those that were given.
+func (r *remote) asNode(c *config.Config) *remote {
+	n := *r
+	n.Creds, n.NKey = cmp.Or(r.Creds, c.NATS.Credentials), cmp.Or(r.NKey, c.NATS.NKey)
+	n.TLSCA, n.TLSCert, n.TLSKey = cmp.Or(r.TLSCA, c.NATS.TLS.CA), cmp.Or(r.TLSCert, c.NATS.TLS.Cert), cmp.Or(r.TLSKey, c.NATS.TLS.Key)
+	if r.NATS == nats.DefaultURL {
+		n.NATS = c.NATS.URL
+		if address, err := here(c.NATS.Listen); err == nil && n.NATS == "" {
+			n.NATS = "nats://" + address
+		}
+	}
+	if key := filepath.Join(c.DataDir, walls.KeyFile); c.NATS.URL == "" && n.NKey == "" && n.Creds == "" {
+		if _, err := os.Stat(key); err == nil {
+			n.NKey = key
+		}
+	}
+	return &n
 }
 
 // keyHere is the key of a node whose data directory is here; "": there is none.

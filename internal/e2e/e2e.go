@@ -1,5 +1,9 @@
 // Package e2e runs the real program for tests: built once, started on free
 // ports and a temporary directory, killed at will.
+//
+// A [Process] is all of that (e2e.go). [Lines] has what it prints while more comes (lines.go),
+// [Unpack] what it packs (packed.go), and [Disk] is a file system of its own that can be
+// full (disk_linux.go, disk_other.go).
 package e2e
 
 import (

@@ -32,6 +32,7 @@ type Bundle struct {
 	tar     *tar.Writer
 	scrub   *Scrubber
 	at      time.Time
+	most    int // bytes of a part
 	parts   int
 	missing []string
 	failed  error // the first failure to write
@@ -44,7 +45,7 @@ func Create(path string, scrub *Scrubber) (*Bundle, error) {
 		return nil, err
 	}
 	packed := gzip.NewWriter(f)
-	return &Bundle{file: f, packed: packed, tar: tar.NewWriter(packed), scrub: scrub, at: time.Now()}, nil
+	return &Bundle{file: f, packed: packed, tar: tar.NewWriter(packed), scrub: scrub, at: time.Now(), most: PartMax}, nil
 }
 
 // Add writes a part. get's error is noted, and not returned; so is a part over PartMax.
@@ -54,9 +55,9 @@ func (b *Bundle) Add(name string, get func() ([]byte, error)) {
 		b.Miss(name, err.Error())
 		return
 	}
-	if len(data) > PartMax {
-		data = data[:bytes.LastIndexByte(data[:PartMax], '\n')+1] // half a secret is not found
-		b.Miss(name, fmt.Sprintf("what comes after its first %d MiB", PartMax>>20))
+	if len(data) > b.most {
+		data = data[:bytes.LastIndexByte(data[:b.most], '\n')+1] // half a secret is not found
+		b.Miss(name, fmt.Sprintf("what comes after its first %d MiB", b.most>>20))
 	}
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) { // profiles are packed, and hold no values
 		data = []byte(b.scrub.Clean(string(data)))

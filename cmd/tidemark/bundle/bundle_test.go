@@ -1,14 +1,13 @@
 package bundle
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 func TestClean(t *testing.T) {
@@ -38,51 +37,27 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if b.most != 32<<20 {
+		t.Errorf("a part may have %d bytes", b.most)
+	}
+	b.most = 1 << 20 // else scrubbing takes seconds, and with the race detector minutes
 	b.Add("a.txt", func() ([]byte, error) { return []byte("open sesame"), nil })
 	b.Add("b.txt", func() ([]byte, error) { return nil, errors.New("no sesame") })
-	b.Add("c.txt", func() ([]byte, error) { return []byte(strings.Repeat("1234567\n", PartMax/8) + "sesa"), nil })
+	b.Add("c.txt", func() ([]byte, error) { return []byte(strings.Repeat("1234567\n", b.most/8) + "sesa"), nil })
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got := unpack(t, path)
-	if got["a.txt"] != "open [secret]" || len(got) != 3 || len(got["c.txt"]) > PartMax {
+	got := e2e.Unpack(t, path)
+	if got["tidemark-debug/a.txt"] != "open [secret]" || len(got) != 3 || len(got["tidemark-debug/c.txt"]) > b.most {
 		t.Errorf("%.200q", got)
 	}
-	if got["missing.txt"] != "b.txt: no [secret]\nc.txt: what comes after its first 32 MiB\n" {
-		t.Errorf("%q", got["missing.txt"])
+	if got["tidemark-debug/missing.txt"] != "b.txt: no [secret]\nc.txt: what comes after its first 1 MiB\n" {
+		t.Errorf("%q", got["tidemark-debug/missing.txt"])
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
 	if _, err := Create(path, NewScrubber(nil)); !errors.Is(err, os.ErrExist) {
 		t.Errorf("over one that is there: %v", err)
-	}
-}
-
-func unpack(t *testing.T, path string) map[string]string {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	unpacked, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := map[string]string{}
-	for r := tar.NewReader(unpacked); ; {
-		head, err := r.Next()
-		if err == io.EOF {
-			return parts
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts[strings.TrimPrefix(head.Name, "tidemark-debug/")] = string(data)
 	}
 }
