@@ -1,6 +1,10 @@
 package walls
 
-import "strings"
+import (
+	"slices"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
 
 // NodeRole is the role of nodes. It is inside, as the operator's is.
 const NodeRole = "node"
@@ -32,25 +36,10 @@ func may(role string, subjects, allow, deny []string) Right {
 	return Right{Role: role, All: true}
 }
 
+// anyCovers says that whatever matches subject, which may have wildcards, matches one of
+// the patterns.
 func anyCovers(patterns []string, subject string) bool {
-	for _, p := range patterns {
-		if covers(p, subject) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return covers(pattern, subject) })
 }
 
-// covers says that whatever matches subject, which may have wildcards, matches pattern.
-func covers(pattern, subject string) bool {
-	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		switch {
-		case token == ">":
-			return i < len(have)
-		case i == len(have) || have[i] == ">" || token != "*" && token != have[i]:
-			return false
-		}
-	}
-	return len(want) == len(have)
-}
+func covers(pattern, subject string) bool { return server.SubjectMatchesFilter(subject, pattern) }
