@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -254,7 +255,9 @@ func TestOneReading(t *testing.T) {
 				readers.Go(func() {
 					r := rand.New(rand.NewPCG(i, 9))
 					for ctx.Err() == nil {
-						oneReading(t, n, r, posts, users)
+						if err := twin.OneReading(context.Background(), n, setOf, r, posts, users); err != nil {
+							t.Error(err)
+						}
 					}
 				})
 			}
@@ -262,33 +265,9 @@ func TestOneReading(t *testing.T) {
 			wait(t, n, 400*1024)
 			stop()
 			readers.Wait()
-			oneReading(t, n, rand.New(rand.NewPCG(3, 9)), posts, users)
-		})
-	}
-}
-
-// oneReading asks once for rows and for all users that may like them.
-func oneReading(t *testing.T, n *sinks.Node, r *rand.Rand, posts, users uint64) {
-	var rows query.Rows
-	for user := range users {
-		rows.Sets = append(rows.Sets, pipeline.MemberOf{Column: setOf, Member: pipeline.Member{A: user + 1}})
-	}
-	ids := make([]uint64, 30)
-	for i := range ids {
-		ids[i] = 1 + r.Uint64N(posts)
-	}
-	if err := n.Rows(context.Background(), 0, likeColumn, ids, &rows, true); err != nil || len(rows.Missing) > 0 {
-		t.Error(err, rows.Missing)
-	}
-	for i, id := range ids {
-		there := int64(0)
-		for _, has := range rows.Has[i*len(rows.Sets):][:len(rows.Sets)] {
-			if has {
-				there++
+			if err := twin.OneReading(t.Context(), n, setOf, rand.New(rand.NewPCG(3, 9)), posts, users); err != nil {
+				t.Error(err)
 			}
-		}
-		if rows.Values[i] != there {
-			t.Errorf("post %d, as of %d: %d likes, and %d that like it", id, rows.AsOf, rows.Values[i], there)
-		}
+		})
 	}
 }

@@ -9,6 +9,7 @@
 //	generate.go       events by chance
 //	facts.go          both for other tests: [Generate], [Model], [Configuration]
 //	community.go      both for tests of whole processes: [Community], [Board]
+//	reading.go        a question for counts and members that must agree: [OneReading]
 //	crowd.go          a model for users with a million followees: [Crowd]
 //	crowd_test.go     that model against the naive one
 //	world_test.go     the real thing: messages, windows, a node on Badger, restarts and crashes

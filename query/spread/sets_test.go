@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	naive "github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
@@ -235,36 +236,13 @@ func TestOneReadingOfNodes(t *testing.T) {
 			})
 		}
 		for range 5 {
-			oneReading(ctx, t, reader.Far(0, time.Now()), like, r, posts, users)
+			if err := naive.OneReading(ctx, reader.Far(0, time.Now()), like, r, posts, users); err != nil {
+				t.Fatal(err)
+			}
 		}
 		writers.Wait()
 	}
-	oneReading(ctx, t, reader.Far(w.at, time.Now().Add(time.Minute)), like, r, posts, users)
-}
-
-// oneReading asks once for rows and for all users that may like them.
-func oneReading(ctx context.Context, t *testing.T, far query.Reader, like pipeline.Column, r *rand.Rand, posts, users uint64) {
-	t.Helper()
-	var rows query.Rows
-	for user := range users {
-		rows.Sets = append(rows.Sets, pipeline.MemberOf{Column: like, Member: pipeline.Member{A: user + 1}})
-	}
-	ids := make([]uint64, 30)
-	for i := range ids {
-		ids[i] = 1 + r.Uint64N(posts)
-	}
-	if err := far.Rows(ctx, 0, []pipeline.Column{like}, ids, &rows, true); err != nil || len(rows.Missing) > 0 {
-		t.Fatal(err, rows.Missing)
-	}
-	for i, id := range ids {
-		there := int64(0)
-		for _, has := range rows.Has[i*len(rows.Sets):][:len(rows.Sets)] {
-			if has {
-				there++
-			}
-		}
-		if rows.Values[i] != there {
-			t.Errorf("post %d, as of %d: %d likes, and %d that like it", id, rows.AsOf, rows.Values[i], there)
-		}
+	if err := naive.OneReading(ctx, reader.Far(w.at, time.Now().Add(time.Minute)), like, r, posts, users); err != nil {
+		t.Fatal(err)
 	}
 }
