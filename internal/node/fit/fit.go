@@ -2,10 +2,10 @@
 // `tidemark check` prints. It changes nothing but a file in data_dir that it writes to
 // time a synced write, and removes.
 //
-// [Look] (fit.go) does all of it and returns a [Report] of findings. machine.go has what is of this
-// machine: files (files_unix.go,
-// files_other.go), disk, keys, ports. log.go has what the NATS server says: whether it is
-// there, its clock, the streams, what the key may do. Each bound has a name.
+// [Look] (fit.go) does all of it and returns a [Report] of findings. machine.go has what is
+// of this machine: files (files_unix.go, files_other.go), disk, keys, ports. log.go has what
+// the NATS server says: whether it is there, its clock, the streams, what the key may do.
+// Each bound has a name.
 package fit
 
 import (

@@ -124,8 +124,11 @@ type user struct {
 // answered.
 const userInfoSubject = "$SYS.REQ.USER.INFO"
 
+// userInfoWithin is how long it may take to answer.
+const userInfoWithin = 2 * time.Second
+
 func userInfo(ctx context.Context, nc *nats.Conn) (*user, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, userInfoWithin)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, userInfoSubject, nil)
 	if denial := jetlog.Denial(nc.LastError()); err != nil && denial != "" {
