@@ -151,9 +151,11 @@ func (c *bundleCommand) addAnswers(ctx context.Context, b *bundle.Bundle, settin
 		b.Add(name+".json", func() ([]byte, error) {
 			ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 			defer cancel()
+			ctx, done := r.reach.untilDenied(ctx)
+			defer done()
 			reply, err := asked.Ask(ctx, name, []byte("{}"))
 			if err != nil {
-				return nil, errors.New(sentence(err))
+				return nil, errors.New(sentence(r.explain(err)))
 			}
 			var lines bytes.Buffer
 			err = json.Indent(&lines, reply, "", "  ")

@@ -91,3 +91,15 @@ func TestDebugBundleWithoutANode(t *testing.T) {
 	}
 	command(t, nil, "", "debug", "bundle", file+"2", "--cpu", "1.5s").fails(t, 2, "whole seconds")
 }
+
+// Without the node's key the bundle says what the server does not let it ask.
+func TestDebugBundleOfAStranger(t *testing.T) {
+	n := newPlace(t).start(t)
+	file := filepath.Join(t.TempDir(), "b.tar.gz")
+	r := command(t, []string{"NATS_URL=" + n.nats}, "", "debug", "bundle", file, "--config", newPlace(t).config, "--url", n.url, "--cpu", "0s")
+	parts := unpack(t, file)
+	if r.code != 0 || !strings.Contains(parts["nodes.json"], `"state": "up"`) || !strings.Contains(parts["missing.txt"], "slowlog.json: ") ||
+		!strings.Contains(parts["missing.txt"], "does not let this client do so") {
+		t.Errorf("%+v, missing: %s", r, parts["missing.txt"])
+	}
+}
