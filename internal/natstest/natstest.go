@@ -1,7 +1,8 @@
 // Package natstest gives tests a real server: embedded, on a free port, with
 // its files in the test's temporary directory, gone when the test ends. wire.go is a
 // connection to it that can be muted, and main.go has what most packages of tests need.
-// events.go stores events that say their sequence, and reads them back.
+// events.go stores events that say their sequence, and reads them back; raw.go publishes any
+// bytes as headers.
 package natstest
 
 import (

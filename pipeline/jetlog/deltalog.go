@@ -85,10 +85,6 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, 
 	fail := func(e edition, err error) (pipeline.Header, uint64, edition, error) {
 		return pipeline.Header{}, 0, e, err
 	}
-	stream, err := l.streams.js.Stream(ctx, l.streams.deltas())
-	if err != nil {
-		return fail(edition{}, err)
-	}
 	missing, tries := uint64(0), 0
 	for {
 		e, state, err := l.streams.edition(ctx)
@@ -98,7 +94,7 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, 
 		if state.Last != missing {
 			tries = 0
 		}
-		m, err := stream.GetMsg(ctx, state.Last)
+		m, err := GetStored(ctx, l.streams.nc, l.streams.deltas(), state.Last)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			missing, tries = state.Last, tries+1 // deleted, or purged behind a newer one
 			if tries == missingTries {

@@ -50,11 +50,7 @@ func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, er
 
 // at is the header of a window of an edition.
 func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline.Header, error) {
-	stream, err := l.streams.js.Stream(ctx, l.streams.deltas())
-	if err != nil {
-		return pipeline.Header{}, err
-	}
-	m, err := stream.GetMsg(ctx, sequence)
+	m, err := GetStored(ctx, l.streams.nc, l.streams.deltas(), sequence)
 	if err == nil {
 		err = e.check(sequence, m.Header, m.Data)
 	}

@@ -2,10 +2,8 @@ package jetlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -21,12 +19,6 @@ const (
 	// MovesMax is how many copies EVENTS may hold: far more than power cuts leave,
 	// and 59 MB of memory for a reader.
 	MovesMax = 1_000_000
-
-	// movesAtOnce are asked for in one request.
-	movesAtOnce = 4096
-	movesWithin = 5 * time.Second
-	// movesInactive is when the server forgets a consumer that was left there.
-	movesInactive = time.Minute
 )
 
 // ErrMoves says that EVENTS holds, or would have to hold, more copies than
@@ -137,53 +129,17 @@ func LoadMoves(ctx context.Context, js jetstream.JetStream) (Moves, error) {
 }
 
 func loadMoves(ctx context.Context, js jetstream.JetStream, most uint64) (Moves, error) {
-	fail := func(err error) (Moves, error) {
-		return nil, fmt.Errorf("look for messages published again: %w", err)
-	}
-	name := "tidemark_" + nuid.Next()
-	consumer, err := js.CreateConsumer(ctx, EventsStream, jetstream.ConsumerConfig{
-		Name:              name,
-		FilterSubject:     MovedSubject + ">",
-		HeadersOnly:       true,
-		AckPolicy:         jetstream.AckNonePolicy,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: movesInactive,
+	moves, copies := Moves{}, uint64(0)
+	all := jetstream.ConsumerConfig{FilterSubject: MovedSubject + ">"}
+	err := VisitHeaders(ctx, js, EventsStream, all, func(m *Stored) error {
+		if copies++; copies > most {
+			return ErrMoves
+		}
+		moves.Note(&pipeline.Message{Sequence: m.Sequence, Subject: m.Subject, Header: m.Header})
+		return nil
 	})
 	if err != nil {
-		return fail(err)
-	}
-	defer js.DeleteConsumer(context.WithoutCancel(ctx), EventsStream, name) // the server would, later
-	held := consumer.CachedInfo().NumPending
-	if held > most {
-		return fail(ErrMoves)
-	}
-	moves := make(Moves, held)
-	for seen := uint64(0); seen < held; {
-		batch, err := consumer.Fetch(int(min(held-seen, movesAtOnce)), jetstream.FetchMaxWait(movesWithin))
-		if err != nil {
-			return fail(err)
-		}
-		before := seen
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return fail(err)
-			}
-			if seen++; meta.Sequence.Consumer != seen {
-				return fail(fmt.Errorf("message %d came as the %dth", meta.Sequence.Consumer, seen))
-			}
-			moves.Note(&pipeline.Message{Sequence: meta.Sequence.Stream, Subject: m.Subject(), Header: m.Headers()})
-			if meta.NumPending == 0 {
-				held = seen // the others have aged away since
-			}
-		}
-		if err := errors.Join(batch.Error(), ctx.Err()); err != nil {
-			return fail(err)
-		}
-		if seen == before {
-			return fail(fmt.Errorf("%d of %d have come within %v", seen, held, movesWithin))
-		}
+		return nil, fmt.Errorf("look for messages published again: %w", err)
 	}
 	return moves, nil
 }

@@ -71,7 +71,7 @@ func (p *Parts) Open(ctx context.Context, from pipeline.Position, messages int, 
 // Get is one message; false where there is none. It may be called concurrently,
 // not while a source is read.
 func (p *Parts) Get(ctx context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
-	raw, err := p.stream.GetMsg(ctx, sequence)
+	raw, err := GetStored(ctx, p.streams.nc, EventsStream, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return m, false, nil
 	}

@@ -1,12 +1,14 @@
 package jetlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -36,15 +38,50 @@ func (p *Publisher) Publish(ctx context.Context, event []byte) (pipeline.Positio
 	return pipeline.At(ack.Sequence, 0), nil
 }
 
-// PublishPack stores a pack, and returns where it ends. A pack with an id that another one
-// had within DuplicateWindow is not stored again: it ends where that one does.
+// PublishPack stores a pack, and returns where it ends. The same pack with the same id is
+// not stored again within DuplicateWindow: it ends where the first one does.
 func (p *Publisher) PublishPack(ctx context.Context, lines []byte, id string) (pipeline.Position, error) {
-	ack, err := p.store(ctx, "pack", lines, jetstream.WithMsgID(id))
-	if err != nil {
-		return 0, fmt.Errorf("jetlog: publish a pack: %w", err)
+	for range packTries {
+		ack, err := p.store(ctx, "pack", lines, jetstream.WithMsgID(id))
+		other := (*Stored)(nil)
+		if err == nil && ack.Duplicate {
+			other, err = OtherPack(ctx, p.streams.nc, ack.Sequence, lines)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("jetlog: publish a pack: %w", err)
+		}
+		if other == nil {
+			return pipeline.EndOf(ack.Sequence), nil
+		}
+		id = other.FreeID(id)
 	}
-	return pipeline.EndOf(ack.Sequence), nil
+	return 0, fmt.Errorf("jetlog: publish a pack: other messages have had its Nats-Msg-Id %d times", packTries)
 }
+
+// packTries is how many ids PublishPack tries that other messages may have.
+const packTries = 8
+
+// PackSubject is the subject of packs.
+const PackSubject = EventsSubject + "pack"
+
+// OtherPack returns the message of EVENTS at a sequence if it is not the pack with these
+// lines, and nil if it is. Any client may publish a message with the Nats-Msg-Id that a
+// pack will have.
+func OtherPack(ctx context.Context, nc *nats.Conn, sequence uint64, lines []byte) (*Stored, error) {
+	m, err := GetStored(ctx, nc, EventsStream, sequence)
+	if err != nil {
+		return nil, fmt.Errorf("read message %d of %s, which has the pack's Nats-Msg-Id: %w", sequence, EventsStream, err)
+	}
+	if m.Subject == PackSubject && bytes.Equal(m.Data, lines) {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// FreeID returns the Nats-Msg-Id to use instead of id, which the message has. It is the
+// same each time, and the message's sender, who cannot know the timestamp, cannot use it
+// too.
+func (m *Stored) FreeID(id string) string { return fmt.Sprintf("%s~%d", id, m.Time.UnixNano()) }
 
 func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	options := append(more, jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))

@@ -146,11 +146,7 @@ func (r *reader[T]) sameLast(ctx context.Context) error {
 	if r.after == 0 {
 		return nil
 	}
-	stream, err := r.streams.js.Stream(ctx, r.stream)
-	if err != nil {
-		return err
-	}
-	m, err := stream.GetMsg(ctx, r.after)
+	m, err := GetStored(ctx, r.streams.nc, r.stream, r.after)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // purged since, or deleted
 	}

@@ -18,9 +18,8 @@ import (
 // lags, or a replay, finds the event once. counted was read at the log time `at` (Unix
 // ms), so that what stands there with a later timestamp is not what was read.
 //
-// It may be run again: what has a copy is not published again, and of two that
-// are published at once the stream keeps one (within its duplicate window) or
-// readers take the first. It returns how many were moved.
+// It may be run again: what has a copy is not published again, and of two copies that
+// are published at once readers take the first. It returns how many were moved.
 func (e *Events) Reclaim(ctx context.Context, counted uint64, at int64) (int, error) {
 	moved, err := reclaim(ctx, e.streams, counted, at)
 	if err != nil {
@@ -34,7 +33,7 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	if err != nil {
 		return 0, err
 	}
-	last, err := stream.GetMsg(ctx, counted) // nil when there is none
+	last, err := GetStored(ctx, s.nc, EventsStream, counted) // nil when there is none
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, err
 	}
@@ -42,7 +41,7 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 		return 0, nil
 	}
 	if last != nil {
-		done, err := finished(ctx, stream, last, at)
+		done, err := finished(ctx, s.nc, last, at)
 		if err != nil {
 			return 0, err
 		}
@@ -54,7 +53,7 @@ func reclaim(ctx context.Context, s *Streams, counted uint64, at int64) (int, er
 	if err != nil || last == nil {
 		return moved, err
 	}
-	done, err := finished(ctx, stream, last, at)
+	done, err := finished(ctx, s.nc, last, at)
 	if err != nil {
 		return moved, err
 	}
@@ -70,7 +69,7 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 	if err != nil {
 		return 0, err
 	}
-	first, err := firstReused(ctx, stream, counted, at)
+	first, err := firstReused(ctx, s.nc, max(stream.CachedInfo().State.FirstSeq, 1), counted, at)
 	if err != nil {
 		return 0, err
 	}
@@ -84,9 +83,8 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 	if err := s.letIn(ctx); err != nil {
 		return 0, err
 	}
-	var twice []Original
 	for seq := first; seq <= counted; seq++ {
-		m, err := stream.GetMsg(ctx, seq)
+		m, err := GetStored(ctx, s.nc, EventsStream, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue // an earlier version moved it: it deleted
 		}
@@ -97,36 +95,12 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 		if _, has := moves[of]; has || m.Header.Get(HeaderFiller) != "" {
 			continue
 		}
-		ack, err := s.js.PublishMsg(ctx, again(m, of, under), jetstream.WithExpectStream(EventsStream))
-		if err != nil {
+		if _, err := s.js.PublishMsg(ctx, again(m, of, under), jetstream.WithExpectStream(EventsStream)); err != nil {
 			return moved, err
-		}
-		if ack.Duplicate {
-			twice = append(twice, of)
-			continue
 		}
 		moved++
 	}
-	return moved, haveCopies(ctx, s, twice)
-}
-
-// haveCopies makes sure that each of what the stream did not take, as stored
-// already, has a copy: another node was faster. Otherwise somebody has used its
-// Nats-Msg-Id for something else, and once that is forgotten it goes on.
-func haveCopies(ctx context.Context, s *Streams, all []Original) error {
-	if len(all) == 0 {
-		return nil
-	}
-	moves, err := LoadMoves(ctx, s.js)
-	if err != nil {
-		return err
-	}
-	for _, of := range all {
-		if _, has := moves[of]; !has {
-			return fmt.Errorf("message %d has no copy, and the stream has seen the copy's Nats-Msg-Id: it is published in %v at the latest", of.Sequence, DuplicateWindow)
-		}
-	}
-	return nil
+	return moved, nil
 }
 
 // reclaimedKey says which lost tail was the last one mended.
@@ -134,10 +108,10 @@ const reclaimedKey = "reclaimed"
 
 // finished is what reclaimedKey holds once all up to the last message counted is
 // moved, as long as that one and the newest copy are still there.
-func finished(ctx context.Context, stream jetstream.Stream, last *jetstream.RawStreamMsg, at int64) (string, error) {
-	newest, err := stream.GetLastMsgForSubject(ctx, MovedSubject+">")
+func finished(ctx context.Context, nc *nats.Conn, last *Stored, at int64) (string, error) {
+	newest, err := LastStored(ctx, nc, EventsStream, MovedSubject+">")
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		newest, err = new(jetstream.RawStreamMsg), nil
+		newest, err = new(Stored), nil
 	}
 	if err != nil {
 		return "", err
@@ -150,10 +124,10 @@ func finished(ctx context.Context, stream jetstream.Stream, last *jetstream.RawS
 // MovesMax messages at most, over
 // what is younger than it may be, and over holes, which an earlier version has
 // left where it moved a message. It is behind counted when there is none.
-func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, at int64) (uint64, error) {
-	first, front := counted+1, max(stream.CachedInfo().State.FirstSeq, 1)
+func firstReused(ctx context.Context, nc *nats.Conn, front, counted uint64, at int64) (uint64, error) {
+	first := counted + 1
 	for seq := counted; seq >= front && counted-seq <= MovesMax; seq-- {
-		m, err := stream.GetMsg(ctx, seq)
+		m, err := GetStored(ctx, nc, EventsStream, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -168,16 +142,15 @@ func firstReused(ctx context.Context, stream jetstream.Stream, counted uint64, a
 	return first, nil
 }
 
-// again is a stored message to be published once more. What its producer
-// expected of the stream was true then.
-func again(m *jetstream.RawStreamMsg, of Original, under string) *nats.Msg {
+// again is a stored message to be published once more. What its producer expected of the
+// stream was true then. A Nats-Msg-Id may be another client's by now.
+func again(m *Stored, of Original, under string) *nats.Msg {
 	copied := &nats.Msg{Data: m.Data, Header: nats.Header{}}
 	for name, values := range m.Header {
-		if !strings.HasPrefix(name, "Nats-Expected-") {
+		if !strings.HasPrefix(name, "Nats-Expected-") && name != nats.MsgIdHdr {
 			copied.Header[name] = values
 		}
 	}
 	copied.Subject = MarkAsCopy(under, m.Subject, copied.Header, of)
-	copied.Header.Set(nats.MsgIdHdr, fmt.Sprintf("reclaimed-%d-%d", of.Sequence, of.Nanos))
 	return copied
 }

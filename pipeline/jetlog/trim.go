@@ -121,7 +121,7 @@ func (s *Streams) OlderThan(ctx context.Context, age time.Duration) (uint64, err
 	low, high := max(info.State.FirstSeq, 1), info.State.LastSeq+1 // the answer is low to high
 	for low < high {
 		middle := low + (high-low)/2
-		m, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
+		m, err := NextStored(ctx, s.nc, EventsStream, middle, ">")
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			high = middle

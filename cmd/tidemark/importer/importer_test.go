@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/natstest"
@@ -53,7 +54,7 @@ func killedAgainAndAgain(t *testing.T) (within int) {
 	go func() {
 		defer close(done)
 		for sleep(ctx, 2*time.Millisecond) {
-			if _, err := b.js.Publish(ctx, packSubject, []byte(lines[0])); err == nil {
+			if _, err := b.js.Publish(ctx, jetlog.PackSubject, []byte(lines[0])); err == nil {
 				others.Add(1)
 			}
 		}
@@ -62,9 +63,9 @@ func killedAgainAndAgain(t *testing.T) (within int) {
 		n := others.Load()
 		stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
 		b.must(err)
-		i, err := stream.Info(b.ctx, jetstream.WithSubjectFilter(packSubject))
+		i, err := stream.Info(b.ctx, jetstream.WithSubjectFilter(jetlog.PackSubject))
 		b.must(err)
-		return int(i.State.Subjects[packSubject]) - int(n)
+		return int(i.State.Subjects[jetlog.PackSubject]) - int(n)
 	}
 	start := func() (*exec.Cmd, <-chan string) {
 		command := exec.Command(os.Args[0])
@@ -493,4 +494,63 @@ func TestSilentSession(t *testing.T) {
 			b.want(lines)
 		})
 	}
+}
+
+// A client that knows the lines of a pack can publish a message with its Nats-Msg-Id, or one with its
+// headers, before the import: each line counts all the same, once.
+func TestPackIsImportedWhoeverUsedItsID(t *testing.T) {
+	lines, text := events(300)
+	o := Options{Name: "known", Pack: 10}
+	first := newBench(t)
+	_, err := first.run(text, o)
+	first.must(err)
+	b := newBench(t)
+	for sequence := range uint64(30) {
+		pack, err := jetlog.GetStored(b.ctx, first.nc, jetlog.EventsStream, sequence+1)
+		b.must(err)
+		forged := &nats.Msg{Subject: "events.like", Header: nats.Header{nats.MsgIdHdr: pack.Header[nats.MsgIdHdr]}}
+		_, err = b.js.PublishMsg(b.ctx, forged)
+		b.must(err)
+	}
+	r, err := b.run(text, o)
+	if b.must(err); r.Lines != 300 || r.Skipped != 0 {
+		t.Errorf("%+v", r)
+	}
+	b.want(lines)
+}
+
+// An interrupted import goes on whatever other producers have published since it began.
+func TestImportGoesOnBesideOddPacks(t *testing.T) {
+	b := newBench(t)
+	_, text := events(100)
+	_, err := b.run(text, Options{Name: "odd", Pack: 10})
+	b.must(err)
+	created := b.events().CachedInfo().Created
+	for _, header := range []string{
+		"NATS/1.0\r\nStatus: 404\r\n\r\n", "NATS/1.0\r\nStatus: 409\r\nDescription: x\r\n\r\n", "NATS/1.0\r\nno colon\r\n\r\n",
+		"NATS/1.0\r\nTidemark-Import: odd\r\nTidemark-Import-Lines: x\r\n\r\n",
+	} {
+		if natstest.PublishRaw(t, b.server.URL(), jetlog.PackSubject, header, "") == 0 {
+			t.Fatalf("the server refuses %q", header)
+		}
+	}
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	_, err = kv.Put(b.ctx, "import.odd", []byte(`{"lines":0,"hash":"`+newCutter(0, 0, 0, nil).hash().String()+
+		`","last":"0","after":0,"pack":10,"bytes":1000000,"cut":100,"open":true,"session":"gone","stream":"`+created.Format(time.RFC3339Nano)+`"}`))
+	b.must(err)
+	r, err := b.run(text, Options{Name: "odd"})
+	if b.must(err); r.Lines != 0 || r.Skipped != 100 {
+		t.Errorf("%+v", r)
+	}
+	if stored := b.events().CachedInfo().State.Msgs; stored != 14 {
+		t.Errorf("EVENTS has %d messages, want 10 packs and 4 others", stored)
+	}
+}
+
+func (b *bench) events() jetstream.Stream {
+	b.Helper()
+	stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
+	b.must(err)
+	return stream
 }

@@ -90,7 +90,7 @@ func (b *bench) imported() []string {
 	b.Helper()
 	stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
 	b.must(err)
-	consumer, err := stream.CreateConsumer(b.ctx, jetstream.ConsumerConfig{FilterSubject: packSubject, AckPolicy: jetstream.AckNonePolicy})
+	consumer, err := stream.CreateConsumer(b.ctx, jetstream.ConsumerConfig{FilterSubject: jetlog.PackSubject, AckPolicy: jetstream.AckNonePolicy})
 	b.must(err)
 	var lines []string
 	for left := int(consumer.CachedInfo().NumPending); left > 0; {

@@ -173,7 +173,7 @@ func (r *run) send(ctx context.Context, s *session) error {
 func (r *run) signLast(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	err := r.settleSent(ctx)
+	err := r.settleSent(ctx, s)
 	if err = errors.Join(err, r.sign(ctx, s)); err != nil {
 		r.log.Debug("import: ended in disorder", "import", r.id, "error", err)
 	}
@@ -216,7 +216,9 @@ func (r *run) sendAll(ctx context.Context, s *session) error {
 			}
 			r.queue = append(r.queue, p)
 		case ack := <-ok:
-			r.acknowledged(ack)
+			if err := r.acknowledged(ctx, s, ack); err != nil {
+				return err
+			}
 		case err := <-s.denied:
 			return fatal{err}
 		case err := <-failed:
@@ -250,7 +252,7 @@ func (r *run) front() (<-chan *jetstream.PubAck, <-chan error) {
 func (r *run) sendQueue(ctx context.Context, s *session) error {
 	for r.sent < len(r.queue) && !r.full() {
 		p := r.queue[r.sent]
-		if err := r.recall(p); err != nil {
+		if err := r.recall(ctx, s, p); err != nil {
 			return err
 		}
 		if p.sequence != 0 {
@@ -285,9 +287,24 @@ func (r *run) sendQueue(ctx context.Context, s *session) error {
 	return nil
 }
 
-// acknowledged settles the oldest pack on its way.
-func (r *run) acknowledged(ack *jetstream.PubAck) {
+// acknowledged settles the oldest pack on its way. If the acknowledgement is of another
+// client's message, which has the pack's Nats-Msg-Id, it returns an error, and the next
+// session sends the pack with another one.
+func (r *run) acknowledged(ctx context.Context, s *session, ack *jetstream.PubAck) error {
 	p := r.queue[0]
+	p.future = nil
+	if ack.Duplicate {
+		other, err := jetlog.OtherPack(ctx, s.nc, ack.Sequence, p.body)
+		if err != nil {
+			return err
+		}
+		if other != nil {
+			p.id = other.FreeID(p.messageID(r.id))
+			r.log.Warn("import: another message has the Nats-Msg-Id of a pack, which is sent again with a new one",
+				"import", r.id, "lines", p.lines(), "message", other.Sequence)
+			return fmt.Errorf("lines %s: message %d has their Nats-Msg-Id", p.lines(), other.Sequence)
+		}
+	}
 	p.sequence = ack.Sequence
 	r.sent--
 	r.bytes -= len(p.body)
@@ -295,6 +312,7 @@ func (r *run) acknowledged(ack *jetstream.PubAck) {
 		p.tries = 0 // an interrupted run's, which arrived after all
 	}
 	r.settle(p)
+	return nil
 }
 
 // settle counts the first of the queue into the record.
@@ -321,7 +339,7 @@ func (r *run) settle(p *pack) {
 }
 
 // settleSent waits for what is on its way.
-func (r *run) settleSent(ctx context.Context) error {
+func (r *run) settleSent(ctx context.Context, s *session) error {
 	for r.sent > 0 {
 		ok, failed := r.front()
 		if ok == nil {
@@ -329,7 +347,9 @@ func (r *run) settleSent(ctx context.Context) error {
 		}
 		select {
 		case ack := <-ok:
-			r.acknowledged(ack)
+			if err := r.acknowledged(ctx, s, ack); err != nil {
+				return err
+			}
 		case err := <-failed:
 			return err
 		case <-ctx.Done():

@@ -1,19 +1,18 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// packSubject is where packs go.
-const packSubject = "events.pack"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+)
 
 // The headers of a pack.
 const (
@@ -24,12 +23,17 @@ const (
 
 func (p *pack) lines() string { return fmt.Sprintf("%d-%d", p.first, p.last) }
 
+// messageID returns the pack's Nats-Msg-Id.
+func (p *pack) messageID(id string) string {
+	return cmp.Or(p.id, "import-"+id+"-"+p.lines()+"-"+p.hash.String())
+}
+
 func (p *pack) message(id string) *nats.Msg {
-	return &nats.Msg{Subject: packSubject, Data: p.body, Header: nats.Header{
+	return &nats.Msg{Subject: jetlog.PackSubject, Data: p.body, Header: nats.Header{
 		headerImport:                   {id},
 		headerLines:                    {p.lines()},
 		headerHash:                     {p.hash.String()},
-		jetstream.MsgIDHeader:          {"import-" + id + "-" + p.lines() + "-" + p.hash.String()},
+		jetstream.MsgIDHeader:          {p.messageID(id)},
 		jetstream.ExpectedStreamHeader: {eventsStream},
 	}}
 }
@@ -48,11 +52,6 @@ func packOf(id string, h nats.Header) (*pack, error) {
 	return p, errors.Join(errs[:]...)
 }
 
-const (
-	readBackBatch   = 1000 // messages asked for at once; without their bodies
-	readBackTimeout = 10 * time.Second
-)
-
 // readBack finds the packs that the log has and the record does not count.
 func (r *run) readBack(ctx context.Context, s *session) error {
 	r.stored = map[uint64]*pack{}
@@ -62,15 +61,19 @@ func (r *run) readBack(ctx context.Context, s *session) error {
 		return fatal{fmt.Errorf("import %s was broken off and EVENTS begins with message %d since: it cannot be told which lines after %d stood in messages %d to %d, and sending them again would count them twice; "+
 			"cut the file behind what is counted and give it another name (--name)", r.id, first, r.record.Lines, r.record.After+1, first-1)}
 	}
-	err := s.headers(ctx, r.record.After+1, func(h nats.Header, sequence uint64) error {
-		p, err := packOf(r.id, h)
+	packs := jetstream.ConsumerConfig{
+		FilterSubject: jetlog.PackSubject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.record.After + 1,
+	}
+	err := jetlog.VisitHeaders(ctx, s.js, eventsStream, packs, func(m *jetlog.Stored) error {
+		p, err := packOf(r.id, m.Header)
 		if err != nil {
-			return fatal{fmt.Errorf("message %d of EVENTS has headers that no import made: %w", sequence, err)}
+			r.log.Warn("import: a message of EVENTS has this import's id and headers that no import writes: it is passed over", "message", m.Sequence, "error", err)
+			return nil
 		}
 		if p == nil || p.last <= r.record.Lines {
 			return nil
 		}
-		p.sequence = sequence
+		p.sequence = m.Sequence
 		if r.stored[p.first] == nil {
 			r.stored[p.first] = p
 		}
@@ -86,61 +89,20 @@ func (r *run) readBack(ctx context.Context, s *session) error {
 	return nil
 }
 
-// headers visits the packs of all producers in EVENTS from a sequence on, as
-// far as they are there now.
-func (s *session) headers(ctx context.Context, from uint64, visit func(nats.Header, uint64) error) error {
-	consumer, err := s.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: packSubject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, InactiveThreshold: time.Minute,
-	})
-	if err != nil {
-		return err
-	}
-	i := consumer.CachedInfo()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = s.stream.DeleteConsumer(ctx, i.Name) // or the server forgets it
-	}()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	late := time.AfterFunc(readBackTimeout, cancel)
-	defer late.Stop()
-	for seen := uint64(0); seen < i.NumPending; late.Reset(readBackTimeout) {
-		batch, err := consumer.Fetch(int(min(readBackBatch, i.NumPending-seen)), jetstream.FetchContext(ctx))
+// recall settles the question whether the log has a pack already.
+func (r *run) recall(ctx context.Context, s *session, p *pack) error {
+	found := r.stored[p.first]
+	if found != nil && found.last == p.last && found.hash == p.hash {
+		other, err := jetlog.OtherPack(ctx, s.nc, found.sequence, p.body)
 		if err != nil {
 			return err
 		}
-		before := seen
-		for m := range batch.Messages() {
-			seen++
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			if meta.Sequence.Consumer != seen {
-				return fmt.Errorf("message %d came for %d", meta.Sequence.Consumer, seen)
-			}
-			if err := visit(m.Headers(), meta.Sequence.Stream); err != nil {
-				return err
-			}
+		if other == nil {
+			p.sequence = found.sequence
+			return nil
 		}
-		switch err := errors.Join(batch.Error(), ctx.Err()); {
-		case err != nil:
-			return err
-		case seen == before:
-			return errors.New("the server sends nothing")
-		}
-	}
-	return nil
-}
-
-// recall settles the question whether the log has a pack already.
-func (r *run) recall(p *pack) error {
-	found := r.stored[p.first]
-	if found != nil && found.last == p.last && found.hash == p.hash {
-		p.sequence = found.sequence
-		return nil
+		r.log.Warn("import: a message has the headers of a pack and other lines: it is passed over", "import", r.id, "lines", p.lines(), "message", found.sequence)
+		delete(r.stored, p.first)
 	}
 	for _, q := range r.stored {
 		if q.first <= p.last && q.last >= p.first {

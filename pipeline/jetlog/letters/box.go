@@ -16,11 +16,8 @@ import (
 )
 
 const (
-	// visitBatch is how many letters are asked for at once, without bodies.
-	visitBatch = 1000
 	// visitPatience is how long a server may send nothing though it has more.
 	visitPatience = 10 * time.Second
-	visitWait     = 2 * time.Second // for one batch
 	visitPause    = 50 * time.Millisecond
 )
 
@@ -93,19 +90,20 @@ func (b *Box) State(ctx context.Context) (BoxState, error) {
 
 // Get is one letter, whole.
 func (b *Box) Get(ctx context.Context, sequence uint64) (Letter, error) {
-	m, err := b.stream.GetMsg(ctx, sequence)
+	m, err := jetlog.GetStored(ctx, b.nc, jetlog.DeadLetterStream, sequence)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Letter{}, fmt.Errorf("%w: %d", ErrNoLetter, sequence)
 	}
 	if err != nil {
 		return Letter{}, fmt.Errorf("letters: read dead letter %d: %w", sequence, err)
 	}
-	return letterOf(m.Subject, m.Header, m.Data, m.Sequence, m.Time), nil
+	return letterOf(m), nil
 }
 
-func letterOf(subject string, h nats.Header, body []byte, sequence uint64, at time.Time) Letter {
-	l := Letter{Sequence: sequence, Time: at, Header: h, Body: body, Subject: h.Get(HeaderSubject), Error: h.Get(HeaderError)}
-	l.Reason = subject[min(len(jetlog.DeadLetterSubject), len(subject)):]
+func letterOf(m *jetlog.Stored) Letter {
+	h := m.Header
+	l := Letter{Sequence: m.Sequence, Time: m.Time, Header: h, Body: m.Data, Subject: h.Get(HeaderSubject), Error: h.Get(HeaderError)}
+	l.Reason = m.Subject[min(len(jetlog.DeadLetterSubject), len(m.Subject)):]
 	event, err := strconv.ParseUint(h.Get(HeaderSequence), 10, 53)
 	line, other := strconv.ParseUint(h.Get(HeaderLine), 10, 10)
 	if err == nil && other == nil {
@@ -161,54 +159,19 @@ type visitError struct{ error }
 // be discarded under it: what does not come in a moment is asked for again.
 func (b *Box) visitOnce(ctx context.Context, from uint64, reason string, visit func(*Letter) error) (next uint64, err error) {
 	next = from
-	c := jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, InactiveThreshold: time.Minute,
-	}
+	c := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from}
 	if reason != "" {
 		c.FilterSubject = jetlog.DeadLetterSubject + reason
 	}
-	consumer, err := b.stream.CreateConsumer(ctx, c)
-	if err != nil {
-		return next, err
-	}
-	i := consumer.CachedInfo()
-	defer b.forget(ctx, i.Name)
-	for seen := uint64(0); seen < i.NumPending; {
-		batch, err := consumer.Fetch(int(min(visitBatch, i.NumPending-seen)), jetstream.FetchMaxWait(visitWait))
-		if err != nil {
-			return next, err
+	err = jetlog.VisitHeaders(ctx, b.js, jetlog.DeadLetterStream, c, func(m *jetlog.Stored) error {
+		l := letterOf(m)
+		if err := visit(&l); err != nil {
+			return visitError{err}
 		}
-		before := seen
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return next, err
-			}
-			if seen++; meta.Sequence.Consumer != seen {
-				return next, fmt.Errorf("letter %d came for %d", meta.Sequence.Consumer, seen)
-			}
-			l := letterOf(m.Subject(), m.Headers(), nil, meta.Sequence.Stream, meta.Timestamp)
-			if err := visit(&l); err != nil {
-				return next, visitError{err}
-			}
-			next = l.Sequence + 1
-		}
-		if err := errors.Join(batch.Error(), ctx.Err()); err != nil {
-			return next, err
-		}
-		if seen == before {
-			return next, errors.New("the server sends nothing")
-		}
-	}
-	return next, nil
-}
-
-// forget deletes a consumer, or the server does later.
-func (b *Box) forget(ctx context.Context, name string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = b.stream.DeleteConsumer(ctx, name)
+		next = l.Sequence + 1
+		return nil
+	})
+	return next, err
 }
 
 // Newest are the newest letters, at most `most`, the newest first and without

@@ -119,3 +119,31 @@ func TestLetterBoxOfPurgedLetters(t *testing.T) {
 		t.Errorf("%v, %v", newest, err)
 	}
 }
+
+// A client library takes a message without a body and with a header Status for an answer of
+// the server: no letter is one, whatever headers its event had.
+func TestLettersOfEventsWithStatus(t *testing.T) {
+	b := newBench(t)
+	var all []pipeline.DeadLetter
+	for i, status := range []string{"404", "408", "409", "503", "100", "", "x"} {
+		all = append(all, pipeline.DeadLetter{
+			Position: pipeline.At(uint64(i+1), 0), Reason: pipeline.ReasonJSON, Detail: "not JSON",
+			Header: map[string][]string{"Status": {status}, "status": {status}, "Description": {"No Messages"}},
+		})
+	}
+	b.must(b.deadLetters().Keep(b.ctx, all))
+	box := b.letterBox()
+	newest, more, err := box.Newest(b.ctx, "", 100)
+	if b.must(err); len(newest) != len(all) || more {
+		t.Errorf("%d of %d letters, more: %t", len(newest), len(all), more)
+	}
+	for _, l := range newest {
+		if l.Carried("Status") == "" && l.Sequence < 6 || l.Header.Get("Status") != "" || l.Header.Get("status") != "" {
+			t.Errorf("letter %d has the headers %v", l.Sequence, l.Header)
+		}
+	}
+	found, err := box.Since(b.ctx, pipeline.At(1, 0))
+	if b.must(err); len(found) != len(all) {
+		t.Errorf("%d of %d letters are found", len(found), len(all))
+	}
+}

@@ -44,7 +44,9 @@ const (
 // headers as they came, except that
 //
 //   - names that begin with Nats- (they would expect a sequence, set a time to
-//     live, roll up the stream) or Tidemark- get carriedPrefix in front;
+//     live, roll up the stream) or Tidemark-, and Status and Description (with
+//     them, client libraries take a message without a body for an answer of the
+//     server) get carriedPrefix in front;
 //   - characters that cannot be published in a name become underscores.
 //
 // The message is never larger than bytesMax as long as the body leaves
@@ -141,7 +143,8 @@ func carriedName(name string) string {
 	if name == "" {
 		return "_"
 	}
-	if hasPrefixFold(name, "Nats-") || hasPrefixFold(name, carriedPrefix) {
+	if hasPrefixFold(name, "Nats-") || hasPrefixFold(name, carriedPrefix) ||
+		strings.EqualFold(name, "Status") || strings.EqualFold(name, "Description") {
 		return carriedPrefix + name
 	}
 	return name

@@ -129,7 +129,7 @@ func (r *Resender) Position(sequence uint64) pipeline.Position {
 
 // Sent is where the event of a letter is that was sent before; 0: it was not.
 func (r *Resender) Sent(ctx context.Context, l *Letter) (pipeline.Position, error) {
-	m, err := r.events.GetLastMsgForSubject(ctx, l.resentSubject(r.note.Letters))
+	m, err := jetlog.LastStored(ctx, r.js.Conn(), jetlog.EventsStream, l.resentSubject(r.note.Letters))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}
@@ -255,7 +255,7 @@ func (b *Box) remove(ctx context.Context, sequence uint64) error {
 	if err != nil {
 		// The error does not say whether there was none to delete: it was
 		// discarded, or purged, or deleted by another run.
-		if _, there := b.stream.GetMsg(ctx, sequence); errors.Is(there, jetstream.ErrMsgNotFound) {
+		if _, there := jetlog.GetStored(ctx, b.nc, jetlog.DeadLetterStream, sequence); errors.Is(there, jetstream.ErrMsgNotFound) {
 			return nil
 		}
 	}
@@ -273,7 +273,7 @@ func SettleBelow(ctx context.Context, s *jetlog.Streams, below uint64) error {
 	if err != nil {
 		return fail(err)
 	}
-	first, err := events.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(jetlog.ResentSubject+">"))
+	first, err := jetlog.NextStored(ctx, s.Conn(), jetlog.EventsStream, 1, jetlog.ResentSubject+">")
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && first.Sequence >= below {
 		return nil
 	}

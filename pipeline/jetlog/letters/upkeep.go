@@ -52,10 +52,10 @@ func (b *Box) Summary(ctx context.Context) (counts []Count, leftOut int, err err
 	}
 	for n := range counts {
 		c := &counts[n]
-		first, err := b.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(jetlog.DeadLetterSubject+c.Reason))
+		first, err := jetlog.NextStored(ctx, b.nc, jetlog.DeadLetterStream, 1, jetlog.DeadLetterSubject+c.Reason)
 		if err == nil {
 			c.Oldest = Stamp{first.Sequence, first.Time}
-			first, err = b.stream.GetLastMsgForSubject(ctx, jetlog.DeadLetterSubject+c.Reason)
+			first, err = jetlog.LastStored(ctx, b.nc, jetlog.DeadLetterStream, jetlog.DeadLetterSubject+c.Reason)
 		}
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound): // all of them are gone meanwhile
@@ -76,27 +76,16 @@ func (b *Box) Before(ctx context.Context, at time.Time) (uint64, error) {
 	if err != nil || s.First > s.Last {
 		return s.Last + 1, err
 	}
-	consumer, err := b.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at,
-		AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true, InactiveThreshold: time.Minute,
+	since := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &at}
+	first, found := s.Last+1, errors.New("found")
+	err = jetlog.VisitHeaders(ctx, b.js, jetlog.DeadLetterStream, since, func(m *jetlog.Stored) error {
+		first = m.Sequence
+		return found
 	})
-	if err != nil {
+	if err != nil && err != found {
 		return 0, fmt.Errorf("letters: find the letters since %v: %w", at, err)
 	}
-	i := consumer.CachedInfo()
-	defer b.forget(ctx, i.Name)
-	if i.NumPending == 0 {
-		return s.Last + 1, nil
-	}
-	m, err := consumer.Next(jetstream.FetchMaxWait(visitPatience))
-	if err != nil {
-		return 0, fmt.Errorf("letters: find the letters since %v: %w", at, err)
-	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return 0, err
-	}
-	return meta.Sequence.Stream, nil
+	return first, nil
 }
 
 // Count says how many letters there are.
