@@ -18,10 +18,11 @@ type Message struct {
 //
 // Next blocks until there is a message, then returns the run of messages at
 // hand: consecutive in log order, at least one, bounded in number and bytes,
-// gathered for no longer than the source's linger. Sequences may jump only
-// where the stream itself has no message (a deleted one). It returns an error
-// that wraps ErrGap where messages that should be there are not, ctx's error
-// when ctx ends, and any other error when the source is beyond use.
+// gathered for no longer than the source's linger. Sequences do not jump. It
+// returns an error that wraps ErrGap where messages have left the front of the
+// stream before they were read, one that wraps *Hole where the stream lacks
+// messages between others, ctx's error when ctx ends, and any other error when
+// the source is beyond use.
 // Not for concurrent use.
 type Source interface {
 	Next(ctx context.Context) ([]Message, error)

@@ -116,10 +116,14 @@ func (r *reader[T]) take(size int) ([]T, error) {
 		}
 	}
 	n, bytes := 0, 0
-	for n < len(r.ahead) && (size <= 0 || n < size) &&
+	whole := r.stream == jetlog.EventsStream
+	for n < len(r.ahead) && (!whole || r.ahead[n].Sequence == r.after+uint64(n)+1) && (size <= 0 || n < size) &&
 		(r.options.MessagesMax <= 0 || n < r.options.MessagesMax) && (r.options.BytesMax <= 0 || bytes < r.options.BytesMax) {
 		bytes += len(r.ahead[n].Subject) + len(r.ahead[n].Data)
 		n++
+	}
+	if n == 0 && len(r.ahead) > 0 {
+		return nil, &pipeline.Hole{First: r.after + 1, Last: r.ahead[0].Sequence - 1}
 	}
 	var run []T
 	for _, m := range r.ahead[:n] {

@@ -38,16 +38,24 @@ type History struct {
 }
 
 // Open reads on after from: the stream, which stream opens, or, where that lacks
-// what comes after from, the archive and after it the stream. An error that wraps
-// pipeline.ErrGap says what is missing.
+// what comes after from, the archive and after it the stream. So it does where the stream
+// is damaged and the archive has what it lacks. An error that wraps pipeline.ErrGap says
+// what is missing.
 func (h *History) Open(ctx context.Context, from pipeline.Position, stream func(context.Context, pipeline.Position) (pipeline.Source, error)) (pipeline.Source, error) {
 	source, err := stream(ctx, from)
-	if err == nil {
+	switch {
+	case err == nil && h.Archive == nil:
 		return source, nil
-	}
-	if h.Archive == nil || !errors.Is(err, pipeline.ErrGap) {
+	case err == nil:
+		return &mendedSource{source, h, stream}, nil
+	case h.Archive == nil || !errors.Is(err, pipeline.ErrGap):
 		return nil, err
 	}
+	return h.openArchive(ctx, from, stream, err)
+}
+
+// openArchive reads on after from in the archive, and then in the stream, which failed.
+func (h *History) openArchive(ctx context.Context, from pipeline.Position, stream func(context.Context, pipeline.Position) (pipeline.Source, error), err error) (pipeline.Source, error) {
 	state, serr := h.State(ctx)
 	if serr != nil {
 		return nil, serr
@@ -57,11 +65,35 @@ func (h *History) Open(ctx context.Context, from pipeline.Position, stream func(
 		return nil, aerr
 	}
 	_, last, _ := d.Extent()
-	if from.Next() > last { // it is not the beginning that is gone
+	if from.Next() > last { // what is missing is not in the archive
 		return nil, err
 	}
 	// By then more may be archived, and trimmed.
 	return d.Then(from, func() (pipeline.Source, error) { return h.Open(ctx, pipeline.EndOf(last), stream) })
+}
+
+// mendedSource reads a stream and, from where that is damaged, the archive and after it
+// the stream.
+type mendedSource struct {
+	pipeline.Source
+	history *History
+	stream  func(context.Context, pipeline.Position) (pipeline.Source, error)
+}
+
+// Next implements pipeline.Source.
+func (s *mendedSource) Next(ctx context.Context) ([]pipeline.Message, error) {
+	messages, err := s.Source.Next(ctx)
+	damage, is := errors.AsType[*pipeline.Hole](err)
+	if !is {
+		return messages, err
+	}
+	source, mending := s.history.openArchive(ctx, pipeline.EndOf(damage.First-1), s.stream, err)
+	if mending != nil {
+		return nil, mending
+	}
+	_ = s.Source.Close()
+	s.Source = source
+	return s.Source.Next(ctx)
 }
 
 // joined is the archive, if the stream goes on where it ends or before.
@@ -112,6 +144,16 @@ func (h *History) First(state Stream) (uint64, error) {
 	}
 	first, _, _ := d.Extent()
 	return min(first, state.First), nil
+}
+
+// Last is the last message of the archive, which can be read before an EVENTS that is so.
+func (h *History) Last(state Stream) (uint64, error) {
+	d, err := h.joined(state)
+	if err != nil {
+		return 0, err
+	}
+	_, last, _ := d.Extent()
+	return last, nil
 }
 
 // Joins says what keeps an archive from being read before a stream: no sequence

@@ -8,16 +8,19 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // Look is a stream as it is, beside what OpenStreams would make.
 type Look struct {
 	Name     string
 	There    bool
-	Misfits  []string // settings that OpenStreams refuses
-	Leader   string   // "": the server is alone, or there is none
-	Replicas int      // as its settings say
-	Current  int      // of them, those that have all of it
+	Misfits  []string        // settings that OpenStreams refuses
+	Leader   string          // "": the server is alone, or there is none
+	Replicas int             // as its settings say
+	Current  int             // of them, those that have all of it
+	Damaged  []pipeline.Hole // of EVENTS: what readers have found missing
 }
 
 // LookAt looks at all streams and the bucket and changes nothing. A stream that is not
@@ -67,6 +70,7 @@ func lookOf(want jetstream.StreamConfig, is *jetstream.StreamInfo) Look {
 		return l
 	}
 	l.There, l.Misfits, l.Replicas, l.Current = true, misfits(is.Config, want), is.Config.Replicas, 1
+	l.Damaged = damagedOf(is.Config.Metadata[damagedKey])
 	if is.Cluster == nil {
 		return l
 	}

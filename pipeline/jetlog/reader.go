@@ -26,6 +26,9 @@ const (
 	reopenTimeout = 5 * time.Second
 	// stuckLogEvery is how often a reader that cannot go on says so.
 	stuckLogEvery = 10 * time.Second
+	// gapLooks is how many consumers must lack the same messages. The server places each on
+	// any of those that have a copy of the stream: of three, one after eight is likely.
+	gapLooks = 8
 	// runHintMin is the room of a run when the one before was short.
 	runHintMin = 16
 )
@@ -64,8 +67,9 @@ func (o RunOptions) withDefaults() RunOptions {
 //
 // Every message of the stream behind `after` comes once: a break of the
 // consumer sequence, a reconnect, a missed heartbeat or any status makes the
-// consumer anew behind the last message taken. A jump of the stream sequence
-// is checked against the stream's first sequence before the run is returned.
+// consumer anew behind the last message taken. So does a jump of the stream
+// sequence, gapLooks times: then the messages have not left the front of the
+// stream, which open looks at each time, and no server's copy of it has them.
 type reader[T any] struct {
 	streams *Streams
 	stream  string
@@ -75,10 +79,13 @@ type reader[T any] struct {
 	status  chan nats.Status
 	silence *time.Timer // the one timer: silence, linger, pauses
 
-	after   uint64 // stream sequence of the last message taken
-	stamp   int64  // its timestamp, Unix ns; 0 before the first
-	jump    uint64 // the first sequence passed over in this run, or 0
-	room    int    // for the next run
+	after   uint64        // stream sequence of the last message taken
+	stamp   int64         // its timestamp, Unix ns; 0 before the first
+	whole   bool          // a message that is missing is an error, *pipeline.Hole
+	gap     pipeline.Hole // that was seen last
+	looks   int           // how many consumers have shown it
+	behind  uint64        // the next sequence, if the stream had it when the consumer last had no more
+	room    int           // for the next run
 	pull    *pull.Puller
 	barren  bool  // the last consumer delivered nothing
 	err     error // beyond use
@@ -96,7 +103,7 @@ func openReader[T any](
 
 func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, pull.Ack) T) *reader[T] {
 	return &reader[T]{
-		streams: s, stream: stream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
+		streams: s, stream: stream, whole: stream == EventsStream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
 		status: s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED), silence: time.NewTimer(time.Hour),
 	}
 }
@@ -168,19 +175,11 @@ func (r *reader[T]) Next(ctx context.Context) ([]T, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	before := r.after
 	m, a, err := r.first(ctx)
 	if err != nil {
 		return nil, r.fail(ctx, err)
 	}
 	run := r.fill(ctx, m, a)
-	if r.jump != 0 {
-		if err := r.checkJump(ctx); err != nil {
-			r.giveUp("interrupted")
-			r.after, r.stamp, r.jump = before, 0, 0 // the run was not returned: it comes again
-			return nil, r.fail(ctx, err)
-		}
-	}
 	r.room = max(runHintMin, min(2*len(run), r.options.MessagesMax))
 	return run, nil
 }
@@ -231,7 +230,47 @@ func (r *reader[T]) first(ctx context.Context) (*nats.Msg, pull.Ack, error) {
 		if a, ok := r.take(m); ok {
 			return m, a, nil
 		}
+		if m.Reply == "" {
+			r.idle(ctx)
+		}
+		if damage := r.damage(ctx); damage != nil {
+			return nil, pull.Ack{}, damage
+		}
 	}
+}
+
+// idle looks, where a consumer says that it has no more, whether the stream has. If it still
+// has at the next such moment, this is a gap: a disk has lost the last messages.
+func (r *reader[T]) idle(ctx context.Context) {
+	if !r.whole || r.pull == nil {
+		return
+	}
+	state, err := r.streams.sameState(ctx, r.stream, r.created)
+	switch {
+	case err != nil || state.Last <= r.after:
+		r.behind = 0
+	case r.behind != r.after+1:
+		r.behind = r.after + 1
+	default:
+		r.passes(pipeline.Hole{First: r.after + 1, Last: state.Last})
+	}
+}
+
+// damage returns the gap that the reader is at, once no consumer has shown its messages and
+// the leader of the stream says that it has none of them.
+func (r *reader[T]) damage(ctx context.Context) error {
+	if !r.whole || r.looks < gapLooks {
+		return nil
+	}
+	r.looks = 0
+	gap := r.gap
+	for _, sequence := range []uint64{gap.First, gap.Last} {
+		if _, err := GetStored(ctx, r.streams.nc, r.stream, sequence); !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil // it is there, or not known: the next consumers are asked
+		}
+	}
+	r.streams.noteDamage(ctx, gap)
+	return &gap
 }
 
 // wait is the next arrival, or nil after the consumer was given up.
@@ -267,8 +306,8 @@ func (r *reader[T]) take(m *nats.Msg) (pull.Ack, bool) {
 			r.giveUp(fmt.Sprintf("sequence %d came after %d", a.Stream, r.after))
 			return pull.Ack{}, false
 		}
-		if a.Stream != r.after+1 && r.jump == 0 {
-			r.jump = r.after + 1
+		if a.Stream != r.after+1 && !r.passes(pipeline.Hole{First: r.after + 1, Last: a.Stream - 1}) {
+			return pull.Ack{}, false
 		}
 		r.after, r.stamp = a.Stream, a.Nanos
 	}
@@ -276,6 +315,19 @@ func (r *reader[T]) take(m *nats.Msg) (pull.Ack, bool) {
 		r.giveUp(err.Error())
 	}
 	return a, stored
+}
+
+// passes says whether the reader goes on behind a gap. If it does not, it gives the
+// consumer up: the next one begins before the gap, maybe on another server.
+func (r *reader[T]) passes(gap pipeline.Hole) bool {
+	if gap != r.gap {
+		r.gap, r.looks = gap, 0
+	}
+	if r.looks++; r.looks >= gapLooks && !r.whole {
+		return true
+	}
+	r.giveUp(fmt.Sprintf("%v did not come", gap))
+	return false
 }
 
 // fill gathers the run that begins with m until it is full or the linger is
@@ -326,22 +378,6 @@ func (r *reader[T]) linger(ctx context.Context, end *time.Time) bool {
 	case <-r.silence.C:
 		return true
 	}
-}
-
-// checkJump distinguishes messages that were deleted one by one, which the stream may
-// do without, from messages that left its front before they were read.
-func (r *reader[T]) checkJump(ctx context.Context) error {
-	return r.retry(ctx, func() error {
-		state, err := r.streams.sameState(ctx, r.stream, r.created)
-		if err != nil {
-			return err
-		}
-		if err := state.Joins(r.jump - 1); err != nil {
-			return err
-		}
-		r.jump = 0
-		return nil
-	})
 }
 
 func (r *reader[T]) giveUp(why string) {

@@ -86,7 +86,7 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 	for seq := first; seq <= counted; seq++ {
 		m, err := GetStored(ctx, s.nc, EventsStream, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // an earlier version moved it: it deleted
+			continue // a disk has lost it
 		}
 		if err != nil {
 			return moved, err

@@ -89,20 +89,8 @@ func TestSourceRefusesWhatDoesNotJoin(t *testing.T) {
 	}
 }
 
-// "Sequences may jump only where the stream itself has no message."
-func TestSourcePassesDeletedMessages(t *testing.T) {
-	b := newBench(t)
-	b.publish(6)
-	for _, gone := range []uint64{3, 4} {
-		b.must(b.stream(jetlog.EventsStream).DeleteMsg(b.ctx, gone))
-	}
-	if got := sequences(b.read(b.source(0, jetlog.RunOptions{}), 4)); !slices.Equal(got, []uint64{1, 2, 5, 6}) {
-		t.Errorf("got %v", got)
-	}
-}
-
-// "It returns an error that wraps ErrGap where messages that should be there
-// are not": here they leave the front of the stream before they were read.
+// "It returns an error that wraps ErrGap where messages have left the front of the
+// stream before they were read"
 func TestSourceNoticesAPurgeAheadOfIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -177,6 +177,9 @@ func OpenStreams(ctx context.Context, nc *nats.Conn, o StreamOptions) (*Streams,
 	}
 	s.bucket = bucket
 	s.firstMarks(ctx)
+	if err := s.recheckDamage(ctx); err != nil {
+		s.logger.Warn("jetlog: whether stream EVENTS is still damaged is not known", "error", err)
+	}
 	return s, nil
 }
 
@@ -313,10 +316,11 @@ type StreamState struct {
 	// Heard is how long before that the leader had been in contact with each other server
 	// that has a copy (pipeline.LogEnd).
 	Heard     []time.Duration
-	Trimmed   Trimmed   // of EVENTS
-	Continues Continues // of EVENTS
-	Archive   string    // directory in which EVENTS is archived; "": it never was
-	Backups   string    // place in which the nodes back EVENTS up; "": they never did
+	Trimmed   Trimmed         // of EVENTS
+	Continues Continues       // of EVENTS
+	Archive   string          // directory in which EVENTS is archived; "": it never was
+	Backups   string          // place in which the nodes back EVENTS up; "": they never did
+	Damaged   []pipeline.Hole // of EVENTS: what readers have found missing, 100 gaps at most
 }
 
 // Begins is the first sequence that the stream has as far as was meant, by Trim or
@@ -348,7 +352,7 @@ func stateOf(i *jetstream.StreamInfo) StreamState {
 		First: i.State.FirstSeq, Last: i.State.LastSeq, FirstTime: i.State.FirstTime, Now: i.TimeStamp,
 		Messages: i.State.Msgs, Bytes: i.State.Bytes,
 		Trimmed: trimmedOf(i.Config), Continues: continuesOf(i.Config),
-		Archive: i.Config.Metadata[archiveKey], Backups: i.Config.Metadata[backupsKey],
+		Archive: i.Config.Metadata[archiveKey], Backups: i.Config.Metadata[backupsKey], Damaged: damagedOf(i.Config.Metadata[damagedKey]),
 	}
 	if i.Cluster != nil && i.Config.Replicas > 1 {
 		s.Leader, s.Heard = i.Cluster.Leader, heardOf(i.Cluster.Replicas, i.Config.Replicas)

@@ -1,6 +1,7 @@
 package cold
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -8,10 +9,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/options"
+	"github.com/dgraph-io/badger/v4/table"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -85,7 +88,16 @@ func openBadger(dir string, o Options) (*badgerEngine, error) {
 	if err := removeEmptyLogs(dir); err != nil {
 		return nil, fmt.Errorf("cold: open the database in %s: %w", dir, err)
 	}
-	db, err := badger.OpenManaged(badgerOptions(dir, o))
+	err := checkTables(dir, o)
+	var db *badger.DB
+	if err == nil {
+		db, err = badger.OpenManaged(badgerOptions(dir, o))
+	}
+	if err == nil {
+		if err = verifyTables(db); err != nil {
+			db.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cold: open the database in %s: %w; if it is damaged, move it away and run 'tidemark repair --replay'", dir, err)
 	}
@@ -96,6 +108,74 @@ func openBadger(dir string, o Options) (*badgerEngine, error) {
 	}
 	e.version.Store(db.MaxVersion())
 	return e, nil
+}
+
+// checkTables looks at the end of each table that the manifest lists. Badger opens tables in
+// goroutines of its own, where one that was truncated panics, which ends the process.
+func checkTables(dir string, o Options) error {
+	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
+	if err != nil {
+		return nil // a new one, or Badger says what is wrong
+	}
+	defer f.Close()
+	manifest, _, err := badger.ReplayManifestFile(f, 0, badgerOptions(dir, o))
+	if err != nil {
+		return nil // Badger says so
+	}
+	for id := range manifest.Tables {
+		if err := checkTable(table.NewFilename(id, dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTable looks whether what the end of a table says of its index lies within the file:
+//
+//	blocks │ index │ its length, 4 │ checksum │ its length, 4
+//
+// Badger itself compares the checksum. A table that is not there it names.
+func checkTable(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	at := info.Size()
+	for range 2 { // of the checksum, of the index
+		var length [4]byte
+		if at -= int64(len(length)); at >= 0 {
+			if _, err := f.ReadAt(length[:], at); err != nil {
+				return err
+			}
+		}
+		if at -= int64(binary.BigEndian.Uint32(length[:])); at < 0 {
+			return fmt.Errorf("%w: table %s of %d bytes was truncated", ErrCorrupt, name, info.Size())
+		}
+	}
+	return nil
+}
+
+// verifyTables compares the checksums of all tables. They are small, for rows are in runs;
+// and a block whose checksum is wrong Badger passes over when it reads, as if it were empty.
+func verifyTables(db *badger.DB) (err error) {
+	defer recovered(&err)
+	if err := db.VerifyChecksum(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
+}
+
+// recovered makes an error of a panic: Badger panics on some damaged blocks.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		first, _, _ := strings.Cut(fmt.Sprint(p), "\n")
+		*err = fmt.Errorf("%w: Badger panicked: %s", ErrCorrupt, first)
+	}
 }
 
 // removeEmptyLogs removes the logs of length 0, which hold nothing. A kill
@@ -178,11 +258,7 @@ func (e *badgerEngine) look(read func(*badger.Txn) error) (err error) {
 	}
 	txn := e.db.NewTransactionAt(math.MaxUint64, false)
 	defer txn.Discard()
-	defer func() { // Badger panics on some damaged blocks
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: Badger panicked: %v", ErrCorrupt, p)
-		}
-	}()
+	defer recovered(&err)
 	return read(txn)
 }
 

@@ -226,7 +226,7 @@ func TestRefusesForeignDatabase(t *testing.T) {
 }
 
 // docs/promises.md: "A damaged `data_dir` gets one clear line that says what to do",
-// never a panic, whichever of these files it is. (Of a damaged table Badger panics.)
+// never a panic, whichever of these files it is.
 func TestDamagedDirectory(t *testing.T) {
 	source := t.TempDir()
 	s := open(t, source, "post: like")
@@ -276,6 +276,60 @@ func TestDamagedDirectory(t *testing.T) {
 				t.Error("a damaged directory was emptied")
 			}
 		})
+	}
+}
+
+// A table that was truncated, or had one bit flipped, anywhere is refused with one line.
+func TestDamagedTableIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, "post: like")
+	for id := uint64(1); id < 50; id++ {
+		write(t, s, "post", id, int64(id))
+	}
+	closeStore(t, s)
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("%d tables: %v", len(tables), err)
+	}
+	whole, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(table []byte) bool {
+		t.Helper()
+		if err := os.WriteFile(tables[0], table, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir, spec(t, "post: like"), testOptions())
+		if err == nil {
+			s.Close()
+			return false
+		}
+		if text := err.Error(); !strings.Contains(text, dir) || !strings.Contains(text, "tidemark repair --replay") || strings.Contains(text, "\n") {
+			t.Errorf("not one line that says what to do: %q", text)
+		}
+		return true
+	}
+	const cases = 32
+	for i := range cases {
+		if length := len(whole) * i / cases; !refused(whole[:length]) {
+			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
+		}
+	}
+	for length := len(whole) - 12; length < len(whole); length++ { // within the end that says where the index is
+		if !refused(whole[:length]) {
+			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
+		}
+	}
+	for at := len(whole) - 1; at >= 0; at -= max(1, (len(whole)-at)/8) {
+		flipped := slices.Clone(whole)
+		flipped[at] ^= 1 << (at % 8)
+		if !refused(flipped) {
+			t.Errorf("opened with a flipped bit in byte %d of %d of its table", at, len(whole))
+		}
+	}
+	if refused(whole) {
+		t.Error("refused as it was")
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // EVENTS.
 func (g *Generation) Remarks(also string) string {
 	besides, _ := g.notHere()
-	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
+	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.eventsDamaged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
 }
 
 // unready is why what is held here cannot answer as it should.
@@ -73,6 +73,19 @@ func (g *Generation) unstored() string {
 		return ""
 	}
 	return fmt.Sprintf("nodes: for %d s the others have heard nothing of this one, and take it to be away: %v\n", int(since.Seconds()), why)
+}
+
+// eventsDamaged names what disks have lost of EVENTS. What is counted stands.
+func (g *Generation) eventsDamaged() string {
+	damaged := g.SeenEvents().Damaged
+	if len(damaged) == 0 {
+		return ""
+	}
+	names := make([]string, len(damaged))
+	for i, d := range damaged {
+		names[i] = d.String()
+	}
+	return fmt.Sprintf("events: EVENTS is damaged, it lacks %s: what is counted stands; it is not compared with EVENTS and not counted again from it\n", strings.Join(names, ", "))
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and
