@@ -245,7 +245,7 @@ func TestNoWarningAfterAKill(t *testing.T) {
 		if strings.Contains(line, "nats-server: ") && strings.Contains(line, "level=WARN") {
 			t.Errorf("the log has %s", line)
 		}
-		outdated = outdated || strings.Contains(line, "its index alone")
+		outdated = outdated || strings.Contains(line, "is made again from the messages")
 	}
 	if !outdated {
 		t.Error("the server's index was not outdated: nothing was tried")

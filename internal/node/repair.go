@@ -154,7 +154,8 @@ func (n *Node) replay() (err error) {
 	return nil
 }
 
-// replayable is an error if EVENTS, with its archive, does not begin with the first event.
+// replayable is an error if EVENTS, with its archive, does not begin with the first event, or
+// lacks one after it: it is read to its end before anything is thrown away.
 func (n *Node) replayable() error {
 	ctx, cancel := led.Context(n.ctx, n.inCluster())
 	defer cancel()
@@ -169,8 +170,13 @@ func (n *Node) replayable() error {
 	if err != nil {
 		return err
 	}
-	if first := history.New(streams, n.config.NATS.Streams.Events.Archive, false, n.log).Begins(events); first > 1 && events.Last > 0 {
+	all := history.New(streams, n.config.NATS.Streams.Events.Archive, false, n.log)
+	if first := all.Begins(events); first > 1 && events.Last > 0 {
 		return fmt.Errorf("repair: EVENTS begins at sequence %d: the events before it are gone, and a replay would lose what they counted; 'tidemark restore' makes a data directory of a backup", first)
+	}
+	whole := history.Whole{Events: jetlog.NewEvents(streams, jetlog.RunOptions{Logger: n.log}), History: all}
+	if err := whole.ReadThrough(n.ctx, events.Last); err != nil {
+		return fmt.Errorf("repair: nothing was changed, for a replay would lose what is missing: %w", err)
 	}
 	return nil
 }

@@ -90,9 +90,28 @@ func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ..
 	case Full(err):
 		return nil, fmt.Errorf("%w: %w", pipeline.ErrFull, err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse): // each time that it was tried
-		return nil, fmt.Errorf("%w: %w", pipeline.ErrNoLog, err)
+		err = fmt.Errorf("%w: %w", pipeline.ErrNoLog, err)
+	}
+	if err == nil || !errors.Is(err, context.Canceled) {
+		p.streams.lastWrite.Store(&eventWrite{time.Now(), err})
 	}
 	return ack, err
+}
+
+// eventWrite is how a write of this process to EVENTS ended.
+type eventWrite struct {
+	at  time.Time
+	err error
+}
+
+// WriteFault says that the last write of this process to EVENTS failed, if that was within
+// a time. A write that the limits of EVENTS refuse has not failed.
+func (s *Streams) WriteFault(within time.Duration) error {
+	last := s.lastWrite.Load()
+	if last == nil || last.err == nil || time.Since(last.at) > within {
+		return nil
+	}
+	return fmt.Errorf("events: the last event that this node was given, %d s ago, is not known to be stored: %w", int(time.Since(last.at).Seconds()), last.err)
 }
 
 // storeFailed is the server's code for an event that it could not store. The

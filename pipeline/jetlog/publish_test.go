@@ -2,6 +2,7 @@ package jetlog_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,9 @@ func TestReadIntoAFullStream(t *testing.T) {
 	if _, err := reads.Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`)); !errors.Is(err, pipeline.ErrFull) {
 		t.Errorf("a full stream: %v", err)
 	}
+	if err := b.streams.WriteFault(time.Hour); err != nil {
+		t.Errorf("a full stream is no fault of a write: %v", err)
+	}
 	_, err = b.js.Publish(b.ctx, "events.like", []byte(`{}`))
 	if err == nil {
 		t.Error("the stream was not full")
@@ -66,5 +70,8 @@ func TestReadIntoAFullStream(t *testing.T) {
 	b.must(b.js.DeleteStream(b.ctx, jetlog.EventsStream))
 	if _, err := reads.Publish(b.ctx, []byte(`{"actor":7,"what":["all"]}`)); err == nil || errors.Is(err, pipeline.ErrFull) {
 		t.Errorf("no stream: %v", err)
+	}
+	if err := b.streams.WriteFault(time.Hour); err == nil || !strings.Contains(err.Error(), "is not known to be stored") {
+		t.Errorf("after a failed write: %v", err)
 	}
 }

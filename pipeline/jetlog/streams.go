@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -123,6 +124,7 @@ type Streams struct {
 	hadEvents bool
 	configs   map[string]jetstream.StreamConfig // as they are made
 	stats     StreamStats
+	lastWrite atomic.Pointer[eventWrite] // to EVENTS, by a Publisher
 }
 
 // Stats are figures of the streams since they were opened.

@@ -60,6 +60,26 @@ func (w Whole) Open(ctx context.Context, from pipeline.Position) (pipeline.Sourc
 	return w.History.Open(ctx, from, w.Events.Open)
 }
 
+// ReadThrough reads all events up to a message, 0 for none, and fails where one is missing.
+func (w Whole) ReadThrough(ctx context.Context, last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	source, err := w.Open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for read := uint64(0); read < last; {
+		messages, err := source.Next(ctx)
+		if err != nil {
+			return err
+		}
+		read = messages[len(messages)-1].Sequence
+	}
+	return nil
+}
+
 // FirstOf is the first message that can be read of an EVENTS in a state.
 func (h *History) FirstOf(state jetlog.StreamState) (uint64, error) { return h.First(StreamOf(state)) }
 

@@ -14,6 +14,8 @@ import (
 type serverLog struct {
 	to    *slog.Logger
 	fatal atomic.Pointer[string]
+	// unwritable is the first line that says that a stream cannot be written any more.
+	unwritable atomic.Pointer[string]
 	// deniedAt is when the log last had what a client was denied, in Unix seconds.
 	deniedAt atomic.Int64
 }
@@ -33,7 +35,7 @@ func (l *serverLog) Warnf(format string, v ...any) {
 		return
 	}
 	if slices.ContainsFunc(outdated, func(o string) bool { return strings.Contains(s, o) }) {
-		l.to.Info(s + " (its index alone, which is behind after a kill; no message is lost)")
+		l.to.Info(s + " (its index, which is behind after a kill, is made again from the messages)")
 		return
 	}
 	l.to.Warn(s)
@@ -48,6 +50,9 @@ func (l *serverLog) Errorf(format string, v ...any) {
 	if strings.Contains(s, " Violation - ") {
 		l.denied(s)
 		return
+	}
+	if strings.Contains(s, "JetStream stream '") && strings.Contains(s, "critical write error") {
+		l.unwritable.CompareAndSwap(nil, &s)
 	}
 	l.to.Error(s)
 }

@@ -58,6 +58,7 @@ type ServerOptions struct {
 type Server struct {
 	options ServerOptions // Listen and Cluster.Listen have the ports that were taken
 	ns      atomic.Pointer[server.Server]
+	log     atomic.Pointer[serverLog] // of ns
 }
 
 // StartServer starts a server and returns once clients can connect. When it
@@ -95,6 +96,10 @@ func StartServer(o ServerOptions) (*Server, error) {
 	}
 	if err := moveStreams(&o); err != nil {
 		return nil, fmt.Errorf("jetlog: start server: %w", err)
+	}
+	if err := checkAccounts(&o); err != nil {
+		undo()
+		return nil, err
 	}
 	stored := storedStreams(&o)
 	if err := checkMember(&o, stored); err != nil {
@@ -162,6 +167,7 @@ func start(o ServerOptions, host string, port int) (*Server, error) {
 		}
 		s := &Server{options: o}
 		s.ns.Store(ns)
+		s.log.Store(log)
 		return s, nil
 	}
 	ns.Shutdown()
@@ -181,6 +187,10 @@ func (s *Server) URL() string { return s.ns.Load().ClientURL() }
 // well.
 func (s *Server) Unwritable() error {
 	var faults []error
+	// Healthz finds streams by their directories: it is silent where one is gone.
+	if line := s.log.Load().unwritable.Load(); line != nil {
+		faults = append(faults, errors.New(*line))
+	}
 	for _, e := range s.ns.Load().Healthz(&server.HealthzOptions{Account: s.options.account(), Details: true}).Errors {
 		switch {
 		case e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error"):
@@ -195,14 +205,26 @@ func (s *Server) Unwritable() error {
 
 // Restart stops the server and starts it anew on the same port and directory.
 // Connections come back by themselves, as after any server's restart. When it
-// fails the server is down, and Restart may be called again.
+// fails the server is down, and Restart may be called again. It does nothing but
+// return an error while the directory of a stream is gone: the server would go on
+// without the stream.
 func (s *Server) Restart() error {
+	if account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true}); err == nil {
+		stored := storedStreams(&s.options)
+		for _, stream := range account.Streams {
+			if !slices.Contains(stored, stream.Name) {
+				return fmt.Errorf("jetlog: the directory of stream %s is gone from %s: bring it back, and start the process again; what is written to the stream meanwhile is refused",
+					stream.Name, s.options.streamsDir())
+			}
+		}
+	}
 	s.Close()
 	anew, err := StartServer(s.options)
 	if err != nil {
 		return err
 	}
 	s.ns.Store(anew.ns.Load())
+	s.log.Store(anew.log.Load())
 	return nil
 }
 
@@ -257,6 +279,26 @@ func moveStreams(o *ServerOptions) error {
 		return nil
 	}
 	return kit.Move(filepath.Dir(all.streamsDir()), filepath.Dir(o.streamsDir()))
+}
+
+// events is the stream that must not be there twice.
+const events = "EVENTS"
+
+// checkAccounts refuses a directory in which another account than that of the streams has
+// events: new streams beside them would be empty, and nothing would say where the events are.
+func checkAccounts(o *ServerOptions) error {
+	accounts, _ := os.ReadDir(filepath.Join(o.StoreDir, server.JetStreamStoreDir))
+	for _, account := range accounts {
+		other := *o
+		other.JetStream = account.Name()
+		if other.JetStream == o.account() || !slices.Contains(storedStreams(&other), events) {
+			continue
+		}
+		return fmt.Errorf("jetlog: start server: the events of this system lie in another account than %s, in %s: nothing was changed. "+
+			"A build before this one wrote them there. With that build, back up ('tidemark backup'), and restore here into another data directory",
+			o.account(), filepath.Join(other.streamsDir(), events))
+	}
+	return nil
 }
 
 // storedStreams names the streams on disk. A leading dot marks one that is

@@ -178,3 +178,84 @@ func TestServerDoesNotWaitForASlowReader(t *testing.T) {
 		t.Errorf("who sends was held up %d times", n)
 	}
 }
+
+// New streams are never made beside those of another account, which earlier builds wrote to.
+func TestStartServerRefusesEventsOfAnotherAccount(t *testing.T) {
+	accounts := "accounts { TIDEMARK { jetstream: enabled, users: [{user: a, password: b}] } }"
+	for name, c := range map[string]struct {
+		cluster embed.ClusterOptions
+		stored  []string // accounts that have EVENTS
+		refused bool
+	}{
+		"a server on its own moves them":   {embed.ClusterOptions{}, []string{"$G"}, false},
+		"a member of a cluster cannot":     {embed.ClusterOptions{Name: "c", Listen: "127.0.0.1:0", Routes: []string{"nats://127.0.0.1:1"}}, []string{"$G"}, true},
+		"new ones were made beside before": {embed.ClusterOptions{}, []string{"$G", "TIDEMARK"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			server, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: dir, SyncInterval: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			natstest.Streams(t, server)
+			server.Close()
+			of := func(account string) string { return filepath.Join(dir, "jetstream", account) }
+			for _, account := range c.stored {
+				if account != "$G" {
+					if err := os.CopyFS(of(account), os.DirFS(of("$G"))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			server, err = embed.StartServer(embed.ServerOptions{
+				Listen: "127.0.0.1:0", StoreDir: dir, SyncInterval: time.Minute, Cluster: c.cluster, Accounts: accounts, JetStream: "TIDEMARK",
+			})
+			if err == nil {
+				server.Close()
+			}
+			if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "lie in another account than TIDEMARK") {
+				t.Errorf("got %v", err)
+			}
+			if c.refused {
+				if _, err := os.Stat(filepath.Join(of("$G"), "streams", "EVENTS")); err != nil {
+					t.Errorf("the events are gone: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// A stream whose directory was removed under the server takes events as long as the open
+// file has room, then none: Unwritable says so, and Restart does not go on without it.
+func TestStreamWithoutItsDirectoryIsUnwritable(t *testing.T) {
+	dir := t.TempDir()
+	server, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: dir, SyncInterval: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	natstest.Streams(t, server)
+	nc := natstest.Connect(t, server)
+	if err := server.Unwritable(); err != nil {
+		t.Fatalf("at first: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "jetstream", "$G", "streams", "EVENTS")); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Until(t, "the stream takes no more", func() bool {
+		if err := nc.Publish("events.like", make([]byte, 900_000)); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		err := server.Unwritable()
+		return err != nil && strings.Contains(err.Error(), "EVENTS")
+	})
+	if err := server.Restart(); err == nil || !strings.Contains(err.Error(), "the directory of stream EVENTS is gone") {
+		t.Errorf("a restart: %v", err)
+	}
+	if _, err := nc.RTT(); err != nil {
+		t.Errorf("the server is down: %v", err)
+	}
+}
