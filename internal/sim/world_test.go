@@ -61,6 +61,7 @@ type setup struct {
 	backups                  int  // weight of backups, and of trims by them
 	archives                 int  // weight of archiving what is going to be trimmed
 	publishes                int  // weight of producers; 0: as most
+	rots                     int  // weight of a disk that loses a message of EVENTS
 }
 
 func draw(r *rand.Rand) setup {
@@ -89,6 +90,9 @@ func draw(r *rand.Rand) setup {
 	}
 	for range s.processes {
 		s.events = append(s.events, []int{1, 2, 7, 20}[r.IntN(4)])
+	}
+	if s.machine == safe && s.intrusions == 0 && !s.presses {
+		s.rots = 8 // DELTAS is whole: nobody has to count again from EVENTS, which would be refused
 	}
 	return s
 }
@@ -381,6 +385,7 @@ func (w *world) step() error {
 			action{when(w.amongNodes() && w.down() > 0, 1), w.oldDisk},
 			action{w.forges, w.forge},
 			action{w.spoils, w.spoil},
+			action{when(w.fault == nil, w.rots), w.rot},
 			action{w.intrusions, w.intrude},
 			action{w.plants, w.corrupt},
 			action{w.setup.backups, w.save},
@@ -514,7 +519,7 @@ func (w *world) publish() error {
 		m := w.story.Messages[w.published].Stored(sequence)
 		w.published++
 		subject, data := m.Encode(sequence)
-		w.server.Store(Stored{Subject: subject, Data: data, Tag: &told{m}})
+		w.server.Store(Stored{Subject: subject, Header: oddHeaders[sequence%uint64(len(oddHeaders))], Data: data, Tag: &told{m}})
 		w.note("publish %d", sequence)
 	}
 	return nil
@@ -609,6 +614,27 @@ func (w *world) spoil() error {
 	}
 	return nil
 }
+
+// rot takes a message away from the middle of EVENTS that the end of DELTAS has not come to:
+// a router has it in hand, and counts it, or passes over it.
+func (w *world) rot() error {
+	tail, _, err := w.server.NewClient(-1, nil).Deltas().Tail(context.Background())
+	if err != nil {
+		return nil // there is no leader now
+	}
+	first, last := tail.To.Next(), w.server.State(jetlog.EventsStream).Last
+	if first <= 1 || last <= first { // not the first of all, nor the last, which the fake does not miss
+		return nil
+	}
+	lost := first + w.rand.Uint64N(last-first)
+	w.note("rot %d", lost)
+	w.server.Delete(jetlog.EventsStream, lost)
+	return nil
+}
+
+// oddHeaders are what producers send beside their events: headers that cannot be decoded
+// come as none.
+var oddHeaders = []map[string][]string{nil, nil, {"Status": {"404"}}, {"Tidemark-Moved": {"1 1"}}, {"Tidemark-Type": {"follow"}}}
 
 // intrude stores in DELTAS what is no router's, or deletes it.
 func (w *world) intrude() error {
@@ -818,7 +844,7 @@ func (w *world) cutPower() error {
 // mended is the last filler or moved message in EVENTS.
 func (w *world) mended(stream string) (last uint64) {
 	for _, m := range w.server.Held(stream) {
-		if m.Header != nil {
+		if len(m.Header[jetlog.HeaderFiller]) > 0 || strings.HasPrefix(m.Subject, jetlog.MovedSubject) {
 			last = m.Sequence
 		}
 	}

@@ -3,6 +3,7 @@ package jetlog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -68,6 +69,9 @@ func (m Moves) known(p pipeline.Message, nanos int64) pipeline.Message {
 		p.Subject, p.Header, p.Data = FillerSubject, map[string][]string{HeaderFiller: {"1"}}, nil
 	case isCopy:
 		p.Subject = EventsSubject + typeOf(p.Subject)
+	case len(p.Header[HeaderMoved]) > 0: // any client can send it: readers take it for a copy's
+		p.Header = maps.Clone(p.Header)
+		delete(p.Header, HeaderMoved)
 	}
 	p.Subject = resentAs(p.Subject, p.Header)
 	return p
