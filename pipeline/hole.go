@@ -1,6 +1,10 @@
 package pipeline
 
-import "fmt"
+import (
+	"context"
+	"errors"
+	"fmt"
+)
 
 // Hole says that EVENTS lacks messages between others that it has. It denies deletions,
 // so a disk has lost them. A Source returns it as an error where they would come, and what
@@ -20,4 +24,34 @@ func (h Hole) String() string {
 // Error implements error.
 func (h *Hole) Error() string {
 	return "EVENTS is damaged: it lacks " + h.String() + ", which no one can have deleted (docs/failures.md, Damaged files)"
+}
+
+// PassHoles is a source that goes on behind holes, where open opens EVENTS again. passed is
+// called for each.
+func PassHoles(source Source, open func(ctx context.Context, from Position) (Source, error), passed func(Hole)) Source {
+	return &holeySource{source, open, passed}
+}
+
+type holeySource struct {
+	Source
+	open   func(ctx context.Context, from Position) (Source, error)
+	passed func(Hole)
+}
+
+// Next implements Source.
+func (s *holeySource) Next(ctx context.Context) ([]Message, error) {
+	for {
+		messages, err := s.Source.Next(ctx)
+		hole, is := errors.AsType[*Hole](err)
+		if !is {
+			return messages, err
+		}
+		s.passed(*hole)
+		next, err := s.open(ctx, EndOf(hole.Last))
+		if err != nil {
+			return nil, fmt.Errorf("pipeline: open EVENTS after position %d: %w", EndOf(hole.Last), err)
+		}
+		_ = s.Source.Close()
+		s.Source = next
+	}
 }

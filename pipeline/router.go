@@ -85,6 +85,11 @@ func (r *Router) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pipeline: open EVENTS after position %d: %w", header.To, err)
 	}
+	// What disks have lost does not count: to wait for it would be to count nothing any more.
+	source = PassHoles(source, r.Open, func(h Hole) {
+		r.Logger.Error("router: events that EVENTS has lost are not counted", "first", h.First, "last", h.Last)
+	})
+	defer source.Close()
 	r.Stats.Position.Store(uint64(header.To))
 	r.Stats.Time.Store(header.Time)
 	r.Stats.Active.Store(true)
@@ -122,28 +127,14 @@ type run struct {
 	done    chan struct{}
 }
 
-// read hands runs to lanes, and closes the source. What a disk has lost of EVENTS does not
-// count: nobody has it, and to wait for it would be to count nothing any more.
+// read hands runs to lanes.
 func (r *Router) read(ctx context.Context, source Source, from Position, cuts []Position, runs chan<- *run) error {
-	defer func() {
-		if source != nil {
-			_ = source.Close()
-		}
-	}()
 	lanes := make(chan Deriver, r.Lanes)
 	for range r.Lanes {
 		lanes <- r.Lane()
 	}
 	for {
 		messages, err := source.Next(ctx)
-		if damage, is := errors.AsType[*Hole](err); is {
-			r.Logger.Error("router: events that EVENTS has lost are not counted", "first", damage.First, "last", damage.Last)
-			_ = source.Close()
-			if source, err = r.Open(ctx, EndOf(damage.Last)); err != nil {
-				return fmt.Errorf("pipeline: open EVENTS after position %d: %w", EndOf(damage.Last), err)
-			}
-			continue
-		}
 		if err != nil {
 			return err
 		}

@@ -60,8 +60,11 @@ func (h *History) openArchive(ctx context.Context, from pipeline.Position, strea
 	if serr != nil {
 		return nil, serr
 	}
-	d, aerr := h.joined(state)
+	d, aerr := h.joined(state, from.Next())
 	if aerr != nil {
+		if errors.Is(aerr, errNothing) {
+			aerr = errors.Join(err, aerr)
+		}
 		return nil, aerr
 	}
 	_, last, _ := d.Extent()
@@ -96,12 +99,15 @@ func (s *mendedSource) Next(ctx context.Context) ([]pipeline.Message, error) {
 	return s.Source.Next(ctx)
 }
 
-// joined is the archive, if the stream goes on where it ends or before.
-func (h *History) joined(state Stream) (*Directory, error) {
+// joined is the archive, if the stream goes on where it ends or before. It is opened again
+// if it did not have a message when it was.
+func (h *History) joined(state Stream, message uint64) (*Directory, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.archived != nil && h.archived.Joins(state) == nil {
-		return h.archived, nil
+	if d := h.archived; d != nil && d.Joins(state) == nil {
+		if _, last, _ := d.Extent(); message <= last {
+			return d, nil
+		}
 	}
 	d, err := h.Archive()
 	if err == nil {
@@ -138,7 +144,7 @@ func (h *History) First(state Stream) (uint64, error) {
 	if h.Archive == nil || state.First <= 1 {
 		return state.First, nil
 	}
-	d, err := h.joined(state)
+	d, err := h.joined(state, state.First-1)
 	if err != nil {
 		return 0, err
 	}
@@ -146,15 +152,24 @@ func (h *History) First(state Stream) (uint64, error) {
 	return min(first, state.First), nil
 }
 
-// Last is the last message of the archive, which can be read before an EVENTS that is so.
-func (h *History) Last(state Stream) (uint64, error) {
-	d, err := h.joined(state)
-	if err != nil {
-		return 0, err
+// Has is an error if the archive, as it can be read before an EVENTS that is so, ends before
+// a message.
+func (h *History) Has(state Stream, message uint64) error {
+	if h.Archive == nil {
+		return errors.New("there is no archive")
 	}
-	_, last, _ := d.Extent()
-	return last, nil
+	d, err := h.joined(state, message)
+	if err != nil {
+		return err
+	}
+	if _, last, _ := d.Extent(); last < message {
+		return fmt.Errorf("%s ends with message %d", d.files, last)
+	}
+	return nil
 }
+
+// errNothing: nothing is archived yet.
+var errNothing = errors.New("there is nothing")
 
 // Joins says what keeps an archive from being read before a stream: no sequence
 // means two events.
@@ -163,7 +178,7 @@ func (d *Directory) Joins(state Stream) error {
 	goesOn := of.Equal(state.Before) && last <= state.After
 	switch {
 	case last == 0:
-		return fmt.Errorf("there is nothing in %s", d.files)
+		return fmt.Errorf("%w in %s", errNothing, d.files)
 	case !of.Equal(state.Created) && !goesOn:
 		return fmt.Errorf("%s is of the EVENTS created at %v, and this one was created at %v", d.files, of, state.Created)
 	case last+1 < state.First:

@@ -107,6 +107,9 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 			log.Info("nats: connected again", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrBadHeaderMsg) {
+				return // any client can publish such a message, as often as it wants to
+			}
 			subject := ""
 			if sub != nil {
 				subject = sub.Subject

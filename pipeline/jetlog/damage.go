@@ -1,6 +1,7 @@
 package jetlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func damageMark(all []pipeline.Hole) string {
 // finds it tries again.
 func (s *Streams) noteDamage(ctx context.Context, gap pipeline.Hole) {
 	state, err := s.sameState(ctx, EventsStream, s.created)
-	if err == nil && (slices.Contains(state.Damaged, gap) || len(state.Damaged) >= damageMax) {
+	if err == nil && (slices.Equal(withHole(state.Damaged, gap), state.Damaged) || len(state.Damaged) >= damageMax) {
 		return
 	}
 	s.logger.Error("stream EVENTS is damaged: it lacks messages that no one can have deleted, on all servers that have it; "+
@@ -53,15 +54,26 @@ func (s *Streams) noteDamage(ctx context.Context, gap pipeline.Hole) {
 		"first", gap.First, "last", gap.Last)
 	if err == nil {
 		err = s.markDamage(ctx, func(known []pipeline.Hole) []pipeline.Hole {
-			if slices.Contains(known, gap) {
-				return known
-			}
-			return append(known, gap)
+			return withHole(known, gap)
 		})
 	}
 	if err != nil {
 		s.logger.Warn("jetlog: that EVENTS is damaged is not noted in its metadata", "error", err)
 	}
+}
+
+// withHole is the list, in order, with one more that may overlap others.
+func withHole(known []pipeline.Hole, more pipeline.Hole) (all []pipeline.Hole) {
+	for _, h := range known {
+		if h.Last < more.First || more.Last < h.First {
+			all = append(all, h)
+			continue
+		}
+		more.First, more.Last = min(more.First, h.First), max(more.Last, h.Last)
+	}
+	all = append(all, more)
+	slices.SortFunc(all, func(a, b pipeline.Hole) int { return cmp.Compare(a.First, b.First) })
+	return all
 }
 
 // markDamage changes the mark.
@@ -82,7 +94,8 @@ func (s *Streams) markDamage(ctx context.Context, change func([]pipeline.Hole) [
 }
 
 // recheckDamage takes back what the mark says of messages that are there again, or have
-// left the front of the stream.
+// left the front of the stream. It looks at the ends of each hole alone: what is missing in
+// between the next reader finds.
 func (s *Streams) recheckDamage(ctx context.Context) error {
 	state, err := s.sameState(ctx, EventsStream, s.created)
 	if err != nil || len(state.Damaged) == 0 {

@@ -1,8 +1,9 @@
 package jetlog
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -41,47 +42,37 @@ func (p *Publisher) Publish(ctx context.Context, event []byte) (pipeline.Positio
 // PublishPack stores a pack, and returns where it ends. The same pack with the same id is
 // not stored again within DuplicateWindow: it ends where the first one does.
 func (p *Publisher) PublishPack(ctx context.Context, lines []byte, id string) (pipeline.Position, error) {
-	for range packTries {
-		ack, err := p.store(ctx, "pack", lines, jetstream.WithMsgID(id))
-		other := (*Stored)(nil)
-		if err == nil && ack.Duplicate {
-			other, err = OtherPack(ctx, p.streams.nc, ack.Sequence, lines)
-		}
+	fail := func(err error) (pipeline.Position, error) { return 0, fmt.Errorf("jetlog: publish a pack: %w", err) }
+	prefix := p.streams.idPrefix.Load()
+	if prefix == nil {
+		events, err := p.streams.js.Stream(ctx, EventsStream)
 		if err != nil {
-			return 0, fmt.Errorf("jetlog: publish a pack: %w", err)
+			return fail(err)
 		}
-		if other == nil {
-			return pipeline.EndOf(ack.Sequence), nil
-		}
-		id = other.FreeID(id)
+		prefix = new(IDPrefix(events.CachedInfo().Config))
+		p.streams.idPrefix.Store(prefix)
 	}
-	return 0, fmt.Errorf("jetlog: publish a pack: other messages have had its Nats-Msg-Id %d times", packTries)
+	ack, err := p.store(ctx, "pack", lines, jetstream.WithMsgID(*prefix+id))
+	if err != nil {
+		return fail(err)
+	}
+	return pipeline.EndOf(ack.Sequence), nil
 }
-
-// packTries is how many ids PublishPack tries that other messages may have.
-const packTries = 8
 
 // PackSubject is the subject of packs.
 const PackSubject = EventsSubject + "pack"
 
-// OtherPack returns the message of EVENTS at a sequence if it is not the pack with these
-// lines, and nil if it is. Any client may publish a message with the Nats-Msg-Id that a
-// pack will have.
-func OtherPack(ctx context.Context, nc *nats.Conn, sequence uint64, lines []byte) (*Stored, error) {
-	m, err := GetStored(ctx, nc, EventsStream, sequence)
-	if err != nil {
-		return nil, fmt.Errorf("read message %d of %s, which has the pack's Nats-Msg-Id: %w", sequence, EventsStream, err)
+// IDPrefix begins the Nats-Msg-Id of messages that nodes and commands store in an EVENTS with
+// these settings. Clients cannot know it, as they cannot look at the settings: no message of
+// theirs has such an id, to keep another one from being stored or to pass for it. It does
+// not tell the token of copies.
+func IDPrefix(events jetstream.StreamConfig) string {
+	if !isMoved(events.Subjects) {
+		return "" // made by hand: by somebody who may do all
 	}
-	if m.Subject == PackSubject && bytes.Equal(m.Data, lines) {
-		return nil, nil
-	}
-	return m, nil
+	sum := sha256.Sum256([]byte("ids " + events.Subjects[1]))
+	return hex.EncodeToString(sum[:8]) + "-"
 }
-
-// FreeID returns the Nats-Msg-Id to use instead of id, which the message has. It is the
-// same each time, and the message's sender, who cannot know the timestamp, cannot use it
-// too.
-func (m *Stored) FreeID(id string) string { return fmt.Sprintf("%s~%d", id, m.Time.UnixNano()) }
 
 func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	options := append(more, jetstream.WithExpectStream(EventsStream), jetstream.WithRetryAttempts(leaderTries), jetstream.WithRetryWait(leaderWait))
@@ -92,7 +83,8 @@ func (p *Publisher) store(ctx context.Context, kind string, body []byte, more ..
 	case errors.Is(err, jetstream.ErrNoStreamResponse): // each time that it was tried
 		err = fmt.Errorf("%w: %w", pipeline.ErrNoLog, err)
 	}
-	if err == nil || !errors.Is(err, context.Canceled) {
+	api, refused := errors.AsType[*jetstream.APIError](err)
+	if refused = refused && api.Code < 500; !refused && !errors.Is(err, context.Canceled) && !errors.Is(err, nats.ErrMaxPayload) {
 		p.streams.lastWrite.Store(&eventWrite{time.Now(), err})
 	}
 	return ack, err
@@ -105,7 +97,7 @@ type eventWrite struct {
 }
 
 // WriteFault says that the last write of this process to EVENTS failed, if that was within
-// a time. A write that the limits of EVENTS refuse has not failed.
+// a time. A write that EVENTS refuses, for its limits or the message's, has not failed.
 func (s *Streams) WriteFault(within time.Duration) error {
 	last := s.lastWrite.Load()
 	if last == nil || last.err == nil || time.Since(last.at) > within {

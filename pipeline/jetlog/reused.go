@@ -18,8 +18,9 @@ import (
 // lags, or a replay, finds the event once. counted was read at the log time `at` (Unix
 // ms), so that what stands there with a later timestamp is not what was read.
 //
-// It may be run again: what has a copy is not published again, and of two copies that
-// are published at once readers take the first. It returns how many were moved.
+// It may be run again: what has a copy is not published again, and of two that are
+// published at once the stream keeps one (within its duplicate window) or readers
+// take the first. It returns how many were moved.
 func (e *Events) Reclaim(ctx context.Context, counted uint64, at int64) (int, error) {
 	moved, err := reclaim(ctx, e.streams, counted, at)
 	if err != nil {
@@ -95,7 +96,8 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 		if _, has := moves[of]; has || m.Header.Get(HeaderFiller) != "" {
 			continue
 		}
-		if _, err := s.js.PublishMsg(ctx, again(m, of, under), jetstream.WithExpectStream(EventsStream)); err != nil {
+		id := fmt.Sprintf("%sreclaimed-%d-%d", IDPrefix(stream.CachedInfo().Config), of.Sequence, of.Nanos)
+		if _, err := s.js.PublishMsg(ctx, again(m, of, under), jetstream.WithMsgID(id), jetstream.WithExpectStream(EventsStream)); err != nil {
 			return moved, err
 		}
 		moved++
@@ -143,7 +145,7 @@ func firstReused(ctx context.Context, nc *nats.Conn, front, counted uint64, at i
 }
 
 // again is a stored message to be published once more. What its producer expected of the
-// stream was true then. A Nats-Msg-Id may be another client's by now.
+// stream was true then.
 func again(m *Stored, of Original, under string) *nats.Msg {
 	copied := &nats.Msg{Data: m.Data, Header: nats.Header{}}
 	for name, values := range m.Header {

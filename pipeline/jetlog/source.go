@@ -25,7 +25,11 @@ func NewEvents(s *Streams, o RunOptions) *Events { return &Events{s, o} }
 
 // Open implements pipeline.Events. It is OpenSource.
 func (e *Events) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
-	return OpenSource(ctx, e.streams, from, e.options)
+	source, err := OpenSource(ctx, e.streams, from, e.options)
+	if err != nil { // not a nil *Source
+		return nil, err
+	}
+	return source, nil
 }
 
 // Last implements pipeline.Events. When the stream was recreated since

@@ -1,6 +1,7 @@
 package jetlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,8 +112,8 @@ var ErrSilence = errors.New("jetlog: the server sends nothing")
 
 // VisitHeaders calls visit for each message of a stream that a consumer with these settings
 // begins and goes on with, in order, without its body, as far as they are there now. An
-// error of visit ends it and is returned as it is. If messages are deleted before they come,
-// it may end with ErrSilence.
+// error of visit ends it and is returned as it is. Messages that are deleted before they come,
+// or that the server cannot read, are passed over.
 func VisitHeaders(ctx context.Context, js jetstream.JetStream, stream string, consumer jetstream.ConsumerConfig, visit func(*Stored) error) error {
 	consumer.HeadersOnly = true
 	p, err := pull.Open(ctx, js, stream, consumer, pull.Options{Heartbeat: visitHeartbeat})
@@ -122,7 +123,8 @@ func VisitHeaders(ctx context.Context, js jetstream.JetStream, stream string, co
 	defer p.Close()
 	silence := time.NewTimer(silenceMax)
 	defer silence.Stop()
-	for seen := uint64(0); seen < p.Waiting; {
+	seen, last := uint64(0), uint64(0)
+	for seen < p.Waiting {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -133,11 +135,14 @@ func VisitHeaders(ctx context.Context, js jetstream.JetStream, stream string, co
 			if err != nil {
 				return err
 			}
-			if !stored {
+			if !stored { // the consumer has nothing: it is at the end, or at a message that it cannot give
+				_, err := NextStored(ctx, js.Conn(), stream, last+1, cmp.Or(consumer.FilterSubject, ">"))
+				if errors.Is(err, jetstream.ErrMsgNotFound) {
+					return nil
+				}
 				continue
 			}
-			silence.Reset(silenceMax)
-			seen++
+			seen, last = seen+1, ack.Stream
 			err = visit(&Stored{Sequence: ack.Stream, Time: time.Unix(0, ack.Nanos), Subject: m.Subject, Header: m.Header})
 			if err != nil {
 				return err
@@ -145,6 +150,7 @@ func VisitHeaders(ctx context.Context, js jetstream.JetStream, stream string, co
 			if ack.Pending == 0 {
 				return nil // the others have left the stream since
 			}
+			silence.Reset(silenceMax)
 		}
 	}
 	return nil

@@ -124,6 +124,7 @@ type Streams struct {
 	hadEvents bool
 	configs   map[string]jetstream.StreamConfig // as they are made
 	stats     StreamStats
+	idPrefix  atomic.Pointer[string]     // IDPrefix, once it was needed
 	lastWrite atomic.Pointer[eventWrite] // to EVENTS, by a Publisher
 }
 

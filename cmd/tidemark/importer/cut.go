@@ -45,7 +45,6 @@ type pack struct {
 
 	sequence uint64 // in EVENTS, once it is known to be stored
 	future   future // while it is on its way
-	id       string // its Nats-Msg-Id; "": from the import's, its lines and its hash
 	tries    int    // how often this run has sent it
 }
 

@@ -496,8 +496,8 @@ func TestSilentSession(t *testing.T) {
 	}
 }
 
-// A client that knows the lines of a pack can publish a message with its Nats-Msg-Id, or one with its
-// headers, before the import: each line counts all the same, once.
+// A client that knows the lines of an import can make all of its packs' Nats-Msg-Ids but their
+// beginning: each line counts all the same, once.
 func TestPackIsImportedWhoeverUsedItsID(t *testing.T) {
 	lines, text := events(300)
 	o := Options{Name: "known", Pack: 10}
@@ -505,10 +505,15 @@ func TestPackIsImportedWhoeverUsedItsID(t *testing.T) {
 	_, err := first.run(text, o)
 	first.must(err)
 	b := newBench(t)
+	prefix := jetlog.IDPrefix(first.events().CachedInfo().Config)
 	for sequence := range uint64(30) {
 		pack, err := jetlog.GetStored(b.ctx, first.nc, jetlog.EventsStream, sequence+1)
 		b.must(err)
-		forged := &nats.Msg{Subject: "events.like", Header: nats.Header{nats.MsgIdHdr: pack.Header[nats.MsgIdHdr]}}
+		id, known := strings.CutPrefix(pack.Header.Get(nats.MsgIdHdr), prefix)
+		if prefix == "" || !known {
+			t.Fatalf("the id of a pack is %q, and begins with %q", pack.Header.Get(nats.MsgIdHdr), prefix)
+		}
+		forged := &nats.Msg{Subject: "events.like", Header: nats.Header{nats.MsgIdHdr: {id}}}
 		_, err = b.js.PublishMsg(b.ctx, forged)
 		b.must(err)
 	}
@@ -529,6 +534,7 @@ func TestImportGoesOnBesideOddPacks(t *testing.T) {
 	for _, header := range []string{
 		"NATS/1.0\r\nStatus: 404\r\n\r\n", "NATS/1.0\r\nStatus: 409\r\nDescription: x\r\n\r\n", "NATS/1.0\r\nno colon\r\n\r\n",
 		"NATS/1.0\r\nTidemark-Import: odd\r\nTidemark-Import-Lines: x\r\n\r\n",
+		"NATS/1.0\r\nTidemark-Import: odd\r\nTidemark-Import-Lines: 1-10\r\nTidemark-Import-Hash: " + newCutter(0, 0, 0, nil).hash().String() + "\r\n\r\n",
 	} {
 		if natstest.PublishRaw(t, b.server.URL(), jetlog.PackSubject, header, "") == 0 {
 			t.Fatalf("the server refuses %q", header)
@@ -543,8 +549,8 @@ func TestImportGoesOnBesideOddPacks(t *testing.T) {
 	if b.must(err); r.Lines != 0 || r.Skipped != 100 {
 		t.Errorf("%+v", r)
 	}
-	if stored := b.events().CachedInfo().State.Msgs; stored != 14 {
-		t.Errorf("EVENTS has %d messages, want 10 packs and 4 others", stored)
+	if stored := b.events().CachedInfo().State.Msgs; stored != 15 {
+		t.Errorf("EVENTS has %d messages, want 10 packs and 5 others", stored)
 	}
 }
 

@@ -128,15 +128,15 @@ func (f *refusals) count(found *Refused, lines *lineSet, l *letters.Letter) {
 	if l.Carried(headerImport) != f.id {
 		return
 	}
-	p, err := packOf(f.id, nats.Header{
+	p := packIn(f.id, nats.Header{
 		headerImport: {f.id}, headerLines: {l.Carried(headerLines)}, headerHash: {l.Carried(headerHash)},
 	})
-	event := uint64(0)
-	if err == nil {
-		event = p.first + uint64(l.Position.Line())
+	if p == nil {
+		return // nothing that an import made
 	}
-	if err != nil || event > p.last || !lines.add(event) {
-		return // nothing that an import made; or the same letter, kept twice
+	event := p.first + uint64(l.Position.Line())
+	if event > p.last || !lines.add(event) {
+		return // the same; or the same letter, kept twice
 	}
 	found.Lines++
 	found.Reasons[l.Reason]++

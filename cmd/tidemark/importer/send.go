@@ -52,6 +52,7 @@ type session struct {
 	bucket jetstream.KeyValue
 
 	created      time.Time  // EVENTS
+	idPrefix     string     // of Nats-Msg-Id
 	last         uint64     // its last sequence at the start
 	denied       chan error // one: the first thing that the server does not let us do
 	lineBytesMax int        // of one line, and so of a pack
@@ -112,7 +113,7 @@ func (s *session) open(ctx context.Context, address string) (err error) {
 		return s.missing("bucket "+jetlog.Bucket, err, jetstream.ErrBucketNotFound)
 	}
 	i := s.stream.CachedInfo()
-	s.created, s.last = i.Created, i.State.LastSeq
+	s.created, s.last, s.idPrefix = i.Created, i.State.LastSeq, jetlog.IDPrefix(i.Config)
 	bytesMax := s.nc.MaxPayload()
 	if i.Config.MaxMsgSize > 0 {
 		bytesMax = min(bytesMax, int64(i.Config.MaxMsgSize))
@@ -173,7 +174,7 @@ func (r *run) send(ctx context.Context, s *session) error {
 func (r *run) signLast(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	err := r.settleSent(ctx, s)
+	err := r.settleSent(ctx)
 	if err = errors.Join(err, r.sign(ctx, s)); err != nil {
 		r.log.Debug("import: ended in disorder", "import", r.id, "error", err)
 	}
@@ -216,9 +217,7 @@ func (r *run) sendAll(ctx context.Context, s *session) error {
 			}
 			r.queue = append(r.queue, p)
 		case ack := <-ok:
-			if err := r.acknowledged(ctx, s, ack); err != nil {
-				return err
-			}
+			r.acknowledged(ack)
 		case err := <-s.denied:
 			return fatal{err}
 		case err := <-failed:
@@ -252,7 +251,7 @@ func (r *run) front() (<-chan *jetstream.PubAck, <-chan error) {
 func (r *run) sendQueue(ctx context.Context, s *session) error {
 	for r.sent < len(r.queue) && !r.full() {
 		p := r.queue[r.sent]
-		if err := r.recall(ctx, s, p); err != nil {
+		if err := r.recall(p); err != nil {
 			return err
 		}
 		if p.sequence != 0 {
@@ -275,7 +274,7 @@ func (r *run) sendQueue(ctx context.Context, s *session) error {
 			}
 		}
 		// No retries: they would come behind later packs.
-		f, err := s.js.PublishMsgAsync(p.message(r.id), jetstream.WithRetryAttempts(0))
+		f, err := s.js.PublishMsgAsync(p.message(s.idPrefix, r.id), jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return fmt.Errorf("publish lines %s: %w", p.lines(), err)
 		}
@@ -287,24 +286,9 @@ func (r *run) sendQueue(ctx context.Context, s *session) error {
 	return nil
 }
 
-// acknowledged settles the oldest pack on its way. If the acknowledgement is of another
-// client's message, which has the pack's Nats-Msg-Id, it returns an error, and the next
-// session sends the pack with another one.
-func (r *run) acknowledged(ctx context.Context, s *session, ack *jetstream.PubAck) error {
+// acknowledged settles the oldest pack on its way.
+func (r *run) acknowledged(ack *jetstream.PubAck) {
 	p := r.queue[0]
-	p.future = nil
-	if ack.Duplicate {
-		other, err := jetlog.OtherPack(ctx, s.nc, ack.Sequence, p.body)
-		if err != nil {
-			return err
-		}
-		if other != nil {
-			p.id = other.FreeID(p.messageID(r.id))
-			r.log.Warn("import: another message has the Nats-Msg-Id of a pack, which is sent again with a new one",
-				"import", r.id, "lines", p.lines(), "message", other.Sequence)
-			return fmt.Errorf("lines %s: message %d has their Nats-Msg-Id", p.lines(), other.Sequence)
-		}
-	}
 	p.sequence = ack.Sequence
 	r.sent--
 	r.bytes -= len(p.body)
@@ -312,7 +296,6 @@ func (r *run) acknowledged(ctx context.Context, s *session, ack *jetstream.PubAc
 		p.tries = 0 // an interrupted run's, which arrived after all
 	}
 	r.settle(p)
-	return nil
 }
 
 // settle counts the first of the queue into the record.
@@ -339,7 +322,7 @@ func (r *run) settle(p *pack) {
 }
 
 // settleSent waits for what is on its way.
-func (r *run) settleSent(ctx context.Context, s *session) error {
+func (r *run) settleSent(ctx context.Context) error {
 	for r.sent > 0 {
 		ok, failed := r.front()
 		if ok == nil {
@@ -347,9 +330,7 @@ func (r *run) settleSent(ctx context.Context, s *session) error {
 		}
 		select {
 		case ack := <-ok:
-			if err := r.acknowledged(ctx, s, ack); err != nil {
-				return err
-			}
+			r.acknowledged(ack)
 		case err := <-failed:
 			return err
 		case <-ctx.Done():

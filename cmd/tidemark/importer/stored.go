@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,32 +23,42 @@ const (
 func (p *pack) lines() string { return fmt.Sprintf("%d-%d", p.first, p.last) }
 
 // messageID returns the pack's Nats-Msg-Id.
-func (p *pack) messageID(id string) string {
-	return cmp.Or(p.id, "import-"+id+"-"+p.lines()+"-"+p.hash.String())
+func (p *pack) messageID(prefix, id string) string {
+	return prefix + "import-" + id + "-" + p.lines() + "-" + p.hash.String()
 }
 
-func (p *pack) message(id string) *nats.Msg {
+func (p *pack) message(prefix, id string) *nats.Msg {
 	return &nats.Msg{Subject: jetlog.PackSubject, Data: p.body, Header: nats.Header{
 		headerImport:                   {id},
 		headerLines:                    {p.lines()},
 		headerHash:                     {p.hash.String()},
-		jetstream.MsgIDHeader:          {p.messageID(id)},
+		jetstream.MsgIDHeader:          {p.messageID(prefix, id)},
 		jetstream.ExpectedStreamHeader: {eventsStream},
 	}}
 }
 
-// packOf reads the headers of a message; nil when it is not of this import.
-func packOf(id string, h nats.Header) (*pack, error) {
-	if h.Get(headerImport) != id {
-		return nil, nil
+// packOf is the pack of this import that a message is, by its headers; nil: it is none. Other
+// clients may publish the same ones, but for the Nats-Msg-Id.
+func packOf(prefix, id string, h nats.Header) *pack {
+	p := packIn(id, h)
+	if p == nil || h.Get(jetstream.MsgIDHeader) != p.messageID(prefix, id) {
+		return nil
 	}
+	return p
+}
+
+// packIn reads the headers of a pack of this import; nil: they are none of it.
+func packIn(id string, h nats.Header) *pack {
 	p := new(pack)
 	first, last, _ := strings.Cut(h.Get(headerLines), "-")
 	var errs [3]error
 	p.first, errs[0] = strconv.ParseUint(first, 10, 64)
 	p.last, errs[1] = strconv.ParseUint(last, 10, 64)
 	errs[2] = p.hash.UnmarshalText([]byte(h.Get(headerHash)))
-	return p, errors.Join(errs[:]...)
+	if errors.Join(errs[:]...) != nil || h.Get(headerImport) != id {
+		return nil
+	}
+	return p
 }
 
 // readBack finds the packs that the log has and the record does not count.
@@ -65,11 +74,7 @@ func (r *run) readBack(ctx context.Context, s *session) error {
 		FilterSubject: jetlog.PackSubject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.record.After + 1,
 	}
 	err := jetlog.VisitHeaders(ctx, s.js, eventsStream, packs, func(m *jetlog.Stored) error {
-		p, err := packOf(r.id, m.Header)
-		if err != nil {
-			r.log.Warn("import: a message of EVENTS has this import's id and headers that no import writes: it is passed over", "message", m.Sequence, "error", err)
-			return nil
-		}
+		p := packOf(s.idPrefix, r.id, m.Header)
 		if p == nil || p.last <= r.record.Lines {
 			return nil
 		}
@@ -90,19 +95,11 @@ func (r *run) readBack(ctx context.Context, s *session) error {
 }
 
 // recall settles the question whether the log has a pack already.
-func (r *run) recall(ctx context.Context, s *session, p *pack) error {
+func (r *run) recall(p *pack) error {
 	found := r.stored[p.first]
 	if found != nil && found.last == p.last && found.hash == p.hash {
-		other, err := jetlog.OtherPack(ctx, s.nc, found.sequence, p.body)
-		if err != nil {
-			return err
-		}
-		if other == nil {
-			p.sequence = found.sequence
-			return nil
-		}
-		r.log.Warn("import: a message has the headers of a pack and other lines: it is passed over", "import", r.id, "lines", p.lines(), "message", found.sequence)
-		delete(r.stored, p.first)
+		p.sequence = found.sequence
+		return nil
 	}
 	for _, q := range r.stored {
 		if q.first <= p.last && q.last >= p.first {

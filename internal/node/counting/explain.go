@@ -144,7 +144,10 @@ func (p eventParts) Open(ctx context.Context, from pipeline.Position, messages i
 // Get implements explain.Parts.
 func (p eventParts) Get(ctx context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
 	if state := p.State(); sequence >= state.First || sequence < p.history.Begins(state) {
-		return p.Parts.Get(ctx, sequence)
+		m, there, err = p.Parts.Get(ctx, sequence)
+		if there || err != nil || sequence < state.First || sequence > state.Last {
+			return m, there, err
+		} // else a disk has lost it
 	}
 	source, err := p.Open(ctx, pipeline.EndOf(sequence-1), 1)
 	if err != nil {

@@ -131,6 +131,7 @@ func (g *Generation) storeLetters(ctx context.Context, from, to pipeline.Positio
 	if err != nil {
 		return err
 	}
+	source = pipeline.PassHoles(source, g.events.Open, func(pipeline.Hole) {}) // the router has named them
 	defer source.Close()
 	lane := g.lane()
 	for from < to {

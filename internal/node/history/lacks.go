@@ -54,8 +54,8 @@ func (h *History) LacksOf(events jetlog.StreamState) error {
 	trimming := events.Trimmed.Below > max(events.First, 1)
 	events.First = max(events.First, events.Trimmed.Below)
 	for _, d := range events.Damaged {
-		if archived, err := h.archivedTo(events); err != nil || archived < d.Last {
-			return fmt.Errorf("a rebuild needs all of EVENTS: %w", errors.Join(&d, err))
+		if err := h.Has(StreamOf(events), d.Last); err != nil {
+			return fmt.Errorf("a rebuild needs all of EVENTS: %w: %w", &d, err)
 		}
 	}
 	if events.First <= 1 {
@@ -70,14 +70,6 @@ func (h *History) LacksOf(events jetlog.StreamState) error {
 		return fmt.Errorf("a rebuild needs all of EVENTS, which %w below %d: ask again in a moment; if that was interrupted, run 'tidemark events trim' again", errTrimming, events.First)
 	}
 	return lacksUpTo(events)
-}
-
-// archivedTo is the last message of the archive; 0: there is none.
-func (h *History) archivedTo(events jetlog.StreamState) (uint64, error) {
-	if h.Archive == nil {
-		return 0, nil
-	}
-	return h.Last(StreamOf(events))
 }
 
 func lacksUpTo(events jetlog.StreamState) error {

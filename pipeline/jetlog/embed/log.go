@@ -24,6 +24,10 @@ func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(line(format, v
 func (l *serverLog) Debugf(string, ...any)           {}
 func (l *serverLog) Tracef(string, ...any)           {}
 
+// unwritableStream begins the line of a stream that cannot be written. A line that a client
+// has caused begins with its address, and may have any words after it.
+const unwritableStream = "nats-server: JetStream stream '"
+
 // outdated are what the server says of a stream's index after a kill: it is
 // written now and then, and made again from the messages.
 var outdated = []string{"Stream state outdated", "Recovering stream state from index errored: prior state file"}
@@ -51,7 +55,7 @@ func (l *serverLog) Errorf(format string, v ...any) {
 		l.denied(s)
 		return
 	}
-	if strings.Contains(s, "JetStream stream '") && strings.Contains(s, "critical write error") {
+	if strings.HasPrefix(s, unwritableStream) && strings.Contains(s, "critical write error") {
 		l.unwritable.CompareAndSwap(nil, &s)
 	}
 	l.to.Error(s)

@@ -209,10 +209,10 @@ func (s *Server) Unwritable() error {
 // return an error while the directory of a stream is gone: the server would go on
 // without the stream.
 func (s *Server) Restart() error {
-	if account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true}); err == nil {
+	if account, err := s.ns.Load().JszAccount(&server.JSzOptions{Account: s.options.account(), Streams: true, Config: true}); err == nil {
 		stored := storedStreams(&s.options)
 		for _, stream := range account.Streams {
-			if !slices.Contains(stored, stream.Name) {
+			if stream.Config.Storage == server.FileStorage && !slices.Contains(stored, stream.Name) {
 				return fmt.Errorf("jetlog: the directory of stream %s is gone from %s: bring it back, and start the process again; what is written to the stream meanwhile is refused",
 					stream.Name, s.options.streamsDir())
 			}
@@ -294,9 +294,10 @@ func checkAccounts(o *ServerOptions) error {
 		if other.JetStream == o.account() || !slices.Contains(storedStreams(&other), events) {
 			continue
 		}
-		return fmt.Errorf("jetlog: start server: the events of this system lie in another account than %s, in %s: nothing was changed. "+
-			"A build before this one wrote them there. With that build, back up ('tidemark backup'), and restore here into another data directory",
-			o.account(), filepath.Join(other.streamsDir(), events))
+		return fmt.Errorf("jetlog: start server: there are events in another account than %s, in %s: nothing was changed. "+
+			"A build before this one wrote them there: with that build, back up ('tidemark backup'), and restore here into another data directory. "+
+			"If %s has all of them too, move the other directory away",
+			o.account(), filepath.Join(other.streamsDir(), events), filepath.Join(o.streamsDir(), events))
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func TestStartServerRefusesEventsOfAnotherAccount(t *testing.T) {
 			if err == nil {
 				server.Close()
 			}
-			if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "lie in another account than TIDEMARK") {
+			if c.refused != (err != nil) || err != nil && !strings.Contains(err.Error(), "there are events in another account than TIDEMARK") {
 				t.Errorf("got %v", err)
 			}
 			if c.refused {
