@@ -133,7 +133,7 @@ func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 	fresh := err == nil && !found
 	switch {
 	case fresh && !s.empty():
-		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir")
+		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir, or, if Badger's MANIFEST was damaged, move badger/ away and run 'tidemark repair --replay'")
 	case fresh:
 		s.meta = Meta{Format: formatOldest, Shards: shards, Node: node}
 	case err != nil:

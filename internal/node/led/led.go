@@ -64,7 +64,7 @@ func (a Asker) Until(ctx context.Context, within time.Duration, passing func(err
 		case denied != before && jetlog.Denial(denied) != "":
 			return fmt.Errorf("the NATS server does not let this node do so: %s: %w", jetlog.Denial(denied), err)
 		case ctx.Err() != nil:
-			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader? %w: %w", StartWithin, err, ctx.Err())
+			return fmt.Errorf("the NATS server did not have its streams ready within %v, has its cluster a leader, and are the files of bucket TIDEMARK whole (docs/failures.md, Damaged files)? %w: %w", StartWithin, err, ctx.Err())
 		}
 		a.Trouble.Set(Part, fmt.Errorf("the NATS server does not have its streams ready: %w", err))
 		if log.Due(err.Error()) {
