@@ -369,8 +369,14 @@ func (g *Generation) Routes() (upTo uint64, now bool) {
 // KeepLetters stores the dead letters of what it routes from now on, or none.
 func (g *Generation) KeepLetters(serves bool) { g.letters.keep(serves) }
 
-// SeenEvents is EVENTS as of the last look.
-func (g *Generation) SeenEvents() jetlog.StreamState { return g.state.Load().Events }
+// SeenEvents is EVENTS as of the last look; zero in a process that only answers, which does
+// not look.
+func (g *Generation) SeenEvents() jetlog.StreamState {
+	if state := g.state.Load(); state != nil {
+		return state.Events
+	}
+	return jetlog.StreamState{}
+}
 
 // History is EVENTS with its history.
 func (g *Generation) History() *history.History { return g.history }
