@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Hole says that EVENTS lacks messages between others that it has. It denies deletions,
@@ -19,6 +20,25 @@ func (h Hole) String() string {
 		return fmt.Sprintf("message %d", h.First)
 	}
 	return fmt.Sprintf("messages %d to %d", h.First, h.Last)
+}
+
+// Holes are those that are known of EVENTS, in order.
+type Holes []Hole
+
+func (all Holes) String() string {
+	names := make([]string, len(all))
+	for i, h := range all {
+		names[i] = h.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// Messages is how many are missing.
+func (all Holes) Messages() (n uint64) {
+	for _, h := range all {
+		n += h.Last - h.First + 1
+	}
+	return n
 }
 
 // Error implements error.

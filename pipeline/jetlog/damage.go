@@ -24,7 +24,7 @@ const (
 )
 
 // damagedOf reads the mark.
-func damagedOf(mark string) (all []pipeline.Hole) {
+func damagedOf(mark string) (all pipeline.Holes) {
 	for word := range strings.FieldsSeq(mark) {
 		var d pipeline.Hole
 		if n, err := fmt.Sscanf(word, "%d-%d", &d.First, &d.Last); err == nil && n == 2 { // somebody else's text is none
@@ -34,7 +34,7 @@ func damagedOf(mark string) (all []pipeline.Hole) {
 	return all
 }
 
-func damageMark(all []pipeline.Hole) string {
+func damageMark(all pipeline.Holes) string {
 	words := make([]string, len(all))
 	for i, d := range all {
 		words[i] = fmt.Sprintf("%d-%d", d.First, d.Last)
@@ -53,7 +53,7 @@ func (s *Streams) noteDamage(ctx context.Context, gap pipeline.Hole) {
 		"what is counted stands, and is neither compared with EVENTS nor counted again from it (docs/failures.md, Damaged files)",
 		"first", gap.First, "last", gap.Last)
 	if err == nil {
-		err = s.markDamage(ctx, func(known []pipeline.Hole) []pipeline.Hole {
+		err = s.markDamage(ctx, func(known pipeline.Holes) pipeline.Holes {
 			return withHole(known, gap)
 		})
 	}
@@ -63,7 +63,7 @@ func (s *Streams) noteDamage(ctx context.Context, gap pipeline.Hole) {
 }
 
 // withHole is the list, in order, with one more that may overlap others.
-func withHole(known []pipeline.Hole, more pipeline.Hole) (all []pipeline.Hole) {
+func withHole(known pipeline.Holes, more pipeline.Hole) (all pipeline.Holes) {
 	for _, h := range known {
 		if h.Last < more.First || more.Last < h.First {
 			all = append(all, h)
@@ -77,7 +77,7 @@ func withHole(known []pipeline.Hole, more pipeline.Hole) (all []pipeline.Hole) {
 }
 
 // markDamage changes the mark.
-func (s *Streams) markDamage(ctx context.Context, change func([]pipeline.Hole) []pipeline.Hole) error {
+func (s *Streams) markDamage(ctx context.Context, change func(pipeline.Holes) pipeline.Holes) error {
 	mark := ""
 	err := s.setMark(ctx, s.created, damagedKey, func(was string) string {
 		mark = damageMark(change(damagedOf(was)))
@@ -101,7 +101,7 @@ func (s *Streams) recheckDamage(ctx context.Context) error {
 	if err != nil || len(state.Damaged) == 0 {
 		return err
 	}
-	var mended []pipeline.Hole
+	var mended pipeline.Holes
 	for _, d := range state.Damaged {
 		whole := true
 		for _, sequence := range []uint64{d.First, d.Last} {
@@ -122,7 +122,7 @@ func (s *Streams) recheckDamage(ctx context.Context) error {
 		return nil
 	}
 	s.logger.Info("stream EVENTS is no longer damaged where messages are there again", "messages", damageMark(mended))
-	return s.markDamage(ctx, func(known []pipeline.Hole) []pipeline.Hole {
+	return s.markDamage(ctx, func(known pipeline.Holes) pipeline.Holes {
 		return slices.DeleteFunc(known, func(d pipeline.Hole) bool { return slices.Contains(mended, d) })
 	})
 }

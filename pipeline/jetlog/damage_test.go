@@ -107,11 +107,11 @@ func TestFlippedBitIsDamage(t *testing.T) {
 	}
 	b.source(pipeline.EndOf(150), jetlog.RunOptions{})
 	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
-	if b.must(err); !slices.Equal(state.Damaged, []pipeline.Hole{want}) {
+	if b.must(err); !slices.Equal(state.Damaged, pipeline.Holes{want}) {
 		t.Errorf("the metadata name %v", state.Damaged)
 	}
 	looks, _, _, err := jetlog.LookAt(b.ctx, b.connect(), natstest.Options())
-	if b.must(err); !slices.Equal(looks[0].Damaged, []pipeline.Hole{want}) {
+	if b.must(err); !slices.Equal(looks[0].Damaged, pipeline.Holes{want}) {
 		t.Errorf("a look at %s finds %v", looks[0].Name, looks[0].Damaged)
 	}
 	b = mend()

@@ -16,11 +16,11 @@ import (
 type Look struct {
 	Name     string
 	There    bool
-	Misfits  []string        // settings that OpenStreams refuses
-	Leader   string          // "": the server is alone, or there is none
-	Replicas int             // as its settings say
-	Current  int             // of them, those that have all of it
-	Damaged  []pipeline.Hole // of EVENTS: what readers have found missing
+	Misfits  []string       // settings that OpenStreams refuses
+	Leader   string         // "": the server is alone, or there is none
+	Replicas int            // as its settings say
+	Current  int            // of them, those that have all of it
+	Damaged  pipeline.Holes // of EVENTS: what readers have found missing
 }
 
 // LookAt looks at all streams and the bucket and changes nothing. A stream that is not

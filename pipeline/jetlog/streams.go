@@ -319,11 +319,11 @@ type StreamState struct {
 	// Heard is how long before that the leader had been in contact with each other server
 	// that has a copy (pipeline.LogEnd).
 	Heard     []time.Duration
-	Trimmed   Trimmed         // of EVENTS
-	Continues Continues       // of EVENTS
-	Archive   string          // directory in which EVENTS is archived; "": it never was
-	Backups   string          // place in which the nodes back EVENTS up; "": they never did
-	Damaged   []pipeline.Hole // of EVENTS: what readers have found missing, 100 gaps at most
+	Trimmed   Trimmed        // of EVENTS
+	Continues Continues      // of EVENTS
+	Archive   string         // directory in which EVENTS is archived; "": it never was
+	Backups   string         // place in which the nodes back EVENTS up; "": they never did
+	Damaged   pipeline.Holes // of EVENTS: what readers have found missing, 100 gaps at most
 }
 
 // Begins is the first sequence that the stream has as far as was meant, by Trim or

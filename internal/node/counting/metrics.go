@@ -302,13 +302,7 @@ func (g *Generation) streamFigures(c *figures.Collector) {
 		emit(float64(streams.Deltas.MaxBytes), g.Slot.Deltas())
 		emit(float64(streams.DeadLetter.MaxBytes), jetlog.DeadLetterStream)
 	})
-	c.Gauge("events_damaged_messages", "Messages that EVENTS lacks between others: a disk has lost them.", func() float64 {
-		missing := uint64(0)
-		for _, d := range g.SeenEvents().Damaged {
-			missing += d.Last - d.First + 1
-		}
-		return float64(missing)
-	})
+	c.Gauge("events_damaged_messages", "Messages that EVENTS lacks between others: a disk has lost them.", func() float64 { return float64(g.SeenEvents().Damaged.Messages()) })
 	c.Counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(g.front.gone()) })
 	stats := g.streams.Stats()
 	c.Add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {

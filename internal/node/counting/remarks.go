@@ -84,11 +84,7 @@ func (g *Generation) eventsDamaged() string {
 	if len(damaged) == 0 {
 		return ""
 	}
-	names := make([]string, len(damaged))
-	for i, d := range damaged {
-		names[i] = d.String()
-	}
-	return fmt.Sprintf("events: EVENTS is damaged, it lacks %s: what is counted stands; it is not compared with EVENTS and not counted again from it\n", strings.Join(names, ", "))
+	return fmt.Sprintf("events: EVENTS is damaged, it lacks %v: what is counted stands; it is not compared with EVENTS and not counted again from it\n", damaged)
 }
 
 // purged says that a part of EVENTS is gone. It keeps nobody from counting and

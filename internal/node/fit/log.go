@@ -71,11 +71,7 @@ func (r *Report) stream(l *jetlog.Look) {
 	case len(l.Misfits) > 0:
 		r.bad(name, "set the configuration to what the stream has, or the stream with 'nats stream edit'", "%s", strings.Join(l.Misfits, "; "))
 	case len(l.Damaged) > 0:
-		names := make([]string, len(l.Damaged))
-		for i, d := range l.Damaged {
-			names[i] = d.String()
-		}
-		r.bad(name, "bring its files back from a backup of the disk and start the node again (docs/failures.md, Damaged files)", "damaged: it lacks %s", strings.Join(names, ", "))
+		r.bad(name, "bring its files back from a backup of the disk and start the node again (docs/failures.md, Damaged files)", "damaged: it lacks %v", l.Damaged)
 	default:
 		r.judge(l.Current == l.Replicas, name, "start the servers that are away, and wait until they have all of it",
 			"as the configuration makes it; %d of %d replicas have all of it", l.Current, l.Replicas)
