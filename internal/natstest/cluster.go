@@ -299,6 +299,9 @@ func (c *Cluster) whole() error {
 	return streams.Err()
 }
 
+// StoreDir is where the server keeps its streams.
+func (m *Member) StoreDir() string { return filepath.Join(filepath.Dir(m.config), "store") }
+
 // Leader is the server that leads a stream, once there is one.
 func (c *Cluster) Leader(stream string) *Member {
 	c.tb.Helper()

@@ -3,12 +3,17 @@ package jetlog_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -40,22 +45,103 @@ func damaged(t *testing.T, message uint64) (b *bench, mend func() *bench) {
 	}
 	b.js.Conn().Close()
 	b.server.Close()
-	files, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "EVENTS", "msgs", "1.blk"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files: %v", len(files), err)
-	}
-	whole, err := os.ReadFile(files[0])
-	b.must(err)
-	flipped := slices.Clone(whole)
-	flipped[bytes.Index(whole, []byte("{this one}"))+3] ^= 1
-	b.must(os.WriteFile(files[0], flipped, 0o600))
+	file, whole := flip(t, dir)
 	b = start()
 	return b, func() *bench {
 		b.js.Conn().Close()
 		b.server.Close()
-		b.must(os.WriteFile(files[0], whole, 0o600))
+		b.must(os.WriteFile(file, whole, 0o600))
 		return start()
 	}
+}
+
+// flip flips a bit of the message with the body {this one} in the EVENTS of a server that is
+// stopped. It returns which file has it, and what was there.
+func flip(t *testing.T, store string) (file string, whole []byte) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(store, "jetstream", "*", "streams", "EVENTS", "msgs", "1.blk"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	if whole, err = os.ReadFile(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(whole, []byte("{this one}"))
+	if at < 0 {
+		t.Fatalf("%s lacks the message", files[0])
+	}
+	flipped := slices.Clone(whole)
+	flipped[at+3] ^= 1
+	if err := os.WriteFile(files[0], flipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return files[0], whole
+}
+
+// What one server has lost is read from another one's copy, also where the one leads the
+// stream; and as long as a server is away that may have it, no message is taken for lost.
+func TestAnotherServersCopyIsRead(t *testing.T) {
+	t.Parallel()
+	c := natstest.NewCluster(t)
+	js, err := jetstream.New(c.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := natstest.Options()
+	o.Replicas = 3
+	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, ctx: t.Context(), streams: streams, js: js}
+	for i := range 400 {
+		body := []byte("{}")
+		if i+1 == 150 {
+			body = []byte("{this one}")
+		}
+		_, err := js.Publish(b.ctx, "events.like", body)
+		b.must(err)
+	}
+	c.WaitWhole()
+	damage := func(m *natstest.Member) {
+		m.Stop()
+		flip(t, m.StoreDir())
+		m.Start()
+		c.WaitWhole()
+	}
+	var log e2e.Lines
+	options := jetlog.RunOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	readAll := func() error {
+		source, err := jetlog.OpenSource(b.ctx, streams, 0, options)
+		for end := time.Now().Add(e2e.Patience); err != nil && time.Now().Before(end); { // servers that lead are being chosen
+			source, err = jetlog.OpenSource(b.ctx, streams, 0, options)
+		}
+		if err != nil {
+			return err
+		}
+		defer source.Close()
+		for read := 0; read < 400; {
+			run, err := source.Next(b.ctx)
+			if err != nil {
+				return fmt.Errorf("after %d messages: %w", read, err)
+			}
+			read += len(run)
+		}
+		return nil
+	}
+	damage(c.Servers[0])
+	c.Lead(c.Servers[0], jetlog.EventsStream)
+	b.must(readAll())
+
+	damage(c.Servers[1])
+	c.Servers[2].Stop()
+	failed := make(chan error, 1)
+	go func() { failed <- readAll() }()
+	e2e.Until(t, "the reader waits for the server that is away", func() bool {
+		return log.Has("is missing in all copies of EVENTS but one, whose server is away")
+	})
+	c.Servers[2].Start()
+	b.must(<-failed)
 }
 
 // The last message is no exception: nothing comes after it.

@@ -82,19 +82,20 @@ type reader[T any] struct {
 	status  chan nats.Status
 	silence *time.Timer // the one timer: silence, linger, pauses
 
-	after   uint64 // stream sequence of the last message taken
-	stamp   int64  // its timestamp, Unix ns; 0 before the first
-	whole   bool   // a message that is missing is an error, *pipeline.Hole
-	gap     uint64 // the first message that did not come
-	looks   int    // how many consumers have not given it
-	owed    bool   // the consumer has more messages, as it said last
-	idleAt  uint64 // the message that was next when the consumer last had nothing though it owed it
-	room    int    // for the next run
-	pull    *pull.Puller
-	stuckAt time.Time // when that was last said
-	barren  bool      // the last consumer delivered nothing
-	err     error     // beyond use
-	pending atomic.Uint64
+	after    uint64    // stream sequence of the last message taken
+	stamp    int64     // its timestamp, Unix ns; 0 before the first
+	whole    bool      // a message that is missing is an error, *pipeline.Hole
+	gap      uint64    // the first message that did not come
+	gapSince time.Time // when it first did not
+	looks    int       // how many consumers have not given it
+	owed     bool      // the consumer has more messages, as it said last
+	idleAt   uint64    // the message that was next when the consumer last had nothing though it owed it
+	room     int       // for the next run
+	pull     *pull.Puller
+	stuckAt  time.Time // when it last said that it cannot go on, or began to wait
+	barren   bool      // the last consumer delivered nothing
+	err      error     // beyond use
+	pending  atomic.Uint64
 }
 
 // openReader begins behind the sequence `after`, which must still join the
@@ -108,7 +109,7 @@ func openReader[T any](
 
 func newReader[T any](s *Streams, stream string, created time.Time, after uint64, o RunOptions, item func(*nats.Msg, pull.Ack) T) *reader[T] {
 	return &reader[T]{
-		streams: s, stream: stream, whole: stream == EventsStream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin,
+		streams: s, stream: stream, whole: stream == EventsStream, created: created, after: after, item: item, options: o.withDefaults(), room: runHintMin, stuckAt: time.Now(),
 		status: s.nc.StatusChanged(nats.CONNECTED, nats.CLOSED), silence: time.NewTimer(time.Hour),
 	}
 }
@@ -222,6 +223,7 @@ func (r *reader[T]) Close() error {
 
 // first blocks until there is a message, mending the consumer as needed.
 func (r *reader[T]) first(ctx context.Context) (*nats.Msg, pull.Ack, error) {
+	r.stuckAt = time.Now()
 	for {
 		if r.pull == nil {
 			if err := r.reopen(ctx); err != nil {
@@ -275,7 +277,8 @@ func (r *reader[T]) idle() {
 
 // hole returns the messages that are missing from where the reader is. No consumer has shown
 // the first; the leader of the stream must have none either, and each server that has a copy
-// must be in contact with it: else one that is away may have it. The error says what is not
+// must be in contact with it, and have been since the gap was seen: else one that is away may
+// have it. The error says what is not
 // known, or that the messages have left the front of the stream.
 func (r *reader[T]) hole(ctx context.Context) (*pipeline.Hole, error) {
 	hole := pipeline.Hole{First: r.after + 1}
@@ -293,6 +296,9 @@ func (r *reader[T]) hole(ctx context.Context) (*pipeline.Hole, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(state.Heard) > 0 && time.Since(r.gapSince) <= copyAwayAfter { // a server may have gone just before
+		return nil, fmt.Errorf("message %d does not come", hole.First)
 	}
 	for _, heard := range state.Heard {
 		if heard > copyAwayAfter {
@@ -362,7 +368,7 @@ func (r *reader[T]) take(m *nats.Msg) (pull.Ack, bool) {
 // consumer up: the next one may be on another server.
 func (r *reader[T]) gapAt(sequence uint64) {
 	if sequence != r.gap {
-		r.gap, r.looks = sequence, 0
+		r.gap, r.gapSince, r.looks = sequence, time.Now(), 0
 	}
 	r.looks++
 	r.giveUp(fmt.Sprintf("message %d did not come", sequence))
@@ -442,7 +448,6 @@ func (r *reader[T]) reopen(ctx context.Context) error {
 // retry tries for as long as there is hope, and says so now and then.
 func (r *reader[T]) retry(ctx context.Context, try func() error) error {
 	wait := reopenWaitMin
-	r.stuckAt = time.Now()
 	for {
 		err := try()
 		if err == nil || hopeless(err) {
