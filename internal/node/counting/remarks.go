@@ -23,16 +23,13 @@ func (g *Generation) unready() []error {
 		return nil
 	}
 	_, alone := g.notHere()
-	return []error{g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags()}
+	return []error{g.sinks.CommonsErr(), alone, g.sinks.CheckpointErr(), g.lags(), g.streams.WriteFault(g.Config.Freshness)}
 }
 
 // Ready is nil if it answers as it should. first and others are what is wrong with the
 // process: before and after the troubles of the generation.
 func (g *Generation) Ready(first error, others ...error) error {
 	faults := append([]error{first, g.Wrong()}, others...)
-	if g.streams != nil { // a system is there
-		faults = append(faults, g.streams.WriteFault(g.Config.Freshness))
-	}
 	err := errors.Join(append(faults, g.unready()...)...)
 	if why := strings.TrimSuffix(g.unheard(), "\n"); err != nil && why != "" {
 		return errors.Join(errors.New(why), err) // the reason of the others, as a rule; alone it is a remark
