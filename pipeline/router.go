@@ -90,6 +90,7 @@ func (r *Router) Run(ctx context.Context) error {
 		r.Logger.Error("router: events that EVENTS has lost are not counted", "first", h.First, "last", h.Last)
 	})
 	defer source.Close()
+
 	r.Stats.Position.Store(uint64(header.To))
 	r.Stats.Time.Store(header.Time)
 	r.Stats.Active.Store(true)

@@ -72,7 +72,7 @@ func (e Events) Reclaim(ctx context.Context, counted uint64, at int64) (moved in
 		if err != nil {
 			return moved, err
 		}
-		if m == nil || len(m.Header[jetlog.HeaderFiller]) > 0 {
+		if m == nil || m.Subject == jetlog.FillerSubject {
 			continue
 		}
 		of := jetlog.Original{Sequence: m.Sequence, Nanos: m.Time.UnixNano()}

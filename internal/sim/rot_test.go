@@ -26,5 +26,3 @@ func (w *world) rot() error {
 // oddHeaders are what producers send beside their events: headers that cannot be decoded
 // come as none.
 var oddHeaders = []map[string][]string{nil, nil, {"Status": {"404"}}, {"Tidemark-Moved": {"1 1"}}, {"Tidemark-Type": {"follow"}}}
-
-// intrude stores in DELTAS what is no router's, or deletes it.

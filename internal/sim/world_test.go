@@ -615,6 +615,7 @@ func (w *world) spoil() error {
 	return nil
 }
 
+// intrude stores in DELTAS what is no router's, or deletes it.
 func (w *world) intrude() error {
 	switch w.rand.IntN(3) {
 	case 0:

@@ -86,11 +86,11 @@ type mendedSource struct {
 // Next implements pipeline.Source.
 func (s *mendedSource) Next(ctx context.Context) ([]pipeline.Message, error) {
 	messages, err := s.Source.Next(ctx)
-	damage, is := errors.AsType[*pipeline.Hole](err)
+	hole, is := errors.AsType[*pipeline.Hole](err)
 	if !is {
 		return messages, err
 	}
-	source, mending := s.history.openArchive(ctx, pipeline.EndOf(damage.First-1), s.stream, err)
+	source, mending := s.history.openArchive(ctx, pipeline.EndOf(hole.First-1), s.stream, err)
 	if mending != nil {
 		return nil, mending
 	}

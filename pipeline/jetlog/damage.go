@@ -19,7 +19,7 @@ import (
 const (
 	// damagedKey is the mark: "3-4 17-17", sequences.
 	damagedKey = "tidemark-damaged"
-	// damageMax bounds the gaps that it names.
+	// damageMax bounds the holes that it names.
 	damageMax = 100
 )
 
@@ -42,19 +42,19 @@ func damageMark(all pipeline.Holes) string {
 	return strings.Join(words, " ")
 }
 
-// noteDamage has the metadata of EVENTS name a gap. If that fails, the next reader that
+// noteDamage has the metadata of EVENTS name a hole. If that fails, the next reader that
 // finds it tries again.
-func (s *Streams) noteDamage(ctx context.Context, gap pipeline.Hole) {
+func (s *Streams) noteDamage(ctx context.Context, hole pipeline.Hole) {
 	state, err := s.sameState(ctx, EventsStream, s.created)
-	if err == nil && (slices.Equal(withHole(state.Damaged, gap), state.Damaged) || len(state.Damaged) >= damageMax) {
+	if err == nil && (slices.Equal(withHole(state.Damaged, hole), state.Damaged) || len(state.Damaged) >= damageMax) {
 		return
 	}
 	s.logger.Error("stream EVENTS is damaged: it lacks messages that no one can have deleted, on all servers that have it; "+
 		"what is counted stands, and is neither compared with EVENTS nor counted again from it (docs/failures.md, Damaged files)",
-		"first", gap.First, "last", gap.Last)
+		"first", hole.First, "last", hole.Last)
 	if err == nil {
 		err = s.markDamage(ctx, func(known pipeline.Holes) pipeline.Holes {
-			return withHole(known, gap)
+			return withHole(known, hole)
 		})
 	}
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -82,24 +80,13 @@ func flip(t *testing.T, store string) (file string, whole []byte) {
 // stream; and as long as a server is away that may have it, no message is taken for lost.
 func TestAnotherServersCopyIsRead(t *testing.T) {
 	t.Parallel()
-	c := natstest.NewCluster(t)
-	js, err := jetstream.New(c.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := natstest.Options()
-	o.Replicas = 3
-	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{T: t, ctx: t.Context(), streams: streams, js: js}
+	b, c := newClusterBench(t)
 	for i := range 400 {
 		body := []byte("{}")
 		if i+1 == 150 {
 			body = []byte("{this one}")
 		}
-		_, err := js.Publish(b.ctx, "events.like", body)
+		_, err := b.js.Publish(b.ctx, "events.like", body)
 		b.must(err)
 	}
 	c.WaitWhole()
@@ -112,9 +99,9 @@ func TestAnotherServersCopyIsRead(t *testing.T) {
 	var log e2e.Lines
 	options := jetlog.RunOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	readAll := func() error {
-		source, err := jetlog.OpenSource(b.ctx, streams, 0, options)
+		source, err := jetlog.OpenSource(b.ctx, b.streams, 0, options)
 		for end := time.Now().Add(e2e.Patience); err != nil && time.Now().Before(end); { // servers that lead are being chosen
-			source, err = jetlog.OpenSource(b.ctx, streams, 0, options)
+			source, err = jetlog.OpenSource(b.ctx, b.streams, 0, options)
 		}
 		if err != nil {
 			return err

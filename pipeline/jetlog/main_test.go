@@ -34,6 +34,23 @@ func newBench(t *testing.T) *bench {
 	return &bench{t, ctx, server, streams, js}
 }
 
+// newClusterBench is a bench on three servers, with three copies of the streams.
+func newClusterBench(t *testing.T) (*bench, *natstest.Cluster) {
+	t.Helper()
+	c := natstest.NewCluster(t)
+	js, err := jetstream.New(c.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := natstest.Options()
+	o.Replicas = 3
+	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{T: t, ctx: t.Context(), streams: streams, js: js}, c
+}
+
 func (b *bench) must(err error) {
 	b.Helper()
 	if err != nil {

@@ -46,8 +46,8 @@ func (p *Publisher) PublishPack(ctx context.Context, lines []byte, id string) (p
 	prefix := p.streams.idPrefix.Load()
 	if prefix == nil {
 		events, err := p.streams.js.Stream(ctx, EventsStream)
-		if err != nil {
-			return fail(err)
+		if err != nil { // and nothing was sent
+			return fail(fmt.Errorf("%w: %w", pipeline.ErrNoLog, err))
 		}
 		prefix = new(IDPrefix(events.CachedInfo().Config))
 		p.streams.idPrefix.Store(prefix)

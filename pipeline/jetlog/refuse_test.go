@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -149,18 +147,7 @@ func TestFastForwardWhileRefused(t *testing.T) {
 // The same with three copies, and a leader that changes.
 func TestRefuseWritesInACluster(t *testing.T) {
 	t.Parallel()
-	c := natstest.NewCluster(t)
-	js, err := jetstream.New(c.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := natstest.Options()
-	o.Replicas = 3
-	streams, err := jetlog.OpenStreams(t.Context(), c.Conn(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{T: t, ctx: t.Context(), streams: streams, js: js}
+	b, c := newClusterBench(t)
 	b.publish(100)
 	b.refuse(true, true)
 	b.refused()

@@ -93,7 +93,7 @@ func reclaimAll(ctx context.Context, s *Streams, stream jetstream.Stream, counte
 			return moved, err
 		}
 		of := Original{m.Sequence, m.Time.UnixNano()}
-		if _, has := moves[of]; has || m.Header.Get(HeaderFiller) != "" {
+		if _, has := moves[of]; has || m.Subject == FillerSubject {
 			continue
 		}
 		id := fmt.Sprintf("%sreclaimed-%d-%d", IDPrefix(stream.CachedInfo().Config), of.Sequence, of.Nanos)
@@ -123,9 +123,8 @@ func finished(ctx context.Context, nc *nats.Conn, last *Stored, at int64) (strin
 }
 
 // firstReused walks back from counted, to the stream's front or just past
-// MovesMax messages at most, over
-// what is younger than it may be, and over holes, which an earlier version has
-// left where it moved a message. It is behind counted when there is none.
+// MovesMax messages at most, over what is younger than it may be, and over what
+// a disk has lost. It is behind counted when there is none.
 func firstReused(ctx context.Context, nc *nats.Conn, front, counted uint64, at int64) (uint64, error) {
 	first := counted + 1
 	for seq := counted; seq >= front && counted-seq <= MovesMax; seq-- {

@@ -37,7 +37,7 @@ type storedRequest struct {
 }
 
 const (
-	// storedTimeout bounds a request for one message whose context has no deadline.
+	// storedTimeout bounds a request for one message.
 	storedTimeout = 5 * time.Second
 	// silenceMax is how long VisitHeaders waits for the next message.
 	silenceMax = 5 * time.Second
@@ -107,8 +107,8 @@ func getStored(ctx context.Context, nc *nats.Conn, stream string, request stored
 	return stored, nil
 }
 
-// ErrSilence says that a stream has more messages, and none came for some seconds.
-var ErrSilence = errors.New("jetlog: the server sends nothing")
+// errSilence says that a stream has more messages, and none came for some seconds.
+var errSilence = errors.New("jetlog: the server sends nothing")
 
 // VisitHeaders calls visit for each message of a stream that a consumer with these settings
 // begins and goes on with, in order, without its body, as far as they are there now. An
@@ -129,7 +129,7 @@ func VisitHeaders(ctx context.Context, js jetstream.JetStream, stream string, co
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-silence.C:
-			return fmt.Errorf("%w: %d of %d messages came", ErrSilence, seen, p.Waiting)
+			return fmt.Errorf("%w: %d of %d messages came", errSilence, seen, p.Waiting)
 		case m := <-p.Arrived:
 			ack, stored, err := p.Take(m)
 			if err != nil {

@@ -323,7 +323,7 @@ type StreamState struct {
 	Continues Continues      // of EVENTS
 	Archive   string         // directory in which EVENTS is archived; "": it never was
 	Backups   string         // place in which the nodes back EVENTS up; "": they never did
-	Damaged   pipeline.Holes // of EVENTS: what readers have found missing, 100 gaps at most
+	Damaged   pipeline.Holes // of EVENTS: what readers have found missing, damageMax at most
 }
 
 // Begins is the first sequence that the stream has as far as was meant, by Trim or
