@@ -21,11 +21,13 @@ CC_FOUND = $(shell test "$$($(GO) env CGO_ENABLED)" = 1 && command -v $$($(GO) e
 RACE     = $(if $(CC_FOUND),-race)
 # What the program must build for besides the system at hand.
 SYSTEMS = freebsd darwin
+# The packages that have files of their own for some system; all others build there as they do here.
+SYSTEM_PACKAGES = $$(find . -name '*_linux.go' -o -name '*_unix.go' -o -name '*_other.go' -o -name '*_darwin.go' -o -name '*_freebsd.go' | xargs -n1 dirname | sort -u)
 # Hand-written Go only; nothing generated, nothing fetched.
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test soak nodes-full rebuild-full check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test race test-all soak nodes-full rebuild-full check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -41,17 +43,28 @@ cluster: build ## three nodes and a fourth that only answers, on this machine, w
 build: ## bin/tidemark (VERSION=v1.2.3 names it)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
 
+# Most packages wait more than they compute: with more of them at once than there are processors
+# the tests end sooner.
+AT_ONCE = -p=$$(($$(getconf _NPROCESSORS_ONLN) + 2))
+# Vet is part of check: here it would look at all that is imported once more.
+TEST    = $(GO) test $(AT_ONCE) -vet=off -count=1 $(TESTFLAGS)
+# Where goroutines share memory.
+SHARED  = ./sinks/... ./internal/node/... ./query/spread/... ./query/service/... ./pipeline/jetlog/...
 # In the simulation one goroutine at a time goes on, and most tests of the hot tables have one:
-# the race detector finds little there, and all takes ten times as long. It sees a few seeds and
-# rows; all of them run without it, and without cgo, since make check and make build have
-# compiled what they need like that.
-UNRACED = CGO_ENABLED=0 $(GO) test -vet=off -timeout 20m -count=1 -skip KeepsTheContract $(TESTFLAGS) ./internal/sim ./sinks/hot
+# the race detector finds little there, and takes ten times as long. So test-all runs all seeds
+# and rows without it, and few with it.
+UNRACED = ./internal/sim ./sinks/hot
 
-# Vet is part of check: here it would look at all that is imported once more, as it is with -race.
-test: ## every test, acceptance too, with the race detector where there is a C compiler (TESTFLAGS=-short: without the longest)
-	@$(if $(RACE),,echo 'make test: no C compiler found, so without -race: data races are not looked for')
-	$(if $(RACE),$(UNRACED))
-	$(GO) test $(RACE) -vet=off -timeout 20m -count=1 $(TESTFLAGS) ./...
+test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes; 3 minutes, 6 where nothing is compiled yet
+	CGO_ENABLED=0 $(TEST) -short -timeout 10m ./...
+
+race: ## the race detector, where goroutines share memory (needs a C compiler); 3 minutes, 5 where nothing is compiled yet
+	$(TEST) -race -short -timeout 10m $(SHARED)
+
+test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh and fish where they are; 20 minutes
+	@$(if $(RACE),,echo 'make test-all: no C compiler found, so without -race: data races are not looked for')
+	$(if $(RACE),CGO_ENABLED=0 $(TEST) -timeout 20m $(UNRACED))
+	$(TEST) $(RACE) -timeout 30m ./...
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
@@ -65,14 +78,15 @@ rebuild-full: ## all of Higgs, half of it while it is counted again by other rul
 # Without cgo, as what is built: then what is imported is compiled once for all of these, and
 # for the programs that tests start.
 check: export CGO_ENABLED = 0
-check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy: all must be silent
+check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy; 1 minute, 3 where nothing is compiled yet
 	$(GO) build ./...
-	@for system in $(SYSTEMS); do echo "GOOS=$$system $(GO) build ./cmd/tidemark"; \
-		GOOS=$$system $(GO) build -o /dev/null ./cmd/tidemark || exit 1; done
+	@for system in $(SYSTEMS); do echo "GOOS=$$system $(GO) build, of what has files for systems"; \
+		GOOS=$$system $(GO) build $(SYSTEM_PACKAGES) || exit 1; done
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	@unformatted=$$($(TOOL) gofumpt -l $(GO_FILES)) || exit 1; test -z "$$unformatted" || { echo "gofumpt -w is due for:"; echo "$$unformatted"; exit 1; }
 	$(GO) mod tidy -diff
+	@echo 'make check: good'
 
 # A failure that wrote no input is Go's own: -fuzztime may end in a bare
 # "context deadline exceeded" (go.dev/issue/75804, mended in Go 1.27).

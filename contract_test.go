@@ -2,7 +2,6 @@ package tidemark_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -32,61 +31,6 @@ func contract(t *testing.T) (text string, spans []string) {
 		spans = append(spans, match[1])
 	}
 	return text, spans
-}
-
-// Every command that the contract names is one, with the flags it names.
-func TestContractCommands(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "tidemark")
-	build := exec.Command("go", "build", "-o", program, "./cmd/tidemark")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build, which may have compiled it
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	help := func(command []string) string {
-		t.Helper()
-		out, err := exec.Command(program, append([]string{"help"}, command...)...).CombinedOutput()
-		if err != nil {
-			t.Errorf("docs/contract.md names the command %q: %v: %s", command, err, out)
-		}
-		return string(out)
-	}
-	text, _ := contract(t)
-	_, section, _ := strings.Cut(text, "\n## Commands\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	more := strings.Join(regexp.MustCompile(`(?s)\nCommands: .*?(\n\n|$)`).FindAllString(text, -1), "")
-	word, flag := regexp.MustCompile(`^[a-z]+$`), regexp.MustCompile(`--[a-z]+`)
-	var names []string
-	page := "" // of the command that was named last
-	for _, match := range span.FindAllStringSubmatch(section+more, -1) {
-		var command []string
-		for _, w := range strings.Fields(strings.TrimPrefix(match[1], "tidemark ")) {
-			if !word.MatchString(w) {
-				break
-			}
-			command = append(command, w)
-		}
-		if len(command) > 0 {
-			names = append(names, strings.Join(command, " "))
-			page = help(command)
-		}
-		for _, f := range flag.FindAllString(match[1], -1) {
-			if len(command) == 0 && (f == "--json" || f == "--nats") { // docs/contract.md: "on every query command"
-				continue
-			}
-			if !strings.Contains(page, f) {
-				t.Errorf("docs/contract.md names %s, which help does not have:\n%s", f, page)
-			}
-		}
-	}
-	slices.Sort(names)
-	if names = slices.Compact(names); len(names) != 42 {
-		t.Errorf("%d commands: %q", len(names), names)
-	}
-	for _, query := range []string{"get", "unread", "feed", "following", "followers", "stats"} {
-		if page := help([]string{query}); !strings.Contains(page, "--json") || !strings.Contains(page, "--nats") {
-			t.Errorf("help %s:\n%s", query, page)
-		}
-	}
 }
 
 // Every subject that the contract lists is an endpoint, every code one that

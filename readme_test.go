@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -94,21 +93,4 @@ func runsSomething(t *testing.T, command string) bool {
 		}
 	}
 	return true
-}
-
-// The programs that wait for what they wrote are the same in README and docs/queries.md.
-func TestProgramsAreTheSame(t *testing.T) {
-	programs := func(name string) []string {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, section, _ := strings.Cut(string(b), "\n### Read your own writes\n")
-		section, _, _ = strings.Cut(section, "\n#")
-		return regexp.MustCompile("(?s)```(?:js|python)\n.*?\n```").FindAllString(section, -1)
-	}
-	readme, queries := programs("README.md"), programs("docs/queries.md")
-	if len(readme) != 2 || !slices.Equal(readme, queries) {
-		t.Errorf("README.md\n%s\ndocs/queries.md\n%s", readme, queries)
-	}
 }

@@ -489,7 +489,7 @@ func (e *onceEvent) count(cells map[string]int64, members map[string]bool) {
 	}
 }
 
-// docs/promises.md: "The same EVENTS through different window cuts give the same rows", sets
+// "The same EVENTS through different window cuts give the same rows", sets
 // too, and they are those of a model that knows nothing of windows.
 func TestOnceTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

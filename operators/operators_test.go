@@ -447,7 +447,7 @@ func genMessages(t *rapid.T) (messages []pipeline.Message) {
 	return messages
 }
 
-// docs/promises.md: "The same EVENTS through different window cuts give the same rows",
+// "The same EVENTS through different window cuts give the same rows",
 // and the same bytes through the same cuts (I5): whatever the lane did before, and
 // however the messages came in runs.
 func TestCutsDoNotMatter(t *testing.T) {
@@ -533,7 +533,7 @@ func TestWindowBytes(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Nothing that the contract allows stops a shard for its size": a
+// "Nothing that the contract allows stops a shard for its size": a
 // section never changes more than every node can hand over in one transaction, whatever
 // the window's other bounds let in: follows of one user, which change three entries each;
 // reads of many channels; notices; a second for each event.

@@ -72,7 +72,7 @@ func steps() *rapid.Generator[step] {
 	})
 }
 
-// docs/promises.md: "Changes merge to the same result in any grouping."
+// "Changes merge to the same result in any grouping."
 func TestDeltaLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(steps(), 1, 12).Draw(t, "steps")

@@ -185,7 +185,7 @@ func TestHeldTwin(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "A reader that began before a shard was given up answers right or
+// "A reader that began before a shard was given up answers right or
 // says that it cannot, never zero": beside windows, holds, releases and drops every
 // answer is the twin's as of its position, or names the id as missing.
 func TestReadersBesideHolds(t *testing.T) {

@@ -48,7 +48,7 @@ func upBetween(from, to uint64) (ids []uint64) {
 	return ids
 }
 
-// docs/promises.md: "A flood of reads of old posts neither blocks increments nor evicts
+// "A flood of reads of old posts neither blocks increments nor evicts
 // the hot set": while every old row is read again and again, rows that are written now
 // stay in memory.
 func TestFloodOfOldReads(t *testing.T) {
@@ -137,7 +137,7 @@ func TestFloodOfOldReads(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Queries are answered at once after a restart; the hot set is loaded
+// "Queries are answered at once after a restart; the hot set is loaded
 // in the background."
 func TestWarmStart(t *testing.T) {
 	const shards, ids = 4, 30_000
@@ -216,7 +216,7 @@ func openFilling(t *testing.T, shards int) (store *cold.Store, full *atomic.Bool
 	return store, full
 }
 
-// docs/promises.md: "When the disk is full during a checkpoint, writes stop and queries
+// "When the disk is full during a checkpoint, writes stop and queries
 // go on; when there is room again, nothing is lost".
 func TestDiskFull(t *testing.T) {
 	const shards = 2
@@ -392,7 +392,7 @@ func TestDiskFullOverBudget(t *testing.T) {
 	full.Store(false)
 }
 
-// docs/promises.md: "Notices count in `memory.budget`": they count in it, and what they
+// "Notices count in `memory.budget`": they count in it, and what they
 // take the shards give up.
 func TestNoticesCountInTheBudget(t *testing.T) {
 	const shards, notices = 4, 60_000

@@ -28,7 +28,7 @@ func TestDeadletters(t *testing.T) {
 	}
 	e2e.Until(t, "refused", func() bool { return strings.Count(n.do("deadletters").out, "\n") == 5 })
 
-	// docs/promises.md: "Refused events are logged in at most one line a minute": all within
+	// "Refused events are logged in at most one line a minute": all within
 	// a minute in one line.
 	if text := n.log.String(); strings.Count(text, "events are refused") != 1 || !strings.Contains(text, `"position":1024,"reason":"json"`) {
 		t.Errorf("the log has\n%s", text)

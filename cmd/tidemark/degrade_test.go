@@ -100,7 +100,7 @@ func ask(t *testing.T, n *process, ids ...string) (a asked, r result) {
 	return a, r
 }
 
-// docs/promises.md: "Each step of the degradation ladder can also be set by hand, for all
+// "Each step of the degradation ladder can also be set by hand, for all
 // nodes at once"; "It is stored in the bucket; all nodes follow within a second, and it
 // is undone the same way".
 func TestDegrade(t *testing.T) {

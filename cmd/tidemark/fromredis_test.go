@@ -95,7 +95,7 @@ func TestImportFromRedis(t *testing.T) {
 	killed := 0
 	for ; ; killed++ {
 		cmd := exec.Command(binary, command...)
-		cmd.Env = append(os.Environ(), n.env()...)
+		cmd.Env = slices.Concat(environ, n.env())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestImportFromRedis(t *testing.T) {
 	// One that has begun elsewhere goes on there alone.
 	begun := []string{"import", "--from-redis", url, "--pattern", "post:{id}:likes=post.like", "--spool", spool, "--name", "begun"}
 	cmd := exec.Command(binary, append(begun, "--pack", "1")...)
-	cmd.Env = append(os.Environ(), n.env()...)
+	cmd.Env = slices.Concat(environ, n.env())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"slices"
 )
 
 // refuse publishes events that are refused, and waits for their letters.
@@ -203,7 +204,7 @@ func TestResendAfterRebuild(t *testing.T) {
 	n.want("5", "get", "5.views")
 }
 
-// docs/promises.md: "A refused event that is sent again twice, also after an
+// "A refused event that is sent again twice, also after an
 // interruption, counts once": killed at any moment, and the server has forgotten its
 // message ids.
 func TestResendKilled(t *testing.T) {
@@ -227,7 +228,7 @@ func TestResendKilled(t *testing.T) {
 	killed := 0
 	for ; ; killed++ {
 		cmd := exec.Command(binary, args...)
-		cmd.Env = append(os.Environ(), n.env()...)
+		cmd.Env = slices.Concat(environ, n.env())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

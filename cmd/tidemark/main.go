@@ -95,6 +95,10 @@ type terminal struct {
 	out, err io.Writer
 }
 
+// exit ends the process: help does after it is printed, and kong where a command line is wrong.
+// Tests, which run commands in a process of their own, replace it.
+var exit = os.Exit
+
 func main() {
 	os.Exit(run(os.Args[1:], terminal{os.Stdin, os.Stdout, os.Stderr}))
 }
@@ -105,7 +109,7 @@ func run(args []string, t terminal) int {
 	parser := newParser(t)
 	if len(args) == 0 {
 		args = []string{"--help"}
-		parser.Exit = func(int) { os.Exit(exitUsage) }
+		parser.Exit = func(int) { exit(exitUsage) }
 		parser.Stdout = t.err
 	}
 	parsed, err := parser.Parse(arguments(parser, args))
@@ -122,6 +126,7 @@ func newParser(t terminal) *kong.Kong {
 		kong.Description("Counters, kept exactly, from a log of events."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(t.out, t.err),
+		kong.Exit(func(code int) { exit(code) }),
 		kong.Vars{
 			"reasons":     reasonNames(),
 			"letters_max": strconv.Itoa(lettersMax),

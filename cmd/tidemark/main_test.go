@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,8 +28,11 @@ import (
 // These tests use the program as its users do: the built binary, its exit
 // codes and what it prints. Sentences in quotation marks are the contract's.
 
-// binary is the program, built once.
-var binary string
+// binary is the program, built once, and environ what a process of its own begins with.
+var (
+	binary  string
+	environ []string
+)
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -44,6 +49,8 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	os.Unsetenv("NATS_URL")
+	environ = os.Environ()
+	exit = func(code int) { panic(exited(code)) }
 	natstest.SideBySide()
 	return m.Run()
 }
@@ -54,24 +61,105 @@ type result struct {
 	code     int
 }
 
-// tidemark runs a command to its end in an empty directory.
+// tidemark runs a command to its end.
 func tidemark(t testing.TB, args ...string) result {
 	t.Helper()
 	return command(t, nil, "", args...)
 }
 
-func command(t testing.TB, env []string, stdin string, args ...string) result {
+// exited is what a command panics with where it would end the process.
+type exited int
+
+// command runs a command in this process, as main does. What ends, waits for signals or reads the
+// working directory is a process of its own: see asProcess.
+func command(t testing.TB, env []string, stdin string, args ...string) (r result) {
+	t.Helper()
+	var out, err bytes.Buffer
+	environment.with(t, env, func() {
+		defer func() {
+			switch fault := recover().(type) {
+			case nil:
+			case exited:
+				r.code = int(fault)
+			default:
+				panic(fault)
+			}
+		}()
+		r.code = run(args, terminal{strings.NewReader(stdin), &out, &err})
+	})
+	r.out, r.err = out.String(), err.String()
+	return r
+}
+
+// asProcess runs the program to its end in an empty directory.
+func asProcess(t testing.TB, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = slices.Concat(environ, env)
 	var out, err bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &err
 	if e := cmd.Run(); e != nil && cmd.ProcessState == nil {
 		t.Fatal(e)
 	}
 	return result{out.String(), err.String(), cmd.ProcessState.ExitCode()}
+}
+
+// environment is this process's: commands of tests that run side by side have it by turns, and
+// those that need the same share it.
+var environment = &turns{changed: make(chan struct{})}
+
+type turns struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed when nobody has it any longer
+	users   int
+	env     []string
+}
+
+func (e *turns) with(t testing.TB, env []string, do func()) {
+	t.Helper()
+	for !e.take(t, env) {
+	}
+	defer e.give()
+	do()
+}
+
+// take waits until nobody needs another environment. It reports false if somebody was quicker.
+func (e *turns) take(t testing.TB, env []string) bool {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.users > 0 && !slices.Equal(e.env, env) {
+		changed := e.changed
+		e.mu.Unlock()
+		<-changed
+		e.mu.Lock()
+		return false
+	}
+	if e.users++; e.users == 1 {
+		e.env = env
+		for _, line := range env {
+			name, value, _ := strings.Cut(line, "=")
+			if err := os.Setenv(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return true
+}
+
+func (e *turns) give() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.users--; e.users > 0 {
+		return
+	}
+	for _, line := range e.env {
+		name, _, _ := strings.Cut(line, "=")
+		_ = os.Unsetenv(name)
+	}
+	close(e.changed)
+	e.changed = make(chan struct{})
 }
 
 // fails checks an exit code and that one line says why.
@@ -141,7 +229,7 @@ func (p place) spawn(t testing.TB, flags ...string) *process {
 	t.Helper()
 	n := &process{t: t, key: filepath.Join(p.data, walls.KeyFile), running: make(chan struct{}), ended: make(chan struct{})}
 	n.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
-	n.cmd.Dir = p.dir
+	n.cmd.Dir, n.cmd.Env = p.dir, environ
 	n.cmd.Stdout = &n.out
 	pipe, err := n.cmd.StderrPipe()
 	if err != nil {

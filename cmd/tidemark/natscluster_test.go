@@ -87,7 +87,7 @@ func comesToRefuse(t *testing.T, n *process, words string, command ...string) {
 	t.Errorf("%v did not come to say %q: %+v", command, words, r)
 }
 
-// docs/promises.md: "Three `tidemark run` with embedded servers find each other, form a
+// "Three `tidemark run` with embedded servers find each other, form a
 // NATS cluster and keep streams with three copies."
 func TestThreeProcessesAreACluster(t *testing.T) {
 	t.Parallel()

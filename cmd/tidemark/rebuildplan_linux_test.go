@@ -45,6 +45,7 @@ func TestRebuildAsksOnATerminal(t *testing.T) {
 	typed := func(answer string, args ...string) (r result) {
 		t.Helper()
 		c := exec.CommandContext(t.Context(), binary, append([]string{"rebuild", "--nats", l.url, "--config", next}, args...)...)
+		c.Env = environ
 		var out, errs bytes.Buffer
 		c.Stdin, c.Stdout, c.Stderr = console(t, answer), &out, &errs
 		l.mu.Unlock()

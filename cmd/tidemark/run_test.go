@@ -110,7 +110,7 @@ func TestDataDirOfAnother(t *testing.T) {
 	n := p.start(t)
 	n.want("5", "incr", "42.cntcm", "5")
 
-	// docs/promises.md: "A second process on the same `data_dir` is refused, with words"
+	// "A second process on the same `data_dir` is refused, with words"
 	p.refuses(t, p.data, "in use by another tidemark process")
 	n.want("5", "get", "42.cntcm")
 	if code := n.stop(syscall.SIGTERM); code != 0 {

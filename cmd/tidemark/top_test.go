@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/query/client"
+	"slices"
 )
 
 // What two looks at three nodes show: b has started again in between, c is away, and d did
@@ -72,7 +73,7 @@ d      up     answer       -            0        0         -      -          -  
 func TestTop(t *testing.T) {
 	n := newPlace(t).start(t)
 	top := exec.CommandContext(t.Context(), binary, "top", "--json", "--interval", "100ms")
-	top.Env = append(os.Environ(), n.env()...)
+	top.Env = slices.Concat(environ, n.env())
 	pipe, err := top.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -177,6 +177,18 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// What a process does that commands in this one do not: it ends, with a code.
+func TestProgramEnds(t *testing.T) {
+	if r := asProcess(t, nil, "--help"); r.code != 0 || r.err != "" || !strings.Contains(r.out, "config check") {
+		t.Errorf("%+v", r)
+	}
+	if r := asProcess(t, nil); r.code != 2 || r.out != "" || !strings.Contains(r.err, "config check") {
+		t.Errorf("%+v", r)
+	}
+	asProcess(t, nil, "nope").fails(t, 2, "nope")
+	asProcess(t, []string{"NATS_URL=nats://127.0.0.1:1"}, "get", "42.cntcm", "--timeout", "1s").fails(t, 1, "nats://127.0.0.1:1")
+}
+
 func TestVersion(t *testing.T) {
 	if r := tidemark(t, "version"); r.code != 0 || !strings.HasPrefix(r.out, "tidemark ") || !strings.Contains(r.out, "(go1.") {
 		t.Errorf("%+v", r)

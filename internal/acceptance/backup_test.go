@@ -17,7 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// docs/promises.md: "A system that has lost everything comes back from its newest backup
+// "A system that has lost everything comes back from its newest backup
 // and the events after it, with every number equal." "`restore --at` a position gives the
 // counts as of that position": the twin is oracle.py. Backups and restores are killed at
 // random besides; run again they are good.

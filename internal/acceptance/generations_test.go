@@ -185,7 +185,7 @@ func (s *superseded) never(want int) (done func()) {
 	return func() { close(stop); <-ended }
 }
 
-// docs/promises.md: "A record that is older never wins over one that a node holds": a
+// "A record that is older never wins over one that a node holds": a
 // rebuild to generation 2, both stop, one comes back from a backup of before and starts
 // first. Nobody is answered by generation 1, also after the other one has returned, which
 // keeps what it has.
@@ -219,7 +219,7 @@ func TestRestoredStartsFirst(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A superseded generation never serves by itself": a node that was
+// "A superseded generation never serves by itself": a node that was
 // forgotten returns alone with the data directory of generation 1. It counts generation 2
 // from EVENTS, and refuses nothing that this one counts.
 func TestSupersededReturnsAlone(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 var nodesFull = flag.Bool("nodes.full", false, "TestNodesEmbedded: all of Higgs under every fault; some five minutes")
 
-// docs/promises.md: "Three `tidemark run` with embedded servers find each other, form a
+// "Three `tidemark run` with embedded servers find each other, form a
 // NATS cluster": whoever is killed has a third of the streams' copies, too, and may lead
 // them.
 //

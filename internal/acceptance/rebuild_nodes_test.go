@@ -48,7 +48,7 @@ var rebuildFaults = []nodeFault{
 // nextShards is how many the second generation has.
 const nextShards = 24
 
-// On four nodes that hold and one that only answers: docs/promises.md: "A rebuild on
+// On four nodes that hold and one that only answers: "A rebuild on
 // several nodes is one generation for all: all nodes build, and the switch is one
 // compare-and-set in the bucket"; from 16 to 24 shards.
 func TestRebuildNodes(t *testing.T) {

@@ -42,13 +42,13 @@ func TestRebuildRefused(t *testing.T) {
 	refusedCommand(t, p, 2, []string{"nowhere.yaml"}, "rebuild", "--config", "nowhere.yaml")
 	nothing("none")
 
-	// docs/promises.md: "Of two rebuilds at once the second is refused"
+	// "Of two rebuilds at once the second is refused"
 	doSoon(t, p, "rebuild", "--yes", "--config", next)
 	refusedCommand(t, p, 1, []string{"a rebuild is under way", "--status", "--abort"}, "rebuild", "--yes", "--config", next)
 	until(t, p, "switched", serves(2))
 	liked(t, p, 100)
 
-	// docs/promises.md: "A rebuild needs all of the log: where the beginning of EVENTS is
+	// "A rebuild needs all of the log: where the beginning of EVENTS is
 	// gone and not archived, it is refused with what is missing."
 	streams, err := jetlog.AttachEvents(t.Context(), p.Connect(), 0, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestRebuildRefused(t *testing.T) {
 	liked(t, p, 100)
 }
 
-// docs/promises.md: "A rebuild for which there is too little memory or disk is refused
+// "A rebuild for which there is too little memory or disk is refused
 // before it starts, with the numbers".
 func TestRebuildMemory(t *testing.T) {
 	t.Parallel()
@@ -116,7 +116,7 @@ func waitAssigned(t *testing.T, nc *nats.Conn) {
 	e2e.Until(t, "shards are assigned", func() bool { return slices.Contains(slotOf(t, nc), "assignment") })
 }
 
-// docs/promises.md: "`rebuild --abort` leaves nothing of what was built: no directory, no
+// "`rebuild --abort` leaves nothing of what was built: no directory, no
 // stream, no keys": at any moment of it, and the one that serves goes on. Then a rebuild
 // is as good as ever.
 func TestRebuildAborted(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRebuildAborted(t *testing.T) {
 	f.ends(t, p, nc)
 }
 
-// docs/promises.md: "A disk that is full while a generation builds leaves the serving one
+// "A disk that is full while a generation builds leaves the serving one
 // untouched": it answers and goes on, and the rebuild goes on when there is room.
 func TestRebuildDiskFull(t *testing.T) {
 	t.Parallel()

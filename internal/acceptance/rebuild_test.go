@@ -268,7 +268,7 @@ func (f *rebuildFeed) goes(c *checker, p *e2e.Process, to uint32) {
 
 // The same with kill -9 of every process at random, and from 64 to 16 shards: one
 // process, with the server in it; back to the first generation, and forward again.
-// docs/promises.md: "A node that is killed at any moment of a rebuild goes on where it
+// "A node that is killed at any moment of a rebuild goes on where it
 // was."
 func TestRebuildKilled(t *testing.T) {
 	if testing.Short() {

@@ -92,7 +92,7 @@ func townSays(t *testing.T, nc *nats.Conn, position string) string {
 	return out.String()
 }
 
-// docs/promises.md: "Where all nodes have lost everything, restore into the directory of
+// "Where all nodes have lost everything, restore into the directory of
 // each of them (each makes all shards), and start them; each gives up what is not
 // assigned to it." Four holders on one server, backed up, trimmed; then all that they
 // have counted is lost, of two of them everything, and the windows are.

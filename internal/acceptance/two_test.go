@@ -9,7 +9,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
-// docs/promises.md: "Of two processes on one NATS server one routes and the other waits;
+// "Of two processes on one NATS server one routes and the other waits;
 // either may be killed at any moment, and counts stay exact."
 func TestTwoProcesses(t *testing.T) {
 	if testing.Short() {

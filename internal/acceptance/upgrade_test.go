@@ -36,7 +36,7 @@ func later(t *testing.T, ahead, drops int) string {
 	return binary
 }
 
-// docs/promises.md: "A node of this version and one of the next work together, or the new
+// "A node of this version and one of the next work together, or the new
 // one refuses by name what it cannot do"
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// docs/promises.md: "A node that only answers starts in under a second, and can be
+// "A node that only answers starts in under a second, and can be
 // started and killed at will": ten times, while a client asks. What it is answered is
 // never less than it asked for, and never more than there is.
 func TestThinKilledAndStarted(t *testing.T) {

@@ -160,7 +160,7 @@ func restoreTo(t *testing.T, c *config.Config, o RestoreOptions) (Restored, erro
 	return Restore(t.Context(), c, o)
 }
 
-// docs/promises.md: "A system that has lost everything comes back from its newest backup
+// "A system that has lost everything comes back from its newest backup
 // and the events after it, with every number equal." "`restore --at` a position gives the
 // counts as of that position": here what was answered then.
 func TestBackupRestore(t *testing.T) {
@@ -323,7 +323,7 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// docs/promises.md: "A backup or an archive with a changed byte, with a missing or
+// "A backup or an archive with a changed byte, with a missing or
 // doubled file, or of another cluster or format is found and named." And a restore that
 // failed is done again in the same directory.
 func TestRestoreDamage(t *testing.T) {
@@ -438,7 +438,7 @@ func overwrite(t *testing.T, path string, b []byte) {
 	}
 }
 
-// docs/promises.md: "A second backup after 1 % of the rows have changed writes at most 5
+// "A second backup after 1 % of the rows have changed writes at most 5
 // % of the bytes of the first one"; N newest are kept, objects that no manifest names are
 // removed, and a damaged object is noticed and copied again.
 func TestBackupIncremental(t *testing.T) {
@@ -540,7 +540,7 @@ func (s *site) checkpointed(n *Node) {
 	})
 }
 
-// docs/promises.md: "Two backups into one place at the same time are refused or
+// "Two backups into one place at the same time are refused or
 // harmless"; one that is broken off leaves nothing that harms the next.
 func TestBackupsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -674,7 +674,7 @@ func TestTrimBounds(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "The node that routes makes a backup every `backup.every` to
+// "The node that routes makes a backup every `backup.every` to
 // `backup.to`"; the node that routes next goes on with the schedule.
 func TestBackupSchedule(t *testing.T) {
 	t.Parallel()

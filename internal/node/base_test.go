@@ -123,7 +123,7 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A backup that is damaged is named and not used": whatever byte of it
+// "A backup that is damaged is named and not used": whatever byte of it
 // is another, nothing differs that does not. The next one is used where there is one.
 func TestDamagedBaseIsNamed(t *testing.T) {
 	t.Parallel()
@@ -180,7 +180,7 @@ func TestDamagedBaseIsNamed(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Neither the audit nor `verify` reports drift that is none", and find
+// "Neither the audit nor `verify` reports drift that is none", and find
 // what there is: by the audit, which leaves it, as the base may be what is wrong; with
 // --repair it is made what base and log say.
 func TestDriftBehindABase(t *testing.T) {
@@ -234,7 +234,7 @@ func TestDriftBehindABase(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A restored node audits against the backup that it came from, without
+// "A restored node audits against the backup that it came from, without
 // a setting": EVENTS says where the backup is, to each node.
 func TestRestoredHasItsBase(t *testing.T) {
 	t.Parallel()

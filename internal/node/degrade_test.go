@@ -61,7 +61,7 @@ func TestThinDegrade(t *testing.T) {
 		}
 		return time.Since(told)
 	}
-	degrade := func(d cluster.Degrade) { // docs/promises.md: "all nodes follow within a second"
+	degrade := func(d cluster.Degrade) { // "all nodes follow within a second"
 		t.Helper()
 		const triesMax = 5 // on a machine that has other things to do
 		took := follow(d)

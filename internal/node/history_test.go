@@ -87,7 +87,7 @@ func (s *site) sums(at string, ids int) string {
 	return out.String()
 }
 
-// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// "Older events may be archived as files that a replay reads like the
 // stream": what is archived and trimmed is verified, recounted, explained and counted
 // again as before. Without the archive what is missing is said; so is a gap, and what is
 // damaged.
@@ -289,7 +289,7 @@ func TestDamagedArchiveIsNamed(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// "Older events may be archived as files that a replay reads like the
 // stream": a generation is derived of what was archived and trimmed, and compared with
 // all of it. Without the archive, or with a gap, it is refused with what is missing.
 func TestRebuildBelowTrimmed(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/backup"
 )
 
-// docs/promises.md: "A restored system continues backups into the place that it was
+// "A restored system continues backups into the place that it was
 // restored from", by itself; "Two systems restored from one backup do not both write into
 // one place".
 func TestBackupsAfterRestore(t *testing.T) {

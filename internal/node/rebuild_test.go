@@ -98,7 +98,7 @@ func (f *fleet) serves(number generations.Number, nodes ...*Node) {
 	})
 }
 
-// docs/promises.md: "A rebuild gives a new column its history".
+// "A rebuild gives a new column its history".
 func TestRebuildAddsAColumn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

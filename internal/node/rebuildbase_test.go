@@ -51,7 +51,7 @@ func (f *fleet) restore(name, from string, edit func(*config.Config)) {
 
 func withFans(c *config.Config) { *c = *fans(c) }
 
-// docs/replay.md: "While one builds, EVENTS is not trimmed"; docs/promises.md: "EVENTS is
+// docs/replay.md: "While one builds, EVENTS is not trimmed"; "EVENTS is
 // never trimmed below a backup of another generation than the one that serves." A
 // generation that does not open harms nobody: it is tried again.
 func TestRebuildKeepsEventsWhole(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTrimAndRebuildAtOnce(t *testing.T) {
 
 var errNotNow = errors.New("not now")
 
-// docs/promises.md: "`restore` puts the counts of a backup into the place of their
+// "`restore` puts the counts of a backup into the place of their
 // generation, and records which generations there are"; "A manifest that names no
 // generation is of generation 1".
 func TestRestoreOfAGeneration(t *testing.T) {
@@ -230,7 +230,7 @@ func TestRestoreOfAGeneration(t *testing.T) {
 	f.Until("all fans", f.Has("post", "fans", 7, 2))
 }
 
-// docs/promises.md: "`repair --replay` ends all generations: the record and both slots",
+// "`repair --replay` ends all generations: the record and both slots",
 // and other nodes follow.
 func TestReplayEndsGenerations(t *testing.T) {
 	t.Parallel()

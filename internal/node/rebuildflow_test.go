@@ -259,7 +259,7 @@ func TestRebuildWithRolesApart(t *testing.T) {
 	f.Until("the one that routes is ready", func() bool { return r.Ready() == nil })
 }
 
-// docs/promises.md: "A generation that is building has `rebuild.memory`; the one that
+// "A generation that is building has `rebuild.memory`; the one that
 // serves has the rest of `memory.budget`."
 func TestRebuildSharesMemory(t *testing.T) {
 	if testing.Short() {

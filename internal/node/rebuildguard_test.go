@@ -36,7 +36,7 @@ func (f *fleet) forge() {
 	}
 }
 
-// docs/promises.md: "A node deletes what it has of a generation only while the record as
+// "A node deletes what it has of a generation only while the record as
 // it stands is its copy": not while another one stands there that it does not follow.
 func TestNothingIsDeletedByAnotherRecord(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestNewNodesVouchForNothing(t *testing.T) {
 	f.Until("all likes", func() bool { return f.Likes(20, 1) })
 }
 
-// docs/promises.md: "A leader does not write the record while a node that it reaches
+// "A leader does not write the record while a node that it reaches
 // knows a newer one."
 func TestLeaderIsOutrun(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestLeaderIsOutrun(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A number that no node has acted on can be given out again, with
+// "A number that no node has acted on can be given out again, with
 // another configuration": what is stored under it by the one before is not counted on
 // with.
 func TestNumberComesAgain(t *testing.T) {

@@ -155,7 +155,7 @@ func (c *child) kill() {
 	}
 }
 
-// docs/promises.md: "A node that is killed at any moment of a rebuild goes on where it
+// "A node that is killed at any moment of a rebuild goes on where it
 // was": whatever the rebuild is at, and whichever node it is, the end is as if nobody had
 // been killed. No dead letter is lost, and none comes twice.
 func TestRebuildKilled(t *testing.T) {

@@ -59,7 +59,7 @@ func (f *fleet) stored(name string) (found []string) {
 	return found
 }
 
-// docs/promises.md: "A record of generations that is deleted, malformed or older than
+// "A record of generations that is deleted, malformed or older than
 // what a node knows is not obeyed, is reported and is replaced by the node's copy; no
 // node deletes counts because of it".
 func TestRecordIsForged(t *testing.T) {

@@ -48,7 +48,7 @@ func (f *fleet) noRebuild(n *Node, words ...string) {
 	}
 }
 
-// docs/promises.md: "A rebuild for which there is too little memory or disk is refused
+// "A rebuild for which there is too little memory or disk is refused
 // before it starts, with the numbers": the streams of others have reserved what the
 // server stores.
 func TestRebuildNeedsRoomOnTheServer(t *testing.T) {

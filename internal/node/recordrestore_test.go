@@ -49,7 +49,7 @@ func has2(dir string) bool {
 	return err == nil
 }
 
-// docs/promises.md: "A record that is older never wins over one that a node holds; a
+// "A record that is older never wins over one that a node holds; a
 // superseded generation never serves by itself": a node that was restored from before the
 // rebuild starts first, and the bucket is as it was. It waits for the node that holds
 // generation 2, which is to be replaced only after cluster.replace_after, and answers
@@ -155,7 +155,7 @@ func TestSupersededReturnsAlone(t *testing.T) {
 	f.Until("it answers by what serves", f.Has("post", "fans", 7, 2))
 }
 
-// docs/promises.md: "Malformed and forged records of generations do not keep all nodes
+// "Malformed and forged records of generations do not keep all nodes
 // from starting": also when all start at the same moment and each has nothing but its
 // copy.
 func TestAllStartByAForgedRecord(t *testing.T) {

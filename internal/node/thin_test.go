@@ -172,7 +172,7 @@ func TestThinAnswersAsHolder(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A node that only answers starts without holders; every request gets
+// "A node that only answers starts without holders; every request gets
 // 503 with words, and it becomes ready by itself when a holder comes", and goes on when
 // all are gone and back.
 func TestThinWithoutHolders(t *testing.T) {
@@ -393,7 +393,7 @@ func TestThinRefused(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "As soon as there is a node that holds, a node that only answers has
+// "As soon as there is a node that holds, a node that only answers has
 // answers, without a restart": also where the generation that it hears of next is in the
 // slot of the one that it knew, as after two rebuilds while it was suspended, or beside
 // nodes that were restored from a backup. What has its name there is itself.

@@ -37,7 +37,7 @@ func (s *site) killedTrim(below uint64, place string) {
 	}
 }
 
-// docs/promises.md: "What decides about deletion is read from the archive itself, not
+// "What decides about deletion is read from the archive itself, not
 // from the bucket": the bucket is deleted, and what is not archived is not trimmed.
 func TestTrimReadsTheArchive(t *testing.T) {
 	t.Parallel()

@@ -93,7 +93,7 @@ func TestTrimAfterDeath(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A refused event that is sent again twice, also after an interruption, counts once": what says that it was
+// "A refused event that is sent again twice, also after an interruption, counts once": what says that it was
 // sent goes with a trim, and the letter that an interrupted run has left goes first.
 func TestTrimSettlesLetters(t *testing.T) {
 	t.Parallel()

@@ -319,7 +319,7 @@ func (w *world) restoring() sinks.Options {
 	return o
 }
 
-// docs/promises.md: "Older events may be archived as files that a replay reads like the
+// "Older events may be archived as files that a replay reads like the
 // stream": whoever writes the archive and goes, whatever is trimmed meanwhile, archive
 // and EVENTS are all that was ever stored, and counted again they come to what is
 // counted. "`restore --at`": as of any point, by position or log time, what is restored

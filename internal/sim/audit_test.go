@@ -102,7 +102,7 @@ func (w *world) audited() error {
 	}
 }
 
-// alarm is an error if an audit tells of what is none: docs/promises.md: "Neither the
+// alarm is an error if an audit tells of what is none: "Neither the
 // audit nor `verify` reports drift that is none". Where EVENTS has lost some of what was
 // counted, that stands.
 func (w *world) alarm(p *process, r *audit.Report) error {

@@ -331,7 +331,7 @@ func (w *world) restoresAll() error {
 	return w.restoresPoints()
 }
 
-// docs/promises.md: "EVENTS is only ever trimmed below the newest backup": backups are
+// "EVENTS is only ever trimmed below the newest backup": backups are
 // made, trimmed by, and restored while nodes crash, shards move and generations come and
 // go. Whoever loses all that it has comes back from the newest backup and the log behind
 // it, exactly; and so does, in the end, each backup that there is.

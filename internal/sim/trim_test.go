@@ -24,7 +24,7 @@ func (w *world) rebuild() error {
 	case set.Kept != 0:
 		next, err = set.Drop()
 	case set.Building == 0 && first > 1:
-		return nil // docs/promises.md: "A rebuild needs all of the log"
+		return nil // "A rebuild needs all of the log"
 	case w.backupFault().heedless && set.Building != 0, set.Building == 0 && w.rand.IntN(4) > when(w.backupFault().heedless, 4):
 		return nil // it takes its time
 	case set.Building == 0:

@@ -12,7 +12,7 @@ import (
 // The cases that must be right. What else than the numbers named is asked of
 // everyone after every event is in story.publish.
 
-// docs/promises.md: "A follow after posts: those posts are not unread"
+// "A follow after posts: those posts are not unread"
 func TestFollowAfterPosts(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(post(ann, 11), post(ann, 12), follow(bob, ann))
@@ -23,7 +23,7 @@ func TestFollowAfterPosts(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "After an unfollow the posts of that author vanish from unread; after
+// "After an unfollow the posts of that author vanish from unread; after
 // another follow only later ones count"
 func TestUnfollow(t *testing.T) {
 	told(t, func(s *story) {
@@ -42,7 +42,7 @@ func TestUnfollow(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "Deleting an unread post takes one off; deleting a read post changes
+// "Deleting an unread post takes one off; deleting a read post changes
 // nothing"
 func TestDeletePost(t *testing.T) {
 	told(t, func(s *story) {
@@ -138,7 +138,7 @@ func TestSelfActions(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "A mutual follow counts as a friend in either order, until either
+// "A mutual follow counts as a friend in either order, until either
 // side unfollows"
 func TestMutualFollow(t *testing.T) {
 	for _, pair := range [][2]uint64{{ann, bob}, {bob, ann}} {
@@ -164,7 +164,7 @@ func TestMutualFollow(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A follow of oneself is a dead letter"
+// "A follow of oneself is a dead letter"
 func TestSelfFollow(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(ann, ann), undo(follow(ann, ann)))

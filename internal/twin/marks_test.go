@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// docs/promises.md: "A read with an `as_of` older than a newer read takes no mark back"
+// "A read with an `as_of` older than a newer read takes no mark back"
 func TestMarksNeverGoBack(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(read(bob, "feed"), follow(bob, ann), post(ann, 11), notice("system", 1), post(ann, 12), notice("system", 2))

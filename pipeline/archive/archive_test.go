@@ -173,7 +173,7 @@ func TestSegmentsAreBounded(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A backup or an archive with a changed byte, with a missing or
+// "A backup or an archive with a changed byte, with a missing or
 // doubled file, or of another cluster or format is found and named."
 func TestArchiveDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

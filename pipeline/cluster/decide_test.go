@@ -90,7 +90,7 @@ func TestLog2(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "The fullest node holds at most 1.15 times the mean, at 64 shards and
+// "The fullest node holds at most 1.15 times the mean, at 64 shards and
 // 4 holders"
 func TestImbalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,7 +142,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A node that joins or leaves moves no shard that need not move": 64
+// "A node that joins or leaves moves no shard that need not move": 64
 // shards, from 1 to 12 nodes and back.
 func TestJoinsAndLeaves(t *testing.T) {
 	for replicas := 1; replicas <= 3; replicas++ {

@@ -13,7 +13,7 @@ func speaking(node string, oldest, newest int) *Member {
 	return m
 }
 
-// docs/promises.md: "A node of this version and one of the next work together, or the new
+// "A node of this version and one of the next work together, or the new
 // one refuses by name what it cannot do"
 func TestMisfitOfFormats(t *testing.T) {
 	a := speaking("a", 1, 1)

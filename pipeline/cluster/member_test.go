@@ -48,7 +48,7 @@ func TestMemberJSON(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Foreign values in the bucket are refused, not trusted"
+// "Foreign values in the bucket are refused, not trusted"
 func TestDecodeMemberRefuses(t *testing.T) {
 	b, err := someMember().Encode()
 	if err != nil {

@@ -344,7 +344,7 @@ func TestAnsweringAndLetGo(t *testing.T) {
 	answering(1, "b", "a")
 }
 
-// docs/promises.md: "Two nodes never give up the last copies of a shard, each because the
+// "Two nodes never give up the last copies of a shard, each because the
 // other has it": whatever they have seen of each other, and of what is assigned.
 func TestNobodyLetsGoOfTheLast(t *testing.T) {
 	to := func(epoch uint64, node string) Assignment {

@@ -220,7 +220,7 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Where two histories of generations meet, the one that has had more
+// "Where two histories of generations meet, the one that has had more
 // generations comes after the other", however many changes that one has had.
 func TestNewerByGenerations(t *testing.T) {
 	all := stages(t)

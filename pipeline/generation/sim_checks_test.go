@@ -99,7 +99,7 @@ func simulate(seed uint64, f flaw) *world {
 
 // By seed: lost, late and doubled views, crashes at any step, several that think they
 // lead, records that are deleted, malformed, forged and old, and people who ask for
-// anything at any time. docs/promises.md: "What serves was caught up and compared, or
+// anything at any time. "What serves was caught up and compared, or
 // accepted; no two live generations use one slot; numbers never repeat; no node drops the
 // serving or the building generation; all nodes end with the same."
 func TestSimulation(t *testing.T) {

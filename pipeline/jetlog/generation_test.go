@@ -28,7 +28,7 @@ func (b *bench) other(what string, err error, is, want string) {
 	}
 }
 
-// docs/promises.md: "DELTAS of a slot says in its metadata of which generation it is; a
+// "DELTAS of a slot says in its metadata of which generation it is; a
 // node of another generation neither follows nor appends to it." A node of generation 1
 // that was cut off while slot 0 was cleared, and is used by generation 3, does no harm
 // and takes none.

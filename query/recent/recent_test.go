@@ -108,7 +108,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Everything that can grow has a bound with a name": a million
+// "Everything that can grow has a bound with a name": a million
 // authors, and one with a million posts.
 func TestBytes(t *testing.T) {
 	const bytes = 1 << 20

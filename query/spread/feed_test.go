@@ -132,7 +132,7 @@ func (w *feedLog) hand(t testing.TB, nodes ...*sinks.Node) {
 	}
 }
 
-// docs/promises.md: "Answers are exactly those of one process, whatever the number of
+// "Answers are exactly those of one process, whatever the number of
 // nodes": page by page to its end, the feed of one who follows more than a node is asked
 // for at a time is what the log says, with all in memory and with nearly nothing there,
 // while posts come and go. Who has nothing as new as a page is not looked for on the

@@ -16,7 +16,7 @@ import (
 	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// docs/promises.md: "Nodes ask each other by subjects of their generation, so every
+// "Nodes ask each other by subjects of their generation, so every
 // answer is of one generation." Both are answered by one node.
 func TestGenerations(t *testing.T) {
 	if got := spread.Subject("a", 1); got != "tidemark.hold.a" || spread.Subject("a", 0) != got {

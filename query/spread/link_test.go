@@ -92,7 +92,7 @@ func (c *cluster) pretend(name string, taken int) (kill func()) {
 // how long a question may take here.
 const killedWithin = 10 * time.Second
 
-// docs/promises.md: "When a holder goes away in the middle of a request, another one is
+// "When a holder goes away in the middle of a request, another one is
 // asked": what it was asked is asked elsewhere as soon as NATS knows, and soon where
 // nobody knows it.
 func TestHolderIsKilled(t *testing.T) {

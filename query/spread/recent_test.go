@@ -62,7 +62,7 @@ func (w *windows) community(r *rand.Rand, users uint64, posts *[][2]uint64) {
 	w.cut(p)
 }
 
-// docs/promises.md: "Answers are exactly those of one process": what is remembered of
+// "Answers are exactly those of one process": what is remembered of
 // authors is what their holders would say, while they post and delete, as nodes lag, and
 // after other nodes came to answer. Nearly nobody is asked.
 func TestRecentIsExact(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRecentIsExact(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "No event's cost grows with what is there": who has posted more than
+// "No event's cost grows with what is there": who has posted more than
 // is remembered is counted by who holds them, and so is who has so many that an answer
 // does not list them all.
 func TestRecentOfManyPosts(t *testing.T) {
@@ -163,7 +163,7 @@ func TestRecentOfManyPosts(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Answers are exactly those of one process" with replicas, each at
+// "Answers are exactly those of one process" with replicas, each at
 // another window: an answer has all that was posted up to its as_of, and nothing that was
 // posted after the newest window. Posts come in bursts that no page has room for, and few
 // or many are listed of an author.

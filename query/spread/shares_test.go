@@ -153,7 +153,7 @@ func TestUnreadOfAnybody(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A node that is one version older or newer is understood, or is
+// "A node that is one version older or newer is understood, or is
 // refused with words": nodes of both versions answer together, and a node whose earlier
 // version is run again.
 func TestNodesOfTwoVersions(t *testing.T) {

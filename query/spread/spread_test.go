@@ -85,7 +85,7 @@ func TestManyIDs(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A request between nodes that needs more than `max_payload` is split,
+// "A request between nodes that needs more than `max_payload` is split,
 // and does not fail."
 func TestFollowsAMillion(t *testing.T) {
 	const followees = 1_000_000
@@ -293,7 +293,7 @@ func TestMinPosition(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A changed byte in what nodes send each other is noticed: it is
+// "A changed byte in what nodes send each other is noticed: it is
 // refused, counted, and asked elsewhere."
 func TestDamage(t *testing.T) {
 	turn := func(m []byte) []byte {
@@ -332,7 +332,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "When a holder goes away in the middle of a request, another one is
+// "When a holder goes away in the middle of a request, another one is
 // asked": what was under way is asked elsewhere.
 func TestHolderGoesAway(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
@@ -626,7 +626,7 @@ func TestStoppedShards(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Nothing that a stranger publishes on subjects between nodes changes
+// "Nothing that a stranger publishes on subjects between nodes changes
 // state or stops a node."
 func TestAnybodyMayPublish(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)

@@ -157,7 +157,7 @@ func value(t *rapid.T) int64 {
 	return v >> rapid.IntRange(0, 63).Draw(t, "shift")
 }
 
-// docs/promises.md: "A list that is too long for `max_payload` goes in pieces."
+// "A list that is too long for `max_payload` goes in pieces."
 func TestAnswersRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int{wire.MessageMin, 64 << 10, 1 << 20}).Draw(t, "limit")
@@ -311,7 +311,7 @@ func TestPagesAndCountsRoundTrip(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "A changed byte in what nodes send each other is noticed."
+// "A changed byte in what nodes send each other is noticed."
 func TestEveryByteIsChecked(t *testing.T) {
 	page := wire.PageAsk{User: 7, After: 3, Limit: 20}
 	batch := wire.End(wire.AppendAsk(wire.BeginBatch(nil, 1, wire.Oldest), &wire.Ask{ID: 1, Kind: wire.Following, Body: page.Append(nil)}))
@@ -337,7 +337,7 @@ func TestEveryByteIsChecked(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A node that is one version older or newer is understood, or is
+// "A node that is one version older or newer is understood, or is
 // refused with words."
 func TestVersions(t *testing.T) {
 	page := wire.PageAsk{User: 7, After: 3, Limit: 20}
@@ -596,7 +596,7 @@ func BenchmarkIDs(b *testing.B) {
 	}
 }
 
-// docs/promises.md: "What a decoder allocates is bounded": each channel that an answer
+// "What a decoder allocates is bounded": each channel that an answer
 // names takes room for every user.
 func TestTooManyChannels(t *testing.T) {
 	names := make([]string, 80_000)

@@ -150,7 +150,7 @@ func allListed(s *Store, engine Engine) (files int, err error) {
 }
 
 // kill -9 at any moment, between any two steps of a checkpoint and of a merge:
-// docs/promises.md: "A shard's state, its list and its files belong together; a file that
+// "A shard's state, its list and its files belong together; a file that
 // is not listed is removed".
 func TestKilled(t *testing.T) {
 	t.Parallel()

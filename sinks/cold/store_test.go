@@ -225,7 +225,7 @@ func TestRefusesForeignDatabase(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A damaged `data_dir` gets one clear line that says what to do",
+// "A damaged `data_dir` gets one clear line that says what to do",
 // never a panic, whichever of these files it is.
 func TestDamagedDirectory(t *testing.T) {
 	source := t.TempDir()

@@ -94,7 +94,7 @@ func flip(t *testing.T, dir, name string, at int) {
 	}
 }
 
-// docs/promises.md: "A damaged block is reported with shard, file, run and block, and
+// "A damaged block is reported with shard, file, run and block, and
 // stops that shard only."
 func TestDamagedBlock(t *testing.T) {
 	dir := t.TempDir()
@@ -138,7 +138,7 @@ func TestDamagedBlock(t *testing.T) {
 	closeStore(t, s)
 }
 
-// docs/promises.md: "A file that is missing, a run that is listed twice or lies beyond
+// "A file that is missing, a run that is listed twice or lies beyond
 // its file stops that shard only."
 func TestDamagedLists(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -266,7 +266,7 @@ func (n *failingFile) Seal() error {
 	return n.NewFile.Seal()
 }
 
-// docs/promises.md: "A checkpoint that fails leaves no temporary file, and nothing is
+// "A checkpoint that fails leaves no temporary file, and nothing is
 // lost"; a merge too. What failed at its commit may be there after a restart, as a whole.
 func TestFullDisk(t *testing.T) {
 	for _, at := range []string{"create", "write", "seal", "commit", "landed"} {
@@ -347,7 +347,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A checkpoint that changes nothing but states writes no file."
+// "A checkpoint that changes nothing but states writes no file."
 func TestStateAlone(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := byHand(t, dir, nil)
@@ -426,7 +426,7 @@ func TestHorizon(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A key that is nowhere costs no block, a cold row about one; ids that
+// "A key that is nowhere costs no block, a cold row about one; ids that
 // are neighbours decode a block once."
 func TestReadsFew(t *testing.T) {
 	s, _ := byHand(t, t.TempDir(), nil)

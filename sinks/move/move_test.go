@@ -39,7 +39,7 @@ func serve(t testing.TB, nc *nats.Conn, node string, store *cold.Store, o move.S
 	return s
 }
 
-// docs/promises.md: "A shard that was moved answers exactly like the original", and go on
+// "A shard that was moved answers exactly like the original", and go on
 // with further windows; they are taken while the original goes on, checkpoints and
 // merges.
 func TestMovedNodeAnswersTheSame(t *testing.T) {

@@ -54,7 +54,7 @@ func TestRowTwin(t *testing.T) {
 	})
 }
 
-// docs/promises.md: "Runs merge to the same bytes in any grouping of neighbours": bytes,
+// "Runs merge to the same bytes in any grouping of neighbours": bytes,
 // even.
 func TestMergeRowsLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

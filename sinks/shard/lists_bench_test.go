@@ -10,7 +10,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
-// docs/promises.md: "No event's cost grows with what is there": one event more, and one
+// "No event's cost grows with what is there": one event more, and one
 // that takes it back, of a user, an author, who has so many of each kind already. Cursors
 // have their bound at 65,536.
 func BenchmarkEvent(b *testing.B) {

@@ -136,7 +136,7 @@ func TestCursorsTwin(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A page costs the same at any depth": of a list that is only on disk it reads
+// "A page costs the same at any depth": of a list that is only on disk it reads
 // what it has. One who wants all of it, page by page, has it read once, and one
 // page that has all of it puts the user into memory too.
 func TestPagesOfALongList(t *testing.T) {

@@ -317,7 +317,7 @@ func TestTwoAtOnce(t *testing.T) {
 	b.want(lines)
 }
 
-// docs/promises.md: "An importer that is taken for dead and goes on sends the same packs
+// "An importer that is taken for dead and goes on sends the same packs
 // in the same order with the same ids; the stream keeps one of each"
 func TestTakenForDead(t *testing.T) {
 	b := newBench(t)
@@ -451,7 +451,7 @@ func TestLastAfterALostTail(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "An importer that gets no answer from the one before it waits until
+// "An importer that gets no answer from the one before it waits until
 // the record of that one no longer changes."
 func TestSilentSession(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
-// docs/promises.md: "A shard that no node has is derived from EVENTS; the others go on":
+// "A shard that no node has is derived from EVENTS; the others go on":
 // the shards of a node that is gone for good. The others go on meanwhile, and DELTAS is
 // purged as before: what is derived needs nothing of it, also when it is purged past
 // where that was to go on.

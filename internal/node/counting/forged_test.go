@@ -56,7 +56,7 @@ func copies(nodes ...Node) (n [nodetest.Shards]int) {
 	return n
 }
 
-// docs/promises.md: "No copy is dropped because of a forged or stale assignment, or of a
+// "No copy is dropped because of a forged or stale assignment, or of a
 // member that claims to be ready with a far epoch": no copy is dropped, answers stay
 // whole, and assigning goes on.
 func TestForgedAssignment(t *testing.T) {

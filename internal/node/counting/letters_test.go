@@ -25,7 +25,7 @@ func (k *keeper) Keep(_ context.Context, letters []pipeline.DeadLetter) error {
 	return k.err
 }
 
-// docs/promises.md: "Only the generation that serves stores dead letters"
+// "Only the generation that serves stores dead letters"
 func TestLetters(t *testing.T) {
 	var k keeper
 	l := new(letterGate).keepIn(&k)

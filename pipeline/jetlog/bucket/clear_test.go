@@ -55,7 +55,7 @@ func TestClear(t *testing.T) {
 	b.must(bucket.Clear(b.ctx, b.js, 1, 20)) // without a bucket
 }
 
-// docs/promises.md: "Two generations that use one slot after each other never take each
+// "Two generations that use one slot after each other never take each
 // other for members", though they count alike.
 func TestMembersOfAnotherGenerationDoNotJoin(t *testing.T) {
 	b := newBench(t)

@@ -65,7 +65,7 @@ func (b *bench) seesEpoch(g *bucket.Generations, epoch uint64) {
 	b.seesRecord(g, fmt.Sprint("epoch ", epoch), func(s generation.Set, err error) bool { return err == nil && s.Epoch == epoch })
 }
 
-// docs/promises.md: "Which generations there are is one record: the key `generations` of
+// "Which generations there are is one record: the key `generations` of
 // the bucket, changed by compare-and-set." All that watch see it, nodes and others.
 func TestGenerations(t *testing.T) {
 	b := newBench(t)
@@ -186,7 +186,7 @@ func TestGenerationsRestoreTriesAgain(t *testing.T) {
 	writers.Wait()
 }
 
-// docs/promises.md: "A record of generations that is deleted, malformed or older than
+// "A record of generations that is deleted, malformed or older than
 // what a node knows is not obeyed, is reported and is replaced by the node's copy."
 func TestGenerationsRestore(t *testing.T) {
 	t.Parallel()

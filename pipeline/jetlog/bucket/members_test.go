@@ -171,7 +171,7 @@ func TestMisfitsAtOnce(t *testing.T) {
 	}
 }
 
-// docs/architecture.md: "A second process of the same name is refused", docs/promises.md:
+// docs/architecture.md: "A second process of the same name is refused",
 // "A restarted process of the same name does not wait after kill -9".
 func TestMemberNames(t *testing.T) {
 	b := newBench(t)
@@ -437,7 +437,7 @@ func TestThinMembersLeaveNothing(t *testing.T) {
 	watcher.sees("w up")
 }
 
-// docs/promises.md: "Two nodes that both take themselves for the leader cannot both
+// "Two nodes that both take themselves for the leader cannot both
 // write"
 func TestTwoDeciders(t *testing.T) {
 	b := newBench(t)
@@ -462,7 +462,7 @@ func TestTwoDeciders(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A bucket that is deleted is rebuilt from what members report"
+// "A bucket that is deleted is rebuilt from what members report"
 func TestMembersOutliveTheBucket(t *testing.T) {
 	b := newBench(t)
 	o := cluster.Options{Shards: 16, Replicas: 2, ReplaceAfter: time.Hour}
@@ -530,7 +530,7 @@ func TestAssignmentFromReports(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "Foreign values in the bucket are refused, not trusted"
+// "Foreign values in the bucket are refused, not trusted"
 func TestForeignValuesAmongTheMembers(t *testing.T) {
 	b := newBench(t).expiring(memberExpiry)
 	log := new(e2e.Lines)

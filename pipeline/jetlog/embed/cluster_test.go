@@ -100,7 +100,7 @@ func store(t *testing.T, js jetstream.JetStream, id string) uint64 {
 	}
 }
 
-// docs/promises.md: "Three `tidemark run` with embedded servers find each other, form a
+// "Three `tidemark run` with embedded servers find each other, form a
 // NATS cluster and keep streams with three copies", in whatever order they start; one may
 // be gone; and what is stored is there when all have been.
 func TestThreeServersAreACluster(t *testing.T) {

@@ -71,7 +71,7 @@ func TestDeadLetterIsKeptWhole(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A dead letter that is stored again, for the same position, is kept
+// "A dead letter that is stored again, for the same position, is kept
 // once within the duplicate window of the stream"
 func TestDeadLettersAreKeptOnce(t *testing.T) {
 	b := newBench(t)

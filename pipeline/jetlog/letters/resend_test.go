@@ -180,7 +180,7 @@ func TestResendInterrupted(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "An event that has several letters is sent again once": an event that
+// "An event that has several letters is sent again once": an event that
 // has several letters, the bucket is deleted, and the server has long forgotten message
 // ids.
 func TestResendLettersOfOneEvent(t *testing.T) {
@@ -251,7 +251,7 @@ func TestTrimSettlesLetters(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "A router that begins again stores no letter twice": a router that
+// "A router that begins again stores no letter twice": a router that
 // begins again derives letters that it stored longer ago than the server remembers.
 func TestLettersStoredOnce(t *testing.T) {
 	b := newBench(t)

@@ -73,7 +73,7 @@ func readCommand(in *bufio.Reader) (name string, err error) {
 	return name, err
 }
 
-// docs/promises.md: "Replies of a Redis are bounded before memory is reserved for them"
+// "Replies of a Redis are bounded before memory is reserved for them"
 func TestRepliesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, want string }{
@@ -110,7 +110,7 @@ func TestReplyIsBoundedInAll(t *testing.T) {
 	}
 }
 
-// docs/promises.md: "An import ends at SIGTERM at once": amid a reply that does not end.
+// "An import ends at SIGTERM at once": amid a reply that does not end.
 func TestTakeEndsAmidAReply(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -217,7 +217,7 @@ type onSay func(text string)
 
 func (f onSay) Write(b []byte) (int, error) { f(string(b)); return len(b), nil }
 
-// docs/promises.md: "An import from a Redis goes on when the Redis goes away and comes
+// "An import from a Redis goes on when the Redis goes away and comes
 // back": a connection that is lost goes on with the cursor, another process begins again,
 // and either way all is there.
 func TestRedisGoesAway(t *testing.T) {
