@@ -102,7 +102,7 @@ func (w *world) askRows(n *answers, f facts) (diff string, err error) {
 				continue
 			}
 			for j, name := range names {
-				diff += differs(name, id, "", rows.Values[i*len(columns)+j], f.of(name, id))
+				diff += differs(w, name, id, "", rows.Values[i*len(columns)+j], f.of(name, id))
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (w *world) askUnread(n *answers, f facts) (diff string, err error) {
 		}
 		got := &unread.Users[i]
 		for j, name := range names {
-			diff += differs(name, user, "among unread numbers", got.Counts[j], f.of(name, user))
+			diff += differs(w, name, user, "among unread numbers", got.Counts[j], f.of(name, user))
 		}
 		posts := int64(0)
 		for author, since := range f[subject{"follows", user}] {
@@ -135,16 +135,16 @@ func (w *world) askUnread(n *answers, f facts) (diff string, err error) {
 				posts += int64(when(at > max(f.of("mark feed", user), since), 1))
 			}
 		}
-		diff += differs("unread posts", user, "", int64(got.Feed), posts)
+		diff += differs(w, "unread posts", user, "", int64(got.Feed), posts)
 		for j, channel := range unread.Notices {
 			want := int64(0) // of who has never read anything
 			if f.of("first read", user) != 0 {
 				want = f.notices(user, channel)
 			}
-			diff += differs("unread notices", user, channel, int64(got.Notices[j]), want)
+			diff += differs(w, "unread notices", user, channel, int64(got.Notices[j]), want)
 		}
 		for j, channel := range unread.Dots {
-			diff += differs("dot", user, channel, got.Dots[j], f.notices(user, channel) > 0)
+			diff += differs(w, "dot", user, channel, got.Dots[j], f.notices(user, channel) > 0)
 		}
 	}
 	return diff, nil
@@ -180,9 +180,7 @@ func (w *world) askFeeds(n *answers, f facts) (diff string, err error) {
 			}
 		}
 		slices.SortFunc(want, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
-		if !slices.Equal(page.Posts, want) {
-			diff += differs("feed", user, "", fmt.Sprint(page.Posts), fmt.Sprint(want))
-		}
+		diff += differs(w, "feed", user, "", fmt.Sprint(page.Posts), fmt.Sprint(want))
 	}
 	return diff, nil
 }
@@ -204,15 +202,15 @@ func (w *world) askLists(n *answers, f facts) (diff string, err error) {
 				want = append(want, other)
 			}
 			slices.Sort(want)
-			if !slices.Equal(page.Users, want) {
-				diff += differs(list.what, user, "", fmt.Sprint(page.Users), fmt.Sprint(want))
-			}
+			diff += differs(w, list.what, user, "", fmt.Sprint(page.Users), fmt.Sprint(want))
 		}
 	}
 	return diff, nil
 }
 
-func differs[T comparable](what string, id uint64, of string, got, want T) string {
+// differs compares a number of an answer with the model's. The net holds what is answered.
+func differs[T comparable](w *world, what string, id uint64, of string, got, want T) string {
+	w.net.answer(what, id, of, got)
 	if got == want {
 		return ""
 	}

@@ -432,7 +432,7 @@ func (q *inquiry) run(ctx context.Context, what int, user uint64) (err error) {
 					want = append(want, other)
 				}
 				slices.Sort(want)
-				return differs("follows", user, "", fmt.Sprint(page.Users), fmt.Sprint(want))
+				return differs(q.w, "follows", user, "", fmt.Sprint(page.Users), fmt.Sprint(want))
 			})
 		}
 	}
@@ -522,7 +522,7 @@ func (q *inquiry) checkRows(ctx context.Context) error {
 		}
 		if err := q.between(rows.AsOf, func(f facts) (diff string) {
 			for j, name := range names {
-				diff += differs(name, id, "", rows.Values[i*len(columns)+j], f.of(name, id))
+				diff += differs(q.w, name, id, "", rows.Values[i*len(columns)+j], f.of(name, id))
 			}
 			return diff
 		}); err != nil {
@@ -552,7 +552,7 @@ func (q *inquiry) checkUnread(ctx context.Context) error {
 		got := &unread.Users[i]
 		if err := q.between(unread.AsOf, func(f facts) (diff string) {
 			for j, name := range names {
-				diff += differs(name, user, "among unread numbers", got.Counts[j], f.of(name, user))
+				diff += differs(q.w, name, user, "among unread numbers", got.Counts[j], f.of(name, user))
 			}
 			return diff
 		}); err != nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -30,7 +31,12 @@ const failuresMax = 5
 // simulate runs a seed in a bubble: a clock of its own, and goroutines that end
 // with it.
 func simulate(t *testing.T, seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
-	synctest.Test(t, func(*testing.T) { sum, err = runSeed(seed, f, trace) })
+	return simulateInto(t, seed, f, trace, nil)
+}
+
+// simulateInto adds to a net what the seed derives and answers.
+func simulateInto(t *testing.T, seed uint64, f *fault, trace io.Writer, n *netSums) (sum uint64, err error) {
+	synctest.Test(t, func(*testing.T) { sum, err = runSeed(seed, f, trace, n) })
 	return sum, err
 }
 
@@ -80,23 +86,35 @@ func simulateSeeds(t *testing.T, most int, f *fault) {
 		seeds = uint64(*seedsFlag)
 	}
 	test := t.Name()
+	eachSeed(t, *firstFlag, seeds, func(t *testing.T, seed uint64) error {
+		_, err := simulate(t, seed, f, nil)
+		if err != nil {
+			err = fmt.Errorf("%w\ngo test ./internal/sim -run '%s$' -count=1 -v -sim.seed=%d", err, test, seed)
+		}
+		return err
+	})
+}
+
+// eachSeed does something for so many seeds from a first one, on all processors, and returns when
+// all are done.
+func eachSeed(t *testing.T, first, seeds uint64, do func(t *testing.T, seed uint64) error) {
 	var next, failures atomic.Uint64
 	begun := time.Now()
-	t.Cleanup(func() {
-		t.Logf("%d seeds from %d in %v", min(next.Load(), seeds), *firstFlag, time.Since(begun).Round(time.Millisecond))
-	})
-	for range runtime.GOMAXPROCS(0) {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			for n := next.Add(1); n <= seeds && failures.Load() < failuresMax; n = next.Add(1) {
-				seed := *firstFlag + n - 1
-				if _, err := simulate(t, seed, f, nil); err != nil {
-					t.Errorf("seed %d: %v\ngo test ./internal/sim -run '%s$' -count=1 -v -sim.seed=%d", seed, err, test, seed)
-					failures.Add(1)
+	t.Run("seeds", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for n := next.Add(1); n <= seeds && failures.Load() < failuresMax; n = next.Add(1) {
+					seed := first + n - 1
+					if err := do(t, seed); err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+						failures.Add(1)
+					}
 				}
-			}
-		})
-	}
+			})
+		}
+	})
+	t.Logf("%d seeds from %d in %v", min(next.Load(), seeds), first, time.Since(begun).Round(time.Millisecond))
 }
 
 // A seed is worth its name only if it tells the same story again, on however

@@ -132,6 +132,7 @@ type world struct {
 
 	hash  hash.Hash64
 	trace io.Writer // nil: nowhere
+	net   *netSums      // nil: nothing is held
 	steps int
 
 	mu      sync.Mutex
@@ -158,12 +159,12 @@ type fault struct {
 
 // runSeed is the simulation of one seed. It must be called in a bubble of its own.
 // The sum is of everything that happened.
-func runSeed(seed uint64, f *fault, trace io.Writer) (sum uint64, err error) {
+func runSeed(seed uint64, f *fault, trace io.Writer, n *netSums) (sum uint64, err error) {
 	r := rand.New(rand.NewPCG(seed, 0x7157))
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
 		asleep: map[int]int{}, blind: map[int]int{}, cut: map[int]int{}, sources: map[string][]*Stored{},
-		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, vault: vault{set: firstRecord},
+		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, net: n, vault: vault{set: firstRecord},
 	}
 	if f != nil && f.setup != nil {
 		f.setup(&w.setup)
@@ -254,6 +255,7 @@ func (w *world) noteWindows() {
 			if w.windows == 0 && m.Sequence == 1 {
 				w.routed = h.From
 			}
+			w.net.window(m)
 			w.note("window %d: (%v.%d, %v.%d] %d events", m.Sequence, h.From.Sequence(), h.From.Line(), h.To.Sequence(), h.To.Line(), h.Events)
 		}
 	}
