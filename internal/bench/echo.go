@@ -100,9 +100,14 @@ type asks struct {
 	ask     func(*client.Client) error
 }
 
-// startEcho starts an echo that answers each of these questions as the program
-// does now.
-func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...asks) (*echoServer, error) {
+// startEcho starts an echo that answers each of these questions as the program does now. The
+// program's key lets it hear how the Go client asks.
+func (b *bench) startEcho(ctx context.Context, of *program, questions ...asks) (*echoServer, error) {
+	nc, err := nats.Connect(of.url, of.inside())
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
 	dir, err := os.MkdirTemp(b.dir, "echo-")
 	if err != nil {
 		return nil, err
@@ -112,7 +117,7 @@ func (b *bench) startEcho(ctx context.Context, c *client.Client, questions ...as
 		return nil, err
 	}
 	for _, q := range questions {
-		replies, err := record(ctx, c.Conn(), q)
+		replies, err := record(ctx, nc, q)
 		if err != nil {
 			return nil, err
 		}
@@ -163,6 +168,8 @@ func record(ctx context.Context, nc *nats.Conn, q asks) (replies [2][]byte, err 
 	if err != nil {
 		return replies, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
 	c := client.New(nc)
 	var asked [2]*nats.Msg
 	for i := range asked {

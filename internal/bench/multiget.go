@@ -87,7 +87,7 @@ func (g *growing) multiGet(ctx context.Context) error {
 	for i := range some {
 		some[i] = uint64(i)
 	}
-	echo, err := g.startEcho(ctx, g.c, asks{"tidemark.get", func(c *client.Client) error {
+	echo, err := g.startEcho(ctx, g.p, asks{"tidemark.get", func(c *client.Client) error {
 		_, err := overNATS(ctx, c, columns[likesAt:])(some)
 		return err
 	}})

@@ -41,7 +41,7 @@ func (b *bench) small(ctx context.Context) error {
 	if err := s.load(ctx, c); err != nil {
 		return err
 	}
-	s.echo, err = b.startEcho(ctx, c, asks{"tidemark.get", func(c *client.Client) error {
+	s.echo, err = b.startEcho(ctx, p, asks{"tidemark.get", func(c *client.Client) error {
 		_, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: likesOf(b.size.asked / 2), Columns: columns[likesAt:]})
 		return err
 	}}, asks{"tidemark.unread", func(c *client.Client) error {

@@ -132,7 +132,7 @@ type world struct {
 
 	hash  hash.Hash64
 	trace io.Writer // nil: nowhere
-	net   *netSums      // nil: nothing is held
+	net   *netSums  // nil: nothing is held
 	steps int
 
 	mu      sync.Mutex
