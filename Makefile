@@ -33,14 +33,14 @@ help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 # Not by go run, which fails after Ctrl-C though the program has ended well.
-run: build ## start a node with a small live community, and say where to look
+run: build ## start a node with a small live community, and say where to look [until Ctrl-C]
 	bin/tidemark run --demo
 
-cluster: build ## three nodes and a fourth that only answers, on this machine, with the community: kill some (CLUSTERFLAGS='-restart 0')
+cluster: build ## three nodes and a fourth that only answers, on this machine: kill some (CLUSTERFLAGS='-restart 0') [until Ctrl-C]
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/cluster ./examples/cluster
 	bin/cluster $(CLUSTERFLAGS)
 
-build: ## bin/tidemark (VERSION=v1.2.3 names it)
+build: ## bin/tidemark (VERSION=v1.2.3 names it) [2 s; 1 min where nothing is compiled yet]
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark
 
 # Most packages wait more than they compute: with more of them at once than there are processors
@@ -55,18 +55,18 @@ SHARED  = ./sinks/... ./internal/node/... ./query/spread/... ./query/service/...
 # and rows without it, and few with it.
 UNRACED = ./internal/sim ./sinks/hot
 
-test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes; 3 minutes, 6 where nothing is compiled yet
+test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes [3 min; 6 where nothing is compiled yet]
 	CGO_ENABLED=0 $(TEST) -short -timeout 10m ./...
 
-race: ## the race detector, where goroutines share memory (needs a C compiler); 3 minutes, 5 where nothing is compiled yet
+race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 5 where nothing is compiled yet]
 	$(TEST) -race -short -timeout 10m $(SHARED)
 
-test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh and fish where they are; 20 minutes
+test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh, fish where they are [20 min]
 	@$(if $(RACE),,echo 'make test-all: no C compiler found, so without -race: data races are not looked for')
 	$(if $(RACE),CGO_ENABLED=0 $(TEST) -timeout 20m $(UNRACED))
 	$(TEST) $(RACE) -timeout 30m ./...
 
-soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices')
+soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices') [10 min]
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
 
 nodes-full: ## all of Higgs on four holders, three with embedded servers, while they are killed, drained, cut off; cuts of all kinds; some ten minutes
@@ -78,7 +78,7 @@ rebuild-full: ## all of Higgs, half of it while it is counted again by other rul
 # Without cgo, as what is built: then what is imported is compiled once for all of these, and
 # for the programs that tests start.
 check: export CGO_ENABLED = 0
-check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy; 1 minute, 3 where nothing is compiled yet
+check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy [1 min; 3 where nothing is compiled yet]
 	$(GO) build ./...
 	@for system in $(SYSTEMS); do echo "GOOS=$$system $(GO) build, of what has files for systems"; \
 		GOOS=$$system $(GO) build $(SYSTEM_PACKAGES) || exit 1; done
@@ -90,7 +90,7 @@ check: ## build, for other systems too, vet, staticcheck, gofumpt, go mod tidy; 
 
 # A failure that wrote no input is Go's own: -fuzztime may end in a bare
 # "context deadline exceeded" (go.dev/issue/75804, mended in Go 1.27).
-fuzz: ## each fuzz target for a while (FUZZTIME=10s)
+fuzz: ## each fuzz target for a while (FUZZTIME=10s) [10 min]
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort | while IFS=: read -r file func; do \
 		name=$${func#func }; dir=$$(dirname "$$file"); echo "== $$dir $$name"; \
 		if out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$dir" 2>&1 </dev/null); then \
@@ -100,18 +100,18 @@ fuzz: ## each fuzz target for a while (FUZZTIME=10s)
 		else echo "$$out"; exit 1; fi; \
 	done
 
-bench: ## one table: every target, measured beside its rival; some minutes (BENCHFLAGS='-only feed -markdown')
+bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only feed -markdown') [8 min]
 	@GO='$(GO)' $(GO) run ./internal/bench $(BENCHFLAGS)
 
-bench-full: ## the same at large sizes: 16 GiB of memory, 60 GB of disk, about an hour
+bench-full: ## the same at large sizes: 16 GiB of memory, 60 GB of disk [1 h]
 	@GO='$(GO)' $(GO) run ./internal/bench -full $(BENCHFLAGS)
 
-bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW
+bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW [20 min]
 	@dirs=$$(grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \
 	test -n "$$dirs" || { echo "make bench-go: there are no benchmarks yet"; exit 0; }; \
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $$dirs
 
-vuln: ## known vulnerabilities in what the program calls (asks vuln.go.dev)
+vuln: ## known vulnerabilities in what the program calls; asks vuln.go.dev [1 min]
 	$(TOOL) govulncheck ./...
 
 clean: ## remove what make built, and the data of make run and make cluster; data/ stays
