@@ -292,24 +292,6 @@ func TestIndexHandGoesRound(t *testing.T) {
 	}
 }
 
-func TestIndexHandInverse(t *testing.T) {
-	for _, slots := range []int{1, 2, 3, 36, 585, 9361, 9362, 23_457} {
-		for _, depth := range []uint8{0, 1, 7, 30} {
-			first := uint64(0xabcdef0123456789) >> (64 - depth) << (64 - depth)
-			s := &segment{slots: slots, depth: depth, first: first}
-			for at := range slots {
-				h := s.start(at)
-				if s.home(h) != at || h>>(64-depth) != first>>(64-depth) || (at > 0 && s.home(h-1) != at-1) {
-					t.Fatalf("slot %d of %d at depth %d: hash %x falls in slot %d", at, slots, depth, h, s.home(h))
-				}
-			}
-			if got, want := s.start(slots), (first>>(64-depth)+1)<<(64-depth); got != want {
-				t.Fatalf("behind the segment of %x at depth %d: %x, want %x", first, depth, got, want)
-			}
-		}
-	}
-}
-
 // Ids made to fall in one slot cost time, but the directory stays small.
 func TestIndexHostile(t *testing.T) {
 	skipRaced(t)
@@ -418,36 +400,5 @@ func TestIndexWidens(t *testing.T) {
 	}
 	if found != n {
 		t.Fatalf("%d of %d rows are found", found, n)
-	}
-}
-
-// The low bits of a shard's hashes are not stored; one that differs in them is
-// not there, and can be put.
-func TestIndexAlike(t *testing.T) {
-	x := newIndex(1, 42, 0)
-	of := func(n, low uint64) uint64 { return unmix(pipeline.Mix(n)<<6 | low) }
-	const n = 2000
-	for id := uint64(1); id <= n; id++ {
-		x.insert(keyWords{of(id, 9)})
-	}
-	if s := x.dir[0]; s.alike == 0 || s.stride != 12 {
-		t.Fatalf("rows of %d bytes, alike %x", s.stride, s.alike)
-	}
-	for id := uint64(1); id <= n; id++ {
-		for low := range uint64(64) {
-			if _, ok := x.find1(of(id, low)); ok != (low == 9) {
-				t.Fatalf("row %d with low bits %d: %v", id, low, ok)
-			}
-		}
-	}
-	for id := uint64(1); id <= n; id++ {
-		x.insert(keyWords{of(id, id%9)})
-	}
-	for id := uint64(1); id <= n; id++ {
-		for low := range uint64(64) {
-			if _, ok := x.find1(of(id, low)); ok != (low == 9 || low == id%9) {
-				t.Fatalf("row %d with low bits %d, then: %v", id, low, ok)
-			}
-		}
 	}
 }

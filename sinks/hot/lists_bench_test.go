@@ -3,7 +3,6 @@ package hot
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -73,32 +72,6 @@ func BenchmarkGather(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(ids)), "ns/id")
 		})
-	}
-}
-
-// What memory can do: one word for each of 500 ids, of as many bytes.
-func BenchmarkGatherFloor(b *testing.B) {
-	words, next, sum := make([]uint64, 24*benchAuthors/8), uint64(1), uint64(0)
-	for i := range words {
-		words[i] = uint64(i) // or all pages are one
-	}
-	for b.Loop() {
-		for range 500 {
-			next = next*6364136223846793005 + 1442695040888963407
-			sum += words[next>>32*uint64(len(words))>>32]
-		}
-	}
-	runtime.KeepAlive(sum)
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*500), "ns/id")
-}
-
-// Gather's ids one after the other.
-func BenchmarkWord(b *testing.B) {
-	tables := authors()
-	random := rand.New(rand.NewPCG(3, 4))
-	for b.Loop() {
-		id := 1 + random.Uint64N(benchAuthors)
-		tables[pipeline.ShardOf(id, benchTables)].Word(id, 0)
 	}
 }
 
