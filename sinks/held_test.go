@@ -19,7 +19,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // sameHeld compares the answers of shards that answer with the twin; the others'
@@ -373,40 +372,6 @@ func TestSkippedWhileBehind(t *testing.T) {
 	}
 }
 
-// A shard that is behind does not answer, and holds nobody up: Applied does not
-// go back, and answers of the others do not wait.
-func TestBehindDoesNotAnswer(t *testing.T) {
-	o := options(2)
-	o.Held = []pipeline.Shard{0}
-	n, w := started(t, o), newWorld(2)
-	for range 4 {
-		w.likes(upTo(20)...)
-	}
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	if err := n.Hold(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if n.Sequence() != 0 || !slices.Equal(n.Positions(), []pipeline.Position{0, w.last()}) || n.Applied() != w.last() || n.Checkpointed() != 0 {
-		t.Errorf("goes on after window %d, stands at %v, applied %d, checkpointed %d", n.Sequence(), n.Positions(), n.Applied(), n.Checkpointed())
-	}
-	for i, e := range w.entries {
-		if n.Holds(1) {
-			t.Fatalf("it answers after %d of %d windows", i, len(w.entries))
-		}
-		follow(t, n, &slice{[]pipeline.Entry{e}})
-		if err := n.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if n.Applied() != w.last() {
-			t.Fatalf("applied %d", n.Applied())
-		}
-	}
-	if !n.Holds(1) || w.same(t, n, upTo(20)) != w.last() {
-		t.Error("it does not answer at the end")
-	}
-}
-
 // What was asked wrongly says which shard and why, and changes nothing.
 func TestHoldRefuses(t *testing.T) {
 	const shards = 4
@@ -445,59 +410,6 @@ func TestHoldRefuses(t *testing.T) {
 	}
 	if err := n.Hold(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("after Close: %v", err)
-	}
-}
-
-// While the disk takes nothing and windows wait, Hold and Release wait for no
-// longer than their context, and nothing has changed then.
-func TestHoldEndsWithItsContext(t *testing.T) {
-	o := options(3)
-	o.CheckpointEvery, o.DirtyRowsMax, o.Held = 5*time.Millisecond, 10, []pipeline.Shard{0, 1}
-	store, w := openStore(t, t.TempDir(), 3), newWorld(3)
-	n := newNode(t, store, o)
-	defer n.Close()
-	store.Close() // every commit fails
-	w.random(rand.New(rand.NewPCG(9, 10)), 100, 20, 200)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := n.Follow(ctx, w.tail(0)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("the node takes all windows: %v", err)
-	}
-	for what, change := range map[string]func(context.Context) error{
-		"hold shards [2]":    func(ctx context.Context) error { return n.Hold(ctx, 2) },
-		"release shards [0]": func(ctx context.Context) error { return n.Release(ctx, 0) },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		err := change(ctx)
-		if cancel(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if _, all := n.Warmth(); all != 2 || !n.Holds(0) || n.Holds(2) {
-			t.Errorf("after %v it holds %v", err, n.Standings())
-		}
-	}
-}
-
-// A node that holds no shard has the commons alone, and goes on with the log.
-func TestHoldsNone(t *testing.T) {
-	o := options(4)
-	o.Held = []pipeline.Shard{}
-	n, w := started(t, o), newWorld(4)
-	w.likes(upTo(20)...)
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	if got := missing(t, n, upTo(20)); len(got) != 20 || n.Resident() > 100<<10 {
-		t.Errorf("missing %v, %d bytes", got, n.Resident())
-	}
-	if err := n.Release(t.Context()); err != nil { // nothing
-		t.Error(err)
-	}
-	if err := n.Hold(t.Context(), 0, 1, 2, 3); err != nil {
-		t.Fatal(err)
-	}
-	follow(t, n, w.tail(n.Sequence()))
-	if err := n.Settle(t.Context()); err != nil || w.same(t, n, upTo(20)) != w.last() {
-		t.Error(err)
 	}
 }
 
@@ -566,104 +478,6 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// Ages in shards that a node beside another brings on from where they are stored
-// are measured as if they had always been held.
-func TestBesideKnowsTheTime(t *testing.T) {
-	const shards, windows, half = 2, 20, 10
-	store := openStore(t, t.TempDir(), shards)
-	defer store.Close()
-	o, w := options(shards), newWorld(shards)
-	o.Users.Retention = 3000
-	for i := range windows {
-		w.likes(1, 2, 3, 4, 5)
-		win, err := pipeline.DecodeWindow(w.entries[i].Window)
-		if err != nil {
-			t.Fatal(err)
-		}
-		win.Marks = []pipeline.TimeMark{{Second: int64(1000 * (i + 1)), Position: win.From + 1}}
-		w.entries[i].Window = pipeline.AppendWindow(nil, win)
-	}
-	to := func(n *sinks.Node, last int) {
-		t.Helper()
-		follow(t, n, &slice{w.entries[n.Sequence():last]})
-		if err := n.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all := newNode(t, store, o)
-	to(all, half)
-	if err := all.Close(); err != nil {
-		t.Fatal(err)
-	}
-	o.Held = []pipeline.Shard{0}
-	n := newNode(t, store, o)
-	defer n.Close()
-	to(n, windows)
-	o.Held, o.Beside = []pipeline.Shard{1}, true
-	beside := newNode(t, store, o)
-	defer beside.Close()
-	to(beside, windows)
-	for at := half; at <= windows; at++ {
-		if got, want := beside.Horizon(w.ends[at], 3000), n.Horizon(w.ends[at], 3000); got != want || got == 0 {
-			t.Errorf("after window %d ages reach back to position %d, should to %d", at, got, want)
-		}
-	}
-}
-
-// A node lends a part of its memory to one beside it, and does with less meanwhile.
-func TestLend(t *testing.T) {
-	store := openStore(t, t.TempDir(), 4)
-	defer store.Close()
-	o, w := options(4), newWorld(4)
-	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 8<<20, 5000
-	n := newNode(t, store, o)
-	defer n.Close()
-	for from := uint64(1); from < rowsMany; from += 2000 {
-		w.likes(upBetween(from, from+2000)...)
-	}
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	if is := n.Resident(); is < 1<<20 {
-		t.Fatalf("%d bytes are in memory, too few to see", is)
-	}
-	n.Lend(o.MemoryBytes - 1<<20)
-	await(t, "it does with a MiB", func() bool { return n.Resident() <= 1<<20 })
-	n.Lend(0)
-	w.likes(upBetween(1, rowsMany)...)
-	follow(t, n, w.tail(n.Sequence()))
-	wait(t, n, w.last())
-	if is := n.Resident(); is < 1<<20 {
-		t.Errorf("%d bytes are in memory, it may take all again", is)
-	}
-}
-
-// What others take of the budget is counted, and the shards do with less meanwhile.
-func TestOthersTakeMemory(t *testing.T) {
-	store := openStore(t, t.TempDir(), 4)
-	defer store.Close()
-	var others atomic.Int64
-	o, w := options(4), newWorld(4)
-	o.CheckpointEvery, o.MemoryBytes, o.DirtyRowsMax = 10*time.Millisecond, 8<<20, 5000
-	o.Others = func() int { return int(others.Load()) }
-	n := newNode(t, store, o)
-	defer n.Close()
-	for from := uint64(1); from < 3*rowsMany; from += 2000 {
-		w.likes(upBetween(from, from+2000)...)
-	}
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	is := n.Resident()
-	if is < 3<<20 {
-		t.Fatalf("%d bytes are in memory, too few to see", is)
-	}
-	taken := o.MemoryBytes - is + is/4
-	others.Store(int64(taken))
-	if is := n.Resident(); is < taken {
-		t.Errorf("%d bytes are counted, without those of others", is)
-	}
-	await(t, "the shards do with a quarter less", func() bool { return n.Resident() <= o.MemoryBytes })
-}
-
 // What the clock has learned of a window is stored, also if Hand was interrupted
 // before any owner had the window, as it is whenever what is held changes.
 func TestTimeOfAnInterruptedWindow(t *testing.T) {
@@ -694,52 +508,6 @@ func TestTimeOfAnInterruptedWindow(t *testing.T) {
 	defer view.Close()
 	if err := view.Seconds(func(second int64, _ pipeline.Position) { stored = append(stored, second) }); err != nil || len(stored) != windows {
 		t.Errorf("of %d marks these are stored: %v, %v", windows, stored, err)
-	}
-}
-
-// A shard that cannot be read is taken up as one that has failed, as at a start:
-// an error of Hold would keep all others from going on (I3).
-func TestHoldOfADamagedShard(t *testing.T) {
-	const shards = 2
-	dir, o, w, ids := t.TempDir(), options(2), newWorld(2), upTo(40)
-	store := openStore(t, dir, shards)
-	o.Held = []pipeline.Shard{1}
-	n := newNode(t, store, o)
-	w.likes(ids...)
-	follow(t, n, w.tail(0))
-	if err := errors.Join(n.Close(), store.Close()); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "runs", "*"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, %v", files, err)
-	}
-	if err := os.Truncate(files[0], 30); err != nil {
-		t.Fatal(err)
-	}
-	store = openStore(t, dir, shards)
-	defer store.Close()
-	o.Held = []pipeline.Shard{0}
-	n = newNode(t, store, o)
-	defer n.Close()
-	w.likes(ids...)
-	follow(t, n, w.tail(0))
-	if err := n.Hold(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if s := n.Standings(); len(s) != 2 || !errors.Is(s[1].Err, cold.ErrCorrupt) || s[1].Answers || n.Holds(1) || n.Sequence() != 2 {
-		t.Errorf("they stand %+v; it goes on after window %d", s, n.Sequence())
-	}
-	w.likes(ids...)
-	follow(t, n, w.tail(n.Sequence()))
-	wait(t, n, w.last())
-	w.sameHeld(t, n, ids, []pipeline.Shard{0}, true)
-	if err := errors.Join(n.Release(t.Context(), 1), store.Drop(1), n.Hold(t.Context(), 1)); err != nil {
-		t.Fatal(err)
-	}
-	follow(t, n, w.tail(n.Sequence()))
-	if err := n.Settle(t.Context()); err != nil || n.Err() != nil || w.same(t, n, ids) != w.last() {
-		t.Errorf("given up, dropped and taken up: %v, %v", err, n.Err())
 	}
 }
 
@@ -892,67 +660,5 @@ func TestPollsAskForThoseWhoPosted(t *testing.T) {
 	asks("and one posted", 0, there[1])
 	if n.Stats.Elsewhere.Load() == 0 || n.Stats.Quiet.Load() == 0 {
 		t.Errorf("counted: %d elsewhere, %d quiet", n.Stats.Elsewhere.Load(), n.Stats.Quiet.Load())
-	}
-}
-
-// That others have posted nothing is as of what was handed over (I6); where the user's own
-// shard is further all are asked, so that a start sets no answer back.
-func TestQuietAsOfWhatWasHandedOver(t *testing.T) {
-	const shards, message = 3, pipeline.Position(1 << 16)
-	o := options(shards)
-	o.Users.PostsMax, o.Users.PostsKept = 10, 40
-	of := func(shard pipeline.Shard) uint64 {
-		for id := uint64(1); ; id++ {
-			if pipeline.ShardOf(id, shards) == shard {
-				return id
-			}
-		}
-	}
-	user, author := of(1), of(2)
-	var entries []pipeline.Entry
-	for i := range 5 {
-		from := pipeline.Position(i) * 100 * message
-		w := pipeline.Window{Header: pipeline.Header{From: from, To: from + 100*message}, Authors: []uint64{}, Sections: make([][]byte, shards+1)}
-		if i == 1 {
-			w.Sections[1] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpFollow, ID: user, Other: author, Position: from + 1})
-		}
-		if i == 2 {
-			at := from + 50*message
-			w.Sections[1] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpRead, ID: user, Position: at, Mark: at, Looked: pipeline.LookedFeed})
-		}
-		if i == 4 {
-			w.Authors = []uint64{author}
-			w.Sections[2] = pipeline.AppendOperation(nil, from, &pipeline.Operation{Op: pipeline.OpPost, ID: author, Other: 7, Position: from + 50*message})
-		}
-		entries = append(entries, pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, &w)})
-	}
-	store := openStore(t, t.TempDir(), shards)
-	defer store.Close()
-	for shard, to := range []int{1, 4} { // shard 0 stands after one window, the user's after four
-		o.Held = []pipeline.Shard{pipeline.Shard(shard)}
-		n := newNode(t, store, o)
-		follow(t, n, &slice{entries[:to]})
-		if err := errors.Join(n.Settle(t.Context()), n.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o.Held = []pipeline.Shard{0, 1}
-	n := newNode(t, store, o)
-	defer n.Close()
-	for i := 1; i <= 5; i++ {
-		var profiles query.Profiles
-		if err := n.Profiles(t.Context(), []uint64{user}, []string{}, &profiles, true); err != nil || len(profiles.Missing) > 0 {
-			t.Fatalf("missing %v, %v", profiles.Missing, err)
-		}
-		asked, to := len(profiles.Rest[0].Followees) == 1, pipeline.Position(i)*100*message
-		switch {
-		case asked != (i != 4), !asked && profiles.AsOf != to:
-			t.Errorf("handed over up to %d: asks: %v, as of %d", to, asked, profiles.AsOf)
-		}
-		if i < 5 {
-			if err := errors.Join(n.Hand(t.Context(), entries[i]), n.Settle(t.Context())); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -213,8 +214,66 @@ func relist(t *testing.T, e Engine, change func([]listed) []listed) {
 	}
 }
 
-// failing is an engine of which one step fails: "create", "write", "seal",
-// "commit", or "landed", a commit that is there all the same.
+// "A checkpoint that changes nothing but states writes no file."
+func TestStateAlone(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := byHand(t, dir, nil)
+	checkpoint(t, s, 2, 7, nil)
+	if names := runFiles(t, dir); len(names) != 0 {
+		t.Error(names)
+	}
+	closeStore(t, s)
+	s, _ = byHand(t, dir, nil)
+	defer closeStore(t, s)
+	if state, err := s.Stack(2).State(); state.Applied != 7 || err != nil {
+		t.Error(state, err)
+	}
+	if state, err := s.Stack(1).State(); state != (State{}) || err != nil {
+		t.Error(state, err)
+	}
+}
+
+// "A key that is nowhere costs no block, a cold row about one; ids that
+// are neighbours decode a block once."
+func TestReadsFew(t *testing.T) {
+	s, _ := byHand(t, t.TempDir(), nil)
+	defer closeStore(t, s)
+	const rows = 20_000
+	for n := range uint64(RunsWanted) { // each row in one of the runs
+		checkpoint(t, s, 0, pipeline.Position(n+1), func(to Sink) {
+			for id := range uint64(rows) {
+				to.Row(0, 1+id*RunsWanted+n, []int64{1})
+			}
+		})
+	}
+	v := s.Stack(0).View()
+	defer v.Close()
+	reads := func(what string, most uint64, ids ...uint64) {
+		t.Helper()
+		before, cells := s.Stats.Reads.Load(), make([]int64, len(ids))
+		if err := v.Rows(0, ids, cells); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Stats.Reads.Load() - before; got > most {
+			t.Errorf("%s: %d blocks read, want at most %d", what, got, most)
+		}
+	}
+	var nowhere, cold, near []uint64
+	for i := range uint64(1000) {
+		nowhere, cold, near = append(nowhere, 1+rows*RunsWanted+i), append(cold, 1+i*100), append(near, 1+i)
+	}
+	reads("nowhere", RunsWanted, nowhere...) // one in a hundred gets by a filter, all to the last block
+	before := s.Stats.Lookups.Load()
+	reads("cold", 1000+100, cold...)
+	if all, nothing := s.Stats.Lookups.Load()-before, s.Stats.LookupsNothing.Load(); all < 1000 || nothing > 300 {
+		t.Errorf("%d lookups, %d for nothing", all, nothing)
+	}
+	reads("neighbours", 3*RunsWanted, near...)
+}
+
+// failing is an engine of which one step fails: "space" before anything is written, "create",
+// "write", "seal", "room" once all is written, "commit", or "landed", a commit that is there
+// all the same.
 type failing struct {
 	Engine
 	at string
@@ -225,6 +284,14 @@ func (f *failing) fail(at string) error {
 		return full(&os.PathError{Op: at, Path: "x", Err: syscall.ENOSPC})
 	}
 	return nil
+}
+
+func (f *failing) Room(bytes int64) error {
+	at := "space"
+	if bytes == 0 {
+		at = "room"
+	}
+	return errors.Join(f.fail(at), f.Engine.Room(bytes))
 }
 
 func (f *failing) Create(name string) (NewFile, error) {
@@ -266,18 +333,23 @@ func (n *failingFile) Seal() error {
 	return n.NewFile.Seal()
 }
 
-// "A checkpoint that fails leaves no temporary file, and nothing is
-// lost"; a merge too. What failed at its commit may be there after a restart, as a whole.
+// "A checkpoint that fails leaves no temporary file, and nothing is lost"; a merge and a drop
+// too. What failed at its commit may be there after a restart, as a whole. What had no room to
+// be committed surely is not: its file goes, or it would take what the next one needs.
 func TestFullDisk(t *testing.T) {
-	for _, at := range []string{"create", "write", "seal", "commit", "landed"} {
+	before := t.TempDir()
+	s, _ := byHand(t, before, nil)
+	for n := range pipeline.Position(RunsWanted + 1) {
+		count(t, s, 0, n+1)
+	}
+	count(t, s, 1, 1)
+	closeStore(t, s)
+	for _, at := range []string{"space", "create", "write", "seal", "room", "commit", "landed"} {
 		t.Run(at, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := copied(t, before, ".vlog", ".mem", "DISCARD")
 			var f *failing
 			wrap := func(e Engine) Engine { f = &failing{Engine: e}; return f }
 			s, _ := byHand(t, dir, wrap)
-			for n := range pipeline.Position(RunsWanted + 1) {
-				count(t, s, 0, n+1)
-			}
 			want, files := int64(RunsWanted+1), len(runFiles(t, dir))
 			attempt := func() error {
 				c := s.Begin()
@@ -293,23 +365,34 @@ func TestFullDisk(t *testing.T) {
 			if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
 				t.Errorf("a merge: %v, %v", did, err)
 			}
+			lists := at == "room" || at == "commit" || at == "landed"
+			if err := s.Drop(1); lists && (!errors.Is(err, ErrDiskFull) || !strings.Contains(err.Error(), "drop shard 1")) {
+				t.Errorf("a drop: %v", err)
+			}
 			s.Stack(0).Publish()
 			wantCounted(t, s, 0, want)
-			if got := len(runFiles(t, dir)); at != "commit" && at != "landed" && got != files {
+			if got := len(runFiles(t, dir)); lists && at == "room" && got != files {
 				t.Errorf("%d files, and %d before", got, files)
 			}
 			f.at = ""
-			if at == "landed" { // cut off now, the merge is there
+			if lists { // cut off now, what landed is there, as a whole
 				closeStore(t, s)
 				s, _ = byHand(t, dir, wrap)
 				wantCounted(t, s, 0, want)
+				kept := int64(1)
+				if at == "landed" {
+					kept = 0
+				}
+				wantCounted(t, s, 1, kept)
+			}
+			if at == "landed" {
 				f.at = at
 				if err := attempt(); !errors.Is(err, ErrDiskFull) {
 					t.Errorf("a checkpoint: %v", err)
 				}
 				closeStore(t, s)
 				s, _ = byHand(t, dir, wrap)
-				want++ // and the checkpoint
+				want++
 				wantCounted(t, s, 0, want)
 				if state, err := s.Stack(0).State(); state.Applied != 100 || err != nil {
 					t.Errorf("it stands at %v, %v", state, err)
@@ -320,24 +403,16 @@ func TestFullDisk(t *testing.T) {
 			}
 			s.Stack(0).Publish()
 			wantCounted(t, s, 0, want+1)
-			for {
-				did, err := s.MergeOnce()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !did {
-					break
-				}
-			}
+			mergeAll(t, s)
 			wantCounted(t, s, 0, want+1)
 			s.files.sweep()
-			listed, memory := map[string]bool{}, 0
-			s.layers(func(l *layer) { listed[l.file.name()] = true; memory += l.run.Memory() })
+			if _, err := allListed(s, f); err != nil {
+				t.Error(err)
+			}
+			memory := 0
+			s.layers(func(l *layer) { memory += l.run.Memory() })
 			if got := s.Memory(); got != memory {
 				t.Errorf("it counts %d bytes of memory, and has %d", got, memory)
-			}
-			if names := runFiles(t, dir); len(names) != len(listed) {
-				t.Errorf("files %v, listed %v", names, listed)
 			}
 			closeStore(t, s)
 			s, _ = byHand(t, dir, nil)
@@ -347,23 +422,19 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// "A checkpoint that changes nothing but states writes no file."
-func TestStateAlone(t *testing.T) {
-	dir := t.TempDir()
-	s, _ := byHand(t, dir, nil)
-	checkpoint(t, s, 2, 7, nil)
-	if names := runFiles(t, dir); len(names) != 0 {
-		t.Error(names)
+// mergeAll merges until there is nothing to merge.
+func mergeAll(t *testing.T, s *Store) {
+	t.Helper()
+	for range 100 {
+		did, err := s.MergeOnce()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !did {
+			return
+		}
 	}
-	closeStore(t, s)
-	s, _ = byHand(t, dir, nil)
-	defer closeStore(t, s)
-	if state, err := s.Stack(2).State(); state.Applied != 7 || err != nil {
-		t.Error(state, err)
-	}
-	if state, err := s.Stack(1).State(); state != (State{}) || err != nil {
-		t.Error(state, err)
-	}
+	t.Error("merges have no end")
 }
 
 // cramped has room for so much besides what commits need.
@@ -398,68 +469,41 @@ func TestMergesWaitForRoom(t *testing.T) {
 	wantCounted(t, s, 0, RunsWanted+2)
 }
 
-// "SetHorizon has merges leave out posts before a position … where nothing is
-// older."
-func TestHorizon(t *testing.T) {
-	s, _ := byHand(t, t.TempDir(), nil)
+// "SetHorizon has merges leave out posts before a position … where nothing is older." So it is
+// with the members that a set has forgotten by the shard's log time. No others go.
+func TestMergesForget(t *testing.T) {
+	kept := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 10}
+	s := openSchema(t, t.TempDir(), setSpec(t, map[string]pipeline.SetSpec{"post.view": kept}, "post: view"))
 	defer closeStore(t, s)
-	for n := range pipeline.Position(RunsWanted + 1) {
-		checkpoint(t, s, 0, n+1, func(to Sink) { to.Post(7, n+1, 70) })
+	id := uint64(1)
+	for pipeline.ShardOf(id, 4) != 0 {
+		id++
 	}
-	posts := func() (found []pipeline.Position) {
-		v := s.Stack(0).View()
-		defer v.Close()
-		if err := v.Posts([]From{{Author: 7}}, func(_ int, p pipeline.Position, _ uint64) { found = append(found, p) }); err != nil {
+	for at := range int64(RunsWanted + 1) {
+		c := s.Begin()
+		to := c.Shard(0)
+		to.Post(7, pipeline.Position(at+1), 70)
+		to.Member(0, id, pipeline.Member{A: uint64(1 + at)}, 1000+at, true)
+		to.State(State{Applied: pipeline.Position(at), Time: (1000 + 13) * 1000}) // those before 1003 are forgotten
+		if err := c.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		return found
+		if at == 0 {
+			s.Stack(0).SetHorizon(6)
+		}
+		s.Stack(0).Publish()
 	}
-	s.Stack(0).SetHorizon(6)
-	if got := posts(); len(got) != RunsWanted+1 {
-		t.Errorf("before merging: %v", got)
-	}
-	if did, err := s.MergeOnce(); !did || err != nil {
-		t.Fatal(did, err)
-	}
-	if got := posts(); len(got) != RunsWanted+1-5 || got[0] != 6 {
-		t.Errorf("after: %v", got)
-	}
-}
-
-// "A key that is nowhere costs no block, a cold row about one; ids that
-// are neighbours decode a block once."
-func TestReadsFew(t *testing.T) {
-	s, _ := byHand(t, t.TempDir(), nil)
-	defer closeStore(t, s)
-	const rows = 20_000
-	for n := range uint64(RunsWanted) { // each row in one of the runs
-		checkpoint(t, s, 0, pipeline.Position(n+1), func(to Sink) {
-			for id := range uint64(rows) {
-				to.Row(0, 1+id*RunsWanted+n, []int64{1})
-			}
-		})
+	waitFor(t, "it is merged", func() bool { all, _ := s.Runs(); return all == 1 })
+	if got := members(t, s, "post.view", id); !slices.Contains(got, "4 0 1003") || slices.Contains(got, "3 0 1002") || len(got) != 6 {
+		t.Errorf("the members are %v", got)
 	}
 	v := s.Stack(0).View()
 	defer v.Close()
-	reads := func(what string, most uint64, ids ...uint64) {
-		t.Helper()
-		before, cells := s.Stats.Reads.Load(), make([]int64, len(ids))
-		if err := v.Rows(0, ids, cells); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.Stats.Reads.Load() - before; got > most {
-			t.Errorf("%s: %d blocks read, want at most %d", what, got, most)
-		}
+	var posts []pipeline.Position
+	if err := v.Posts([]From{{Author: 7}}, func(_ int, p pipeline.Position, _ uint64) { posts = append(posts, p) }); err != nil {
+		t.Fatal(err)
 	}
-	var nowhere, cold, near []uint64
-	for i := range uint64(1000) {
-		nowhere, cold, near = append(nowhere, 1+rows*RunsWanted+i), append(cold, 1+i*100), append(near, 1+i)
+	if len(posts) != RunsWanted+1-5 || posts[0] != 6 {
+		t.Errorf("the posts are at %v", posts)
 	}
-	reads("nowhere", RunsWanted, nowhere...) // one in a hundred gets by a filter, all to the last block
-	before := s.Stats.Lookups.Load()
-	reads("cold", 1000+100, cold...)
-	if all, nothing := s.Stats.Lookups.Load()-before, s.Stats.LookupsNothing.Load(); all < 1000 || nothing > 300 {
-		t.Errorf("%d lookups, %d for nothing", all, nothing)
-	}
-	reads("neighbours", 3*RunsWanted, near...)
 }
