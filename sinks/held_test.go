@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -45,143 +41,6 @@ func (w *world) sameHeld(t fataler, n *sinks.Node, ids []uint64, held []pipeline
 			}
 		}
 	}
-}
-
-// A node that holds any shards, takes some up and gives some up at any moment,
-// with windows in any pieces, checkpoints, crashes and drops between, answers for
-// what it holds what a map gives, and names the rest as missing (I1, I3, I4, I6).
-func TestHeldTwin(t *testing.T) {
-	root := t.TempDir()
-	number := 0
-	rapid.Check(t, func(t *rapid.T) {
-		number++
-		dir := filepath.Join(root, "badger", string(rune('a'+number%26)))
-		os.RemoveAll(dir)
-		ids := upTo(rapid.Uint64Range(1, 60).Draw(t, "ids"))
-		shards := rapid.SampledFrom([]int{1, 2, 3, 7, 64}).Draw(t, "shards")
-		w := newWorld(shards)
-		shard := rapid.Custom(func(t *rapid.T) pipeline.Shard { return pipeline.Shard(rapid.IntRange(0, shards-1).Draw(t, "shard")) })
-		held := rapid.SliceOfNDistinct(shard, 0, shards, rapid.ID).Draw(t, "held")
-		draw := func(t *rapid.T) sinks.Options {
-			o := options(shards)
-			o.Held = append([]pipeline.Shard{}, held...)
-			o.Owners = rapid.IntRange(1, 3).Draw(t, "owners")
-			o.DirtyRowsMax = rapid.SampledFrom([]int{1, 3, 20, 1000}).Draw(t, "dirty")
-			o.MemoryBytes = rapid.SampledFrom([]int{0, 1, 64 << 10}).Draw(t, "memory")
-			o.CheckpointEvery = rapid.SampledFrom([]time.Duration{100 * time.Microsecond, time.Millisecond, time.Hour}).Draw(t, "every")
-			return o
-		}
-		store := openStore(t, dir, shards)
-		n := newNode(t, store, draw(t))
-		defer func() {
-			n.Close()
-			store.Close()
-		}()
-		reborn := func(t *rapid.T) {
-			if rapid.IntRange(0, 4).Draw(t, "store") == 0 {
-				if err := store.Close(); err != nil {
-					t.Fatalf("%v", err)
-				}
-				store = openStore(t, dir, shards)
-			}
-			n = newNode(t, store, draw(t))
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"append": func(t *rapid.T) {
-				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-				w.random(r, rapid.IntRange(1, 6).Draw(t, "windows"), rapid.IntRange(0, 30).Draw(t, "changes"), uint64(len(ids)))
-			},
-			"follow": func(t *rapid.T) { follow(t, n, w.tail(n.Sequence())) },
-			"followSome": func(t *rapid.T) {
-				tail := w.tail(n.Sequence())
-				tail.entries = tail.entries[:rapid.IntRange(0, len(tail.entries)).Draw(t, "some")]
-				follow(t, n, tail)
-			},
-			"read": func(t *rapid.T) { w.sameHeld(t, n, ids, held, false) },
-			"settle": func(t *rapid.T) {
-				follow(t, n, w.tail(n.Sequence()))
-				if err := n.Settle(context.Background()); err != nil {
-					t.Fatalf("%v", err)
-				}
-				if n.Applied() != w.last() {
-					t.Fatalf("stands at %d, want %d", n.Applied(), w.last())
-				}
-				w.sameHeld(t, n, ids, held, true)
-			},
-			"hold": func(t *rapid.T) {
-				number := shard.Draw(t, "shard")
-				before, at := n.Applied(), n.Sequence()
-				err := n.Hold(context.Background(), number)
-				if slices.Contains(held, number) {
-					if err == nil {
-						t.Fatalf("shard %d was taken up twice", number)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("%v", err)
-				}
-				held = append(held, number)
-				if n.Applied() < before || n.Sequence() > at {
-					t.Fatalf("stood at %d, window %d; now %d, %d", before, at, n.Applied(), n.Sequence())
-				}
-			},
-			"release": func(t *rapid.T) {
-				number := shard.Draw(t, "shard")
-				err := n.Release(context.Background(), number)
-				at := slices.Index(held, number)
-				if at < 0 {
-					if err == nil {
-						t.Fatalf("shard %d was given up, and was not held", number)
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("%v", err)
-				}
-				held = slices.Delete(held, at, at+1)
-				switch rapid.IntRange(0, 3).Draw(t, "then") {
-				case 0:
-					return // what was checkpointed may be taken up again
-				case 1:
-					n.Crash()
-					reborn(t)
-				}
-				if err := store.Drop(number); err != nil {
-					t.Fatalf("%v", err)
-				}
-			},
-			"crash": func(t *rapid.T) {
-				n.Crash()
-				reborn(t)
-			},
-			"close": func(t *rapid.T) {
-				if err := n.Close(); err != nil {
-					t.Fatalf("%v", err)
-				}
-				reborn(t)
-			},
-			"": func(t *rapid.T) {
-				if err := n.Err(); err != nil {
-					t.Fatalf("%v", err)
-				}
-				if n.Checkpointed() > uint64(len(w.entries)) {
-					t.Fatalf("checkpointed %d of %d", n.Checkpointed(), len(w.entries))
-				}
-				if _, all := n.Warmth(); all != len(held) || len(n.Standings()) != all {
-					t.Fatalf("counts %d shards, and holds %v", all, held)
-				}
-				if failed := n.Stats.CheckpointErrors.Load(); failed > 0 {
-					t.Fatalf("%d checkpoints failed", failed)
-				}
-			},
-		})
-		follow(t, n, w.tail(n.Sequence()))
-		if err := n.Settle(context.Background()); err != nil {
-			t.Fatalf("%v", err)
-		}
-		w.sameHeld(t, n, ids, held, true)
-	})
 }
 
 // "A reader that began before a shard was given up answers right or
@@ -324,52 +183,6 @@ func (w *world) readOne(n *sinks.Node, r *rand.Rand, many uint64, answered, miss
 		return err
 	}
 	return nil
-}
-
-// A window that is skipped while a shard is behind stops that shard, loudly, and
-// it never answers (I3); the others go on.
-func TestSkippedWhileBehind(t *testing.T) {
-	const shards = 4
-	ids := upTo(40)
-	of := func(number pipeline.Shard) (some []uint64) {
-		for _, id := range ids {
-			if pipeline.ShardOf(id, shards) == number {
-				some = append(some, id)
-			}
-		}
-		return some
-	}
-	for what, skip := range map[string]func(w *world) []pipeline.Entry{
-		"one":      func(w *world) []pipeline.Entry { return append(slices.Clone(w.entries[:1]), w.entries[2:]...) },
-		"all past": func(w *world) []pipeline.Entry { return w.entries[3:] },
-	} {
-		o := options(shards)
-		o.Held = []pipeline.Shard{0, 3}
-		n, w := started(t, o), newWorld(shards)
-		for range 3 {
-			w.likes(ids...)
-		}
-		follow(t, n, w.tail(0))
-		wait(t, n, w.last())
-		if err := n.Hold(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		w.likes(ids...)
-		follow(t, n, &slice{skip(w)})
-		if err := n.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		err := n.Err()
-		if !errors.Is(err, pipeline.ErrGap) || !strings.Contains(err.Error(), "shard 1 ") || n.Failed() != 1 || n.Holds(1) {
-			t.Errorf("%s: %v; %d failed, holds it: %v", what, err, n.Failed(), n.Holds(1))
-		}
-		if got := missing(t, n, of(1)); len(got) != len(of(1)) {
-			t.Errorf("%s: missing %v of %v", what, got, of(1))
-		}
-		if w.same(t, n, of(3)) != w.last() {
-			t.Errorf("%s: the others do not go on", what)
-		}
-	}
 }
 
 // What was asked wrongly says which shard and why, and changes nothing.

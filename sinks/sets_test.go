@@ -3,7 +3,6 @@ package sinks_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -72,53 +71,65 @@ func likesOf(t *testing.T, likes map[uint64][]uint64, change ...func(*sinks.Opti
 	return n, w.To
 }
 
-// docs/degradation.md: "an id is `missing` also where no node has in memory whether the
-// member is in its set"
-func TestSetsMemoryOnly(t *testing.T) {
+// "what is only on disk is `missing`": a row that is answered is right, one that would need the disk
+// is missing, never zero. docs/degradation.md: "an id is `missing` also where no node has in memory
+// whether the member is in its set".
+func TestMemoryOnlyRows(t *testing.T) {
 	likes := map[uint64][]uint64{}
 	for post := uint64(1); post <= 40; post++ {
 		likes[post] = []uint64{7}
 	}
-	n, _ := likesOf(t, likes)
-	ctx := t.Context()
+	n, at := likesOf(t, likes)
+	ctx, ids, left := t.Context(), upTo(60), 0
 	has := likedBy(7)
-	warm := []uint64{3, 17, 18, 31}
-	if err := n.Rows(ctx, 0, likeColumn, warm, &has, true); err != nil {
+	if err := n.Rows(ctx, 0, likeColumn, []uint64{3, 17, 18, 31}, &has, true); err != nil {
 		t.Fatal(err)
 	}
-	ids := upTo(40)
-	var known []uint64
-	for _, id := range ids {
-		if n.Rows(ctx, 0, likeColumn, []uint64{id}, &has, false) == nil {
-			known = append(known, id)
+	for _, sets := range []bool{false, true} {
+		if has = likedBy(7); !sets {
+			has = query.Rows{}
 		}
-	}
-	if len(known) == 0 || len(known) == len(ids) {
-		t.Fatalf("%d are in memory: this test shows nothing", len(known))
-	}
-	n.MemoryOnly(true)
-	for _, disk := range []bool{false, true} {
-		if err := n.Rows(ctx, 0, likeColumn, ids, &has, disk); err != nil || has.Cost.Cold > 0 {
-			t.Fatal(err, has.Cost)
-		}
-		var got []uint64
-		for i, id := range ids {
-			if is := slices.Contains(has.Missing, i); has.Has[i] == is {
-				t.Errorf("%d: has %v, missing %v", id, has.Has[i], is)
-			} else if !is {
-				got = append(got, id)
+		var known []uint64
+		for _, id := range ids {
+			if n.Rows(ctx, 0, likeColumn, []uint64{id}, &has, false) == nil {
+				known = append(known, id)
 			}
 		}
-		if !slices.Equal(got, known) {
-			t.Errorf("%v are answered, and %v are in memory", got, known)
+		if len(known) == 0 || len(known) == len(ids) {
+			t.Fatalf("%d are in memory: this test shows nothing", len(known))
 		}
+		n.MemoryOnly(true)
+		for _, disk := range []bool{false, true} {
+			if err := n.Rows(ctx, 0, likeColumn, ids, &has, disk); err != nil || has.Cost.Cold > 0 || has.AsOf != at {
+				t.Fatal(err, has.Cost, has.AsOf)
+			}
+			var got []uint64
+			for i, id := range ids {
+				if slices.Contains(has.Missing, i) {
+					continue
+				}
+				if got = append(got, id); has.Values[i] != int64(len(likes[id])) || sets && has.Has[i] != (len(likes[id]) > 0) {
+					t.Errorf("%d has %d likes; sets: %v", id, has.Values[i], sets)
+				}
+			}
+			if !slices.Equal(got, known) {
+				t.Errorf("%v are answered, and %v are in memory", got, known)
+			}
+			left += len(ids) - len(known)
+		}
+		n.MemoryOnly(false)
 	}
-	if left := n.Stats.Left.Load(); left != uint64(2*(len(ids)-len(known))) {
-		t.Errorf("%d were left", left)
+	if n.Stats.Left.Load() != uint64(left) {
+		t.Errorf("%d were left, want %d", n.Stats.Left.Load(), left)
 	}
+	n.MemoryOnly(true)
 	var page query.MemberPage
 	if err := n.Members(ctx, setOf, 3, pipeline.Member{}, 10, &page, true); !errors.Is(err, query.ErrStopped) {
-		t.Error(fmt.Sprint(page), err)
+		t.Error(page, err)
+	}
+	n.MemoryOnly(false)
+	if err := n.Rows(ctx, 0, likeColumn, ids, &has, true); err != nil || len(has.Missing) > 0 {
+		t.Errorf("afterwards: %v, %v", has.Missing, err)
 	}
 }
 

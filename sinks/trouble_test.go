@@ -50,7 +50,7 @@ func openFilling(t fataler, shards int) (*cold.Store, *filling) {
 func TestDiskFull(t *testing.T) {
 	for _, memory := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
-			const shards, windows = 3, 12
+			const shards, windows = 3, 60
 			store, disk := openFilling(t, shards)
 			o := options(shards)
 			o.CheckpointEvery, o.DirtyRowsMax, o.MemoryBytes, o.Held = 20*time.Millisecond, 100, memory, []pipeline.Shard{0, 1}
@@ -329,9 +329,7 @@ func TestMemoryOfOthers(t *testing.T) {
 	n := newNode(t, store, o)
 	defer n.Close()
 	like := func() {
-		for from := uint64(1); from < rowsMany; from += 2000 {
-			w.likes(upBetween(from, from+2000)...)
-		}
+		w.likes(upBetween(1, rowsMany)...)
 		follow(t, n, w.tail(n.Sequence()))
 		wait(t, n, w.last())
 	}

@@ -145,54 +145,6 @@ func TestImportIsIncremental(t *testing.T) {
 	wantCounted(t, to, 1, 4+RunsWanted)
 }
 
-// An import that is given up leaves no files behind.
-func TestImportLeavesNoFiles(t *testing.T) {
-	for _, end := range []string{"discarded", "other replica"} {
-		t.Run(end, func(t *testing.T) {
-			from, to, dir := pair(t)
-			e := export(t, from, 1)
-			e.fail = func(run int, _ []byte, at int64) error {
-				if run == 0 && at > 0 {
-					return errors.New("cut off")
-				}
-				return nil
-			}
-			i := beginImport(t, to, 1)
-			if err := i.Copy(bg, e); err == nil {
-				t.Fatal("no error")
-			}
-			if n := len(runFiles(t, dir)); n != 3 {
-				t.Fatalf("%d files", n)
-			}
-			want := 0
-			switch end {
-			case "discarded":
-				i.Discard()
-			default: // has other runs: nothing is mixed
-				other, _ := byHand(t, t.TempDir(), nil)
-				defer closeStore(t, other)
-				checkpoint(t, other, 1, 3, func(to Sink) {
-					for id := range uint64(troubleRows) {
-						to.Change(0, id+1, []pipeline.Delta{pipeline.Add(3)})
-					}
-				})
-				if err := i.Copy(bg, export(t, other, 1)); err != nil {
-					t.Fatal(err)
-				}
-				if err := i.Commit(); err != nil {
-					t.Fatal(err)
-				}
-				i.Close()
-				wantCounted(t, to, 1, 3)
-				want = 1
-			}
-			if names := runFiles(t, dir); len(names) != want {
-				t.Errorf("files %v", names)
-			}
-		})
-	}
-}
-
 // "What came is not what was exported": it is named, and copied again.
 func TestImportNoticesDamage(t *testing.T) {
 	from, to, dir := pair(t)
@@ -437,32 +389,6 @@ func TestImportBesideDamage(t *testing.T) {
 	closeStore(t, to)
 }
 
-// "A shard that is refused because its runs are damaged can be imported."
-func TestImportMends(t *testing.T) {
-	from, to, dir := pair(t)
-	count(t, to, 1, 2)
-	count(t, to, 0, 2)
-	name := runFiles(t, dir)[0]
-	closeStore(t, to)
-	if err := os.Truncate(filepath.Join(dir, runsDir, name), 100); err != nil {
-		t.Fatal(err)
-	}
-	to, _ = byHand(t, dir, nil)
-	if _, err := to.Export(1); !isCorrupt(err) {
-		t.Errorf("it was exported: %v", err)
-	}
-	imported(t, to, export(t, from, 1))
-	wantCounted(t, to, 1, 3)
-	closeStore(t, to)
-	to, _ = byHand(t, dir, nil)
-	defer closeStore(t, to)
-	wantCounted(t, to, 1, 3)
-	wantCounted(t, to, 0, 1)
-	if names := runFiles(t, dir); len(names) != 4 || slices.Contains(names, name) {
-		t.Errorf("files %v", names)
-	}
-}
-
 // Also where the checksums of its runs are known from before they were damaged.
 func TestImportMendsWhatWasExported(t *testing.T) {
 	from, to, dir := pair(t)
@@ -568,9 +494,10 @@ func TestAdopt(t *testing.T) {
 // also if to store it failed at first; one that cannot be adopted changes nothing.
 func TestAdoptFails(t *testing.T) {
 	theirs := Dictionary{{"user", []string{"seen"}}, {"post", []string{"view", "like"}}}
-	for _, at := range []string{"commit", "landed"} {
+	for _, lands := range []bool{false, true} {
 		dir := t.TempDir()
-		f := new(failing)
+		f := &faulty{err: errFull, only: "Commit", torn: lands}
+		f.left.Store(100)
 		s, _ := byHand(t, dir, func(e Engine) Engine { f.Engine = e; return f })
 		var many Dictionary
 		for i := range countersMax + 1 {
@@ -579,7 +506,7 @@ func TestAdoptFails(t *testing.T) {
 		if err := s.Adopt(many); err == nil || len(s.Schema().Counters) != 1 {
 			t.Fatalf("too many counters: %v", err)
 		}
-		f.at = at
+		f.left.Store(0)
 		if err := s.Adopt(theirs); !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
@@ -590,12 +517,12 @@ func TestAdoptFails(t *testing.T) {
 		if err := c.Commit(); !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
-		f.at = ""
+		f.left.Store(100)
 		checkpoint(t, s, pipeline.ShardOf(7, 4), 1, func(to Sink) { to.Row(0, 7, []int64{5, 0}) })
 		closeStore(t, s)
 		s, _ = byHand(t, dir, nil)
 		if got := scanned(t, s); len(got) != 1 || got["post.like 7"] != 5 || s.Meta().Dictionary.find("user") != 0 {
-			t.Errorf("%s: it has %v, by %v", at, got, s.Meta().Dictionary)
+			t.Errorf("it lands: %v; it has %v, by %v", lands, got, s.Meta().Dictionary)
 		}
 		closeStore(t, s)
 	}

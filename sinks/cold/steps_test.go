@@ -3,84 +3,111 @@ package cold
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-var errPower = errors.New("the power is off")
+var (
+	errPower = errors.New("the power is off")
+	errFull  = full(&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
+)
 
-// mortal is an engine that does so many more things to the disk, and then none.
-type mortal struct {
+// faulty is an engine that does so many more things to the disk, and then fails.
+type faulty struct {
 	Engine
-	left atomic.Int64
-	torn bool // what it cannot finish is there by half
+	err    error
+	only   string // counts these alone
+	once   bool   // it goes on after that
+	torn   bool   // what fails is done by half, or done, and nobody heard of it
+	left   atomic.Int64
+	failed string // what was the first to fail
 }
 
-func (m *mortal) step() error {
-	if m.left.Add(-1) < 0 {
-		return errPower
+// step says whether the next thing fails; half of that one is to be done.
+func (f *faulty) step(what string) (half bool, err error) {
+	if f.only != "" && what != f.only {
+		return false, nil
 	}
-	return nil
+	left := f.left.Add(-1)
+	if left == -1 {
+		f.failed = what
+	}
+	if left >= 0 || left < -1 && f.once {
+		return false, nil
+	}
+	return f.torn && (left == -1 || f.only != ""), f.err
 }
 
-func (m *mortal) Create(name string) (NewFile, error) {
-	if err := m.step(); err != nil {
+func (f *faulty) Room(bytes int64) error {
+	if _, err := f.step("Room"); err != nil {
+		return err
+	}
+	return f.Engine.Room(bytes)
+}
+
+func (f *faulty) Create(name string) (NewFile, error) {
+	if _, err := f.step("Create"); err != nil {
 		return nil, err
 	}
-	f, err := m.Engine.Create(name)
-	return &mortalFile{f, m}, err
+	file, err := f.Engine.Create(name)
+	return &faultyFile{file, f}, err
 }
 
-func (m *mortal) Commit(writes []Write) error {
-	if err := m.step(); err != nil {
-		if m.left.Load() == -1 && m.torn { // done, and nobody heard of it
-			m.Engine.Commit(writes)
-		}
+func (f *faulty) Commit(writes []Write) error {
+	half, err := f.step("Commit")
+	if err == nil || half {
+		err = errors.Join(f.Engine.Commit(writes), err)
+	}
+	return err
+}
+
+func (f *faulty) Remove(name string) error {
+	if _, err := f.step("Remove"); err != nil {
 		return err
 	}
-	return m.Engine.Commit(writes)
+	return f.Engine.Remove(name)
 }
 
-func (m *mortal) Remove(name string) error {
-	if err := m.step(); err != nil {
-		return err
-	}
-	return m.Engine.Remove(name)
-}
-
-type mortalFile struct {
+type faultyFile struct {
 	NewFile
-	m *mortal
+	f *faulty
 }
 
-func (f *mortalFile) Write(b []byte) (int, error) {
-	if err := f.m.step(); err != nil {
-		if f.m.left.Load() == -1 && f.m.torn {
-			f.NewFile.Write(b[:len(b)/2])
-		}
+func (n *faultyFile) Write(b []byte) (int, error) {
+	half, err := n.f.step("Write")
+	if half {
+		n.NewFile.Write(b[:len(b)/2])
+	}
+	if err != nil {
 		return 0, err
 	}
-	return f.NewFile.Write(b)
+	return n.NewFile.Write(b)
 }
 
-func (f *mortalFile) Seal() error {
-	if err := f.m.step(); err != nil {
+func (n *faultyFile) Seal() error {
+	_, err := n.f.step("Seal")
+	if err != nil && n.f.once { // "After an error it is gone."
+		n.NewFile.Abort()
+	}
+	if err != nil {
 		return err
 	}
-	return f.NewFile.Seal()
+	return n.NewFile.Seal()
 }
 
-func (f *mortalFile) Abort() {
-	if f.m.step() == nil {
-		f.NewFile.Abort()
+func (n *faultyFile) Abort() {
+	if _, err := n.f.step("Abort"); err == nil {
+		n.NewFile.Abort()
 	}
 }
 
-// steps are what changes a shard of so many checkpoints, each of which adds 1 to its rows, and
-// how many it comes to.
-var steps = map[string]struct {
+// changing is what changes a shard of so many checkpoints, each of which adds 1 to its rows,
+// and how many it comes to.
+var changing = map[string]struct {
 	was, becomes pipeline.Position
 	do           func(s *Store, from Source) error
 }{
@@ -119,59 +146,107 @@ func addOne(s *Store) error {
 	return nil
 }
 
-// "A kill leaves the shard as it was, or as imported, and files that nothing lists, which the
-// next start removes": at every step of all that changes a shard, with the step not begun, or
-// done by half, or done and nobody heard of it.
-func TestKilledAtEveryStep(t *testing.T) {
+// attempt is something that changes a shard and may have failed.
+type attempt struct {
+	t            *testing.T
+	what         string
+	dir          string
+	store        *Store
+	faulty       *faulty
+	err          error
+	again        func() error
+	was, becomes pipeline.Position
+}
+
+// atEveryStep has all that changes a shard fail at each of its steps, once or from then on. test
+// ends the store.
+func atEveryStep(t *testing.T, fails error, once bool, test func(a *attempt)) {
 	from, _ := byHand(t, t.TempDir(), nil)
-	defer closeStore(t, from)
+	t.Cleanup(func() { closeStore(t, from) })
 	for range 3 {
 		if err := addOne(from); err != nil {
 			t.Fatal(err)
 		}
 	}
 	e := export(t, from, 1)
-	defer e.close()
-	for what, c := range steps {
-		before := t.TempDir()
-		s, _ := byHand(t, before, nil)
-		for at := pipeline.Position(1); at <= c.was; at++ {
-			if err := addOne(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		closeStore(t, s)
-		for _, torn := range []bool{false, true} {
-			n := int64(0)
-			for ; ; n++ {
-				m := &mortal{torn: torn}
-				m.left.Store(n)
-				dir := copied(t, before, ".vlog", ".mem", "DISCARD")
-				s, _ := byHand(t, dir, func(e Engine) Engine { m.Engine = e; return m })
-				err := c.do(s, e)
-				if err != nil && !errors.Is(err, errPower) {
-					t.Fatalf("%s, killed at step %d: %v", what, n, err)
-				}
-				whole := m.left.Swap(-1) >= 0
-				s.files.close() // it ends without another step
-				if err := m.Engine.Close(); err != nil {
+	for name, c := range changing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := t.TempDir()
+			s, _ := byHand(t, before, nil)
+			for range c.was {
+				if err := addOne(s); err != nil {
 					t.Fatal(err)
 				}
-				wantAfterKill(t, fmt.Sprintf("%s, killed at step %d, torn %v", what, n, torn), dir, c.was, c.becomes, err == nil)
-				if whole {
-					break
+			}
+			closeStore(t, s)
+			for _, torn := range []bool{false, true} {
+				for step, whole := int64(0), false; !whole; step++ {
+					f := &faulty{err: fails, once: once, torn: torn}
+					f.left.Store(step)
+					dir := copied(t, before, ".vlog", ".mem", "DISCARD")
+					s, _ := byHand(t, dir, func(e Engine) Engine { f.Engine = e; return f })
+					again := func() error { return c.do(s, e) }
+					err := again()
+					if err != nil && !errors.Is(err, fails) {
+						t.Fatalf("step %d: %v", step, err)
+					}
+					whole = f.left.Load() >= 0
+					test(&attempt{t, fmt.Sprintf("step %d: %s, torn %v", step, f.failed, torn), dir, s, f, err, again, c.was, c.becomes})
 				}
 			}
-			if n < 1 {
-				t.Errorf("%s has no steps", what)
-			}
-		}
+		})
 	}
 }
 
-// wantAfterKill opens what a kill left: the rows say where the shard stands, as it was or as it
-// was to become, the files are those that are listed, and it goes on.
-func wantAfterKill(t *testing.T, what, dir string, was, becomes pipeline.Position, done bool) {
+// "A kill leaves the shard as it was, or as imported, and files that nothing lists, which the
+// next start removes": at every step of all that changes a shard, with the step not begun, or
+// done by half, or done and nobody heard of it.
+func TestKilledAtEveryStep(t *testing.T) {
+	atEveryStep(t, errPower, false, func(a *attempt) {
+		t := a.t
+		a.faulty.left.Store(-1) // it ends without another step
+		a.store.files.close()
+		if err := a.faulty.Engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantOpened(t, a.what, a.dir, a.was, a.becomes, a.err == nil)
+	})
+}
+
+// "A checkpoint that fails leaves no temporary file, and nothing is lost"; a merge, an import and
+// a drop too. What had no room to be committed surely is not: its file goes, or it would take
+// what the next one needs.
+func TestFullDisk(t *testing.T) {
+	if !errors.Is(errFull, ErrDiskFull) {
+		t.Fatal(errFull)
+	}
+	atEveryStep(t, errFull, true, func(a *attempt) {
+		t, s := a.t, a.store
+		if a.err != nil {
+			wantCounted(t, s, 1, int64(a.was))
+			s.files.sweep()
+			if _, err := allListed(s, a.faulty); err != nil && a.faulty.failed == "Room" && a.was > 0 { // an import goes on
+				t.Errorf("%s: %v", a.what, err)
+			}
+			if err := a.again(); err != nil {
+				t.Errorf("%s, and once more: %v", a.what, err)
+			}
+		}
+		wantCounted(t, s, 1, int64(a.becomes))
+		memory := 0
+		s.layers(func(l *layer) { memory += l.run.Memory() })
+		if got := s.Memory(); got != memory {
+			t.Errorf("%s: it counts %d bytes of memory, and has %d", a.what, got, memory)
+		}
+		closeStore(t, s)
+		wantOpened(t, a.what, a.dir, a.becomes, a.becomes, true)
+	})
+}
+
+// wantOpened opens what is left: the rows say where the shard stands, as it was or as it was to
+// become, the files are those that are listed, and it goes on.
+func wantOpened(t *testing.T, what, dir string, was, becomes pipeline.Position, done bool) {
 	t.Helper()
 	s, engine := byHand(t, dir, nil)
 	defer closeStore(t, s)

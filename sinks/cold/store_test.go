@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,96 +223,6 @@ func TestOutlivesStore(t *testing.T) {
 		t.Error(err)
 	}
 	v.Close()
-}
-
-// Readers, checkpoints, publishing and merges beside each other: rows only grow,
-// and what one view says of two rows that change together is the same.
-func TestReadersDuringMerges(t *testing.T) {
-	s := open(t, t.TempDir(), "post: like")
-	defer closeStore(t, s)
-	s.OpenAtMost(3)
-	var done atomic.Bool
-	var wait sync.WaitGroup
-	for range 3 {
-		wait.Go(func() {
-			last := int64(0)
-			for !done.Load() {
-				v := s.Stack(0).View()
-				cells := make([]int64, 2)
-				err := v.Rows(0, []uint64{1, 100_000}, cells)
-				n := 0
-				if err == nil {
-					err = v.Followers(1, 0, func(uint64) bool { n++; return true })
-				}
-				v.Close()
-				if err != nil || cells[0] != cells[1] || cells[0] < last || int64(n) != cells[0] {
-					t.Errorf("rows say %d, %d followers, after %d: %v", cells, n, last, err)
-					return
-				}
-				last = cells[0]
-			}
-		})
-	}
-	const checkpoints = 60
-	for at := range uint64(checkpoints) {
-		waitFor(t, "runs are merged", func() bool { return !s.Stack(0).Full() })
-		checkpoint(t, s, 0, pipeline.Position(at), func(to Sink) {
-			to.Follower(1, at+1, true)
-			for _, id := range []uint64{1, 2 + at, 100_000} {
-				to.Change(0, id, []pipeline.Delta{pipeline.Add(1)})
-			}
-		})
-	}
-	waitFor(t, "all is merged", func() bool { return s.Stack(0).runs() <= RunsWanted })
-	done.Store(true)
-	wait.Wait()
-	if all, most := s.Runs(); most > RunsWanted || all == 0 || s.Stats.Merges.Load() == 0 || s.Memory() == 0 || s.RunBytes() == 0 {
-		t.Errorf("%d runs, %d of one shard, %d merges", all, most, s.Stats.Merges.Load())
-	}
-}
-
-// "Only keys that the newest so many runs have", "with their values as of all
-// runs".
-func TestWalkNewest(t *testing.T) {
-	s, _ := byHand(t, t.TempDir(), nil)
-	defer closeStore(t, s)
-	one, zero := []pipeline.Delta{pipeline.Add(1)}, []int64{0}
-	checkpoint(t, s, 0, 1, func(to Sink) {
-		to.Row(0, 1, []int64{10})
-		to.Row(0, 2, []int64{20})
-		to.Row(0, 3, []int64{30})
-		to.Marks(1, [4]uint64{1})
-	})
-	checkpoint(t, s, 0, 2, func(to Sink) { to.Change(0, 2, one); to.Row(0, 3, zero); to.Marks(2, [4]uint64{1}) })
-	checkpoint(t, s, 0, 3, func(to Sink) { to.Change(0, 4, one); to.Change(0, 2, one); to.Marks(2, [4]uint64{2}) })
-	v := s.Stack(0).View()
-	defer v.Close()
-	for newest, want := range []string{"1=10 2=22 4=1 |1 2", "2=22 4=1 |2", "2=22 4=1 |2", "1=10 2=22 4=1 |1 2"} {
-		got := ""
-		for part := (Part{Newest: newest, Most: 1}); !part.Done; {
-			if err := v.WalkRows(&part, func(_ int, id uint64, cells []int64) error { got += fmt.Sprintf("%d=%d ", id, cells[0]); return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got += "|"
-		for part := (Part{Newest: newest}); !part.Done; {
-			if err := v.WalkUsers(&part, func(user uint64) { got += fmt.Sprint(user, " ") }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if strings.TrimSpace(got) != want {
-			t.Errorf("of the newest %d: %q, want %q", newest, got, want)
-		}
-	}
-	sizes := [3]int64{}
-	for i, l := range v.layers.all {
-		sizes[i] = l.info.Bytes
-	}
-	for bytes, want := range map[int64]int{0: 0, sizes[0] - 1: 0, sizes[0]: 1, sizes[0] + sizes[1]: 2, 1 << 40: 3} {
-		if got := v.NewestWithin(bytes); got != want {
-			t.Errorf("within %d bytes: %d runs, want %d", bytes, got, want)
-		}
-	}
 }
 
 // copied is a copy of a directory without what ends so: Badger's logs are large and, once it

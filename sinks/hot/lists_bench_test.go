@@ -40,20 +40,6 @@ var authors = sync.OnceValue(func() []*Lists {
 	return tables
 })
 
-// What an author with one post takes, id, words, coded post (15 bytes) and all
-// that is free included.
-func BenchmarkListsBytes(b *testing.B) {
-	bytes, count := 0, 0
-	for b.Loop() {
-		bytes, count = 0, 0
-		for _, t := range authors() {
-			bytes += t.Bytes()
-			count += t.Count()
-		}
-	}
-	b.ReportMetric(float64(bytes)/float64(count), "B/author")
-}
-
 // Feed unread's inner loop: 500 of 10M authors in 64 shards.
 func BenchmarkGather(b *testing.B) {
 	for _, c := range []struct {

@@ -433,43 +433,6 @@ func TestNodeGoneInTheSecondRound(t *testing.T) {
 	}
 }
 
-// What does not fit is refused.
-func TestFetchRefuses(t *testing.T) {
-	nc, _, _, _ := trouble(t, move.ServeOptions{})
-	if _, err := move.Fetch(bg, nc, "a", openStore(t, 8), 1, move.Options{}); !errors.Is(err, cold.ErrForeign) {
-		t.Errorf("other shards: %v", err)
-	}
-	to := openStore(t, worldShards)
-	if err := to.SetStreams(cold.Streams{Events: time.Unix(3, 0)}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := move.Fetch(bg, nc, "a", to, 1, move.Options{}); !errors.Is(err, cold.ErrForeign) {
-		t.Errorf("other streams: %v", err)
-	}
-	other := openStoreOf(t, worldShards, "user", "seen")
-	if _, err := move.Fetch(bg, nc, "a", other, 1, move.Options{}); !errors.Is(err, cold.ErrDictionary) {
-		t.Errorf("another dictionary: %v", err)
-	}
-	m, err := move.Describe(bg, nc, "a", move.Options{})
-	if err != nil || m.Shards != worldShards {
-		t.Fatalf("%+v, %v", m, err)
-	}
-	if err := other.Adopt(m.Dictionary); err != nil {
-		t.Fatal(err)
-	}
-	if state, err := move.Fetch(bg, nc, "a", other, 1, move.Options{}); err != nil || state.Applied != 3 {
-		t.Errorf("adopted: %+v, %v", state, err)
-	}
-	busy, err := to.Import(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer busy.Close()
-	if _, err := move.Fetch(bg, nc, "a", to, 1, move.Options{}); !errors.Is(err, cold.ErrInUse) {
-		t.Errorf("twice: %v", err)
-	}
-}
-
 // A node that has given a shard up has nothing to give: what is stored here stays.
 // Where the log has just begun, nothing is all there is.
 func TestFetchOfWhatWasGivenUp(t *testing.T) {
