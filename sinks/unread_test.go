@@ -3,7 +3,6 @@ package sinks_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -22,17 +21,15 @@ func TestUnreadWithoutStoppedChannels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	win.Sections[shards] = []byte{3 | 30<<2, 7} // an unknown operation
+	win.Sections[shards] = unknown
 	follow(t, n, &slice{[]pipeline.Entry{{Sequence: 1, Window: pipeline.AppendWindow(nil, win)}}})
 	var out query.Unreads
-	for end := time.Now().Add(hangs); n.Err() == nil || out.AsOf != w.last(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("stopped by %v, as of %d", n.Err(), out.AsOf)
-		}
+	await(t, "the channels have stopped, and all else is applied", func() bool {
 		if err := n.Unread(t.Context(), []uint64{7, 8}, []string{}, &out, true); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return n.Err() != nil && out.AsOf == w.last()
+	})
 
 	for _, c := range []struct {
 		channels []string

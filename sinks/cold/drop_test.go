@@ -1,10 +1,8 @@
 package cold
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -55,36 +53,6 @@ func TestDrop(t *testing.T) {
 	wantCounted(t, s, 1, 1)
 	if err := s.Drop(5); err == nil || !strings.Contains(err.Error(), "shard 5") {
 		t.Errorf("there is none: %v", err)
-	}
-	closeStore(t, s)
-}
-
-// A merge under way lists nothing of a shard that was dropped.
-func TestDropAmidAMerge(t *testing.T) {
-	dir := t.TempDir()
-	s, _ := byHand(t, dir, nil)
-	for at := range pipeline.Position(RunsWanted + 1) {
-		count(t, s, 1, at+1)
-	}
-	drops := 0
-	_, err := s.mergeOnce(func(time.Duration) bool {
-		if drops++; drops == 1 {
-			if err := s.Drop(1); err != nil {
-				t.Fatal(err)
-			}
-			count(t, s, 1, 1)
-		}
-		return true
-	})
-	if err != nil && !errors.Is(err, errStopped) || drops == 0 {
-		t.Errorf("%d drops, %v", drops, err)
-	}
-	wantCounted(t, s, 1, 1)
-	closeStore(t, s)
-	s, _ = byHand(t, dir, nil)
-	wantCounted(t, s, 1, 1)
-	if names := runFiles(t, dir); len(names) != 1 {
-		t.Errorf("the files are %v", names)
 	}
 	closeStore(t, s)
 }

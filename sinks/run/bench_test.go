@@ -37,31 +37,6 @@ func idsOf(shape string, n int) []uint64 {
 	return slices.Compact(list)
 }
 
-var shapes = []string{"consecutive", "random"}
-
-func BenchmarkWrite(b *testing.B) {
-	for _, shape := range shapes {
-		list := rowsOf(idsOf(shape, 200_000))
-		b.Run(shape, func(b *testing.B) {
-			var info Info
-			for b.Loop() {
-				w := NewWriter(io.Discard)
-				for i := range list {
-					if err := w.Add(&list[i].key, list[i].value, false); err != nil {
-						b.Fatal(err)
-					}
-				}
-				var err error
-				if info, err = w.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/row")
-			b.ReportMetric(float64(info.Bytes)/float64(len(list)), "B/row")
-		})
-	}
-}
-
 func BenchmarkMerge(b *testing.B) {
 	for _, c := range []struct {
 		name, shape string
