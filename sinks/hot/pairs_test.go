@@ -74,16 +74,6 @@ func TestPairsRoundTrip(t *testing.T) {
 	}
 }
 
-// Any list survives, though only one that ascends is short.
-func TestPairsUnordered(t *testing.T) {
-	for _, c := range codings {
-		list := []Pair{{5, math.MaxUint64}, {4, 0}, {math.MaxUint64, 1 << 63}, {0, 7}, {0, 7}}
-		if got := c.decode(nil, c.append(nil, list)); !slices.Equal(got, list) {
-			t.Errorf("%s: %v, want %v", c.name, got, list)
-		}
-	}
-}
-
 // In a pair of position 0 the position takes one byte.
 func TestFolloweesShort(t *testing.T) {
 	if n := len(AppendFollowees(nil, []Pair{{1, 0}, {100, 0}, {200, 1 << 40}})); n != 2+2+1+6 {

@@ -2,6 +2,16 @@
 
 package hot
 
-import "testing"
+import (
+	"flag"
+	"testing"
+)
+
+// Twins of what is in memory alone take milliseconds: many cases are drawn.
+func init() {
+	if err := flag.Set("rapid.checks", "400"); err != nil {
+		panic(err)
+	}
+}
 
 func skipRaced(*testing.T) {} // see race_on_test.go

@@ -3,9 +3,6 @@ package hot
 import (
 	"maps"
 	"math"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -118,6 +115,7 @@ func TestSetsTwin(t *testing.T) {
 				m.check(t, id, of)
 			},
 			"evict": func(t *rapid.T) { m.evict(t) },
+			"":      func(t *rapid.T) { checkIndex(t, &m.index) },
 		})
 		present := 0
 		for id, set := range m.sets {
@@ -221,42 +219,4 @@ func TestSetsEvictUnused(t *testing.T) {
 	if got := m.Evict(math.MaxInt, none); got != members/10 || m.Known() != 0 || m.Count() != 0 {
 		t.Errorf("%d evicted, %d known, %d there", got, m.Known(), m.Count())
 	}
-}
-
-// Readers side by side, kept out by a lock while one writes. (For -race.)
-func TestSetsReaders(t *testing.T) {
-	var (
-		lock sync.RWMutex
-		stop atomic.Bool
-		work sync.WaitGroup
-		m    = NewSets(SetsForm{Emptied: true})
-	)
-	for range 3 {
-		work.Go(func() {
-			random := rand.New(rand.NewPCG(rand.Uint64(), 1))
-			for !stop.Load() {
-				lock.RLock()
-				for range 50 {
-					id, a := 1+random.Uint64N(100), 1+random.Uint64N(100)
-					if _, there, _ := m.Get(id, pipeline.Member{A: a}); there && id >= a {
-						t.Errorf("%d, %d: %v", id, a, there)
-					}
-				}
-				lock.RUnlock()
-			}
-		})
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for step := range 5000 {
-		id, a := 1+random.Uint64N(100), 1+random.Uint64N(100)
-		lock.Lock()
-		m.Put(id, pipeline.Member{A: a}, 0, id < a)
-		if step%100 == 99 {
-			m.Evict(30, func(id uint64, _ pipeline.Member) bool { return id%5 == 0 })
-			m.Empty(id, step%200 == 99)
-		}
-		lock.Unlock()
-	}
-	stop.Store(true)
-	work.Wait()
 }

@@ -1,10 +1,8 @@
 package hot
 
 import (
-	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -193,6 +191,7 @@ func (x *tableTwin) evict(t *rapid.T, n int) {
 
 // check holds everything that can be held without a known id.
 func (x *tableTwin) check(t *rapid.T) {
+	checkIndex(t, &x.index)
 	if x.Rows() != len(x.rows) || x.Dirty() != x.dirty() {
 		t.Fatalf("%d rows, %d dirty; want %d, %d", x.Rows(), x.Dirty(), len(x.rows), x.dirty())
 	}
@@ -317,53 +316,29 @@ func tableAgrees(t *rapid.T) {
 		"removeKnown": func(t *rapid.T) { x.remove(known(t)) },
 		"evict":       func(t *rapid.T) { x.evict(t, rapid.IntRange(0, 100).Draw(t, "rows")) },
 		"evictAll":    func(t *rapid.T) { x.evict(t, 1<<30) },
-		"":            x.check,
+		"putShard": func(t *rapid.T) { // ids whose hashes have their low bits in common
+			shard, from := rapid.Uint64Max(2).Draw(t, "shard"), rapid.Uint64Max(1<<20).Draw(t, "from")
+			for i := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+				if id := unmix(pipeline.Mix(from+i)<<6 | shard); id != 0 && x.rows[id] == nil {
+					x.put(id, make([]int64, columns))
+				}
+			}
+		},
+		"readNear": func(t *rapid.T) { // what has the same tag as a row, or nearly
+			bit := rapid.IntRange(0, 63).Draw(t, "bit")
+			for id := range x.rows {
+				x.readAgrees(t, unmix(pipeline.Mix(id)^1<<bit))
+			}
+		},
+		"bulk": func(*rapid.T) { x.Bulk() },
+		"fit": func(t *rapid.T) {
+			for from, done := uint64(0), false; !done; {
+				from, done = x.Fit(from, rapid.IntRange(1, 3).Draw(t, "segments"))
+			}
+		},
+		"": x.check,
 	})
 	x.agrees(t)
-}
-
-func TestTableMany(t *testing.T) {
-	skipRaced(t)
-	const n = 100_000
-	table := NewTable([]int{16, 16, 8})
-	of := func(id uint64) int64 { return int64(id % 70_000) } // some escape
-	for id := uint64(1); id <= n; id++ {
-		if id%2 == 0 {
-			table.Put(id, []int64{of(id), -1, 1})
-			continue
-		}
-		table.Change(id, 0, pipeline.Add(of(id)-1), Partial)
-		table.Change(id, 0, pipeline.Add(1), Whole)
-	}
-	cells := make([]int64, 3)
-	for id := uint64(1); id <= n; id++ {
-		if id%2 == 1 {
-			table.Complete(id, []int64{0, -1, 1})
-		}
-		if table.Read(id, cells) != Whole || !slices.Equal(cells, []int64{of(id), -1, 1}) {
-			t.Fatalf("row %d: %v", id, cells)
-		}
-	}
-	if table.Rows() != n || table.Dirty() != n/2 || table.Escapes(1) != n || table.Escapes(2) != 0 {
-		t.Fatalf("%d rows, %d dirty, %d escapes", table.Rows(), table.Dirty(), table.Escapes(1))
-	}
-	if got := table.Evict(n); got != n/2 || table.Rows() != n/2 || table.Escapes(1) != n/2 {
-		t.Fatalf("evicted %d, %d rows left, %d escapes", got, table.Rows(), table.Escapes(1))
-	}
-	for id := uint64(1); id <= n; id++ {
-		want := None
-		if id%2 == 1 {
-			want = Whole
-		}
-		if got := table.Read(id, cells); got != want {
-			t.Fatalf("row %d after the eviction: %v", id, got)
-		}
-	}
-	for id := uint64(n + 1); id <= 2*n; id++ {
-		if table.Read(id, cells) != None {
-			t.Fatalf("row %d is there", id)
-		}
-	}
 }
 
 // The clock: what was used since the hand passed outlives what was not.
@@ -392,83 +367,6 @@ func TestTableEvictsUnused(t *testing.T) {
 	if gone > 5*table.index.segments {
 		t.Fatalf("%d rows were used and evicted", gone)
 	}
-}
-
-// A second round takes what the first one found used.
-func TestTableEvictsUsed(t *testing.T) {
-	table, cells := NewTable([]int{16}), make([]int64, 1)
-	table.Evict(0)
-	for id := uint64(1); id <= 1000; id++ {
-		table.Put(id, []int64{1})
-		table.Read(id, cells)
-	}
-	if got := table.Evict(999); got != 999 || table.Rows() != 1 {
-		t.Fatalf("evicted %d, left %d", got, table.Rows())
-	}
-}
-
-// Readers beside each other, and a writer that keeps them out: columns 0 and 1
-// of a row always change together.
-func TestTableReaders(t *testing.T) {
-	const n = 5000
-	table := NewTable([]int{16, 8, 4})
-	var mu sync.RWMutex
-	var done sync.WaitGroup
-	stop := make(chan struct{})
-	reader := func(read func(id uint64) (a, b int64)) {
-		done.Go(func() {
-			for {
-				for range 50 {
-					mu.RLock()
-					if a, b := read(1 + rand.Uint64N(n)); a != b {
-						t.Errorf("cells %d and %d", a, b)
-					}
-					mu.RUnlock()
-				}
-				select {
-				case <-stop:
-					return
-				default:
-				}
-			}
-		})
-	}
-	for range 2 {
-		reader(func(id uint64) (a, b int64) {
-			var cells [3]int64
-			table.Read(id, cells[:])
-			return cells[0], cells[1]
-		})
-	}
-	reader(func(id uint64) (a, b int64) {
-		var deltas [3]pipeline.Delta
-		table.Deltas(id, deltas[:])
-		return deltas[0].Low, deltas[1].Low
-	})
-	reader(func(id uint64) (a, b int64) {
-		list, cells, states := make([]uint64, 100), make([]int64, 300), make([]State, 100)
-		for i := range list {
-			list[i] = id + uint64(i)
-		}
-		table.ReadBatch(list, cells, states)
-		for i := range list {
-			a, b = a+cells[3*i], b+cells[3*i+1]
-		}
-		return a, b
-	})
-	for i := range 5000 {
-		id := 1 + rand.Uint64N(n)
-		mu.Lock()
-		table.Change(id, 0, pipeline.Add(int64(i%5-1)), Whole)
-		table.Change(id, 1, pipeline.Add(int64(i%5-1)), Whole)
-		if i%1000 == 0 {
-			table.Clean(make([]int64, 3), func(uint64, State) {})
-			table.Evict(500)
-		}
-		mu.Unlock()
-	}
-	close(stop)
-	done.Wait()
 }
 
 // shardID is one of many ids of a shard of 64.

@@ -89,25 +89,6 @@ func sets(most int) *rapid.Generator[[]entry] {
 	})
 }
 
-// Under the mark that a set was emptied nothing older is left, of this set alone;
-// the mark itself goes where nothing is older.
-func TestMergerEmptied(t *testing.T) {
-	member := func(set uint8, id, b uint64) entry { return entry{key: Key{Kind: Member, Counter: set, A: id, B: b}} }
-	mark := entry{key: Key{Kind: Member, Counter: 1, A: 7}, gone: true}
-	newest := [][]entry{
-		{member(1, 7, 3)},
-		{mark, member(1, 7, 5)},
-		{member(1, 7, 4), member(1, 7, 5), member(1, 8, 4), member(2, 7, 4)},
-	}
-	stay := []entry{member(1, 7, 3), member(1, 7, 5), member(1, 8, 4), member(2, 7, 4)}
-	if got := mergeRuns(t, newest, true, nil); !slices.EqualFunc(got, stay, same) {
-		t.Errorf("where nothing is older: %v", got)
-	}
-	if got, want := mergeRuns(t, newest, false, nil), append([]entry{mark}, stay...); !slices.EqualFunc(got, want, same) {
-		t.Errorf("where something is: %v", got)
-	}
-}
-
 // Merging runs in any grouping of neighbours is what folding their entries is.
 func TestMergerTwin(t *testing.T) {
 	old := func(k *Key, _ []byte) bool { return k.Kind == Post && k.B < 200 }

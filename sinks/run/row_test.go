@@ -181,34 +181,6 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// The fast way for sums is only another way.
-func TestMergeSums(t *testing.T) {
-	const limit = pipeline.Limit
-	numbers := []int{0, 7}
-	taken := 0
-	for _, older := range []int64{1, -1, 3, limit, -limit, limit - 1, 1 - limit, 1 << 62, -1 << 62} {
-		for _, newer := range []int64{1, -1, 2, -3, limit, -limit, limit - 1, 1 << 62, -1 << 62} {
-			change := AppendChange(nil, numbers, []pipeline.Delta{pipeline.Add(newer), pipeline.Identity})
-			whole := AppendWhole(nil, numbers, []int64{older, 5})
-			sum := AppendChange(nil, numbers, []pipeline.Delta{pipeline.Add(older), pipeline.Add(5)})
-			wantWhole := AppendWhole(nil, numbers, []int64{pipeline.Add(newer).Apply(older), 5})
-			wantSum := AppendChange(nil, numbers, []pipeline.Delta{pipeline.Add(older).Then(pipeline.Add(newer)), pipeline.Add(5)})
-			for _, c := range []struct{ older, want []byte }{{whole, wantWhole}, {sum, wantSum}} {
-				got, err := MergeRows([]byte("head"), change, c.older)
-				if err != nil || string(got) != "head"+string(c.want) {
-					t.Errorf("%d over %d: %x, want %x (%v)", newer, older, got, c.want, err)
-				}
-				if _, ok := mergeSums(nil, change, c.older); ok {
-					taken++
-				}
-			}
-		}
-	}
-	if taken < 40 {
-		t.Errorf("taken %d times", taken)
-	}
-}
-
 // A like that is taken back between two checkpoints is a change of few bytes.
 func TestBounds(t *testing.T) {
 	d := pipeline.Add(1).Then(pipeline.Add(-1))

@@ -1,7 +1,6 @@
 package shard_test
 
 import (
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -316,31 +315,5 @@ func (w *rowsWorld) check() {
 		if c.Rows+c.Cached > idMax {
 			w.Fatalf("%d rows and %d cached ones, of %d ids: one is in both", c.Rows, c.Cached, idMax)
 		}
-	}
-}
-
-// What was read before something was published says nothing about the disk
-// after it.
-func TestInstallAfterPublish(t *testing.T) {
-	schema, err := pipeline.NewSchema([]string{"post"}, []pipeline.ColumnSpec{{Counter: 0, Name: "like", Bits: 16}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := shard.New(0, schema, shard.Limits{}, shard.NewClock(1), shard.State{Applied: 1, Sequence: 1})
-	var before shard.Batch
-	if _, err := s.Read(0, []uint64{1}, &before, func() {}, func(int, []int64) {}); err != nil || len(before.Missing()) != 1 {
-		t.Fatalf("%v, missing %v", err, before.Missing())
-	}
-	window := &pipeline.Window{Header: pipeline.Header{From: 1, To: 2}, Sections: [][]byte{pipeline.AppendChange(nil, 0, 1, pipeline.Add(5)), nil}}
-	on := &disk{cells: map[cell]int64{}}
-	err = s.Apply(2, window, []pipeline.Column{0})
-	s.HandOver()
-	s.Write(on)
-	s.Settle(true, func() {})
-	if err = errors.Join(err, s.Err()); err != nil || on.cells[cell{0, 1, 0}] != 5 {
-		t.Fatalf("%v, %v", err, on.cells)
-	}
-	if s.InstallRows(&before, []int64{0}) {
-		t.Error("a row from before a checkpoint was put into memory after it")
 	}
 }

@@ -105,6 +105,10 @@ func FuzzApply(f *testing.F) {
 		f.Add(pipeline.AppendOperation(nil, from, &o), []byte(nil))
 	}
 	f.Add(all, []byte(nil))
+	for _, op := range []pipeline.Op{pipeline.OpFollow, pipeline.OpFollowed, pipeline.OpPost, pipeline.OpUnpost, pipeline.OpRead} {
+		o := pipeline.Operation{Op: op, Other: 7, Position: from + 1, Mark: from + 1} // of nobody
+		f.Add(pipeline.AppendOperation(nil, from, &o), []byte(nil))
+	}
 	for i, o := range []pipeline.Operation{
 		{Op: pipeline.OpNotice, ID: 1}, {Op: pipeline.OpNotice, ID: 2}, {Op: pipeline.OpWithdraw, ID: 1}, {Op: pipeline.OpNotice, ID: 1},
 	} {

@@ -23,10 +23,12 @@ var twinColumns = []string{"user.following", "user.follower", "user.friend", "us
 var twinLimits = shard.Limits{PostsMax: 4, PostsKept: 6, Retention: 40, Inactive: 1000}
 
 // twins are a shard that has everything in memory and never a checkpoint, and
-// one that is checkpointed, evicted, merged, loaded and started again.
+// one that is checkpointed, evicted, merged, loaded, moved to another store and started
+// again.
 type twins struct {
 	*testing.T
 	*rand.Rand
+	open  func(t *testing.T) *cold.Store
 	store *cold.Store
 	clock *shard.Clock
 	all   *tier.Shard
@@ -36,6 +38,8 @@ type twins struct {
 	columns []pipeline.Column
 	under   *cold.Checkpoint // handed over; nil: none
 	sets    *setsTwin
+	merges  uint64 // of stores before
+	moves   int
 }
 
 // A shard answers the same, wherever what is asked lies (I8): in memory, in
@@ -55,8 +59,13 @@ func TestTwins(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(6) {
-				w := &twins{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), store: open(t), clock: shard.NewClock(100)}
+			seeds := uint64(20)
+			if name == "badger" || testing.Short() {
+				seeds = 4
+			}
+			merges, moves := uint64(0), 0
+			for seed := range seeds {
+				w := &twins{T: t, Rand: rand.New(rand.NewPCG(seed, 1)), open: open, store: open(t), clock: shard.NewClock(100)}
 				w.sets = newSetsTwin(w.store.Schema())
 				for i := range w.store.Schema().Columns {
 					w.columns = append(w.columns, pipeline.Column(i))
@@ -65,9 +74,10 @@ func TestTwins(t *testing.T) {
 				for range 400 {
 					w.step()
 				}
-				if w.store.Stats.Merges.Load() == 0 {
-					t.Error("no runs were merged")
-				}
+				merges, moves = merges+w.merges+w.store.Stats.Merges.Load(), moves+w.moves
+			}
+			if t.Logf("%d merges, %d moves", merges, moves); merges == 0 || moves == 0 {
+				t.Error("too little happened")
 			}
 		})
 	}
@@ -96,11 +106,13 @@ func (w *twins) step() {
 			w.some.Shed(w.Float64())
 		}
 	case 7:
-		_, err := w.store.MergeOnce()
-		w.must(err)
+		w.merge()
 	case 8:
-		if w.IntN(4) == 0 {
+		switch w.IntN(8) {
+		case 0:
 			w.restart()
+		case 1:
+			w.move()
 		}
 	case 9:
 		bytes, left := int64(tier.Everything), w.IntN(8)
@@ -190,17 +202,68 @@ func (w *twins) checkpoint() {
 }
 
 // restart begins again at what is on disk.
-func (w *twins) restart() {
+func (w *twins) restart() { w.restartIn(w.store) }
+
+func (w *twins) restartIn(store *cold.Store) {
 	if w.under != nil {
 		w.under.Discard()
 		w.under = nil
 	}
+	w.store = store
 	state, err := w.store.Stack(0).State()
 	w.must(err)
 	w.some = w.shard(state)
 	for _, win := range w.windows[state.Sequence:] {
 		w.apply(win)
 	}
+}
+
+func (w *twins) merge() {
+	_, err := w.store.MergeOnce()
+	w.must(err)
+}
+
+// move goes on in another store, which has what the shard was when the move began, whatever
+// is checkpointed and merged meanwhile, and however often it is cut off.
+func (w *twins) move() {
+	export, err := w.store.Export(0)
+	w.must(err)
+	to := w.open(w.T)
+	in, err := to.Import(0)
+	w.must(err)
+	for err = in.Copy(context.Background(), cutOff{export, w.Rand}); errors.Is(err, errCut); err = in.Copy(context.Background(), cutOff{export, w.Rand}) {
+		switch w.IntN(4) {
+		case 0:
+			w.checkpoint()
+		case 1:
+			w.merge()
+		case 2: // by the next import
+			in.Close()
+			in, err = to.Import(0)
+			w.must(err)
+		}
+	}
+	w.must(err, in.Commit())
+	in.Close()
+	export.Close()
+	w.merges, w.moves = w.merges+w.store.Stats.Merges.Load(), w.moves+1
+	w.restartIn(to)
+}
+
+var errCut = errors.New("cut off")
+
+// cutOff is an export that comes in pieces, and is cut off now and then.
+type cutOff struct {
+	cold.Source
+	*rand.Rand
+}
+
+// Read implements [cold.Source].
+func (c cutOff) Read(ctx context.Context, run int, b []byte, at int64) (int, error) {
+	if c.IntN(10) == 0 {
+		return 0, errCut
+	}
+	return c.Source.Read(ctx, run, b[:min(len(b), 1+c.IntN(500))], at)
 }
 
 // compare asks both everything.

@@ -2,7 +2,6 @@ package tier_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -57,81 +56,6 @@ func TestCursorsDoNotDependOnWhatIsLoaded(t *testing.T) {
 		read(first, "news", "c5")
 		if got := cursors(s, first, "news", "c4", "c5"); got[0] != 0 || got[1] != 2 || got[2] != 31 {
 			t.Errorf("%s loaded: the cursors of who has %d are at %d", name, most, got)
-		}
-	}
-}
-
-// Cursors of a commit that failed are handed over again, each with its name.
-func TestCursorsOfAFailedCommit(t *testing.T) {
-	store := openStore(t)
-	s := restarted(t, store)
-	read := func(channels ...string) {
-		apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: 1, Channels: channels}))
-	}
-	read()
-	read("a", "b")
-	c := store.Begin()
-	s.HandOver()
-	s.Write(c)
-	read("c", "a")
-	c.Discard()
-	s.Settle(false)
-	read("d")
-	checkpoint(t, store, s)
-	s = restarted(t, store)
-	var p shard.Profile
-	if _, err := s.Profile(1, -1, []string{"a", "b", "c", "d"}, &p, onDisk()); err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(p.Cursors) != "[21 11 21 31]" {
-		t.Errorf("cursors %v", p.Cursors)
-	}
-}
-
-// Users come and go, with cursors that are moved, evicted, loaded and handed
-// over in commits that fail: each cursor stays with its channel.
-func TestCursorsTwin(t *testing.T) {
-	store := openStore(t)
-	s := restarted(t, store)
-	random := rand.New(rand.NewPCG(3, 9))
-	want := map[uint64]map[string]pipeline.Position{}
-	for step := range 1500 {
-		user, name := 1+random.Uint64N(20), fmt.Sprint("c", random.IntN(300))
-		at := s.State().Applied + 1
-		if want[user] == nil { // the first read of anything is a cursor in all channels
-			apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: user}))
-			want[user], at = map[string]pipeline.Position{}, s.State().Applied+1
-		}
-		apply(t, s, window(s, pipeline.Operation{Op: pipeline.OpRead, ID: user, Channels: []string{name}}))
-		want[user][name] = at
-		switch {
-		case step%50 == 20:
-			checkpoint(t, store, s)
-			s.Shed(0.9)
-		case step%50 == 40:
-			c := store.Begin()
-			s.HandOver()
-			s.Write(c)
-			c.Discard()
-			s.Settle(false)
-			s.Shed(0.9)
-		case step%400 == 399:
-			checkpoint(t, store, s)
-			s = restarted(t, store)
-		}
-		user = 1 + random.Uint64N(20)
-		var names []string
-		for i := range 300 {
-			names = append(names, fmt.Sprint("c", i))
-		}
-		var p shard.Profile
-		if _, err := s.Profile(user, -1, names, &p, onDisk()); err != nil {
-			t.Fatal(err)
-		}
-		for i, got := range p.Cursors {
-			if got != want[user][names[i]] {
-				t.Fatalf("step %d: the cursor of user %d in %s is at %d, want %d", step, user, names[i], got, want[user][names[i]])
-			}
 		}
 	}
 }
