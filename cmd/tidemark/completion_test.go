@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
 // completes are the words that may follow each command, by the command line itself: the
@@ -96,6 +98,9 @@ func TestCompletion(t *testing.T) {
 	}
 	for name, question := range ask {
 		t.Run(name, func(t *testing.T) {
+			if name != "bash" {
+				natstest.Long(t)
+			}
 			want, before := completes(), ""
 			var questions strings.Builder
 			if name == "zsh" { // the words as zsh's own function for showing them is given them

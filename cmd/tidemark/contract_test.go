@@ -56,7 +56,7 @@ func TestContractCommands(t *testing.T) {
 	}
 	for _, query := range []string{"get", "unread", "feed", "following", "followers", "stats"} {
 		if page := help([]string{query}); !strings.Contains(page, "--json") || !strings.Contains(page, "--nats") {
-			t.Errorf("help %s:\n%s", query, page)
+			t.Errorf("docs/contract.md: \"`--json` on every query command\": help %s:\n%s", query, page)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,6 +13,7 @@ import (
 )
 
 func TestDeadletters(t *testing.T) {
+	t.Parallel()
 	n := newPlace(t).start(t)
 	n.want("no dead letters", "deadletters")
 	n.want(`{"letters":[],"more":false}`, "deadletters", "--json")
@@ -79,10 +81,36 @@ func TestDeadletters(t *testing.T) {
 	}
 	n.do("deadletters", "show", "5").fails(t, 1, "there is no dead letter 5: there are those from 1 to 4")
 
-	if err := js.DeleteStream("DEADLETTER"); err != nil {
-		t.Fatal(err)
+	t.Run("purge and summary", func(t *testing.T) { purgeAndSummary(t, n) })
+}
+
+// docs/contract.md: "`deadletters purge [--reason R] [--before TIME] [--yes]` ·
+// `deadletters summary`"
+func purgeAndSummary(t *testing.T, n *process) {
+	js := n.connect(t)
+	n.good("deadletters", "purge", "--yes")
+	n.want("no dead letters", "deadletters", "summary")
+	n.want(`{"letters":0,"reasons":[]}`, "deadletters", "summary", "--json")
+	letters := float64(n.lettersEnd(t))
+	n.refuse(js, [2]string{"events.like", "x"}, [2]string{"events.like", "{}"}, [2]string{"events.like", "y"})
+	r := n.do("deadletters", "summary")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[0], "REASON  LETTERS  OLDEST") || !strings.HasPrefix(lines[1], "json          2  ") || !strings.HasPrefix(lines[2], "id            1  ") {
+		t.Errorf("%q", r.out)
 	}
-	if r := n.do("deadletters"); r.code != 0 && !strings.Contains(r.err, "no stream DEADLETTER") { // or it has been made again
-		t.Errorf("%+v", r)
+	got := document(t, n.do("deadletters", "summary", "--json").out)
+	first := got["reasons"].([]any)[0].(map[string]any)
+	if got["letters"] != 3.0 || first["reason"] != "json" || first["oldest"].(map[string]any)["seq"] != letters+1 || first["newest"].(map[string]any)["seq"] != letters+3 {
+		t.Errorf("%v", got)
 	}
+
+	n.do("deadletters", "purge").fails(t, 2, "this would delete all dead letters, 3 of them: give --yes, or --reason or --before")
+	n.do("deadletters", "purge", "--before", "soon").fails(t, 2, "2026-01-31")
+	n.do("deadletters", "purge", "--before", "2999-01-01").fails(t, 2, "lies ahead")
+	n.do("deadletters", "purge", "--reason", "x").fails(t, 2, "is unknown")
+	n.want("0 dead letters deleted", "deadletters", "purge", "--before", "7d")
+	n.want("1 dead letter deleted", "deadletters", "purge", "--reason", "id")
+	n.want("0 dead letters deleted", "deadletters", "purge", "--before", time.Now().Add(-time.Hour).Format(time.RFC3339))
+	n.want(`{"purged":2}`, "deadletters", "purge", "--yes", "--json")
+	n.want("no dead letters", "deadletters")
 }

@@ -22,6 +22,7 @@ func unpack(t *testing.T, path string) map[string]string {
 // A bundle of a node that runs has everything, and none of the secrets that its
 // configuration, its environment, its key and its log have.
 func TestDebugBundle(t *testing.T) {
+	t.Parallel()
 	const token, password = "t0ken-Which-nobody-may-see", "pa55word-Which-nobody-may-see"
 	p := newPlace(t)
 	tokens, clients, log := filepath.Join(p.dir, "tokens"), filepath.Join(p.dir, "clients"), filepath.Join(p.dir, "log")
@@ -33,8 +34,7 @@ func TestDebugBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.configure(t, "api: {tokens: "+tokens+"}\nnats: {listen: '127.0.0.1:0', auth: "+clients+
-		", streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n")
+	p.configure(t, "api: {tokens: "+tokens+"}\nnats: {listen: '127.0.0.1:0', auth: "+clients+", "+smallStreams+"}\n")
 	n := p.start(t)
 	seed, err := os.ReadFile(n.key)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestDebugBundleWithoutANode(t *testing.T) {
 
 // Without the node's key the bundle says what the server does not let it ask.
 func TestDebugBundleOfAStranger(t *testing.T) {
-	n := newPlace(t).start(t)
+	n := shared(t)
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
 	r := command(t, []string{"NATS_URL=" + n.nats}, "", "debug", "bundle", file, "--config", newPlace(t).config, "--url", n.url, "--cpu", "0s")
 	parts := unpack(t, file)

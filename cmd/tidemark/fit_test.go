@@ -17,23 +17,23 @@ func TestCheckTheMachine(t *testing.T) {
 	if r.code != 0 || !strings.HasSuffix(r.out, "\nfit\n") || !strings.Contains(r.out, "no node runs here") {
 		t.Errorf("before the start: %+v", r)
 	}
-	n := p.start(t)
-	n.want("1", "incr", "43.cntrn")
-	r = n.do("check", "--config", p.config)
+	n := shared(t)
+	r = n.do("check", "--config", n.config)
 	if r.code != 0 || !strings.Contains(r.out, "good  stream EVENTS") || !strings.Contains(r.out, "producer, reader, gateway, operator, node") {
 		t.Errorf("while it runs: %+v", r)
 	}
 	if err := os.Chmod(n.key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r = n.do("check", "--config", p.config, "--json")
+	r = n.do("check", "--config", n.config, "--json")
+	if err := os.Chmod(n.key, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var report fit.Report
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil || r.code != 1 || report.Fit || r.err != "" {
 		t.Errorf("with a key that all may read: %v, %+v", err, r)
 	}
-	// The key of another server: the client is an application, and may do no more.
-	p.data = t.TempDir()
-	p.configure(t, "")
+	// Without the key the client is an application, and may do no more.
 	r = command(t, []string{"NATS_URL=" + n.nats}, "", "check", "--config", p.config)
 	if r.code != 1 || !strings.Contains(r.out, "bad   rights") || !strings.Contains(r.out, "-> give the node's key") {
 		t.Errorf("without the key: %+v", r)

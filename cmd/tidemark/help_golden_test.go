@@ -12,8 +12,13 @@ func TestGoldenHelp(t *testing.T) {
 	var text strings.Builder
 	show := func(name string) {
 		r := command(t, []string{"COLUMNS=80"}, "", append([]string{"help"}, strings.Fields(name)...)...)
-		if r.code != 0 || r.out == "" {
+		if r.code != 0 || r.err != "" || r.out == "" {
 			t.Errorf("help %s: %+v", name, r)
+		}
+		// docs/contract.md: "`help [COMMAND]`"
+		again := command(t, []string{"COLUMNS=80"}, "", append(strings.Fields(name), "--help")...)
+		if again != r && name != "help" {
+			t.Errorf("%s --help: %+v", name, again)
 		}
 		text.WriteString("$ tidemark help " + name + "\n" + r.out + "\n")
 	}

@@ -1,20 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"slices"
 )
 
 // refuse publishes events that are refused, and waits for their letters.
@@ -125,162 +120,52 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// docs/contract.md: "sends refused events again, mended or as they came"
-func TestResendByNewRules(t *testing.T) {
+// Hundreds at once, which are mended by their type or counted by other rules: each counts once, and
+// the letters of those that were sent go. docs/contract.md: "`counted before` (by the generation that
+// serves, where it came)".
+func TestResendMany(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	n := p.start(t)
 	js := n.connect(t)
-	var events [][2]string
-	for i := range 300 { // more than are sent at once
-		events = append(events, [2]string{"events.view", fmt.Sprintf(`{"video":5,"by":%d}`, i)})
+	letters := uint64(0)
+	resend := func(bad string, want string, args ...string) {
+		t.Helper()
+		r := n.do(append([]string{"deadletters", "resend", "--reason", "type"}, args...)...)
+		r.fails(t, 1, "1 of 301 dead letters not counted")
+		if want := fmt.Sprintf("%d: not sent: it would be refused (id): %s: 0 is not an id\n%s", letters, bad, want); r.out != want {
+			t.Errorf("%q, want %q", r.out, want)
+		}
 	}
-	n.refuse(js, events...)
-	n.refuse(js, [2]string{"events.view", `{"video":0}`})
+	var likes, views [][2]string
+	for i := range 300 { // more than are sent at once
+		likes = append(likes, [2]string{"events.lik", fmt.Sprintf(`{"actor":%d,"post":5,"author":9}`, i+1)})
+		views = append(views, [2]string{"events.view", fmt.Sprintf(`{"video":5,"by":%d}`, i)})
+	}
+	n.refuse(js, append(likes, [2]string{"events.lik", `{"actor":0,"post":5,"author":9}`})...)
+	letters += 301
+	resend("actor", "300 counted, 1 not sent\n", "--type", "like")
+	n.want("300", "get", "5.cntan")
+	if out := n.good("deadletters", "summary"); strings.Count(out, "\n") != 2 || !strings.Contains(out, "type          1  ") {
+		t.Errorf("%q", out)
+	}
+	n.want("1 dead letter deleted", "deadletters", "purge", "--yes")
+
+	n.refuse(js, append(views, [2]string{"events.view", `{"video":0}`})...)
+	letters += 301
 	p.configure(t, "counters: {video: {view: {bits: 8, suffix: views}}}\nrules: {view: [{add: video.view, key: video}]}\n")
 	if r := n.do("rebuild", "--config", p.config, "--yes", "--wait"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	r := n.do("deadletters", "resend", "--reason", "type", "--config", p.config)
-	r.fails(t, 1, "1 of 301 dead letters not counted")
-	if want := "301: not sent: it would be refused (id): video: 0 is not an id\n300 counted before, 1 not sent\n"; r.out != want {
-		t.Errorf("%q", r.out)
+	n.want("44850", "get", "5.views")
+	resend("video", "300 counted before, 1 not sent\n", "--config", p.config)
+	resend("video", "300 counted before, 1 not sent\n")
+	if out := n.good("deadletters"); strings.Count(out, "generation 2 counts it") != 19 {
+		t.Errorf("%q", out)
+	}
+	one := n.good("deadletters", "resend", "302")
+	if !strings.HasPrefix(one, "302: counted before, at position ") || !strings.HasSuffix(one, ": generation 2, which serves, counts the event there; generation 1 refused it\n") {
+		t.Errorf("%q", one)
 	}
 	n.want("44850", "get", "5.views")
-	if r := n.do("deadletters", "summary"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "type        301  ") {
-		t.Errorf("%q", r.out)
-	}
-}
-
-// Hundreds at once, which are mended by their type: each counts, and its letter goes.
-func TestResendMany(t *testing.T) {
-	t.Parallel()
-	n := newPlace(t).start(t)
-	js := n.connect(t)
-	var events [][2]string
-	for i := range 300 { // more than are sent at once
-		events = append(events, [2]string{"events.lik", fmt.Sprintf(`{"actor":%d,"post":5,"author":9}`, i+1)})
-	}
-	n.refuse(js, events...)
-	n.refuse(js, [2]string{"events.lik", `{"actor":0,"post":5,"author":9}`})
-	r := n.do("deadletters", "resend", "--reason", "type", "--type", "like")
-	r.fails(t, 1, "1 of 301 dead letters not counted")
-	if want := "301: not sent: it would be refused (id): actor: 0 is not an id\n300 counted, 1 not sent\n"; r.out != want {
-		t.Errorf("%q", r.out)
-	}
-	n.want("300", "get", "5.cntan")
-	if r := n.do("deadletters", "summary"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "type          1  ") {
-		t.Errorf("%q", r.out)
-	}
-}
-
-// docs/contract.md: "`counted before` (by the generation that serves, where it came)"
-func TestResendAfterRebuild(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	n := p.start(t)
-	js := n.connect(t)
-	view := [2]string{"events.view", `{"video":5}`}
-	n.refuse(js, view, view, view, view, view, [2]string{"events.view", `{"video":0}`})
-	views := filepath.Join(t.TempDir(), "views.yaml")
-	if err := os.WriteFile(views, []byte("counters: {video: {view: {bits: 8, suffix: views}}}\nrules: {view: [{add: video.view, key: video}]}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if r := n.do("rebuild", "--yes", "--config", views, "--wait"); r.code != 0 {
-		t.Fatalf("%+v", r)
-	}
-	n.want("5", "get", "5.views")
-	if r := n.do("deadletters"); r.code != 0 || strings.Count(r.out, "generation 2 counts it") != 5 {
-		t.Errorf("%+v", r)
-	}
-	r := n.do("deadletters", "resend", "--reason", "type")
-	r.fails(t, 1, "1 of 6 dead letters not counted")
-	if want := "6: not sent: it would be refused (id): video: 0 is not an id\n5 counted before, 1 not sent\n"; r.out != want {
-		t.Errorf("%q", r.out)
-	}
-	if r := n.do("deadletters", "resend", "1"); r.code != 0 || r.out != "1: counted before, at position 1024: generation 2, which serves, counts the event there; generation 1 refused it\n" {
-		t.Errorf("%+v", r)
-	}
-	n.want("5", "get", "5.views")
-}
-
-// "A refused event that is sent again twice, also after an
-// interruption, counts once": killed at any moment, and the server has forgotten its
-// message ids.
-func TestResendKilled(t *testing.T) {
-	t.Parallel()
-	n := newPlace(t).start(t)
-	js := n.connect(t)
-	info, err := js.StreamInfo("EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	info.Config.Duplicates = 100 * time.Millisecond
-	if _, err := js.UpdateStream(&info.Config); err != nil {
-		t.Fatal(err)
-	}
-	var events [][2]string
-	for range 50 {
-		events = append(events, [2]string{"events.lkie", `{"actor":1,"post":42,"author":9}`})
-	}
-	n.refuse(js, events...)
-	args := []string{"deadletters", "resend", "--reason", "type", "--type", "like"}
-	killed := 0
-	for ; ; killed++ {
-		cmd := exec.Command(binary, args...)
-		cmd.Env = slices.Concat(environ, n.env())
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		wait := time.Duration(40+10*killed) * time.Millisecond
-		if killed == 4 { // and let it finish what it found
-			wait = 30 * time.Second
-		}
-		timer := time.AfterFunc(wait, func() { _ = cmd.Process.Signal(syscall.SIGKILL) })
-		err := cmd.Wait()
-		timer.Stop()
-		if err == nil {
-			break
-		}
-		time.Sleep(200 * time.Millisecond)
-		if err := js.DeleteKeyValue("TIDEMARK"); err != nil && !errors.Is(err, nats.ErrStreamNotFound) { // it is harmless to delete: nothing may count twice
-			t.Fatal(err)
-		}
-	}
-	n.want("50", "get", "42.cntan")
-	n.want("no dead letters", "deadletters")
-	t.Logf("killed %d times", killed)
-}
-
-// docs/contract.md: "`deadletters purge [--reason R] [--before TIME] [--yes]` ·
-// `deadletters summary`"
-func TestPurgeAndSummary(t *testing.T) {
-	n := newPlace(t).start(t)
-	js := n.connect(t)
-	n.want("no dead letters", "deadletters", "summary")
-	n.want(`{"letters":0,"reasons":[]}`, "deadletters", "summary", "--json")
-	n.refuse(js, [2]string{"events.like", "x"}, [2]string{"events.like", "{}"}, [2]string{"events.like", "y"})
-	r := n.do("deadletters", "summary")
-	lines := strings.Split(r.out, "\n")
-	if r.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[0], "REASON  LETTERS  OLDEST") || !strings.HasPrefix(lines[1], "json          2  ") || !strings.HasPrefix(lines[2], "id            1  ") {
-		t.Errorf("%q", r.out)
-	}
-	got := document(t, n.do("deadletters", "summary", "--json").out)
-	first := got["reasons"].([]any)[0].(map[string]any)
-	if got["letters"] != 3.0 || first["reason"] != "json" || first["oldest"].(map[string]any)["seq"] != 1.0 || first["newest"].(map[string]any)["seq"] != 3.0 {
-		t.Errorf("%v", got)
-	}
-
-	n.do("deadletters", "purge").fails(t, 2, "this would delete all dead letters, 3 of them: give --yes, or --reason or --before")
-	n.do("deadletters", "purge", "--before", "soon").fails(t, 2, "2026-01-31")
-	n.do("deadletters", "purge", "--before", "2999-01-01").fails(t, 2, "lies ahead")
-	n.do("deadletters", "purge", "--reason", "x").fails(t, 2, "is unknown")
-	n.want("0 dead letters deleted", "deadletters", "purge", "--before", "7d")
-	n.want("1 dead letter deleted", "deadletters", "purge", "--reason", "id")
-	n.want("0 dead letters deleted", "deadletters", "purge", "--before", time.Now().Add(-time.Hour).Format(time.RFC3339))
-	time.Sleep(20 * time.Millisecond)
-	n.want(`{"purged":2}`, "deadletters", "purge", "--before", "10ms", "--json")
-	n.refuse(js, [2]string{"events.like", "x"})
-	n.want("1 dead letter deleted", "deadletters", "purge", "--yes")
-	n.want("no dead letters", "deadletters")
 }

@@ -43,11 +43,12 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "tidemark")
-	if err := e2e.Build(binary, "./cmd/tidemark"); err != nil {
+	binary, sharedDir = filepath.Join(dir, "tidemark"), filepath.Join(dir, "shared")
+	if err := errors.Join(os.Mkdir(sharedDir, 0o700), e2e.Build(binary, "./cmd/tidemark")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer func() { endShared() }()
 	os.Unsetenv("NATS_URL")
 	environ = os.Environ()
 	exit = func(code int) { panic(exited(code)) }
@@ -75,7 +76,7 @@ type exited int
 func command(t testing.TB, env []string, stdin string, args ...string) (r result) {
 	t.Helper()
 	var out, err bytes.Buffer
-	environment.with(t, env, func() {
+	within(t, env, func() {
 		defer func() {
 			switch fault := recover().(type) {
 			case nil:
@@ -105,61 +106,28 @@ func asProcess(t testing.TB, env []string, args ...string) result {
 	return result{out.String(), err.String(), cmd.ProcessState.ExitCode()}
 }
 
-// environment is this process's: commands of tests that run side by side have it by turns, and
-// those that need the same share it.
-var environment = &turns{changed: make(chan struct{})}
+// environment is this process's: commands that need another one have it alone.
+var environment sync.RWMutex
 
-type turns struct {
-	mu      sync.Mutex
-	changed chan struct{} // closed when nobody has it any longer
-	users   int
-	env     []string
-}
-
-func (e *turns) with(t testing.TB, env []string, do func()) {
+// within does something with more in the environment.
+func within(t testing.TB, env []string, do func()) {
 	t.Helper()
-	for !e.take(t, env) {
-	}
-	defer e.give()
-	do()
-}
-
-// take waits until nobody needs another environment. It reports false if somebody was quicker.
-func (e *turns) take(t testing.TB, env []string) bool {
-	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.users > 0 && !slices.Equal(e.env, env) {
-		changed := e.changed
-		e.mu.Unlock()
-		<-changed
-		e.mu.Lock()
-		return false
-	}
-	if e.users++; e.users == 1 {
-		e.env = env
-		for _, line := range env {
-			name, value, _ := strings.Cut(line, "=")
-			if err := os.Setenv(name, value); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return true
-}
-
-func (e *turns) give() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.users--; e.users > 0 {
+	if len(env) == 0 {
+		environment.RLock()
+		defer environment.RUnlock()
+		do()
 		return
 	}
-	for _, line := range e.env {
-		name, _, _ := strings.Cut(line, "=")
-		_ = os.Unsetenv(name)
+	environment.Lock()
+	defer environment.Unlock()
+	for _, line := range env {
+		name, value, _ := strings.Cut(line, "=")
+		if err := os.Setenv(name, value); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Unsetenv(name)
 	}
-	close(e.changed)
-	e.changed = make(chan struct{})
+	do()
 }
 
 // fails checks an exit code and that one line says why.
@@ -180,40 +148,87 @@ type place struct{ dir, data, config string }
 
 func newPlace(t testing.TB) place {
 	t.Helper()
-	dir := t.TempDir()
-	p := place{dir, filepath.Join(dir, "data"), filepath.Join(dir, "tidemark.yaml")}
+	p := placeIn(t.TempDir())
 	p.configure(t, "")
 	return p
 }
 
+func placeIn(dir string) place {
+	return place{dir, filepath.Join(dir, "data"), filepath.Join(dir, "tidemark.yaml")}
+}
+
+// smallStreams are settings of nats: a test needs little room.
+const smallStreams = "streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}"
+
 // configure writes the configuration: small, on free ports, and more of it.
 func (p place) configure(t testing.TB, more string) {
 	t.Helper()
+	if err := p.write(e2e.EachLikeCounts(more)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p place) write(more string) error {
 	text := "data_dir: " + p.data + "\nlog: {format: json}\n" +
-		"badger: {memtable: 8MiB}\ncheckpoint: {rows: 4000, interval: 100ms}\n" + e2e.EachLikeCounts(more)
+		"badger: {memtable: 8MiB}\ncheckpoint: {rows: 4000, interval: 100ms}\n" + more
 	for key, value := range map[string]string{
 		"\nshards:": "shards: 4\n",
 		"\nhttp:":   "http: {listen: '127.0.0.1:0'}\n",
-		"\nnats:":   "nats: {listen: '127.0.0.1:0', streams: {events: {max_bytes: 1GiB}, deltas: {max_bytes: 1GiB}, deadletter: {max_bytes: 64MiB}}}\n",
+		"\nnats:":   "nats: {listen: '127.0.0.1:0', " + smallStreams + "}\n",
 	} {
 		if !strings.Contains(text, key) {
 			text += value
 		}
 	}
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return os.WriteFile(p.config, []byte(text), 0o600)
 }
 
-// process is a running node.
+// process is a running node, as a test has it.
 type process struct {
-	t         testing.TB
+	t testing.TB
+	*daemon
+}
+
+// daemon is a running node.
+type daemon struct {
+	place
 	cmd       *exec.Cmd
 	nats, url string // of NATS, of HTTP
 	key       string // the node's
 	out, log  e2e.Lines
 	running   chan struct{} // closed when it answers
 	ended     chan struct{}
+}
+
+// sharedNode is the node that most tests ask, started by the first of them, and what ends it.
+var (
+	sharedDir  string
+	sharedNode = sync.OnceValues(func() (*daemon, error) {
+		p := placeIn(sharedDir)
+		if err := p.write("node: a\n"); err != nil {
+			return nil, err
+		}
+		d, err := p.launch()
+		if err == nil {
+			endShared = d.kill
+		}
+		return d, err
+	})
+	endShared = func() {}
+)
+
+// shared returns the node of all tests that change neither it nor its streams; users and posts keep
+// them apart, and none of them runs beside others. A like counts once here, as by default; on the
+// nodes of other places each does.
+func shared(t testing.TB) *process {
+	t.Helper()
+	d, err := sharedNode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &process{t, d}
+	n.await()
+	return n
 }
 
 // start runs a node and returns when it answers.
@@ -227,26 +242,38 @@ func (p place) start(t testing.TB, flags ...string) *process {
 // spawn runs a node and does not wait.
 func (p place) spawn(t testing.TB, flags ...string) *process {
 	t.Helper()
-	n := &process{t: t, key: filepath.Join(p.data, walls.KeyFile), running: make(chan struct{}), ended: make(chan struct{})}
-	n.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
-	n.cmd.Dir, n.cmd.Env = p.dir, environ
-	n.cmd.Stdout = &n.out
-	pipe, err := n.cmd.StderrPipe()
+	d, err := p.launch(flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go n.read(pipe)
 	t.Cleanup(func() {
-		n.cmd.Process.Kill()
-		<-n.ended
+		d.kill()
 		if t.Failed() {
-			t.Logf("the node's log:\n%s", n.log.String())
+			t.Logf("the node's log:\n%s", d.log.String())
 		}
 	})
-	return n
+	return &process{t, d}
+}
+
+func (p place) launch(flags ...string) (*daemon, error) {
+	d := &daemon{place: p, key: filepath.Join(p.data, walls.KeyFile), running: make(chan struct{}), ended: make(chan struct{})}
+	d.cmd = exec.Command(binary, append([]string{"run", "--config", p.config}, flags...)...)
+	d.cmd.Dir, d.cmd.Env = p.dir, environ
+	d.cmd.Stdout = &d.out
+	pipe, err := d.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go d.read(pipe)
+	return d, nil
+}
+
+func (d *daemon) kill() {
+	_ = d.cmd.Process.Kill()
+	<-d.ended
 }
 
 // await returns when the node answers.
@@ -261,18 +288,18 @@ func (n *process) await() {
 	}
 }
 
-func (n *process) read(pipe io.Reader) {
-	defer close(n.ended)
+func (d *daemon) read(pipe io.Reader) {
+	defer close(d.ended)
 	s := bufio.NewScanner(pipe)
 	for s.Scan() {
-		fmt.Fprintln(&n.log, s.Text())
+		fmt.Fprintln(&d.log, s.Text())
 		var line struct{ Msg, NATS, HTTP string }
 		if json.Unmarshal(s.Bytes(), &line) == nil && strings.HasPrefix(line.Msg, "tidemark: running") {
-			n.nats, n.url = line.NATS, "http://"+line.HTTP
-			close(n.running)
+			d.nats, d.url = line.NATS, "http://"+line.HTTP
+			close(d.running)
 		}
 	}
-	_ = n.cmd.Wait()
+	_ = d.cmd.Wait()
 }
 
 // do runs a command against the node.
@@ -283,16 +310,16 @@ func (n *process) do(args ...string) result {
 
 func (n *process) feed(stdin string, args ...string) result {
 	n.t.Helper()
-	return command(n.t, n.env(), stdin, args...)
+	return command(n.t, nil, stdin, append(n.flags(), args...)...)
 }
 
-// env leads a command to the node.
-func (n *process) env() []string {
-	env := []string{"NATS_URL=" + n.nats}
-	if _, err := os.Stat(n.key); err == nil { // the server is its own
-		env = append(env, "TIDEMARK_NKEY="+n.key)
+// flags lead a command to the node.
+func (d *daemon) flags() []string {
+	flags := []string{"--nats", d.nats}
+	if _, err := os.Stat(d.key); err == nil { // the server is its own
+		flags = append(flags, "--nkey", d.key)
 	}
-	return env
+	return flags
 }
 
 // connect gives a producer's way in.
@@ -314,6 +341,24 @@ func (n *process) inside(t testing.TB) *nats.Conn {
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// good runs a command that must not fail, and returns what it prints.
+func (n *process) good(args ...string) string {
+	n.t.Helper()
+	r := n.do(args...)
+	if r.code != 0 || r.err != "" {
+		n.t.Errorf("tidemark %s: %+v", strings.Join(args, " "), r)
+	}
+	return r.out
+}
+
+// publish publishes events, one a line, and waits until they count.
+func (n *process) publish(events ...string) {
+	n.t.Helper()
+	for _, event := range events {
+		n.good(append([]string{"publish", "--wait"}, strings.Fields(event)...)...)
+	}
 }
 
 // want runs a command that must print exactly that.

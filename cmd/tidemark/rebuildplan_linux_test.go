@@ -39,36 +39,33 @@ func console(t *testing.T, answer string) *os.File {
 // docs/contract.md: "`rebuild` shows what it changes, reads, needs and deletes, and asks
 // on a terminal"
 func TestRebuildAsksOnATerminal(t *testing.T) {
-	t.Parallel()
-	l := newLeaders(t, "a")
+	n := shared(t)
 	next := file(t, viewConfig)
-	typed := func(answer string, args ...string) (r result) {
+	typed := func(answer string) (r result) {
 		t.Helper()
-		c := exec.CommandContext(t.Context(), binary, append([]string{"rebuild", "--nats", l.url, "--config", next}, args...)...)
+		c := exec.CommandContext(t.Context(), binary, append(n.flags(), "rebuild", "--config", next)...)
 		c.Env = environ
 		var out, errs bytes.Buffer
 		c.Stdin, c.Stdout, c.Stderr = console(t, answer), &out, &errs
-		l.mu.Unlock()
-		err := c.Run()
-		l.mu.Lock()
-		if c.ProcessState == nil {
+		if err := c.Run(); c.ProcessState == nil {
 			t.Fatal(err)
 		}
 		return result{out: out.String(), err: errs.String(), code: c.ProcessState.ExitCode()}
 	}
+	before := n.good("rebuild", "--status")
 	for answer, want := range map[string]struct {
 		code int
 		end  string
-	}{"n\n": {1, "nothing was begun"}, "\n": {1, "nothing was begun"}, "\x04": {2, "add --yes"}} {
+	}{"\n": {1, "nothing was begun"}, "\x04": {2, "add --yes"}} {
 		r := typed(answer)
-		if r.code != want.code || !strings.Contains(r.err, "adds column post.view\n") || !strings.Contains(r.err, "Begin? [y/N]") || !strings.Contains(r.err, want.end) {
+		if r.code != want.code || !strings.Contains(r.err, "adds column post.view\n") || !strings.Contains(r.err, "Begin? [y/N]") ||
+			!strings.Contains(r.err, want.end) {
 			t.Errorf("%q: %+v", answer, r)
 		}
 	}
-	if len(l.asked) != 0 || l.set.Building != 0 {
-		t.Fatalf("it has begun: %v", l.asked)
-	}
-	if r := typed("y\n"); r.code != 0 || !strings.Contains(r.out, "generation 2 is building: ") {
+	n.want(strings.TrimSpace(before), "rebuild", "--status")
+	if r := typed("y\n"); r.code != 0 || !strings.Contains(r.out, " is building: ") {
 		t.Errorf("%+v", r)
 	}
+	n.do("rebuild", "--abort")
 }

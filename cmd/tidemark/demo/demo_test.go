@@ -94,16 +94,13 @@ func TestCommunity(t *testing.T) {
 	server := natstest.Server(t)
 	_, js := natstest.Streams(t, server)
 	var log bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	o := Options{Rate: 1000, Users: 50, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	if err := Run(ctx, natstest.Connect(t, server), o); err != nil {
+	o := Options{Rate: 20_000, Users: 50, EventsMax: 3000, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := Run(t.Context(), natstest.Connect(t, server), o); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "synthetic") {
 		t.Errorf("the log does not say what it is: %s", log.String())
 	}
-	total := 0
 	kinds := derive(t, read(t, js))
 	for _, kind := range strings.Fields("post repost comment like mention message follow notice read unlike unfollow") {
 		if kinds[kind] == 0 {
@@ -113,46 +110,32 @@ func TestCommunity(t *testing.T) {
 			t.Errorf("more of %s than of like", kind)
 		}
 	}
-	for _, n := range kinds {
-		total += n
-	}
-	opening := evergreens + followsEach*o.Users + 2
-	if lively := total - opening; lively < 1500 || lively > 2050 {
-		t.Errorf("%d events in 2 s, want about 2000 (%v)", lively, kinds)
-	}
 }
 
-func TestBound(t *testing.T) {
+// lines are the events that the log has.
+func lines(tb testing.TB, js jetstream.JetStream) (n int) {
+	tb.Helper()
+	for _, m := range read(tb, js) {
+		n += bytes.Count(m.Data, []byte("\n")) + 1
+	}
+	return n
+}
+
+// "firstFree is a post number that no earlier demo on the same log has used". Each run ends at its bound.
+func TestRunsOnOneLog(t *testing.T) {
 	server := natstest.Server(t)
 	_, js := natstest.Streams(t, server)
 	nc := natstest.Connect(t, server)
-	for _, bound := range []int{1, 3, 500} {
-		before := 0
-		for _, m := range read(t, js) {
-			before += bytes.Count(m.Data, []byte("\n")) + 1
-		}
-		if err := Run(t.Context(), nc, Options{Rate: 5000, Users: 2, EventsMax: bound}); err != nil {
+	before := 0
+	for _, bound := range []int{1, 3, 3000, 3000} {
+		if err := Run(t.Context(), nc, Options{Rate: 20_000, Users: 30, EventsMax: bound}); err != nil {
 			t.Fatal(err)
 		}
-		after := 0
-		for _, m := range read(t, js) {
-			after += bytes.Count(m.Data, []byte("\n")) + 1
-		}
+		after := lines(t, js)
 		if after-before != bound {
 			t.Errorf("%d events, want %d", after-before, bound)
 		}
-	}
-}
-
-// "firstFree is a post number that no earlier demo on the same log has used"
-func TestNumbersStayApart(t *testing.T) {
-	server := natstest.Server(t)
-	_, js := natstest.Streams(t, server)
-	nc := natstest.Connect(t, server)
-	for range 3 {
-		if err := Run(t.Context(), nc, Options{Rate: 20_000, Users: 30, EventsMax: 3000}); err != nil {
-			t.Fatal(err)
-		}
+		before = after
 	}
 	seen := map[uint64]bool{}
 	for _, m := range read(t, js) {
@@ -170,11 +153,6 @@ func TestNumbersStayApart(t *testing.T) {
 			seen[e.Post] = seen[e.Post] || e.Type == "post"
 		}
 	}
-	for p := range uint64(evergreens) {
-		if !seen[p+1] {
-			t.Errorf("no post %d", p+1)
-		}
-	}
 }
 
 // Events are counted when the log has acknowledged them, not when they are sent.
@@ -185,9 +163,8 @@ func TestStored(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() {
-		ended <- Run(ctx, natstest.Connect(t, server), Options{Rate: 1000, Users: 10, Stored: &stored})
-	}()
+	nc := natstest.Connect(t, server)
+	go func() { ended <- Run(ctx, nc, Options{Rate: 1000, Users: 10, Stored: &stored}) }()
 	e2e.Until(t, "something is stored", func() bool { return stored.Load() > 0 })
 
 	// The log takes nothing from here on; the community goes on to send.
@@ -200,27 +177,24 @@ func TestStored(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), full); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond)
+	before := nc.Stats().OutMsgs
+	e2e.Until(t, "more is sent", func() bool { return nc.Stats().OutMsgs > before+3 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	lines := 0
-	for _, m := range read(t, js) {
-		lines += bytes.Count(m.Data, []byte("\n")) + 1
-	}
-	if n := stored.Load(); n != int64(lines) {
-		t.Errorf("%d events are counted, the log has %d", n, lines)
+	if n := lines(t, js); stored.Load() != int64(n) {
+		t.Errorf("%d events are counted, the log has %d", stored.Load(), n)
 	}
 }
 
 // Thousands of events, none of them a dead letter, the same every time.
 func TestTown(t *testing.T) {
-	for _, users := range []int{2, 3, 1000} {
+	for _, users := range []int{2, 1000} {
 		live := func() (body []byte) {
 			town := newTown(users, firstFree(0), true)
 			events := town.opening()
-			for range 30_000 {
+			for range 10_000 {
 				events = append(events, town.next())
 			}
 			var err error
@@ -245,6 +219,7 @@ func TestTown(t *testing.T) {
 }
 
 func TestServerAway(t *testing.T) {
+	natstest.Long(t)
 	dir := t.TempDir()
 	start := func(listen string) *embed.Server {
 		s, err := embed.StartServer(embed.ServerOptions{Listen: listen, StoreDir: dir, SyncInterval: time.Minute})
@@ -260,7 +235,7 @@ func TestServerAway(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, nc, Options{Rate: 2000, Users: 10}) }()
-	time.Sleep(100 * time.Millisecond) // no streams yet
+	e2e.Until(t, "it asks for the log, which is not there yet", func() bool { return nc.Stats().OutMsgs > 0 })
 	_, js := natstest.Streams(t, server)
 	messages := func() uint64 {
 		stream, err := js.Stream(t.Context(), jetlog.EventsStream)
@@ -275,11 +250,11 @@ func TestServerAway(t *testing.T) {
 	}
 	grow(10)
 	server.Close()
-	time.Sleep(200 * time.Millisecond)
+	e2e.Until(t, "the server is away", func() bool { return !nc.IsConnected() })
 	server = start(address)
 	grow(messages() + 10)
 	server.Close()
-	time.Sleep(100 * time.Millisecond)
+	e2e.Until(t, "the server is away", func() bool { return !nc.IsConnected() })
 	cancel() // while the log is away
 	select {
 	case err := <-ended:

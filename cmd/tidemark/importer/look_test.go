@@ -1,21 +1,9 @@
 package importer
 
 import (
-	"errors"
 	"strings"
 	"testing"
 )
-
-// Nothing of such a file is published.
-func TestNoEvents(t *testing.T) {
-	b := newBench(t)
-	for _, o := range []Options{{}, {CSV: true}} {
-		if r, err := Run(b.ctx, b.nc, "-", strings.NewReader("a\nb\n"), o); !errors.Is(err, ErrNoEvents) || r.Lines != 0 {
-			t.Errorf("%+v, %v", r, err)
-		}
-	}
-	b.want(nil)
-}
 
 // What is no file of events is named before anything of it is published.
 func TestLook(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -78,7 +77,6 @@ func (b *bench) must(err error) {
 	}
 }
 
-// run imports text.
 // run imports any lines, as the command does with --force.
 func (b *bench) run(text string, o Options) (Result, error) {
 	o.Force = true
@@ -88,9 +86,7 @@ func (b *bench) run(text string, o Options) (Result, error) {
 // imported are the lines of all packs, in log order.
 func (b *bench) imported() []string {
 	b.Helper()
-	stream, err := b.js.Stream(b.ctx, jetlog.EventsStream)
-	b.must(err)
-	consumer, err := stream.CreateConsumer(b.ctx, jetstream.ConsumerConfig{FilterSubject: jetlog.PackSubject, AckPolicy: jetstream.AckNonePolicy})
+	consumer, err := b.events().CreateConsumer(b.ctx, jetstream.ConsumerConfig{FilterSubject: jetlog.PackSubject, AckPolicy: jetstream.AckNonePolicy})
 	b.must(err)
 	var lines []string
 	for left := int(consumer.CachedInfo().NumPending); left > 0; {
@@ -145,18 +141,6 @@ func (b *bench) entry() (jetstream.KeyValue, jetstream.KeyValueEntry) {
 	e, err := kv.Get(b.ctx, keys[at])
 	b.must(err)
 	return kv, e
-}
-
-// recorded is how many lines the one import's record counts.
-func (b *bench) recorded() uint64 {
-	b.Helper()
-	_, e := b.entry()
-	if e == nil {
-		return 0
-	}
-	var r record
-	b.must(json.Unmarshal(e.Value(), &r))
-	return r.Lines
 }
 
 func zip(text string) []byte {

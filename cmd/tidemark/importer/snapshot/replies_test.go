@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// pretend is a server that answers INFO like a Redis, and anything else with a text, again
-// and again where it is endless.
-func pretend(t *testing.T, answer string, endless bool) (address string) {
+// pretend is a server that answers INFO like a Redis, and SCAN with a text, which goes on for
+// minutes once endless, if it is not nil, is called.
+func pretend(t *testing.T, answer string, endless func()) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,7 +33,7 @@ func pretend(t *testing.T, answer string, endless bool) (address string) {
 	return "redis://" + listener.Addr().String()
 }
 
-func pretendTo(conn net.Conn, answer string, endless bool) {
+func pretendTo(conn net.Conn, answer string, endless func()) {
 	defer conn.Close()
 	for in := bufio.NewReader(conn); ; {
 		command, err := readCommand(in)
@@ -45,8 +45,11 @@ func pretendTo(conn net.Conn, answer string, endless bool) {
 		case command == "info":
 			fmt.Fprint(conn, "$10\r\nrun_id:abc\r\n")
 		case command == "scan":
-			for _, err = fmt.Fprint(conn, answer); endless && err == nil; {
-				_, err = fmt.Fprint(conn, strings.Repeat(":1\r\n", 1000))
+			if _, err = fmt.Fprint(conn, answer); endless != nil {
+				endless()
+			}
+			for endless != nil && err == nil {
+				_, err = fmt.Fprint(conn, strings.Repeat(":1\r\n", 10))
 				time.Sleep(time.Millisecond)
 			}
 		default:
@@ -89,7 +92,7 @@ func TestRepliesAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, err := Take(ctx, Options{URL: pretend(t, c.answer, false), Patterns: []string{"post:{id}:likes=post.like"}, Schema: schema, Dir: t.TempDir()})
+			_, err := Take(ctx, Options{URL: pretend(t, c.answer, nil), Patterns: []string{"post:{id}:likes=post.like"}, Schema: schema, Dir: t.TempDir()})
 			if !errors.Is(err, errReply) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
@@ -114,12 +117,11 @@ func TestReplyIsBoundedInAll(t *testing.T) {
 func TestTakeEndsAmidAReply(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	url := pretend(t, "*2\r\n$1\r\n0\r\n*1048576\r\n", true)
-	time.AfterFunc(300*time.Millisecond, cancel)
-	begun := time.Now()
+	defer cancel()
+	url := pretend(t, "*2\r\n$1\r\n0\r\n*1048576\r\n", cancel)
 	_, err := Take(ctx, Options{URL: url, Patterns: []string{"post:{id}:likes=post.like"}, Schema: schema, Dir: t.TempDir()})
-	if took := time.Since(begun); !errors.Is(err, context.Canceled) || took > within/2 {
-		t.Errorf("%v after %v", err, took)
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 
