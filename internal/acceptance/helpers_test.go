@@ -5,9 +5,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"flag"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,12 +19,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
+
+var full = flag.Bool("full", false, "stories with all of Higgs, and twice as many faults")
 
 // Followers come first in the events, then what people did.
 const follows = 355_074
@@ -47,7 +55,11 @@ func higgs(t *testing.T) (data, tools string) {
 	return data, tools
 }
 
-// events is the file of all Higgs events, made once in TestMain's directory.
+// shortEvents are as many events as tests with -short may take of the beginning.
+const shortEvents = follows + 20_000
+
+// events is the file of the Higgs events, made once in TestMain's directory: all, with -short
+// the first ones.
 func events(t *testing.T) string {
 	t.Helper()
 	data, tools := higgs(t)
@@ -75,12 +87,33 @@ func makeEvents(data, tools string) (path string, err error) {
 	}
 	defer out.Close()
 	c := exec.Command("python3", filepath.Join(tools, "higgs_events.py"), data)
-	c.Stdout, c.Stderr = out, os.Stderr
-	if err := c.Run(); err != nil {
+	if !testing.Short() {
+		c.Stdout, c.Stderr = out, os.Stderr
+		if err := c.Run(); err != nil {
+			return "", err
+		}
+		eventsFile = out.Name()
+		return eventsFile, nil
+	}
+	made, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
 		return "", err
 	}
+	w, lines := bufio.NewWriter(out), bufio.NewScanner(made)
+	n := 0
+	for ; n < shortEvents && lines.Scan(); n++ {
+		w.Write(append(lines.Bytes(), '\n'))
+	}
+	c.Process.Kill()
+	c.Wait()
+	if n < shortEvents {
+		return "", fmt.Errorf("%d events: %w", n, lines.Err())
+	}
 	eventsFile = out.Name()
-	return eventsFile, nil
+	return eventsFile, w.Flush()
 }
 
 // slice is lines [from, to) of the events, as a file and taken apart.
@@ -97,11 +130,23 @@ func slice(t *testing.T, from, to int) (path string, lines [][]byte) {
 			lines = append(lines, bytes.Clone(s.Bytes()))
 		}
 	}
-	path = filepath.Join(t.TempDir(), "slice.ndjson")
-	if err := os.WriteFile(path, append(bytes.Join(lines, []byte("\n")), '\n'), 0o644); err != nil {
+	return written(t, string(bytes.Join(lines, []byte("\n")))+"\n"), lines
+}
+
+// written is a file with a text.
+func written(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "written")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return path, lines
+	return path
+}
+
+// oracleOf works out the answers for some lines.
+func oracleOf(t *testing.T, lines [][]byte) (dir string) {
+	t.Helper()
+	return oracle(t, written(t, string(bytes.Join(lines, []byte("\n")))+"\n"))
 }
 
 // oracle works out the answers for some events the slow way.
@@ -212,8 +257,7 @@ func compareUnread(t *testing.T, nc *nats.Conn, want table, at client.Position) 
 	t.Logf("unread: %d users' feed and 1:1 counts equal", len(want.ids))
 }
 
-// feed is not a column: compareUnread asks for it.
-
+// compare asks for the rows of a table; the feed is not a column: compareUnread asks for it.
 func compare(t *testing.T, nc *nats.Conn, counter, prefix string, want table, at client.Position) {
 	t.Helper()
 	var places []int
@@ -253,26 +297,78 @@ func compare(t *testing.T, nc *nats.Conn, counter, prefix string, want table, at
 // scratch is the package's temporary directory.
 var scratch string
 
-func setUp() (func(), error) {
-	dir, err := os.MkdirTemp("", "tidemark-acceptance-")
-	scratch = dir
-	return func() {
-		os.RemoveAll(dir)
-		e2e.Clean()
-		natstest.Clean()
-	}, err
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "tidemark-acceptance-"); err != nil {
+		panic(err)
+	}
+	natstest.SideBySide()
+	code := m.Run()
+	os.RemoveAll(scratch)
+	e2e.Clean()
+	natstest.Clean()
+	os.Exit(code)
+}
+
+// logOf is what a process has logged so far.
+func logOf(t *testing.T, p *e2e.Process) string {
+	t.Helper()
+	log, err := os.ReadFile(p.Log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+// logged waits for a line of the log with one of what it may say.
+func logged(t *testing.T, p *e2e.Process, what ...string) (line string) {
+	t.Helper()
+	for i, w := range what {
+		what[i] = regexp.QuoteMeta(w)
+	}
+	any := regexp.MustCompile(`(?m)^.*(` + strings.Join(what, "|") + `).*$`)
+	e2e.Until(t, "it says "+any.String(), func() bool {
+		ended := p.Ended() // before its log is read: that has all
+		if line = any.FindString(logOf(t, p)); line == "" && ended != nil {
+			t.Fatalf("it ended by itself: %v", ended)
+		}
+		return line != ""
+	})
+	return line
+}
+
+// figure sums up a metric of a node over its labels.
+func figure(t *testing.T, p *e2e.Process, name string) (sum float64) {
+	t.Helper()
+	r, err := http.Get(p.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += v
+		}
+	}
+	return sum
+}
+
+// streamsOf is a JetStream context of somebody inside.
+func streamsOf(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // lastPosition is the end of EVENTS.
 func lastPosition(t *testing.T, nc *nats.Conn) client.Position {
 	t.Helper()
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := js.StreamInfo("EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pipeline.EndOf(info.State.LastSeq)
+	return pipeline.EndOf(natstest.Stream(t, nc, jetlog.EventsStream).CachedInfo().State.LastSeq)
 }

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/walls"
 )
 
@@ -105,15 +105,16 @@ func TestWallsOfAProcess(t *testing.T) {
 // docs/security.md: "Another process on this server needs it as `nats.nkey`." Without it a
 // start ends, and says what to set.
 func TestProcessesNeedTheKey(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")
 	for name, settings := range map[string]string{"holds": "shards: 4\n", "only answers": answersOnly} {
 		without := e2e.Prepare(t, e2e.Setup{URL: p.URL, Settings: settings})
 		without.Spawn()
 		e2e.Until(t, "it ends", func() bool { return without.Ended() != nil })
-		log, err := os.ReadFile(without.Log())
-		if err != nil || without.Ended().ExitCode() != 1 || !strings.Contains(string(log), "set nats.nkey") || !strings.Contains(string(log), walls.KeyFile) {
-			t.Errorf("one that %s: %v, %v\n%s", name, without.Ended(), err, log)
+		log := logOf(t, without)
+		if without.Ended().ExitCode() != 1 || !strings.Contains(log, "set nats.nkey") || !strings.Contains(log, walls.KeyFile) {
+			t.Errorf("one that %s: %v\n%s", name, without.Ended(), log)
 		}
 		with := e2e.Prepare(t, e2e.Setup{URL: p.URL, Key: p.Key, Settings: settings})
 		with.Start()
