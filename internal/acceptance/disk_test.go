@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"sync/atomic"
+	"sort"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
+	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -49,13 +51,13 @@ func TestDiskFull(t *testing.T) {
 				notReady(t, p)
 			}
 			disk.Free(t)
-			stored := insisted.stored.Load()
+			stored := insisted.stored()
 			e2e.Until(t, "events are stored again", func() bool {
 				if p.Ended() != nil {
 					t.Log(logged(t, p, serverHangs))
 					p.Start()
 				}
-				return insisted.stored.Load() > stored+50
+				return insisted.stored() > stored+50
 			})
 			p.WaitReady()
 			n := insisted.end()
@@ -81,12 +83,17 @@ func newDisk(t *testing.T, bytes int64) *e2e.Disk {
 	return disk
 }
 
-// insister publishes likes of post 42, each with an id and again and again until
-// it is acknowledged.
+// insister publishes likes of post 42, each with an id and again and again until it is
+// acknowledged, and remembers when it was.
 type insister struct {
-	stored atomic.Int64
-	stop   chan struct{}
-	done   chan struct{}
+	mu    sync.Mutex
+	acked []ack
+	end   func() int64 // and how many there are
+}
+
+type ack struct {
+	at       time.Time
+	position pipeline.Position
 }
 
 func insist(t *testing.T, url string, options ...nats.Option) *insister {
@@ -95,31 +102,50 @@ func insist(t *testing.T, url string, options ...nats.Option) *insister {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(nc.Close)
-	i, js := &insister{stop: make(chan struct{}), done: make(chan struct{})}, streamsOf(t, nc)
+	i, js, stop, done := &insister{}, streamsOf(t, nc), make(chan struct{}), make(chan struct{})
+	i.end = sync.OnceValue(func() int64 {
+		close(stop)
+		<-done
+		nc.Close()
+		return i.stored()
+	})
+	t.Cleanup(func() { i.end() })
 	go func() {
-		defer close(i.done)
-		for {
+		defer close(done)
+		for n := 0; ; n++ {
 			select {
-			case <-i.stop:
+			case <-stop:
 				return
 			default:
 			}
-			if _, err := publishOnce(js, "events.like", fmt.Sprint("like ", i.stored.Load()), oneLike); err != nil {
+			stored, err := publishOnce(js, "events.like", fmt.Sprint("like ", n), oneLike)
+			if err != nil {
 				t.Error(err)
 				return
 			}
-			i.stored.Add(1)
+			i.mu.Lock()
+			i.acked = append(i.acked, ack{time.Now(), pipeline.EndOf(stored.Sequence)})
+			i.mu.Unlock()
 		}
 	}()
 	return i
 }
 
-// end says how many likes there are.
-func (i *insister) end() int64 {
-	close(i.stop)
-	<-i.done
-	return i.stored.Load()
+func (i *insister) stored() int64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return int64(len(i.acked))
+}
+
+// before is the last position that was acknowledged before a time.
+func (i *insister) before(t time.Time) pipeline.Position {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := sort.Search(len(i.acked), func(n int) bool { return !i.acked[n].at.Before(t) })
+	if n == 0 {
+		return 0
+	}
+	return i.acked[n-1].position
 }
 
 // notReady waits until a process says that it is not, or has ended.

@@ -178,34 +178,9 @@ func TestEventsLoseTheirTail(t *testing.T) {
 		// A producer that is there before the node is.
 		insisted := insist(t, p.URL, nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Millisecond))
 		p.Start()
-		e2e.Until(t, "events are stored", func() bool { return insisted.stored.Load() > 200 })
+		e2e.Until(t, "events are stored", func() bool { return insisted.stored() > 200 })
 		liked(t, p, 2000+insisted.end())
 	})
-}
-
-// DELTAS loses windows that shards have applied: they are derived again, with
-// ends where the shards stand (I3).
-func TestDeltasLoseTheirTail(t *testing.T) {
-	natstest.Long(t)
-	t.Parallel()
-	c := newCluster(t)
-	p, want := c.run(), int64(0)
-	windows := func(n int) { // one after the other
-		t.Helper()
-		for range n {
-			likes(t, p.URL, 20)
-			want += 20
-			liked(t, p, want)
-		}
-	}
-	windows(5)
-	restore := c.save("DELTAS")
-	windows(2)
-	restore()
-	windows(5)
-	p.Stop()
-	p.Start()
-	liked(t, p, want)
 }
 
 // What is not EVENTS may be deleted or emptied while nodes run, and strangers may write into

@@ -128,15 +128,13 @@ func (f *fleet) prepare(name string, s e2e.Setup) *e2e.Process {
 // command runs one of the program's, again while a NATS cluster elects.
 func (f *fleet) command(args ...string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(wholeWithin); ; time.Sleep(100 * time.Millisecond) {
+	e2e.Until(f.t, "tidemark "+strings.Join(args, " "), func() bool {
 		out, err := f.answers.Command(f.t.Context(), args...).CombinedOutput()
-		if err == nil {
-			return
+		if err != nil {
+			f.t.Logf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
 		}
-		if time.Now().After(deadline) {
-			f.t.Fatalf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-	}
+		return err == nil
+	})
 }
 
 // holdersOf are the nodes that hold each shard.
@@ -203,38 +201,31 @@ func lacks(t *testing.T, c *client.Client, shards int) string {
 }
 
 // router is the node that routes.
-func (f *fleet) router() string {
+func (f *fleet) router() (name string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	e2e.Until(f.t, "somebody routes", func() bool {
 		nodes, err := f.client.Nodes(f.t.Context())
 		if err != nil {
-			continue
+			return false
 		}
 		for _, n := range nodes.Nodes {
 			if n.Routes && f.holders[n.Node] != nil && n.State != "away" {
-				return n.Node
+				name = n.Node
 			}
 		}
-	}
-	f.t.Fatal("nobody routes")
-	return ""
+		return name != ""
+	})
+	return name
 }
 
 // settled waits until 'tidemark shards' shows what it should, and makes sure that none
 // has stopped.
 func (f *fleet) settled() {
 	f.t.Helper()
-	out := ""
-	for deadline := time.Now().Add(wholeWithin); ; time.Sleep(100 * time.Millisecond) {
-		out = f.answers.Do("shards")
-		n := strings.Count(out, "ready")
-		if n == 2*f.shards || time.Now().After(deadline) { // else shards still move
-			if n != 2*f.shards || strings.Contains(out, "failed") {
-				f.t.Errorf("tidemark shards shows %d ready holders, not %d:\n%s", n, 2*f.shards, out)
-			}
-			break
-		}
-	}
+	e2e.Until(f.t, "all holders are ready", func() bool {
+		out := f.answers.Do("shards") // else shards still move
+		return strings.Count(out, "ready") == 2*f.shards && !strings.Contains(out, "failed")
+	})
 	for name, p := range f.holders {
 		if p.Ended() != nil {
 			f.t.Errorf("%s has ended: %v", name, p.Ended())

