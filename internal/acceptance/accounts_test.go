@@ -17,21 +17,19 @@ import (
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// party is a connection as one of the users of deploy/nats-accounts.conf.
+// party is a connection as some user of a server.
 type party struct {
 	*testing.T
 	*nats.Conn
 	denied chan error // what the server refuses
 }
 
-func newParty(t *testing.T, server *natstest.Outside, user string) *party {
+func newParty(t *testing.T, url string) *party {
 	t.Helper()
-	p := &party{T: t, denied: make(chan error, 100)}
+	p := &party{T: t, denied: make(chan error, 2000)}
+	denied := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { p.denied <- err })
 	var err error
-	p.Conn, err = nats.Connect(server.URL(), nats.UserInfo(user, "secret-of-"+user), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		p.denied <- err
-	}))
-	if err != nil {
+	if p.Conn, err = nats.Connect(url, denied); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Conn.Close)
@@ -117,7 +115,7 @@ func TestAccounts(t *testing.T) {
 	p.WaitReady()
 	likes(t, as("producer"), 100)
 	liked(t, &e2e.Process{URL: as("reader")}, 100)
-	operator := newParty(t, server, "operator")
+	operator := newParty(t, as("operator"))
 	js := streamsOf(t, operator.Conn)
 	if err := js.DeleteStream(ctx, "DELTAS"); err != nil {
 		t.Fatal(err)
@@ -129,7 +127,7 @@ func TestAccounts(t *testing.T) {
 	p.Start()
 	liked(t, &e2e.Process{URL: as("reader")}, 300)
 
-	producer, asks, app := newParty(t, server, "producer"), newParty(t, server, "reader"), newParty(t, server, "gateway")
+	producer, asks, app := newParty(t, as("producer")), newParty(t, as("reader")), newParty(t, as("gateway"))
 	if _, err := client.New(app.Conn).Read(ctx, client.ReadRequest{User: 7, What: []string{"all"}}); err != nil {
 		t.Errorf("an application's read: %v", err)
 	}
@@ -148,11 +146,15 @@ func TestAccounts(t *testing.T) {
 	}
 	internal := []string{
 		stream.CachedInfo().Config.Subjects[0], "tidemark.internal.moved.x.like", "deadletter.json", "$KV.TIDEMARK.router",
-		"$JS.API.STREAM.DELETE.DELTAS", "$JS.API.STREAM.DELETE.DELTAS2", "$KV.TIDEMARK.generations", "$JS.API.STREAM.INFO.DELTAS", "$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.MSG.DELETE.EVENTS",
+		"$JS.API.STREAM.DELETE.DELTAS", "$JS.API.STREAM.DELETE.DELTAS2", "$KV.TIDEMARK.generations",
+		"$JS.API.STREAM.INFO.DELTAS", "$JS.API.STREAM.PURGE.EVENTS", "$JS.API.STREAM.MSG.DELETE.EVENTS",
 		"$JS.API.CONSUMER.CREATE.EVENTS", "$SRV.PING", "_INBOX.somebody",
 		"tidemark.hold.a", "tidemark.hold.a.runs", "tidemark.node.a.verify", "tidemark.node.a.rebuild", "tidemark.internal.member.a",
 	}
-	listen := []string{"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "tidemark.hold.>", "tidemark.hold.*", "tidemark.node.>", "$JS.EVENT.>", "$KV.>", ">"}
+	listen := []string{
+		"tidemark.get", "tidemark.>", "events.>", "tidemark.internal.>", "tidemark.hold.>", "tidemark.hold.*",
+		"tidemark.node.>", "$JS.EVENT.>", "$KV.>", ">",
+	}
 	producer.denies(append(internal, "events.adjust", "events.read", "events.pack", "events.filler", "tidemark.get", "tidemark.read"), listen)
 	asks.denies(append(internal, "events.like", "events.adjust", "tidemark.read", "tidemark.slowlog", "tidemark.stats"), listen)
 	app.denies(append(internal, "events.like", "events.adjust", "tidemark.slowlog"), listen)

@@ -17,61 +17,31 @@ import (
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// cluster is somebody else's NATS server, whose streams can be put back to
-// what they were, as a power cut does.
-type cluster struct {
-	*testing.T
-	dir    string
-	port   int
-	server *embed.Server
-}
+// standsIn has a process stand in for another one, and others for it soon.
+const standsIn = "shards: 4\ncluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 50ms}\n"
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{T: t, dir: t.TempDir(), port: e2e.FreePort(t)}
-	c.start()
-	t.Cleanup(func() { c.server.Close() })
-	return c
-}
-
-func (c *cluster) start() {
-	c.Helper()
-	var err error
-	c.server, err = embed.StartServer(embed.ServerOptions{
-		Listen: fmt.Sprintf("127.0.0.1:%d", c.port), StoreDir: c.dir, SyncInterval: time.Second, StoreBytesMax: 1 << 40,
+// down stops a server for as long as something is done.
+func down(t *testing.T, server *natstest.Member, do func()) {
+	t.Helper()
+	server.Stop()
+	do()
+	server.Start()
+	e2e.Until(t, "the server is there again", func() bool {
+		nc, err := nats.Connect(server.URL)
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
 	})
-	if err != nil {
-		c.Fatal(err)
-	}
 }
 
-// run starts a process that stands in for another one, and for which others do soon.
-func (c *cluster) run() *e2e.Process {
-	return e2e.RunOn(c.T, c.server.URL(), "shards: 4\ncluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 50ms}\n")
-}
-
-// save copies a stream; the function it returns puts the copy back. The
-// server is down meanwhile, both times.
-func (c *cluster) save(stream string) (restore func()) {
-	c.server.Close()
-	restore = saveStream(c.T, c.dir, stream)
-	c.start()
-	return func() {
-		c.server.Close()
-		restore()
-		c.start()
-	}
-}
-
-func saveStream(t *testing.T, store, stream string) (restore func()) {
-	account := filepath.Join(store, "jetstream", walls.Inside)
-	if _, err := os.Stat(account); err != nil {
-		account = filepath.Join(store, "jetstream", "$G") // of a server without walls
-	}
-	at, kept := filepath.Join(account, "streams", stream), filepath.Join(t.TempDir(), stream)
+// saveStream copies a stream; the function it returns puts the copy back, as a power cut does
+// with what was not on disk. The server is down, both times.
+func saveStream(t *testing.T, store, account, stream string) (restore func()) {
+	at, kept := filepath.Join(store, "jetstream", account, "streams", stream), filepath.Join(t.TempDir(), stream)
 	replace := func(from, to string) {
 		if err := os.RemoveAll(to); err != nil {
 			t.Fatal(err)
@@ -148,14 +118,14 @@ func TestEventsLoseTheirTail(t *testing.T) {
 	t.Parallel()
 	t.Run("while the node runs", func(t *testing.T) {
 		t.Parallel()
-		c := newCluster(t)
-		p := c.run()
+		server, restore := natstest.Apart(t), func() {}
+		p := e2e.RunOn(t, server.URL, standsIn)
 		likes(t, p.URL, 100)
 		liked(t, p, 100)
-		restore := c.save("EVENTS")
+		down(t, server, func() { restore = saveStream(t, server.StoreDir(), "$G", "EVENTS") })
 		likes(t, p.URL, 100)
 		liked(t, p, 200)
-		restore()
+		down(t, server, restore)
 		for range 15 {
 			likes(t, p.URL, 10)
 		}
@@ -169,7 +139,7 @@ func TestEventsLoseTheirTail(t *testing.T) {
 		likes(t, p.URL, 1000)
 		liked(t, p, 1000)
 		p.Stop()
-		restore := saveStream(t, filepath.Join(p.Dir, "data", "jetstream"), "EVENTS")
+		restore := saveStream(t, filepath.Join(p.Dir, "data", "jetstream"), walls.Inside, "EVENTS")
 		p.Start()
 		likes(t, p.URL, 1000)
 		liked(t, p, 2000)
@@ -189,8 +159,8 @@ func TestEventsLoseTheirTail(t *testing.T) {
 func TestStreamsDeleted(t *testing.T) {
 	natstest.Long(t)
 	t.Parallel()
-	c := newCluster(t)
-	nodes := []*e2e.Process{c.run(), c.run()}
+	server := natstest.Apart(t)
+	nodes := []*e2e.Process{e2e.RunOn(t, server.URL, standsIn), e2e.RunOn(t, server.URL, standsIn)}
 	nc := nodes[0].Connect()
 	js := streamsOf(t, nc)
 	want := int64(0)
@@ -220,7 +190,7 @@ func TestStreamsDeleted(t *testing.T) {
 		}},
 	} {
 		e2e.Until(t, harm.name, func() bool { return harm.do(t.Context()) == nil }) // another one is made meanwhile
-		likes(t, c.server.URL(), 100)
+		likes(t, server.URL, 100)
 		want += 100
 		if _, err := js.Publish(t.Context(), "events.like", []byte("not JSON")); err != nil {
 			t.Fatal(err)
@@ -270,4 +240,29 @@ func TestEventsLoseTheirBeginning(t *testing.T) {
 	}
 	likes(t, p.URL, 1)
 	liked(t, p, 101)
+}
+
+// DELTAS that is nearly full is purged although somebody reports, again and again, that it needs
+// old windows: else nothing would be counted any more. The simulation has a full DELTAS, but not
+// this way out.
+func TestGhostReport(t *testing.T) {
+	natstest.Long(t)
+	t.Parallel()
+	p := e2e.Prepare(t, e2e.Setup{
+		URL: natstest.Apart(t).URL, NATS: "streams: {deltas: {max_bytes: 1MiB}}",
+		Settings: "shards: 4\nwindows: {events: 1, bytes: 64KiB}\ncheckpoint: {interval: 1s}\n",
+	})
+	p.Start()
+	bucket, err := streamsOf(t, p.Connect()).KeyValue(t.Context(), "TIDEMARK")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range int64(20) { // a window for each like: more than DELTAS holds
+		if _, err := bucket.PutString(t.Context(), "node.ghost", "1"); err != nil {
+			t.Fatal(err)
+		}
+		likes(t, p.URL, 500)
+		liked(t, p, (n+1)*500)
+	}
+	logged(t, p, "DELTAS is nearly full and reports of nodes hold its purge back")
 }

@@ -147,7 +147,8 @@ func (i *insister) holdTrue(t *testing.T, answers []question, waited pipeline.Po
 		case q.degraded:
 			degraded++
 		case q.asOf < least:
-			t.Errorf("%s: an answer as of %s is not said to be degraded and should be as of %s at least; it came %v after it was asked", q.subject, q.asOf, least, q.came.Sub(q.sent))
+			t.Errorf("%s: an answer as of %s is not said to be degraded and should be as of %s at least; it came after %v",
+				q.subject, q.asOf, least, q.came.Sub(q.sent))
 		default:
 			whole++
 		}

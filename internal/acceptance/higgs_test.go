@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -183,11 +182,7 @@ func publishSingles(t *testing.T, nc *nats.Conn, lines [][]byte) {
 	}
 	before := lastPosition(t, nc).Sequence()
 	for _, line := range lines {
-		var event struct{ Type string }
-		if err := json.Unmarshal(line, &event); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.PublishAsync("events."+event.Type, line, patient); err != nil {
+		if _, err := js.PublishAsync("events."+typeOf(line), line, patient); err != nil {
 			t.Fatal(err)
 		}
 	}

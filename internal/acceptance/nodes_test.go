@@ -62,15 +62,6 @@ var nodeFaults = []nodeFault{
 		r.waitWhole()
 		r.holders[name].Start()
 	}},
-	{"another is killed while a holder is drained", func(r *nodesRun) {
-		drained := r.any()
-		r.command("nodes", "drain", drained)
-		r.pause(500 * time.Millisecond)
-		p := r.holders[r.any(drained)]
-		p.Kill()
-		p.Start()
-		r.command("nodes", "undrain", drained)
-	}},
 	{"a holder is suspended", func(r *nodesRun) {
 		p := r.holders[r.any()]
 		p.Signal(syscall.SIGSTOP)

@@ -70,15 +70,12 @@ func checkMore(t *testing.T, nc *nats.Conn, feed *feedOf, at client.Position) {
 
 // rebuildStatus is what the contract says of `rebuild --status --json`.
 type rebuildStatus struct {
-	Serving  uint32  `json:"serving"`
-	Building uint32  `json:"building"`
-	Kept     uint32  `json:"kept"`
-	State    string  `json:"state"`
-	Position string  `json:"position"`
-	Of       string  `json:"of"`
-	ETA      float64 `json:"eta_s"`
-	Differs  uint64  `json:"differs"`
-	Why      string  `json:"why"`
+	Serving  uint32 `json:"serving"`
+	Building uint32 `json:"building"`
+	Kept     uint32 `json:"kept"`
+	State    string `json:"state"`
+	Differs  uint64 `json:"differs"`
+	Why      string `json:"why"`
 }
 
 // statusOf asks how the newest rebuild stands.

@@ -62,13 +62,11 @@ func TestRollingUpgrade(t *testing.T) {
 	u.nodes["b"].Start()
 	u.exact()
 
-	if testing.Short() {
-		u.end()
-		return
+	if !testing.Short() { // A version without the ones that the others read is not let in.
+		u.refused(u.node("d"), later(t, 4, 4),
+			"cannot work together", "node d (version later)", "reads", "of versions", "docs/nodes.md, Rolling upgrade")
+		u.exact()
 	}
-	// A version without the ones that the others read is not let in.
-	u.refused(u.node("d"), later(t, 4, 4), "cannot work together", "node d (version later)", "reads", "of versions", "docs/nodes.md, Rolling upgrade")
-	u.exact()
 	u.end()
 }
 

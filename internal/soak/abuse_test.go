@@ -45,7 +45,7 @@ func abusesOf(text string) ([]string, error) {
 }
 
 // The sizes of a run of fullRun. A shorter one has its share of them, at least
-// a hundredth.
+// a tenth.
 const (
 	fullRun = 10 * time.Minute
 
@@ -55,7 +55,7 @@ const (
 )
 
 func sized(full int) int {
-	return max(full/100, min(full, int(float64(full)*soakFlag.Seconds()/fullRun.Seconds())))
+	return max(full/10, min(full, int(float64(full)*soakFlag.Seconds()/fullRun.Seconds())))
 }
 
 // packFull is how many events a pack of abuse has, less a few: nearly all that

@@ -221,12 +221,14 @@ type told struct {
 }
 
 // ask asks once.
-func (q question) ask(ctx context.Context, c *client.Client, js jetstream.JetStream, about people, at pipeline.Position) (a told, err error) {
+func (q question) ask(
+	ctx context.Context, c *client.Client, js jetstream.JetStream, about people, at pipeline.Position,
+) (a told, err error) {
 	a.about = about
 	if q == unreadPoll {
 		a.counter, a.ids = "unread", about.Users()
-		var reply client.UnreadReply
-		if reply, err = c.UnreadMany(ctx, client.UnreadRequest{Users: a.ids, MinPosition: at, Timeout: answeredWithin}); err != nil {
+		reply, err := c.UnreadMany(ctx, client.UnreadRequest{Users: a.ids, MinPosition: at, Timeout: answeredWithin})
+		if err != nil {
 			return a, err
 		}
 		for _, u := range reply.Users {
@@ -247,8 +249,10 @@ func (q question) ask(ctx context.Context, c *client.Client, js jetstream.JetStr
 		if q == usersGet {
 			a.counter, a.ids, a.columns = "user", about.Users(), twin.UserColumns
 		}
-		var reply client.GetReply
-		if reply, err = c.Get(ctx, client.GetRequest{Counter: a.counter, IDs: a.ids, Columns: a.columns, MinPosition: at, Timeout: answeredWithin}); err != nil {
+		reply, err := c.Get(ctx, client.GetRequest{
+			Counter: a.counter, IDs: a.ids, Columns: a.columns, MinPosition: at, Timeout: answeredWithin,
+		})
+		if err != nil {
 			return a, err
 		}
 		for _, row := range reply.Rows {
