@@ -128,7 +128,7 @@ func (f *feedOf) publish(t *testing.T, nc *nats.Conn, to int, over time.Duration
 			return
 		}
 		f.acked.Store(ack.Sequence)
-		time.Sleep(time.Until(begun.Add(over * time.Duration(i-from) / time.Duration(to-from))))
+		time.Sleep(time.Until(begun.Add(over * time.Duration(i-from) / time.Duration(to-from)))) // the pace
 	}
 }
 
@@ -176,6 +176,13 @@ const (
 	checkWithin = 20 * time.Second
 	faultsMax   = 10 // are shown
 )
+
+// newChecker is one of whom no answer may lack anything.
+func newChecker(t *testing.T, feed *feedOf, nc *nats.Conn, shards int) *checker {
+	c := &checker{t: t, feed: feed, nc: nc, shards: shards}
+	c.down.Store(&map[pipeline.Shard]bool{})
+	return c
+}
 
 // begin asks until the function that it returns is called.
 func (c *checker) begin(seed uint64) (end func()) {

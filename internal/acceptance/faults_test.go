@@ -16,76 +16,46 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/walls"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// cluster is somebody else's NATS server, whose streams can be put back to
-// what they were, as a power cut does.
-type cluster struct {
-	*testing.T
-	dir    string
-	port   int
-	server *embed.Server
-}
+// standsIn has a process stand in for another one, and others for it soon.
+const standsIn = "shards: 4\ncluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 50ms}\n"
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{T: t, dir: t.TempDir(), port: e2e.FreePort(t)}
-	c.start()
-	t.Cleanup(func() { c.server.Close() })
-	return c
-}
-
-func (c *cluster) start() {
-	c.Helper()
-	var err error
-	c.server, err = embed.StartServer(embed.ServerOptions{
-		Listen: fmt.Sprintf("127.0.0.1:%d", c.port), StoreDir: c.dir, SyncInterval: time.Second, StoreBytesMax: 1 << 40,
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
-// replicas has two processes stand in for each other, and what is gone be placed
-// again soon.
-const replicas = "cluster: {replicas: 2, replace_after: 3s}\n"
-
-func (c *cluster) run(settings string) *e2e.Process {
-	return e2e.RunOn(c.T, c.server.URL(), replicas+settings)
-}
-
-// save copies a stream; the function it returns puts the copy back. The
-// server is down meanwhile, both times.
-func (c *cluster) save(stream string) (restore func()) {
-	c.server.Close()
-	kept := filepath.Join(c.TempDir(), stream)
-	copyDir(c.T, streamDir(c.dir, stream), kept)
-	c.start()
-	return func() {
-		c.server.Close()
-		if err := os.RemoveAll(streamDir(c.dir, stream)); err != nil {
-			c.Fatal(err)
-		}
-		copyDir(c.T, kept, streamDir(c.dir, stream))
-		c.start()
-	}
-}
-
-func streamDir(store, stream string) string {
-	account := filepath.Join(store, "jetstream", walls.Inside)
-	if _, err := os.Stat(account); err != nil {
-		account = filepath.Join(store, "jetstream", "$G") // of a server without walls
-	}
-	return filepath.Join(account, "streams", stream)
-}
-
-func copyDir(t *testing.T, from, to string) {
+// down stops a server for as long as something is done.
+func down(t *testing.T, server *natstest.Member, do func()) {
 	t.Helper()
-	if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	server.Stop()
+	do()
+	server.Start()
+	e2e.Until(t, "the server is there again", func() bool {
+		nc, err := nats.Connect(server.URL)
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
 }
+
+// saveStream copies a stream; the function it returns puts the copy back, as a power cut does
+// with what was not on disk. The server is down, both times.
+func saveStream(t *testing.T, store, account, stream string) (restore func()) {
+	at, kept := filepath.Join(store, "jetstream", account, "streams", stream), filepath.Join(t.TempDir(), stream)
+	replace := func(from, to string) {
+		if err := os.RemoveAll(to); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	replace(at, kept)
+	return func() { replace(kept, at) }
+}
+
+// oneLike is of post 42.
+var oneLike = []byte(`{"type":"like","actor":1,"post":42,"author":7}`)
 
 // likes publishes likes of post 42; all are acknowledged when it returns. One that is
 // not, because the server has just been started, is published again by its id.
@@ -96,18 +66,14 @@ func likes(t *testing.T, url string, n int, options ...nats.Option) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	of, acks := nats.NewInbox(), make([]jetstream.PubAckFuture, n)
+	of, acks, js := nats.NewInbox(), make([]jetstream.PubAckFuture, n), streamsOf(t, nc)
 	id := func(i int) string { return fmt.Sprint(of, " ", i) }
 	for i := range n {
 		if acks[i], err = js.PublishAsync("events.like", oneLike, patient, jetstream.WithMsgID(id(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	within := time.After(ackedWithin)
+	within := time.After(e2e.Patience)
 	for i, ack := range acks {
 		select {
 		case <-ack.Ok():
@@ -116,23 +82,13 @@ func likes(t *testing.T, url string, n int, options ...nats.Option) {
 				t.Fatal(err)
 			}
 		case <-within:
-			t.Fatalf("%d of %d likes are not acknowledged within %v", n-i, n, ackedWithin)
+			t.Fatalf("%d of %d likes are not acknowledged within %v", n-i, n, e2e.Patience)
 		}
 	}
 }
 
-// oneLike is of post 42.
-var oneLike = []byte(`{"type":"like","actor":1,"post":42,"author":7}`)
-
-const (
-	// ackedWithin bounds the acknowledgements of what is published at once.
-	ackedWithin = e2e.Patience
-	// likedWithin bounds what it takes until they are counted, on a machine that does
-	// much besides.
-	likedWithin = 2 * time.Minute
-)
-
-// liked waits until post 42 has so many likes, and a moment longer.
+// liked waits until post 42 has so many likes in many answers in a row. Any node answers, and
+// one may be behind another: all have it then. None may ever have more.
 func liked(t *testing.T, p *e2e.Process, want int64, options ...nats.Option) {
 	t.Helper()
 	c, err := client.Connect(p.URL, options...)
@@ -140,193 +96,173 @@ func liked(t *testing.T, p *e2e.Process, want int64, options ...nats.Option) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	ask := func() int64 {
+	const steady = 10
+	row := 0
+	e2e.Until(t, fmt.Sprintf("%d likes in %d answers", want, steady), func() bool {
 		reply, err := c.Get(context.Background(), client.GetRequest{Counter: "post", IDs: []uint64{42}, Columns: []string{"like"}})
-		if err != nil || reply.Degraded {
-			return -1
-		}
-		return reply.Rows[0].Values[0]
-	}
-	// Any node answers, and one may be behind another: all have it when no answer has
-	// been otherwise for a while. None may ever have more.
-	const steady = 300 * time.Millisecond
-	since, got := time.Now(), int64(0)
-	for deadline := time.Now().Add(likedWithin); time.Since(since) < steady || got != want; time.Sleep(20 * time.Millisecond) {
-		if got = ask(); got != want {
-			since = time.Now()
-		}
-		if got > want || time.Now().After(deadline) {
+		row++
+		if err != nil || reply.Degraded || reply.Rows[0].Values[0] < want {
+			row = 0
+		} else if got := reply.Rows[0].Values[0]; got > want {
 			t.Fatalf("%d likes, want %d", got, want)
 		}
-	}
+		return row == steady
+	})
 }
 
 // "No sequence ever means two events." (I10) Producers may be faster: what they were
-// acknowledged counts all the same.
+// acknowledged counts all the same. The simulation has more of it; here the streams are
+// nats-server's.
 func TestEventsLoseTheirTail(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
 	t.Run("while the node runs", func(t *testing.T) {
-		c := newCluster(t)
-		p := c.run("shards: 4\n")
+		t.Parallel()
+		server, restore := natstest.Apart(t), func() {}
+		p := e2e.RunOn(t, server.URL, standsIn)
 		likes(t, p.URL, 100)
 		liked(t, p, 100)
-		restore := c.save("EVENTS")
+		down(t, server, func() { restore = saveStream(t, server.StoreDir(), "$G", "EVENTS") })
 		likes(t, p.URL, 100)
 		liked(t, p, 200)
-		restore()
+		down(t, server, restore)
 		for range 15 {
 			likes(t, p.URL, 10)
-			time.Sleep(100 * time.Millisecond)
 		}
 		liked(t, p, 350)
 		likes(t, p.URL, 1)
 		liked(t, p, 351)
 	})
 	t.Run("before the start", func(t *testing.T) {
+		t.Parallel()
 		p := e2e.Run(t, "shards: 4\n")
 		likes(t, p.URL, 1000)
 		liked(t, p, 1000)
 		p.Stop()
-		store, kept := filepath.Join(p.Dir, "data", "jetstream"), filepath.Join(t.TempDir(), "EVENTS")
-		copyDir(t, streamDir(store, "EVENTS"), kept)
+		restore := saveStream(t, filepath.Join(p.Dir, "data", "jetstream"), walls.Inside, "EVENTS")
 		p.Start()
 		likes(t, p.URL, 1000)
 		liked(t, p, 2000)
 		p.Stop()
-		if err := os.RemoveAll(streamDir(store, "EVENTS")); err != nil {
-			t.Fatal(err)
-		}
-		copyDir(t, kept, streamDir(store, "EVENTS"))
-
+		restore()
 		// A producer that is there before the node is.
 		insisted := insist(t, p.URL, nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Millisecond))
 		p.Start()
-		time.Sleep(time.Second)
-		acknowledged := insisted()
-		t.Logf("%d events acknowledged since the power cut", acknowledged)
-		liked(t, p, 2000+acknowledged)
+		e2e.Until(t, "events are stored", func() bool { return insisted.stored() > 200 })
+		liked(t, p, 2000+insisted.end())
 	})
 }
 
-// DELTAS loses windows that shards have applied: they are derived again, with
-// ends where the shards stand (I3).
-func TestDeltasLoseTheirTail(t *testing.T) {
+// What is not EVENTS may be deleted or emptied while nodes run, and strangers may write into
+// it: both nodes go on by themselves, each alone too, and what is refused is kept. Forms of it
+// with another order of calls are the simulation's.
+func TestStreamsDeleted(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
-	c := newCluster(t)
-	p := c.run("shards: 4\ncheckpoint: {interval: 50ms}\n")
-	for range 5 {
-		likes(t, p.URL, 20)
-		time.Sleep(50 * time.Millisecond)
-	}
-	liked(t, p, 100)
-	restore := c.save("DELTAS")
-	for range 2 {
-		likes(t, p.URL, 20)
-		time.Sleep(50 * time.Millisecond)
-	}
-	liked(t, p, 140)
-	restore()
-	for range 20 {
-		likes(t, p.URL, 10)
-		time.Sleep(50 * time.Millisecond)
-	}
-	liked(t, p, 340)
-	p.Stop()
-	p.Start()
-	liked(t, p, 340)
-}
-
-// A log that was recreated begins anywhere: a node without state, too, comes to
-// where it begins.
-func TestDeltasMadeAnew(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	a := c.run("shards: 4\n")
-	likes(t, a.URL, 100)
-	liked(t, a, 100)
-	a.Stop()
-	nc := a.Connect()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteStream(context.Background(), "DELTAS"); err != nil {
-		t.Fatal(err)
-	}
-	a.Start()
-	likes(t, a.URL, 100)
-	liked(t, a, 200)
-	b := c.run("shards: 4\n")
-	b.WaitReady()
-	a.Stop()
-	liked(t, b, 200)
-	likes(t, b.URL, 1)
-	liked(t, b, 201)
-}
-
-// A node that derives for itself what DELTAS no longer holds is killed on the
-// way, and goes on from there.
-func TestCatchUpKilled(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	a := c.run("shards: 4\ncheckpoint: {interval: 20ms}\n")
-	likes(t, a.URL, 30_000)
-	liked(t, a, 30_000)
-	stream := natstest.Stream(t, a.Connect(), "DELTAS")
-	if err := stream.Purge(context.Background(), jetstream.WithPurgeSequence(stream.CachedInfo().State.LastSeq)); err != nil {
-		t.Fatal(err)
-	}
-	b := c.run("shards: 4\n")
-	a.Stop() // else b takes from it what it lacks
-	b.Kill()
-	if err := os.RemoveAll(filepath.Join(b.Dir, "data", "badger")); err != nil {
-		t.Fatal(err)
-	}
-	// Windows of one event make the way long.
-	b.Configure(replicas + "shards: 4\nwindows: {events: 1}\ncheckpoint: {interval: 10ms}\n")
-	log, err := os.ReadFile(b.Log())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const derives = "deriving windows again"
-	before := strings.Count(string(log), derives)
-	for i := range 5 {
-		b.Spawn()
-		if i == 0 { // later it may have come to the end by itself
-			e2e.Until(t, "it has to catch up", func() bool {
-				log, err := os.ReadFile(b.Log())
-				return err == nil && strings.Count(string(log), derives) > before
+	server := natstest.Apart(t)
+	nodes := []*e2e.Process{e2e.RunOn(t, server.URL, standsIn), e2e.RunOn(t, server.URL, standsIn)}
+	nc := nodes[0].Connect()
+	js := streamsOf(t, nc)
+	want := int64(0)
+	for _, harm := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{"a foreign message in DELTAS", func(ctx context.Context) error {
+			subject := natstest.Stream(t, nc, jetlog.DeltasStream).CachedInfo().Config.Subjects[0]
+			_, err := js.Publish(ctx, subject, []byte("oops"))
+			return err
+		}},
+		{"DELTAS deleted", func(ctx context.Context) error { return js.DeleteStream(ctx, "DELTAS") }},
+		{"DELTAS purged", func(ctx context.Context) error { return natstest.Stream(t, nc, "DELTAS").Purge(ctx) }},
+		{"DELTAS' last window", func(ctx context.Context) error {
+			deltas := natstest.Stream(t, nc, "DELTAS")
+			return deltas.DeleteMsg(ctx, deltas.CachedInfo().State.LastSeq)
+		}},
+		{"the bucket purged", func(ctx context.Context) error { return natstest.Stream(t, nc, "KV_TIDEMARK").Purge(ctx) }},
+		{"everything but EVENTS deleted", func(ctx context.Context) error {
+			for _, stream := range []string{"DELTAS", "DEADLETTER", "KV_TIDEMARK"} {
+				if err := js.DeleteStream(ctx, stream); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	} {
+		e2e.Until(t, harm.name, func() bool { return harm.do(t.Context()) == nil }) // another one is made meanwhile
+		likes(t, server.URL, 100)
+		want += 100
+		if _, err := js.Publish(t.Context(), "events.like", []byte("not JSON")); err != nil {
+			t.Fatal(err)
+		}
+		liked(t, nodes[0], want)
+		for _, name := range []string{"DELTAS", "DEADLETTER", "KV_TIDEMARK"} {
+			e2e.Until(t, "stream "+name+" is there", func() bool {
+				_, err := js.Stream(t.Context(), name)
+				return err == nil
 			})
 		}
-		time.Sleep(time.Duration(20+100*i) * time.Millisecond)
-		b.Kill()
+		e2e.Until(t, "a dead letter is kept, after: "+harm.name, func() bool {
+			letters, err := js.Stream(t.Context(), "DEADLETTER")
+			return err == nil && letters.CachedInfo().State.Msgs > 0
+		})
 	}
-	b.Start()
-	b.WaitReady()
-	liked(t, b, 30_000)
-	likes(t, b.URL, 1)
-	liked(t, b, 30_001)
+	for i, p := range nodes {
+		p.WaitReady()
+		nodes[1-i].Stop()
+		liked(t, p, want)
+		nodes[1-i].Start()
+	}
 }
 
-// Two nodes with the same configuration, of which one has had another column
-// before.
-func TestHistoriesDiffer(t *testing.T) {
+// What is lost from the beginning of EVENTS is told, by the log, /readyz and /metrics, and
+// counts stand.
+func TestEventsLoseTheirBeginning(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
-	c := newCluster(t)
-	const now = "shards: 4\ncounters: {post: {like: {}}}\nrules: {like: [{add: post.like, key: post}]}\n"
-	a := c.run("shards: 4\ncounters: {post: {like: {}, odd: {}}}\nrules: {like: [{add: post.like, key: post}]}\n")
-	likes(t, a.URL, 10)
-	liked(t, a, 10)
-	a.Stop()
-	a.Configure(now)
-	a.Start()
-	b := c.run(now)
-	likes(t, a.URL, 10)
-	if _, err := client.New(a.Connect()).Publish(context.Background(), client.AdjustDel("post", 43)); err != nil {
+	p := e2e.Run(t, "shards: 4\n")
+	likes(t, p.URL, 100)
+	liked(t, p, 100)
+	stream := natstest.Stream(t, p.Connect(), jetlog.EventsStream)
+	if stream.DeleteMsg(t.Context(), 50) == nil {
+		t.Error("an event was taken away from the middle")
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeKeep(10)); err != nil {
 		t.Fatal(err)
 	}
-	b.WaitReady()
-	a.WaitReady()
-	a.Stop()
-	liked(t, b, 20)
+	logged(t, p, "stream EVENTS has lost its beginning")
+	e2e.Until(t, "/readyz tells of 90 messages", func() bool {
+		got := page(t, p, "/readyz")
+		return strings.HasPrefix(got, "ok\n") && strings.Contains(got, "90 messages")
+	})
+	if purged := figure(t, p, "tidemark_events_purged_total"); purged != 90 {
+		t.Errorf("%v messages are gone by /metrics", purged)
+	}
+	likes(t, p.URL, 1)
+	liked(t, p, 101)
+}
+
+// DELTAS that is nearly full is purged although somebody reports, again and again, that it needs
+// old windows: else nothing would be counted any more. The simulation has a full DELTAS, but not
+// this way out.
+func TestGhostReport(t *testing.T) {
+	natstest.Long(t)
+	t.Parallel()
+	p := e2e.Prepare(t, e2e.Setup{
+		URL: natstest.Apart(t).URL, NATS: "streams: {deltas: {max_bytes: 1MiB}}",
+		Settings: "shards: 4\nwindows: {events: 1, bytes: 64KiB}\ncheckpoint: {interval: 1s}\n",
+	})
+	p.Start()
+	bucket, err := streamsOf(t, p.Connect()).KeyValue(t.Context(), "TIDEMARK")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range int64(20) { // a window for each like: more than DELTAS holds
+		if _, err := bucket.PutString(t.Context(), "node.ghost", "1"); err != nil {
+			t.Fatal(err)
+		}
+		likes(t, p.URL, 500)
+		liked(t, p, (n+1)*500)
+	}
+	logged(t, p, "DELTAS is nearly full and reports of nodes hold its purge back")
 }

@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,15 +35,15 @@ const fleetShards = 16
 // answersOnly is what the process that only answers has in its configuration.
 const answersOnly = "roles: [answer]\n"
 
-const fleetSettings = "cluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 200ms, rows: 2048}\n"
+const fleetSettings = "shards: 16\ncluster: {replicas: 2, replace_after: 3s}\ncheckpoint: {interval: 200ms, rows: 2048}\n"
 
-// newFleet is one on an outside server. One of its processes only answers.
-func newFleet(t *testing.T, url, settings string, holders ...string) *fleet {
+// clusterStreams are the keys of nats for three servers.
+const clusterStreams = "replicas: 3, streams: {events: {max_bytes: 4GiB}, deltas: {max_bytes: 4GiB}, deadletter: {max_bytes: 64MiB}}"
+
+// newFleet is one on outside servers. One of its processes only answers.
+func newFleet(t *testing.T, url, streams string, holders ...string) *fleet {
 	t.Helper()
-	f := &fleet{
-		t: t, url: url, settings: fmt.Sprintf("shards: %d\n", fleetShards) + fleetSettings + settings, shards: fleetShards,
-		holders: map[string]*e2e.Process{},
-	}
+	f := &fleet{t: t, url: url, settings: fleetSettings, streams: streams, shards: fleetShards, holders: map[string]*e2e.Process{}}
 	for _, name := range holders {
 		f.add(name).Spawn()
 	}
@@ -60,11 +61,7 @@ func newFleet(t *testing.T, url, settings string, holders ...string) *fleet {
 // without, and two processes only answer.
 func newFleetEmbedded(t *testing.T, others ...string) *fleet {
 	t.Helper()
-	f := &fleet{
-		t: t, settings: fmt.Sprintf("shards: %d\n", fleetShards) + fleetSettings, shards: fleetShards,
-		streams: "replicas: 3, streams: {events: {max_bytes: 4GiB}, deltas: {max_bytes: 4GiB}, deadletter: {max_bytes: 64MiB}}",
-		holders: map[string]*e2e.Process{},
-	}
+	f := &fleet{t: t, settings: fleetSettings, streams: clusterStreams, shards: fleetShards, holders: map[string]*e2e.Process{}}
 	names := []string{"a", "b", "c"}
 	f.key = filepath.Join(t.TempDir(), walls.KeyFile)
 	if _, err := walls.Key(f.key); err != nil {
@@ -131,15 +128,13 @@ func (f *fleet) prepare(name string, s e2e.Setup) *e2e.Process {
 // command runs one of the program's, again while a NATS cluster elects.
 func (f *fleet) command(args ...string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(wholeWithin); ; time.Sleep(100 * time.Millisecond) {
+	e2e.Until(f.t, "tidemark "+strings.Join(args, " "), func() bool {
 		out, err := f.answers.Command(f.t.Context(), args...).CombinedOutput()
-		if err == nil {
-			return
+		if err != nil {
+			f.t.Logf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
 		}
-		if time.Now().After(deadline) {
-			f.t.Fatalf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
-		}
-	}
+		return err == nil
+	})
 }
 
 // holdersOf are the nodes that hold each shard.
@@ -160,6 +155,12 @@ func (f *fleet) holdersOf() [][]string {
 	return out
 }
 
+// holds says whether a node holds any shard.
+func (f *fleet) holds(name string) bool {
+	f.t.Helper()
+	return slices.ContainsFunc(f.holdersOf(), func(names []string) bool { return slices.Contains(names, name) })
+}
+
 // wholeWithin bounds moves, also where a NATS cluster elects before them.
 const wholeWithin = 2 * time.Minute
 
@@ -169,12 +170,16 @@ func (f *fleet) waitWhole() {
 	waitWhole(f.t, f.client, f.shards)
 }
 
-func waitWhole(t *testing.T, c *client.Client, shards int) {
+// waitWhole waits until every shard has two ready holders, of so many shards or of so many
+// others: a switch to another generation may come meanwhile.
+func waitWhole(t *testing.T, c *client.Client, shards ...int) {
 	t.Helper()
 	var last string
 	for deadline := time.Now().Add(wholeWithin); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if last = lacks(t, c, shards); last == "" {
-			return
+		for _, n := range shards {
+			if last = lacks(t, c, n); last == "" {
+				return
+			}
 		}
 	}
 	t.Fatalf("not every shard has two ready holders within %v: %s", wholeWithin, last)
@@ -195,45 +200,32 @@ func lacks(t *testing.T, c *client.Client, shards int) string {
 	return ""
 }
 
-// waitBoth waits until both of two nodes hold all shards, so that one may go.
-func waitBoth(t *testing.T, nc *nats.Conn, shards int) {
-	t.Helper()
-	(&fleet{t: t, shards: shards, client: client.New(nc)}).waitWhole()
-}
-
 // router is the node that routes.
-func (f *fleet) router() string {
+func (f *fleet) router() (name string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	e2e.Until(f.t, "somebody routes", func() bool {
 		nodes, err := f.client.Nodes(f.t.Context())
 		if err != nil {
-			continue
+			return false
 		}
 		for _, n := range nodes.Nodes {
 			if n.Routes && f.holders[n.Node] != nil && n.State != "away" {
-				return n.Node
+				name = n.Node
 			}
 		}
-	}
-	f.t.Fatal("nobody routes")
-	return ""
+		return name != ""
+	})
+	return name
 }
 
 // settled waits until 'tidemark shards' shows what it should, and makes sure that none
 // has stopped.
 func (f *fleet) settled() {
 	f.t.Helper()
-	out := ""
-	for deadline := time.Now().Add(wholeWithin); ; time.Sleep(100 * time.Millisecond) {
-		out = f.answers.Do("shards")
-		n := strings.Count(out, "ready")
-		if n == 2*f.shards || time.Now().After(deadline) { // else shards still move
-			if n != 2*f.shards || strings.Contains(out, "failed") {
-				f.t.Errorf("tidemark shards shows %d ready holders, not %d:\n%s", n, 2*f.shards, out)
-			}
-			break
-		}
-	}
+	e2e.Until(f.t, "all holders are ready", func() bool {
+		out := f.answers.Do("shards") // else shards still move
+		return strings.Count(out, "ready") == 2*f.shards && !strings.Contains(out, "failed")
+	})
 	for name, p := range f.holders {
 		if p.Ended() != nil {
 			f.t.Errorf("%s has ended: %v", name, p.Ended())

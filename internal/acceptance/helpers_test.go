@@ -5,9 +5,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
+	"flag"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,12 +19,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
 )
+
+var full = flag.Bool("full", false, "stories with all of Higgs, and twice as many faults")
 
 // Followers come first in the events, then what people did.
 const follows = 355_074
@@ -47,41 +55,52 @@ func higgs(t *testing.T) (data, tools string) {
 	return data, tools
 }
 
-// events is the file of all Higgs events, made once in TestMain's directory.
+// shortEvents are as many events as tests with -short may take of the beginning.
+const shortEvents = follows + 20_000
+
+// events is the file of the Higgs events, made once in TestMain's directory: all, with -short
+// the first ones.
 func events(t *testing.T) string {
 	t.Helper()
 	data, tools := higgs(t)
-	path, err := makeEvents(data, tools)
+	eventsMade.Lock()
+	defer eventsMade.Unlock()
+	path := filepath.Join(scratch, "higgs.ndjson")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	c, most := exec.Command("python3", filepath.Join(tools, "higgs_events.py"), data), 1<<62
+	if testing.Short() {
+		most = shortEvents
+	}
+	made, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
 	if err != nil {
-		t.Fatalf("make the events: %v", err)
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	out, err := os.Create(path + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, lines := bufio.NewWriter(out), bufio.NewScanner(made)
+	n := 0
+	for ; n < most && lines.Scan(); n++ {
+		w.Write(append(lines.Bytes(), '\n'))
+	}
+	if n < shortEvents {
+		t.Fatalf("%d events are made", n)
+	}
+	if err := errors.Join(lines.Err(), w.Flush(), out.Close(), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
 
-var (
-	eventsMade sync.Mutex
-	eventsFile string // guarded by eventsMade; "": not made yet
-)
-
-func makeEvents(data, tools string) (path string, err error) {
-	eventsMade.Lock()
-	defer eventsMade.Unlock()
-	if eventsFile != "" {
-		return eventsFile, nil
-	}
-	out, err := os.Create(filepath.Join(scratch, "higgs.ndjson"))
-	if err != nil {
-		return "", err
-	}
-	defer out.Close()
-	c := exec.Command("python3", filepath.Join(tools, "higgs_events.py"), data)
-	c.Stdout, c.Stderr = out, os.Stderr
-	if err := c.Run(); err != nil {
-		return "", err
-	}
-	eventsFile = out.Name()
-	return eventsFile, nil
-}
+var eventsMade sync.Mutex
 
 // slice is lines [from, to) of the events, as a file and taken apart.
 func slice(t *testing.T, from, to int) (path string, lines [][]byte) {
@@ -97,11 +116,23 @@ func slice(t *testing.T, from, to int) (path string, lines [][]byte) {
 			lines = append(lines, bytes.Clone(s.Bytes()))
 		}
 	}
-	path = filepath.Join(t.TempDir(), "slice.ndjson")
-	if err := os.WriteFile(path, append(bytes.Join(lines, []byte("\n")), '\n'), 0o644); err != nil {
+	return written(t, string(bytes.Join(lines, []byte("\n")))+"\n"), lines
+}
+
+// written is a file with a text.
+func written(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "written")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return path, lines
+	return path
+}
+
+// oracleOf works out the answers for some lines.
+func oracleOf(t *testing.T, lines [][]byte) (dir string) {
+	t.Helper()
+	return oracle(t, written(t, string(bytes.Join(lines, []byte("\n")))+"\n"))
 }
 
 // oracle works out the answers for some events the slow way.
@@ -173,106 +204,142 @@ func check(t *testing.T, nc *nats.Conn, dir string, at client.Position) {
 	compare(t, nc, "post", "", posts, at)
 	compare(t, nc, "user", "", users, at)
 	compare(t, nc, "unread", "unread.", users, at)
-	compareUnread(t, nc, users, at)
-}
 
-// compareUnread asks tidemark.unread for every user and compares the feed, and
-// the 1:1 counts once more as users see them.
-func compareUnread(t *testing.T, nc *nats.Conn, want table, at client.Position) {
-	t.Helper()
-	got, err := client.New(nc).UnreadMany(context.Background(), client.UnreadRequest{Users: want.ids, MinPosition: at, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
+	// tidemark.unread has the feed, and the 1:1 counts once more as users see them.
+	got, err := client.New(nc).UnreadMany(context.Background(), client.UnreadRequest{Users: users.ids, MinPosition: at, Timeout: time.Minute})
+	if err != nil || got.Degraded {
+		t.Fatalf("unread is degraded: %v; %v", got.Degraded, err)
 	}
-	if len(got.Users) != len(want.ids) || got.Degraded {
-		t.Fatalf("unread: %d users for %d ids, degraded: %v", len(got.Users), len(want.ids), got.Degraded)
-	}
-	wrong := 0
-	for i, user := range got.Users {
-		for j, name := range want.columns {
-			kind, oneToOne := strings.CutPrefix(name, "unread.")
-			number := int64(user.Feed)
-			switch {
-			case oneToOne:
-				number = user.Counts[kind]
-			case name != "feed":
-				continue
-			}
-			if number == want.rows[i][j] {
-				continue
-			}
-			if wrong++; wrong <= 5 {
-				t.Errorf("unread of %d: %s is %d, want %d", user.User, name, number, want.rows[i][j])
-			}
+	users.equal(t, "unread of", func(i int, column string) (int64, bool) {
+		kind, oneToOne := strings.CutPrefix(column, "unread.")
+		if column == "feed" {
+			return int64(got.Users[i].Feed), true
 		}
-	}
-	if wrong > 0 {
-		t.Fatalf("unread: %d wrong numbers of %d users", wrong, len(want.ids))
-	}
-	t.Logf("unread: %d users' feed and 1:1 counts equal", len(want.ids))
+		return got.Users[i].Counts[kind], oneToOne
+	})
 }
 
-// feed is not a column: compareUnread asks for it.
-
+// compare asks for the rows of a table, and compares the columns whose names begin with a prefix
+// or have no point. The feed is not a column.
 func compare(t *testing.T, nc *nats.Conn, counter, prefix string, want table, at client.Position) {
 	t.Helper()
-	var places []int
+	place := map[string]int{}
 	var columns []string
-	for i, name := range want.columns {
-		if strings.Contains(name, ".") != (prefix != "") || name == "feed" {
-			continue
+	for _, name := range want.columns {
+		if strings.Contains(name, ".") == (prefix != "") && name != "feed" {
+			place[name] = len(columns)
+			columns = append(columns, strings.TrimPrefix(name, prefix))
 		}
-		places, columns = append(places, i), append(columns, strings.TrimPrefix(name, prefix))
 	}
 	got, err := client.New(nc).GetMany(context.Background(), client.GetRequest{
 		Counter: counter, IDs: want.ids, Columns: columns, MinPosition: at, Timeout: time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || got.Degraded {
+		t.Fatalf("%s is degraded: %v; %v", counter, got.Degraded, err)
 	}
-	if len(got.Rows) != len(want.ids) || got.Degraded {
-		t.Fatalf("%s: %d rows for %d ids, degraded: %v", counter, len(got.Rows), len(want.ids), got.Degraded)
-	}
+	want.equal(t, counter, func(i int, column string) (int64, bool) {
+		j, ok := place[column]
+		if !ok {
+			return 0, false
+		}
+		return got.Rows[i].Values[j], true
+	})
+}
+
+// equal compares what is answered in each row and column with the table; false: it is not asked
+// for.
+func (want table) equal(t *testing.T, what string, answered func(row int, column string) (int64, bool)) {
+	t.Helper()
 	wrong := 0
-	for i, row := range got.Rows {
-		for j, name := range columns {
-			if row.Values[j] == want.rows[i][places[j]] {
-				continue
-			}
-			if wrong++; wrong <= 5 {
-				t.Errorf("%s %d: %s is %d, want %d", counter, want.ids[i], name, row.Values[j], want.rows[i][places[j]])
+	for i, id := range want.ids {
+		for j, column := range want.columns {
+			if v, ok := answered(i, column); ok && v != want.rows[i][j] {
+				if wrong++; wrong <= 5 {
+					t.Errorf("%s %d: %s is %d, want %d", what, id, column, v, want.rows[i][j])
+				}
 			}
 		}
 	}
 	if wrong > 0 {
-		t.Fatalf("%s: %d wrong numbers in %d rows", counter, wrong, len(want.ids))
+		t.Fatalf("%s: %d wrong numbers in %d rows", what, wrong, len(want.ids))
 	}
-	t.Logf("%s: %d rows × %v equal", counter, len(want.ids), columns)
 }
 
 // scratch is the package's temporary directory.
 var scratch string
 
-func setUp() (func(), error) {
-	dir, err := os.MkdirTemp("", "tidemark-acceptance-")
-	scratch = dir
-	return func() {
-		os.RemoveAll(dir)
-		e2e.Clean()
-		natstest.Clean()
-	}, err
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "tidemark-acceptance-"); err != nil {
+		panic(err)
+	}
+	natstest.SideBySide()
+	code := m.Run()
+	os.RemoveAll(scratch)
+	e2e.Clean()
+	natstest.Clean()
+	os.Exit(code)
+}
+
+// logOf is what a process has logged so far.
+func logOf(t *testing.T, p *e2e.Process) string {
+	t.Helper()
+	log, err := os.ReadFile(p.Log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+// logged waits for a line of the log with one of what it may say.
+func logged(t *testing.T, p *e2e.Process, what ...string) (line string) {
+	t.Helper()
+	for i, w := range what {
+		what[i] = regexp.QuoteMeta(w)
+	}
+	any := regexp.MustCompile(`(?m)^.*(` + strings.Join(what, "|") + `).*$`)
+	e2e.Until(t, "it says "+any.String(), func() bool {
+		ended := p.Ended() // before its log is read: that has all
+		if line = any.FindString(logOf(t, p)); line == "" && ended != nil {
+			t.Fatalf("it ended by itself: %v", ended)
+		}
+		return line != ""
+	})
+	return line
+}
+
+// figure sums up a metric of a node over its labels.
+func figure(t *testing.T, p *e2e.Process, name string) (sum float64) {
+	t.Helper()
+	r, err := http.Get(p.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), name); ok && (rest[0] == ' ' || rest[0] == '{') {
+			v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += v
+		}
+	}
+	return sum
+}
+
+// streamsOf is a JetStream context of somebody inside.
+func streamsOf(t *testing.T, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // lastPosition is the end of EVENTS.
 func lastPosition(t *testing.T, nc *nats.Conn) client.Position {
 	t.Helper()
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := js.StreamInfo("EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pipeline.EndOf(info.State.LastSeq)
+	return pipeline.EndOf(natstest.Stream(t, nc, jetlog.EventsStream).CachedInfo().State.LastSeq)
 }

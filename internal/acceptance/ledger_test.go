@@ -105,9 +105,8 @@ func (l *ledger) add(t *testing.T, at client.Position, line []byte) (actor uint6
 	case nonsense:
 		l.refused = append(l.refused, at)
 	case "read":
-		for kind := range l.rowsOf("unread.", e.Actor) {
-			if slices.Contains(e.What, "all") || slices.Contains(e.What, kind) {
-				c := cell{"unread." + kind, e.Actor}
+		for _, kind := range ledgerColumns["unread."] {
+			if c := (cell{"unread." + kind, e.Actor}); len(l.rows[c]) > 0 && (slices.Contains(e.What, "all") || slices.Contains(e.What, kind)) {
 				l.rows[c] = append(l.rows[c], entry{at, 0})
 			}
 		}
@@ -146,21 +145,7 @@ func (l *ledger) count(at client.Position, column string, id uint64) {
 	l.rows[c] = append(l.rows[c], entry{at, value})
 }
 
-// rowsOf are a row's columns with what they are at last, without the counter's
-// name.
-func (l *ledger) rowsOf(counter string, id uint64) map[string]int64 {
-	out := map[string]int64{}
-	for _, column := range ledgerColumns[counter] {
-		if row := l.rows[cell{counter + column, id}]; len(row) > 0 {
-			out[column] = row[len(row)-1].value
-		}
-	}
-	return out
-}
-
 var ledgerColumns = map[string][]string{
-	"post.":   {"repost", "comment", "like"},
-	"user.":   {"post", "original", "following", "follower", "friend", "reposted", "commented", "mentioned", "liked"},
 	"unread.": {"repost", "comment", "mention", "like", "follower"},
 }
 
@@ -206,7 +191,7 @@ func last(sorted []client.Position, at client.Position) client.Position {
 
 // The ledger and the oracle agree about the end.
 func TestLedger(t *testing.T) {
-	path, lines := slice(t, follows-5_000, follows+20_000)
+	path, lines := slice(t, follows-2_000, follows+5_000)
 	dir, l := oracle(t, path), newLedger()
 	for i, line := range lines {
 		l.add(t, client.Acked(uint64(i+1)), line)

@@ -4,15 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,11 +16,8 @@ import (
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
-
-var rebuildFull = flag.Bool("rebuild.full", false, "TestRebuild…: all of Higgs; some ten minutes")
 
 // moreColumns are the contract's counters and rules with two columns more, which
 // events of before have, too: how often a post was touched by others, and how often
@@ -61,197 +51,85 @@ rules:
   message: [{add: unread.message, key: target}]
 `
 
-// written is a configuration file for 'tidemark rebuild --config'.
-func written(t *testing.T, settings string) (path string) {
+// checkMore compares the columns of moreColumns, for all who are in the feed, with what the
+// ledger says of all history.
+func checkMore(t *testing.T, nc *nats.Conn, feed *feedOf, at client.Position) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "next.yaml")
-	if err := os.WriteFile(path, []byte(settings), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// checkMore compares the columns of moreColumns, for everybody in the files of a
-// directory, with what the events say of all history.
-func checkMore(t *testing.T, nc *nats.Conn, dir string, lines [][]byte, at client.Position) {
-	t.Helper()
-	touched, repliedTo := map[uint64]int64{}, map[uint64]int64{}
-	for _, line := range lines {
-		var e higgsEvent
-		if err := json.Unmarshal(line, &e); err != nil {
-			t.Fatal(err)
+	for counter, of := range map[string]struct {
+		column string
+		ids    []uint64
+	}{"post": {"touched", feed.posts}, "user": {"replied_to", feed.users}} {
+		want := table{columns: []string{of.column}, ids: of.ids}
+		for _, id := range of.ids {
+			count, _ := feed.ledger.between(counter+"."+of.column, id, at, at)
+			want.rows = append(want.rows, []int64{count})
 		}
-		switch e.Type {
-		case "post":
-			if e.RepostOf != 0 {
-				touched[e.RepostOf]++
-			}
-		case "comment":
-			touched[e.Post]++
-			if e.Actor != e.Author {
-				repliedTo[e.Author]++
-			}
-		case "like":
-			touched[e.Post]++
-		}
+		compare(t, nc, counter, "", want, at)
 	}
-	compare(t, nc, "post", "", withIDs(readTable(t, dir+"/expected_posts.tsv.gz", postColumns), "touched", touched), at)
-	compare(t, nc, "user", "", withIDs(readTable(t, dir+"/expected_users.tsv.gz", userColumns), "replied_to", repliedTo), at)
-}
-
-// withIDs is a table of one column, with a row for each id of another table.
-func withIDs(of table, column string, counts map[uint64]int64) table {
-	ids := maps.Clone(counts)
-	for _, id := range of.ids {
-		ids[id] += 0
-	}
-	out := table{columns: []string{column}, ids: slices.Sorted(maps.Keys(ids))}
-	for _, id := range out.ids {
-		out.rows = append(out.rows, []int64{ids[id]})
-	}
-	return out
 }
 
 // rebuildStatus is what the contract says of `rebuild --status --json`.
 type rebuildStatus struct {
-	Serving  uint32  `json:"serving"`
-	Building uint32  `json:"building"`
-	Kept     uint32  `json:"kept"`
-	State    string  `json:"state"`
-	Position string  `json:"position"`
-	Of       string  `json:"of"`
-	ETA      float64 `json:"eta_s"`
-	Differs  uint64  `json:"differs"`
-	Why      string  `json:"why"`
+	Serving  uint32 `json:"serving"`
+	Building uint32 `json:"building"`
+	Kept     uint32 `json:"kept"`
+	State    string `json:"state"`
+	Differs  uint64 `json:"differs"`
+	Why      string `json:"why"`
 }
 
 // statusOf asks how the newest rebuild stands.
 func statusOf(p *e2e.Process) (s rebuildStatus, err error) {
 	out, err := p.Command(context.Background(), "rebuild", "--status", "--json").Output()
 	if err != nil {
-		return s, told(err)
+		return s, err
 	}
 	if err := json.Unmarshal(out, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", out, err)
 	}
-	position, of := uint64(0), uint64(0)
-	if position, err = strconv.ParseUint(s.Position, 10, 64); err == nil {
-		of, err = strconv.ParseUint(s.Of, 10, 64)
-	}
-	switch {
-	case err != nil:
-		return s, fmt.Errorf("%s: %w", out, err)
-	case !slices.Contains([]string{"none", "building", "comparing", "switched", "aborted"}, s.State):
-		return s, fmt.Errorf("there is no such state: %s", out)
-	case position > of:
-		return s, fmt.Errorf("it is past the end of the log: %s", out)
-	}
 	return s, nil
 }
-
-// told is an error of a command with what it printed.
-func told(err error) error {
-	if e, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(e.Stderr))
-	}
-	return err
-}
-
-// rebuildWithin bounds a rebuild of little, while nodes are killed.
-const rebuildWithin = 3 * time.Minute
 
 // until waits for a state of the rebuild; it gives all those that were seen, the
 // same ones once. Who is asked may be killed meanwhile.
 func until(t *testing.T, p *e2e.Process, what string, is func(rebuildStatus) bool) (seen []rebuildStatus) {
 	t.Helper()
-	within := rebuildWithin
-	if *rebuildFull {
-		within *= 10
-	}
-	var last error
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	e2e.Until(t, "the rebuild is "+what, func() bool {
 		s, err := statusOf(p)
-		if last = err; err != nil {
-			continue
+		if err != nil {
+			return false
 		}
 		if len(seen) == 0 || seen[len(seen)-1] != s {
 			seen = append(seen, s)
+			t.Logf("%+v", s)
 		}
-		if is(s) {
-			return seen
-		}
-	}
-	t.Fatalf("not %s within %v: %s; %v", what, within, glimpse(seen), last)
-	return nil
+		return is(s)
+	})
+	return seen
 }
 
 // doSoon runs a command and returns what it prints. While it is told to ask again, it
 // does.
-func doSoon(t *testing.T, p *e2e.Process, args ...string) string {
+func doSoon(t *testing.T, p *e2e.Process, args ...string) (printed string) {
 	t.Helper()
-	for deadline := time.Now().Add(rebuildWithin); ; time.Sleep(100 * time.Millisecond) {
-		out, err := p.Command(t.Context(), args...).Output()
-		if err == nil {
-			return string(out)
+	e2e.Until(t, "tidemark "+strings.Join(args, " "), func() bool {
+		out, err := p.Command(t.Context(), args...).CombinedOutput()
+		if printed = string(out); err != nil && !strings.Contains(printed, "ask again") {
+			t.Fatalf("tidemark %s: %v: %s", strings.Join(args, " "), err, out)
 		}
-		if err = told(err); !strings.Contains(err.Error(), "ask again") || time.Now().After(deadline) {
-			t.Fatalf("tidemark %s: %v", strings.Join(args, " "), err)
-		}
-	}
+		return err == nil
+	})
+	return printed
 }
 
 // stateOf is how the newest rebuild stands, as soon as somebody says.
 func stateOf(t *testing.T, p *e2e.Process) rebuildStatus {
 	t.Helper()
-	return until(t, p, "answered", func(rebuildStatus) bool { return true })[0]
-}
-
-// glimpse is some of what was seen.
-func glimpse(seen []rebuildStatus) string {
-	const most = 6
-	return fmt.Sprintf("%d states seen, the last %+v", len(seen), seen[max(0, len(seen)-most):])
+	return until(t, p, "told of", func(rebuildStatus) bool { return true })[0]
 }
 
 func serves(generation uint32) func(rebuildStatus) bool {
 	return func(s rebuildStatus) bool { return s.Serving == generation && s.State == "switched" }
-}
-
-// progresses says what is wrong with the way of a rebuild as it was seen: no state
-// comes after a later one, no position goes back, and what serves is the same until
-// the switch.
-func progresses(seen []rebuildStatus) error {
-	order := []string{"none", "building", "comparing", "switched"}
-	var was rebuildStatus
-	for _, s := range seen {
-		at, before := slices.Index(order, s.State), slices.Index(order, was.State)
-		switch {
-		case at < before:
-			return fmt.Errorf("%s comes after %s", s.State, was.State)
-		case s.State != "switched" && was.Serving != 0 && s.Serving != was.Serving:
-			return fmt.Errorf("generation %d serves before the switch", s.Serving)
-		case (s.State == "building" || s.State == "comparing") != (s.Building != 0):
-			return fmt.Errorf("generation %d is building, and the state is %s", s.Building, s.State)
-		case s.ETA != 0 && s.State != "building":
-			return fmt.Errorf("it takes %v s until it has caught up, and the state is %s", s.ETA, s.State)
-		}
-		was = s
-	}
-	return nil
-}
-
-// refusedCommand runs one that must fail with an exit code, and say something.
-func refusedCommand(t *testing.T, p *e2e.Process, code int, want []string, args ...string) {
-	t.Helper()
-	out, err := p.Command(t.Context(), args...).CombinedOutput()
-	e, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || e.ExitCode() != code {
-		t.Errorf("tidemark %s: %v, want exit code %d: %s", strings.Join(args, " "), err, code, out)
-	}
-	for _, text := range want {
-		if !strings.Contains(string(out), text) {
-			t.Errorf("tidemark %s does not say %q: %s", strings.Join(args, " "), text, out)
-		}
-	}
 }
 
 // rebuildFeed is a part of Higgs, or all of it, of which half is imported and half
@@ -267,7 +145,7 @@ type rebuildFeed struct {
 
 func newRebuildFeed(t *testing.T, from, to int) *rebuildFeed {
 	t.Helper()
-	if *rebuildFull {
+	if *full {
 		from, to = 0, 1<<62
 	}
 	_, lines := slice(t, from, to)
@@ -283,15 +161,7 @@ func newRebuildFeed(t *testing.T, from, to int) *rebuildFeed {
 	f := &rebuildFeed{rand: rand.New(rand.NewPCG(seed, 15)), seed: seed}
 	half := len(all) / 2 / importPack * importPack
 	f.feedOf = newImportedFeed(t, all, half, 60, f.rand)
-	dir := t.TempDir()
-	write := func(name string, lines [][]byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, append(bytes.Join(lines, []byte("\n")), '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	f.half, f.want = write("half.ndjson", all[:half]), oracle(t, write("all.ndjson", all))
+	f.half, f.want = written(t, string(bytes.Join(all[:half], []byte("\n")))+"\n"), oracleOf(t, all)
 	return f
 }
 
@@ -299,7 +169,7 @@ func newRebuildFeed(t *testing.T, from, to int) *rebuildFeed {
 func (f *rebuildFeed) importHalf(t *testing.T, p *e2e.Process) {
 	t.Helper()
 	f.sent.Store(uint64(f.imported))
-	t.Log(strings.TrimSpace(p.Do("import", f.half, "--pack", strconv.Itoa(importPack))))
+	p.Do("import", f.half, "--pack", strconv.Itoa(importPack))
 	f.acked.Store(uint64(f.imported))
 	if nc := p.Connect(); lastPosition(t, nc).Sequence() != uint64(f.imported) {
 		t.Fatalf("EVENTS ends with message %d, not %d", lastPosition(t, nc).Sequence(), f.imported)
@@ -321,40 +191,16 @@ func (f *rebuildFeed) ends(t *testing.T, p *e2e.Process, nc *nats.Conn) {
 		t.Fatalf("EVENTS ends with message %d, not %d", at.Sequence(), len(f.messages))
 	}
 	check(t, nc, f.want, at)
-	checkMore(t, nc, f.want, f.lines, at)
+	checkMore(t, nc, f.feedOf, at)
 	f.letters(t, nc)
-	var verified struct{ IDs, Differs uint64 }
-	if out := p.Do("verify", "--sample", "1/4", "--json"); json.Unmarshal([]byte(out), &verified) != nil || verified.IDs == 0 || verified.Differs != 0 {
-		t.Errorf("verify: %s", out)
-	}
+	p.Do("verify", "--all") // fails when anything differs
 }
 
-// letters compares DEADLETTER with what is refused: each exactly once.
+// letters compares DEADLETTER with what is refused: each once.
 func (f *rebuildFeed) letters(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	want := map[string]int{}
-	for _, at := range f.ledger.refused {
-		want[fmt.Sprint(at.Sequence(), " ", at.Line())]++
+	want := uint64(len(f.ledger.refused))
+	if got := natstest.Stream(t, nc, jetlog.DeadLetterStream).CachedInfo().State.Msgs; got != want {
+		t.Errorf("%d dead letters, want %d", got, want)
 	}
-	stream := natstest.Stream(t, nc, jetlog.DeadLetterStream)
-	got := map[string]int{}
-	state := stream.CachedInfo().State
-	for sequence := state.FirstSeq; sequence <= state.LastSeq; sequence++ {
-		m, err := stream.GetMsg(t.Context(), sequence)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[m.Header.Get(letters.HeaderSequence)+" "+m.Header.Get(letters.HeaderLine)]++
-	}
-	for at := range want {
-		if got[at] == 0 {
-			t.Errorf("no dead letter of line %s", at)
-		}
-	}
-	for at, n := range got {
-		if n != want[at] {
-			t.Errorf("%d dead letters of line %s, want %d", n, at, want[at])
-		}
-	}
-	t.Logf("%d dead letters, each once", len(got))
 }

@@ -1,22 +1,20 @@
 package acceptance_test
 
 import (
-	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/walls"
 )
 
@@ -52,49 +50,24 @@ func TestWallsOfAProcess(t *testing.T) {
 	t.Parallel()
 	p := e2e.Run(t, "shards: 4\nnode: a\n")
 	p.WaitReady()
-	denied := make(chan error, 1)
-	nc, err := nats.Connect(p.URL, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	refused := func(what, subject string) {
-		t.Helper()
-		select {
-		case err := <-denied:
-			if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
-				t.Errorf("%s %s: %v", what, subject, err)
-			}
-		case <-time.After(e2e.Patience):
-			t.Fatalf("%s %s is allowed", what, subject)
-		}
-	}
+	stranger := newParty(t, p.URL)
 	closed := append(jetStreamAPI(t), "$KV.TIDEMARK.member.a", "$KV.TIDEMARK.generations", "$JS.ACK.x", "$SYS.REQ.SERVER.PING",
 		"deadletter.json", "tidemark.slowlog", "tidemark.internal.x", "tidemark.internal.member.a", "tidemark.internal.deltas.x",
-		"tidemark.hold.a", "tidemark.hold.a.g1", "tidemark.node.a.rebuild", "tidemark.node.a.backup", "events.filler", "events.resent.1.0", "_INBOX.of.another")
-	for _, subject := range closed {
-		if err := nc.PublishRequest(subject, nc.NewInbox(), []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-		refused("publish to", subject)
-	}
-	for _, subject := range append(closed[:len(closed)-1], ">", "*", "events.>", "events.like", "tidemark.>", "tidemark.get", "$SRV.>", "$JS.EVENT.>") {
-		if _, err := nc.SubscribeSync(subject); err != nil {
-			t.Fatal(err)
-		}
-		refused("subscribe to", subject)
-	}
+		"tidemark.hold.a", "tidemark.hold.a.g1", "tidemark.node.a.rebuild", "tidemark.node.a.backup",
+		"events.filler", "events.resent.1.0", "_INBOX.of.another")
+	wide := []string{">", "*", "events.>", "events.like", "tidemark.>", "tidemark.get", "$SRV.>", "$JS.EVENT.>"}
+	stranger.denies(closed, slices.Concat(closed[:len(closed)-1], wide))
 	// The doors answer.
 	for _, query := range walls.Queries() {
 		if query == "inbox" || query == "live" { // not built yet
 			continue
 		}
-		if _, err := nc.Request("tidemark."+query, []byte("{}"), time.Minute); err != nil {
+		if _, err := stranger.Request("tidemark."+query, []byte("{}"), time.Minute); err != nil {
 			t.Errorf("tidemark.%s: %v", query, err)
 		}
 	}
 	for _, subject := range []string{"$SRV.PING", "$SRV.INFO.tidemark"} {
-		if _, err := nc.Request(subject, nil, time.Minute); err != nil {
+		if _, err := stranger.Request(subject, nil, time.Minute); err != nil {
 			t.Errorf("%s: %v", subject, err)
 		}
 	}
@@ -105,15 +78,16 @@ func TestWallsOfAProcess(t *testing.T) {
 // docs/security.md: "Another process on this server needs it as `nats.nkey`." Without it a
 // start ends, and says what to set.
 func TestProcessesNeedTheKey(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
 	p := e2e.Run(t, "shards: 4\n")
 	for name, settings := range map[string]string{"holds": "shards: 4\n", "only answers": answersOnly} {
 		without := e2e.Prepare(t, e2e.Setup{URL: p.URL, Settings: settings})
 		without.Spawn()
 		e2e.Until(t, "it ends", func() bool { return without.Ended() != nil })
-		log, err := os.ReadFile(without.Log())
-		if err != nil || without.Ended().ExitCode() != 1 || !strings.Contains(string(log), "set nats.nkey") || !strings.Contains(string(log), walls.KeyFile) {
-			t.Errorf("one that %s: %v, %v\n%s", name, without.Ended(), err, log)
+		log := logOf(t, without)
+		if without.Ended().ExitCode() != 1 || !strings.Contains(log, "set nats.nkey") || !strings.Contains(log, walls.KeyFile) {
+			t.Errorf("one that %s: %v\n%s", name, without.Ended(), log)
 		}
 		with := e2e.Prepare(t, e2e.Setup{URL: p.URL, Key: p.Key, Settings: settings})
 		with.Start()

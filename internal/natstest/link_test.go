@@ -14,8 +14,10 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// A server that is cut off acknowledges nothing, the others do; mended, all are whole.
+// A server that is cut off acknowledges nothing, the others do; mended, all are whole. The stories
+// that cut one off fail as well where the cut is none; this says why.
 func TestCut(t *testing.T) {
+	Long(t)
 	c := NewCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -25,7 +27,7 @@ func TestCut(t *testing.T) {
 	c.WaitWhole()
 	alone := c.Leader("S")
 	c.Cut(alone)
-	if err := publish(ctx, alone, 3*time.Second); err == nil {
+	if err := publish(ctx, alone, time.Second); err == nil {
 		t.Errorf("%s is cut off from the others and acknowledges", alone.Name)
 	}
 	for _, m := range c.Servers {

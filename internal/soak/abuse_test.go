@@ -2,10 +2,8 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,27 +12,20 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/tidemark-io/tidemark/internal/twin"
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 var abuseFlag = flag.String("abuse", "all", "kinds of abuse beside the honest load, commas between: "+strings.Join(abuses, ", ")+"; all; none")
 
-// The kinds of abuse. Notices, followees, posts and future go on all the time;
-// the others come like faults (foreign_test.go).
+// The kinds of abuse.
 const (
 	abuseNotices   = "notices"   // by the hundred thousand, with long ids, in packs
-	abuseFollowees = "followees" // of one user, a million, who is asked about all the time
+	abuseFollowees = "followees" // of one user, a million
 	abusePosts     = "posts"     // of one author, a hundred thousand
-	abuseFuture    = "future"    // requests that wait for what is not in the log
-	abuseForeign   = "foreign"   // messages in internal subjects
-	abuseReplayed  = "replayed"  // old windows published in DELTAS once more
-	abuseDeleted   = "deleted"   // DELTAS, DEADLETTER and the bucket
 )
 
-var abuses = []string{abuseNotices, abuseFollowees, abusePosts, abuseFuture, abuseForeign, abuseReplayed, abuseDeleted}
+var abuses = []string{abuseNotices, abuseFollowees, abusePosts}
 
 // abusesOf reads the flag.
 func abusesOf(text string) ([]string, error) {
@@ -54,7 +45,7 @@ func abusesOf(text string) ([]string, error) {
 }
 
 // The sizes of a run of fullRun. A shorter one has its share of them, at least
-// a hundredth.
+// a tenth.
 const (
 	fullRun = 10 * time.Minute
 
@@ -64,7 +55,7 @@ const (
 )
 
 func sized(full int) int {
-	return max(full/100, min(full, int(float64(full)*soakFlag.Seconds()/fullRun.Seconds())))
+	return max(full/10, min(full, int(float64(full)*soakFlag.Seconds()/fullRun.Seconds())))
 }
 
 // packFull is how many events a pack of abuse has, less a few: nearly all that
@@ -84,8 +75,8 @@ const (
 // followee is the i-th whom the hub follows: ids come in no order.
 func followee(i int) uint64 { return followeesFrom + uint64(i)*0x9E3779B1%(1<<32) }
 
-// abuse is what is done beside the honest load: all that anybody can do who
-// reaches the NATS server, but for deleting EVENTS.
+// abuse is what is done beside the honest load: sizes that nobody means well by, of a crowd of
+// their own.
 type abuse struct {
 	kinds []string
 	book  *book
@@ -94,9 +85,6 @@ type abuse struct {
 
 	gate      sync.RWMutex // held by each deed; locked: nobody abuses
 	loads     []*load
-	waitsEnd  atomic.Int64 // Unix nanoseconds: until then requests may still wait for the future
-	mu        sync.Mutex
-	answers   map[string]map[string]int // by question and outcome
 	work      sync.WaitGroup
 	stop      context.CancelFunc
 	connected []*nats.Conn
@@ -124,7 +112,7 @@ const (
 // newAbuse begins at rest.
 func newAbuse(kinds []string, b *book) *abuse {
 	a := &abuse{
-		kinds: kinds, book: b, answers: map[string]map[string]int{},
+		kinds: kinds, book: b,
 		crowd: twin.NewCrowd(b.board, hub, writer, fan, followee(0), followee(1), followee(4321)),
 		over:  max(leastOver, time.Duration(float64(*soakFlag)*loadsShare)),
 	}
@@ -159,21 +147,6 @@ func (a *abuse) start(url string, ps *publishers) error {
 		}
 		a.connected = append(a.connected, p.nc)
 		a.work.Go(func() { a.publish(ctx, p, l) })
-	}
-	for i := range a.clients() {
-		nc, err := connect(url)
-		if err != nil {
-			return err
-		}
-		a.connected = append(a.connected, nc)
-		r := rand.New(rand.NewPCG(a.book.seed, 300+uint64(i)))
-		a.work.Go(func() {
-			if i < askersCount {
-				a.ask(ctx, nc, r)
-			} else {
-				a.await(ctx, nc, r)
-			}
-		})
 	}
 	return nil
 }
@@ -271,118 +244,6 @@ func noticesPack(r *rand.Rand, done, n int) (events []twin.Event) {
 		events = append(events, twin.ReadOf(fan, "channel:flood"))
 	}
 	return events
-}
-
-const (
-	// askersCount are the clients that ask for what is largest, one request
-	// after the other.
-	askersCount = 2
-	// waitersCount are those that wait for the future: each sends so many
-	// requests a second. Together they fill all places of limits.requests in a
-	// second.
-	waitersCount   = 4
-	waitsPerSecond = 400
-	waitFor        = 15 * time.Second
-	futureFar      = pipeline.Position(1) << 40 // past the log's end
-	futureNear     = 1000                       // messages past it, at least
-
-	hostileAnswer     = 10 * time.Second // what an asker waits for an answer
-	hostilePause      = 20 * time.Millisecond
-	followingPageMost = 10_000
-)
-
-// clients is how many there are beside the loads: askers, and then waiters.
-func (a *abuse) clients() int {
-	switch {
-	case a.does(abuseFuture):
-		return askersCount + waitersCount
-	case len(a.loads) > 0:
-		return askersCount
-	}
-	return 0
-}
-
-// ask asks for the largest answers.
-func (a *abuse) ask(ctx context.Context, nc *nats.Conn, r *rand.Rand) {
-	questions := []struct{ endpoint, body string }{
-		{"unread", fmt.Sprintf(`{"users":["%d","%d"]}`, uint64(hub), uint64(fan))},
-		{"feed", fmt.Sprintf(`{"user":"%d","limit":1000}`, uint64(hub))},
-		{"feed", fmt.Sprintf(`{"user":"%d","limit":1000}`, uint64(fan))},
-		{"following", fmt.Sprintf(`{"user":"%d","limit":%d,"after":"%d"}`, uint64(hub), followingPageMost, followee(r.IntN(1<<20)))},
-		{"get", `{"counter":`},
-	}
-	for ctx.Err() == nil {
-		if a.gate.TryRLock() {
-			q := questions[r.IntN(len(questions))]
-			reply, err := nc.Request("tidemark."+q.endpoint, []byte(q.body), hostileAnswer)
-			a.note("the largest "+q.endpoint, reply, err)
-			a.gate.RUnlock()
-		}
-		sleep(ctx, hostilePause)
-	}
-}
-
-// await sends requests that wait for what is not in the log.
-func (a *abuse) await(ctx context.Context, nc *nats.Conn, r *rand.Rand) {
-	endpoints := map[string]string{"get": `"counter":"post","ids":[7]`, "unread": `"users":[7]`, "feed": `"user":7`}
-	inbox := nats.NewInbox()
-	sub, err := nc.Subscribe(inbox, func(reply *nats.Msg) { a.note("waits for the future", reply, nil) })
-	if err != nil {
-		return // the connection is closed: the run is over
-	}
-	defer sub.Unsubscribe()
-	for tick := time.NewTicker(time.Second / waitsPerSecond); ctx.Err() == nil; <-tick.C {
-		if !a.gate.TryRLock() {
-			continue
-		}
-		end := a.book.end.Load()
-		position := pipeline.EndOf(end) + futureFar
-		if r.IntN(2) == 0 {
-			position = pipeline.EndOf(end + futureNear + r.Uint64N(20*futureNear))
-		}
-		for endpoint, body := range endpoints { // any of them: a map's order
-			body = fmt.Sprintf(`{%s,"min_position":"%d","timeout_ms":%d}`, body, position, waitFor.Milliseconds())
-			if err := nc.PublishRequest("tidemark."+endpoint, inbox, []byte(body)); err != nil {
-				a.note("waits for the future", nil, err)
-			}
-			break
-		}
-		a.waitsEnd.Store(time.Now().Add(waitFor).UnixNano())
-		a.gate.RUnlock()
-	}
-}
-
-// note counts an outcome.
-func (a *abuse) note(question string, reply *nats.Msg, err error) {
-	outcome := "answered"
-	switch {
-	case err != nil:
-		outcome = err.Error()
-	case reply.Header.Get(micro.ErrorCodeHeader) != "":
-		outcome = "refused with " + reply.Header.Get(micro.ErrorCodeHeader)
-	case len(reply.Data) == 0:
-		outcome = nats.ErrNoResponders.Error()
-	case !json.Valid(reply.Data):
-		outcome = "answered with what is not JSON"
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answers[question] == nil {
-		a.answers[question] = map[string]int{}
-	}
-	a.answers[question][outcome]++
-}
-
-// outcomes are what became of the requests.
-func (a *abuse) outcomes() (lines []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, question := range slices.Sorted(maps.Keys(a.answers)) {
-		for _, outcome := range slices.Sorted(maps.Keys(a.answers[question])) {
-			lines = append(lines, fmt.Sprintf("%9d  %s: %s", a.answers[question][outcome], question, outcome))
-		}
-	}
-	return lines
 }
 
 // sleep ends early with ctx.

@@ -2,7 +2,7 @@ package soak
 
 import (
 	"cmp"
-	"fmt"
+	"context"
 	"regexp"
 	"slices"
 	"syscall"
@@ -15,7 +15,6 @@ type kind struct {
 	name   string
 	weight int // how often it comes
 	begin  func(*soak) *fault
-	abuse  string // the kind of abuse that it is; "": a fault
 }
 
 // fault is one that has begun.
@@ -30,47 +29,31 @@ type fault struct {
 }
 
 var kinds = []kind{
-	{"kill -9 of a node", 5, (*soak).killNode, ""},
-	{"SIGTERM of a node", 2, (*soak).stopNode, ""},
-	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie, ""},
-	{"SIGSTOP of a node that stands by, then SIGCONT", 2, (*soak).stall, ""},
-	{nodesPrefix + "kill -9 of a node that only answers", 2, (*soak).killThin, ""},
-	{nodesPrefix + "two are killed at once", 3, (*soak).killTwo, ""},
-	{nodesPrefix + "one is drained, then undrained", 4, (*soak).drain, ""},
-	{nodesPrefix + "one is away for so long that it is replaced", 3, (*soak).replaced, ""},
-	{nodesPrefix + "a new one joins", 2, (*soak).join, ""},
-	{nodesPrefix + "SIGSTOP of one for 10 to 70 s, then SIGCONT", 4, (*soak).suspend, ""},
-	{nodesPrefix + "one is restored from a backup that was made earlier", 3, (*soak).restoreNode, ""},
-	{nodesPrefix + "one gets back an older copy of its directory", 3, (*soak).olderDirectory, ""},
-	{serversPrefix + "one is cut off from the others", 5, (*soak).cutServer, ""},
-	{serversPrefix + "kill -9 of one", 3, (*soak).killMember, ""},
-	{serversPrefix + "SIGSTOP of one, then SIGCONT", 3, (*soak).stallMember, ""},
-	{"kill -9 of the NATS server", 4, (*soak).killServer, ""},
-	{"SIGTERM of the NATS server", 2, (*soak).stopServer, ""},
-	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer, ""},
-	{"the NATS server's clock stepped", 2, (*soak).stepServer, ""},
-	{"a node's clock stepped", 2, (*soak).stepNode, ""},
-	{"disk full, then freed", 3, (*soak).fillDisk, ""},
-	{powerCutCounted, 2, nil, ""},
-	{powerCutStopped, 1, nil, ""},
-	{powerCutUnseen, 1, nil, ""},
-	{abusePrefix + "foreign messages in DELTAS", 3, (*soak).foreignWindows, abuseForeign},
-	{abusePrefix + "foreign values in the bucket", 1, (*soak).foreignValues, abuseForeign},
-	{abusePrefix + "foreign letters in DEADLETTER", 1, (*soak).foreignLetters, abuseForeign},
-	{abusePrefix + nodesPrefix + "foreign requests between nodes", 2, (*soak).foreignParts, abuseForeign},
-	{abusePrefix + nodesPrefix + "forged keys in the bucket", 4, (*soak).forgeKeys, abuseForeign},
-	{abusePrefix + nodesPrefix + "junk keys in the bucket", 2, (*soak).junkKeys, abuseForeign},
-	{abusePrefix + "an old window once more in DELTAS", 2, (*soak).replayWindow, abuseReplayed},
-	{abusePrefix + "DELTAS deleted", 2, (*soak).deleteDeltas, abuseDeleted},
-	{abusePrefix + "the bucket deleted", 2, (*soak).deleteBucket, abuseDeleted},
-	{abusePrefix + "DEADLETTER deleted", 2, (*soak).deleteLetters, abuseDeleted},
+	{"kill -9 of a node", 5, (*soak).killNode},
+	{"SIGTERM of a node", 2, (*soak).stopNode},
+	{"SIGSTOP of the routing node until it was replaced, then SIGCONT (zombie)", 4, (*soak).zombie},
+	{"SIGSTOP of a node that stands by, then SIGCONT", 2, (*soak).stall},
+	{nodesPrefix + "kill -9 of a node that only answers", 2, (*soak).killThin},
+	{nodesPrefix + "two are killed at once", 3, (*soak).killTwo},
+	{nodesPrefix + "one is drained, then undrained", 4, (*soak).drain},
+	{nodesPrefix + "one is away for so long that it is replaced", 3, (*soak).replaced},
+	{nodesPrefix + "a new one joins", 2, (*soak).join},
+	{nodesPrefix + "SIGSTOP of one for 10 to 70 s, then SIGCONT", 4, (*soak).suspend},
+	{nodesPrefix + "one gets back an older copy of its directory", 3, (*soak).olderDirectory},
+	{serversPrefix + "one is cut off from the others", 5, (*soak).cutServer},
+	{serversPrefix + "kill -9 of one", 3, (*soak).killMember},
+	{serversPrefix + "SIGSTOP of one, then SIGCONT", 3, (*soak).stallMember},
+	{"kill -9 of the NATS server", 4, (*soak).killServer},
+	{"SIGTERM of the NATS server", 2, (*soak).stopServer},
+	{"SIGSTOP of the NATS server, then SIGCONT", 3, (*soak).stallServer},
+	{"disk full, then freed", 3, (*soak).fillDisk},
+	{powerCutCounted, 2, nil},
+	{powerCutStopped, 1, nil},
+	{powerCutUnseen, 1, nil},
 }
 
 // nodesPrefix begins the names of kinds for which more than two nodes are needed.
 const nodesPrefix = "nodes: "
-
-// abusePrefix begins the names of kinds that are abuse.
-const abusePrefix = "abuse: "
 
 // untilWithin bounds what a fault waits for that does not say otherwise.
 const untilWithin = 30 * time.Second
@@ -171,7 +154,7 @@ func (s *soak) stall() *fault {
 	n.held = true
 	n.Signal(syscall.SIGSTOP)
 	return &fault{
-		what: n.String(), hold: s.between(500*time.Millisecond, s.stallMost()),
+		what: n.String(), hold: s.between(500*time.Millisecond, 8*time.Second),
 		end: func() {
 			n.Signal(syscall.SIGCONT)
 			n.held = false
@@ -186,17 +169,13 @@ func (s *soak) serverAway(signal syscall.Signal) *fault {
 	if s.noServer() {
 		return nil
 	}
-	s.server.held = true
-	f := &fault{hold: s.between(0, 4*time.Second), end: func() {
-		s.server.start()
-		s.server.held = false
-	}}
+	f := &fault{hold: s.between(0, 4*time.Second), end: s.startServer}
 	for _, n := range s.everyone() {
 		if n.running() && s.connected(n) {
 			f.told = append(f.told, telling{n, connection})
 		}
 	}
-	s.server.end(signal)
+	s.endServer(signal)
 	return f
 }
 
@@ -206,46 +185,12 @@ func (s *soak) stallServer() *fault {
 	if s.noServer() {
 		return nil
 	}
-	s.server.held = true
-	s.server.cmd.Process.Signal(syscall.SIGSTOP)
+	s.held = true
+	s.server.Signal(syscall.SIGSTOP)
 	return &fault{hold: s.between(500*time.Millisecond, 8*time.Second), end: func() {
-		s.server.cmd.Process.Signal(syscall.SIGCONT)
-		s.server.held = false
+		s.server.Signal(syscall.SIGCONT)
+		s.held = false
 	}}
-}
-
-// stepServer sets the server's clock forward, and back at the end: timestamps
-// of events are its, and log time with them. Publishers rest at the step
-// forward: by the new time, what is sent again is no duplicate any more.
-func (s *soak) stepServer() *fault {
-	if !s.clocks || s.noServer() {
-		return nil
-	}
-	s.furthest += s.between(time.Minute, 40*time.Minute).Round(time.Second)
-	back := time.Duration(s.random.Int64N(int64(s.furthest))).Round(time.Second)
-	s.publishers.pause()
-	s.server.clock.set(s, s.furthest)
-	s.publishers.resume()
-	return &fault{
-		what: fmt.Sprintf("%v ahead, then %v", s.furthest, back), hold: s.between(time.Second, 4*time.Second),
-		end: func() { s.server.clock.set(s, back) },
-	}
-}
-
-// stepNode sets a node's clock to anything within three days.
-func (s *soak) stepNode() *fault {
-	if !s.clocks {
-		return nil
-	}
-	everyone := s.everyone()
-	n := everyone[s.random.IntN(len(everyone))]
-	was := n.clock.ahead
-	ahead := s.between(-72*time.Hour, 72*time.Hour).Round(time.Second)
-	n.clock.set(s, ahead)
-	return &fault{
-		what: fmt.Sprintf("%v: %v ahead, then %v", n, ahead, was), hold: s.between(time.Second, 4*time.Second),
-		end: func() { n.clock.set(s, was) },
-	}
 }
 
 // fillDisk leaves a node not a byte until it has said so, and a while longer.
@@ -258,10 +203,36 @@ func (s *soak) fillDisk() *fault {
 	n.disk.Fill(s)
 	return &fault{
 		what: n.String(), hold: s.between(2*time.Second, 5*time.Second),
-		until: func() bool { _, ok := s.saidSince(n, from, diskTold); return ok || n.Ended() != nil },
+		until: func() bool { return s.saidSince(n, from, diskTold) || n.Ended() != nil },
 		end:   func() { n.disk.Free(s) },
 		told:  []telling{{n, diskTold}},
 	}
+}
+
+// counting is whether all nodes that run have come past where EVENTS ends now.
+func (s *soak) counting() func() bool {
+	var end uint64
+	return func() bool {
+		if end == 0 {
+			ctx, cancel := soon()
+			defer cancel()
+			var err error
+			if end, err = endOf(ctx, s.js); err != nil {
+				return false
+			}
+		}
+		for _, n := range s.nodes {
+			if n.running() && n.at(end) != nil {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// soon bounds one question to a server.
+func soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 5*time.Second)
 }
 
 // wait waits for something, and says whether it came.

@@ -12,8 +12,7 @@ import (
 
 // The nodes share the work: holders, of whom one routes, in two zones with a copy
 // of every shard in each; and two that only answer. So each zone alone has
-// everything, and each of the two that answer can be asked alone. With -pair two
-// processes do everything and hold everything.
+// everything, and each of the two that answer can be asked alone.
 
 const (
 	// replaceAfter is how long a node may be away before others take its shards.
@@ -26,10 +25,6 @@ var zones = []string{"x", "y"}
 
 func (s *soak) makeNodes() {
 	s.Helper()
-	if *pairFlag {
-		s.nodes = []*node{s.newNode("a", zones[0], ""), s.newNode("b", zones[1], "")}
-		return
-	}
 	for range 4 {
 		s.nodes = append(s.nodes, s.newHolder())
 	}
@@ -54,17 +49,14 @@ func (s *soak) everyone() []*node { return slices.Concat(s.nodes, s.thin) }
 func (s *soak) halves() (halves [][]*node) {
 	for i, zone := range zones {
 		half := slices.DeleteFunc(slices.Clone(s.nodes), func(n *node) bool { return n.zone != zone })
-		if len(s.thin) > 0 {
-			half = append(half, s.thin[i%len(s.thin)])
-		}
-		halves = append(halves, half)
+		halves = append(halves, append(half, s.thin[i]))
 	}
 	return halves
 }
 
 // assigned is what is held where, as who answers knows it.
 func (s *soak) assigned() (client.Shards, error) {
-	ctx, cancel := deadline()
+	ctx, cancel := soon()
 	defer cancel()
 	return client.New(s.nc).Shards(ctx)
 }
@@ -140,15 +132,6 @@ func (s *soak) heldWithout(n *node) bool {
 	return true
 }
 
-// stallMost is how long a node stands still: also for so long that it is taken
-// for away, where others have what it has.
-func (s *soak) stallMost() time.Duration {
-	if *pairFlag {
-		return 4 * time.Second
-	}
-	return 8 * time.Second
-}
-
 func (s *soak) killThin() *fault {
 	n := s.thin[s.random.IntN(len(s.thin))]
 	if !n.running() {
@@ -211,7 +194,7 @@ func (s *soak) undrain() {
 
 // command runs one of the program's.
 func (s *soak) command(args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*jetStreamWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	out, err := s.nodes[0].Command(ctx, args...).CombinedOutput()
 	if err != nil {

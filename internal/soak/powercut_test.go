@@ -36,9 +36,6 @@ func (s *soak) powerCut(kind string) {
 	from := s.marks()
 	copied := s.rest()
 	s.allReady() // what is assigned stays as it is, also in the older copy
-	// A server whose clock went back hides what was stored at used sequences
-	// (docs/decisions/0012): whoever repairs the machine sets the clock.
-	s.server.clock.set(s, s.furthest)
 	kept := s.copyStreams()
 
 	moment := s.lastMoment()
@@ -52,8 +49,7 @@ func (s *soak) powerCut(kind string) {
 		s.cut(kept)
 		messages := s.truth.forget()
 		s.note("%s: %d messages of %v", kind, messages, moment.Round(time.Millisecond))
-		s.server.start()
-		s.server.held = false
+		s.startServer()
 		s.publishers.resume()
 		for _, n := range s.nodes {
 			s.up(n)
@@ -77,8 +73,7 @@ func (s *soak) powerCut(kind string) {
 	}
 	s.cut(kept)
 	s.note("%s: %d messages of %v", kind, end-copied, moment.Round(time.Millisecond))
-	s.server.start()
-	s.server.held = false
+	s.startServer()
 	s.publishers.resume()
 	if kind == powerCutStopped {
 		time.Sleep(s.between(0, time.Second))
@@ -93,29 +88,21 @@ func (s *soak) powerCut(kind string) {
 func (s *soak) copyStreams() (kept string) {
 	s.Helper()
 	kept = filepath.Join(s.dir, "kept")
-	if out, err := exec.Command("cp", "-a", s.server.store, kept).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-a", s.server.StoreDir(), kept).CombinedOutput(); err != nil {
 		s.fail("copy the streams: %v: %s", err, out)
 	}
 	return kept
 }
 
-// cut kills the server and puts the copy back. The power may have been off for
-// a while.
+// cut kills the server and puts the copy back.
 func (s *soak) cut(kept string) {
 	s.Helper()
-	s.server.held = true
-	s.server.end(syscall.SIGKILL)
+	s.endServer(syscall.SIGKILL)
 	s.book.ends.forget() // the log ends earlier now
-	if s.clocks && s.random.IntN(2) == 0 {
-		off := s.between(time.Minute, 40*time.Minute).Round(time.Second)
-		s.furthest += off
-		s.server.clock.set(s, s.furthest)
-		s.note("the power is off for %v, by the server's clock", off)
-	}
-	if err := os.RemoveAll(s.server.store); err != nil {
+	if err := os.RemoveAll(s.server.StoreDir()); err != nil {
 		s.fail("%v", err)
 	}
-	if err := os.Rename(kept, s.server.store); err != nil {
+	if err := os.Rename(kept, s.server.StoreDir()); err != nil {
 		s.fail("%v", err)
 	}
 }

@@ -1,17 +1,20 @@
 package soak
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"sort"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -20,16 +23,10 @@ import (
 type phase int
 
 const (
-	unmeasured   phase = iota
-	withoutAbuse       // and without faults
-	besideAbuse        // without faults
-	besideFaults       // and abuse
-	phases
+	nobodyAsks phase = iota
+	withoutFaults
+	besideFaults
 )
-
-func (p phase) String() string {
-	return [...]string{"not measured", "without abuse and faults", "beside abuse", "beside abuse and faults"}[p]
-}
 
 // question is what honest users ask again and again.
 type question int
@@ -41,67 +38,61 @@ const (
 	questionsCount
 )
 
-func (q question) String() string {
-	return [...]string{"get of one community's posts", "unread of one community", "get of one community's users"}[q]
-}
-
-// probes are honest users who write something and at once ask for what includes
-// it. How long that takes is measured in each phase, and reported. Without
-// faults each must be answered, and not told to come again, whatever abuse
-// there is. What they are answered is compared when EVENTS was read back
-// (between_test.go).
+// probes are honest users. Some write something and at once ask for what includes it. Others
+// have written nothing: every other time they ask with the position of the answer before. What
+// comes back without a word that it is degraded is as of an end of the log that is no older than
+// freshness (I11). Without faults each must be answered, and not told to come again, whatever
+// abuse there is. Each number is held between the least and the most that the twin has from the
+// answer's as_of to the newest position then, once EVENTS was read back that far. Unread feeds
+// and channels are compared at rest only.
 type probes struct {
 	gate  sync.RWMutex // held by each question
 	phase phase        // changes with the gate locked
 
-	mu      sync.Mutex
-	took    [phases][questionsCount][]time.Duration
-	busy    [phases]int // answers that say: ask again (503)
-	lost    [phases]int // questions without an answer
-	missing [phases]int // answers that are not whole
-	wrong   error       // the first that must not be
-	told    []told      // since the last check
-	looks   looks
+	mu       sync.Mutex
+	answers  int
+	degraded int
+	lost     int    // questions without an answer, beside faults
+	wrong    error  // the first that must not be
+	told     []told // since the last check
 
 	work sync.WaitGroup
 	stop context.CancelFunc
 }
 
 const (
-	probesCount = 4
-	probeEvery  = 30 * time.Millisecond // and what an answer takes
+	freshness    = 2 * time.Second // the contract's
+	writersCount = 4
+	lookersCount = 3
+	probeEvery   = 40 * time.Millisecond // and what an answer takes
 
 	// answeredWithin finds a question that is never answered: it asks again
 	// when it is told to.
-	answeredWithin = 30 * time.Second
+	answeredWithin = time.Minute
 	// faultyWithin is how long it asks among faults, where it may be in vain.
 	faultyWithin = 2 * time.Second
-	askAgain     = 20 * time.Millisecond
 )
 
 func startProbes(url string, ps *publishers) (*probes, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	pr := &probes{stop: cancel}
-	for i := range probesCount {
+	for i := range writersCount + lookersCount {
 		p, err := ps.newPublisher(url, 400+uint64(i))
 		if err != nil {
 			cancel()
 			return nil, err
 		}
-		pr.work.Go(func() {
-			defer p.nc.Close()
-			pr.run(ctx, p)
-		})
-	}
-	for i := range lookersCount {
-		p, err := ps.newPublisher(url, 500+uint64(i))
+		js, err := jetstream.New(p.nc)
 		if err != nil {
-			cancel()
-			return nil, err
+			panic(err) // of options only
 		}
 		pr.work.Go(func() {
 			defer p.nc.Close()
-			pr.look(ctx, p)
+			if i < writersCount {
+				pr.write(ctx, p, js)
+			} else {
+				pr.look(ctx, p, js)
+			}
 		})
 	}
 	return pr, nil
@@ -119,12 +110,8 @@ func (pr *probes) enter(p phase) {
 	pr.phase = p
 }
 
-func (pr *probes) run(ctx context.Context, p *publisher) {
+func (pr *probes) write(ctx context.Context, p *publisher, js jetstream.JetStream) {
 	c := client.New(p.nc)
-	js, err := jetstream.New(p.nc)
-	if err != nil {
-		panic(err) // of options only
-	}
 	for turn := question(0); ctx.Err() == nil; sleep(ctx, probeEvery) {
 		if !p.gate.TryRLock() {
 			continue
@@ -135,23 +122,54 @@ func (pr *probes) run(ctx context.Context, p *publisher) {
 		if sequence == 0 {
 			return
 		}
-		about, at := lines[0].about, pipeline.EndOf(sequence)
 		turn = (turn + 1) % questionsCount
-		pr.ask(turn, func(ctx context.Context, phase phase) error {
-			answer, err := turn.ask(ctx, c, about, at)
-			if err != nil {
-				return err
-			}
-			return pr.take(ctx, js, phase, answer)
+		pr.ask(func(ctx context.Context) (told, error) {
+			return turn.ask(ctx, c, js, lines[0].about, pipeline.EndOf(sequence))
 		})
 	}
 }
 
-// ask asks until there is an answer, and notes how long that took.
-func (pr *probes) ask(q question, ask func(context.Context, phase) error) {
+func (pr *probes) look(ctx context.Context, p *publisher, js jetstream.JetStream) {
+	c, seen := client.New(p.nc), pipeline.Position(0)
+	for turn := 0; ctx.Err() == nil; sleep(ctx, probeEvery) {
+		about := p.anybody()
+		if about == nil {
+			continue
+		}
+		turn++
+		at := seen * pipeline.Position(turn%2)
+		pr.ask(func(ctx context.Context) (told, error) {
+			end := p.book.ends.before(time.Now().Add(-freshness))
+			a, err := question(turn%int(questionsCount)).ask(ctx, c, js, about, at)
+			if err == nil && !a.degraded && end > 0 && a.asOf < pipeline.EndOf(end) {
+				err = fmt.Errorf("%w: as of %d and not degraded, and message %d was acknowledged more than %v before it was asked",
+					errWrong, a.asOf, end, freshness)
+			}
+			seen = max(seen, a.asOf)
+			return a, err
+		})
+	}
+}
+
+// anybody is one of the communities; nil: there is none yet.
+func (p *publisher) anybody() people {
+	p.book.mu.Lock()
+	defer p.book.mu.Unlock()
+	n := len(p.book.communities)
+	if n == 0 {
+		return nil
+	}
+	return p.book.communities[n-1-p.random.IntN(min(n, livingAtOnce*publishersCount))]
+}
+
+// errWrong is an answer that must never be.
+var errWrong = errors.New("soak: not the answer")
+
+// ask asks until there is an answer.
+func (pr *probes) ask(ask func(context.Context) (told, error)) {
 	pr.gate.RLock()
 	defer pr.gate.RUnlock()
-	if pr.phase == unmeasured {
+	if pr.phase == nobodyAsks {
 		return
 	}
 	within := answeredWithin
@@ -160,28 +178,29 @@ func (pr *probes) ask(q question, ask func(context.Context, phase) error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	begun, busy := time.Now(), 0
-	err := ask(ctx, pr.phase)
-	for ; isBusy(err) && ctx.Err() == nil; err = ask(ctx, pr.phase) {
-		busy++
-		sleep(ctx, askAgain)
+	a, err := ask(ctx)
+	for ; isBusy(err) && pr.phase == besideFaults && ctx.Err() == nil; a, err = ask(ctx) {
+		sleep(ctx, probeEvery)
 	}
-	took := time.Since(begun)
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	pr.busy[pr.phase] += busy
 	if err == nil {
-		pr.took[pr.phase][q] = append(pr.took[pr.phase][q], took)
+		if pr.answers++; a.degraded {
+			pr.degraded++
+		}
+		if a.newest > 0 {
+			pr.told = append(pr.told, a)
+		}
+		if a.missing > 0 && pr.phase == withoutFaults {
+			err = fmt.Errorf("%d of %d are missing", a.missing, len(a.ids))
+		}
 	} else {
-		pr.lost[pr.phase]++
+		pr.lost++
 	}
-	if (err != nil || busy > 0) && pr.wrong == nil && (pr.phase != besideFaults || errors.Is(err, errWrong)) {
-		pr.wrong = fmt.Errorf("%v: an honest %v: %d times 503, and then, after %v: %v", pr.phase, q, busy, took.Round(time.Millisecond), cmp.Or(err, errGood))
+	if err != nil && pr.wrong == nil && (pr.phase == withoutFaults || errors.Is(err, errWrong)) {
+		pr.wrong = fmt.Errorf("an honest question, phase %d: %w", pr.phase, err)
 	}
 }
-
-// errGood is an answer, in the place of an error.
-var errGood = errors.New("answered")
 
 // isBusy: asking again may help.
 func isBusy(err error) bool {
@@ -189,75 +208,151 @@ func isBusy(err error) bool {
 	return ok && e.Code == http.StatusServiceUnavailable
 }
 
-// err is the first answer that was owed and did not come.
-func (pr *probes) err() error {
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
-	return pr.wrong
+// told is an answer, with what it may be as of.
+type told struct {
+	about        people
+	asOf, newest pipeline.Position // newest is 0 where it is not known
+	counter      string
+	columns      []string
+	ids          []uint64
+	rows         [][]int64 // nil: missing
+	missing      int
+	degraded     bool // the answer says so
 }
 
-// lines are the table of the report.
-func (pr *probes) lines() (lines []string) {
+// ask asks once.
+func (q question) ask(
+	ctx context.Context, c *client.Client, js jetstream.JetStream, about people, at pipeline.Position,
+) (a told, err error) {
+	a.about = about
+	if q == unreadPoll {
+		a.counter, a.ids = "unread", about.Users()
+		reply, err := c.UnreadMany(ctx, client.UnreadRequest{Users: a.ids, MinPosition: at, Timeout: answeredWithin})
+		if err != nil {
+			return a, err
+		}
+		for _, u := range reply.Users {
+			if a.columns == nil && !u.Missing {
+				a.columns = slices.Sorted(maps.Keys(u.Counts))
+			}
+			var row []int64
+			for _, kind := range a.columns {
+				if !u.Missing {
+					row = append(row, u.Counts[kind])
+				}
+			}
+			a.rows = append(a.rows, row)
+		}
+		a.asOf, a.missing, a.degraded = reply.AsOf, len(reply.Missing), reply.Degraded
+	} else {
+		a.counter, a.ids, a.columns = "post", about.Posts(), twin.PostColumns
+		if q == usersGet {
+			a.counter, a.ids, a.columns = "user", about.Users(), twin.UserColumns
+		}
+		reply, err := c.Get(ctx, client.GetRequest{
+			Counter: a.counter, IDs: a.ids, Columns: a.columns, MinPosition: at, Timeout: answeredWithin,
+		})
+		if err != nil {
+			return a, err
+		}
+		for _, row := range reply.Rows {
+			a.rows = append(a.rows, row.Values)
+		}
+		a.asOf, a.missing, a.degraded = reply.AsOf, len(reply.Missing), reply.Degraded
+	}
+	if a.asOf < at || len(a.rows) != len(a.ids) {
+		return a, fmt.Errorf("%w: %d of %d rows, as of %d, asked for %d", errWrong, len(a.rows), len(a.ids), a.asOf, at)
+	}
+	if end, err := endOf(ctx, js); err == nil { // else the server has gone meanwhile
+		a.newest = max(pipeline.EndOf(end), a.asOf) // after a power cut EVENTS ends before what was counted, until that is mended
+	}
+	return a, nil
+}
+
+// check compares the answers since the last check; EVENTS was read back.
+func (pr *probes) check() (numbers int, err error) {
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	for p := withoutAbuse; p < phases; p++ {
-		lines = append(lines, fmt.Sprintf("%v (%d times 503 and asked again, %d without an answer, %d not whole)", p, pr.busy[p], pr.lost[p], pr.missing[p]))
-		for q := range questionsCount {
-			took := pr.took[p][q]
-			if len(took) == 0 {
-				continue
+	histories := map[people]*twin.History{}
+	var wrong []string
+	for _, a := range pr.told {
+		h := histories[a.about]
+		if h == nil {
+			h = a.about.(*twin.Community).History()
+			histories[a.about] = h
+		}
+		for i, row := range a.rows {
+			for j, v := range row {
+				numbers++
+				if low, high := h.Between(a.counter, a.columns[j], a.ids[i], a.asOf, a.newest); v < low || v > high {
+					wrong = append(wrong, fmt.Sprintf("%s.%s of %d is %d, must be %d to %d as of %d to %d\n%s",
+						a.counter, a.columns[j], a.ids[i], v, low, high, a.asOf, a.newest, a.about.About(a.ids[i])))
+				}
 			}
-			slices.Sort(took)
-			of := func(share float64) time.Duration {
-				return took[int(share*float64(len(took)-1))].Round(10 * time.Microsecond)
-			}
-			lines = append(lines, fmt.Sprintf("  %-28s p50 %9v  p99 %9v  most %9v  of %d", q, of(0.5), of(0.99), of(1), len(took)))
 		}
 	}
-	return lines
+	pr.told = nil
+	if len(wrong) > 0 {
+		return numbers, fmt.Errorf("%d numbers of answers given meanwhile are not the twin's:\n%s", len(wrong), strings.Join(wrong[:min(len(wrong), differencesMax)], "\n"))
+	}
+	return numbers, nil
 }
 
-// calmFor is how long a phase without faults is.
-func calmFor() time.Duration { return min(max(*soakFlag/40, 1500*time.Millisecond), 6*time.Second) }
+// ends are the ends of the log as publishers heard of them, both ascending.
+type ends struct {
+	mu   sync.Mutex
+	at   []time.Time
+	last []uint64
+}
 
-// abuseBegins is what is left to abuse before it is measured.
-const abuseBegins = time.Second
+// note notes that a message was stored before at.
+func (e *ends) note(at time.Time, sequence uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.last); n > 0 && e.last[n-1] >= sequence {
+		return
+	}
+	e.at, e.last = append(e.at, at), append(e.last, sequence)
+}
 
-// calm measures without faults, first without abuse, which rests, and then
-// beside it; after that abuse goes on.
+// forget is for a log that has lost its tail.
+func (e *ends) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.at, e.last = nil, nil
+}
+
+// before is the greatest sequence acknowledged before a moment; 0: none is known.
+func (e *ends) before(at time.Time) uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := sort.Search(len(e.at), func(i int) bool { return e.at[i].After(at) })
+	if n == 0 {
+		return 0
+	}
+	return e.last[n-1]
+}
+
+// calm has honest users ask without faults, beside abuse; after that faults may come.
 func (s *soak) calm() {
 	s.Helper()
 	s.caughtUp()
 	s.allReady()
-	if len(s.abuse.kinds) == 0 {
-		s.probes.enter(besideFaults)
-		return
-	}
-	time.Sleep(time.Until(time.Unix(0, s.abuse.waitsEnd.Load())))
-	s.measure(withoutAbuse)
 	s.abuse.goOn()
-	time.Sleep(abuseBegins)
-	s.measure(besideAbuse)
-	if len(s.kinds) > 0 {
-		s.probes.enter(besideFaults)
-	} else {
-		s.probes.enter(besideAbuse)
-	}
+	s.probes.enter(withoutFaults)
+	time.Sleep(min(max(*soakFlag/40, 2*time.Second), 6*time.Second)) // the length of a phase
+	s.asked()
+	s.probes.enter(besideFaults)
 }
 
-func (s *soak) measure(p phase) {
+// asked ends a phase. What was owed in it must have been answered.
+func (s *soak) asked() {
 	s.Helper()
-	s.probes.enter(p)
-	time.Sleep(calmFor())
-	s.unmeasured()
-}
-
-// unmeasured ends a phase. What was owed in it must have been answered.
-func (s *soak) unmeasured() {
-	s.Helper()
-	s.probes.enter(unmeasured)
+	s.probes.enter(nobodyAsks)
 	s.alive()
-	if err := s.probes.err(); err != nil {
+	s.probes.mu.Lock()
+	defer s.probes.mu.Unlock()
+	if err := s.probes.wrong; err != nil {
 		s.fail("%v", err)
 	}
 }

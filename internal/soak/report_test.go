@@ -21,23 +21,10 @@ type report struct {
 	twice       int // letters of these that are there once more
 
 	lines, troubles int
-	said            map[string]int
-	samples         map[string][]string
 }
 
 func newReport() *report {
-	return &report{injected: map[string]int{}, impossible: map[string]int{}, said: map[string]int{}, samples: map[string][]string{}}
-}
-
-// sample keeps the first line of each that a kind of fault was told by.
-func (r *report) sample(kind, line string) {
-	text := said.FindString(line)
-	for _, have := range r.samples[kind] {
-		if said.FindString(have) == text {
-			return
-		}
-	}
-	r.samples[kind] = append(r.samples[kind], line)
+	return &report{injected: map[string]int{}, impossible: map[string]int{}}
 }
 
 func (r *report) text(s *soak) string {
@@ -68,7 +55,8 @@ func (r *report) text(s *soak) string {
 	line("  %9d  messages moved behind the end after power cuts", s.truth.moved)
 	line("\ncompared with the twin: %d times each half of the nodes, %d answers about %d communities", r.comparisons, r.asked, len(s.book.communities))
 	line("  %9d  numbers of answers given meanwhile are the twin's between their as_of and the newest position then", r.between)
-	line("  %s", s.probes.looks.text())
+	line("  %9d  questions were answered meanwhile, %d of them degraded, none older than %v else; %d were not, beside faults",
+		s.probes.answers, s.probes.degraded, freshness, s.probes.lost)
 	line("nodes at the end: %d that hold, %d that only answer", len(s.nodes), len(s.thin))
 	line("starts refused and tried again: %d", r.refused)
 	if len(s.abuse.kinds) > 0 {
@@ -77,23 +65,7 @@ func (r *report) text(s *soak) string {
 			line("  %9d  of %d %s", l.done.Load(), l.size, l.name)
 		}
 		line("  %9d  followees and %d posts are there at the end", s.abuse.crowd.Followees(hub), s.abuse.crowd.Listed(writer))
-		for _, text := range s.abuse.outcomes() {
-			line("  %s", text)
-		}
-		line("\nhonest answers that include what the asker has just written")
-		for _, text := range s.probes.lines() {
-			line("  %s", text)
-		}
 	}
 	line("\nlines logged: %d, of trouble: %d", r.lines, r.troubles)
-	for _, text := range r.most() {
-		line("  %s", text)
-	}
-	for _, kind := range slices.Sorted(maps.Keys(r.samples)) {
-		line("\n%s:", kind)
-		for _, sample := range r.samples[kind] {
-			line("  %s", sample)
-		}
-	}
 	return b.String()
 }

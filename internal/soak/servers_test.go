@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 )
 
@@ -22,7 +23,7 @@ func (s *soak) drawServers() int {
 	switch {
 	case *serversFlag > 0:
 		return *serversFlag
-	case *soakFlag < time.Minute || *pairFlag:
+	case *soakFlag < time.Minute:
 		return 1
 	}
 	return drawn
@@ -37,20 +38,46 @@ func (s *soak) hasServersFor(k kind) bool {
 	return !strings.Contains(k.name, "NATS server") && !strings.HasPrefix(k.name, "power cut")
 }
 
-func (s *soak) startServers(natsd string) {
+func (s *soak) startServers() {
 	s.Helper()
 	if s.servers == 1 {
-		s.server = newServer(s, natsd, s.dir)
+		s.server = natstest.Apart(s)
 		return
 	}
 	s.cluster = natstest.NewCluster(s)
+}
+
+// endServer ends the only server.
+func (s *soak) endServer(signal syscall.Signal) {
+	s.held = true
+	if signal == syscall.SIGKILL {
+		s.server.Kill()
+		return
+	}
+	s.server.Stop()
+}
+
+// startServer starts the only server again, and returns once clients are served.
+func (s *soak) startServer() {
+	s.Helper()
+	s.server.Start()
+	served := func() bool {
+		ctx, cancel := soon()
+		defer cancel()
+		_, err := s.js.AccountInfo(ctx)
+		return err == nil
+	}
+	if !s.wait(served, patience) {
+		s.fail("the NATS server does not start within %v", patience)
+	}
+	s.held = false
 }
 
 func (s *soak) url() string {
 	if s.cluster != nil {
 		return s.cluster.URL()
 	}
-	return s.server.url()
+	return s.server.URL
 }
 
 // natsSettings are further keys of nats: in the nodes' configurations.
@@ -61,29 +88,21 @@ func (s *soak) natsSettings() string {
 	return ""
 }
 
-func (s *soak) killServers() {
-	if s.server != nil {
-		s.server.cmd.Process.Kill()
-		return
+// everyServer is each process of NATS.
+func (s *soak) everyServer() []*natstest.Member {
+	if s.cluster != nil {
+		return s.cluster.Servers
 	}
-	for _, m := range s.cluster.Servers {
-		m.Kill()
-	}
+	return []*natstest.Member{s.server}
 }
 
 // noServer says that a fault has the only server in hand. Of a cluster two are there.
-func (s *soak) noServer() bool { return s.server != nil && s.server.held }
+func (s *soak) noServer() bool { return s.held }
 
 // serversAlive fails when a server has ended that nobody told to.
 func (s *soak) serversAlive() {
 	s.Helper()
-	switch {
-	case s.server != nil && !s.server.held && s.server.ended():
-		s.fail("the NATS server ended by itself:\n%s", tail(s.server.log.Name(), 3000))
-	case s.cluster == nil:
-		return
-	}
-	for _, m := range s.cluster.Servers {
+	for _, m := range s.everyServer() {
 		if m.Ended() {
 			s.fail("NATS server %s ended by itself", m.Name)
 		}
@@ -145,6 +164,7 @@ func (s *soak) longest(most time.Duration) time.Duration {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	e2e.Clean()
 	natstest.Clean()
 	os.Exit(code)
 }

@@ -25,7 +25,6 @@ var (
 	soakFlag = flag.Duration("soak", 0, "how long faults are injected; 0: two kinds, a few seconds")
 	seedFlag = flag.Uint64("seed", 0, "seed of the events and of the schedule; 0 draws one")
 	onlyFlag = flag.String("only", "", "only the kinds of faults, and of abuse like a fault, whose names have one of these in them, commas between; none: only such abuse")
-	pairFlag = flag.Bool("pair", false, "two processes that do everything and hold everything, instead of several that share the shards")
 	rateFlag = flag.Float64("rate", 0, "events a second; 0: 2,000, in long runs fewer")
 )
 
@@ -48,13 +47,13 @@ type soak struct {
 	begun  time.Time
 
 	drawn
-	server     *server           // nil: a cluster
+	server     *natstest.Member  // nil: a cluster
+	held       bool              // a fault has the server in hand
 	cluster    *natstest.Cluster // nil: one server
 	unwell     *natstest.Member  // of the cluster: a fault has it in hand
-	program    string
-	nodes      []*node // that hold
-	thin       []*node // that only answer
-	drained    *node   // until every fault is over
+	nodes      []*node           // that hold
+	thin       []*node           // that only answer
+	drained    *node             // until every fault is over
 	nc         *nats.Conn
 	js         jetstream.JetStream
 	book       *book
@@ -64,11 +63,9 @@ type soak struct {
 	probes     *probes
 	compared   map[people]int // with how many events
 
-	kinds    []kind
-	first    []kind // each once, before chance decides
-	clocks   bool   // can be stepped
-	furthest time.Duration
-	cuts     []span // what power cuts took after it was counted
+	kinds []kind
+	first []kind // each once, before chance decides
+	cuts  []span // what power cuts took after it was counted
 
 	awaited []awaited
 	read    marks // what of the logs was looked at
@@ -113,19 +110,14 @@ func (s *soak) drawSettings() {
 		s.servers, s.shards, s.windowEvents, s.leaseExpiry, s.memory, s.bounds)
 }
 
-// Real processes, two routers, random kill -9, SIGSTOP long enough to be declared dead
-// and woken again (zombie), restarts of the NATS server, clock steps, a disk that is full
-// and freed, a power cut imitated by an older copy of the stream directory (I10). Nothing
-// is lost, nothing is doubled, and every trouble is reported in one clear line.
-//
-// Abuse: notices by the hundred thousand, a user who follows 10^6, an author with 10^5
-// posts, foreign messages in internal subjects, deleted DELTAS and bucket, waits for the
-// future, all beside honest load. Honest answers are exact, and their p99 is reported
-// beside the same run without abuse.
+// Real processes, random kill -9, SIGSTOP long enough to be declared dead and woken again
+// (zombie), restarts of the NATS server or cuts between several, a disk that is full and freed, a
+// power cut imitated by an older copy of the stream directory (I10), directories and backups of
+// before. Nothing is lost, nothing is doubled, and trouble is reported in a clear line. Abuse:
+// notices by the hundred thousand, a user who follows 10^6, an author with 10^5 posts, all beside
+// honest load. Answers are exact.
 func TestSoak(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short")
-	}
+	natstest.Long(t)
 	s := newSoak(t)
 	defer func() { t.Log(s.report.text(s)) }()
 	s.run()
@@ -149,9 +141,7 @@ func newSoak(t *testing.T) *soak {
 	}
 	s.abuse = newAbuse(kinds, s.book)
 	s.choose()
-	tidemark, natsd := s.build()
-	s.startServers(natsd)
-	s.program = tidemark
+	s.startServers()
 	s.makeNodes()
 	s.interruptible()
 	for _, n := range s.everyone() {
@@ -188,7 +178,9 @@ func (s *soak) interruptible() {
 	go func() {
 		<-signals
 		fmt.Fprintln(os.Stderr, "soak: interrupted")
-		s.killServers()
+		for _, m := range s.everyServer() {
+			m.Signal(syscall.SIGKILL)
+		}
 		for _, n := range s.everyone() {
 			n.Signal(syscall.SIGKILL)
 			if n.disk != nil {
@@ -220,17 +212,12 @@ func directory(t *testing.T) string {
 func (s *soak) choose() {
 	only := strings.Split(*onlyFlag, ",")
 	switch {
-	case *onlyFlag == "none":
-		only = []string{abusePrefix}
 	case *soakFlag == 0 && *onlyFlag == "":
-		only = []string{abusePrefix, "kill -9 of a node", "zombie"}
+		only = []string{"kill -9 of a node", "zombie"}
 	}
 	for _, k := range kinds {
 		named := slices.ContainsFunc(only, func(part string) bool { return strings.Contains(k.name, part) })
-		if *pairFlag && strings.Contains(k.name, nodesPrefix) || !s.hasServersFor(k) {
-			continue
-		}
-		if named && (k.abuse == "" || s.abuse.does(k.abuse)) {
+		if named && s.hasServersFor(k) {
 			s.kinds = append(s.kinds, k)
 		}
 	}
@@ -256,27 +243,6 @@ func (s *soak) without(part string, why error) {
 	}
 }
 
-// build makes the two programs.
-func (s *soak) build() (tidemark, natsd string) {
-	s.Helper()
-	const tidemarkMain, natsdMain = "cmd/tidemark", "internal/natstest/natsd"
-	var flags []string
-	if s.wants("clock") {
-		var err error
-		if flags, err = steppable(s.dir, tidemarkMain, natsdMain); err != nil {
-			s.without("clock", err)
-		}
-		s.clocks = err == nil
-	}
-	tidemark, natsd = filepath.Join(s.dir, "tidemark"), filepath.Join(s.dir, "natsd")
-	for binary, main := range map[string]string{tidemark: tidemarkMain, natsd: natsdMain} {
-		if err := e2e.Build(binary, "./"+main, flags...); err != nil {
-			s.Fatal(err)
-		}
-	}
-	return tidemark, natsd
-}
-
 // newNode makes a node that holds; settings are what it has besides what all have.
 func (s *soak) newNode(name, zone, settings string) *node {
 	s.Helper()
@@ -284,7 +250,7 @@ func (s *soak) newNode(name, zone, settings string) *node {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		s.Fatal(err)
 	}
-	n := &node{name: name, zone: zone, clock: newClock(filepath.Join(dir, "clock"))}
+	n := &node{name: name, zone: zone}
 	data := filepath.Join(dir, "data")
 	if s.wants("disk full") {
 		path := filepath.Join(dir, "disk")
@@ -297,7 +263,7 @@ func (s *soak) newNode(name, zone, settings string) *node {
 	}
 	n.data = data
 	n.Process = e2e.Prepare(s, e2e.Setup{
-		URL: s.url(), NATS: s.natsSettings(), Dir: dir, DataDir: data, Binary: s.program, Env: n.clock.env(),
+		URL: s.url(), NATS: s.natsSettings(), Dir: dir, DataDir: data,
 		Settings: settings + fmt.Sprintf(`node: %s
 zone: %q
 shards: %d
@@ -354,10 +320,8 @@ func (s *soak) run() {
 // settleAndCompare has abuse rest, too.
 func (s *soak) settleAndCompare(sample int) {
 	s.Helper()
-	s.unmeasured()
-	if len(s.abuse.kinds) > 0 {
-		s.abuse.rest()
-	}
+	s.asked()
+	s.abuse.rest()
 	s.comparison(sample)
 }
 

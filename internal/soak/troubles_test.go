@@ -2,7 +2,6 @@ package soak
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -56,14 +55,9 @@ func (s *soak) lines(n *node, from int64) []string {
 // trouble is a line that a user looks at.
 var trouble = regexp.MustCompile(`^time=\S+ level=(WARN|ERROR) |^tidemark: `)
 
-// said finds a line of trouble.
-func (s *soak) saidSince(n *node, from int64, what *regexp.Regexp) (line string, ok bool) {
-	for _, line := range s.lines(n, from) {
-		if trouble.MatchString(line) && what.MatchString(line) {
-			return line, true
-		}
-	}
-	return "", false
+// saidSince finds a line of trouble.
+func (s *soak) saidSince(n *node, from int64, what *regexp.Regexp) bool {
+	return slices.ContainsFunc(s.lines(n, from), func(line string) bool { return trouble.MatchString(line) && what.MatchString(line) })
 }
 
 // connected says whether the node has the server, by what it has logged: it
@@ -98,16 +92,13 @@ func (s *soak) told() {
 	s.Helper()
 	for _, a := range s.awaited {
 		for _, t := range a.told {
-			line, ok := "", false
+			ok := false
 			for n, from := range a.from {
-				if !ok && (t.node == nil || t.node == n) {
-					line, ok = s.saidSince(n, from, t.line)
-				}
+				ok = ok || (t.node == nil || t.node == n) && s.saidSince(n, from, t.line)
 			}
 			if !ok {
 				s.fail("%s: %v did not say so: no line matches %q", a.kind, t.node, t.line)
 			}
-			s.report.sample(a.kind, line)
 		}
 	}
 	s.awaited = nil
@@ -137,8 +128,6 @@ func (s *soak) clear(n *node, line string) {
 	}
 	if trouble.MatchString(line) {
 		s.report.troubles++
-		text := said.FindString(line)
-		s.report.said[text]++
 	}
 }
 
@@ -154,20 +143,4 @@ func (s *soak) last(n *node) string {
 		return strings.Join(lines[max(0, crash-lastLines):], "\n")
 	}
 	return strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
-}
-
-// said is the part of a line that is the same every time.
-var said = regexp.MustCompile(`level=\S+ msg=("[^"]*"|\S+)|^tidemark: [^:]*`)
-
-// most lists what was said, most often first.
-func (r *report) most() []string {
-	var out []string
-	for text := range r.said {
-		out = append(out, text)
-	}
-	slices.SortFunc(out, func(a, b string) int { return r.said[b] - r.said[a] })
-	for i, text := range out {
-		out[i] = fmt.Sprintf("%6d × %s", r.said[text], text)
-	}
-	return out
 }

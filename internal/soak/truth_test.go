@@ -28,7 +28,6 @@ type truth struct {
 	used     []span              // sequences that a power cut gave free and that had been used
 	events   int                 // that count
 	refused  []pipeline.Position // lines for DEADLETTER
-	gone     pipeline.Position   // letters of lines up to here may have gone with DEADLETTER
 	moved    int                 // messages that stand behind the end, published again
 	lost     int                 // events that were acknowledged and gone before they were counted
 	messages int
@@ -247,9 +246,6 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 	defer cancel()
 	kept := map[pipeline.Position]int{}
 	err = eachOf(ctx, js, jetlog.DeadLetterStream, span{1, math.MaxUint64}, func(m *stored) error {
-		if m.Headers().Get(headerForeign) != "" {
-			return nil
-		}
 		sequence, err := strconv.ParseUint(m.Headers().Get(letters.HeaderSequence), 10, 64)
 		if err != nil {
 			return err
@@ -267,7 +263,7 @@ func (tr *truth) letters(js jetstream.JetStream, lost []span) (count, twice int,
 	}
 	for _, p := range tr.refused {
 		in := func(s span) bool { return s.first <= p.Sequence() && p.Sequence() <= s.last }
-		if kept[p] == 0 && p > tr.gone && !slices.ContainsFunc(lost, in) {
+		if kept[p] == 0 && !slices.ContainsFunc(lost, in) {
 			return 0, 0, fmt.Errorf("line %d of message %d of EVENTS was refused and is not in DEADLETTER", p.Line(), p.Sequence())
 		}
 		twice += max(kept[p]-1, 0)
@@ -294,6 +290,3 @@ func (tr *truth) forget() (messages int) {
 	}
 	return messages
 }
-
-// lettersGone notes that letters of lines up to a message were deleted.
-func (tr *truth) lettersGone(message uint64) { tr.gone = max(tr.gone, pipeline.EndOf(message)) }

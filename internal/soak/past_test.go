@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +10,7 @@ import (
 	"time"
 )
 
-// What comes back from the past: a node's directory as it was earlier, or a backup
-// that was made earlier, onto a system that has gone on.
+// What comes back from the past, to a system that has gone on.
 
 // suspend: a node stands still for much longer than others take it for away, wakes up
 // with all it had in hand, and may be asked at once.
@@ -34,57 +32,6 @@ func (s *soak) suspend() *fault {
 		}
 	}
 	return f
-}
-
-// backups is where the run's are.
-func (s *soak) backups() string { return filepath.Join(s.dir, "backups") }
-
-// commandWithin bounds a backup or a restore.
-const commandWithin = 2 * time.Minute
-
-func (s *soak) long(args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), commandWithin)
-	defer cancel()
-	out, err := s.nodes[0].Command(ctx, args...).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("tidemark %v: %w: %s", args, err, out)
-	}
-	return err
-}
-
-// restoreNode makes a backup the first time. Later a node loses its directory, gets what
-// was counted then, and joins those that have gone on. Every other time another backup is
-// made after it.
-func (s *soak) restoreNode() *fault {
-	if s.noServer() || s.unwell != nil {
-		return nil
-	}
-	if _, err := os.Stat(s.backups()); errors.Is(err, os.ErrNotExist) {
-		if err := s.long("backup", s.backups()); err != nil {
-			s.note("no backup: %v", err)
-			return nil
-		}
-		return &fault{what: "a backup is made"}
-	}
-	n := s.victim()
-	if n == nil {
-		return nil
-	}
-	n.held = true
-	n.kill()
-	if err := errors.Join(emptied(n.data), s.long("restore", s.backups(), "--data-dir", n.data, "--config", n.Config())); err != nil {
-		s.fail("%v cannot be restored: %v", n, err)
-	}
-	counts := s.counting()
-	return &fault{what: n.String(), hold: s.between(0, 3*time.Second), until: counts, soon: patience, end: func() {
-		s.up(n)
-		n.held = false
-		if s.random.IntN(2) == 0 {
-			if err := s.long("backup", s.backups()); err != nil {
-				s.note("no further backup: %v", err)
-			}
-		}
-	}}
 }
 
 // olderDirectory keeps a copy of a node's directory the first time, and puts it back

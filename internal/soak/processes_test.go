@@ -5,124 +5,25 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// server is a NATS server in a process of its own.
-type server struct {
-	t      testing.TB
-	binary string
-	listen string
-	store  string
-	log    *os.File
-	clock  *clock
-	held   bool // a fault has it in hand
-
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func newServer(t testing.TB, binary, dir string) *server {
-	t.Helper()
-	log, err := os.Create(filepath.Join(dir, "nats.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{
-		t: t, binary: binary, listen: fmt.Sprintf("127.0.0.1:%d", e2e.FreePort(t)),
-		store: filepath.Join(dir, "nats"), log: log, clock: newClock(filepath.Join(dir, "nats.clock")),
-	}
-	t.Cleanup(func() {
-		s.end(syscall.SIGKILL)
-		log.Close()
-	})
-	s.start()
-	return s
-}
-
-func (s *server) url() string { return "nats://" + s.listen }
-
-// serverWithin bounds its start.
-const serverWithin = 60 * time.Second
-
-// start returns once clients are served.
-func (s *server) start() {
-	s.t.Helper()
-	s.cmd = exec.Command(s.binary, "-listen", s.listen, "-store", s.store)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	s.cmd.Env = append(os.Environ(), s.clock.env()...)
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	s.done = make(chan struct{})
-	go func() {
-		s.cmd.Wait()
-		close(s.done)
-	}()
-	var err error
-	for deadline := time.Now().Add(serverWithin); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if s.ended() {
-			break
-		}
-		if err = s.answers(); err == nil {
-			return
-		}
-	}
-	s.t.Fatalf("the NATS server does not start: %v\n%s", err, tail(s.log.Name(), 2000))
-}
-
-func (s *server) answers() error {
-	nc, err := nats.Connect(s.url(), nats.Timeout(time.Second), nats.NoReconnect())
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := nc.JetStream()
-	if err != nil {
-		return err
-	}
-	_, err = js.AccountInfo()
-	return err
-}
-
-func (s *server) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// end signals and waits for the end.
-func (s *server) end(signal syscall.Signal) {
-	s.cmd.Process.Signal(signal)
-	<-s.done
-}
-
 // node is one tidemark.
 type node struct {
 	*e2e.Process
-	name  string
-	zone  string
-	data  string // its data directory
-	thin  bool   // it only answers
-	clock *clock
-	disk  *e2e.Disk // nil: the machine's
-	held  bool      // a fault has it in hand
-	down  bool      // and it does not run
+	name string
+	zone string
+	data string    // its data directory
+	thin bool      // it only answers
+	disk *e2e.Disk // nil: the machine's
+	held bool      // a fault has it in hand
+	down bool      // and it does not run
 }
 
 func (n *node) String() string { return "node " + n.name }
