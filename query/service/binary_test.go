@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/packed"
 	"github.com/tidemark-io/tidemark/query/service"
 )
@@ -62,28 +60,15 @@ func TestTheOffer(t *testing.T) {
 	}
 }
 
-// crowded is a Reader with more channels than fit, and nothing in them.
-type crowded struct {
-	query.Reader
-	channels []string
-}
-
-func (c crowded) Unread(_ context.Context, users []uint64, _ []string, out *query.Unreads, _ bool) error {
-	if err := out.Fits(c.channels, nil); err != nil {
-		return err
-	}
-	out.Reset(len(users), 2, c.channels, nil)
-	return nil
-}
-
 // An answer of more cells than a client takes is refused like one that is too long:
 // zeros take no room in it.
 func TestTooManyCells(t *testing.T) {
 	channels := make([]string, packed.CellsMax/10_000)
 	for i := range channels {
-		channels[i] = fmt.Sprint("c", i)
+		channels[i] = fmt.Sprint("c", i+10_000) // in order
 	}
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Reader = crowded{o.Reader, channels} })
+	r := start(t)
+	r.reader.Channels(channels, nil)
 	users := make([]uint64, 10_000)
 	for i := range users {
 		users[i] = uint64(i) + 1

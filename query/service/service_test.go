@@ -42,7 +42,7 @@ type room struct {
 
 func start(t testing.TB, change ...func(*service.Options, *server.Options)) *room {
 	t.Helper()
-	r := &room{t: t, reader: querytest.NewReader(), events: new(querytest.Log), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
+	r := &room{t: t, reader: querytest.NewReader(querytest.Schema(t)), events: new(querytest.Log), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
 	o := service.Options{
 		Schema:     querytest.Schema(t),
 		Reader:     r.reader,
@@ -58,6 +58,7 @@ func start(t testing.TB, change ...func(*service.Options, *server.Options)) *roo
 	for _, c := range change {
 		c(&o, &so)
 	}
+	r.reader.Use(o.Schema)
 	s := querytest.Server(t, &so)
 	r.serving = querytest.Connect(t, s)
 	var err error
@@ -175,7 +176,7 @@ func TestPanicIsAnAnswer(t *testing.T) {
 	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 	r.reader.Fail(errors.New("disk on fire"))
 	r.refused(`{"counter":"post","ids":[1]}`, "500", "disk on fire")
-	if log := r.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "querytest.go") {
+	if log := r.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "querytest") {
 		t.Errorf("no stack in the log: %s", log)
 	}
 }
@@ -516,7 +517,7 @@ func TestNewRefusesAndLeavesNothing(t *testing.T) {
 	}
 	// Any version starts; the micro protocol sees a semantic one.
 	for _, version := range []string{"", "dev", "v0.1.0", "1.0.0-rc.1+5", "(devel)", "1.0.0-01"} {
-		s, err := service.New(nc, service.Options{Schema: querytest.Schema(t), Reader: querytest.NewReader(), Version: version})
+		s, err := service.New(nc, service.Options{Schema: querytest.Schema(t), Reader: querytest.NewReader(querytest.Schema(t)), Version: version})
 		if err != nil {
 			t.Fatalf("version %q: %v", version, err)
 		}

@@ -63,23 +63,6 @@ func checkSlow(t *rapid.T, o Slow, all []*slowEntry, got slowView) {
 	}
 }
 
-// A fast request is told apart by the bar alone.
-func TestFastRequestsAreNotWanted(t *testing.T) {
-	l := newSlowLog(Slow{Threshold: 50, Entries: 2})
-	for _, total := range []time.Duration{3, 90, 70} {
-		l.add(&slowEntry{clock: clock{total: total}})
-	}
-	for total, want := range map[time.Duration]bool{0: false, 3: false, 50: false, 51: true, 70: true, 91: true} {
-		if l.wants(&clock{total: total}) != want {
-			t.Errorf("the slowest two took 90 and 70, the threshold is 50: %d is wanted: %v", total, !want)
-		}
-	}
-	l.take(true)
-	if !l.wants(&clock{}) {
-		t.Error("empty, it does not want the first")
-	}
-}
-
 // docs/run.md: "… 60 seconds, with how many were `left_out`"
 func TestSlowLinesArePaced(t *testing.T) {
 	l := newSlowLog(Slow{Threshold: 1, Entries: 4})

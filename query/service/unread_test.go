@@ -39,7 +39,6 @@ func TestUnreadWithoutCounter(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	r.reader.NoUnreadCounter()
 	r.answers("unread", `{"users":[7]}`, `{"users":[{"user":"7","feed":0,"counts":{},"channels":{},"dots":{}}],"as_of":"0"}`)
 	r.answers("read", `{"user":7,"what":["feed"]}`, `{"position":"1024"}`)
 	r.refuses("read", `{"user":7,"what":["old"]}`, "404", `what[0]: "old" is not something unread; there are: feed, channel:<name>, all`)
