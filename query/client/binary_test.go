@@ -115,31 +115,6 @@ func TestBinaryTwin(t *testing.T) {
 	same(t, func(c *client.Client) (any, error) { return c.Unread(t.Context(), many[:3]...) }, "all shards are stopped")
 }
 
-// A reply in binary form that does not fit into a message is asked in halves.
-func TestBinaryInHalves(t *testing.T) {
-	r := start(t, func(o *server.Options) { o.MaxPayload = 60_000 })
-	ids := make([]uint64, 5000)
-	for i := range ids {
-		ids[i] = uint64(i) + 1
-		for column := range 3 {
-			r.reader.Set(0, pipeline.Column(column), ids[i], 1<<40+int64(i))
-		}
-	}
-	r.client.Speak(true)
-	if _, err := r.client.Get(t.Context(), client.GetRequest{Counter: "post", IDs: ids}); !has(err, 413, "max_payload is 60000") {
-		t.Error(err)
-	}
-	reply, err := r.client.GetMany(t.Context(), client.GetRequest{Counter: "post", IDs: ids})
-	if err != nil || len(reply.Rows) != len(ids) || !r.client.SpeaksBinary() {
-		t.Fatal(len(reply.Rows), err)
-	}
-	for i, row := range reply.Rows {
-		if row.ID != ids[i] || row.Values[2] != 1<<40+int64(i) {
-			t.Fatal(row)
-		}
-	}
-}
-
 // older answers in the queue group of a service as a version without the binary form
 // does: such a body is one that is no JSON to it, and headers tell it nothing.
 func older(t testing.TB, s *server.Server, real *nats.Conn) (asked, inBinary *atomic.Int64) {
@@ -217,37 +192,6 @@ func TestAnOldServer(t *testing.T) {
 	}
 }
 
-// Nodes of two versions share the questions: every answer is right, whoever gives it.
-func TestAMixOfServers(t *testing.T) {
-	r := start(t)
-	for id := range uint64(100) {
-		r.reader.Set(0, 2, id+1, int64(id))
-	}
-	elsewhere := start(t) // the old node's own
-	for id := range uint64(100) {
-		elsewhere.reader.Set(0, 2, id+1, int64(id))
-	}
-	_, inBinary := older(t, r.server, elsewhere.client.Conn())
-	c := r.client
-	spoke := 0
-	for i := range 1000 {
-		if c.SpeaksBinary() {
-			spoke++
-		}
-		id := uint64(i%100 + 1)
-		reply, err := c.Get(t.Context(), client.GetRequest{Counter: "post", IDs: []uint64{id, id}, Columns: []string{"like"}})
-		if err != nil || len(reply.Rows) != 2 || reply.Rows[1].Values[0] != int64(id-1) {
-			t.Fatal(reply, err)
-		}
-		if i%10 == 9 {
-			c.AskAgain()
-		}
-	}
-	if n := inBinary.Load(); spoke == 0 || n == 0 || n > 100 {
-		t.Errorf("%d questions were begun in binary form, %d of them met the old node", spoke, n)
-	}
-}
-
 // A client that talks to new nodes asks one question in JSON.
 func TestTheBinaryFormIsUsed(t *testing.T) {
 	r := start(t)
@@ -271,27 +215,5 @@ func TestTheBinaryFormIsUsed(t *testing.T) {
 		if isBinary := strings.HasPrefix(string(m.Data), "TMQ\x01"); isBinary != (i > 0) || (len(m.Header) > 0) != (i == 0) {
 			t.Errorf("question %d: %q %v", i, m.Data, m.Header)
 		}
-	}
-}
-
-func BenchmarkGet(b *testing.B) {
-	r := start(b)
-	for id := range uint64(500) {
-		r.reader.Set(0, 2, 1e15+id*7919, int64(id*id))
-	}
-	request := client.GetRequest{Counter: "post", Columns: []string{"like"}}
-	for id := range uint64(500) {
-		request.IDs = append(request.IDs, 1e15+id*7919)
-	}
-	inJSON, inBinary := r.twins(b)
-	for name, c := range map[string]*client.Client{"json": inJSON, "binary": inBinary} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.Get(b.Context(), request); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 )
 
@@ -61,27 +60,6 @@ func TestDecodeMembers(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", body, got, want)
 		}
 	}
-}
-
-func BenchmarkDecodeReply(b *testing.B) {
-	var body strings.Builder
-	body.WriteString(`{"rows":[`)
-	for i := range 500 {
-		if i > 0 {
-			body.WriteByte(',')
-		}
-		fmt.Fprintf(&body, `{"id":"%d","like":%d}`, 1_000_000_000_000_000+i, i)
-	}
-	body.WriteString(`],"as_of":"7"}`)
-	text := []byte(body.String())
-	b.ReportAllocs()
-	for b.Loop() {
-		var reply GetReply
-		if err := reply.decode(text, 500); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/500, "ns/id")
 }
 
 // The same for the other replies.

@@ -19,6 +19,3 @@ func (c *Client) Speak(binary bool) {
 
 // SpeaksBinary says which one it would ask in now.
 func (c *Client) SpeaksBinary() bool { return c.binary.state.Load() == offered }
-
-// AskAgain has the next request ask for the binary form: as after jsonFor.
-func (c *Client) AskAgain() { c.binary.state.Store(1 + offered) }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -18,15 +19,10 @@ func TestSlowLog(t *testing.T) {
 	}
 	var log client.SlowLog
 	var err error
-	for range 500 { // it is answered a moment before it is remembered
-		if log, err = r.client.SlowLog(ctx, false); err != nil {
-			t.Fatal(err)
-		}
-		if len(log.Slowest) > 0 && log.Slowest[0].Endpoint == "get" {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	e2e.Until(t, "it is remembered", func() bool {
+		log, err = r.client.SlowLog(ctx, false)
+		return err != nil || len(log.Slowest) > 0 && log.Slowest[0].Endpoint == "get"
+	})
 	if len(log.Slowest) == 0 || len(log.Latest) != 0 || log.Threshold != 0 || log.Since.After(time.Now()) {
 		t.Fatalf("%+v", log)
 	}

@@ -1,15 +1,9 @@
 package service_test
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
-
-	"github.com/tidemark-io/tidemark/query/service"
 )
 
 // A request of this process gets what one over NATS gets.
@@ -41,41 +35,5 @@ func TestAskAnswersAsNATSDoes(t *testing.T) {
 	}
 	if reply, err := r.service.Ask(t.Context(), "nope", nil); reply.Code != 404 || err != nil {
 		t.Errorf("no such endpoint: %+v, %v", reply, err)
-	}
-}
-
-// Stop waits for requests of this process, and begins with none after that.
-func TestAskWhileItStops(t *testing.T) {
-	r := start(t)
-	var asking sync.WaitGroup
-	for range 8 {
-		asking.Go(func() {
-			for {
-				reply, err := r.service.Ask(t.Context(), "get", []byte(`{"counter":"post","ids":["1"]}`))
-				if errors.Is(err, service.ErrStopping) {
-					return
-				}
-				if err != nil || reply.Code != 200 {
-					t.Errorf("%+v, %v", reply, err)
-					return
-				}
-			}
-		})
-	}
-	time.Sleep(20 * time.Millisecond)
-	if err := r.service.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-	asking.Wait()
-}
-
-// An asker that goes is not waited for, and its request's answer goes nowhere.
-func TestAskerGoes(t *testing.T) {
-	r := start(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	reply, err := r.service.Ask(ctx, "get", []byte(`{"counter":"post","ids":["1"],"min_position":"99999","timeout_ms":30000}`))
-	if reply.Code != 503 || err != nil {
-		t.Errorf("%+v, %v", reply, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // Every request that arrives is answered, also when more arrives at once than
@@ -24,7 +26,7 @@ func TestMoreThanMayWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "all have arrived", func() bool { return r.serving.Stats().InMsgs >= flood })
+	e2e.Until(t, "all have arrived", func() bool { return r.serving.Stats().InMsgs >= flood })
 	close(release)
 	right, busy := 0, 0
 	for range flood {

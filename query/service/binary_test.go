@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/packed"
 	"github.com/tidemark-io/tidemark/query/service"
 )
@@ -62,96 +60,15 @@ func TestTheOffer(t *testing.T) {
 	}
 }
 
-// What a request in binary form may carry, and how it is refused: by somebody who
-// knows the form.
-func TestBinaryRequests(t *testing.T) {
-	var ready error
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Ready = func() error { return ready } })
-	r.reader.Set(0, like, 42, 3)
-	r.reader.StopShardOf(43)
-	r.reader.Apply(2048)
-	ids := []uint64{42}
-	get := func(w packed.Wait, ids ...uint64) []byte {
-		return packed.AppendGet(nil, &w, "post", []string{"like"}, ids)
-	}
-	answer := func(body []byte) string {
-		t.Helper()
-		m := r.send("get", body, nil)
-		if text := m.Header.Get("Nats-Service-Error"); text != "" {
-			if m.Header.Get(packed.Header) != "1" {
-				t.Errorf("%q does not say who says it: %v", text, m.Header)
-			}
-			return m.Header.Get("Nats-Service-Error-Code") + " " + text
-		}
-		if len(m.Header) > 0 {
-			t.Errorf("an answer has headers: %v", m.Header)
-		}
-		var reply packed.GetReply
-		if err := reply.Read(m.Data, 1, nil); err != nil {
-			t.Error(err)
-		}
-		return fmt.Sprint(reply.Columns, reply.Values, reply.AsOf, reply.Missing)
-	}
-	newer := get(no, ids...)
-	newer[3] = 2
-	flags := get(no, ids...)
-	flags[4] |= 0x80
-	wait := func(change func(*packed.Wait)) []byte {
-		w := no
-		change(&w)
-		return get(w, ids...)
-	}
-	for _, c := range []struct {
-		body []byte
-		want string
-	}{
-		{get(no, 42), "[like] [3] 2048 []"},
-		{get(no, 43), "[like] [0] 2048 [0]"},
-		{get(packed.Wait{Timeout: -1, Whole: true}, 43), "503 not whole, and partial is false: 43, or a part of it, cannot be read now"},
-		{get(no, 0), "400 ids[0]: 0 is not an id"},
-		{wait(func(w *packed.Wait) { w.Position = 2048 }), "[like] [3] 2048 []"},
-		{wait(func(w *packed.Wait) { w.Position, w.Timeout = 2049, time.Millisecond }), "504 min_position 2049 was not reached within 1 ms"},
-		{wait(func(w *packed.Wait) { w.HasSeq, w.Sequence = true, 1 }), "[like] [3] 2048 []"},
-		{wait(func(w *packed.Wait) { w.HasSeq, w.Sequence, w.Timeout = true, 2, 0 }), "504 min_seq 2 was not reached within 0 ms"},
-		{wait(func(w *packed.Wait) { w.HasSeq = true }), "400 min_seq: 0 is not a sequence"},
-		{wait(func(w *packed.Wait) { w.HasSeq, w.Sequence, w.Position = true, 1, 1 }), "400 min_position and min_seq are both given"},
-		{newer, "400 the body is not the request it should be: the binary form of a get: it is of version 2, and this node understands version 1"},
-		{flags, "400 the body is not the request it should be: the binary form of a get: flags 0x80"},
-		{get(no, 42)[:9], "400 the body is not the request it should be"},
-		{packed.AppendGet(nil, &no, "pots", nil, ids), "404 counter \"pots\" is unknown"},
-	} {
-		if got := answer(c.body); !strings.HasPrefix(got, c.want) {
-			t.Errorf("%q\ngot  %s\nwant %s", c.body, got, c.want)
-		}
-	}
-	ready = errors.New("it is still loading")
-	if got := answer(get(no, 42)); got != "503 not ready: it is still loading" {
-		t.Error(got)
-	}
-}
-
-// crowded is a Reader with more channels than fit, and nothing in them.
-type crowded struct {
-	query.Reader
-	channels []string
-}
-
-func (c crowded) Unread(_ context.Context, users []uint64, _ []string, out *query.Unreads, _ bool) error {
-	if err := out.Fits(c.channels, nil); err != nil {
-		return err
-	}
-	out.Reset(len(users), 2, c.channels, nil)
-	return nil
-}
-
 // An answer of more cells than a client takes is refused like one that is too long:
 // zeros take no room in it.
 func TestTooManyCells(t *testing.T) {
 	channels := make([]string, packed.CellsMax/10_000)
 	for i := range channels {
-		channels[i] = fmt.Sprint("c", i)
+		channels[i] = fmt.Sprint("c", i+10_000) // in order
 	}
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Reader = crowded{o.Reader, channels} })
+	r := start(t)
+	r.reader.Channels(channels, nil)
 	users := make([]uint64, 10_000)
 	for i := range users {
 		users[i] = uint64(i) + 1
@@ -229,5 +146,59 @@ func TestSlowLogSpellsBinaryRequests(t *testing.T) {
 		if !strings.Contains(got, want) || len(got) > 100_000 {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+}
+
+// What a request in binary form may carry, and how it is refused: by somebody who knows
+// the form. The client's TestBinaryTwin compares the rest with JSON.
+func TestBinaryRequests(t *testing.T) {
+	var ready error
+	r := start(t, func(o *service.Options, _ *server.Options) { o.Ready = func() error { return ready } })
+	r.reader.Set(0, like, 42, 3)
+	r.reader.StopShardOf(43)
+	r.reader.Apply(2048)
+	get := func(w packed.Wait, ids ...uint64) []byte {
+		return packed.AppendGet(nil, &w, "post", []string{"like"}, ids)
+	}
+	answer := func(body []byte) string {
+		t.Helper()
+		m := r.send("get", body, nil)
+		if text := told(m); len(m.Data) == 0 {
+			if m.Header.Get(packed.Header) != "1" {
+				t.Errorf("%q does not say who says it: %v", text, m.Header)
+			}
+			return text
+		}
+		var reply packed.GetReply
+		if err := reply.Read(m.Data, 1, nil); err != nil || len(m.Header) > 0 {
+			t.Error(err, m.Header)
+		}
+		return fmt.Sprint(reply.Columns, reply.Values, reply.AsOf, reply.Missing)
+	}
+	newer, flags := get(no, 42), get(no, 42)
+	newer[3] = 2
+	flags[4] |= 0x80
+	const damaged = "400 the body is not the request it should be: the binary form of a get: "
+	for _, c := range []struct {
+		body []byte
+		want string
+	}{
+		{get(no, 43), "[like] [0] 2048 [0]"},
+		{get(packed.Wait{Timeout: -1, Whole: true}, 43), "503 not whole, and partial is false: 43, or a part of it, cannot be read now"},
+		{get(packed.Wait{Timeout: -1, HasSeq: true, Sequence: 1}, 42), "[like] [3] 2048 []"},
+		{get(packed.Wait{HasSeq: true, Sequence: 2}, 42), "504 min_seq 2 was not reached within 0 ms"},
+		{get(packed.Wait{Timeout: -1, HasSeq: true}, 42), "400 min_seq: 0 is not a sequence"},
+		{get(packed.Wait{Timeout: -1, HasSeq: true, Sequence: 1, Position: 1}, 42), "400 min_position and min_seq are both given"},
+		{newer, damaged + "it is of version 2, and this node understands version 1"},
+		{flags, damaged + "flags 0x80"},
+		{get(no, 42)[:9], "400 the body is not the request it should be"},
+	} {
+		if got := answer(c.body); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%q\ngot  %s\nwant %s", c.body, got, c.want)
+		}
+	}
+	ready = errors.New("it is still loading")
+	if got := answer(get(no, 42)); got != "503 not ready: it is still loading" {
+		t.Error(got)
 	}
 }

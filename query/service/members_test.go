@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,33 +90,6 @@ func TestGetMemberOfHas(t *testing.T) {
 	r.refuses("page", `{"ids":[42],"viewer":7}`, "400", `two things named "has"`)
 	r.get(`{"counter":"post","ids":[42],"columns":["like"],"member":7}`, `{"rows":[{"id":"42","like":0,"has":{"like":false}}],"as_of":"0"}`)
 	r.get(`{"counter":"post","ids":[42]}`, `{"rows":[{"id":"42","has":0,"like":0}],"as_of":"0"}`)
-}
-
-// docs/queries.md: "an id of which either could not be read is missing"
-func TestSetsDegraded(t *testing.T) {
-	r := startSets(t)
-	for _, n := range []uint64{42, 43, 44} {
-		r.reader.Set(0, like, n, 1)
-		r.reader.AddMembers(like, n, id(7))
-	}
-	r.reader.Apply(5000)
-	row := `{"id":"44","like":1,"has":{"like":true}}`
-	get := `{"counter":"post","ids":[42,43,44,42,43],"columns":["like"],"member":7`
-	r.get(`{"counter":"post","ids":[44],"columns":["like"],"member":7}`, `{"rows":[`+row+`],"as_of":"5000"}`)
-	r.reader.StopShardOf(43)
-	r.reader.StopShardOf(42)
-	r.get(get+`}`, `{"rows":[{"id":"42"},{"id":"43"},`+row+`,{"id":"42"},{"id":"43"}],"as_of":"5000","degraded":true,"missing":["43","42"]}`)
-	r.refused(get+`,"partial":false}`, "503", "not whole, and partial is false: 4 of 5 cannot be read now, among them 4")
-	r.answers("members", `{"column":"post.like","id":"43"}`, `{"members":[],"as_of":"5000","degraded":true,"missing":["43"]}`)
-	r.refuses("members", `{"column":"post.like","id":"43","partial":false}`, "503", "not whole, and partial is false: 43")
-	if got := r.ask("tidemark.page", `{"ids":[42,44],"viewer":7}`); !strings.Contains(got, `{"id":"42"},{"id":"44",`) || !strings.Contains(got, `"degraded":true,"missing":["42"]`) {
-		t.Error(got)
-	}
-	r.reader.StopAll()
-	r.get(`{"counter":"post","ids":[44],"columns":["like"],"member":7}`, `{"rows":[{"id":"44"}],"as_of":"5000","degraded":true,"missing":["44"]}`)
-	r.refused(get+`,"min_position":"5001","timeout_ms":1}`, "504", "min_position 5001")
-	r.refuses("members", `{"column":"post.like","id":"43","min_position":"5001","timeout_ms":1}`, "504", "min_position 5001")
-	r.refuses("page", `{"ids":[42],"min_position":"5001","timeout_ms":1}`, "504", "min_position 5001")
 }
 
 // docs/contract.md: "`{"column":"post.like","id":"42","limit":100,"after":"…"}` |
@@ -221,44 +193,6 @@ func TestPageWithout(t *testing.T) {
 		}
 	})
 	r.refuses("page", `{"ids":[42]}`, "404", `counter "post" is unknown; there are: user`)
-}
-
-// What is on disk is answered as if it were in memory, and what is large is answered apart.
-func TestSetsColdAndLarge(t *testing.T) {
-	r := startSets(t)
-	r.reader.AddMembers(like, 42, id(7))
-	r.reader.Cool(42)
-	r.get(`{"counter":"post","ids":[42],"columns":["like"],"member":7}`, `{"rows":[{"id":"42","like":0,"has":{"like":true}}],"as_of":"0"}`)
-	r.answers("members", `{"column":"post.like","id":42}`, `{"members":["7"],"as_of":"0"}`)
-	if n := r.figure("tidemark_query_disk_entries_total"); n != 2 {
-		t.Errorf("%v entries of the disk", n)
-	}
-	var ids strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&ids, ",%d", 42+i)
-	}
-	got := r.ask("tidemark.get", `{"counter":"item","member":7,"ids":[`+ids.String()[1:]+`]}`)
-	if strings.Count(got, `"has":{"fan":false,"view":false}`) != 1000 {
-		t.Errorf("%.300s", got)
-	}
-	// A call's memory is used again: nothing of that is in what is asked next.
-	r.get(`{"counter":"post","ids":[43],"columns":["like"]}`, `{"rows":[{"id":"43","like":0}],"as_of":"0"}`)
-}
-
-// docs/queries.md: "`set`: what the column's set has: `ids`, `pairs` or `tokens`"
-func TestSchemaSets(t *testing.T) {
-	r := startSets(t)
-	got := r.ask("tidemark.schema", `{}`)
-	for _, want := range []string{
-		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0,"set":"ids"}`,
-		`{"name":"liked","bits":8,"max":63,"default":0,"set":"pairs"}`,
-		`{"name":"view","bits":8,"max":63,"default":0,"set":"tokens","keep_s":86400}`,
-		`{"name":"plain","bits":8,"max":63,"default":0}`,
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s is not in %s", want, got)
-		}
-	}
 }
 
 func FuzzMemberRequest(f *testing.F) {

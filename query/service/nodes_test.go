@@ -101,12 +101,3 @@ func TestNodesInTrouble(t *testing.T) {
 	r.refuses("nodes", `{}`, "503", "does not know which nodes there are")
 	r.refuses("shards", `{}`, "503", "does not know which nodes there are")
 }
-
-// docs/contract.md: "Any request may carry `"min_position":"…"`": the view is of that
-// time or later.
-func TestNodesMinPosition(t *testing.T) {
-	r := start(t, withCluster(&view{}))
-	r.refuses("nodes", `{"min_position":"9","timeout_ms":20}`, "504")
-	r.reader.Apply(9)
-	r.answers("shards", `{"min_position":"9"}`, `{"epoch":0,"shards":[]}`)
-}

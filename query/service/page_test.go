@@ -2,9 +2,9 @@ package service_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/service"
 )
@@ -115,225 +117,6 @@ func TestPageLimits(t *testing.T) {
 	}
 }
 
-// docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
-// `"missing": ["43"]`; never a silent zero."
-func TestPagesDegraded(t *testing.T) {
-	r := start(t)
-	r.reader.Follow(7, 1)
-	r.reader.Follow(7, 2)
-	r.reader.Post(1, 101, 1024)
-	r.reader.Post(2, 102, 2048)
-	r.reader.Apply(5000)
-	r.reader.StopShardOf(2)
-	r.answers("feed", `{"user":7}`, `{"posts":[{"post":"101","author":"1","position":"1024"}],"as_of":"5000","degraded":true,"missing":["7"]}`)
-	r.reader.StopShardOf(7)
-	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"5000","degraded":true,"missing":["7"]}`)
-	r.answers("following", `{"user":7}`, `{"users":[],"as_of":"5000","degraded":true,"missing":["7"]}`)
-	r.answers("followers", `{"user":7}`, `{"users":[],"as_of":"5000","degraded":true,"missing":["7"]}`)
-}
-
-func TestPageReplyTooLarge(t *testing.T) {
-	r := start(t, func(_ *service.Options, so *server.Options) { so.MaxPayload = 4096 })
-	for i := range uint64(500) {
-		r.reader.Follow(7, i+1_000_000_000)
-	}
-	r.refuses("following", `{"user":7,"limit":500}`, "413", "max_payload is 4096; pass a lower limit")
-	if got := r.ask("tidemark.following", `{"user":7,"limit":200}`); !strings.Contains(got, `"next"`) {
-		t.Errorf("%.100s", got)
-	}
-}
-
-// Large requests and pages do not hold up small ones, and few are worked on at a time.
-func TestLargeRequestsHoldUpNobody(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Workers = 2 })
-	large := strings.TrimSuffix(strings.Repeat("1,", 1001), ",")
-	release := make(chan struct{})
-	var mu sync.Mutex
-	working, most, blocking := 0, 0, true
-	r.reader.Before = func() {
-		mu.Lock()
-		block := blocking
-		if block {
-			working++
-			most = max(most, working)
-		}
-		mu.Unlock()
-		if block {
-			<-release
-			mu.Lock()
-			working--
-			mu.Unlock()
-		}
-	}
-	var waiting sync.WaitGroup
-	for _, c := range [][2]string{
-		{"get", `{"counter":"post","ids":[` + large + `]}`},
-		{"unread", `{"users":[` + large + `]}`},
-		{"feed", `{"user":7}`},
-		{"following", `{"user":7}`},
-		{"followers", `{"user":7}`},
-		{"get", `{"ids":[` + large + `],"columns":["cntan"],"min_position":0}`},
-	} {
-		waiting.Go(func() {
-			if got := r.ask("tidemark."+c[0], c[1]); !json.Valid([]byte(got)) {
-				t.Errorf("%s: %.100s", c[0], got)
-			}
-		})
-	}
-	for working, tries := 0, 0; working < 4 && tries < 1000; tries++ {
-		time.Sleep(5 * time.Millisecond)
-		mu.Lock()
-		working = most
-		mu.Unlock()
-	}
-	time.Sleep(50 * time.Millisecond) // a fifth would be there by now
-	mu.Lock()
-	blocking = false
-	mu.Unlock()
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"0"}`)
-	mu.Lock()
-	blocking = true
-	mu.Unlock()
-	close(release)
-	waiting.Wait()
-	if most != 4 {
-		t.Errorf("%d requests were worked on at a time, not 2 large ones and 2 pages", most)
-	}
-}
-
-// One that gets no turn in its time is told so, and so is one that finds the
-// lane full.
-func TestNoTurn(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) {
-		o.Limits.Workers, o.Limits.Timeout, o.Limits.Requests = 1, 500*time.Millisecond, 8 // 2 in the lane
-	})
-	release := make(chan struct{})
-	begun := make(chan struct{}, 1)
-	var first atomic.Bool
-	r.reader.Before = func() {
-		if first.CompareAndSwap(false, true) {
-			begun <- struct{}{}
-			<-release
-		}
-	}
-	var waiting sync.WaitGroup
-	waiting.Go(func() { r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`) })
-	<-begun
-	waiting.Go(func() { r.refuses("followers", `{"user":7}`, "503", "busy: no turn for a page") })
-	time.Sleep(100 * time.Millisecond)
-	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests for pages are in flight")
-	time.Sleep(500 * time.Millisecond)
-	close(release)
-	waiting.Wait()
-}
-
-// Large requests that find their lane full are refused at once and in words,
-// before they are read; the small ones of the same subscription and pages go on
-// meanwhile.
-func TestFloodOfLargeRequests(t *testing.T) {
-	const lane, flood = 4, 40
-	r := start(t, func(o *service.Options, _ *server.Options) {
-		o.Limits = service.Limits{Requests: 4 * lane, Workers: 1, Timeout: 20 * time.Second}
-	})
-	release, begun := make(chan struct{}), make(chan struct{}, 1)
-	var first atomic.Bool
-	r.reader.Before = func() {
-		if first.CompareAndSwap(false, true) {
-			begun <- struct{}{}
-			<-release
-		}
-	}
-	answers, err := r.nc.SubscribeSync(r.nc.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	long := strings.TrimSuffix(strings.Repeat("10000000000000000000,", 10_000), ",")
-	large := [][2]string{
-		{"tidemark.get", `{"counter":"post","columns":["like"],"ids":[` + long + `]}`},
-		{"tidemark.get", `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]}`}, // not long
-		{"tidemark.unread", `{"users":[` + long[:21*2000-1] + `]}`},
-	}
-	for i := range flood {
-		q := large[i%len(large)]
-		if err := r.nc.PublishRequest(q[0], answers.Subject, []byte(q[1])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	<-begun
-	for range flood - lane {
-		m, err := answers.NextMsg(time.Minute)
-		if err != nil || m.Header.Get("Nats-Service-Error") != "busy: 4 large requests are in flight; ask again later" || m.Header.Get("Nats-Service-Error-Code") != "503" {
-			t.Fatalf("%+v %v", m, err)
-		}
-	}
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"0"}`)
-	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
-	close(release)
-	for range lane {
-		if m, err := answers.NextMsg(time.Minute); err != nil || m.Header != nil || !json.Valid(m.Data) {
-			t.Errorf("%+v %v", m, err)
-		}
-	}
-}
-
-// docs/queries.md: "`timeout_ms` … from the request's arrival": the time in line for a
-// worker counts, also where it is not known yet how long a request would wait.
-func TestTimeInLineCounts(t *testing.T) {
-	const timeout = time.Second
-	r := start(t, func(o *service.Options, _ *server.Options) {
-		o.Limits = service.Limits{Workers: 1, Timeout: timeout, TimeoutMax: 20 * time.Second}
-	})
-	release, begun := make(chan struct{}), make(chan struct{}, 1)
-	var first atomic.Bool
-	r.reader.Before = func() {
-		if first.CompareAndSwap(false, true) {
-			begun <- struct{}{}
-			<-release
-		}
-	}
-	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]`
-	padding := strings.Repeat(" ", 24_000)
-	var waiting sync.WaitGroup
-	waiting.Go(func() { r.ask("tidemark.get", large+`}`) })
-	<-begun // the only worker
-	since := time.Now()
-	waiting.Go(func() { // is read when its time is over
-		r.refused(`{"counter":"post","ids":[1]`+padding+`}`, "503", "busy: no turn for a large request")
-	})
-	waiting.Go(func() { // waits on, for the rest of its time
-		r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":4000`+padding+`}`, "504", "within 4000 ms")
-		if took := time.Since(since); took < 4*time.Second || took > 4*time.Second+2*timeout {
-			t.Errorf("4,000 ms were %v", took)
-		}
-	})
-	time.Sleep(2 * timeout)
-	close(release)
-	waiting.Wait()
-}
-
-// Requests of some size are shared out among the processors, however many
-// threads run Go.
-func TestSpareProcessors(t *testing.T) {
-	processors := runtime.GOMAXPROCS(0) + 2
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Processors = processors })
-	release := make(chan struct{})
-	var working atomic.Int64
-	r.reader.Before = func() { working.Add(1); <-release }
-	var waiting sync.WaitGroup
-	for range processors + 2 {
-		waiting.Go(func() { r.ask("tidemark.get", `{"counter":"post","ids":[`+strings.Repeat("1,", 100)+`1]}`) })
-	}
-	until(t, "all processors are used", func() bool { return working.Load() >= int64(processors) })
-	time.Sleep(50 * time.Millisecond) // one more would be there by now
-	if n := working.Load(); n != int64(processors) {
-		t.Errorf("%d are worked on at a time, not %d", n, processors)
-	}
-	close(release)
-	waiting.Wait()
-}
-
 // A long request that is wrong, or has to wait, fares as a short one does.
 func TestLongRequests(t *testing.T) {
 	r := start(t)
@@ -352,12 +135,163 @@ func TestTooLongRequests(t *testing.T) {
 	r := start(t)
 	r.reader.Apply(1000)
 	r.events.Before = func(context.Context) error { t.Error("a read that is too long is stored"); return nil }
-	for endpoint, body := range map[string]string{
-		"read": `{"user":7,"what":["feed"]`, "feed": `{"user":7`, "following": `{"user":7`, "followers": `{"user":7`,
-		"stats": `{"x":1`, "slowlog": `{"x":1`, "schema": `{"x":1`,
-	} {
+	for endpoint, body := range everywhere {
+		if endpoint == "get" || endpoint == "unread" || endpoint == "page" { // list ids
+			continue
+		}
 		body += strings.Repeat(" ", 24_000-len(body)) + "}"
 		r.refuses(endpoint, body, "413", "the request has 24001 bytes; tidemark."+endpoint+" takes 24000")
 	}
 	r.answers("feed", `{"user":7`+strings.Repeat(" ", 23_990)+`}`, `{"posts":[],"as_of":"1000"}`)
+}
+
+// One that gets no turn in its time is told so, and so is one that finds the lane full.
+// docs/queries.md: "`timeout_ms` … from the request's arrival": the time in line for a
+// worker counts, also of a request that is too long to be read before its turn.
+func TestNoTurn(t *testing.T) {
+	r := start(t, func(o *service.Options, _ *server.Options) {
+		o.Limits.Workers, o.Limits.ColdReads, o.Limits.Timeout, o.Limits.Requests = 1, 1, 50*time.Millisecond, 8 // 2 in each lane
+	})
+	release := make(chan struct{})
+	var held atomic.Int64
+	r.reader.Before = func() {
+		if held.Add(1) <= 2 {
+			<-release
+		}
+	}
+	r.reader.Disk = func() { held.Add(1); <-release }
+	r.reader.Cool(42)
+	padding := strings.Repeat(" ", 24_000)
+	large := `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]}`
+	begun := r.sends([2]string{"following", `{"user":7}`}, [2]string{"get", large}) // the only workers
+	e2e.Until(t, "both are worked on", func() bool { return held.Load() == 2 })
+	cold := r.sends([2]string{"get", `{"counter":"post","ids":[42]}`})
+	e2e.Until(t, "the disk is read", func() bool { return held.Load() > 3 })
+	r.refused(`{"counter":"post","ids":[42]}`, "503", "busy: no turn for a request that reads the disk")
+	late := r.sends([2]string{"followers", `{"user":7}`})
+	e2e.Until(t, "both places are taken", func() bool { return r.figure("tidemark_query_in_flight") == 4 })
+	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests for pages are in flight")
+	if got := next(t, late); !strings.HasPrefix(got, "503 busy: no turn for a page") {
+		t.Error(got)
+	}
+	long := r.sends([2]string{"get", `{"counter":"post","ids":[1]` + padding + `}`}) // waits for as long as any may, unread
+	e2e.Until(t, "it is in line", func() bool { return r.figure("tidemark_query_in_flight") == 4 })
+	<-time.After(100 * time.Millisecond) // its time
+	close(release)
+	if got := next(t, long); !strings.HasPrefix(got, "503 busy: no turn for a large request") {
+		t.Error(got)
+	}
+	for _, answers := range []*nats.Subscription{begun, begun, cold} {
+		if got := next(t, answers); !strings.HasPrefix(got, "{") {
+			t.Error(got)
+		}
+	}
+}
+
+// Large requests that find their lane full are refused at once and in words,
+// before they are read, and as many as there are workers are worked on at a time; small
+// ones of the same subscription and pages go on meanwhile.
+func TestFloodOfLargeRequests(t *testing.T) {
+	const lane, flood = 4, 40
+	r := start(t, func(o *service.Options, _ *server.Options) {
+		o.Limits = service.Limits{Requests: 4 * lane, Workers: 2, Timeout: 20 * time.Second}
+	})
+	release := make(chan struct{})
+	var working atomic.Int64
+	var passes atomic.Bool
+	r.reader.Before = func() {
+		if !passes.Load() {
+			working.Add(1)
+			<-release
+		}
+	}
+	long := strings.TrimSuffix(strings.Repeat("10000000000000000000,", 10_000), ",")
+	answers := r.sends(slices.Repeat([][2]string{
+		{"get", `{"counter":"post","columns":["like"],"ids":[` + long + `]}`},
+		{"get", `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 1000) + `1]}`}, // not long
+		{"unread", `{"users":[` + long[:21*2000-1] + `]}`},
+		{"unread", `{"users":[` + strings.Repeat("1,", 1000) + `1]}`},
+	}, flood/4)...)
+	for range flood - lane {
+		if got := next(t, answers); got != "503 busy: 4 large requests are in flight; ask again later" {
+			t.Fatal(got)
+		}
+	}
+	e2e.Until(t, "all workers work", func() bool { return working.Load() >= 2 })
+	pages := r.sends(slices.Repeat([][2]string{{"feed", `{"user":7}`}, {"following", `{"user":7}`}}, 2)...)
+	e2e.Until(t, "pages have workers of their own", func() bool { return working.Load() >= 4 })
+	passes.Store(true)
+	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
+	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"0"}`)
+	if n := working.Load(); n != 4 {
+		t.Errorf("%d requests were worked on at a time, not 2 large ones and 2 pages", n)
+	}
+	close(release)
+	for range lane {
+		if got := next(t, answers) + next(t, pages); strings.Contains(got, "503") {
+			t.Errorf("%.300s", got)
+		}
+	}
+}
+
+// Large requests of all kinds together keep as many goroutines computing as there
+// are workers: more would take the processors from the small ones.
+func TestLongRequestsComputeInTurns(t *testing.T) {
+	var now, most atomic.Int64
+	work := func() {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		for range 100 {
+			runtime.Gosched() // to others that would compute
+		}
+		now.Add(-1)
+	}
+	r := start(t, func(o *service.Options, _ *server.Options) {
+		o.Limits.Workers = 1
+		o.Stats = func() map[string]any { work(); return map[string]any{} }
+	})
+	r.reader.Before = work
+	r.service.SetTurnPatience(time.Minute)
+	kinds := [][2]string{
+		{"feed", `{"user":7}`}, {"unread", `{"users":[` + strings.Repeat("1,", 1000) + `1]}`}, {"followers", `{"user":7}`}, {"stats", `{}`},
+		{"get", `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 2000) + `1]}`},
+	}
+	var asking sync.WaitGroup
+	for i := range 4 * len(kinds) {
+		asking.Go(func() {
+			k := kinds[i%len(kinds)]
+			for range 10 {
+				if got := r.ask("tidemark."+k[0], k[1]); !strings.HasPrefix(got, "{") {
+					t.Errorf("%s: %.200s", k[0], got)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if n := most.Load(); n != 1 {
+		t.Errorf("%d large requests were worked on at once, by 1 worker", n)
+	}
+}
+
+// Requests of some size are shared out among the processors, however many
+// threads run Go.
+func TestSpareProcessors(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0) + 2
+	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Processors = processors })
+	release := make(chan struct{})
+	var working atomic.Int64
+	r.reader.Before = func() { working.Add(1); <-release }
+	some := [2]string{"get", `{"counter":"post","ids":[` + strings.Repeat("1,", 100) + `1]}`}
+	answers := r.sends(slices.Repeat([][2]string{some}, processors+2)...)
+	e2e.Until(t, "all have come, and all processors are used", func() bool {
+		return working.Load() >= int64(processors) && r.serving.Stats().InMsgs >= uint64(processors+2)
+	})
+	if n := working.Load(); n != int64(processors) {
+		t.Errorf("%d are worked on at a time, not %d", n, processors)
+	}
+	close(release)
+	for range processors + 2 {
+		next(t, answers)
+	}
 }

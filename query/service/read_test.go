@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/service"
@@ -91,91 +92,6 @@ func TestReadRefusals(t *testing.T) {
 	}
 }
 
-// docs/contract.md: "with `wait`, also visible to every later query"
-func TestReadWaits(t *testing.T) {
-	r := start(t)
-	r.reader.Apply(1023)
-	r.events.Stored = func(p pipeline.Position) {
-		time.AfterFunc(50*time.Millisecond, func() {
-			r.reader.SetUnread(7, query.UserUnread{Feed: 99})
-			r.reader.Apply(p)
-		})
-	}
-	since := time.Now()
-	r.answers("read", `{"user":"7","what":["feed"],"wait":true}`, `{"position":"1024"}`)
-	if d := time.Since(since); d < 50*time.Millisecond {
-		t.Errorf("it is visible after 50 ms, answered after %v", d)
-	}
-	if got := r.ask("tidemark.unread", `{"users":[7]}`); !strings.Contains(got, `"feed":99`) || !strings.Contains(got, `"as_of":"1024"`) {
-		t.Errorf("the next query: %s", got)
-	}
-}
-
-// docs/contract.md: "or fail after `timeout_ms` (default 2,000)"
-func TestReadNotVisibleInTime(t *testing.T) {
-	r := start(t)
-	since := time.Now()
-	r.refuses("read", `{"user":"7","what":["feed"],"wait":true,"timeout_ms":50}`, "504", "stored at position 1024", "within 50 ms", "applied is 0", "do not send it again")
-	if d := time.Since(since); d < 50*time.Millisecond || d >= 2*time.Second {
-		t.Errorf("50 ms took %v", d)
-	}
-	// The position is there for programs, too.
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"wait":true,"timeout_ms":0}`), time.Minute)
-	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "504" || string(m.Data) != `{"position":"2048"}` {
-		t.Errorf("%v %v", m, err)
-	}
-	// min_position comes before the log: nothing is stored.
-	r.refuses("read", `{"user":"7","what":["feed"],"min_position":"5","timeout_ms":20}`, "504", "min_position 5", "nothing was stored")
-	if n := len(r.events.Events()); n != 2 {
-		t.Errorf("%d events", n)
-	}
-	time.AfterFunc(20*time.Millisecond, func() { r.reader.Apply(5) })
-	r.answers("read", `{"user":"7","what":["feed"],"min_position":"5"}`, `{"position":"3072"}`)
-}
-
-// An error of the log is not known to be a failure, and repeating it may harm.
-func TestReadIsUncertain(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Publish = 30 * time.Millisecond })
-	lost := errors.New("connection lost")
-	r.events.Before = func(context.Context) error { return lost }
-	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "not known whether the read was stored", "sending it again does no harm", "connection lost")
-	r.refuses("read", `{"user":"7","what":["comment"],"seen":{"comment":3}}`, "503", "not known whether the read was stored", "may take what was seen off twice")
-	r.events.Before = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "not known", "deadline exceeded")
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Minute)
-	if err != nil || string(m.Data) != `{"uncertain":true}` {
-		t.Errorf("%v %v", m, err)
-	}
-}
-
-// "503 not ready": a full log is known to have refused the read.
-func TestReadWithAFullLog(t *testing.T) {
-	r := start(t)
-	r.events.Before = func(context.Context) error { return fmt.Errorf("no room: %w", pipeline.ErrFull) }
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"]}`), time.Minute)
-	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
-		m.Header.Get("Nats-Service-Error") != "the log is full, nothing was stored" {
-		t.Errorf("%v %v", m, err)
-	}
-}
-
-// So is one that nobody leads.
-func TestReadWithoutALog(t *testing.T) {
-	r := start(t)
-	r.events.Before = func(context.Context) error { return fmt.Errorf("nobody: %w", pipeline.ErrNoLog) }
-	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"seen":{}}`), time.Minute)
-	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "503" || len(m.Data) > 0 ||
-		!strings.Contains(m.Header.Get("Nats-Service-Error"), "EVENTS has no leader, or is gone; nothing was stored") {
-		t.Errorf("%v %v", m, err)
-	}
-}
-
-func TestReadWithoutPublisher(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Publisher = nil })
-	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "takes no reads")
-	r.refuses("read", `{"user":"7","what":[]}`, "400")
-}
-
 // Reads that wait for the log hold up nobody, and are bounded.
 func TestReadHoldsUpNobody(t *testing.T) {
 	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Requests = 4 })
@@ -206,40 +122,61 @@ func TestReadHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Stop answers reads that have arrived; past its deadline it says what is known.
-func TestReadWhileStopping(t *testing.T) {
+// docs/contract.md: "with `wait`, also visible to every later query", "or fail after
+// `timeout_ms`". docs/queries.md: "504 with the body `{"position":"…"}`: stored, but not
+// visible in time. Do not send it again." With any other error nothing was stored.
+func TestReadWaits(t *testing.T) {
 	r := start(t)
-	inLog := make(chan struct{}, 1)
-	r.events.Before = func(ctx context.Context) error { inLog <- struct{}{}; <-ctx.Done(); return ctx.Err() }
-	var reads sync.WaitGroup
-	reads.Go(func() {
-		r.refuses("read", `{"user":7,"what":["feed"]}`, "503", "not known whether the read was stored")
-	})
-	<-inLog
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.service.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("stop: %v", err)
+	r.refuses("read", `{"user":"7","what":["feed"],"wait":true,"timeout_ms":5}`, "504",
+		"stored at position 1024", "within 5 ms", "applied is 0", "do not send it again")
+	// The position is there for programs, too.
+	m, err := r.nc.Request("tidemark.read", []byte(`{"user":"7","what":["feed"],"wait":true,"timeout_ms":0}`), time.Minute)
+	if err != nil || m.Header.Get("Nats-Service-Error-Code") != "504" || string(m.Data) != `{"position":"2048"}` {
+		t.Errorf("%v %v", m, err)
 	}
-	reads.Wait()
+	// min_position comes before the log: nothing is stored.
+	r.refuses("read", `{"user":"7","what":["feed"],"min_position":"5","timeout_ms":5}`, "504", "min_position 5", "nothing was stored")
+	answers := r.sends([2]string{"read", `{"user":"7","what":["feed"],"wait":true,"min_position":"5","timeout_ms":30000}`})
+	e2e.Until(t, "it waits", func() bool { return r.reader.Waiting() == 1 })
+	if n := len(r.events.Events()); n != 2 {
+		t.Errorf("%d events", n)
+	}
+	r.reader.Apply(5)
+	e2e.Until(t, "it waits to be visible", func() bool { return r.reader.Waiting() == 1 && len(r.events.Events()) == 3 })
+	r.reader.SetUnread(7, query.UserUnread{Feed: 99})
+	r.reader.Apply(3072)
+	if got := next(t, answers); got != `{"position":"3072"}` {
+		t.Error(got)
+	}
 }
 
-// docs/queries.md: "504 with the body `{"position":"…"}`: stored, but not visible in
-// time. Do not send it again." With any other error nothing was stored.
-func TestReadStoredWhileStopping(t *testing.T) {
-	r := start(t)
-	var reads sync.WaitGroup
-	reads.Go(func() {
-		r.refuses("read", `{"user":7,"what":["feed"],"wait":true}`, "504", "stopping: the read is stored at position 1024")
-	})
-	for len(r.events.Events()) == 0 {
-		time.Sleep(time.Millisecond)
+// An error of the log is not known to be a failure, and repeating it may harm; a log that
+// is full, or has no leader, is known to have refused the read.
+func TestReadFails(t *testing.T) {
+	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.Publish = 30 * time.Millisecond })
+	lost := errors.New("connection lost")
+	never := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	feed, seen := `{"user":"7","what":["feed"]}`, `{"user":"7","what":["comment"],"seen":{"comment":3}}`
+	const uncertain = "503 it is not known whether the read was stored"
+	for _, test := range []struct {
+		log               func(context.Context) error
+		body, words, data string
+	}{
+		{func(context.Context) error { return lost }, feed, uncertain + "; sending it again does no harm: connection lost", `{"uncertain":true}`},
+		{func(context.Context) error { return lost }, seen, uncertain, `{"uncertain":true}`},
+		{never, feed, uncertain + "; sending it again does no harm: context deadline exceeded", `{"uncertain":true}`},
+		{func(context.Context) error { return fmt.Errorf("no room: %w", pipeline.ErrFull) }, seen, "503 the log is full, nothing was stored", ""},
+		{func(context.Context) error { return fmt.Errorf("nobody: %w", pipeline.ErrNoLog) }, seen, "503 the log takes no events now: EVENTS has no leader, or is gone; nothing was stored", ""},
+	} {
+		r.events.Before = test.log
+		m, err := r.nc.Request("tidemark.read", []byte(test.body), time.Minute)
+		if err != nil || !strings.HasPrefix(told(m), test.words) || string(m.Data) != test.data {
+			t.Errorf("%v, %q with %s, want %s", err, told(m), m.Data, test.words)
+		} else if strings.Contains(told(m), "may take what was seen off twice") != (test.body == seen && test.data != "") {
+			t.Error(told(m))
+		}
 	}
-	time.Sleep(20 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.service.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("stop: %v", err)
-	}
-	reads.Wait()
+	r = start(t, func(o *service.Options, _ *server.Options) { o.Publisher = nil })
+	r.refuses("read", feed, "503", "takes no reads")
+	r.refuses("read", `{"user":"7","what":[]}`, "400")
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
 	"github.com/tidemark-io/tidemark/query/service"
 )
@@ -43,7 +42,7 @@ type room struct {
 
 func start(t testing.TB, change ...func(*service.Options, *server.Options)) *room {
 	t.Helper()
-	r := &room{t: t, reader: querytest.NewReader(), events: new(querytest.Log), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
+	r := &room{t: t, reader: querytest.NewReader(querytest.Schema(t)), events: new(querytest.Log), metrics: prometheus.NewRegistry(), log: new(bytes.Buffer)}
 	o := service.Options{
 		Schema:     querytest.Schema(t),
 		Reader:     r.reader,
@@ -59,6 +58,7 @@ func start(t testing.TB, change ...func(*service.Options, *server.Options)) *roo
 	for _, c := range change {
 		c(&o, &so)
 	}
+	r.reader.Use(o.Schema)
 	s := querytest.Server(t, &so)
 	r.serving = querytest.Connect(t, s)
 	var err error
@@ -144,6 +144,9 @@ func TestGet(t *testing.T) {
 	r.get(`{"ids":[43,"42",43],"columns":["like"],"counter":"post"}`,
 		`{"rows":[{"id":"43","like":12},{"id":"42","like":3},{"id":"43","like":12}],"as_of":"10239"}`)
 	r.get(`{"counter":"post","ids":[]}`, `{"rows":[],"as_of":"10239"}`)
+	r.get(`{"counter":"post","ids":[18446744073709551615,9007199254740993,"007","\u0037"],"columns":["cntan"]}`,
+		`{"rows":[{"id":"18446744073709551615","cntan":0},{"id":"9007199254740993","cntan":0},`+
+			`{"id":"7","cntan":0},{"id":"7","cntan":0}],"as_of":"10239"}`)
 
 	// "`columns` optional": all that are shown, by name.
 	all := `{"rows":[{"id":"42","repost":0,"comment":1099511627776,"like":3}],"as_of":"10239"}`
@@ -165,203 +168,248 @@ func TestGet(t *testing.T) {
 		`{"rows":[{"id":"42","like":3}],"as_of":"10239"}`)
 }
 
-// docs/contract.md: "Requests accept them as JSON numbers or as decimal strings; replies
-// always give them as strings"
-func TestIDs(t *testing.T) {
+func TestPanicIsAnAnswer(t *testing.T) {
 	r := start(t)
-	r.reader.Set(1, userPost, 1<<64-1, 7)
-	r.get(`{"counter":"user","ids":[18446744073709551615,"18446744073709551615",9007199254740993],"columns":["post"]}`,
-		`{"rows":[{"id":"18446744073709551615","post":7},{"id":"18446744073709551615","post":7},{"id":"9007199254740993","post":0}],"as_of":"0"}`)
-	r.get(`{"counter":"user","ids":["007","\u0037"],"columns":["post"]}`,
-		`{"rows":[{"id":"7","post":0},{"id":"7","post":0}],"as_of":"0"}`)
+	r.reader.Before = func() { panic("a bug") }
+	r.refused(`{"counter":"post","ids":[1]}`, "500", "internal error")
+	r.reader.Before = nil
+	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
+	r.reader.Fail(errors.New("disk on fire"))
+	r.refused(`{"counter":"post","ids":[1]}`, "500", "disk on fire")
+	if log := r.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "querytest") {
+		t.Errorf("no stack in the log: %s", log)
+	}
 }
 
-// docs/contract.md: "0 is not an id." "400 with what is wrong and where"
-func TestRefusedIDs(t *testing.T) {
-	r := start(t)
-	for _, id := range []string{
-		`0`, `"0"`, `-1`, `"-1"`, `1.0`, `1e3`, `"1e3"`, `18446744073709551616`, `"18446744073709551616"`,
-		`99999999999999999999999`, `""`, `" 1"`, `"+1"`, `"a"`, `null`, `true`, `{}`, `[1]`, `"` + strings.Repeat("9", 500) + `"`,
-	} {
-		shown := id
-		if len(shown) > 48 {
-			shown = shown[:48] + "…"
-		}
-		r.refused(`{"counter":"post","ids":[1,"2",3,`+id+`]}`, "400", "ids[3]: "+shown+" is not an id")
+func decode(t *testing.T, text string, v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		t.Fatalf("%v: %s", err, text)
 	}
 }
 
 // docs/contract.md: "400 with what is wrong and where, 404 unknown counter or column, 413
-// too many"
+// too many", "0 is not an id", "At most 10,000 ids (or users) a request."
 func TestRefusals(t *testing.T) {
 	r := start(t)
 	for _, body := range []string{
-		``, `x`, `{`, `[1]`, `"ids"`, `null`, `{"counter":"post","ids":[10 2]}`, `{"counter":"post","ids":[1,]}`,
-		`{"counter":"post","ids":[1]}x`, `{"counter":"post" "ids":[1]}`, "{\"counter\":\"\xff\",\"ids\":[1]}",
-		`{"counter":"post","ids":[NaN]}`, `{"counter":"post","ids":[1],"x":{"a":}}`,
+		``, `x`, `[1]`, `null`, `{"counter":"post","ids":[1,]}`, `{"counter":"post","ids":[1]}x`,
+		`{"counter":"post" "ids":[1]}`, "{\"counter\":\"\xff\",\"ids\":[1]}", `{"counter":"post","ids":[1],"x":{"a":}}`,
 	} {
 		r.refused(body, "400", "the body is not the JSON object it should be: ")
 	}
-	r.refused(`{}`, "400", "ids is missing")
-	r.refused(`{"counter":"post"}`, "400", "ids is missing")
-	r.refused(`{"counter":"post","ids":null}`, "400", "ids is missing")
-	r.refused(`{"ids":[1]}`, "400", "counter is missing", "post, user")
-	r.refused(`{"counter":7,"ids":[1]}`, "400", "counter: 7 is not a name")
-	r.refused(`{"counter":"post","ids":5}`, "400", "ids: 5 is not a list")
-	r.refused(`{"counter":"post","ids":[1],"ids":[2]}`, "400", "ids is given twice")
-	r.refused(`{"counter":"post","ids":[1],"columns":"like"}`, "400", `columns: "like" is not a list`)
-	r.refused(`{"counter":"post","ids":[1],"columns":["like",3]}`, "400", "columns[1]: 3 is not a name")
-	r.refused(`{"counter":"post","ids":[1],"min_position":-1}`, "400", "min_position: -1 is not a position")
-	r.refused(`{"counter":"post","ids":[1],"timeout_ms":"soon"}`, "400", `timeout_ms: "soon" is not`)
-	r.refused(`{"ids":[1],"columns":["cntcm","cntup"]}`, "400", `columns[1]: "cntup" is of counter user, those before it of post`)
-
-	r.refused(`{"counter":"posts","ids":[1]}`, "404", `counter "posts" is unknown`, "post, user")
-	r.refused(`{"counter":"po\nst","ids":[1]}`, "404", `counter "po`)
-	r.refused(`{"counter":"post","ids":[1],"columns":["like","likes"]}`, "404", `columns[1]: counter post has no column "likes"`, "repost (cntrn), comment (cntcm), like (cntan)")
-	r.refused(`{"counter":"post","ids":[1],"columns":["cntup"]}`, "404", `no column "cntup"`)
-	r.refused(`{"ids":[1],"columns":["like"]}`, "404", `suffix "like" is unknown`, "cntrn, cntcm, cntan, cntup")
-	// A hidden column is none.
-	r.refused(`{"counter":"post","ids":[1],"columns":["old"]}`, "404", `no column "old"`)
-	r.refused(`{"ids":[1],"columns":["cntold"]}`, "404", `suffix "cntold" is unknown`)
-	// Nor is a counter of which all columns are hidden.
-	r.refused(`{"counter":"gone","ids":[1]}`, "404", `counter "gone" is unknown; there are: post, user, unread`)
-	r.refused(`{"counter":"gone","ids":[1],"columns":["old"]}`, "404", `counter "gone" is unknown`)
-	r.refused(`{"ids":[1],"columns":["cntgo"]}`, "404", `suffix "cntgo" is unknown`)
-}
-
-// docs/contract.md: "At most 10,000 ids (or users) a request." "413 too many"
-func TestTooManyIDs(t *testing.T) {
-	r := start(t)
-	ids := strings.TrimSuffix(strings.Repeat(`"18446744073709551615",`, 10_000), ",")
-	if got := r.ask("tidemark.get", `{"counter":"post","ids":[`+ids+`]}`); strings.Count(got, `"id":`) != 10_000 {
+	for _, id := range []string{`0`, `"0"`, `-1`, `1.0`, `"1e3"`, `18446744073709551616`, `""`, `" 1"`, `"a"`, `null`, `[1]`} {
+		r.refused(`{"counter":"post","ids":[1,"2",3,`+id+`]}`, "400", "ids[3]: "+id+" is not an id")
+	}
+	long := strings.Repeat("9", 500)
+	r.refused(`{"counter":"post","ids":["`+long+`"]}`, "400", `ids[0]: "`+long[:47]+"… is not an id")
+	for _, test := range []struct {
+		body, code string
+		words      []string
+	}{
+		{`{}`, "400", []string{"ids is missing"}},
+		{`{"counter":"post","ids":null}`, "400", []string{"ids is missing"}},
+		{`{"ids":[1]}`, "400", []string{"counter is missing", "post, user"}},
+		{`{"counter":7,"ids":[1]}`, "400", []string{"counter: 7 is not a name"}},
+		{`{"counter":"post","ids":5}`, "400", []string{"ids: 5 is not a list"}},
+		{`{"counter":"post","ids":[1],"ids":[2]}`, "400", []string{"ids is given twice"}},
+		{`{"counter":"post","ids":[1],"columns":"like"}`, "400", []string{`columns: "like" is not a list`}},
+		{`{"counter":"post","ids":[1],"columns":["like",3]}`, "400", []string{"columns[1]: 3 is not a name"}},
+		{`{"counter":"post","ids":[1],"min_position":-1}`, "400", []string{"min_position: -1 is not a position"}},
+		{`{"counter":"post","ids":[1],"timeout_ms":"soon"}`, "400", []string{`timeout_ms: "soon" is not`}},
+		{`{"counter":"post","ids":[1],"partial":0}`, "400", []string{"partial: 0 is not true or false"}},
+		{`{"ids":[1],"columns":["cntcm","cntup"]}`, "400", []string{`columns[1]: "cntup" is of counter user, those before it of post`}},
+		{`{"counter":"po\nst","ids":[1]}`, "404", []string{`counter "po`}},
+		{`{"counter":"post","ids":[1],"columns":["like","likes"]}`, "404",
+			[]string{`columns[1]: counter post has no column "likes"`, "repost (cntrn), comment (cntcm), like (cntan)"}},
+		{`{"counter":"post","ids":[1],"columns":["cntup"]}`, "404", []string{`no column "cntup"`}},
+		{`{"ids":[1],"columns":["like"]}`, "404", []string{`suffix "like" is unknown`, "cntrn, cntcm, cntan, cntup"}},
+		// A hidden column is none, nor is a counter of which all columns are hidden.
+		{`{"counter":"post","ids":[1],"columns":["old"]}`, "404", []string{`no column "old"`}},
+		{`{"ids":[1],"columns":["cntold"]}`, "404", []string{`suffix "cntold" is unknown`}},
+		{`{"counter":"gone","ids":[1]}`, "404", []string{`counter "gone" is unknown; there are: post, user, unread`}},
+		{`{"ids":[1],"columns":["cntgo"]}`, "404", []string{`suffix "cntgo" is unknown`}},
+		{`{"counter":"post","ids":[` + strings.Repeat(`1,`, 10_000) + `1]}`, "413", []string{"more than 10000"}},
+	} {
+		r.refused(test.body, test.code, test.words...)
+	}
+	if got := r.ask("tidemark.get", `{"counter":"post","ids":[`+strings.Repeat(`1,`, 9_999)+`1]}`); strings.Count(got, `"id":`) != 10_000 {
 		t.Errorf("10,000 ids: %.100s", got)
 	}
-	r.refused(`{"counter":"post","ids":[`+ids+`,1]}`, "413", "more than 10000")
 }
 
-func TestReplyLargerThanMaxPayload(t *testing.T) {
+// An answer that does not fit into a message says what to ask for instead.
+func TestAnswersThatDoNotFit(t *testing.T) {
 	r := start(t, func(_ *service.Options, so *server.Options) { so.MaxPayload = 4096 })
-	ids := strings.TrimSuffix(strings.Repeat("1,", 1000), ",")
+	for i := range uint64(500) {
+		r.reader.Follow(7, i+1_000_000_000)
+	}
+	ids := strings.Repeat("1,", 999) + "1"
 	r.refused(`{"counter":"post","ids":[`+ids+`]}`, "413", "max_payload is 4096", "ask for fewer ids or columns")
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-}
-
-// docs/contract.md: "`default` (default 0) is answered for a row that does not exist.
-// Values are integers, never negative in an answer"
-func TestDefaultAndNegative(t *testing.T) {
-	r := start(t)
-	const score = userPost + 1
-	r.reader.Set(1, score, 2, 0)
-	r.reader.Set(1, score, 3, -4)
-	r.get(`{"counter":"user","ids":[1,2,3],"columns":["score"]}`,
-		`{"rows":[{"id":"1","score":100},{"id":"2","score":0},{"id":"3","score":0}],"as_of":"0"}`)
+	r.refuses("unread", `{"users":[`+ids+`]}`, "413", "max_payload is 4096", "ask for fewer users at once")
+	r.refuses("following", `{"user":7,"limit":500}`, "413", "max_payload is 4096; pass a lower limit")
+	if got := r.ask("tidemark.following", `{"user":7,"limit":200}`); !strings.Contains(got, `"next"`) {
+		t.Errorf("%.100s", got)
+	}
 }
 
 // docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
-// `"missing": ["43"]`; never a silent zero."
+// `"missing": ["43"]`; never a silent zero." "Requests may carry `"partial": false`: 503
+// rather than an answer with `missing`."
 func TestDegraded(t *testing.T) {
-	r := start(t)
+	r := startSets(t)
 	r.reader.Set(0, like, 42, 3)
-	r.reader.StopShardOf(43)
-	r.get(`{"counter":"post","ids":[42,43,44,43],"columns":["like"]}`,
-		`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
+	r.reader.AddMembers(like, 42, id(7))
+	r.reader.Cool(42)
+	for _, stopped := range []uint64{43, 7} {
+		r.reader.StopShardOf(stopped)
+	}
+	r.reader.Follow(8, 43)
+	r.reader.Follow(8, 9)
+	r.reader.Post(43, 101, 1024)
+	r.reader.Post(9, 102, 2048)
+	r.reader.Apply(5000)
+	const missing = `"as_of":"5000","degraded":true,"missing":["43"]}`
+	user := `{"user":"42","feed":0,"counts":{"comment":0,"mention":0},"channels":{},"dots":{}}`
+	for _, test := range []struct{ endpoint, body, answer, refused string }{
+		{"get", `{"counter":"post","ids":[42,43,44,43],"columns":["like"]`,
+			`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],` + missing, "2 of 4 cannot be read now, among them 43"},
+		{"get", `{"counter":"post","ids":[43,42],"columns":["like"],"member":7`,
+			`{"rows":[{"id":"43"},{"id":"42","like":3,"has":{"like":true}}],` + missing, "1 of 2 cannot be read now, among them 43"},
+		{"get", `{"counter":"post","ids":[43]`, `{"rows":[{"id":"43"}],` + missing, "43, or a part of it, cannot be read now"},
+		{"unread", `{"users":[42,43]`, `{"users":[` + user + `,{"user":"43"}],` + missing, "1 of 2"},
+		{"following", `{"user":43`, `{"users":[],` + missing, "43"},
+		{"followers", `{"user":43`, `{"users":[],` + missing, "43"},
+		{"members", `{"column":"post.like","id":"43"`, `{"members":[],` + missing, "43"},
+		{"feed", `{"user":8`, `{"posts":[{"post":"102","author":"9","position":"2048"}],` + strings.Replace(missing, "43", "8", 1), "8"},
+		{"feed", `{"user":7`, `{"posts":[],` + strings.Replace(missing, "43", "7", 1), "7"},
+	} {
+		r.answers(test.endpoint, test.body+`,"partial":true}`, test.answer)
+		r.answers(test.endpoint, test.body+`}`, test.answer)
+		r.refuses(test.endpoint, test.body+`,"partial":false}`, "503", "not whole, and partial is false: ", test.refused)
+	}
+	r.get(`{"counter":"post","ids":[42],"columns":["like"],"partial":false}`, `{"rows":[{"id":"42","like":3}],"as_of":"5000"}`)
+	r.answers("read", `{"user":7,"what":["feed"],"partial":false}`, `{"position":"1024"}`) // cannot be partial
+	r.reader.StopAll()
+	r.answers("unread", `{"users":[42,44]}`, `{"users":[{"user":"42"},{"user":"44"}],"as_of":"5000","degraded":true,"missing":["42","44"]}`)
+	r.get(`{"counter":"post","ids":[42,44]}`, `{"rows":[{"id":"42"},{"id":"44"}],"as_of":"5000","degraded":true,"missing":["42","44"]}`)
 }
 
-// docs/contract.md: "Requests may carry `"partial": false`: 503 rather than an answer
-// with `missing`."
-func TestPartialIsFalse(t *testing.T) {
-	r := start(t)
-	r.reader.Set(0, like, 42, 3)
-	r.reader.StopShardOf(43)
-	r.reader.Follow(7, 43)
-	r.reader.Post(43, 101, 1024)
-	r.get(`{"counter":"post","ids":[42],"columns":["like"],"partial":false}`, `{"rows":[{"id":"42","like":3}],"as_of":"0"}`)
-	r.refused(`{"counter":"post","ids":[42,43],"partial":false}`, "503", "not whole, and partial is false: 1 of 2 cannot be read now, among them 43")
-	r.refused(`{"counter":"post","ids":[43],"partial":false}`, "503", "partial is false: 43, or a part of it, cannot be read now")
-	r.refuses("unread", `{"partial":false,"users":[42,43]}`, "503", "1 of 2", "43")
-	r.refuses("feed", `{"user":7,"partial":false}`, "503", "not whole", "7")
-	r.refuses("following", `{"user":43,"partial":false}`, "503", "not whole", "43")
-	r.refuses("followers", `{"user":43,"partial":false}`, "503", "not whole", "43")
-	r.refused(`{"counter":"post","ids":[43],"partial":0}`, "400", "partial: 0 is not true or false")
-	for _, more := range []string{`true`, `null`} {
-		r.get(`{"counter":"post","ids":[43],"partial":`+more+`}`, `{"rows":[{"id":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
-	}
-	// Those that cannot be partial take it too.
-	r.answers("read", `{"user":7,"what":["feed"],"partial":false}`, `{"position":"1024"}`)
-	if got := r.ask("tidemark.stats", `{"partial":false}`); !strings.HasPrefix(got, "{") {
-		t.Error(got)
-	}
+// everywhere has a body, but for its end, for each endpoint.
+var everywhere = map[string]string{
+	"get": `{"counter":"post","ids":[42]`, "unread": `{"users":[7]`, "read": `{"user":7,"what":["feed"]`, "feed": `{"user":7`,
+	"following": `{"user":7`, "followers": `{"user":7`, "members": `{"column":"post.like","id":42`, "page": `{"ids":[42],"viewer":7`,
+	"stats": `{"x":1`, "schema": `{"x":1`, "slowlog": `{"x":1`, "nodes": `{"x":1`, "shards": `{"x":1`,
 }
 
 // docs/contract.md: "Any request may carry `"min_position":"…"`: answer only with that
 // much of the log applied, or fail after `timeout_ms` (default 2,000)." "504
-// `min_position` not reached"
+// `min_position` not reached". "… or `"min_seq": 6` instead of `min_position`: the
+// sequence that JetStream's acknowledgement gave (of a pack: all of it)."
 func TestMinPosition(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.TimeoutMax = 3 * time.Second })
-	r.reader.Apply(1000)
-	r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_position":"1000"}`, `{"rows":[{"id":"1","like":0}],"as_of":"1000"}`)
-	r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_position":999}`, `{"rows":[{"id":"1","like":0}],"as_of":"1000"}`)
-
-	since := time.Now()
-	r.refused(`{"counter":"post","ids":[1],"min_position":"1001","timeout_ms":50}`, "504", "min_position 1001", "within 50 ms", "applied is 1000")
-	r.refused(`{"counter":"post","ids":[1],"min_position":"1001","timeout_ms":0}`, "504", "within 0 ms")
-	if d := time.Since(since); d < 50*time.Millisecond || d >= 2*time.Second { // the default
-		t.Errorf("50 ms took %v", d)
+	r := startSets(t, withCluster(&view{}), func(o *service.Options, _ *server.Options) { o.Limits.TimeoutMax = 20 * time.Millisecond })
+	r.reader.Apply(pipeline.EndOf(6))
+	r.reader.Cool(42)
+	const get = `{"counter":"post","ids":[42],"columns":["like"],`
+	for _, reached := range []string{
+		`"min_position":"7167"`, `"min_position":7166`, `"min_seq":6`, `"min_seq":"006"`, `"min_seq":1`, `"min_seq":null`, `"min_seq":6,"min_position":null`,
+	} {
+		r.get(get+reached+`,"timeout_ms":0}`, `{"rows":[{"id":"42","like":0}],"as_of":"7167"}`)
 	}
-	since = time.Now()
-	r.refused(`{"counter":"post","ids":[1],"min_position":"18446744073709551615"}`, "504", "within 2000 ms")
-	if d := time.Since(since); d < 2*time.Second {
-		t.Errorf("the default of 2,000 ms took %v", d)
+	r.refused(get+`"min_position":"7168","timeout_ms":5}`, "504", "min_position 7168", "within 5 ms", "applied is 7167")
+	r.refused(get+`"min_position":"7168","timeout_ms":0}`, "504", "within 0 ms")
+	r.refused(get+`"min_position":"7168"}`, "504", "within 20 ms") // no more than TimeoutMax
+	r.refused(get+`"min_position":"7168","timeout_ms":18446744073709551615}`, "504", "within 20 ms")
+	for name, body := range everywhere {
+		r.refuses(name, body+`,"min_seq":7,"timeout_ms":1}`, "504", "min_seq 7 was not reached within 1 ms, applied is 7167")
+		r.refuses(name, body+`,"min_seq":6,"min_position":6}`, "400", "min_position and min_seq are both given; give one of them")
 	}
+	for _, seq := range []string{`0`, `"0"`, `-1`, `1.5`, `1e3`, `"x"`, `true`, `[6]`, `9007199254740992`, `18446744073709551616`} {
+		r.refused(get+`"min_seq":`+seq+`}`, "400", "min_seq: "+seq+" is not a sequence of the log")
+	}
+	for _, within := range []int{0, 1022} { // a part of a pack is not all of it
+		r.reader.Apply(pipeline.At(7, within))
+		r.refused(get+`"min_seq":7,"timeout_ms":1}`, "504", fmt.Sprint("applied is ", pipeline.At(7, within)))
+	}
+}
 
-	// One that waits holds up nobody, and is answered once its position is there.
-	inbox := r.nc.NewInbox()
-	sub, err := r.nc.SubscribeSync(inbox)
+// A request that waits holds up nobody, and is answered once its position is there.
+func TestWhoWaitsHoldsUpNobody(t *testing.T) {
+	r := start(t)
+	sub, err := r.nc.SubscribeSync(r.nc.NewInbox())
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := `{"counter":"post","ids":[1],"columns":["like"],"min_position":"2000"}`
-	if err := r.nc.PublishRequest("tidemark.get", inbox, []byte(late)); err != nil {
+	late := `{"counter":"post","ids":[1],"columns":["like"],"min_position":"2000","timeout_ms":30000}`
+	if err := r.nc.PublishRequest("tidemark.get", sub.Subject, []byte(late)); err != nil {
 		t.Fatal(err)
 	}
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"1000"}`)
+	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 	r.reader.Set(0, like, 1, 8)
 	r.reader.Apply(2047)
 	m, err := sub.NextMsg(time.Minute)
 	if err != nil || string(m.Data) != `{"rows":[{"id":"1","like":8}],"as_of":"2047"}` {
 		t.Errorf("the one that waited: %v %v", m, err)
 	}
-	// The other endpoints wait, too.
-	if got := r.ask("tidemark.stats", `{"min_position":"9999","timeout_ms":1}`); !strings.HasPrefix(got, "504 ") {
-		t.Error(got)
-	}
 }
 
-func TestTimeoutIsBounded(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Limits.TimeoutMax = 20 * time.Millisecond })
-	r.refused(`{"counter":"post","ids":[1],"min_position":"1","timeout_ms":18446744073709551615}`, "504", "within 20 ms")
-	r.refused(`{"counter":"post","ids":[1],"min_position":"1"}`, "504", "within 20 ms")
-}
-
-// "503 not ready"
-func TestNotReady(t *testing.T) {
-	var loading atomic.Bool
-	loading.Store(true)
-	r := start(t, func(o *service.Options, _ *server.Options) {
+// "503 not ready", and "reads off": what is answered from counters is 503 with words; what
+// tells how the node is goes on, and so does tidemark.read. docs/degradation.md:
+// "producers: an error instead of the acknowledgement": the other way round.
+func TestNotReadyAndRefused(t *testing.T) {
+	var loading, reads, writes atomic.Bool
+	r := startSets(t, withCluster(&view{}), func(o *service.Options, _ *server.Options) {
 		o.Ready = func() error {
 			if loading.Load() {
 				return errors.New("still loading:\nshard 7 of 64")
 			}
 			return nil
 		}
+		o.Refuses = func(write bool) error {
+			switch {
+			case write && writes.Load():
+				return errors.New("writes are refused")
+			case !write && reads.Load():
+				return errors.New("reads are off")
+			}
+			return nil
+		}
 	})
-	r.refused(`{"counter":"post","ids":[1]}`, "503", "not ready: still loading: shard 7 of 64")
-	r.refuses("read", `{"user":7,"what":["feed"]}`, "503", "not ready: still loading: shard 7 of 64; nothing was stored")
-	if got := r.ask("tidemark.stats", `{}`); got != `{"tidemark_events_total":12}` {
-		t.Errorf("stats while loading: %s", got)
+	check := func(query, write string) {
+		t.Helper()
+		for name, body := range everywhere {
+			want := query
+			switch name {
+			case "read":
+				want = write
+			case "stats", "slowlog", "nodes", "shards":
+				want = ""
+			case "schema": // tells nothing of counters
+				if !loading.Load() {
+					want = ""
+				}
+			}
+			if got := r.ask("tidemark."+name, body+"}"); want == "" && !strings.HasPrefix(got, "{") || want != "" && got != "503 "+want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+		}
 	}
+	check("", "")
+	reads.Store(true)
+	check("reads are off", "")
+	reads.Store(false)
+	writes.Store(true)
+	check("", "writes are refused; nothing was stored")
+	loading.Store(true)
+	check("not ready: still loading: shard 7 of 64", "not ready: still loading: shard 7 of 64; nothing was stored")
+	// The log is first to know.
 	loading.Store(false)
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
+	writes.Store(false)
+	r.events.Before = func(context.Context) error {
+		writes.Store(true)
+		return fmt.Errorf("no room: %w", pipeline.ErrFull)
+	}
+	r.refuses("read", `{"user":"7","what":["feed"]}`, "503", "writes are refused; nothing was stored")
 }
 
 // Those who wait for a position shut out others who would have to, and nobody
@@ -387,46 +435,28 @@ func TestBusy(t *testing.T) {
 	wait(1, "read", `{"user":7,"what":["feed"]`, "1", `{"position":`)
 	wait(3, "stats", `{"x":1`, "1", `{"tidemark_`)
 	wait(2, "get", `{"counter":"post","ids":[1]`+padding, "2", `{"rows":[`)
-	until(t, "all wait", func() bool { return r.reader.Waiting() == requests+2 })
+	e2e.Until(t, "all wait", func() bool { return r.reader.Waiting() == requests+2 })
 
 	r.refused(`{"counter":"post","ids":[1],"min_position":"1"}`, "503", "busy: 8 requests that wait for their min_position are in flight")
 	r.refuses("read", `{"user":7,"what":["feed"],"min_position":"1"}`, "503", "busy: 8 requests that wait", "nothing was stored")
 	r.refused(`{"counter":"post","ids":[1],"min_position":"1"`+padding+`}`, "503", "busy: 2 large requests that wait")
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	r.answers("feed", `{"user":7}`, `{"posts":[],"as_of":"0"}`)
-	r.answers("following", `{"user":7}`, `{"users":[],"as_of":"0"}`)
-	r.answers("read", `{"user":7,"what":["feed"]}`, `{"position":"1024"}`)
-	if got := r.ask("tidemark.get", large+`}`); !strings.HasPrefix(got, `{"rows":[`) {
-		t.Errorf("a large request: %.100s", got)
+	for endpoint, body := range map[string]string{"get": large, "feed": `{"user":7`, "following": `{"user":7`, "read": `{"user":7,"what":["feed"]`} {
+		if got := r.ask("tidemark."+endpoint, body+`}`); !strings.HasPrefix(got, `{"`) {
+			t.Errorf("%s: %.100s", endpoint, got)
+		}
 	}
-	if got := r.ask("tidemark.get", `{"counter":"post","ids":[1]`+padding+`}`); !strings.HasPrefix(got, `{"rows":[`) {
-		t.Errorf("a long request: %.100s", got)
-	}
+	r.get(`{"counter":"post","ids":[1],"columns":["like"]`+padding+`}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
 	// The large ones and the long ones together are more than their lane has places
 	// for: they do not come back to it at once, nor beside one that was answered just now.
-	until(t, "only those who wait are left", func() bool { return r.figure("tidemark_query_in_flight") == requests+2 })
+	e2e.Until(t, "only those who wait are left", func() bool { return r.figure("tidemark_query_in_flight") == requests+2 })
 	r.reader.Apply(1)
-	until(t, "only the long ones are left", func() bool { return r.figure("tidemark_query_in_flight") == 2 })
+	e2e.Until(t, "only the long ones are left", func() bool { return r.figure("tidemark_query_in_flight") == 2 })
 	r.reader.Apply(2)
 	waiting.Wait()
-	r.get(`{"counter":"post","ids":[1],"columns":["like"],"min_position":"1"}`, `{"rows":[{"id":"1","like":0}],"as_of":"2"}`)
-}
-
-func TestPanicIsAnAnswer(t *testing.T) {
-	r := start(t)
-	r.reader.Before = func() { panic("a bug") }
-	r.refused(`{"counter":"post","ids":[1]}`, "500", "internal error")
-	r.reader.Before = nil
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	r.reader.Fail(errors.New("disk on fire"))
-	r.refused(`{"counter":"post","ids":[1]}`, "500", "disk on fire")
-	if log := r.log.String(); !strings.Contains(log, "a bug") || !strings.Contains(log, "querytest.go") {
-		t.Errorf("no stack in the log: %s", log)
-	}
 }
 
 // docs/contract.md: "NATS micro service `tidemark` (so `nats micro ls/info/stats` show
-// it)"
+// it)". What it counts itself says the same.
 func TestMicroVerbs(t *testing.T) {
 	r := start(t)
 	r.refused(`{"counter":"none","ids":[1]}`, "404")
@@ -440,12 +470,12 @@ func TestMicroVerbs(t *testing.T) {
 	decode(t, r.ask("$SRV.INFO.tidemark", ""), &info)
 	var subjects []string
 	for _, e := range info.Endpoints {
-		subjects = append(subjects, e.Subject)
+		subjects = append(subjects, strings.TrimPrefix(e.Subject, "tidemark."))
 		if e.Metadata["description"] == "" || e.Metadata["request"] == "" || e.Metadata["reply"] == "" || e.QueueGroup != "q" {
 			t.Errorf("info says too little: %+v", e)
 		}
 	}
-	if fmt.Sprint(subjects) != "[tidemark.get tidemark.unread tidemark.read tidemark.feed tidemark.following tidemark.followers tidemark.members tidemark.page tidemark.stats tidemark.slowlog tidemark.schema tidemark.nodes tidemark.shards]" || info.Description == "" {
+	if fmt.Sprint(subjects) != "[get unread read feed following followers members page stats slowlog schema nodes shards]" || info.Description == "" {
 		t.Errorf("info: %v %q", subjects, info.Description)
 	}
 	var stats micro.Stats
@@ -453,146 +483,31 @@ func TestMicroVerbs(t *testing.T) {
 	if stats.Endpoints[0].NumRequests != 2 || string(stats.Endpoints[0].Data) != `{"answers":{"404":1,"504":1}}` {
 		t.Errorf("stats: %+v %s", stats.Endpoints[0], stats.Endpoints[0].Data)
 	}
-}
-
-func decode(t *testing.T, text string, v any) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(text), v); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
+	e2e.Until(t, "both are counted", func() bool {
+		return r.figure("tidemark_query_seconds") == 2 && r.figure("tidemark_query_in_flight") == 0
+	})
 }
 
 // docs/contract.md: "`tidemark.stats` | `{}` | the node's figures, the same as /metrics
-// holds"
+// holds". docs/queries.md: "`set`: what the column's set has: `ids`, `pairs` or `tokens`"
 func TestStatsAndSchema(t *testing.T) {
-	r := start(t)
+	r := startSets(t)
 	for _, body := range []string{``, `{}`, `{"x":[]}`} {
-		if got := r.ask("tidemark.stats", body); got != `{"tidemark_events_total":12}` {
-			t.Errorf("stats: %s", got)
-		}
+		r.answers("stats", body, `{"tidemark_events_total":12}`)
 	}
-	if got := r.ask("tidemark.stats", `{`); !strings.HasPrefix(got, "400 ") {
-		t.Error(got)
-	}
-	if got, want := r.ask("tidemark.schema", ``), `{"counters":{"post":{"columns":[`+
-		`{"name":"repost","suffix":"cntrn","bits":16,"max":63,"default":0},`+
+	r.refuses("stats", `{`, "400")
+	r.answers("schema", ``, `{"counters":{`+
+		`"item":{"columns":[{"name":"fan","suffix":"cntfan","bits":8,"max":63,"default":0,"set":"ids"},`+
+		`{"name":"liked","bits":8,"max":63,"default":0,"set":"pairs"},`+
+		`{"name":"view","bits":8,"max":63,"default":0,"set":"tokens","keep_s":86400},`+
+		`{"name":"plain","bits":8,"max":63,"default":0}]},`+
+		`"post":{"columns":[{"name":"repost","suffix":"cntrn","bits":16,"max":63,"default":0},`+
 		`{"name":"comment","suffix":"cntcm","bits":16,"max":63,"default":0},`+
-		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0}]},`+
+		`{"name":"like","suffix":"cntan","bits":8,"max":63,"default":0,"set":"ids"}]},`+
 		`"unread":{"columns":[{"name":"comment","suffix":"cntuc","bits":8,"max":63,"default":0},`+
 		`{"name":"mention","bits":8,"max":63,"default":0}]},`+
 		`"user":{"columns":[{"name":"post","suffix":"cntup","bits":16,"max":63,"default":0},`+
-		`{"name":"score","bits":16,"max":63,"default":100}]}},"shards":64,"version":"v1.2.3-rc.1"}`; got != want {
-		t.Errorf("schema: %s", got)
-	}
-}
-
-func TestMetrics(t *testing.T) {
-	r := start(t)
-	r.get(`{"counter":"post","ids":[1,2],"columns":["like"]}`, `{"rows":[{"id":"1","like":0},{"id":"2","like":0}],"as_of":"0"}`)
-	r.refused(`x`, "400")
-	// The client has its answer a moment before it is counted.
-	found := map[string]uint64{}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		clear(found)
-		families, err := r.metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				key := f.GetName()
-				for _, l := range m.GetLabel() {
-					key += " " + l.GetValue()
-				}
-				found[key] = m.GetHistogram().GetSampleCount()
-			}
-		}
-		if found["tidemark_query_seconds 400 get"] == 1 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if found["tidemark_query_seconds 200 get"] != 1 || found["tidemark_query_seconds 400 get"] != 1 || found["tidemark_query_ids"] != 1 {
-		t.Errorf("%v", found)
-	}
-	if _, ok := found["tidemark_query_in_flight"]; !ok {
-		t.Error("no gauge of requests in flight")
-	}
-}
-
-// Stop answers everything that has arrived.
-func TestStopDrains(t *testing.T) {
-	r := start(t)
-	r.reader.Before = func() { time.Sleep(time.Millisecond) }
-	inbox := r.nc.NewInbox()
-	sub, err := r.nc.SubscribeSync(inbox)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 50
-	for i := range n {
-		body := `{"counter":"post","ids":[1]}`
-		if i%10 == 0 {
-			body = `{"counter":"post","ids":[1],"min_position":"5"}`
-		}
-		if err := r.nc.PublishRequest("tidemark.get", inbox, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.nc.Flush(); err != nil { // the server has them
-		t.Fatal(err)
-	}
-	time.AfterFunc(100*time.Millisecond, func() { r.reader.Apply(5) })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := r.service.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		m, err := sub.NextMsg(time.Minute)
-		if err != nil || len(m.Data) == 0 {
-			t.Fatalf("answer %d of %d: %v %v", i, n, m, err)
-		}
-	}
-	if _, err := r.nc.Request("tidemark.get", nil, time.Minute); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("after Stop: %v", err)
-	}
-	if err := r.service.Stop(ctx); err != nil {
-		t.Errorf("a second Stop: %v", err)
-	}
-}
-
-// A stop ends in order also while somebody waits for a position that is not
-// reached: a node that mends a lost tail applies nothing meanwhile.
-func TestStopEndsWaits(t *testing.T) {
-	r := start(t)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		r.refused(`{"counter":"post","ids":[1],"min_position":"5","timeout_ms":15000}`, "503", "stopping", "min_position 5")
-	})
-	time.Sleep(50 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := r.service.Stop(ctx); err != nil {
-		t.Errorf("stop: %v", err)
-	}
-	waiting.Wait()
-}
-
-// When Stop may take no longer, those that wait are told so.
-func TestStopAtItsDeadline(t *testing.T) {
-	r := start(t)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		r.refused(`{"counter":"post","ids":[1],"min_position":"5"}`, "503", "stopping", "min_position 5")
-	})
-	time.Sleep(50 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.service.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("stop: %v", err)
-	}
-	waiting.Wait()
+		`{"name":"score","bits":16,"max":63,"default":100}]}},"shards":64,"version":"v1.2.3-rc.1"}`)
 }
 
 func TestNewRefusesAndLeavesNothing(t *testing.T) {
@@ -602,96 +517,14 @@ func TestNewRefusesAndLeavesNothing(t *testing.T) {
 	}
 	// Any version starts; the micro protocol sees a semantic one.
 	for _, version := range []string{"", "dev", "v0.1.0", "1.0.0-rc.1+5", "(devel)", "1.0.0-01"} {
-		s, err := service.New(nc, service.Options{Schema: querytest.Schema(t), Reader: querytest.NewReader(), Version: version})
+		s, err := service.New(nc, service.Options{Schema: querytest.Schema(t), Reader: querytest.NewReader(querytest.Schema(t)), Version: version})
 		if err != nil {
 			t.Fatalf("version %q: %v", version, err)
 		}
-		if err := s.Stop(context.Background()); err != nil {
+		if err := s.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-}
-
-func BenchmarkOverNATS(b *testing.B) {
-	for _, n := range []int{1, 500} {
-		b.Run(fmt.Sprintf("ids=%d", n), func(b *testing.B) {
-			r := start(b, func(o *service.Options, _ *server.Options) { o.Reader = flat{} })
-			var body strings.Builder
-			body.WriteString(`{"counter":"post","columns":["like"],"ids":[`)
-			for i := range n {
-				if i > 0 {
-					body.WriteByte(',')
-				}
-				body.WriteString(`"` + strconv.Itoa(1_000_000_000_000_000+i) + `"`)
-			}
-			body.WriteString(`]}`)
-			request := []byte(body.String())
-			b.SetParallelism(16)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := r.nc.Request("tidemark.get", request, time.Minute); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "ids/s")
-		})
-	}
-}
-
-// What an endpoint costs besides its Reader, in the subscription's goroutine
-// (unread of one) and in one of its own.
-func BenchmarkEndpointOverNATS(b *testing.B) {
-	for _, c := range [][2]string{
-		{"unread", `{"users":["1000000000000000"]}`},
-		{"unread", `{"users":[` + strings.Repeat("1000000000000000,", 99) + `1]}`},
-		{"feed", `{"user":"1000000000000000"}`},
-		{"read", `{"user":"1000000000000000","what":["feed"],"wait":true}`},
-	} {
-		b.Run(fmt.Sprintf("%s/bytes=%d", c[0], len(c[1])), func(b *testing.B) {
-			r := start(b, func(o *service.Options, _ *server.Options) {
-				o.Reader = flat{}
-				o.Publisher = querytest.Publish(func(context.Context, []byte) (pipeline.Position, error) { return 1, nil })
-			})
-			b.SetParallelism(16)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					if _, err := r.nc.Request("tidemark."+c[0], []byte(c[1]), time.Minute); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
-
-// flat answers at once: what remains is the service and NATS.
-type flat struct{ query.Reader }
-
-func (flat) Applied() pipeline.Position                                 { return 1 }
-func (flat) WaitApplied(ctx context.Context, _ pipeline.Position) error { return ctx.Err() }
-func (flat) Rows(_ context.Context, _ int, columns []pipeline.Column, ids []uint64, rows *query.Rows, _ bool) error {
-	rows.Reset(len(ids), len(columns))
-	for i := range ids {
-		rows.Exist[i] = true
-		rows.Values[i] = int64(i)
-	}
-	return nil
-}
-
-func (flat) Unread(_ context.Context, users []uint64, _ []string, out *query.Unreads, _ bool) error {
-	out.Reset(len(users), 2, nil, nil)
-	return nil
-}
-
-func (flat) Feed(_ context.Context, _ uint64, _ pipeline.Position, limit int, out *query.FeedPage, _ bool) error {
-	out.Reset()
-	for i := range limit {
-		out.Posts = append(out.Posts, query.FeedPost{Post: 1e15, Author: 1e15, Position: pipeline.Position(i + 1)})
-	}
-	return nil
 }
 
 // A node may publish anything; who may only ask must not have it store answers
@@ -711,16 +544,13 @@ func TestAnswersGoToNoStream(t *testing.T) {
 			}
 		}
 	}
-	if got := r.ask("tidemark.get", request); !strings.HasPrefix(got, "{") { // behind all of them
+	if got := r.ask("tidemark.get", request); !strings.HasPrefix(got, "{") { // comes behind all of them
 		t.Errorf("an honest request: %s", got)
 	}
-	for {
-		m, err := everything.NextMsg(200 * time.Millisecond)
-		if err != nil {
-			break
-		}
-		if !strings.HasPrefix(m.Subject, "_INBOX.") && m.Subject != "tidemark.get" {
-			t.Errorf("%s: %s", m.Subject, m.Data)
+	for n, _, _ := everything.Pending(); n > 0; n-- {
+		m, err := everything.NextMsg(time.Minute)
+		if err != nil || !strings.HasPrefix(m.Subject, "_INBOX.") && m.Subject != "tidemark.get" {
+			t.Errorf("%+v %v", m, err)
 		}
 	}
 	if got := r.figure("tidemark_query_misdirected_total"); got != float64(3*len(replies)) {

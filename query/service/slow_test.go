@@ -2,11 +2,12 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -62,23 +63,6 @@ func checkSlow(t *rapid.T, o Slow, all []*slowEntry, got slowView) {
 	}
 }
 
-// A fast request is told apart by the bar alone.
-func TestFastRequestsAreNotWanted(t *testing.T) {
-	l := newSlowLog(Slow{Threshold: 50, Entries: 2})
-	for _, total := range []time.Duration{3, 90, 70} {
-		l.add(&slowEntry{clock: clock{total: total}})
-	}
-	for total, want := range map[time.Duration]bool{0: false, 3: false, 50: false, 51: true, 70: true, 91: true} {
-		if l.wants(&clock{total: total}) != want {
-			t.Errorf("the slowest two took 90 and 70, the threshold is 50: %d is wanted: %v", total, !want)
-		}
-	}
-	l.take(true)
-	if !l.wants(&clock{}) {
-		t.Error("empty, it does not want the first")
-	}
-}
-
 // docs/run.md: "… 60 seconds, with how many were `left_out`"
 func TestSlowLinesArePaced(t *testing.T) {
 	l := newSlowLog(Slow{Threshold: 1, Entries: 4})
@@ -103,54 +87,6 @@ func TestSlowLinesArePaced(t *testing.T) {
 	}
 }
 
-func TestSlowLogConcurrently(t *testing.T) {
-	l := newSlowLog(Slow{Threshold: 500, Entries: 16})
-	var adding sync.WaitGroup
-	for g := range 4 {
-		adding.Go(func() {
-			for i := range 250 {
-				if total := time.Duration(g + i*4); l.wants(&clock{total: total}) {
-					l.add(&slowEntry{clock: clock{total: total}})
-				}
-			}
-		})
-	}
-	adding.Wait()
-	view := l.take(false)
-	for i, e := range view.slowest {
-		if e.clock.total != time.Duration(999-i) {
-			t.Errorf("number %d took %d", i, e.clock.total)
-		}
-	}
-	if view.over != 499 || len(view.slowest) != 16 || len(view.latest) != 16 {
-		t.Errorf("%d over, %d slowest, %d latest", view.over, len(view.slowest), len(view.latest))
-	}
-}
-
-// The stages add up to the total, whatever the disk is said to have taken.
-func TestStagesAddUp(t *testing.T) {
-	for _, disk := range []time.Duration{-time.Hour, 0, time.Microsecond, time.Hour} {
-		var k clock
-		k.begin()
-		k.lap(stageParse)
-		time.Sleep(2 * time.Millisecond)
-		k.read(stageMemory, disk)
-		k.lap(stageTurn)
-		k.read(stageMemory, 0)
-		k.lap(stageWrite)
-		var sum time.Duration
-		for _, spent := range k.spent {
-			sum += spent
-			if spent < 0 {
-				t.Errorf("disk %v: %v", disk, k.spent)
-			}
-		}
-		if sum != k.total || k.spent[stageMemory]+k.spent[stageDisk] < 2*time.Millisecond {
-			t.Errorf("disk %v: %v add up to %v, the total is %v", disk, k.spent, sum, k.total)
-		}
-	}
-}
-
 func TestClipTo(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                          "",
@@ -171,23 +107,49 @@ func TestClipTo(t *testing.T) {
 	}
 }
 
-// What every request pays, and what a slow one does.
-func BenchmarkSlowLog(b *testing.B) {
-	l := newSlowLog(Slow{Threshold: 50 * time.Millisecond})
-	for i := range l.entries {
-		l.add(&slowEntry{clock: clock{total: time.Duration(i+1) * time.Second}})
-	}
-	b.Run("fast", func(b *testing.B) {
-		fast := &clock{total: time.Millisecond}
-		for b.Loop() {
-			if l.wants(fast) {
-				b.Fatal("it is fast")
+// The stages add up to the total, whatever the disk is said to have taken.
+func TestStagesAddUp(t *testing.T) {
+	for _, disk := range []time.Duration{-time.Hour, 0, time.Microsecond, time.Hour} {
+		var k clock
+		k.begin()
+		k.lap(stageParse)
+		k.start = k.start.Add(-2 * time.Millisecond) // which pass
+		k.read(stageMemory, disk)
+		k.lap(stageTurn)
+		k.read(stageMemory, 0)
+		k.lap(stageWrite)
+		var sum time.Duration
+		for _, spent := range k.spent {
+			sum += spent
+			if spent < 0 {
+				t.Errorf("disk %v: %v", disk, k.spent)
 			}
 		}
-	})
-	b.Run("slow", func(b *testing.B) {
-		for b.Loop() {
-			l.add(&slowEntry{clock: clock{total: 100 * time.Millisecond}})
+		if sum != k.total || k.spent[stageMemory]+k.spent[stageDisk] < 2*time.Millisecond {
+			t.Errorf("disk %v: %v add up to %v, the total is %v", disk, k.spent, sum, k.total)
 		}
-	})
+	}
+}
+
+// A crowd does not wait for the time of the next look at the log, unless looks fail.
+func TestLookSooner(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			looks := 0
+			e := newLogEnd(ctx, func(context.Context) (uint64, error) {
+				looks++
+				return 7, nil
+			}, func(f func()) bool { go f(); return true })
+			e.next, e.failed = time.Now().Add(time.Hour), fails
+			for range lookSooner {
+				e.await(7, func(error) {})
+			}
+			synctest.Wait()
+			if sooner := looks == 1; sooner == fails {
+				t.Errorf("the looks before fail: %v, and there are %d", fails, looks)
+			}
+			cancel()
+		})
+	}
 }

@@ -3,7 +3,6 @@ package service_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -57,141 +56,6 @@ func (r *room) slowlog(body string) (reply slowlog) {
 	return reply
 }
 
-// slow waits for so many requests over the threshold: each has its answer a
-// moment before it is remembered.
-func (r *room) slow(n int) (reply slowlog) {
-	r.t.Helper()
-	until(r.t, "all are remembered", func() bool {
-		reply = r.slowlog(`{}`)
-		return len(reply.Latest) >= n
-	})
-	return reply
-}
-
-// Each part of a slow request's time is told under its own name.
-func TestWhereTheTimeWent(t *testing.T) {
-	const wait = 30 * time.Millisecond
-	var log e2e.Lines
-	var r *room
-	r = start(t, func(o *service.Options, _ *server.Options) {
-		o.Slow.Threshold = wait - 10*time.Millisecond
-		o.Limits.Workers, o.Limits.ColdReads = 1, 1
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o.Publisher = querytest.Publish(func(context.Context, []byte) (pipeline.Position, error) {
-			time.Sleep(wait)
-			time.AfterFunc(3*wait, func() { r.reader.Apply(3) })
-			return 3, nil
-		})
-	})
-	r.reader.Cool(42)
-	var second sync.Once
-	r.reader.Disk = func() {
-		second.Do(func() {
-			for tries := 0; r.figure("tidemark_query_cold_in_flight") < 2 && tries < 1000; tries++ {
-				time.Sleep(time.Millisecond)
-			}
-		})
-		time.Sleep(wait)
-	}
-	since := time.Now()
-
-	// The one that comes second waits for the one that reads the disk.
-	var both sync.WaitGroup
-	for range 2 {
-		both.Go(func() {
-			r.get(`{"counter":"post","ids":[42,1],"columns":["like"]}`, `{"rows":[{"id":"42","like":0},{"id":"1","like":0}],"as_of":"0"}`)
-		})
-	}
-	both.Wait()
-	r.refuses("following", `{"user":7,"min_position":"5","timeout_ms":30}`, "504")
-	r.answers("read", `{"user":7,"what":["feed"],"wait":true}`, `{"position":"3"}`)
-
-	got := r.slow(3)
-	if got.Node != "a" || got.ThresholdUS != 20_000 || got.OverThreshold != 3 || got.Since.After(since) || got.Cut {
-		t.Errorf("%+v", got)
-	}
-	least := wait.Microseconds()
-	for i, want := range []struct {
-		endpoint, request string
-		code, ids, cold   int
-		turn, position    int64
-		disk, log         int64
-	}{
-		{"read", `{"user":7,"what":["feed"],"wait":true}`, 200, 0, 0, 0, least, 0, least},
-		{"get", `{"counter":"post","ids":[42,1],"columns":["like"]}`, 200, 2, 1, least, 0, least, 0},
-		{"get", `{"counter":"post","ids":[42,1],"columns":["like"]}`, 200, 2, 1, 0, 0, least, 0},
-	} {
-		e := got.Latest[i]
-		if e.Endpoint != want.endpoint || e.Request != want.request || e.Code != want.code || e.IDs != want.ids || e.Cold != want.cold {
-			t.Errorf("number %d is %+v, want %+v", i, e, want)
-		}
-		if e.TurnUS < want.turn || e.PositionUS < want.position || e.DiskUS < want.disk || e.LogUS < want.log {
-			t.Errorf("number %d is %+v, want at least %+v", i, e, want)
-		}
-		for what, zero := range map[string]bool{
-			"position": want.position == 0 && e.PositionUS != 0,
-			"disk":     want.disk == 0 && e.DiskUS != 0,
-			"log":      want.log == 0 && e.LogUS != 0,
-		} {
-			if zero {
-				t.Errorf("number %d did not wait for the %s: %+v", i, what, e)
-			}
-		}
-		sum := e.ParseUS + e.TurnUS + e.PositionUS + e.MemoryUS + e.DiskUS + e.LogUS + e.WriteUS
-		if sum > e.TotalUS || sum < e.TotalUS-7 { // each is rounded down
-			t.Errorf("number %d: its parts add up to %d of %d", i, sum, e.TotalUS)
-		}
-		if e.At.Before(since.Add(-time.Millisecond)) || e.At.After(time.Now()) {
-			t.Errorf("number %d came at %v", i, e.At)
-		}
-	}
-	for i := 1; i < len(got.Slowest); i++ {
-		if got.Slowest[i-1].TotalUS < got.Slowest[i].TotalUS {
-			t.Errorf("number %d is faster than the next: %+v", i-1, got.Slowest)
-		}
-	}
-	// One that only waited for its position is among the slowest, and is not
-	// slow. Its time runs from its arrival, so that reading the request is part of it.
-	if at := slices.IndexFunc(got.Slowest, func(e slowRequest) bool { return e.Endpoint == "following" }); at < 0 || got.Slowest[at].ParseUS+got.Slowest[at].PositionUS < least-1000 {
-		t.Errorf("the slowest are %+v", got.Slowest)
-	}
-	// A request is counted behind its entry.
-	until(t, "three are counted", func() bool { return r.figure("tidemark_query_slow_total") == 3 })
-	// All within a second: one line of each endpoint, of the first.
-	until(t, "both are logged", func() bool { return strings.Count(log.String(), "a slow request") >= 2 })
-	text := log.String()
-	if lines := strings.Count(text, "a slow request"); lines != 2 && time.Since(since) < time.Second {
-		t.Errorf("%d lines: %s", lines, text)
-	}
-	if !strings.Contains(text, "level=INFO") ||
-		!strings.Contains(text, "endpoint=get code=200 total=") || !strings.Contains(text, " disk=") || !strings.Contains(text, "ids=2 cold=1 left_out=0") {
-		t.Errorf("the log has %s", text)
-	}
-}
-
-// A `read` with `wait`, or any request with min_position, that only waited for
-// its position is not slow, however long that was.
-func TestWaitingForAPositionIsNotSlow(t *testing.T) {
-	var log e2e.Lines
-	var r *room
-	r = start(t, func(o *service.Options, _ *server.Options) {
-		o.Slow.Threshold = 20 * time.Millisecond
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o.Publisher = querytest.Publish(func(context.Context, []byte) (pipeline.Position, error) {
-			time.AfterFunc(100*time.Millisecond, func() { r.reader.Apply(3) })
-			return 3, nil
-		})
-	})
-	r.answers("read", `{"user":7,"what":["feed"],"wait":true}`, `{"position":"3"}`)
-	r.refused(`{"counter":"post","ids":[1],"min_position":"9","timeout_ms":100}`, "504")
-	r.refuses("unread", `{"users":[1],"min_seq":9,"timeout_ms":100}`, "504")
-	var got slowlog
-	until(t, "all are remembered", func() bool { got = r.slowlog(`{}`); return len(got.Slowest) >= 3 })
-	if len(got.Latest) != 0 || got.OverThreshold != 0 || r.figure("tidemark_query_slow_total") != 0 || strings.Contains(log.String(), "a slow request") {
-		t.Errorf("%+v\n%s", got, log.String())
-	}
-}
-
 // "{"reset":true} empties it": whoever empties it has seen what was in it.
 func TestSlowlogReset(t *testing.T) {
 	r := start(t, func(o *service.Options, _ *server.Options) {
@@ -200,7 +64,7 @@ func TestSlowlogReset(t *testing.T) {
 	for range 5 {
 		r.refused(`{"counter":"pots","ids":[1]}`, "404")
 	}
-	until(t, "all are remembered", func() bool { return r.figure("tidemark_query_slow_total") == 5 })
+	e2e.Until(t, "all are remembered", func() bool { return r.figure("tidemark_query_slow_total") == 5 })
 	before := r.slowlog(`{"reset":true,"x":[]}`)
 	if len(before.Slowest) != 3 || len(before.Latest) != 3 || before.OverThreshold != 5 || before.Latest[0].Code != 404 || before.Latest[0].IDs != 1 {
 		t.Errorf("%+v", before)
@@ -218,30 +82,6 @@ func TestSlowlogReset(t *testing.T) {
 	r.refuses("slowlog", `{"reset":true`, "400", "the body is not the JSON object it should be")
 }
 
-// Without a threshold the slowest are kept, and nothing is slow.
-func TestSlowlogWithoutThreshold(t *testing.T) {
-	r := start(t)
-	r.get(`{"counter":"post","ids":[1],"columns":["like"]}`, `{"rows":[{"id":"1","like":0}],"as_of":"0"}`)
-	var got slowlog
-	until(t, "it is remembered", func() bool { got = r.slowlog(`{}`); return len(got.Slowest) > 1 })
-	if len(got.Latest) != 0 || got.ThresholdUS != 0 || got.OverThreshold != 0 || strings.Contains(r.log.String(), "slow") {
-		t.Errorf("%+v, the log has %s", got, r.log)
-	}
-}
-
-// What was asked is clipped, and nobody's terminal is played with.
-func TestSlowlogClips(t *testing.T) {
-	r := start(t)
-	r.refused("\x1b[2J"+strings.Repeat(`é`, 500), "400")
-	var got slowlog
-	until(t, "it is remembered", func() bool { got = r.slowlog(`{}`); return len(got.Slowest) > 1 })
-	for _, e := range got.Slowest {
-		if e.Endpoint == "get" && e.Request != " [2J"+strings.Repeat(`é`, 254)+"…" {
-			t.Errorf("%q", e.Request)
-		}
-	}
-}
-
 // A small max_payload gets the first part of each list.
 func TestSlowlogThatDoesNotFit(t *testing.T) {
 	r := start(t, func(o *service.Options, so *server.Options) {
@@ -251,18 +91,84 @@ func TestSlowlogThatDoesNotFit(t *testing.T) {
 	for range 64 {
 		r.refused(`{"counter":"pots","ids":[1],"x":"`+strings.Repeat("x", 400)+`"}`, "404")
 	}
-	until(t, "all are remembered", func() bool { return r.figure("tidemark_query_slow_total") >= 64 })
+	e2e.Until(t, "all are remembered", func() bool { return r.figure("tidemark_query_slow_total") >= 64 })
 	got := r.slowlog(`{}`)
 	if !got.Cut || len(got.Latest) != 4 || len(got.Slowest) != 4 || got.OverThreshold < 64 {
 		t.Errorf("%d latest, %d slowest, %+v", len(got.Latest), len(got.Slowest), got.OverThreshold)
 	}
 }
 
-// The slow log answers when nothing else does.
-func TestSlowlogBeforeTheNodeIsReady(t *testing.T) {
-	r := start(t, func(o *service.Options, _ *server.Options) { o.Ready = func() error { return errors.New("loading") } })
-	r.refused(`{"counter":"post","ids":[1]}`, "503")
-	if got := r.slowlog(`{}`); got.Node != "a" {
+// Each part of a slow request's time is told under its own name.
+func TestWhereTheTimeWent(t *testing.T) {
+	const takes = 10 * time.Millisecond // the log to store a read, a read to be visible, the disk
+	var log e2e.Lines
+	var r *room
+	r = start(t, func(o *service.Options, _ *server.Options) {
+		o.Slow.Threshold = takes / 2
+		o.Limits.Workers, o.Limits.ColdReads = 1, 1
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Publisher = querytest.Publish(func(context.Context, []byte) (pipeline.Position, error) {
+			time.Sleep(takes)
+			time.AfterFunc(3*takes, func() { r.reader.Apply(3) })
+			return 3, nil
+		})
+	})
+	r.reader.Cool(42)
+	var second sync.Once
+	r.reader.Disk = func() {
+		second.Do(func() {
+			e2e.Until(t, "another waits for the disk", func() bool { return r.figure("tidemark_query_cold_in_flight") == 2 })
+		})
+		time.Sleep(takes)
+	}
+	since := time.Now()
+	get := `{"counter":"post","ids":[42,1],"columns":["like"]}`
+	var both sync.WaitGroup
+	for range 2 { // the one that comes second waits for the one that reads the disk
+		both.Go(func() { r.get(get, `{"rows":[{"id":"42","like":0},{"id":"1","like":0}],"as_of":"0"}`) })
+	}
+	both.Wait()
+	r.refuses("following", `{"user":7,"min_position":"5","timeout_ms":10}`, "504")
+	r.answers("read", `{"user":7,"what":["feed"],"wait":true}`, `{"position":"3"}`)
+
+	var got slowlog
+	e2e.Until(t, "all are remembered", func() bool { got = r.slowlog(`{}`); return len(got.Latest) >= 3 })
+	if got.Node != "a" || got.ThresholdUS != 5000 || got.OverThreshold != 3 || got.Since.After(since) || got.Cut {
 		t.Errorf("%+v", got)
+	}
+	least := takes.Microseconds()
+	for i, want := range []slowRequest{
+		{Endpoint: "read", Code: 200, PositionUS: least, LogUS: least, Request: `{"user":7,"what":["feed"],"wait":true}`},
+		{Endpoint: "get", Code: 200, IDs: 2, Cold: 1, TurnUS: least, DiskUS: least, Request: get},
+		{Endpoint: "get", Code: 200, IDs: 2, Cold: 1, DiskUS: least, Request: get},
+	} {
+		e := got.Latest[i]
+		if e.Endpoint != want.Endpoint || e.Request != want.Request || e.Code != want.Code || e.IDs != want.IDs || e.Cold != want.Cold ||
+			e.TurnUS < want.TurnUS || e.PositionUS < want.PositionUS || e.DiskUS < want.DiskUS || e.LogUS < want.LogUS {
+			t.Errorf("number %d is %+v, want at least %+v", i, e, want)
+		}
+		if want.PositionUS == 0 && e.PositionUS != 0 || want.DiskUS == 0 && e.DiskUS != 0 || want.LogUS == 0 && e.LogUS != 0 {
+			t.Errorf("number %d did not wait for all of that: %+v", i, e)
+		}
+		sum := e.ParseUS + e.TurnUS + e.PositionUS + e.MemoryUS + e.DiskUS + e.LogUS + e.WriteUS
+		if sum > e.TotalUS || sum < e.TotalUS-7 { // each is rounded down
+			t.Errorf("number %d: its parts add up to %d of %d", i, sum, e.TotalUS)
+		}
+		if e.At.Before(since.Add(-time.Millisecond)) || e.At.After(time.Now()) {
+			t.Errorf("number %d came at %v", i, e.At)
+		}
+	}
+	// One that only waited for its position is among the slowest, and is not
+	// slow. Its time runs from its arrival, so that reading the request is part of it.
+	waited := func(e slowRequest) bool { return e.Endpoint == "following" && e.ParseUS+e.PositionUS >= least-1000 }
+	if !slices.ContainsFunc(got.Slowest, waited) {
+		t.Errorf("the slowest are %+v", got.Slowest)
+	}
+	e2e.Until(t, "a request is counted behind its entry", func() bool { return r.figure("tidemark_query_slow_total") == 3 })
+	e2e.Until(t, "one of each endpoint is logged", func() bool { return strings.Count(log.String(), "a slow request") >= 2 })
+	for _, part := range []string{"level=INFO", "endpoint=get code=200 total=", " disk=", "ids=2 cold=1 left_out=0"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("the log has %s", log.String())
+		}
 	}
 }

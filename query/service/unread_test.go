@@ -28,23 +28,6 @@ func TestUnread(t *testing.T) {
 	r.answers("unread", `{"users":[]}`, `{"users":[],"as_of":"2047"}`)
 }
 
-// docs/contract.md: "Values are integers, never negative in an answer"
-func TestUnreadIsNeverNegative(t *testing.T) {
-	r := start(t)
-	r.reader.SetUnread(7, query.UserUnread{Counts: []int64{-4, 1<<63 - 1}})
-	// Channels and dots are objects, also when there are none.
-	r.answers("unread", `{"users":[7]}`,
-		`{"users":[{"user":"7","feed":0,"counts":{"comment":0,"mention":9223372036854775807},"channels":{},"dots":{}}],"as_of":"0"}`)
-}
-
-func TestUnreadOfManyChannels(t *testing.T) {
-	r := start(t)
-	r.reader.Channels([]string{"a-1", "b_2", "system"}, []string{"games", "shop"})
-	r.reader.SetUnread(7, query.UserUnread{Feed: 1<<64 - 1, Notices: []uint64{1, 0, 10}, Dots: []bool{false, true}})
-	r.answers("unread", `{"users":[7]}`, `{"users":[{"user":"7","feed":18446744073709551615,"counts":{"comment":0,"mention":0},`+
-		`"channels":{"a-1":1,"b_2":0,"system":10},"dots":{"games":false,"shop":true}}],"as_of":"0"}`)
-}
-
 // A configuration without the counter unread still has feeds and channels.
 func TestUnreadWithoutCounter(t *testing.T) {
 	r := start(t, func(o *service.Options, _ *server.Options) {
@@ -56,24 +39,9 @@ func TestUnreadWithoutCounter(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	r.reader.NoUnreadCounter()
 	r.answers("unread", `{"users":[7]}`, `{"users":[{"user":"7","feed":0,"counts":{},"channels":{},"dots":{}}],"as_of":"0"}`)
 	r.answers("read", `{"user":7,"what":["feed"]}`, `{"position":"1024"}`)
 	r.refuses("read", `{"user":7,"what":["old"]}`, "404", `what[0]: "old" is not something unread; there are: feed, channel:<name>, all`)
-}
-
-// docs/contract.md: "An answer that is not whole says so: `"degraded": true` and
-// `"missing": ["43"]`; never a silent zero."
-func TestUnreadDegraded(t *testing.T) {
-	r := start(t)
-	r.reader.StopShardOf(43)
-	whole := `"feed":0,"counts":{"comment":0,"mention":0},"channels":{},"dots":{}`
-	r.answers("unread", `{"users":[42,43,44,43]}`,
-		`{"users":[{"user":"42",`+whole+`},{"user":"43"},{"user":"44",`+whole+`},{"user":"43"}],"as_of":"0","degraded":true,"missing":["43"]}`)
-	r.reader.Apply(9)
-	r.reader.StopAll()
-	r.answers("unread", `{"users":[42,43]}`, `{"users":[{"user":"42"},{"user":"43"}],"as_of":"9","degraded":true,"missing":["42","43"]}`)
-	r.get(`{"counter":"post","ids":[1,2]}`, `{"rows":[{"id":"1"},{"id":"2"}],"as_of":"9","degraded":true,"missing":["1","2"]}`)
 }
 
 // docs/contract.md: "At most 10,000 ids (or users) a request." "400 with what is wrong

@@ -6,19 +6,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 
 	naive "github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
 	"github.com/tidemark-io/tidemark/query/spread"
-	"github.com/tidemark-io/tidemark/query/wire"
 )
 
 // likers puts members into sets.
@@ -94,116 +90,6 @@ func (q *asking) sets() {
 }
 
 func (q *asking) justifiedSets(id uint64) bool { return !q.knows(id) || q.justified(id) }
-
-// docs/queries.md: "A node of an earlier version does not know sets: what only such nodes
-// hold is missing."
-func TestSetsOfOlderNodes(t *testing.T) {
-	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
-	like, ok := w.Schema.Find("post.like")
-	if !ok {
-		t.Fatal("no post.like")
-	}
-	theirs, ours := idIn(0, 0), idIn(1, 0)
-	for _, id := range []uint64{theirs, ours} {
-		w.Sets.Add(like, id, pipeline.Member{A: 7})
-	}
-	c := newCluster(t, w, &server.Options{})
-	c.serve("a-real", querytest.NewHolder(w, "a", even))
-	c.meddle("a", "a-real", version1(nil))
-	c.list("a", even)
-	c.node("b", func(s pipeline.Shard) bool { return !even(s) })
-	c.open()
-	ctx, far := within(t, 20*time.Second), c.far(0, 0)
-	has := query.Rows{Sets: []pipeline.MemberOf{{Column: like, Member: pipeline.Member{A: 7}}}}
-	if err := far.Rows(ctx, 0, []pipeline.Column{like}, []uint64{theirs, ours, theirs}, &has, true); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(has.Missing)
-	if !slices.Equal(has.Missing, []int{0, 2}) || !has.Has[1] {
-		t.Errorf("%+v", has)
-	}
-	var page query.MemberPage
-	if err := far.Members(ctx, like, theirs, pipeline.Member{}, 10, &page, true); !errors.Is(err, query.ErrStopped) {
-		t.Errorf("%v %v", page, err)
-	}
-	if err := far.Members(ctx, like, ours, pipeline.Member{}, 10, &page, true); err != nil || len(page.Members) != 1 {
-		t.Errorf("%v %v", page, err)
-	}
-}
-
-// A column that has no set, or one that is not named, is no question about a set, and a
-// list is of one column.
-func TestSetsRefuse(t *testing.T) {
-	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
-	c := newCluster(t, w, &server.Options{})
-	c.node("a", func(pipeline.Shard) bool { return true })
-	nc := querytest.Connect(t, c.server)
-	for _, c := range []struct {
-		columns     []string
-		rows, lists string // what is said of it
-	}{
-		{[]string{"comment"}, "has no set", "has no set"},
-		{[]string{"like", "comment"}, "has no set", "2 columns"},
-		{[]string{"smile"}, "has no column", "has no column"},
-		{nil, "column 0 of 0", "0 columns"},
-	} {
-		packed, place := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: c.columns}), max(len(c.columns)-1, 0)
-		rows := wire.RowsAsk{Names: packed, IDs: []uint64{1}, Sets: []pipeline.MemberOf{{Column: pipeline.Column(place), Member: pipeline.Member{A: 7}}}}
-		for kind, body := range map[wire.Kind][]byte{
-			wire.RowsHas: rows.Append(nil),
-			wire.Members: (&wire.MembersAsk{Names: packed, ID: 1, Limit: 10}).Append(nil),
-		} {
-			words := c.lists
-			if kind == wire.RowsHas {
-				words = c.rows
-			}
-			ask := wire.AppendAsk(wire.BeginBatch(nil, wire.Fingerprint(w.Schema, shards), wire.Oldest), &wire.Ask{ID: 1, Kind: kind, Within: 5 * time.Second, Body: body})
-			m, err := nc.Request(spread.Subject("a", 0), wire.End(ask), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, replies, err := wire.DecodeReplies(m.Data, nil)
-			if err != nil || len(replies) != 1 || replies[0].Status != wire.Refused || !strings.Contains(string(replies[0].Body), words) {
-				t.Errorf("%s of %v: %+v %v", kind, c.columns, replies, err)
-			}
-		}
-	}
-}
-
-// A process of several that holds all of what is asked answers by itself, one that does
-// not says so at once.
-func TestSetsHere(t *testing.T) {
-	w := querytest.NewWorld(querytest.SetsSchema(t), shards, now)
-	like, _ := w.Schema.Find("post.like")
-	c := newCluster(t, w, &server.Options{})
-	c.node("a", even)
-	own := querytest.NewHolder(w, "own", func(s pipeline.Shard) bool { return !even(s) })
-	c.own = own
-	c.open()
-	here, there := idIn(1, 0), idIn(0, 0)
-	w.Sets.Add(like, here, pipeline.Member{A: 7})
-	w.Sets.Add(like, there, pipeline.Member{A: 7})
-	ctx := within(t, 20*time.Second)
-	has := query.Rows{Sets: []pipeline.MemberOf{{Column: like, Member: pipeline.Member{A: 7}}}}
-	if err := c.reader.Rows(ctx, 0, []pipeline.Column{like}, []uint64{here}, &has, false); err != nil || !has.Has[0] {
-		t.Errorf("%+v %v", has, err)
-	}
-	if err := c.reader.Rows(ctx, 0, []pipeline.Column{like}, []uint64{here, there}, &has, false); !errors.Is(err, query.ErrFar) {
-		t.Errorf("%+v %v", has, err)
-	}
-	var page query.MemberPage
-	if err := c.reader.Members(ctx, like, here, pipeline.Member{}, 10, &page, false); err != nil || len(page.Members) != 1 {
-		t.Errorf("%+v %v", page, err)
-	}
-	if err := c.reader.Members(ctx, like, there, pipeline.Member{}, 10, &page, false); !errors.Is(err, query.ErrFar) {
-		t.Errorf("%+v %v", page, err)
-	}
-	// Both together, and from the disk of this process.
-	own.Cool(here)
-	if err := c.far(0, 0).Rows(ctx, 0, []pipeline.Column{like}, []uint64{there, here}, &has, true); err != nil || !has.Has[0] || !has.Has[1] || has.Cost.Cold != 1 {
-		t.Errorf("%+v %v", has, err)
-	}
-}
 
 // docs/queries.md: "Of each row all is as of one moment: a like that is in the count is in
 // `has`, and none else." The same over nodes of which each is somewhere else in the log.

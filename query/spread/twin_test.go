@@ -34,7 +34,11 @@ const (
 // Answers of several nodes are those of one, whatever becomes of some of them; and
 // what is missing is what no node that answers holds.
 func TestTwin(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 16
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			twin(t, seed)
@@ -108,7 +112,7 @@ func twin(t *testing.T, seed uint64) {
 	knowsSets := func(id uint64) bool { return knows[pipeline.ShardOf(id, shards)] }
 	deadline, rounds := 5*time.Second, 12
 	if slow {
-		deadline, rounds = 1500*time.Millisecond, 1
+		deadline, rounds = 700*time.Millisecond, 1
 	}
 	for range rounds {
 		q := &asking{t, r, c, whole, answered, knowsSets, someMute, someLags, users, deadline}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -406,27 +405,4 @@ func said(field any) string {
 		return strings.Join(all, ",")
 	}
 	return fmt.Sprint(field)
-}
-
-func BenchmarkGet500(b *testing.B) {
-	ids := make([]string, 500)
-	for i := range ids {
-		ids[i] = strconv.Itoa(1_000_000 + i)
-	}
-	r := &recorder{reply: query.Reply{Code: 200, Data: []byte(`{"rows":[` + strings.Repeat(`{"id":"1000000","like":3},`, 499) + `{}],"as_of":"7"}`)}}
-	h, err := Handler(Options{Ask: r.ask})
-	if err != nil {
-		b.Fatal(err)
-	}
-	server := httptest.NewServer(h)
-	defer server.Close()
-	target := server.URL + "/v1/get/post/" + strings.Join(ids, ",")
-	for b.Loop() {
-		reply, err := http.Get(target)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, reply.Body)
-		reply.Body.Close()
-	}
 }

@@ -60,34 +60,6 @@ func drawSets(t *rapid.T, columns int) (sets []pipeline.MemberOf) {
 	return sets
 }
 
-// What asks for nothing, and an answer of which a part is lacking, is refused.
-func TestSetsThatMakeNoSense(t *testing.T) {
-	var rows wire.RowsAsk
-	var page wire.MembersAsk
-	for name, err := range map[string]error{
-		"no members":  rows.Decode(wire.RowsHas, append((&wire.RowsAsk{IDs: []uint64{1}}).Append(nil), 0), wire.Version),
-		"no member":   rows.Decode(wire.RowsHas, (&wire.RowsAsk{IDs: []uint64{1}, Sets: make([]pipeline.MemberOf, 1)}).Append(nil), wire.Version),
-		"not said":    rows.Decode(wire.RowsHas, (&wire.RowsAsk{IDs: []uint64{1}}).Append(nil), wire.Version),
-		"no id":       page.Decode((&wire.MembersAsk{Limit: 1}).Append(nil), wire.Version),
-		"no limit":    page.Decode((&wire.MembersAsk{ID: 1}).Append(nil), wire.Version),
-		"large limit": page.Decode((&wire.MembersAsk{ID: 1, Limit: wire.LimitMax + 1}).Append(nil), wire.Version),
-	} {
-		if err == nil {
-			t.Errorf("%s: taken", name)
-		}
-	}
-	p := &wire.Pieces{Limit: 1 << 20}
-	sent := query.Rows{Sets: make([]pipeline.MemberOf, 1)}
-	sent.Reset(3, 1)
-	p.Rows(&sent, 1)
-	p.End(tail)
-	got := query.Rows{Sets: make([]pipeline.MemberOf, 2)}
-	got.Reset(3, 1)
-	if _, _, err := wire.DecodeRows([][]byte{p.Buf}, make([]int32, 3), 1, &got); err == nil {
-		t.Error("an answer about one of two members is taken")
-	}
-}
-
 func FuzzSets(f *testing.F) {
 	names := wire.AppendNames(nil, wire.Names{Counter: "post", Columns: []string{"like"}})
 	f.Add((&wire.RowsAsk{Names: names, Sets: []pipeline.MemberOf{{Member: pipeline.Member{A: 7, B: 1 << 63}}}, IDs: []uint64{1, 2, 1 << 40}}).Append(nil))

@@ -1,9 +1,7 @@
 package wire_test
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -138,41 +136,6 @@ func TestSharesRoundTrip(t *testing.T) {
 	})
 }
 
-// Who says of some followees only when they changed, or of more than there are, is not
-// understood; nor is who says that they changed after all positions.
-func TestChangedOfAllOrNone(t *testing.T) {
-	const shards = 4
-	ask := query.CountAsk{Mark: 5, Followees: []query.Followee{{User: 1, Changed: 300}, {User: 2, Changed: 9}}}
-	message := func(change func([]byte) []byte) error {
-		p := &wire.Pieces{Limit: 1 << 20}
-		p.User(0, &query.UserUnread{}, nil, nil, nil)
-		p.Rest(0, &ask, shards, new(wire.Sharing), 2)
-		before := len(p.Buf)
-		p.Buf = p.Buf[:0]
-		p.User(0, &query.UserUnread{}, nil, nil, nil)
-		p.Rest(0, &ask, shards, new(wire.Sharing), wire.ChangedSince)
-		p.Buf = append(p.Buf[:before:before], change(slices.Clone(p.Buf[before:]))...)
-		p.End(wire.Tail{})
-		var out wire.ProfilesAnswer
-		return wire.DecodeProfiles([][]byte{p.Buf}, 1, 0, shards, &out)
-	}
-	same := func(b []byte) []byte { return b }
-	if err := message(same); err != nil {
-		t.Fatal(err)
-	}
-	for words, change := range map[string]func([]byte) []byte{
-		"2 followees, of whom 1 changed": func(b []byte) []byte { return append(b[:3], 1, 1, 0) },
-		"twice":                          func(b []byte) []byte { return append(b, b...) },
-		"after all positions, or never":  func(b []byte) []byte { return append(b[:2], 0, 2, 0) },
-		"no width of a value":            func(b []byte) []byte { return append(b[:3], 2, 9) },
-		"changed":                        func(b []byte) []byte { return append(b[:3], 0xff, 0x7f, 0) },
-	} {
-		if err := message(change); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v", words, err)
-		}
-	}
-}
-
 // A share that makes no sense is refused, with words.
 func TestSharesThatMakeNoSense(t *testing.T) {
 	share := func(bytes ...byte) []byte {
@@ -207,59 +170,5 @@ func TestSharesThatMakeNoSense(t *testing.T) {
 		if err := wire.DecodeProfiles([][]byte{record}, 1, 0, 3, &out); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v: %v, want %q", record, err, words)
 		}
-	}
-}
-
-// 375 followees, of a user who follows 500 of 20,000 authors over 4 holders with 64
-// shards: at the user's holder, at the asker, at one of the three others.
-func BenchmarkShares(b *testing.B) {
-	const shards = 64
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, read := range []bool{true, false} {
-		ask := query.CountAsk{Mark: 1 << 40}
-		for len(ask.Followees) < 375 {
-			if f := (query.Followee{User: 1 + r.Uint64N(20_000)}); pipeline.ShardOf(f.User, shards)%4 != 0 {
-				if !read {
-					f.Since = 1<<40 + pipeline.Position(r.Uint64N(1<<30))
-				}
-				ask.Followees = append(ask.Followees, f)
-			}
-		}
-		slices.SortFunc(ask.Followees, func(a, b query.Followee) int { return int(a.User) - int(b.User) })
-		name := map[bool]string{true: "read", false: "never read"}[read]
-		var sharing wire.Sharing
-		p := &wire.Pieces{Limit: 1 << 20}
-		b.Run(name+"/share", func(b *testing.B) {
-			for b.Loop() {
-				p.Buf = p.Buf[:0]
-				p.User(0, &query.UserUnread{}, nil, nil, nil)
-				p.Rest(0, &ask, shards, &sharing, wire.Version)
-				p.End(wire.Tail{})
-			}
-			b.ReportMetric(float64(len(p.Buf))/375, "B/followee")
-		})
-		var answer wire.ProfilesAnswer
-		b.Run(name+"/asker", func(b *testing.B) {
-			for b.Loop() {
-				if err := wire.DecodeProfiles([][]byte{p.Buf}, 1, 0, shards, &answer); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		third := wire.Rest{Mark: ask.Mark, Base: answer.Rest[0].Base}
-		for _, s := range answer.Rest[0].Shares {
-			if s.Shard%4 == 1 {
-				third.Shares = append(third.Shares, s)
-			}
-		}
-		body := sharesAsk([]wire.Rest{third})
-		b.Run(name+"/holder", func(b *testing.B) {
-			var asks wire.CountAsks
-			for b.Loop() {
-				if err := asks.Decode(body, wire.Version); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

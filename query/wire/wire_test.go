@@ -563,39 +563,6 @@ func FuzzDecodeReplies(f *testing.F) {
 	})
 }
 
-// What packing saves and costs: 500 ids of a multi-get, 500 followees.
-func BenchmarkIDs(b *testing.B) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, c := range []struct {
-		name string
-		top  uint64
-		sort bool
-	}{{"dense", 1 << 30, false}, {"denseSorted", 1 << 30, true}, {"random", 1 << 63, false}, {"randomSorted", 1 << 63, true}} {
-		ask := wire.RowsAsk{}
-		for range 500 {
-			ask.IDs = append(ask.IDs, 1+r.Uint64N(c.top))
-		}
-		if c.sort {
-			slices.Sort(ask.IDs)
-		}
-		body := ask.Append(nil)
-		b.Run(c.name+"/encode", func(b *testing.B) {
-			for b.Loop() {
-				body = ask.Append(body[:0])
-			}
-			b.ReportMetric(float64(len(body))/500, "B/id")
-		})
-		b.Run(c.name+"/decode", func(b *testing.B) {
-			var got wire.RowsAsk
-			for b.Loop() {
-				if err := got.Decode(wire.Rows, body, wire.Version); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // "What a decoder allocates is bounded": each channel that an answer
 // names takes room for every user.
 func TestTooManyChannels(t *testing.T) {

@@ -5,7 +5,6 @@
 package querytest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,346 +100,138 @@ func Connect(t testing.TB, s *server.Server, o ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// Reader is the dumb twin of the state: maps and lists under one lock.
+// Reader is a Holder of all of a World of its own, which changes while it is asked.
 type Reader struct {
+	query.Reader
 	// Before, if set, runs at the start of every answer. Set it before the
 	// first request.
 	Before func()
-	// Disk, if set, runs whenever the disk is read, without the lock. Set it
-	// before the first request.
+	// Disk, if set, runs for each id that is read from disk. Set it before the first
+	// request.
 	Disk func()
 
-	mu       sync.Mutex
-	applied  pipeline.Position
-	moved    chan struct{} // closed when applied moves
-	waiting  int           // in WaitApplied
-	rows     map[cell]int64
-	exist    map[row]bool
-	stopped  map[uint64]bool // ids whose shard is stopped
-	cold     map[uint64]bool // ids of which everything is on disk
-	err      error
-	notices  []string
-	dots     []string
-	unread   map[uint64]query.UserUnread
-	follows  map[[2]uint64]bool // follower, followee
-	posts    []query.FeedPost
-	columns  int // of counter unread
-	allStops bool
-
-	sets Sets
+	of *Holder // the same
 }
-
-type (
-	row struct {
-		counter int
-		id      uint64
-	}
-	cell struct {
-		column pipeline.Column
-		id     uint64
-	}
-)
 
 // NewReader is empty, at position 0.
-func NewReader() *Reader {
-	return &Reader{
-		moved: make(chan struct{}), rows: map[cell]int64{}, exist: map[row]bool{}, stopped: map[uint64]bool{}, cold: map[uint64]bool{},
-		unread: map[uint64]query.UserUnread{}, follows: map[[2]uint64]bool{}, columns: 2,
-		sets: Sets{},
-	}
-}
-
-// Set sets one cell.
-func (r *Reader) Set(counter int, column pipeline.Column, id uint64, value int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rows[cell{column, id}] = value
-	r.exist[row{counter, id}] = true
-}
-
-// StopShardOf makes an id unreadable.
-func (r *Reader) StopShardOf(id uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped[id] = true
-}
-
-// Cool puts everything of an id on disk, for good: reading it does not warm it.
-func (r *Reader) Cool(id uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cold[id] = true
-}
-
-// StopAll makes every answer an error that wraps query.ErrStopped.
-func (r *Reader) StopAll() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.allStops = true
-}
-
-// Channels names the channels.
-func (r *Reader) Channels(notices, dots []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.notices, r.dots = notices, dots
-}
-
-// SetUnread sets what one user has not read.
-func (r *Reader) SetUnread(user uint64, u query.UserUnread) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unread[user] = u
-}
-
-// NoUnreadCounter is for a schema without one.
-func (r *Reader) NoUnreadCounter() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.columns = 0
-}
-
-// Follow makes one user follow another.
-func (r *Reader) Follow(who, whom uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.follows[[2]uint64{who, whom}] = true
-}
-
-// Post lists a post.
-func (r *Reader) Post(author, post uint64, at pipeline.Position) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.posts = append(r.posts, query.FeedPost{Post: post, Author: author, Position: at})
-}
-
-// Fail makes every answer fail.
-func (r *Reader) Fail(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.err = err
-}
-
-// Apply moves on to p.
-func (r *Reader) Apply(p pipeline.Position) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.applied = p
-	close(r.moved)
-	r.moved = make(chan struct{})
-}
-
-// Applied is query.Reader's.
-func (r *Reader) Applied() pipeline.Position {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.applied
-}
-
-// WaitApplied is query.Reader's.
-func (r *Reader) WaitApplied(ctx context.Context, p pipeline.Position) error {
-	r.waits(1)
-	defer r.waits(-1)
-	for {
-		r.mu.Lock()
-		applied, moved := r.applied, r.moved
-		r.mu.Unlock()
-		if applied >= p {
-			return nil
+func NewReader(schema *pipeline.Schema) *Reader {
+	h := NewHolder(NewWorld(schema, pipeline.ShardsMax, 0), "all", func(pipeline.Shard) bool { return true })
+	h.not = query.ErrStopped
+	r := &Reader{Reader: h, of: h}
+	h.Before = func(context.Context) error {
+		if r.Before != nil {
+			r.Before()
 		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return nil
 	}
-}
-
-func (r *Reader) waits(by int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waiting += by
-}
-
-// Waiting is how many callers are in WaitApplied.
-func (r *Reader) Waiting() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.waiting
-}
-
-// enter begins an answer about ids; the caller unlocks.
-func (r *Reader) enter(ctx context.Context, disk bool, ids ...uint64) (cost query.Cost, err error) {
-	if r.Before != nil {
-		r.Before()
-	}
-	cost, err = r.warm(ctx, disk, ids)
-	r.mu.Lock()
-	switch {
-	case err != nil:
-		return cost, err
-	case r.allStops:
-		return cost, fmt.Errorf("shard 7: %w", query.ErrStopped)
-	}
-	return cost, r.err
-}
-
-// warm goes to the disk for those of ids that are there.
-func (r *Reader) warm(ctx context.Context, disk bool, ids []uint64) (cost query.Cost, err error) {
-	r.mu.Lock()
-	for _, id := range ids {
-		if r.cold[id] {
-			cost.Cold++
-		}
-	}
-	r.mu.Unlock()
-	switch {
-	case cost.Cold == 0:
-		return cost, nil
-	case !disk:
-		return query.Cost{}, fmt.Errorf("shard 7: %w", query.ErrCold)
-	}
-	since := time.Now()
-	for range cost.Cold {
-		if err := ctx.Err(); err != nil {
-			return cost, err
-		}
+	h.Disk = func() {
 		if r.Disk != nil {
 			r.Disk()
 		}
 	}
-	cost.Disk = time.Since(since)
-	return cost, nil
+	return r
 }
 
-// Rows is query.Reader's.
-func (r *Reader) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
-	cost, err := r.enter(ctx, disk, ids...)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	rows.Reset(len(ids), len(columns))
-	rows.AsOf, rows.Cost = r.applied, cost
-	for i, id := range ids {
-		if r.stopped[id] {
-			rows.Missing = append(rows.Missing, i)
-			continue
-		}
-		rows.Exist[i] = r.exist[row{counter, id}]
-		for j, column := range columns {
-			rows.Values[i*len(columns)+j] = r.rows[cell{column, id}]
-		}
-		r.sets.has(rows.Sets, id, rows.Has[i*len(rows.Sets):])
-	}
-	slices.Reverse(rows.Missing) // in any order
-	return nil
+// Use has the world count by another schema, before anything is in it.
+func (r *Reader) Use(schema *pipeline.Schema) { r.of.Schema = schema }
+
+// change locks the world until what it returns is called.
+func (r *Reader) change() (w *World, unlock func()) {
+	r.of.World.mu.Lock()
+	return r.of.World, r.of.World.mu.Unlock
 }
 
-// Unread is query.Reader's.
-func (r *Reader) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
-	cost, err := r.enter(ctx, disk, users...)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
+// Set sets one cell.
+func (r *Reader) Set(counter int, column pipeline.Column, id uint64, value int64) {
+	w, unlock := r.change()
+	defer unlock()
+	if w.Rows[counter] == nil {
+		w.Rows[counter] = map[uint64][]int64{}
 	}
-	notices, dots := r.notices, r.dots
-	if channels != nil {
-		notices, dots = nil, nil
-		for _, name := range channels {
-			if slices.Contains(r.dots, name) {
-				dots = append(dots, name)
-			} else {
-				notices = append(notices, name)
-			}
-		}
+	if w.Rows[counter][id] == nil {
+		w.Rows[counter][id] = make([]int64, w.Schema.Counters[counter].Count)
 	}
-	if err := out.Fits(notices, dots); err != nil {
-		return err
-	}
-	out.Reset(len(users), r.columns, notices, dots)
-	out.AsOf, out.Cost = r.applied, cost
-	for i, user := range users {
-		if r.stopped[user] {
-			out.Missing = append(out.Missing, i)
-		}
-		u := r.unread[user]
-		out.Users[i].Feed = u.Feed
-		copy(out.Users[i].Counts, u.Counts)
-		for j, name := range notices {
-			if at := slices.Index(r.notices, name); at >= 0 && at < len(u.Notices) {
-				out.Users[i].Notices[j] = u.Notices[at]
-			}
-		}
-		for j, name := range dots {
-			if at := slices.Index(r.dots, name); at < len(u.Dots) {
-				out.Users[i].Dots[j] = u.Dots[at]
-			}
-		}
-	}
-	slices.Reverse(out.Missing)
-	return nil
+	w.Rows[counter][id][column-w.Schema.Counters[counter].First] = value
 }
 
-// Feed is query.Reader's.
-func (r *Reader) Feed(ctx context.Context, user uint64, before pipeline.Position, limit int, out *query.FeedPage, disk bool) error {
-	cost, err := r.enter(ctx, disk, user)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if r.stopped[user] {
-		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
-	}
-	out.Reset()
-	out.AsOf, out.Cost = r.applied, cost
-	for _, p := range r.posts {
-		switch {
-		case !r.follows[[2]uint64{user, p.Author}] || before > 0 && p.Position >= before:
-		case r.stopped[p.Author]:
-			out.Missing = true
-		default:
-			out.Posts = append(out.Posts, p)
-		}
-	}
-	slices.SortFunc(out.Posts, func(a, b query.FeedPost) int { return cmp.Compare(b.Position, a.Position) })
-	if out.More = len(out.Posts) > limit; out.More {
-		out.Posts = out.Posts[:limit]
-	}
-	return nil
+// AddMembers puts members into the set of a column's row.
+func (r *Reader) AddMembers(column pipeline.Column, id uint64, members ...pipeline.Member) {
+	w, unlock := r.change()
+	defer unlock()
+	w.Sets.Add(column, id, members...)
 }
 
-// Following is query.Reader's.
-func (r *Reader) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.users(ctx, user, after, limit, out, disk, 0)
+// StopShardOf makes an id unreadable.
+func (r *Reader) StopShardOf(id uint64) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.of.lost[id] = true
 }
 
-// Followers is query.Reader's.
-func (r *Reader) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	return r.users(ctx, user, after, limit, out, disk, 1)
+// Cool puts everything of an id on disk, for good: reading it does not warm it.
+func (r *Reader) Cool(id uint64) { r.of.Cool(id) }
+
+// StopAll makes every answer an error that wraps query.ErrStopped.
+func (r *Reader) StopAll() { r.Fail(fmt.Errorf("shard 7: %w", query.ErrStopped)) }
+
+// Fail makes every answer fail.
+func (r *Reader) Fail(err error) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.of.err = err
 }
 
-func (r *Reader) users(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool, side int) error {
-	cost, err := r.enter(ctx, disk, user)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
+// Apply moves on to p.
+func (r *Reader) Apply(p pipeline.Position) { r.of.Lag(p) }
+
+// Waiting is how many callers are in WaitApplied.
+func (r *Reader) Waiting() int { return r.of.Waiting() }
+
+// Channels names the channels, in order.
+func (r *Reader) Channels(notices, dots []string) {
+	w, unlock := r.change()
+	defer unlock()
+	for _, name := range notices {
+		w.Notices[name] = map[uint64]uint64{}
 	}
-	if r.stopped[user] {
-		return fmt.Errorf("user %d: %w", user, query.ErrStopped)
+	for _, name := range dots {
+		w.Dots[name] = map[uint64]bool{}
 	}
-	out.Reset()
-	out.AsOf, out.Cost = r.applied, cost
-	for pair := range r.follows {
-		if pair[side] == user && pair[1-side] > after {
-			out.Users = append(out.Users, pair[1-side])
-		}
+}
+
+// SetUnread sets what one user has not read.
+func (r *Reader) SetUnread(user uint64, u query.UserUnread) {
+	w, unlock := r.change()
+	w.Feeds[user] = u.Feed
+	notices, dots := w.channels(nil)
+	for i, n := range u.Notices {
+		w.Notices[notices[i]][user] = n
 	}
-	slices.Sort(out.Users)
-	if out.More = len(out.Users) > limit; out.More {
-		out.Users = out.Users[:limit]
+	for i, dot := range u.Dots {
+		w.Dots[dots[i]][user] = dot
 	}
-	return nil
+	unlock()
+	counter, _ := w.Schema.Counter("unread")
+	for i, column := range w.Schema.Visible(counter)[:len(u.Counts)] {
+		r.Set(counter, column, user, u.Counts[i])
+	}
+}
+
+// Follow makes one user follow another.
+func (r *Reader) Follow(who, whom uint64) {
+	w, unlock := r.change()
+	defer unlock()
+	if w.Follows[who] == nil {
+		w.Follows[who] = map[uint64]pipeline.Position{}
+	}
+	w.Follows[who][whom] = 0
+}
+
+// Post lists a post.
+func (r *Reader) Post(author, post uint64, at pipeline.Position) {
+	w, unlock := r.change()
+	defer unlock()
+	w.Posts[author] = append(w.Posts[author], query.FeedPost{Post: post, Author: author, Position: at})
 }
 
 // Publish is a Publisher that is a function.

@@ -2,7 +2,6 @@ package querytest
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -45,37 +44,15 @@ func (s Sets) page(column pipeline.Column, id uint64, after pipeline.Member, lim
 	return members, more
 }
 
-// AddMembers puts members into the set of a column's row.
-func (r *Reader) AddMembers(column pipeline.Column, id uint64, members ...pipeline.Member) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sets.Add(column, id, members...)
-}
-
-// Members is query.Reader's.
-func (r *Reader) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {
-	cost, err := r.enter(ctx, disk, id)
-	defer r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if r.stopped[id] {
-		return fmt.Errorf("id %d: %w", id, query.ErrStopped)
-	}
-	out.Reset()
-	out.AsOf, out.Cost = r.applied, cost
-	out.Members, out.More = r.sets.page(column, id, after, limit)
-	return nil
-}
-
 // Members is query.Holder's.
 func (h *Holder) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) (err error) {
 	out.Reset()
 	if out.AsOf, out.Cost, err = h.begin(ctx, disk, []uint64{id}); err != nil {
 		return err
 	}
+	defer h.read()()
 	if !h.has(id) {
-		return query.ErrElsewhere
+		return h.not
 	}
 	out.Members, out.More = h.Sets.page(column, id, after, limit)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
@@ -27,6 +28,9 @@ type World struct {
 	Notices map[string]map[uint64]uint64 // channel, user
 	Dots    map[string]map[uint64]bool
 	Sets    Sets
+	Feeds   map[uint64]uint64 // what of a user's feed is unread, where it is not what Posts say
+
+	mu sync.RWMutex // of a Reader, whose world changes while it is asked
 }
 
 // NewWorld is empty.
@@ -35,12 +39,19 @@ func NewWorld(schema *pipeline.Schema, shards int, at pipeline.Position) *World 
 		Schema: schema, Shards: shards, At: at, Rows: map[int]map[uint64][]int64{}, Follows: map[uint64]map[uint64]pipeline.Position{},
 		Posts: map[uint64][]query.FeedPost{}, Marks: map[uint64]pipeline.Position{},
 		Notices: map[string]map[uint64]uint64{}, Dots: map[string]map[uint64]bool{}, Sets: Sets{},
+		Feeds: map[uint64]uint64{},
 	}
 }
 
 // Reader is one node that holds everything.
 func (w *World) Reader() query.Reader {
 	return NewHolder(w, "all", func(pipeline.Shard) bool { return true })
+}
+
+// read locks the world until what it returns is called.
+func (w *World) read() (unlock func()) {
+	w.mu.RLock()
+	return w.mu.RUnlock
 }
 
 // row fills in an id's cells and says whether there is such a row.
@@ -86,20 +97,30 @@ type Holder struct {
 	// Before, if set, runs at the start of every answer; an error of it is the
 	// answer's. Set it before the first question.
 	Before func(context.Context) error
+	// Disk, if set, runs for each id that is read from disk. Set it before the first
+	// question.
+	Disk func()
 
 	holds func(pipeline.Shard) bool
+	not   error // the answer about lists of what is not held
 
 	mu      sync.Mutex
 	applied pipeline.Position
 	moved   chan struct{}
 	stopped map[pipeline.Shard]bool
+	lost    map[uint64]bool // ids that cannot be read, of any shard
 	cold    map[uint64]bool
 	reads   int
+	waiting int // in WaitApplied
+	err     error
 }
 
 // NewHolder holds what holds says, all of it applied.
 func NewHolder(w *World, name string, holds func(pipeline.Shard) bool) *Holder {
-	return &Holder{World: w, Name: name, holds: holds, applied: w.At, moved: make(chan struct{}), stopped: map[pipeline.Shard]bool{}, cold: map[uint64]bool{}}
+	return &Holder{
+		World: w, Name: name, holds: holds, not: query.ErrElsewhere, applied: w.At, moved: make(chan struct{}),
+		stopped: map[pipeline.Shard]bool{}, lost: map[uint64]bool{}, cold: map[uint64]bool{},
+	}
 }
 
 // Lag has the holder stand somewhere; what it answers stays as it is.
@@ -132,6 +153,13 @@ func (h *Holder) Reads() int {
 	return h.reads
 }
 
+// Waiting is how many callers are in WaitApplied.
+func (h *Holder) Waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waiting
+}
+
 // begin begins an answer about ids.
 func (h *Holder) begin(ctx context.Context, disk bool, ids []uint64) (asOf pipeline.Position, cost query.Cost, err error) {
 	if h.Before != nil {
@@ -140,19 +168,32 @@ func (h *Holder) begin(ctx context.Context, disk bool, ids []uint64) (asOf pipel
 		}
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	asOf, err = h.applied, h.err
 	for _, id := range ids {
 		if h.cold[id] {
 			cost.Cold++
 		}
 	}
+	if cost.Cold > 0 && disk {
+		h.reads++
+	}
+	h.mu.Unlock()
 	if cost.Cold > 0 && !disk {
 		return 0, query.Cost{}, query.ErrCold
 	}
-	if cost.Cold > 0 {
-		h.reads++
+	since := time.Now()
+	for range cost.Cold {
+		if err := ctx.Err(); err != nil {
+			return 0, cost, err
+		}
+		if h.Disk != nil {
+			h.Disk()
+		}
 	}
-	return h.applied, cost, nil
+	if cost.Cold > 0 {
+		cost.Disk = time.Since(since)
+	}
+	return asOf, cost, err
 }
 
 // has says whether an id is held and its shard goes on.
@@ -160,7 +201,7 @@ func (h *Holder) has(id uint64) bool {
 	s := pipeline.ShardOf(id, h.Shards)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.holds(s) && !h.stopped[s]
+	return h.holds(s) && !h.stopped[s] && !h.lost[id]
 }
 
 // Applied is query.Holder's.
@@ -172,6 +213,13 @@ func (h *Holder) Applied() pipeline.Position {
 
 // WaitApplied is query.Holder's.
 func (h *Holder) WaitApplied(ctx context.Context, p pipeline.Position) error {
+	wait := func(by int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.waiting += by
+	}
+	wait(1)
+	defer wait(-1)
 	for {
 		h.mu.Lock()
 		applied, moved := h.applied, h.moved
@@ -200,6 +248,7 @@ func (h *Holder) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 	if rows.AsOf, rows.Cost, err = h.begin(ctx, disk, ids); err != nil {
 		return err
 	}
+	defer h.read()()
 	for i, id := range ids {
 		if !h.has(id) {
 			rows.Missing = append(rows.Missing, i)
@@ -217,6 +266,7 @@ func (h *Holder) Profiles(ctx context.Context, users []uint64, channels []string
 	if err != nil {
 		return err
 	}
+	defer h.read()()
 	notices, dots := h.channels(channels)
 	counter, ok := h.Schema.Counter("unread")
 	var columns []pipeline.Column
@@ -242,6 +292,10 @@ func (h *Holder) Profiles(ctx context.Context, users []uint64, channels []string
 		}
 		mark := h.Marks[user]
 		out.Rest[i].Mark = mark
+		if feed, is := h.Feeds[user]; is {
+			u.Feed = feed
+			continue
+		}
 		for _, followee := range slices.Sorted(maps.Keys(h.Follows[user])) {
 			since := h.Follows[user][followee]
 			if h.Holds(pipeline.ShardOf(followee, h.Shards)) {
@@ -269,6 +323,7 @@ func (h *Holder) CountPosts(ctx context.Context, asks []query.CountAsk, out *que
 	if err != nil {
 		return err
 	}
+	defer h.read()()
 	*out = query.Counts{Posts: make([]uint64, len(asks)), AsOf: asOf, Cost: cost}
 	for i, a := range asks {
 		for _, f := range a.Followees {
@@ -289,10 +344,16 @@ func (h *Holder) Followees(ctx context.Context, user, after uint64, limit int, o
 
 // Posts is query.Holder's.
 func (h *Holder) Posts(ctx context.Context, followees []uint64, from, before pipeline.Position, limit int, out *query.FeedPage, disk bool) (err error) {
+	return h.posts(ctx, followees, followees, from, before, limit, out, disk)
+}
+
+// posts are those of followees; ids are read for them.
+func (h *Holder) posts(ctx context.Context, ids, followees []uint64, from, before pipeline.Position, limit int, out *query.FeedPage, disk bool) (err error) {
 	out.Reset()
-	if out.AsOf, out.Cost, err = h.begin(ctx, disk, followees); err != nil {
+	if out.AsOf, out.Cost, err = h.begin(ctx, disk, ids); err != nil {
 		return err
 	}
+	defer h.read()()
 	for _, f := range followees {
 		if !h.has(f) {
 			out.Missing = true
@@ -317,8 +378,9 @@ func (h *Holder) Standpoint(ctx context.Context, ask *query.StandpointAsk, out *
 	if out.AsOf, out.Cost, err = h.begin(ctx, disk, []uint64{ask.User}); err != nil {
 		return err
 	}
+	defer h.read()()
 	if !h.has(ask.User) {
-		return query.ErrElsewhere
+		return h.not
 	}
 	out.Read = h.Marks[ask.User]
 	out.Feed.Mark, out.Follows = out.Read, len(h.Follows[ask.User])
@@ -350,8 +412,9 @@ func (h *Holder) page(ctx context.Context, user, after uint64, limit int, out *q
 	if out.AsOf, out.Cost, err = h.begin(ctx, disk, []uint64{user}); err != nil {
 		return err
 	}
+	defer h.read()()
 	if !h.has(user) {
-		return query.ErrElsewhere
+		return h.not
 	}
 	for _, u := range list() {
 		if u > after {
@@ -367,6 +430,12 @@ func (h *Holder) page(ctx context.Context, user, after uint64, limit int, out *q
 
 // Unread is query.Reader's.
 func (h *Holder) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
+	unlock := h.read()
+	err := out.Fits(h.channels(channels))
+	unlock()
+	if err != nil {
+		return err
+	}
 	var p query.Profiles
 	if err := h.Profiles(ctx, users, channels, &p, disk); err != nil {
 		return err
@@ -376,6 +445,7 @@ func (h *Holder) Unread(ctx context.Context, users []uint64, channels []string, 
 			p.Missing = append(p.Missing, i)
 		}
 	}
+	p.Fit = out.Fit
 	*out = p.Unreads
 	return nil
 }
@@ -388,5 +458,8 @@ func (h *Holder) Feed(ctx context.Context, user uint64, before pipeline.Position
 	if before == 0 {
 		before = math.MaxUint64
 	}
-	return h.Posts(ctx, slices.Sorted(maps.Keys(h.Follows[user])), 1, before, limit, out, disk)
+	unlock := h.read()
+	followees := slices.Sorted(maps.Keys(h.Follows[user]))
+	unlock()
+	return h.posts(ctx, append(followees, user), followees, 1, before, limit, out, disk)
 }
