@@ -79,6 +79,7 @@ func flip(t *testing.T, store string) (file string, whole []byte) {
 // What one server has lost is read from another one's copy, also where the one leads the
 // stream; and as long as a server is away that may have it, no message is taken for lost.
 func TestAnotherServersCopyIsRead(t *testing.T) {
+	natstest.Long(t) // three servers, each of which starts again
 	t.Parallel()
 	b, c := newClusterBench(t)
 	for i := range 400 {
@@ -135,7 +136,7 @@ func TestAnotherServersCopyIsRead(t *testing.T) {
 func TestFlippedBitAtTheEndIsDamage(t *testing.T) {
 	t.Parallel()
 	b, _ := damaged(t, 400)
-	source := b.source(0, jetlog.RunOptions{Linger: time.Second, Heartbeat: 20 * time.Millisecond})
+	source := b.source(0, jetlog.RunOptions{Linger: 50 * time.Millisecond, Heartbeat: 20 * time.Millisecond})
 	for read := 0; ; {
 		run, err := source.Next(b.ctx)
 		if read += len(run); err == nil {

@@ -7,9 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// LoadMovesUpTo is LoadMoves with another MovesMax.
-var LoadMovesUpTo = loadMoves
-
 // Seal is the seal of a window at a sequence of the DELTAS there is.
 func (s *Streams) Seal(ctx context.Context, sequence uint64, window []byte) (string, error) {
 	e, _, err := s.edition(ctx)

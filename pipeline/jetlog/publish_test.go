@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
+
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -25,12 +27,16 @@ func TestReadsWaitForALeader(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), jetlog.EventsStream); err != nil {
 		t.Fatal(err)
 	}
+	before := streams.Conn().Stats()
 	failed := make(chan error, 1)
 	go func() {
 		_, err := jetlog.NewPublisher(streams).Publish(t.Context(), []byte(`{"type":"read","actor":7,"what":["all"]}`))
 		failed <- err
 	}()
-	time.Sleep(100 * time.Millisecond) // it has been sent in vain
+	e2e.Until(t, "it has been sent in vain", func() bool {
+		now := streams.Conn().Stats()
+		return now.OutMsgs > before.OutMsgs && now.InMsgs > before.InMsgs
+	})
 	if stream, err = js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}

@@ -131,21 +131,9 @@ func TestRefuseWritesIsMarked(t *testing.T) {
 	}
 }
 
-// A lost tail is made up for while events are refused.
-func TestFastForwardWhileRefused(t *testing.T) {
-	b := newBench(t)
-	b.publish(3)
-	b.refuse(true, true)
-	b.must(jetlog.NewEvents(b.streams, jetlog.RunOptions{}).FastForward(b.ctx, 5000))
-	if n := b.stored(); n != 5000 {
-		t.Errorf("EVENTS holds %d messages, of 5000", n)
-	}
-	b.refuse(true, true)
-	b.refused()
-}
-
 // The same with three copies, and a leader that changes.
 func TestRefuseWritesInACluster(t *testing.T) {
+	natstest.Long(t) // three servers
 	t.Parallel()
 	b, c := newClusterBench(t)
 	b.publish(100)

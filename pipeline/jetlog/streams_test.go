@@ -38,7 +38,7 @@ func TestOpenStreamsCreatesThemAsDesigned(t *testing.T) {
 // was faster.
 func TestOpenStreamsAtOnce(t *testing.T) {
 	t.Parallel()
-	for i := range 30 { // they seldom meet
+	for i := range 8 { // they seldom meet
 		o := embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), SyncInterval: time.Minute}
 		if i%2 == 1 { // it has room for the streams once
 			o.StoreBytesMax = natstest.Options().BytesMax()
@@ -165,15 +165,5 @@ func TestOpenStreamsRefusesOtherLimits(t *testing.T) {
 	_, err := jetlog.OpenStreams(b.ctx, b.connect(), o)
 	if !errors.Is(err, jetlog.ErrMisfit) || !strings.Contains(err.Error(), "EVENTS: max age is 0s, must be 1h0m0s; KV_TIDEMARK: max bytes") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestStateJoins(t *testing.T) {
-	b := newBench(t)
-	b.publish(3)
-	state, err := b.streams.State(b.ctx, jetlog.EventsStream)
-	b.must(err)
-	if state.First != 1 || state.Last != 3 || state.Messages != 3 || state.Bytes == 0 || state.Created.IsZero() {
-		t.Errorf("got %+v", state)
 	}
 }

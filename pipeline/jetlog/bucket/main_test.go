@@ -80,3 +80,15 @@ func (b *bench) other(what string, err error, is, want string) {
 }
 
 func (b *bench) connect() *nats.Conn { b.Helper(); return natstest.Connect(b, b.server) }
+
+// streamsOnAWire are the streams on a connection that can be muted.
+func (b *bench) streamsOnAWire() (*jetlog.Streams, *natstest.Wire) {
+	b.Helper()
+	wire := natstest.NewWire(b, b.server)
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
+	b.must(err)
+	b.Cleanup(nc.Close)
+	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
+	b.must(err)
+	return streams, wire
+}

@@ -83,16 +83,4 @@ func TestSlots(t *testing.T) {
 	b.must(second.Restore(b.ctx))
 	windows(second, 0)
 	windows(b.streams, 3)
-
-	// Nothing is left of a slot that was cleared, and all of the other.
-	p2.kill()
-	b.must(bucket.Clear(b.ctx, b.js, 1, 2))
-	b.must(bucket.Clear(b.ctx, b.js, 1, 2)) // again
-	if _, err := b.js.Stream(b.ctx, "DELTAS2"); err == nil {
-		t.Error("DELTAS2 is still there")
-	}
-	windows(b.streams, 3)
-	again := b.processOn(second, nil, nil)
-	again.sees()
-	p1.sees("a draining")
 }
