@@ -128,11 +128,18 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		n = s.Start(&other)
 		s.Ready(n)
 	}
-	rebuilds := func() error {
+	rebuilds := func() (err error) {
 		counting, err := fans(c).Counting()
-		if err == nil {
-			_, err = job.Ask(t.Context(), s.NC, "a", RebuildVerb, RebuildAsk{Counting: counting}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		s.Until("it routes", func() error {
+			_, err = job.Ask(t.Context(), s.NC, "a", RebuildVerb, RebuildAsk{Counting: counting}, nil)
+			if e, ok := errors.AsType[*job.Error](err); ok && e.Code == job.CodeGone {
+				return err
+			}
+			return nil
+		})
 		return err
 	}
 	with("")

@@ -24,6 +24,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -243,34 +244,6 @@ func stuck(reached chan<- struct{}) func(*counting.Generation) {
 	}
 }
 
-// What is not compared is not alike: a holder that goes amid it is asked again when it is
-// back; else it says what is missing, and a node that fails again and again ends it. "All
-// holders of a shard are asked, not one of them": also a copy that was away when the others
-// were compared, and is back before the switch.
-func TestCompareHolderDies(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		holds func(*config.Config)
-		dies  func(t *testing.T, f *fleet, a, b, a2 *Node, amid <-chan struct{})
-	}{
-		{"and comes back", func(*config.Config) {}, diesAndComesBack},
-		{"and another one has it", twice, diesAndReturnsOtherwise},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			amid := make(chan struct{})
-			a, b := f.counting("a", 1, test.holds, nil), f.counting("b", 1, test.holds, stuck(amid))
-			a2 := f.counting("a2", 2, func(*config.Config) {}, nil)
-			f.Publish(50)
-			f.whole(a, b, a2)
-			f.dropSpares(a)
-			test.dies(t, f, a, b, a2, amid)
-		})
-	}
-}
-
 // silenced has a node fall silent once it compares; then it closes, which says that it is so.
 func silenced(n *Node, amid <-chan struct{}) {
 	<-amid
@@ -278,37 +251,70 @@ func silenced(n *Node, amid <-chan struct{}) {
 	_ = n.Close()
 }
 
-func diesAndComesBack(t *testing.T, f *fleet, a, b, a2 *Node, amid <-chan struct{}) {
-	held := b.Serving().Inside().Held()
-	go silenced(b, amid)
-	waits := make(chan string, 100)
-	_, _, _, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
-		c.Waits = func(why string) { waits <- why }
-		c.Patience = 7 * time.Second
-	})
-	missing := "shards " + held.String() + " were compared by no node"
-	if err == nil || !strings.Contains(err.Error(), "generation 1 could not be compared with the log: "+missing) || !strings.Contains(err.Error(), "node b") {
-		t.Errorf("it says %v", err)
-	}
-	if why := <-waits; !strings.HasPrefix(why, "it waits: ") || !strings.Contains(why, "compared by no node") {
-		t.Errorf("meanwhile it says %q", why)
-	}
-
-	_ = b.Close()
-	amidAgain := make(chan struct{})
-	b = f.counting("b", 1, func(*config.Config) {}, stuck(amidAgain))
-	f.whole(a, b, a2)
-	f.dropSpares(a)
-	go func() {
-		silenced(b, amidAgain)
-		f.counting("b", 1, func(*config.Config) {}, nil)
-	}()
-	if differs, _, why, err := f.compares(t.Context(), a, a2, nil); err != nil || differs != 0 {
-		t.Errorf("%d, %s, %v", differs, why, err)
+// What is not compared is not alike: a holder that goes amid it is asked again when it is
+// back; else it says what is missing.
+func TestCompareHolderDies(t *testing.T) {
+	t.Parallel()
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprintf("and comes back %v", back), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			amid := make(chan struct{})
+			one := func(*config.Config) {}
+			a, b := f.counting("a", 1, one, nil), f.counting("b", 1, one, stuck(amid))
+			a2 := f.counting("a2", 2, one, nil)
+			f.Publish(50)
+			f.whole(a, b, a2)
+			f.dropSpares(a)
+			held := b.Serving().Inside().Held()
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				silenced(b, amid)
+				if back {
+					f.counting("b", 1, one, nil)
+				}
+			}()
+			var waited atomic.Bool
+			differs, _, _, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+				c.Waits = func(why string) {
+					if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
+						waited.Store(true)
+					}
+				}
+				if !back {
+					c.Patience = bucket.MemberExpiry + bucket.MemberBeat
+				}
+			})
+			<-gone
+			if back {
+				if err != nil || differs != 0 {
+					t.Errorf("%d, %v", differs, err)
+				}
+				return
+			}
+			missing := "generation 1 could not be compared with the log: shards " + held.String() + " were compared by no node"
+			if err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "node b") {
+				t.Errorf("it says %v", err)
+			}
+			if !waited.Load() {
+				t.Error("it does not say meanwhile what it waits for")
+			}
+		})
 	}
 }
 
-func diesAndReturnsOtherwise(t *testing.T, f *fleet, a, b, a2 *Node, amid <-chan struct{}) {
+// "All holders of a shard are asked, not one of them": also a copy that was away when the
+// others were compared, and is back before the switch. A node that fails again and again ends
+// it, and says why.
+func TestCompareWhatComesBack(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	amid := make(chan struct{})
+	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, stuck(amid))
+	a2 := f.counting("a2", 2, func(*config.Config) {}, nil)
+	f.Publish(50)
+	f.whole(a, b, a2)
 	go silenced(b, amid)
 	var c *rebuild.Comparison
 	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *rebuild.Comparison) { c = is })
