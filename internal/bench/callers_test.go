@@ -74,25 +74,6 @@ func TestPace(t *testing.T) {
 	})
 }
 
-func TestTogether(t *testing.T) {
-	all := []tally{{2, sample{1, 2}}, {4, sample{9, 3, 4, 5}}}
-	if got := together(all, 1); !slices.Equal(got, sample{9}) {
-		t.Errorf("the longest of all is %v", got)
-	}
-	if got := together(all, 0.5); !slices.Equal(got, sample{3}) {
-		t.Errorf("the middle of all is %v", got)
-	}
-	if got := quantilesOf(all, 1); !slices.Equal(got, sample{2, 9}) {
-		t.Errorf("the longest of each are %v", got)
-	}
-	if got := ratesOf(all); !slices.Equal(got, sample{2, 4}) {
-		t.Errorf("rates %v", got)
-	}
-	if got := together(nil, 0.5); got != nil {
-		t.Errorf("of nothing: %v", got)
-	}
-}
-
 func TestPollers(t *testing.T) {
 	for _, group := range allPollers {
 		for _, authors := range []int{tiny.polled, short.polled, large.polled} {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -38,24 +37,6 @@ func TestRates(t *testing.T) {
 		}
 		if !same {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-func TestIDOfEachShard(t *testing.T) {
-	for shard, id := range idOfEachShard() {
-		if got := pipeline.ShardOf(id, defaultShards); id == 0 || int(got) != shard {
-			t.Errorf("id %d is in shard %d, not %d", id, got, shard)
-		}
-	}
-}
-
-func TestEventsUpTo(t *testing.T) {
-	for at, want := range map[pipeline.Position]int{
-		0: 0, pipeline.At(1, 0): 1, pipeline.At(1, 255): 256, pipeline.EndOf(1): 256, pipeline.At(3, 4): 517, pipeline.EndOf(3): 768,
-	} {
-		if got := eventsUpTo(at); got != want {
-			t.Errorf("up to %v: %d, want %d", at, got, want)
 		}
 	}
 }
@@ -131,26 +112,5 @@ func TestDiskBytes(t *testing.T) {
 	}
 	if got, err := diskBytes(filepath.Join(dir, "none"), ""); err != nil || got != 0 {
 		t.Errorf("of a directory that is gone: %v, %v", got, err)
-	}
-}
-
-func TestWritten(t *testing.T) {
-	text := "rchar: 1\nwchar: 2\nread_bytes: 3\nwrite_bytes: 40960\ncancelled_write_bytes: 5\n"
-	if got, ok := writtenIn(text); !ok || got != 40960 {
-		t.Errorf("%v, %v", got, ok)
-	}
-	if _, ok := writtenIn("rchar: 1\n"); ok {
-		t.Error("nothing was said and something was read")
-	}
-}
-
-func TestDecoding(t *testing.T) {
-	d := newDecoding(1000)
-	if len(d.bodies) != 1000 || d.bytes() < 60 || d.bytes() > 140 {
-		t.Errorf("%d events of %v bytes", len(d.bodies), d.bytes())
-	}
-	s, err := d.run(nil)
-	if err != nil || len(s) != 1 || s[0] <= 0 || s[0] > 1000 {
-		t.Errorf("%v µs, %v", s, err)
 	}
 }
