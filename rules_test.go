@@ -331,3 +331,33 @@ func TestNamedFiles(t *testing.T) {
 	}
 }
 
+
+// TestNamedTests holds that tests which comments and pages name exist.
+func TestNamedTests(t *testing.T) {
+	declared := map[string]bool{}
+	for _, s := range house(t) {
+		for _, d := range s.Decls {
+			if f, is := d.(*ast.FuncDecl); is {
+				declared[f.Name.Name] = true
+			}
+		}
+	}
+	named := regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
+	look := func(where, text string) {
+		for _, name := range named.FindAllString(text, -1) {
+			if !declared[name] && name != "TestLike" { // an example of a user's own
+				t.Errorf("%s names %s, which there is not", where, name)
+			}
+		}
+	}
+	for _, s := range house(t) {
+		for _, c := range s.Comments {
+			look(fset.Position(c.Pos()).String(), c.Text())
+		}
+	}
+	for name, text := range files(t, ".md") {
+		if name != "CHANGELOG.md" && !strings.HasPrefix(name, "docs/decisions/") { // they tell what was
+			look(name, text)
+		}
+	}
+}

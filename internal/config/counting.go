@@ -13,7 +13,7 @@ import (
 )
 
 // countingKeys decide what is counted, and what of it is kept. All others are a
-// node's own matter: where it keeps, how fast it is, what it says. TestEveryKey
+// node's own matter: where it keeps, how fast it is, what it says. TestEveryKeyCountsOrNot
 // holds that each key is one or the other.
 var countingKeys = []string{
 	"shards",
