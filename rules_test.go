@@ -331,7 +331,6 @@ func TestNamedFiles(t *testing.T) {
 	}
 }
 
-
 // TestNamedTests holds that tests which comments and pages name exist.
 func TestNamedTests(t *testing.T) {
 	declared := map[string]bool{}
