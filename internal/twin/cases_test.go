@@ -1,8 +1,6 @@
 package twin
 
 import (
-	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -10,63 +8,53 @@ import (
 )
 
 // The cases that must be right. What else than the numbers named is asked of
-// everyone after every event is in story.publish.
+// everyone after every event is in story.same.
 
-// "A follow after posts: those posts are not unread"
-func TestFollowAfterPosts(t *testing.T) {
+// "A follow after posts: those posts are not unread." "After an unfollow the
+// posts of that author vanish from unread; after another follow only later ones
+// count."
+func TestFollowAndUnfollow(t *testing.T) {
 	told(t, func(s *story) {
-		s.do(post(ann, 11), post(ann, 12), follow(bob, ann))
+		s.do(post(ann, 10), post(ann, 11), post(cleo, 20), follow(bob, ann), follow(bob, cleo))
 		s.feed(bob, 0)
-		s.posted(bob, 12, 11) // "every listed post of everyone followed now (those before the follow too)"
-		s.do(post(ann, 13))
-		s.feed(bob, 1)
-	})
-}
-
-// "After an unfollow the posts of that author vanish from unread; after
-// another follow only later ones count"
-func TestUnfollow(t *testing.T) {
-	told(t, func(s *story) {
-		s.do(follow(bob, ann), follow(bob, cleo), post(ann, 11), post(cleo, 21))
+		s.posted(bob, 20, 11, 10) // "every listed post of everyone followed now (those before the follow too)"
+		s.do(post(ann, 12), post(cleo, 21))
 		s.feed(bob, 2)
 		s.do(undo(follow(bob, ann)))
 		s.feed(bob, 1)
-		s.posted(bob, 21)
-		s.do(post(ann, 12), follow(bob, ann))
+		s.posted(bob, 21, 20)
+		s.do(post(ann, 13), follow(bob, ann))
 		s.feed(bob, 1)
-		s.posted(bob, 12, 21, 11)
-		s.do(post(ann, 13))
+		s.posted(bob, 13, 21, 12, 20, 11)
+		s.do(post(ann, 14))
 		s.feed(bob, 2)
 		s.column(bob, "following", 2)
 		s.unread(ann, "follower", 2) // a deletion leaves it alone
 	})
 }
 
-// "Deleting an unread post takes one off; deleting a read post changes
-// nothing"
-func TestDeletePost(t *testing.T) {
+// "Deleting an unread post takes one off; deleting a read post changes nothing."
+// A post that is deleted and posted again is listed once, at the later place; one
+// that is posted twice stays where it was first: who has read it has read it.
+func TestDeletedAndRepeatedPosts(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(follow(bob, ann), post(ann, 11), read(bob, "feed"), post(ann, 12), post(ann, 13))
 		s.feed(bob, 2)
 		s.do(undo(post(ann, 12)))
 		s.feed(bob, 1)
+		s.do(post(ann, 11)) // still at its first place
+		s.feed(bob, 1)
+		s.posted(bob, 13, 11)
 		s.do(undo(post(ann, 11)))
 		s.feed(bob, 1)
-		s.posted(bob, 13)
-	})
-}
-
-// "post, delete, post": the post is listed once, at the later place.
-func TestPostDeletePost(t *testing.T) {
-	told(t, func(s *story) {
-		s.do(follow(bob, ann), post(ann, 11), undo(post(ann, 11)))
-		s.feed(bob, 0)
-		s.do(read(bob, "feed"), post(ann, 11))
-		s.feed(bob, 1)
-		s.posted(bob, 11)
-		s.column(ann, "post", 1)
+		s.do(post(ann, 11))
+		s.feed(bob, 2)
+		s.posted(bob, 11, 13)
+		s.column(ann, "post", 3) // docs/contract.md: "Rules add for every event"
 		s.pack(undo(post(ann, 11)), post(ann, 11), undo(post(ann, 11)), post(ann, 11), undo(post(ann, 11)))
-		s.feed(bob, 0)
+		s.feed(bob, 1)
+		s.do(post(cleo, 13), follow(bob, cleo), undo(post(cleo, 13))) // another author's list is another
+		s.posted(bob, 13)
 	})
 }
 
@@ -85,175 +73,75 @@ func TestSetsTakeEverythingTwice(t *testing.T) {
 			s.do(follow(bob, ann), post(ann, 11), notice("system", 1))
 		}
 		s.column(bob, "following", 1)
-		s.column(ann, "follower", 1)
 		s.unread(ann, "follower", 1)
-		s.column(ann, "post", 1)
-		s.posted(bob, 11)
 		s.feed(bob, 1)
 		s.channel(bob, "system", 1)
-		s.do(post(ann, 11)) // still at its first place
-		s.do(readAsOf(bob, 0, "feed", "channel:system"))
-		s.feed(bob, 0)
 		for range 2 {
 			s.do(undo(follow(bob, ann)), undo(post(ann, 11)), undo(notice("system", 1)))
 		}
-		s.column(bob, "following", 0)
 		s.column(ann, "follower", 0)
+		s.channel(bob, "system", 0)
 		s.pack(follow(bob, ann), follow(bob, ann), undo(follow(bob, ann)), undo(follow(bob, ann)), follow(bob, ann))
 		s.column(bob, "following", 1)
 		s.unread(ann, "follower", 3)
 	})
 }
 
-// A post listed twice stays where it was first: who has read it has read it.
-func TestPostTwiceStaysRead(t *testing.T) {
-	told(t, func(s *story) {
-		s.do(follow(bob, ann), post(ann, 11), read(bob, "feed"), post(ann, 11))
-		s.feed(bob, 0)
-		s.do(post(cleo, 11), follow(bob, cleo)) // another author's list is another
-		s.feed(bob, 0)
-		s.do(undo(post(cleo, 11)))
-		s.posted(bob, 11)
-	})
-}
-
-// "self-actions notify nobody"
+// "Self-actions notify nobody." "A follow of oneself is a dead letter."
 func TestSelfActions(t *testing.T) {
 	told(t, func(s *story) {
 		s.do(post(ann, 11), comment(ann, 11, ann), like(ann, 11, ann), repost(ann, 12, 11, ann), mention(ann, ann))
 		for _, kind := range unreadKinds {
 			s.unread(ann, kind, 0)
 		}
-		s.column(ann, "commented", 1)
-		s.column(ann, "liked", 1)
-		s.column(ann, "reposted", 1)
-		s.column(ann, "mentioned", 1)
-		s.do(comment(bob, 11, ann), like(bob, 11, ann), repost(bob, 21, 11, ann), mention(bob, ann), direct(bob, ann))
-		for _, kind := range unreadKinds {
+		for _, column := range []string{"commented", "liked", "reposted", "mentioned"} {
+			s.column(ann, column, 1)
+		}
+		others := []event{comment(bob, 11, ann), like(bob, 11, ann), repost(bob, 21, 11, ann), mention(bob, ann), direct(bob, ann)}
+		s.do(others...)
+		for i := range others {
+			s.do(undo(others[i]))
+		}
+		for _, kind := range unreadKinds { // "except on unread.*, which a deletion leaves alone"
 			s.unread(ann, kind, map[bool]int64{true: 1}[kind != "follower"])
 		}
-		s.do(undo(comment(bob, 11, ann)), undo(like(bob, 11, ann)), undo(repost(bob, 21, 11, ann)), undo(mention(bob, ann)), undo(direct(bob, ann)))
-		s.unread(ann, "like", 1) // "except on unread.*, which a deletion leaves alone"
 		s.column(ann, "liked", 1)
-	})
-}
-
-// "A mutual follow counts as a friend in either order, until either
-// side unfollows"
-func TestMutualFollow(t *testing.T) {
-	for _, pair := range [][2]uint64{{ann, bob}, {bob, ann}} {
-		for _, leaves := range [][2]uint64{{ann, bob}, {bob, ann}} {
-			told(t, func(s *story) {
-				friends := func(n int64) {
-					s.Helper()
-					s.column(ann, "friend", n)
-					s.column(bob, "friend", n)
-				}
-				s.do(follow(pair[0], pair[1]))
-				friends(0)
-				s.do(follow(pair[1], pair[0]))
-				friends(1)
-				s.do(undo(follow(leaves[0], leaves[1])))
-				friends(0)
-				s.do(undo(follow(leaves[1], leaves[0])))
-				friends(0)
-				s.pack(follow(pair[0], pair[1]), follow(pair[1], pair[0]), undo(follow(leaves[0], leaves[1])), follow(leaves[0], leaves[1]))
-				friends(1)
-			})
-		}
-	}
-}
-
-// "A follow of oneself is a dead letter"
-func TestSelfFollow(t *testing.T) {
-	told(t, func(s *story) {
 		s.do(follow(ann, ann), undo(follow(ann, ann)))
 		s.letters(2)
-		s.column(ann, "following", 0)
-		s.column(ann, "follower", 0)
 		s.pack(follow(bob, ann), follow(ann, ann), follow(cleo, ann)) // the others of the pack count
 		s.letters(3)
+		s.column(ann, "following", 0)
 		s.column(ann, "follower", 2)
 	})
 }
 
-// A user who has never read
-func TestNoReadEver(t *testing.T) {
+// "A mutual follow counts as a friend in either order, until either
+// side unfollows."
+func TestMutualFollow(t *testing.T) {
 	told(t, func(s *story) {
-		s.do(follow(bob, ann), post(ann, 11), like(cleo, 21, bob), notice("system", 1), notice("games", 1))
-		s.feed(bob, 1)
-		s.unread(bob, "like", 1)
-		s.later(100 * time.Hour) // never read, never dropped; the post has aged
-		s.do(like(cleo, 22, bob))
-		s.feed(bob, 0)
-		s.unread(bob, "like", 2)
-		s.dot(bob, "games", true)
-		s.feed(dan, 0) // of whom nothing is known at all
-		s.channel(dan, "system", 0)
-		s.dot(dan, "games", true)
-		s.dot(dan, "shop", false)
+		friends := func(n int64) {
+			s.Helper()
+			s.column(ann, "friend", n)
+			s.column(bob, "friend", n)
+		}
+		for _, leaves := range [][2]uint64{{ann, bob}, {bob, ann}} {
+			s.do(follow(ann, bob))
+			friends(0)
+			s.do(follow(bob, ann))
+			friends(1)
+			s.do(undo(follow(leaves[0], leaves[1])))
+			friends(0)
+			s.do(undo(follow(leaves[1], leaves[0])))
+			friends(0)
+		}
+		s.pack(follow(ann, bob), follow(bob, ann), undo(follow(ann, bob)), follow(ann, bob))
+		friends(1)
 	})
 }
 
-// "5,000 followees"
-func TestFiveThousandFollowees(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 8, owners: 2, dirtyRowsMax: 5000, every: 5 * time.Millisecond, ages: agesOf(3, 3600, 7200)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const followees, first = 5000, uint64(100)
-	m := &model{ages: w.ages}
-	fill := func(make func(i uint64) event) {
-		t.Helper()
-		var messages []message
-		for i := uint64(0); i < followees; i += 500 {
-			var p message
-			for j := i; j < i+500; j++ {
-				p.events = append(p.events, make(j))
-			}
-			messages = append(messages, p)
-		}
-		if err := w.publish(messages, 3, m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask := func(feed uint64, posts int) {
-		t.Helper()
-		if err := w.settle(); err != nil {
-			t.Fatal(err)
-		}
-		a, err := w.answers([]uint64{ann}, 700)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a[0].Feed != feed || len(a[0].Posts) != posts || len(a[0].Following) != followees || a[0].Row[2] != followees {
-			t.Fatalf("feed %d of %d, %d posts of %d, following %d", a[0].Feed, feed, len(a[0].Posts), posts, len(a[0].Following))
-		}
-		if !slices.IsSorted(a[0].Following) || !slices.IsSortedFunc(a[0].Posts, newestFirst) {
-			t.Fatal("not in order")
-		}
-	}
-	fill(func(i uint64) event { return post(first+i, 1) })
-	fill(func(i uint64) event { return follow(ann, first+followees-1-i) })
-	ask(0, followees)
-	fill(func(i uint64) event { return post(first+i, 2) })
-	ask(followees, 2*followees)
-	err = w.publish([]message{{events: []event{read(ann, "feed"), post(first+7, 3), undo(post(first+8, 2))}}}, 3, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask(1, 2*followees)
-	if err := errors.Join(w.restart(true), w.crash()); err != nil {
-		t.Fatal(err)
-	}
-	ask(1, 2*followees)
-	if err := w.close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // docs/contract.md: "The newest `feed.posts_per_author` *live* posts count: deletions
-// make room for older ones as far as `feed.posts_kept` (4 × that) keeps them."
+// make room for older ones as far as `feed.posts_kept` (4 × that) keeps them." Beyond
+// posts_kept what was dropped does not come back, and may be posted again.
 func TestCapOfPosts(t *testing.T) {
 	told(t, func(s *story) { // the cap is 3, and 12 are kept
 		s.do(follow(bob, ann), post(ann, 11), post(ann, 12), post(ann, 13), post(ann, 14))
@@ -264,19 +152,6 @@ func TestCapOfPosts(t *testing.T) {
 		s.posted(bob, 13, 12, 11)
 		s.do(post(ann, 11)) // it is there, at its first place
 		s.posted(bob, 13, 12, 11)
-		s.do(undo(post(ann, 11)), post(ann, 11))
-		s.posted(bob, 11, 13, 12)
-		s.pack(post(ann, 15), post(ann, 16), post(ann, 17), post(ann, 18))
-		s.posted(bob, 18, 17, 16)
-		s.feed(bob, 3)
-		s.column(ann, "post", 8)
-	})
-}
-
-// Beyond posts_kept it stops being exact: what it has dropped does not come
-// back, and may be posted again.
-func TestKeptPosts(t *testing.T) {
-	told(t, func(s *story) { // 12 are kept
 		var posts, deletions []event
 		for p := uint64(100); p < 120; p++ {
 			posts = append(posts, post(ann, p))
@@ -284,7 +159,6 @@ func TestKeptPosts(t *testing.T) {
 		for p := uint64(119); p > 109; p-- {
 			deletions = append(deletions, undo(post(ann, p)))
 		}
-		s.do(follow(bob, ann))
 		s.pack(posts...)
 		s.posted(bob, 119, 118, 117)
 		s.pack(deletions...)
@@ -300,7 +174,8 @@ func TestKeptPosts(t *testing.T) {
 // follows around it in the same window.
 func TestAdjustAmongFollows(t *testing.T) {
 	told(t, func(s *story) {
-		s.pack(follow(ann, bob), follow(bob, ann), adjust("following", ann, 10), follow(ann, cleo), adjust("friend", bob, 5), undo(follow(ann, bob)))
+		s.pack(follow(ann, bob), follow(bob, ann), adjust("following", ann, 10), follow(ann, cleo),
+			adjust("friend", bob, 5), undo(follow(ann, bob)))
 		s.column(ann, "following", 10) // 1, =10, 11, 10
 		s.column(bob, "friend", 4)     // 1, =5, 4
 		s.column(ann, "friend", 0)
@@ -318,33 +193,47 @@ func TestAdjustAmongFollows(t *testing.T) {
 	})
 }
 
-// docs/contract.md: "`tidemark.following`, `tidemark.followers` … by id". Follows in any
-// order, some undone.
-func TestFollowersArePaged(t *testing.T) {
-	told(t, func(s *story) {
-		var packed []event
-		for i := uint64(50); i > 20; i-- {
-			packed = append(packed, follow(i, ann))
-		}
-		s.pack(packed...)
-		s.pack(undo(follow(30, ann)), follow(bob, ann), undo(follow(21, ann)), follow(21, ann))
-		s.column(ann, "follower", 30)
-		a := s.about(ann)
-		if len(a.Followers) != 30 || a.Followers[0] != bob || !slices.IsSorted(a.Followers) || slices.Contains(a.Followers, 30) {
-			s.Errorf("followers %v", a.Followers)
-		}
+// docs/contract.md: "A rule with `once` adds for what is not yet in the key's set", "what
+// is in the set adds nothing; `delete` takes away what is there and nothing else"; what
+// is kept for ten minutes counts again after them.
+func TestOnce(t *testing.T) {
+	ages := agesOf(3, 3600, 7200)
+	ages.once = true
+	toldIn(t, ages, nil, func(s *story) {
+		s.do(like(bob, 11, ann), like(bob, 11, ann), like(cleo, 11, ann), like(bob, 12, ann))
+		s.cell("post.like", 11, 2)
+		s.column(ann, "liked", 3)
+		s.unread(ann, "like", 4)
+		s.do(undo(like(bob, 11, ann)), undo(like(bob, 11, ann)), undo(like(dan, 11, ann)))
+		s.cell("post.like", 11, 1)
+		s.column(ann, "liked", 2)
+		view := func(visitor string) event { return event{kind: "view", page: 7, visitor: visitor} }
+		s.do(view("x"), view("x"), view("y"), view(""), view("")) // who is nobody counts each time
+		s.cell("page.view", 7, 4)
+		s.later(10 * time.Minute)
+		s.do(view("x"))
+		s.cell("page.view", 7, 4)
+		s.later(time.Second)
+		s.do(view("x"), view("x"))
+		s.cell("page.view", 7, 5)
 	})
 }
 
-// The answers name the position they reach, and every event at or before it
-// is in them (I6); story.publish holds that of each. Here: an answer is shown,
-// more comes, and the read with its as_of leaves that unread (I7).
-func TestNothingAfterTheShownAnswerIsRead(t *testing.T) {
+// "A read with an `as_of` older than a newer read takes no mark back"; "a read's mark is
+// its own position, or `as_of` when given": what came after the answer that was shown
+// stays unread, and one beyond the read itself marks nothing that came after it (I7).
+func TestMarks(t *testing.T) {
 	told(t, func(s *story) {
-		s.do(follow(bob, ann), read(bob, "all"), post(ann, 11), notice("system", 1), notice("games", 1))
-		shown := s.w.end // the as_of of the answer
-		s.feed(bob, 1)
-		s.do(post(ann, 12), notice("system", 2), notice("games", 2))
+		s.do(read(bob, "feed"), follow(bob, ann), post(ann, 11), notice("system", 1), post(ann, 12), notice("system", 2))
+		s.feed(bob, 2)
+		s.do(read(bob, "feed", "channel:system"))
+		s.feed(bob, 0)
+		s.do(readAsOf(bob, 4, "feed", "channel:system")) // of the answer before post 11
+		s.feed(bob, 0)
+		s.channel(bob, "system", 0)
+		s.do(post(ann, 13), notice("games", 1))
+		shown := s.w.end // the as_of of an answer
+		s.do(post(ann, 14), notice("system", 3), notice("games", 2))
 		s.do(readAsOf(bob, 3, "feed", "channel:system", "channel:games"))
 		if at, _ := (asOf{asOfBack, 3}).position(pipeline.At(uint64(len(s.w.log)), 0)); at != shown {
 			s.Fatalf("the read says as_of %d, shown was %d", at, shown)
@@ -352,33 +241,229 @@ func TestNothingAfterTheShownAnswerIsRead(t *testing.T) {
 		s.feed(bob, 1)
 		s.channel(bob, "system", 1)
 		s.dot(bob, "games", true)
-		s.do(post(ann, 13), readAsOf(bob, 1, "all"))
-		s.feed(bob, 1)
-		s.channel(bob, "system", 0)
+		s.do(read(bob, "all"), read(bob, "all")) // twice does no harm
+		s.feed(bob, 0)
 		s.dot(bob, "games", false)
+		future := read(bob, "all")
+		future.asOf.kind = asOfFuture
+		s.do(future, post(ann, 15), notice("system", 4), notice("games", 3))
+		s.feed(bob, 1)
+		s.channel(bob, "system", 1)
+		s.dot(bob, "games", true)
 	})
 }
 
-// What is listed by id is complete at any moment, also while it is on its way
-// to the disk.
-func TestFollowersDuringCheckpoints(t *testing.T) {
-	w, err := newWorld(t.TempDir(), setup{shards: 1, owners: 1, dirtyRowsMax: 5000, every: time.Millisecond, ages: agesOf(3, 3600, 7200)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	m := &model{ages: w.ages}
-	for i := range uint64(200) {
-		if err := w.publish([]message{{events: []event{follow(100+i, ann)}}}, 0, m); err != nil {
-			t.Fatal(err)
+// "Goes to 0 by `read`; with `seen: {"comment": 3}` only 3 are taken off
+// (never below 0), so that what arrived after the page was drawn stays unread;
+// `as_of` does not bear on these counters."
+func TestSeen(t *testing.T) {
+	told(t, func(s *story) {
+		for range 5 {
+			s.do(comment(bob, 11, ann))
 		}
-		if err := w.settle(); err != nil {
-			t.Fatal(err)
+		s.unread(ann, "comment", 5)
+		s.do(readSeen(ann, "comment", 3))
+		s.unread(ann, "comment", 2)
+		s.do(readSeen(ann, "comment", 9))
+		s.unread(ann, "comment", 0)
+		s.pack(comment(bob, 11, ann), readSeen(ann, "comment", 4), comment(bob, 11, ann), comment(bob, 11, ann),
+			readSeen(ann, "comment", 1))
+		s.unread(ann, "comment", 1)
+		s.do(like(bob, 11, ann), readAsOf(ann, 9, "comment"))
+		s.unread(ann, "comment", 0)
+		s.unread(ann, "like", 1)
+		all, other := read(ann, "all"), read(ann, "like")
+		all.seen = map[string]int64{"comment": 1}
+		other.seen = all.seen
+		s.do(comment(bob, 11, ann), comment(bob, 11, ann), all)
+		s.unread(ann, "comment", 1)
+		s.unread(ann, "like", 0)
+		s.do(other) // seen of what is not read takes nothing
+		s.unread(ann, "comment", 1)
+	})
+}
+
+// "A user who has never read anything is new: 0 on a `notice` channel; on a `dot` channel
+// the dot is lit if it has any live notice." docs/contract.md: "first read of anything
+// (so a channel opened later reaches users who were there)"
+func TestNewUserAndChannels(t *testing.T) {
+	told(t, func(s *story) {
+		s.do(notice("system", 1), notice("games", 1), notice("promo", 1))
+		s.channel(ann, "system", 0)
+		s.channel(ann, "promo", 0) // docs/contract.md: "a channel not listed is a `notice` channel"
+		s.dot(ann, "games", true)
+		s.dot(ann, "shop", false)
+		s.do(read(ann, "comment")) // of anything
+		s.channel(ann, "system", 0)
+		s.dot(ann, "games", false)
+		s.do(notice("system", 2), notice("later", 1), notice("shop", 1))
+		s.channel(ann, "system", 1)
+		s.channel(ann, "later", 1)
+		s.dot(ann, "shop", true)
+		s.dot(ann, "games", false)
+		s.channel(bob, "later", 0)
+		s.do(read(ann, "channel:later"), read(ann, "channel:shop"), read(ann, "channel:beta")) // beta has had no notice yet
+		s.channel(ann, "later", 0)
+		s.channel(ann, "system", 1)
+		s.dot(ann, "shop", false)
+		s.do(notice("beta", 1), notice("beta", 2), readAsOf(ann, 1, "channel:beta"))
+		s.channel(ann, "beta", 1)
+		s.do(read(ann, "all"))
+		s.channel(ann, "system", 0)
+		s.channel(ann, "beta", 0)
+	})
+}
+
+// A notice is withdrawn before and after it is read.
+func TestWithdrawnNotice(t *testing.T) {
+	told(t, func(s *story) {
+		s.do(read(ann, "feed"), notice("system", 1), notice("system", 2), notice("games", 1), notice("promo", 1))
+		s.channel(ann, "system", 2)
+		s.do(undo(notice("system", 1)), undo(notice("games", 1)))
+		s.channel(ann, "system", 1)
+		s.dot(ann, "games", false)
+		s.dot(bob, "games", false)
+		s.do(read(ann, "channel:system"), undo(notice("system", 2)))
+		s.channel(ann, "system", 0)
+		s.do(undo(notice("games", 2)), undo(notice("system", 1))) // not there
+		s.do(notice("system", 2))                                 // withdrawn, and out again: a new one
+		s.channel(ann, "system", 1)
+		s.do(undo(notice("promo", 1)))
+		if _, named := s.about(ann).Channels["promo"]; named {
+			s.Error("a channel that is not configured and has no notice is still named")
 		}
-		for range 20 {
-			if users, err := w.list(w.node.Followers, ann, 1000); err != nil || uint64(len(users)) != i+1 {
-				t.Fatalf("%d of %d followers, %v", len(users), i+1, err)
-			}
+	})
+}
+
+// "`limits.channels`, `limits.notices` (of one channel) bound what is kept."
+func TestBoundsOfNotices(t *testing.T) {
+	ages := agesOf(3, 3600, 7200)
+	ages.channels, ages.notices = 4, 3 // three are configured
+	toldIn(t, ages, nil, func(s *story) {
+		s.do(read(ann, "all"), notice("promo", 10), notice("promo", 11), read(bob, "all"), notice("promo", 12), notice("promo", 13))
+		s.channel(ann, "promo", 3) // the oldest is gone
+		s.channel(bob, "promo", 2)
+		s.do(notice("promo", 13), notice("promo", 10)) // listed twice; listed again, at the new place
+		s.channel(ann, "promo", 3)
+		s.channel(bob, "promo", 3)
+		s.do(notice("beta", 1)) // one channel too many
+		if _, named := s.about(ann).Channels["beta"]; named {
+			s.Error("a channel is open beyond the last that may be")
 		}
-	}
+		s.do(undo(notice("promo", 10)), undo(notice("promo", 12)), undo(notice("promo", 13)), notice("beta", 1), notice("system", 1))
+		s.channel(ann, "beta", 1) // there is room now
+		s.channel(ann, "system", 1)
+	})
+}
+
+// docs/contract.md: "retention (30 d) back": an author's aged posts.
+func TestAgedPosts(t *testing.T) {
+	told(t, func(s *story) { // an hour
+		s.do(follow(bob, ann), post(ann, 11))
+		s.later(30 * time.Minute)
+		s.do(post(ann, 12))
+		s.later(30 * time.Minute)
+		s.do(like(cleo, 99, dan)) // log time is anyone's; 11 is an hour old, not older
+		s.feed(bob, 2)
+		s.later(time.Second)
+		s.do(like(cleo, 99, dan))
+		s.feed(bob, 1)
+		s.posted(bob, 12)
+		s.later(time.Hour)
+		s.do(read(cleo, "feed"))
+		s.feed(bob, 0)
+		s.posted(bob)
+		s.do(post(ann, 12)) // listed anew: it was no longer listed
+		s.feed(bob, 1)
+		s.do(post(ann, 11), post(ann, 13))
+		s.later(-2 * time.Hour) // a timestamp from the past: log time stays
+		s.do(post(ann, 14))
+		s.feed(bob, 3)
+		s.posted(bob, 14, 13, 11)
+	})
+}
+
+// "A user whose last read is older than `inactive_after` … is dropped: every unread
+// answers 0 until the next read." One who has never read is never dropped.
+func TestInactiveUser(t *testing.T) {
+	told(t, func(s *story) { // two hours
+		s.do(follow(bob, ann), read(bob, "message"), like(ann, 21, bob), like(ann, 22, cleo), notice("system", 1), notice("games", 1))
+		s.later(2 * time.Hour)
+		s.do(post(ann, 11))
+		s.feed(bob, 1)
+		s.unread(bob, "like", 1)
+		s.later(time.Second)
+		s.do(post(ann, 12))
+		s.feed(bob, 0)
+		for _, kind := range unreadKinds {
+			s.unread(bob, kind, 0)
+		}
+		s.channel(bob, "system", 0)
+		s.dot(bob, "games", false)
+		s.posted(bob, 12, 11) // the feed itself can be read
+		s.column(bob, "liked", 1)
+		s.unread(cleo, "like", 1)
+		s.dot(cleo, "games", true)
+		s.do(readAsOf(bob, 0, "message")) // back: what was not read is unread again
+		s.feed(bob, 2)
+		s.unread(bob, "like", 1)
+		s.channel(bob, "system", 1)
+		s.dot(bob, "games", true)
+	})
+}
+
+// docs/contract.md: "`default` (default 0) is answered for a row that does not exist":
+// one that the graph or a read has written does, whatever it sums up to.
+func TestDefaults(t *testing.T) {
+	defaults := map[string]int64{"user.liked": 9, "unread.like": 4}
+	toldIn(t, agesOf(3, 3600, 7200), defaults, func(s *story) {
+		s.column(ann, "liked", 9)
+		s.unread(ann, "like", 4)
+		s.do(follow(ann, bob), undo(follow(ann, bob)))
+		s.column(ann, "liked", 0)
+		s.column(bob, "liked", 0)
+		s.unread(bob, "like", 0)
+		s.unread(ann, "like", 4)
+		s.do(read(ann, "feed")) // touches no counter
+		s.unread(ann, "like", 4)
+		s.do(read(ann, "like"))
+		s.unread(ann, "like", 0)
+		del := event{kind: "adjust", counter: "user", id: ann, del: true}
+		s.pack(follow(ann, bob), del)
+		s.column(ann, "liked", 9)
+		s.pack(del, undo(follow(ann, bob)))
+		s.column(ann, "liked", 0)
+		s.column(ann, "following", -1)
+	})
+}
+
+// "Ages are measured in log time": after a power cut the windows of what was
+// counted and is lost are derived again, from fillers that are younger (I10).
+// Shards have them already; what they hold does not get younger by it.
+func TestFillersDoNotMakeYounger(t *testing.T) {
+	told(t, func(s *story) {
+		s.do(follow(bob, ann))
+		kept, end := len(s.w.log), s.w.end
+		s.later(time.Second)
+		s.do(post(ann, 11), like(cleo, 99, dan))
+		s.later(time.Second)
+		s.do(like(cleo, 99, dan))
+		// The last three messages are lost; fillers stand there, ten seconds younger.
+		var fillers []pipeline.Message
+		for i := range 3 {
+			fillers = append(fillers, pipeline.Message{
+				Sequence: uint64(kept + i + 1), Time: s.w.clock + 10_000,
+				Subject: "events.filler", Header: map[string][]string{"Tidemark-Filler": {"1"}},
+			})
+		}
+		last := s.w.end
+		s.w.end = end
+		if err := s.w.derive(fillers, 0); err != nil || s.w.end != last {
+			s.Fatalf("the fillers end at %d, what is lost at %d; %v", s.w.end, last, err)
+		}
+		for _, step := range []time.Duration{11 * time.Second, 3587 * time.Second, time.Second, 2 * time.Second, 5 * time.Second} {
+			s.later(step)
+			s.do(like(cleo, 98, dan))
+		}
+	})
 }

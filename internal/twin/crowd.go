@@ -234,11 +234,11 @@ func (c *Crowd) answer(user uint64) Answer {
 	for _, name := range c.board.lives.notices() {
 		a.Channels[name] = 0
 		if r != nil && !gone {
-			a.Channels[name] = c.board.lives.after(name, r.cursor(name))
+			a.Channels[name] = uint64(len(c.board.lives.after(name, r.cursor(name))))
 		}
 	}
 	for _, name := range dotChannels {
-		a.Dots[name] = !gone && c.board.lives.after(name, r.cursor(name)) > 0
+		a.Dots[name] = !gone && len(c.board.lives.after(name, r.cursor(name))) > 0
 	}
 	return a
 }

@@ -3,7 +3,6 @@ package twin
 import (
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -70,38 +69,4 @@ func crowdEvent(r *rand.Rand, users []uint64) event {
 	}
 	what := []string{"feed", "all", "follower", "channel:system", "channel:games", "channel:promo"}
 	return ReadOf(user, what[r.IntN(len(what))])
-}
-
-// "`limits.channels`, `limits.notices` (of one channel) bound what is kept."
-func TestBoundsOfNotices(t *testing.T) {
-	var log []noticed
-	do := func(channel string, notice uint64, withdrawn bool) {
-		log = append(log, noticed{channel, notice, withdrawn, pipeline.Position(len(log) + 1)})
-	}
-	bounds := rulesOfAges{channels: 4, notices: 3} // three are configured
-	is := func(channel string, want ...pipeline.Position) {
-		t.Helper()
-		if got := listsOf(log, bounds)[channel]; !slices.Equal(got, want) {
-			t.Errorf("after %d: %s lists %v, want %v", len(log), channel, got, want)
-		}
-	}
-	for i := range uint64(4) {
-		do("promo", 10+i, false)
-	}
-	is("promo", 2, 3, 4) // the oldest is gone
-	do("promo", 13, false)
-	is("promo", 2, 3, 4) // listed twice
-	do("promo", 10, false)
-	is("promo", 3, 4, 6) // listed again, at the new place
-	do("beta-2", 1, false)
-	is("beta-2") // one channel too many
-	for _, notice := range []uint64{10, 12, 13} {
-		do("promo", notice, true)
-	}
-	do("beta-2", 1, false) // there is room now
-	is("beta-2", 11)
-	do("promo", 10, false)
-	is("promo")
-	do("system", 10, false) // a configured one is always open
-	is("system", 13)
 }

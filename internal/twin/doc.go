@@ -16,5 +16,7 @@
 //	twin_test.go      one against the other, thousands of sequences; shrinks what fails
 //	story_test.go     how the cases are written
 //	cases_test.go     the cases that must be right, each with its sentence
-//	marks_test.go     those about reads, channels and ages
+//	holders_test.go   holders of some shards each, put together by merged_test.go
+//	explain_test.go   the events behind each number
+//	audit_test.go     audits, with and without a backup, and drift for them to find
 package twin

@@ -5,38 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
+	"github.com/tidemark-io/tidemark/query/client"
 	"github.com/tidemark-io/tidemark/query/explain"
+	"github.com/tidemark-io/tidemark/query/service"
 )
 
 // listLog is a log that ends where it ends.
 type listLog struct {
 	messages []pipeline.Message // without holes; the first one has sequence first
 	first    uint64
-	reads    atomic.Int64
+	open     atomic.Int64 // sources
 }
 
-func (l *listLog) Extent(context.Context) (explain.Extent, error) {
-	return explain.Extent{First: l.first, Last: l.first + uint64(len(l.messages)) - 1, Created: time.Unix(1, 0)}, nil
+// begins is the log from a message on.
+func (l *listLog) begins(log []pipeline.Message, first int) {
+	l.first, l.messages = uint64(first), log[first-1:]
 }
+
+func (l *listLog) Extent(context.Context) (explain.Extent, error) { return listParts{l}.Extent(), nil }
 
 func (l *listLog) Begin(context.Context) (explain.Parts, error) { return listParts{l}, nil }
+
+func (l *listLog) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
+	if from.Next() < l.first {
+		return nil, pipeline.ErrGap
+	}
+	l.open.Add(1)
+	rest := l.messages[from.Next()-l.first:]
+	return &listSource{runsOf[pipeline.Message]{rest, 7, errors.New("read behind the end")}, l}, nil
+}
 
 // listParts are all of it.
 type listParts struct{ *listLog }
 
 func (p listParts) Extent() explain.Extent {
-	e, _ := p.listLog.Extent(context.Background())
-	return e
+	return explain.Extent{First: p.first, Last: p.first + uint64(len(p.messages)) - 1, Created: time.Unix(1, 0)}
 }
 
 func (p listParts) Get(_ context.Context, sequence uint64) (m pipeline.Message, there bool, err error) {
@@ -46,276 +59,315 @@ func (p listParts) Get(_ context.Context, sequence uint64) (m pipeline.Message, 
 	return p.messages[sequence-p.first], true, nil
 }
 
-func (l *listLog) Open(_ context.Context, from pipeline.Position, _ int) (pipeline.Source, error) {
-	if from.Next() < l.first {
-		return nil, pipeline.ErrGap
-	}
-	return &listSource{l, l.messages[from.Next()-l.first:]}, nil
-}
-
 type listSource struct {
+	runsOf[pipeline.Message]
+	log *listLog
+}
+
+func (s *listSource) Close() error {
+	s.log.open.Add(-1)
+	return nil
+}
+
+// explaining asks what is behind the numbers of a world.
+type explaining struct {
+	*world
+	*client.Client
+	r    *rand.Rand
 	log  *listLog
-	rest []pipeline.Message
+	x    *explain.Explainer
+	seen map[string]int
 }
 
-func (s *listSource) Next(context.Context) ([]pipeline.Message, error) {
-	if len(s.rest) == 0 {
-		return nil, errors.New("read behind the end")
+func (w *world) explaining(t *testing.T, r *rand.Rand) *explaining {
+	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
+	if err != nil {
+		t.Fatal(err)
 	}
-	run := s.rest[:min(len(s.rest), 7)]
-	s.rest = s.rest[len(run):]
-	s.log.reads.Add(int64(len(run)))
-	return run, nil
+	x := &explaining{world: w, r: r, log: &listLog{}, seen: map[string]int{}}
+	x.x = explain.New(explain.Options{
+		Schema: w.schema, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: x.log,
+		Dir: t.TempDir(), Upto: func() uint64 { return x.log.first + uint64(len(x.log.messages)) - 1 },
+		Rate: 1 << 30, BytesMax: 1 << 30, Events: 40,
+	})
+	nc := natstest.Connect(t, natstest.Server(t))
+	s, err := service.New(nc, service.Options{Schema: w.schema, Reader: w.node, Explainer: x.x, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop(t.Context()) })
+	x.Client = client.New(nc)
+	return x
 }
 
-func (s *listSource) Close() error { return nil }
-
-// asked is a number and what it was after each event.
-type asked struct {
-	column pipeline.Column
-	name   string
-	id     uint64
-	values []int64 // before the first event, and after each
+// all are all pages of a number, and the first reply. In one page of two it is
+// all that there is.
+func (x *explaining) all(number string, id uint64) (first client.ExplainReply, events []client.ExplainedEvent, err error) {
+	r := client.ExplainRequest{Number: number, ID: id, Limit: []int{1 + x.r.IntN(6), 1000}[x.r.IntN(2)], Timeout: 20 * time.Second}
+	for {
+		page, err := x.Explain(context.Background(), r)
+		if err != nil {
+			return first, nil, err
+		}
+		if len(page.Events) > r.Limit {
+			return first, nil, fmt.Errorf("%d events in a page of %d", len(page.Events), r.Limit)
+		}
+		for _, e := range page.Events {
+			if n := len(events); n > 0 && events[n-1].Position <= e.Position {
+				return first, nil, fmt.Errorf("%d comes after %d", e.Position, events[n-1].Position)
+			}
+			events = append(events, e)
+		}
+		if r.Before == 0 {
+			first = page
+		}
+		if r.Before = page.Next; page.Next == 0 {
+			first.Base = page.Base
+			return first, events, nil
+		}
+	}
 }
 
 // docs/contract.md: "The events behind the number, newest first, what each changed,
-// paged; their sum is the number": of every number of generated sequences, with packs,
-// deletions, adjusts, follows twice, reads with seen and refused events, page by page
-// with every limit, with filters, damaged filters and none.
+// paged; their sum is the number": of every number of generated stories, of feed, channels
+// and dots, alone and in the badge, in one page and in many, with packs, deletions,
+// adjusts, late reads, and what counts once; with filters and without; and where the log's
+// beginning is gone.
 func TestExplain(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("go test ./internal/twin -run TestExplain -seed=%d", seed)
-	sequences := 10
+	t.Logf("go test ./internal/twin -run 'TestExplain$' -seed=%d", seed)
+	worlds, seen := 24, map[string]int{}
 	if testing.Short() {
-		sequences = 4
+		worlds = 6
 	}
-	w, err := newWorld(t.TempDir(), setupOf(seed, 0))
+	lacks := func(what string) bool { return seen[what] == 0 }
+	kinds := []string{"feed", "channel", "dot", "below", "read"}
+	for number := 0; number < worlds || number < 20*worlds && slices.ContainsFunc(kinds, lacks); number++ {
+		if err := explainWorld(t, seed, number, seen); err != nil {
+			t.Fatalf("world %d: %v", number, err)
+		}
+	}
+	if t.Log(seen); slices.ContainsFunc(kinds, lacks) {
+		t.Errorf("in no story there was anything to explain of some of %v", kinds)
+	}
+}
+
+func explainWorld(t *testing.T, seed uint64, number int, seen map[string]int) error {
+	w, err := newWorld(t.TempDir(), setupOf(seed, number*perWorld))
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.close()
-	var all []past
-	for number := range sequences {
-		r := chances(seed, number)
-		s, m := generate(r, number, w.ages.once), &model{ages: w.ages, defaults: w.defaults}
-		if err := w.tell(r, s, m); err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, past{s, m})
-	}
-	program, err := operators.Compile(w.schema, w.rules, 1, operators.Limits{Events: 1, Bytes: 512 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(seed, 77))
-	log := &listLog{messages: w.log, first: 1}
-	dir := t.TempDir()
-	x := explain.New(explain.Options{
-		Schema: w.schema, Tracer: func() pipeline.Tracer { return program.NewTracer() }, Log: log,
-		Dir: dir, Upto: func() uint64 { return uint64(len(w.log)) }, Rate: 1 << 30, BytesMax: 1 << 30, Events: 40,
-	})
-	for number, p := range all {
-		switch number {
-		case sequences / 4: // some without filters, then all with
-			if err := x.Make(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if n, _ := x.Size(); n < len(w.log)/100 {
-				t.Fatalf("%d filters of %d messages", n, len(w.log))
-			}
-		case sequences / 2:
-			damage(t, r, dir)
-		case sequences * 3 / 4:
-			if err := x.Make(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, a := range w.numbersOf(p) {
-			if err := w.explained(t, r, x, p.model, a); err != nil {
-				t.Fatalf("sequence %d, %s of %d: %v", number, a.name, a.id, err)
-			}
-		}
-		for _, user := range p.users {
-			if err := w.badge(t, r, x, p.model, user); err != nil {
-				t.Fatalf("sequence %d, unread of %d: %v", number, user, err)
-			}
-		}
-	}
-}
-
-// damage turns a bit of one in three filters over, cuts some and takes some away.
-func damage(t *testing.T, r *rand.Rand, dir string) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.filter"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("filters: %v, %v", files, err)
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch r.IntN(5) {
-		case 0:
-			text[r.IntN(len(text))] ^= 1 << r.IntN(8)
-		case 1:
-			text = text[:r.IntN(len(text))]
-		case 2:
-			os.Remove(name)
-			continue
-		}
-		if err := os.WriteFile(name, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// numbersOf are all numbers that a sequence is about, by the model.
-func (w *world) numbersOf(p past) []asked {
-	var all []asked
-	add := func(counter string, columns []string, ids []uint64) {
-		for _, column := range columns {
-			c, ok := w.schema.Find(counter + "." + column)
-			if !ok {
-				panic(column)
-			}
-			for _, id := range ids {
-				all = append(all, asked{column: c, name: counter + "." + column, id: id})
-			}
-		}
-	}
-	add("user", userColumns, p.users)
-	add("unread", unreadKinds, p.users)
-	add("post", postColumns, p.posts)
-	add("page", []string{"view"}, p.pages)
-	for n := 0; n <= len(p.model.log); n++ {
-		m := *p.model
-		m.log = m.log[:n]
-		counts := m.count()
-		for i := range all {
-			a := &all[i]
-			counter, column, _ := cutName(a.name)
-			a.values = append(a.values, m.value(counts, counter, column, a.id))
-		}
-	}
-	return all
-}
-
-func cutName(name string) (counter, column string, ok bool) {
-	for i := range name {
-		if name[i] == '.' {
-			return name[:i], name[i+1:], true
-		}
-	}
-	return "", "", false
-}
-
-// explained compares an explanation with the model, in one page and in many.
-func (w *world) explained(t *testing.T, r *rand.Rand, x *explain.Explainer, m *model, a asked) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	asOf := pipeline.EndOf(uint64(len(w.log)))
-	whole := query.Explanation{}
-	ask := query.ExplainAsk{ID: a.id, Columns: []pipeline.Column{a.column}, AsOf: asOf, Before: pipeline.PositionMax, Limit: 1000, Soft: time.Now().Add(time.Hour)}
-	if err := x.Explain(ctx, &ask, &whole); err != nil {
 		return err
 	}
-	if whole.Next != 0 || whole.Base != 0 {
-		return fmt.Errorf("next %d, base %d", whole.Next, whole.Base)
-	}
-	var paged []query.ExplainedEvent
-	limit := 1 + r.IntN(5)
-	for ask.Limit = limit; ; {
-		page := query.Explanation{}
-		if err := x.Explain(ctx, &ask, &page); err != nil {
-			return err
-		}
-		if len(page.Events) > limit {
-			return fmt.Errorf("%d events in a page of %d", len(page.Events), limit)
-		}
-		paged = append(paged, page.Events...)
-		if ask.Before = page.Next; page.Next == 0 {
-			break
-		}
-	}
-	if !slices.EqualFunc(paged, whole.Events, func(a, b query.ExplainedEvent) bool {
-		return a.Position == b.Position && slices.Equal(a.Changes, b.Changes)
-	}) {
-		return fmt.Errorf("in pages of %d:\n%+v\nwhole:\n%+v", limit, short(paged), short(whole.Events))
-	}
-	changes := make(map[pipeline.Position]query.NumberChange)
-	for _, e := range whole.Events {
-		changes[e.Position] = e.Changes[0]
-	}
-	value := a.values[0]
-	for i, e := range m.log {
-		change, is := changes[e.position]
-		switch delete(changes, e.position); {
-		case change.Unsure:
-			return fmt.Errorf("%s: unsure", e.position)
-		case is && change.Set:
-			value = change.N
-		case is:
-			value += change.N
-		}
-		if value != a.values[i+1] {
-			return fmt.Errorf("after the event at %s (%s): %d by the events, %d by the model; explained: %v %+v", e.position, e.kind, value, a.values[i+1], is, change)
-		}
-	}
-	if len(changes) > 0 {
-		return fmt.Errorf("explained, and not in the model: %v", changes)
-	}
-	return nil
-}
-
-// badge compares the explanation of all 1:1 numbers of a user: what was really
-// added, also where a read set them, sums to each number.
-func (w *world) badge(t *testing.T, r *rand.Rand, x *explain.Explainer, m *model, user uint64) error {
-	if w.defaults["unread.like"] != 0 { // a row's default is no sum
-		return nil
-	}
-	var columns []pipeline.Column
-	for _, kind := range unreadKinds {
-		c, _ := w.schema.Find("unread." + kind)
-		columns = append(columns, c)
-	}
-	sums := make([]int64, len(columns))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ask := query.ExplainAsk{
-		ID: user, Columns: columns, AsOf: pipeline.EndOf(uint64(len(w.log))), Before: pipeline.PositionMax,
-		Limit: 1 + r.IntN(6), Soft: time.Now().Add(time.Hour), Differences: true,
-	}
-	for {
-		page := query.Explanation{}
-		if err := x.Explain(ctx, &ask, &page); err != nil {
-			return err
-		}
-		for _, e := range page.Events {
-			for i, c := range e.Changes {
-				if sums[i] += c.N; c.Set || c.Unsure {
-					return fmt.Errorf("%s: %+v", e.Position, c)
-				}
+	defer w.close()
+	r := chances(seed, number)
+	x := w.explaining(t, r)
+	x.seen = seen
+	for story := range 3 {
+		s, m := generate(r, 10*number+story, w.ages.once), &model{ages: w.ages, defaults: w.defaults}
+		for i := range s.messages {
+			if w.ages.once { // an explanation knows the times of the events that it reads alone
+				s.messages[i].step = max(s.messages[i].step, 0)
 			}
 		}
-		if ask.Before = page.Next; page.Next == 0 {
-			break
+		if err := w.runs(r, s.messages, m, func() error { return nil }, func() error {
+			x.log.begins(w.log, 1)
+			if r.IntN(3) == 0 {
+				x.log.begins(w.log, max(len(w.log)-r.IntN(40), 1))
+			}
+			if r.IntN(4) == 0 {
+				if err := x.x.Make(t.Context()); err != nil {
+					return err
+				}
+			}
+			m.now, m.notices = w.clock/1000, w.notices
+			for _, user := range s.users {
+				if err := errors.Join(w.settle(), x.badge(m, user)); err != nil {
+					return fmt.Errorf("after %d messages, user %d: %w", len(w.log), user, err)
+				}
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("story %d: %w", story, err)
+		}
+		x.log.begins(w.log, 1)
+		if err := errors.Join(x.numbers(s.people, m), w.finish(s, m)); err != nil {
+			return fmt.Errorf("story %d: %w", story, err)
 		}
 	}
-	counts := m.count()
-	for i, kind := range unreadKinds {
-		if is := m.value(counts, "unread", kind, user); is != sums[i] {
-			return fmt.Errorf("%s is %d, by the events %d", kind, is, sums[i])
+	if n := x.log.open.Load(); n != 0 {
+		return fmt.Errorf("%d sources stay open", n)
+	}
+	return nil
+}
+
+// numbers compares each column of people with the model, event by event.
+func (x *explaining) numbers(about people, m *model) error {
+	type number struct {
+		counter, column string
+		id              uint64
+		values          []int64 // before the first event, and after each
+	}
+	var all []*number
+	for _, of := range []struct {
+		counter string
+		columns []string
+		ids     []uint64
+	}{
+		{"user", userColumns, about.users}, {"unread", unreadKinds, about.users},
+		{"post", postColumns, about.posts}, {"page", []string{"view"}, about.pages},
+	} {
+		for _, column := range of.columns {
+			for _, id := range of.ids {
+				all = append(all, &number{counter: of.counter, column: column, id: id})
+			}
+		}
+	}
+	note := func(_ *logged, c *counts) {
+		for _, n := range all {
+			n.values = append(n.values, m.value(c, n.counter, n.column, n.id))
+		}
+	}
+	note(nil, &counts{})
+	m.countEach(note)
+	for _, n := range all {
+		what := fmt.Sprintf("%s.%s of %d", n.counter, n.column, n.id)
+		_, events, err := x.all(n.counter+"."+n.column, n.id)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		changes := map[pipeline.Position]client.ExplainedEvent{}
+		for _, e := range events {
+			changes[e.Position] = e
+		}
+		value := n.values[0]
+		for i, e := range m.log {
+			change := changes[e.position]
+			if delete(changes, e.position); strings.HasPrefix(change.Change, "=") {
+				value = 0
+			}
+			by, _ := strconv.ParseInt(strings.TrimPrefix(change.Change, "="), 10, 64)
+			if value += by; value != n.values[i+1] || change.Unsure {
+				return fmt.Errorf("%s after the event at %s (%s): %d by the events, %d by the model; explained: %+v", what, e.position, e.kind, value, n.values[i+1], change)
+			}
+		}
+		if len(changes) > 0 {
+			return fmt.Errorf("%s: explained, and not in the model: %v", what, changes)
 		}
 	}
 	return nil
 }
 
-func short(events []query.ExplainedEvent) (lines []string) {
-	for _, e := range events {
-		lines = append(lines, fmt.Sprintf("%d %s %+v\n", e.Position, e.Type, e.Changes))
+// setsOf is what the model says of the sets of a badge: the places of what is in them,
+// the newest first.
+func (m *model) setsOf(user uint64) map[string][]pipeline.Position {
+	sets := map[string][]pipeline.Position{}
+	if m.dropped(user) {
+		return sets
 	}
-	return lines
+	live := m.live()
+	sets["feed"] = m.feedPlaces(user)
+	for _, name := range slices.Concat(live.notices(), dotChannels) {
+		places := m.channelPlaces(live, user, name, slices.Contains(dotChannels, name))
+		if len(places) > 0 {
+			sets[channelOf+name] = places
+		}
+	}
+	for name := range sets {
+		sets[name] = slices.Sorted(slices.Values(sets[name]))
+		slices.Reverse(sets[name])
+	}
+	return sets
+}
+
+const channelOf = "channel:"
+
+// badge compares the badge of a user, and the feed and a channel alone.
+func (x *explaining) badge(m *model, user uint64) error {
+	want := m.setsOf(user)
+	badge, events, err := x.all("unread", user)
+	if err != nil {
+		return err
+	}
+	answer, numbers, value := m.answer(m.count(), user), map[string]int64{}, int64(0)
+	for kind, n := range answer.Unread {
+		numbers[kind] = max(n, 0)
+		sum := int64(0)
+		for _, e := range events {
+			change, _ := strconv.ParseInt(e.Changes[kind], 10, 64)
+			sum += change
+		}
+		if x.log.first == 1 && x.defaults["unread.like"] == 0 && max(sum, 0) != max(n, 0) && !m.dropped(user) {
+			return fmt.Errorf("%s is %d, by the events %d", kind, n, sum)
+		}
+	}
+	for name, places := range want {
+		numbers[name] = int64(len(places))
+		if _, err := x.set(name, places, events, func(e *client.ExplainedEvent) string { return e.Changes[name] }); err != nil {
+			return fmt.Errorf("%s in the badge: %w", name, err)
+		}
+	}
+	for name, n := range numbers {
+		if value += n; badge.Numbers[name] != n {
+			return fmt.Errorf("%s is %d, want %d", name, badge.Numbers[name], n)
+		}
+	}
+	if len(badge.Numbers) != len(numbers) || badge.Value != value {
+		return fmt.Errorf("value %d of %v, want %d of %v", badge.Value, badge.Numbers, value, numbers)
+	}
+	for _, name := range []string{"feed", channelOf + channelNames[x.r.IntN(len(channelNames))]} {
+		alone, events, err := x.all("unread."+name, user)
+		if err != nil {
+			return err
+		}
+		listed, err := x.set(name, want[name], events, func(e *client.ExplainedEvent) string { return e.Change })
+		if err != nil {
+			return fmt.Errorf("%s alone: %w", name, err)
+		}
+		if below := alone.Base.Value; alone.Value != numbers[name] || below != nil && *below != numbers[name]-int64(listed) {
+			return fmt.Errorf("%s alone is %d, want %d; of these %d are above the base", name, alone.Value, numbers[name], listed)
+		}
+	}
+	return nil
+}
+
+// set compares the events of one set with its places, as far as the log has them.
+func (x *explaining) set(name string, places []pipeline.Position, events []client.ExplainedEvent, of func(*client.ExplainedEvent) string) (listed int, err error) {
+	below := pipeline.At(x.log.first, 0)
+	var got, want []pipeline.Position
+	for _, at := range places {
+		if at >= below {
+			want = append(want, at)
+		} else {
+			x.seen["below"]++
+		}
+	}
+	read := pipeline.Position(0)
+	for i := range events {
+		e := &events[i]
+		switch change := of(e); {
+		case change == "":
+		case e.Unsure && x.log.first == 1:
+			return 0, fmt.Errorf("%d is unsure", e.Position)
+		case read != 0:
+			return 0, fmt.Errorf("%d is before the read at %d", e.Position, read)
+		case change == "+1" && e.Type == map[bool]string{true: "post", false: "notice"}[name == "feed"]:
+			got = append(got, e.Position)
+		case change == "=0" && e.Type == "read":
+			x.seen["read"]++
+			read = e.Position
+		default:
+			return 0, fmt.Errorf("%d: %s of a %s", e.Position, change, e.Type)
+		}
+	}
+	if !slices.Equal(got, want) {
+		return 0, fmt.Errorf("the events are at %d, want %d", got, want)
+	}
+	kind, channel, _ := strings.Cut(name, ":")
+	if slices.Contains(dotChannels, channel) {
+		kind = "dot"
+	}
+	x.seen[kind] += len(got)
+	return len(got), nil
 }

@@ -1,12 +1,10 @@
 package twin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -28,7 +26,7 @@ func TestHolders(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	sequences := max(sequencesFor(true)/10, 1)
+	sequences := max(sequencesFor(testing.Short())/10, 1)
 	if *sequencesFlag > 0 {
 		sequences = *sequencesFlag
 	}
@@ -73,28 +71,8 @@ func heldSequences(root string, r *rand.Rand) (derived int, err error) {
 // tell publishes a sequence, and asks now and then.
 func (c *cluster) tell(s sequence) error {
 	m := &model{ages: c.ages, defaults: c.defaults}
-	for rest := s.messages; len(rest) > 0; {
-		n := min(1+c.IntN(25), len(rest))
-		if err := c.publish(rest[:n], c.IntN(len(windowEvents)), m); err != nil {
-			return err
-		}
-		rest = rest[n:]
-		if err := c.happen(); err != nil {
-			return err
-		}
-		if len(rest) == 0 || c.IntN(4) == 0 {
-			if err := c.same(m, s.people, 1+c.IntN(6)); err != nil {
-				return fmt.Errorf("with %d messages left: %w", len(rest), err)
-			}
-		}
-	}
-	if end := s.finish(); len(end) > 0 {
-		if err := c.publish(end, 3, m); err != nil {
-			return err
-		}
-	}
-	c.notices = nil // none of them lives
-	return nil
+	ask := func() error { return c.same(m, s.people, 1+c.IntN(6)) }
+	return errors.Join(c.runs(c.Rand, s.messages, m, c.happen, ask), c.finish(s, m))
 }
 
 // cluster is holders of a world's shards.
@@ -196,38 +174,7 @@ func (h *holder) hold() error {
 		return nil
 	}
 	h.shards = append(h.shards, number)
-	if err := h.node.Hold(context.Background(), number); err != nil {
-		return err
-	}
-	if h.IntN(2) == 0 {
-		return nil
-	}
-	return h.partway()
-}
-
-// partway brings the shards that stand lowest to somewhere, amid a window of
-// DELTAS perhaps: as one is that another node has given.
-func (h *holder) partway() error {
-	positions := h.node.Positions()
-	from := positions[0]
-	next := int(from.Next()) - 1
-	if next >= len(h.log) {
-		return nil
-	}
-	run := h.log[next : next+1+h.IntN(len(h.log)-next)]
-	windows, err := pipeline.DeriveRun(h.lanes[h.IntN(len(h.lanes))], from, run, positions[1:])
-	if err != nil {
-		return err
-	}
-	for _, d := range windows {
-		if d.To > h.end {
-			break
-		}
-		if err := h.node.Hand(context.Background(), pipeline.Entry{Window: d.Window}); err != nil {
-			return err
-		}
-	}
-	return h.node.Settle(context.Background())
+	return h.node.Hold(context.Background(), number)
 }
 
 // release gives up a shard that another holder is to hold as well, and mostly
@@ -280,7 +227,7 @@ func (h *holder) follow(some bool) error {
 			if some {
 				end = after + h.Uint64N(end-after+1)
 			}
-			return &entriesOf{h.entries[after:end]}, nil
+			return &runsOf[pipeline.Entry]{h.entries[after:end], 3, io.EOF}, nil
 		},
 		Lane: func() pipeline.Deriver {
 			h.derived++
@@ -297,7 +244,16 @@ func (h *holder) follow(some bool) error {
 }
 
 // same asks all holders together, and each for what it does not hold.
-func (c *cluster) same(m *model, p people, page int) error {
+func (c *cluster) same(m *model, p people, page int) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case nobody:
+			err = errors.New(string(p))
+		default:
+			panic(p)
+		}
+	}()
 	all := &merged{Rand: c.Rand, shards: c.world.shards}
 	for i, h := range c.holders {
 		if err := h.follow(false); err != nil {
@@ -333,111 +289,38 @@ func (h *holder) stands() error {
 	return nil
 }
 
-// refuses asks for everybody and compares who is missing with who is not held.
+// refuses asks for everybody, and is an error unless it says of whom it does not hold.
 func (h *holder) refuses(p people) error {
 	ctx := context.Background()
-	elsewhere := func(id uint64) bool { return !slices.Contains(h.shards, pipeline.ShardOf(id, h.world.shards)) }
-	var missing []int
-	for i, user := range p.users {
-		if elsewhere(user) {
-			missing = append(missing, i)
-		}
-	}
-	var rows query.Rows
-	var profiles query.Profiles
-	var unread query.Unreads
-	var counts query.Counts
-	var list query.UserPage
-	var feed query.FeedPage
 	counter, _ := h.schema.Counter("user")
-	var asks []query.CountAsk
 	for _, user := range p.users {
-		asks = append(asks, query.CountAsk{Followees: []query.Followee{{User: user}}})
-	}
-	if err := errors.Join(
-		h.node.Rows(ctx, counter, h.schema.Visible(counter), p.users, &rows, true),
-		h.node.Profiles(ctx, p.users, nil, &profiles, true),
-		h.node.Unread(ctx, p.users, nil, &unread, true),
-		h.node.CountPosts(ctx, asks, &counts, true),
-	); err != nil {
-		return err
-	}
-	for what, got := range map[string][]int{"rows": rows.Missing, "profiles": profiles.Missing, "counts": counts.Missing} {
-		if slices.Sort(got); !slices.Equal(got, missing) {
-			return fmt.Errorf("%s are missing for %v, want %v", what, got, missing)
-		}
-	}
-	for i, user := range p.users {
-		if rest := len(profiles.Rest[i].Followees) > 0; slices.Contains(unread.Missing, i) != (elsewhere(user) || rest) {
-			return fmt.Errorf("user %d: unread misses %v; followees are elsewhere: %v", user, unread.Missing, rest)
-		}
-		_, followees := h.node.Followees(ctx, user, 0, 10, &list, true)
-		for what, err := range map[string]error{
-			"following": h.node.Following(ctx, user, 0, 10, &list, true),
-			"followers": h.node.Followers(ctx, user, 0, 10, &list, true),
-			"followees": followees,
-			"feed":      h.node.Feed(ctx, user, 0, 10, &feed, true),
-		} {
-			if errors.Is(err, query.ErrElsewhere) != elsewhere(user) || !elsewhere(user) && err != nil {
-				return fmt.Errorf("%s of user %d: %v", what, user, err)
-			}
-		}
-	}
-	if err := h.unusual(p); err != nil {
-		return err
-	}
-	err := h.node.Posts(ctx, p.users, 0, 0, 10, &feed, true)
-	if feed.Missing != (len(missing) > 0) {
-		return fmt.Errorf("posts of %v are missing: %v", p.users, feed.Missing)
-	}
-	return err
-}
-
-// unusual asks what no node does: the same followee many times, and numbers that
-// no log has. It is counted as it is asked, and nothing stops.
-func (h *holder) unusual(p people) error {
-	var twice []query.Followee
-	var ids []uint64
-	for range 2 {
-		for _, user := range p.users {
-			if slices.Contains(h.shards, pipeline.ShardOf(user, h.world.shards)) {
-				twice, ids = append(twice, query.Followee{User: user}), append(ids, user)
-			}
-		}
-	}
-	slices.SortFunc(twice, func(a, b query.Followee) int { return cmp.Compare(b.User, a.User) })
-	most := pipeline.Position(math.MaxUint64)
-	late := []query.Followee{{User: math.MaxUint64, Since: most}, {User: 0, Since: most}}
-	late = slices.DeleteFunc(late, func(f query.Followee) bool {
-		return !slices.Contains(h.shards, pipeline.ShardOf(f.User, h.world.shards))
-	})
-	var counts query.Counts
-	var feed query.FeedPage
-	ctx := context.Background()
-	asks := []query.CountAsk{{Followees: twice[:len(twice)/2]}, {Followees: twice}, {Mark: most, Followees: twice}, {Followees: late}, {}}
-	if err := h.node.CountPosts(ctx, asks, &counts, true); err != nil || len(counts.Missing) > 0 {
-		return fmt.Errorf("%+v, %w", counts, err)
-	}
-	once := uint64(0)
-	for _, f := range twice {
-		var one query.Counts
-		if err := h.node.CountPosts(ctx, []query.CountAsk{{Followees: []query.Followee{f}}}, &one, true); err != nil {
+		var rows query.Rows
+		var profiles query.Profiles
+		var counts query.Counts
+		var posts, feed query.FeedPage
+		var list query.UserPage
+		one := []uint64{user}
+		if err := errors.Join(
+			h.node.Rows(ctx, counter, h.schema.Visible(counter), one, &rows, true),
+			h.node.Profiles(ctx, one, nil, &profiles, true),
+			h.node.CountPosts(ctx, []query.CountAsk{{Followees: []query.Followee{{User: user}}}}, &counts, true),
+			h.node.Posts(ctx, one, 0, 0, 10, &posts, true),
+		); err != nil {
 			return err
 		}
-		once += one.Posts[0]
-	}
-	if got := counts.Posts; got[1] != once || got[2]+got[3]+got[4] != 0 {
-		return fmt.Errorf("%d posts of followees, each twice, one by one %d", got, once)
-	}
-	for _, span := range [][2]pipeline.Position{{0, most}, {most, 1}, {most, most}, {5, 5}} {
-		if err := h.node.Posts(ctx, ids, span[0], span[1], 3, &feed, true); err != nil || feed.Missing || span[0] > 0 && len(feed.Posts) > 0 {
-			return fmt.Errorf("posts in %d: %+v, %w", span, feed, err)
+		_, err := h.node.Followees(ctx, user, 0, 10, &list, true)
+		elsewhere := !slices.Contains(h.shards, pipeline.ShardOf(user, h.world.shards))
+		for what, refused := range map[string]bool{
+			"rows": len(rows.Missing) > 0, "profiles": len(profiles.Missing) > 0, "counts": len(counts.Missing) > 0, "posts": posts.Missing,
+			"followees": errors.Is(err, query.ErrElsewhere),
+			"following": errors.Is(h.node.Following(ctx, user, 0, 10, &list, true), query.ErrElsewhere),
+			"followers": errors.Is(h.node.Followers(ctx, user, 0, 10, &list, true), query.ErrElsewhere),
+			"feed":      errors.Is(h.node.Feed(ctx, user, 0, 10, &feed, true), query.ErrElsewhere),
+		} {
+			if refused != elsewhere {
+				return fmt.Errorf("%s of user %d are refused: %v, and held elsewhere: %v", what, user, refused, elsewhere)
+			}
 		}
-	}
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := h.node.CountPosts(ended, asks, &counts, true); !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("after its context has ended: %w", err)
 	}
 	return h.node.Err()
 }
@@ -446,25 +329,12 @@ func (h *holder) unusual(p people) error {
 type eventsOf struct{ *world }
 
 func (e eventsOf) Open(_ context.Context, from pipeline.Position) (pipeline.Source, error) {
-	return &messagesOf{e.log[from.Next()-1:]}, nil
+	return &runsOf[pipeline.Message]{e.log[from.Next()-1:], 5, io.EOF}, nil
 }
 
 func (e eventsOf) Last(context.Context) (uint64, error)                        { return uint64(len(e.log)), nil }
 func (e eventsOf) FastForward(context.Context, uint64) error                   { return nil }
 func (e eventsOf) Reclaim(context.Context, uint64, int64) (moved int, _ error) { return 0, nil }
-
-// messagesOf gives some messages at a time.
-type messagesOf struct{ rest []pipeline.Message }
-
-func (m *messagesOf) Next(context.Context) (some []pipeline.Message, err error) {
-	if len(m.rest) == 0 {
-		return nil, io.EOF
-	}
-	n := min(5, len(m.rest))
-	some, m.rest = m.rest[:n], m.rest[n:]
-	return some, nil
-}
-func (m *messagesOf) Close() error { return nil }
 
 // logOf is a world's DELTAS, as far as it was not purged.
 type logOf struct{ *cluster }
@@ -489,16 +359,3 @@ func (l logOf) First(ctx context.Context) (pipeline.Header, uint64, error) {
 func (l logOf) Append(context.Context, uint64, []byte) (uint64, error) {
 	return 0, errors.New("nobody routes here")
 }
-
-// entriesOf gives some entries at a time, then io.EOF.
-type entriesOf struct{ rest []pipeline.Entry }
-
-func (e *entriesOf) Next(context.Context) (some []pipeline.Entry, err error) {
-	if len(e.rest) == 0 {
-		return nil, io.EOF
-	}
-	n := min(3, len(e.rest))
-	some, e.rest = e.rest[:n], e.rest[n:]
-	return some, nil
-}
-func (e *entriesOf) Close() error { return nil }

@@ -3,7 +3,6 @@ package twin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -20,17 +19,18 @@ type merged struct {
 	holders []query.Holder
 }
 
-var errNobody = errors.New("no holder answers for it")
+// nobody is what the merger panics with where no holder answers for an id.
+type nobody string
 
 // of is a holder of an id's shard.
-func (m *merged) of(id uint64) (query.Holder, error) {
+func (m *merged) of(id uint64) query.Holder {
 	number := pipeline.ShardOf(id, m.shards)
 	for _, i := range m.Perm(len(m.holders)) {
 		if m.holders[i].Holds(number) {
-			return m.holders[i], nil
+			return m.holders[i]
 		}
 	}
-	return nil, fmt.Errorf("%w: id %d of shard %d", errNobody, id, number)
+	panic(nobody(fmt.Sprintf("no holder answers for id %d of shard %d", id, number)))
 }
 
 func (m *merged) Applied() pipeline.Position {
@@ -54,10 +54,7 @@ func (m *merged) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 	rows.Reset(len(ids), len(columns))
 	rows.AsOf = pipeline.PositionMax
 	for i, id := range ids {
-		h, err := m.of(id)
-		if err != nil {
-			return err
-		}
+		h := m.of(id)
 		one := query.Rows{Sets: rows.Sets}
 		if err := h.Rows(ctx, counter, columns, []uint64{id}, &one, disk); err != nil {
 			return err
@@ -74,10 +71,7 @@ func (m *merged) Rows(ctx context.Context, counter int, columns []pipeline.Colum
 
 func (m *merged) Unread(ctx context.Context, users []uint64, channels []string, out *query.Unreads, disk bool) error {
 	for i, user := range users {
-		h, err := m.of(user)
-		if err != nil {
-			return err
-		}
+		h := m.of(user)
 		p := query.Profiles{Rest: []query.CountAsk{{Mark: 5, Followees: []query.Followee{{User: 1}}}}} // of another answer
 		if err := h.Profiles(ctx, []uint64{user}, channels, &p, disk); err != nil {
 			return err
@@ -93,10 +87,7 @@ func (m *merged) Unread(ctx context.Context, users []uint64, channels []string, 
 		u.Feed, out.AsOf = p.Users[0].Feed, min(out.AsOf, p.AsOf)
 		missing := len(p.Missing) > 0
 		for _, f := range p.Rest[0].Followees {
-			h, err := m.of(f.User)
-			if err != nil {
-				return err
-			}
+			h := m.of(f.User)
 			var c query.Counts
 			if err := h.CountPosts(ctx, []query.CountAsk{{Mark: p.Rest[0].Mark, Followees: []query.Followee{f}}}, &c, disk); err != nil {
 				return err
@@ -120,10 +111,7 @@ func (m *merged) Feed(ctx context.Context, user uint64, before pipeline.Position
 	var page query.UserPage
 	out.AsOf = pipeline.PositionMax
 	for after, first := uint64(0), true; first || page.More; first = false {
-		h, err := m.of(user)
-		if err != nil {
-			return err
-		}
+		h := m.of(user)
 		at, err := h.Followees(ctx, user, after, 3, &page, disk)
 		if err != nil {
 			return err
@@ -134,10 +122,7 @@ func (m *merged) Feed(ctx context.Context, user uint64, before pipeline.Position
 		out.AsOf = min(out.AsOf, page.AsOf)
 		for _, followee := range page.Users {
 			after = followee
-			h, err := m.of(followee)
-			if err != nil {
-				return err
-			}
+			h := m.of(followee)
 			var part query.FeedPage
 			if err := h.Posts(ctx, []uint64{followee}, from, before, limit, &part, disk); err != nil {
 				return err
@@ -154,25 +139,13 @@ func (m *merged) Feed(ctx context.Context, user uint64, before pipeline.Position
 }
 
 func (m *merged) Following(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	h, err := m.of(user)
-	if err != nil {
-		return err
-	}
-	return h.Following(ctx, user, after, limit, out, disk)
+	return m.of(user).Following(ctx, user, after, limit, out, disk)
 }
 
 func (m *merged) Followers(ctx context.Context, user, after uint64, limit int, out *query.UserPage, disk bool) error {
-	h, err := m.of(user)
-	if err != nil {
-		return err
-	}
-	return h.Followers(ctx, user, after, limit, out, disk)
+	return m.of(user).Followers(ctx, user, after, limit, out, disk)
 }
 
 func (m *merged) Members(ctx context.Context, column pipeline.Column, id uint64, after pipeline.Member, limit int, out *query.MemberPage, disk bool) error {
-	h, err := m.of(id)
-	if err != nil {
-		return err
-	}
-	return h.Members(ctx, column, id, after, limit, out, disk)
+	return m.of(id).Members(ctx, column, id, after, limit, out, disk)
 }

@@ -345,17 +345,17 @@ func (m *model) feed(user uint64) (posts []feedPost) {
 }
 
 // "live posts by people the user follows, after max(user's feed mark, that follow)"
-func (m *model) feedUnread(user uint64) (n uint64) {
+func (m *model) feedPlaces(user uint64) (places []pipeline.Position) {
 	mark := m.mark(user, "feed")
 	for _, author := range m.following(user) {
 		since, _ := m.follow(user, author, len(m.log))
 		for _, p := range m.listed(author) {
 			if p.Position > max(mark, since) {
-				n++
+				places = append(places, p.Position)
 			}
 		}
 	}
-	return n
+	return places
 }
 
 // Marks.
@@ -490,11 +490,10 @@ func (l lists) notices() []string {
 	return names
 }
 
-// after counts a channel's notices behind a cursor.
-func (l lists) after(channel string, cursor pipeline.Position) uint64 {
+// after are a channel's notices behind a cursor.
+func (l lists) after(channel string, cursor pipeline.Position) []pipeline.Position {
 	list := l[channel]
-	read := sort.Search(len(list), func(i int) bool { return list[i] > cursor })
-	return uint64(len(list) - read)
+	return list[sort.Search(len(list), func(i int) bool { return list[i] > cursor }):]
 }
 
 // "unread = live notices after the user's cursor. The cursor is the latest of:
@@ -503,10 +502,10 @@ func (l lists) after(channel string, cursor pipeline.Position) uint64 {
 // channel; on a `dot` channel the dot is lit if it has any live notice."
 //
 // Reading: the first read is the first in the log, whatever its as_of.
-func (m *model) channelUnread(live lists, user uint64, channel string, isDot bool) uint64 {
+func (m *model) channelPlaces(live lists, user uint64, channel string, isDot bool) []pipeline.Position {
 	reads := m.reads(user)
 	if len(reads) == 0 && !isDot {
-		return 0
+		return nil
 	}
 	cursor := m.mark(user, "channel:"+channel)
 	if len(reads) > 0 {
@@ -546,14 +545,14 @@ func (m *model) answer(c *counts, user uint64) answer {
 	for _, name := range live.notices() {
 		a.Channels[name] = 0
 		if !gone {
-			a.Channels[name] = m.channelUnread(live, user, name, false)
+			a.Channels[name] = uint64(len(m.channelPlaces(live, user, name, false)))
 		}
 	}
 	for _, name := range dotChannels {
-		a.Dots[name] = !gone && m.channelUnread(live, user, name, true) > 0
+		a.Dots[name] = !gone && len(m.channelPlaces(live, user, name, true)) > 0
 	}
 	if !gone {
-		a.Feed = m.feedUnread(user)
+		a.Feed = uint64(len(m.feedPlaces(user)))
 	}
 	return a
 }

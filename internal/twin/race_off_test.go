@@ -5,7 +5,7 @@ package twin
 // sequencesFor is how many sequences a run takes.
 func sequencesFor(short bool) int {
 	if short {
-		return 400
+		return 200
 	}
 	return 3000
 }

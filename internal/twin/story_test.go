@@ -1,13 +1,11 @@
 package twin
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // The people and posts of the cases.
@@ -24,98 +22,78 @@ type story struct {
 	*testing.T
 	w    *world
 	m    *model
-	how  manner
 	step int64
 	people
 }
 
-// told tells a case three times: as it comes, with a restart after every
-// message and with a crash after every message; and each of them once more
-// from an empty directory, in other shards and in one window.
+// told tells a case, and ends it with a crash and a restart.
 func told(t *testing.T, tell func(s *story)) {
 	t.Helper()
-	toldWith(t, nil, tell)
+	toldIn(t, agesOf(3, 3600, 7200), nil, tell)
 }
 
-// toldWith does so where columns answer defaults other than 0.
-func toldWith(t *testing.T, defaults map[string]int64, tell func(s *story)) {
+// toldIn does so by other ages, or where columns answer defaults other than 0.
+func toldIn(t *testing.T, ages rulesOfAges, defaults map[string]int64, tell func(s *story)) {
 	t.Helper()
-	for how := range manners {
-		t.Run(how.String(), func(t *testing.T) {
-			w, err := newWorld(t.TempDir(), setup{
-				shards: 3, owners: 2, dirtyRowsMax: 5000, every: time.Hour,
-				ages: agesOf(3, 3600, 7200), defaults: defaults,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &story{T: t, w: w, m: &model{ages: w.ages, defaults: defaults}, how: how, people: people{users: []uint64{ann, bob, cleo, dan}, posts: []uint64{11, 12, 13}}}
-			tell(s)
-			other, err := w.again(setup{shards: 5, owners: 1, dirtyRowsMax: 5000, every: time.Hour}, len(windowEvents)-1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := other.same(s.m, s.people, 2); err != nil {
-				t.Errorf("replay from an empty directory: %v", err)
-			}
-			if other.letters != w.letters {
-				t.Errorf("%d dead letters, and %d in the replay", w.letters, other.letters)
-			}
-			for _, world := range []*world{w, other} {
-				if err := world.close(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
+	w, err := newWorld(t.TempDir(), setup{shards: 3, owners: 2, dirtyRowsMax: 5000, every: time.Hour, ages: ages, defaults: defaults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := people{users: []uint64{ann, bob, cleo, dan}, posts: []uint64{11, 12, 13}, pages: []uint64{7}}
+	s := &story{T: t, w: w, m: &model{ages: ages, defaults: defaults}, people: about}
+	tell(s)
+	s.end()
+}
+
+// end has the node apply all of it once more, and read it from the disk.
+func (s *story) end() {
+	s.Helper()
+	s.must(s.w.crash())
+	s.same("after a crash")
+	s.must(s.w.restart(true))
+	s.same("after a restart")
+	s.must(s.w.close())
+}
+
+func (s *story) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// same compares everything about everyone with the model.
+func (s *story) same(when any) {
+	s.Helper()
+	if err := s.w.same(s.m, s.people, 2); err != nil {
+		s.Fatalf("%v: %v", when, err)
 	}
 }
 
 // later lets log time go on before the next message.
 func (s *story) later(d time.Duration) { s.step += d.Milliseconds() }
 
-// do publishes events, each a message of its own, and returns the position of
-// the last one.
-func (s *story) do(events ...event) pipeline.Position {
+// do publishes events, each a message of its own.
+func (s *story) do(events ...event) {
 	s.Helper()
 	for _, e := range events {
-		s.publish(message{step: s.step, events: []event{e}})
-		s.step = 0
+		s.pack(e)
 	}
-	return pipeline.At(uint64(len(s.w.log)), 0)
 }
 
 // pack publishes events as one message, in one window.
 func (s *story) pack(events ...event) {
 	s.Helper()
-	s.publish(message{step: s.step, events: events})
+	m := message{step: s.step, events: events}
 	s.step = 0
-}
-
-func (s *story) publish(m message) {
-	s.Helper()
-	err := s.w.publish([]message{m}, len(windowEvents)-1, s.m)
-	if err == nil {
-		switch s.how {
-		case restarting:
-			err = s.w.restart(false)
-		case crashing:
-			err = s.w.crash()
-		}
-	}
-	if err == nil {
-		err = s.w.same(s.m, s.people, 2)
-	}
-	if err != nil {
-		s.Fatalf("after %v: %v", m, err)
-	}
+	s.must(s.w.publish([]message{m}, len(windowEvents)-1, s.m))
+	s.same(m)
 }
 
 func (s *story) about(user uint64) answer {
 	s.Helper()
 	a, err := s.w.answers([]uint64{user}, 1000)
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.must(err)
 	return a[0]
 }
 
@@ -141,6 +119,15 @@ func (s *story) column(user uint64, column string, n int64) {
 	want(s, fmt.Sprintf("user.%s of %d", column, user), s.about(user).Row[slices.Index(userColumns, column)], n)
 }
 
+// cell is a number of any counter, like post.like.
+func (s *story) cell(name string, id uint64, n int64) {
+	s.Helper()
+	counter, column, _ := strings.Cut(name, ".")
+	rows, err := s.w.rows(counter, []string{column}, []uint64{id})
+	s.must(err)
+	want(s, fmt.Sprintf("%s of %d", name, id), rows[0][0], n)
+}
+
 func (s *story) channel(user uint64, name string, n uint64) {
 	s.Helper()
 	got, ok := s.about(user).Channels[name]
@@ -153,7 +140,7 @@ func (s *story) dot(user uint64, name string, lit bool) {
 	want(s, fmt.Sprintf("dot %s of %d", name, user), s.about(user).Dots[name], lit)
 }
 
-// posts are what the feed lists, newest first.
+// posted says what the feed lists, newest first.
 func (s *story) posted(user uint64, posts ...uint64) {
 	s.Helper()
 	var got []uint64
@@ -172,7 +159,13 @@ func (s *story) letters(n int) {
 
 // The events of the cases.
 
-func post(actor, p uint64) event { return event{kind: "post", actor: actor, post: p} }
+var (
+	post   = Posted
+	follow = Follow
+	notice = Notice
+	read   = ReadOf
+	undo   = Event.Undone
+)
 
 func repost(actor, p, of, author uint64) event {
 	return event{kind: "post", actor: actor, post: p, repostOf: of, author: author}
@@ -192,16 +185,6 @@ func mention(actor, target uint64) event {
 
 func direct(actor, target uint64) event { return event{kind: "message", actor: actor, target: target} }
 
-func follow(actor, target uint64) event { return event{kind: "follow", actor: actor, target: target} }
-
-func notice(channel string, id uint64) event {
-	return event{kind: "notice", channel: channel, notice: id}
-}
-
-func read(actor uint64, what ...string) event {
-	return event{kind: "read", actor: actor, what: what}
-}
-
 func readSeen(actor uint64, kind string, n int64) event {
 	return event{kind: "read", actor: actor, what: []string{kind}, seen: map[string]int64{kind: n}}
 }
@@ -215,10 +198,3 @@ func readAsOf(actor, back uint64, what ...string) event {
 func adjust(column string, id uint64, set int64) event {
 	return event{kind: "adjust", counter: "user", column: column, id: id, set: &set}
 }
-
-func undo(e event) event {
-	e.delete = true
-	return e
-}
-
-func newestFirst(a, b feedPost) int { return cmp.Compare(b.Position, a.Position) }

@@ -20,7 +20,7 @@ var (
 	onlyFlag      = flag.Int("only", -1, "this sequence alone")
 )
 
-const perWorld = 200 // sequences in one world
+const perWorld = 50 // sequences in one world
 
 // draw makes everything that must not change an answer, and the ages.
 func draw(r *rand.Rand) setup {
@@ -135,60 +135,61 @@ func many(root string, seed uint64, first, last int) (number int, err error) {
 	return 0, nil
 }
 
-// tell publishes a sequence in runs, asks now and then, and restarts and
-// crashes now and then.
+// tell publishes a sequence, asks now and then, and restarts and crashes now and then.
 func (w *world) tell(r *rand.Rand, s sequence, m *model) error {
-	for rest := s.messages; len(rest) > 0; {
-		n := min(1+r.IntN(25), len(rest))
-		if err := w.publish(rest[:n], r.IntN(len(windowEvents)), m); err != nil {
-			return err
-		}
-		rest = rest[n:]
-		var err error
+	return errors.Join(w.tellSome(r, s.people, s.messages, m), w.finish(s, m))
+}
+
+// tellSome does so with messages about people.
+func (w *world) tellSome(r *rand.Rand, about people, messages []message, m *model) error {
+	return w.runs(r, messages, m, func() error {
 		switch r.IntN(60) {
 		case 0:
-			err = w.restart(false)
+			return w.restart(false)
 		case 1:
-			err = w.crash()
+			return w.crash()
 		case 2:
 			if r.IntN(5) == 0 {
-				err = w.restart(true)
+				return w.restart(true)
 			}
+		}
+		return nil
+	}, func() error { return w.same(m, about, 1+r.IntN(6)) })
+}
+
+// runs publishes messages in runs. After each something happens, and after some and the
+// last it is asked.
+func (w *world) runs(r *rand.Rand, messages []message, m *model, happen, ask func() error) error {
+	for rest := messages; len(rest) > 0; {
+		n := min(1+r.IntN(25), len(rest))
+		err := w.publish(rest[:n], r.IntN(len(windowEvents)), m)
+		if rest = rest[n:]; err == nil {
+			err = happen()
+		}
+		if err == nil && (len(rest) == 0 || r.IntN(4) == 0) {
+			err = ask()
 		}
 		if err != nil {
-			return fmt.Errorf("start again: %w", err)
-		}
-		if len(rest) == 0 || r.IntN(4) == 0 {
-			if err := w.same(m, s.people, 1+r.IntN(6)); err != nil {
-				return fmt.Errorf("with %d messages left: %w", len(rest), err)
-			}
+			return fmt.Errorf("with %d messages left: %w", len(rest), err)
 		}
 	}
-	if end := s.finish(); len(end) > 0 {
-		if err := w.publish(end, 3, m); err != nil {
-			return err
-		}
-	}
-	w.notices = nil // none of them lives
 	return nil
 }
 
-// manner is how a shrunk sequence is told again.
-type manner int
-
-const (
-	plainly    manner = iota
-	restarting        // after every message
-	crashing          // after every message
-	manners
-)
-
-func (m manner) String() string {
-	return [...]string{"asked", "restarted and asked", "crashed and asked"}[m]
+// finish withdraws a sequence's notices.
+func (w *world) finish(s sequence, m *model) error {
+	end := s.finish()
+	if len(end) == 0 {
+		return nil
+	}
+	err := w.publish(end, 3, m)
+	w.notices = nil // none of them lives
+	return err
 }
 
-// retell tells messages in a world of their own and asks after each.
-func retell(root string, s setup, about people, messages []message, how manner) error {
+// retell tells messages in a world of their own, asks after each, and starts anew
+// after each if it is to.
+func retell(root string, s setup, about people, messages []message, again func(*world) error) error {
 	w, err := newWorld(root, s)
 	if err != nil {
 		return err
@@ -196,19 +197,7 @@ func retell(root string, s setup, about people, messages []message, how manner) 
 	defer w.close()
 	m := &model{ages: s.ages, defaults: s.defaults}
 	for i := range messages {
-		if err := w.publish(messages[i:i+1], 3, m); err != nil {
-			return err
-		}
-		switch how {
-		case restarting:
-			err = w.restart(false)
-		case crashing:
-			err = w.crash()
-		}
-		if err != nil {
-			return err
-		}
-		if err := w.same(m, about, 2); err != nil {
+		if err := errors.Join(w.publish(messages[i:i+1], 3, m), again(w), w.same(m, about, 2)); err != nil {
 			return fmt.Errorf("after message %d: %w", i+1, err)
 		}
 	}
@@ -221,23 +210,15 @@ func shortest(t *testing.T, seed uint64, number int) string {
 	again := fmt.Sprintf("go test ./internal/twin -run 'TestTwin$' -seed=%d -sequences=%d", seed, (number/perWorld+1)*perWorld)
 	set := setupOf(seed, number)
 	s := generate(chances(seed, number), number, set.ages.once)
-	var single []message
-	for _, m := range s.messages {
-		for i, e := range m.events {
-			line := message{events: []event{e}}
-			if i == 0 {
-				line.step = m.step
-			}
-			single = append(single, line)
-		}
-	}
-	for _, messages := range [][]message{single, s.messages} {
-		for how := range manners {
-			fails := func(messages []message) error { return retell(t.TempDir(), set, s.people, messages, how) }
-			if fails(messages) != nil {
-				messages = shorten(messages, func(messages []message) bool { return fails(messages) != nil })
-				return fmt.Sprintf("it alone: %s -only=%d\nshortened, %s after each message, setup %+v:\n%v\n%s", again, number, how, set, fails(messages), list(messages))
-			}
+	for what, start := range map[string]func(*world) error{
+		"asked":               func(*world) error { return nil },
+		"restarted and asked": func(w *world) error { return w.restart(false) },
+		"crashed and asked":   func(w *world) error { return w.crash() },
+	} {
+		fails := func(messages []message) error { return retell(t.TempDir(), set, s.people, messages, start) }
+		if fails(s.messages) != nil {
+			messages := shorten(s.messages, func(messages []message) bool { return fails(messages) != nil })
+			return fmt.Sprintf("it alone: %s -only=%d\nshortened, %s after each message, setup %+v:\n%v\n%s", again, number, what, set, fails(messages), list(messages))
 		}
 	}
 	return again + "\nits messages alone, asked after each, do not fail"
