@@ -82,20 +82,6 @@ func TestRunGoesOnWhereDeltasBeginsByNow(t *testing.T) {
 	}
 }
 
-// "No sequence of EVENTS means two events", nor for shards on their way to where
-// others of the node stand: what those have counted is counted.
-func TestMendBesideKnowsWhatIsCounted(t *testing.T) {
-	main, beside := &standing{at: EndOf(7), kept: []Position{EndOf(7)}}, &standing{at: EndOf(3), kept: []Position{EndOf(3)}}
-	events := &shortened{eventsUpTo: 5}
-	g := NewGuard(main, events, emptyLog{}, slog.New(slog.DiscardHandler))
-	if err := g.Beside(beside).Mend(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if events.to != 7 {
-		t.Errorf("EVENTS, which has 5, is moved to %d, and 7 were counted", events.to)
-	}
-}
-
 // shortened is an EVENTS that has lost its tail.
 type shortened struct {
 	eventsUpTo
