@@ -27,7 +27,7 @@ SYSTEM_PACKAGES = $$(find . -name '*_linux.go' -o -name '*_unix.go' -o -name '*_
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test race test-all soak nodes-full rebuild-full check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test race test-all soak check fuzz bench bench-full bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -68,12 +68,6 @@ test-all: ## every test with the race detector, all stories, all of Higgs; with 
 
 soak: ## real processes under real faults and abuse (SOAK=10m; SEED=0 draws one; SOAKFLAGS='-abuse notices') [10 min]
 	$(GO) test -count=1 -timeout 0 -v -run '^TestSoak$$' ./internal/soak -soak $(SOAK) -seed $(SEED) $(SOAKFLAGS)
-
-nodes-full: ## all of Higgs on four holders, three with embedded servers, while they are killed, drained, cut off; cuts of all kinds; some ten minutes
-	$(GO) test -count=1 -timeout 0 -v -run '^Test(Nodes|NodesEmbedded|NodesFailover|HiggsSlice|HiggsCuts|HiggsCold|HiggsKilled)$$' ./internal/acceptance -nodes.full -higgs.full
-
-rebuild-full: ## all of Higgs, half of it while it is counted again by other rules, on one process and on four, killed at random; some ten minutes
-	$(GO) test -count=1 -timeout 0 -v -run '^TestRebuild(|Killed|Nodes|Embedded)$$' ./internal/acceptance -rebuild.full
 
 # Without cgo, as what is built: then what is imported is compiled once for all of these, and
 # for the programs that tests start.

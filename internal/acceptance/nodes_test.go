@@ -157,7 +157,7 @@ func TestNodesEmbedded(t *testing.T) {
 	if *full {
 		faults, joins = slices.Concat(embeddedFaults, nodeFaults), "e"
 	}
-	r.story(r.draw(faults, len(faults)), time.Second, joins)
+	r.story(r.draw(faults, len(faults)), 5*time.Second, joins)
 	r.ends()
 }
 

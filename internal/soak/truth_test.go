@@ -173,7 +173,7 @@ func (tr *truth) tidy(ctx context.Context, js jetstream.JetStream, end uint64) e
 	return nil
 }
 
-// reclaimed begins the message id of what was published again because it stood
+// reclaimed is in the message id of what was published again because it stood
 // at a used sequence, which follows.
 const reclaimed = "reclaimed-"
 
@@ -195,7 +195,7 @@ func (tr *truth) take(m *stored) error {
 	}
 	r := tr.book.records[number]
 	id := m.Headers().Get("Nats-Msg-Id")
-	was, moved := strings.CutPrefix(id, reclaimed)
+	_, was, moved := strings.Cut(id, reclaimed)
 	was, _, _ = strings.Cut(was, "-")
 	switch {
 	case r.found != 0:
