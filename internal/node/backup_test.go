@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,15 +20,13 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/node/checks"
 	"github.com/tidemark-io/tidemark/internal/node/upkeep"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/backup"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 )
-
-var silent = slog.New(slog.DiscardHandler)
 
 const (
 	backedUsers = 40
@@ -102,7 +99,8 @@ func everything(t *testing.T, nc *nats.Conn, position string) string {
 		var body string
 		for end := time.Now().Add(e2e.Patience); ; time.Sleep(50 * time.Millisecond) {
 			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
-			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
+			if err == nil && reply.Header.Get("Nats-Service-Error") == "" &&
+				!bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
 				body = string(reply.Data)
 				break
 			}
@@ -160,109 +158,6 @@ func restoreTo(t *testing.T, c *config.Config, o RestoreOptions) (Restored, erro
 	return Restore(t.Context(), c, o)
 }
 
-// "A system that has lost everything comes back from its newest backup
-// and the events after it, with every number equal." "`restore --at` a position gives the
-// counts as of that position": here what was answered then.
-func TestBackupRestore(t *testing.T) {
-	t.Parallel()
-	for _, bucket := range []bool{false, true} {
-		t.Run(fmt.Sprintf("bucket %v", bucket), func(t *testing.T) {
-			t.Parallel()
-			r := rand.New(rand.NewPCG(11, 12))
-			s := newSite(t)
-			c := s.Config("a", "route hold answer")
-			n := s.Start(c)
-			s.Ready(n)
-			to := filepath.Join(t.TempDir(), "backups")
-			if bucket {
-				to = "nats:BACKUPS"
-			}
-			first := bustle(s, r, 40)
-			atFirst := everything(t, s.NC, first)
-			s.checkpointed(n)
-			m := s.backup(to, 0)
-			if m.From == 0 {
-				t.Fatal("nothing is checkpointed")
-			}
-			if got := pipeline.EndOf(uint64(40)); m.Position != got {
-				t.Errorf("the backup is of position %d, the log ends at %d", m.Position, got)
-			}
-			between := bustle(s, r, 13)
-			atBetween := everything(t, s.NC, between)
-			when := time.Now()
-			time.Sleep(20 * time.Millisecond)
-			last := bustle(s, r, 20)
-			atLast := everything(t, s.NC, last)
-
-			// What went into the archive comes out of it and EVENTS as one log.
-			before := read(t, jetlog.NewEvents(s.streams(), jetlog.RunOptions{}))
-			dir := filepath.Join(t.TempDir(), "archive")
-			d, err := upkeep.Archive(t.Context(), s.NC, upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if begins, ends, _ := d.Extent(); begins != 1 || ends != 40 {
-				t.Errorf("the archive has %d to %d", begins, ends)
-			}
-			went, err := s.streams().Trim(t.Context(), m.From.Next(), to, nil)
-			if err != nil || went != m.From.Next()-1 {
-				t.Fatalf("%d messages went: %v", went, err)
-			}
-			joined := read(t, &archive.Joined{Archive: d, Events: jetlog.NewEvents(s.streams(), jetlog.RunOptions{})})
-			if !slices.EqualFunc(before, joined, equalMessages) {
-				t.Errorf("%d messages of archive and EVENTS are not the %d of before", len(joined), len(before))
-			}
-
-			// As of the backup, of a position and of a time, each with a server of its own.
-			for name, o := range map[string]RestoreOptions{
-				atFirst:                   {From: to, At: backup.Point{Position: m.Position}, NATS: s.NC},
-				atBetween + "by position": {From: to, At: backup.Point{Position: pipeline.At(53, 1023)}, NATS: s.NC},
-				atBetween + "by time":     {From: to, At: backup.Point{Time: when.UnixMilli()}, NATS: s.NC},
-			} {
-				a := alone(t, c)
-				if _, err := restoreTo(t, a, o); err != nil {
-					t.Fatal(err)
-				}
-				then := s.Start(a)
-				same(t, "as of "+o.At.String(), everything(t, then.nc, ""), strings.TrimSuffix(strings.TrimSuffix(name, "by position"), "by time"))
-				s.Stop(then)
-			}
-
-			// The state is lost, and the windows are.
-			s.Stop(n)
-			if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
-				t.Fatal(err)
-			}
-			if failed := startFails(t, s, c); !strings.Contains(failed, "tidemark restore "+to+" --data-dir "+c.DataDir) {
-				t.Errorf("it does not say what to do: %s", failed)
-			}
-			o := RestoreOptions{From: to, NATS: s.NC}
-			if _, err := restoreTo(t, c, o); err == nil || !strings.Contains(err.Error(), "has counts") {
-				t.Errorf("a directory that is not empty: %v", err)
-			}
-			if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := restoreTo(t, c, o); err != nil {
-				t.Fatal(err)
-			}
-			n = s.Start(c)
-			s.Ready(n)
-			same(t, "after it was lost", everything(t, s.NC, last), atLast)
-			if n.Serving().Inside().Mixed() {
-				t.Error("what is restored is not audited")
-			}
-			if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
-				t.Error("what was trimmed is taken for lost")
-			}
-			s.Stop(n)
-		})
-	}
-}
-
 // startFails starts a process that cannot go on: the start fails, or it says so
 // in /readyz.
 func startFails(t *testing.T, s *site, c *config.Config) (why string) {
@@ -282,32 +177,6 @@ func startFails(t *testing.T, s *site, c *config.Config) (why string) {
 	return why
 }
 
-// read reads a log from its beginning to its end.
-func read(t *testing.T, events pipeline.Events) (all []pipeline.Message) {
-	t.Helper()
-	last, err := events.Last(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := events.Open(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
-	for len(all) == 0 || all[len(all)-1].Sequence < last {
-		messages, err := source.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, messages...)
-	}
-	return all
-}
-
-func equalMessages(a, b pipeline.Message) bool {
-	return a.Sequence == b.Sequence && a.Time == b.Time && a.Subject == b.Subject && bytes.Equal(a.Data, b.Data) && fmt.Sprint(a.Header) == fmt.Sprint(b.Header)
-}
-
 // files are those of a directory, by their paths.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
@@ -323,9 +192,129 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-// "A backup or an archive with a changed byte, with a missing or
-// doubled file, or of another cluster or format is found and named." And a restore that
-// failed is done again in the same directory.
+// checkpointed waits until all that is applied is on disk.
+func (s *site) checkpointed(n *Node) {
+	s.T.Helper()
+	s.Until("checkpointed", func() error {
+		for _, p := range n.Serving().Sinks().Kept() {
+			if p < n.Serving().Sinks().Applied() {
+				return fmt.Errorf("a shard is at %d of %d", p, n.Serving().Sinks().Applied())
+			}
+		}
+		return nil
+	})
+}
+
+// "A system that has lost everything comes back from its newest backup and the events after
+// it, with every number equal." "`restore --at` a position gives the counts as of that
+// position": here what was answered then.
+func TestBackupRestore(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 12))
+	s := newSite(t)
+	c := s.Config("a", "route hold answer")
+	n := s.Start(c)
+	s.Ready(n)
+	const to = "nats:BACKUPS" // on the server itself
+	first := bustle(s, r, 40)
+	atFirst := everything(t, s.NC, first)
+	s.checkpointed(n)
+	m := s.backup(to, 0)
+	if m.From == 0 {
+		t.Fatal("nothing is checkpointed")
+	}
+	if got := pipeline.EndOf(uint64(40)); m.Position != got {
+		t.Errorf("the backup is of position %d, the log ends at %d", m.Position, got)
+	}
+	atBetween := everything(t, s.NC, bustle(s, r, 13))
+	when := s.later()
+	last := bustle(s, r, 20)
+	atLast := everything(t, s.NC, last)
+
+	went, err := s.streams().Trim(t.Context(), m.From.Next(), to, nil)
+	if err != nil || went != m.From.Next()-1 {
+		t.Fatalf("%d messages went: %v", went, err)
+	}
+
+	// As of the backup, of a position and of a time, each with a server of its own.
+	for _, as := range []struct {
+		of   backup.Point
+		want string
+	}{
+		{backup.Point{Position: m.Position}, atFirst},
+		{backup.Point{Position: pipeline.At(53, 1023)}, atBetween},
+		{backup.Point{Time: when.UnixMilli()}, atBetween},
+	} {
+		a := alone(t, c)
+		if _, err := restoreTo(t, a, RestoreOptions{From: to, At: as.of, NATS: s.NC}); err != nil {
+			t.Fatal(err)
+		}
+		then := s.Start(a)
+		same(t, "as of "+as.of.String(), everything(t, then.nc, ""), as.want)
+		s.Stop(then)
+	}
+
+	// The state is lost, and the windows are.
+	s.Stop(n)
+	if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
+		t.Fatal(err)
+	}
+	if failed := startFails(t, s, c); !strings.Contains(failed, "tidemark restore "+to+" --data-dir "+c.DataDir) {
+		t.Errorf("it does not say what to do: %s", failed)
+	}
+	o := RestoreOptions{From: to, NATS: s.NC}
+	if _, err := restoreTo(t, c, o); err == nil || !strings.Contains(err.Error(), "has counts") {
+		t.Errorf("a directory that is not empty: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := restoreTo(t, c, o); err != nil {
+		t.Fatal(err)
+	}
+	n = s.Start(c)
+	s.Ready(n)
+	same(t, "after it was lost", everything(t, s.NC, last), atLast)
+	if n.Serving().Inside().Mixed() {
+		t.Error("what is restored is not audited")
+	}
+	if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_events_purged_total 0\n") {
+		t.Error("what was trimmed is taken for lost")
+	}
+	s.Stop(n)
+}
+
+// later waits until no event can be stored any more in the millisecond of the last one, and
+// returns a time between that and the next one.
+func (s *site) later() time.Time {
+	s.T.Helper()
+	when := time.Now()
+	s.Until("the next millisecond", func() error {
+		if time.Now().UnixMilli() == when.UnixMilli() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	return when
+}
+
+// archives archives what there is of before the newest backup.
+func (s *site) archives(dir string) *archive.Directory {
+	s.T.Helper()
+	o := upkeep.ArchiveOptions{Directory: dir, Logger: silent, Progress: func(*archive.Segment) {}}
+	d, err := upkeep.Archive(s.T.Context(), s.NC, o)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	return d
+}
+
+// "A backup or an archive with a changed byte, with a missing or doubled file, or of another
+// cluster or format is found and named." And a restore that failed is done again in the same
+// directory.
 func TestRestoreDamage(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -335,8 +324,7 @@ func TestRestoreDamage(t *testing.T) {
 	n := s.Start(c)
 	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
-	last := bustle(s, r, 30)
-	want := everything(t, s.NC, last)
+	want := everything(t, s.NC, bustle(s, r, 30))
 	s.Until("all shards have runs", func() error {
 		for i := range c.Shards {
 			if !n.Serving().Inside().Store.Stack(pipeline.Shard(i)).Stored() {
@@ -363,10 +351,10 @@ func TestRestoreDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		manifest := strings.HasSuffix(path, ".json")
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		kinds[filepath.Base(filepath.Dir(path))]++
-		places := []int{0, len(whole) / 2, len(whole) - 1, r.IntN(len(whole)), r.IntN(len(whole))}
-		for _, at := range places {
+		for _, at := range []int{0, r.IntN(len(whole)), len(whole) - 1} {
 			turned := slices.Clone(whole)
 			turned[at] ^= byte(1 << r.IntN(8))
 			overwrite(t, path, turned)
@@ -374,14 +362,10 @@ func TestRestoreDamage(t *testing.T) {
 		}
 		overwrite(t, path, whole[:len(whole)-1])
 		fails(path+" is shorter", name)
-		overwrite(t, path, append(slices.Clone(whole), 0))
-		if strings.HasSuffix(path, ".json") {
-			fails(path+" is longer", name)
-		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(path, ".json") {
+		if manifest {
 			fails(path+" is gone", "there is no backup")
 		} else {
 			fails(path+" is gone", name)
@@ -392,12 +376,14 @@ func TestRestoreDamage(t *testing.T) {
 		t.Fatalf("%v", kinds)
 	}
 
-	// Doubled, of another format.
 	manifest := filepath.Join(to, "backups", m.ID+".json")
 	whole, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
+	overwrite(t, manifest, append(slices.Clone(whole), 0))
+	fails("a longer manifest", m.ID)
+	overwrite(t, manifest, whole)
 	overwrite(t, filepath.Join(to, "backups", "twice.json"), whole)
 	fails("a doubled manifest", "twice")
 	os.Remove(filepath.Join(to, "backups", "twice.json"))
@@ -410,17 +396,6 @@ func TestRestoreDamage(t *testing.T) {
 	overwrite(t, manifest, sealed)
 	fails("another format", "version 99")
 	overwrite(t, manifest, whole)
-
-	// Of another system.
-	other := newSite(t)
-	o := other.Start(other.Config("b", "route hold answer"))
-	other.Ready(o)
-	if _, err := upkeep.Backup(t.Context(), other.NC, upkeep.BackupOptions{To: to, Logger: silent}); !errors.Is(err, backup.ErrForeign) {
-		t.Errorf("two systems in one place: %v", err)
-	}
-	if _, err := restoreTo(t, a, RestoreOptions{From: to, At: backup.Point{Position: m.Position + 1}, NATS: other.NC}); !errors.Is(err, backup.ErrForeign) {
-		t.Errorf("events of another system: %v", err)
-	}
 
 	if _, err := Start(t.Context(), a, Options{Logger: silent}); err == nil || !strings.Contains(err.Error(), "restore") {
 		t.Errorf("a directory that is half restored: %v", err)
@@ -449,31 +424,30 @@ func TestBackupIncremental(t *testing.T) {
 	s.Ready(n)
 	to := filepath.Join(t.TempDir(), "backups")
 	const ids = 50_000
-	put := func(from, step int) string {
+	counts := func(step, likes int) {
+		t.Helper()
 		var lines []string
 		position := ""
-		for id := from; id <= ids; id += step {
+		for id := step; id <= ids; id += step {
 			lines = append(lines, fmt.Sprintf(`{"type":"like","actor":1,"post":%d,"author":2}`, id))
 			if len(lines) == 1000 || id+step > ids {
 				position, lines = s.Publish(lines...), nil
 			}
 		}
-		return position
+		ask := fmt.Sprintf(`{"counter":"post","ids":[%d],"min_position":%q,"timeout_ms":20000}`, ids, position)
+		s.Asks("get", ask, fmt.Sprintf(`"like":%d`, likes))
+		s.checkpointed(n)
 	}
-	s.Asks("get", fmt.Sprintf(`{"counter":"post","ids":[1],"min_position":%q,"timeout_ms":20000}`, put(1, 1)), `"like":1`)
-	s.checkpointed(n)
+	counts(1, 1)
 	first := s.backup(to, 2)
 	if first.Copied != first.Bytes {
 		t.Errorf("the first backup has %d bytes and copied %d", first.Bytes, first.Copied)
 	}
-	again := s.backup(to, 2)
-	if again.Copied != 0 {
+	if again := s.backup(to, 2); again.Copied != 0 {
 		t.Errorf("nothing has changed, and %d bytes were copied", again.Copied)
 	}
-	s.Asks("get", fmt.Sprintf(`{"counter":"post","ids":[100],"min_position":%q,"timeout_ms":20000}`, put(100, 100)), `"like":2`)
-	s.checkpointed(n)
+	counts(100, 2)
 	second := s.backup(to, 2)
-	t.Logf("%d bytes, then %d", first.Bytes, second.Copied)
 	if 20*second.Copied > first.Bytes {
 		t.Errorf("1 %% changed, and of %d bytes %d were copied", first.Bytes, second.Copied)
 	}
@@ -512,9 +486,7 @@ func TestBackupIncremental(t *testing.T) {
 		t.Fatal(err)
 	}
 	b[len(b)/2] ^= 4
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	overwrite(t, path, b)
 	if err := backup.Verify(t.Context(), place, second); !errors.Is(err, backup.ErrCorrupt) {
 		t.Errorf("a turned byte: %v", err)
 	}
@@ -525,19 +497,6 @@ func TestBackupIncremental(t *testing.T) {
 	if err := backup.Verify(t.Context(), place, mended); err != nil {
 		t.Error(err)
 	}
-}
-
-// checkpointed waits until all that is applied is on disk.
-func (s *site) checkpointed(n *Node) {
-	s.T.Helper()
-	s.Until("checkpointed", func() error {
-		for _, p := range n.Serving().Sinks().Kept() {
-			if p < n.Serving().Sinks().Applied() {
-				return fmt.Errorf("a shard is at %d of %d", p, n.Serving().Sinks().Applied())
-			}
-		}
-		return nil
-	})
 }
 
 // "Two backups into one place at the same time are refused or
@@ -556,12 +515,12 @@ func TestBackupsAtOnce(t *testing.T) {
 		_, _ = upkeep.Backup(ctx, s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
 		cancel()
 	}
-	last := bustle(s, r, 10)
-	want := everything(t, s.NC, last)
+	want := everything(t, s.NC, bustle(s, r, 10))
 	var wait sync.WaitGroup
 	for range 3 {
 		wait.Go(func() {
-			if _, err := upkeep.Backup(t.Context(), s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent}); err != nil && !errors.Is(err, backup.ErrInUse) {
+			_, err := upkeep.Backup(t.Context(), s.NC, upkeep.BackupOptions{To: to, Keep: 1, Logger: silent})
+			if err != nil && !errors.Is(err, backup.ErrInUse) {
 				t.Error(err)
 			}
 		})
@@ -574,142 +533,104 @@ func TestBackupsAtOnce(t *testing.T) {
 	same(t, "restored", everything(t, s.Start(a).nc, ""), want)
 }
 
-// A backup amid the first checkpoints, when the channels are stored and the shards are
-// not, has everything, too: the events of all that is not stored.
-func TestBackupAmidTheFirstCheckpoints(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.Config("a", "route hold answer")
-	c.Checkpoint.Interval = time.Hour // none comes
-	n := s.Start(c)
-	s.Ready(n)
-	want := everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(41, 42)), 12))
-	commons := pipeline.Shard(c.Shards)
-	checkpoint := n.Serving().Inside().Store.Begin()
-	checkpoint.Shard(commons).State(cold.State{Time: 1}) // as they began
-	if err := checkpoint.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	n.Serving().Inside().Store.Stack(commons).Publish()
-	if !n.Serving().Inside().Store.Stack(commons).Stored() || n.Serving().Inside().Store.Stack(0).Stored() {
-		t.Fatal("a checkpoint has come")
-	}
-	to := filepath.Join(t.TempDir(), "backups")
-	if m := s.backup(to, 0); m.From != 0 || m.Position != pipeline.EndOf(12) {
-		t.Errorf("it has %d to %d", m.From, m.Position)
-	}
-	a := alone(t, c)
-	if _, err := restoreTo(t, a, RestoreOptions{From: to}); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "restored", everything(t, s.Start(a).nc, ""), want)
-}
-
-// docs/contract.md: "`events trim --keep 7d` … only below the newest verified backup."
-func TestTrimBounds(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.Config("a", "route hold answer")
-	n := s.Start(c)
-	s.Ready(n)
-	last := bustle(s, rand.New(rand.NewPCG(7, 8)), 10)
-	everything(t, s.NC, last)
-	trim := func(keep time.Duration) (upkeep.Trimmed, error) {
-		return upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: keep, Finish: true, Logger: silent})
-	}
-	if _, err := trim(time.Minute); err == nil || !strings.Contains(err.Error(), "2m") {
-		t.Errorf("less than the duplicate window: %v", err)
-	}
-	if _, err := trim(time.Hour); !errors.Is(err, upkeep.ErrNoBackup) {
-		t.Errorf("without a backup: %v", err)
-	}
-	to := filepath.Join(t.TempDir(), "backups")
-	s.checkpointed(n)
-	s.backup(to, 0)
-	if got, err := trim(time.Hour); err != nil || got.Messages != 0 || got.Below != 1 || !strings.Contains(got.Bound, "older") {
-		t.Errorf("%+v %v", got, err)
-	}
-	lacks := func() error {
-		state, err := s.streams().State(t.Context(), jetlog.EventsStream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n.Serving().History().LacksOf(state)
-	}
-	// A process that gives the trim up takes the mark back.
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.streams().Trim(ctx, 6, to, func(context.Context) error { cancel(); return ctx.Err() })
-	if was := lacks(); !errors.Is(err, context.Canceled) || was != nil {
-		t.Errorf("a trim that was given up: %v; %v", err, was)
-	}
-	// docs/decisions/0027-backups.md: "A trim that is killed in between leaves the mark: a
-	// rebuild is refused, and says so, until EVENTS is trimmed again", with whatever --keep.
-	nc, err := nats.Connect(s.Server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams, err := jetlog.AttachEvents(t.Context(), nc, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = streams.Trim(t.Context(), 6, to, func(context.Context) error { nc.Close(); return nats.ErrConnectionClosed })
-	if was := lacks(); err == nil || was == nil || !strings.Contains(was.Error(), "is being trimmed below 6") {
-		t.Errorf("it is not amid a trim: %v; %v", err, was)
-	}
-	// Not by what trims by itself: nothing younger than events.keep goes.
-	if got, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, Logger: silent}); err != nil || got.Messages != 0 || got.Below != 1 {
-		t.Errorf("%+v %v", got, err)
-	}
-	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
-		t.Errorf("the trim is not finished: %+v %v", got, err)
-	}
-	if err := lacks(); err == nil || strings.Contains(err.Error(), "is being trimmed") {
-		t.Errorf("once it is finished: %v", err)
-	}
-	if err := os.Rename(to, to+".away"); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := trim(time.Hour); err == nil {
-		t.Errorf("the backup is gone, and %+v", got)
-	}
-}
-
-// "The node that routes makes a backup every `backup.every` to
-// `backup.to`"; the node that routes next goes on with the schedule.
+// "The node that routes makes a backup every `backup.every` to `backup.to`"; the node that
+// routes next goes on with the schedule. One that somebody makes elsewhere is a copy: EVENTS
+// is trimmed by those in backup.to.
 func TestBackupSchedule(t *testing.T) {
 	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 10))
 	s := newSite(t)
 	c := s.Config("a", "route hold answer")
 	c.Backup.To, c.Backup.Every, c.Backup.Keep = filepath.Join(t.TempDir(), "backups"), time.Hour, 3
 	n := s.Start(c)
 	s.Ready(n)
-	bustle(s, rand.New(rand.NewPCG(9, 10)), 3)
-	made := func() int {
-		all, err := Backups(t.Context(), c.Backup.To, nil)
-		if err != nil {
-			return 0
-		}
-		return len(all)
-	}
+	everything(t, s.NC, bustle(s, r, 10))
 	s.Until("a backup is made", func() error {
-		if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") || strings.Contains(page, "tidemark_backup_age_seconds NaN") {
+		if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") ||
+			strings.Contains(page, "tidemark_backup_age_seconds NaN") {
 			return errors.New("no age")
 		}
 		return nil
 	})
-	if made() != 1 {
-		t.Errorf("%d backups", made())
+	all, err := Backups(t.Context(), c.Backup.To, nil)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d backups: %v", len(all), err)
+	}
+	everything(t, s.NC, bustle(s, r, 10))
+	s.checkpointed(n)
+	elsewhere := filepath.Join(t.TempDir(), "copy")
+	s.backup(elsewhere, 0)
+	s.killedTrim(20, elsewhere)
+	got, err := upkeep.Trim(t.Context(), s.NC, upkeep.TrimOptions{Keep: time.Hour, Finish: true, Logger: silent})
+	if below := all[0].From.Next(); err != nil || got.Place != c.Backup.To || got.Below > below {
+		t.Errorf("%+v %v, and the backup in backup.to begins at %d", got, err, below)
 	}
 	s.Stop(n)
 	n = s.Start(c)
-	s.Ready(n)
 	s.Until("it is looked at", func() error {
 		if n.Serving().Inside().Backups.Newest.Load() == 0 {
 			return errors.New("not yet")
 		}
 		return nil
 	})
-	if made() != 1 {
-		t.Errorf("%d backups after a start", made())
+	if all, err := Backups(t.Context(), c.Backup.To, nil); err != nil || len(all) != 1 {
+		t.Errorf("%d backups after a start: %v", len(all), err)
 	}
+}
+
+// "A restored system continues backups into the place that it was restored from", and
+// audits against the backup that it came from, without a setting: EVENTS says where the
+// backup is. "Two systems restored from one backup do not both write into one place".
+func TestBackupsAfterRestore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.Config("a", "route hold answer")
+	to := filepath.Join(t.TempDir(), "back ups")
+	random := rand.New(rand.NewPCG(3, 4))
+	n := s.Start(c)
+	s.Ready(n)
+	everything(t, s.NC, bustle(s, random, 10))
+	s.checkpointed(n)
+	first := s.backup(to, 0)
+	refused := func(nc *nats.Conn, what, words string) {
+		t.Helper()
+		_, err := upkeep.Backup(t.Context(), nc, upkeep.BackupOptions{To: to, Logger: silent})
+		if !errors.Is(err, backup.ErrForeign) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	restored := func(at backup.Point) *site {
+		t.Helper()
+		a := alone(t, c)
+		if _, err := restoreTo(t, a, RestoreOptions{From: to, At: at}); err != nil {
+			t.Fatal(err)
+		}
+		n := s.Start(a)
+		is := siteOn(t, n.nc)
+		is.Ready(n)
+		return is
+	}
+
+	// Everything is lost, and restored; twice, as of the same.
+	one, two := restored(backup.Point{}), restored(backup.Point{})
+	want := everything(t, one.NC, bustle(one, random, 5))
+	checked, err := one.job("a", "verify", checks.VerifyAsk{Share: "1/1"})
+	if err != nil || checked.Differs != 0 || checked.IDs == 0 || !strings.Contains(checked.Base, first.ID) {
+		t.Errorf("%+v, %v", checked, err)
+	}
+	last := one.backup(to, 0)
+	if last.Events.Equal(first.Events) || len(last.Before) != 1 || !last.Before[0].Events.Equal(first.Events) {
+		t.Errorf("the newest is of the EVENTS created at %v, which goes on from %v", last.Events, last.Before)
+	}
+	refused(two.NC, "the second system of the same backup", "")
+	refused(s.NC, "the system that was not lost", "restored from a backup of this one")
+
+	// Lost again: what goes on from that has both before it.
+	again := restored(backup.Point{})
+	if m := again.backup(to, 0); len(m.Before) != 2 {
+		t.Errorf("%+v", m)
+	}
+	same(t, "restored twice", everything(t, again.NC, ""), want)
+	// Restored to an earlier point: the newer backups would be lost.
+	refused(restored(backup.Point{Position: first.Position}).NC, "restored to an earlier point", "")
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
@@ -87,7 +88,8 @@ func (f *fleet) whole(nodes ...*Node) {
 			g := n.Serving()
 			v := g.Inside().Members.View()
 			m, there := v.Member(n.name)
-			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.Inside().Observe(f.T.Context()) != nil ||
+			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 ||
+				g.Inside().Observe(f.T.Context()) != nil ||
 				g.Sinks().Applied().Sequence() < g.SeenEvents().Last {
 				return false
 			}
@@ -95,7 +97,8 @@ func (f *fleet) whole(nodes ...*Node) {
 		for _, n := range nodes { // each knows of the others
 			for s := range pipeline.Shard(n.Serving().Config.Shards) {
 				v := n.Serving().Inside().Members.View()
-				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) || len(v.Assignment.Holders(s)) < n.Serving().Config.Cluster.Replicas {
+				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) ||
+					len(v.Assignment.Holders(s)) < n.Serving().Config.Cluster.Replicas {
 					return false
 				}
 			}
@@ -129,7 +132,8 @@ func (l lying) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		}
 		for _, m := range messages {
 			var like struct{ Actor, Post uint64 }
-			if err := json.Unmarshal(m.Data, &like); err != nil || like.Actor != 8 || pipeline.EndOf(m.Sequence) <= w.From || pipeline.EndOf(m.Sequence) > w.To {
+			if err := json.Unmarshal(m.Data, &like); err != nil || like.Actor != 8 || pipeline.EndOf(m.Sequence) <= w.From ||
+				pipeline.EndOf(m.Sequence) > w.To {
 				continue
 			}
 			s := pipeline.ShardOf(like.Post, len(w.Sections)-1)
@@ -174,7 +178,8 @@ func TestCompareGenerations(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(raw, &c)
 		}
-		if err != nil || c.IDs != 50 || c.Generation != number || len(c.Shards) != map[generations.Number]int{1: nodetest.Shards, 2: nodetest.Shards / 2}[number] {
+		if err != nil || c.IDs != 50 || c.Generation != number ||
+			len(c.Shards) != map[generations.Number]int{1: nodetest.Shards, 2: nodetest.Shards / 2}[number] {
 			t.Errorf("%s: %+v, %v", node, c, err)
 		}
 	}
@@ -185,12 +190,14 @@ func TestCompareGenerations(t *testing.T) {
 	a, b = f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	f.whole(a, b, a2, b2)
 	differs, examples, why, err = f.compares(t.Context(), a, a2, nil)
-	if differs != 1 || len(examples) != 2 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
+	if differs != 1 || len(examples) != 2 || err != nil ||
+		!strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
 		!strings.Contains(why, fmt.Sprintf("post 42 like is 3, should be 2 at %d on ", pipeline.EndOf(51))) {
 		t.Fatalf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	for i, d := range examples {
-		if d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) || d.Generation != 1 ||
+		if d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 ||
+			d.At != pipeline.EndOf(51) || d.Generation != 1 ||
 			d.Node != "a" && d.Node != "b" || i == 1 && d.Node == examples[0].Node {
 			t.Errorf("%+v", d)
 		}
@@ -206,7 +213,9 @@ func TestCompareGenerations(t *testing.T) {
 	}
 	f.whole(a, b, a2, b2)
 	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked"} })
-	if differs != 2 || len(examples) != 6 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") || !strings.Contains(why, "generation 2 differs from the log in 2 ids") {
+	if differs != 2 || len(examples) != 6 || err != nil ||
+		!strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
+		!strings.Contains(why, "generation 2 differs from the log in 2 ids") {
 		t.Errorf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	// What may differ of the one that serves must not of the new one.
@@ -218,67 +227,9 @@ func TestCompareGenerations(t *testing.T) {
 		`{"generation":2,"share":"1/1"}`: "generation 2 is not open", `{"generation":1,"share":"1/3"}`: "power of two",
 		`{"generation":1,"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
 	} {
-		if _, err := job.Ask(t.Context(), f.NC, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := job.Ask(t.Context(), f.NC, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", request, err)
-		}
-	}
-}
-
-// A generation that other rules have counted differs from the log for that reason. It
-// is compared all the same, and what differs is reported.
-func TestCompareMixed(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	a := f.counting("a", 1, func(*config.Config) {}, nil)
-	f.Publish(20)
-	f.whole(a)
-	f.Stop(a)
-	fewer := func(c *config.Config) {
-		for i := range c.EventRules {
-			if c.EventRules[i].Type == "like" {
-				c.EventRules[i].Rules = c.EventRules[i].Rules[1:]
-			}
-		}
-	}
-	a, a2 := f.counting("a", 1, fewer, nil), f.counting("a2", 2, fewer, nil)
-	a.Serving().Inside().SetMixed()
-	f.whole(a, a2)
-	// Of the posts the log now names only 9, which is the author's number too.
-	differs, _, why, err := f.compares(t.Context(), a, a2, nil)
-	if differs != 20 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 20 ids") || !strings.Contains(why, "not all of it was counted by its rules") || strings.Contains(why, "generation 2") {
-		t.Errorf("%d, %q, %v", differs, why, err)
-	}
-}
-
-// docs/contract.md: "At exactly one position": while events arrive all the time, nothing
-// differs.
-func TestCompareWhileEventsArrive(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
-	a2, b2 := f.counting("a2", 2, changed, nil), f.counting("b2", 2, changed, nil)
-	f.Publish(50)
-	f.whole(a, b, a2, b2)
-	ctx, cancel := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	var published atomic.Uint64
-	work.Go(func() {
-		for ctx.Err() == nil {
-			body := fmt.Appendf(nil, `{"actor":%d,"post":%d,"author":9}`, 1+published.Load()%5, 1+published.Load()%60)
-			if _, err := f.NC.RequestWithContext(ctx, "events.like", body); err == nil {
-				published.Add(1)
-			}
-		}
-	})
-	defer work.Wait()
-	defer cancel()
-	for range 3 {
-		before := published.Load()
-		if differs, examples, why, err := f.compares(t.Context(), a, a2, nil); differs != 0 || err != nil {
-			t.Fatalf("%d, %+v, %q, %v", differs, examples, why, err)
-		}
-		if n := published.Load() - before; n < 5 {
-			t.Errorf("meanwhile %d events were stored", n)
 		}
 	}
 }
@@ -302,84 +253,106 @@ func stuck(reached chan<- struct{}) func(*counting.Generation) {
 	}
 }
 
-// What is not compared is not alike: a holder that goes amid it is asked again when
-// it is back, or another one is that holds the same; else it says what is missing.
+// silenced has a node fall silent once it compares; then it closes, which says that it is so.
+func silenced(n *Node, amid <-chan struct{}) {
+	<-amid
+	n.queries.Close()
+	_ = n.Close()
+}
+
+// What is not compared is not alike: a holder that goes amid it is asked again when it is
+// back; else it says what is missing.
 func TestCompareHolderDies(t *testing.T) {
 	t.Parallel()
-	one := func(c *config.Config) {}
-	for _, test := range []struct {
-		name  string
-		holds func(*config.Config)
-		back  bool
-	}{{"another one has it", twice, false}, {"it comes back", one, true}, {"nobody has it", one, false}} {
-		t.Run(test.name, func(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprintf("and comes back %v", back), func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			reached := make(chan struct{})
-			a, b := f.counting("a", 1, test.holds, nil), f.counting("b", 1, test.holds, stuck(reached))
+			amid := make(chan struct{})
+			one := func(*config.Config) {}
+			a, b := f.counting("a", 1, one, nil), f.counting("b", 1, one, stuck(amid))
 			a2 := f.counting("a2", 2, one, nil)
 			f.Publish(50)
 			f.whole(a, b, a2)
 			f.dropSpares(a)
 			held := b.Serving().Inside().Held()
-			var err error
-			var differs uint64
-			var waited atomic.Bool
-			done := make(chan struct{})
+			gone := make(chan struct{})
 			go func() {
-				defer close(done)
-				differs, _, _, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
-					c.Waits = func(why string) {
-						if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
-							waited.Store(true)
-						}
-					}
-					if test.name == "nobody has it" {
-						c.Patience = 8 * time.Second
-					}
-				})
-			}()
-			<-reached
-			b.queries.Close() // it falls silent
-			_ = b.Close()     // which says that this is so
-			if test.back {
-				f.counting("b", 1, test.holds, nil)
-			}
-			select {
-			case <-done:
-			case <-time.After(e2e.Patience):
-				t.Fatalf("it does not end\n%s", f.Log.String())
-			}
-			switch {
-			case test.name == "nobody has it":
-				if err == nil || !strings.Contains(err.Error(), "generation 1 could not be compared with the log: shards "+held.String()+" were compared by no node") || !strings.Contains(err.Error(), "node b") {
-					t.Errorf("it says %v", err)
+				defer close(gone)
+				silenced(b, amid)
+				if back {
+					f.counting("b", 1, one, nil)
 				}
-			case err != nil || differs != 0:
-				t.Errorf("%d, %v", differs, err)
+			}()
+			var waited atomic.Bool
+			differs, _, _, err := f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) {
+				c.Waits = func(why string) {
+					if strings.HasPrefix(why, "it waits: ") && strings.Contains(why, "compared by no node") {
+						waited.Store(true)
+					}
+				}
+				if !back {
+					c.Patience = bucket.MemberExpiry + bucket.MemberBeat
+				}
+			})
+			<-gone
+			if back {
+				if err != nil || differs != 0 {
+					t.Errorf("%d, %v", differs, err)
+				}
+				return
 			}
-			if lost := test.name == "nobody has it"; lost && !waited.Load() {
+			missing := "generation 1 could not be compared with the log: shards " + held.String() + " were compared by no node"
+			if err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "node b") {
+				t.Errorf("it says %v", err)
+			}
+			if !waited.Load() {
 				t.Error("it does not say meanwhile what it waits for")
 			}
 		})
 	}
 }
 
-// A node that fails again and again ends it, and says why: here the log lacks its
-// beginning.
-func TestCompareFails(t *testing.T) {
+// "All holders of a shard are asked, not one of them": also a copy that was away when the
+// others were compared, and is back before the switch. A node that fails again and again ends
+// it, and says why.
+func TestCompareWhatComesBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
+	amid := make(chan struct{})
+	a, b := f.counting("a", 1, twice, nil), f.counting("b", 1, twice, stuck(amid))
+	a2 := f.counting("a2", 2, func(*config.Config) {}, nil)
+	f.Publish(50)
+	f.whole(a, b, a2)
+	go silenced(b, amid)
+	var c *rebuild.Comparison
+	differs, _, why, err := f.compares(t.Context(), a, a2, func(is *rebuild.Comparison) { c = is })
+	if err != nil || differs != 0 {
+		t.Fatalf("%d, %s, %v", differs, why, err)
+	}
+	f.Until("it is away", func() bool { return c.Whole(1) })
+	_ = b.Close()
+	f.Plant(3, "b")
+	b = f.counting("b", 1, twice, nil)
+	f.whole(a, b, a2)
+	if c.Whole(1) || !c.Whole(2) {
+		t.Fatalf("it is compared: %v, %v", c.Whole(1), c.Whole(2))
+	}
+	if err := c.Run(t.Context(), 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if differs, examples, _ := c.Result(); differs != 1 || len(examples) != 1 || examples[0].Node != "b" ||
+		examples[0].ID != 3 || !c.Whole(1) {
+		t.Errorf("%d, %+v, %v", differs, examples, c.Whole(1))
+	}
+
 	broken := errors.New("it is gone")
-	a, a2 := f.counting("a", 1, func(*config.Config) {}, nil), f.counting("a2", 2, func(*config.Config) {}, func(g *counting.Generation) {
-		g.Inside().Auditor.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
-			return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
-		}
-	})
-	f.Publish(5)
-	f.whole(a, a2)
-	_, _, _, err := f.compares(t.Context(), a, a2, nil)
-	if err == nil || !strings.Contains(err.Error(), "generation 2 could not be compared with the log: node a2: audit: the log does not hold its beginning") || !strings.Contains(err.Error(), broken.Error()) {
+	a2.Serving().Inside().Auditor.Open = func(context.Context, pipeline.Position) (pipeline.Source, error) {
+		return nil, fmt.Errorf("%w: %w", pipeline.ErrGap, broken)
+	}
+	_, _, _, err = f.compares(t.Context(), a, a2, nil)
+	begins := "generation 2 could not be compared with the log: node a2: audit: the log does not hold its beginning"
+	if err == nil || !strings.Contains(err.Error(), begins) || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
 )
 
 const root = "../.."
 
-// Every metric has a line in docs/metrics.md, and every line there is of a metric.
-func TestMetricsAreDocumented(t *testing.T) {
-	n := startWith(t, func(*config.Config) {})
+// Every metric has a line in docs/metrics.md, and every line there is of a metric. The other
+// documents and the alerts name metrics that exist.
+func metricsAreDocumented(t *testing.T, n *Node, _ *nats.Conn) {
 	metrics, documented := metricNames(t, n), documentedMetrics(t)
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
 		if !documented[name] {
@@ -32,12 +32,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("docs/metrics.md has a line for tidemark_%s, which is no metric", name)
 		}
 	}
-}
-
-// The other documents and the alerts name metrics that exist.
-func TestNamedMetricsExist(t *testing.T) {
-	n := startWith(t, func(*config.Config) {})
-	metrics := metricNames(t, n)
 	var files []string
 	for _, pattern := range []string{"README.md", "docs/*.md", "deploy/*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))

@@ -10,9 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"gopkg.in/yaml.v3"
-
-	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // snippet is what README shows in another language, as far as it can be done
@@ -47,19 +44,13 @@ func readSnippet(t *testing.T, text string) (s snippet) {
 
 // What README shows in Node and in Python comes to what it says, with a plain
 // connection. The libraries' own calls are not made here: there is neither.
-func TestReadmeReadYourWrites(t *testing.T) {
+func readmeReadsYourWrites(t *testing.T, _ *Node, nc *nats.Conn) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(readme), "\n### Read your own writes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	n := startWith(t, func(*config.Config) {})
-	nc, err := nats.Connect(n.URL(), e2e.Inside(t, n.KeyFile()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
 	request := func(subject string, body any) (reply map[string]any) {
 		t.Helper()
 		data, err := json.Marshal(body)

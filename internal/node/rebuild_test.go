@@ -1,165 +1,62 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/query/spread"
 )
 
-// fans is a configuration with a column more, which counts likes again.
-func fans(c *config.Config) *config.Config {
-	by := *c
-	by.Counters, by.EventRules = slices.Clone(c.Counters), slices.Clone(c.EventRules)
-	for i, counter := range by.Counters {
-		if counter.Name == "post" {
-			by.Counters[i].Columns = append(slices.Clone(counter.Columns), config.Column{Name: "fans", Bits: 8, Max: 63})
-		}
-	}
-	for i, event := range by.EventRules {
-		if event.Type == "like" {
-			by.EventRules[i].Rules = append(slices.Clone(event.Rules), config.Rule{Add: "post.fans", Key: "post"})
-		}
-	}
-	return &by
-}
-
-// ask has the leader do something about a rebuild.
-func (f *fleet) rebuild(verb string, request, result any) error {
-	f.T.Helper()
-	err := errors.New("nobody routes")
-	for end := time.Now().Add(e2e.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		for name := range f.Dirs {
-			var raw json.RawMessage
-			raw, err = job.Ask(f.T.Context(), f.NC, name, verb, request, nil)
-			if e, ok := errors.AsType[*job.Error](err); ok && (e.Code == job.CodeGone || e.Code == job.CodeBusy) {
-				continue
-			}
-			if err == nil && result != nil {
-				err = json.Unmarshal(raw, result)
-			}
-			return err
-		}
-	}
-	return err
-}
-
-func (f *fleet) begin(by *config.Config, accept bool) generations.Number {
-	f.T.Helper()
-	counting, err := by.Counting()
-	if err != nil {
-		f.T.Fatal(err)
-	}
-	var begun RebuildBegun
-	if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting, Accept: accept}), &begun); err != nil {
-		f.T.Fatalf("%v\n%s", err, f.Log.String())
-	}
-	return begun.Building
-}
-
-// confirmed is the request of an operator who has read what it does.
-func (f *fleet) confirmed(ask RebuildAsk) RebuildAsk {
-	var p RebuildPlan
-	if err := f.rebuild(RebuildPlanVerb, ask, &p); err == nil {
-		ask.Confirm = p.Confirm
-		if len(p.Loses) > 0 {
-			ask.DropKept = p.Deletes
-		}
-	}
-	return ask
-}
-
-func (f *fleet) status() (s RebuildStatus) {
-	f.T.Helper()
-	if err := f.rebuild(RebuildStatusVerb, struct{}{}, &s); err != nil {
-		f.T.Logf("status: %v", err)
-	}
-	return s
-}
-
-// serves waits until nodes answer by a generation.
-func (f *fleet) serves(number generations.Number, nodes ...*Node) {
-	f.T.Helper()
-	f.Until(fmt.Sprintf("generation %d serves", number), func() bool {
-		for _, n := range nodes {
-			if n.Serving().Number != number {
-				return false
+// paced runs do over and over until it is ended; ending it says how often that was.
+func (f *fleet) paced(do func()) (end func() int) {
+	stop, times := make(chan struct{}), make(chan int, 1)
+	go func() {
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				times <- n
+				return
+			case <-ticker.C:
+				do()
 			}
 		}
-		return true
-	})
-}
-
-// "A rebuild gives a new column its history".
-func TestRebuildAddsAColumn(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	n := f.Start("a")
-	f.Publish(100)
-	f.Publish(50)
-	f.Until("all likes", func() bool { return f.Likes(50, 2) })
-	if got := f.begin(fans(n.config), false); got != 2 {
-		t.Fatalf("generation %d is building", got)
+	}()
+	ended := false
+	end = func() int {
+		ended = true
+		close(stop)
+		return <-times
 	}
-	f.serves(2, n)
-	f.Until("the new column", f.Has("post", "fans", 7, 2))
-	f.Until("the new column", f.Has("post", "fans", 77, 1))
-	if !f.Likes(50, 2) {
-		t.Error(f.Get("post", "like", 7))
-	}
-	f.Publish(10)
-	f.Until("what comes", f.Has("post", "fans", 7, 3))
-	s := f.status()
-	if s.State != generations.Switched || s.Serving != 2 || s.Kept != 1 || s.Differs != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
-// asker asks for the likes of a post over and over, and notes what it must not see.
-type asker struct {
-	f      *fleet
-	stop   chan struct{}
-	done   chan struct{}
-	asked  int
-	faults []string
-	// several nodes answer, and switch one after the other: until the last one has, an
-	// answer may be of the generation before, which is behind, and says so.
-	several bool
-}
-
-func (f *fleet) asks(id int) *asker { return f.asksOf(id, false) }
-
-func (f *fleet) asksOf(id int, several bool) *asker {
-	a := &asker{f: f, stop: make(chan struct{}), done: make(chan struct{}), several: several}
-	go a.run(id)
 	f.T.Cleanup(func() {
-		select {
-		case <-a.stop:
-		default:
-			close(a.stop)
+		if !ended {
+			end()
 		}
-		<-a.done
 	})
-	return a
+	return end
 }
 
-func (a *asker) run(id int) {
-	defer close(a.done)
+// asks asks for the likes of a post over and over; ending it fails for each answer that
+// is none or goes back. Where several nodes answer they switch one after the other: until
+// the last one has, an answer may be of the generation before, which is behind, and says so.
+func (f *fleet) asks(id int, several bool) (end func()) {
 	last, lastPosition := 0, 0
-	for {
-		select {
-		case <-a.stop:
-			return
-		default:
-		}
+	var faults []string
+	endAsking := f.paced(func() {
 		var reply struct {
 			Rows []struct {
 				Like int `json:"like"`
@@ -167,86 +64,355 @@ func (a *asker) run(id int) {
 			AsOf    string   `json:"as_of"`
 			Missing []string `json:"missing"`
 		}
-		text := a.f.Get("post", "like", id)
+		text := f.Get("post", "like", id)
 		err := json.Unmarshal([]byte(text), &reply)
 		position, _ := strconv.Atoi(reply.AsOf)
-		a.asked++
 		switch {
 		case err != nil || len(reply.Rows) != 1 || len(reply.Missing) > 0:
-			a.faults = append(a.faults, text)
-		case reply.Rows[0].Like < last && (!a.several || position >= lastPosition):
-			a.faults = append(a.faults, fmt.Sprintf("%d at %d after %d at %d", reply.Rows[0].Like, position, last, lastPosition))
+			faults = append(faults, text)
+		case reply.Rows[0].Like < last && (!several || position >= lastPosition):
+			faults = append(faults, fmt.Sprintf("%d at %d after %d at %d", reply.Rows[0].Like, position, last, lastPosition))
 		default:
 			last, lastPosition = max(reply.Rows[0].Like, last), max(position, lastPosition)
 		}
+	})
+	return func() {
+		f.T.Helper()
+		if asked := endAsking(); asked < 10 || len(faults) > 0 {
+			f.T.Errorf("of %d answers %d are none or go back: %.1000q", asked, len(faults), faults)
+		}
 	}
 }
 
-// end ends the asking, and fails for what it saw.
-func (a *asker) end() {
-	a.f.T.Helper()
-	close(a.stop)
-	<-a.done
-	if len(a.faults) > 0 {
-		a.f.T.Errorf("of %d answers %d are none or go back: %.1000q", a.asked, len(a.faults), a.faults)
+// A rebuild from its plan to the end: "A rebuild gives a new column its history"; with no
+// turn to be had (`rebuild.cores`) nothing of it is derived, and the one that serves goes on;
+// "a generation that is building has `rebuild.memory`; the one that serves has the rest of
+// `memory.budget`"; what is accepted amid the comparison is compared to its end; once it
+// serves, the one before is told to nobody, and is dropped after rebuild.keep.
+func TestRebuildFromPlanToDrop(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.Edit = func(c *config.Config) { c.Audit.Rate, c.Rebuild.Keep = 0, 0 }
+	n := f.Start("a")
+	c, first, turns := n.config, n.Serving(), n.shared.Turns
+	f.Publish(100)
+	f.Publish(50)
+	f.Until("all likes", func() bool { return f.Likes(50, 2) })
+	var plan RebuildPlan
+	if err := f.rebuild(RebuildPlanVerb, RebuildAsk{Counting: f.by(fans(c))}, &plan); err != nil {
+		t.Fatal(err)
 	}
-	if a.asked < 10 {
-		a.f.T.Errorf("only %d answers", a.asked)
+	if plan.Serving != 1 || len(plan.Changes) == 0 || len(plan.Drops) > 0 || plan.Messages != 150 ||
+		len(plan.Nodes) != 1 || plan.Nodes[0].Needs == 0 {
+		t.Errorf("the plan is %+v", plan)
 	}
-}
+	if s := f.status(); s.Building != 0 || first.Inside().Memory.Load() != int64(c.ShardBytes()) {
+		t.Fatalf("a plan begins it: %+v", s)
+	}
+	auditor, goOn := first.Inside().Auditor, make(chan struct{})
+	reached, open := make(chan struct{}, 2), auditor.Open
+	auditor.Open = func(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
+		reached <- struct{}{}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return open(ctx, from)
+	}
 
-// busy publishes likes of the first posts until it is ended, and says how many each has got.
-func (f *fleet) busy(posts int) (end func() int) {
-	stop, rounds := make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-stop:
-				rounds <- n
-				return
-			default:
-				f.Publish(posts)
-				n++
-			}
+	if cap(turns) != 1 {
+		t.Fatalf("there are %d turns, of rebuild.cores %d and 2 processors", cap(turns), c.Rebuild.Cores)
+	}
+	func() {
+		turns.Take()
+		defer turns.Give() // or it does not close
+		if got := f.begin(fans(c), false); got != 2 {
+			t.Fatalf("generation %d is building", got)
+		}
+		f.Until("the second one routes", func() bool {
+			b := n.rebuilds.beside.Load()
+			return b != nil && b.Inside().Router.Stats.Messages.Load() > 0
+		})
+		f.Publish(10)
+		f.Until("the first one counts", f.Has("post", "like", 7, 3))
+		second := n.rebuilds.beside.Load()
+		if windows, applied := second.Inside().Router.Stats.Windows.Load(), second.Sinks().Applied(); windows != 0 ||
+			applied != 0 {
+			t.Errorf("without a turn there are %d windows, applied up to %d", windows, applied)
+		}
+		of, beside := first.Inside().Memory.Load(), second.Inside().Memory.Load()
+		if of+beside > int64(c.ShardBytes()) || beside != int64(c.ShardBytesSecond()) {
+			t.Errorf("of %d bytes the one that serves has %d, the other %d", c.ShardBytes(), of, beside)
 		}
 	}()
-	return func() int {
-		close(stop)
-		return <-rounds
+	second := n.rebuilds.beside.Load()
+	<-reached
+	if err := f.rebuild(RebuildAcceptVerb, struct{}{}, nil); err != nil || n.Serving() != first {
+		t.Fatalf("generation %d serves, %v", n.Serving().Number, err)
+	}
+	close(goOn)
+	f.serves(2, n)
+	s := f.record()
+	if !s.Compared || !s.Accept || len(reached) > 0 ||
+		strings.Count(f.Log.String(), "both are compared with the log") != 1 {
+		t.Errorf("the comparison has begun again: compared %v, accepted %v, epoch %d", s.Compared, s.Accept, s.Epoch)
+	}
+	f.Until("the new column", f.Has("post", "fans", 7, 3))
+	f.Until("the new column", f.Has("post", "fans", 77, 1))
+	f.Publish(10)
+	f.Until("what comes", f.Has("post", "fans", 7, 4))
+	if s := f.status(); s.State != generations.Switched || s.Serving != 2 || s.Kept != 1 || s.Differs != 0 {
+		t.Errorf("%+v", s)
+	}
+	f.Until("the shares are swapped", func() bool {
+		return second.Inside().Memory.Load() == int64(c.ShardBytesBeside()) &&
+			first.Inside().Memory.Load() == int64(c.ShardBytesSecond())
+	})
+	told := func(of generations.Number) error {
+		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+		defer cancel()
+		_, err := spread.AskCounted(ctx, f.NC, "a", of)
+		return err
+	}
+	if err := told(1); err == nil || !strings.Contains(err.Error(), "generation 1 does not serve any more") ||
+		told(2) != nil {
+		t.Errorf("of the first one is told: %v", err)
+	}
+
+	f.Until("the second one has all, alone", func() bool { return second.Inside().Memory.Load() == int64(c.ShardBytes()) })
+	f.Until("the first one is dropped", func() bool {
+		is, err := jetlog.SlotOf(t.Context(), f.JetStream(), 0)
+		return err == nil && is == (jetlog.Owner{}) && len(f.stored("a")) == 1 && n.rebuilds.set().Kept == 0
+	})
+	// The slot is not cleared for a number that another leader has given in between.
+	if _, err := n.clearSlot(t.Context(), 0, 1); err == nil ||
+		!strings.Contains(err.Error(), "generation 2 has begun meanwhile") {
+		t.Errorf("generation 2 has begun: %v", err)
+	}
+	if free, err := n.clearSlot(t.Context(), 0, 2); err != nil || free != 3 {
+		t.Errorf("generation %d may begin: %v", free, err)
 	}
 }
 
 // docs/contract.md: "When it has caught up, both are held to the log; if nothing differs,
-// all nodes answer from the new generation, in one step": on all nodes, those that only
-// answer as well, while everything goes on. README.md: "Another number of shards": of
-// each generation its own.
+// all nodes answer from the new generation, in one step": each role alone and several
+// together, while everything goes on, by NATS and HTTP. README.md: "Another number of
+// shards": of each generation its own.
 func TestRebuildOnManyNodes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	a, b := f.Start("a"), f.Start("b")
-	f.Publish(100)
+	start := func(name, listen string, roles ...string) *Node {
+		f.Edit = func(c *config.Config) { c.Roles, c.HTTP.Listen = roles, listen }
+		return f.Start(name)
+	}
+	a, b := start("a", "", config.RoleHold, config.RoleAnswer), start("b", "", config.RoleHold)
+	r := start("r", "", config.RoleRoute)
+	thin := start("t", "127.0.0.1:0", config.RoleAnswer)
 	f.Until("a part each", func() bool { return settled(a, b) })
-	f.Edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
-	thin := f.Start("t")
-	f.Edit = nil
+	f.Publish(100)
 	f.Until("all likes", func() bool { return f.Likes(100, 1) })
 	f.Until("the thin one is ready", func() bool { return thin.Ready() == nil })
-	asker, end := f.asksOf(5, true), f.busy(20)
+
+	endAsking := f.asks(5, true)
+	endPublishing := f.paced(func() { f.Publish(20) })
+	tag := ""
+	endBrowsing := f.paced(func() {
+		ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+thin.HTTPAddress()+"/v1/get/post/1", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		ask.Header.Set("If-None-Match", tag)
+		reply, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		reply.Body.Close()
+		if reply.StatusCode != http.StatusOK && reply.StatusCode != http.StatusNotModified {
+			t.Errorf("over HTTP: %s", reply.Status)
+		}
+		tag = reply.Header.Get("ETag")
+	})
 	by := fans(a.config)
 	by.Shards = 4
 	f.begin(by, false)
-	f.serves(2, a, b, thin)
-	time.Sleep(300 * time.Millisecond)
-	more := end()
+	f.serves(2, a, b, r, thin)
+	more := endPublishing()
 	f.Until("the new column", f.Has("post", "fans", 7, 1+more))
 	f.Until("the new column", f.Has("post", "fans", 77, 1))
-	asker.end()
-	for _, n := range []*Node{a, b, thin} {
+	endAsking()
+	if asked := endBrowsing(); asked < 10 || tag == "" {
+		t.Errorf("%d requests were asked, the last one has tag %q", asked, tag)
+	}
+	for _, n := range []*Node{a, b, r, thin} {
 		f.Until("ready", func() bool { return n.Ready() == nil })
 	}
-	if n := a.Serving().Inside().Held(); a.Serving().Config.Shards != 4 || n.Len() == 0 || n.Len() == 4 {
-		t.Errorf("node a holds %v of %d shards", n, a.Serving().Config.Shards)
+	if held := a.Serving().Inside().Held(); a.Serving().Config.Shards != 4 || held.Len() == 0 || held.Len() == 4 {
+		t.Errorf("node a holds %v of %d shards", held, a.Serving().Config.Shards)
 	}
-	t.Logf("%d likes and %d answers meanwhile", more, asker.asked)
+}
+
+// "--back" is one step, and so is going forward again; the one that is kept goes on
+// counting. An aborted rebuild leaves nothing, and places are used again. Dead letters
+// come exactly once over all of it.
+func TestBackAndForward(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.Start("a")
+	plain := n.config
+	endAsking := f.asks(5, false)
+	letters := 0
+	step := func(serving generations.Number, likes int) {
+		t.Helper()
+		f.serves(serving, n)
+		f.refused(2)
+		letters += 2
+		f.Publish(20)
+		f.Until("all likes", func() bool { return f.Likes(20, likes) })
+		if has := f.Has("post", "fans", 7, likes)(); has != (serving%2 == 0) {
+			t.Errorf("generation %d: fans are there: %v: %s", serving, has, f.Get("post", "fans", 7))
+		}
+		f.settledLetters(n)
+	}
+	step(1, 1)
+	f.begin(fans(plain), false)
+	step(2, 2)
+	for i, serving := range []generations.Number{1, 2} {
+		f.goesBack(n, serving)
+		step(serving, 3+i)
+	}
+	if got := f.begin(plain, false); got != 3 {
+		t.Errorf("generation %d is building", got)
+	}
+	n.shared.Turns.Take() // so it does not come to its end yet
+	f.Until("it is open", func() bool { b := n.rebuilds.beside.Load(); return b != nil && b.Number == 3 })
+	err := f.rebuild(RebuildAbortVerb, struct{}{}, nil)
+	n.shared.Turns.Give()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.rebuilds.leader.say(3, "it waits: shards 0-7 were compared by no node") // of what is no more, until it looks again
+	s := f.status()
+	if s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 ||
+		!strings.HasPrefix(s.Why, "it was told to") || strings.Contains(s.Why, "it waits") {
+		t.Errorf("%+v", s)
+	}
+	f.Until("nothing of it is left", func() bool {
+		third := datadir.GenerationsDir + "/3/" + datadir.BadgerDir
+		return n.rebuilds.beside.Load() == nil && !slices.Contains(f.stored("a"), third)
+	})
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil ||
+		!strings.Contains(err.Error(), generations.ErrNone.Error()) {
+		t.Errorf("aborted twice: %v", err)
+	}
+	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil ||
+		!strings.Contains(err.Error(), generations.ErrKept.Error()) {
+		t.Errorf("back to nothing: %v", err)
+	}
+	if got := f.begin(fans(plain), false); got != 4 {
+		t.Errorf("generation %d is building", got)
+	}
+	step(4, 5)
+	endAsking()
+	f.letters(letters)
+}
+
+// What a generation has routed before it served, and nobody has stored, it stores when
+// it comes to serve; then the record says that nothing is owed.
+func TestOwedLetters(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.Start("a")
+	f.refused(3)
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 1) })
+	g := n.Serving()
+	behind := g.Inside().Router.Stats.Position.Load()
+	g.KeepLetters(false)
+	f.refused(4)
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 2) })
+	f.letters(3)
+	_, err := n.changeRecord(t.Context(), func(s generations.Set) (generations.Set, error) {
+		s.Epoch++
+		s.All = map[generations.Number]generations.Generation{1: {Counting: s.All[1].Counting, Letters: behind}}
+		return s, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Until("it is known", func() bool { return n.rebuilds.set().Epoch > 1 })
+	g.KeepLetters(true)
+	f.settledLetters(n)
+	f.letters(7)
+	f.refused(2)
+	f.Publish(5)
+	f.Until("all is counted", func() bool { return f.Likes(5, 3) })
+	f.letters(9)
+}
+
+// docs/contract.md: "One that differs serves only with `--accept`". A leader goes by what it
+// has compared itself (docs/decisions/0028-generations.md): what was compared before may
+// have gone since, and what is there now not be it.
+func TestRebuildThatDiffersWaits(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.Start("a")
+	f.Publish(30)
+	f.Until("all likes", func() bool { return f.Likes(30, 1) })
+	f.Stop(n)
+	f.Plant(7, "a")
+	f.Edit = unaudited
+	n = f.Start("a")
+	if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	waits := func() {
+		t.Helper()
+		f.Until("it waits", func() bool { return f.status().Waits })
+		s := f.status()
+		if s.Differs == 0 || s.State != generations.Comparing ||
+			!strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
+			t.Errorf("%+v", s)
+		}
+		if n.Serving().Number != 1 || !f.Has("post", "like", 7, 3)() {
+			t.Errorf("generation %d serves", n.Serving().Number)
+		}
+	}
+	waits()
+	f.Stop(n)
+	said := f.record()
+	said.Epoch, said.Differs, said.Why = said.Epoch+1, 0, ""
+	text, err := said.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Put(recordKey, text)
+	n = f.Start("a")
+	f.Until("it has compared, or switched", func() bool { return f.record().Epoch > said.Epoch })
+	waits()
+	if err := f.rebuild(RebuildAcceptVerb, struct{}{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.serves(2, n)
+	f.Until("what the log says", f.Has("post", "like", 7, 2))
+}
+
+// Whoever waits for a node that is away says so: here the leader that would drop what is
+// kept.
+func TestKeptSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.Edit = func(c *config.Config) { c.Cluster.Replicas, c.Rebuild.Keep = 2, 0 }
+	a, b := f.Start("a"), f.Start("b")
+	f.Publish(20)
+	f.Until("all on both", func() bool { return holdsAll(a) && holdsAll(b) })
+	f.begin(fans(a.config), true)
+	f.serves(2, a, b)
+	f.Until("nothing is waited for", func() bool { s := f.status(); return s.Kept == 1 && s.Why == "" })
+	f.Stop(b)
+	f.Until("it says so", func() bool {
+		return strings.Contains(f.status().Why, "generation 1 is kept until all have the one that serves: node b, which is to hold 8 shards, is away")
+	})
 }

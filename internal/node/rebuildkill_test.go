@@ -16,19 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/nodetest"
-	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
-	"github.com/tidemark-io/tidemark/query"
 )
 
 // childEnv has a test binary be one node, as its value says.
@@ -38,28 +31,8 @@ const childEnv = "TIDEMARK_TEST_CHILD"
 type child struct {
 	Name, Dir, URL string
 	Fans           bool // its file has that column
-	Unaudited      bool // it does not repair what differs
 
 	command *exec.Cmd
-}
-
-// children are what a test binary may be instead, by the variable that says so.
-var children = map[string]func(text string) error{childEnv: beChild}
-
-func TestMain(m *testing.M) {
-	for env, be := range children {
-		if text := os.Getenv(env); text != "" {
-			if err := be(text); err != nil {
-				fmt.Println(err)
-				os.Exit(1)
-			}
-			return
-		}
-	}
-	natstest.SideBySide()
-	code := m.Run()
-	natstest.Clean()
-	os.Exit(code)
 }
 
 func beChild(text string) error {
@@ -92,9 +65,6 @@ func (c *child) config() *config.Config {
 	by.Checkpoint.Interval = 200 * time.Millisecond
 	if c.Fans {
 		by = fans(by)
-	}
-	if c.Unaudited {
-		unaudited(by)
 	}
 	return by
 }
@@ -155,13 +125,41 @@ func (c *child) kill() {
 	}
 }
 
+// ends stops it in order.
+func (c *child) ends(f *fleet) {
+	f.T.Helper()
+	process := c.command.Process
+	hangs := time.AfterFunc(e2e.Patience, func() { _ = process.Kill() })
+	defer hangs.Stop()
+	_ = process.Signal(syscall.SIGTERM)
+	if err := c.command.Wait(); err != nil {
+		f.T.Errorf("node %s does not end in order: %v", c.Name, err)
+	}
+	c.command = nil
+}
+
+// passes waits until nodes have said some lines more, or no rebuild is under way.
+func (f *fleet) passes(lines int) {
+	f.T.Helper()
+	said := func() int { return strings.Count(f.Log.String(), "\n") }
+	end := said() + lines
+	f.Until("something happens", func() bool { return said() >= end || f.status().Building == 0 })
+}
+
 // "A node that is killed at any moment of a rebuild goes on where it
 // was": whatever the rebuild is at, and whichever node it is, the end is as if nobody had
-// been killed. No dead letter is lost, and none comes twice.
+// been killed, or stopped in order. No dead letter is lost, and none comes twice.
 func TestRebuildKilled(t *testing.T) {
 	t.Parallel()
-	for _, nodes := range []int{1, 2} {
+	for _, nodes := range []int{2, 1} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			rounds := 8
+			if testing.Short() {
+				rounds = 3
+			}
+			if nodes == 1 {
+				natstest.Long(t)
+			}
 			t.Parallel()
 			f := newFleet(t)
 			seed := rand.Uint64()
@@ -174,171 +172,57 @@ func TestRebuildKilled(t *testing.T) {
 				c.run(f)
 			}
 			plain := all[0].config()
-			likes, letters := 0, 0
-			for range 8 {
+			letters := 0
+			for range rounds {
 				f.Publish(30)
-				likes++
-				for range 3 {
-					if _, err := f.NC.Request("events.like", fmt.Appendf(nil, `{"actor":0,"post":%d}`, letters), e2e.Patience); err != nil {
-						t.Fatal(err)
-					}
-					letters++
-				}
-				s := f.status()
+				f.refused(3)
+				letters += 3
 				by := plain
 				if random.IntN(2) == 0 {
 					by = fans(plain)
 				}
-				switch random.IntN(4) {
+				switch random.IntN(6) {
 				case 0:
 					_ = f.rebuild(RebuildBackVerb, struct{}{}, nil)
 				case 1:
 					_ = f.rebuild(RebuildAbortVerb, struct{}{}, nil)
 				default:
-					counting, err := by.Counting()
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), nil); err != nil && !strings.Contains(err.Error(), "is under way") {
-						t.Logf("%s: %v", s.State, err)
+					err := f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: f.by(by)}), nil)
+					if err != nil && !strings.Contains(err.Error(), "is under way") {
+						t.Log(err)
 					}
 				}
-				time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond)
+				f.passes(random.IntN(30))
 				t.Logf("killed at %+v", f.status().State)
 				c := all[random.IntN(len(all))]
-				c.kill()
+				if random.IntN(3) == 0 {
+					c.ends(f)
+				} else {
+					c.kill()
+				}
 				c.run(f)
 			}
 			f.Until("no rebuild is under way", func() bool {
 				s := f.status()
 				return s.Serving != 0 && s.Building == 0
 			})
-			counting, err := fans(plain).Counting()
-			if err != nil {
-				t.Fatal(err)
-			}
 			var begun RebuildBegun
-			f.Until("the last one begins", func() bool { return f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: counting}), &begun) == nil })
+			f.Until("the last one begins", func() bool {
+				return f.rebuild(RebuildVerb, f.confirmed(RebuildAsk{Counting: f.by(fans(plain))}), &begun) == nil
+			})
 			f.Until("it serves", func() bool { s := f.status(); return s.Serving == begun.Building && s.State == generations.Switched })
-			f.Until("all likes", func() bool { return f.Likes(30, likes) })
-			f.Until("all fans", f.Has("post", "fans", 30, likes))
-			f.Until("no dead letters are owed", func() bool { s := f.record(); return s.Serving == begun.Building && s.All[s.Serving].Letters == 0 })
-			time.Sleep(500 * time.Millisecond) // none comes twice
+			f.Until("all likes", func() bool { return f.Likes(30, rounds) })
+			f.Until("all fans", f.Has("post", "fans", 30, rounds))
+			owed := func() bool { s := f.record(); return s.Serving != begun.Building || s.All[s.Serving].Letters != 0 }
+			f.Until("no dead letters are owed", func() bool { return !owed() })
+			f.refused(1) // which comes last
+			letters++
+			stream := natstest.Stream(t, f.NC, jetlog.DeadLetterStream)
+			f.Until("all dead letters", func() bool {
+				info, err := stream.Info(t.Context())
+				return err == nil && info.State.Msgs >= uint64(letters)
+			})
 			f.letters(letters)
 		})
 	}
-}
-
-// letters says how many dead letters there are, of how many positions.
-func (f *fleet) letters(want int) {
-	f.T.Helper()
-	js, err := jetstream.New(f.NC)
-	if err != nil {
-		f.T.Fatal(err)
-	}
-	stream, err := js.Stream(f.T.Context(), jetlog.DeadLetterStream)
-	if err != nil {
-		f.T.Fatal(err)
-	}
-	of := map[string]int{}
-	info := stream.CachedInfo()
-	for at := info.State.FirstSeq; at <= info.State.LastSeq; at++ {
-		m, err := stream.GetMsg(f.T.Context(), at)
-		if err != nil {
-			f.T.Fatal(err)
-		}
-		of[m.Header.Get(letters.HeaderSequence)]++
-	}
-	if len(of) != want || info.State.Msgs != uint64(want) {
-		f.T.Errorf("%d dead letters of %d events, want %d each: %v\n%s", info.State.Msgs, len(of), want, of, f.Log.String())
-	}
-}
-
-// holderOf is the node that holds a post.
-func (f *fleet) holderOf(post uint64) string {
-	f.T.Helper()
-	reply, err := f.NC.Request("tidemark.shards", []byte(`{}`), 10*time.Second)
-	if err != nil {
-		f.T.Fatal(err)
-	}
-	var shards query.Shards
-	if err := json.Unmarshal(reply.Data, &shards); err != nil {
-		f.T.Fatal(err)
-	}
-	return shards.Shards[pipeline.ShardOf(post, nodetest.Shards)].Holders[0].Node
-}
-
-// A node that is suspended while the others switch follows as soon as it goes on.
-func TestSuspendedDuringTheSwitch(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	a := &child{Name: "a", Dir: t.TempDir(), URL: f.URL}
-	b := &child{Name: "b", Dir: t.TempDir(), URL: f.URL}
-	a.run(f)
-	b.run(f)
-	f.Publish(30)
-	f.Until("all likes", func() bool { return f.Likes(30, 1) })
-	time.Sleep(time.Second) // checkpoints
-	holder := f.holderOf(7)
-	a.kill()
-	b.kill()
-	f.Dirs["a"], f.Dirs["b"] = a.Dir, b.Dir
-	f.Plant(7, holder) // so that what serves differs from the log
-	a.Unaudited, b.Unaudited = true, true
-	a.run(f)
-	b.run(f)
-	f.Until("what was planted", f.Has("post", "like", 7, 3))
-	if err := f.rebuild(RebuildVerb, RebuildAsk{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f.Until("it waits", func() bool { return f.status().Waits })
-	// On a machine that is too slow the node is taken for away before anything is switched,
-	// and then nothing is, until it goes on: it is switched back, and tried again.
-	verb := RebuildAcceptVerb
-	for range 5 {
-		during := f.switchSuspended(a, b, verb)
-		inARow := 0
-		f.Until("all answer by the new one", func() bool {
-			for inARow = 0; inARow < 30 && f.Has("post", "like", 7, 2)(); inARow++ {
-			}
-			return inARow == 30
-		})
-		if during {
-			return
-		}
-		verb = RebuildBackVerb
-		f.Until("it is switched back", func() bool {
-			_ = f.rebuild(verb, struct{}{}, nil)
-			return f.record().Serving == 1
-		})
-	}
-	t.Errorf("in none of five tries it is switched while the node is suspended\n%s", f.Log.String())
-}
-
-// switchSuspended suspends the node that does not lead, has the other one switch, and lets
-// the first one go on: whether it was switched since then.
-func (f *fleet) switchSuspended(a, b *child, verb string) (during bool) {
-	f.T.Helper()
-	suspended, leading := b, a
-	if _, err := job.Ask(f.T.Context(), f.NC, "b", RebuildStatusVerb, struct{}{}, nil); err == nil {
-		suspended, leading = a, b
-	}
-	if err := suspended.command.Process.Signal(syscall.SIGSTOP); err != nil {
-		f.T.Fatal(err)
-	}
-	silent := time.Now()
-	f.Until("it is asked for", func() bool { // by then the suspended node may have led, and leads no longer
-		_, err := job.Ask(f.T.Context(), f.NC, leading.Name, verb, struct{}{}, nil)
-		s := f.record()
-		return err == nil || s.Accept || s.Serving == 2
-	})
-	for f.record().Serving != 2 && time.Since(silent) < bucket.MemberExpiry+bucket.MemberBeat {
-		time.Sleep(20 * time.Millisecond)
-	}
-	during = f.record().Serving == 2 // once it is taken for away nothing is switched
-	if err := suspended.command.Process.Signal(syscall.SIGCONT); err != nil {
-		f.T.Fatal(err)
-	}
-	f.Until("it is switched", func() bool { return f.record().Serving == 2 })
-	return during
 }

@@ -1,151 +1,313 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/lookup"
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query"
 )
 
-const recordKey = "generations"
-
-// record is what the bucket says; the zero where it says nothing.
-func (f *fleet) record() (s generations.Set) {
+// encoded is a record as the bucket has it.
+func (f *fleet) encoded(s generations.Set) []byte {
 	f.T.Helper()
-	e, err := f.Bucket().Get(f.T.Context(), recordKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return s
-	}
-	if err == nil {
-		s, err = generations.Decode(e.Value())
-	}
+	text, err := s.Encode()
 	if err != nil {
-		return generations.Set{}
+		f.T.Fatal(err)
 	}
-	return s
+	return text
 }
 
-// rebuilt is a node whose counts are of generation 2, generation 1 is kept.
-func (f *fleet) rebuilt(name string) *Node {
-	f.T.Helper()
-	n := f.Start(name)
-	f.Publish(40)
-	f.Until("all likes", func() bool { return f.Likes(40, 1) })
-	f.begin(fans(n.config), false)
-	f.serves(2, n)
-	f.Until("nothing is owed", func() bool { s := n.rebuilds.set(); return s.All[2].Letters == 0 })
-	return n
-}
-
-// stored says which generations a directory has counts of.
-func (f *fleet) stored(name string) (found []string) {
-	for _, dir := range []string{datadir.BadgerDir, filepath.Join(datadir.GenerationsDir, "2", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "3", datadir.BadgerDir)} {
-		if _, err := os.Stat(filepath.Join(f.Dirs[name], dir)); err == nil {
-			found = append(found, dir)
-		}
-	}
-	return found
-}
-
-// "A record of generations that is deleted, malformed or older than
-// what a node knows is not obeyed, is reported and is replaced by the node's copy; no
-// node deletes counts because of it".
-func TestRecordIsForged(t *testing.T) {
+// "A record of generations that is deleted, malformed or older than what a node knows is
+// not obeyed, is reported and is replaced by the node's copy; no node deletes counts because
+// of it". One that names what no node has is not obeyed either, and said. What no node has
+// seen given up stays stored, and is named.
+func TestRecordIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	n := f.rebuilt("a")
 	known := n.rebuilds.set()
-	older := known
-	older.Epoch = 1
-	older.State, older.Kept, older.Serving = generations.Aborted, 0, 1
+	older, unknown := known, known
+	older.Epoch, older.State, older.Kept, older.Serving = 1, generations.Aborted, 0, 1
 	older.All = map[generations.Number]generations.Generation{1: known.All[1]}
-	unknown := known
 	unknown.Epoch, unknown.Newest, unknown.Serving, unknown.Kept = known.Epoch+7, 9, 9, 0
 	unknown.All = map[generations.Number]generations.Generation{9: {Slot: 0, Counting: known.All[1].Counting}}
-	encode := func(s generations.Set) []byte {
-		text, err := s.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	forge := map[string]func(jetstream.KeyValue) error{
-		"deleted": func(b jetstream.KeyValue) error { return b.Delete(t.Context(), recordKey) },
-		"purged":  func(b jetstream.KeyValue) error { return b.Purge(t.Context(), recordKey) },
-		"malformed": func(b jetstream.KeyValue) error {
+	for _, lost := range []struct {
+		name string
+		lose func(jetstream.KeyValue) error
+	}{
+		{"deleted", func(b jetstream.KeyValue) error { return b.Delete(t.Context(), recordKey) }},
+		{"purged", func(b jetstream.KeyValue) error { return b.Purge(t.Context(), recordKey) }},
+		{"malformed", func(b jetstream.KeyValue) error {
 			_, err := b.PutString(t.Context(), recordKey, `{"epoch":"x"}`)
 			return err
-		},
-		"older": func(b jetstream.KeyValue) error { _, err := b.Put(t.Context(), recordKey, encode(older)); return err },
-		"the bucket is deleted": func(jetstream.KeyValue) error {
-			js, err := jetstream.New(f.NC)
-			if err == nil {
-				err = js.DeleteKeyValue(t.Context(), jetlog.Bucket)
-			}
+		}},
+		{"older", func(b jetstream.KeyValue) error {
+			_, err := b.Put(t.Context(), recordKey, f.encoded(older))
 			return err
-		},
-	}
-	for name, forge := range forge {
-		if err := forge(f.Bucket()); err != nil {
-			t.Fatalf("%s: %v", name, err)
+		}},
+		{"the bucket", func(jetstream.KeyValue) error { return f.JetStream().DeleteKeyValue(t.Context(), jetlog.Bucket) }},
+	} {
+		if err := lost.lose(f.Bucket()); err != nil {
+			t.Fatalf("%s: %v", lost.name, err)
 		}
-		f.Until(name+": it is as it was", func() bool {
-			js, err := jetstream.New(f.NC)
-			if err != nil {
-				return false
-			}
-			if _, err := js.KeyValue(t.Context(), jetlog.Bucket); err != nil {
-				return false
-			}
-			return f.record().Equal(known)
+		f.Until(lost.name+": it is as it was", func() bool {
+			_, err := f.JetStream().KeyValue(t.Context(), jetlog.Bucket)
+			return err == nil && f.record().Equal(known)
 		})
 		if got := n.rebuilds.set(); !got.Equal(known) || n.Serving().Number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: it acts on %+v, has %v\n%s", name, got, f.stored("a"), f.Log.String())
+			t.Fatalf("%s: it acts on %+v, has %v\n%s", lost.name, got, f.stored("a"), f.Log.String())
 		}
 	}
-	for name, stopped := range map[string]bool{"while it runs": false, "while it is stopped": true} {
-		if stopped {
-			f.Stop(n)
-		}
-		if _, err := f.Bucket().Put(t.Context(), recordKey, encode(unknown)); err != nil {
-			t.Fatal(err)
-		}
-		if stopped {
-			f.Edit = func(c *config.Config) { *c = *fans(c) }
-			n = f.Start("a")
-		}
-		f.Until(name+": it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
-		if err := n.Ready(); stopped && err != nil && !strings.Contains(err.Error(), "catching up") {
-			t.Errorf("it is not ready: %v", err)
-		}
-		time.Sleep(2 * rebuildsEvery)
-		if n.Serving().Number != 2 || len(f.stored("a")) != 2 {
-			t.Fatalf("%s: generation %d serves, stored are %v\n%s", name, n.Serving().Number, f.stored("a"), f.Log.String())
-		}
+
+	f.Put(recordKey, f.encoded(unknown))
+	f.Until("it says so", func() bool { return strings.Contains(n.remarks(), "generation 9 serves") })
+	old := filepath.Join(f.Dirs["a"], datadir.GenerationsDir, "7")
+	if err := os.Mkdir(old, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
 		t.Fatal(err)
 	}
-	f.Until("it is as it was", func() bool { return f.record().Equal(known) })
-	f.Until("nothing is wrong", func() bool { return n.rebuilds.remarks() == "" })
+	f.Until("it is as it was", func() bool { return f.record().Equal(known) && n.rebuilds.remarks() == "" })
+	f.Until("what nobody has given up is named", func() bool {
+		return strings.Contains(n.remarks(), "has counts of generation 7, which the record does not name")
+	})
+	if _, err := os.Stat(old); err != nil || n.Serving().Number != 2 || len(f.stored("a")) != 2 {
+		t.Errorf("generation %d serves, stored are %v, %v", n.Serving().Number, f.stored("a"), err)
+	}
 	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 }
 
-// docs/contract.md: "A node whose file differs from what serves starts with what serves
-// and says so (log, `/readyz`, `tidemark nodes`), for good". "A node never fails to start
-// because a rebuild has changed what counts."
+// waiting starts a node that is to wait, until it says why at /readyz.
+func (f *fleet) waiting(c *config.Config, words string) {
+	f.T.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	c.HTTP.Listen = free.Addr().String()
+	free.Close()
+	ctx, cancel := context.WithCancel(f.T.Context())
+	over := make(chan error, 1)
+	go func() {
+		n, err := Start(ctx, c, Options{Version: "test", Processors: 2, Logger: f.Logger()})
+		if err == nil {
+			n.Close()
+		}
+		over <- err
+	}()
+	f.Until("it says why it waits", func() bool {
+		reply, err := http.Get("http://" + c.HTTP.Listen + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer reply.Body.Close()
+		body, _ := io.ReadAll(reply.Body)
+		said := strings.Contains(string(body), words) && strings.Contains(string(body), "tidemark repair --record")
+		return reply.StatusCode == http.StatusServiceUnavailable && said
+	})
+	cancel()
+	if err := <-over; err == nil {
+		f.T.Error("it has started")
+	}
+}
+
+// A start waits, is not ready, and says what to do where the record is of a later version
+// (nodes that run know that no member has written it, and replace it), and where everything is
+// lost but the streams of a later generation; one command has it start.
+func TestRepairOfTheRecord(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.Start("a")
+	f.Publish(20)
+	f.Until("all likes", func() bool { return f.Likes(20, 1) })
+	known := a.rebuilds.set()
+	later, err := known.EncodeIn(pipeline.FormatRecord.Newest + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Put(recordKey, later)
+	f.Until("a member replaces it", func() bool { return f.record().Equal(known) })
+	repaired := func() *Node {
+		t.Helper()
+		if err := Repair(f.Plain("a"), RepairOptions{Record: true, Logger: f.Logger()}); err != nil {
+			t.Fatal(err)
+		}
+		n := f.Start("a")
+		f.Until("all likes", func() bool { return f.Likes(20, 1) })
+		return n
+	}
+	f.Stop(a)
+	f.Put(recordKey, later)
+	f.waiting(f.Plain("a"), "the record has version 2, and this program reads versions 1 to 1: upgrade this node")
+	if e, err := f.Bucket().Get(t.Context(), recordKey); err != nil || string(e.Value()) != string(later) {
+		t.Errorf("it is replaced: %v", err)
+	}
+	f.Stop(repaired())
+
+	for _, stream := range []string{"KV_" + jetlog.Bucket, jetlog.DeltasStream} {
+		if err := f.JetStream().DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Dirs["a"] = t.TempDir()
+	c := f.Plain("a")
+	o := jetlog.StreamOptions{
+		Deltas:     jetlog.Limits{BytesMax: int64(c.NATS.Streams.Deltas.MaxBytes)},
+		Generation: jetlog.Owner{Number: 3},
+	}
+	if err := jetlog.Reserve(t.Context(), f.NC, o); err != nil {
+		t.Fatal(err)
+	}
+	f.waiting(c, "are of generation 3")
+	repaired()
+}
+
+// owing is a record that differs only in what its generation owes.
+func owing(now generations.Set, letters uint64) generations.Set {
+	serving := now.All[now.Serving]
+	serving.Letters = letters
+	now.All = maps.Clone(now.All)
+	now.All[now.Serving] = serving
+	now.Epoch++
+	return now
+}
+
+// amid is a context that does something at the first moments somebody bounds it.
+type amid struct {
+	context.Context
+	moments int
+	do      func()
+}
+
+func (a *amid) Deadline() (time.Time, bool) {
+	if a.moments > 0 {
+		a.moments--
+		a.do()
+	}
+	return a.Context.Deadline()
+}
+
+// Much may happen at once: a rebuild begins although the record changes at the same time
+// for other reasons, as it does just after a switch; a leader does not write it while a
+// node that it reaches knows a newer one; and "--back" comes before all nodes have said how far
+// what is kept is.
+func TestRecordAmidChanges(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.rebuilt("a")
+	changes := 0
+	ctx := &amid{t.Context(), 3, func() {
+		next, err := n.changeRecord(t.Context(), func(now generations.Set) (generations.Set, error) { return owing(now, 1), nil })
+		if err != nil {
+			t.Error(err)
+		}
+		f.Until("it is known", func() bool { return n.rebuilds.set().Epoch >= next.Epoch })
+		changes++
+	}}
+	begun, err := n.beginRebuild(ctx, &RebuildAsk{Counting: f.by(fans(n.config))})
+	if err != nil || begun.Building != 3 || changes != 3 {
+		t.Fatalf("%+v, %v, after %d changes", begun, err, changes)
+	}
+	f.serves(3, n)
+	f.settledLetters(n)
+
+	kept := n.rebuilds.beside.Load()
+	f.Until("what is kept is up to date", func() bool { return caughtUp(kept) })
+	f.Until("it is gone back, at once", func() bool { // unless it takes this node longer than settleWithin to say so
+		kept.Inside().Open.Store(false) // so this node says that it has nothing
+		f.Until("it is not there", func() bool { return !caughtUp(kept) })
+		kept.Inside().Open.Store(true)
+		return f.rebuild(RebuildBackVerb, struct{}{}, nil) == nil
+	})
+	f.serves(2, n)
+	f.settledLetters(n)
+
+	b := f.Start("b")
+	f.Until("b knows it", func() bool { return b.rebuilds.set().Equal(n.rebuilds.set()) })
+	known := n.rebuilds.set()
+	older := known
+	older.Epoch--
+	f.Until("it does not go on from one that is older than b's", func() bool { // which must answer within askWithin
+		err := n.outrun(t.Context(), older)
+		return err != nil && strings.Contains(err.Error(), "node b knows")
+	})
+	if err := n.outrun(t.Context(), known); err != nil {
+		t.Error(err)
+	}
+	f.Stop(b)
+}
+
+// A generation that cannot go on does not come to serve: nobody would notice. A switch that
+// cannot be made at once, as the next generation cannot begin to answer at that moment, is
+// tried again: both stay open until then.
+func TestSwitchThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	// arranging ends the goroutine that follows the record: the test does what it would
+	// do. By the record generation 1 serves again.
+	arranging := func(n *Node) (kept *counting.Generation) {
+		t.Helper()
+		f.Until("the one before is up to date", func() bool {
+			kept = n.rebuilds.beside.Load()
+			return kept != nil && kept.Number == 1 && n.maySwitch(n.Serving(), kept)
+		})
+		n.rebuilds.end()
+		back, err := n.rebuilds.set().Back(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.rebuilds.known.Store(&back)
+		return kept
+	}
+	n := f.rebuilt("a")
+	arranging(n).Inside().Fail(errors.New("another one has its name"))
+	n.arrangeGenerations(t.Context())
+	if n.Serving().Number != 2 || n.Failure() != nil {
+		t.Errorf("generation %d serves: %v", n.Serving().Number, n.Failure())
+	}
+	f.Stop(n)
+
+	n = f.Start("a")
+	kept := arranging(n)
+	n.queries.Close()
+	f.Until("it tries", func() bool { // it may be behind, and not try at once
+		n.arrangeGenerations(t.Context())
+		return n.rebuilds.trouble.Err() != nil
+	})
+	ended := kept.Inside().Ctx.Err()
+	if n.Serving().Number != 2 || n.rebuilds.beside.Load() != kept || ended != nil || n.rebuilds.opening != nil {
+		t.Errorf("generation %d serves, the one before has ended: %v\n%s", n.Serving().Number, ended, f.Log.String())
+	}
+	if err := n.rebuilds.trouble.Err(); err == nil ||
+		!strings.Contains(err.Error(), "generation 1 does not come to serve") {
+		t.Errorf("it says %v", err)
+	}
+}
+
+// docs/contract.md: "A node whose file differs from what serves starts with what serves and
+// says so (log, `/readyz`, `tidemark nodes`), for good".
 func TestFileDiffers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -157,164 +319,94 @@ func TestFileDiffers(t *testing.T) {
 		for _, is := range lookup.NewOverview(n.name, n.Serving().View, n.Serving().Inside().Silent).Nodes().Nodes {
 			said = said || is.Config == query.ConfigDiffers
 		}
-		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {
+		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want ||
+			!strings.Contains(remarks, words) {
 			t.Errorf("%s: in tidemark.nodes %v, at /readyz %q", when, said, remarks)
 		}
+		f.Until("the new column", f.Has("post", "fans", 7, 1))
 	}
 	differs("after the rebuild", true, "drops column post.fans")
-	for _, keep := range []time.Duration{time.Hour, 0} { // within rebuild.keep, and after it
-		f.Stop(n)
-		f.Edit = func(c *config.Config) {
-			c.Rebuild.Keep, c.Shards, c.Feed.PostsPerAuthor, c.Variables = keep, 16, 120, []string{"TIDEMARK_SHARDS"}
-		}
-		n = f.Start("a")
-		differs("with the file of before", true, "shards 8 → 16")
-		differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
-		f.Until("the new column", f.Has("post", "fans", 7, 1))
-		if !f.Log.Has("counts differently from what serves") {
-			t.Error("the log says nothing")
-		}
+	f.Stop(n)
+	f.Edit = func(c *config.Config) {
+		c.Shards, c.Feed.PostsPerAuthor, c.Variables = 16, 120, []string{"TIDEMARK_SHARDS"}
 	}
-	f.Until("nothing is kept", func() bool { return n.rebuilds.set().Kept == 0 })
-	f.Stop(n)
 	n = f.Start("a")
-	differs("when nothing is kept", true, "shards 8 → 16")
-	f.Until("the new column", f.Has("post", "fans", 7, 1))
+	differs("with the file of before", true, "shards 8 → 16")
+	differs("and a variable", true, "the environment sets TIDEMARK_SHARDS, which wins over the file: unset it, too")
+	if !f.Log.Has("counts differently from what serves") {
+		t.Error("the log says nothing")
+	}
 	f.Stop(n)
-	f.Edit = func(c *config.Config) { *c = *fans(c) }
+	f.Edit = withFans
 	n = f.Start("a")
 	differs("with the file that serves", false, "")
-	f.Until("the new column", f.Has("post", "fans", 7, 1))
 }
 
-// docs/contract.md: "What is counted is one for all nodes of a generation: counters,
-// rules, channels, `channels_open`, `feed.*`, `limits.channels`, `limits.notices`,
-// `inactive_after`." The first node of a system says what; others with other files count
-// by it.
-func TestNodesWithOtherFiles(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	files := map[string]func(*config.Config){
-		"a": func(c *config.Config) { c.Feed.PostsPerAuthor = 120 },
-		"b": func(c *config.Config) { c.Limits.Notices = 7 },
-		"c": func(c *config.Config) { c.ChannelsOpen = !c.ChannelsOpen },
-		"d": func(c *config.Config) {
-			c.Channels = append(c.Channels, config.Channel{Name: "games", Kind: config.KindDot})
-		},
-		"e": withFans,
-		"g": func(c *config.Config) { c.InactiveAfter *= 2 },
-	}
-	var nodes []*Node
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	for name, edit := range files { // at the same moment
-		f.Dirs[name] = t.TempDir()
-		c := f.Plain(name)
-		edit(c)
-		work.Go(func() {
-			n, err := Start(t.Context(), c, Options{Version: "test", Processors: 2, Logger: f.Logger()})
-			if err != nil {
-				t.Errorf("node %s: %v", name, err)
-				return
-			}
-			t.Cleanup(func() { n.Close() })
-			mu.Lock()
-			defer mu.Unlock()
-			nodes = append(nodes, n)
-		})
-	}
-	work.Wait()
-	differ := 0
-	for _, n := range nodes {
-		if n.Serving().Inside().Owner() != nodes[0].Serving().Inside().Owner() || n.Serving().Inside().Same.Fingerprint != nodes[0].Serving().Inside().Same.Fingerprint {
-			t.Errorf("node %s counts by %v, node %s by %v", n.name, n.Serving().Inside().Owner(), nodes[0].name, nodes[0].Serving().Inside().Owner())
+// A record comes back from the data directory as it was, so that nodes agree on it.
+// docs/replay.md: "Nothing counted is deleted because of what a restored or forged record
+// says": a number that comes again is one that was not given up.
+func TestRecordInTheDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	open := func() *datadir.Dir {
+		t.Helper()
+		d, err := datadir.Open(path, "a", false)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(n.Serving().Differs) > 0 {
-			differ++
+		return d
+	}
+	d := open()
+	note := func(set generations.Set, err error) generations.Set {
+		t.Helper()
+		if err == nil {
+			err = d.NoteGenerations(set)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	none := note(generations.Start(json.RawMessage(`{"a":"<&>"}`)))
+	second := note(none.Begin(json.RawMessage(`{"b":1}`), false))
+	d.Close()
+	d = open()
+	defer d.Close()
+	if is := d.Generations(); !is.Equal(second) {
+		t.Errorf("%s", is.All[1].Counting)
+	}
+	note(second.Abort(""))
+	if !slices.Equal(d.Ended(), []generations.Number{2}) || !d.Aborted(2) {
+		t.Errorf("ended are %v", d.Ended())
+	}
+	note(none.Begin(json.RawMessage(`{"c":1}`), false)) // the record of before was put back
+	if len(d.Ended()) > 0 || d.Aborted(2) {
+		t.Errorf("generation 2 is building, and %v have ended", d.Ended())
+	}
+}
+
+// A node that beats is there, and so is one that could not be heard.
+func TestSilence(t *testing.T) {
+	s, begun := silence{}, time.Now()
+	dead, beats := &cluster.Member{Node: "dead"}, &cluster.Member{Node: "beats"}
+	at := func(d time.Duration, asked bool) string {
+		again := *beats
+		beats = &again
+		stopped := &cluster.Member{Node: "stopped", Stopped: true}
+		return strings.Join(s.there([]cluster.State{{Member: beats}, {Member: dead}, {Member: stopped}}, begun.Add(d), asked), " ")
+	}
+	for _, step := range []struct {
+		at    time.Duration
+		asked bool
+		want  string
+	}{
+		{0, true, "beats dead"},
+		{6 * time.Second, true, "beats dead"},
+		{6500 * time.Millisecond, false, "beats dead"},
+		{13 * time.Second, true, "beats dead"},
+		{14 * time.Second, true, "beats"},
+	} {
+		if got := at(step.at, step.asked); got != step.want {
+			t.Errorf("after %v there are %q, want %q", step.at, got, step.want)
 		}
 	}
-	if differ != len(files)-1 {
-		t.Errorf("%d of %d nodes say that their files differ; all but one do", differ, len(files))
-	}
-}
-
-// A node that was away while generations came and went takes what others say, gets
-// the counts from them, and only then deletes its own.
-func TestAwayDuringRebuilds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long")
-	}
-	t.Parallel()
-	f := newFleet(t)
-	f.Edit = func(c *config.Config) { c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
-	a, b := f.Start("a"), f.Start("b")
-	f.Publish(40)
-	f.Until("all on both", func() bool { return a.Serving().HasAssigned() && holdsAll(a) })
-	f.Until("all likes", func() bool { return f.Likes(40, 1) })
-	by := fans(b.config)
-	f.Stop(a)
-	f.Until("it is away", func() bool {
-		m, there := b.Serving().Inside().Members.View().Member("a")
-		return there && m.Stopped
-	})
-	if why := f.rebuild(RebuildVerb, RebuildAsk{}, nil); why == nil || !strings.Contains(why.Error(), "node a, which holds") {
-		t.Fatalf("it begins without a node that holds shards: %v", why)
-	}
-	f.Forget("a")
-	f.Until("its shards are b's", func() bool {
-		_, there := b.Serving().Inside().Members.View().Member("a")
-		return !there && holdsAll(b)
-	})
-	delete(f.Dirs, "a")
-	dir := a.dir.Path
-	for _, number := range []generations.Number{2, 3} {
-		f.begin(by, false)
-		f.serves(number, b)
-	}
-	f.Until("one is left", func() bool { return b.rebuilds.set().Kept == 0 })
-	f.Dirs["a"] = dir
-	f.Edit = func(c *config.Config) { *c = *fans(c); c.Rebuild.Keep, c.Cluster.Replicas = 0, 2 }
-	a = f.Start("a")
-	f.serves(3, a)
-	f.Until("it has all", func() bool { return holdsAll(a) })
-	f.Until("its old counts are gone", func() bool { s := f.stored("a"); return len(s) == 1 && strings.Contains(s[0], "3") })
-	f.Stop(b)
-	f.Until("the new column", f.Has("post", "fans", 7, 1))
-}
-
-func holdsAll(n *Node) bool {
-	held := n.Serving().Inside().Held()
-	return n.Serving().HasAssigned() && held.Len() == n.Serving().Config.Shards
-}
-
-// A process that only answers is not led astray for good by a forged record.
-func TestThinSeesAForgedRecord(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	n := f.rebuilt("a")
-	f.Edit = func(c *config.Config) { c.Roles = []string{config.RoleAnswer} }
-	thin := f.Start("t")
-	f.serves(2, thin)
-	known := n.rebuilds.set()
-	forged := known
-	forged.Epoch, forged.Newest, forged.Serving, forged.Kept, forged.State = known.Epoch+100, 9, 9, 0, generations.Aborted
-	forged.All = map[generations.Number]generations.Generation{9: {Counting: known.All[1].Counting}}
-	text, err := forged.Encode()
-	if err == nil {
-		_, err = f.Bucket().Put(t.Context(), recordKey, text)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Until("it has seen it", func() bool { return thin.rebuilds.set().Serving == 9 })
-	f.Until("all likes", func() bool { return f.Likes(40, 1) })
-	if err := f.Bucket().Delete(t.Context(), recordKey); err != nil {
-		t.Fatal(err)
-	}
-	f.Until("it knows better", func() bool { return thin.rebuilds.set().Equal(known) })
-	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f.serves(1, n, thin)
-	f.Until("all likes", func() bool { return f.Likes(40, 1) })
 }

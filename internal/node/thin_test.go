@@ -1,26 +1,19 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 var communityLines = []string{
@@ -111,25 +104,6 @@ func TestThinAnswersAsHolder(t *testing.T) {
 		})
 	}
 
-	figures := map[string]any{}
-	if err := json.Unmarshal([]byte(s.Ask("stats", `{}`)), &figures); err != nil {
-		t.Fatal(err)
-	}
-	for name, there := range map[string]bool{
-		"tidemark_ready": true, `tidemark_reads_step{step="all"}`: true, "tidemark_checkpoints_total": false,
-		"tidemark_memory_bytes": false, "tidemark_shards_failed": false, "tidemark_router_active": false,
-	} {
-		if _, is := figures[name]; is != there {
-			t.Errorf("stats: %s: %v", name, is)
-		}
-	}
-	if page := s.Page(thin, "/metrics"); !strings.HasPrefix(page, "200") || !strings.Contains(page, "tidemark_ready 1") || !strings.Contains(page, "tidemark_query_seconds_count") {
-		t.Errorf("%s", page)
-	}
-	for _, subject := range []string{"nodes", "shards"} {
-		s.Asks(subject, `{}`, `"holder"`)
-	}
-	s.Asks("slowlog", `{}`, `"`+thin.name+`"`)
 	if page := s.Page(thin, "/readyz"); page != "200 ok\n" {
 		t.Errorf("/readyz: %s", page)
 	}
@@ -140,28 +114,28 @@ func TestThinAnswersAsHolder(t *testing.T) {
 		t.Error("it cannot be asked from within its program")
 	}
 
-	// It leaves undone what people tell all to leave undone.
-	attached, err := bucket.AttachMembers(t.Context(), s.NC, 0, bucket.MembersOptions{})
-	if err != nil {
+	// It has answers, without a restart, also where the generation that it hears of next is in
+	// the slot of the one that it knew, as after two rebuilds while it was suspended, or beside
+	// nodes that were restored from a backup. What has its name there is itself.
+	thin.thin.end()
+	before := thin.Serving()
+	next := counting.Spec{Number: before.Number, Slot: before.Slot, Config: thin.config}
+	if err := thin.thin.change(t.Context(), thin.newGeneration(thin.ctx, next)); err != nil {
 		t.Fatal(err)
 	}
-	defer attached.Close()
-	for degrade, want := range map[cluster.Degrade]string{
-		{Reads: cluster.ReadsOff, Writes: cluster.WritesOn}: "reads are off", cluster.Normal: `"like":2`,
-	} {
-		if err := attached.Degrade(t.Context(), degrade); err != nil {
-			t.Fatal(err)
+	s.Asks("get", `{"counter":"post","ids":[50]}`, `"like":2`)
+	s.Until("its member", func() error {
+		if m, there := s.Members()[thin.name]; !there || m.Session != thin.shared.Session {
+			return fmt.Errorf("%+v", m)
 		}
-		s.Asks("get", `{"counter":"post","ids":[50]}`, want)
-	}
-	if err := attached.Degrade(t.Context(), cluster.Normal); err != nil {
-		t.Fatal(err)
-	}
+		return nil
+	})
 
 	// It is a member under a name of its own, and leaves nothing behind.
 	s.Until("a member", func() error { // unless no holder was heard of just now
 		me, there := s.Members()[thin.name]
-		if !there || me.Roles != cluster.Answer || me.Shards != 0 || me.Fingerprint != 0 || me.Ready.Len() != 0 || thin.name == "" {
+		if !there || me.Roles != cluster.Answer || me.Shards != 0 || me.Fingerprint != 0 || me.Ready.Len() != 0 ||
+			thin.name == "" {
 			return fmt.Errorf("%v %+v", there, me)
 		}
 		return nil
@@ -174,32 +148,26 @@ func TestThinAnswersAsHolder(t *testing.T) {
 
 // "A node that only answers starts without holders; every request gets
 // 503 with words, and it becomes ready by itself when a holder comes", and goes on when
-// all are gone and back.
+// the server is gone and back.
 func TestThinWithoutHolders(t *testing.T) {
 	t.Parallel()
 	const words = "no node that holds counters is known"
 	s := newSite(t)
 	thin := s.Start(s.Config("", "answer"))
-	nobody := func() {
-		t.Helper()
-		for _, q := range sixQueries {
-			body := strings.ReplaceAll(q.body, "%s", "")
-			if q.subject == "schema" && thin.thin.counted != nil {
-				continue // it is still known
-			}
-			if reply := s.Ask(q.subject, body); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
-				t.Errorf("%s %s: %s", q.subject, body, reply)
-			}
-		}
-		if page := s.Page(thin, "/readyz"); page != "503 "+words+"\n" {
-			t.Errorf("/readyz: %q", page)
-		}
-		if page := s.Page(thin, "/healthz"); page != "200 ok\n" {
-			t.Errorf("/healthz: %q", page)
+	for _, q := range sixQueries {
+		body := strings.ReplaceAll(q.body, "%s", "")
+		if reply := s.Ask(q.subject, body); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+			t.Errorf("%s %s: %s", q.subject, body, reply)
 		}
 	}
-	nobody()
-	if reply := s.Ask("read", `{"user":7,"what":["all"]}`); !strings.HasPrefix(reply, "503 ") || !strings.Contains(reply, words) {
+	if page := s.Page(thin, "/readyz"); page != "503 "+words+"\n" {
+		t.Errorf("/readyz: %q", page)
+	}
+	if page := s.Page(thin, "/healthz"); page != "200 ok\n" {
+		t.Errorf("/healthz: %q", page)
+	}
+	if reply := s.Ask("read", `{"user":7,"what":["all"]}`); !strings.HasPrefix(reply, "503 ") ||
+		!strings.Contains(reply, words) {
 		t.Errorf("read: %s", reply)
 	}
 	if reply := s.Ask("nodes", `{}`); reply != `{"epoch":0,"nodes":[]}` {
@@ -217,20 +185,8 @@ func TestThinWithoutHolders(t *testing.T) {
 	}
 
 	c := s.Config("holder", "route hold")
-	holder := s.Start(c)
-	s.Publish(communityLines...)
-	s.Ready(thin)
-	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
-
-	s.Stop(holder)
-	s.Until("all holders gone", func() error {
-		if thin.Ready() == nil {
-			return errors.New("ready")
-		}
-		return nil
-	})
-	nobody()
 	s.Start(c)
+	s.Publish(communityLines...)
 	s.Ready(thin)
 	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
 
@@ -245,175 +201,4 @@ func TestThinWithoutHolders(t *testing.T) {
 	s.Server.Start()
 	s.Ready(thin)
 	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
-}
-
-// What is counted changes when those who hold are restarted with other counters:
-// a process that only answers sees that and is asked by them.
-func TestThinTakesSchema(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	c := s.Config("holder", "route hold")
-	holder := s.Start(c)
-	s.Publish(communityLines...)
-	thin := s.Start(s.Config("", "answer"))
-	s.Asks("get", `{"counter":"post","ids":[50]}`, `"like":2`)
-	if reply := s.Ask("get", `{"counter":"post","ids":[50],"columns":["clap"]}`); !strings.HasPrefix(reply, "404 ") {
-		t.Errorf("a column that there is not: %s", reply)
-	}
-	before := thin.answers.Load()
-	for i, counter := range c.Counters {
-		if counter.Name == "post" {
-			c.Counters[i].Columns = append(c.Counters[i].Columns, config.Column{Name: "clap", Bits: 8, Max: 63})
-		}
-	}
-	counting, err := c.Counting()
-	if err == nil {
-		_, err = job.Ask(t.Context(), s.NC, holder.name, RebuildVerb, RebuildAsk{Counting: counting}, nil)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Until("it serves", func() error {
-		if holder.Serving().Number != 2 {
-			return errors.New("generation 1 serves")
-		}
-		return nil
-	})
-	s.Publish(`{"type":"adjust","counter":"post","id":50,"column":"clap","add":5}`)
-	s.Asks("get", `{"counter":"post","ids":[50]}`, `"clap":5`)
-	s.Asks("schema", `{}`, `"clap"`)
-	if thin.answers.Load() == before {
-		t.Error("it goes on with the schema before")
-	}
-	s.Until("ready", thin.Ready)
-	if page := s.Page(thin, "/metrics"); !strings.HasPrefix(page, "200") {
-		t.Error(page)
-	}
-}
-
-// Each set of roles starts, does its part and nothing else.
-func TestEachSetOfRoles(t *testing.T) {
-	t.Parallel()
-	for _, roles := range []string{"route", "hold", "answer", "route hold", "route answer", "hold answer", "route hold answer"} {
-		t.Run(roles, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			has := func(role string) bool { return strings.Contains(roles, role) }
-			n := s.Start(s.Config("it", roles))
-			// The others do what it does not.
-			rest := ""
-			for _, role := range []string{"route", "hold", "answer"} {
-				if !has(role) {
-					rest += " " + role
-				}
-			}
-			if rest != "" {
-				s.Start(s.Config("rest", rest))
-			}
-			s.Publish(communityLines...)
-			s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"]}`, `"like":2`)
-			s.Asks("unread", `{"users":[7]}`, `"system":1`)
-			s.Ready(n)
-			if n.Serving().Sinks() != nil {
-				if shards := len(n.Serving().Sinks().Standings()); (shards > 0) != has("hold") {
-					t.Errorf("it holds %d shards", shards)
-				}
-				s.Until("the commons are kept", func() error { return n.Serving().Sinks().WaitApplied(t.Context(), 1024) })
-				if channels, notices := n.Serving().Sinks().Channels(); channels == 0 || notices == 0 {
-					t.Errorf("it keeps %d channels and %d notices", channels, notices)
-				}
-			}
-			if n.Serving().Inside().Router != nil && n.Serving().Inside().Router.Stats.Active.Load() != has("route") {
-				t.Errorf("it routes: %v", n.Serving().Inside().Router.Stats.Active.Load())
-			}
-			if (n.answers.Load() != nil) != (has("answer") || has("hold")) || // what holds explains
-				(n.Serving().Inside().Nodes != nil) != has("hold") {
-				t.Errorf("it answers: %v; it answers nodes: %v", n.answers.Load() != nil, n.Serving().Inside().Nodes != nil)
-			}
-			s.Until("what it says of itself", func() error {
-				me := s.Members()["it"]
-				if strings.Join(me.Roles.Names(), " ") != roles || (me.Ready.Len() == 4) != has("hold") {
-					return fmt.Errorf("it says %+v", me)
-				}
-				return nil
-			})
-			if page := s.Page(n, "/metrics"); !strings.HasPrefix(page, "200") {
-				t.Error(page)
-			}
-			s.Stop(n)
-		})
-	}
-}
-
-// Processes that cannot work together say so.
-func TestThinRefused(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Start(s.Config("holder", "route hold"))
-	try := func(name string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
-		defer cancel()
-		n, err := Start(ctx, s.Config(name, "answer"), Options{Logger: slog.New(slog.DiscardHandler)})
-		if err == nil {
-			t.Cleanup(func() { _ = n.Close() })
-		}
-		return err
-	}
-	if err := try("front"); err != nil {
-		t.Fatal(err)
-	}
-	if err := try("front"); !errors.Is(err, bucket.ErrNameTaken) || !strings.Contains(err.Error(), "node") {
-		t.Errorf("a name that another has: %v", err)
-	}
-
-	// One of a time to come, which understands no wire of today.
-	js, err := jetstream.New(s.NC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, err := js.KeyValue(t.Context(), jetlog.Bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := s.NC.Subscribe(jetlog.InternalPrefix+"member.newer", func(m *nats.Msg) { _ = m.Respond([]byte("s1")) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	newer := cluster.Member{Node: "newer", Session: "s1", Roles: cluster.Hold, Weight: 1, Version: "9.0.0", Formats: cluster.Formats{"wire": {100, 200}}}
-	text, err := newer.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := keys.Put(t.Context(), cluster.MemberPrefix+"newer", text); err != nil {
-		t.Fatal(err)
-	}
-	if err := try("late"); !errors.Is(err, bucket.ErrMemberMisfit) || !strings.Contains(err.Error(), "newer") || !strings.Contains(err.Error(), "late") {
-		t.Errorf("another wire: %v", err)
-	}
-}
-
-// "As soon as there is a node that holds, a node that only answers has
-// answers, without a restart": also where the generation that it hears of next is in the
-// slot of the one that it knew, as after two rebuilds while it was suspended, or beside
-// nodes that were restored from a backup. What has its name there is itself.
-func TestThinSameSlot(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Ready(s.Start(s.Config("a", "route hold")))
-	n := s.Start(s.Config("t", "answer"))
-	s.Ready(n)
-	n.thin.end()
-	before := n.Serving()
-	if err := n.thin.change(t.Context(), n.newGeneration(n.ctx, counting.Spec{Number: before.Number, Slot: before.Slot, Config: n.config})); err != nil {
-		t.Fatal(err)
-	}
-	at := s.Publish(communityLines...)
-	s.Asks("get", `{"counter":"post","ids":[50],"columns":["like"],"min_position":"`+at+`"}`, `"like":2`)
-	s.Until("the member t", func() error {
-		if m, there := s.Members()["t"]; !there || m.Session != n.shared.Session {
-			return fmt.Errorf("%+v", m)
-		}
-		return nil
-	})
 }
