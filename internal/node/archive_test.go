@@ -80,7 +80,8 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 		if c, err := s.verify(); err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs || len(c.Skipped) != 0 {
 			t.Errorf("%s: verify found %+v, %v", what, c, err)
 		}
-		if c, err := s.job("a", "recount", checks.RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 || c.IDs != 3 {
+		if c, err := s.job("a", "recount", checks.RecountAsk{IDs: []uint64{1, 2, 3}}); err != nil || c.Differs != 0 ||
+			c.IDs != 3 {
 			t.Errorf("%s: recount found %+v, %v", what, c, err)
 		}
 		if err := n.Serving().Inside().ComesFrom(nil); err != nil {
@@ -234,11 +235,13 @@ func TestBackupStandsForWhatIsTrimmed(t *testing.T) {
 	good := func(what string, m *backup.Manifest) (c checks.Checked) {
 		t.Helper()
 		c, err := s.verify()
-		if err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs*9/10 || len(c.Skipped) != 0 || !strings.Contains(c.Base, m.ID) || !strings.Contains(c.Base, to) {
+		if err != nil || c.Differs+c.Notices != 0 || c.IDs < before.IDs*9/10 || len(c.Skipped) != 0 ||
+			!strings.Contains(c.Base, m.ID) || !strings.Contains(c.Base, to) {
 			t.Errorf("%s: verify found %+v of %d ids, %v", what, c, before.IDs, err)
 		}
 		for _, ask := range []checks.RecountAsk{{IDs: []uint64{1, 2, 3, 1 << 50}}, {Counter: "post", IDs: []uint64{1, 2, 3, 4}}} {
-			if c, err := s.job("a", "recount", ask); err != nil || c.Differs != 0 || c.IDs != 4 || !strings.Contains(c.Base, m.ID) {
+			if c, err := s.job("a", "recount", ask); err != nil || c.Differs != 0 || c.IDs != 4 ||
+				!strings.Contains(c.Base, m.ID) {
 				t.Errorf("%s: recount found %+v, %v", what, c, err)
 			}
 		}

@@ -43,13 +43,16 @@ func TestVerifyAndRecount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all.Differs != 1 || all.IDs != 50 || len(all.Shards) != nodetest.Shards || len(all.Examples) != 1 || len(all.Renewed) != 0 {
+	if all.Differs != 1 || all.IDs != 50 || len(all.Shards) != nodetest.Shards || len(all.Examples) != 1 ||
+		len(all.Renewed) != 0 {
 		t.Fatalf("%+v", all)
 	}
-	if d := all.Examples[0]; d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) {
+	if d := all.Examples[0]; d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 ||
+		d.At != pipeline.EndOf(51) {
 		t.Errorf("%+v", d)
 	}
-	if half, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 || half.IDs > 42 {
+	if half, err := f.Ask("a", "verify", checks.VerifyAsk{Share: "1/2", Residue: 1}); err != nil || half.IDs < 10 ||
+		half.IDs > 42 {
 		t.Errorf("a half: %+v, %v", half, err)
 	}
 	if c, err := f.recount(false, 41, 43); err != nil || c.Differs != 0 || c.IDs != 2 {
@@ -62,7 +65,8 @@ func TestVerifyAndRecount(t *testing.T) {
 		{"recount", `{"counter":"nope","ids":[1]}`, `no counter "nope"`},
 		{"recount", `{"ids":[0]}`, "none of them 0"},
 	} {
-		if _, err := f.Ask("a", bad.verb, json.RawMessage(bad.request)); err == nil || !strings.Contains(err.Error(), bad.why) {
+		if _, err := f.Ask("a", bad.verb, json.RawMessage(bad.request)); err == nil ||
+			!strings.Contains(err.Error(), bad.why) {
 			t.Errorf("%s %s: %v", bad.verb, bad.request, err)
 		}
 	}
@@ -73,7 +77,8 @@ func TestVerifyAndRecount(t *testing.T) {
 	}
 	// docs/contract.md: "`recount --repair` waits for that, compares again … and exits by
 	// what it finds then".
-	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) || a.After != nil {
+	if a := c.After; a == nil || a.Differs != 0 || a.IDs != 1 || !slices.Contains(a.Shards, c.Renewed[0]) ||
+		a.After != nil {
 		t.Fatalf("once it is repaired: %+v", a)
 	}
 	if !n.Serving().Sinks().Whole() || !f.Has("post", "like", 42, 2)() {
@@ -96,7 +101,8 @@ func TestVerifyAndRecount(t *testing.T) {
 		t.Error("the audit says that it cannot derive")
 	}
 	c, err = f.recount(false, 42, 43)
-	if err != nil || c.Differs != 1 || c.IDs != 2 || len(c.Examples) != 1 || c.Examples[0].Is != c.Examples[0].Should+1 || c.Examples[0].ID != 42 {
+	if err != nil || c.Differs != 1 || c.IDs != 2 || len(c.Examples) != 1 ||
+		c.Examples[0].Is != c.Examples[0].Should+1 || c.Examples[0].ID != 42 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -163,7 +169,8 @@ func TestMixedIsNotRepaired(t *testing.T) {
 	n = f.With("a", audited)
 	f.Until("it says so", func() bool { return f.Log.Has("there is no audit") && n.Serving().Sinks().Whole() })
 	c, err := f.recount(true, 5)
-	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed || !strings.Contains(c.Refused, "not all counted by today's rules") {
+	if err != nil || c.Differs != 1 || len(c.Renewed) != 0 || !c.Mixed ||
+		!strings.Contains(c.Refused, "not all counted by today's rules") {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if !f.Has("post", "like", 5, 3)() || n.Serving().Inside().Auditor.Stats.Passes.Load() != 0 {

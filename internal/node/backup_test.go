@@ -99,7 +99,8 @@ func everything(t *testing.T, nc *nats.Conn, position string) string {
 		var body string
 		for end := time.Now().Add(e2e.Patience); ; time.Sleep(50 * time.Millisecond) {
 			reply, err := nc.Request("tidemark."+ask[0], []byte(ask[1]), 25*time.Second)
-			if err == nil && reply.Header.Get("Nats-Service-Error") == "" && !bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
+			if err == nil && reply.Header.Get("Nats-Service-Error") == "" &&
+				!bytes.Contains(reply.Data, []byte(`"missing"`)) && !bytes.Contains(reply.Data, []byte(`"degraded"`)) {
 				body = string(reply.Data)
 				break
 			}
@@ -545,7 +546,8 @@ func TestBackupSchedule(t *testing.T) {
 	s.Ready(n)
 	everything(t, s.NC, bustle(s, r, 10))
 	s.Until("a backup is made", func() error {
-		if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") || strings.Contains(page, "tidemark_backup_age_seconds NaN") {
+		if page := s.Page(n, "/metrics"); !strings.Contains(page, "tidemark_backup_age_seconds ") ||
+			strings.Contains(page, "tidemark_backup_age_seconds NaN") {
 			return errors.New("no age")
 		}
 		return nil

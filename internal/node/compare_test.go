@@ -88,7 +88,8 @@ func (f *fleet) whole(nodes ...*Node) {
 			g := n.Serving()
 			v := g.Inside().Members.View()
 			m, there := v.Member(n.name)
-			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 || g.Inside().Observe(f.T.Context()) != nil ||
+			if !there || m.Behind || m.Ready != v.Assignment.HeldSet(n.name) || m.Ready.Len() == 0 ||
+				g.Inside().Observe(f.T.Context()) != nil ||
 				g.Sinks().Applied().Sequence() < g.SeenEvents().Last {
 				return false
 			}
@@ -96,7 +97,8 @@ func (f *fleet) whole(nodes ...*Node) {
 		for _, n := range nodes { // each knows of the others
 			for s := range pipeline.Shard(n.Serving().Config.Shards) {
 				v := n.Serving().Inside().Members.View()
-				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) || len(v.Assignment.Holders(s)) < n.Serving().Config.Cluster.Replicas {
+				if len(v.Answering(s)) < len(v.Assignment.Holders(s)) ||
+					len(v.Assignment.Holders(s)) < n.Serving().Config.Cluster.Replicas {
 					return false
 				}
 			}
@@ -130,7 +132,8 @@ func (l lying) Derive(from, to pipeline.Position, messages []pipeline.Message) (
 		}
 		for _, m := range messages {
 			var like struct{ Actor, Post uint64 }
-			if err := json.Unmarshal(m.Data, &like); err != nil || like.Actor != 8 || pipeline.EndOf(m.Sequence) <= w.From || pipeline.EndOf(m.Sequence) > w.To {
+			if err := json.Unmarshal(m.Data, &like); err != nil || like.Actor != 8 || pipeline.EndOf(m.Sequence) <= w.From ||
+				pipeline.EndOf(m.Sequence) > w.To {
 				continue
 			}
 			s := pipeline.ShardOf(like.Post, len(w.Sections)-1)
@@ -175,7 +178,8 @@ func TestCompareGenerations(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(raw, &c)
 		}
-		if err != nil || c.IDs != 50 || c.Generation != number || len(c.Shards) != map[generations.Number]int{1: nodetest.Shards, 2: nodetest.Shards / 2}[number] {
+		if err != nil || c.IDs != 50 || c.Generation != number ||
+			len(c.Shards) != map[generations.Number]int{1: nodetest.Shards, 2: nodetest.Shards / 2}[number] {
 			t.Errorf("%s: %+v, %v", node, c, err)
 		}
 	}
@@ -186,12 +190,14 @@ func TestCompareGenerations(t *testing.T) {
 	a, b = f.counting("a", 1, twice, nil), f.counting("b", 1, twice, nil)
 	f.whole(a, b, a2, b2)
 	differs, examples, why, err = f.compares(t.Context(), a, a2, nil)
-	if differs != 1 || len(examples) != 2 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
+	if differs != 1 || len(examples) != 2 || err != nil ||
+		!strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
 		!strings.Contains(why, fmt.Sprintf("post 42 like is 3, should be 2 at %d on ", pipeline.EndOf(51))) {
 		t.Fatalf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	for i, d := range examples {
-		if d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 || d.At != pipeline.EndOf(51) || d.Generation != 1 ||
+		if d.Counter != "post" || d.ID != 42 || d.Column != "like" || d.Is != 3 || d.Should != 2 ||
+			d.At != pipeline.EndOf(51) || d.Generation != 1 ||
 			d.Node != "a" && d.Node != "b" || i == 1 && d.Node == examples[0].Node {
 			t.Errorf("%+v", d)
 		}
@@ -207,7 +213,9 @@ func TestCompareGenerations(t *testing.T) {
 	}
 	f.whole(a, b, a2, b2)
 	differs, examples, why, err = f.compares(t.Context(), a, a2, func(c *rebuild.Comparison) { c.Except = []string{"user.liked"} })
-	if differs != 2 || len(examples) != 6 || err != nil || !strings.Contains(why, "generation 1 differs from the log in 1 ids") || !strings.Contains(why, "generation 2 differs from the log in 2 ids") {
+	if differs != 2 || len(examples) != 6 || err != nil ||
+		!strings.Contains(why, "generation 1 differs from the log in 1 ids") ||
+		!strings.Contains(why, "generation 2 differs from the log in 2 ids") {
 		t.Errorf("%d, %+v, %q, %v", differs, examples, why, err)
 	}
 	// What may differ of the one that serves must not of the new one.
@@ -219,7 +227,8 @@ func TestCompareGenerations(t *testing.T) {
 		`{"generation":2,"share":"1/1"}`: "generation 2 is not open", `{"generation":1,"share":"1/3"}`: "power of two",
 		`{"generation":1,"share":"1/2","residue":2}`: "no part 2", `[]`: "not of this form",
 	} {
-		if _, err := job.Ask(t.Context(), f.NC, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := job.Ask(t.Context(), f.NC, "a", checks.CompareVerb, json.RawMessage(request), nil); err == nil ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", request, err)
 		}
 	}
@@ -332,7 +341,8 @@ func TestCompareWhatComesBack(t *testing.T) {
 	if err := c.Run(t.Context(), 1, 2); err != nil {
 		t.Fatal(err)
 	}
-	if differs, examples, _ := c.Result(); differs != 1 || len(examples) != 1 || examples[0].Node != "b" || examples[0].ID != 3 || !c.Whole(1) {
+	if differs, examples, _ := c.Result(); differs != 1 || len(examples) != 1 || examples[0].Node != "b" ||
+		examples[0].ID != 3 || !c.Whole(1) {
 		t.Errorf("%d, %+v, %v", differs, examples, c.Whole(1))
 	}
 

@@ -84,7 +84,8 @@ func TestThinDegrade(t *testing.T) {
 			Degraded bool
 			Missing  []string
 		}
-		if err := json.Unmarshal([]byte(text), &reply); err != nil || len(reply.Rows) != len(ids) || reply.Degraded != (len(reply.Missing) > 0) {
+		if err := json.Unmarshal([]byte(text), &reply); err != nil || len(reply.Rows) != len(ids) ||
+			reply.Degraded != (len(reply.Missing) > 0) {
 			t.Fatalf("%v: %.300s", err, text)
 		}
 		for _, row := range reply.Rows {
@@ -111,7 +112,8 @@ func TestThinDegrade(t *testing.T) {
 	if holder.Serving().Sinks().Stats.Left.Load() == 0 {
 		t.Error("what is left on disk is not counted")
 	}
-	if page := s.Page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") || !strings.Contains(page, "reads are from memory only") {
+	if page := s.Page(thin, "/readyz"); !strings.HasPrefix(page, "200 ") ||
+		!strings.Contains(page, "reads are from memory only") {
 		t.Error(page)
 	}
 

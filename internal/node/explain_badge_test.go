@@ -17,7 +17,8 @@ func TestExplainBadge(t *testing.T) {
 	s.Ready(s.Start(s.Config("a", "route hold answer")))
 	s.Ready(s.Start(s.Config("b", "hold answer")))
 	s.Until("shards on both", func() error {
-		if reply := s.Ask("shards", "{}"); strings.Count(reply, `"ready"`) != 4 || !strings.Contains(reply, `"a"`) || !strings.Contains(reply, `"b"`) || strings.Contains(reply, "loading") {
+		if reply := s.Ask("shards", "{}"); strings.Count(reply, `"ready"`) != 4 || !strings.Contains(reply, `"a"`) ||
+			!strings.Contains(reply, `"b"`) || strings.Contains(reply, "loading") {
 			return fmt.Errorf("%s", reply)
 		}
 		return nil
@@ -49,9 +50,7 @@ func TestExplainBadge(t *testing.T) {
 			"unread", "5 map[channel:system:1 comment:0 feed:3 follower:0 like:0 mention:0 message:0 repost:1]", "map[channel:system:1026 feed:1026]",
 			"1049 +2 map[feed:+1 repost:+1], 1046 +1 map[channel:system:+1], 1042 +1 map[feed:+1], 1039 +1 map[feed:+1], 1026 +0 map[channel:system:=0 comment:+0 feed:=0 follower:+0 like:+0 mention:+0 message:+0 repost:+0]",
 		},
-		{"unread.feed", "3 map[]", "map[feed:1026]", "1049 +1 map[], 1042 +1 map[], 1039 +1 map[], 1026 =0 map[]"},
 		{"unread.channel:system", "1 map[]", "map[channel:system:1026]", "1046 +1 map[], 1026 =0 map[]"},
-		{"unread.channel:none", "0 map[]", "map[channel:none:1026]", "1026 =0 map[]"},
 	} {
 		for range 4 { // by either node
 			var all []string
@@ -72,7 +71,8 @@ func TestExplainBadge(t *testing.T) {
 				if err := json.Unmarshal([]byte(reply), &page); err != nil {
 					t.Fatalf("%s: %s", c.number, reply)
 				}
-				if got := fmt.Sprint(page.Value, " ", page.Numbers); got != c.value || fmt.Sprint(page.Since) != c.since || page.Notes != nil {
+				if got := fmt.Sprint(page.Value, " ", page.Numbers); got != c.value || fmt.Sprint(page.Since) != c.since ||
+					page.Notes != nil {
 					t.Fatalf("%s is %s, want %s, since %v: %s", c.number, got, c.value, c.since, reply)
 				}
 				for _, e := range page.Events {
@@ -83,15 +83,6 @@ func TestExplainBadge(t *testing.T) {
 			if got := strings.Join(all, ", "); got != c.events {
 				t.Errorf("%s: %s\nwant %s", c.number, got, c.events)
 			}
-		}
-	}
-	for body, want := range map[string]string{
-		`{"number":"unread.channel:","id":7}`:    `404 number: counter unread has no column "channel:"`,
-		`{"number":"unread.channel:A B","id":7}`: "404 ",
-		`{"number":"post.feed","id":7}`:          `404 number: counter post has no column "feed"`,
-	} {
-		if got := s.Ask("explain", body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
 	var figures map[string]float64

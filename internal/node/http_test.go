@@ -153,7 +153,8 @@ func answersByItsNames(t *testing.T, n *Node, _ *nats.Conn) {
 		for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/debug/pprof/heap", "/demo/", "/demo/events", "/none"} {
 			status, body := call(t, "GET", n.HTTPAddress()+path, "", "Host", host)
 			name, _, _ := strings.Cut(strings.TrimSuffix(host, "."), ":")
-			if status != http.StatusMisdirectedRequest || !strings.Contains(body, fmt.Sprintf("%q", name)) || !strings.Contains(body, "http.hosts") {
+			if status != http.StatusMisdirectedRequest || !strings.Contains(body, fmt.Sprintf("%q", name)) ||
+				!strings.Contains(body, "http.hosts") {
 				t.Errorf("%s for %s: %d %s", path, host, status, body)
 			}
 		}
@@ -200,7 +201,8 @@ func TestHTTPNeedsTokensBeyondThisMachine(t *testing.T) {
 	}
 	open := startWith(t, func(c *config.Config) { c.HTTP.Listen = "0.0.0.0:0" })
 	_, port, _ := strings.Cut(strings.TrimPrefix(open.HTTPAddress(), "[::]"), ":")
-	if code, body := call(t, "GET", "127.0.0.1:"+port+"/v1/nodes", ""); code != 403 || !strings.Contains(body, "api.tokens") {
+	if code, body := call(t, "GET", "127.0.0.1:"+port+"/v1/nodes", ""); code != 403 ||
+		!strings.Contains(body, "api.tokens") {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, _ := call(t, "GET", "127.0.0.1:"+port+"/metrics", ""); code != 200 {

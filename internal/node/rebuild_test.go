@@ -102,7 +102,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 	if err := f.rebuild(RebuildPlanVerb, RebuildAsk{Counting: f.by(fans(c))}, &plan); err != nil {
 		t.Fatal(err)
 	}
-	if plan.Serving != 1 || len(plan.Changes) == 0 || len(plan.Drops) > 0 || plan.Messages != 150 || len(plan.Nodes) != 1 || plan.Nodes[0].Needs == 0 {
+	if plan.Serving != 1 || len(plan.Changes) == 0 || len(plan.Drops) > 0 || plan.Messages != 150 ||
+		len(plan.Nodes) != 1 || plan.Nodes[0].Needs == 0 {
 		t.Errorf("the plan is %+v", plan)
 	}
 	if s := f.status(); s.Building != 0 || first.Inside().Memory.Load() != int64(c.ShardBytes()) {
@@ -135,7 +136,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 		f.Publish(10)
 		f.Until("the first one counts", f.Has("post", "like", 7, 3))
 		second := n.rebuilds.beside.Load()
-		if windows, applied := second.Inside().Router.Stats.Windows.Load(), second.Sinks().Applied(); windows != 0 || applied != 0 {
+		if windows, applied := second.Inside().Router.Stats.Windows.Load(), second.Sinks().Applied(); windows != 0 ||
+			applied != 0 {
 			t.Errorf("without a turn there are %d windows, applied up to %d", windows, applied)
 		}
 		of, beside := first.Inside().Memory.Load(), second.Inside().Memory.Load()
@@ -151,7 +153,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 	close(goOn)
 	f.serves(2, n)
 	s := f.record()
-	if !s.Compared || !s.Accept || len(reached) > 0 || strings.Count(f.Log.String(), "both are compared with the log") != 1 {
+	if !s.Compared || !s.Accept || len(reached) > 0 ||
+		strings.Count(f.Log.String(), "both are compared with the log") != 1 {
 		t.Errorf("the comparison has begun again: compared %v, accepted %v, epoch %d", s.Compared, s.Accept, s.Epoch)
 	}
 	f.Until("the new column", f.Has("post", "fans", 7, 3))
@@ -162,7 +165,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.Until("the shares are swapped", func() bool {
-		return second.Inside().Memory.Load() == int64(c.ShardBytesBeside()) && first.Inside().Memory.Load() == int64(c.ShardBytesSecond())
+		return second.Inside().Memory.Load() == int64(c.ShardBytesBeside()) &&
+			first.Inside().Memory.Load() == int64(c.ShardBytesSecond())
 	})
 	told := func(of generations.Number) error {
 		ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
@@ -170,7 +174,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 		_, err := spread.AskCounted(ctx, f.NC, "a", of)
 		return err
 	}
-	if err := told(1); err == nil || !strings.Contains(err.Error(), "generation 1 does not serve any more") || told(2) != nil {
+	if err := told(1); err == nil || !strings.Contains(err.Error(), "generation 1 does not serve any more") ||
+		told(2) != nil {
 		t.Errorf("of the first one is told: %v", err)
 	}
 
@@ -180,7 +185,8 @@ func TestRebuildFromPlanToDrop(t *testing.T) {
 		return err == nil && is == (jetlog.Owner{}) && len(f.stored("a")) == 1 && n.rebuilds.set().Kept == 0
 	})
 	// The slot is not cleared for a number that another leader has given in between.
-	if _, err := n.clearSlot(t.Context(), 0, 1); err == nil || !strings.Contains(err.Error(), "generation 2 has begun meanwhile") {
+	if _, err := n.clearSlot(t.Context(), 0, 1); err == nil ||
+		!strings.Contains(err.Error(), "generation 2 has begun meanwhile") {
 		t.Errorf("generation 2 has begun: %v", err)
 	}
 	if free, err := n.clearSlot(t.Context(), 0, 2); err != nil || free != 3 {
@@ -288,17 +294,20 @@ func TestBackAndForward(t *testing.T) {
 	}
 	n.rebuilds.leader.say(3, "it waits: shards 0-7 were compared by no node") // of what is no more, until it looks again
 	s := f.status()
-	if s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 || !strings.HasPrefix(s.Why, "it was told to") || strings.Contains(s.Why, "it waits") {
+	if s.State != generations.Aborted || s.Building != 0 || s.Serving != 2 ||
+		!strings.HasPrefix(s.Why, "it was told to") || strings.Contains(s.Why, "it waits") {
 		t.Errorf("%+v", s)
 	}
 	f.Until("nothing of it is left", func() bool {
 		third := datadir.GenerationsDir + "/3/" + datadir.BadgerDir
 		return n.rebuilds.beside.Load() == nil && !slices.Contains(f.stored("a"), third)
 	})
-	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrNone.Error()) {
+	if err := f.rebuild(RebuildAbortVerb, struct{}{}, nil); err == nil ||
+		!strings.Contains(err.Error(), generations.ErrNone.Error()) {
 		t.Errorf("aborted twice: %v", err)
 	}
-	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil || !strings.Contains(err.Error(), generations.ErrKept.Error()) {
+	if err := f.rebuild(RebuildBackVerb, struct{}{}, nil); err == nil ||
+		!strings.Contains(err.Error(), generations.ErrKept.Error()) {
 		t.Errorf("back to nothing: %v", err)
 	}
 	if got := f.begin(fans(plain), false); got != 4 {
@@ -363,7 +372,8 @@ func TestRebuildThatDiffersWaits(t *testing.T) {
 		t.Helper()
 		f.Until("it waits", func() bool { return f.status().Waits })
 		s := f.status()
-		if s.Differs == 0 || s.State != generations.Comparing || !strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
+		if s.Differs == 0 || s.State != generations.Comparing ||
+			!strings.Contains(s.Why, "generation 1 differs from the log") || len(s.Examples) == 0 {
 			t.Errorf("%+v", s)
 		}
 		if n.Serving().Number != 1 || !f.Has("post", "like", 7, 3)() {

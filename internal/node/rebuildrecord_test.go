@@ -300,7 +300,8 @@ func TestSwitchThatCannotBeMade(t *testing.T) {
 	if n.Serving().Number != 2 || n.rebuilds.beside.Load() != kept || ended != nil || n.rebuilds.opening != nil {
 		t.Errorf("generation %d serves, the one before has ended: %v\n%s", n.Serving().Number, ended, f.Log.String())
 	}
-	if err := n.rebuilds.trouble.Err(); err == nil || !strings.Contains(err.Error(), "generation 1 does not come to serve") {
+	if err := n.rebuilds.trouble.Err(); err == nil ||
+		!strings.Contains(err.Error(), "generation 1 does not come to serve") {
 		t.Errorf("it says %v", err)
 	}
 }
@@ -318,7 +319,8 @@ func TestFileDiffers(t *testing.T) {
 		for _, is := range lookup.NewOverview(n.name, n.Serving().View, n.Serving().Inside().Silent).Nodes().Nodes {
 			said = said || is.Config == query.ConfigDiffers
 		}
-		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want || !strings.Contains(remarks, words) {
+		if remarks := n.remarks(); said != want || strings.Contains(remarks, "config: ") != want ||
+			!strings.Contains(remarks, words) {
 			t.Errorf("%s: in tidemark.nodes %v, at /readyz %q", when, said, remarks)
 		}
 		f.Until("the new column", f.Has("post", "fans", 7, 1))

@@ -80,7 +80,8 @@ func TestRestoreKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := Restore(t.Context(), is.config(), RestoreOptions{From: to, Logger: silent}); err == nil || !strings.Contains(err.Error(), "has counts") {
+		if _, err := Restore(t.Context(), is.config(), RestoreOptions{From: to, Logger: silent}); err == nil ||
+			!strings.Contains(err.Error(), "has counts") {
 			t.Fatalf("restored over what is whole: %v", err)
 		}
 		same(t, "killed at "+name, everything(t, s.Start(is.config()).nc, ""), want)

@@ -158,7 +158,8 @@ func TestTrimBounds(t *testing.T) {
 	if got, err := upkeep.Trim(t.Context(), s.NC, byItself); err != nil || got.Messages != 0 || got.Below != 1 {
 		t.Errorf("%+v %v", got, err)
 	}
-	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 || !strings.Contains(got.Bound, "interrupted") {
+	if got, err := trim(time.Hour); err != nil || got.Messages != 5 || got.Below != 6 ||
+		!strings.Contains(got.Bound, "interrupted") {
 		t.Errorf("the trim is not finished: %+v %v", got, err)
 	}
 	if err := lacks(); err == nil || strings.Contains(err.Error(), "is being trimmed") {
@@ -213,7 +214,8 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		return err
 	})
 	s.killedTrim(16, to)
-	if got, err := trim(upkeep.TrimOptions{}); err != nil || got.Below != 11 || !strings.Contains(got.Bound, "not archived in "+dir) {
+	if got, err := trim(upkeep.TrimOptions{}); err != nil || got.Below != 11 ||
+		!strings.Contains(got.Bound, "not archived in "+dir) {
 		t.Errorf("%+v %v", got, err)
 	}
 
@@ -234,7 +236,8 @@ func TestTrimReadsTheArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.killedTrim(16, to)
-	if got, err := trim(upkeep.TrimOptions{}); err == nil || got.Messages != 0 || !strings.Contains(err.Error(), "has no archive of it") {
+	if got, err := trim(upkeep.TrimOptions{}); err == nil || got.Messages != 0 ||
+		!strings.Contains(err.Error(), "has no archive of it") {
 		t.Errorf("%+v %v", got, err)
 	}
 	if got, err := trim(upkeep.TrimOptions{Archive: dir + ".elsewhere"}); err != nil || got.Below != 11 {
@@ -333,7 +336,8 @@ func TestTrimAndRebuild(t *testing.T) {
 	}
 	looked := make(chan error, 1)
 	_, err := streams.Trim(t.Context(), 11, to, func(context.Context) error {
-		if why := n.Serving().History().LacksOf(state()); why == nil || !strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
+		if why := n.Serving().History().LacksOf(state()); why == nil ||
+			!strings.Contains(why.Error(), "is being trimmed below 11: ask again") {
 			t.Errorf("who does not wait: %v", why)
 		}
 		go func() { looked <- n.Serving().History().Lacks(t.Context()) }()
@@ -367,7 +371,8 @@ func TestTrimAndRebuild(t *testing.T) {
 		}
 		return look()
 	})
-	if s := state(); err == nil || !strings.Contains(err.Error(), "generation 3 is being built") || s.First != 1 || s.Trimmed.Below != 0 {
+	if s := state(); err == nil || !strings.Contains(err.Error(), "generation 3 is being built") || s.First != 1 ||
+		s.Trimmed.Below != 0 {
 		t.Errorf("it is trimmed: %v; %+v", err, s)
 	}
 	// And the other way round: it begins after the trim has looked at the record.
