@@ -15,7 +15,8 @@ func TestNoRoomToCopy(t *testing.T) {
 		t.Errorf("it is not known: %v", err)
 	}
 	err := noRoomToCopy("/data", 100<<20, 356<<20-1, true)
-	if err == nil || !strings.Contains(err.Error(), "takes 100 MiB in data_dir /data") || !strings.Contains(err.Error(), "has 355 MiB free") {
+	if err == nil || !strings.Contains(err.Error(), "takes 100 MiB in data_dir /data") ||
+		!strings.Contains(err.Error(), "has 355 MiB free") {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package counting
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -159,59 +160,42 @@ func TestMovedAsideIsNamed(t *testing.T) {
 // the counts of another one with its number.
 func TestCountsAreExchangedAmidAKill(t *testing.T) {
 	t.Parallel()
-	for _, next := range []string{"first", "second", "third"} {
-		want := next
-		if next == "third" {
-			want = "" // nothing was ever counted by it
+	replace := func(from, to string) {
+		t.Helper()
+		if err := datadir.Replace(from, to); err != nil {
+			t.Fatal(err)
 		}
-		t.Run("before it is noted, to "+next, func(t *testing.T) {
-			c := newNumberAgain(t)
-			c.mustBegin("second")
-			c.counted("second", false)
-			c.killed("first")
-			c.mustBegin(next)
-			c.are(want, false)
-		})
-		t.Run("before what is taken back is noted, to "+next, func(t *testing.T) {
-			c := newNumberAgain(t)
-			c.mustBegin("second")
-			c.counted("second", false)
+	}
+	for name, killed := range map[string]func(c numberAgain, d *datadir.Dir){
+		"before it is noted": func(c numberAgain, _ *datadir.Dir) { c.killed("first") },
+		"before what is taken back is noted": func(c numberAgain, _ *datadir.Dir) {
 			c.mustBegin("third")
 			d, err := datadir.Open(c.path, "a", false)
+			if err == nil {
+				err = errors.Join(d.Note(3, datadir.Noted{}), d.Close()) // what was counted by third is dropped
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.Note(3, datadir.Noted{}); err != nil { // what was counted by third is dropped
-				t.Fatal(err)
-			}
-			d.Close()
 			c.killed("first")
-			c.mustBegin(next)
-			c.are(want, false)
-		})
-		t.Run("with half of it moved, to "+next, func(t *testing.T) {
-			c := newNumberAgain(t)
-			c.mustBegin("second")
-			c.counted("second", false)
-			d := &datadir.Dir{Path: c.path}
-			here, there := d.Of(3, datadir.BadgerDir), filepath.Join(d.Aside(3, "second"), datadir.BadgerDir)
-			if err := datadir.Replace(here, there); err != nil {
-				t.Fatal(err)
-			}
-			c.mustBegin(next)
-			c.are(want, false)
-		})
-		t.Run("with half of it taken back, to "+next, func(t *testing.T) {
-			c := newNumberAgain(t)
-			c.mustBegin("second")
-			c.counted("second", false)
+		},
+		"with half of it moved": func(_ numberAgain, d *datadir.Dir) {
+			replace(d.Of(3, datadir.BadgerDir), filepath.Join(d.Aside(3, "second"), datadir.BadgerDir))
+		},
+		"with half of it taken back": func(c numberAgain, d *datadir.Dir) {
 			c.mustBegin("first")
-			d := &datadir.Dir{Path: c.path}
-			if err := datadir.Replace(d.Of(3, datadir.FiltersDir), filepath.Join(d.Aside(3, "first"), datadir.FiltersDir)); err != nil {
-				t.Fatal(err)
-			}
-			c.mustBegin(next)
-			c.are(want, false)
-		})
+			replace(d.Of(3, datadir.FiltersDir), filepath.Join(d.Aside(3, "first"), datadir.FiltersDir))
+		},
+	} {
+		for next, want := range map[string]string{"first": "first", "second": "second", "third": ""} { // by which nothing was counted
+			t.Run(name+", to "+next, func(t *testing.T) {
+				c := newNumberAgain(t)
+				c.mustBegin("second")
+				c.counted("second", false)
+				killed(c, &datadir.Dir{Path: c.path})
+				c.mustBegin(next)
+				c.are(want, false)
+			})
+		}
 	}
 }

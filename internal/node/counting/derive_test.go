@@ -6,16 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/e2e"
+	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/nodetest"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
 
 // "A shard that no node has is derived from EVENTS; the others go on":
@@ -122,9 +123,7 @@ func deriving(n Node) bool {
 // A derivation that was cut short goes on where it was checkpointed, and a start
 // does not wait for it.
 func TestDerivedInTwoProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long")
-	}
+	natstest.Long(t)
 	t.Parallel()
 	f := newFleet(t)
 	a, b := f.Start("a"), f.Start("b")
@@ -204,21 +203,23 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 		if b.Serving().sinks.Failed() != 0 {
 			t.Errorf("%v\n%s", b.Serving().sinks.Err(), f.Log.String())
 		}
-		time.Sleep(500 * time.Millisecond) // all is checkpointed, once
+		f.Until("all is checkpointed", func() bool {
+			at := b.Serving().sinks.Applied()
+			return !slices.ContainsFunc(b.Serving().sinks.Kept(), func(p pipeline.Position) bool { return p < at })
+		})
 	}
 
 	f.Stop(a)
 	damage(b, 1, flip)
 	b = f.Start("b")
-	f.Until("it has stopped", func() bool { return b.Serving().sinks.Failed() == 1 })
-	time.Sleep(2 * bucket.MemberBeat)
+	f.Until("it has stopped, and the others hear of it", func() bool {
+		m, err := f.NC.Request("tidemark.shards", nil, 10*time.Second)
+		stopped := b.Serving().sinks.Failed() == 1
+		return err == nil && stopped && strings.Contains(string(m.Data), `"node":"b","state":"failed"`)
+	})
 	if err := b.Ready(); b.Serving().sinks.Failed() != 1 || err == nil || !strings.Contains(err.Error(), "shard ") {
 		t.Errorf("a stopped shard that nobody else has: %d failed, %v", b.Serving().sinks.Failed(), err)
 	}
-	f.Until("the others hear of it", func() bool {
-		m, err := f.NC.Request("tidemark.shards", nil, 10*time.Second)
-		return err == nil && strings.Contains(string(m.Data), `"node":"b","state":"failed"`)
-	})
 }
 
 // A node that was away until DELTAS no longer had anything for it starts at once, and
@@ -263,28 +264,4 @@ func TestOldShardsAreFetched(t *testing.T) {
 		t.Error("something was derived")
 	}
 	f.Until("ready", func() bool { return b.Ready() == nil })
-}
-
-// docs/contract.md: "share of shards, relative; 0 holds none", also alone and for the
-// first time.
-func TestWeightlessAlone(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.Edit = func(c *config.Config) { c.Weight = 0 }
-	a := f.Start("a")
-	f.Publish(10)
-	time.Sleep(2 * bucket.MemberBeat)
-	if held := a.Serving().heldNow(); held.Len() > 0 {
-		t.Errorf("it holds %v", held)
-	}
-	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "a weight above 0") {
-		t.Errorf("ready: %v", err)
-	}
-	f.Edit = nil
-	b := f.Start("b")
-	f.Until("b holds all", func() bool {
-		return len(b.Serving().sinks.Standings()) == nodetest.Shards && len(a.Serving().sinks.Standings()) == 0 && b.Serving().sinks.Whole()
-	})
-	f.Until("all likes", func() bool { return f.Likes(10, 1) })
-	f.Until("ready", func() bool { return a.Ready() == nil && b.Ready() == nil })
 }

@@ -24,7 +24,7 @@ type Node interface {
 var StartNode func(ctx context.Context, c *config.Config, log *slog.Logger) (Node, error)
 
 func TestMain(m *testing.M) {
-	natstest.SideBySide()
+	nodetest.SideBySide()
 	code := m.Run()
 	natstest.Clean()
 	os.Exit(code)

@@ -154,7 +154,8 @@ func TestWholeLog(t *testing.T) {
 		f.Until("all windows are known", func() bool {
 			_, last, err := a.Serving().deltas.Tail(t.Context())
 			m, there := a.Serving().members.View().Member("a")
-			return err == nil && a.Serving().observeStreams(t.Context()) == nil && a.Serving().state.Load().Deltas.Last == last &&
+			return err == nil && a.Serving().observeStreams(t.Context()) == nil &&
+				a.Serving().state.Load().Deltas.Last == last &&
 				a.Serving().sinks.Applied().Sequence() == a.Serving().state.Load().Events.Last && there && m.Applied > 0
 		})
 		_, _, whole := a.Serving().old()
@@ -198,6 +199,7 @@ func TestDerivationGoesOnWithTheOthers(t *testing.T) {
 		g.derive(ctx, []pipeline.Shard{1, 2})
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return unwanted && h.derived.Len() == 0 && h.moves[2] == two && two.fault == nil && time.Since(two.failed) >= two.pause && !two.failed.IsZero()
+		return unwanted && h.derived.Len() == 0 && h.moves[2] == two && two.fault == nil &&
+			time.Since(two.failed) >= two.pause && !two.failed.IsZero()
 	})
 }
