@@ -1,11 +1,9 @@
 package client_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -104,37 +102,6 @@ func TestShardsThatDoNotFit(t *testing.T) {
 		if s.Shard != i {
 			t.Fatalf("shard %d is in place %d", s.Shard, i)
 		}
-	}
-}
-
-// Nodes that answer in turns, of which one knows an old assignment for good, do not have
-// it asked for without end.
-func TestShardsOfTwoAssignments(t *testing.T) {
-	nc := querytest.Connect(t, querytest.Server(t, &server.Options{}))
-	asked := uint64(0)
-	_, err := nc.Subscribe("tidemark.shards", func(m *nats.Msg) {
-		var ask struct{ Limit int }
-		if err := json.Unmarshal(m.Data, &ask); err != nil {
-			t.Error(err)
-		}
-		if ask.Limit == 0 {
-			_ = m.RespondMsg(&nats.Msg{Header: nats.Header{"Nats-Service-Error": {"too large"}, "Nats-Service-Error-Code": {"413"}}})
-			return
-		}
-		asked++
-		body, err := json.Marshal(query.Shards{Epoch: asked % 2, Shards: make([]query.ShardHolders, 64), Next: 64})
-		if err != nil {
-			t.Error(err)
-		}
-		_ = m.Respond(body)
-	})
-	if err := errors.Join(err, nc.Flush()); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if all, err := client.New(nc).Shards(ctx); err == nil || !strings.Contains(err.Error(), "another assignment 9 times") {
-		t.Errorf("%d shards, %v", len(all.Shards), err)
 	}
 }
 

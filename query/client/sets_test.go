@@ -43,9 +43,6 @@ func TestGetMember(t *testing.T) {
 			t.Errorf("row %d: %v %v", i, has, ok)
 		}
 	}
-	if _, ok := got.Has(1, "comment"); ok {
-		t.Error("comment has a set")
-	}
 	for _, c := range []struct {
 		r    client.GetRequest
 		want string

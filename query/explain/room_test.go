@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/e2e"
 )
 
 // Each explanation that runs is counted, and there are only so many at a time as there is
@@ -71,9 +73,7 @@ func TestRoomInOrder(t *testing.T) {
 			}
 			entered <- i
 		}()
-		for waiting() != i+1 {
-			time.Sleep(time.Millisecond)
-		}
+		e2e.Until(t, "it waits", func() bool { return waiting() == i+1 })
 	}
 	giveUp()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) || waiting() != all-1 {

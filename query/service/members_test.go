@@ -144,17 +144,6 @@ func TestMembers(t *testing.T) {
 	r.refuses("members", `{"column":"post.like","id":42,"limit":10001}`, "413", "limit: 10001 is more than 10000")
 }
 
-// The default is 100 members.
-func TestMembersLimit(t *testing.T) {
-	r := startSets(t)
-	for i := range uint64(101) {
-		r.reader.AddMembers(like, 42, id(i+10))
-	}
-	if got := r.ask("tidemark.members", `{"column":"post.like","id":42}`); strings.Count(got, `,`) != 101 || !strings.Contains(got, `"next":"109"`) {
-		t.Error(got)
-	}
-}
-
 // docs/contract.md: "of up to 500 posts, at one position"
 func TestPage(t *testing.T) {
 	r := startSets(t)

@@ -84,18 +84,22 @@ func TestFollowingAndFollowers(t *testing.T) {
 	}
 }
 
-// The defaults: 20 posts, 100 users.
+// The defaults: 20 posts, 100 users, 100 members.
 func TestPageLimits(t *testing.T) {
-	r := start(t)
+	r := startSets(t)
 	for i := range uint64(101) {
 		r.reader.Follow(7, i+10)
 		r.reader.Post(i+10, i+1, pipeline.At(i+1, 0))
+		r.reader.AddMembers(like, 42, id(i+10))
 	}
 	if got := r.ask("tidemark.feed", `{"user":7,"limit":null}`); strings.Count(got, `{"post":`) != 20 || !strings.Contains(got, `"next":"83968"`) {
 		t.Errorf("feed: %s", got)
 	}
 	if got := r.ask("tidemark.following", `{"user":7}`); strings.Count(got, `,`) != 101 || !strings.Contains(got, `"next":"109"`) {
 		t.Errorf("following: %s", got)
+	}
+	if got := r.ask("tidemark.members", `{"column":"post.like","id":42}`); strings.Count(got, `,`) != 101 || !strings.Contains(got, `"next":"109"`) {
+		t.Errorf("members: %s", got)
 	}
 	for endpoint, most := range map[string]int{"feed": 1000, "following": 10_000, "followers": 10_000} {
 		for _, limit := range []string{`0`, `"0"`, `-1`, `"-1"`, `1.5`, `1e2`, `""`, `"x"`, `true`, `[]`} {

@@ -3,6 +3,7 @@ package spread_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -46,8 +47,9 @@ func TestHotBeforeCold(t *testing.T) {
 	cold, hot := idIn(3, 0), idIn(4, 0)
 	h := querytest.NewHolder(w, "a", all)
 	h.Cool(cold)
-	d := &slowDisk{Holder: h, reading: make(chan struct{}, 1), release: make(chan struct{})}
-	c.serve("a", d)
+	reading, release := make(chan struct{}, 1), make(chan struct{})
+	h.Disk = func() { reading <- struct{}{}; <-release }
+	c.serve("a", h)
 	c.list("a", all)
 	c.open()
 	answered := make(chan query.Rows)
@@ -58,30 +60,16 @@ func TestHotBeforeCold(t *testing.T) {
 		}
 		answered <- rows
 	}()
-	<-d.reading
+	<-reading
 	for range 5 {
 		if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), hot); err != nil || len(rows.Missing) > 0 {
 			t.Fatal(err, rows.Missing)
 		}
 	}
-	close(d.release)
+	close(release)
 	if rows := <-answered; len(rows.Missing) > 0 || rows.Cost.Cold != 1 {
 		t.Errorf("%+v", rows)
 	}
-}
-
-// slowDisk reads the disk when it is released.
-type slowDisk struct {
-	*querytest.Holder
-	reading, release chan struct{}
-}
-
-func (d *slowDisk) Rows(ctx context.Context, counter int, columns []pipeline.Column, ids []uint64, rows *query.Rows, disk bool) error {
-	if disk {
-		d.reading <- struct{}{}
-		<-d.release
-	}
-	return d.Holder.Rows(ctx, counter, columns, ids, rows, disk)
 }
 
 // The only one that has all of the log is killed: who is behind it has the shards
@@ -125,7 +113,8 @@ func TestHolderBackAtOnce(t *testing.T) {
 	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
 	c := newCluster(t, w, &server.Options{})
 	nc := querytest.Connect(t, c.server)
-	sub, err := nc.Subscribe(spread.Subject("a", 0), func(*nats.Msg) {}) // takes it, and never answers
+	taken := make(chan struct{}, 10)
+	sub, err := nc.Subscribe(spread.Subject("a", 0), func(*nats.Msg) { taken <- struct{}{} }) // and never answers
 	if err != nil || nc.Flush() != nil {
 		t.Fatal(err)
 	}
@@ -138,16 +127,22 @@ func TestHolderBackAtOnce(t *testing.T) {
 	}
 	session("one")
 	c.open()
-	time.AfterFunc(200*time.Millisecond, func() {
-		_ = sub.Unsubscribe()
-		_ = nc.Flush()
-		c.serve("a", querytest.NewHolder(w, "a", all))
-		session("two")
-	})
-	begun := time.Now()
-	rows, err := like(t, c.far(0, 0), within(t, 30*time.Second), 1, 2, 3)
-	if err != nil || len(rows.Missing) > 0 || time.Since(begun) > 10*time.Second {
-		t.Error(err, rows.Missing, time.Since(begun))
+	answered := make(chan error)
+	go func() {
+		rows, err := like(t, c.far(0, 0), within(t, time.Hour), 1, 2, 3)
+		if err == nil && len(rows.Missing) > 0 {
+			err = fmt.Errorf("missing: %v", rows.Missing)
+		}
+		answered <- err
+	}()
+	<-taken
+	if err := errors.Join(sub.Unsubscribe(), nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	c.serve("a", querytest.NewHolder(w, "a", all))
+	session("two")
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -73,23 +73,6 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// "All of it ends with the test": nothing listens afterwards.
-func TestEnds(t *testing.T) {
-	var url string
-	t.Run("starts", func(t *testing.T) {
-		_, url = tidemarktest.Start(t)
-		nc, err := nats.Connect(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nc.Close()
-	})
-	if nc, err := nats.Connect(url); err == nil {
-		nc.Close()
-		t.Errorf("%s is there after the test", url)
-	}
-}
-
 // StartFile uses "what a configuration file says of what is counted", and neither its data
 // directory nor its ports.
 func TestStartFile(t *testing.T) {

@@ -1,9 +1,7 @@
 package wire_test
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -134,41 +132,4 @@ func TestSharesRoundTrip(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A share that makes no sense is refused, with words.
-func TestSharesThatMakeNoSense(t *testing.T) {
-	share := func(bytes ...byte) []byte {
-		return append(append(wire.BeginCount(wire.BeginCounts(nil, 1), 7, 5, 1), byte(len(bytes))), bytes...)
-	}
-	var asks wire.CountAsks
-	if err := asks.Decode(share(1, 1, 9, 1, 3), wire.Version); err != nil || fmt.Sprint(asks.Asks) != "[{7 [{9 7 0}]}]" {
-		t.Fatal(asks.Asks, err)
-	}
-	for words, body := range map[string][]byte{
-		"is no form of a list":    share(1, 9, 9, 0),
-		"followees[0] is no id":   share(1, 1, 0, 0),
-		"no width of a position":  share(1, 1, 9, 9),
-		"it ends":                 share(1, 1, 9, 2, 1),
-		"1 bytes are left over":   share(1, 1, 9, 1, 3, 4),
-		"after all positions":     share(1, 1, 9, 8, 255, 255, 255, 255, 255, 255, 255, 255),
-		"is more than":            share(0xff, 0xff, 0x7f),
-		"it ends 1 bytes too":     share(1, 1, 9, 1, 3)[:len(share(1, 1, 9, 1, 3))-1],
-		"it ends within a number": nil,
-	} {
-		if err := asks.Decode(body, wire.Version); err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "count_shares") {
-			t.Errorf("%v: %v, want %q", body, err, words)
-		}
-	}
-	for words, record := range map[string][]byte{
-		"there is no 3 among 3":                {16, 0, 7, 5, 5, 3, 3, 1, 1, 9},
-		"user 0: it ends":                      {16, 0, 7, 5, 2, 2, 9},
-		"user 0 counts from 7 and 5, and from": {16, 0, 7, 5, 5, 2, 3, 1, 1, 9, 16, 0, 7, 6, 5, 2, 3, 1, 1, 9},
-		"user: there is no 1 among 1":          {16, 1, 7, 5, 0},
-	} {
-		var out wire.ProfilesAnswer
-		if err := wire.DecodeProfiles([][]byte{record}, 1, 0, 3, &out); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("%v: %v, want %q", record, err, words)
-		}
-	}
 }

@@ -107,7 +107,6 @@ type Holder struct {
 	mu      sync.Mutex
 	applied pipeline.Position
 	moved   chan struct{}
-	stopped map[pipeline.Shard]bool
 	lost    map[uint64]bool // ids that cannot be read, of any shard
 	cold    map[uint64]bool
 	reads   int
@@ -119,7 +118,7 @@ type Holder struct {
 func NewHolder(w *World, name string, holds func(pipeline.Shard) bool) *Holder {
 	return &Holder{
 		World: w, Name: name, holds: holds, not: query.ErrElsewhere, applied: w.At, moved: make(chan struct{}),
-		stopped: map[pipeline.Shard]bool{}, lost: map[uint64]bool{}, cold: map[uint64]bool{},
+		lost: map[uint64]bool{}, cold: map[uint64]bool{},
 	}
 }
 
@@ -130,13 +129,6 @@ func (h *Holder) Lag(at pipeline.Position) {
 	h.applied = at
 	close(h.moved)
 	h.moved = make(chan struct{})
-}
-
-// StopShard stops a shard.
-func (h *Holder) StopShard(s pipeline.Shard) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stopped[s] = true
 }
 
 // Cool puts everything of an id on disk.
@@ -201,7 +193,7 @@ func (h *Holder) has(id uint64) bool {
 	s := pipeline.ShardOf(id, h.Shards)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.holds(s) && !h.stopped[s] && !h.lost[id]
+	return h.holds(s) && !h.lost[id]
 }
 
 // Applied is query.Holder's.
@@ -239,7 +231,7 @@ func (h *Holder) WaitApplied(ctx context.Context, p pipeline.Position) error {
 func (h *Holder) Holds(s pipeline.Shard) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.holds(s) && !h.stopped[s]
+	return h.holds(s)
 }
 
 // Rows is query.Holder's.
