@@ -139,53 +139,21 @@ func deriveOnce(t *testing.T, lines ...string) (*setState, []pipeline.DeadLetter
 	return s, out[0].Letters
 }
 
+// What TestOnceTwin does not draw: fields that are not there, ids and tokens of unusual shape, amounts
+// at their bounds.
 func TestOnce(t *testing.T) {
 	const like, view = `{"type":"like","actor":1,"post":10,"author":2`, `{"type":"view","video":5`
-	token := pipeline.TokenMember([]byte("f81d-4fae"))
 	for name, c := range map[string]struct {
 		lines []string
 		ops   []string
 		cells map[string]int64
 	}{
-		// docs/contract.md: "Such a rule adds for what is not yet in the key's set of those fields'
-		// values (1 or 2 ids, or a string token of up to 128 bytes) and puts it in; what is in the set
-		// adds nothing"
-		"twice": {
-			[]string{like + `}`, like + `}`},
-			[]string{"add post.like 10 {1 0} by 1", "add post.like 10 {1 0} by 1", "add user.liked 2 {10 1} by 1", "add user.liked 2 {10 1} by 1"},
-			map[string]int64{"post.like 10": 1, "user.liked 2": 1, "user.others 2": 2},
-		},
-		"two actors": {
-			[]string{like + `}`, strings.Replace(like, `"actor":1`, `"actor":"18446744073709551615"`, 1) + `}`},
-			[]string{"add post.like 10 {1 0} by 1", "add post.like 10 {18446744073709551615 0} by 1", "add user.liked 2 {10 1} by 1", "add user.liked 2 {10 18446744073709551615} by 1"},
-			map[string]int64{"post.like 10": 2, "user.liked 2": 2, "user.others 2": 2},
-		},
-		// docs/contract.md: "`delete` takes away what is there and nothing else"
-		"undone twice": {
-			[]string{like + `}`, like + `,"delete":true}`, like + `,"delete":true}`},
-			[]string{
-				"add post.like 10 {1 0} by 1", "take post.like 10 {1 0} by 1", "take post.like 10 {1 0} by 1",
-				"add user.liked 2 {10 1} by 1", "take user.liked 2 {10 1} by 1", "take user.liked 2 {10 1} by 1",
-			},
-			map[string]int64{"post.like 10": 0, "user.liked 2": 0, "user.others 2": -1},
-		},
-		"never done": {
-			[]string{view + `,"session":"f81d-4fae","delete":true}`},
-			[]string{fmt.Sprintf("take video.views 5 %v by 1", token)},
-			nil,
-		},
 		// docs/contract.md: "An event that lacks such a field counts as without `once`."
 		"lacks a token": {
 			[]string{view + `}`, view + `,"session":null}`, view + `,"session":0}`, view + `,"session":""}`, view + `,"session":"0"}`, view + `,"session":"\u0030","delete":true}`},
 			nil,
 			map[string]int64{"video.views 5": 4, "video.exists 5": 1},
 		},
-		"lacks an id of two": {
-			[]string{`{"type":"view","place":7,"video":5,"session":"f81d-4fae","viewer":0}`},
-			[]string{fmt.Sprintf("add video.views 5 %v by 1", token)},
-			map[string]int64{"video.views 5": 1, "video.exists 5": 1, "video.places 7": 1, "video.exists 7": 1},
-		},
-		"lacks an optional id": {[]string{`{"type":"post","actor":1,"post":10}`}, nil, map[string]int64{"user.authored 1": 1}},
 		"has an optional id": {
 			[]string{`{"type":"post","actor":1,"post":10,"repost_of":9,"author":3}`},
 			[]string{"add user.authored 1 {9 0} by 1"},
@@ -214,16 +182,7 @@ func TestOnce(t *testing.T) {
 			[]string{"add video.guests 5 {9 0} by 1"},
 			map[string]int64{"video.guests 5": 1, "video.exists 5": 1, "user.others 9": 1},
 		},
-		// docs/contract.md: "`adjust` changes the number and not the set (so that counts from elsewhere
-		// can be imported), `del` of the row empties both."
-		"adjust": {
-			[]string{like + `}`, `{"type":"adjust","counter":"post","id":10,"column":"like","set":100}`, like + `}`, like + `,"delete":true}`},
-			[]string{
-				"add post.like 10 {1 0} by 1", "add post.like 10 {1 0} by 1", "take post.like 10 {1 0} by 1",
-				"add user.liked 2 {10 1} by 1", "add user.liked 2 {10 1} by 1", "take user.liked 2 {10 1} by 1",
-			},
-			map[string]int64{"post.like 10": 99, "user.liked 2": 0, "user.others 2": 1},
-		},
+		// docs/contract.md: "`del` of the row empties both."
 		"del": {
 			[]string{view + `,"session":"42","long":true}`, `{"type":"adjust","counter":"video","id":5,"del":true}`, view + `,"session":"42","delete":true}`},
 			[]string{
@@ -231,14 +190,6 @@ func TestOnce(t *testing.T) {
 				"take video.views 5 {42 0} by 1",
 			},
 			map[string]int64{"video.views 5": 0, "video.long 5": 0, "video.places 5": 0, "video.viewers 5": 0, "video.guests 5": 0, "video.exists 5": 0},
-		},
-		"anew after del": {
-			[]string{view + `,"session":"42"}`, `{"type":"adjust","counter":"video","id":5,"del":true}`, view + `,"session":"42"}`},
-			[]string{
-				"add video.views 5 {42 0} by 1", "empty video.views 5", "empty video.places 5", "empty video.viewers 5", "empty video.guests 5",
-				"add video.views 5 {42 0} by 1",
-			},
-			map[string]int64{"video.views 5": 1, "video.long 5": 0, "video.places 5": 0, "video.viewers 5": 0, "video.guests 5": 0, "video.exists 5": 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,16 +217,13 @@ func byRow(a, b string) int { return strings.Compare(strings.Fields(a)[1], strin
 func TestOnceRefusals(t *testing.T) {
 	for body, want := range map[string]pipeline.Reason{
 		`{"type":"view","video":5,"session":1.5}`:                                                pipeline.ReasonField,
-		`{"type":"view","video":5,"session":-1}`:                                                 pipeline.ReasonField,
 		`{"type":"view","video":5,"session":1e3}`:                                                pipeline.ReasonField,
 		`{"type":"view","video":5,"session":18446744073709551616}`:                               pipeline.ReasonField,
-		`{"type":"view","video":5,"session":true}`:                                               pipeline.ReasonField,
 		`{"type":"view","video":5,"session":["a"]}`:                                              pipeline.ReasonField,
 		`{"type":"view","video":5,"session":"` + strings.Repeat("x", 129) + `"}`:                 pipeline.ReasonField,
 		`{"type":"view","video":5,"session":"` + strings.Repeat("ü", 65) + `"}`:                  pipeline.ReasonField,
 		`{"type":"view","video":5,"session":"` + strings.Repeat("1", 129) + `","delete":true}`:   pipeline.ReasonField,
 		`{"type":"view","video":5,"viewer":"many"}`:                                              pipeline.ReasonID,
-		`{"type":"view","video":5,"viewer":-1}`:                                                  pipeline.ReasonID,
 		`{"type":"like","actor":1,"post":10,"author":0}`:                                         pipeline.ReasonID,
 		`{"type":"post","actor":1,"post":10,"repost_of":"x","author":3}`:                         pipeline.ReasonID,
 		`{"type":"visit","video":5,"guest":"f81d-4fae"}`:                                         pipeline.ReasonID,
@@ -299,7 +247,6 @@ func TestOnceMustAgree(t *testing.T) {
 	for _, rule := range []operators.Rule{
 		{Add: "post.like", Key: "post"},
 		{Add: "post.like", Key: "post", Once: []string{"post", "actor"}},
-		{Add: "post.like", Key: "post", Once: []string{"session"}},
 		{Add: "post.like", Key: "post", Once: []string{"actor"}, Keep: 1},
 		{Add: "post.like", Key: "post", Once: []string{"actor", "post", "author"}},
 		{Add: "post.comment", Key: "post", Once: []string{"actor"}},
@@ -317,11 +264,9 @@ func TestOnceFingerprint(t *testing.T) {
 	seen := map[uint64]string{onceProgram(t, 4, wide).Rules(): "as they are"}
 	for name, change := range map[string]func(r *operators.Rule){
 		"no keep":       func(r *operators.Rule) { r.Keep = 0 },
-		"another keep":  func(r *operators.Rule) { r.Keep = 61 },
 		"another token": func(r *operators.Rule) { r.Once = []string{"visitor"} },
 		"an id":         func(r *operators.Rule) { r.Once = []string{"video"} },
 		"a pair":        func(r *operators.Rule) { r.Once = []string{"actor", "video"} },
-		"swapped":       func(r *operators.Rule) { r.Once = []string{"video", "actor"} },
 		"none":          func(r *operators.Rule) { r.Once, r.Keep = nil, 0 },
 	} {
 		rules := maps.Clone(onceRules)
@@ -339,16 +284,6 @@ func TestOnceFingerprint(t *testing.T) {
 			t.Errorf("%s has the fingerprint of %s", name, other)
 		}
 		seen[p.Rules()] = name
-	}
-}
-
-func TestOnceTypes(t *testing.T) {
-	types := onceRules.Types()
-	if got := strings.Join(types["view"], " "); got != "actor at by delete long place session type video viewer" {
-		t.Errorf("fields of view: %s", got)
-	}
-	if got := strings.Join(types["like"], " "); got != "actor at author delete post type" {
-		t.Errorf("fields of like: %s", got)
 	}
 }
 
@@ -389,20 +324,7 @@ func TestOnceBounds(t *testing.T) {
 			total := 0
 			for _, d := range out {
 				total += int(d.Events)
-				w, err := pipeline.DecodeWindow(d.Window)
-				if err != nil {
-					t.Fatal(err)
-				}
-				changes := 0
-				r := pipeline.ReadSection(w.Sections[0], w.From)
-				for c, ok := r.Next(); ok; c, ok = r.Next() {
-					if changes++; c.Op != pipeline.OpCell {
-						changes += r.Operation.Changes() - 1
-					}
-				}
-				if len(d.Window) > limits.Bytes || changes > pipeline.SectionChangesMax || r.Err() != nil {
-					t.Fatalf("%s: %d bytes and %d changes, allowed are %d and %d; %v", name, len(d.Window), changes, limits.Bytes, pipeline.SectionChangesMax, r.Err())
-				}
+				bounded(t, name, d, limits)
 			}
 			if total != events || len(out) < 2 {
 				t.Errorf("%s: %d of %d events in %d windows", name, total, events, len(out))

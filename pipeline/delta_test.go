@@ -91,6 +91,9 @@ func TestDeltaLaw(t *testing.T) {
 		if got := merged.Apply(x); got != oneByOne {
 			t.Fatalf("merged %+v: %d, one by one %d", merged, got, oneByOne)
 		}
+		if left, right := Identity.Then(merged), merged.Then(Identity); left != merged || right != merged {
+			t.Fatalf("identity changes %+v to %+v and %+v", merged, left, right)
+		}
 		if again := group(t, list); again != merged {
 			t.Fatalf("two groupings differ: %+v, %+v", merged, again)
 		}
@@ -104,15 +107,6 @@ func group(t *rapid.T, list []step) Delta {
 	}
 	cut := rapid.IntRange(1, len(list)-1).Draw(t, "cut")
 	return group(t, list[:cut]).Then(group(t, list[cut:]))
-}
-
-func TestDeltaIdentity(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := group(t, rapid.SliceOfN(steps(), 1, 6).Draw(t, "steps"))
-		if left, right := Identity.Then(d), d.Then(Identity); left != d || right != d {
-			t.Fatalf("identity changes %+v to %+v and %+v", d, left, right)
-		}
-	})
 }
 
 func TestDeltaForms(t *testing.T) {

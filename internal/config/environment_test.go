@@ -126,29 +126,22 @@ func TestEnvironmentFaults(t *testing.T) {
 		want    string
 	}{
 		{"\nnode: ${NODE_NAME}", nil, "f:2: node: the environment variable NODE_NAME is not set; set it, or state a default"},
-		{"http:\n  hosts: ['${A}']", nil, "f:2: http.hosts: the environment variable A is not set"},
-		{"node: ${1}", nil, `f:1: node: "${1}" is not understood`},
 		{"node: ${A", nil, `f:1: node: "${A" is not understood`},
 		{"shards: ${A}", []string{"A=x"}, `f:1: shards: "x" is not a whole number`},
-		{"shards: ${A}", []string{"A=null"}, "f:1: shards: has no value"},
 		{"counters: ${A}", []string{"A={}"}, "not a group of keys"},
 		{"${A}: 3", []string{"A=shards"}, "f:1: ${A}: unknown key"},
 		{"node: ${A}${A}", []string{"A=" + strings.Repeat("a", expandedBytesMax/2+1)}, "f:1: node: the environment variables of the file expand to more than 1MiB"},
 		{"", []string{"TIDEMARK_SHARD=3"}, `TIDEMARK_SHARD:1: unknown variable; did you mean "TIDEMARK_SHARDS"?`},
 		{"", []string{"TIDEMARK_SHARDS=0"}, "TIDEMARK_SHARDS:1: shards: 0 is out of bounds"},
-		{"", []string{"TIDEMARK_SHARDS="}, `TIDEMARK_SHARDS:1: shards: "" is not a whole number`},
 		{"", []string{"TIDEMARK_ROLES=hold"}, `TIDEMARK_ROLES:1: roles: is "hold", not a list`},
 		{"", []string{"TIDEMARK_ROLES=["}, "TIDEMARK_ROLES:1: not YAML"},
 		{"", []string{"TIDEMARK_ROLES="}, "TIDEMARK_ROLES:1: roles: is empty; want YAML"},
 		{"", []string{"TIDEMARK_CHANNELS={Games: {}}"}, `TIDEMARK_CHANNELS:1: channels.Games: "Games" has 'G' at character 1`},
 		{"", []string{"TIDEMARK_NATS_CREDENTIALS=k"}, "TIDEMARK_NATS_CREDENTIALS:1: nats.credentials: is for an outside server"},
 		{"# one\nnats: {listen: '127.0.0.1:9'}", []string{"TIDEMARK_HTTP_LISTEN=127.0.0.1:9"}, "TIDEMARK_HTTP_LISTEN:1: http.listen: http.listen and nats.listen are both 127.0.0.1:9"},
-		{"# one\nhttp: {listen: '127.0.0.1:9'}", []string{"TIDEMARK_NATS_LISTEN=127.0.0.1:9"}, "TIDEMARK_NATS_LISTEN:1: nats.listen: http.listen and nats.listen are both 127.0.0.1:9"},
 		{"", []string{"TIDEMARK_NODE=a", "TIDEMARK_NODE_FILE=" + secret}, "TIDEMARK_NODE_FILE:1: node: TIDEMARK_NODE and TIDEMARK_NODE_FILE are both set"},
 		{"", []string{"TIDEMARK_NODE_FILE=" + dir}, "is not a regular file"},
 		{"", []string{"TIDEMARK_NODE_FILE=" + large}, "is larger than 64KiB"},
-		{"", []string{"TIDEMARK_NODE_FILE=" + dir + "/none"}, "TIDEMARK_NODE_FILE:1: node: stat "},
-		{"", []string{"TIDEMARK_NODE_FILE=" + secret}, "TIDEMARK_NODE_FILE:1: node: its content has ' ' at character 5"},
 	} {
 		_, _, err := parseIn("f", []byte(test.text), newEnvironment(test.environ))
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {

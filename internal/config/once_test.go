@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -40,29 +39,6 @@ func TestSetsOfTheSchema(t *testing.T) {
 		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
 	}
 	if rule := c.Rules()["view"][0]; fmt.Sprint(rule.Once) != "[token]" || rule.Keep != 86400 {
-		t.Errorf("%+v", rule)
-	}
-}
-
-// What a generation counts by says what is counted once, and for how long.
-func TestCountingOfSets(t *testing.T) {
-	counting, err := parse(t, sets).Counting()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`{"add":"post.like","key":"post","once":["actor"],"keep":"0"}`, `{"add":"user.liked","key":"author","once":["post","actor"],"keep":"0"}`,
-		`{"add":"post.view","key":"post","once":["token"],"keep":"1d"}`, `{"add":"post.comment","key":"lover"}`,
-	} {
-		if !strings.Contains(string(counting), want) {
-			t.Errorf("%s is not in %s", want, counting)
-		}
-	}
-	by, err := Default().CountingBy(counting)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rule := by.rulesOf("look")[0]; rule != (Rule{Add: "post.view", Key: "post", Once: Once{"session"}, Keep: 24 * time.Hour}) {
 		t.Errorf("%+v", rule)
 	}
 }

@@ -35,7 +35,7 @@ func code(err error) int {
 // refused says why; who asks a node that is not there hears so at once.
 func TestJob(t *testing.T) {
 	server := natstest.NewOutside(t, "")
-	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	begun, ended, told := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	s, err := Serve(connect(t, server.URL()), "a", map[string]Handler{
 		"add": func(_ context.Context, request []byte, progress func(any)) (any, error) {
 			var ask struct{ A, B int }
@@ -46,7 +46,7 @@ func TestJob(t *testing.T) {
 				return nil, Bad("%d is less than 0", ask.A)
 			}
 			progress(map[string]int{"half": ask.A})
-			time.Sleep(2 * tellEvery)
+			<-told
 			return ask.A + ask.B, nil
 		},
 		"wait": func(ctx context.Context, _ []byte, _ func(any)) (any, error) {
@@ -61,7 +61,12 @@ func TestJob(t *testing.T) {
 	}
 	nc := connect(t, server.URL())
 	var half string
-	sum, err := Ask(t.Context(), nc, "a", "add", map[string]int{"A": 2, "B": 3}, func(p json.RawMessage) { half = string(p) })
+	sum, err := Ask(t.Context(), nc, "a", "add", map[string]int{"A": 2, "B": 3}, func(p json.RawMessage) {
+		if half == "" {
+			close(told)
+		}
+		half = string(p)
+	})
 	if err != nil || string(sum) != "5" || half != `{"half":2}` {
 		t.Errorf("the sum is %s, %v, and on its way it was %s", sum, err, half)
 	}
@@ -126,6 +131,7 @@ func TestJob(t *testing.T) {
 
 // A node that falls silent amid a job is noticed.
 func TestSilentNode(t *testing.T) {
+	natstest.Long(t) // as long as silence is
 	server := natstest.NewOutside(t, "")
 	nc := connect(t, server.URL())
 	sub, err := nc.Subscribe(Subject("a", "add"), func(m *nats.Msg) { m.Respond([]byte(`{"progress":{}}`)) })
@@ -133,9 +139,8 @@ func TestSilentNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	begun := time.Now()
-	if _, err := Ask(t.Context(), nc, "a", "add", 1, nil); code(err) != CodeGone || time.Since(begun) > 3*silence {
-		t.Errorf("after %v: %v", time.Since(begun), err)
+	if _, err := Ask(t.Context(), nc, "a", "add", 1, nil); code(err) != CodeGone {
+		t.Error(err)
 	}
 }
 

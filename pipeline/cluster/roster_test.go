@@ -179,112 +179,26 @@ func TestRosterForeign(t *testing.T) {
 	}
 }
 
-// An assignment that leaps is not followed, unless the member that decides acts on it; nor
-// does one that was followed at the beginning keep others from coming.
-func TestRosterLeaps(t *testing.T) {
-	stored := func(d *desk, epoch uint64) error {
-		a := Assignment{Epoch: epoch, Replicas: 1, ByShard: [][]string{{"a"}}}
+// Of two assignments the one of the higher epoch holds, in whatever order they come.
+func TestHigherEpochHolds(t *testing.T) {
+	d := newDesk(t)
+	for _, c := range []struct {
+		epoch, acts uint64
+		want        error
+	}{
+		{7, 7, nil}, {9, 9, nil}, {8, 9, ErrForeign}, {10, 10, nil},
+	} {
+		a := Assignment{Epoch: c.epoch, Replicas: 1, ByShard: [][]string{{"a"}}}
 		value, err := a.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d.put(AssignmentKey, value, false)
-	}
-	decides := func(d *desk, epoch uint64) {
-		m := someMember()
-		m.Node, m.Routes, m.Epoch = "a", true, epoch
-		b, err := m.Encode()
-		if err == nil {
-			err = d.put(MemberPrefix+"a", b, false)
+		if err := d.put(AssignmentKey, value, false); !errors.Is(err, c.want) {
+			t.Errorf("epoch %d: %v", c.epoch, err)
 		}
-		if err != nil {
-			t.Fatal(err)
+		if v := d.View(d.now); v.Assignment.Epoch != c.acts || v.Stored != (c.want == nil) {
+			t.Errorf("after epoch %d it acts on %d, stored: %t", c.epoch, v.Assignment.Epoch, v.Stored)
 		}
-	}
-	acts := func(d *desk, epoch uint64, follows bool) {
-		t.Helper()
-		if v := d.View(d.now); v.Assignment.Epoch != epoch || v.Stored != follows || (v.Foreign == nil) != follows {
-			t.Errorf("it acts on %d, stored %t, %v; want %d, %t", v.Assignment.Epoch, v.Stored, v.Foreign, epoch, follows)
-		}
-	}
-	d := newDesk(t)
-	for _, epoch := range []uint64{7, 7 + leapMax} {
-		if err := stored(d, epoch); err != nil {
-			t.Error(err)
-		}
-		acts(d, epoch, true)
-	}
-	const far = 1 << 30
-	decides(d, 7+leapMax)
-	if err := stored(d, far); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "leaps") {
-		t.Errorf("it leaps: %v", err)
-	}
-	acts(d, 7+leapMax, false)
-	if next, due := d.View(d.now).Next(Options{Shards: 1, Replicas: 1}); !due || next.Epoch != 8+leapMax {
-		t.Errorf("it is replaced by %d: %t", next.Epoch, due)
-	}
-	decides(d, far)
-	acts(d, far, true)
-	if err := stored(d, 9); !errors.Is(err, ErrForeign) {
-		t.Errorf("it is old: %v", err)
-	}
-	acts(d, far, false)
-	decides(d, 9)
-	acts(d, 9, true)
-
-	fresh := newDesk(t)
-	if err := stored(fresh, epochFresh+1); !errors.Is(err, ErrForeign) {
-		t.Errorf("it is never reached: %v", err)
-	}
-	acts(fresh, 0, false)
-	if err := stored(fresh, epochFresh); err != nil {
-		t.Error(err)
-	}
-	acts(fresh, epochFresh, true)
-}
-
-// Keys that nobody renews do not keep others from being seen, however many they are: who
-// renews its key has a place, and so has who is assigned something.
-func TestRosterPlaces(t *testing.T) {
-	d := newDesk(t)
-	d.beat("away") // before all others; it does not come again
-	a := Assignment{Epoch: 1, Replicas: 1, ByShard: [][]string{{"away"}}}
-	value, err := a.Encode()
-	if err == nil {
-		err = d.put(AssignmentKey, value, false)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := func(want bool, nodes ...string) {
-		t.Helper()
-		v := d.View(d.now)
-		for _, node := range nodes {
-			if _, is := v.Member(node); is != want {
-				t.Errorf("node %s is there: %t", node, is)
-			}
-		}
-		if len(v.Members) > NodesMax {
-			t.Errorf("%d members", len(v.Members))
-		}
-	}
-	flood := func(from int) {
-		for i := range 3 * NodesMax {
-			d.beat(fmt.Sprint("junk", from+i))
-		}
-	}
-	flood(0)
-	there(false, "junk0")
-	d.beat("real")
-	there(true, "away", "real")
-	d.beat("real")
-	flood(10 * NodesMax)
-	there(true, "away", "real")
-	for i := range 5 {
-		flood((20 + 3*i) * NodesMax)
-	}
-	if len(d.passed) > passedMax {
-		t.Errorf("%d keys are remembered", len(d.passed))
 	}
 }
 
@@ -422,11 +336,22 @@ func TestNext(t *testing.T) {
 	if next, ok := alone.Next(o); !ok || len(next.Held("node0")) != 8 {
 		t.Errorf("it waits for ever: %+v", next)
 	}
-	// Somebody claims an epoch that nobody has reached.
-	liar := *members[0].Member
-	liar.Epoch, liar.Shards = epochMax, 8
-	lies := &View{Members: []State{{Member: &liar}}}
-	if next, ok := lies.Next(o); !ok || next.Epoch != 1 {
-		t.Errorf("epoch %d, %t", next.Epoch, ok)
+	// The bucket and who decided are gone: what nodes hold takes the place of what was assigned.
+	a, b := holder("a", "", 1), holder("b", "", 1)
+	for i, m := range []State{a, b} {
+		m.Epoch, m.Shards = 41, 8
+		for s := range pipeline.Shard(4) {
+			m.Ready.Add(s + pipeline.Shard(4*i))
+		}
+	}
+	reports := &View{Members: []State{a, b}, Settled: true}
+	next, ok := reports.Next(o)
+	if !ok || next.Epoch <= 41 {
+		t.Fatalf("epoch %d, %t", next.Epoch, ok)
+	}
+	for s, holders := range next.ByShard {
+		if want := [2]string{"a", "b"}[s/4]; holders[0] != want {
+			t.Errorf("shard %d, which %s has, goes to %v", s, want, holders)
+		}
 	}
 }

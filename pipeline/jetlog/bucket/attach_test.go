@@ -6,9 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 )
@@ -27,21 +25,4 @@ func TestAttachMembers(t *testing.T) {
 	if info, err := js.AccountInfo(t.Context()); err != nil || info.Streams != 0 {
 		t.Errorf("%v %+v", err, info)
 	}
-
-	streams, _ := natstest.Streams(t, server)
-	m, err := bucket.OpenMembers(t.Context(), streams, bucket.MembersOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	attached, err := bucket.AttachMembers(t.Context(), nc, 0, bucket.MembersOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer attached.Close()
-	want := cluster.Degrade{Reads: cluster.ReadsOff, Writes: cluster.WritesOn}
-	if err := attached.Degrade(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
-	e2e.Until(t, "the member is told", func() bool { return m.View().Degrade == want })
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/internal/natstest"
-	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
@@ -49,18 +48,11 @@ func (b *bench) must(err error) {
 	}
 }
 
-// publish stores n events whose bodies are their sequences.
-func (b *bench) publish(n int) { b.Helper(); natstest.Publish(b.ctx, b, b.streams, b.js, n) }
-
 func (b *bench) stream(name string) jetstream.Stream {
 	b.Helper()
 	s, err := b.js.Stream(b.ctx, name)
 	b.must(err)
 	return s
-}
-
-func window(from, to pipeline.Position) []byte {
-	return pipeline.AppendWindow(nil, &pipeline.Window{Header: pipeline.Header{From: from, To: to, Rules: 7, Events: 1}})
 }
 
 // open opens streams for a generation in a slot.

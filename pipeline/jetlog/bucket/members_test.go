@@ -440,7 +440,7 @@ func TestMembersOutliveTheBucket(t *testing.T) {
 
 // What no node wrote is passed over: what is known stays, and who is there goes on under its own
 // name.
-func TestUndecodableValuesArePassedOver(t *testing.T) {
+func TestForeignValuesAmongTheMembers(t *testing.T) {
 	b := newBench(t)
 	log := new(e2e.Lines)
 	watcher := b.process(slog.New(slog.NewTextHandler(log, nil)))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func waitLeader(t *testing.T, s *embed.Server) {
 
 // openCopied opens the streams with a copy on each of three servers, as soon as
 // the cluster has place for them.
-func openCopied(t *testing.T, s *embed.Server) (*jetlog.Streams, jetstream.JetStream) {
+func openCopied(t *testing.T, s *embed.Server) jetstream.JetStream {
 	t.Helper()
 	nc := natstest.Connect(t, s)
 	js, err := jetstream.New(nc)
@@ -68,52 +69,47 @@ func openCopied(t *testing.T, s *embed.Server) (*jetlog.Streams, jetstream.JetSt
 	}
 	o := natstest.Options()
 	o.Replicas = 3
-	for deadline := time.Now().Add(e2e.Patience); ; time.Sleep(100 * time.Millisecond) {
+	e2e.Until(t, "there are streams", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		streams, err := jetlog.OpenStreams(ctx, nc, o)
-		cancel()
-		switch {
-		case err == nil:
-			return streams, js
-		case !jetlog.Passing(err) || time.Now().After(deadline):
+		defer cancel()
+		_, err := jetlog.OpenStreams(ctx, nc, o)
+		if err != nil && !jetlog.Passing(err) {
 			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
+	return js
 }
 
-// store stores an event, as a producer does who tries again, and gives its
-// sequence.
+// store stores an event, as a producer does who tries again, and gives its sequence.
 func store(t *testing.T, js jetstream.JetStream, id string) uint64 {
 	t.Helper()
-	begun := time.Now()
-	defer func() { t.Logf("stored after %v", time.Since(begun)) }()
-	for deadline := time.Now().Add(e2e.Patience); ; time.Sleep(100 * time.Millisecond) {
+	var sequence uint64
+	e2e.Until(t, "event "+id+" is stored", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
 		ack, err := js.Publish(ctx, "events.like", []byte("{}"), jetstream.WithMsgID(id))
-		cancel()
 		if err == nil {
-			return ack.Sequence
+			sequence = ack.Sequence
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err == nil
+	})
+	return sequence
 }
 
 // "Three `tidemark run` with embedded servers find each other, form a
-// NATS cluster and keep streams with three copies", in whatever order they start; one may
-// be gone; and what is stored is there when all have been.
+// NATS cluster and keep streams with three copies"; the first says for whom it waits. One
+// may be gone, also one that gets back all that it had, under the same name, from the others.
 func TestThreeServersAreACluster(t *testing.T) {
-	t.Parallel()
+	natstest.Long(t) // three servers, which choose leaders again and again
 	o := members(t)
 	var servers [3]*embed.Server
-
-	// The first says for whom it waits.
 	servers[0] = startMember(t, o[0])
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
 	var told []embed.Standing
 	err := servers[0].WaitLeader(ctx, func(s embed.Standing) { told = append(told, s); cancel() })
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "no other server is there, 2 of 3 servers are needed, and all of them for its first start") {
+	const alone = "no other server is there, 2 of 3 servers are needed, and all of them for its first start"
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), alone) {
 		t.Errorf("alone: %v", err)
 	}
 	if len(told) != 1 || told[0].Leader != "" || told[0].Needed != 2 || told[0].Size != 3 || len(told[0].Servers) != 0 {
@@ -122,24 +118,13 @@ func TestThreeServersAreACluster(t *testing.T) {
 	if err := servers[0].Unwritable(); err != nil {
 		t.Errorf("one that waits for others starts again for nothing: %v", err)
 	}
-
-	// A first start needs all.
-	servers[1] = startMember(t, o[1])
-	ctx, cancel = context.WithTimeout(t.Context(), e2e.Patience)
-	defer cancel()
-	err = servers[0].WaitLeader(ctx, func(s embed.Standing) {
-		if len(s.Servers) > 0 {
-			time.AfterFunc(2*time.Second, cancel) // they could agree by then
-		}
-	})
-	if err == nil || !strings.Contains(err.Error(), "n2 and this one are there") {
-		t.Errorf("two of three, for the first time: %v", err)
+	for i := range 2 {
+		servers[i+1] = startMember(t, o[i+1])
 	}
-	servers[2] = startMember(t, o[2])
 	for _, s := range servers {
 		waitLeader(t, s)
 	}
-	streams, js := openCopied(t, servers[2])
+	js := openCopied(t, servers[2])
 	for _, name := range []string{jetlog.EventsStream, jetlog.DeltasStream, jetlog.DeadLetterStream, jetlog.BucketStream} {
 		s, err := js.Stream(t.Context(), name)
 		if err != nil || s.CachedInfo().Config.Replicas != 3 || s.CachedInfo().Cluster == nil {
@@ -150,93 +135,29 @@ func TestThreeServersAreACluster(t *testing.T) {
 		t.Errorf("the first event has sequence %d", n)
 	}
 
-	// One that leads EVENTS stops, and its directory comes back.
+	// The one that leads EVENTS stops, loses all that it had, and starts.
 	info, err := js.Stream(t.Context(), jetlog.EventsStream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leads := 0
-	for i := range o {
-		if o[i].Name == info.CachedInfo().Cluster.Leader {
-			leads = i
-		}
-	}
+	leads := slices.IndexFunc(o, func(o embed.ServerOptions) bool { return o.Name == info.CachedInfo().Cluster.Leader })
 	other := (leads + 1) % 3
 	servers[leads].Close()
-	_, js = openCopied(t, servers[other])
+	js = openCopied(t, servers[other])
 	if n := store(t, js, "2"); n != 2 {
 		t.Errorf("with two servers: sequence %d", n)
 	}
-	if err := servers[leads].Restart(); err != nil {
+	if err := os.RemoveAll(o[leads].StoreDir); err != nil {
 		t.Fatal(err)
 	}
-	waitLeader(t, servers[leads])
-
-	// All stop, and start in another order.
-	created := eventsState(t, streams).Created
-	for _, s := range servers {
-		s.Close()
-	}
-	for _, i := range []int{other, leads} {
-		servers[i] = startMember(t, o[i])
-	}
-	waitLeader(t, servers[leads]) // two of three are enough
-	servers[3-other-leads] = startMember(t, o[3-other-leads])
-	streams, js = openCopied(t, servers[0])
-	if now := eventsState(t, streams); !now.Created.Equal(created) || now.Last != 2 {
-		t.Errorf("after all have started again: %+v", now)
-	}
-	if n := store(t, js, "3"); n != 3 {
-		t.Errorf("after all have started again: sequence %d", n)
-	}
-}
-
-func eventsState(t *testing.T, streams *jetlog.Streams) (state jetlog.StreamState) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(e2e.Patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		state, err = streams.State(ctx, jetlog.EventsStream)
-		cancel()
-		if err == nil {
-			return state
-		}
-	}
-	t.Fatal(err)
-	return state
-}
-
-// A member that has lost its copy of a stream, or all that it had, gets it from
-// the others under the same name, and is as good as before.
-func TestMemberGetsItsCopiesAgain(t *testing.T) {
-	t.Parallel()
-	o := members(t)
-	var servers [3]*embed.Server
-	for i := range o {
-		servers[i] = startMember(t, o[i])
-	}
-	_, js := openCopied(t, servers[1])
-	store(t, js, "1")
-	for _, lose := range []func() error{
-		func() error {
-			meta := filepath.Join(o[0].StoreDir, "jetstream", "$G", "streams", jetlog.EventsStream, "meta.inf")
-			return os.WriteFile(meta, []byte("{"), 0o600)
-		},
-		func() error { return os.RemoveAll(o[0].StoreDir) },
-	} {
-		servers[0].Close()
-		if err := lose(); err != nil {
-			t.Fatal(err)
-		}
-		servers[0] = startMember(t, o[0])
-		waitWhole(t, servers[0])
-	}
+	servers[leads] = startMember(t, o[leads])
+	waitWhole(t, servers[leads])
 
 	// It is one of the two that go on when another fails.
-	servers[1].Close()
-	_, js = openCopied(t, servers[0])
-	if n := store(t, js, "2"); n != 2 {
-		t.Errorf("sequence %d", n)
+	servers[other].Close()
+	js = openCopied(t, servers[leads])
+	if n := store(t, js, "3"); n != 3 {
+		t.Errorf("after one has come back: sequence %d", n)
 	}
 }
 
@@ -244,20 +165,7 @@ func TestMemberGetsItsCopiesAgain(t *testing.T) {
 func waitWhole(t *testing.T, s *embed.Server) {
 	t.Helper()
 	waitLeader(t, s)
-	var last []string
-	for deadline := time.Now().Add(e2e.Patience); ; time.Sleep(100 * time.Millisecond) {
-		behind := s.Behind()
-		if len(behind) == 0 {
-			return
-		}
-		if fmt.Sprint(behind) != fmt.Sprint(last) {
-			last = behind
-			t.Logf("behind: %q", behind)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("behind still: %q", behind)
-		}
-	}
+	e2e.Until(t, "it has all", func() bool { return len(s.Behind()) == 0 })
 }
 
 // What one kind of server has stored is not given to the other: a member would
@@ -318,18 +226,5 @@ func TestStartServerRefusesABadCluster(t *testing.T) {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%+v: a directory was left behind", c)
 		}
-	}
-}
-
-// A server on its own waits for nobody, and lacks nothing.
-func TestServerOnItsOwnHasNoCluster(t *testing.T) {
-	s := natstest.Server(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.WaitLeader(ctx, func(s embed.Standing) { t.Errorf("told %+v", s) }); err != nil {
-		t.Error(err)
-	}
-	if b, st := s.Behind(), s.Standing(); b != nil || st.Size != 0 || st.Leader != "" {
-		t.Errorf("%q %+v", b, st)
 	}
 }

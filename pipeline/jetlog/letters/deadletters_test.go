@@ -71,40 +71,6 @@ func TestDeadLetterIsKeptWhole(t *testing.T) {
 	}
 }
 
-// "A dead letter that is stored again, for the same position, is kept
-// once within the duplicate window of the stream"
-func TestDeadLettersAreKeptOnce(t *testing.T) {
-	b := newBench(t)
-	var letters []pipeline.DeadLetter
-	for i := range 600 {
-		letters = append(letters, pipeline.DeadLetter{
-			Position: pipeline.At(uint64(i+1), 0), Reason: pipeline.ReasonJSON, Data: []byte("x"),
-		})
-	}
-	for range 2 {
-		b.must(b.deadLetters().Keep(b.ctx, letters))
-	}
-	state, err := b.streams.State(b.ctx, jetlog.DeadLetterStream)
-	if b.must(err); state.Messages != 600 {
-		t.Errorf("%d letters, want 600", state.Messages)
-	}
-}
-
-// EVENTS may lose its tail before a position was counted, and hold another
-// event there: that one's letter is another, however soon it comes (I9).
-func TestDeadLetterOfAnotherEvent(t *testing.T) {
-	b := newBench(t)
-	for _, body := range []string{"one", "two", "one"} {
-		b.must(b.deadLetters().Keep(b.ctx, []pipeline.DeadLetter{{
-			Position: pipeline.At(7, 0), Reason: pipeline.ReasonJSON, Data: []byte(body),
-		}}))
-	}
-	state, err := b.streams.State(b.ctx, jetlog.DeadLetterStream)
-	if b.must(err); state.Messages != 2 {
-		t.Errorf("%d letters, want 2", state.Messages)
-	}
-}
-
 // The largest event that EVENTS takes always fits as a dead letter: "never
 // stops, slows or crashes the pipeline" (I9).
 func TestLargestEventFitsAsADeadLetter(t *testing.T) {

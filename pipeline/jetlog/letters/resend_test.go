@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
@@ -28,6 +30,21 @@ func (b *bench) forgetSoon() {
 		_, err := b.js.UpdateStream(b.ctx, c)
 		b.must(err)
 	}
+}
+
+// waitForgotten waits until the ids of the messages there are are forgotten: until a stream that
+// remembers them for twice as long has forgotten one.
+func (b *bench) waitForgotten() {
+	b.Helper()
+	probe := jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Storage: jetstream.MemoryStorage, Duplicates: 2 * forgetAfter}
+	_, err := b.js.CreateStream(b.ctx, probe)
+	b.must(err)
+	e2e.Until(b, "an id is forgotten", func() bool {
+		ack, err := b.js.Publish(b.ctx, "probe", nil, jetstream.WithMsgID("x"))
+		b.must(err)
+		return ack.Sequence > 1
+	})
+	b.must(b.js.DeleteStream(b.ctx, "PROBE"))
 }
 
 func (b *bench) mended(box *letters.Box, sequences ...uint64) (all []letters.Mended) {
@@ -145,11 +162,11 @@ func TestResendInterrupted(t *testing.T) {
 		nc := b.connect()
 		box, err := letters.OpenBox(b.ctx, nc)
 		b.must(err)
-		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.IntN(15_000))*time.Microsecond)
+		ctx, cancel := context.WithTimeout(b.ctx, time.Duration(random.IntN(6_000))*time.Microsecond)
 		r, err := box.Resender(ctx)
 		if err == nil {
 			some := random.IntN(refused)
-			_, err = r.Send(ctx, b.mended(b.letterBox(), all[some:min(some+20, refused)]...))
+			_, err = r.Send(ctx, b.mended(b.letterBox(), all[some:min(some+10, refused)]...))
 		}
 		if err != nil {
 			interrupted++
@@ -157,10 +174,12 @@ func TestResendInterrupted(t *testing.T) {
 		cancel()
 		nc.Close()
 		b.publish(random.IntN(5))
-		time.Sleep(forgetAfter / 2 * time.Duration(random.IntN(4)))
+		if random.IntN(8) == 0 {
+			b.waitForgotten()
+		}
 		s, err := b.letterBox().Count(b.ctx)
 		b.must(err)
-		if left = int(s); interrupted > 20 { // enough
+		if left = int(s); interrupted > 10 { // enough
 			box := b.letterBox()
 			r, err := box.Resender(b.ctx)
 			b.must(err)
@@ -188,7 +207,7 @@ func TestResendLettersOfOneEvent(t *testing.T) {
 	b.forgetSoon()
 	for range 3 {
 		b.keepLetters("json", "json")
-		time.Sleep(2 * forgetAfter)
+		b.waitForgotten()
 	}
 	box := b.letterBox()
 	if n, err := box.Count(b.ctx); n != 6 || err != nil {
@@ -209,7 +228,7 @@ func TestResendLettersOfOneEvent(t *testing.T) {
 		all = append(all, sent...)
 		b.must(b.js.DeleteKeyValue(b.ctx, jetlog.Bucket))
 		b.must(b.streams.Restore(b.ctx))
-		time.Sleep(2 * forgetAfter)
+		b.waitForgotten()
 	}
 	first, second := pipeline.At(1, 0), pipeline.At(2, 0)
 	if want := []letters.Resent{{1, first, false}, {3, first, true}, {2, second, false}, {4, second, true}, {5, first, true}}; !reflect.DeepEqual(all, want) {
@@ -235,7 +254,7 @@ func TestTrimSettlesLetters(t *testing.T) {
 	b.publish(3)
 	_, err = r.Send(b.ctx, kept[1:])
 	b.must(err)
-	time.Sleep(2 * forgetAfter)
+	b.waitForgotten()
 	for _, m := range kept { // as a run leaves them that is killed before it deletes
 		_, err := b.js.PublishMsg(b.ctx, &nats.Msg{Subject: "deadletter.json", Header: nats.Header{
 			"Nats-Msg-Id": {m.Letter.Header.Get("Nats-Msg-Id")}, "Tidemark-Sequence": m.Letter.Header["Tidemark-Sequence"], "Tidemark-Line": m.Letter.Header["Tidemark-Line"],
@@ -263,7 +282,7 @@ func TestLettersStoredOnce(t *testing.T) {
 		return all
 	}
 	b.must(b.deadLetters().Keep(b.ctx, letters(1, 3000)))
-	time.Sleep(2 * forgetAfter)
+	b.waitForgotten()
 	again := b.deadLetters()
 	again.Begin()
 	b.must(again.Keep(b.ctx, letters(200, 1000)))
@@ -284,9 +303,7 @@ func TestLettersUpkeep(t *testing.T) {
 		t.Errorf("%d %v", below, err)
 	}
 	b.keepLetters("json", "self", "json")
-	time.Sleep(10 * time.Millisecond)
 	middle := time.Now()
-	time.Sleep(10 * time.Millisecond)
 	b.must(b.deadLetters().Keep(b.ctx, []pipeline.DeadLetter{{Position: pipeline.At(9, 0), Reason: "self", Data: []byte("late")}}))
 	counts, leftOut, err := box.Summary(b.ctx)
 	b.must(err)
