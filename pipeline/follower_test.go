@@ -3,116 +3,10 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
 )
-
-// docs/architecture.md: "with an empty log, bring all shards to where the furthest
-// stands": the router takes the last of the guard's cuts, which a shard that has stopped
-// may have put there.
-func TestAnEmptyLogBeginsWhereShardsStand(t *testing.T) {
-	shards := &standing{at: EndOf(3), kept: []Position{EndOf(3), EndOf(5)}} // one stopped at 5
-	g := NewGuard(shards, eventsUpTo(7), emptyLog{}, slog.New(slog.DiscardHandler))
-	f := Follower{Guard: g, Lane: func() Deriver { return unmerged{} }}
-	if err := f.Join(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	begins := errors.New("seen")
-	var from Position
-	r := Router{Log: emptyLog{}, Cuts: g.Cuts, Open: func(_ context.Context, at Position) (Source, error) {
-		from = at
-		return nil, begins
-	}}
-	if err := r.Run(t.Context()); !errors.Is(err, begins) {
-		t.Fatal(err)
-	}
-	if shards.at != from {
-		t.Errorf("the shards that go on stand at %d, and the log begins at %d", shards.at, from)
-	}
-}
-
-// DELTAS is purged as before while shards are derived: what they were to go on with may
-// be gone when they are there. Then they derive that too, and fail at nothing. A hole in
-// the middle of DELTAS is no such thing.
-func TestRunGoesOnWhereDeltasBeginsByNow(t *testing.T) {
-	over := errors.New("seen")
-	for _, c := range []struct {
-		name   string
-		purges int  // it is purged so often while they join
-		hole   bool // a window in the middle is gone too
-		joined []uint64
-		want   error
-	}{
-		{"never", 0, false, []uint64{2}, over},
-		{"once", 1, false, []uint64{2, 4}, over},
-		{"again and again", 4, false, []uint64{2, 4, 6, 8, 10}, over},
-		{"a hole", 1, true, []uint64{2, 4}, ErrGap},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			log := &purgedLog{first: 3}
-			shards := &sequenced{}
-			purges := c.purges
-			f := Follower{
-				Guard: NewGuard(shards, eventsUpTo(100), log, slog.New(slog.DiscardHandler)),
-				Lane: func() Deriver {
-					if purges > 0 {
-						purges--
-						log.first += 2
-					}
-					return unmerged{}
-				},
-				Tailer: func(_ context.Context, after uint64) (Tailer, error) {
-					switch {
-					case after+1 < log.first, c.hole && c.purges > purges && after+1 == log.first:
-						return nil, fmt.Errorf("%w: it begins with %d", ErrGap, log.first)
-					case shards.at.Sequence() != 10*after:
-						t.Errorf("the shards stand at %d, and follow after window %d", shards.at, after)
-					}
-					return nil, over
-				},
-			}
-			var joined []uint64
-			err := f.Run(t.Context(), func(sequence uint64) { joined = append(joined, sequence) })
-			if !errors.Is(err, c.want) || !slices.Equal(joined, c.joined) {
-				t.Errorf("%v after it went on after windows %d, want %v after %d", err, joined, c.want, c.joined)
-			}
-		})
-	}
-}
-
-// shortened is an EVENTS that has lost its tail.
-type shortened struct {
-	eventsUpTo
-	to uint64
-}
-
-func (s *shortened) FastForward(_ context.Context, to uint64) error {
-	s.to = to
-	return nil
-}
-
-// standing is shards that go on, all at one position.
-type standing struct {
-	at   Position
-	kept []Position
-}
-
-func (s *standing) Hand(_ context.Context, e Entry) error {
-	h, err := DecodeHeader(e.Window)
-	s.at = h.To
-	return err
-}
-func (s *standing) Settle(context.Context) error { return nil }
-func (s *standing) Sequence() uint64             { return 0 }
-func (s *standing) Resume(uint64)                {}
-func (s *standing) Positions() []Position        { return []Position{s.at} }
-func (s *standing) Kept() []Position             { return s.kept }
-func (s *standing) Handed() Position             { return s.at }
-func (s *standing) Furthest() (Position, int64)  { return s.kept[len(s.kept)-1], 0 }
-func (s *standing) Stopped() bool                { return false }
-func (s *standing) Err() error                   { return nil }
 
 // What is not EVENTS may lose messages while nodes run: a window that was deleted
 // before this node has read it is derived. One that does not go on where the window
@@ -133,7 +27,7 @@ func TestDeletedWindowIsDerived(t *testing.T) {
 		{"a fault", []Entry{of(3, 20, 30), of(4, 35, 40)}, []uint64{20, 35}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			shards := &remembering{sequenced: sequenced{standing{at: EndOf(20)}, 2}}
+			shards := &remembering{at: EndOf(20), after: 2}
 			over := errors.New("seen")
 			f := Follower{
 				Guard:  NewGuard(shards, eventsUpTo(100), &purgedLog{first: 1}, slog.New(slog.DiscardHandler)),
@@ -163,34 +57,28 @@ func (l *told) Next(context.Context) ([]Entry, error) {
 }
 func (l *told) Close() error { return nil }
 
-// remembering is shards that know after which events the windows began.
+// remembering is shards, all at one position, that know after which events the windows began.
 type remembering struct {
-	sequenced
+	at     Position
+	after  uint64 // the window
 	handed []uint64
 }
 
-func (s *remembering) Hand(ctx context.Context, e Entry) error {
+func (s *remembering) Hand(_ context.Context, e Entry) error {
 	h, err := DecodeHeader(e.Window)
 	s.handed = append(s.handed, h.From.Sequence())
-	if err == nil && h.To > s.at {
-		err = s.sequenced.Hand(ctx, e)
-	}
+	s.at = max(s.at, h.To)
 	return err
 }
-
-// sequenced is shards that know after which window they go on.
-type sequenced struct {
-	standing
-	after uint64
-}
-
-func (s *sequenced) Sequence() uint64      { return s.after }
-func (s *sequenced) Resume(after uint64)   { s.after = after }
-func (s *sequenced) Positions() []Position { return []Position{s.at} }
-func (s *sequenced) Kept() []Position      { return []Position{s.at} }
-
-// Furthest is where none stands: nothing is lost.
-func (s *sequenced) Furthest() (Position, int64) { return 0, 0 }
+func (s *remembering) Settle(context.Context) error { return nil }
+func (s *remembering) Sequence() uint64             { return s.after }
+func (s *remembering) Resume(after uint64)          { s.after = after }
+func (s *remembering) Positions() []Position        { return []Position{s.at} }
+func (s *remembering) Kept() []Position             { return []Position{s.at} }
+func (s *remembering) Handed() Position             { return s.at }
+func (s *remembering) Furthest() (Position, int64)  { return 0, 0 } // none stands: nothing is lost
+func (s *remembering) Stopped() bool                { return false }
+func (s *remembering) Err() error                   { return nil }
 
 // purgedLog is windows of ten events each, from the first one that there is.
 type purgedLog struct {
