@@ -190,6 +190,22 @@ func TestTooLongLine(t *testing.T) {
 	b.want(append(append(lines, fits), lines...))
 }
 
+// A compressed file that ends too early is not taken for whole; the whole one goes on.
+func TestBrokenGzip(t *testing.T) {
+	b := newBench(t)
+	lines, text := events(20_000)
+	zipped := string(zip(text))
+	r, err := b.run(zipped[:len(zipped)/2], Options{})
+	if err == nil || !strings.Contains(err.Error(), "unexpected EOF") || r.Lines == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	whole, err := b.run(zipped, Options{})
+	if b.must(err); whole.Skipped != r.Lines {
+		t.Errorf("%+v after %+v", whole, r)
+	}
+	b.want(lines)
+}
+
 func TestAnotherInput(t *testing.T) {
 	b := newBench(t)
 	lines, text := events(5000)
