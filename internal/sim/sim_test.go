@@ -81,6 +81,9 @@ func simulateSeeds(t *testing.T, most int, f *fault) {
 		}
 		return
 	}
+	if testing.Short() && !raced && *seedsFlag == 0 {
+		t.Skip("long: TestNet runs its first seeds, and make test-all all of them")
+	}
 	seeds := uint64(most)
 	if *seedsFlag > 0 {
 		seeds = uint64(*seedsFlag)
