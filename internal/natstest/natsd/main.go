@@ -1,33 +1,23 @@
 // Natsd is a NATS server with JetStream in a process of its own, for tests that
-// kill it: like the embedded one, or as a configuration file of nats-server's
-// says.
+// kill it: as a configuration file of nats-server's says.
 package main
 
 import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func main() {
-	listen := flag.String("listen", "", "host:port")
-	store := flag.String("store", "", "directory of the streams")
-	file := flag.String("config", "", "a configuration of nats-server's, instead of the others")
+	file := flag.String("config", "", "a configuration of nats-server's")
 	flag.Parse()
-	start := func() (func(), error) { return embedded(*listen, *store) }
-	if *file != "" {
-		start = func() (func(), error) { return configured(*file) }
-	}
-	stop, err := start()
+	stop, err := configured(*file)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -36,17 +26,6 @@ func main() {
 	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
 	<-end
 	stop()
-}
-
-func embedded(listen, store string) (stop func(), err error) {
-	s, err := embed.StartServer(embed.ServerOptions{
-		Listen: listen, StoreDir: store, StoreBytesMax: 1 << 40, SyncInterval: 200 * time.Millisecond,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.Close, nil
 }
 
 // configured starts a server as `nats-server -c FILE` does. It may be one of a
