@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,11 +32,9 @@ func archivedSoon(s *setup) {
 
 // archiveFault is what is broken of archives, and of restores by them.
 type archiveFault struct {
-	files     func(w *world, f archive.Files) archive.Files // what an archive is written to; may be nil
-	early     bool                                          // EVENTS is trimmed as if an archive that is being written were whole
-	believing bool                                          // what half a restore has left is taken for restored
-	short     bool                                          // and begins the archive after its first message behind the backup
-	past      bool                                          // a position past the end is restored as the end
+	files func(w *world, f archive.Files) archive.Files // what an archive is written to; may be nil
+	early bool                                          // EVENTS is trimmed as if an archive that is being written were whole
+	past  bool                                          // a position past the end is restored as the end
 }
 
 func (w *world) archiveFault() archiveFault {
@@ -344,12 +341,4 @@ func (l leaving) Write(name string, data []byte) error {
 		return nil
 	}
 	return l.Files.Write(name, data)
-}
-
-// doubling lists each file twice.
-type doubling struct{ archive.Files }
-
-func (d doubling) Names() ([]string, error) {
-	names, err := d.Files.Names()
-	return slices.Concat(names, names), err
 }

@@ -26,7 +26,6 @@ func audited(s *setup) {
 // auditFault is what is broken of audits; what is nil is not.
 type auditFault struct {
 	served func(p *process, s audit.Served) audit.Served
-	lane   func(pipeline.Deriver) pipeline.Deriver
 	passes int  // so many shards over
 	once   bool // what differs is not looked at again
 }
@@ -125,9 +124,8 @@ func (w *world) alarm(p *process, r *audit.Report) error {
 
 // auditor is one of a process, which reads EVENTS by a connection.
 func (w *world) auditor(p *process, c *Client, s audit.Served) *audit.Auditor {
-	broken := w.auditFault()
-	if broken.served != nil {
-		s = broken.served(p, s)
+	if broken := w.auditFault().served; broken != nil {
+		s = broken(p, s)
 	}
 	o, history := p.options, p.history
 	if c != p.client {
@@ -135,13 +133,7 @@ func (w *world) auditor(p *process, c *Client, s audit.Served) *audit.Auditor {
 	}
 	return &audit.Auditor{
 		Served: s, Open: wholeEvents{c.Events(p.runs()), history}.Open,
-		Lane: func() pipeline.Deriver {
-			if lane := w.newLane(p.number); broken.lane == nil {
-				return lane
-			} else {
-				return broken.lane(lane)
-			}
-		},
+		Lane:   func() pipeline.Deriver { return w.newLane(p.number) },
 		Schema: p.node.Schema(), Shards: w.shards, Logger: slog.New(slog.DiscardHandler),
 		Limits: audit.Limits{
 			PostsMax: o.Users.PostsMax, Retention: o.Users.Retention, Inactive: o.Users.Inactive,
@@ -304,15 +296,4 @@ func (s furthermost) Facts(ctx context.Context, ask *pipeline.FactsAsk, yield fu
 		at = max(at, all[len(all)-1])
 	}
 	return at, more, err
-}
-
-// skips leaves each fifth window out.
-type skips struct {
-	pipeline.Deriver
-	n int
-}
-
-func (s *skips) Derive(from, to pipeline.Position, messages []pipeline.Message) ([]pipeline.Derived, error) {
-	windows, err := s.Deriver.Derive(from, to, messages)
-	return slices.DeleteFunc(windows, func(pipeline.Derived) bool { s.n++; return s.n%5 == 0 }), err
 }

@@ -32,11 +32,9 @@ func backedUp(s *setup) {
 
 // backupFault is what is broken of backups.
 type backupFault struct {
-	source   func(from *process, s cold.Source) cold.Source // what a shard is backed up from; may be nil
-	baseless bool                                           // EVENTS is trimmed whatever is backed up
-	heedless bool                                           // and while a generation is being built
-	late     bool                                           // a restore leaves out the first message after the shard that is lowest
-	early    bool                                           // and takes shards for a message less than they have
+	baseless bool // EVENTS is trimmed whatever is backed up
+	heedless bool // and while a generation is being built
+	late     bool // a restore leaves out the first message after the shard that is lowest
 }
 
 func (w *world) backupFault() backupFault {
@@ -145,11 +143,7 @@ func (g *origin) Export(ctx context.Context, shard pipeline.Shard) (cold.Source,
 	if err := r.open(ctx); err != nil {
 		return nil, "", nil, err
 	}
-	source := cold.Source(r)
-	if broken := g.p.w.backupFault().source; broken != nil {
-		source = broken(r.of, source)
-	}
-	return source, node, r.export.Close, nil
+	return r, node, r.export.Close, nil
 }
 
 func (g *origin) Last(ctx context.Context) (uint64, error) {
@@ -256,14 +250,6 @@ func (w *world) restored(d *Disk, c *Client, place backup.Place, m *backup.Manif
 // restoredBy is restored, by a process that has its disk until plugged ends.
 func (w *world) restoredBy(ctx, plugged context.Context, d *Disk, c *Client, place backup.Place, m *backup.Manifest, at backup.Point) (l life, stands pipeline.Position, err error) {
 	broken := w.backupFault()
-	m = new(*m)
-	m.Parts = slices.Clone(m.Parts)
-	for i := range m.Parts {
-		state := &m.Parts[i].State
-		if before := pipeline.EndOf(max(state.Applied.Sequence(), 1) - 1); broken.early && before >= m.From {
-			state.Applied = before
-		}
-	}
 	schema, err := configuration().Schema()
 	if err != nil {
 		return l, 0, err

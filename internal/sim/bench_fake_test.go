@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -59,18 +58,6 @@ func (b *fakeBench) kept() (all []pipeline.Position) {
 		all = append(all, l.Position)
 	}
 	return all
-}
-
-// deaf lets every call do its work and tells no one.
-type deaf struct{}
-
-func (deaf) Pass(context.Context, *Call) (Fate, error) {
-	return Fate{Err: errors.New("sim: no answer"), Done: true}, nil
-}
-
-func (b *fakeBench) unacknowledged(ctx context.Context, last uint64, window []byte) error {
-	_, err := b.s.NewClient(1, deaf{}).Deltas().Append(ctx, last, window)
-	return err
 }
 
 func (b *fakeBench) keep() {

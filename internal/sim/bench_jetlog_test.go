@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -169,61 +168,6 @@ func (b *realBench) lease(owner string) pipeline.Lease {
 	l, err := bucket.NewLease(b.streams, bucket.LeaseOptions{Owner: owner, Renew: 50 * time.Millisecond, Expiry: time.Second})
 	b.must(err)
 	return l
-}
-
-func (b *realBench) unacknowledged(ctx context.Context, last uint64, window []byte) error {
-	b.Helper()
-	ear := new(ear)
-	nc, err := nats.Connect(b.server.URL(), nats.SetCustomDialer(ear))
-	b.must(err)
-	b.Cleanup(nc.Close)
-	b.Cleanup(func() { ear.mute(false) })
-	streams, err := jetlog.OpenStreams(b.ctx(), nc, natstest.Options())
-	b.must(err)
-	log := jetlog.NewDeltaLog(streams)
-	_, _, err = log.Tail(b.ctx())
-	b.must(err)
-	ear.mute(true)
-	_, err = log.Append(ctx, last, window)
-	return err
-}
-
-// ear dials connections that can be made deaf.
-type ear struct {
-	mu   sync.Mutex
-	deaf chan struct{} // closed when it hears again; nil: it does
-}
-
-func (e *ear) mute(on bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if on {
-		e.deaf = make(chan struct{})
-	} else if e.deaf != nil {
-		close(e.deaf)
-		e.deaf = nil
-	}
-}
-
-func (e *ear) Dial(network, address string) (net.Conn, error) {
-	c, err := net.Dial(network, address)
-	return heard{c, e}, err
-}
-
-type heard struct {
-	net.Conn
-	*ear
-}
-
-func (h heard) Read(b []byte) (int, error) {
-	n, err := h.Conn.Read(b)
-	h.mu.Lock()
-	deaf := h.deaf
-	h.mu.Unlock()
-	if deaf != nil {
-		<-deaf
-	}
-	return n, err
 }
 
 func (b *realBench) streamsDir(of string) string {

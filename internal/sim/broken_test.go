@@ -34,27 +34,6 @@ var broken = map[string]struct {
 	"an unknown append taken for one that was not stored": {19, `\(I2`, fault{
 		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = hasty{r.Log, p.w.server} },
 	}},
-	"an unknown append taken for one that was stored": {234, `\(I2|stuck`, fault{
-		setup:  func(s *setup) { s.machine, s.processes, s.steals, s.faults, s.events = safe, 3, 6, 0.3, []int{1, 2, 7} },
-		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = trusting{r.Log} },
-	}},
-	"window cut not recorded: a restart goes on at the end of EVENTS": {1, `\(I2|stuck`, fault{
-		router: func(_ context.Context, p *process, r *pipeline.Router) { r.Log = forgetful{r.Log, p.w.server} },
-	}},
-	"window cut not recorded: a restart goes on at the next message": {1, `what the model says`, fault{
-		router: func(_ context.Context, _ *process, r *pipeline.Router) {
-			lane := r.Lane
-			r.Lane = func() pipeline.Deriver { return whole{lane()} }
-		},
-	}},
-	"read merged in the wrong order": {1, `what the model says`, fault{
-		router: func(ctx context.Context, p *process, r *pipeline.Router) {
-			r.Lane = func() pipeline.Deriver { return p.witness(ctx, &remerger{shards: p.w.shards, wrong: true}) }
-		},
-	}},
-	"a window left out": {1, `\(I2`, fault{
-		router: func(_ context.Context, _ *process, r *pipeline.Router) { r.Log = &unchained{Log: r.Log} },
-	}},
 	"EVENTS' tail guarded before the end of DELTAS is read": {103, `\(I10\)`, fault{
 		setup: looseEvents,
 		route: func(ctx, held context.Context, p *process) error {
@@ -64,20 +43,6 @@ var broken = map[string]struct {
 			r := p.router(ctx)
 			r.Open = p.guard.Events.Open
 			return r.Run(held)
-		},
-	}},
-	"EVENTS' tail guarded before EVENTS is opened, and not after": {332, `\(I10\)`, fault{
-		setup: func(s *setup) {
-			looseEvents(s)
-			s.processes, s.steals, s.cuts = 1, 0, 16
-		},
-		router: func(ctx context.Context, p *process, r *pipeline.Router) {
-			r.Open = func(held context.Context, from pipeline.Position) (pipeline.Source, error) {
-				if err := p.guard.Mend(ctx); err != nil {
-					return nil, err
-				}
-				return p.guard.Events.Open(held, from)
-			}
 		},
 	}},
 	"EVENTS' tail guarded without waiting for the shards": {65, `\(I10\)|\(I1\)|what the model says`, fault{
@@ -91,50 +56,20 @@ var broken = map[string]struct {
 	"what was stored at used sequences not moved": {23, `\(I10\)|what the model says`, fault{
 		guard: func(g *pipeline.Guard) { g.Events = unmoved{g.Events} },
 	}},
-	"windows that go over where shards stand handed to them": {9, `\(I2, I3\)`, fault{
-		setup: func(s *setup) {
-			s.processes, s.machine, s.intrusions, s.solid, s.events = 3, safe, 4, true, []int{1, 7, 20}
-		},
-		follower: func(g *pipeline.Guard) { g.Shards = &placeless{Shards: g.Shards} },
-	}},
 	"DELTAS followed by its sequences alone": {29, `\(I2, I3\)`, fault{
 		setup:    looseDeltas,
 		state:    func(o *sinks.Options) { o.DirtyRowsMax, o.CheckpointEvery = 20, time.Second },
 		follower: func(g *pipeline.Guard) { g.Log = credulous{g.Log} },
 	}},
-	"DELTAS followed from a window later": {1, `\(I2, I3\)`, fault{
-		follower: func(g *pipeline.Guard) { g.Shards = hurried{g.Shards} },
-	}},
 	"not caught up": {36, `\(I2, I3\)`, fault{
 		setup:    behind,
 		follower: func(g *pipeline.Guard) { g.Log = endless{g.Log} },
-	}},
-	"caught up from where the furthest shard stands": {36, `\(I2, I3\)`, fault{
-		setup:    behind,
-		follower: func(g *pipeline.Guard) { g.Shards = furthest{g.Shards} },
-	}},
-	"caught up in windows that go over where shards stand": {43, `\(I2, I3\)`, fault{
-		setup:    behind,
-		follower: func(g *pipeline.Guard) { g.Shards = outermost{g.Shards} },
-	}},
-	"caught up from a message later": {36, `what the model says`, fault{
-		setup:    behind,
-		follower: func(g *pipeline.Guard) { g.Events = late{g.Events} },
 	}},
 	"runs listed before they are durable": {1, `corrupt`, fault{
 		engine: func(e cold.Engine) cold.Engine { return unsealed{e} },
 	}},
 	"runs merged in the wrong order: older over newer": {5, `what the model says`, fault{
 		store: func(s *cold.Store) { s.Broken.Merge = backwards },
-	}},
-	"a run lost: a merge leaves it out": {5, `what the model says`, fault{
-		store: func(s *cold.Store) { s.Broken.Merge = allButNewest },
-	}},
-	"a run doubled: a merge leaves it in the list": {5, `what the model says`, fault{
-		store: func(s *cold.Store) { s.Broken.Replace = newestStays },
-	}},
-	"a stale filter: of a run as it was before a merge": {5, `what the model says`, fault{
-		store: func(s *cold.Store) { newStale(s) },
 	}},
 	"applied position not compared": {11, `what the model says`, fault{
 		state: func(o *sinks.Options) {
@@ -159,47 +94,21 @@ var broken = map[string]struct {
 		},
 		audits: auditFault{once: true, served: func(p *process, s audit.Served) audit.Served { return furthermost{s, p} }},
 	}},
-	"audit: a window of the log skipped": {1, `a drift that is none`, fault{
-		setup: audited, audits: auditFault{lane: func(d pipeline.Deriver) pipeline.Deriver { return &skips{Deriver: d} }},
-	}},
-	"audit: what differs while EVENTS is mended is not looked at again": {4, `a drift that is none`, fault{
-		setup: func(s *setup) {
-			looseEvents(s)
-			audited(s)
-			s.audits, s.plants, s.cuts = 30, 0, 16
-		},
-		audits: auditFault{once: true},
-	}},
 	"audit: a shard left out of a round":    {2, `does not find a drift`, fault{setup: audited, audits: auditFault{passes: 1}}},
-	"backup: EVENTS trimmed above its base": {8, `above its base`, fault{setup: backedUp, backups: backupFault{baseless: true}}},
-	"backup: EVENTS trimmed while a generation is being built": {3, `is being built`, fault{
+	"backup: EVENTS trimmed above its base": {1, `above its base`, fault{setup: backedUp, backups: backupFault{baseless: true}}},
+	"backup: EVENTS trimmed while a generation is being built": {4, `is being built`, fault{
 		setup: func(s *setup) {
 			backedUp(s)
 			s.backups, s.audits, s.crashes, s.steals, s.faults = 20, 0, 0, 0, 0
 		},
 		backups: backupFault{heedless: true},
 	}},
-	"backup: taken as verified with a state of another position than it says": {1, `what the model says`, fault{
-		setup: backedUp, backups: backupFault{source: func(from *process, s cold.Source) cold.Source { return skipping{s, from} }},
-	}},
-	"backup: a restore that begins the log an event late":  {1, `what the model says`, fault{setup: backedUp, backups: backupFault{late: true}}},
-	"backup: a restore that begins the log an event early": {1, `what the model says|shards stand at`, fault{setup: backedUp, backups: backupFault{early: true}}},
-	"archive: a segment left out": {13, `are missing|the archive ends with|is missing|EVENTS was whole`, fault{
+	"backup: a restore that begins the log an event late": {1, `what the model says`, fault{setup: backedUp, backups: backupFault{late: true}}},
+	"archive: a segment left out": {6, `are missing|the archive ends with|is missing|EVENTS was whole`, fault{
 		setup: archivedSoon, archives: archiveFault{files: func(w *world, f archive.Files) archive.Files { return leaving{f, w.vault.n} }},
 	}},
-	"archive: a segment there twice": {6, `are there twice`, fault{
-		setup: archived, archives: archiveFault{files: func(_ *world, f archive.Files) archive.Files { return doubling{f} }},
-	}},
-	"archive: EVENTS trimmed before what is archived is safe": {4, `the archive ends with`, fault{setup: archivedSoon, archives: archiveFault{early: true}}},
-	"restore: what half a restore has left is taken for restored": {55, `\(I4\)`, fault{
-		setup: func(s *setup) {
-			archivedSoon(s)
-			s.crashes = 8
-		},
-		archives: archiveFault{believing: true},
-	}},
-	"restore: the log behind the backup begun a message late":  {1, `what the model says`, fault{setup: archived, archives: archiveFault{short: true}}},
-	"restore: a position past the log's end taken for the end": {1, `past the end of the log`, fault{setup: archived, archives: archiveFault{past: true}}},
+	"archive: EVENTS trimmed before what is archived is safe":  {6, `the archive ends with`, fault{setup: archivedSoon, archives: archiveFault{early: true}}},
+	"restore: a position past the log's end taken for the end": {5, `past the end of the log`, fault{setup: archived, archives: archiveFault{past: true}}},
 	"nodes: an assignment written without compare-and-set": {4, `epoch is not newer`, fault{
 		setup: func(s *setup) {
 			nodes(s)
@@ -207,7 +116,6 @@ var broken = map[string]struct {
 		},
 		nodes: nodeFault{blind: true},
 	}},
-	"nodes: an old epoch acted on": {1, `which is assigned to`, fault{setup: nodes, nodes: nodeFault{frozen: true}}},
 	"nodes: a double holder: a shard that has moved is not given up": {1, `which is assigned to others`, fault{
 		setup: nodes, nodes: nodeFault{keeps: true},
 	}},
@@ -221,11 +129,8 @@ var broken = map[string]struct {
 		},
 		nodes: nodeFault{late: true},
 	}},
-	"nodes: a move that skips windows: it takes the shard for as far as the other node is": {1, `what the model says`, fault{
+	"nodes: a move that skips windows: it takes the shard for as far as the other node is": {3, `what the model says`, fault{
 		setup: nodes, nodes: nodeFault{source: func(from *process, s cold.Source) cold.Source { return skipping{s, from} }},
-	}},
-	"nodes: a move that leaves out the newest run": {1, `what the model says`, fault{
-		setup: nodes, nodes: nodeFault{source: func(_ *process, s cold.Source) cold.Source { return incomplete{s} }},
 	}},
 	"nodes: a move begun again while the shard is taken up": {14, `what the model says`, fault{
 		setup: nodes, nodes: nodeFault{again: true},

@@ -35,7 +35,6 @@ func nodes(s *setup) {
 type nodeFault struct {
 	source func(from *process, s cold.Source) cold.Source // what a shard is copied from; may be nil
 	keeps  bool                                           // shards are never given up
-	frozen bool                                           // the first assignment seen is acted on for ever
 	blind  bool                                           // the bucket's compare-and-set is left out
 	twice  bool                                           // a reply that comes twice counts twice
 	zero   bool                                           // what nobody answers is answered as 0
@@ -82,8 +81,7 @@ type membership struct {
 	view   *cluster.View
 	seen   uint64 // the bucket's revision
 	mine   uint64 // that of its own key
-	first  cluster.Assignment
-	routes int // routers that run
+	routes int    // routers that run
 	fresh  *pipeline.Freshness
 
 	moves map[pipeline.Shard]context.CancelFunc // on their way here
@@ -155,9 +153,6 @@ func (p *process) look(ctx context.Context) error {
 	}
 	m.roster.Listed()
 	m.seen, m.view = revision, m.roster.View(time.Now())
-	if m.first.Epoch == 0 {
-		m.first = m.view.Assignment
-	}
 	return nil
 }
 
@@ -245,9 +240,6 @@ func (p *process) elsewhere(s pipeline.Shard) []string {
 // arrange begins and ends moves, by the rules of internal/node.
 func (p *process) arrange(ctx context.Context) {
 	m, view := p.membership, *p.view
-	if p.w.nodeFault().frozen {
-		view.Assignment = m.first
-	}
 	if view.Assignment.Shards() != p.w.shards {
 		return
 	}

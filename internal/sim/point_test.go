@@ -124,7 +124,6 @@ func (w *world) lacks(m *backup.Manifest) error {
 
 // behind is the log behind a backup, as internal/node has it for a restore.
 func (w *world) behind(m *backup.Manifest) (log backup.Opener, last uint64, err error) {
-	broken := w.archiveFault()
 	var d *archive.Directory
 	if w.archives > 0 {
 		if d, err = w.archive(); err != nil {
@@ -137,17 +136,7 @@ func (w *world) behind(m *backup.Manifest) (log backup.Opener, last uint64, err 
 	} else {
 		log, last, err = backup.Behind(m, d, w.server.NewClient(-1, nil).Events(jetlog.RunOptions{MessagesMax: runMax}), streamOf(state), state.Last)
 	}
-	if broken.short && err == nil {
-		log = shortLog{log}
-	}
 	return log, last, err
-}
-
-// shortLog leaves out the first message that is asked for.
-type shortLog struct{ backup.Opener }
-
-func (l shortLog) Open(ctx context.Context, from pipeline.Position) (pipeline.Source, error) {
-	return l.Opener.Open(ctx, pipeline.EndOf(from.Next()))
 }
 
 // mortal is a gate that lets so many calls on, and then kills who calls: what is being
@@ -185,9 +174,6 @@ func (w *world) half(p *process, m *backup.Manifest) (done bool) {
 	}
 	w.note("the restore of %d is killed", p.number)
 	restoresKilled.Add(1)
-	if w.archiveFault().believing {
-		return true
-	}
 	p.disk = Disk{}
 	return false
 }
