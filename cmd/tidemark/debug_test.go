@@ -43,7 +43,7 @@ func TestDebugBundle(t *testing.T) {
 	n.want("1", "incr", "43.cntrn")
 	e2e.Until(t, "the shards are assigned", func() bool { return strings.Contains(n.do("shards").out, " ready") })
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
-	r := command(t, []string{"NATS_URL=nats://someone:" + password + "@" + strings.TrimPrefix(n.nats, "nats://")}, "",
+	r := tidemark(t, "--nats", "nats://someone:"+password+"@"+strings.TrimPrefix(n.nats, "nats://"),
 		"debug", "bundle", file, "--config", p.config, "--url", n.url, "--log", log, "--cpu", "1s")
 	if r.code != 0 || r.err != "" {
 		t.Fatalf("%+v", r)
