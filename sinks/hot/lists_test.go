@@ -168,6 +168,7 @@ func (l *Lists) blobs(root place) (all []blob) {
 }
 
 func (l *listsTwin) check(t *rapid.T) {
+	checkIndex(t, &l.index)
 	if l.Count() != len(l.rows) {
 		t.Fatalf("%d ids, want %d", l.Count(), len(l.rows))
 	}

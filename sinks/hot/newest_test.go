@@ -68,27 +68,3 @@ func TestNewestRarelyErrs(t *testing.T) {
 		t.Errorf("%d of %d authors may have something new, %d have", len(some), authors, authors/50)
 	}
 }
-
-func BenchmarkNewest(b *testing.B) {
-	const authors, shards, asked = 10_000_000, 64, 500
-	tables := make([]*Newest, shards)
-	for i := range tables {
-		tables[i] = NewNewest(authors * 3 / 2 / shards)
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	list := make([]Pair, 1<<20)
-	for i := range list {
-		list[i].A = 1 + r.Uint64N(authors)
-	}
-	for i, p := range list { // memory that was never written is one page
-		tables[pipeline.ShardOf(p.A, shards)].Raise(p.A, uint64(i)<<newestShift)
-	}
-	var looks Looks
-	var some []int
-	at := 0
-	for b.Loop() {
-		some = May(tables, list[at:at+asked], math.MaxUint64, &looks, some[:0])
-		at = (at + asked) % (len(list) - asked)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/asked, "ns/id")
-}

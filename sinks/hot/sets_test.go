@@ -115,6 +115,7 @@ func TestSetsTwin(t *testing.T) {
 				m.check(t, id, of)
 			},
 			"evict": func(t *rapid.T) { m.evict(t) },
+			"":      func(t *rapid.T) { checkIndex(t, &m.index) },
 		})
 		present := 0
 		for id, set := range m.sets {

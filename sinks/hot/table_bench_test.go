@@ -19,18 +19,6 @@ func bytesPerRow(b *testing.B, tables []*Table) {
 	b.ReportMetric(float64(bytes)/float64(rows), "bytes/row")
 }
 
-// One op is one row evicted and another put in its place.
-func BenchmarkTableEvict(b *testing.B) {
-	table, cells := NewTable([]int{16, 16, 8}), []int64{1, 2, 3}
-	for id := uint64(1); id <= 150_000; id++ {
-		table.Put(id, cells)
-	}
-	for id := uint64(150_001); b.Loop(); id++ {
-		table.Evict(1)
-		table.Put(id, cells)
-	}
-}
-
 // sizedTables is so many rows in so many tables, as shards have them.
 func sizedTables(tables, rows int) (list []*Table) {
 	for range tables {

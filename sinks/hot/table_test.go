@@ -191,6 +191,7 @@ func (x *tableTwin) evict(t *rapid.T, n int) {
 
 // check holds everything that can be held without a known id.
 func (x *tableTwin) check(t *rapid.T) {
+	checkIndex(t, &x.index)
 	if x.Rows() != len(x.rows) || x.Dirty() != x.dirty() {
 		t.Fatalf("%d rows, %d dirty; want %d, %d", x.Rows(), x.Dirty(), len(x.rows), x.dirty())
 	}
@@ -315,7 +316,27 @@ func tableAgrees(t *rapid.T) {
 		"removeKnown": func(t *rapid.T) { x.remove(known(t)) },
 		"evict":       func(t *rapid.T) { x.evict(t, rapid.IntRange(0, 100).Draw(t, "rows")) },
 		"evictAll":    func(t *rapid.T) { x.evict(t, 1<<30) },
-		"":            x.check,
+		"putShard": func(t *rapid.T) { // ids whose hashes have their low bits in common
+			shard, from := rapid.Uint64Max(2).Draw(t, "shard"), rapid.Uint64Max(1<<20).Draw(t, "from")
+			for i := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+				if id := unmix(pipeline.Mix(from+i)<<6 | shard); id != 0 && x.rows[id] == nil {
+					x.put(id, make([]int64, columns))
+				}
+			}
+		},
+		"readNear": func(t *rapid.T) { // what has the same tag as a row, or nearly
+			bit := rapid.IntRange(0, 63).Draw(t, "bit")
+			for id := range x.rows {
+				x.readAgrees(t, unmix(pipeline.Mix(id)^1<<bit))
+			}
+		},
+		"bulk": func(*rapid.T) { x.Bulk() },
+		"fit": func(t *rapid.T) {
+			for from, done := uint64(0), false; !done; {
+				from, done = x.Fit(from, rapid.IntRange(1, 3).Draw(t, "segments"))
+			}
+		},
+		"": x.check,
 	})
 	x.agrees(t)
 }

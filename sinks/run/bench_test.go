@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"io"
 	"math/bits"
 	"math/rand/v2"
@@ -36,31 +35,6 @@ func idsOf(shape string, n int) []uint64 {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
-}
-
-var shapes = []string{"consecutive", "random"}
-
-func BenchmarkWrite(b *testing.B) {
-	for _, shape := range shapes {
-		list := rowsOf(idsOf(shape, 200_000))
-		b.Run(shape, func(b *testing.B) {
-			var info Info
-			for b.Loop() {
-				w := NewWriter(io.Discard)
-				for i := range list {
-					if err := w.Add(&list[i].key, list[i].value, false); err != nil {
-						b.Fatal(err)
-					}
-				}
-				var err error
-				if info, err = w.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/row")
-			b.ReportMetric(float64(info.Bytes)/float64(len(list)), "B/row")
-		})
-	}
 }
 
 func BenchmarkMerge(b *testing.B) {
@@ -170,91 +144,4 @@ func BenchmarkGet(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(r.Memory())/float64(len(list)), "B/row-kept")
-}
-
-func BenchmarkIterate(b *testing.B) {
-	list := rowsOf(idsOf("consecutive", 400_000))
-	data, info := write(b, list)
-	r, err := Open(bytes.NewReader(data), 0, info)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		it := r.Iterator(&Scratch{Ahead: 256 << 10})
-		n := 0
-		for it.Next() {
-			n++
-		}
-		if n != len(list) {
-			b.Fatal(it.Err())
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/row")
-}
-
-// edgesOf has, of each of some ids, 20 entries of a kind.
-func edgesOf(kind Kind, ids []uint64) (list []entry) {
-	rng := rand.New(rand.NewPCG(9, 10))
-	for _, id := range ids {
-		b := uint64(0)
-		for range 20 {
-			b += 1 + rng.Uint64N(1<<20)
-			k := Key{Kind: kind, A: id, B: b}
-			if forms[kind].triple {
-				k.C = rng.Uint64()
-			}
-			list = append(list, entry{key: k})
-		}
-	}
-	return list
-}
-
-// BenchmarkEdges is of keys with two numbers, and with three.
-func BenchmarkEdges(b *testing.B) {
-	for _, kind := range []Kind{Follower, Member, Pair} {
-		list := edgesOf(kind, idsOf("consecutive", 20_000))
-		perEntry := func(b *testing.B) {
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(list)), "ns/entry")
-		}
-		b.Run("write/"+kind.String(), func(b *testing.B) {
-			w := NewWriter(nil)
-			for b.Loop() {
-				w.Reset(io.Discard)
-				for i := range list {
-					if err := w.Add(&list[i].key, nil, false); err != nil {
-						b.Fatal(err)
-					}
-				}
-				info, err := w.Close()
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(float64(info.Bytes)/float64(len(list)), "B/entry")
-			}
-			perEntry(b)
-		})
-		r := open(b, list)
-		b.Run("iterate/"+kind.String(), func(b *testing.B) {
-			s := &Scratch{Ahead: 256 << 10}
-			for b.Loop() {
-				it := r.Iterator(s)
-				for it.Next() {
-				}
-				if it.Err() != nil {
-					b.Fatal(it.Err())
-				}
-			}
-			perEntry(b)
-		})
-		b.Run("get/"+kind.String(), func(b *testing.B) {
-			var s Scratch
-			i := 0
-			for b.Loop() {
-				if _, _, found, err := r.Get(&list[i].key, &s); err != nil || !found {
-					b.Fatal(err)
-				}
-				i = (i + 100_003) % len(list)
-			}
-		})
-	}
 }
