@@ -3,14 +3,12 @@
 package cold
 
 import (
-	"io"
 	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // processorTime is what the process has used.
@@ -52,36 +50,4 @@ func BenchmarkCheckpoint(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N)/benchRows, "cpu-ns/row")
-}
-
-// The part of it that is not the disk's: gathered, sorted, written as a run.
-func BenchmarkGather(b *testing.B) {
-	s := open(b, b.TempDir(), "post: like repost view")
-	defer closeStore(b, s)
-	ids := benchIDs()
-	for _, whole := range []bool{true, false} {
-		b.Run(map[bool]string{true: "whole", false: "change"}[whole], func(b *testing.B) {
-			deltas := []pipeline.Delta{pipeline.Add(1), pipeline.Add(2), pipeline.Add(300)}
-			g := new(gather)
-			begun := processorTime(b)
-			for b.Loop() {
-				g.reset(s, 0)
-				for _, id := range ids {
-					if whole {
-						g.Row(0, id, []int64{1, 2, 300})
-					} else {
-						g.Change(0, id, deltas)
-					}
-				}
-				w := run.NewWriter(io.Discard)
-				if err := g.write(w); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := w.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(processorTime(b)-begun)/float64(b.N)/benchRows, "cpu-ns/row")
-		})
-	}
 }

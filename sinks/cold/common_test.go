@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -17,12 +18,6 @@ import (
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimEnv); dir != "" {
 		victim(dir)
-	}
-	if dir := os.Getenv(importEnv); dir != "" {
-		importVictim(dir)
-	}
-	if dir := os.Getenv(dropVictimEnv); dir != "" {
-		dropVictim(dir)
 	}
 	goleak.VerifyTestMain(m, // what Badger leaves of an open that failed
 		goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
@@ -126,3 +121,13 @@ func write(t *testing.T, s *Store, counter string, id uint64, row ...int64) {
 }
 
 func isCorrupt(err error) bool { return errors.Is(err, ErrCorrupt) }
+
+// waitFor waits for what merges, in their own goroutine, bring about.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: ", what)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -233,27 +232,5 @@ func TestSimFilesTorn(t *testing.T) {
 		if !seen[size] {
 			t.Errorf("never so: %d; only %v", size, seen)
 		}
-	}
-}
-
-// By chance, both say the same.
-func TestEnginesAgree(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 7))
-	badger, disk := engines["badger"](t)(), engines["sim"](t)()
-	defer badger.Close()
-	key := func() string { return strings.Repeat(string(rune('a'+r.IntN(3))), 1+r.IntN(3)) }
-	for n := range 300 {
-		all := []string{}
-		for range 1 + r.IntN(4) {
-			if r.IntN(3) == 0 {
-				all = append(all, "-"+key())
-			} else {
-				all = append(all, fmt.Sprintf("%s=%d", key(), n))
-			}
-		}
-		commit(t, badger, all...)
-		commit(t, disk, all...)
-		prefix := key()
-		same(t, prefix, held(t, disk, prefix), held(t, badger, prefix))
 	}
 }

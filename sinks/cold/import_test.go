@@ -84,37 +84,42 @@ func pair(t *testing.T) (from, to *Store, dir string) {
 	return from, to, dir
 }
 
-// "It stays as it is whatever is checkpointed and merged, until Close."
-func TestExportPins(t *testing.T) {
-	from, to, _ := pair(t)
-	e := export(t, from, 1)
-	for at := range pipeline.Position(RunsWanted) {
-		count(t, from, 1, at+4)
-	}
-	if did, err := from.MergeOnce(); !did || err != nil {
-		t.Fatal(did, err)
-	}
-	names, err := from.engine.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	imported(t, to, e)
-	wantCounted(t, to, 1, 3)
-	if state, err := to.Stack(1).State(); err != nil || state != (State{Applied: 3, Sequence: 3, Time: 3}) {
-		t.Errorf("it stands at %+v, %v", state, err)
-	}
-	e.close()
-	if left, _ := from.engine.Files(); len(left) >= len(names) {
-		t.Errorf("%d files are left of %d", len(left), len(names))
-	}
-	wantCounted(t, from, 1, 3+RunsWanted)
-}
-
 // "Runs that are here already are not copied again", also where the shard went on
-// over there; and what is imported can go on here.
+// over there; and what is imported can go on here. "After an error it may be called again …
+// and goes on where it was: within a run too", and by the next Import.
 func TestImportIsIncremental(t *testing.T) {
 	from, to, dir := pair(t)
-	imported(t, to, export(t, from, 1))
+	first := export(t, from, 1)
+	cut, cuts, read, total := errors.New("cut off"), 0, int64(0), first.Manifest().Bytes()
+	first.fail = func(_ int, b []byte, _ int64) error {
+		if read += int64(len(b)); read > total/4 {
+			read = 0
+			return cut
+		}
+		return nil
+	}
+	for done := false; !done && cuts < 10; {
+		i, last := beginImport(t, to, 1), int64(0)
+		i.Progress = func(bytes, of int64) {
+			if bytes < last || of != total {
+				t.Errorf("%d bytes of %d, and before %d", bytes, of, last)
+			}
+			last = bytes
+		}
+		if err := i.Copy(bg, first); err == nil {
+			done = true
+		} else if !errors.Is(err, cut) {
+			t.Fatal(err)
+		}
+		if err := i.Commit(); (err == nil) != done {
+			t.Fatalf("committed, and all is there: %v; %v", done, err)
+		}
+		i.Close()
+		cuts++
+	}
+	if more := first.bytes - total; cuts < 3 || more > int64(cuts)*10_000 {
+		t.Errorf("%d bytes of %d were read with %d cuts", first.bytes, total, cuts)
+	}
 	count(t, from, 1, 4)
 	newer := export(t, from, 1)
 	imported(t, to, newer)
@@ -138,107 +143,6 @@ func TestImportIsIncremental(t *testing.T) {
 		t.Fatal(did, err)
 	}
 	wantCounted(t, to, 1, 4+RunsWanted)
-}
-
-// "After an error it may be called again … and goes on where it was: within a
-// run too", and by the next Import.
-func TestImportResumes(t *testing.T) {
-	from, to, _ := pair(t)
-	e := export(t, from, 1)
-	cut := errors.New("cut off")
-	total := e.Manifest().Bytes()
-	read := int64(0)
-	e.fail = func(_ int, b []byte, _ int64) error {
-		if read += int64(len(b)); read > total/4 {
-			read = 0
-			return cut
-		}
-		return nil
-	}
-	cuts, last := 0, int64(0)
-	for {
-		i := beginImport(t, to, 1)
-		i.Progress = func(bytes, of int64) {
-			if bytes < last || of != total {
-				t.Fatalf("%d bytes of %d, and before %d", bytes, of, last)
-			}
-			last = bytes
-		}
-		err := i.Copy(bg, e)
-		if err == nil {
-			err = i.Commit()
-			i.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-		if !errors.Is(err, cut) || cuts > 10 {
-			t.Fatal(err)
-		}
-		if err := i.Commit(); err == nil {
-			t.Fatal("half a shard was committed")
-		}
-		i.Close()
-		cuts++
-	}
-	if more := e.bytes - total; cuts < 3 || more > int64(cuts)*10_000 || last != total {
-		t.Errorf("%d bytes of %d were read with %d cuts, %d are said to be here", e.bytes, total, cuts, last)
-	}
-	wantCounted(t, to, 1, 3)
-}
-
-// An import that is given up, or waits for ever, leaves no files behind.
-func TestImportLeavesNoFiles(t *testing.T) {
-	for _, end := range []string{"discarded", "parked", "other replica"} {
-		t.Run(end, func(t *testing.T) {
-			from, to, dir := pair(t)
-			e := export(t, from, 1)
-			e.fail = func(run int, _ []byte, at int64) error {
-				if run == 0 && at > 0 {
-					return errors.New("cut off")
-				}
-				return nil
-			}
-			i := beginImport(t, to, 1)
-			if err := i.Copy(bg, e); err == nil {
-				t.Fatal("no error")
-			}
-			if n := len(runFiles(t, dir)); n != 3 {
-				t.Fatalf("%d files", n)
-			}
-			want := 0
-			switch end {
-			case "discarded":
-				i.Discard()
-			case "parked":
-				i.Close()
-				closeStore(t, to)
-				to, _ = byHand(t, dir, nil)
-				defer closeStore(t, to)
-			default: // has other runs: nothing is mixed
-				other, _ := byHand(t, t.TempDir(), nil)
-				defer closeStore(t, other)
-				checkpoint(t, other, 1, 3, func(to Sink) {
-					for id := range uint64(troubleRows) {
-						to.Change(0, id+1, []pipeline.Delta{pipeline.Add(3)})
-					}
-				})
-				if err := i.Copy(bg, export(t, other, 1)); err != nil {
-					t.Fatal(err)
-				}
-				if err := i.Commit(); err != nil {
-					t.Fatal(err)
-				}
-				i.Close()
-				wantCounted(t, to, 1, 3)
-				want = 1
-			}
-			if names := runFiles(t, dir); len(names) != want {
-				t.Errorf("files %v", names)
-			}
-		})
-	}
 }
 
 // "What came is not what was exported": it is named, and copied again.
@@ -401,6 +305,9 @@ func TestImportInUse(t *testing.T) {
 	if err := i.Commit(); !errors.Is(err, ErrInUse) {
 		t.Errorf("beside a checkpoint: %v", err)
 	}
+	if err := to.Drop(1); !errors.Is(err, ErrInUse) {
+		t.Errorf("a drop: %v", err)
+	}
 	i.Discard()
 	wantCounted(t, to, 1, 1)
 	c := to.Begin()
@@ -482,32 +389,6 @@ func TestImportBesideDamage(t *testing.T) {
 	closeStore(t, to)
 }
 
-// "A shard that is refused because its runs are damaged can be imported."
-func TestImportMends(t *testing.T) {
-	from, to, dir := pair(t)
-	count(t, to, 1, 2)
-	count(t, to, 0, 2)
-	name := runFiles(t, dir)[0]
-	closeStore(t, to)
-	if err := os.Truncate(filepath.Join(dir, runsDir, name), 100); err != nil {
-		t.Fatal(err)
-	}
-	to, _ = byHand(t, dir, nil)
-	if _, err := to.Export(1); !isCorrupt(err) {
-		t.Errorf("it was exported: %v", err)
-	}
-	imported(t, to, export(t, from, 1))
-	wantCounted(t, to, 1, 3)
-	closeStore(t, to)
-	to, _ = byHand(t, dir, nil)
-	defer closeStore(t, to)
-	wantCounted(t, to, 1, 3)
-	wantCounted(t, to, 0, 1)
-	if names := runFiles(t, dir); len(names) != 4 || slices.Contains(names, name) {
-		t.Errorf("files %v", names)
-	}
-}
-
 // Also where the checksums of its runs are known from before they were damaged.
 func TestImportMendsWhatWasExported(t *testing.T) {
 	from, to, dir := pair(t)
@@ -533,21 +414,6 @@ func TestImportMendsWhatWasExported(t *testing.T) {
 	imported(t, to, export(t, from, 1))
 	wantCounted(t, to, 1, int64(state.Applied))
 	closeStore(t, to)
-}
-
-// Runs of equal bytes are two runs: changes come twice.
-func TestImportOfEqualRuns(t *testing.T) {
-	from, to, _ := pair(t)
-	e := export(t, from, 1)
-	a, _ := e.Sum(bg, 0)
-	b, err := e.Sum(bg, 1)
-	if err != nil || a != b {
-		t.Fatalf("the runs are not equal: %v", err)
-	}
-	imported(t, to, e)
-	wantCounted(t, to, 1, 3)
-	imported(t, to, e)
-	wantCounted(t, to, 1, 3)
 }
 
 // Runs that change the same keys have the same index, and are not the same.
@@ -630,11 +496,9 @@ func TestAdoptFails(t *testing.T) {
 	theirs := Dictionary{{"user", []string{"seen"}}, {"post", []string{"view", "like"}}}
 	for _, lands := range []bool{false, true} {
 		dir := t.TempDir()
-		failing := &failingCommits{lands: lands}
-		s, _ := byHand(t, dir, func(e Engine) Engine {
-			failing.Engine = e
-			return failing
-		})
+		f := &faulty{err: errFull, only: "Commit", torn: lands}
+		f.left.Store(100)
+		s, _ := byHand(t, dir, func(e Engine) Engine { f.Engine = e; return f })
 		var many Dictionary
 		for i := range countersMax + 1 {
 			many = append(many, DictionaryCounter{fmt.Sprint("c", i), []string{"x"}})
@@ -642,62 +506,24 @@ func TestAdoptFails(t *testing.T) {
 		if err := s.Adopt(many); err == nil || len(s.Schema().Counters) != 1 {
 			t.Fatalf("too many counters: %v", err)
 		}
-		failing.fails = true
-		if err := s.Adopt(theirs); !errors.Is(err, errFails) {
+		f.left.Store(0)
+		if err := s.Adopt(theirs); !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
 		c := s.Begin()
 		sink := c.Shard(1)
 		countTo(sink)
 		sink.State(State{Applied: 1})
-		if err := c.Commit(); !errors.Is(err, errFails) {
+		if err := c.Commit(); !errors.Is(err, ErrDiskFull) {
 			t.Fatal(err)
 		}
-		failing.fails = false
+		f.left.Store(100)
 		checkpoint(t, s, pipeline.ShardOf(7, 4), 1, func(to Sink) { to.Row(0, 7, []int64{5, 0}) })
 		closeStore(t, s)
 		s, _ = byHand(t, dir, nil)
 		if got := scanned(t, s); len(got) != 1 || got["post.like 7"] != 5 || s.Meta().Dictionary.find("user") != 0 {
-			t.Errorf("lands: %v; it has %v, by %v", lands, got, s.Meta().Dictionary)
+			t.Errorf("it lands: %v; it has %v, by %v", lands, got, s.Meta().Dictionary)
 		}
 		closeStore(t, s)
 	}
-}
-
-// "Its state and its runs are as if they had never been here."
-func TestDropOfAnImport(t *testing.T) {
-	from, to, dir := pair(t)
-	imported(t, to, export(t, from, 1))
-	count(t, to, 0, 1)
-	v := to.Stack(1).View()
-	if err := to.Drop(1); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(runFiles(t, dir)); n != 4 {
-		t.Errorf("%d files while a view is open", n)
-	}
-	v.Close()
-	if err := to.Drop(1); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if state, err := to.Stack(1).State(); err != nil || state != (State{}) || to.Stack(1).runs() > 0 {
-			t.Errorf("it stands at %+v, %v", state, err)
-		}
-		if n := len(runFiles(t, dir)); n != 1 {
-			t.Errorf("%d files", n)
-		}
-		wantCounted(t, to, 0, 1)
-		wantCounted(t, to, 1, 0)
-		closeStore(t, to)
-		to, _ = byHand(t, dir, nil)
-	}
-	defer closeStore(t, to)
-	imported(t, to, export(t, from, 1))
-	wantCounted(t, to, 1, 3)
-	i := beginImport(t, to, 1)
-	if err := to.Drop(1); !errors.Is(err, ErrInUse) {
-		t.Errorf("%v", err)
-	}
-	i.Close()
 }

@@ -33,7 +33,7 @@ func TestVerifyRests(t *testing.T) {
 	s, _ := byHand(t, t.TempDir(), nil)
 	defer closeStore(t, s)
 	checkpoint(t, s, 0, 1, func(to Sink) {
-		for id := range uint64(2_000_000) {
+		for id := range uint64(500_000) {
 			to.Row(0, id+1, []int64{int64(id + 1)})
 		}
 	})

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // setSpec is spec, with a set in some columns.
@@ -117,8 +116,7 @@ func TestSetNumbers(t *testing.T) {
 	}
 }
 
-// A shard with sets goes to a store that numbers them alike, and to no other; what was
-// exported is read where it lies.
+// A shard with sets goes to a store that numbers them alike, and to no other.
 func TestSetsMove(t *testing.T) {
 	schema := setSpec(t, map[string]pipeline.SetSpec{"post.like": ofIDs}, "post: like")
 	from := openSchema(t, t.TempDir(), schema)
@@ -145,52 +143,8 @@ func TestSetsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	imported(t, to, e)
-	files := 0
-	x, err := OpenExported(e.Manifest(), schema, func(n int) (File, error) {
-		files++
-		return exportedRun{e, n, e.Manifest().Runs[n].Bytes, &files}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer closeStore(t, x)
-	for _, s := range []*Store{to, x} {
-		if got := members(t, s, "post.like", id); fmt.Sprint(got) != "[5 0 0]" {
-			t.Errorf("%v", got)
-		}
-	}
-}
-
-// Once nothing is older, a merge leaves out the members that a set has forgotten by the
-// shard's log time, and no others.
-func TestForgottenMembersGo(t *testing.T) {
-	kept := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 10}
-	s := openSchema(t, t.TempDir(), setSpec(t, map[string]pipeline.SetSpec{"post.view": kept}, "post: view"))
-	defer closeStore(t, s)
-	id := uint64(1)
-	for pipeline.ShardOf(id, 4) != 0 {
-		id++
-	}
-	for at := range int64(RunsWanted + 1) {
-		c := s.Begin()
-		to := c.Shard(0)
-		to.Member(0, id, pipeline.Member{A: uint64(1 + at)}, 1000+at, true)
-		to.State(State{Applied: pipeline.Position(at), Time: (1000 + 13) * 1000}) // those before 1003 are forgotten
-		if err := c.Commit(); err != nil {
-			t.Fatal(err)
-		}
-		s.Stack(0).Publish()
-	}
-	for all, most := s.Runs(); most > 1; all, most = s.Runs() {
-		if did, err := s.MergeOnce(); err != nil || !did && all > RunsWanted {
-			t.Fatal(did, err)
-		} else if !did {
-			break
-		}
-	}
-	got := members(t, s, "post.view", id)
-	if !slices.Contains(got, "4 0 1003") || slices.Contains(got, "3 0 1002") || len(got) != 6 {
-		t.Fatalf("%v", got)
+	if got := members(t, to, "post.like", id); fmt.Sprint(got) != "[5 0 0]" {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -260,34 +214,6 @@ func TestSortMembers(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)
-		}
-	}
-}
-
-// A value of a member that cannot be read is an error of every read of it, and names the
-// block.
-func TestDamagedSecond(t *testing.T) {
-	kept := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 10}
-	s := openSchema(t, t.TempDir(), setSpec(t, map[string]pipeline.SetSpec{"post.view": kept}, "post: view"))
-	defer closeStore(t, s)
-	const id = 7
-	shard := pipeline.ShardOf(id, 4)
-	checkpoint(t, s, shard, 1, func(to Sink) {
-		g := to.(*gather)
-		g.sets[0] = append(g.sets[0], member{entry{id, 5, g.put(false, math.MaxUint64)}, 0})
-	})
-	v := s.Stack(shard).View()
-	defer v.Close()
-	visit := func(pipeline.Member, int64) bool { return true }
-	_, _, err := v.Member(0, id, pipeline.Member{A: 5})
-	for _, err := range []error{
-		err,
-		v.Members(0, id, pipeline.Member{}, visit),
-		v.WalkMembers(0, &Part{}, func(uint64, pipeline.Member, int64) {}),
-	} {
-		var damage *run.Damage
-		if !isCorrupt(err) || !errors.As(err, &damage) {
-			t.Errorf("%v", err)
 		}
 	}
 }

@@ -1,98 +1,12 @@
 package cold
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
-
-// filling is an engine whose disk is full once a file was sealed.
-type filling struct {
-	Engine
-	armed, full bool
-}
-
-func (f *filling) Create(name string) (NewFile, error) {
-	n, err := f.Engine.Create(name)
-	return &fillingFile{n, f}, err
-}
-
-func (f *filling) Room(bytes int64) error {
-	if f.full {
-		return ErrDiskFull
-	}
-	return f.Engine.Room(bytes)
-}
-
-func (f *filling) Commit(writes []Write) error {
-	if f.full {
-		return ErrDiskFull
-	}
-	return f.Engine.Commit(writes)
-}
-
-type fillingFile struct {
-	NewFile
-	f *filling
-}
-
-func (n *fillingFile) Seal() error {
-	err := n.NewFile.Seal()
-	n.f.full = n.f.armed
-	return err
-}
-
-// A commit for which there is no room has not happened: its file goes, or it
-// would take what the next one needs.
-func TestNoRoomToCommit(t *testing.T) {
-	dir := t.TempDir()
-	f := new(filling)
-	s, _ := byHand(t, dir, func(e Engine) Engine { f.Engine = e; return f })
-	defer closeStore(t, s)
-	for at := range pipeline.Position(RunsWanted + 1) {
-		count(t, s, 0, at+1)
-	}
-	before := len(runFiles(t, dir))
-	f.armed = true
-	c := s.Begin()
-	to := c.Shard(0)
-	countTo(to)
-	to.State(State{Applied: 100})
-	if err := c.Commit(); !errors.Is(err, ErrDiskFull) {
-		t.Errorf("a checkpoint: %v", err)
-	}
-	if n := len(runFiles(t, dir)); n != before {
-		t.Errorf("after a checkpoint: %d files, and %d before", n, before)
-	}
-	f.full = false
-	if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
-		t.Errorf("a merge: %v, %v", did, err)
-	}
-	if n := len(runFiles(t, dir)); n != before {
-		t.Errorf("after a merge: %d files, and %d before", n, before)
-	}
-	f.armed, f.full = false, false
-	count(t, s, 0, 100)
-	wantCounted(t, s, 0, RunsWanted+2)
-}
-
-// What a checkpoint writes must have room before it is written.
-func TestCheckpointWaitsForRoom(t *testing.T) {
-	var c *cramped
-	s, _ := byHand(t, t.TempDir(), func(e Engine) Engine { c = &cramped{e, 1000}; return c })
-	defer closeStore(t, s)
-	checkpoint(t, s, 0, 1, func(to Sink) { to.Row(0, 1, []int64{1}) })
-	k := s.Begin()
-	to := k.Shard(0)
-	countTo(to)
-	to.State(State{Applied: 2})
-	if err := k.Commit(); !errors.Is(err, ErrDiskFull) {
-		t.Errorf("a checkpoint of %d rows: %v", troubleRows, err)
-	}
-}
 
 // A shard that rarely changes does not keep the files of those that do.
 func TestDeadSpace(t *testing.T) {
@@ -139,25 +53,12 @@ func TestDeadSpace(t *testing.T) {
 			t.Errorf("%s: the row is %d, %v", say, cell[0], err)
 		}
 	}
-	mergeAll := func(s *Store) {
-		t.Helper()
-		for range 100 {
-			did, err := s.MergeOnce()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !did {
-				return
-			}
-		}
-		t.Error("merges have no end")
-	}
 	if did, err := s.MergeOnce(); !did || err != nil { // of shard 0
 		t.Fatal(did, err)
 	}
 	closeStore(t, s) // what is dead is found at a start too
 	s, _ = byHand(t, dir, nil)
-	mergeAll(s)
+	mergeAll(t, s)
 	check(s, "after merging")
 	closeStore(t, s)
 	s, _ = byHand(t, dir, nil)

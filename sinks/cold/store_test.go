@@ -1,16 +1,16 @@
 package cold
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,63 +20,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
-
-// "a column taken out of the configuration by mistake loses nothing".
-func TestConfigurationChanges(t *testing.T) {
-	dir := t.TempDir()
-	want := cells{}
-	steps := []struct {
-		name    string
-		schema  []string
-		visible string
-		change  func(s *Store)
-	}{
-		{"first", []string{"post: like repost", "user: post"}, "post.like post.repost user.post", func(s *Store) {
-			write(t, s, "post", 7, 1, 2)
-			write(t, s, "post", 8, 0, 5)
-			write(t, s, "user", 7, 3)
-			want = cells{"post.like 7": 1, "post.repost 7": 2, "post.repost 8": 5, "user.post 7": 3}
-		}},
-		{"a column more, in front", []string{"post: view like repost", "user: post"}, "post.view post.like post.repost user.post", func(s *Store) {
-			write(t, s, "post", 8, 9, 0, 5)
-			want["post.view 8"] = 9
-		}},
-		{"a column less", []string{"post: view repost", "user: post"}, "post.view post.repost user.post", func(s *Store) {
-			write(t, s, "post", 8, 9, 6, 4) // the third cell is the hidden like
-			want["post.repost 8"], want["post.like 8"] = 6, 4
-		}},
-		{"a counter less", []string{"user: post"}, "user.post", nil},
-		{"another counter first, columns in another order", []string{"video: view", "user: like post"}, "video.view user.like user.post", func(s *Store) {
-			write(t, s, "video", 7, 70)
-			write(t, s, "user", 7, 0, 0) // back to nothing: off the disk
-			want["video.view 7"] = 70
-			delete(want, "user.post 7")
-		}},
-		{"all again", []string{"user: post like", "post: repost view like", "video: view"}, "user.post user.like post.repost post.view post.like video.view", nil},
-	}
-	for _, step := range steps {
-		s := open(t, dir, step.schema...)
-		if got := scanned(t, s); !maps.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", step.name, got, want)
-		}
-		var visible []string
-		for i := range s.Schema().Counters {
-			for _, c := range s.Schema().Visible(i) {
-				visible = append(visible, s.Schema().FullName(c))
-			}
-		}
-		if got := strings.Join(visible, " "); got != step.visible {
-			t.Errorf("%s: shows %s, want %s", step.name, got, step.visible)
-		}
-		if step.change != nil {
-			step.change(s)
-			if got := scanned(t, s); !maps.Equal(got, want) {
-				t.Errorf("%s, written: %v, want %v", step.name, got, want)
-			}
-		}
-		closeStore(t, s)
-	}
-}
 
 // The same for any configurations one after the other; without a disk.
 func TestDictionaryTwin(t *testing.T) {
@@ -225,114 +168,6 @@ func TestRefusesForeignDatabase(t *testing.T) {
 	}
 }
 
-// "A damaged `data_dir` gets one clear line that says what to do",
-// never a panic, whichever of these files it is.
-func TestDamagedDirectory(t *testing.T) {
-	source := t.TempDir()
-	s := open(t, source, "post: like")
-	for id := uint64(1); id < 50; id++ {
-		write(t, s, "post", id, int64(id))
-	}
-	closeStore(t, s)
-	for _, name := range []string{"MANIFEST", "KEYREGISTRY", "missing .sst"} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			var hit string
-			entries, _ := os.ReadDir(source)
-			for _, e := range entries {
-				from, to := filepath.Join(source, e.Name()), filepath.Join(dir, e.Name())
-				if strings.HasSuffix(e.Name(), ".vlog") || strings.HasSuffix(e.Name(), ".mem") || e.Name() == "DISCARD" || e.IsDir() {
-					continue // large and, after Close, empty
-				}
-				b, err := os.ReadFile(from)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if part := strings.TrimPrefix(name, "missing "); strings.HasSuffix(e.Name(), part) {
-					hit = e.Name()
-					if part != name {
-						continue
-					}
-					for i := range b {
-						b[i] = byte(i*7 + 13)
-					}
-				}
-				if err := os.WriteFile(to, b, 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if hit == "" {
-				t.Fatal("no such file")
-			}
-			s, err := Open(dir, spec(t, "post: like"), testOptions())
-			if err == nil {
-				s.Close()
-				t.Fatalf("opened with %s damaged", hit)
-			}
-			if text := err.Error(); !strings.Contains(text, dir) || !strings.Contains(text, "tidemark repair --replay") || strings.Contains(text, "\n") {
-				t.Errorf("not one line that says what to do: %q", text)
-			}
-			if left, _ := os.ReadDir(dir); len(left) == 0 {
-				t.Error("a damaged directory was emptied")
-			}
-		})
-	}
-}
-
-// A table that was truncated, or had one bit flipped, anywhere is refused with one line.
-func TestDamagedTableIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, "post: like")
-	for id := uint64(1); id < 50; id++ {
-		write(t, s, "post", id, int64(id))
-	}
-	closeStore(t, s)
-	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
-	if err != nil || len(tables) != 1 {
-		t.Fatalf("%d tables: %v", len(tables), err)
-	}
-	whole, err := os.ReadFile(tables[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := func(table []byte) bool {
-		t.Helper()
-		if err := os.WriteFile(tables[0], table, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := Open(dir, spec(t, "post: like"), testOptions())
-		if err == nil {
-			s.Close()
-			return false
-		}
-		if text := err.Error(); !strings.Contains(text, dir) || !strings.Contains(text, "tidemark repair --replay") || strings.Contains(text, "\n") {
-			t.Errorf("not one line that says what to do: %q", text)
-		}
-		return true
-	}
-	const cases = 32
-	for i := range cases {
-		if length := len(whole) * i / cases; !refused(whole[:length]) {
-			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
-		}
-	}
-	for length := len(whole) - 12; length < len(whole); length++ { // within the end that says where the index is
-		if !refused(whole[:length]) {
-			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
-		}
-	}
-	for at := len(whole) - 1; at >= 0; at -= max(1, (len(whole)-at)/8) {
-		flipped := slices.Clone(whole)
-		flipped[at] ^= 1 << (at % 8)
-		if !refused(flipped) {
-			t.Errorf("opened with a flipped bit in byte %d of %d of its table", at, len(whole))
-		}
-	}
-	if refused(whole) {
-		t.Error("refused as it was")
-	}
-}
-
 func TestFailedFirstOpenLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "badger")
 	var many []string
@@ -373,18 +208,150 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 	}
 }
 
+// What outlives its store returns errors.
+func TestOutlivesStore(t *testing.T) {
+	s := open(t, t.TempDir(), "post: like")
+	write(t, s, "post", 7, 1)
+	v := s.Stack(pipeline.ShardOf(7, 4)).View()
+	c := s.Begin()
+	c.Shard(0).State(State{Applied: 99})
+	closeStore(t, s)
+	if err := c.Commit(); !errors.Is(err, ErrClosed) {
+		t.Errorf("a checkpoint: %v", err)
+	}
+	if err := v.Rows(0, []uint64{7}, make([]int64, 1)); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	v.Close()
+}
+
+// copied is a copy of a directory without what ends so: Badger's logs are large and, once it
+// was closed, empty.
+func copied(t *testing.T, dir string, without ...string) string {
+	t.Helper()
+	to := t.TempDir()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || slices.ContainsFunc(without, func(end string) bool { return strings.HasSuffix(path, end) }) {
+			return err
+		}
+		at := filepath.Join(to, strings.TrimPrefix(path, dir))
+		if d.IsDir() {
+			return os.MkdirAll(at, 0o755)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(at, b, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// refused says whether a damaged directory is: with one line that says what to do.
+func refused(t *testing.T, dir string) bool {
+	t.Helper()
+	s, err := Open(dir, spec(t, "post: like"), testOptions())
+	if err == nil {
+		s.Close()
+		return false
+	}
+	if text := err.Error(); !strings.Contains(text, dir) || !strings.Contains(text, "tidemark repair --replay") || strings.Contains(text, "\n") {
+		t.Errorf("not one line that says what to do: %q", text)
+	}
+	return true
+}
+
+// filled is the directory of a store with a few rows.
+func filled(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := open(t, dir, "post: like")
+	for id := uint64(1); id < 50; id++ {
+		write(t, s, "post", id, int64(id))
+	}
+	closeStore(t, s)
+	return dir
+}
+
+// "A damaged `data_dir` gets one clear line that says what to do",
+// never a panic, whichever of these files it is.
+func TestDamagedDirectory(t *testing.T) {
+	source := filled(t)
+	for _, name := range []string{"MANIFEST", "KEYREGISTRY", "*.sst"} {
+		dir := copied(t, source, ".vlog", ".mem", "DISCARD")
+		found, err := filepath.Glob(filepath.Join(dir, name))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", name, found, err)
+		}
+		if err := os.Remove(found[0]); err != nil {
+			t.Fatal(err)
+		}
+		if name != "*.sst" {
+			if err := os.WriteFile(found[0], bytes.Repeat([]byte{13, 20, 27}, 50), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !refused(t, dir) {
+			t.Errorf("opened with %s damaged", name)
+		}
+		if left, _ := os.ReadDir(dir); len(left) == 0 {
+			t.Error("a damaged directory was emptied")
+		}
+	}
+}
+
+// A table that was truncated, or had one bit flipped, anywhere is refused with one line.
+func TestDamagedTableIsRefused(t *testing.T) {
+	dir := filled(t)
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatalf("%d tables: %v", len(tables), err)
+	}
+	whole, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(table []byte) bool {
+		t.Helper()
+		if err := os.WriteFile(tables[0], table, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return refused(t, dir)
+	}
+	const cases = 16
+	for i := range cases {
+		if length := len(whole) * i / cases; !with(whole[:length]) {
+			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
+		}
+	}
+	for length := len(whole) - 12; length < len(whole); length++ { // within the end that says where the index is
+		if !with(whole[:length]) {
+			t.Errorf("opened with %d of %d bytes of its table", length, len(whole))
+		}
+	}
+	for at := len(whole) - 1; at >= 0; at -= max(1, (len(whole)-at)/6) {
+		flipped := slices.Clone(whole)
+		flipped[at] ^= 1 << (at % 8)
+		if !with(flipped) {
+			t.Errorf("opened with a flipped bit in byte %d of %d of its table", at, len(whole))
+		}
+	}
+	if with(whole) {
+		t.Error("refused as it was")
+	}
+}
+
 // A kill between two of Badger's steps leaves logs of length 0, new ones and those about
 // to be removed: the store opens, and nothing is lost. (Badger itself asks to create a
 // new file, and gives up.)
 func TestEmptyLogsOfAKill(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir, "post: like")
 	write(t, s, "post", 7, 42)
-	killed := t.TempDir() // the directory as a kill leaves it: logs hold what no table has
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	killed := copied(t, dir, ".vlog") // as a kill leaves it: logs hold what no table has
 	closeStore(t, s)
 	for _, name := range []string{"00000.mem", "00099.mem", "000000.vlog", "000099.vlog"} {
 		if err := os.WriteFile(filepath.Join(killed, name), nil, 0o600); err != nil {
@@ -397,139 +364,5 @@ func TestEmptyLogsOfAKill(t *testing.T) {
 			t.Fatalf("the store holds %v, not %v", got, want)
 		}
 		closeStore(t, s)
-	}
-}
-
-// Rows and position commit together, or not at all (I4).
-func TestCheckpointIsOneTransaction(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, "post: like")
-	write(t, s, "post", 7, 1)
-	shard := pipeline.ShardOf(7, 4)
-	begin := func() *Checkpoint {
-		c := s.Begin()
-		to := c.Shard(shard)
-		to.Row(0, 7, []int64{2})
-		to.State(State{Applied: 99})
-		return c
-	}
-	begin().Discard()
-	if state, _ := s.Stack(shard).State(); state.Applied != 7 {
-		t.Errorf("discarded, and the state is %+v", state)
-	}
-	closeStore(t, s)
-	if err := begin().Commit(); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed store gave %v", err)
-	}
-	s = open(t, dir, "post: like")
-	defer closeStore(t, s)
-	if got := scanned(t, s); !maps.Equal(got, cells{"post.like 7": 1}) {
-		t.Errorf("%v", got)
-	}
-}
-
-// A view that outlives its store returns errors.
-func TestViewOutlivesStore(t *testing.T) {
-	s := open(t, t.TempDir(), "post: like")
-	write(t, s, "post", 7, 1)
-	v := s.Stack(pipeline.ShardOf(7, 4)).View()
-	closeStore(t, s)
-	if err := v.Rows(0, []uint64{7}, make([]int64, 1)); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-	v.Close()
-}
-
-// Readers, checkpoints, publishing and merges beside each other: rows only grow,
-// and what one view says of two rows that change together is the same.
-func TestReadersDuringMerges(t *testing.T) {
-	s := open(t, t.TempDir(), "post: like")
-	defer closeStore(t, s)
-	s.OpenAtMost(3)
-	var done atomic.Bool
-	var wait sync.WaitGroup
-	for range 3 {
-		wait.Go(func() {
-			last := int64(0)
-			for !done.Load() {
-				v := s.Stack(0).View()
-				cells := make([]int64, 2)
-				err := v.Rows(0, []uint64{1, 100_000}, cells)
-				n := 0
-				if err == nil {
-					err = v.Followers(1, 0, func(uint64) bool { n++; return true })
-				}
-				v.Close()
-				if err != nil || cells[0] != cells[1] || cells[0] < last || int64(n) != cells[0] {
-					t.Errorf("rows say %d, %d followers, after %d: %v", cells, n, last, err)
-					return
-				}
-				last = cells[0]
-			}
-		})
-	}
-	const checkpoints = 120
-	for at := range uint64(checkpoints) {
-		for s.Stack(0).Full() {
-			time.Sleep(time.Millisecond)
-		}
-		checkpoint(t, s, 0, pipeline.Position(at), func(to Sink) {
-			to.Follower(1, at+1, true)
-			for _, id := range []uint64{1, 2 + at, 100_000} {
-				to.Change(0, id, []pipeline.Delta{pipeline.Add(1)})
-			}
-		})
-	}
-	for deadline := time.Now().Add(2 * time.Minute); s.Stack(0).runs() > RunsWanted && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	done.Store(true)
-	wait.Wait()
-	if all, most := s.Runs(); most > RunsWanted || all == 0 || s.Stats.Merges.Load() == 0 || s.Memory() == 0 || s.RunBytes() == 0 {
-		t.Errorf("%d runs, %d of one shard, %d merges", all, most, s.Stats.Merges.Load())
-	}
-}
-
-// "Only keys that the newest so many runs have", "with their values as of all
-// runs".
-func TestWalkNewest(t *testing.T) {
-	s, _ := byHand(t, t.TempDir(), nil)
-	defer closeStore(t, s)
-	one, zero := []pipeline.Delta{pipeline.Add(1)}, []int64{0}
-	checkpoint(t, s, 0, 1, func(to Sink) {
-		to.Row(0, 1, []int64{10})
-		to.Row(0, 2, []int64{20})
-		to.Row(0, 3, []int64{30})
-		to.Marks(1, [4]uint64{1})
-	})
-	checkpoint(t, s, 0, 2, func(to Sink) { to.Change(0, 2, one); to.Row(0, 3, zero); to.Marks(2, [4]uint64{1}) })
-	checkpoint(t, s, 0, 3, func(to Sink) { to.Change(0, 4, one); to.Change(0, 2, one); to.Marks(2, [4]uint64{2}) })
-	v := s.Stack(0).View()
-	defer v.Close()
-	for newest, want := range []string{"1=10 2=22 4=1 |1 2", "2=22 4=1 |2", "2=22 4=1 |2", "1=10 2=22 4=1 |1 2"} {
-		got := ""
-		for part := (Part{Newest: newest, Most: 1}); !part.Done; {
-			if err := v.WalkRows(&part, func(_ int, id uint64, cells []int64) error { got += fmt.Sprintf("%d=%d ", id, cells[0]); return nil }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got += "|"
-		for part := (Part{Newest: newest}); !part.Done; {
-			if err := v.WalkUsers(&part, func(user uint64) { got += fmt.Sprint(user, " ") }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if strings.TrimSpace(got) != want {
-			t.Errorf("of the newest %d: %q, want %q", newest, got, want)
-		}
-	}
-	sizes := [3]int64{}
-	for i, l := range v.layers.all {
-		sizes[i] = l.info.Bytes
-	}
-	for bytes, want := range map[int64]int{0: 0, sizes[0] - 1: 0, sizes[0]: 1, sizes[0] + sizes[1]: 2, 1 << 40: 3} {
-		if got := v.NewestWithin(bytes); got != want {
-			t.Errorf("within %d bytes: %d runs, want %d", bytes, got, want)
-		}
 	}
 }

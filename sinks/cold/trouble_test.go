@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -213,140 +213,6 @@ func relist(t *testing.T, e Engine, change func([]listed) []listed) {
 	}
 }
 
-// failing is an engine of which one step fails: "create", "write", "seal",
-// "commit", or "landed", a commit that is there all the same.
-type failing struct {
-	Engine
-	at string
-}
-
-func (f *failing) fail(at string) error {
-	if f.at == at {
-		return full(&os.PathError{Op: at, Path: "x", Err: syscall.ENOSPC})
-	}
-	return nil
-}
-
-func (f *failing) Create(name string) (NewFile, error) {
-	if err := f.fail("create"); err != nil {
-		return nil, err
-	}
-	n, err := f.Engine.Create(name)
-	return &failingFile{n, f}, err
-}
-
-func (f *failing) Commit(writes []Write) error {
-	if err := f.fail("commit"); err != nil {
-		return err
-	}
-	if err := f.Engine.Commit(writes); err != nil {
-		return err
-	}
-	return f.fail("landed")
-}
-
-type failingFile struct {
-	NewFile
-	f *failing
-}
-
-func (n *failingFile) Write(b []byte) (int, error) {
-	if err := n.f.fail("write"); err != nil {
-		w, _ := n.NewFile.Write(b[:len(b)/2])
-		return w, err
-	}
-	return n.NewFile.Write(b)
-}
-
-func (n *failingFile) Seal() error {
-	if err := n.f.fail("seal"); err != nil {
-		n.Abort()
-		return err
-	}
-	return n.NewFile.Seal()
-}
-
-// "A checkpoint that fails leaves no temporary file, and nothing is
-// lost"; a merge too. What failed at its commit may be there after a restart, as a whole.
-func TestFullDisk(t *testing.T) {
-	for _, at := range []string{"create", "write", "seal", "commit", "landed"} {
-		t.Run(at, func(t *testing.T) {
-			dir := t.TempDir()
-			var f *failing
-			wrap := func(e Engine) Engine { f = &failing{Engine: e}; return f }
-			s, _ := byHand(t, dir, wrap)
-			for n := range pipeline.Position(RunsWanted + 1) {
-				count(t, s, 0, n+1)
-			}
-			want, files := int64(RunsWanted+1), len(runFiles(t, dir))
-			attempt := func() error {
-				c := s.Begin()
-				to := c.Shard(0)
-				countTo(to)
-				to.State(State{Applied: 100})
-				return c.Commit()
-			}
-			f.at = at
-			if err := attempt(); !errors.Is(err, ErrDiskFull) {
-				t.Errorf("a checkpoint: %v", err)
-			}
-			if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
-				t.Errorf("a merge: %v, %v", did, err)
-			}
-			s.Stack(0).Publish()
-			wantCounted(t, s, 0, want)
-			if got := len(runFiles(t, dir)); at != "commit" && at != "landed" && got != files {
-				t.Errorf("%d files, and %d before", got, files)
-			}
-			f.at = ""
-			if at == "landed" { // cut off now, the merge is there
-				closeStore(t, s)
-				s, _ = byHand(t, dir, wrap)
-				wantCounted(t, s, 0, want)
-				f.at = at
-				if err := attempt(); !errors.Is(err, ErrDiskFull) {
-					t.Errorf("a checkpoint: %v", err)
-				}
-				closeStore(t, s)
-				s, _ = byHand(t, dir, wrap)
-				want++ // and the checkpoint
-				wantCounted(t, s, 0, want)
-				if state, err := s.Stack(0).State(); state.Applied != 100 || err != nil {
-					t.Errorf("it stands at %v, %v", state, err)
-				}
-			}
-			if err := attempt(); err != nil {
-				t.Fatal(err)
-			}
-			s.Stack(0).Publish()
-			wantCounted(t, s, 0, want+1)
-			for {
-				did, err := s.MergeOnce()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !did {
-					break
-				}
-			}
-			wantCounted(t, s, 0, want+1)
-			s.files.sweep()
-			listed, memory := map[string]bool{}, 0
-			s.layers(func(l *layer) { listed[l.file.name()] = true; memory += l.run.Memory() })
-			if got := s.Memory(); got != memory {
-				t.Errorf("it counts %d bytes of memory, and has %d", got, memory)
-			}
-			if names := runFiles(t, dir); len(names) != len(listed) {
-				t.Errorf("files %v, listed %v", names, listed)
-			}
-			closeStore(t, s)
-			s, _ = byHand(t, dir, nil)
-			wantCounted(t, s, 0, want+1)
-			closeStore(t, s)
-		})
-	}
-}
-
 // "A checkpoint that changes nothing but states writes no file."
 func TestStateAlone(t *testing.T) {
 	dir := t.TempDir()
@@ -363,66 +229,6 @@ func TestStateAlone(t *testing.T) {
 	}
 	if state, err := s.Stack(1).State(); state != (State{}) || err != nil {
 		t.Error(state, err)
-	}
-}
-
-// cramped has room for so much besides what commits need.
-type cramped struct {
-	Engine
-	room int64
-}
-
-func (c *cramped) Room(bytes int64) error {
-	if bytes > c.room {
-		return ErrDiskFull
-	}
-	return nil
-}
-
-// "Merging waits before checkpoints do."
-func TestMergesWaitForRoom(t *testing.T) {
-	var c *cramped
-	s, _ := byHand(t, t.TempDir(), func(e Engine) Engine { c = &cramped{e, mergeReserve}; return c })
-	defer closeStore(t, s)
-	for n := range pipeline.Position(RunsWanted + 1) {
-		count(t, s, 0, n+1)
-	}
-	if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
-		t.Errorf("a merge: %v, %v", did, err)
-	}
-	count(t, s, 0, 100)
-	c.room += 10 << 20
-	if did, err := s.MergeOnce(); !did || err != nil {
-		t.Errorf("a merge: %v, %v", did, err)
-	}
-	wantCounted(t, s, 0, RunsWanted+2)
-}
-
-// "SetHorizon has merges leave out posts before a position … where nothing is
-// older."
-func TestHorizon(t *testing.T) {
-	s, _ := byHand(t, t.TempDir(), nil)
-	defer closeStore(t, s)
-	for n := range pipeline.Position(RunsWanted + 1) {
-		checkpoint(t, s, 0, n+1, func(to Sink) { to.Post(7, n+1, 70) })
-	}
-	posts := func() (found []pipeline.Position) {
-		v := s.Stack(0).View()
-		defer v.Close()
-		if err := v.Posts([]From{{Author: 7}}, func(_ int, p pipeline.Position, _ uint64) { found = append(found, p) }); err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	s.Stack(0).SetHorizon(6)
-	if got := posts(); len(got) != RunsWanted+1 {
-		t.Errorf("before merging: %v", got)
-	}
-	if did, err := s.MergeOnce(); !did || err != nil {
-		t.Fatal(did, err)
-	}
-	if got := posts(); len(got) != RunsWanted+1-5 || got[0] != 6 {
-		t.Errorf("after: %v", got)
 	}
 }
 
@@ -462,4 +268,90 @@ func TestReadsFew(t *testing.T) {
 		t.Errorf("%d lookups, %d for nothing", all, nothing)
 	}
 	reads("neighbours", 3*RunsWanted, near...)
+}
+
+// mergeAll merges until there is nothing to merge.
+func mergeAll(t *testing.T, s *Store) {
+	t.Helper()
+	for range 100 {
+		did, err := s.MergeOnce()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !did {
+			return
+		}
+	}
+	t.Error("merges have no end")
+}
+
+// cramped has room for so much besides what commits need.
+type cramped struct {
+	Engine
+	room int64
+}
+
+func (c *cramped) Room(bytes int64) error {
+	if bytes > c.room {
+		return ErrDiskFull
+	}
+	return nil
+}
+
+// "Merging waits before checkpoints do."
+func TestMergesWaitForRoom(t *testing.T) {
+	var c *cramped
+	s, _ := byHand(t, t.TempDir(), func(e Engine) Engine { c = &cramped{e, mergeReserve}; return c })
+	defer closeStore(t, s)
+	for n := range pipeline.Position(RunsWanted + 1) {
+		count(t, s, 0, n+1)
+	}
+	if did, err := s.MergeOnce(); did || !errors.Is(err, ErrDiskFull) {
+		t.Errorf("a merge: %v, %v", did, err)
+	}
+	count(t, s, 0, 100)
+	c.room += 10 << 20
+	if did, err := s.MergeOnce(); !did || err != nil {
+		t.Errorf("a merge: %v, %v", did, err)
+	}
+	wantCounted(t, s, 0, RunsWanted+2)
+}
+
+// "SetHorizon has merges leave out posts before a position … where nothing is older." So it is
+// with the members that a set has forgotten by the shard's log time. No others go.
+func TestMergesForget(t *testing.T) {
+	kept := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 10}
+	s := openSchema(t, t.TempDir(), setSpec(t, map[string]pipeline.SetSpec{"post.view": kept}, "post: view"))
+	defer closeStore(t, s)
+	id := uint64(1)
+	for pipeline.ShardOf(id, 4) != 0 {
+		id++
+	}
+	for at := range int64(RunsWanted + 1) {
+		c := s.Begin()
+		to := c.Shard(0)
+		to.Post(7, pipeline.Position(at+1), 70)
+		to.Member(0, id, pipeline.Member{A: uint64(1 + at)}, 1000+at, true)
+		to.State(State{Applied: pipeline.Position(at), Time: (1000 + 13) * 1000}) // those before 1003 are forgotten
+		if err := c.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if at == 0 {
+			s.Stack(0).SetHorizon(6)
+		}
+		s.Stack(0).Publish()
+	}
+	waitFor(t, "it is merged", func() bool { all, _ := s.Runs(); return all == 1 })
+	if got := members(t, s, "post.view", id); !slices.Contains(got, "4 0 1003") || slices.Contains(got, "3 0 1002") || len(got) != 6 {
+		t.Errorf("the members are %v", got)
+	}
+	v := s.Stack(0).View()
+	defer v.Close()
+	var posts []pipeline.Position
+	if err := v.Posts([]From{{Author: 7}}, func(_ int, p pipeline.Position, _ uint64) { posts = append(posts, p) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(posts) != RunsWanted+1-5 || posts[0] != 6 {
+		t.Errorf("the posts are at %v", posts)
+	}
 }
