@@ -24,27 +24,43 @@ func suspend(p Place) {
 	h.end = make(chan struct{}) // for unlock
 }
 
+// theBucket is the object store, as a process of its own opens it.
+func theBucket(t *testing.T, nc *nats.Conn) Place {
+	t.Helper()
+	p, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// silently are options of a backup that nobody reads about.
+func silently(keep int) Options {
+	return Options{Shards: 1, Keep: keep, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// later has a process find that the server's clock is an hour ahead: locks that are not written
+// have expired.
+func later(p Place) {
+	b := p.(*bucket)
+	b.js = wrongClock{b.js, time.Hour}
+}
+
 // A backup to an object store is suspended when all its objects are read back, just
 // before its manifest, and another one is made meanwhile, which prunes: the first one
 // writes no manifest of what is gone.
 func TestSuspendedBeforeTheManifest(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t, natstest.Server(t))
-	open := func() Place {
-		p, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	silent := slog.New(slog.DiscardHandler)
-	a, b := open(), open()
-	_, err := Make(t.Context(), a, &exports{runs: [][]byte{[]byte("of the first")}, reads: -1}, Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: silent, Progress: func(done, of int) {
+	a, b := theBucket(t, nc), theBucket(t, nc)
+	later(b)
+	o := silently(1)
+	o.Progress = func(done, of int) {
 		if done < of {
 			return
 		}
 		suspend(a)
-		m, err := Make(t.Context(), b, &exports{runs: [][]byte{[]byte("of the second")}, reads: -1}, Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: silent})
+		m, err := Make(t.Context(), b, &exports{runs: [][]byte{[]byte("of the second")}, reads: -1}, silently(1))
 		if err != nil {
 			t.Error(err)
 			return
@@ -52,8 +68,8 @@ func TestSuspendedBeforeTheManifest(t *testing.T) {
 		if err := Verify(t.Context(), b, m); err != nil {
 			t.Error(err)
 		}
-	}})
-	if !errors.Is(err, ErrInUse) {
+	}
+	if _, err := Make(t.Context(), a, &exports{runs: [][]byte{[]byte("of the first")}, reads: -1}, o); !errors.Is(err, ErrInUse) {
 		t.Errorf("the first one: %v", err)
 	}
 	all, err := List(t.Context(), b)
@@ -70,15 +86,9 @@ func TestSuspendedBeforeTheManifest(t *testing.T) {
 func TestSuspendedAmidPruning(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t, natstest.Server(t))
-	place, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := Options{Shards: 1, Keep: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
+	place, other := theBucket(t, nc), theBucket(t, nc)
+	later(other)
+	o := silently(1)
 	kept := &exports{runs: [][]byte{[]byte("kept")}, reads: -1}
 	if _, err := Make(t.Context(), place, kept, o); err != nil {
 		t.Fatal(err)
@@ -125,14 +135,10 @@ func (u unanswered) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.
 // listed is whole, else no backup would be removed any more.
 func TestManifestUnanswered(t *testing.T) {
 	t.Parallel()
-	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := theBucket(t, natstest.Connect(t, natstest.Server(t)))
 	b := place.(*bucket)
 	b.js = unanswered{b.js}
-	o := Options{Shards: 1, Generations: firstRecord, Logger: slog.New(slog.DiscardHandler)}
-	if _, err := Make(t.Context(), place, &exports{runs: [][]byte{[]byte("run")}, reads: -1}, o); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Make(t.Context(), place, &exports{runs: [][]byte{[]byte("run")}, reads: -1}, silently(0)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("made: %v", err)
 	}
 	all, err := List(t.Context(), place)
@@ -175,32 +181,6 @@ func (u *unheard) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.Pu
 	return nil, context.DeadlineExceeded
 }
 
-// The server renews a lock and its answer is lost: the lock is this process's still.
-func TestRenewalUnanswered(t *testing.T) {
-	t.Parallel()
-	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := place.(*bucket)
-	b.js = &unheard{JetStream: b.js}
-	unlock, err := place.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unlock()
-	for _, name := range []string{"a", "b"} {
-		for range 2 {
-			if err := b.held.Load().write(t.Context(), false); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
-			}
-		}
-		if err := place.Put(t.Context(), manifestPrefix+name, strings.NewReader("of this process")); err != nil {
-			t.Errorf("put after a renewal that was not answered: %v", err)
-		}
-	}
-}
-
 // lagging is a server that answers the next look at the lock from a copy that lags.
 type lagging struct {
 	jetstream.JetStream
@@ -224,14 +204,11 @@ func (l *laggingStream) GetLastMsgForSubject(ctx context.Context, subject string
 	return l.Stream.GetLastMsgForSubject(ctx, subject)
 }
 
-// After a renewal that was not answered, a copy of the bucket that lags shows the lock of the
-// process that had it before: that process has not taken it over.
-func TestRenewalUnansweredAndACopyLags(t *testing.T) {
+// The server renews a lock and its answer is lost: the lock is this process's still. So it is
+// where a copy of the bucket that lags shows the lock of the process that had it before.
+func TestRenewalUnanswered(t *testing.T) {
 	t.Parallel()
-	place, err := OpenPlace(t.Context(), "nats:BACKUPS", natstest.Connect(t, natstest.Server(t)), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	place := theBucket(t, natstest.Connect(t, natstest.Server(t)))
 	b := place.(*bucket)
 	before, err := place.Lock(t.Context())
 	if err != nil {
@@ -253,57 +230,61 @@ func TestRenewalUnansweredAndACopyLags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if err := b.held.Load().write(t.Context(), false); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
-	lags.shows.Store(others)
-	if err := place.Put(t.Context(), manifestPrefix+"a", strings.NewReader("of this process")); err != nil {
-		t.Errorf("put: %v", err)
+	for name, shows := range map[string]*jetstream.RawStreamMsg{"a": nil, "b": nil, "c": others} {
+		for range 2 {
+			if err := b.held.Load().write(t.Context(), false); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		lags.shows.Store(shows)
+		if err := place.Put(t.Context(), manifestPrefix+name, strings.NewReader("of this process")); err != nil {
+			t.Errorf("put %s after a renewal that was not answered: %v", name, err)
+		}
 	}
 }
 
-// setBack is a server whose clock was set back since the lock was written.
-type setBack struct{ jetstream.JetStream }
-
-func (s setBack) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	stream, err := s.JetStream.Stream(ctx, name)
-	return setBackStream{stream}, err
+// wrongClock is a server whose clock was set since the lock was written.
+type wrongClock struct {
+	jetstream.JetStream
+	by time.Duration
 }
 
-type setBackStream struct{ jetstream.Stream }
+func (c wrongClock) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	stream, err := c.JetStream.Stream(ctx, name)
+	return wrongClockStream{stream, c.by}, err
+}
 
-func (s setBackStream) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	info, err := s.Stream.Info(ctx, o...)
+type wrongClockStream struct {
+	jetstream.Stream
+	by time.Duration
+}
+
+func (c wrongClockStream) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := c.Stream.Info(ctx, o...)
 	if err == nil {
-		info.TimeStamp = info.TimeStamp.Add(-time.Hour)
+		info.TimeStamp = info.TimeStamp.Add(c.by)
 	}
 	return info, err
 }
 
 // The lock of a process that is gone expires, whatever the server's clock does.
 func TestLockExpiresWithTheClockSetBack(t *testing.T) {
+	natstest.Long(t)
 	t.Parallel()
 	nc := natstest.Connect(t, natstest.Server(t))
-	open := func() Place {
-		p, err := OpenPlace(t.Context(), "nats:BACKUPS", nc, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	gone, next := open(), open()
+	gone, next := theBucket(t, nc), theBucket(t, nc)
 	unlock, err := gone.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
 	b := next.(*bucket)
-	b.js = setBack{b.js}
+	b.js = wrongClock{b.js, -time.Hour}
 	if _, err := next.Lock(t.Context()); !errors.Is(err, ErrInUse) {
 		t.Errorf("the lock of a process that renews it: %v", err)
 	}
 	suspend(gone)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*lockExpiry)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	again, err := next.Lock(ctx)
 	if err != nil {
