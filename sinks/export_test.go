@@ -47,11 +47,6 @@ func (n *Node) Follow(ctx context.Context, tailer pipeline.Tailer) error {
 	}
 }
 
-// Horizon is the first position that is no older than an age at some position.
-func (n *Node) Horizon(at pipeline.Position, age int64) pipeline.Position {
-	return n.clock.Horizon(at, age)
-}
-
 // Progress opens progress to the tests.
 type Progress struct{ p progress[pipeline.Position] }
 

@@ -1,14 +1,12 @@
 package sinks_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
-	"github.com/tidemark-io/tidemark/sinks"
 )
 
 // processor is the processor time of this process, in nanoseconds: what other
@@ -42,46 +40,6 @@ func likesWindows(windows, events, shards int) (entries []pipeline.Entry) {
 		entries = append(entries, pipeline.Entry{Sequence: uint64(i + 1), Window: pipeline.AppendWindow(nil, win)})
 	}
 	return entries
-}
-
-// What a node pays for a window, checkpoints left out, when it holds all of 64
-// shards, a quarter of them, or none.
-func BenchmarkApplyHeld(b *testing.B) {
-	const shards, windows, events = 64, 60, 8192
-	entries := likesWindows(windows, events, shards)
-	for _, holds := range []int{64, 16, 0} {
-		b.Run(fmt.Sprintf("shards=%d", holds), func(b *testing.B) {
-			spent, total := int64(0), 0
-			for b.Loop() {
-				store := openStore(b, b.TempDir(), shards)
-				o := options(shards)
-				o.DirtyRowsMax, o.Held = 1<<30, []pipeline.Shard{}
-				for i := range holds {
-					o.Held = append(o.Held, pipeline.Shard(i*shards/holds))
-				}
-				n, err := sinks.NewNode(store, o)
-				if err != nil {
-					b.Fatal(err)
-				}
-				begun := processor(b)
-				for _, e := range entries {
-					if err := n.Hand(b.Context(), e); err != nil {
-						b.Fatal(err)
-					}
-				}
-				if err := n.Settle(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-				spent, total = spent+processor(b)-begun, total+windows
-				n.Crash()
-				if err := store.Close(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(spent)/float64(total)/1000, "cpu-µs/window")
-			b.ReportMetric(float64(spent)/float64(total)/events, "cpu-ns/event")
-		})
-	}
 }
 
 // Processor time of 500 rows that lie anywhere among a million in 64 shards.

@@ -3,22 +3,16 @@ package sinks_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/sinks"
-	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
 // post is the likes of a post, read as disk says: it fails with query.ErrCold
@@ -84,13 +78,8 @@ func TestFloodOfOldReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		like()
-		for range 5 {
-			if _, err := post(n, false, hotIDs...); err == nil {
-				return true
-			}
-			time.Sleep(4 * time.Millisecond)
-		}
-		return false
+		_, err := post(n, false, hotIDs...)
+		return err == nil
 	})
 
 	var stop atomic.Bool
@@ -114,7 +103,7 @@ func TestFloodOfOldReads(t *testing.T) {
 		})
 	}
 	cold, asked := 0, 0
-	for round := 0; (round < 40 || read.Load() < old) && !t.Failed(); round++ {
+	for round := 0; (round < 20 || read.Load() < old) && !t.Failed(); round++ {
 		like()
 		for _, id := range hotIDs {
 			values, err := post(n, false, id)
@@ -197,133 +186,6 @@ func TestWarmStart(t *testing.T) {
 	}
 }
 
-// openFilling opens a store on a disk that is full when full says so.
-func openFilling(t *testing.T, shards int) (store *cold.Store, full *atomic.Bool) {
-	t.Helper()
-	full = new(atomic.Bool)
-	store, err := cold.Open(t.TempDir(), schema(), cold.Options{
-		Shards: shards, Node: "n", MemTableBytes: 8 << 20, BlockCache: 1 << 20, Logger: quiet,
-		Free: func() (uint64, bool) {
-			if full.Load() {
-				return 1 << 20, true
-			}
-			return 1 << 40, true
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store, full
-}
-
-// "When the disk is full during a checkpoint, writes stop and queries
-// go on; when there is room again, nothing is lost".
-func TestDiskFull(t *testing.T) {
-	const shards = 2
-	store, full := openFilling(t, shards)
-	defer store.Close()
-	o := options(shards)
-	o.CheckpointEvery, o.DirtyRowsMax = 2*time.Millisecond, 100
-	n := newNode(t, store, o)
-	defer n.Close()
-	w := newWorld(shards)
-	w.likes(upTo(50)...)
-	follow(t, n, w.tail(0))
-	wait(t, n, w.last())
-	await(t, "checkpointed", func() bool { return n.Checkpointed() == 1 })
-
-	full.Store(true)
-	for from := uint64(100); from < 10_000; from += 100 {
-		w.likes(upBetween(from, from+100)...)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	followed := make(chan error, 1)
-	go func() { followed <- n.Follow(ctx, w.tail(n.Sequence())) }()
-	await(t, "told", func() bool { return errors.Is(n.CheckpointErr(), cold.ErrDiskFull) })
-	await(t, "applying stops", func() bool {
-		before := n.Applied()
-		time.Sleep(20 * time.Millisecond)
-		return n.Applied() == before
-	})
-	if n.Applied() == w.last() {
-		t.Error("everything was applied with nowhere to put it")
-	}
-	if values, err := post(n, true, 1, 100); err != nil || !slices.Equal(values, []int64{1, 1}) {
-		t.Errorf("queries: %v, %v", values, err)
-	}
-
-	full.Store(false)
-	wait(t, n, w.last())
-	if err := <-followed; err == nil || n.Err() != nil {
-		t.Errorf("%v, %v", err, n.Err())
-	}
-	cancel()
-	await(t, "good again", func() bool { return n.CheckpointErr() == nil && n.Checkpointed() == uint64(len(w.entries)) })
-	w.same(t, n, upBetween(1, 10_000))
-}
-
-// A damaged file of runs is named, its shards stop, the others serve.
-func TestDamagedFile(t *testing.T) {
-	const shards, ids = 8, 200_000
-	dir := t.TempDir()
-	store := openStore(t, dir, shards)
-	o := options(shards)
-	o.DirtyRowsMax, o.CheckpointEvery = 5000, time.Millisecond
-	n := newNode(t, store, o)
-	w := newWorld(shards)
-	for from := uint64(1); from < ids; from += 4000 {
-		w.likes(upBetween(from, from+4000)...)
-	}
-	follow(t, n, w.tail(0))
-	if err := errors.Join(n.Close(), store.Close()); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "runs", "*"))
-	if err != nil || len(files) < 4 {
-		t.Fatalf("files %v, %v", files, err)
-	}
-	damaged := files[len(files)/2]
-	b, err := os.ReadFile(damaged)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/3] ^= 0xff
-	if err := os.WriteFile(damaged, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-
-	var log e2e.Lines
-	store = openStore(t, dir, shards)
-	defer store.Close()
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	n = newNode(t, store, o)
-	defer n.Close()
-	await(t, "found", func() bool { return n.Failed() > 0 })
-	name := filepath.Base(damaged)
-	if err := n.Err(); !errors.Is(err, cold.ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(log.String(), name) {
-		t.Errorf("%s is not named: %v; the log has %s", name, err, log.String())
-	}
-	if n.Failed() >= shards {
-		t.Fatalf("%d of %d shards have stopped", n.Failed(), shards)
-	}
-	served := 0
-	var rows query.Rows
-	if err := n.Rows(context.Background(), 0, []pipeline.Column{0}, upTo(1000), &rows, true); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 1000 {
-		if !slices.Contains(rows.Missing, i) {
-			served++
-			if rows.Values[i] != 1 {
-				t.Errorf("post %d: %d", i+1, rows.Values[i])
-			}
-		}
-	}
-	if served == 0 || served == 1000 {
-		t.Errorf("%d of 1000 rows are served", served)
-	}
-}
-
 // All of an answer is as of one window's end, also where a row was in memory when
 // the answer began, and was changed and evicted before it ended (I6, I8).
 func TestEvictedWhileRead(t *testing.T) {
@@ -338,20 +200,17 @@ func TestEvictedWhileRead(t *testing.T) {
 	follow(t, n, w.tail(0))
 	wait(t, n, w.last())
 	const hot = 1 << 40
-	for range 2000 {
+	for range 500 {
 		w.likes(hot)
 	}
-	var stop atomic.Bool
 	applied := make(chan struct{})
-	defer func() { stop.Store(true); <-applied }()
 	go func() {
 		defer close(applied)
-		for _, e := range w.entries[1:] {
-			if stop.Load() {
-				return
-			}
+		for i, e := range w.entries[1:] {
 			follow(t, n, &slice{[]pipeline.Entry{e}})
-			time.Sleep(200 * time.Microsecond)
+			if i%3 == 0 { // checkpointed, it may be evicted
+				await(t, "checkpointed", func() bool { return n.Checkpointed() >= e.Sequence })
+			}
 		}
 	}()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -367,29 +226,6 @@ func TestEvictedWhileRead(t *testing.T) {
 		default:
 		}
 	}
-}
-
-// A full disk is not asked for a checkpoint again and again because memory is
-// over its budget too.
-func TestDiskFullOverBudget(t *testing.T) {
-	store, full := openFilling(t, 1)
-	defer store.Close()
-	o := options(1)
-	o.MemoryBytes = 1
-	n := newNode(t, store, o)
-	defer n.Close()
-	full.Store(true)
-	w := newWorld(1)
-	for range 100 {
-		w.likes(1)
-		follow(t, n, w.tail(n.Sequence()))
-		time.Sleep(6 * time.Millisecond)
-	}
-	wait(t, n, w.last())
-	if failed := n.Stats.CheckpointErrors.Load(); failed == 0 || failed > 3 {
-		t.Errorf("%d checkpoints failed within a second", failed)
-	}
-	full.Store(false)
 }
 
 // "Notices count in `memory.budget`": they count in it, and what they

@@ -2,4 +2,4 @@
 
 package sinks_test
 
-const floodRows, rowsMany, largeUnit = 120_000, 100_000, 1000 // see race_on_test.go
+const floodRows, rowsMany, largeUnit = 60_000, 100_000, 300 // see race_on_test.go

@@ -17,13 +17,7 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
 
-func TestMain(m *testing.M) {
-	if dir := victimDir(); dir != "" {
-		victim(dir)
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fataler is a testing.T or a rapid.T.
 type fataler interface {
