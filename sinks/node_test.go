@@ -73,6 +73,18 @@ func TestGapStops(t *testing.T) {
 	if n.Close(); n.Err().Error() != err.Error() || n.Checkpointed() != 0 {
 		t.Errorf("%v; checkpointed %d", n.Err(), n.Checkpointed())
 	}
+
+	// A window that overlaps what was applied is a gap too.
+	n, w = started(t, options(1)), newWorld(1)
+	other := newWorld(1)
+	w.window(100, nil, nil)
+	other.window(50, nil, nil)
+	other.window(100, nil, nil)
+	follow(t, n, &slice{[]pipeline.Entry{w.entries[0], other.entries[1]}})
+	await(t, "a gap", func() bool { return n.Err() != nil })
+	if err := n.Err(); !errors.Is(err, pipeline.ErrGap) || !strings.Contains(err.Error(), "(50, 150]") {
+		t.Errorf("%v", err)
+	}
 }
 
 func TestFollowRefuses(t *testing.T) {

@@ -229,6 +229,9 @@ func TestFullDisk(t *testing.T) {
 			if _, err := allListed(s, a.faulty); err != nil && a.faulty.failed == "Room" && a.was > 0 { // an import goes on
 				t.Errorf("%s: %v", a.what, err)
 			}
+			if a.faulty.failed == "Commit" { // what landed is there when it is killed now, as a whole
+				wantOpened(t, a.what+", killed then", copied(t, a.dir, ".vlog"), a.was, a.becomes, false)
+			}
 			if err := a.again(); err != nil {
 				t.Errorf("%s, and once more: %v", a.what, err)
 			}
