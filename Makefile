@@ -48,8 +48,9 @@ build: ## bin/tidemark (VERSION=v1.2.3 names it) [2 s; 1 min where nothing is co
 AT_ONCE = -p=$$(($$(getconf _NPROCESSORS_ONLN) + 2))
 # Vet is part of check: here it would look at all that is imported once more.
 TEST    = $(GO) test $(AT_ONCE) -vet=off -count=1 $(TESTFLAGS)
-# Where goroutines share memory.
+# Where goroutines share memory, and the tests there that have one goroutine and take long.
 SHARED  = ./sinks/... ./internal/node/... ./query/spread/... ./query/service/... ./pipeline/jetlog/...
+ALONE   = ^Test(KilledAtEveryStep|FullDisk|Twins)$$
 # In the simulation one goroutine at a time goes on, and most tests of the hot tables have one:
 # the race detector finds little there, and takes ten times as long. So test-all runs all seeds
 # and rows without it, and few with it.
@@ -59,7 +60,7 @@ test: ## what proves a change: unit tests, twins, the simulation, twelve stories
 	CGO_ENABLED=0 $(TEST) -short -timeout 10m ./...
 
 race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 5 where nothing is compiled yet]
-	$(TEST) -race -short -timeout 10m $(SHARED)
+	$(TEST) -race -short -parallel 6 -skip '$(ALONE)' -timeout 10m $(SHARED)
 
 test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh, fish where they are [20 min]
 	@$(if $(RACE),,echo 'make test-all: no C compiler found, so without -race: data races are not looked for')

@@ -7,7 +7,7 @@ import (
 
 // sideBySide is how many tests with fleets run at a time: for nine tenths of it each waits
 // for members to beat, to be missed, and to be sure.
-const sideBySide = 16
+const sideBySide = 8
 
 // SideBySide has that many parallel tests run, unless -parallel says how many; for
 // TestMain, before it runs them.

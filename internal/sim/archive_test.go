@@ -327,7 +327,7 @@ func TestArchives(t *testing.T) {
 		t.Logf("%d archives written, %d messages read back, %d restores killed, %d points in time restored",
 			shelvedAll.Load()-before[0], readBack.Load()-before[1], restoresKilled.Load()-before[2], points.Load()-before[3])
 	})
-	simulateSeeds(t, archiveSeedsFor(testing.Short()), &fault{setup: archived})
+	simulateSeeds(t, archiveSeedsMost, &fault{setup: archived})
 }
 
 // leaving writes each other segment nowhere, and says that it did.

@@ -281,7 +281,7 @@ func TestAudits(t *testing.T) {
 	t.Cleanup(func() {
 		t.Logf("%d audits beside everything else, %d ids compared, %d drifts found", audits.Load()-before[0], auditedIDs.Load()-before[1], drifts.Load()-before[2])
 	})
-	simulateSeeds(t, auditSeedsFor(testing.Short()), &fault{setup: audited})
+	simulateSeeds(t, auditSeedsMost, &fault{setup: audited})
 }
 
 // furthermost says that what is served is as of where the furthest shard stands.

@@ -326,5 +326,5 @@ func TestBackups(t *testing.T) {
 	t.Cleanup(func() {
 		t.Logf("%d backups made, %d messages trimmed, %d disks restored", saved.Load()-before[0], trimmed.Load()-before[1], restored.Load()-before[2])
 	})
-	simulateSeeds(t, backupSeedsFor(testing.Short()), &fault{setup: backedUp})
+	simulateSeeds(t, backupSeedsMost, &fault{setup: backedUp})
 }

@@ -7,8 +7,10 @@ package sim
 // and `make test` runs all of them without it.
 const raced = true
 
-func seedsFor(bool) int        { return 5 }
-func nodeSeedsFor(bool) int    { return 1 }
-func auditSeedsFor(bool) int   { return 1 }
-func backupSeedsFor(bool) int  { return 1 }
-func archiveSeedsFor(bool) int { return 1 }
+const (
+	seedsMost        = 5
+	nodeSeedsMost    = 1
+	auditSeedsMost   = 1
+	backupSeedsMost  = 1
+	archiveSeedsMost = 1
+)

@@ -48,12 +48,12 @@ func skipRaced(t *testing.T) {
 }
 
 // fewSeeds is for what each of them is told more than once, or not often.
-func fewSeeds() int { return max(5, seedsFor(testing.Short())/10) }
+const fewSeeds = max(5, seedsMost/50)
 
 // "Every event changes every cell that its rules name exactly once, whatever crashes,
 // restarts, doubles or stalls" (I1): whatever a seed does to routers, to the delta log
 // and to those who follow it, it ends where the model does.
-func TestSimulation(t *testing.T) { simulateSeeds(t, seedsFor(testing.Short()), nil) }
+func TestSimulation(t *testing.T) { simulateSeeds(t, seedsMost, nil) }
 
 // amongHolders has shards spread over several holders, and move.
 var amongHolders = &fault{setup: nodes}
@@ -66,7 +66,7 @@ func TestNodes(t *testing.T) {
 	t.Cleanup(func() {
 		t.Logf("%d shards were copied, %d answers of several nodes compared, %d times one was whole, %d followees known by what was remembered", moved.Load(), compared.Load(), fresh.Load(), recently.Load())
 	})
-	simulateSeeds(t, nodeSeedsFor(testing.Short()), amongHolders)
+	simulateSeeds(t, nodeSeedsMost, amongHolders)
 }
 
 // simulateSeeds runs seeds, or the one that a flag says.
@@ -124,7 +124,7 @@ func eachSeed(t *testing.T, first, seeds uint64, do func(t *testing.T, seed uint
 // many processors.
 func TestSameSeedSameStory(t *testing.T) {
 	skipRaced(t)
-	seeds := uint64(fewSeeds())
+	seeds := uint64(fewSeeds)
 	of := func(seed uint64) *fault {
 		return []*fault{amongHolders, nil, {setup: archived}, {setup: audited}, nil}[seed%5]
 	}

@@ -1,9 +1,13 @@
 package jetlog_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -160,5 +164,88 @@ func TestAppendDoesNotWaitForAConnection(t *testing.T) {
 	e2e.Until(t, "there is a connection", nc.IsConnected)
 	if h, last, err := log.Tail(t.Context()); err != nil || last != 1 || h.To != 10 {
 		t.Errorf("the log ends with %+v at %d, %v", h, last, err)
+	}
+}
+
+// Two routers that both believe to be the active one: every sequence is one
+// writer's, and the windows still chain (I2).
+func TestAppendersFenceEachOther(t *testing.T) {
+	b := newBench(t)
+	const windows = 100
+	var stored, fenced atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			log := jetlog.NewDeltaLog(b.streams)
+			for {
+				h, last, err := log.Tail(b.ctx)
+				if err != nil || last >= windows {
+					return
+				}
+				switch _, err := log.Append(b.ctx, last, window(h.To, h.To+1)); {
+				case err == nil:
+					stored.Add(1)
+				case errors.Is(err, pipeline.ErrFenced):
+					fenced.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	tailer, err := jetlog.OpenTailer(b.ctx, b.streams, 0, jetlog.RunOptions{})
+	b.must(err)
+	defer tailer.Close()
+	to := pipeline.Position(0)
+	for n := int64(0); n < stored.Load(); {
+		run, err := tailer.Next(b.ctx)
+		b.must(err)
+		for _, e := range run {
+			h, err := pipeline.DecodeHeader(e.Window)
+			if b.must(err); h.From != to || e.Sequence != uint64(n)+1 || e.Time == 0 {
+				t.Fatalf("entry %d (%+v) begins at %d, the one before ends at %d", e.Sequence, h, h.From, to)
+			}
+			to, n = h.To, n+1
+		}
+	}
+	t.Logf("%d stored, %d fenced", stored.Load(), fenced.Load())
+}
+
+// "Any other error: not known whether it was stored; read Tail before doing
+// anything else."
+func TestAppendWhoseAcknowledgementIsLost(t *testing.T) {
+	b := newBench(t)
+	wire := natstest.NewWire(t, b.server)
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://" + wire.Address()})
+	b.must(err)
+	defer nc.Close()
+	streams, err := jetlog.OpenStreams(b.ctx, nc, natstest.Options())
+	b.must(err)
+
+	muted := jetlog.NewDeltaLog(streams)
+	_, _, err = muted.Tail(b.ctx)
+	b.must(err)
+	wire.Mute(true)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Second)
+	defer cancel()
+	_, err = muted.Append(ctx, 0, window(0, 10))
+	if err == nil || errors.Is(err, pipeline.ErrFenced) {
+		t.Fatalf("got %v, want neither success nor ErrFenced", err)
+	}
+	wire.Mute(false)
+	e2e.Until(t, "the window is stored", func() bool {
+		state, err := b.streams.State(b.ctx, jetlog.DeltasStream)
+		b.must(err)
+		return state.Last == 1
+	})
+
+	log := jetlog.NewDeltaLog(streams)
+	h, last, err := log.Tail(b.ctx)
+	if b.must(err); last != 1 || h.To != 10 {
+		t.Errorf("the window was stored, but the tail is %+v at %d", h, last)
+	}
+	if _, err := log.Append(b.ctx, 0, window(0, 10)); !errors.Is(err, pipeline.ErrFenced) {
+		t.Errorf("a blind retry: %v, want ErrFenced", err)
 	}
 }
