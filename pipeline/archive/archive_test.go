@@ -335,3 +335,19 @@ func FuzzUnseal(f *testing.F) {
 		_ = s.Check()
 	})
 }
+
+// A segment that nobody could read is not written.
+func TestUnreadableIsNotPut(t *testing.T) {
+	b := new(builder)
+	if err := b.begin(1, created, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.index.bytes = decodedBytesMax + 1
+	err := b.flush(1, func(Segment, []byte, []byte) error {
+		t.Error("it was written")
+		return nil
+	})
+	if !errors.Is(err, ErrCorrupt) {
+		t.Error(err)
+	}
+}

@@ -335,3 +335,34 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("a request waits for %v", got)
 	}
 }
+
+// The scanner's verdict on JSON is encoding/json's, on requests and on ruins
+// of requests.
+func TestParseAcceptsJSONOnly(t *testing.T) {
+	s := parser(t)
+	whole := `{"counter":"post","a":[1,{"b":null}],"ids":["42",43, 44],"c":-1.5e+3,"d":true,"e":"\u00e9é","columns":["like"]}`
+	rapid.Check(t, func(t *rapid.T) {
+		body := []byte(whole)
+		for range rapid.IntRange(0, 3).Draw(t, "cuts") {
+			i := rapid.IntRange(0, len(body)-1).Draw(t, "at")
+			switch rapid.IntRange(0, 2).Draw(t, "how") {
+			case 0:
+				body = slices.Delete(body, i, i+1)
+			case 1:
+				body[i] = rapid.SampledFrom([]byte("{}[],:\"\\ 019-+.eEnulltruef\x00\xff\n")).Draw(t, "byte")
+			case 2:
+				body = slices.Insert(body, i, rapid.SampledFrom([]byte("{}[],:\"\\ 019-.e")).Draw(t, "byte"))
+			}
+		}
+		_, f := parsed(s, string(body))
+		if f == nil && !json.Valid(body) {
+			t.Fatalf("%q was accepted", body)
+		}
+		if f != nil && strings.Contains(f.message, "is not the JSON object") {
+			var object map[string]json.RawMessage
+			if json.Unmarshal(body, &object) == nil && strings.ToValidUTF8(string(body), "") == string(body) {
+				t.Fatalf("%q was refused: %s", body, f.message)
+			}
+		}
+	})
+}

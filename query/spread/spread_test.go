@@ -508,3 +508,57 @@ func TestStop(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A process that is behind the log, as it is after a start, asks others first for
+// what they have too, and itself when none of them is left; what nobody else has it
+// answers itself. A position is not waited for here where another has reached it.
+func TestOwnIsBehind(t *testing.T) {
+	w := community(t, rand.New(rand.NewPCG(1, 1)), 300)
+	c := newCluster(t, w, &server.Options{})
+	c.node("a", even)
+	own := querytest.NewHolder(w, "own", all)
+	own.Lag(now - 10)
+	c.own = own
+	c.open()
+	lags := *c.View()
+	lags.Epoch++
+	for s := range shards {
+		lags.OwnBehind = append(lags.OwnBehind, even(pipeline.Shard(s)))
+	}
+	there, here := idIn(0, 0), idIn(1, 0)
+	if rows, err := like(t, c.reader, within(t, 5*time.Second), there, here); err != nil || rows.AsOf != now-10 || c.reader.Lags() {
+		t.Error(err, rows)
+	}
+	c.view.Store(&lags)
+	if !c.reader.Lags() {
+		t.Error("it does not say that it lags")
+	}
+	if _, err := like(t, c.reader, within(t, 5*time.Second), there); !errors.Is(err, query.ErrFar) {
+		t.Errorf("what another has is answered in place: %v", err)
+	}
+	if rows, err := like(t, c.reader, within(t, 5*time.Second), here); err != nil || rows.AsOf != now-10 {
+		t.Error(err, rows)
+	}
+	var page query.UserPage
+	if err := c.reader.Following(within(t, 5*time.Second), there, 0, 10, &page, true); !errors.Is(err, query.ErrFar) {
+		t.Errorf("a list that another has is answered in place: %v", err)
+	}
+	for _, test := range []struct {
+		ids  []uint64
+		asOf pipeline.Position
+	}{{[]uint64{there}, now}, {[]uint64{here}, now - 10}, {[]uint64{there, here}, now - 10}} {
+		if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), test.ids...); err != nil || len(rows.Missing) > 0 || rows.AsOf != test.asOf {
+			t.Error(err, rows, test)
+		}
+	}
+	if rows, err := like(t, c.far(now, 5*time.Second), within(t, 5*time.Second), there); err != nil || len(rows.Missing) > 0 || rows.AsOf != now {
+		t.Error(err, rows)
+	}
+	if err := c.reader.WaitVisible(within(t, 5*time.Second), there, now); err != nil {
+		t.Errorf("a read is visible where it is asked: %v", err)
+	}
+	c.stop("a")
+	if rows, err := like(t, c.far(0, 0), within(t, 5*time.Second), there, here); err != nil || len(rows.Missing) > 0 || rows.AsOf != now-10 {
+		t.Error("nobody else is left", err, rows)
+	}
+}

@@ -150,3 +150,32 @@ func TestUnlistedFileThatStays(t *testing.T) {
 		t.Errorf("files %v", names)
 	}
 }
+
+// A file that somebody removed while the store runs is damage of its shard, and
+// the merges of others go on.
+func TestFileRemovedMeanwhile(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := byHand(t, dir, nil)
+	defer closeStore(t, s)
+	s.OpenAtMost(1)
+	for at := range pipeline.Position(RunsWanted + 3) {
+		count(t, s, 0, at+1)
+	}
+	name := runFiles(t, dir)[1]
+	for at := range pipeline.Position(RunsWanted + 1) {
+		count(t, s, 1, at+1)
+	}
+	if err := os.Remove(filepath.Join(dir, runsDir, name)); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		s.MergeOnce()
+	}
+	if n := s.Stack(1).runs(); n > RunsWanted {
+		t.Errorf("shard 1 has %d runs", n)
+	}
+	if _, err := s.Stack(0).State(); !isCorrupt(err) || !strings.Contains(fmt.Sprint(err), name) || !strings.Contains(fmt.Sprint(err), "missing") {
+		t.Errorf("shard 0: %v", err)
+	}
+	wantCounted(t, s, 1, RunsWanted+1)
+}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // setSpec is spec, with a set in some columns.
@@ -214,6 +215,34 @@ func TestSortMembers(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)
+		}
+	}
+}
+
+// A value of a member that cannot be read is an error of every read of it, and names the
+// block.
+func TestDamagedSecond(t *testing.T) {
+	kept := pipeline.SetSpec{Members: pipeline.MembersIDs, Keep: 10}
+	s := openSchema(t, t.TempDir(), setSpec(t, map[string]pipeline.SetSpec{"post.view": kept}, "post: view"))
+	defer closeStore(t, s)
+	const id = 7
+	shard := pipeline.ShardOf(id, 4)
+	checkpoint(t, s, shard, 1, func(to Sink) {
+		g := to.(*gather)
+		g.sets[0] = append(g.sets[0], member{entry{id, 5, g.put(false, math.MaxUint64)}, 0})
+	})
+	v := s.Stack(shard).View()
+	defer v.Close()
+	visit := func(pipeline.Member, int64) bool { return true }
+	_, _, err := v.Member(0, id, pipeline.Member{A: 5})
+	for _, err := range []error{
+		err,
+		v.Members(0, id, pipeline.Member{}, visit),
+		v.WalkMembers(0, &Part{}, func(uint64, pipeline.Member, int64) {}),
+	} {
+		var damage *run.Damage
+		if !isCorrupt(err) || !errors.As(err, &damage) {
+			t.Errorf("%v", err)
 		}
 	}
 }
