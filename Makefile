@@ -22,7 +22,7 @@ RACE     = $(if $(CC_FOUND),-race)
 # What the program must build for besides the system at hand.
 SYSTEMS = freebsd darwin
 # The packages that have files of their own for some system; all others build there as they do here.
-SYSTEM_PACKAGES = $$(find . -name '*_linux.go' -o -name '*_unix.go' -o -name '*_other.go' -o -name '*_darwin.go' -o -name '*_freebsd.go' | xargs -n1 dirname | sort -u)
+SYSTEM_PACKAGES = ./internal/kit
 # Hand-written Go only; nothing generated, nothing fetched.
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 

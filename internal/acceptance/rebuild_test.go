@@ -244,16 +244,3 @@ func gone(t *testing.T, path string) {
 		return errors.Is(err, os.ErrNotExist)
 	})
 }
-
-// killing kills a process that alone answers, and has it back; meanwhile requests
-// may be lost.
-func (f *rebuildFeed) killing(c *checker, p *e2e.Process) {
-	c.t.Helper()
-	all := everyShard(c.shards)
-	c.down.Store(&all)
-	c.kills.Add(1)
-	p.Kill()
-	p.Start()
-	p.WaitReady()
-	c.down.Store(&map[pipeline.Shard]bool{})
-}

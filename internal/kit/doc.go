@@ -13,4 +13,6 @@
 //	replace.go                                     files and directories that are whole
 //	paced.go troubles.go                           what is logged, and what is wrong
 //	clock.go boottime_linux.go boottime_other.go   a clock that goes on during a suspension
+//	disk_unix.go disk_other.go                     room on a disk
+//	files_unix.go files_other.go                   how many files may be open
 package kit

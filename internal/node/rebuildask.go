@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/job"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -344,7 +345,7 @@ func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDis
 	}
 	// As much again, and what a start needs: the new counts may have more columns,
 	// and less that waits to be merged.
-	free, known := datadir.Free(n.dir.Path)
+	free, known := kit.DiskFree(n.dir.Path)
 	if datadir.LacksRoom(size, free+n.endedBytes(), known) {
 		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.Path, free>>20, size>>20, datadir.FreeMin>>20))
 	}
@@ -366,7 +367,7 @@ func sizeOf(dir string) (bytes uint64, err error) {
 			return nil
 		}
 		if err == nil {
-			bytes += datadir.Taken(info)
+			bytes += kit.DiskTaken(info)
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
@@ -95,7 +96,7 @@ func (n *Node) mayDrop(ctx context.Context, set generations.Set, number generati
 // rebuild that has begun, or because the disk is nearly full.
 // So is one that has never served: it can be built again.
 func (n *Node) waitedEnough(set generations.Set, number generations.Number, since time.Time) bool {
-	free, known := datadir.Free(n.dir.Path)
+	free, known := kit.DiskFree(n.dir.Path)
 	if set.Building != 0 || datadir.LacksRoom(0, free, known) || n.dir.Aborted(number) {
 		return time.Since(since) >= keepMin
 	}

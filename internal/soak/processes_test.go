@@ -184,15 +184,3 @@ func (s *soak) router(but ...*node) *node {
 	}
 	return nil
 }
-
-// tail is the end of a file.
-func tail(path string, bytes int) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	if n := len(b) - bytes; n > 0 {
-		b = append([]byte("…"), b[n:]...)
-	}
-	return string(b)
-}

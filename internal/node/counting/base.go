@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/audit"
@@ -82,7 +83,7 @@ func (g *Generation) basesIn(ctx context.Context, from string, state jetlog.Stre
 // roomToCopy says why there is no room in the data directory for a copy of what a
 // backup has of a shard, which is gone when it was read.
 func (g *Generation) roomToCopy(bytes int64) error {
-	free, known := datadir.Free(g.Dir.Path)
+	free, known := kit.DiskFree(g.Dir.Path)
 	return noRoomToCopy(g.Dir.Path, uint64(bytes), free, known)
 }
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -170,7 +170,7 @@ func (g *Generation) arrangeOnce() {
 	}
 	assigned, held := view.Assignment.HeldSet(g.Name), g.heldNow()
 	var room disk
-	room.free, room.known = datadir.Free(g.Dir.Path)
+	room.free, room.known = kit.DiskFree(g.Dir.Path)
 	h := &g.holdings
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/history"
 	"github.com/tidemark-io/tidemark/internal/node/led"
@@ -101,7 +102,7 @@ func (g *Generation) openStore() error {
 		MemTableBytes: int64(g.Config.Badger.MemTable),
 		BlockCache:    int64(g.Config.Badger.BlockCache),
 		IndexCache:    int64(g.Config.Badger.IndexCache),
-		Free:          func() (uint64, bool) { return datadir.Free(g.Dir.Path) },
+		Free:          func() (uint64, bool) { return kit.DiskFree(g.Dir.Path) },
 		Logger:        g.Log,
 	})
 	return err

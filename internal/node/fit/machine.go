@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
@@ -40,7 +40,7 @@ func filesMin(c *config.Config) uint64 {
 }
 
 func (r *Report) files(c *config.Config) {
-	most, known := filesMax()
+	most, known := kit.OpenFilesMax()
 	if !known {
 		r.unknown("open files", "this system has no limit to ask for")
 		return
@@ -62,7 +62,7 @@ func (r *Report) disk(c *config.Config) {
 }
 
 func (r *Report) space(dir, growth string) {
-	free, known := datadir.Free(dir)
+	free, known := kit.DiskFree(dir)
 	if !known {
 		r.unknown("disk space", "%s: this file system does not say", dir)
 		return

@@ -1,12 +1,12 @@
 //go:build unix
 
-package fit
+package kit
 
 import "syscall"
 
-// filesMax is how many files a process may open: the hard limit, to which Go raises the
+// OpenFilesMax is how many files a process may open: the hard limit, to which Go raises the
 // soft one at its start.
-func filesMax() (uint64, bool) {
+func OpenFilesMax() (uint64, bool) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, false

@@ -1,14 +1,14 @@
 //go:build darwin || dragonfly || freebsd || linux
 
-package datadir
+package kit
 
 import (
 	"io/fs"
 	"syscall"
 )
 
-// Free is how many bytes a disk has left for this process.
-func Free(path string) (free uint64, ok bool) {
+// DiskFree is how many bytes a disk has left for this process.
+func DiskFree(path string) (free uint64, ok bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {
 		return 0, false // not every file system knows
@@ -19,9 +19,9 @@ func Free(path string) (free uint64, ok bool) {
 	return uint64(max(blocks, 0)) * uint64(size), true
 }
 
-// Taken is how many bytes of the disk a file takes: of one with holes, such as
+// DiskTaken is how many bytes of the disk a file takes: of one with holes, such as
 // Badger's logs are, less than its size.
-func Taken(file fs.FileInfo) uint64 {
+func DiskTaken(file fs.FileInfo) uint64 {
 	const block = 512 // of every system's
 	if s, is := file.Sys().(*syscall.Stat_t); is {
 		return uint64(max(s.Blocks, 0)) * block

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package fit
-
-func filesMax() (uint64, bool) { return 0, false }
