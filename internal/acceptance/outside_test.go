@@ -42,7 +42,9 @@ func TestOutsideServer(t *testing.T) {
 			mine, "set nats.credentials or nats.nkey",
 		},
 		{
-			"a credentials file", known, "credentials: " + creds, []string{"--creds", creds}, []nats.Option{nats.UserCredentials(creds)},
+			"a credentials file", known, "credentials: " + creds,
+			[]string{"--creds", creds},
+			[]nats.Option{nats.UserCredentials(creds)},
 			"replicas: 3, credentials: " + creds, "lower nats.replicas",
 		},
 	} {

@@ -215,8 +215,10 @@ func (x *explaining) numbers(about people, m *model) error {
 		columns []string
 		ids     []uint64
 	}{
-		{"user", userColumns, about.users}, {"unread", unreadKinds, about.users},
-		{"post", postColumns, about.posts}, {"page", []string{"view"}, about.pages},
+		{"user", userColumns, about.users},
+		{"unread", unreadKinds, about.users},
+		{"post", postColumns, about.posts},
+		{"page", []string{"view"}, about.pages},
 	} {
 		for _, column := range of.columns {
 			for _, id := range of.ids {

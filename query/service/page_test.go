@@ -258,7 +258,10 @@ func TestLongRequestsComputeInTurns(t *testing.T) {
 	r.reader.Before = work
 	r.service.SetTurnPatience(time.Minute)
 	kinds := [][2]string{
-		{"feed", `{"user":7}`}, {"unread", `{"users":[` + strings.Repeat("1,", 1000) + `1]}`}, {"followers", `{"user":7}`}, {"stats", `{}`},
+		{"feed", `{"user":7}`},
+		{"unread", `{"users":[` + strings.Repeat("1,", 1000) + `1]}`},
+		{"followers", `{"user":7}`},
+		{"stats", `{}`},
 		{"get", `{"counter":"post","columns":["like"],"ids":[` + strings.Repeat("1,", 2000) + `1]}`},
 	}
 	var asking sync.WaitGroup

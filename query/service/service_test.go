@@ -220,8 +220,10 @@ func TestRefusals(t *testing.T) {
 		{`{"counter":"post","ids":[1],"partial":0}`, "400", []string{"partial: 0 is not true or false"}},
 		{`{"ids":[1],"columns":["cntcm","cntup"]}`, "400", []string{`columns[1]: "cntup" is of counter user, those before it of post`}},
 		{`{"counter":"po\nst","ids":[1]}`, "404", []string{`counter "po`}},
-		{`{"counter":"post","ids":[1],"columns":["like","likes"]}`, "404",
-			[]string{`columns[1]: counter post has no column "likes"`, "repost (cntrn), comment (cntcm), like (cntan)"}},
+		{
+			`{"counter":"post","ids":[1],"columns":["like","likes"]}`, "404",
+			[]string{`columns[1]: counter post has no column "likes"`, "repost (cntrn), comment (cntcm), like (cntan)"},
+		},
 		{`{"counter":"post","ids":[1],"columns":["cntup"]}`, "404", []string{`no column "cntup"`}},
 		{`{"ids":[1],"columns":["like"]}`, "404", []string{`suffix "like" is unknown`, "cntrn, cntcm, cntan, cntup"}},
 		// A hidden column is none, nor is a counter of which all columns are hidden.
@@ -272,10 +274,14 @@ func TestDegraded(t *testing.T) {
 	const missing = `"as_of":"5000","degraded":true,"missing":["43"]}`
 	user := `{"user":"42","feed":0,"counts":{"comment":0,"mention":0},"channels":{},"dots":{}}`
 	for _, test := range []struct{ endpoint, body, answer, refused string }{
-		{"get", `{"counter":"post","ids":[42,43,44,43],"columns":["like"]`,
-			`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],` + missing, "2 of 4 cannot be read now, among them 43"},
-		{"get", `{"counter":"post","ids":[43,42],"columns":["like"],"member":7`,
-			`{"rows":[{"id":"43"},{"id":"42","like":3,"has":{"like":true}}],` + missing, "1 of 2 cannot be read now, among them 43"},
+		{
+			"get", `{"counter":"post","ids":[42,43,44,43],"columns":["like"]`,
+			`{"rows":[{"id":"42","like":3},{"id":"43"},{"id":"44","like":0},{"id":"43"}],` + missing, "2 of 4 cannot be read now, among them 43",
+		},
+		{
+			"get", `{"counter":"post","ids":[43,42],"columns":["like"],"member":7`,
+			`{"rows":[{"id":"43"},{"id":"42","like":3,"has":{"like":true}}],` + missing, "1 of 2 cannot be read now, among them 43",
+		},
 		{"get", `{"counter":"post","ids":[43]`, `{"rows":[{"id":"43"}],` + missing, "43, or a part of it, cannot be read now"},
 		{"unread", `{"users":[42,43]`, `{"users":[` + user + `,{"user":"43"}],` + missing, "1 of 2"},
 		{"following", `{"user":43`, `{"users":[],` + missing, "43"},

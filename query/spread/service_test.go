@@ -217,8 +217,11 @@ func TestServiceThatIsBehind(t *testing.T) {
 	ask, one := answering(t, w, c.open(), new(querytest.Log)), answering(t, w, w.Reader(), nil)
 	reached := fmt.Sprintf(`,"min_position":"%d"}`, now)
 	for _, q := range [][2]string{
-		{"get", `{"counter":"post","ids":[7,8,9]}`}, {"get", `{"counter":"post","ids":[7,8,9]` + reached},
-		{"unread", `{"users":[7]` + reached}, {"feed", `{"user":7,"limit":3` + reached}, {"following", `{"user":7` + reached},
+		{"get", `{"counter":"post","ids":[7,8,9]}`},
+		{"get", `{"counter":"post","ids":[7,8,9]` + reached},
+		{"unread", `{"users":[7]` + reached},
+		{"feed", `{"user":7,"limit":3` + reached},
+		{"following", `{"user":7` + reached},
 	} {
 		if got, want := ask(q[0], q[1]), one(q[0], q[1]); !sameJSON(got, want) {
 			t.Errorf("%s %s: %s, want %s", q[0], q[1], got, want)
