@@ -52,7 +52,7 @@ func testMain(m *testing.M) int {
 	os.Unsetenv("NATS_URL")
 	environ = os.Environ()
 	exit = func(code int) { panic(exited(code)) }
-	natstest.SideBySide()
+	natstest.SideBySide(4)
 	return m.Run()
 }
 

@@ -273,7 +273,7 @@ func TestMain(m *testing.M) {
 	if scratch, err = os.MkdirTemp("", "tidemark-acceptance-"); err != nil {
 		panic(err)
 	}
-	natstest.SideBySide()
+	natstest.SideBySide(4)
 	code := m.Run()
 	os.RemoveAll(scratch)
 	e2e.Clean()

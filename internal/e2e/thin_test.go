@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	natstest.SideBySide()
+	natstest.SideBySide(4)
 	code := m.Run()
 	e2e.Clean()
 	natstest.Clean()

@@ -18,7 +18,7 @@ import (
 // made then.
 func Main(m *testing.M) {
 	const server = "github.com/nats-io/nats-server/v2/server"
-	SideBySide()
+	SideBySide(4)
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction(server+".(*fileStore).flushStreamStateLoop"),
 		goleak.IgnoreTopFunction(server+"/ats.Register.func1"))

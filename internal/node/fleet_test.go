@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
-	nodetest.SideBySide()
+	natstest.SideBySide(8)
 	code := m.Run()
 	natstest.Clean()
 	os.Exit(code)

@@ -199,7 +199,7 @@ func (m *merge) do() (written *layer, err error) {
 	}
 	k.edit.Lock()
 	defer k.edit.Unlock()
-	merged := k.store.Broken.replacing(m.runs, some(written))
+	merged := some(written)
 	list := k.list()
 	at := slices.Index(list, m.runs[0]) // checkpoints only add what is newer
 	if !m.fits(list, at) {              // the shard was imported or dropped since

@@ -40,7 +40,7 @@ func (v *View) Rows(counter int, ids []uint64, cells []int64) error {
 		if r.left == 0 {
 			break
 		}
-		if err := r.read(&v.stack.store.Broken, l, codec, ids); err != nil {
+		if err := r.read(l, codec, ids); err != nil {
 			return v.stack.wrap(l, err)
 		}
 	}
@@ -87,7 +87,7 @@ func (r *rowReader) begin(ids int) {
 }
 
 // read asks the next older run for the rows of which no whole one was found.
-func (r *rowReader) read(broken *Broken, l *layer, codec *counterCodec, ids []uint64) error {
+func (r *rowReader) read(l *layer, codec *counterCodec, ids []uint64) error {
 	r.layer++
 	r.scratch.Looked = 0
 	key := run.Key{Kind: run.Row, Counter: codec.number}
@@ -96,9 +96,6 @@ func (r *rowReader) read(broken *Broken, l *layer, codec *counterCodec, ids []ui
 			continue
 		}
 		key.A = id
-		if broken.denies(l, &key) {
-			continue
-		}
 		value, _, found, err := l.run.Get(&key, &r.scratch)
 		if err != nil {
 			return err
@@ -145,9 +142,6 @@ func (v *View) get(key run.Key, value func([]byte) error) (found bool, err error
 	set := mark.IsMark()
 	defer func() { v.stack.store.Stats.noteLookups(scratch.Looked, hits) }()
 	for _, l := range v.layers.all {
-		if v.stack.store.Broken.denies(l, &key) {
-			continue
-		}
 		b, gone, found, err := l.run.Get(&key, scratch)
 		if err == nil && found && !gone && value != nil {
 			if err = value(b); err != nil {

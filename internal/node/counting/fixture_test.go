@@ -24,7 +24,7 @@ type Node interface {
 var StartNode func(ctx context.Context, c *config.Config, log *slog.Logger) (Node, error)
 
 func TestMain(m *testing.M) {
-	nodetest.SideBySide()
+	natstest.SideBySide(8)
 	code := m.Run()
 	natstest.Clean()
 	os.Exit(code)
