@@ -21,7 +21,7 @@ import (
 // tiny is enough to see that every line comes about.
 var tiny = sizes{
 	rounds:  1,
-	backlog: 5000, packed: 5120,
+	backlog: 5000, packed: 5120, replayed: 5120,
 	sustained: 5120, lists: []int{100},
 	pace: 1000, probes: 20, visible: 500 * time.Millisecond,
 	asked: 1000, persons: 100, calls: 20, calling: 500 * time.Millisecond,

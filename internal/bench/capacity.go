@@ -117,32 +117,9 @@ func fit(one, more point) model {
 	return m
 }
 
-// capacity measures what docs/capacity.md calculates with, and at points that the
-// model was not fitted to what comes of it.
-func (b *bench) capacity(ctx context.Context) error {
-	b.say("capacity: nodes with 1 to 4 holders")
-	f, err := b.fleet(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	if err := f.apart(ctx); err != nil {
-		return err
-	}
-	if err := f.read(ctx); err != nil {
-		return err
-	}
-	var points []point
-	for holders := fewHolders; holders <= manyHolders; holders++ {
-		if err := f.hold(ctx, holders); err != nil {
-			return err
-		}
-		p, err := f.point(ctx)
-		if err != nil {
-			return err
-		}
-		points = append(points, p)
-	}
+// model adds what docs/capacity.md calculates with, and at points that it was not fitted
+// to what comes of it.
+func (b *bench) model(points []point) {
 	last := points[len(points)-1]
 	m := fit(points[0], last)
 	m.list(&b.table, last)
@@ -151,9 +128,9 @@ func (b *bench) capacity(ctx context.Context) error {
 	}
 	b.table.note("capacity: fitted to what was measured with %d and %d holders, for %d and %d ids or followees; the lines with a model beside them are of other numbers of holders. %d callers.",
 		fewHolders, manyHolders, fewItems, manyItems, callers)
-	return nil
 }
 
+// point measures what the processes that there are pay.
 func (f *fleet) point(ctx context.Context) (p point, err error) {
 	p.holders = len(f.holders)
 	rest, err := f.rest(ctx)
@@ -174,11 +151,11 @@ func (f *fleet) point(ctx context.Context) (p point, err error) {
 		}
 	}
 	p.event, p.deltas, err = f.apply(ctx, rest)
-	f.say("capacity: %d holders: %s", p.holders, p.getFew.text("get of 20"))
-	f.say("capacity: %d holders: %s", p.holders, p.getMany.text("get of 500"))
-	f.say("capacity: %d holders: %s", p.holders, p.pollFew.text("poll of 20"))
-	f.say("capacity: %d holders: %s", p.holders, p.pollMany.text("poll of 500"))
-	f.say("capacity: %d holders: %s", p.holders, p.event.text("event"))
+	f.say("nodes: %d holders: %s", p.holders, p.getFew.text("get of 20"))
+	f.say("nodes: %d holders: %s", p.holders, p.getMany.text("get of 500"))
+	f.say("nodes: %d holders: %s", p.holders, p.pollFew.text("poll of 20"))
+	f.say("nodes: %d holders: %s", p.holders, p.pollMany.text("poll of 500"))
+	f.say("nodes: %d holders: %s", p.holders, p.event.text("event"))
 	return p, err
 }
 

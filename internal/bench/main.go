@@ -94,12 +94,11 @@ var measurements = []measurement{
 	{[]string{"hostile"}, (*bench).hostile},
 	{[]string{"polls", "gets"}, (*bench).small},                                              // of one node
 	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
-	{[]string{"nodes"}, (*bench).nodes},
+	{[]string{"nodes", "capacity"}, (*bench).nodes},
 	{[]string{"replay"}, (*bench).replay},
 	{[]string{"replay"}, (*bench).rebuild},
 	{[]string{"replay"}, (*bench).explain},
 	{[]string{"replay"}, (*bench).backups},
-	{[]string{"capacity"}, (*bench).capacity},
 	{[]string{"inprocess"}, (*bench).inProcess},
 	{[]string{"feed"}, (*bench).feed},
 	{[]string{"budget"}, (*bench).budget},

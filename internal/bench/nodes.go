@@ -13,97 +13,82 @@ import (
 const windowBytes = "tidemark_window_bytes_total"
 
 // nodes measures what it costs that shards are spread over processes: one
-// process with all roles, then one that routes, one that only answers, and 1, 2
-// and 4 that hold.
+// process with all roles, then one that routes, one that only answers, and 1 to
+// 4 that hold. The capacity model is fitted to the same.
 func (b *bench) nodes(ctx context.Context) error {
 	b.say("nodes: %s post rows, %s users who follow %d", number(float64(b.size.asked)), number(float64(b.size.pollers)), allPollers[0].follow)
 	beside, err := b.oneProcess(ctx)
 	if err != nil {
 		return err
 	}
-	f, err := b.fleet(ctx, "")
+	points, err := b.severalProcesses(ctx)
 	if err != nil {
 		return err
 	}
-	defer f.close()
-	if err := f.apart(ctx); err != nil {
-		return err
-	}
-	if err := f.measure(ctx, beside); err != nil {
-		return err
-	}
+	b.compare(points, beside)
+	b.model(points)
 	return b.kills(ctx)
 }
 
 // oneProcess is what one process pays that has all roles.
-func (b *bench) oneProcess(ctx context.Context) (c nodesCost, err error) {
+func (b *bench) oneProcess(ctx context.Context) (p point, err error) {
 	f, err := b.fleet(ctx, "")
 	if err != nil {
-		return c, err
+		return p, err
 	}
 	defer f.close()
 	if err := f.alone(ctx); err != nil {
-		return c, err
+		return p, err
 	}
-	return f.cost(ctx)
+	return f.point(ctx)
 }
 
-func (f *fleet) measure(ctx context.Context, beside nodesCost) error {
-	var costs []nodesCost
-	for _, holders := range []int{1, 2, 4} {
+// severalProcesses is what is paid with fewHolders to manyHolders.
+func (b *bench) severalProcesses(ctx context.Context) (points []point, err error) {
+	f, err := b.fleet(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if err := f.apart(ctx); err != nil {
+		return nil, err
+	}
+	if err := f.read(ctx); err != nil {
+		return nil, err
+	}
+	for holders := fewHolders; holders <= manyHolders; holders++ {
 		if holders == 2 {
 			if err := f.move(ctx); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := f.hold(ctx, holders); err != nil {
-			return err
+			return nil, err
 		}
-		cost, err := f.cost(ctx)
+		p, err := f.point(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		costs = append(costs, cost)
+		points = append(points, p)
+	}
+	return points, nil
+}
+
+// compare adds what several processes pay, beside one that has all roles.
+func (b *bench) compare(points []point, beside point) {
+	for _, p := range points {
 		what := "1 holder and a node that only answers"
-		if holders > 1 {
-			what = fmt.Sprintf("%d holders and a node that only answers", holders)
+		if p.holders > 1 {
+			what = fmt.Sprintf("%d holders and a node that only answers", p.holders)
 		}
-		f.table.add(line{what: "get of 500, " + what, unit: "µs", ours: sample{cost.get.all}, beside: "one process", theirs: sample{beside.get.all}, target: ratioAtMost(2)})
-		f.table.add(line{what: "unread of one who follows 500, " + what, unit: "µs", ours: sample{cost.poll.all}, beside: "one process", theirs: sample{beside.poll.all}, target: ratioAtMost(2)})
+		b.table.add(line{what: "get of 500, " + what, unit: "µs", ours: sample{p.getMany.all}, beside: "one process", theirs: sample{beside.getMany.all}, target: ratioAtMost(2)})
+		b.table.add(line{what: "unread of one who follows 500, " + what, unit: "µs", ours: sample{p.pollMany.all}, beside: "one process", theirs: sample{beside.pollMany.all}, target: ratioAtMost(2)})
 	}
-	first, last := costs[0], costs[len(costs)-1]
-	f.table.add(line{what: "get of 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.get.holders}, beside: "with 4", theirs: sample{last.get.holders / 4}, target: ratioAtLeast(3.4)})
-	f.table.add(line{what: "unread of one who follows 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.poll.holders}, beside: "with 4", theirs: sample{last.poll.holders / 4}, target: ratioAtLeast(3.4)})
-	f.table.add(line{what: "applying, a holder of a quarter", unit: "µs", ours: sample{last.event.holders / 4}, beside: "of all", theirs: sample{first.event.holders}, target: ratioAtMost(0.35)})
-	f.table.note("nodes: processor time of all processes but the NATS server, for a request or an event, less what they take at rest; %d callers, one process with all roles beside it.", callers)
-	return nil
-}
-
-// nodesCost is what requests and events cost. Of holders it is all together.
-type nodesCost struct {
-	get, poll, event cost
-	deltas           float64 // bytes of DELTAS, an event
-}
-
-// cost measures all three, and says what they come to.
-func (f *fleet) cost(ctx context.Context) (c nodesCost, err error) {
-	rest, err := f.rest(ctx)
-	if err != nil {
-		return c, err
-	}
-	if c.get, err = f.gets(ctx, rest, callers, getIDs); err != nil {
-		return c, err
-	}
-	if c.poll, err = f.unreads(ctx, rest, callers, allPollers[0]); err != nil {
-		return c, err
-	}
-	if c.event, c.deltas, err = f.apply(ctx, rest); err != nil {
-		return c, err
-	}
-	f.say("nodes: %d holders: %s", len(f.holders), c.get.text("get"))
-	f.say("nodes: %d holders: %s", len(f.holders), c.poll.text("poll"))
-	f.say("nodes: %d holders: %s; %s bytes of DELTAS", len(f.holders), c.event.text("event"), number(c.deltas))
-	return c, nil
+	first, last := points[0], points[len(points)-1]
+	b.table.add(line{what: "get of 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.getMany.holders}, beside: "with 4", theirs: sample{last.getMany.holders / 4}, target: ratioAtLeast(3.4)})
+	b.table.add(line{what: "unread of one who follows 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.pollMany.holders}, beside: "with 4", theirs: sample{last.pollMany.holders / 4}, target: ratioAtLeast(3.4)})
+	b.table.add(line{what: "applying, a holder of a quarter", unit: "µs", ours: sample{last.event.holders / 4}, beside: "of all", theirs: sample{first.event.holders}, target: ratioAtMost(0.35)})
+	b.table.note("nodes: processor time of all processes but the NATS server, for a request or an event, less what they take at rest; %d callers, one process with all roles beside it.", callers)
 }
 
 func (c cost) text(what string) string {

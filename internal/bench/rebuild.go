@@ -18,7 +18,7 @@ import (
 // during it.
 func (b *bench) rebuild(ctx context.Context) error {
 	const pack = 256
-	b.say("rebuild: of %s events, with %s post rows and %s users to ask for", number(float64(b.size.packed)), number(float64(b.size.asked)), number(float64(b.size.persons)))
+	b.say("rebuild: of %s events, with %s post rows and %s users to ask for", number(float64(b.size.replayed)), number(float64(b.size.asked)), number(float64(b.size.persons)))
 	p, c, err := b.launch(ctx, "log: {level: error}\n"+auditOff)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (b *bench) rebuild(ctx context.Context) error {
 	if err := loadPersons(ctx, c, b.size.persons); err != nil {
 		return err
 	}
-	messages, err := fill(ctx, nc, b.size.packed, pack, newCommunity(7).event)
+	messages, err := fill(ctx, nc, b.size.replayed, pack, newCommunity(7).event)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ const auditOff = "audit: {rate: 0, memory: 4GiB}\n"
 // can, and the audit at its default rate beside a node that does nothing.
 func (b *bench) replay(ctx context.Context) error {
 	const pack = 256
-	events := b.size.packed
+	events := b.size.replayed
 	b.say("replay: %s events to verify", number(float64(events)))
 	p, c, err := b.launch(ctx, "log: {level: error}\n"+auditOff)
 	if err != nil {

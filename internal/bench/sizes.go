@@ -9,6 +9,8 @@ type sizes struct {
 	backlog int // events, one a message
 	packed  int // events, in packs
 
+	replayed int // events that are verified, and rebuilt
+
 	sustained int // events with distinct keys, in packs
 
 	lists []int // posts by one author, follows by one user
@@ -46,27 +48,27 @@ type sizes struct {
 	unbounded int    // the same where the program has no budget: they must fit
 }
 
-// short takes some minutes on two cores.
+// short takes less than eight minutes on two cores.
 var short = sizes{
 	rounds:  3,
-	backlog: 500_000, packed: 2_000_000,
-	sustained: 3_000_000, lists: []int{60_000},
+	backlog: 500_000, packed: 2_000_000, replayed: 500_000,
+	sustained: 2_000_000, lists: []int{60_000},
 	pace: 50_000, probes: 200, visible: 5 * time.Second,
 	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
 	pollers: 2000, polled: 20_000,
-	rows: []int{1_000_000, 2_000_000, 3_000_000}, ask: 2 * time.Second,
-	hot: 5_000_000, pauses: 15 * time.Second, collecting: 3 * time.Second,
-	moving:    5 * time.Second,
+	rows: []int{500_000, 1_000_000, 2_000_000}, ask: 1500 * time.Millisecond,
+	hot: 4_000_000, pauses: 10 * time.Second, collecting: 2 * time.Second,
+	moving:    3 * time.Second,
 	calm:      time.Second,
-	explained: 10_000_000,
+	explained: 1_000_000,
 	inProcess: 1_000_000,
-	authors:   1_000_000, feedTime: "2s",
+	authors:   1_000_000, feedTime: "1s",
 }
 
 // large is what the targets speak of.
 var large = sizes{
 	rounds:  5,
-	backlog: 2_000_000, packed: 10_000_000,
+	backlog: 2_000_000, packed: 10_000_000, replayed: 10_000_000,
 	sustained: 20_000_000, lists: []int{60_000, 1_000_000},
 	pace: 50_000, probes: 200, visible: 20 * time.Second,
 	asked: 3_000_000, persons: 100_000, calls: 500, calling: 10 * time.Second,

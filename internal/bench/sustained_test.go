@@ -106,11 +106,11 @@ func TestDiskBytes(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, "hole"), 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	got, err := diskBytes(dir, filepath.Join(dir, "streams"))
+	got, err := diskBytes(dir, "streams")
 	if err != nil || got < 200_000 || got > 1<<20 {
 		t.Errorf("%v bytes, %v; want some 200,000", got, err)
 	}
-	if got, err := diskBytes(filepath.Join(dir, "none"), ""); err != nil || got != 0 {
+	if got, err := diskBytes(filepath.Join(dir, "none")); err != nil || got != 0 {
 		t.Errorf("of a directory that is gone: %v, %v", got, err)
 	}
 }
