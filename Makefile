@@ -56,13 +56,13 @@ ALONE   = ^Test(KilledAtEveryStep|FullDisk|Twins)$$
 # and rows without it, and few with it.
 UNRACED = ./internal/sim ./sinks/hot
 
-test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes [3 min; 6 where nothing is compiled yet]
+test: ## what proves a change: unit tests, twins, the simulation, twelve stories with real processes [2 min; 4 where nothing is compiled yet]
 	CGO_ENABLED=0 $(TEST) -short -timeout 10m ./...
 
-race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 5 where nothing is compiled yet]
+race: ## the race detector, where goroutines share memory; needs a C compiler [3 min; 4 where nothing is compiled yet]
 	$(TEST) -race -short -parallel 6 -skip '$(ALONE)' -timeout 10m $(SHARED)
 
-test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh, fish where they are [20 min]
+test-all: ## every test with the race detector, all stories, all of Higgs; with a browser, Redis, zsh, fish where they are [11 min]
 	@$(if $(RACE),,echo 'make test-all: no C compiler found, so without -race: data races are not looked for')
 	$(if $(RACE),CGO_ENABLED=0 $(TEST) -timeout 20m $(UNRACED))
 	$(TEST) $(RACE) -timeout 30m ./...

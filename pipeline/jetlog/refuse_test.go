@@ -30,6 +30,16 @@ func (b *bench) stored() uint64 {
 	return state.Messages
 }
 
+// restart restarts the server. It returns when the connection is to the new one: what is
+// asked over the old one may be answered by nobody.
+func (b *bench) restart() {
+	b.Helper()
+	connection := b.streams.Conn()
+	before := connection.Stats().Reconnects
+	b.must(b.server.Restart())
+	e2e.Until(b, "connected again", func() bool { return connection.Stats().Reconnects > before })
+}
+
 // refused fails unless a publish is answered, with a refusal.
 func (b *bench) refused() {
 	b.Helper()
@@ -72,7 +82,7 @@ func TestRefuseWrites(t *testing.T) {
 		b.refused()
 	}
 	again()
-	b.must(b.server.Restart())
+	b.restart()
 	again()
 
 	b.refuse(false, true)
@@ -100,7 +110,7 @@ func TestRefuseWritesLosesNothing(t *testing.T) {
 	_, err := b.js.UpdateStream(b.ctx, c)
 	b.must(err)
 	b.refused()
-	b.must(b.server.Restart())
+	b.restart()
 	if n := b.stored(); n != 100 {
 		t.Fatalf("EVENTS holds %d messages, of 100", n)
 	}
