@@ -192,15 +192,15 @@ func (n *Node) step(ctx context.Context, still func(generations.Set) bool, chang
 // compareBoth compares what is built with what serves, and notes what came of it.
 func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	l := &n.rebuilds.leader
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	comparing, end := context.WithCancel(ctx) // ends when the record changes, be it by what is found
+	defer end()
 	still := func(now generations.Set) bool {
 		if !set.Compared && now.Accept { // amid the first one: what differs is said all the same
 			now.Epoch, now.Accept = set.Epoch, set.Accept
 		}
 		return now.Equal(set)
 	}
-	defer n.whileRecord(ctx, still, cancel)()
+	defer n.whileRecord(comparing, still, end)()
 	except, err := n.notAlike(set)
 	if err != nil {
 		return err
@@ -215,15 +215,15 @@ func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 		})
 	}
 	l.ended = nil
-	err = c.Run(ctx, set.Serving, set.Building)
+	err = c.Run(comparing, set.Serving, set.Building)
 	differs, examples, why := c.Result()
 	l.mu.Lock()
-	if l.done = 0; ctx.Err() == nil {
+	if l.done = 0; comparing.Err() == nil {
 		l.examples = examples
 	}
 	l.mu.Unlock()
 	switch {
-	case ctx.Err() != nil:
+	case comparing.Err() != nil:
 		return nil // the record has changed, or the node stops
 	case err != nil:
 		return err
