@@ -172,20 +172,19 @@ func TestNoTurn(t *testing.T) {
 	cold := r.sends([2]string{"get", `{"counter":"post","ids":[42]}`})
 	e2e.Until(t, "the disk is read", func() bool { return held.Load() > 3 })
 	r.refused(`{"counter":"post","ids":[42]}`, "503", "busy: no turn for a request that reads the disk")
-	late := r.sends([2]string{"followers", `{"user":7}`})
+	r.refuses("followers", `{"user":7}`, "503", "busy: no turn for a page")
+	e2e.Until(t, "its place is free", func() bool { return r.figure("tidemark_query_in_flight") == 3 })
+	late := r.sends([2]string{"followers", `{"user":7,"timeout_ms":10000}`})
 	e2e.Until(t, "both places are taken", func() bool { return r.figure("tidemark_query_in_flight") == 4 })
 	r.refuses("feed", `{"user":7}`, "503", "busy: 2 requests for pages are in flight")
-	if got := next(t, late); !strings.HasPrefix(got, "503 busy: no turn for a page") {
-		t.Error(got)
-	}
 	long := r.sends([2]string{"get", `{"counter":"post","ids":[1]` + padding + `}`}) // waits for as long as any may, unread
-	e2e.Until(t, "it is in line", func() bool { return r.figure("tidemark_query_in_flight") == 4 })
+	e2e.Until(t, "it is in line", func() bool { return r.figure("tidemark_query_in_flight") == 5 })
 	<-time.After(100 * time.Millisecond) // its time
 	close(release)
 	if got := next(t, long); !strings.HasPrefix(got, "503 busy: no turn for a large request") {
 		t.Error(got)
 	}
-	for _, answers := range []*nats.Subscription{begun, begun, cold} {
+	for _, answers := range []*nats.Subscription{begun, begun, cold, late} {
 		if got := next(t, answers); !strings.HasPrefix(got, "{") {
 			t.Error(got)
 		}
