@@ -435,7 +435,8 @@ var errUnsettled = errors.New("another write of the key is not settled: most of 
 // write replaces a revision of a key; 0 makes a key that is not there.
 func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	written, err = m.writeOnce(ctx, key, value, revision)
-	if makesRoom(ctx, m.streams, err) {
+	if jetlog.Full(err) {
+		makeRoom(ctx, m.streams)
 		written, err = m.writeOnce(context.WithoutCancel(ctx), key, value, revision)
 	}
 	return written, bucketFull(err)

@@ -31,17 +31,17 @@ const (
 )
 
 // sweep takes away the keys of a full bucket that begin with none of ownNames, so
-// that they do not keep out those that do. It returns how many names it took away.
-func sweep(ctx context.Context, s *jetlog.Streams) (names int, err error) {
+// that they do not keep out those that do.
+func sweep(ctx context.Context, s *jetlog.Streams) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepWithin) // a beat has a second
 	defer cancel()
 	stream, err := s.JetStream().Stream(ctx, jetlog.BucketStream)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(keyPrefix+">"))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	swept := map[string]struct{}{}
 	for subject := range info.State.Subjects {
@@ -65,26 +65,22 @@ func sweep(ctx context.Context, s *jetlog.Streams) (names int, err error) {
 		}
 		swept[filter] = struct{}{}
 		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(filter)); err != nil {
-			return len(swept), err
+			return err
 		}
 	}
 	if len(swept) > 0 {
 		s.Logger().Warn("bucket: the bucket "+jetlog.Bucket+" was full, and held keys that no node wrote; they are deleted",
 			"names", len(swept), "remedy", "deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
 	}
-	return len(swept), nil
+	return nil
 }
 
-// makesRoom says that the bucket was full and has room again.
-func makesRoom(ctx context.Context, s *jetlog.Streams, err error) bool {
-	if !jetlog.Full(err) {
-		return false
-	}
-	names, err := sweep(ctx, s)
-	if err != nil {
+// makeRoom sweeps a full bucket. Whether that made room, the next write tells: where nothing
+// was there to take away, another process may have done so a moment before.
+func makeRoom(ctx context.Context, s *jetlog.Streams) {
+	if err := sweep(ctx, s); err != nil {
 		s.Logger().Warn("bucket: keys that no node wrote cannot be deleted from the full bucket "+jetlog.Bucket, "error", err)
 	}
-	return names > 0
 }
 
 // bucketFull says what is wrong when the bucket refuses a key for its size.
