@@ -21,7 +21,7 @@ CC_FOUND = $(shell test "$$($(GO) env CGO_ENABLED)" = 1 && command -v $$($(GO) e
 RACE     = $(if $(CC_FOUND),-race)
 # What the program must build for besides the system at hand.
 SYSTEMS = freebsd darwin
-# The packages that have files of their own for some system; all others build there as they do here.
+# The package that has files of its own for some systems; all others build there as they do here.
 SYSTEM_PACKAGES = ./internal/kit
 # Hand-written Go only; nothing generated, nothing fetched.
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')

@@ -117,9 +117,9 @@ func fit(one, more point) model {
 	return m
 }
 
-// model adds what docs/capacity.md calculates with, and at points that it was not fitted
-// to what comes of it.
-func (b *bench) model(points []point) {
+// addModel adds what docs/capacity.md calculates with; and of the numbers of holders that
+// the model was not fitted to, what was measured beside what it says.
+func (b *bench) addModel(points []point) {
 	last := points[len(points)-1]
 	m := fit(points[0], last)
 	m.list(&b.table, last)

@@ -25,8 +25,8 @@ func (b *bench) nodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.compare(points, beside)
-	b.model(points)
+	b.addNodes(points, beside)
+	b.addModel(points)
 	return b.kills(ctx)
 }
 
@@ -57,7 +57,7 @@ func (b *bench) severalProcesses(ctx context.Context) (points []point, err error
 		return nil, err
 	}
 	for holders := fewHolders; holders <= manyHolders; holders++ {
-		if holders == 2 {
+		if holders == 2 { // half of all shards go to the second: what that costs those who ask
 			if err := f.move(ctx); err != nil {
 				return nil, err
 			}
@@ -74,8 +74,8 @@ func (b *bench) severalProcesses(ctx context.Context) (points []point, err error
 	return points, nil
 }
 
-// compare adds what several processes pay, beside one that has all roles.
-func (b *bench) compare(points []point, beside point) {
+// addNodes adds what several processes pay, beside one that has all roles.
+func (b *bench) addNodes(points []point, beside point) {
 	for _, p := range points {
 		what := "1 holder and a node that only answers"
 		if p.holders > 1 {

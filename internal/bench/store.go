@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // storeBytes is the room that the node's own data takes on disk, whatever files
@@ -25,7 +26,6 @@ func (p *program) storeBytes() (float64, error) {
 // diskBytes is the room that the files under a directory take on disk, but for
 // those under some of its entries: files with holes take less than their size.
 func diskBytes(dir string, without ...string) (bytes float64, err error) {
-	const block = 512 // the unit of st_blocks, whatever the file system's is
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -44,11 +44,7 @@ func diskBytes(dir string, without ...string) (bytes float64, err error) {
 		if err != nil {
 			return err
 		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += float64(stat.Blocks) * block
-		} else {
-			bytes += float64(info.Size())
-		}
+		bytes += float64(kit.DiskTaken(info))
 		return nil
 	})
 	return bytes, err
