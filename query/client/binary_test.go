@@ -208,7 +208,7 @@ func TestTheBinaryFormIsUsed(t *testing.T) {
 		}
 	}
 	for i := range 6 {
-		m, err := tap.NextMsg(time.Second)
+		m, err := tap.NextMsg(time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

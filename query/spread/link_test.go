@@ -172,7 +172,7 @@ func TestSlowAndAlone(t *testing.T) {
 	c.list("a", all)
 	c.list("gone", even)
 	c.open()
-	rows, err := like(t, c.far(0, 0), within(t, 2*time.Second), idIn(0, 0), idIn(1, 0))
+	rows, err := like(t, c.far(0, 0), within(t, 20*time.Second), idIn(0, 0), idIn(1, 0))
 	if err != nil || len(rows.Missing) > 0 {
 		t.Error(err, rows.Missing)
 	}
