@@ -55,7 +55,7 @@ func TestExplainBadge(t *testing.T) {
 		for range 4 { // by either node
 			var all []string
 			for before := "0"; before != ""; {
-				reply := s.Ask("explain", fmt.Sprintf(`{"number":%q,"id":7,"limit":2,"before":%q,"min_position":%q}`, c.number, before, at))
+				reply := s.Ask("explain", fmt.Sprintf(`{"number":%q,"id":7,"limit":2,"before":%q,"min_position":%q,"timeout_ms":9000}`, c.number, before, at))
 				var page struct {
 					Value   int64
 					Numbers map[string]int64

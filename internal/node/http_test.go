@@ -65,6 +65,7 @@ func TestNodeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	n := startWith(t, func(c *config.Config) {
 		c.API.Listen, c.HTTP.Hosts = "127.0.0.1:0", []string{"tidemark", "Counts.Example.org"}
+		c.Limits.Timeout = c.Limits.TimeoutMax // what was stored is waited for
 	})
 	nc, err := nats.Connect(n.URL(), e2e.Inside(t, n.KeyFile()))
 	if err != nil {
