@@ -79,8 +79,8 @@ func (r *runCommand) Run(t *terminal) error {
 }
 
 // failedCloseMax is how long a node that cannot go on may take to close: what hangs it may
-// be what must be closed.
-const failedCloseMax = time.Minute
+// be what must be closed, and nothing is lost without.
+const failedCloseMax = 10 * time.Second
 
 // closeWithin closes, or says that it took too long. What closing itself says is not
 // worth more words beside why the node could not go on.
