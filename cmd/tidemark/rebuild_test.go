@@ -218,9 +218,9 @@ func TestRebuildWait(t *testing.T) {
 			&led{stands: []node.RebuildStatus{standsNone}, fail: map[string]error{node.RebuildVerb: errors.New("EVENTS begins at 7")}}, "--yes --wait", 1,
 			"", "tidemark: EVENTS begins at 7",
 		},
-		"nobody leads": {&led{stands: []node.RebuildStatus{standsNone}, silent: 1000}, "--status --timeout 100ms", 1, "", "tidemark: no node routes at the moment"},
+		"nobody leads": {&led{stands: []node.RebuildStatus{standsNone}, silent: 1000}, "--status --timeout 2s", 1, "", "tidemark: no node routes at the moment"},
 		"nobody leads for longer than the timeout": {
-			&led{stands: []node.RebuildStatus{standsBuilding, standsSwitched}, silent: 6}, "--status --wait --timeout 100ms", 0, serves,
+			&led{stands: []node.RebuildStatus{standsBuilding, standsSwitched}, silent: 8}, "--status --wait --timeout 2s", 0, serves,
 			"tidemark: no node routes at the moment",
 		},
 	} {
