@@ -126,7 +126,7 @@ func TestThreeProcessesAreACluster(t *testing.T) {
 	comesToRefuse(t, n[0], "nothing was stored, ask again later", "read", "7", "feed")
 	comesToRefuse(t, n[0], "the node that answers has heard of no node", "nodes")
 	comesToRefuse(t, n[0], "the node that answers has heard of no node", "shards")
-	e2e.Until(t, "/readyz says that nothing is stored", func() bool { // for a while after it was tried
+	e2e.Until(t, "/readyz says that nothing is stored", func() bool { // for ten seconds after an event was refused
 		n[0].do("read", "7", "feed")
 		_, body := m[0].look("/readyz")
 		return strings.Contains(body, "the log takes no events now")

@@ -78,8 +78,8 @@ func (r *runCommand) Run(t *terminal) error {
 	return err
 }
 
-// failedCloseMax is how long a node that cannot go on may take to close: what hangs it may
-// be what must be closed, and nothing is lost without.
+// failedCloseMax bounds how long a node that cannot go on takes to close: a server that hangs
+// cannot be closed either. What is not closed loses nothing, as after kill -9.
 const failedCloseMax = 10 * time.Second
 
 // closeWithin closes, or says that it took too long. What closing itself says is not

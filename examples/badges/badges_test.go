@@ -31,7 +31,7 @@ type listener struct {
 	t      testing.TB
 	body   io.ReadCloser
 	states chan state
-	err    error // why it ended before its time, once states is closed; nil: the node ended it
+	err    error // what cut the stream off, once states is closed; nil: the node ended it
 }
 
 func (p *place) listen(user string) *listener {
@@ -239,8 +239,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// A node that stops ends the streams of pages that are open: it need not wait for them
-// and cut them off.
+// A node that stops ends the streams of open pages. It does not wait until its time to close
+// is over, and then cut them off.
 func TestStopEndsStreams(t *testing.T) {
 	p := open(t)
 	l := p.listen("7")

@@ -117,8 +117,8 @@ func fit(one, more point) model {
 	return m
 }
 
-// addModel adds what docs/capacity.md calculates with; and of the numbers of holders that
-// the model was not fitted to, what was measured beside what it says.
+// addModel adds the costs that docs/capacity.md calculates with. For the numbers of holders
+// that the model was not fitted to, it adds what the model says beside what was measured.
 func (b *bench) addModel(points []point) {
 	last := points[len(points)-1]
 	m := fit(points[0], last)

@@ -192,7 +192,8 @@ func (n *Node) step(ctx context.Context, still func(generations.Set) bool, chang
 // compareBoth compares what is built with what serves, and notes what came of it.
 func (n *Node) compareBoth(ctx context.Context, set generations.Set) error {
 	l := &n.rebuilds.leader
-	// comparing ends when the record changes. What was found changes it: that is written with ctx.
+	// comparing ends when the record changes. The result is a change of the record, too: it is
+	// written with ctx.
 	comparing, end := context.WithCancel(ctx)
 	defer end()
 	still := func(now generations.Set) bool {

@@ -69,10 +69,10 @@ func TestTailMakesALogAnew(t *testing.T) {
 		}
 		b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream))
 	}
-	// A server may give the log that is made the message of the one that was
-	// deleted, and it is found again.
-	if n := b.streams.Stats().Foreign.Load(); n < 1 || n > 4 {
-		t.Errorf("%d foreign messages are counted, of 1 found in at most 4 logs", n)
+	// At least once: a server that has not yet removed the files of a deleted log gives its
+	// message to the next one.
+	if b.streams.Stats().Foreign.Load() == 0 {
+		t.Error("no foreign message is counted")
 	}
 }
 

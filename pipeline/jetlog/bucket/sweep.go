@@ -75,8 +75,8 @@ func sweep(ctx context.Context, s *jetlog.Streams) error {
 	return nil
 }
 
-// makeRoom sweeps a full bucket. Whether that made room, the next write tells: where nothing
-// was there to take away, another process may have done so a moment before.
+// makeRoom sweeps a full bucket, so that the caller can write again. It does not say whether
+// it found anything: another process may have swept the bucket a moment before.
 func makeRoom(ctx context.Context, s *jetlog.Streams) {
 	if err := sweep(ctx, s); err != nil {
 		s.Logger().Warn("bucket: keys that no node wrote cannot be deleted from the full bucket "+jetlog.Bucket, "error", err)
