@@ -58,8 +58,9 @@ func TestDerivedBeside(t *testing.T) {
 				time.Sleep(time.Millisecond) // it has not heard yet
 				continue
 			}
-			// What is derived goes on with a window that was there when it began.
-			if needs := a.Serving().needs(); needs+1 < first {
+			// What is derived goes on with a window that was there when it began. A shard that has
+			// come without a window of DELTAS has all of them kept until its next checkpoint.
+			if needs := a.Serving().needs(); needs+1 < first && a.Serving().heldNow() == own {
 				t.Fatalf("while shards are derived DELTAS is kept from window %d on, and began with %d before", needs, first)
 			}
 			before, sequence := a.Serving().sinks.Applied(), f.likeOf(own)
