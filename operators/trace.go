@@ -41,11 +41,34 @@ func (t *Tracer) Trace(m *pipeline.Message, want func(line []byte) bool, visit f
 	}
 }
 
-// Refuses says why a line of a pack would be a dead letter; "" where it would count.
-func (t *Tracer) Refuses(line []byte) (reason pipeline.Reason, detail string) {
+// Check returns the type of a line of a pack, and says why it would be a dead letter; ""
+// where it would count. A refused line may have no type.
+func (t *Tracer) Check(line []byte) (kind string, reason pipeline.Reason, detail string) {
 	t.lane.begin(0)
 	if fault := t.lane.derive(typePack, line); fault != nil {
-		return fault.reason, fault.detail
+		return "", fault.reason, fault.detail
 	}
-	return "", ""
+	return t.lane.event.name, "", ""
+}
+
+// TypeReader reads what type lines are of, where no rules are known. It is for one
+// goroutine at a time.
+type TypeReader struct{ object *object }
+
+// NewTypeReader makes a reader.
+func NewTypeReader() *TypeReader {
+	return &TypeReader{newObject(newWords(fixedFields[fieldType:fieldType+1]), 1)}
+}
+
+// Check is [Tracer.Check], as far as it goes without rules: a line that it finds nothing
+// wrong with may be a dead letter.
+func (r *TypeReader) Check(line []byte) (kind string, reason pipeline.Reason, detail string) {
+	fault := r.object.parse(line)
+	if fault == nil && r.object.word(fieldType) == nil {
+		fault = refuse(pipeline.ReasonType, "in a pack every line needs a type, a string")
+	}
+	if fault != nil {
+		return "", fault.reason, fault.detail
+	}
+	return string(r.object.word(fieldType)), "", ""
 }

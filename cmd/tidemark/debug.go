@@ -24,10 +24,11 @@ type debugCommand struct {
 }
 
 type bundleCommand struct {
-	File string        `arg:"" help:"The file to write: a .tar.gz. It must not be there yet."`
-	URL  string        `name:"url" placeholder:"URL" help:"The node's pages, instead of http.listen of the configuration."`
-	Log  string        `type:"existingfile" placeholder:"FILE" help:"The node's log, where it goes to a file: its end is packed too."`
-	CPU  time.Duration `name:"cpu" default:"5s" help:"How long to look what the processors do, in whole seconds; 0: not at all (${default})."`
+	File  string        `arg:"" help:"The file to write: a .tar.gz. It must not be there yet."`
+	URL   string        `name:"url" placeholder:"URL" help:"The node's pages, instead of http.listen of the configuration."`
+	Log   string        `type:"existingfile" placeholder:"FILE" help:"The node's log, where it goes to a file: its end is packed too."`
+	Token string        `env:"TIDEMARK_TOKEN" placeholder:"TOKEN" help:"An operator's token of api.tokens: profiles need it where others than the node's machine reach http.listen."`
+	CPU   time.Duration `name:"cpu" default:"5s" help:"How long to look what the processors do, in whole seconds; 0: not at all (${default})."`
 	settings
 	remote
 }
@@ -59,7 +60,7 @@ func (c *bundleCommand) Run(t *terminal) error {
 	shown, secrets := settings.Shown(used)
 	ctx, stop := interruptible()
 	defer stop()
-	b, err := bundle.Create(c.File, bundle.NewScrubber(secrets))
+	b, err := bundle.Create(c.File, bundle.NewScrubber(append(secrets, c.Token)))
 	if err != nil {
 		return err
 	}
@@ -120,9 +121,16 @@ func (c *bundleCommand) addPages(ctx context.Context, b *bundle.Bundle, settings
 func (c *bundleCommand) fetch(ctx context.Context, page string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout+c.CPU)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	method := http.MethodGet
+	if strings.Contains(page, "/profile?") {
+		method = http.MethodPost // a profile takes processor time
+	}
+	request, err := http.NewRequestWithContext(ctx, method, page, nil)
 	if err != nil {
 		return nil, err
+	}
+	if c.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.Token)
 	}
 	reply, err := nodeHere.Do(request)
 	if err != nil {
@@ -131,7 +139,7 @@ func (c *bundleCommand) fetch(ctx context.Context, page string) ([]byte, error) 
 	defer reply.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(reply.Body, bundle.PartMax+1))
 	if err == nil && reply.StatusCode != http.StatusOK && !strings.HasSuffix(page, "/readyz") {
-		err = fmt.Errorf("%s: %s", page, reply.Status)
+		err = fmt.Errorf("%s: %s%s", page, reply.Status, map[int]string{http.StatusUnauthorized: ": give --token"}[reply.StatusCode])
 	}
 	return data, err
 }

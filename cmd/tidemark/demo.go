@@ -30,7 +30,7 @@ func playDemo(ctx context.Context, t *terminal, c *config.Config, n *node.Node) 
 		return err
 	}
 	defer nc.Close()
-	fmt.Fprint(t.out, demoText(c.DataDir, n.URL(), n.HTTPAddress()))
+	fmt.Fprint(t.out, demoText(c, n))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	told := make(chan struct{})
@@ -60,15 +60,16 @@ func demoPages(log *slog.Logger) map[string]func(*nats.Conn) http.Handler {
 	}}
 }
 
-// demoText says what runs, where to look and what to try.
-func demoText(dir, url, http string) string {
+// demoText says what runs, where to look and what to try, and who may.
+func demoText(c *config.Config, n *node.Node) string {
+	url, http := n.URL(), n.HTTPAddress()
 	var b strings.Builder
 	fmt.Fprintf(&b, `
 Tidemark runs, with a demo: a small community of MADE-UP users (1, 2, 3, …)
 who write, repost, comment, like and follow. All of it is synthetic, and kept
 in %s, apart from real numbers.
 
-`, dir)
+`, c.DataDir)
 	if http != "" {
 		fmt.Fprintf(&b, "  badges     http://%s%s      open it in a browser: what is new for user 1, live\n", http, demoPath)
 		fmt.Fprintf(&b, "  figures    http://%s/metrics\n  ready?     http://%s/readyz\n", http, http)
@@ -84,10 +85,30 @@ Try in another terminal, more than once, the numbers move:
   %[2]s get post 1 2 3%[3]s
   %[2]s get user 1 2 3 --columns post,liked,follower%[3]s
 
-Ctrl-C stops it.
+Commands that look inside, or repair, take the node's key:
 
-`, url, os.Args[0], flag)
+  %[2]s verify --all --nkey %[4]s%[3]s
+
+`, url, os.Args[0], flag, n.KeyFile())
+	b.WriteString(openText(c))
+	b.WriteString("Ctrl-C stops it.\n\n")
 	return b.String()
+}
+
+// openText says who is let in without a key, "" if nobody is.
+func openText(c *config.Config) string {
+	var open, close []string
+	if c.NATS.URL == "" && (c.NATS.Auth == "" || c.NATS.Auth == config.AuthOpen) {
+		open, close = append(open, "NATS"), append(close, "nats.auth: FILE")
+	}
+	if c.API.Tokens == "" || c.API.Tokens == config.AuthOpen {
+		open, close = append(open, "HTTP"), append(close, "api.tokens: FILE")
+	}
+	if len(open) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Whoever reaches the ports may set any counter and mark as read for any user, by %s.\nIn the configuration %s takes that away.\n\n",
+		strings.Join(open, " and "), strings.Join(close, ", "))
 }
 
 const defaultURL = nats.DefaultURL

@@ -21,13 +21,24 @@ func TestDemo(t *testing.T) {
 			t.Errorf("does not say %s:\n%s", want, text)
 		}
 	}
+	// docs/contract.md: "SIGHUP ends nothing."
+	if err := n.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Until(t, "SIGHUP is heard", func() bool { return strings.Contains(n.log.String(), "SIGHUP") })
 	commands := regexp.MustCompile(`(?m)^  `+regexp.QuoteMeta(binary)+` (.*)$`).FindAllStringSubmatch(text, -1)
-	if len(commands) != 2 {
+	if len(commands) != 3 || !strings.Contains(text, "may set any counter and mark as read for any user, by NATS and HTTP.") {
 		t.Fatalf("%d commands to try:\n%s", len(commands), text)
 	}
 	for _, command := range commands {
 		args := strings.Fields(command[1])
 		before := tidemark(t, args...)
+		if args[0] == "verify" {
+			if before.code != 0 || !strings.Contains(before.out, "all as the log says") {
+				t.Errorf("%s: %+v", command[1], before)
+			}
+			continue
+		}
 		if before.code != 0 || before.err != "" {
 			t.Errorf("%s: %+v", command[1], before)
 		}

@@ -19,7 +19,7 @@ func TestCheckTheMachine(t *testing.T) {
 	}
 	n := shared(t)
 	r = n.do("check", "--config", n.config)
-	if r.code != 0 || !strings.Contains(r.out, "good  stream EVENTS") || !strings.Contains(r.out, "producer, reader, gateway, operator, node") {
+	if r.code != 0 || !strings.Contains(r.out, "good  stream EVENTS") || !strings.Contains(r.out, "producer, reader, gateway, application, operator, node") {
 		t.Errorf("while it runs: %+v", r)
 	}
 	if err := os.Chmod(n.key, 0o644); err != nil {

@@ -21,7 +21,7 @@ func TestHealthcheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.configure(t, "http: {listen: '0.0.0.0:"+port+"'}\n") // as in an image
+	p.configure(t, "http: {listen: '0.0.0.0:"+port+"'}\napi: {tokens: open}\n") // as in an image
 	ask("--config", p.config).fails(t, 1, "http://127.0.0.1:"+port+"/healthz: ", "connection refused")
 	p.configure(t, "http: {listen: '"+strings.TrimPrefix(n.url, "http://")+"'}\n")
 	good := result{out: "ok\n"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -54,6 +55,8 @@ func (r *runCommand) Run(t *terminal) error {
 	if o.Demo {
 		o.Pages = demoPages(o.Logger)
 	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // one that comes while it starts ends nothing
 	n, err := node.Start(ctx, c, o)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		o.Logger.Info("tidemark: stopped before it had started", "error", err)
@@ -64,6 +67,7 @@ func (r *runCommand) Run(t *terminal) error {
 	}
 	running, stop := untilFailed(ctx, n)
 	defer stop()
+	go reloadAtHangup(running, n, hangups, o.Logger)
 	if r.Demo {
 		err = playDemo(running, t, c, n)
 	} else {
@@ -173,6 +177,19 @@ func untilSignal() context.Context {
 // demoDir is where the demo's numbers are kept: made-up ones and real ones
 // never mix.
 func demoDir(dir string) string { return filepath.Clean(dir) + "-demo" }
+
+// reloadAtHangup has SIGHUP read again what may change while the node runs.
+func reloadAtHangup(ctx context.Context, n *node.Node, hangups <-chan os.Signal, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			log.Info("tidemark: SIGHUP: api.tokens is read again; what else the configuration says takes a new start")
+			n.Reload()
+		}
+	}
+}
 
 func demoConfig(c *config.Config) error {
 	if c.NATS.URL != "" {

@@ -30,15 +30,16 @@ func (d *decoder) check(c *Config) {
 
 const ageMax = 36500 * day
 
-// checkAPI refuses a door for everybody on the network.
-func (d *decoder) checkAPI(a *API) {
-	if a.Listen == "" {
-		return
+// checkDoors refuses a door for everybody on the network that nobody has said shall be one.
+func (d *decoder) checkDoors(c *Config) {
+	if c.API.Listen != "" {
+		d.checkListen("api.listen", c.API.Listen)
 	}
-	d.checkListen("api.listen", a.Listen)
-	if d.sound("api.listen") && a.Tokens == "" && !Local(a.Listen) {
-		d.crossFault([]string{"api.listen", "api.tokens"}, "api.listen is %s, which others than this machine reach, and there is no api.tokens; "+
-			"state a file with a token and a role a line, or listen on 127.0.0.1", a.Listen)
+	for _, door := range []struct{ key, listen string }{{"api.listen", c.API.Listen}, {"http.listen", c.HTTP.Listen}} {
+		if door.listen != "" && d.sound(door.key) && c.API.Tokens == "" && !Local(door.listen) {
+			d.crossFault([]string{door.key, "api.tokens"}, "%s is %s, which others than this machine reach, and there is no api.tokens; "+
+				"state a file with a token and a role a line, or api.tokens: %s, or listen on 127.0.0.1", door.key, door.listen, AuthOpen)
+		}
 	}
 }
 
@@ -73,7 +74,7 @@ func (d *decoder) checkBounds(c *Config) {
 		d.checkListen("http.listen", c.HTTP.Listen)
 	}
 	d.checkHosts("http.hosts", c.HTTP.Hosts)
-	d.checkAPI(&c.API)
+	d.checkDoors(c)
 
 	within(d, "windows.events", c.Windows.Events, 1, 65536)
 	within(d, "windows.bytes", c.Windows.Bytes, 32*KiB, 32*MiB)

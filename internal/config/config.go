@@ -86,7 +86,8 @@ type NATS struct {
 	Streams      Streams       `yaml:"streams"`       // the streams' limits
 }
 
-// AuthOpen in NATS.Auth says that each client that reaches the port may be an application.
+// AuthOpen in NATS.Auth or API.Tokens says that each client that reaches the port may be an
+// application.
 const AuthOpen = "open"
 
 // TLS names PEM files; Cert and Key are both there or both "".
@@ -125,7 +126,7 @@ type HTTP struct {
 // API is the door for applications that speak HTTP. It is on HTTP.Listen too.
 type API struct {
 	Listen string `yaml:"listen"` // host:port of it alone, without metrics and pprof, port 0 = any; "" = none
-	Tokens string `yaml:"tokens"` // path of a file of tokens and roles; "" = all who reach it may do all
+	Tokens string `yaml:"tokens"` // AuthOpen, or path of a file of tokens and roles; "" = open on this machine alone
 }
 
 // Windows says what closes a window, whichever comes first.

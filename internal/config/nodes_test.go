@@ -35,6 +35,7 @@ func TestNodesFaults(t *testing.T) {
 		{"nats: {cluster: {listen: ':6222', routes: ['nats://300.0.0.1:1']}}", "f:1: nats.cluster.routes: ", "number 1"},
 		{"nats: {cluster: {listen: ':6222', routes: ['nats://me:secret@b:6222']}}", "f:1: nats.cluster.routes: ", "number 1 names a user"},
 		{"\napi: {listen: ':8481'}", "f:2: api.listen: ", "others than this machine reach, and there is no api.tokens"},
+		{"\nhttp: {listen: '0.0.0.0:8480'}", "f:2: http.listen: ", "others than this machine reach, and there is no api.tokens"},
 		{"nats: {listen: '0.0.0.0:4222'}", "f:1: nats.listen: ", "others than this machine reach, and there is no nats.auth"},
 		{"\nnats: {url: 'nats://a:1', auth: open}", "f:2: nats.url: ", "is for the embedded server"},
 	} {

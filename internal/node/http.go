@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,10 +30,7 @@ func (n *Node) pages() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", answer(func() error { return nil }, nil))
 	mux.HandleFunc("GET /readyz", answer(n.Ready, n.remarks))
-	// Where the time and the memory go, for an operator at night.
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/pprof/", n.api.Profiles())
 	mux.Handle("/v1/", n.api.Handler())
 	for path, page := range n.o.Pages {
 		mux.Handle(path, http.StripPrefix(strings.TrimSuffix(path, "/"), page(n.nc)))

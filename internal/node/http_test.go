@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -154,7 +155,7 @@ func answersByItsNames(t *testing.T, n *Node, _ *nats.Conn) {
 		for _, path := range []string{"/", "/metrics", "/debug/pprof/", "/debug/pprof/heap", "/demo/", "/demo/events", "/none"} {
 			status, body := call(t, "GET", n.HTTPAddress()+path, "", "Host", host)
 			name, _, _ := strings.Cut(strings.TrimSuffix(host, "."), ":")
-			if status != http.StatusMisdirectedRequest || !strings.Contains(body, fmt.Sprintf("%q", name)) ||
+			if status != http.StatusMisdirectedRequest || !strings.Contains(body, fmt.Sprintf(`\"%s\"`, name)) ||
 				!strings.Contains(body, "http.hosts") {
 				t.Errorf("%s for %s: %d %s", path, host, status, body)
 			}
@@ -193,27 +194,40 @@ func notReadyWithoutQueries(t *testing.T, n *Node, _ *nats.Conn) {
 	}
 }
 
-// docs/contract.md: "Beyond this machine it needs `api.tokens`".
-func TestHTTPNeedsTokensBeyondThisMachine(t *testing.T) {
+// docs/run.md: "Beyond this machine profiles need an operator's token"; a link starts none.
+func TestProfiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("a-token-of-a-reader reader\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("a-token-of-a-reader reader\nthe-operators-token operator\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	open := startWith(t, func(c *config.Config) { c.HTTP.Listen = "0.0.0.0:0" })
-	_, port, _ := strings.Cut(strings.TrimPrefix(open.HTTPAddress(), "[::]"), ":")
-	if code, body := call(t, "GET", "127.0.0.1:"+port+"/v1/nodes", ""); code != 403 ||
-		!strings.Contains(body, "api.tokens") {
-		t.Errorf("%d %s", code, body)
+	beyond := startWith(t, func(c *config.Config) { c.HTTP.Listen, c.API.Tokens = "0.0.0.0:0", path })
+	here := startWith(t, func(c *config.Config) { c.API.Tokens = path })
+	for _, c := range []struct {
+		n                   *Node
+		method, page, token string
+		want                int
+	}{
+		{beyond, "GET", "/metrics", "", 200},
+		{beyond, "GET", "/debug/pprof/heap", "", 401},
+		{beyond, "GET", "/debug/pprof/heap", "a-token-of-a-reader", 403},
+		{beyond, "GET", "/debug/pprof/heap", "the-operators-token", 200},
+		{beyond, "POST", "/debug/pprof/trace?seconds=0.01", "", 401},
+		{here, "GET", "/debug/pprof/heap", "", 200},
+		{here, "GET", "/debug/pprof/profile?seconds=1", "", 405},
+		{here, "GET", "/debug/pprof/trace?seconds=1", "", 405},
+		{here, "POST", "/debug/pprof/trace?seconds=0.01", "", 200},
+		{here, "GET", "/v1/nodes", "", 401},
+	} {
+		_, port, err := net.SplitHostPort(c.n.HTTPAddress())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, body := call(t, c.method, "127.0.0.1:"+port+c.page, "", "Authorization", "Bearer "+c.token); code != c.want {
+			t.Errorf("%s %s with %q: %d %.200s, want %d", c.method, c.page, c.token, code, body, c.want)
+		}
 	}
-	if code, _ := call(t, "GET", "127.0.0.1:"+port+"/metrics", ""); code != 200 {
-		t.Errorf("metrics: %d", code)
-	}
-	n := startWith(t, func(c *config.Config) { c.API.Listen, c.API.Tokens = "127.0.0.1:0", path })
-	if code, _ := call(t, "GET", n.APIAddress()+"/v1/get/post/1", "", "Authorization", "Bearer a-token-of-a-reader"); code != 200 {
-		t.Errorf("with a token: %d", code)
-	}
-	if code, _ := call(t, "GET", n.APIAddress()+"/v1/get/post/1", ""); code != 401 {
-		t.Errorf("without: %d", code)
+	if code, _ := call(t, "POST", here.HTTPAddress()+"/debug/pprof/profile?seconds=1", "", "Sec-Fetch-Site", "cross-site"); code != 403 {
+		t.Errorf("a page from elsewhere starts a profile: %d", code)
 	}
 }

@@ -103,8 +103,12 @@ func Start(ctx context.Context, c *config.Config, o Options) (*Node, error) {
 		}
 	}
 	begin()
+	n.work.Go(func() { n.api.Watch(n.ctx) })
 	return n, nil
 }
+
+// Reload reads again what may change while the node runs: the tokens of the HTTP door.
+func (n *Node) Reload() { n.api.Reload() }
 
 func newNode(c *config.Config, o Options) *Node {
 	if o.Processors <= 0 {
@@ -207,7 +211,7 @@ func (n *Node) openHTTP() (err error) {
 
 // openAPI takes the port for applications.
 func (n *Node) openAPI() (err error) {
-	n.api, err = door.Open(n.config)
+	n.api, err = door.Open(n.config, n.log)
 	return err
 }
 

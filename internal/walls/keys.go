@@ -2,6 +2,7 @@ package walls
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -91,50 +92,85 @@ func writeOnce(path string, seed []byte) ([]byte, error) {
 
 // Client is a line of a file of keys.
 type Client struct {
-	Key      string // a public nkey, or NAME:PASSWORD
-	RoleName string // of Roles, or application, operator
+	Key  string // a public nkey, or NAME:PASSWORD
+	Role *Role
 }
 
-// ReadClients reads lines of a key and a role. Blank lines and those that begin with # are
-// passed over. Errors name the line, and never the key.
+// ReadClients reads lines of a key and a role (readRoles).
 func ReadClients(r io.Reader) (list []Client, err error) {
-	lines := bufio.NewScanner(r)
+	given := map[string]bool{} // keys, and names of passwords
+	err = readRoles(r, "key", "UABC…", func(key string, role *Role) error {
+		name, _, _ := strings.Cut(key, ":")
+		if given[name] {
+			return errors.New("the key, or the name of the password, stands there twice")
+		}
+		given[name] = true
+		list = append(list, Client{key, role})
+		return checkKey(key)
+	})
+	return list, err
+}
+
+// Tokens are what each token may do, by the hash of the token: to look one up takes the
+// same time whatever of it is right.
+type Tokens map[[sha256.Size]byte]*Role
+
+// ReadTokens reads lines of a token and a role (readRoles).
+func ReadTokens(r io.Reader) (Tokens, error) {
+	tokens := Tokens{}
+	err := readRoles(r, "token", "3f9c…", func(token string, role *Role) error {
+		hash := sha256.Sum256([]byte(token))
+		switch {
+		case len(token) < secretMin:
+			return fmt.Errorf("the token has fewer than %d characters", secretMin)
+		case tokens[hash] != nil:
+			return errors.New("the token stands there twice")
+		}
+		tokens[hash] = role
+		return nil
+	})
+	return tokens, err
+}
+
+// Role is the role of a token, nil if it is not known.
+func (t Tokens) Role(token string) *Role { return t[sha256.Sum256([]byte(token))] }
+
+// readRoles reads lines of something secret and a role. Blank lines and those that begin
+// with # are passed over. Errors name the line, and never the secret.
+func readRoles(r io.Reader, what, like string, add func(secret string, role *Role) error) error {
+	lines, some := bufio.NewScanner(r), false
 	for number := 1; lines.Scan(); number++ {
-		fields := strings.Fields(lines.Text())
+		fields := strings.Fields(strings.TrimPrefix(lines.Text(), "\ufeff"))
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
-		c, err := clientOf(fields)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", number, err)
+		if len(fields) != 2 {
+			return fmt.Errorf("line %d: a %s and a role are needed, as in: %s  reader", number, what, like)
 		}
-		list = append(list, c)
+		role, err := roleOf(fields[1])
+		if err == nil {
+			err = add(fields[0], role)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+		some = true
 	}
-	if len(list) == 0 && lines.Err() == nil {
-		return nil, errors.New("there is no key in it")
+	if !some && lines.Err() == nil {
+		return fmt.Errorf("there is no %s in it", what)
 	}
-	return list, lines.Err()
+	return lines.Err()
 }
 
-func clientOf(fields []string) (c Client, err error) {
-	if len(fields) != 2 {
-		return c, errors.New("a key and a role are needed, as in: UABC…  reader")
-	}
-	c = Client{fields[0], fields[1]}
-	return c, c.check()
-}
+// secretMin bounds passwords and tokens that can be guessed, in characters.
+const secretMin = 16
 
-// passwordMin bounds passwords that can be guessed.
-const passwordMin = 16
-
-func (c *Client) check() error {
-	name, password, named := strings.Cut(c.Key, ":")
+func checkKey(key string) error {
+	name, password, named := strings.Cut(key, ":")
 	switch {
-	case c.RoleName != Operator && roleOf(c.RoleName) == nil:
-		return fmt.Errorf("%.50q is not a role: producer, reader, gateway, application, operator", c.RoleName)
-	case named && (name == "" || len(password) < passwordMin):
-		return fmt.Errorf("a name and a password of %d characters or more are needed", passwordMin)
-	case !named && !nkeys.IsValidPublicUserKey(c.Key):
+	case named && (name == "" || len(password) < secretMin):
+		return fmt.Errorf("a name and a password of %d characters or more are needed", secretMin)
+	case !named && !nkeys.IsValidPublicUserKey(key):
 		return errors.New("it is no public nkey of a user (U…), and no NAME:PASSWORD")
 	}
 	return nil

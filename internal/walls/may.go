@@ -22,9 +22,13 @@ type Right struct {
 // May compares a client's permissions to publish with each role. No allow list allows all.
 func May(allow, deny []string) (list []Right) {
 	for i := range Roles {
-		list = append(list, may(Roles[i].Name, subjects(&Roles[i]), allow, deny))
+		needs := subjects(&Roles[i])
+		if Roles[i].Name == Operator {
+			needs = inside
+		}
+		list = append(list, may(Roles[i].Name, needs, allow, deny))
 	}
-	return append(list, may(Operator, inside, allow, deny), may(NodeRole, inside, allow, deny))
+	return append(list, may(NodeRole, inside, allow, deny))
 }
 
 func may(role string, subjects, allow, deny []string) Right {

@@ -64,12 +64,12 @@ func TestMay(t *testing.T) {
 		allow, deny []string
 		want        string
 	}{
-		{nil, nil, "producer reader gateway operator node"},
-		{nil, []string{"$JS.API.>"}, "producer reader gateway"},
+		{nil, nil, "producer reader gateway application operator node"},
+		{nil, []string{"$JS.API.>"}, "producer reader gateway application"},
 		{subjects(&Roles[0]), nil, "producer"},
 		{subjects(&Roles[1]), nil, "reader"},
 		{subjects(&Roles[2]), nil, "reader gateway"},
-		{subjects(&application), internalEvents, "producer reader gateway"},
+		{subjects(application()), internalEvents, "producer reader gateway application"},
 	} {
 		var all []string
 		for _, right := range May(c.allow, c.deny) {

@@ -19,11 +19,11 @@ func Outside() string {
 	return b.String()
 }
 
-// lists are the subjects of each role, but discovery: it is not exported there.
+// lists are what each role may publish, but discovery: it is not exported there.
 func lists() map[string]string {
 	all := map[string]string{}
 	for i := range Roles {
-		all[Roles[i].Name] = quoted(subjects(&Roles[i])[1:])
+		all[Roles[i].Name] = publish(subjects(&Roles[i])[1:], &Roles[i])
 	}
 	return all
 }

@@ -26,32 +26,38 @@ const (
 	Stranger = "application"
 )
 
-// Role is what clients of one kind may do outside.
+// Role is what clients of one kind may do, over NATS and over HTTP.
 type Role struct {
 	Name    string
-	Events  []string // types that it may publish
+	Events  string   // subjects that it may publish to, behind "events."; "": none
+	Not     []string // event types that it may not send all the same
 	Queries []string // of the query service
 }
 
-// Types are the event types that a producer may publish: not adjust, which sets any
-// counter, nor read, which is of any user, nor pack, the lines of which may be of any type.
-var Types = []string{"post", "comment", "like", "mention", "follow", "message", "notice"}
+// MaySend says whether the role may send events of a type.
+func (r *Role) MaySend(kind string) bool { return r.Events != "" && !slices.Contains(r.Not, kind) }
 
-var (
-	reader  = []string{"get", "unread", "feed", "following", "followers", "members", "page", "inbox", "schema"}
-	gateway = append(slices.Clone(reader), "read")
-	all     = append(slices.Clone(gateway), "stats", "nodes", "shards", "explain", "live")
-)
-
-// Roles are those of clients. An operator and a node are inside, and may do all.
-var Roles = []Role{
-	{Name: "producer", Events: Types},
-	{Name: "reader", Queries: reader},
-	{Name: "gateway", Queries: gateway},
+// MayAsk says whether the role may ask a request of the query service.
+func (r *Role) MayAsk(query string) bool {
+	return r.Name == Operator || slices.Contains(r.Queries, query)
 }
 
-// application is what a client without credentials may do on an embedded server.
-var application = Role{Name: Stranger, Events: []string{">"}, Queries: all}
+var (
+	reader  = []string{"get", "unread", "feed", "following", "followers", "members", "page", "schema"}
+	gateway = append(slices.Clone(reader), "read")
+	all     = append(slices.Clone(gateway), "stats", "nodes", "shards", "explain")
+)
+
+// Roles are those of clients. An operator is inside, as nodes are, and may do all.
+var Roles = []Role{
+	// Not adjust, which sets any counter, nor read, which is of any user, nor pack, the
+	// lines of which may be of any type.
+	{Name: "producer", Events: "*", Not: []string{"adjust", "read", "pack"}},
+	{Name: "reader", Queries: reader},
+	{Name: "gateway", Queries: gateway},
+	{Name: Stranger, Events: ">", Queries: all},
+	{Name: Operator, Events: ">", Queries: all},
+}
 
 // Queries are all that a client of an embedded server may ask.
 func Queries() []string { return slices.Clone(all) }
@@ -62,12 +68,16 @@ var internalEvents = []string{"events.filler", "events.resent.>"}
 // Operator is the role that is inside.
 const Operator = "operator"
 
-func roleOf(name string) *Role {
-	all := append(slices.Clone(Roles), application)
-	if i := slices.IndexFunc(all, func(r Role) bool { return r.Name == name }); i >= 0 {
-		return &all[i]
+// roleOf is the role of a name.
+func roleOf(name string) (*Role, error) {
+	var names []string
+	for i := range Roles {
+		if Roles[i].Name == name {
+			return &Roles[i], nil
+		}
+		names = append(names, Roles[i].Name)
 	}
-	return nil
+	return nil, fmt.Errorf("%.50q is not a role: %s", name, strings.Join(names, ", "))
 }
 
 // Embedded is the same for a node's public nkey and clients. Others are applications if
@@ -75,20 +85,26 @@ func roleOf(name string) *Role {
 func Embedded(node string, clients []Client, open bool) string {
 	inside, outside := []string{"{nkey: " + node + "}"}, []string{}
 	for _, c := range clients {
-		if c.RoleName == Operator {
+		if c.Role.Name == Operator {
 			inside = append(inside, "{"+c.identity()+"}")
 		} else {
-			outside = append(outside, "{"+c.identity()+permissions(roleOf(c.RoleName))+"}")
+			outside = append(outside, "{"+c.identity()+permissions(c.Role)+"}")
 		}
 	}
 	stranger := ""
 	if open {
-		outside = append(outside, "{user: "+Stranger+permissions(&application)+"}")
+		outside = append(outside, "{user: "+Stranger+permissions(application())+"}")
 		stranger = "no_auth_user: " + Stranger + "\n"
 	}
 	exports, imports := services()
 	return fmt.Sprintf("accounts {\n%s {\njetstream: enabled\nusers: %s\nexports: %s\n}\n%s {\nusers: %s\nimports: %s\n}\n}\n%s",
 		Inside, array(inside), array(exports), Applications, array(outside), array(imports), stranger)
+}
+
+// application is what a client without credentials may do on an embedded server.
+func application() *Role {
+	r, _ := roleOf(Stranger) // it is one
+	return r
 }
 
 // services are the doors, from both sides.
@@ -112,13 +128,25 @@ func (c *Client) identity() string {
 
 // permissions are a role's, as of a user in the server's configuration.
 func permissions(r *Role) string {
-	return fmt.Sprintf(", permissions: {publish: {allow: %s, deny: %s}, subscribe: [\"_INBOX.>\"]}", quoted(subjects(r)), quoted(internalEvents))
+	return ", permissions: {publish: " + publish(subjects(r), r) + `, subscribe: ["_INBOX.>"]}`
+}
+
+// publish is what a role may publish: allow but what it, or any client, may not send.
+func publish(allow []string, r *Role) string {
+	if r.Events == "" {
+		return quoted(allow)
+	}
+	deny := slices.Clone(internalEvents)
+	for _, kind := range r.Not {
+		deny = append(deny, "events."+kind)
+	}
+	return fmt.Sprintf("{allow: %s, deny: %s}", quoted(allow), quoted(deny))
 }
 
 // door is a subject that leads inside.
 type door struct {
 	subject string
-	many    bool // several answer, or one answers more than once
+	many    bool // several answer
 }
 
 func (d *door) response() string {
@@ -130,8 +158,8 @@ func (d *door) response() string {
 
 // doors are the subjects that lead inside: of all that any client may publish to.
 func doors() (list []door) {
-	for _, subject := range subjects(&application) {
-		list = append(list, door{subject, subject == discovery || subject == "tidemark.live"})
+	for _, subject := range subjects(application()) {
+		list = append(list, door{subject, subject == discovery})
 	}
 	return list
 }
@@ -139,11 +167,11 @@ func doors() (list []door) {
 // discovery is of the micro service.
 const discovery = "$SRV.>"
 
-// subjects are those that a role may publish to.
+// subjects are those that a role may publish to, but for what it may not send.
 func subjects(r *Role) []string {
 	list := []string{discovery}
-	for _, kind := range r.Events {
-		list = append(list, "events."+kind)
+	if r.Events != "" {
+		list = append(list, "events."+r.Events)
 	}
 	for _, query := range r.Queries {
 		list = append(list, "tidemark."+query)

@@ -205,8 +205,32 @@ func TestClientsOfAFile(t *testing.T) {
 		"\na:short reader":            "line 2: a name and a password of 16 characters",
 		"a:long-enough-password":      "line 1: a key and a role are needed",
 		"a:long-enough-password king": `line 1: "king" is not a role`,
+		"a:long-enough-password reader\na:another-long-password operator": "line 2: the key, or the name of the password, stands there twice",
 	} {
 		if _, err := walls.ReadClients(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %s", text, err, says)
+		}
+	}
+}
+
+// docs/contract.md: "roles producer, reader, gateway, application, operator, as in
+// `nats.auth`. A token that stands twice is refused at start."
+func TestTokensOfAFile(t *testing.T) {
+	tokens, err := walls.ReadTokens(strings.NewReader("\ufeff# ours\n\na-producers-token producer\nan-applications-token application\r\n"))
+	if err != nil || len(tokens) != 2 || tokens.Role("a-producers-token").Name != "producer" ||
+		tokens.Role("an-applications-token").Name != "application" || tokens.Role("another-long-token") != nil {
+		t.Errorf("%d tokens (%v)", len(tokens), err)
+	}
+	const token = "long-enough-token-1"
+	for text, says := range map[string]string{
+		"":             "there is no token in it",
+		"short reader": "line 1: the token has fewer than 16 characters",
+		"\n" + token:   "line 2: a token and a role are needed",
+		token + " x":   `line 1: "x" is not a role: producer, reader, gateway, application, operator`,
+		token + " reader\n" + token + " operator": "line 2: the token stands there twice",
+		token + " reader\n" + token + " reader":   "line 2: the token stands there twice",
+	} {
+		if _, err := walls.ReadTokens(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), token) {
 			t.Errorf("%q: %v, want %s", text, err, says)
 		}
 	}

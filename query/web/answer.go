@@ -31,6 +31,8 @@ var titles = map[int]struct{ place, title string }{
 	http.StatusNotFound:              {"404-not-found", "Not found"},
 	http.StatusMethodNotAllowed:      {"405-another-method", "Another method"},
 	http.StatusRequestEntityTooLarge: {"413-too-much", "Too much"},
+	http.StatusUnsupportedMediaType:  {"415-another-encoding", "Another encoding"},
+	http.StatusMisdirectedRequest:    {"421-another-host", "Another host"},
 	http.StatusInternalServerError:   {"500-internal-error", "Internal error"},
 	http.StatusServiceUnavailable:    {"503-not-now", "Not now"},
 	http.StatusGatewayTimeout:        {"504-too-late", "Too late"},

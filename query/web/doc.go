@@ -8,7 +8,7 @@
 // [Handler] makes the door of [Options]. routes.go is the table of what there is:
 // path, parameters, endpoint. translate.go makes a request of an HTTP one, answer.go an
 // HTTP answer of a reply, with its ETag. events.go takes events, openapi.go writes the
-// table as an OpenAPI document, tokens.go says which role may use which route.
+// table as an OpenAPI document. Who may do what is the caller's to say ([Role]).
 //
 // All of it may be called concurrently. The only thing that is remembered between
 // requests is which answers were given lately (given.go): a cache, with a bound, that

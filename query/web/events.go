@@ -40,10 +40,10 @@ type refusal struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// takeEvents stores the lines of the body, in order. A line that would be a dead letter
-// is refused here and not stored.
-func (d *door) takeEvents(w http.ResponseWriter, r *http.Request) {
-	answer, p := d.storeBody(w, r)
+// takeEvents stores the lines of the body, in order. A line that would be a dead letter,
+// or that the role may not send, is refused here and not stored.
+func (d *door) takeEvents(w http.ResponseWriter, r *http.Request, role Role) {
+	answer, p := d.storeBody(w, r, role)
 	if answer == nil {
 		p.write(w)
 		return
@@ -55,11 +55,14 @@ func (d *door) takeEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if answer.Stored == 0 {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	}
 	_, _ = w.Write(append(body, '\n'))
 }
 
 // storeBody returns what was stored, also where something went wrong after that.
-func (d *door) storeBody(w http.ResponseWriter, r *http.Request) (*taken, *problem) {
+func (d *door) storeBody(w http.ResponseWriter, r *http.Request, role Role) (*taken, *problem) {
 	body, p := readBody(w, r, eventsMax)
 	if p != nil {
 		return nil, p
@@ -68,7 +71,7 @@ func (d *door) storeBody(w http.ResponseWriter, r *http.Request) (*taken, *probl
 	if p != nil {
 		return nil, p
 	}
-	s := storing{taken: &taken{Refused: []refusal{}}, door: d, request: r, key: key}
+	s := storing{taken: &taken{Refused: []refusal{}}, door: d, request: r, role: role, key: key}
 	return s.taken, s.store(body)
 }
 
@@ -83,15 +86,15 @@ func keyOf(r *http.Request) (string, *problem) {
 
 // store takes the lines of a body.
 func (s *storing) store(body []byte) *problem {
-	check, done := s.door.checker()
-	defer done()
+	checker := s.door.checkers.Get().(Checker)
+	defer s.door.checkers.Put(checker)
 	number := 0
 	for line := range bytes.Lines(body) {
 		number++
-		if line = bytes.TrimSpace(line); len(line) == 0 {
+		if line = bytes.Trim(line, " \t\r\n"); len(line) == 0 { // what is blank to operators
 			continue
 		}
-		if reason, detail := check(line); reason != "" {
+		if reason, detail := s.check(checker, line); reason != "" {
 			s.refuse(refusal{number, string(reason), detail})
 		} else if p := s.add(line); p != nil {
 			return p
@@ -100,15 +103,19 @@ func (s *storing) store(body []byte) *problem {
 	return s.publish()
 }
 
-// checker is one of the door's that nobody else uses until done.
-func (d *door) checker() (check func(line []byte) (pipeline.Reason, string), done func()) {
-	c := d.checkers.Get().(Checker)
-	return func(line []byte) (pipeline.Reason, string) {
-		if len(line) > packBytes {
-			return pipeline.ReasonPack, "the line has more than " + strconv.Itoa(packBytes) + " bytes"
-		}
-		return c.Refuses(line)
-	}, func() { d.checkers.Put(c) }
+// reasonRole is of a line that may not come from who sends it. No dead letter has it.
+const reasonRole pipeline.Reason = "role"
+
+// check says why a line is not stored, "" if it is.
+func (s *storing) check(c Checker, line []byte) (pipeline.Reason, string) {
+	if len(line) > packBytes {
+		return pipeline.ReasonPack, "the line has more than " + strconv.Itoa(packBytes) + " bytes"
+	}
+	kind, reason, detail := c.Check(line)
+	if reason == "" && !s.role.MaySend(kind) {
+		return reasonRole, "this token may not send " + kind
+	}
+	return reason, detail
 }
 
 // storing is one body on its way into the log, a pack after the other.
@@ -116,6 +123,7 @@ type storing struct {
 	*taken
 	door    *door
 	request *http.Request
+	role    Role
 	key     string
 	pack    []byte
 	lines   int // in the pack

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -150,13 +152,35 @@ func plain(value string) bool {
 // bodyWithin bounds how long a body may take to come.
 const bodyWithin = 30 * time.Second
 
-// readBody reads a body of most bytes at most.
+// readBody reads a body of most bytes at most, unpacked where it comes packed, without
+// a byte order mark.
 func readBody(w http.ResponseWriter, h *http.Request, most int64) ([]byte, *problem) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyWithin)) // an error: the writer is a test's
 	defer control.SetReadDeadline(time.Time{})
-	body, err := io.ReadAll(http.MaxBytesReader(w, h.Body, most))
-	return body, unread(err, most)
+	from, p := unpacked(h)
+	if p != nil {
+		w.Header().Set("Accept-Encoding", "gzip")
+		return nil, p
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, from, most))
+	return bytes.TrimPrefix(body, []byte("\ufeff")), unread(err, most)
+}
+
+// unpacked is a request's body as it was before its Content-Encoding.
+func unpacked(h *http.Request) (io.ReadCloser, *problem) {
+	switch encoding := strings.ToLower(h.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+		return h.Body, nil
+	case "gzip", "x-gzip":
+		from, err := gzip.NewReader(h.Body)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "the body is not gzip: %v", err)
+		}
+		return from, nil
+	default:
+		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %.50q is not understood: gzip is", encoding)
+	}
 }
 
 func unread(err error, most int64) *problem {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,11 +19,10 @@ type Options struct {
 	Ask func(ctx context.Context, endpoint string, body []byte) query.Reply
 	// Packs stores events. nil: POST /v1/events is answered 503.
 	Packs Packs
-	// NewChecker makes one that knows which lines count. nil: lines are stored unread, and
-	// those that do not count become dead letters.
+	// NewChecker makes one that reads lines before they are stored.
 	NewChecker func() Checker
-	// Tokens are needed of each request. nil: none are.
-	Tokens     Tokens
+	// Role is what a token may do, nil if it is not known. Role nil: no token is needed.
+	Role       func(token string) Role
 	Version    string                // of the program, for the document
 	Registerer prometheus.Registerer // nil: no metrics
 }
@@ -35,16 +35,17 @@ type Packs interface {
 	PublishPack(ctx context.Context, lines []byte, id string) (pipeline.Position, error)
 }
 
-// Checker says why a line would be a dead letter, "" where it would count. It is for one
-// goroutine at a time.
+// Checker returns the type of a line, and says why it would be a dead letter: "" where it
+// would count, as far as that is known here. It is for one goroutine at a time.
 type Checker interface {
-	Refuses(line []byte) (reason pipeline.Reason, detail string)
+	Check(line []byte) (kind string, reason pipeline.Reason, detail string)
 }
 
-// passing is a Checker that knows nothing.
-type passing struct{}
-
-func (passing) Refuses([]byte) (pipeline.Reason, string) { return "", "" }
+// Role is what one who has a token may do.
+type Role interface {
+	MayAsk(endpoint string) bool // of "*", everything
+	MaySend(kind string) bool    // events of a type; of "", any
+}
 
 type door struct {
 	o        Options
@@ -64,17 +65,16 @@ func Handler(o Options) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	return http.NewCrossOriginProtection().Handler(d.mux()), nil
+	own := http.NewCrossOriginProtection()
+	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Refuse(w, http.StatusForbidden, "a page of another origin may not send this")
+	}))
+	return own.Handler(d.mux()), nil
 }
 
 func newDoor(o Options) *door {
 	d := &door{o: o, given: newGiven(), document: openAPI(o.Version)}
-	d.checkers.New = func() any {
-		if o.NewChecker == nil {
-			return passing{}
-		}
-		return o.NewChecker()
-	}
+	d.checkers.New = func() any { return o.NewChecker() }
 	d.answers = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tidemark_http_answers_total", Help: "Answers of the HTTP door, by endpoint and code.",
 	}, []string{"endpoint", "code"})
@@ -85,15 +85,15 @@ func (d *door) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	for i := range routes {
 		r := &routes[i]
-		mux.HandleFunc(r.method+" "+r.pattern, d.counted(r.endpoint, func(w http.ResponseWriter, h *http.Request) { d.ask(w, h, r) }))
+		mux.HandleFunc(r.method+" "+r.pattern, d.counted(r.endpoint, func(w http.ResponseWriter, h *http.Request, _ Role) { d.ask(w, h, r) }))
 	}
-	mux.HandleFunc("POST /v1/events", d.counted("events", d.takeEvents))
-	mux.HandleFunc("GET /v1/openapi.json", d.counted("openapi", d.describe))
-	mux.HandleFunc("/", d.counted("none", func(w http.ResponseWriter, h *http.Request) { nothing(w, h, mux) }))
+	mux.HandleFunc("POST /v1/events", d.counted(takesEvents, d.takeEvents))
+	mux.HandleFunc("GET /v1/openapi.json", d.counted(describes, d.describe))
+	mux.HandleFunc("/", d.counted(isNone, func(w http.ResponseWriter, h *http.Request, _ Role) { nothing(w, h, mux) }))
 	return mux
 }
 
-func (d *door) describe(w http.ResponseWriter, _ *http.Request) {
+func (d *door) describe(w http.ResponseWriter, _ *http.Request, _ Role) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(d.document)
 }
@@ -123,17 +123,68 @@ func nothing(w http.ResponseWriter, h *http.Request, mux *http.ServeMux) {
 }
 
 // counted lets in the requests that may come in, and counts answers.
-func (d *door) counted(endpoint string, next http.HandlerFunc) http.HandlerFunc {
+func (d *door) counted(endpoint string, next func(http.ResponseWriter, *http.Request, Role)) http.HandlerFunc {
 	return func(w http.ResponseWriter, h *http.Request) {
 		seen := &status{ResponseWriter: w, code: http.StatusOK}
-		if p := d.o.Tokens.admits(h, endpoint); p != nil && endpoint != "openapi" {
+		if role, p := d.admit(h, endpoint); p != nil {
 			p.write(seen)
 		} else {
-			next(seen, h)
+			next(seen, h, role)
 		}
 		d.answers.WithLabelValues(endpoint, strconv.Itoa(seen.code)).Inc()
 	}
 }
+
+// The endpoints that are none of the query service's.
+const (
+	takesEvents = "events"
+	describes   = "openapi" // for everybody
+	isNone      = "none"    // of no route
+)
+
+// admit says whether a request may use an endpoint, and who it is from. Without tokens
+// everybody may.
+func (d *door) admit(r *http.Request, endpoint string) (Role, *problem) {
+	if d.o.Role == nil || endpoint == describes {
+		return anybody{}, nil
+	}
+	role, p := roleOf(r, d.o.Role)
+	if p != nil || endpoint == isNone || endpoint == takesEvents && role.MaySend("") || role.MayAsk(endpoint) {
+		return role, p
+	}
+	return nil, refuse(http.StatusForbidden, "this token may not do that")
+}
+
+// roleOf is who a request is from, by its token.
+func roleOf(r *http.Request, known func(token string) Role) (Role, *problem) {
+	if token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); bearer {
+		if role := known(token); role != nil {
+			return role, nil
+		}
+	}
+	return nil, refuse(http.StatusUnauthorized, "a token is needed: Authorization: Bearer TOKEN")
+}
+
+// Only lets in those whose token may ask everything.
+func Only(known func(token string) Role, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		role, p := roleOf(r, known)
+		if p == nil && !role.MayAsk("*") {
+			p = refuse(http.StatusForbidden, "an operator's token is needed")
+		}
+		if p != nil {
+			p.write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// anybody is who needs no token.
+type anybody struct{}
+
+func (anybody) MayAsk(string) bool  { return true }
+func (anybody) MaySend(string) bool { return true }
 
 // status remembers the code of an answer.
 type status struct {
@@ -149,9 +200,5 @@ func (s *status) WriteHeader(code int) {
 // Unwrap is for http.ResponseController.
 func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-// Closed is a door that lets nobody in, and says why.
-func Closed(why string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		refuse(http.StatusForbidden, "%s", why).write(w)
-	})
-}
+// Refuse answers with a problem, of a status that docs/http.md has.
+func Refuse(w http.ResponseWriter, status int, why string) { refuse(status, "%s", why).write(w) }

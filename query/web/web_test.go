@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,18 +51,26 @@ func (l *log) PublishPack(_ context.Context, lines []byte, id string) (pipeline.
 	return pipeline.EndOf(uint64(len(l.packs))), nil
 }
 
-// even refuses lines that hold "bad".
+// even refuses lines that hold "bad"; the type of the others is their first word.
 type even struct{}
 
-func (even) Refuses(line []byte) (pipeline.Reason, string) {
+func (even) Check(line []byte) (kind string, reason pipeline.Reason, detail string) {
 	if strings.Contains(string(line), "bad") {
-		return pipeline.ReasonField, "it is bad"
+		return "", pipeline.ReasonField, "it is bad"
 	}
-	return "", ""
+	kind, _, _ = strings.Cut(string(line), " ")
+	return kind, "", ""
 }
+
+// one is a Role that may ask, and send, one thing.
+type one struct{ ask, send string }
+
+func (o one) MayAsk(endpoint string) bool { return endpoint == o.ask }
+func (o one) MaySend(kind string) bool    { return o.send != "" && (kind == o.send || kind == "") }
 
 func handler(t *testing.T, o Options) http.Handler {
 	t.Helper()
+	o.NewChecker = func() Checker { return even{} }
 	h, err := Handler(o)
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +219,7 @@ func TestGivenIsBounded(t *testing.T) {
 // `{"stored":n,"position":"…","refused":[{"line":3,"reason":"…"}]}` after the acknowledgement)".
 func TestEvents(t *testing.T) {
 	l := &log{ids: map[string]int{}}
-	h := handler(t, Options{Ask: (&recorder{}).ask, Packs: l, NewChecker: func() Checker { return even{} }})
+	h := handler(t, Options{Ask: (&recorder{}).ask, Packs: l})
 	body := "{\"n\":1}\r\n\nbad\n{\"n\":2}"
 	for range 2 { // the same again is stored once
 		w := send(h, "POST", "/v1/events", body, "Idempotency-Key", "k")
@@ -234,7 +244,7 @@ func TestManyEvents(t *testing.T) {
 	const many = 3*pipeline.PackMax + 5
 	body := strings.Repeat("{}\n", many) + strings.Repeat("bad\n", refusedMax+7)
 	l := &log{ids: map[string]int{}}
-	h := handler(t, Options{Ask: (&recorder{}).ask, Packs: l, NewChecker: func() Checker { return even{} }})
+	h := handler(t, Options{Ask: (&recorder{}).ask, Packs: l})
 	var answer taken
 	w := send(h, "POST", "/v1/events", body)
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Stored != many || len(answer.Refused) != refusedMax || answer.More != 7 {
@@ -268,39 +278,73 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
+// docs/http.md: "Which lines it may send": none of another type is stored.
 func TestTokens(t *testing.T) {
-	tokens, err := ReadTokens(strings.NewReader("# ours\n\nproducer-token-1 producer\nreader-token-1234 reader\ngateway-token-123 gateway\noperator-token-12 operator\n"), Roles{"producer": {"events"}, "reader": {"get"}, "gateway": {"get", "read"}, "operator": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &recorder{reply: query.Reply{Code: 200}}
-	h := handler(t, Options{Ask: r.ask, Packs: &log{ids: map[string]int{}}, Tokens: tokens})
+	roles := map[string]Role{"sends": one{send: "like"}, "asks": one{ask: "get"}, "reads": one{ask: "read"}}
+	l := &log{ids: map[string]int{}}
+	h := handler(t, Options{Ask: (&recorder{reply: query.Reply{Code: 200}}).ask, Packs: l, Role: func(token string) Role { return roles[token] }})
 	for _, c := range []struct {
-		token                      string
-		get, read, events, explain int
+		token                           string
+		get, read, events, explain, nil int
 	}{
-		{"producer-token-1", 403, 403, 200, 403},
-		{"reader-token-1234", 200, 403, 403, 403},
-		{"gateway-token-123", 200, 200, 403, 403},
-		{"operator-token-12", 200, 200, 200, 200},
-		{"another-token-123", 401, 401, 401, 401},
-		{"", 401, 401, 401, 401},
+		{"sends", 403, 403, 200, 403, 404},
+		{"asks", 200, 403, 403, 403, 404},
+		{"reads", 403, 200, 403, 403, 404},
+		{"another", 401, 401, 401, 401, 401},
+		{"", 401, 401, 401, 401, 401},
 	} {
-		for target, want := range map[string]int{"GET /v1/get/post/1": c.get, "POST /v1/read": c.read, "POST /v1/events": c.events, "GET /v1/explain/post.like/1": c.explain} {
+		for target, want := range map[string]int{
+			"GET /v1/get/post/1": c.get, "POST /v1/read": c.read, "POST /v1/events": c.events, "GET /v1/explain/post.like/1": c.explain,
+			"GET /v1/gte/post/1": c.nil, "GET /v1/openapi.json": 200,
+		} {
 			method, path, _ := strings.Cut(target, " ")
-			if w := send(h, method, path, "{}", "Authorization", "Bearer "+c.token); w.Code != want {
+			if w := send(h, method, path, "like 1", "Authorization", "Bearer "+c.token); w.Code != want {
 				t.Errorf("%q: %s is %d, want %d", c.token, target, w.Code, want)
 			}
 		}
 	}
-	for text, says := range map[string]string{
-		"":                      "there is no token in it",
-		"short reader":          "line 1: the token has fewer than 16 characters",
-		"\nlong-enough-token-1": "line 2: a token and a role are needed",
-		"long-enough-token-1 x": `line 1: "x" is not a role`,
+	w := send(h, "POST", "/v1/events", "like 1\nadjust 2\nlike 3\n", "Authorization", "Bearer sends")
+	if !strings.Contains(w.Body.String(), `"stored":2,`) || !strings.Contains(w.Body.String(), `[{"line":2,"reason":"role","detail":"this token may not send adjust"}]`) ||
+		string(l.packs[len(l.packs)-1]) != "like 1\nlike 3\n" {
+		t.Errorf("%s, stored %q", w.Body, l.packs)
+	}
+}
+
+// docs/http.md: "422", "gzip", "a byte order mark". A body that is no event stores nothing.
+func TestBodies(t *testing.T) {
+	packed := func(text string) string {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write([]byte(text))
+		_ = w.Close()
+		return b.String()
+	}
+	const good, none = `{"stored":2,`, `{"stored":0,"refused":[`
+	for _, c := range []struct {
+		body, encoding string
+		code           int
+		says           string
+	}{
+		{"like 1\nlike 2", "", 200, good},
+		{"\ufefflike 1\nlike 2", "identity", 200, good},
+		{packed("like 1\nlike 2"), "gzip", 200, good},
+		{packed("\ufefflike 1\n") + packed("like 2\n"), "GZip", 200, good},
+		{"bad\nbad", "", 422, none},
+		{"\n \t\r\n", "", 422, none},
+		{"\v\n", "", 200, `{"stored":1,`}, // no blank to operators: the line is theirs to judge
+		{packed("bad"), "gzip", 422, none},
+		{"like 1", "gzip", 400, "the body is not gzip"},
+		{packed("like 1")[:20], "gzip", 400, "the body cannot be read"},
+		{"like 1", "br", 415, "gzip is"},
+		{packed(strings.Repeat("x", eventsMax+1)), "gzip", 413, ""},
 	} {
-		if _, err := ReadTokens(strings.NewReader(text), Roles{"reader": nil}); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: %v, want %s", text, err, says)
+		l := &log{ids: map[string]int{}}
+		w := send(handler(t, Options{Ask: (&recorder{}).ask, Packs: l}), "POST", "/v1/events", c.body, "Content-Encoding", c.encoding)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || (len(l.packs) > 0) != (c.code == 200) {
+			t.Errorf("%.20q, %q: %d %s, stored %q", c.body, c.encoding, w.Code, w.Body, l.packs)
+		}
+		if len(l.packs) > 0 && c.says == good && string(l.packs[0]) != "like 1\nlike 2\n" {
+			t.Errorf("%.20q: stored %q", c.body, l.packs)
 		}
 	}
 }
@@ -309,8 +353,8 @@ func TestTokens(t *testing.T) {
 func TestCrossOrigin(t *testing.T) {
 	h := handler(t, Options{Ask: (&recorder{reply: query.Reply{Code: 200}}).ask, Packs: &log{ids: map[string]int{}}})
 	for _, target := range []string{"/v1/events", "/v1/read"} {
-		if w := send(h, "POST", target, "{}", "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
-			t.Errorf("%s: %d", target, w.Code)
+		if w := send(h, "POST", target, "{}", "Sec-Fetch-Site", "cross-site"); w.Code != 403 || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}
 	}
 	if w := send(h, "GET", "/v1/nodes", "", "Origin", "https://elsewhere.example"); w.Header().Get("Access-Control-Allow-Origin") != "" {

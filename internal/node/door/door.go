@@ -4,24 +4,24 @@
 //
 // What answers may be replaced while requests come: another generation of counts comes to
 // serve. [Options.Now] says each time what it is. A request that finds it stopping asks
-// what came after it. hosts.go has the names under which a server may be asked.
+// what came after it. hosts.go has the names under which a server may be asked, tokens.go
+// who may ask, profiles.go what operators look at beside.
 //
-// A Door belongs to the goroutine that starts and closes the process; there is no lock.
+// A Door belongs to the goroutine that starts and closes the process, but Reload and Watch,
+// which may be called concurrently.
 package door
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -47,8 +47,8 @@ type Options struct {
 
 // Door is HTTP/JSON for applications.
 type Door struct {
-	tokens   web.Tokens // nil: none are asked for
-	local    bool       // only this machine reaches http.listen
+	tokens   *tokens // nil: none are asked for
+	local    bool    // only this machine reaches http.listen
 	listener net.Listener
 	server   *http.Server
 	handler  http.Handler // nil: this process does not answer
@@ -56,10 +56,10 @@ type Door struct {
 
 // Open reads the tokens and takes the port of api.listen: a mistake in either is found at
 // once.
-func Open(c *config.Config) (d *Door, err error) {
+func Open(c *config.Config, log *slog.Logger) (d *Door, err error) {
 	d = &Door{local: config.Local(c.HTTP.Listen)}
-	if d.tokens, err = readTokens(c.API.Tokens); err != nil {
-		return nil, fmt.Errorf("api.tokens: %s: %w", c.API.Tokens, err)
+	if d.tokens, err = openTokens(c.API.Tokens, log); err != nil {
+		return nil, err
 	}
 	if d.listener, err = listen(c.API.Listen); err != nil {
 		return nil, fmt.Errorf("api.listen: %w: stop what uses the port, or choose another", err)
@@ -75,34 +75,6 @@ func listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-func readTokens(path string) (web.Tokens, error) {
-	if path == "" {
-		return nil, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return web.ReadTokens(f, roles())
-}
-
-// roles are those of package walls, towards the endpoints of the door.
-func roles() web.Roles {
-	all := web.Roles{walls.Operator: nil}
-	for _, r := range walls.Roles {
-		all[r.Name] = endpointsOf(&r)
-	}
-	return all
-}
-
-func endpointsOf(r *walls.Role) []string {
-	if len(r.Events) == 0 {
-		return r.Queries
-	}
-	return append(slices.Clone(r.Queries), "events")
-}
-
 // Show serves from now on: alone on api.listen, and by Handler on http.listen.
 func (d *Door) Show(o Options) (err error) {
 	d.handler, err = web.Handler(d.options(&o))
@@ -114,24 +86,30 @@ func (d *Door) Show(o Options) (err error) {
 
 func (d *Door) options(o *Options) web.Options {
 	now := answers{o.Now}
-	return web.Options{
+	options := web.Options{
 		Ask:        now.ask,
 		Packs:      now,
-		NewChecker: func() web.Checker { return &checker{answers: now} },
-		Tokens:     d.tokens,
+		NewChecker: func() web.Checker { return &checker{answers: now, types: operators.NewTypeReader()} },
 		Version:    o.Version,
 		Registerer: o.Registerer,
 	}
+	if d.tokens != nil {
+		options.Role = d.tokens.role
+	}
+	return options
 }
 
-// Handler is the door on http.listen. Where others than this machine reach that, it is
-// closed without tokens: that port was always one for operators.
+// Reload reads the tokens again, and Watch whenever they change, until ctx ends. Tokens with
+// a mistake are not taken: those before stay.
+func (d *Door) Reload() { d.tokens.reload() }
+
+// Watch is told at Reload.
+func (d *Door) Watch(ctx context.Context) { d.tokens.watch(ctx) }
+
+// Handler is the door on http.listen.
 func (d *Door) Handler() http.Handler {
-	switch {
-	case d.handler == nil:
+	if d.handler == nil {
 		return http.NotFoundHandler()
-	case d.tokens == nil && !d.local:
-		return web.Closed("others than this machine reach http.listen: state api.tokens, or api.listen on 127.0.0.1")
 	}
 	return d.handler
 }
@@ -187,16 +165,17 @@ type checker struct {
 	answers answers
 	by      *operators.Program
 	tracer  *operators.Tracer
+	types   *operators.TypeReader // of a process without rules
 }
 
-// Refuses implements web.Checker. A process without rules knows nothing of lines.
-func (c *checker) Refuses(line []byte) (pipeline.Reason, string) {
+// Check implements web.Checker.
+func (c *checker) Check(line []byte) (kind string, reason pipeline.Reason, detail string) {
 	rules := c.answers.now().Rules
 	if rules == nil {
-		return "", ""
+		return c.types.Check(line)
 	}
 	if rules != c.by {
 		c.by, c.tracer = rules, rules.NewTracer()
 	}
-	return c.tracer.Refuses(line)
+	return c.tracer.Check(line)
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/tidemark-io/tidemark/query/web"
 )
 
 // Hosts are the names under which the HTTP server may be asked.
@@ -51,8 +53,8 @@ func (h Hosts) have(host string) bool {
 func (h Hosts) Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if probe := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"; !probe && !h.have(r.Host) {
-			http.Error(w, fmt.Sprintf("this server is not known as %.100q: ask it by its IP address or as localhost, or add the name to http.hosts in its configuration",
-				hostName(r.Host)), http.StatusMisdirectedRequest)
+			web.Refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf(
+				"this server is not known as %.100q: ask it by its IP address or as localhost, or add the name to http.hosts in its configuration", hostName(r.Host)))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -125,7 +125,7 @@ func TestStreams(t *testing.T) {
 		r.of(t, "stream "+name, Good, "1 of 1 replicas")
 	}
 	r.of(t, "clock", Good, "at most 1s")
-	r.of(t, "rights", Good, "producer, reader, gateway, operator, node")
+	r.of(t, "rights", Good, "producer, reader, gateway, application, operator, node")
 	if !r.Fit {
 		t.Errorf("%+v", r)
 	}

@@ -143,7 +143,7 @@ func (r *Report) keys(c *config.Config) {
 		{"nats.auth", c.NATS.Auth},
 		{"api.tokens", c.API.Tokens},
 	} {
-		if f.path != "" && (f.name != "nats.auth" || f.path != config.AuthOpen) {
+		if f.path != "" && f.path != config.AuthOpen {
 			r.secret(f.name, f.path)
 		}
 	}
