@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 type checkCommand struct {
@@ -89,7 +90,7 @@ func nodeSummary(c *config.Config) string {
 func natsSummary(n *config.NATS) string {
 	switch {
 	case n.URL != "":
-		return redacted(n.URL)
+		return kit.Address(n.URL)
 	case !n.Cluster.On():
 		return "embedded, on " + n.Listen
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
@@ -333,7 +334,7 @@ func (r *remote) openLetters(ctx context.Context, nc *nats.Conn) (*letters.Box, 
 	box, err := letters.OpenBox(opening, nc)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, fmt.Errorf("no stream %s at %s: is 'tidemark run' running?", jetlog.DeadLetterStream, redacted(r.NATS))
+		return nil, fmt.Errorf("no stream %s at %s: is 'tidemark run' running?", jetlog.DeadLetterStream, kit.Address(r.NATS))
 	}
 	return box, r.explain(err)
 }

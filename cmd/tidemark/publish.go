@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
@@ -243,7 +244,7 @@ func (p *publishCommand) send(ctx context.Context, nc *nats.Conn) (*jetstream.Pu
 	case jetlog.RefusedByHand(err):
 		return nil, errRefused
 	case errors.Is(err, context.DeadlineExceeded) && p.reach.denial() == nil:
-		return nil, fmt.Errorf("%s did not say in time whether it stored the event; within two minutes the same command with --id %s is safe", redacted(p.NATS), id)
+		return nil, fmt.Errorf("%s did not say in time whether it stored the event; within two minutes the same command with --id %s is safe", kit.Address(p.NATS), id)
 	}
 	return ack, err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/client"
@@ -136,9 +136,9 @@ func (r *remote) patience() time.Duration {
 // silence is why nobody answers.
 func (r *remote) silence() error {
 	if r.reach.noJetStream() {
-		return fmt.Errorf("the NATS server at %s has no JetStream for this account: start it with 'nats-server -js', or enable jetstream in its configuration and in the account's", redacted(r.NATS))
+		return fmt.Errorf("the NATS server at %s has no JetStream for this account: start it with 'nats-server -js', or enable jetstream in its configuration and in the account's", kit.Address(r.NATS))
 	}
-	return fmt.Errorf("no tidemark answers at %s: is 'tidemark run' running?", redacted(r.NATS))
+	return fmt.Errorf("no tidemark answers at %s: is 'tidemark run' running?", kit.Address(r.NATS))
 }
 
 // answerSlack lets the node's own "too late" come before ours.
@@ -174,9 +174,9 @@ func (r *remote) explain(err error) error {
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return r.silence()
 	case errors.Is(err, client.ErrUncertain):
-		return fmt.Errorf("%s did not say in time whether it stored the event: look at the count before trying again", redacted(r.NATS))
+		return fmt.Errorf("%s did not say in time whether it stored the event: look at the count before trying again", kit.Address(r.NATS))
 	case !answered && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer from %s within %s", redacted(r.NATS), r.Timeout)
+		return fmt.Errorf("no answer from %s within %s", kit.Address(r.NATS), r.Timeout)
 	}
 	return err
 }
@@ -187,20 +187,7 @@ func (r *remote) denied(err error) error {
 	if r.NKey == "" && r.Creds == "" && r.keyHere() == "" {
 		remedy = "; it may need the node's key: --nkey " + filepath.Join("DATA_DIR", walls.KeyFile)
 	}
-	return fmt.Errorf("the NATS server at %s does not let this client do so: %s%s", redacted(r.NATS), jetlog.Denial(err), remedy)
-}
-
-// redacted is the URL without a password.
-func redacted(list string) string {
-	servers := strings.Split(list, ",")
-	for i, s := range servers {
-		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
-			servers[i] = u.Redacted()
-		} else if _, host, found := strings.Cut(s, "@"); found {
-			servers[i] = host
-		}
-	}
-	return strings.Join(servers, ",")
+	return fmt.Errorf("the NATS server at %s does not let this client do so: %s%s", kit.Address(r.NATS), jetlog.Denial(err), remedy)
 }
 
 // printReply asks an endpoint and prints its reply as it came. A reply that

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node"
 )
 
@@ -193,7 +194,7 @@ func reloadAtHangup(ctx context.Context, n *node.Node, hangups <-chan os.Signal,
 
 func demoConfig(c *config.Config) error {
 	if c.NATS.URL != "" {
-		return usage("--demo makes events up, and will not publish them to %s: it runs with an embedded server only (nats.url: \"\")", redacted(c.NATS.URL))
+		return usage("--demo makes events up, and will not publish them to %s: it runs with an embedded server only (nats.url: \"\")", kit.Address(c.NATS.URL))
 	}
 	if c.NATS.Cluster.On() {
 		return usage("--demo makes events up, and will not publish them to a cluster: it runs with an embedded server on its own (nats.cluster.listen: \"\")")

@@ -3,15 +3,13 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
-)
 
-// Hidden stands where a secret was.
-const Hidden = "[secret]"
+	"github.com/tidemark-io/tidemark/internal/kit"
+)
 
 // secretFiles are the keys that name a file with a secret in it.
 var secretFiles = []string{"nats.credentials", "nats.nkey", "nats.auth", "nats.tls.key", "api.tokens"}
@@ -33,15 +31,15 @@ func (c *Config) Shown(used []string) (text string, secrets []string) {
 func shown(key string, field reflect.Value, fromFile bool) (text string, secrets []string) {
 	switch {
 	case fromFile:
-		return Hidden, []string{field.String()}
+		return kit.Hidden, []string{field.String()}
 	case slices.Contains(secretFiles, key):
 		return shownPath(field.String())
 	}
 	switch v := field.Interface().(type) {
 	case string:
-		return shownURLs(v)
+		return kit.Addresses(v)
 	case []string:
-		return shownURLs(strings.Join(v, ","))
+		return kit.Addresses(strings.Join(v, ","))
 	case fmt.Stringer:
 		return v.String(), nil
 	}
@@ -66,7 +64,7 @@ func shownPath(path string) (text string, secrets []string) {
 	}
 	file, err := os.ReadFile(path)
 	if err != nil {
-		return Hidden + ": it names no file that can be read", []string{path}
+		return kit.Hidden + ": it names no file that can be read", []string{path}
 	}
 	for _, word := range strings.Fields(string(file)) {
 		_, password, _ := strings.Cut(word, ":")
@@ -77,31 +75,4 @@ func shownPath(path string) (text string, secrets []string) {
 		}
 	}
 	return path, secrets
-}
-
-// shownURLs hides what comes before the @ of each of several URLs, with a scheme or
-// without, and lists tokens and passwords in it, as written and as meant.
-func shownURLs(list string) (text string, secrets []string) {
-	urls := strings.Split(list, ",")
-	for i, one := range urls {
-		at := strings.LastIndexByte(one, '@')
-		if at < 0 {
-			continue
-		}
-		scheme, user, found := strings.Cut(one[:at], "://")
-		if found {
-			scheme += "://"
-		} else {
-			scheme, user = "", one[:at]
-		}
-		urls[i] = scheme + Hidden + one[at:]
-		if _, password, named := strings.Cut(user, ":"); named {
-			user = password
-		}
-		secrets = append(secrets, user)
-		if meant, err := url.PathUnescape(user); err == nil {
-			secrets = append(secrets, meant)
-		}
-	}
-	return strings.Join(urls, ","), secrets
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidemark-io/tidemark/internal/node/door"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // httpServer is the operators' door: /metrics, /healthz, /readyz; and what
@@ -138,7 +139,7 @@ func (n *Node) Ready() error {
 
 // URL is where clients reach the NATS server, without a password. It is the
 // real address when the configuration left the port open.
-func (n *Node) URL() string { return n.nc.ConnectedUrlRedacted() }
+func (n *Node) URL() string { return jetlog.Address(n.nc) }
 
 // HTTPAddress is the host and port of /metrics, "" when it is off.
 func (n *Node) HTTPAddress() string {

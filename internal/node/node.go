@@ -26,6 +26,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/sinks/move"
 )
@@ -153,7 +154,7 @@ func (n *Node) begin() {
 	if n.server != nil {
 		n.work.Go(func() { n.tend(n.server.Unwritable) })
 	}
-	n.log.Info("tidemark: running", "node", n.name, "nats", n.nc.ConnectedUrlRedacted(),
+	n.log.Info("tidemark: running", "node", n.name, "nats", jetlog.Address(n.nc),
 		"http", n.HTTPAddress(), "applied", n.Serving().Applied())
 }
 

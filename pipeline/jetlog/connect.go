@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 const (
@@ -76,11 +78,14 @@ func Denial(err error) string {
 func Connect(o ConnectOptions) (*nats.Conn, error) {
 	options, err := o.natsOptions()
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: connect %s: %w", redacted(o.URL), err)
+		return nil, fmt.Errorf("jetlog: connect %s: %w", kit.Address(o.URL), err)
 	}
 	nc, err := nats.Connect(o.URL, options...)
+	if malformed, is := errors.AsType[*url.Error](err); is {
+		err = malformed.Err // without the URL
+	}
 	if err != nil {
-		return nil, fmt.Errorf("jetlog: connect %s: %w", redacted(o.URL), classified(err))
+		return nil, fmt.Errorf("jetlog: connect %s: %w", kit.Address(o.URL), classified(err))
 	}
 	return nc, nil
 }
@@ -104,7 +109,7 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("nats: connected again", "url", nc.ConnectedUrlRedacted())
+			log.Info("nats: connected again", "url", Address(nc))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrBadHeaderMsg) {
@@ -172,15 +177,5 @@ func orNoJetStream(err error) error {
 	return err
 }
 
-// redacted is the URL list without passwords.
-func redacted(list string) string {
-	urls := strings.Split(list, ",")
-	for i, s := range urls {
-		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
-			urls[i] = u.Redacted()
-		} else if _, host, found := strings.Cut(s, "@"); found {
-			urls[i] = host
-		}
-	}
-	return strings.Join(urls, ",")
-}
+// Address is where a connection leads, as it may be shown; "" while it leads nowhere.
+func Address(nc *nats.Conn) string { return kit.Address(nc.ConnectedUrl()) }

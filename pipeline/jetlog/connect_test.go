@@ -121,11 +121,14 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 }
 
 func TestConnectNamesWhatItCannotReach(t *testing.T) {
-	_, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://me:secret@" + natstest.FreeAddress(t)})
-	if err == nil || !strings.Contains(err.Error(), "nats://me:") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("got %v", err)
+	address := natstest.FreeAddress(t)
+	for _, url := range []string{"nats://me:hunter2@" + address, "nats://hunter2@" + address, "me:hunter2@" + address, "nats://me:hunter2%zz@" + address} {
+		_, err := jetlog.Connect(jetlog.ConnectOptions{URL: url})
+		if err == nil || !strings.Contains(err.Error(), "[secret]@"+address) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", url, err)
+		}
 	}
-	_, err = jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", NkeySeedFile: "/nowhere/seed"})
+	_, err := jetlog.Connect(jetlog.ConnectOptions{URL: "nats://x", NkeySeedFile: "/nowhere/seed"})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere/seed") {
 		t.Errorf("got %v", err)
 	}

@@ -14,12 +14,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 )
 
 // PartMax bounds a part. What is longer is cut, and listed as such.
@@ -118,25 +117,11 @@ func NewScrubber(secrets []string) *Scrubber {
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may be in another
 	for _, s := range slices.Compact(secrets) {
 		if len(s) >= secretMin {
-			pairs = append(pairs, s, config.Hidden)
+			pairs = append(pairs, s, kit.Hidden)
 		}
 	}
 	return &Scrubber{strings.NewReplacer(pairs...)}
 }
 
-// secretLike finds what is written as secrets are: before the @ of a URL, after Bearer, in a
-// parameter, the seed of an nkey, a JWT.
-var secretLike = regexp.MustCompile(`(://)[^\s"'/@]+(?:@[^\s"'/@]+)*@|((?i:bearer|basic) +)[\w.~+/=-]{6,}|([?&](?:token|password|secret)=)[^\s"'&]+|\bS[ANUCOXP][A-Z2-7]{50,}\b|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*`)
-
 // Clean returns the text without secrets.
-func (s *Scrubber) Clean(text string) string {
-	text = s.known.Replace(text)
-	return secretLike.ReplaceAllStringFunc(text, func(found string) string {
-		parts := secretLike.FindStringSubmatch(found)
-		end := ""
-		if parts[1] != "" {
-			end = "@"
-		}
-		return parts[1] + parts[2] + parts[3] + config.Hidden + end
-	})
-}
+func (s *Scrubber) Clean(text string) string { return kit.Clean(s.known.Replace(text)) }

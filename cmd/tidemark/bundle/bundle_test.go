@@ -12,18 +12,10 @@ import (
 
 func TestClean(t *testing.T) {
 	s := NewScrubber([]string{"sesame", "open sesame", "abc"})
-	seed := "SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4"
 	for _, c := range [][2]string{
 		{"say open sesame, or sesame", "say [secret], or [secret]"},
 		{"abc is too short to look for", "abc is too short to look for"},
-		{"lost nats://a:b@c:4222 and nats://tok@d", "lost nats://[secret]@c:4222 and nats://[secret]@d"},
-		{"nats://u@x:y@h:1", "nats://[secret]@h:1"},
-		{"http://h:1/a@b", "http://h:1/a@b"},
-		{"Authorization: Bearer abcdef123456", "Authorization: Bearer [secret]"},
-		{"GET /v1/live?token=abc&x=1", "GET /v1/live?token=[secret]&x=1"},
-		{"seed " + seed + ".", "seed [secret]."},
-		{"jwt eyJ0eXAiOiJKV1Q.eyJqdGkiOi.c2ln end", "jwt [secret] end"},
-		{`{"url":"nats://a:b@c"}`, `{"url":"nats://[secret]@c"}`},
+		{"open sesame, nats://a:b@c:4222", "[secret], nats://[secret]@c:4222"},
 	} {
 		if got := s.Clean(c[0]); got != c[1] {
 			t.Errorf("%q: %q, want %q", c[0], got, c[1])

@@ -130,7 +130,7 @@ func (s *session) open(ctx context.Context, address string) (err error) {
 
 func (s *session) missing(what string, err, notFound error) error {
 	if errors.Is(err, notFound) {
-		return fmt.Errorf("no %s at %s: is 'tidemark run' running?", what, s.nc.ConnectedUrlRedacted())
+		return fmt.Errorf("no %s at %s: is 'tidemark run' running?", what, jetlog.Address(s.nc))
 	}
 	return fmt.Errorf("open %s: %w", what, err)
 }

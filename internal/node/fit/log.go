@@ -33,7 +33,7 @@ func (r *Report) log(ctx context.Context, o Options) {
 		return
 	}
 	defer nc.Close()
-	r.good("log", "%s answers", nc.ConnectedUrlRedacted())
+	r.good("log", "%s answers", jetlog.Address(nc))
 	ctx, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
 	if r.rights(ctx, nc) {
