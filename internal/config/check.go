@@ -98,6 +98,8 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "limits.timeout", c.Limits.Timeout, time.Millisecond, time.Hour)
 	within(d, "limits.timeout_max", c.Limits.TimeoutMax, time.Millisecond, time.Hour)
 
+	within(d, "limits.bodies", c.Limits.Bodies, MiB, 64*GiB)
+	within(d, "limits.connections", c.Limits.Connections, 0, 1_000_000)
 	within(d, "limits.channels", c.Limits.Channels, 1, 65_536)
 	within(d, "limits.notices", c.Limits.Notices, 1, 10_000_000)
 

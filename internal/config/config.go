@@ -163,13 +163,15 @@ type Badger struct {
 
 // Limits bound requests.
 type Limits struct {
-	IDs        int           `yaml:"ids"`         // ids or users in one; 10000
-	Requests   int           `yaml:"requests"`    // in work at once; 1024
-	ColdReads  int           `yaml:"cold_reads"`  // that read the disk at once, 1 to 1024; 16
-	Timeout    time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
-	TimeoutMax time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
-	Channels   int           `yaml:"channels"`    // channels that exist at once, 1 to 65536; 4096
-	Notices    int           `yaml:"notices"`     // live notices of one channel, 1 to 10000000; 100000
+	IDs         int           `yaml:"ids"`         // ids or users in one; 10000
+	Requests    int           `yaml:"requests"`    // in work at once; 1024
+	ColdReads   int           `yaml:"cold_reads"`  // that read the disk at once, 1 to 1024; 16
+	Timeout     time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
+	TimeoutMax  time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
+	Bodies      Size          `yaml:"bodies"`      // bytes of HTTP bodies and answers under way, 1MiB to 64GiB; 64MiB
+	Connections int           `yaml:"connections"` // HTTP connections at once, 0 to 1000000, 0 = by the files that may be open; 0
+	Channels    int           `yaml:"channels"`    // channels that exist at once, 1 to 65536; 4096
+	Notices     int           `yaml:"notices"`     // live notices of one channel, 1 to 10000000; 100000
 }
 
 // Slow says which requests the slow log keeps.

@@ -18,7 +18,7 @@ import (
 var ownKeys = []string{
 	"data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http", "api",
 	"windows", "router", "checkpoint", "memory", "badger",
-	"limits.ids", "limits.requests", "limits.cold_reads", "limits.timeout", "limits.timeout_max",
+	"limits.ids", "limits.requests", "limits.cold_reads", "limits.bodies", "limits.connections", "limits.timeout", "limits.timeout_max",
 	"slow", "audit", "explain", "ready", "freshness", "backup", "rebuild", "node_expiry", "log",
 }
 

@@ -1,16 +1,13 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -43,6 +40,14 @@ func (n *Node) pages() http.Handler {
 	return mux
 }
 
+// own is its server, nil when HTTP is off.
+func (h *httpServer) own() *http.Server {
+	if h == nil {
+		return nil
+	}
+	return h.server
+}
+
 // showHTTP serves pages from now on, instead of those before if there are any.
 func (n *Node) showHTTP(pages http.Handler) {
 	if n.http == nil {
@@ -60,35 +65,8 @@ func (n *Node) serveHTTP(pages http.Handler) *httpServer {
 	h := new(httpServer)
 	h.handler.Store(&pages)
 	shown := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.handler.Load()).ServeHTTP(w, r) })
-	h.server = n.serve(n.listener, door.NewHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).Only(shown), 0)
+	h.server = n.servers.Serve(n.listener, door.NewHosts(n.config.HTTP.Listen, n.config.HTTP.Hosts).Only(shown))
 	return h
-}
-
-// Bounds of a connection that is slow or silent.
-const (
-	headerWithin = 5 * time.Second
-	idleWithin   = 2 * time.Minute
-	headerMax    = 64 << 10 // bytes: room for 3,000 ids in a path
-)
-
-// serve serves requests that come to a listener, until the server is closed. An answer
-// may take as long as within; 0: for ever.
-func (n *Node) serve(listener net.Listener, handler http.Handler, within time.Duration) *http.Server {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerWithin,
-		IdleTimeout:       idleWithin,
-		WriteTimeout:      within,
-		MaxHeaderBytes:    headerMax,
-		// What goes on for as long as somebody looks ends when the node closes.
-		BaseContext: func(net.Listener) context.Context { return n.ctx },
-	}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			n.log.Error("http: stopped serving", "error", err)
-		}
-	}()
-	return server
 }
 
 // answer writes "ok" and the remarks besides; or 503 and the reason.
@@ -112,12 +90,6 @@ func (n *Node) remarks() string {
 	g, done := n.use()
 	defer done()
 	return g.Remarks(n.copying()) + n.rebuilds.remarks()
-}
-
-func (s *httpServer) close(ctx context.Context) {
-	if s != nil && s.server.Shutdown(ctx) != nil {
-		s.server.Close()
-	}
 }
 
 // Ready is nil when every shard that is assigned to this node, or held, is answered

@@ -22,6 +22,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/node/door"
+	"github.com/tidemark-io/tidemark/internal/node/fit"
 	"github.com/tidemark-io/tidemark/internal/node/shardlog"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -62,8 +63,9 @@ type Node struct {
 	queries *nats.Conn // only for requests
 
 	// In the order in which they are opened; Close goes the other way.
-	listener net.Listener  // of the HTTP server; nil when it is off
-	api      *door.Door    // for applications
+	listener net.Listener // of the HTTP server; nil when it is off
+	api      *door.Door   // for applications
+	servers  *door.Servers
 	server   *embed.Server // nil with an external one
 	serving  atomic.Pointer[counting.Generation]
 	answers  atomic.Pointer[counting.Answers] // answers everybody; nil: this one does not
@@ -129,6 +131,7 @@ func newNode(c *config.Config, o Options) *Node {
 		n.shared.Turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.servers = door.NewServers(n.ctx, fit.Connections(c), n.log)
 	n.serving.Store(n.newGeneration(n.ctx, counting.Spec{Number: generations.First, Config: c}))
 	return n
 }

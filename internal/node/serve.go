@@ -5,7 +5,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -39,7 +38,8 @@ func (n *Node) show() error {
 		names := door.NewHosts(n.config.API.Listen, n.config.HTTP.Hosts)
 		err := n.api.Show(door.Options{
 			Now:        func() *door.Answering { return &n.answers.Load().Answering },
-			Serve:      func(l net.Listener, h http.Handler) *http.Server { return n.serve(l, names.Only(h), answerWithin) },
+			Serve:      func(l net.Listener, h http.Handler) *http.Server { return n.servers.Serve(l, names.Only(h)) },
+			Bodies:     int64(n.config.Limits.Bodies),
 			Version:    n.o.Version,
 			Registerer: n.registry,
 		})
@@ -50,10 +50,6 @@ func (n *Node) show() error {
 	n.showHTTP(n.pages())
 	return nil
 }
-
-// answerWithin bounds how long a client may take to read an answer, from the request on:
-// beyond the longest timeout of a request.
-const answerWithin = 2 * time.Minute
 
 // serveAll answers everybody by a generation; counted nil: by what it counts here. ready returns why nothing can be asked;
 // nil: it can. If this process answers already, what is new answers before what was
@@ -99,6 +95,9 @@ func (n *Node) register() {
 	registerProcess(n.registry)
 	c := &figures.Collector{Look: func() {}}
 	n.generationFigures(c)
+	c.Gauge("http_connections", "HTTP connections that are open.", func() float64 { return float64(n.servers.Connections()) })
+	c.Counter("http_connections_refused_total", "HTTP connections that were answered 503: as many were in work as there may be.", func() float64 { return float64(n.servers.Refused.Load()) })
+	c.Counter("http_connections_displaced_total", "Silent HTTP connections that were closed for new ones.", func() float64 { return float64(n.servers.Displaced.Load()) })
 	n.registry.MustRegister(c)
 }
 

@@ -32,8 +32,8 @@ func (n *Node) close() error {
 	n.work.Wait()
 	beside := n.rebuilds.beside.Load()
 	faults = append(faults, n.Serving().Close(ctx), beside.Close(ctx))
-	n.http.close(ctx)
-	n.api.Close(ctx)
+	n.servers.Close(n.http.own(), n.api.Server())
+	n.api.Close()
 	n.shared.Lines.End()
 	faults = append(faults, n.Serving().CloseStore(), beside.CloseStore())
 	n.queries.Close()
@@ -69,10 +69,8 @@ func (n *Node) undo() {
 	n.cancel()
 	n.rebuilds.end()
 	n.jobs.Close()
-	if n.http != nil {
-		n.http.server.Close()
-	}
-	n.api.Close(n.ctx)
+	n.servers.Close(n.http.own(), n.api.Server())
+	n.api.Close()
 	n.work.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), drainWithin)
 	defer cancel()

@@ -25,17 +25,19 @@ const page = "https://github.com/tidemark-io/tidemark/blob/main/docs/http.md#"
 
 // titles are the codes there are, and the titles of their places in docs/http.md.
 var titles = map[int]struct{ place, title string }{
-	http.StatusBadRequest:            {"400-bad-request", "Bad request"},
-	http.StatusUnauthorized:          {"401-no-token", "No token"},
-	http.StatusForbidden:             {"403-not-allowed", "Not allowed"},
-	http.StatusNotFound:              {"404-not-found", "Not found"},
-	http.StatusMethodNotAllowed:      {"405-another-method", "Another method"},
-	http.StatusRequestEntityTooLarge: {"413-too-much", "Too much"},
-	http.StatusUnsupportedMediaType:  {"415-another-encoding", "Another encoding"},
-	http.StatusMisdirectedRequest:    {"421-another-host", "Another host"},
-	http.StatusInternalServerError:   {"500-internal-error", "Internal error"},
-	http.StatusServiceUnavailable:    {"503-not-now", "Not now"},
-	http.StatusGatewayTimeout:        {"504-too-late", "Too late"},
+	http.StatusBadRequest:                  {"400-bad-request", "Bad request"},
+	http.StatusUnauthorized:                {"401-no-token", "No token"},
+	http.StatusForbidden:                   {"403-not-allowed", "Not allowed"},
+	http.StatusNotFound:                    {"404-not-found", "Not found"},
+	http.StatusMethodNotAllowed:            {"405-another-method", "Another method"},
+	http.StatusRequestTimeout:              {"408-too-slow", "Too slow"},
+	http.StatusRequestEntityTooLarge:       {"413-too-much", "Too much"},
+	http.StatusUnsupportedMediaType:        {"415-another-encoding", "Another encoding"},
+	http.StatusMisdirectedRequest:          {"421-another-host", "Another host"},
+	http.StatusRequestHeaderFieldsTooLarge: {"431-a-long-path", "A long path"},
+	http.StatusInternalServerError:         {"500-internal-error", "Internal error"},
+	http.StatusServiceUnavailable:          {"503-not-now", "Not now"},
+	http.StatusGatewayTimeout:              {"504-too-late", "Too late"},
 }
 
 func refuse(status int, format string, args ...any) *problem {
@@ -58,8 +60,12 @@ func (p *problem) write(w http.ResponseWriter) {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(p.Status)
+	_, _ = w.Write(p.body())
+}
+
+func (p *problem) body() []byte {
 	body, _ := json.Marshal(p) // of strings and numbers, and JSON of the service's
-	_, _ = w.Write(append(body, '\n'))
+	return append(body, '\n')
 }
 
 // answer writes a reply of the service. A whole answer has an ETag where its route says so.
@@ -74,6 +80,13 @@ func (d *door) answer(w http.ResponseWriter, h *http.Request, r *route, reply qu
 	if r.tagged && d.same(header, h, reply.Data) {
 		w.WriteHeader(http.StatusNotModified)
 		return
+	}
+	if held := int64(len(reply.Data)) - roomFree; held > 0 { // until the client has taken it
+		if !d.room.take(held) {
+			unread(errNoRoom, 0).write(w)
+			return
+		}
+		defer d.room.taken.Add(-held)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(reply.Data)))
 	_, _ = w.Write(reply.Data) // a client that is gone is no fault

@@ -6,7 +6,7 @@
 //	200, the same JSON as over NATS ◄────────────┘ or problem+json with the service's code
 //
 // [Handler] makes the door of [Options]. routes.go is the table of what there is:
-// path, parameters, endpoint. translate.go makes a request of an HTTP one, answer.go an
+// path, parameters, endpoint. translate.go makes a request of an HTTP one, body.go reads bodies, answer.go an
 // HTTP answer of a reply, with its ETag. events.go takes events, openapi.go writes the
 // table as an OpenAPI document. Who may do what is the caller's to say ([Role]).
 //

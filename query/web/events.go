@@ -63,7 +63,8 @@ func (d *door) takeEvents(w http.ResponseWriter, r *http.Request, role Role) {
 
 // storeBody returns what was stored, also where something went wrong after that.
 func (d *door) storeBody(w http.ResponseWriter, r *http.Request, role Role) (*taken, *problem) {
-	body, p := readBody(w, r, eventsMax)
+	body, done, p := d.readBody(w, r, eventsMax)
+	defer done()
 	if p != nil {
 		return nil, p
 	}

@@ -1,40 +1,36 @@
 package web
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // bodyMax bounds the body of a request, as NATS's usual max_payload does.
 const bodyMax = 1 << 20
 
-// request makes the service's request of an HTTP one.
-func (r *route) request(w http.ResponseWriter, h *http.Request) ([]byte, *problem) {
+// request makes the service's request of an HTTP one. The caller calls done when it needs it
+// no longer.
+func (d *door) request(w http.ResponseWriter, h *http.Request, r *route) (body []byte, done func(), p *problem) {
 	given, err := url.ParseQuery(h.URL.RawQuery)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "the query cannot be read: %v", err)
+		return nil, nothingTaken, refuse(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	if p := r.known(given); p != nil {
-		return nil, p
+		return nil, nothingTaken, p
 	}
 	if r.body {
-		return readBody(w, h, bodyMax)
+		return d.readBody(w, h, bodyMax)
 	}
 	out, err := r.fields([]byte{'{'}, h, given)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
+		return nil, nothingTaken, refuse(http.StatusBadRequest, "%v", err)
 	}
-	return append(out, '}'), nil
+	return append(out, '}'), nothingTaken, nil
 }
 
 // fields appends what the path and the query say.
@@ -147,48 +143,4 @@ func plain(value string) bool {
 		}
 	}
 	return true
-}
-
-// bodyWithin bounds how long a body may take to come.
-const bodyWithin = 30 * time.Second
-
-// readBody reads a body of most bytes at most, unpacked where it comes packed, without
-// a byte order mark.
-func readBody(w http.ResponseWriter, h *http.Request, most int64) ([]byte, *problem) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyWithin)) // an error: the writer is a test's
-	defer control.SetReadDeadline(time.Time{})
-	from, p := unpacked(h)
-	if p != nil {
-		w.Header().Set("Accept-Encoding", "gzip")
-		return nil, p
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, from, most))
-	return bytes.TrimPrefix(body, []byte("\ufeff")), unread(err, most)
-}
-
-// unpacked is a request's body as it was before its Content-Encoding.
-func unpacked(h *http.Request) (io.ReadCloser, *problem) {
-	switch encoding := strings.ToLower(h.Header.Get("Content-Encoding")); encoding {
-	case "", "identity":
-		return h.Body, nil
-	case "gzip", "x-gzip":
-		from, err := gzip.NewReader(h.Body)
-		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "the body is not gzip: %v", err)
-		}
-		return from, nil
-	default:
-		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %.50q is not understood: gzip is", encoding)
-	}
-}
-
-func unread(err error, most int64) *problem {
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return refuse(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", most)
-	}
-	if err != nil {
-		return refuse(http.StatusBadRequest, "the body cannot be read: %v", err)
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,7 +23,9 @@ type Options struct {
 	// NewChecker makes one that reads lines before they are stored.
 	NewChecker func() Checker
 	// Role is what a token may do, nil if it is not known. Role nil: no token is needed.
-	Role       func(token string) Role
+	Role func(token string) Role
+	// Bodies bounds the bytes of bodies and answers under way.
+	Bodies     int64
 	Version    string                // of the program, for the document
 	Registerer prometheus.Registerer // nil: no metrics
 }
@@ -50,6 +53,8 @@ type Role interface {
 type door struct {
 	o        Options
 	given    *given
+	room     *room
+	within   time.Duration // for a body to come
 	checkers sync.Pool
 	document []byte
 	answers  *prometheus.CounterVec
@@ -73,7 +78,7 @@ func Handler(o Options) (http.Handler, error) {
 }
 
 func newDoor(o Options) *door {
-	d := &door{o: o, given: newGiven(), document: openAPI(o.Version)}
+	d := &door{o: o, given: newGiven(), room: &room{most: o.Bodies}, within: BodyWithin, document: openAPI(o.Version)}
 	d.checkers.New = func() any { return o.NewChecker() }
 	d.answers = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tidemark_http_answers_total", Help: "Answers of the HTTP door, by endpoint and code.",
@@ -100,7 +105,8 @@ func (d *door) describe(w http.ResponseWriter, _ *http.Request, _ Role) {
 
 // ask translates a request, asks, and translates the reply.
 func (d *door) ask(w http.ResponseWriter, h *http.Request, r *route) {
-	body, p := r.request(w, h)
+	body, done, p := d.request(w, h, r)
+	defer done()
 	if p != nil {
 		p.write(w)
 		return
@@ -202,3 +208,6 @@ func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Refuse answers with a problem, of a status that docs/http.md has.
 func Refuse(w http.ResponseWriter, status int, why string) { refuse(status, "%s", why).write(w) }
+
+// Problem is the body of such an answer.
+func Problem(status int, why string) []byte { return refuse(status, "%s", why).body() }

@@ -70,7 +70,7 @@ func (o one) MaySend(kind string) bool    { return o.send != "" && (kind == o.se
 
 func handler(t *testing.T, o Options) http.Handler {
 	t.Helper()
-	o.NewChecker = func() Checker { return even{} }
+	o.NewChecker, o.Bodies = func() Checker { return even{} }, 64<<20
 	h, err := Handler(o)
 	if err != nil {
 		t.Fatal(err)

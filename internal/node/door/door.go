@@ -41,6 +41,7 @@ type Answering struct {
 type Options struct {
 	Now        func() *Answering // what answers now; never nil
 	Serve      func(net.Listener, http.Handler) *http.Server
+	Bodies     int64 // web.Options.Bodies
 	Version    string
 	Registerer prometheus.Registerer
 }
@@ -90,6 +91,7 @@ func (d *Door) options(o *Options) web.Options {
 		Ask:        now.ask,
 		Packs:      now,
 		NewChecker: func() web.Checker { return &checker{answers: now, types: operators.NewTypeReader()} },
+		Bodies:     o.Bodies,
 		Version:    o.Version,
 		Registerer: o.Registerer,
 	}
@@ -122,15 +124,19 @@ func (d *Door) Address() string {
 	return d.listener.Addr().String()
 }
 
-// Close ends answers under way when ctx ends.
-func (d *Door) Close(ctx context.Context) {
-	if d.Address() == "" {
-		return
+// Server serves api.listen; nil: nothing does.
+func (d *Door) Server() *http.Server {
+	if d == nil {
+		return nil
 	}
-	if d.server != nil && d.server.Shutdown(ctx) != nil {
-		d.server.Close()
+	return d.server
+}
+
+// Close gives the port back, when the server has ended.
+func (d *Door) Close() {
+	if d.Address() != "" {
+		d.listener.Close()
 	}
-	d.listener.Close()
 }
 
 // answers is what answers now. It is web.Packs.

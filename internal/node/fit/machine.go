@@ -39,6 +39,25 @@ func filesMin(c *config.Config) uint64 {
 	return filesBase + 2*uint64(c.Shards)*cold.RunsMax
 }
 
+const (
+	connectionsMin = 64
+	connectionsMax = 10_000
+)
+
+// Connections is how many HTTP connections a process may have, where the configuration does
+// not say: half of the files that it may open, but for those that the store needs.
+func Connections(c *config.Config) int {
+	files, known := kit.OpenFilesMax()
+	switch {
+	case c.Limits.Connections > 0:
+		return c.Limits.Connections
+	case !known:
+		return connectionsMax
+	}
+	spare := int64(min(files, 1<<40)) - int64(filesMin(c))
+	return int(max(connectionsMin, min(int64(files/2), spare, connectionsMax)))
+}
+
 func (r *Report) files(c *config.Config) {
 	most, known := kit.OpenFilesMax()
 	if !known {
