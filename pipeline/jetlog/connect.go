@@ -119,6 +119,9 @@ func (o ConnectOptions) natsOptions() ([]nats.Option, error) {
 			if sub != nil {
 				subject = sub.Subject
 			}
+			if errors.Is(err, nats.ErrSlowConsumer) && strings.HasPrefix(subject, "$SRV.") {
+				return // so can many requests of discovery come, of which most are dropped
+			}
 			log.Warn("nats: asynchronous error", "subject", subject, "error", err)
 		}),
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/tidemark-io/tidemark/query"
 )
@@ -27,7 +24,7 @@ func (s *Service) Ask(ctx context.Context, endpoint string, body []byte) (query.
 		return query.Reply{}, ErrStopping
 	}
 	defer s.waiting.Done()
-	a := &asked{endpoint: endpoint, body: body, done: make(chan struct{})}
+	a := &asked{endpoint: e, asks: body, done: make(chan struct{})}
 	s.begin(e, a, false)
 	select {
 	case <-a.done:
@@ -57,30 +54,24 @@ func (s *Service) endpointOf(name string) *endpoint {
 	return nil
 }
 
-// asked is a request of this process. It is a micro.Request without a message.
+// asked is a request of this process.
 type asked struct {
-	endpoint string
-	body     []byte
+	endpoint *endpoint
+	asks     []byte
 	reply    query.Reply
 	done     chan struct{} // closed when there is a reply
 }
 
-func (a *asked) Data() []byte           { return a.body }
-func (a *asked) Headers() micro.Headers { return nil }
-func (a *asked) Subject() string        { return query.Name + "." + a.endpoint }
-func (a *asked) Reply() string          { return "" }
+func (a *asked) subject() string      { return a.endpoint.subject() }
+func (a *asked) body() []byte         { return a.asks }
+func (a *asked) header(string) string { return "" }
 
-func (a *asked) Respond(data []byte, _ ...micro.RespondOpt) error {
-	a.reply = query.Reply{Code: int(codeOK), Data: slices.Clone(data)}
+func (a *asked) answer(body []byte, f *failure, _ bool) error {
+	if f != nil {
+		a.reply = query.Reply{Code: int(f.code), Message: f.line(), Data: f.body}
+	} else {
+		a.reply = query.Reply{Code: int(codeOK), Data: slices.Clone(body)}
+	}
 	close(a.done)
 	return nil
-}
-
-func (a *asked) RespondJSON(any, ...micro.RespondOpt) error { panic("query: no endpoint answers so") }
-
-func (a *asked) Error(code, message string, data []byte, _ ...micro.RespondOpt) error {
-	number, err := strconv.Atoi(code)
-	a.reply = query.Reply{Code: number, Message: message, Data: data}
-	close(a.done)
-	return err
 }

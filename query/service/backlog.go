@@ -19,9 +19,9 @@ const (
 )
 
 // backlog says whether too much has arrived that no endpoint has taken yet: it
-// compares what the connection has counted with what the endpoints have taken.
-// That alone would drift, since the connection counts headers and $SRV requests
-// as well. So now and then a mark is put behind all that has arrived, in every
+// compares what the connection has counted with what the endpoints, and discovery, have
+// taken. That alone would drift, since the connection counts headers as well, and what
+// discovery drops. So now and then a mark is put behind all that has arrived, in every
 // subscription: when the last of them has passed it, all that is taken.
 type backlog struct {
 	nc     *nats.Conn

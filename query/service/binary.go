@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/internal/packed"
@@ -19,14 +18,14 @@ import (
 // forms says whether a request is in binary form, and whether the reply is to offer
 // one: in a header. Answers in binary form need no such header, and others get none: it
 // would be read in vain.
-func (e *endpoint) forms(r micro.Request) (isPacked, offers bool) {
+func (e *endpoint) forms(r request) (isPacked, offers bool) {
 	if e.spell == nil {
 		return false, false
 	}
-	if packed.IsAsk(r.Data()) {
+	if packed.IsAsk(r.body()) {
 		return true, true
 	}
-	return false, len(r.Headers()) > 0 && r.Headers().Get(packed.Header) != ""
+	return false, r.header(packed.Header) != ""
 }
 
 // offer says that there is a binary form.

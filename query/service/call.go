@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/jsonscan"
@@ -20,7 +16,7 @@ import (
 // from request to request.
 type call struct {
 	endpoint *endpoint
-	request  micro.Request
+	request  request
 	clock    clock  // from the request's arrival on
 	body     []byte // the request's; valid while the call is
 	packed   bool   // the request is in binary form, and the answer will be
@@ -52,33 +48,32 @@ type call struct {
 
 // misdirects says that a request wants its answer where it must not go. Nobody
 // hears of it: there is nowhere to say so.
-func (s *Service) misdirects(r micro.Request) bool {
-	reply := r.Reply()
-	if query.MayReply(reply) {
+func (s *Service) misdirects(m message) bool {
+	if query.MayReply(m.Reply) {
 		return false
 	}
-	s.backlog.take(len(r.Data()))
+	s.backlog.take(len(m.Data))
 	s.metrics.misdirected.Inc()
 	if line, leftOut := s.misdirected.line(time.Now()); line {
-		s.log.Warn("query: a request is dropped: its answer would go to a subject that is not for answers", "subject", r.Subject(), "reply", fmt.Sprintf("%.100q", reply), "left_out", leftOut)
+		s.log.Warn("query: a request is dropped: its answer would go to a subject that is not for answers", "subject", m.Subject, "reply", fmt.Sprintf("%.100q", m.Reply), "left_out", leftOut)
 	}
 	return true
 }
 
 // handle runs in the endpoint's subscription.
-func (s *Service) handle(e *endpoint, r micro.Request) {
-	if !s.misdirects(r) {
-		s.begin(e, r, s.backlog.take(len(r.Data())))
+func (s *Service) handle(e *endpoint, m message) {
+	if !s.misdirects(m) {
+		s.begin(e, m, s.backlog.take(len(m.Data)))
 	}
 }
 
 // begin answers a request, or has it answered later. crowded: too much waits for the
 // endpoints.
-func (s *Service) begin(e *endpoint, r micro.Request, crowded bool) {
+func (s *Service) begin(e *endpoint, r request, crowded bool) {
 	c := s.calls.Get().(*call)
 	c.clock.begin()
 	c.endpoint, c.request = e, r
-	c.body, c.out, c.wait, c.ids = r.Data(), c.out[:0], wait{timeout: -1}, 0
+	c.body, c.out, c.wait, c.ids = r.body(), c.out[:0], wait{timeout: -1}, 0
 	c.packed, c.offers = e.forms(r)
 	c.disk, c.cold, c.old = false, 0, false
 	c.reader, c.away = s.reader, false
@@ -97,7 +92,7 @@ func (s *Service) begin(e *endpoint, r micro.Request, crowded bool) {
 		}
 		f = s.halted(c)
 	}
-	s.finish(c, f, false)
+	s.finish(c, f)
 }
 
 // bodyInline is how long a request may be that the subscription's goroutine
@@ -146,7 +141,7 @@ func (s *Service) prepare(c *call, crowded bool) *failure {
 // later has the call answered in a goroutine of its own, unless the service
 // is past waiting.
 func (s *Service) later(c *call) bool {
-	return s.spawn(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) }), true) })
+	return s.spawn(func() { s.finish(c, s.guard(c, func() *failure { return s.answerLater(c) })) })
 }
 
 // idleHands is how many goroutines are kept for requests that are answered later.
@@ -394,13 +389,13 @@ func (s *Service) unreadable(c *call, err error) *failure {
 // replyMax is the longest reply that the NATS server takes.
 func (s *Service) replyMax() int { return int(s.nc.MaxPayload()) }
 
-// finish sends the answer and gives the call back. late: not in the
-// subscription's goroutine.
-func (s *Service) finish(c *call, f *failure, late bool) {
+// finish sends the answer and gives the call back.
+func (s *Service) finish(c *call, f *failure) {
 	if most := s.replyMax(); f == nil && len(c.out) > most {
 		f = fail(codeTooMuch, "the reply has %d bytes or more, the NATS server's max_payload is %d; %s", len(c.out), most, c.endpoint.advice)
 	}
-	if err := s.respond(c, f, late); err != nil {
+	offers := c.offers && (f != nil || !c.packed) // an answer in binary form says enough
+	if err := c.request.answer(c.out, f, offers); err != nil {
 		s.log.Debug("query: an answer could not be sent", "endpoint", c.endpoint.name, "error", err)
 	}
 	result := codeOK
@@ -423,40 +418,6 @@ func (s *Service) finish(c *call, f *failure, late bool) {
 	s.metrics.inFlight.Dec()
 	c.release()
 	s.calls.Put(c)
-}
-
-// respond must not touch a late request's micro.Request beyond its subject: the micro
-// package reads the outcome as soon as its handler has returned. One of Ask's waits.
-func (s *Service) respond(c *call, f *failure, late bool) error {
-	offers := c.offers && (f != nil || !c.packed) // an answer in binary form says enough
-	if _, here := c.request.(*asked); late && !here {
-		return s.respondLate(c, f, offers)
-	}
-	var more []micro.RespondOpt
-	if offers {
-		more = []micro.RespondOpt{offer}
-	}
-	if f != nil {
-		return c.request.Error(strconv.Itoa(int(f.code)), f.line(), f.body, more...)
-	}
-	return c.request.Respond(c.out, more...)
-}
-
-func (s *Service) respondLate(c *call, f *failure, offers bool) error {
-	if f == nil && !offers {
-		return s.nc.Publish(c.request.Reply(), c.out)
-	}
-	reply := nats.NewMsg(c.request.Reply())
-	reply.Data = c.out
-	if f != nil {
-		reply.Header.Set(micro.ErrorHeader, f.line())
-		reply.Header.Set(micro.ErrorCodeHeader, strconv.Itoa(int(f.code)))
-		reply.Data = f.body
-	}
-	if offers {
-		offer(reply)
-	}
-	return s.nc.PublishMsg(reply)
 }
 
 // line is the message as a header can carry it.

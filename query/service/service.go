@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"regexp"
 	"runtime"
 	"strings"
@@ -143,9 +142,9 @@ type Options struct {
 // goes on in a lane, in a goroutine of its own, so it holds up nobody; their
 // number is bounded. So does one that needs other nodes (see Spread).
 type Service struct {
-	nc        *nats.Conn
-	micro     micro.Service
-	endpoints []*endpoint
+	nc            *nats.Conn
+	subscriptions []*nats.Subscription
+	endpoints     []*endpoint
 
 	catalog   *catalog
 	schema    []byte // the reply of tidemark.schema
@@ -275,49 +274,22 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 }
 
 func (s *Service) serve(o Options) error {
-	service, err := micro.AddService(s.nc, micro.Config{
-		Name:        query.Name,
-		Version:     semantic(o.Version),
-		Description: "counters and unread numbers; ask tidemark.schema what there is",
-		Metadata:    maps.Clone(o.Metadata),
-		StatsHandler: func(e *micro.Endpoint) any {
-			return map[string]any{"answers": s.answersOf(e.Name)}
-		},
-		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
-			s.log.Warn("query: NATS reports an error", "subject", e.Subject, "error", e.Description)
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("query: start the micro service: %w", err)
-	}
-	s.micro = service
-	group := service.AddGroup(query.Name)
 	for _, e := range s.endpoints {
-		err := group.AddEndpoint(e.name, micro.HandlerFunc(func(r micro.Request) { s.handle(e, r) }),
-			micro.WithEndpointPendingLimits(-1, -1), // see backlog
-			micro.WithEndpointMetadata(map[string]string{
-				"description": e.description,
-				"request":     e.request,
-				"reply":       e.reply,
-			}))
-		if err != nil {
-			return errors.Join(fmt.Errorf("query: serve %s.%s: %w", query.Name, e.name, err), service.Stop())
+		if err := s.subscribe(e.subject(), micro.DefaultQueueGroup, -1, func(m message) { s.handle(e, m) }); err != nil { // see backlog
+			return errors.Join(fmt.Errorf("query: serve %s: %w", e.subject(), err), s.unsubscribe())
 		}
 	}
+	if err := s.discover(o); err != nil {
+		return errors.Join(err, s.unsubscribe())
+	}
 	if err := s.nc.Flush(); err != nil { // the server knows of the subscriptions
-		return errors.Join(fmt.Errorf("query: start the micro service: %w", err), service.Stop())
+		return errors.Join(fmt.Errorf("query: start the micro service: %w", err), s.unsubscribe())
 	}
 	return nil
 }
 
-func (s *Service) answersOf(name string) map[string]uint64 {
-	for _, e := range s.endpoints {
-		if e.name == name {
-			return e.series.byCode()
-		}
-	}
-	return nil
-}
+// subject is what the endpoint is asked on.
+func (e *endpoint) subject() string { return query.Name + "." + e.name }
 
 // semantic is the version as the micro protocol insists on it.
 func semantic(version string) string {
@@ -346,7 +318,7 @@ func (s *Service) Stop(ctx context.Context) error {
 		s.mu.Unlock()
 		s.stopServing()
 		defer time.AfterFunc(readsOn, s.stopReading).Stop()
-		if err := s.micro.Stop(); err != nil {
+		if err := s.unsubscribe(); err != nil {
 			s.stopErr = fmt.Errorf("query: stop: %w", err)
 			return
 		}

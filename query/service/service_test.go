@@ -488,11 +488,34 @@ func TestMicroVerbs(t *testing.T) {
 	e2e.Until(t, "both are in the statistics", func() bool {
 		var stats micro.Stats
 		decode(t, r.ask("$SRV.STATS.tidemark", ""), &stats)
-		return stats.Endpoints[0].NumRequests == 2 && string(stats.Endpoints[0].Data) == `{"answers":{"404":1,"504":1}}`
+		return stats.Endpoints[0].NumRequests == 2 && stats.Endpoints[0].NumErrors == 2 && stats.Endpoints[0].ProcessingTime > 0 && string(stats.Endpoints[0].Data) == `{"answers":{"404":1,"504":1}}`
 	})
 	e2e.Until(t, "both are counted", func() bool {
 		return r.figure("tidemark_query_seconds") == 2 && r.figure("tidemark_query_in_flight") == 0
 	})
+}
+
+// docs/queries.md: "Discovery has a bound of its own." Whoever floods it keeps nobody from
+// being answered, also where the answers would go to a stream.
+func TestDiscoveryFlood(t *testing.T) {
+	r := start(t)
+	for range 300_000 {
+		if err := r.nc.PublishRequest("$SRV.STATS", "_INBOX.of.nobody", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		r.get(`{"counter":"post","ids":[]}`, `{"rows":[],"as_of":"0"}`)
+	}
+	var ping micro.Ping
+	decode(t, r.ask("$SRV.PING.tidemark", ""), &ping)
+	if err := r.nc.PublishRequest("$SRV.STATS", "events.like", nil); err != nil {
+		t.Fatal(err)
+	}
+	e2e.Until(t, "it is dropped", func() bool { return r.figure("tidemark_query_misdirected_total") == 1 })
 }
 
 // docs/contract.md: "`tidemark.stats` | `{}` | the node's figures, the same as /metrics
