@@ -9,15 +9,17 @@ import (
 // object is one of JSON's.
 type object = map[string]any
 
-// openAPI is the table of routes as an OpenAPI 3.1 document. Schemas of replies follow
-// from the examples: other columns and fields may come besides.
+// openAPI is the table of routes as an OpenAPI 3.1 document. Other fields than those it
+// has may come besides.
 func openAPI(version string) []byte {
+	all := schemas{}
+	problem := all.of(problem{})
 	document := object{
 		"openapi": "3.1.0",
 		"info":    object{"title": "Tidemark", "version": version, "description": "Counters and unread numbers. Ids and positions are decimal strings."},
-		"paths":   paths(),
+		"paths":   all.paths(problem),
 		"components": object{
-			"schemas":         object{"problem": schemaOf(object{"type": page, "title": "Not found", "status": 404.0, "detail": "there is no counter \"x\""})},
+			"schemas":         all,
 			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
 		},
 		"security": []any{object{}, object{"token": []any{}}},
@@ -29,16 +31,16 @@ func openAPI(version string) []byte {
 	return append(out, '\n')
 }
 
-func paths() object {
-	all := object{"/v1/events": object{"post": eventsOperation()}}
+func (s schemas) paths(problem object) object {
+	all := object{"/v1/events": object{"post": s.eventsOperation(problem)}}
 	for i := range routes {
 		r := &routes[i]
-		all[r.pattern] = object{strings.ToLower(r.method): r.operation()}
+		all[r.pattern] = object{strings.ToLower(r.method): s.operation(r, problem)}
 	}
 	return all
 }
 
-func (r *route) operation() object {
+func (s schemas) operation(r *route, problem object) object {
 	var parameters []any
 	for i := range r.path {
 		parameters = append(parameters, r.path[i].describe("path"))
@@ -46,17 +48,19 @@ func (r *route) operation() object {
 	for _, p := range r.parameters() {
 		parameters = append(parameters, p.describe("query"))
 	}
-	o := object{"operationId": r.endpoint, "summary": r.about, "responses": responses(r.reply, r.tagged)}
+	o := object{"operationId": r.endpoint, "summary": r.about, "responses": s.responses(r.answer, r.reply, r.tagged, problem)}
 	if parameters != nil {
 		o["parameters"] = parameters
 	}
 	if r.body {
-		o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": object{"type": "object"}}}}
+		o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": s.of(readRequest{})}}}
 	}
 	return o
 }
 
-func eventsOperation() object {
+func (s schemas) eventsOperation(problem object) object {
+	all := s.responses(taken{}, `{"stored":2,"position":"7341","refused":[{"line":3,"reason":"id","detail":"post is missing"}]}`, false, problem)
+	all["422"] = object{"description": "no line is stored", "content": object{"application/json": object{"schema": s.of(taken{})}}}
 	return object{
 		"operationId": "events",
 		"summary":     "Stores events, one JSON object a line.",
@@ -65,7 +69,7 @@ func eventsOperation() object {
 			"description": "the same body with the same key is stored once, within two minutes",
 		}},
 		"requestBody": object{"required": true, "content": object{"application/x-ndjson": object{"schema": object{"type": "string"}}}},
-		"responses":   responses(`{"stored":2,"position":"7341","refused":[{"line":3,"reason":"id","detail":"post is missing"}]}`, false),
+		"responses":   all,
 	}
 }
 
@@ -93,59 +97,17 @@ func (k kind) schema() object {
 	return object{"type": "string"}
 }
 
-// responses are an answer like the example, and the problems.
-func responses(example string, tagged bool) object {
-	var like any
-	if err := json.Unmarshal([]byte(example), &like); err != nil {
-		panic(err) // the table is wrong
-	}
+// responses are an answer of a type, with an example, and the problems.
+func (s schemas) responses(answer any, example string, tagged bool, problem object) object {
 	all := object{"200": object{
 		"description": "the answer",
-		"content":     object{"application/json": object{"schema": schemaOf(like), "example": like}},
+		"content":     object{"application/json": object{"schema": s.of(answer), "example": json.RawMessage(example)}},
 	}}
 	if tagged {
 		all["304"] = object{"description": "nothing has changed since the answer with the ETag of If-None-Match"}
 	}
-	problems(all)
-	return all
-}
-
-// problems adds an answer for each code.
-func problems(all object) {
 	for status, t := range titles {
-		all[strconv.Itoa(status)] = object{
-			"description": t.title,
-			"content":     object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/problem"}}},
-		}
-	}
-}
-
-// schemaOf is the schema of values like one.
-func schemaOf(like any) object {
-	switch like := like.(type) {
-	case object:
-		return object{"type": "object", "properties": properties(like)}
-	case []any:
-		return object{"type": "array", "items": items(like)}
-	case float64:
-		return object{"type": "integer"}
-	case bool:
-		return object{"type": "boolean"}
-	}
-	return object{"type": "string"}
-}
-
-func properties(like object) object {
-	all := object{}
-	for name, value := range like {
-		all[name] = schemaOf(value)
+		all[strconv.Itoa(status)] = object{"description": t.title, "content": object{"application/problem+json": object{"schema": problem}}}
 	}
 	return all
-}
-
-func items(like []any) object {
-	if len(like) == 0 {
-		return object{}
-	}
-	return schemaOf(like[0])
 }

@@ -96,7 +96,7 @@ func TestTranslation(t *testing.T) {
 		{"GET", "/v1/get/post/42,43?columns=like,comment", "", "get", `{"counter":"post","ids":["42","43"],"columns":["like","comment"]}`},
 		{"GET", "/v1/get/post/42?member=7", "", "get", `{"counter":"post","ids":["42"],"member":"7"}`},
 		{"GET", "/v1/get/user/42?member=50,7&min_position=9&partial=false", "", "get", `{"counter":"user","ids":["42"],"member":["50","7"],"min_position":"9","partial":false}`},
-		{"GET", "/v1/unread/7,8?channels=system&timeout_ms=50", "", "unread", `{"users":["7","8"],"channels":["system"],"timeout_ms":"50"}`},
+		{"GET", "/v1/unread/7,8?channels=system&timeout_ms=50", "", "unread", `{"users":["7","8"],"channels":["system"],"timeout_ms":50}`},
 		{"POST", "/v1/read", `{"user":"7","what":["all"]}`, "read", `{"user":"7","what":["all"]}`},
 		{"GET", "/v1/feed/7?limit=20&before=12", "", "feed", `{"user":"7","limit":20,"before":"12"}`},
 		{"GET", "/v1/following/7?after=9", "", "following", `{"user":"7","after":"9"}`},
