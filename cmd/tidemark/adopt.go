@@ -74,6 +74,8 @@ func (a *adoptCommand) serving() (g generation.Generation, err error) {
 		return g, err
 	}
 	defer nc.Close()
+	ctx, done := a.reach.untilDenied(ctx)
+	defer done()
 	set, err := bucket.LoadGenerations(ctx, nc)
 	switch {
 	case errors.Is(err, jetlog.ErrNoBucket):

@@ -68,6 +68,8 @@ func (r *remote) work(do func(ctx context.Context, nc *nats.Conn) error) error {
 		return err
 	}
 	defer nc.Close()
+	ctx, done := r.reach.untilDenied(ctx)
+	defer done()
 	return r.explain(do(ctx, nc))
 }
 
@@ -173,8 +175,12 @@ func (b *backupsCommand) Run(t *terminal) error {
 	}
 	if nc != nil {
 		defer nc.Close()
+		var done context.CancelFunc
+		ctx, done = b.reach.untilDenied(ctx)
+		defer done()
 	}
 	all, damaged := node.Backups(ctx, from, nc)
+	damaged = b.explain(damaged)
 	if damaged != nil && len(all) == 0 {
 		return damaged // "no backup" would be said of a place that nobody could look at
 	}

@@ -47,9 +47,14 @@ func (r *remote) check(t *terminal, verb string, request any) error {
 	if err != nil {
 		return err
 	}
-	c := askAll(ctx, nc, holders, verb, request, t.err)
-	if ctx.Err() != nil {
+	asking, done := r.reach.untilDenied(ctx)
+	defer done()
+	c := askAll(asking, nc, holders, verb, request, t.err)
+	switch denial := r.reach.denial(); {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case len(c.Nodes) == 0 && denial != nil:
+		return r.denied(denial)
 	}
 	compared := make([]bool, shards)
 	for _, n := range c.Nodes {

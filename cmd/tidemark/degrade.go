@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
+	"github.com/tidemark-io/tidemark/query/client"
 )
 
 type degradeCommand struct {
@@ -16,7 +17,7 @@ type degradeCommand struct {
 }
 
 func (degradeCommand) Help() string {
-	return `Tells all nodes at once what to leave undone, until they are told otherwise. Without a step it shows how it is; what is not named stays as it is.
+	return `Tells all nodes at once what to leave undone, until they are told otherwise. Without a step it shows how it is, on the node that answers; what is not named stays as it is.
 
     reads=all      everything is answered
     reads=memory   nothing is read from disk: what is only there is missing in answers
@@ -63,18 +64,40 @@ func (d *degradeCommand) apply(is cluster.Degrade) (cluster.Degrade, error) {
 }
 
 func (d *degradeCommand) Run(t *terminal) error {
-	return d.members(func(ctx context.Context, m *bucket.Members) error {
-		is, err := m.View().Degrade, error(nil)
-		if len(d.Steps) > 0 {
-			if is, err = m.DegradeBy(ctx, d.apply); err != nil {
+	if len(d.Steps) == 0 {
+		return d.ask(func(ctx context.Context, c *client.Client) error {
+			figures, err := c.Stats(ctx)
+			if err != nil {
 				return err
 			}
+			return d.print(t, cluster.Degrade{Reads: cluster.Reads(stepOf(figures, "reads")), Writes: cluster.Writes(stepOf(figures, "writes"))})
+		})
+	}
+	return d.members(func(ctx context.Context, m *bucket.Members) error {
+		is, err := m.DegradeBy(ctx, d.apply)
+		if err != nil {
+			return err
 		}
-		if d.JSON {
-			return printJSON(t.out, is)
-		}
-		return printDegrade(t.out, is)
+		return d.print(t, is)
 	}, nil)
+}
+
+// stepOf is the step of the ladder that reads or writes are at on the node whose figures they
+// are.
+func stepOf(figures map[string]any, of string) string {
+	for name, value := range figures {
+		if step, is := strings.CutPrefix(name, "tidemark_"+of+`_step{step="`); is && number(value) == 1 {
+			return strings.TrimSuffix(step, `"}`)
+		}
+	}
+	return "unknown"
+}
+
+func (d *degradeCommand) print(t *terminal, is cluster.Degrade) error {
+	if d.JSON {
+		return printJSON(t.out, is)
+	}
+	return printDegrade(t.out, is)
 }
 
 func printDegrade(to io.Writer, d cluster.Degrade) error {

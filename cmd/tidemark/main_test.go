@@ -95,8 +95,14 @@ func command(t testing.TB, env []string, stdin string, args ...string) (r result
 // asProcess runs the program to its end in an empty directory.
 func asProcess(t testing.TB, env []string, args ...string) result {
 	t.Helper()
+	return commandIn(t, t.TempDir(), env, args...)
+}
+
+// commandIn runs the program to its end in a directory.
+func commandIn(t testing.TB, dir string, env []string, args ...string) result {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, args...)
-	cmd.Dir = t.TempDir()
+	cmd.Dir = dir
 	cmd.Env = slices.Concat(environ, env)
 	var out, err bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &err

@@ -92,6 +92,8 @@ func (r *rebuildCommand) Run(t *terminal) error {
 		return err
 	}
 	defer nc.Close()
+	ctx, done := r.reach.untilDenied(ctx)
+	defer done()
 	l := &leader{remote: &r.remote, nc: nc, tell: t.err, patient: r.Wait}
 	switch {
 	case r.Status:

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -26,7 +28,7 @@ import (
 type remote struct {
 	NATS    string        `name:"nats" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The NATS server that tidemark is on (${default})." group:"Connection:"`
 	Creds   string        `type:"existingfile" placeholder:"FILE" help:"Credentials file for the server." group:"Connection:"`
-	NKey    string        `name:"nkey" env:"TIDEMARK_NKEY" type:"existingfile" placeholder:"FILE" help:"NKey seed file for the server (node.nk in the data directory, if it is here)." group:"Connection:"`
+	NKey    string        `name:"nkey" env:"TIDEMARK_NKEY" type:"path" placeholder:"FILE" help:"NKey seed file for the server (node.nk in the data directory, if it is here)." group:"Connection:"`
 	TLSCA   string        `name:"tls-ca" type:"existingfile" placeholder:"FILE" help:"Authority to trust, PEM; the system's by default." group:"Connection:"`
 	TLSCert string        `name:"tls-cert" type:"existingfile" placeholder:"FILE" help:"Certificate for the server, PEM." group:"Connection:"`
 	TLSKey  string        `name:"tls-key" type:"existingfile" placeholder:"FILE" help:"Private key of --tls-cert, PEM." group:"Connection:"`
@@ -34,6 +36,14 @@ type remote struct {
 	JSON    bool          `name:"json" help:"Print one JSON document." group:"Output:"`
 
 	reach *reach // nil before dial
+	key   usedKey
+}
+
+// usedKey is the key that dial has tried.
+type usedKey struct {
+	path    string // "": none
+	from    string // where it was found
+	refused bool   // the server does not know it, and lets the command in without
 }
 
 // Validate is called by kong.
@@ -53,11 +63,14 @@ func (r *remote) Validate() error {
 // dial connects for one question, or to stay connected.
 func (r *remote) dial(once bool) (*nats.Conn, error) {
 	o := r.options(once)
-	o.NkeySeedFile = cmp.Or(r.NKey, r.keyHere())
-	nc, err := jetlog.Connect(o)
-	if r.NKey == "" && o.NkeySeedFile != "" && (errors.Is(err, nats.ErrNkeysNotSupported) || errors.Is(err, jetlog.ErrCredentials)) {
-		o.NkeySeedFile = "" // it is of another server
-		nc, err = jetlog.Connect(o)
+	nc, err := (*nats.Conn)(nil), error(nil)
+	for _, r.key = range r.keys() {
+		if o.NkeySeedFile = r.key.path; r.key.refused {
+			o.NkeySeedFile = "" // those that are here are of other servers
+		}
+		if nc, err = jetlog.Connect(o); !errors.Is(err, nats.ErrNkeysNotSupported) && !errors.Is(err, jetlog.ErrCredentials) {
+			break
+		}
 	}
 	switch {
 	case err == nil:
@@ -65,13 +78,52 @@ func (r *remote) dial(once bool) (*nats.Conn, error) {
 	case errors.Is(err, nats.ErrNoServers):
 		return nil, r.silence()
 	case errors.Is(err, jetlog.ErrCredentials):
-		return nil, fmt.Errorf("%w: give --creds or --nkey that it knows", err)
+		return nil, fmt.Errorf("%w: %s", err, cmp.Or(r.keyRemedy(), "give credentials that it knows"))
 	case errors.Is(err, jetlog.ErrAuthority):
 		return nil, fmt.Errorf("%w: give --tls-ca, the authority that signed it", err)
 	case errors.Is(err, jetlog.ErrCertificate):
 		return nil, fmt.Errorf("%w: give --tls-cert and --tls-key that it trusts", err)
+	case errors.Is(err, fs.ErrNotExist) && r.key.path != "":
+		return nil, fmt.Errorf("%w (%s)", err, r.key.from)
 	}
 	return nc, err
+}
+
+// keys are those to try, one after the other: that of the flag or of the environment; else
+// those of nodes whose data directories are here, of a demo too, and then none.
+func (r *remote) keys() (list []usedKey) {
+	switch {
+	case r.NKey != "" && r.NKey == kong.ExpandPath(os.Getenv(keyVariable)):
+		return []usedKey{{path: r.NKey, from: "of $" + keyVariable}}
+	case r.NKey != "":
+		return []usedKey{{path: r.NKey, from: "of --nkey"}}
+	}
+	for _, path := range r.keysHere() {
+		list = append(list, usedKey{path: path, from: "of the data directory here"})
+	}
+	without := usedKey{}
+	if len(list) > 0 {
+		without = list[0]
+		without.refused = true
+	}
+	return append(list, without)
+}
+
+const keyVariable = "TIDEMARK_NKEY"
+
+// keyRemedy says which key was tried, and what to type; "" where the command has credentials
+// of another kind.
+func (r *remote) keyRemedy() string {
+	give := "give --nkey DATA_DIR/" + walls.KeyFile + " of the node, or set " + keyVariable
+	switch {
+	case r.Creds != "" || strings.Contains(r.NATS, "@"):
+		return ""
+	case r.key.path == "":
+		return "no key was given, and there is no data directory with one here; " + give
+	case r.key.refused || r.reach == nil:
+		return fmt.Sprintf("the key %s (%s) is none of this server's; %s", r.key.path, r.key.from, give)
+	}
+	return fmt.Sprintf("the key %s (%s) was used", r.key.path, r.key.from)
 }
 
 // options are how the flags say to connect.
@@ -107,18 +159,20 @@ func (r *remote) asNode(c *config.Config) *remote {
 	return &n
 }
 
-// keyHere is the key of a node whose data directory is here; "": there is none.
-func (r *remote) keyHere() string {
+// keysHere are the keys of nodes whose data directories are here.
+func (r *remote) keysHere() (paths []string) {
 	var s settings
 	c, _, err := s.load()
 	if err != nil || r.Creds != "" || strings.Contains(r.NATS, "@") {
-		return ""
+		return nil
 	}
-	path := filepath.Join(c.DataDir, walls.KeyFile)
-	if _, err := os.Stat(path); err != nil {
-		return ""
+	for _, dir := range []string{c.DataDir, demoDir(c.DataDir)} {
+		path := filepath.Join(dir, walls.KeyFile)
+		if _, err := os.Stat(path); err == nil {
+			paths = append(paths, path)
+		}
 	}
-	return path
+	return paths
 }
 
 // patience is how long one server has to let the command in: where there are several,
@@ -183,9 +237,9 @@ func (r *remote) explain(err error) error {
 
 // denied is an error of missing permissions, in the server's words.
 func (r *remote) denied(err error) error {
-	remedy := ""
-	if r.NKey == "" && r.Creds == "" && r.keyHere() == "" {
-		remedy = "; it may need the node's key: --nkey " + filepath.Join("DATA_DIR", walls.KeyFile)
+	remedy := r.keyRemedy()
+	if remedy != "" {
+		remedy = "; " + remedy
 	}
 	return fmt.Errorf("the NATS server at %s does not let this client do so: %s%s", kit.Address(r.NATS), jetlog.Denial(err), remedy)
 }

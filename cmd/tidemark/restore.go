@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -52,12 +53,15 @@ func (r *restoreCommand) Run(t *terminal) error {
 	}
 	if nc != nil {
 		defer nc.Close()
+		var done context.CancelFunc
+		ctx, done = r.reach.untilDenied(ctx)
+		defer done()
 	}
 	restored, err := node.Restore(ctx, c, node.RestoreOptions{
 		From: string(r.From), At: at, NATS: nc, Archive: r.Archive, Progress: shardProgress(t, r.JSON, "restored"), Logger: logger(t.err, c.Log),
 	})
 	if err != nil {
-		return err
+		return r.explain(err)
 	}
 	if r.JSON {
 		return printJSON(t.out, struct {
