@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
@@ -90,6 +91,9 @@ func (a *adoptCommand) serving() (g generation.Generation, err error) {
 
 // adopt changes a file, and keeps it as it was.
 func adopt(file string, serving generation.Generation) (*adopted, error) {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real // else a link would be replaced by a file
+	}
 	done := &adopted{File: file, Changes: []string{}}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,7 +22,7 @@ func TestCheckNamesVariables(t *testing.T) {
 		!strings.Contains(r.out, "pod-0") || strings.Contains(r.out, "hidden") {
 		t.Errorf("%+v", r)
 	}
-	r = command(t, []string{"TIDEMARK_HTTP_LISTEN=:8099"}, "", "config", "check")
+	r = command(t, []string{"TIDEMARK_HTTP_LISTEN=127.0.0.1:8099"}, "", "config", "check")
 	if r.code != 0 || !strings.Contains(r.out, ":8099") || !strings.HasSuffix(r.out, "from the environment: TIDEMARK_HTTP_LISTEN\n") {
 		t.Errorf("%+v", r)
 	}

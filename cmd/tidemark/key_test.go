@@ -25,9 +25,18 @@ func TestCommandsWithoutTheKey(t *testing.T) {
 		return commandIn(t, here, environment, append(args, "--nats", n.nats)...)
 	}
 	needing := [][]string{
-		{"verify", "--all"}, {"recount", "post", "1"}, {"rebuild", "--status"}, {"degrade", "reads=all"}, {"nodes", "drain", "a"},
-		{"deadletters"}, {"backup", "nats:B"}, {"backups", "nats:B"}, {"restore", "nats:B", "--data-dir", "other"}, {"events", "archive", "archive"},
-		{"config", "adopt", "--config", "none.yaml"}, {"slowlog"},
+		{"verify", "--all"},
+		{"recount", "post", "1"},
+		{"rebuild", "--status"},
+		{"degrade", "reads=all"},
+		{"nodes", "drain", "a"},
+		{"deadletters"},
+		{"backup", "nats:B"},
+		{"backups", "nats:B"},
+		{"restore", "nats:B", "--data-dir", "other"},
+		{"events", "archive", "archive"},
+		{"config", "adopt", "--config", "none.yaml"},
+		{"slowlog"},
 	}
 	for _, args := range needing {
 		ask(nil, args...).fails(t, 1, "no key was given, and there is no data directory with one here; give --nkey DATA_DIR/node.nk of the node, or set TIDEMARK_NKEY")

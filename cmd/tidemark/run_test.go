@@ -70,9 +70,16 @@ func TestStartStopKill(t *testing.T) {
 	n.want("3", "incr", "42.cntcm")
 	differs := func() bool { return strings.Contains(n.do("nodes").out, "counts differently from what serves") }
 	e2e.Until(t, "it says that its file differs", differs)
-	adopt := []string{"config", "adopt", "--config", p.config}
+	link := filepath.Join(t.TempDir(), "linked.yaml")
+	if err := os.Symlink(p.config, link); err != nil {
+		t.Fatal(err)
+	}
+	adopt := []string{"config", "adopt", "--config", link} // which stays a link
 	if out := n.good(adopt...); !strings.Contains(out, "shards 8 → 4") || !strings.Contains(out, p.config+".bak is the file as it was") {
 		t.Error(out)
+	}
+	if to, err := os.Readlink(link); err != nil || to != p.config {
+		t.Errorf("the link leads to %q: %v", to, err)
 	}
 	if out := n.good(adopt...); !strings.Contains(out, "nothing is changed") {
 		t.Error(out)

@@ -32,7 +32,16 @@ func Adopt(name string, text []byte, environ []string, counting json.RawMessage)
 	if err != nil || len(root.Content) == 0 { // it states nothing
 		root = &yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	}
-	if err := state(root.Content[0], file.counting(), serves.counting()); err != nil {
+	is := file.counting()
+	if file.Extends == ExtendsDefault { // from now on the file has all of it
+		unset(root.Content[0], "extends")
+		for i := range is {
+			if slices.Contains([]string{"counters", "rules", "channels"}, is[i].key) {
+				is[i].value = nil
+			}
+		}
+	}
+	if err := state(root.Content[0], is, serves.counting()); err != nil {
 		return nil, nil, err
 	}
 	var out bytes.Buffer
@@ -61,6 +70,16 @@ func counts(name string, text []byte, environ []string, serves *Config) error {
 		return fmt.Errorf("config: %s cannot be changed by itself, perhaps because of its anchors or merge keys: set this by hand: %w", name, err)
 	}
 	return nil
+}
+
+// unset takes a key out of a mapping.
+func unset(in *yaml.Node, key string) {
+	for i := 0; i+1 < len(in.Content); i += 2 {
+		if in.Content[i].Value == key {
+			in.Content = slices.Delete(in.Content, i, i+2)
+			return
+		}
+	}
 }
 
 // state sets what differs of two groups of keys in a mapping. Groups of single keys, such

@@ -24,6 +24,9 @@ func (d *decoder) check(c *Config) {
 	d.checkTogether(c)
 	d.checkRebuild(c)
 	d.checkRules(c)
+	if c.Extends == ExtendsDefault {
+		c.extendRules(Default())
+	}
 	d.checkSets(c)
 	d.checkProgram(c)
 }
@@ -123,6 +126,7 @@ func (d *decoder) checkBounds(c *Config) {
 	within(d, "inactive_after", c.InactiveAfter, time.Millisecond, ageMax)
 	within(d, "node_expiry", c.NodeExpiry, time.Second, 3650*day)
 
+	d.oneOf("extends", c.Extends, "", ExtendsDefault)
 	d.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	d.oneOf("log.format", c.Log.Format, "text", "json")
 }
@@ -224,10 +228,31 @@ func (d *decoder) checkTogether(c *Config) {
 			"node_expiry is %s, checkpoint.interval %s; allowed: node_expiry of 3 intervals or more, %s",
 			FormatDuration(c.NodeExpiry), FormatDuration(c.Checkpoint.Interval), FormatDuration(3*c.Checkpoint.Interval))
 	}
-	if c.NATS.URL == "" && c.HTTP.Listen == c.NATS.Listen && !strings.HasSuffix(c.HTTP.Listen, ":0") {
-		d.crossFault([]string{"http.listen", "nats.listen"}, "http.listen and nats.listen are both %s; they need a port each", c.HTTP.Listen)
+	d.checkPorts(c)
+}
+
+// checkPorts refuses two listeners on one port.
+func (d *decoder) checkPorts(c *Config) {
+	type listener struct{ key, host, port string }
+	var all []listener
+	for _, l := range []struct{ key, listen string }{
+		{"nats.listen", c.NATS.Listen}, {"nats.cluster.listen", c.NATS.Cluster.Listen}, {"http.listen", c.HTTP.Listen}, {"api.listen", c.API.Listen},
+	} {
+		host, port, err := net.SplitHostPort(l.listen)
+		if err != nil || port == "0" || c.NATS.URL != "" && strings.HasPrefix(l.key, "nats.") {
+			continue
+		}
+		for _, other := range all {
+			if other.port == port && (other.host == host || anywhere(host) || anywhere(other.host)) {
+				d.crossFault([]string{l.key, other.key}, "%s and %s are both on port %s; they need a port each", other.key, l.key, port)
+			}
+		}
+		all = append(all, listener{l.key, host, port})
 	}
 }
+
+// anywhere says that a host of a listener is all of the machine's.
+func anywhere(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
 
 // The fields of the fixed event types that hold an id, those of them that every
 // such event has, and those that hold a user's.

@@ -2,7 +2,8 @@
 //
 // The defaults are config.yaml at the root of the repository, built into the program;
 // [Parse] lays an operator's file over them, key by key, except that the sections
-// counters, rules and channels are replaced whole. Everything that is wrong with a file
+// counters, rules and channels are replaced whole, unless the file extends them
+// (extends.go). Everything that is wrong with a file
 // is found in one pass and comes back as [Faults], each with its line, because an
 // operator who mends one mistake only to see the next loses patience with the third.
 //
@@ -32,6 +33,7 @@ const fileBytesMax = 1 << 20
 // Config is a whole configuration: every field holds a value within its
 // bounds. The defaults that the comments give are those of config.yaml.
 type Config struct {
+	Extends       string        `yaml:"extends"`        // ExtendsDefault, or "": counters, rules and channels replace the program's
 	DataDir       string        `yaml:"data_dir"`       // directory of everything kept; ./data
 	Shards        int           `yaml:"shards"`         // 1 to 4096; 64. Fixed once the data directory is made
 	NATS          NATS          `yaml:"nats"`           // the server of the event log
@@ -301,6 +303,9 @@ func parseIn(name string, text []byte, e *environment) (c *Config, used []string
 	d.environment = e
 	d.document(text, c)
 	d.variables(c)
+	if c.Extends == ExtendsDefault {
+		c.extendColumns(Default())
+	}
 	d.check(c)
 	if len(d.faults) > 0 {
 		return nil, nil, d.sorted()

@@ -84,6 +84,7 @@ func (c *Config) CountingBy(counting json.RawMessage) (*Config, error) {
 		return nil, errors.New("config: what is to be counted is not JSON")
 	}
 	by := *c
+	by.Extends = ""
 	d := newDecoder("what is to be counted")
 	d.document(counting, &by) // JSON is YAML
 	d.onlyCounting()

@@ -16,7 +16,7 @@ import (
 
 // ownKeys are a node's own matter: they do not decide what is counted.
 var ownKeys = []string{
-	"data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http", "api",
+	"extends", "data_dir", "nats", "roles", "node", "zone", "weight", "cluster", "http", "api",
 	"windows", "router", "checkpoint", "memory", "badger",
 	"limits.ids", "limits.requests", "limits.cold_reads", "limits.bodies", "limits.connections", "limits.timeout", "limits.timeout_max",
 	"slow", "audit", "explain", "ready", "freshness", "backup", "rebuild", "node_expiry", "log",

@@ -138,7 +138,7 @@ func TestEnvironmentFaults(t *testing.T) {
 		{"", []string{"TIDEMARK_ROLES="}, "TIDEMARK_ROLES:1: roles: is empty; want YAML"},
 		{"", []string{"TIDEMARK_CHANNELS={Games: {}}"}, `TIDEMARK_CHANNELS:1: channels.Games: "Games" has 'G' at character 1`},
 		{"", []string{"TIDEMARK_NATS_CREDENTIALS=k"}, "TIDEMARK_NATS_CREDENTIALS:1: nats.credentials: is for an outside server"},
-		{"# one\nnats: {listen: '127.0.0.1:9'}", []string{"TIDEMARK_HTTP_LISTEN=127.0.0.1:9"}, "TIDEMARK_HTTP_LISTEN:1: http.listen: http.listen and nats.listen are both 127.0.0.1:9"},
+		{"# one\nnats: {listen: '127.0.0.1:9'}", []string{"TIDEMARK_HTTP_LISTEN=127.0.0.1:9"}, "TIDEMARK_HTTP_LISTEN:1: http.listen: nats.listen and http.listen are both on port 9"},
 		{"", []string{"TIDEMARK_NODE=a", "TIDEMARK_NODE_FILE=" + secret}, "TIDEMARK_NODE_FILE:1: node: TIDEMARK_NODE and TIDEMARK_NODE_FILE are both set"},
 		{"", []string{"TIDEMARK_NODE_FILE=" + dir}, "is not a regular file"},
 		{"", []string{"TIDEMARK_NODE_FILE=" + large}, "is larger than 64KiB"},

@@ -122,11 +122,6 @@ func (d *decoder) checkNATSCluster(c *Config) {
 	if n.Listen != "" && len(n.Routes) == 0 {
 		d.crossFault([]string{listen, routes}, "listen is given without routes: the embedded server would find no other; state all servers of the cluster in routes, this one may be among them")
 	}
-	for _, other := range []struct{ key, address string }{{"nats.listen", c.NATS.Listen}, {"http.listen", c.HTTP.Listen}} {
-		if n.Listen != "" && n.Listen == other.address && !strings.HasSuffix(n.Listen, ":0") {
-			d.crossFault([]string{listen, other.key}, "%s and %s are both %s; they need a port each", listen, other.key, n.Listen)
-		}
-	}
 }
 
 // checkRoutes does not show what it read: a URL may hold a password.

@@ -106,6 +106,8 @@ func (d *decoder) checkSets(c *Config) {
 				if spec.Members != pipeline.NoMembers {
 					sets++
 				}
+			case was.spec != spec && line == 0:
+				d.fault(was.line, "rules", "%s is counted %s here, and %s by the default rules, which the file extends; all rules of a column agree in once and keep", r.Add, setWords(was.spec), setWords(spec))
 			case was.spec != spec:
 				d.fault(line, at, "%s is counted %s here, and %s in line %d; all rules of a column agree in once and keep", r.Add, setWords(spec), setWords(was.spec), was.line)
 			}

@@ -32,20 +32,25 @@ func Accounts(keyFile, auth string) (string, error) {
 	if auth == "" || auth == Open {
 		return Embedded(node, nil, true), nil
 	}
-	clients, err := clientsOf(auth)
+	clients, err := ClientsOf(auth)
 	if err != nil {
-		return "", fmt.Errorf("nats.auth: %s: %w", auth, err)
+		return "", err
 	}
 	return Embedded(node, clients, false), nil
 }
 
-func clientsOf(path string) ([]Client, error) {
+// ClientsOf are those of nats.auth, the path of a file.
+func ClientsOf(path string) ([]Client, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nats.auth: %w", err)
 	}
 	defer f.Close()
-	return ReadClients(f)
+	clients, err := ReadClients(f)
+	if err != nil {
+		return nil, fmt.Errorf("nats.auth: %s: %w", path, err)
+	}
+	return clients, nil
 }
 
 // Key returns the public nkey of the seed at path, and makes one where there is no file.

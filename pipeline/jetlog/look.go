@@ -2,10 +2,15 @@ package jetlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -50,6 +55,27 @@ func LookAt(ctx context.Context, nc *nats.Conn, o StreamOptions) (list []Look, n
 		}
 	}
 	return list, now, precision, nil
+}
+
+// LookInStore looks at the streams that an embedded server, which does not run, has stored
+// in a directory, streams of one account: at their settings alone.
+func LookInStore(dir string, payloadBytesMax int64, o StreamOptions) (list []Look, err error) {
+	o = o.withDefaults()
+	for _, c := range o.configs(payloadBytesMax) {
+		text, err := os.ReadFile(filepath.Join(dir, c.Name, server.JetStreamMetaFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		info := new(jetstream.StreamInfo)
+		if err == nil {
+			err = json.Unmarshal(text, &info.Config)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("jetlog: look at stream %s: %w", c.Name, err)
+		}
+		list = append(list, lookOf(c, info))
+	}
+	return list, nil
 }
 
 // lookAt returns nil for a stream that is not there.

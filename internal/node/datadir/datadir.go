@@ -131,19 +131,14 @@ type Dir struct {
 // any name.
 func Open(path, node string, demo bool) (*Dir, error) {
 	d := &Dir{Path: path}
-	entries, err := os.ReadDir(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	entries, err := usable(path)
+	if errors.Is(err, os.ErrNotExist) {
 		d.made = true
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return nil, fmt.Errorf("data_dir %s cannot be made: %w", path, err)
 		}
-	case err != nil:
-		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
-	case slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == RestoringFile }):
-		return nil, fmt.Errorf("data_dir %s: a restore into it has not come to its end: run 'tidemark restore' again", path)
-	case Foreign(entries):
-		return nil, fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", path, MarkerFile)
+	} else if err != nil {
+		return nil, err
 	}
 	d.fresh = len(entries) == 0
 	if err := d.Acquire(); err != nil {
@@ -155,6 +150,48 @@ func Open(path, node string, demo bool) (*Dir, error) {
 	}
 	return d, nil
 }
+
+// usable are the entries of a directory that may be a data directory; os.ErrNotExist where
+// there is none.
+func usable(path string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("data_dir %s cannot be read: %w", path, err)
+	case slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == RestoringFile }):
+		return nil, fmt.Errorf("data_dir %s: a restore into it has not come to its end: run 'tidemark restore' again", path)
+	case Foreign(entries):
+		return nil, fmt.Errorf("data_dir %s holds files but no %s, so it is not tidemark's: choose another data_dir", path, MarkerFile)
+	}
+	return entries, nil
+}
+
+// Look is what Open would say of a directory; it changes nothing. ErrInUse where another
+// process uses it.
+func Look(path, node string, demo bool) error {
+	entries, err := usable(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d := &Dir{Path: path}
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == lockFile }) {
+		if err := d.Acquire(); err != nil {
+			return err
+		}
+		defer d.lock.Close()
+	}
+	found, err := d.read()
+	if err != nil || !found {
+		return err
+	}
+	return d.refuses(node, demo)
+}
+
+// ErrInUse: another process uses the directory.
+var ErrInUse = errors.New("is in use by another tidemark process: stop it, or give this one another data_dir")
 
 // Foreign: there is something, and it is not ours. A start that was killed at
 // once leaves a lock, and a marker not yet in its place.
@@ -180,29 +217,45 @@ func (d *Dir) Acquire() error {
 		return fmt.Errorf("data_dir %s cannot be locked: %w", d.Path, err)
 	}
 	if !ok {
-		return fmt.Errorf("data_dir %s is in use by another tidemark process: stop it, or give this one another data_dir", d.Path)
+		return fmt.Errorf("data_dir %s %w", d.Path, ErrInUse)
 	}
 	return nil
 }
 
 // identify reads the marker, or writes it into an empty directory.
 func (d *Dir) identify(node string, demo bool) error {
-	path := filepath.Join(d.Path, MarkerFile)
-	raw, err := os.ReadFile(path)
+	found, err := d.read()
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return err
+	case !found:
 		d.Marker = Marker{Format: Format, Node: cmp.Or(node, nuid.Next()), Demo: demo}
 		return d.WriteMarker()
-	case err != nil:
-		return fmt.Errorf("data_dir %s: %w", d.Path, err)
 	}
 	d.made, d.fresh = false, false // somebody was here between the look and the lock
-	if err := json.Unmarshal(raw, &d.Marker); err != nil {
-		return fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.Path, MarkerFile, err)
-	}
 	if err := d.finishDrops(); err != nil {
 		return err
 	}
+	return d.refuses(node, demo)
+}
+
+// read reads the marker, if there is one.
+func (d *Dir) read() (found bool, err error) {
+	raw, err := os.ReadFile(filepath.Join(d.Path, MarkerFile))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("data_dir %s: %w", d.Path, err)
+	}
+	if err := json.Unmarshal(raw, &d.Marker); err != nil {
+		return false, fmt.Errorf("data_dir %s: %s is damaged (%w): restore it from a backup, or move the directory away", d.Path, MarkerFile, err)
+	}
+	return true, nil
+}
+
+// refuses says why a node may not use the directory by what the marker says.
+func (d *Dir) refuses(node string, demo bool) error {
 	m := d.Marker
 	switch {
 	case m.Format != Format:

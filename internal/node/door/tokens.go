@@ -43,6 +43,12 @@ func openTokens(path string, log *slog.Logger) (*tokens, error) {
 	return t, err
 }
 
+// CheckTokens says what is wrong with a file of tokens.
+func CheckTokens(path string) error {
+	_, err := openTokens(path, nil)
+	return err
+}
+
 // role is web.Options.Role.
 func (t *tokens) role(token string) web.Role {
 	if role := t.now.Load().Role(token); role != nil {

@@ -13,7 +13,10 @@ import (
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/natstest"
 	"github.com/tidemark-io/tidemark/internal/node/counting"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 )
 
 func defaults(t *testing.T) *config.Config {
@@ -92,7 +95,7 @@ func TestBadMachine(t *testing.T) {
 	c := defaults(t)
 	c.Shards = 1 << 40
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("a-token-that-is-long reader"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	c.DataDir = filepath.Join(file, "data")
@@ -106,6 +109,64 @@ func TestBadMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	look(t, c, nobody(t)).of(t, "api.tokens", Good, "mode 0600")
+	// In the words in which a start refuses it.
+	for text, says := range map[string]string{"short reader\n": "line 1: the token has fewer than 16 characters", "": "there is no token in it"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		look(t, c, nobody(t)).of(t, "api.tokens", Bad, "api.tokens: "+file+": "+says)
+	}
+	c.NATS.Auth, c.API.Tokens = file, ""
+	if err := os.WriteFile(file, []byte("# none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look(t, c, nobody(t)).of(t, "nats.auth", Bad, "nats.auth: "+file+": there is no key in it")
+}
+
+// What a start refuses of a data directory, check refuses in the same words, and it changes
+// nothing there.
+func TestDataDirectory(t *testing.T) {
+	c := defaults(t)
+	look(t, c, nobody(t)).of(t, "data directory", Good, "may be used")
+	if _, err := os.Stat(c.DataDir); !os.IsNotExist(err) {
+		t.Errorf("it is made: %v", err)
+	}
+	c.Node = "a"
+	d, err := datadir.Open(c.DataDir, "a", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look(t, c, nobody(t)).of(t, "data directory", Bad, "is in use by another tidemark process")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	look(t, c, nobody(t)).of(t, "data directory", Good, "may be used")
+	c.Node = "b"
+	_, refused := datadir.Open(c.DataDir, "b", false)
+	look(t, c, nobody(t)).of(t, "data directory", Bad, refused.Error())
+	c.Node = "a"
+	// The streams of an embedded server that does not run.
+	dir := filepath.Join(c.DataDir, datadir.StreamsDir)
+	s, err := embed.StartServer(embed.ServerOptions{Listen: "127.0.0.1:0", StoreDir: dir, SyncInterval: time.Minute, JetStream: walls.Inside, Accounts: "accounts {TIDEMARK {jetstream: enabled, users: [{user: a, password: b}]}}\nno_auth_user: a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := jetlog.Connect(jetlog.ConnectOptions{URL: s.URL()})
+	if err == nil {
+		_, err = jetlog.OpenStreams(t.Context(), nc, counting.StreamLimits(&c.NATS))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	s.Close()
+	for _, f := range look(t, c, nobody(t)).Findings {
+		if strings.HasPrefix(f.Name, "stream") {
+			t.Errorf("streams that fit: %+v", f)
+		}
+	}
+	c.NATS.Streams.Deltas.MaxBytes /= 2
+	look(t, c, nobody(t)).of(t, "stream DELTAS", Bad, "DELTAS: max bytes is 4294967296, must be 2147483648")
 }
 
 func TestStreams(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/counting"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
@@ -26,6 +28,8 @@ func (r *Report) log(ctx context.Context, o Options) {
 	switch {
 	case errors.Is(err, nats.ErrNoServers) && o.Config.NATS.URL == "":
 		r.unknown("log", "no node runs here, and the embedded server with it: clock, streams and rights were not looked at")
+		r.data(o.Config, false)
+		r.stored(o.Config)
 		r.ports(o.Config)
 		return
 	case err != nil:
@@ -34,6 +38,9 @@ func (r *Report) log(ctx context.Context, o Options) {
 	}
 	defer nc.Close()
 	r.good("log", "%s answers", jetlog.Address(nc))
+	if !o.Config.Thin() {
+		r.data(o.Config, true)
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
 	if r.rights(ctx, nc) {
@@ -50,6 +57,20 @@ func (r *Report) streams(ctx context.Context, nc *nats.Conn, c *config.Config) {
 	r.clock(now, precision)
 	for i := range looks {
 		r.stream(&looks[i])
+	}
+}
+
+// stored looks at the streams of an embedded server that does not run.
+func (r *Report) stored(c *config.Config) {
+	dir := filepath.Join(c.DataDir, datadir.StreamsDir, "jetstream", walls.Inside, "streams")
+	looks, err := jetlog.LookInStore(dir, int64(c.NATS.MaxPayload), counting.StreamLimits(&c.NATS))
+	if err != nil {
+		r.bad("streams", "look at the files there", "%s", err)
+	}
+	for i := range looks {
+		if len(looks[i].Misfits) > 0 {
+			r.stream(&looks[i])
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/kit"
+	"github.com/tidemark-io/tidemark/internal/node/datadir"
+	"github.com/tidemark-io/tidemark/internal/node/door"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/sinks/cold"
 )
@@ -155,16 +157,25 @@ func timeSync(dir string) (time.Duration, error) {
 // keys looks at the files that hold secrets: none but the node's user may read them.
 func (r *Report) keys(c *config.Config) {
 	r.nodeKey(c)
-	for _, f := range []struct{ name, path string }{
-		{"nats.nkey", c.NATS.NKey},
-		{"nats.credentials", c.NATS.Credentials},
-		{"nats.tls.key", c.NATS.TLS.Key},
-		{"nats.auth", c.NATS.Auth},
-		{"api.tokens", c.API.Tokens},
+	unread := func(string) error { return nil }
+	for _, f := range []struct {
+		name, path string
+		read       func(path string) error // as the start does
+	}{
+		{"nats.nkey", c.NATS.NKey, unread},
+		{"nats.credentials", c.NATS.Credentials, unread},
+		{"nats.tls.key", c.NATS.TLS.Key, unread},
+		{"nats.auth", c.NATS.Auth, func(path string) error { _, err := walls.ClientsOf(path); return err }},
+		{"api.tokens", c.API.Tokens, door.CheckTokens},
 	} {
-		if f.path != "" && f.path != config.AuthOpen {
-			r.secret(f.name, f.path)
+		if f.path == "" || f.path == config.AuthOpen {
+			continue
 		}
+		if err := f.read(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.bad(f.name, "mend the file: docs/security.md has its form", "%s", err)
+			continue
+		}
+		r.secret(f.name, f.path)
 	}
 }
 
@@ -202,6 +213,21 @@ func modeOf(path string) (fs.FileMode, error) {
 		return 0, err
 	}
 	return info.Mode().Perm(), nil
+}
+
+// data looks whether a node may take the data directory; runs: it may be the one that runs,
+// and has it.
+func (r *Report) data(c *config.Config, runs bool) {
+	const name = "data directory"
+	err := datadir.Look(c.DataDir, c.Node, false)
+	switch {
+	case err == nil:
+		r.good(name, "%s may be used", c.DataDir)
+	case runs && errors.Is(err, datadir.ErrInUse):
+		r.good(name, "%s is in use: the node runs", c.DataDir)
+	default:
+		r.bad(name, "see there", "%s", err)
+	}
 }
 
 // ports looks whether a node that does not run yet can listen, its server too.

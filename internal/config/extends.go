@@ -1,0 +1,74 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// ExtendsDefault in Config.Extends has a file add its counters, columns, rules and channels to
+// those of the program, instead of replacing the sections.
+const ExtendsDefault = "default"
+
+// extendColumns puts the columns that c states behind those of the defaults, or in place of
+// one of the same name; and channels in the same way.
+func (c *Config) extendColumns(defaults *Config) {
+	c.Counters = merge(defaults.Counters, c.Counters, func(a, b *Counter) bool { return a.Name == b.Name }, func(into, from *Counter) {
+		into.Columns = merge(into.Columns, from.Columns, func(a, b *Column) bool { return a.Name == b.Name }, func(into, from *Column) { *into = *from })
+	})
+	c.Channels = merge(defaults.Channels, c.Channels, func(a, b *Channel) bool { return a.Name == b.Name }, func(into, from *Channel) { *into = *from })
+}
+
+// extendRules puts the rules of the defaults behind those that c states, by whose places
+// they are checked, but for those that it states anew: that add to the same column by the
+// same key.
+func (c *Config) extendRules(defaults *Config) {
+	c.EventRules = merge(c.EventRules, defaults.EventRules, func(a, b *EventRules) bool { return a.Type == b.Type }, func(into, from *EventRules) {
+		into.Rules = merge(into.Rules, from.Rules, func(a, b *Rule) bool { return a.Add == b.Add && a.Key == b.Key }, func(*Rule, *Rule) {})
+	})
+}
+
+// merge adds each of some to all: to the same one that is there, or behind the others.
+func merge[T any](all, some []T, same func(a, b *T) bool, add func(into, from *T)) []T {
+	for i := range some {
+		at := slices.IndexFunc(all, func(one T) bool { return same(&one, &some[i]) })
+		if at < 0 {
+			all = append(all, some[i])
+		} else {
+			add(&all[at], &some[i])
+		}
+	}
+	return all
+}
+
+// Drops names what of the defaults' counters, columns and rules c does not have.
+func (c *Config) Drops() (list []string) {
+	mine := columnNames(c.Counters)
+	for _, counter := range Default().Counters {
+		if !slices.ContainsFunc(c.Counters, func(one Counter) bool { return one.Name == counter.Name }) {
+			list = append(list, "counter "+counter.Name)
+			continue
+		}
+		for _, column := range counter.Columns {
+			if name := counter.Name + "." + column.Name; !slices.Contains(mine, name) {
+				list = append(list, "column "+name)
+			}
+		}
+	}
+	for _, event := range Default().EventRules {
+		at := slices.IndexFunc(c.EventRules, func(one EventRules) bool { return one.Type == event.Type })
+		if at < 0 {
+			list = append(list, "rules for "+event.Type)
+			continue
+		}
+		var adds []string
+		for _, rule := range event.Rules {
+			if !slices.ContainsFunc(c.EventRules[at].Rules, func(one Rule) bool { return one.Add == rule.Add }) {
+				adds = append(adds, rule.Add)
+			}
+		}
+		if len(adds) > 0 {
+			list = append(list, "rules that add to "+strings.Join(adds, ", ")+" for "+event.Type)
+		}
+	}
+	return list
+}
