@@ -34,10 +34,14 @@ func TestBackups(t *testing.T) {
 	restore("2001-01-31").fails(t, 1, "there is no backup at or below log time 2001-01-3")
 	restore("2001-31-01").fails(t, 2, "neither a position nor a time")
 	restore("9999999999").fails(t, 1, "position 9999999999 is past the end of the events")
-	for _, at := range []string{"2999-01-01T00:00:00Z", made["position"].(string)} {
-		got := document(t, restore(at).out)
-		if got["backup"] != made["id"] || got["position"] != made["position"] || got["time"] != made["time"] || got["bytes"] != made["bytes"] || len(got) != 4 {
-			t.Errorf("restored at %s is %v, and the backup %v", at, got, made)
-		}
+	restore("2999-01-01T00:00:00Z").fails(t, 2, "lies ahead")
+	got := document(t, restore(made["position"].(string)).out)
+	if got["backup"] != made["id"] || got["position"] != made["position"] || got["time"] != made["time"] || got["bytes"] != made["bytes"] || len(got) != 4 {
+		t.Errorf("restored is %v, and the backup %v", got, made)
+	}
+	// docs/contract.md: "`restore --at` without a zone says in its first line which moment it took."
+	r := command(t, []string{"TZ=Asia/Tokyo"}, "", "restore", to, "--data-dir", filepath.Join(t.TempDir(), "then"), "--nats", n.nats, "--nkey", n.key, "--at", "2001-01-31T12:00:00")
+	if first, _, _ := strings.Cut(r.out, "\n"); !strings.HasPrefix(first, "as of 2001-01-31T12:00:00") || !strings.Contains(first, ", which is 2001-01-3") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -106,6 +106,7 @@ func purgeAndSummary(t *testing.T, n *process) {
 
 	n.do("deadletters", "purge").fails(t, 2, "this would delete all dead letters, 3 of them: give --yes, or --reason or --before")
 	n.do("deadletters", "purge", "--before", "soon").fails(t, 2, "2026-01-31")
+	n.do("deadletters", "purge", "--before", "0s").fails(t, 2, "all were kept before it")
 	n.do("deadletters", "purge", "--before", "2999-01-01").fails(t, 2, "lies ahead")
 	n.do("deadletters", "purge", "--reason", "x").fails(t, 2, "is unknown")
 	n.want("0 dead letters deleted", "deadletters", "purge", "--before", "7d")

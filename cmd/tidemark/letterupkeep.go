@@ -149,6 +149,9 @@ func (m *moment) UnmarshalText(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("%q is not a time: say 2026-01-31, 2026-01-31T12:00:00Z, or so long ago: 7d, 12h", text)
 	}
+	if ago == 0 {
+		return fmt.Errorf("%q ago is now, and all were kept before it: leave it out, which asks for --yes", text)
+	}
 	*m = moment(time.Now().Add(-ago))
 	return nil
 }

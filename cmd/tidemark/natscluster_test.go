@@ -103,6 +103,9 @@ func TestThreeProcessesAreACluster(t *testing.T) {
 	like(t, n[0], 1)
 	for _, n := range n {
 		likes(t, n, "1")
+		if n.log.Has(`"level":"ERROR"`) {
+			t.Errorf("a first start that went well has an error in its log:\n%s", n.log.String())
+		}
 	}
 
 	// One is killed, when all hold everything, and comes back with what it had.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tidemark-io/tidemark/internal/node"
 	"github.com/tidemark-io/tidemark/pipeline"
@@ -41,6 +42,10 @@ func (r *restoreCommand) Run(t *terminal) error {
 	at, err := pointOf(r.At)
 	if err != nil {
 		return err
+	}
+	if at.Time > 0 && !r.JSON {
+		when := time.UnixMilli(at.Time)
+		fmt.Fprintf(t.out, "as of %s, which is %s\n", when.Format(time.RFC3339), when.UTC().Format(time.RFC3339))
 	}
 	nc, err := r.placeConn(string(r.From))
 	if err == nil && nc == nil && at.Set() {
@@ -94,6 +99,9 @@ func pointOf(at string) (backup.Point, error) {
 	when, is := timeOf(at)
 	if !is || when.UnixMilli() <= 0 {
 		return backup.Point{}, usage("--at %s is neither a position nor a time like 2026-05-01T12:00:00Z", at)
+	}
+	if when.After(time.Now()) {
+		return backup.Point{}, usage("--at %s lies ahead: without --at the newest backup is restored", at)
 	}
 	return backup.Point{Time: when.UnixMilli()}, nil
 }

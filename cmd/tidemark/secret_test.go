@@ -16,7 +16,6 @@ func TestAddressesHaveNoSecrets(t *testing.T) {
 		p := newPlace(t)
 		p.configure(t, "nats: {url: '"+url+"'}\n")
 		for j, args := range [][]string{
-			{"run", "--config", p.config},
 			{"run", "--demo", "--config", p.config},
 			{"check", "--config", p.config},
 			{"config", "check", p.config},

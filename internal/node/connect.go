@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-io/tidemark/internal/config"
+	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
@@ -31,6 +33,31 @@ func (n *Node) connect(url, suffix string) (*nats.Conn, error) {
 		return nil, fmt.Errorf("%w: %s", err, advice)
 	}
 	return nc, err
+}
+
+// connectPause is how long a start waits before it tries again to connect.
+const connectPause = time.Second
+
+// connectOnceThere connects. It waits for servers that do not listen yet: who starts
+// several processes together need not start them one after the other. While it waits,
+// the log and /readyz say for what.
+func (n *Node) connectOnceThere(url string) (*nats.Conn, error) {
+	defer n.trouble.Clear(led.Part)
+	for told := false; ; told = true {
+		nc, err := n.connect(url, "")
+		if !errors.Is(err, nats.ErrNoServers) || n.config.NATS.URL == "" {
+			return nc, err
+		}
+		if n.trouble.Set(led.Part, fmt.Errorf("waiting for a NATS server at %s", kit.Address(url))); !told {
+			n.http = n.serveHTTP(n.startPages())
+			n.log.Info("tidemark: waiting for a NATS server; it goes on as soon as one listens", "nats", kit.Address(url))
+		}
+		select {
+		case <-n.ctx.Done():
+			return nil, n.ctx.Err()
+		case <-time.After(connectPause):
+		}
+	}
 }
 
 // insideSubject is one that only nodes may publish to. Nobody subscribes to it.

@@ -158,7 +158,7 @@ func (n *Node) begin() {
 		n.work.Go(func() { n.tend(n.server.Unwritable) })
 	}
 	n.log.Info("tidemark: running", "node", n.name, "nats", jetlog.Address(n.nc),
-		"http", n.HTTPAddress(), "applied", n.Serving().Applied())
+		"http", n.HTTPAddress(), "api", n.APIAddress(), "applied", n.Serving().Applied())
 }
 
 // WaitApplied returns when every later answer reflects all events up to a
@@ -283,7 +283,7 @@ func (n *Node) openServer() (err error) {
 		}
 		url = n.server.URL()
 	}
-	if n.nc, err = n.connect(url, ""); err != nil {
+	if n.nc, err = n.connectOnceThere(url); err != nil {
 		return err
 	}
 	if err := n.checkInside(); err != nil {

@@ -95,10 +95,15 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 		n.http = n.serveHTTP(n.startPages())
 	}
 	n.trouble.Set(led.Part, why)
-	if log.Due(why.Error()) {
+	switch {
+	case errors.Is(why, errJustWritten): // as where nodes of a new system start together
+		n.log.Info("tidemark: the start looks again", "why", why)
+	case log.Due(why.Error()):
 		n.log.Error("tidemark: the start waits", "why", why)
 	}
 }
+
+var errJustWritten = errors.New("another node has just written the record of the generations")
 
 // settle is the generation to begin with, not opened yet; nil: not known, and why.
 func (n *Node) settle(ctx context.Context) (g *counting.Generation, why, err error) {
@@ -121,7 +126,7 @@ func (n *Node) settle(ctx context.Context) (g *counting.Generation, why, err err
 		return nil, fmt.Errorf("%w; start a node that holds what serves, or %s", errors.Join(why, fault), wayOut), nil
 	case found.Own.Epoch == 0 && found.There.Epoch == 0:
 		if created, err := n.rebuilds.record.Create(ctx, set); err != nil || !created {
-			return nil, errors.New("another node has just written the record of the generations"), err
+			return nil, errJustWritten, err
 		}
 	}
 	if g, err = n.newGenerationOf(n.ctx, set, set.Serving); err != nil {

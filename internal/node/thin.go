@@ -89,7 +89,7 @@ func (n *Node) beginThin() {
 	ctx, stop := context.WithCancel(n.ctx)
 	n.thin.stop, n.thin.done = stop, make(chan struct{})
 	go n.thin.attend(ctx)
-	n.log.Info("tidemark: running, to answer only", "node", n.name, "nats", jetlog.Address(n.nc), "http", n.HTTPAddress())
+	n.log.Info("tidemark: running, to answer only", "node", n.name, "nats", jetlog.Address(n.nc), "http", n.HTTPAddress(), "api", n.APIAddress())
 }
 
 // serveNobody answers as long as it is not known what is counted.
