@@ -42,7 +42,8 @@ type Program struct {
 
 	unread     int // the counter "unread", or -1
 	unreadCols []pipeline.Column
-	exists     []int // per counter: its hidden column "exists", or -1
+	exists     []int  // per counter: its hidden column "exists", or -1
+	stays      []bool // per column: a deletion of the row leaves it alone
 
 	channels map[string]bool // that notices may open, where not all may be
 
@@ -94,7 +95,12 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	p := &Program{
 		schema: schema, shards: shards, limits: limits,
 		fields: slices.Clone(fixedFields[:]),
-		unread: -1, channels: make(map[string]bool),
+		unread: -1, channels: make(map[string]bool), stays: make([]bool, len(schema.Columns)),
+	}
+	for _, name := range []string{"following", "follower", "friend", ExistsColumn} {
+		if c, ok := schema.Find(userCounter + "." + name); ok {
+			p.stays[c] = true
+		}
 	}
 	for i := range schema.Columns {
 		p.columns = append(p.columns, schema.FullName(pipeline.Column(i)))
@@ -148,6 +154,9 @@ func Compile(schema *pipeline.Schema, rules Rules, shards int, limits Limits) (*
 	}
 	return p, nil
 }
+
+// userCounter has the columns of the follow graph.
+const userCounter = "user"
 
 // ExistsColumn is set by every change of a row but its deletion.
 const ExistsColumn = pipeline.ExistsColumn

@@ -28,7 +28,7 @@ func read(l *Lane) *refusal {
 		Op: pipeline.OpRead, ID: l.ids[fieldActor], Position: l.position, Mark: l.position,
 		Channels: l.operation.Channels[:0],
 	}
-	if l.object.has(fieldAsOf) { // not past the read itself, whatever it says (I7)
+	if asOf > 0 { // 0 is none; and not past the read itself, whatever it says (I7)
 		l.operation.Mark = min(l.position, pipeline.Position(asOf))
 	}
 	for _, name := range what {

@@ -168,11 +168,18 @@ func adjust(l *Lane) *refusal {
 	return nil
 }
 
-// delete takes a whole row away.
+// delete takes a whole row away. A user's goes to 0, and stays a row: the follow graph stays
+// too, and its columns always equal it.
 func (l *Lane) delete(counter int, id uint64) {
-	c := l.schema.Counters[counter]
+	c, change := l.schema.Counters[counter], l.changeCell
+	if c.Name == userCounter {
+		change = l.change
+	}
 	for column := c.First; column < c.First+pipeline.Column(c.Count); column++ {
-		l.changeCell(column, id, pipeline.Set(0), false)
+		if l.stays[column] {
+			continue
+		}
+		change(column, id, pipeline.Set(0), false)
 		if l.schema.Columns[column].Set.Members != pipeline.NoMembers {
 			l.empty(column, id)
 		}

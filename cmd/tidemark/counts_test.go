@@ -281,6 +281,6 @@ func TestNobodyAnswers(t *testing.T) {
 		"following 7", "deadletters", "degrade", "import check_test.go --force",
 	} {
 		r := tidemark(t, append(strings.Fields(args), "--nats", url)...)
-		r.fails(t, 1, "no tidemark answers at nats://u:xxxxx@127.0.0.1:", "is 'tidemark run' running?")
+		r.fails(t, 1, "no tidemark answers at nats://[secret]@127.0.0.1:", "is 'tidemark run' running?")
 	}
 }

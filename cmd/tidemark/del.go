@@ -15,7 +15,7 @@ type delCommand struct {
 }
 
 func (delCommand) Help() string {
-	return `Deletes a row, all of its columns. What is counted for the id afterwards begins anew.
+	return `Deletes a row, all of its columns, and the sets of those that count once. What is counted for the id afterwards begins anew. Of a user the follow graph stays, and with it the columns following, follower and friend.
 
 EXAMPLE
 
@@ -44,7 +44,11 @@ func (d *delCommand) Run(t *terminal) error {
 
 func (d *delCommand) print(t *terminal, position client.Position) error {
 	if !d.JSON {
-		_, err := fmt.Fprintln(t.out, "deleted")
+		said := "deleted"
+		if d.Counter == "user" {
+			said += "; the follow graph stays, and following, follower and friend with it"
+		}
+		_, err := fmt.Fprintln(t.out, said)
 		return err
 	}
 	return printJSON(t.out, struct {

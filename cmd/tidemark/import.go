@@ -40,7 +40,7 @@ func (importCommand) Help() string {
 
 A file that does not begin with events is not imported: the command says what it looks like. --force imports it all the same, and each line that is no event becomes a dead letter.
 
-Input that begins with the lines of an earlier import is taken for the same one, grown: its first lines are skipped. --name imports them all the same.
+Input that begins with the lines of an earlier import is taken for the same one, grown: its first lines are skipped, which is said, and with --strict the exit code is 1. --name imports them all the same. A line that is too long for a message is left out, and counts as refused.
 
 --wait says how many lines were refused, of all that the import has brought so far, and the first few with their numbers. Refused lines are kept ('tidemark deadletters'), and the exit code is 0, or 1 with --strict. It is 1 also when a part of the node has stopped.
 
@@ -143,6 +143,8 @@ func (i *importCommand) finish(ctx context.Context, t *terminal, nc *nats.Conn, 
 		return errors.New(refusedLines(refused))
 	case refused.AtLeast != "":
 		return errors.New("whether lines were refused is not known: " + refused.AtLeast)
+	case result.Grown:
+		return fmt.Errorf("%s skipped: an earlier import began with them", count(int(result.Skipped), "line"))
 	case result.Bad != nil:
 		return fmt.Errorf("%s left out", count(int(result.Bad.Lines), "line"))
 	case faults != nil && faults.Keys > 0:

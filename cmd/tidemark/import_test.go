@@ -143,6 +143,32 @@ they are kept: tidemark deadletters, tidemark deadletters show %d
 		t.Errorf("%+v", r)
 	}
 	n.do("import", file, "--strict").fails(t, 1, "at least 2 lines refused")
+
+	other := filepath.Join(t.TempDir(), "other.ndjson")
+	writeOther := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// docs/contract.md: "a line that is too long … is refused by its number, kept or named, and
+	// the rest counts"; "Lines skipped … and with `--strict` exit 1."
+	like := func(actor int) string {
+		return fmt.Sprintf(`{"type":"like","actor":%d,"post":1443,"author":9}`+"\n", actor)
+	}
+	writeOther(like(1) + `{"type":"like","x":"` + strings.Repeat("x", 5<<20) + "\"}\n" + like(2))
+	r = n.do("import", other, "--name", "long", "--wait")
+	if r.code != 0 || !strings.HasPrefix(r.out, "3 lines in ") || !strings.Contains(r.out, "1 line refused (json 1):\n  line 2: ") {
+		t.Errorf("%+v", r)
+	}
+	n.want("2", "get", "1443.cntan")
+	writeOther(like(3) + like(4))
+	n.good("import", other, "--name", "grows", "--strict")
+	writeOther(like(3) + like(4) + like(5))
+	if r = n.do("import", other, "--name", "grows", "--strict"); r.code != 1 || !strings.Contains(r.err, "2 lines skipped: an earlier import began with them") {
+		t.Errorf("%+v", r)
+	}
+	n.want("5", "get", "1443.cntan")
 }
 
 // `import --wait` must not exit 0 while a shard has stopped.

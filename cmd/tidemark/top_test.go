@@ -34,7 +34,7 @@ func TestTopView(t *testing.T) {
 		figures{`tidemark_query_seconds_count{code="200",endpoint="get"}`: 500})
 	now := look(at.Add(2*time.Second),
 		figures{
-			"tidemark_events_total": 3000, "tidemark_lag_seconds": 0.25, "tidemark_lag_messages": 7, "tidemark_memory_bytes": 3 << 20,
+			"tidemark_events_total": 3000, "tidemark_lag_seconds": 0.25, "tidemark_lag_messages": 7, "tidemark_memory_bytes": 1 << 20, "process_resident_memory_bytes": 3 << 20,
 			`tidemark_deadletters_total{reason="id"}`: 1, `tidemark_deadletters_total{reason="json"}`: 1,
 			`tidemark_query_seconds_count{code="200",endpoint="get"}`: 18, `tidemark_query_seconds_sum{code="200",endpoint="get"}`: 1.04,
 			`tidemark_query_seconds_count{code="504",endpoint="unread"}`: 2, `tidemark_query_seconds_count{code="200",endpoint="stats"}`: 9,

@@ -75,7 +75,9 @@ func viewOf(before, now *sample) *view {
 		f, known := now.figures[n.Node]
 		if known {
 			nv.rates = ratesOf(before.figures[n.Node], f, v.Seconds)
-			nv.Memory = f.one("memory_bytes")
+			if resident, has := f["process_resident_memory_bytes"]; has {
+				nv.Memory = &resident
+			}
 		} else if n.State != nodeAway {
 			v.Without = append(v.Without, n.Node)
 		}
@@ -192,7 +194,7 @@ func shardsOf(s client.Shards) shardsView {
 		case 0:
 			v.Unanswered++
 		case 1:
-			if s.Replicas > 1 {
+			if len(shard.Holders) > 1 { // others are to have it
 				v.OneCopy++
 			}
 		}

@@ -160,7 +160,7 @@ func (r *readmeReader) moreProcesses(block string) {
 	for _, name := range []string{"b", "c", "thin"} {
 		r.spawn(name + ".yaml")
 	}
-	share := regexp.MustCompile(`(?m)^\S+ +up +route,hold,answer .* (21|22) +0 +\d+ +\d+ +\S+$`)
+	share := regexp.MustCompile(`(?m)^\S+ +up +route,hold,answer .* (42|43) +0 +\d+ +\d+ +\S+$`)
 	thin := regexp.MustCompile(`(?m)^\S+ +up +answer `)
 	var nodes string
 	for end := time.Now().Add(e2e.Patience); ; time.Sleep(200 * time.Millisecond) {

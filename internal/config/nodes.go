@@ -26,7 +26,7 @@ func (c *Config) Thin() bool { return len(c.Roles) == 1 && c.Has(RoleAnswer) }
 
 // Cluster is how shards are spread over nodes.
 type Cluster struct {
-	Replicas     int           `yaml:"replicas"`      // holders of each shard, 1 to 5; 1
+	Replicas     int           `yaml:"replicas"`      // holders of each shard, 1 to 5, or as many as there are; 2
 	ReplaceAfter time.Duration `yaml:"replace_after"` // a holder away for so long is replaced, 1s to 3650d; 10m
 	Moves        int           `yaml:"moves"`         // shards that a node loads at once, 1 to 64; 2
 	MoveRate     Size          `yaml:"move_rate"`     // bytes a second of a node's moves, 64KiB to 64GiB; 64MiB

@@ -76,8 +76,13 @@ func FleetOn[N Process](t *testing.T, nc *nats.Conn, url string, begin Begin[N])
 }
 
 // EachLikeCounts is the default configuration, but that no like is in a set: a test that
-// counts likes sees what counts twice.
-func EachLikeCounts() *config.Config { return twin.EveryTime(config.Default()) }
+// counts likes sees what counts twice. Each shard is with one node: a test says when it is
+// with more.
+func EachLikeCounts() *config.Config {
+	c := twin.EveryTime(config.Default())
+	c.Cluster.Replicas = 1
+	return c
+}
 
 // Plain is the configuration of a node of the fleet. On a busy machine the server takes
 // seconds now and then, and a node that routes does so until it stops: a test that has it

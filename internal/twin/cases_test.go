@@ -181,10 +181,10 @@ func TestAdjustAmongFollows(t *testing.T) {
 		s.column(ann, "friend", 0)
 		del := event{kind: "adjust", counter: "user", id: ann, del: true}
 		s.pack(like(bob, 11, ann), follow(ann, dan), del, follow(cleo, ann), like(bob, 12, ann), follow(ann, bob))
-		s.column(ann, "following", 1)
-		s.column(ann, "follower", 1)
+		s.column(ann, "following", 12) // the graph and its columns stay
+		s.column(ann, "follower", 2)
 		s.column(ann, "liked", 1)
-		s.column(ann, "friend", 2) // of cleo, and of bob again: the sets were not deleted
+		s.column(ann, "friend", 2) // of cleo, and of bob again
 		s.unread(ann, "follower", 2)
 		two := int64(2)
 		s.pack(event{kind: "adjust", counter: "unread", column: "follower", id: ann, add: &two}, follow(dan, ann),
@@ -415,11 +415,14 @@ func TestDefaults(t *testing.T) {
 		s.do(read(ann, "like"))
 		s.unread(ann, "like", 0)
 		del := event{kind: "adjust", counter: "user", id: ann, del: true}
-		s.pack(follow(ann, bob), del)
-		s.column(ann, "liked", 9)
+		s.pack(follow(ann, bob), adjust("liked", ann, 5), del)
+		s.column(ann, "liked", 0) // a user's row stays a row: the graph keeps its columns
+		s.column(ann, "following", 1)
+		s.do(event{kind: "adjust", counter: "user", id: dan, del: true})
+		s.column(dan, "liked", 0)
 		s.pack(del, undo(follow(ann, bob)))
 		s.column(ann, "liked", 0)
-		s.column(ann, "following", -1)
+		s.column(ann, "following", 0)
 	})
 }
 

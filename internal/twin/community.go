@@ -64,7 +64,7 @@ rules:
     - {add: unread.repost, key: author,    if: repost_of, unless: self}
   comment: [{add: post.comment, key: post}, {add: user.commented, key: author}, {add: unread.comment, key: author, unless: self}]
   mention: [{add: user.mentioned, key: target}, {add: unread.mention, key: target, unless: self}]
-  message: [{add: unread.message, key: target}]
+  message: [{add: unread.message, key: target, unless: self}]
 `, b.PostsPerAuthor, b.PostsKept, b.Retention, b.Channels, b.Notices, limits, b.InactiveAfter) + likesAndViews(b.Once)
 }
 

@@ -157,7 +157,9 @@ func (m *model) countEach(after func(*logged, *counts)) *counts {
 				notify("mention", e.target)
 			}
 		case "message":
-			notify("message", e.target)
+			if e.target != e.actor {
+				notify("message", e.target)
+			}
 		case "follow":
 			m.countFollow(c, i)
 		case "read":
@@ -216,17 +218,19 @@ func (m *model) countRead(c *counts, e *logged, kind string) {
 }
 
 // "`adjust`: `column` + `add` (integer, may be negative), or `column` + `set`,
-// or `del: true` (the whole row)"
+// or `del: true` (the whole row)"; "`del` of a `user` row leaves the follow graph and its
+// three columns alone."
 func (m *model) countAdjust(c *counts, e *logged) {
 	switch {
 	case e.del:
 		for cell := range c.values {
-			if cell.id == e.id && cell.column[:len(e.counter)+1] == e.counter+"." {
+			stays := slices.Contains([]string{"user.following", "user.follower", "user.friend"}, cell.column)
+			if cell.id == e.id && cell.column[:len(e.counter)+1] == e.counter+"." && !stays {
 				delete(c.values, cell)
 				c.touched = append(c.touched, cell)
 			}
 		}
-		delete(c.rows, rowName{e.counter, e.id})
+		c.rows[rowName{e.counter, e.id}] = e.counter == "user"
 		c.empty(e.counter, e.id)
 	case e.set != nil:
 		c.set(e.counter, e.column, e.id, *e.set)
@@ -373,9 +377,9 @@ func (m *model) reads(user uint64) (reads []logged) {
 // "A read's mark is its own position, or `as_of` when given (the position in
 // the answer that the user was shown): what came after stays unread."
 //
-// Reading: an as_of beyond the read itself is the read itself (I7).
+// Reading: an as_of beyond the read itself is the read itself (I7), and 0 is none.
 func markOf(read *logged) pipeline.Position {
-	if p, ok := read.asOf.position(read.position); ok {
+	if p, ok := read.asOf.position(read.position); ok && p > 0 {
 		return min(p, read.position)
 	}
 	return read.position

@@ -87,6 +87,8 @@ func (t *table) fill() {
 	}
 }
 
+var errTooLong = errors.New("too long")
+
 // next is a line without its end; errTooLong when it is passed over.
 func (t *table) next() ([]byte, error) {
 	row, err := t.from.ReadSlice('\n')

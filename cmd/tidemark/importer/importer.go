@@ -107,6 +107,7 @@ type Result struct {
 	Bytes   uint64          // of their lines
 	Elapsed time.Duration   //
 	Last    client.Position // the highest of a line in the log: an answer that waits for it counts all
+	Grown   bool            // those were a whole input, which this one begins with
 	Already bool            // the whole input had been imported before; nothing was published
 	Bad     *Bad            // lines of CSV that were left out, in all runs; nil for none
 
@@ -119,8 +120,9 @@ type Result struct {
 //
 // Run waits while the server is away, up to a minute. With any error, ctx's included,
 // the same call made again goes on where this one ended; all its progress has been
-// reported when Run returns. An input that ends in the middle (a broken gzip file, a
-// line that no message can hold) is imported up to there.
+// reported when Run returns. An input that ends in the middle (a broken gzip file) is
+// imported up to there. A line that no message can hold is left out, and a word about it
+// takes its place, which becomes a dead letter.
 //
 // The input must have an end: lines are imported a pack at a time. Reading a
 // stdin that stays silent is not given up when ctx ends; Run returns, and a
@@ -268,6 +270,7 @@ func (r *run) attempt(ctx, reading context.Context) (err error) {
 	if r.packs == nil {
 		r.result.Skipped = r.record.Lines
 		r.done = r.record.Done
+		r.result.Grown = r.record.Done && r.record.Lines > 0
 		r.packs = r.in.read(reading, s.lineBytesMax, r.record)
 	}
 	return r.send(ctx, s)

@@ -177,8 +177,9 @@ func prefixOf(text []byte, whole bool) []byte {
 	return prefix
 }
 
-// errTooLong: a line that no message can hold.
-var errTooLong = errors.New("too long")
+// leftOut stands for a line that no message can hold. It is no event, so that its number is
+// among those that are refused.
+const leftOut = "a line of %d bytes was left out, %d are the most"
 
 // next is the next line that is not blank, without its end. It is valid until
 // the next call.
@@ -201,8 +202,8 @@ func (in *input) line(bytesMax int) ([]byte, error) {
 	for {
 		part, err := in.text.ReadSlice('\n')
 		part, ended := bytes.CutSuffix(part, newline)
-		if len(in.long)+len(part) > bytesMax {
-			return nil, errTooLong
+		if long := len(in.long) + len(part); long > bytesMax {
+			return in.pass(long, ended || err == io.EOF, bytesMax)
 		}
 		switch {
 		case err == bufio.ErrBufferFull:
@@ -220,6 +221,23 @@ func (in *input) line(bytesMax int) ([]byte, error) {
 		in.long = append(in.long, part...)
 		return in.long, nil
 	}
+}
+
+// pass reads a line to its end, of which that many bytes have come, and returns what
+// stands for it.
+func (in *input) pass(long int, ended bool, bytesMax int) ([]byte, error) {
+	for !ended {
+		part, err := in.text.ReadSlice('\n')
+		part, ended = bytes.CutSuffix(part, newline)
+		long += len(part)
+		switch {
+		case err == io.EOF:
+			ended = true
+		case err != nil && err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+	return fmt.Appendf(in.long[:0], leftOut, long, bytesMax), nil
 }
 
 // read cuts what the record does not count into packs. The channel is closed
@@ -249,7 +267,7 @@ func (in *input) readLines(ctx context.Context, c *cutter, bytesMax int, from re
 			return fatal{fmt.Errorf("%w: it has %d lines, and %d have been imported; to import it by itself, give it a name of its own (--name)",
 				ErrDiffers, c.line, from.Lines)}
 		case err != nil:
-			return fatal{in.broken(err, bytesMax)}
+			return fatal{in.broken(err)}
 		}
 		c.skip(line)
 		if c.line%packDefault == 0 && ctx.Err() != nil {
@@ -267,18 +285,14 @@ func (in *input) readLines(ctx context.Context, c *cutter, bytesMax int, from re
 			if err == io.EOF {
 				return ctx.Err() // whose end may have swallowed the last pack
 			}
-			return fatal{in.broken(err, bytesMax)}
+			return fatal{in.broken(err)}
 		}
 		c.add(line)
 	}
 	return ctx.Err()
 }
 
-func (in *input) broken(err error, bytesMax int) error {
-	if errors.Is(err, errTooLong) {
-		return fmt.Errorf("line %d is longer than the %d bytes that a message can hold; what stands before it is imported; mend the line and run it again to go on",
-			in.number+1, bytesMax)
-	}
+func (in *input) broken(err error) error {
 	return fmt.Errorf("read line %d: %w; what stands before it is imported", in.number+1, err)
 }
 

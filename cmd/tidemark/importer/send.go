@@ -165,6 +165,7 @@ func (r *run) send(ctx context.Context, s *session) error {
 		return err
 	}
 	r.result.Already = r.done && r.result.Packs == 0 && r.in.err == nil
+	r.result.Grown = r.result.Grown && !r.result.Already
 	return r.in.err // what came before it is published
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/kit/figures"
 	"github.com/tidemark-io/tidemark/internal/node/led"
+	"github.com/tidemark-io/tidemark/internal/node/lookup"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -113,7 +114,7 @@ func (g *Generation) refuses(writes bool) error {
 // unanswered is how many shards have no node that answers for them, of those
 // that are assigned. What this one answers for it knows before its next beat says so.
 func (g *Generation) unanswered() (none, shards int) {
-	return g.View().Unanswered(func(s pipeline.Shard) bool { return g.sinks != nil && g.sinks.Holds(s) })
+	return lookup.Heard(g.View(), g.Name).Unanswered(func(s pipeline.Shard) bool { return g.sinks != nil && g.sinks.Holds(s) })
 }
 
 // eventsFull says that EVENTS has no room for the largest message. A process that

@@ -36,14 +36,25 @@ func (c Overview) seen() (v *cluster.View, silent time.Duration) {
 	if silent = c.silent(); silent <= heardWithin {
 		return v, 0
 	}
+	return without(v, c.me, func(*cluster.State) bool { return true }), silent
+}
+
+// without is a view in which those members, but for me, are away.
+func without(v *cluster.View, me string, gone func(*cluster.State) bool) *cluster.View {
 	cut := *v
 	cut.Members = slices.Clone(v.Members)
 	for i := range cut.Members {
-		if cut.Members[i].Node != c.me {
-			cut.Members[i].Status = cluster.Away
+		if m := &cut.Members[i]; m.Node != me && gone(m) {
+			m.Status = cluster.Away
 		}
 	}
-	return &cut, silent
+	return &cut
+}
+
+// Heard is a view for people, in which members of which nothing was heard lately do not
+// answer: one that was killed is away only after bucket.MemberExpiry.
+func Heard(v *cluster.View, me string) *cluster.View {
+	return without(v, me, func(m *cluster.State) bool { return time.Since(m.Heard) > heardWithin })
 }
 
 // Nodes implements query.Cluster.
@@ -78,6 +89,7 @@ func nodeOf(m cluster.State) query.Node {
 // those that have it still and are there.
 func (c Overview) Shards() query.Shards {
 	v, silent := c.seen()
+	v = Heard(v, c.me)
 	shards := query.Shards{Epoch: v.Assignment.Epoch, SilentMS: silent.Milliseconds(), Replicas: v.Assignment.Replicas}
 	for s := range pipeline.Shard(v.Assignment.Shards()) {
 		shards.Shards = append(shards.Shards, query.ShardHolders{Shard: s, Holders: holdersOf(v, s)})
