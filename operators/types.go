@@ -168,18 +168,15 @@ func adjust(l *Lane) *refusal {
 	return nil
 }
 
-// delete takes a whole row away. A user's goes to 0, and stays a row: the follow graph stays
-// too, and its columns always equal it.
+// delete takes a whole row away. A user's goes to 0, and stays a row if it is one: the follow
+// graph stays too, and its columns always equal it.
 func (l *Lane) delete(counter int, id uint64) {
-	c, change := l.schema.Counters[counter], l.changeCell
-	if c.Name == userCounter {
-		change = l.change
-	}
+	c := l.schema.Counters[counter]
 	for column := c.First; column < c.First+pipeline.Column(c.Count); column++ {
 		if l.stays[column] {
 			continue
 		}
-		change(column, id, pipeline.Set(0), false)
+		l.changeCell(column, id, pipeline.Set(0), false)
 		if l.schema.Columns[column].Set.Members != pipeline.NoMembers {
 			l.empty(column, id)
 		}

@@ -59,8 +59,12 @@ func summarize(to io.Writer, path string, c *config.Config) error {
 	out := &table{left: []bool{true, true, true}}
 	out.add("", "counters", cmp.Or(strings.Join(counters, ", "), "none"))
 	out.add("", "rules for", cmp.Or(strings.Join(types, ", "), "no events"))
-	if drops := c.Drops(); len(drops) > 0 {
-		out.add("", "dropped", "of the defaults: "+strings.Join(drops, "; ")+". To keep them: extends: default")
+	if drops := config.Drops(config.Default(), c); len(drops) > 0 {
+		words := "of the defaults: " + strings.Join(drops, "; ")
+		if c.Extends == "" {
+			words += ". To keep them: extends: default"
+		}
+		out.add("", "dropped", words)
 	}
 	out.add("", "roles", strings.Join(c.Roles, ", "))
 	out.add("", "node", nodeSummary(c))

@@ -186,7 +186,7 @@ func reloadAtHangup(ctx context.Context, n *node.Node, hangups <-chan os.Signal,
 		case <-ctx.Done():
 			return
 		case <-hangups:
-			log.Info("tidemark: SIGHUP: api.tokens is read again; what else the configuration says takes a new start")
+			log.Info("tidemark: SIGHUP: the file of api.tokens is read again, if there is one; what else the configuration says takes a new start")
 			n.Reload()
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // docs/run.md: "what stands before the @ of a URL" is never printed, with a scheme or without.
 func TestAddressesHaveNoSecrets(t *testing.T) {
 	address := natstest.FreeAddress(t)
-	urls := []string{"nats://hunter2@" + address, "nats://me:hunter2@" + address, "me:hunter2@" + address, "nats://me:hunter2%zz@" + address}
+	urls := []string{"nats://hunter2@" + address, "nats://me:hunter2@" + address, "me:hunter2@" + address, "nats://me:hunter2%zz@" + address, "nats://me:hunter2#x@" + address, "nats://me:hunter2,x@" + address}
 	for i := range 2 * len(urls) { // each way of writing, with every fourth command
 		url := urls[i%len(urls)]
 		p := newPlace(t)

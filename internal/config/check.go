@@ -239,6 +239,9 @@ func (d *decoder) checkPorts(c *Config) {
 		{"nats.listen", c.NATS.Listen}, {"nats.cluster.listen", c.NATS.Cluster.Listen}, {"http.listen", c.HTTP.Listen}, {"api.listen", c.API.Listen},
 	} {
 		host, port, err := net.SplitHostPort(l.listen)
+		if host == "localhost" {
+			host = "127.0.0.1"
+		}
 		if err != nil || port == "0" || c.NATS.URL != "" && strings.HasPrefix(l.key, "nats.") {
 			continue
 		}

@@ -171,7 +171,7 @@ type Limits struct {
 	Timeout     time.Duration `yaml:"timeout"`     // of min_position when not stated; 2s
 	TimeoutMax  time.Duration `yaml:"timeout_max"` // the longest that may be stated; 60s
 	Bodies      Size          `yaml:"bodies"`      // bytes of HTTP bodies and answers under way, 1MiB to 64GiB; 64MiB
-	Connections int           `yaml:"connections"` // HTTP connections at once, 0 to 1000000, 0 = by the files that may be open; 0
+	Connections int           `yaml:"connections"` // HTTP connections of a port at once, 0 to 1000000, 0 = by the files that may be open; 0
 	Channels    int           `yaml:"channels"`    // channels that exist at once, 1 to 65536; 4096
 	Notices     int           `yaml:"notices"`     // live notices of one channel, 1 to 10000000; 100000
 }

@@ -1,9 +1,6 @@
 package config
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // ExtendsDefault in Config.Extends has a file add its counters, columns, rules and channels to
 // those of the program, instead of replacing the sections.
@@ -38,37 +35,4 @@ func merge[T any](all, some []T, same func(a, b *T) bool, add func(into, from *T
 		}
 	}
 	return all
-}
-
-// Drops names what of the defaults' counters, columns and rules c does not have.
-func (c *Config) Drops() (list []string) {
-	mine := columnNames(c.Counters)
-	for _, counter := range Default().Counters {
-		if !slices.ContainsFunc(c.Counters, func(one Counter) bool { return one.Name == counter.Name }) {
-			list = append(list, "counter "+counter.Name)
-			continue
-		}
-		for _, column := range counter.Columns {
-			if name := counter.Name + "." + column.Name; !slices.Contains(mine, name) {
-				list = append(list, "column "+name)
-			}
-		}
-	}
-	for _, event := range Default().EventRules {
-		at := slices.IndexFunc(c.EventRules, func(one EventRules) bool { return one.Type == event.Type })
-		if at < 0 {
-			list = append(list, "rules for "+event.Type)
-			continue
-		}
-		var adds []string
-		for _, rule := range event.Rules {
-			if !slices.ContainsFunc(c.EventRules[at].Rules, func(one Rule) bool { return one.Add == rule.Add }) {
-				adds = append(adds, rule.Add)
-			}
-		}
-		if len(adds) > 0 {
-			list = append(list, "rules that add to "+strings.Join(adds, ", ")+" for "+event.Type)
-		}
-	}
-	return list
 }

@@ -29,7 +29,7 @@ func TestNodesFaults(t *testing.T) {
 		{"nats: {url: 'nats://a:4222', cluster: {routes: ['nats://b:6222']}}", "f:1: nats.cluster.routes: ", "is for the embedded server"},
 		{"nats: {cluster: {name: a b, listen: ':6222', routes: ['nats://b:6222']}}", "f:1: nats.cluster.name: ", `"a b" has ' ' at character 2`},
 		{"nats: {cluster: {listen: '127.0.0.1:4222', routes: ['nats://b:6222']}}", "f:1: nats.cluster.listen: ", "nats.listen and nats.cluster.listen are both on port 4222"},
-		{"\napi: {listen: '127.0.0.1:8480'}", "f:2: api.listen: ", "http.listen and api.listen are both on port 8480"},
+		{"\napi: {listen: 'localhost:8480'}", "f:2: api.listen: ", "http.listen and api.listen are both on port 8480"},
 		{"\nhttp: {listen: '0.0.0.0:4222'}\napi: {tokens: open}", "f:2: http.listen: ", "nats.listen and http.listen are both on port 4222"},
 		{"nats: {cluster: {routes: ['nats://b:6222']}}", "f:1: nats.cluster.routes: ", "routes are given without listen"},
 		{"nats: {cluster: {listen: ':6222'}}", "f:1: nats.cluster.listen: ", "listen is given without routes"},

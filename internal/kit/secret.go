@@ -9,6 +9,9 @@ import (
 // Hidden stands where a secret is not shown.
 const Hidden = "[secret]"
 
+// server is what is an address without a secret.
+var server = regexp.MustCompile(`^(\w+://)?(\[[\w.:%]*\]|[\w.-]*)(:\d+)?/?$`)
+
 // Address is a server's address, or several with commas between, as it may be shown: what
 // stands before the @ is hidden, with a scheme or without.
 func Address(list string) string {
@@ -22,6 +25,10 @@ func Addresses(list string) (shown string, secrets []string) {
 	for i, one := range all {
 		at := strings.LastIndexByte(one, '@')
 		if at < 0 {
+			if strings.ContainsRune(list, '@') && !server.MatchString(one) { // the beginning of a password with a comma
+				all[i] = Hidden
+				secrets = append(secrets, one)
+			}
 			continue
 		}
 		scheme, user, found := strings.Cut(one[:at], "://")

@@ -63,9 +63,10 @@ type Node struct {
 	queries *nats.Conn // only for requests
 
 	// In the order in which they are opened; Close goes the other way.
-	listener net.Listener // of the HTTP server; nil when it is off
-	api      *door.Door   // for applications
-	servers  *door.Servers
+	listener net.Listener  // of the HTTP server; nil when it is off
+	api      *door.Door    // for applications
+	servers  *door.Servers // of http.listen
+	apart    *door.Servers // of api.listen: whoever takes all of its connections keeps nobody from /readyz
 	server   *embed.Server // nil with an external one
 	serving  atomic.Pointer[counting.Generation]
 	answers  atomic.Pointer[counting.Answers] // answers everybody; nil: this one does not
@@ -131,7 +132,8 @@ func newNode(c *config.Config, o Options) *Node {
 		n.shared.Turns = pipeline.NewTurns(c.Rebuild.Cores)
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.servers = door.NewServers(n.ctx, fit.Connections(c), n.log)
+	n.servers = door.NewServers(n.ctx, fit.Connections(c), c.Limits.TimeoutMax, n.log)
+	n.apart = door.NewServers(n.ctx, fit.Connections(c), c.Limits.TimeoutMax, n.log)
 	n.serving.Store(n.newGeneration(n.ctx, counting.Spec{Number: generations.First, Config: c}))
 	return n
 }

@@ -38,7 +38,7 @@ func (n *Node) show() error {
 		names := door.NewHosts(n.config.API.Listen, n.config.HTTP.Hosts)
 		err := n.api.Show(door.Options{
 			Now:        func() *door.Answering { return &n.answers.Load().Answering },
-			Serve:      func(l net.Listener, h http.Handler) *http.Server { return n.servers.Serve(l, names.Only(h)) },
+			Serve:      func(l net.Listener, h http.Handler) *http.Server { return n.apart.Serve(l, names.Only(h)) },
 			Bodies:     int64(n.config.Limits.Bodies),
 			Version:    n.o.Version,
 			Registerer: n.registry,
@@ -95,9 +95,9 @@ func (n *Node) register() {
 	registerProcess(n.registry)
 	c := &figures.Collector{Look: func() {}}
 	n.generationFigures(c)
-	c.Gauge("http_connections", "HTTP connections that are open.", func() float64 { return float64(n.servers.Connections()) })
-	c.Counter("http_connections_refused_total", "HTTP connections that were answered 503: as many were in work as there may be.", func() float64 { return float64(n.servers.Refused.Load()) })
-	c.Counter("http_connections_displaced_total", "Silent HTTP connections that were closed for new ones.", func() float64 { return float64(n.servers.Displaced.Load()) })
+	c.Gauge("http_connections", "HTTP connections that are open.", func() float64 { return float64(n.servers.Connections() + n.apart.Connections()) })
+	c.Counter("http_connections_refused_total", "HTTP connections that were answered 503: as many were in work as there may be.", func() float64 { return float64(n.servers.Refused.Load() + n.apart.Refused.Load()) })
+	c.Counter("http_connections_displaced_total", "Silent HTTP connections that were closed for new ones.", func() float64 { return float64(n.servers.Displaced.Load() + n.apart.Displaced.Load()) })
 	n.registry.MustRegister(c)
 }
 

@@ -419,7 +419,7 @@ func TestDefaults(t *testing.T) {
 		s.column(ann, "liked", 0) // a user's row stays a row: the graph keeps its columns
 		s.column(ann, "following", 1)
 		s.do(event{kind: "adjust", counter: "user", id: dan, del: true})
-		s.column(dan, "liked", 0)
+		s.column(dan, "liked", 9) // there was none, and there is none
 		s.pack(del, undo(follow(ann, bob)))
 		s.column(ann, "liked", 0)
 		s.column(ann, "following", 0)

@@ -230,7 +230,9 @@ func (m *model) countAdjust(c *counts, e *logged) {
 				c.touched = append(c.touched, cell)
 			}
 		}
-		c.rows[rowName{e.counter, e.id}] = e.counter == "user"
+		if e.counter != "user" {
+			delete(c.rows, rowName{e.counter, e.id})
+		}
 		c.empty(e.counter, e.id)
 	case e.set != nil:
 		c.set(e.counter, e.column, e.id, *e.set)

@@ -68,7 +68,7 @@ var internalEvents = []string{"events.filler", "events.resent.>"}
 // Operator is the role that is inside.
 const Operator = "operator"
 
-// roleOf is the role of a name.
+// roleOf is the role of a name. An error does not say the name: it may be the secret.
 func roleOf(name string) (*Role, error) {
 	var names []string
 	for i := range Roles {
@@ -77,7 +77,7 @@ func roleOf(name string) (*Role, error) {
 		}
 		names = append(names, Roles[i].Name)
 	}
-	return nil, fmt.Errorf("%.50q is not a role: %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("the second word is not a role: %s", strings.Join(names, ", "))
 }
 
 // Embedded is the same for a node's public nkey and clients. Others are applications if

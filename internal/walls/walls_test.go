@@ -204,7 +204,7 @@ func TestClientsOfAFile(t *testing.T) {
 		"x reader":                    "line 1: it is no public nkey",
 		"\na:short reader":            "line 2: a name and a password of 16 characters",
 		"a:long-enough-password":      "line 1: a key and a role are needed",
-		"a:long-enough-password king": `line 1: "king" is not a role`,
+		"a:long-enough-password king": `line 1: the second word is not a role`,
 		"a:long-enough-password reader\na:another-long-password operator": "line 2: the key, or the name of the password, stands there twice",
 	} {
 		if _, err := walls.ReadClients(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
@@ -226,7 +226,7 @@ func TestTokensOfAFile(t *testing.T) {
 		"":             "there is no token in it",
 		"short reader": "line 1: the token has fewer than 16 characters",
 		"\n" + token:   "line 2: a token and a role are needed",
-		token + " x":   `line 1: "x" is not a role: producer, reader, gateway, application, operator`,
+		token + " x":   `line 1: the second word is not a role: producer, reader, gateway, application, operator`,
 		token + " reader\n" + token + " operator": "line 2: the token stands there twice",
 		token + " reader\n" + token + " reader":   "line 2: the token stands there twice",
 	} {

@@ -81,8 +81,8 @@ func Connect(o ConnectOptions) (*nats.Conn, error) {
 		return nil, fmt.Errorf("jetlog: connect %s: %w", kit.Address(o.URL), err)
 	}
 	nc, err := nats.Connect(o.URL, options...)
-	if malformed, is := errors.AsType[*url.Error](err); is {
-		err = malformed.Err // without the URL
+	if _, is := errors.AsType[*url.Error](err); is { // which quotes what it takes for the port
+		err = errors.New("it is no URL, like nats://127.0.0.1:4222")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("jetlog: connect %s: %w", kit.Address(o.URL), classified(err))

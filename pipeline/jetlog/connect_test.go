@@ -122,7 +122,7 @@ func TestConnectionOutlivesARefusal(t *testing.T) {
 
 func TestConnectNamesWhatItCannotReach(t *testing.T) {
 	address := natstest.FreeAddress(t)
-	for _, url := range []string{"nats://me:hunter2@" + address, "nats://hunter2@" + address, "me:hunter2@" + address, "nats://me:hunter2%zz@" + address} {
+	for _, url := range []string{"nats://me:hunter2@" + address, "nats://hunter2@" + address, "me:hunter2@" + address, "nats://me:hunter2%zz@" + address, "nats://me:hunter2#x@" + address, "nats://me:hunter2,x@" + address} {
 		_, err := jetlog.Connect(jetlog.ConnectOptions{URL: url})
 		if err == nil || !strings.Contains(err.Error(), "[secret]@"+address) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", url, err)

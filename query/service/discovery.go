@@ -15,9 +15,12 @@ import (
 	"github.com/tidemark-io/tidemark/query"
 )
 
-// discoveryMax is how many requests of each subject of discovery may wait; those that come
-// besides are dropped.
-const discoveryMax = 64
+// discoveryMax is how many requests of each subject of discovery may wait, and
+// discoveryBytes how large they may be together; those that come besides are dropped.
+const (
+	discoveryMax   = 64
+	discoveryBytes = 64 << 10
+)
 
 // discover answers what NATS micro services are asked about themselves, in the form of
 // package micro: $SRV.PING, INFO and STATS, of all, of this service, of this process. Package
@@ -42,7 +45,7 @@ func (s *Service) discover(o Options) error {
 		for _, of := range [][2]string{{"", ""}, {query.Name, ""}, {query.Name, identity.ID}} {
 			subject, err := micro.ControlSubject(verb, of[0], of[1])
 			if err == nil {
-				err = s.subscribe(subject, "", discoveryMax, func(m message) { s.tell(m, answer) })
+				err = s.subscribe(subject, "", discoveryMax, discoveryBytes, func(m message) { s.tell(m, answer) })
 			}
 			if err != nil {
 				return fmt.Errorf("query: serve %s: %w", subject, err)
@@ -58,11 +61,14 @@ func (s *Service) tell(m message, answer func() any) {
 		return
 	}
 	s.backlog.take(len(m.Data))
+	if m.Reply == "" {
+		return
+	}
 	body, err := json.Marshal(answer())
 	if err == nil {
 		err = s.nc.Publish(m.Reply, body)
 	}
-	if err != nil && m.Reply != "" {
+	if err != nil {
 		s.log.Debug("query: an answer could not be sent", "subject", m.Subject, "error", err)
 	}
 }
@@ -96,16 +102,16 @@ func (s *Service) statistics() (list []*micro.EndpointStats) {
 	return list
 }
 
-// subscribe has handle called with what comes on a subject, of which most messages may wait;
-// -1: any number.
-func (s *Service) subscribe(subject, queue string, most int, handle func(message)) error {
+// subscribe has handle called with what comes on a subject, of which so many messages and
+// bytes may wait; -1: any number.
+func (s *Service) subscribe(subject, queue string, messages, size int, handle func(message)) error {
 	called := func(m *nats.Msg) { handle(message{m, s.nc}) }
 	sub, err := s.nc.QueueSubscribe(subject, queue, called) // "": of no group
 	if err != nil {
 		return err
 	}
 	s.subscriptions = append(s.subscriptions, sub)
-	return sub.SetPendingLimits(most, -1)
+	return sub.SetPendingLimits(messages, size)
 }
 
 // unsubscribe has the server send no more. What has come is handled.

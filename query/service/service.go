@@ -275,7 +275,7 @@ func New(nc *nats.Conn, o Options) (*Service, error) {
 
 func (s *Service) serve(o Options) error {
 	for _, e := range s.endpoints {
-		if err := s.subscribe(e.subject(), micro.DefaultQueueGroup, -1, func(m message) { s.handle(e, m) }); err != nil { // see backlog
+		if err := s.subscribe(e.subject(), micro.DefaultQueueGroup, -1, -1, func(m message) { s.handle(e, m) }); err != nil { // see backlog
 			return errors.Join(fmt.Errorf("query: serve %s: %w", e.subject(), err), s.unsubscribe())
 		}
 	}

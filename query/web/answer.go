@@ -76,17 +76,17 @@ func (d *door) answer(w http.ResponseWriter, h *http.Request, r *route, reply qu
 	}
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("Cache-Control", "no-cache") // ask again, with If-None-Match
-	if r.tagged && d.same(header, h, reply.Data) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
+	header.Set("Cache-Control", "no-cache")                  // ask again, with If-None-Match
 	if held := int64(len(reply.Data)) - roomFree; held > 0 { // until the client has taken it
 		if !d.room.take(held) {
 			unread(errNoRoom, 0).write(w)
 			return
 		}
 		defer d.room.taken.Add(-held)
+	}
+	if r.tagged && d.same(header, h, reply.Data) {
+		w.WriteHeader(http.StatusNotModified)
+		return
 	}
 	header.Set("Content-Length", strconv.Itoa(len(reply.Data)))
 	_, _ = w.Write(reply.Data) // a client that is gone is no fault

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -25,7 +26,10 @@ type room struct {
 // whatever large ones take.
 const roomFree = 4 << 10
 
-var errNoRoom = errors.New("there is no room for so much at once")
+var (
+	errNoRoom   = errors.New("there is no room for so much at once")
+	errEncoding = errors.New("gzip is the only Content-Encoding that is understood")
+)
 
 func (r *room) take(n int64) bool {
 	if r.taken.Add(n) > r.most {
@@ -35,6 +39,9 @@ func (r *room) take(n int64) bool {
 	return true
 }
 
+// unpacking is what it takes to unpack a body, in bytes.
+const unpacking = 64 << 10
+
 // taking reads a body, and takes room for what it has read.
 type taking struct {
 	from       io.ReadCloser
@@ -42,15 +49,43 @@ type taking struct {
 	read, held int64
 }
 
+// hold takes room until done.
+func (t *taking) hold(more int64) error {
+	if !t.room.take(more) {
+		return errNoRoom
+	}
+	t.held += more
+	return nil
+}
+
+func (t *taking) done() { t.room.taken.Add(-t.held) }
+
+// open has the body that comes from a connection read as it was before its Content-Encoding.
+func (t *taking) open(from io.ReadCloser, encoding string) (err error) {
+	switch strings.ToLower(encoding) {
+	case "", "identity":
+		t.from = from
+		return nil
+	case "gzip", "x-gzip":
+		if err = t.hold(unpacking); err == nil {
+			t.from, err = gzip.NewReader(from)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = gzip.ErrHeader
+		}
+		return err
+	}
+	return fmt.Errorf("%w: %.50q", errEncoding, encoding)
+}
+
 // Read implements io.Reader.
 func (t *taking) Read(p []byte) (n int, err error) {
 	n, err = t.from.Read(p)
 	t.read += int64(n)
 	if more := t.read - roomFree - t.held; more > 0 {
-		if !t.room.take(more) {
-			return n, errNoRoom
+		if full := t.hold(more); full != nil {
+			return n, full
 		}
-		t.held += more
 	}
 	return n, err
 }
@@ -65,42 +100,24 @@ func nothingTaken() {}
 func (d *door) readBody(w http.ResponseWriter, h *http.Request, most int64) (body []byte, done func(), p *problem) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(d.within)) // an error: the writer is a test's
-	from, p := unpacked(h)
-	if p != nil {
-		w.Header().Set("Accept-Encoding", "gzip")
-		return nil, nothingTaken, p
+	t := &taking{room: d.room}
+	err := t.open(http.MaxBytesReader(w, h.Body, most), h.Header.Get("Content-Encoding"))
+	if err == nil {
+		body, err = io.ReadAll(http.MaxBytesReader(w, t, most))
 	}
-	t := &taking{from: from, room: d.room}
-	body, err := io.ReadAll(http.MaxBytesReader(w, t, most))
-	done = func() { t.room.taken.Add(-t.held) }
 	if p := unread(err, most); p != nil {
-		done()
+		t.done()
+		if p.Status == http.StatusUnsupportedMediaType {
+			w.Header().Set("Accept-Encoding", "gzip")
+		}
 		return nil, nothingTaken, p
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	w.Header().Del("Connection") // it has been read, and the next request may come
-	return bytes.TrimPrefix(body, []byte("\ufeff")), done, nil
+	return bytes.TrimPrefix(body, []byte("\ufeff")), t.done, nil
 }
 
-// unpacked is a request's body as it was before its Content-Encoding.
-func unpacked(h *http.Request) (io.ReadCloser, *problem) {
-	switch encoding := strings.ToLower(h.Header.Get("Content-Encoding")); encoding {
-	case "", "identity":
-		return h.Body, nil
-	case "gzip", "x-gzip":
-		from, err := gzip.NewReader(h.Body)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil, unread(err, 0)
-		}
-		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "the body is not gzip: %v", err)
-		}
-		return from, nil
-	default:
-		return nil, refuse(http.StatusUnsupportedMediaType, "Content-Encoding %.50q is not understood: gzip is", encoding)
-	}
-}
-
+// unread is what is wrong with a body that could not be read; nil: nothing.
 func unread(err error, most int64) *problem {
 	_, large := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -110,6 +127,10 @@ func unread(err error, most int64) *problem {
 		return refuse(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(http.StatusRequestTimeout, "the body did not come within %s", BodyWithin)
+	case errors.Is(err, errEncoding):
+		return refuse(http.StatusUnsupportedMediaType, "%v", err)
+	case errors.Is(err, gzip.ErrHeader):
+		return refuse(http.StatusBadRequest, "the body is not gzip: %v", err)
 	case errors.Is(err, errNoRoom):
 		return refuse(http.StatusServiceUnavailable, "busy: limits.bodies bytes of bodies and answers are under way")
 	}

@@ -70,11 +70,16 @@ func Handler(o Options) (http.Handler, error) {
 			return nil, err
 		}
 	}
+	return SameOrigin(d.mux()), nil
+}
+
+// SameOrigin refuses what pages from elsewhere send to change something.
+func SameOrigin(next http.Handler) http.Handler {
 	own := http.NewCrossOriginProtection()
 	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		Refuse(w, http.StatusForbidden, "a page of another origin may not send this")
 	}))
-	return own.Handler(d.mux()), nil
+	return own.Handler(next)
 }
 
 func newDoor(o Options) *door {

@@ -336,6 +336,7 @@ func TestBodies(t *testing.T) {
 		{"like 1", "gzip", 400, "the body is not gzip"},
 		{packed("like 1")[:20], "gzip", 400, "the body cannot be read"},
 		{"like 1", "br", 415, "gzip is"},
+		{strings.Repeat(packed(""), eventsMax/20), "gzip", 413, ""},
 		{packed(strings.Repeat("x", eventsMax+1)), "gzip", 413, ""},
 	} {
 		l := &log{ids: map[string]int{}}

@@ -175,7 +175,7 @@ func TestTooLongLine(t *testing.T) {
 	long := `{"type":"like","x":"` + repeat("x", 1<<20) + `"}` + "\n"
 	at := strings.Index(text, lines[700])
 	text = text[:at] + "\n" + long + text[at:]
-	lines = slices.Insert(lines, 700, fmt.Sprintf(leftOut, len(long)-1, 1<<20-jetlog.EnvelopeBytes-headerBytesMax))
+	lines = slices.Insert(lines, 700, fmt.Sprintf(leftOut, len(long)-1))
 	r, err := b.run(text, Options{Name: "long"})
 	if b.must(err); r.Lines != 1001 {
 		t.Errorf("%+v", r)

@@ -179,7 +179,7 @@ func prefixOf(text []byte, whole bool) []byte {
 
 // leftOut stands for a line that no message can hold. It is no event, so that its number is
 // among those that are refused.
-const leftOut = "a line of %d bytes was left out, %d are the most"
+const leftOut = "a line of %d bytes was left out: it is more than a message may have"
 
 // next is the next line that is not blank, without its end. It is valid until
 // the next call.
@@ -203,7 +203,7 @@ func (in *input) line(bytesMax int) ([]byte, error) {
 		part, err := in.text.ReadSlice('\n')
 		part, ended := bytes.CutSuffix(part, newline)
 		if long := len(in.long) + len(part); long > bytesMax {
-			return in.pass(long, ended || err == io.EOF, bytesMax)
+			return in.pass(long, ended || err == io.EOF)
 		}
 		switch {
 		case err == bufio.ErrBufferFull:
@@ -225,7 +225,7 @@ func (in *input) line(bytesMax int) ([]byte, error) {
 
 // pass reads a line to its end, of which that many bytes have come, and returns what
 // stands for it.
-func (in *input) pass(long int, ended bool, bytesMax int) ([]byte, error) {
+func (in *input) pass(long int, ended bool) ([]byte, error) {
 	for !ended {
 		part, err := in.text.ReadSlice('\n')
 		part, ended = bytes.CutSuffix(part, newline)
@@ -237,7 +237,7 @@ func (in *input) pass(long int, ended bool, bytesMax int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return fmt.Appendf(in.long[:0], leftOut, long, bytesMax), nil
+	return fmt.Appendf(in.long[:0], leftOut, long), nil
 }
 
 // read cuts what the record does not count into packs. The channel is closed

@@ -103,7 +103,7 @@ func (d *Door) options(o *Options) web.Options {
 
 // Reload reads the tokens again, and Watch whenever they change, until ctx ends. Tokens with
 // a mistake are not taken: those before stay.
-func (d *Door) Reload() { d.tokens.reload() }
+func (d *Door) Reload() { d.tokens.reload(true) }
 
 // Watch is told at Reload.
 func (d *Door) Watch(ctx context.Context) { d.tokens.watch(ctx) }

@@ -20,7 +20,7 @@ func (d *Door) Profiles() http.Handler {
 			web.Refuse(w, http.StatusMethodNotAllowed, "it is started by a POST, as of: curl -X POST -o FILE 'http://"+r.Host+r.URL.RequestURI()+"'")
 		})
 	}
-	all := http.NewCrossOriginProtection().Handler(mux)
+	all := web.SameOrigin(mux)
 	if d.local || d.tokens == nil {
 		return all
 	}

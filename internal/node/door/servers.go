@@ -20,22 +20,23 @@ const (
 	headerWithin = 5 * time.Second
 	idleWithin   = 2 * time.Minute
 	headerMax    = 64 << 10 // bytes: room for 3,000 ids in a path
-	headerTimes  = 4        // what has more than so many times headerMax is not read, and answered by net/http
-	// answerWithin bounds how long a client may take to read an answer, from the request on:
-	// beyond the longest timeout of a request.
-	answerWithin = 2 * time.Minute
+	headerTimes  = 2        // what has more than so many times headerMax is not read, and answered by net/http
+	// answerWithin bounds how long a client may take to read an answer, from when the request's
+	// timeout ends at the latest.
+	answerWithin = time.Minute
 	// closeWithin bounds the wait for answers under way when a process stops.
 	closeWithin = time.Second
 )
 
-// Servers are the HTTP servers of a process. They share a bound of connections: where there
-// are as many, the one that has been silent the longest gives way to a new one; if none is
-// silent, the new one is answered 503.
+// Servers are HTTP servers that share a bound of connections: where there are as many, the
+// one that has been silent the longest gives way to a new one; if none is silent, the new one
+// is answered 503.
 type Servers struct {
-	ctx  context.Context // of requests; what goes on for as long as somebody looks ends with it
-	log  *slog.Logger
-	most int
-	body time.Duration // within which a request must have come: web.BodyWithin
+	ctx    context.Context // of requests; what goes on for as long as somebody looks ends with it
+	log    *slog.Logger
+	most   int
+	body   time.Duration // within which a request must have come: web.BodyWithin
+	answer time.Duration // within which its answer must have been taken
 
 	// Refused counts new connections that were answered 503, Displaced silent ones that gave way.
 	Refused, Displaced atomic.Int64
@@ -52,19 +53,19 @@ func (s *Servers) Connections() int {
 	return len(s.open)
 }
 
-// NewServers is for most connections.
-func NewServers(ctx context.Context, most int, log *slog.Logger) *Servers {
-	return &Servers{ctx: ctx, log: log, most: most, body: web.BodyWithin, open: map[net.Conn]*list.Element{}}
+// NewServers is for most connections, and requests that wait for timeout at most.
+func NewServers(ctx context.Context, most int, timeout time.Duration, log *slog.Logger) *Servers {
+	return &Servers{ctx: ctx, log: log, most: most, body: web.BodyWithin, answer: timeout + answerWithin, open: map[net.Conn]*list.Element{}}
 }
 
 // Serve serves what comes to a listener until the server is closed.
 func (s *Servers) Serve(l net.Listener, next http.Handler) *http.Server {
 	server := &http.Server{
-		Handler:           unread(next),
+		Handler:           prompt(next),
 		ReadHeaderTimeout: headerWithin,
 		ReadTimeout:       s.body,
 		IdleTimeout:       idleWithin,
-		WriteTimeout:      answerWithin,
+		WriteTimeout:      s.answer,
 		MaxHeaderBytes:    headerTimes * headerMax,
 		BaseContext:       func(net.Listener) context.Context { return s.ctx },
 		ConnState:         s.state,
@@ -89,18 +90,24 @@ func (s *Servers) Close(servers ...*http.Server) {
 	}
 }
 
-// unread answers without the body where next does not read it: what a client announces and
+// prompt answers without the body where next does not read it: what a client announces and
 // does not send is waited for by nobody but package web, which keeps the connection then.
-func unread(next http.Handler) http.Handler {
+func prompt(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			w.Header().Set("Connection", "close")
+			defer func() { // net/http reads on, so that the answer arrives before the connection is closed
+				if w.Header().Get("Connection") == "close" {
+					_ = control.SetReadDeadline(time.Now().Add(closeWithin))
+				}
+			}()
+		} else { // else an answer that takes longer than ReadTimeout would end with it
+			_ = control.SetReadDeadline(time.Time{})
+		}
 		if size := sizeOf(r); size > headerMax {
 			web.Refuse(w, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the path and the headers have %d bytes, %d are the most: ask for fewer ids at once", size, headerMax))
 			return
-		}
-		if r.ContentLength != 0 {
-			w.Header().Set("Connection", "close")
-		} else { // else an answer that takes longer than ReadTimeout would end with it
-			_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		}
 		next.ServeHTTP(w, r)
 	})

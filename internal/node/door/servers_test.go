@@ -21,7 +21,8 @@ func serve(t *testing.T, most int, next http.HandlerFunc) (s *Servers, server *h
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = NewServers(t.Context(), most, slog.New(slog.DiscardHandler))
+	s = NewServers(t.Context(), most, time.Minute, slog.New(slog.DiscardHandler))
+	s.body = time.Hour
 	server = s.Serve(l, next)
 	t.Cleanup(func() { server.Close() })
 	return s, server, l.Addr().String()
@@ -105,7 +106,7 @@ func TestConnections(t *testing.T) {
 
 // docs/http.md: "A body that nobody wants is not waited for".
 func TestWithheldBody(t *testing.T) {
-	_, server, address := serve(t, 10, func(w http.ResponseWriter, r *http.Request) {
+	s, server, address := serve(t, 10, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/reads" {
 			_, _ = io.Copy(io.Discard, r.Body)
 		}
@@ -117,9 +118,14 @@ func TestWithheldBody(t *testing.T) {
 			t.Errorf("%s: %d, closed %v", head, reply.StatusCode, reply.Close)
 		}
 	}
+	long := connect(t, address, "POST /"+strings.Repeat("x", headerMax)+" HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n")
+	if reply := answered(t, long); reply.StatusCode != 431 {
+		t.Errorf("a long path: %d", reply.StatusCode)
+	}
+	e2e.Until(t, "all of them are closed", func() bool { return s.Connections() == 0 })
 	// One that is waited for does not keep the process from ending.
 	connect(t, address, "POST /reads HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n")
-	NewServers(t.Context(), 1, nil).Close(server, nil)
+	NewServers(t.Context(), 1, 0, nil).Close(server, nil)
 	if _, err := net.Dial("tcp", address); err == nil {
 		t.Error("it is open")
 	}
@@ -132,7 +138,7 @@ func TestLongAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := NewServers(ctx, 10, slog.New(slog.DiscardHandler))
+	s := NewServers(ctx, 10, time.Minute, slog.New(slog.DiscardHandler))
 	s.body = 20 * time.Millisecond
 	server := s.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

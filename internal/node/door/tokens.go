@@ -39,7 +39,7 @@ func openTokens(path string, log *slog.Logger) (*tokens, error) {
 		return nil, nil
 	}
 	t := &tokens{path: path, log: log}
-	_, err := t.read()
+	_, err := t.read(true)
 	return t, err
 }
 
@@ -57,16 +57,16 @@ func (t *tokens) role(token string) web.Role {
 	return nil
 }
 
-// read takes the tokens of the file, if it has changed.
-func (t *tokens) read() (changed bool, err error) {
+// read takes the tokens of the file, if it has changed or again says so.
+func (t *tokens) read(again bool) (taken bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.text
 	text, err := readAll(t.path)
 	if t.text = text; err != nil {
-		return before != nil, fmt.Errorf("api.tokens: %w", err)
+		return again || before != nil, fmt.Errorf("api.tokens: %w", err)
 	}
-	if before != nil && bytes.Equal(before, text) {
+	if !again && before != nil && bytes.Equal(before, text) {
 		return false, nil
 	}
 	all, err := walls.ReadTokens(bytes.NewReader(text))
@@ -93,14 +93,15 @@ func readAll(path string) ([]byte, error) {
 	return text, nil
 }
 
-// reload takes the tokens of the file. What is wrong with it is said once.
-func (t *tokens) reload() {
+// reload takes the tokens of the file, and says what came of it; of a file that has not
+// changed only if again says so.
+func (t *tokens) reload(again bool) {
 	if t == nil {
 		return
 	}
-	changed, err := t.read()
+	taken, err := t.read(again)
 	switch {
-	case !changed:
+	case !taken:
 	case err != nil:
 		t.log.Error("api.tokens: the file is not taken; the tokens before stay", "error", err)
 	default:
@@ -119,7 +120,7 @@ func (t *tokens) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			t.reload()
+			t.reload(false)
 		}
 	}
 }

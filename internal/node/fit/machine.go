@@ -46,8 +46,9 @@ const (
 	connectionsMax = 10_000
 )
 
-// Connections is how many HTTP connections a process may have, where the configuration does
-// not say: half of the files that it may open, but for those that the store needs.
+// Connections is how many HTTP connections each port of a process may have, where the
+// configuration does not say: the ports share half of the files that it may open, but for
+// those that the store needs.
 func Connections(c *config.Config) int {
 	files, known := kit.OpenFilesMax()
 	switch {
@@ -57,7 +58,17 @@ func Connections(c *config.Config) int {
 		return connectionsMax
 	}
 	spare := int64(min(files, 1<<40)) - int64(filesMin(c))
-	return int(max(connectionsMin, min(int64(files/2), spare, connectionsMax)))
+	return int(max(connectionsMin, min(min(int64(files/2), spare)/max(ports(c), 1), connectionsMax)))
+}
+
+// ports is how many ports for HTTP a process has.
+func ports(c *config.Config) (n int64) {
+	for _, listen := range []string{c.HTTP.Listen, c.API.Listen} {
+		if listen != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Report) files(c *config.Config) {
@@ -66,7 +77,7 @@ func (r *Report) files(c *config.Config) {
 		r.unknown("open files", "this system has no limit to ask for")
 		return
 	}
-	least := filesMin(c)
+	least := filesMin(c) + uint64(ports(c))*uint64(c.Limits.Connections)
 	r.judge(most >= least, "open files", fmt.Sprintf("raise it: ulimit -n %d, or LimitNOFILE= of the unit", least),
 		"up to %d; %d or more are needed", most, least)
 }
