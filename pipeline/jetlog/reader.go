@@ -240,7 +240,7 @@ func (r *reader[T]) first(ctx context.Context) (*nats.Msg, pull.Ack, error) {
 		if a, ok := r.take(m); ok {
 			return m, a, nil
 		}
-		if m.Reply == "" {
+		if pull.IsHeartbeat(m) {
 			r.idle()
 		}
 		if r.looks < gapLooks {

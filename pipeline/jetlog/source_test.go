@@ -1,8 +1,11 @@
 package jetlog_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +29,23 @@ func TestSourceGathersRuns(t *testing.T) {
 	b.read(s, 4)
 	if s.Pending() == 0 {
 		t.Error("nothing is pending though six messages are")
+	}
+}
+
+// Two requests may end at one message, which is too large for what is left of both: it is not
+// lost, and the consumer goes on.
+func TestSourceOfLargeMessages(t *testing.T) {
+	b := newBench(t)
+	const messages = 60 // of three requests
+	line := []byte(`{"x":"` + strings.Repeat("x", 450_000) + `"}`)
+	for range messages {
+		_, err := b.js.Publish(b.ctx, jetlog.PackSubject, line)
+		b.must(err)
+	}
+	var log bytes.Buffer
+	b.read(b.source(0, jetlog.RunOptions{BytesMax: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))}), messages)
+	if log.Len() > 0 {
+		t.Error(log.String())
 	}
 }
 

@@ -148,10 +148,16 @@ func (p *Puller) Take(m *nats.Msg) (a Ack, stored bool, err error) {
 	return a, true, nil
 }
 
+// IsHeartbeat says that an arrival is no message of the stream, but the server's word that it
+// has none.
+func IsHeartbeat(m *nats.Msg) bool { return m.Reply == "" && isHeartbeat(m.Header) }
+
+func isHeartbeat(h nats.Header) bool { return h.Get("Status") == "100" }
+
 // control reads a status message. Only two kinds are part of going well:
 // heartbeats, and the early end of a request, which says how much was left.
 func (p *Puller) control(h nats.Header) error {
-	if h.Get("Status") == "100" {
+	if isHeartbeat(h) {
 		return nil
 	}
 	if left := h.Get(pendingHeader); left != "" {
