@@ -32,7 +32,7 @@ func (b *bench) nodes(ctx context.Context) error {
 
 // oneProcess is what one process pays that has all roles.
 func (b *bench) oneProcess(ctx context.Context) (p point, err error) {
-	f, err := b.fleet(ctx, "")
+	f, err := b.fleet(ctx, "replicas: 1, ")
 	if err != nil {
 		return p, err
 	}
@@ -45,7 +45,7 @@ func (b *bench) oneProcess(ctx context.Context) (p point, err error) {
 
 // severalProcesses is what is paid with fewHolders to manyHolders.
 func (b *bench) severalProcesses(ctx context.Context) (points []point, err error) {
-	f, err := b.fleet(ctx, "")
+	f, err := b.fleet(ctx, "replicas: 1, ")
 	if err != nil {
 		return nil, err
 	}

@@ -96,13 +96,16 @@ func (c *count) take(t *touch, steps []step, pairs *pairs, sets *sets, differenc
 // withDefault makes good that a row that does not exist is answered with the
 // column's default, where that is not 0.
 func (c *count) withDefault(row rowStep, change *query.NumberChange) {
-	if row == rowKept || c.spec.Default == 0 {
+	if c.spec.Default == 0 {
 		return
 	}
 	was := c.state
-	c.state = row
+	if row != rowKept {
+		c.state = row
+	}
 	switch {
-	case row == rowGone:
+	case row == rowKept && (was != rowGone || !change.Touched):
+	case row != rowMade: // a deletion; of a row that was not there, too
 		*change = query.NumberChange{Touched: true, Set: true, N: c.spec.Default}
 	case was == rowGone: // it begins at 0
 		*change = query.NumberChange{Touched: true, Set: true, N: c.value}
