@@ -133,25 +133,6 @@ func TestMemoryOnlyRows(t *testing.T) {
 	}
 }
 
-// Copies whose sets differ have different digests, though their numbers are the same.
-func TestSetsAreDigested(t *testing.T) {
-	const post = 1
-	digest := func(users ...uint64) uint64 {
-		n, _ := likesOf(t, map[uint64][]uint64{post: users})
-		d, err := n.Digests(t.Context(), &sinks.DigestAsk{Shard: pipeline.ShardOf(post, 4), IDs: []uint64{post}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.Sums[0]
-	}
-	if a, b := digest(7, 8), digest(8, 7); a != b {
-		t.Errorf("the same members: %x and %x", a, b)
-	}
-	if a, b := digest(7, 8), digest(7, 9); a == b {
-		t.Errorf("other members: %x both times", a)
-	}
-}
-
 // toggles are windows in which users like posts and take it back, many times over.
 func toggles(r *rand.Rand, shards, windows int, posts, users uint64) (entries []pipeline.Entry) {
 	ops := []pipeline.Op{pipeline.OpAdd, pipeline.OpAdd, pipeline.OpTake}

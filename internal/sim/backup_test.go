@@ -25,7 +25,6 @@ import (
 // any more.
 func backedUp(s *setup) {
 	nodes(s)
-	s.forges = 0 // TestNodes has strangers
 	s.backups, s.audits, s.publishes, s.presses, s.crashes = 6, 1, 2, false, 1
 	s.faults, s.leaders = min(s.faults, 0.02), min(s.leaders, 1)
 }

@@ -112,20 +112,17 @@ var broken = map[string]struct {
 	"nodes: an assignment written without compare-and-set": {4, `epoch is not newer`, fault{
 		setup: func(s *setup) {
 			nodes(s)
-			s.steals, s.crashes, s.forges = 6, 1, 0
+			s.steals, s.crashes = 6, 1
 		},
 		nodes: nodeFault{blind: true},
 	}},
 	"nodes: a double holder: a shard that has moved is not given up": {1, `which is assigned to others`, fault{
 		setup: nodes, nodes: nodeFault{keeps: true},
 	}},
-	"nodes: a copy dropped unseen": {1, `is dropped, and no other process has it`, fault{
-		setup: nodes, nodes: nodeFault{unseen: true},
-	}},
 	"nodes: a lease measured from the answer instead of from the question": {14, `is whole, and lacks`, fault{
 		setup: func(s *setup) {
 			nodes(s)
-			s.crashes, s.steals, s.faults, s.forges = 0, 0, 0, 0
+			s.crashes, s.steals, s.faults = 0, 0, 0
 		},
 		nodes: nodeFault{late: true},
 	}},

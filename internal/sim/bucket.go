@@ -42,15 +42,6 @@ func (s *Server) Tell(key string, value []byte) {
 	s.bucket.putLocked(cluster.Entry{Key: key, Value: value, Deleted: value == nil})
 }
 
-// Forge writes a key as a stranger does: an assignment that no node has decided.
-func (s *Server) Forge(key string, value []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	epoch, back := s.bucket.epoch, s.bucket.back
-	s.bucket.putLocked(cluster.Entry{Key: key, Value: value})
-	s.bucket.epoch, s.bucket.back = epoch, back
-}
-
 // Assignment is the one stored. inOrder says that each that was ever stored has
 // a greater epoch than all before it.
 func (s *Server) Assignment() (a cluster.Assignment, inOrder bool) {

@@ -38,7 +38,6 @@
 //	given_test.go     what each shard must have applied
 //	facts_test.go     what a node must answer, if the model is right
 //	nodes_test.go     some shards each: who holds what, and moves
-//	forge_test.go     what strangers write, and copies that are compared before they are dropped
 //	inquiry_test.go   what several nodes answer together
 //	audit_test.go     audits, and drifts for them to find
 //	backup_test.go    backups and restores
@@ -64,7 +63,7 @@
 // Among nodes (TestNodes) processes hold some of the shards each. Each sees the
 // bucket's keys by the real cluster.Roster; the routing one decides by View.Next;
 // shards are copied by the real cold.Export and Import, taken up and given up by the
-// real Hold and Release, and given up by the real View.LetGo and Digests. Two things
+// real Hold and Release, and given up by the real View.LetGo. Two things
 // are copies of the real ones, which know NATS: when a move begins and ends, after
 // internal/node, and what splits and merges answers, which is dumber than query/spread.
 // Streams lose nothing there. Processes stand still, are cut off from the log and the

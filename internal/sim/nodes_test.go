@@ -25,7 +25,7 @@ func (w *world) amongNodes() bool { return w.replicas > 0 }
 func nodes(s *setup) {
 	s.replicas = 1 + (s.lanes+s.processes)%2
 	s.processes, s.shards = 2+(s.processes+s.shards)%3, 2+s.shards
-	s.machine, s.intrusions, s.spoils, s.forges = safe, 0, 0, 1
+	s.machine, s.intrusions, s.spoils = safe, 0, 0
 	for len(s.events) < s.processes {
 		s.events = append(s.events, []int{1, 7, 20}[len(s.events)%3])
 	}
@@ -38,7 +38,6 @@ type nodeFault struct {
 	blind  bool                                           // the bucket's compare-and-set is left out
 	twice  bool                                           // a reply that comes twice counts twice
 	zero   bool                                           // what nobody answers is answered as 0
-	unseen bool                                           // a shard is given up by what members say alone
 	late   bool                                           // a proof of where EVENTS ends begins with the answer, not with the question
 	again  bool                                           // a move begins again although its shard is taken up
 }
@@ -89,7 +88,6 @@ type membership struct {
 	mu        sync.Mutex         // what goes on at a world's end has no turns
 	take      []pipeline.Shard   // due to be held
 	drop      []pipeline.Shard   // due to be given up
-	leaving   []pipeline.Shard   // being given up
 	interrupt context.CancelFunc // of the follower; nil: it does not follow
 }
 
@@ -144,7 +142,7 @@ func (p *process) look(ctx context.Context) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := m.roster.Take(time.Now(), e); err != nil && !p.w.nodeFault().blind && !p.w.forged {
+		if err := m.roster.Take(time.Now(), e); err != nil && !p.w.nodeFault().blind {
 			p.w.broken(fmt.Errorf("process %d: %w", p.number, err))
 		}
 		if e.Key == cluster.MemberPrefix+p.name() {
@@ -436,26 +434,21 @@ func (p *process) followHeld(ctx context.Context, f *pipeline.Follower) error {
 	}
 }
 
-// change holds and gives up what is due.
+// change holds and gives up what is due. What is given up stays stored: no story is as long as
+// the time after which it is deleted.
 func (p *process) change(ctx context.Context) error {
 	m := p.membership
 	is := func(s pipeline.Shard) bool { return slices.Contains(p.holds, s) }
-	if err := p.node.Settle(ctx); err != nil { // what is compared stands still
-		return err
-	}
 	m.mu.Lock()
 	take := slices.DeleteFunc(slices.Clone(m.take), is)
-	drop := slices.DeleteFunc(slices.Clone(m.drop), func(s pipeline.Shard) bool { return !is(s) || !p.agrees(ctx, s) })
-	m.drop, m.leaving = slices.Clone(drop), drop
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.leaving = nil
-	}()
-	for _, s := range drop {
-		p.seen(s)
+	var held cluster.ShardSet
+	for _, s := range p.holds {
+		held.Add(s)
 	}
+	letGo := p.view.LetGo(p.name(), held)
+	drop := slices.DeleteFunc(slices.Clone(m.drop), func(s pipeline.Shard) bool { return !letGo.Has(s) })
+	m.drop = slices.Clone(drop)
+	m.mu.Unlock()
 	err := p.node.Hold(ctx, take...)
 	for _, s := range p.node.Standings() {
 		if !is(s.Shard) {
@@ -469,11 +462,6 @@ func (p *process) change(ctx context.Context) error {
 	p.holds = nil
 	for _, s := range p.node.Standings() {
 		p.holds = append(p.holds, s.Shard)
-	}
-	for _, s := range drop {
-		if err == nil {
-			err = p.store.Drop(s)
-		}
 	}
 	if err == nil {
 		m.mu.Lock()
@@ -516,8 +504,7 @@ func (w *world) calmMax() int {
 // epochs says whether every assignment was stored with a greater epoch than all
 // before it: two who believe that they decide cannot both write.
 func (w *world) epochs() error {
-	// Who begins while a stranger's stands goes on from that.
-	if a, inOrder := w.server.Assignment(); !inOrder && !w.forged {
+	if a, inOrder := w.server.Assignment(); !inOrder {
 		return fmt.Errorf("an assignment was stored whose epoch is not newer than those before it; now it is %d", a.Epoch)
 	}
 	return nil

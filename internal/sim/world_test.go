@@ -24,7 +24,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/operators"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/query/recent"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -55,7 +54,6 @@ type setup struct {
 	blinds, spoils           int  // weights of disks that cannot be read, sections that make no sense
 	presses                  bool // DELTAS gets full: who is away does not hold it back
 	intrusions               int  // weight of what is no router's in DELTAS, and of its being deleted
-	forges                   int  // among nodes: how often a stranger writes an assignment
 	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
 	audits, plants           int  // weights of audits, and of what they are to find
 	backups                  int  // weight of backups, and of trims by them
@@ -116,16 +114,14 @@ type world struct {
 	hurt      bool        // EVENTS has lost a tail
 	calm      bool        // no more faults: everything must come to its end
 
-	windows  uint64             // the last one noted
-	routed   pipeline.Position  // where the first one begins
-	made     time.Time          // and when its log was
-	forged   bool               // a stranger has written an assignment
-	stale    cluster.Assignment // an earlier one
-	inquiry  *inquiry           // nil: nobody asks several nodes
-	asked    int                // inquiries so far
-	passed   pipeline.Position  // as of which one asker has had an answer: it passes that on
-	recent   *recent.Outboxes   // what is remembered of authors
-	auditing *auditing          // nil: nobody audits
+	windows  uint64            // the last one noted
+	routed   pipeline.Position // where the first one begins
+	made     time.Time         // and when its log was
+	inquiry  *inquiry          // nil: nobody asks several nodes
+	asked    int               // inquiries so far
+	passed   pipeline.Position // as of which one asker has had an answer: it passes that on
+	recent   *recent.Outboxes  // what is remembered of authors
+	auditing *auditing         // nil: nobody audits
 	vault    vault
 	alone    bool // what is restored reads the archive, and no EVENTS
 	known    map[pipeline.Position]facts
@@ -385,7 +381,6 @@ func (w *world) step() error {
 			action{when(w.amongNodes(), 1), w.cutOff},
 			action{when(w.amongNodes(), 1), w.keepDisk},
 			action{when(w.amongNodes() && w.down() > 0, 1), w.oldDisk},
-			action{w.forges, w.forge},
 			action{w.spoils, w.spoil},
 			action{when(w.fault == nil, w.rots), w.rot},
 			action{w.intrusions, w.intrude},

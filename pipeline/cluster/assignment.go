@@ -140,8 +140,8 @@ func DecodeAssignment(b []byte) (Assignment, error) {
 
 func (j *assignmentJSON) check() error {
 	switch {
-	case j.Epoch < 1 || j.Epoch > epochMax:
-		return fmt.Errorf("epoch %d is out of range", j.Epoch)
+	case j.Epoch == 0:
+		return errors.New("epoch is 0")
 	case j.Shards < 1 || j.Shards > pipeline.ShardsMax:
 		return fmt.Errorf("shards is %d, must be from 1 to %d", j.Shards, pipeline.ShardsMax)
 	case len(j.Holders) != j.Shards:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +27,8 @@ type Entry struct {
 	Purged   bool // deleted with all that was: by Members.Forget
 }
 
-// ErrForeign says that a value is none that a node has written. It is passed over.
-var ErrForeign = errors.New("cluster: no node wrote this")
+// ErrIgnored says that the value of a key cannot be decoded, or is older than what is known.
+var ErrIgnored = errors.New("cluster: the value is ignored")
 
 // Roster makes views of the keys as they come. Not for concurrent use.
 //
@@ -46,18 +45,12 @@ type Roster struct {
 	created    time.Time       // the bucket
 	listing    map[string]bool // keys of members listed so far; nil when all are
 	members    map[string]*sighted
-	me         string              // the observer, if it is a member: it has a place
-	assigned   map[string]bool     // shards are assigned to them: they keep their places
-	passed     map[string]farewell // keys that have no place; passedMax at most
-	taken      uint64              // keys of members so far
 	gone       map[string]farewell // members deleted
 	drained    map[string]bool
 	degrade    Degrade
 	assignment Assignment
 	stored     bool
-	revision   uint64      // of the key assignment
-	foreign    error       // why what stands in the bucket is not followed; nil: it is
-	leapt      *Assignment // stands there, and leaps; nil: none does
+	revision   uint64 // of the key assignment
 	previous   *View
 }
 
@@ -68,13 +61,7 @@ type sighted struct {
 	nanos    int64
 	since    time.Duration
 	heard    time.Time // the same moment; the roster's clock may stop, time does not
-	order    uint64    // of all keys of members as they came
-	renewed  bool      // its process has written it again: it is not only a key
 }
-
-// passedMax bounds the keys of members that are remembered, by their names, without a place
-// among the members: for Tidy. Of more nothing is remembered, until they change.
-const passedMax = 10_000
 
 // farewell is a member's key that was deleted.
 type farewell struct {
@@ -87,7 +74,7 @@ type farewell struct {
 func NewRoster(beat, expiry time.Duration) *Roster {
 	return &Roster{
 		gap: 2 * beat, expiry: expiry, degrade: Normal,
-		members: make(map[string]*sighted), passed: make(map[string]farewell), gone: make(map[string]farewell), drained: make(map[string]bool),
+		members: make(map[string]*sighted), gone: make(map[string]farewell), drained: make(map[string]bool),
 	}
 }
 
@@ -100,7 +87,7 @@ func (r *Roster) Begin(now, created time.Time) {
 	}
 	if !created.Equal(r.created) {
 		r.created, r.begun = created, r.clock(now)
-		r.stored, r.revision, r.foreign, r.leapt = false, 0, nil, nil
+		r.stored, r.revision = false, 0
 		r.listing = nil
 	} else {
 		r.listing = make(map[string]bool)
@@ -108,7 +95,6 @@ func (r *Roster) Begin(now, created time.Time) {
 	r.degrade = Normal
 	clear(r.drained)
 	clear(r.gone)
-	clear(r.passed)
 }
 
 // Listed says that all keys there are have come.
@@ -119,8 +105,7 @@ func (r *Roster) Listed() {
 	r.listing = nil
 }
 
-// Take takes what a key is now. A value that no node wrote is passed over; the
-// error says why and wraps ErrForeign.
+// Take takes what a key is now. An error wraps ErrIgnored, and says why the value is ignored.
 func (r *Roster) Take(now time.Time, e Entry) error {
 	r.heard, r.last = r.clock(now), now
 	var err error
@@ -140,7 +125,7 @@ func (r *Roster) Take(now time.Time, e Entry) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrForeign, err)
+		return fmt.Errorf("%w: key %.100q: %w", ErrIgnored, e.Key, err)
 	}
 	return nil
 }
@@ -156,70 +141,29 @@ func (r *Roster) takeMember(node string, e Entry) error {
 		return nil // nobody deletes it that way: it writes its key again, or is silent from now on
 	case e.Deleted:
 		delete(r.members, node)
-		delete(r.passed, node)
 		if CheckNode(node) == nil && len(r.gone) < NodesMax {
 			r.gone[node] = farewell{e.Revision, r.heard}
 		}
 		return nil
 	}
-	if err := CheckNode(node); err != nil {
-		return err // it costs no more than this
-	}
 	m, err := DecodeMember(node, e.Value)
-	if err == nil && known == nil {
-		err = r.place(node)
+	if err == nil && known == nil && len(r.members) >= NodesMax {
+		err = fmt.Errorf("there are %d members, no more are looked at", NodesMax)
 	}
 	if err != nil {
 		if r.listing != nil && known != nil {
 			r.listing[node] = true // a known member is silent, not gone
-		}
-		if known == nil {
-			r.pass(node, e.Revision)
 		}
 		return err
 	}
 	if r.listing != nil {
 		r.listing[node] = true
 	}
-	if r.taken++; known == nil || known.revision != e.Revision || known.nanos != e.Nanos {
-		renewed := known != nil && known.member.Session == m.Session
-		r.members[node] = &sighted{m, e.Revision, e.Nanos, r.heard, r.last, r.taken, renewed}
+	if known == nil || known.revision != e.Revision || known.nanos != e.Nanos {
+		r.members[node] = &sighted{m, e.Revision, e.Nanos, r.heard, r.last}
 	}
 	delete(r.gone, node)
-	delete(r.passed, node)
 	return nil
-}
-
-// Own says that the observer is a member.
-func (r *Roster) Own(node string) { r.me = node }
-
-// place makes room for a member. Keys that nobody renews give way to those that come later:
-// a process that is there writes its key each beat, so it is among the last that came. Where
-// all places are taken by members that are there, or have shards, there is none.
-func (r *Roster) place(node string) error {
-	if len(r.members) < NodesMax {
-		return nil
-	}
-	oldest, order := "", uint64(math.MaxUint64)
-	for name, s := range r.members {
-		alive := s.renewed && r.heard-s.since < r.expiry
-		if name != r.me && !r.assigned[name] && !alive && s.order < order {
-			oldest, order = name, s.order
-		}
-	}
-	if oldest == "" {
-		return fmt.Errorf("there are %d members, no more are looked at", NodesMax)
-	}
-	r.pass(oldest, r.members[oldest].revision)
-	delete(r.members, oldest)
-	return nil
-}
-
-// pass remembers a key that has no place.
-func (r *Roster) pass(node string, revision uint64) {
-	if _, known := r.passed[node]; known || len(r.passed) < passedMax {
-		r.passed[node] = farewell{revision, r.heard}
-	}
 }
 
 func (r *Roster) takeDrain(node string, e Entry) error {
@@ -237,51 +181,21 @@ func (r *Roster) takeDrain(node string, e Entry) error {
 	return nil
 }
 
-// takeAssignment takes what is stored, unless it does not follow from what is known: it is
-// older, or leaps. The process that decides replaces that.
+// takeAssignment takes what is stored, unless a newer assignment is known: the process that
+// decides writes that one again.
 func (r *Roster) takeAssignment(e Entry) error {
-	r.revision, r.stored, r.foreign, r.leapt = e.Revision, false, nil, nil
+	r.revision, r.stored = e.Revision, false
 	if e.Deleted {
 		return nil
 	}
 	a, err := DecodeAssignment(e.Value)
-	known := r.assignment.Epoch
-	switch {
-	case err != nil:
-	case a.Epoch < known:
-		if known-a.Epoch > leapMax { // or what is known had leapt, when this observer began
-			r.leapt = &a
-		}
-		err = fmt.Errorf("cluster: assignment: epoch %d came after epoch %d", a.Epoch, known)
-	case known > 0 && a.Epoch > known+leapMax, known == 0 && a.Epoch > epochFresh:
-		r.leapt = &a
-		err = fmt.Errorf("cluster: assignment: epoch %d leaps: the last one known is %d", a.Epoch, known)
+	if known := r.assignment.Epoch; err == nil && a.Epoch < known {
+		err = fmt.Errorf("epoch %d came after epoch %d", a.Epoch, known)
 	}
-	if r.foreign = err; err != nil {
-		return err
+	if err == nil {
+		r.assignment, r.stored = a, true
 	}
-	r.assign(a)
-	return nil
-}
-
-func (r *Roster) assign(a Assignment) {
-	r.assignment, r.stored, r.foreign, r.leapt = a, true, nil, nil
-	r.assigned = make(map[string]bool)
-	for _, node := range a.Nodes() {
-		r.assigned[node] = true
-	}
-}
-
-// confirm takes an assignment that leaps, to or fro, if the member that decides acts on it:
-// this observer has heard nothing for very long, or one of the two began with a forged one.
-func (r *Roster) confirm(v *View) {
-	if r.leapt == nil || !slices.ContainsFunc(v.Members, func(m State) bool {
-		return m.Routes && m.Status != Away && m.Epoch == r.leapt.Epoch
-	}) {
-		return
-	}
-	r.assign(*r.leapt)
-	v.Assignment, v.Stored, v.Foreign = r.assignment, true, nil
+	return err
 }
 
 // Session is that of the process that a member's key is of; "": there is no such key.
@@ -311,7 +225,7 @@ func (r *Roster) View(now time.Time) *View {
 	v := &View{
 		Members: make([]State, 0, len(r.members)), Degrade: r.degrade,
 		Drained: slices.Sorted(maps.Keys(r.drained)), Gone: slices.Sorted(maps.Keys(r.gone)),
-		Assignment: r.assignment, Stored: r.stored, Revision: r.revision, Foreign: r.foreign,
+		Assignment: r.assignment, Stored: r.stored, Revision: r.revision,
 		Settled: clock-r.begun >= r.expiry,
 	}
 	for node, s := range r.members {
@@ -325,7 +239,6 @@ func (r *Roster) View(now time.Time) *View {
 		v.Members = append(v.Members, state)
 	}
 	slices.SortFunc(v.Members, func(a, b State) int { return strings.Compare(a.Node, b.Node) })
-	r.confirm(v)
 	if r.previous != nil {
 		v.Layout = r.previous.Layout
 		if !sameLayout(r.previous, v) {
@@ -344,47 +257,29 @@ func sameLayout(a, b *View) bool {
 		})
 }
 
-// Forgotten are members whose keys have said nothing for longer than age, with
-// their revisions: those deleted, those away that hold nothing and are assigned nothing,
-// and keys that were not renewed since they came here and are assigned nothing, whether
-// they are a member's or not.
-func (r *Roster) Forgotten(now time.Time, age time.Duration) (deleted, away, junk map[string]uint64) {
+// Forgotten are members whose keys have said nothing for longer than age, with their
+// revisions: those deleted, and those away that hold nothing.
+func (r *Roster) Forgotten(now time.Time, age time.Duration) (deleted, away map[string]uint64) {
 	clock := r.clock(now)
-	deleted, away, junk = make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
+	deleted, away = make(map[string]uint64), make(map[string]uint64)
 	for node, f := range r.gone {
 		if clock-f.since > age {
 			deleted[node] = f.revision
 		}
 	}
 	for node, s := range r.members {
-		switch {
-		case clock-s.since <= age || r.assigned[node]:
-		case !s.renewed:
-			junk[node] = s.revision
-		case !s.member.Roles.Has(Hold):
+		if clock-s.since > age && !s.member.Roles.Has(Hold) {
 			away[node] = s.revision
 		}
 	}
-	for node, f := range r.passed {
-		if clock-f.since > age && !r.assigned[node] {
-			junk[node] = f.revision
-		}
-	}
-	return deleted, away, junk
+	return deleted, away
 }
 
-// Tidied says that the marks of these deleted members are gone from the bucket, and these
-// keys that nobody renewed.
+// Tidied says that the marks of these deleted members are gone from the bucket.
 func (r *Roster) Tidied(deleted map[string]uint64) {
 	for node, revision := range deleted {
 		if r.gone[node].revision == revision {
 			delete(r.gone, node)
-		}
-		if r.passed[node].revision == revision {
-			delete(r.passed, node)
-		}
-		if s := r.members[node]; s != nil && s.revision == revision && !s.renewed {
-			delete(r.members, node)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestRosterListings(t *testing.T) {
 	d.sees("b up")
 }
 
-func TestRosterForeign(t *testing.T) {
+func TestRosterIgnores(t *testing.T) {
 	d := newDesk(t)
 	for range 2 { // they are there
 		for i := range NodesMax {
@@ -163,14 +163,14 @@ func TestRosterForeign(t *testing.T) {
 		}
 	}
 	err := d.put(MemberPrefix+"one-more", d.encoded("one-more"), false)
-	if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "1000 members") {
+	if !errors.Is(err, ErrIgnored) || !strings.Contains(err.Error(), "1000 members") {
 		t.Errorf("one too many: %v", err)
 	}
 	layout := d.View(d.now).Layout
 	for key, value := range map[string]string{
 		AssignmentKey: "oops", DegradeKey: `{"reads":"all"}`, DrainPrefix + "a b": "{}", MemberPrefix + "n1": `{"node":"n1"}`,
 	} {
-		if err := d.put(key, []byte(value), false); !errors.Is(err, ErrForeign) {
+		if err := d.put(key, []byte(value), false); !errors.Is(err, ErrIgnored) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestHigherEpochHolds(t *testing.T) {
 		epoch, acts uint64
 		want        error
 	}{
-		{7, 7, nil}, {9, 9, nil}, {8, 9, ErrForeign}, {10, 10, nil},
+		{7, 7, nil}, {9, 9, nil}, {8, 9, ErrIgnored}, {10, 10, nil},
 	} {
 		a := Assignment{Epoch: c.epoch, Replicas: 1, ByShard: [][]string{{"a"}}}
 		value, err := a.Encode()

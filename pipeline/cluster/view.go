@@ -96,7 +96,6 @@ type View struct {
 	Assignment Assignment
 	Stored     bool
 	Revision   uint64
-	Foreign    error // why what stands there is not followed; nil: it is, or nothing does
 
 	// Settled: each process that is up has had the time to say so since the bucket was
 	// made, or this observer began.
@@ -244,29 +243,17 @@ func (v *View) Next(o Options) (Assignment, bool) {
 	return next, true
 }
 
-// ahead is the newest epoch past one that a member acts on; 0: none does. A process that
-// began while somebody had written an old assignment back decides on from that: members that
-// know a newer one follow what is newer still.
+// ahead is the newest epoch past one that a member acts on; 0: none does. A process that began
+// with a bucket that was restored decides on from an old assignment: members that know a newer
+// one follow what is newer still.
 func (v *View) ahead(epoch uint64) (newest uint64) {
 	for _, m := range v.Members {
-		if m.Status != Away && m.Epoch > epoch && m.Epoch-epoch <= leapMax {
+		if m.Status != Away && m.Epoch > epoch {
 			newest = max(newest, m.Epoch)
 		}
 	}
 	return newest
 }
-
-// Instead is the view of a process that decides and has not written what stands in the
-// bucket: the next assignment is decided from a, which was the last one, and replaces that.
-func (v *View) Instead(a Assignment) *View {
-	next := *v
-	a.Epoch = max(a.Epoch, v.Assignment.Epoch)
-	next.Assignment, next.Stored = a, false
-	return &next
-}
-
-// Same says whether two assignments are the same, epochs included.
-func (a *Assignment) Same(b *Assignment) bool { return a.Epoch == b.Epoch && a.same(b) }
 
 // unlisted says that an assigned holder has said nothing yet, not even farewell.
 func (v *View) unlisted() bool {
@@ -284,9 +271,7 @@ func (v *View) Reported(o Options) Assignment {
 		if m.Shards != o.Shards {
 			continue
 		}
-		if m.Epoch < epochFresh { // more was never reached: it must not keep others from the next
-			a.Epoch = max(a.Epoch, m.Epoch)
-		}
+		a.Epoch = max(a.Epoch, m.Epoch)
 		has := m.Ready
 		for s := range m.Loading {
 			has.Add(s)

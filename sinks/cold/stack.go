@@ -224,3 +224,11 @@ func (k *Stack) wrap(l *layer, err error) error {
 	}
 	return fmt.Errorf("cold: shard %d: %s, the run at byte %d: %w", k.number, l.file.name(), l.at, err)
 }
+
+// Bytes is what the runs take that the shard's key lists.
+func (k *Stack) Bytes() (bytes int64) {
+	for _, l := range k.list() {
+		bytes += l.info.Bytes
+	}
+	return bytes
+}

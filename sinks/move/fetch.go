@@ -113,20 +113,6 @@ func Open(ctx context.Context, nc *nats.Conn, node string, shard pipeline.Shard,
 	return r, r.close, nil
 }
 
-// Compare asks a node for digests of a shard that it holds. A *Refusal says that it does
-// not hold the shard, or does not act on the assignment that the asking node acts on.
-func Compare(ctx context.Context, nc *nats.Conn, node string, d *Digest, o Options) (*Digested, error) {
-	out := new(Digested)
-	err := newPeer(nc, node, o).ask(ctx, &request{Do: doDigest, Digest: d}, out)
-	if err == nil && (len(out.Sums) != len(d.IDs) || out.From > out.To || out.To > pipeline.PositionMax) {
-		err = fmt.Errorf("%d sums from %d to %d came for %d ids", len(out.Sums), out.From, out.To, len(d.IDs))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("move: compare shard %d with node %s: %w", d.Shard, node, err)
-	}
-	return out, nil
-}
-
 // peer is the node that is asked.
 type peer struct {
 	nc   *nats.Conn

@@ -22,17 +22,13 @@ import (
 
 // ServeOptions shape a Server. Zeros take the defaults.
 type ServeOptions struct {
-	Generation generation.Number                                 // whose runs the store has; 0 is the first
-	Exports    int                                               // open at once; default 16
-	Holds      func(pipeline.Shard) bool                         // whether the node answers for a shard now; from any goroutine; default: for none
-	Digest     func(context.Context, *Digest) (*Digested, error) // answers for a shard that is held; a Refusal says why not; default: none is
-	Idle       time.Duration                                     // after which an export without progress is closed; default 30 s
-	Stalled    time.Duration                                     // after which it gives its place to another one; default 5 s
-	Logger     *slog.Logger                                      // default: none
+	Generation generation.Number         // whose runs the store has; 0 is the first
+	Exports    int                       // open at once; default 16
+	Holds      func(pipeline.Shard) bool // whether the node answers for a shard now; from any goroutine; default: for none
+	Idle       time.Duration             // after which an export without progress is closed; default 30 s
+	Stalled    time.Duration             // after which it gives its place to another one; default 5 s
+	Logger     *slog.Logger              // default: none
 }
-
-// digestWithin bounds the reading of one digest: other requests wait for it.
-const digestWithin = 2 * time.Second
 
 // Server answers for the runs that a node's store has. Requests are answered
 // one after the other, so that moves take at most a core and wait for each other
@@ -194,8 +190,6 @@ func (s *Server) doLocked(body []byte, reply *nats.Msg) (err error) {
 	case doClose:
 		s.closeLocked(r.Export)
 		return nil
-	case doDigest:
-		return s.digestLocked(r.Digest, reply)
 	case doRead, doSum:
 	default:
 		return refuse(codeBad, "there is nothing to do that is called %.32q", r.Do)
@@ -286,26 +280,6 @@ func (s *Server) evictLocked() bool {
 	s.closeLocked(slowest)
 	return true
 }
-
-// digestLocked answers with what the node serves.
-func (s *Server) digestLocked(d *Digest, reply *nats.Msg) error {
-	switch {
-	case d == nil || len(d.IDs) > DigestIDsMax || len(d.Channels) > DigestChannelsMax:
-		return refuse(codeBad, "a digest is of %d ids and %d channels at most", DigestIDsMax, DigestChannelsMax)
-	case s.o.Digest == nil:
-		return NotHeld("this node holds no shards")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), digestWithin)
-	defer cancel()
-	digested, err := s.o.Digest(ctx, d)
-	if err != nil {
-		return err
-	}
-	return s.tell(reply, digested)
-}
-
-// NotHeld refuses a digest of a shard that this node does not answer for.
-func NotHeld(format string, args ...any) error { return refuse(codeHeld, format, args...) }
 
 func (s *Server) readLocked(e *opened, r *request, reply *nats.Msg) error {
 	room := min(int64(r.Bytes), chunkMax, s.nc.MaxPayload()-chunkRoom)

@@ -8,9 +8,6 @@
 //	      ◄─ SHA-256 ────────
 //	      ── close ─────────►   then again for what was checkpointed meanwhile
 //
-// Compare asks for digests of what a node serves of a shard, before another node gives
-// up its copy.
-//
 // serve.go answers; fetch.go asks; limit.go keeps the rate. docs/formats.md
 // draws the messages.
 package move
@@ -36,7 +33,6 @@ const (
 	doRead     = "read"     // bytes of a run
 	doSum      = "sum"      // a run's checksum, as far as it is
 	doClose    = "close"
-	doDigest   = "digest" // digests of ids of a shard that the node holds
 )
 
 // request is a message to a node, in JSON.
@@ -49,36 +45,7 @@ type request struct {
 	Run     int            `json:"run,omitempty"`
 	At      int64          `json:"at,omitempty"`
 	Bytes   int            `json:"bytes,omitempty"` // to read, at most; the node may send fewer
-
-	Digest *Digest `json:"digest,omitempty"` // to digest
 }
-
-// Digest asks a node for digests of some ids of a shard. A node answers only for a shard
-// that is assigned to it by an assignment of this epoch or a later one, and that it holds
-// and is not about to give up: the asking node gives up its own copy.
-type Digest struct {
-	Epoch    uint64            `json:"epoch"`
-	Shard    pipeline.Shard    `json:"shard"`
-	IDs      []uint64          `json:"ids,omitempty"` // ascending, DigestIDsMax at most
-	Horizon  pipeline.Position `json:"horizon"`       // posts before it do not count
-	Channels []string          `json:"channels,omitempty"`
-}
-
-// Digested is the answer: a sum for each id, of what the node serves between two
-// positions. Without ids it says where the shard stands.
-type Digested struct {
-	Sums []uint64          `json:"sums,omitempty"`
-	From pipeline.Position `json:"from"`
-	To   pipeline.Position `json:"to"`
-}
-
-const (
-	// DigestIDsMax bounds the ids of one request: the requests of other nodes wait
-	// while they are read.
-	DigestIDsMax = 64
-	// DigestChannelsMax bounds the channels whose cursors are in the digests.
-	DigestChannelsMax = 64
-)
 
 // The reply to a read is the bytes, with their checksum in a header; to describe
 // and open it is a [cold.Manifest], of describe without shard, state and runs; to
@@ -99,7 +66,6 @@ const (
 const (
 	codeBad     = 400 // the request
 	codeGone    = 404 // no such export: it was idle, or the node is another process by now
-	codeHeld    = 409 // the shard is not assigned to the node, or the node does not hold it
 	codeNone    = 410 // of the shard nothing is stored: it was given up
 	codeTooMany = 429 // exports are open; later there may be room
 	codeFailed  = 500 // this shard or run

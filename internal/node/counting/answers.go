@@ -49,7 +49,7 @@ func (g *Generation) serveNodes() (err error) {
 	if !g.Config.Has(config.RoleHold) {
 		return nil
 	}
-	if g.runs, err = move.Serve(g.NC, g.Name, g.store, move.ServeOptions{Generation: g.Number, Holds: g.sinks.Holds, Digest: g.digest, Logger: g.Log}); err != nil {
+	if g.runs, err = move.Serve(g.NC, g.Name, g.store, move.ServeOptions{Generation: g.Number, Holds: g.sinks.Holds, Logger: g.Log}); err != nil {
 		return err
 	}
 	g.parts, err = spread.Serve(g.Queries, g.sinks, spread.ServerOptions{

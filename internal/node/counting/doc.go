@@ -31,7 +31,7 @@
 //
 //	holdings.go commons.go               which are held, and how they come
 //	derive.go heal.go renewals.go        derived from EVENTS; taken again after a fault, or when they differ
-//	parting.go spare.go                  compared and given up; stored for a while
+//	spare.go                             given up, and stored for a while
 //
 // Checks and upkeep:
 //

@@ -85,11 +85,9 @@ type Generation struct {
 	front   front
 	trouble kit.Troubles
 
-	decided   cluster.Assignment // the last one that this process followed while it decides; used only by arrange
-	answered  answered           // used only by arrange
-	reported  uint64             // the checkpoint that this node reported last; used only by keep
-	overruled time.Time          // when it was last logged that reports were ignored; used only by keep
-	tidied    time.Time          // when keys of members were last tidied; used only by keep
+	reported  uint64    // the checkpoint that this node reported last; used only by keep
+	overruled time.Time // when it was last logged that reports were ignored; used only by keep
+	tidied    time.Time // when keys of members were last tidied; used only by keep
 }
 
 // Process is what all generations of a process use. Start fills it in, in this order,

@@ -23,7 +23,7 @@ import (
 //	assigned ─► fetch: runs of a node that has it ─► due ─► Hold ─► follow ─► ready
 //	  ▲ └─► nobody has it: derived beside (derive.go) ─┘                        │
 //	  └── Release, it stays stored ◄── a node has it (heal.go) ◄── stopped ◄────┘
-//	not assigned, and compared with all it is assigned to (parting.go) ─► leaving ─► Release
+//	not assigned, and all it is assigned to answer for it (View.LetGo) ─► leaving ─► Release
 //	  ─► stored, in case of need (spare.go) ─► Drop
 //
 // What is held changes between two runs of the follower. A goroutine that has something
@@ -41,10 +41,9 @@ type holdings struct {
 	mend  cluster.ShardSet            // stopped, and to be taken again
 	heals map[pipeline.Shard]*healing // of those that were
 
-	partings map[pipeline.Shard]*parting // held, and assigned to other nodes
-	spares   map[pipeline.Shard]*spare   // stored, and neither held nor assigned here
-	given    uint64                      // times that a shard was given up
-	healed   uint64                      // times that a stopped shard was taken again
+	spares map[pipeline.Shard]*spare // stored, and neither held nor assigned here
+	given  uint64                    // times that a shard was given up
+	healed uint64                    // times that a stopped shard was taken again
 
 	changed chan struct{} // room for one: something is held or given up
 }
@@ -52,7 +51,7 @@ type holdings struct {
 func newHoldings() holdings {
 	return holdings{
 		moves: make(map[pipeline.Shard]*moving), heals: make(map[pipeline.Shard]*healing),
-		partings: make(map[pipeline.Shard]*parting), spares: make(map[pipeline.Shard]*spare), changed: make(chan struct{}, 1),
+		spares: make(map[pipeline.Shard]*spare), changed: make(chan struct{}, 1),
 	}
 }
 
@@ -236,7 +235,9 @@ func (g *Generation) arrangeOnce() {
 		})
 	}
 	g.deriveLocked(derive)
-	g.partLocked(view, g.letGo(view, held))
+	if letGo := g.letGo(view, held); letGo.Len() > 0 {
+		h.wakeLocked()
+	}
 }
 
 // heldNow are the shards held.
@@ -314,7 +315,7 @@ func (g *Generation) bring(ctx context.Context, s pipeline.Shard, m *moving, fro
 // change takes up the shards that are due and gives up those that are to be given up. Those
 // are in leaving from the moment they are chosen until it is done, so that this process
 // does not say that it has them: another node that they are assigned to must not rely on
-// it (cluster.View.LetGo, Generation.digest).
+// it (cluster.View.LetGo).
 func (g *Generation) change() error {
 	if err := g.giveUp(); err != nil {
 		return err
@@ -322,7 +323,7 @@ func (g *Generation) change() error {
 	h := &g.holdings
 	held := g.heldNow()
 	h.mu.Lock()
-	leaving := g.agreedLocked(held)
+	leaving := g.letGo(g.members.View(), held)
 	for s := range leaving.All() { // giveUp has put others there
 		h.leaving.Add(s)
 	}
@@ -365,7 +366,6 @@ func (g *Generation) exchange(take []pipeline.Shard, leaving, held cluster.Shard
 			return err
 		}
 		g.holdings.mu.Lock()
-		delete(g.holdings.partings, s)
 		g.holdings.given++
 		g.holdings.mu.Unlock()
 		g.Lines.Say(slog.LevelInfo, "tidemark: shards are given up, and stay stored for a while", s, nil, "for", spareStands)

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/node/led"
@@ -137,23 +133,13 @@ func (g *Generation) deciding() cluster.Options {
 }
 
 // decide writes the next assignment, if this is the process that decides and there is a
-// next one. It replaces an assignment in the bucket that it has not written: while it
-// decides no other process writes assignments.
+// next one.
 func (g *Generation) decide(ctx context.Context) error {
 	if !g.router.Stats.Active.Load() {
-		g.decided = cluster.Assignment{}
 		return nil
 	}
 	view := g.members.View()
-	now := view.Assignment
-	switch {
-	case g.decided.Shards() == 0:
-		g.decided = now // what it knew last
-	case now.Epoch >= g.decided.Epoch && !now.Same(&g.decided):
-		g.Log.Error("tidemark: the assignment in the bucket is not this node's, which decides; it is replaced", "epoch", now.Epoch, "remedy", denyBucket)
-		view = view.Instead(g.decided)
-	}
-	next, due := g.answered.only(ctx, g.members, g.Name, view).Next(g.deciding())
+	next, due := view.Next(g.deciding())
 	if !due {
 		return nil
 	}
@@ -163,78 +149,10 @@ func (g *Generation) decide(ctx context.Context) error {
 	if errors.Is(err, bucket.ErrDecided) { // the next view has it
 		return nil
 	}
-	g.decided = next // also if it is not known whether it is stored
-	if err != nil {
-		return err
+	if err == nil {
+		g.Log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
 	}
-	g.Log.Info("tidemark: shards are assigned", "epoch", next.Epoch, "nodes", len(next.Nodes()), "replicas", next.Replicas)
-	return nil
-}
-
-// answered are the members that have answered to their names. Only these get shards: a key
-// that no process keeps must not take shards from nodes that are there.
-type answered struct {
-	sessions map[string]string    // of members that have answered, by node
-	silent   map[string]time.Time // since when others have not
-}
-
-// namesAsked is how many members are asked for their names at once.
-const namesAsked = 32
-
-// only is the view without members that are up and do not answer to their names. A member
-// that shards are assigned to is left out only after a silence of bucket.MemberExpiry.
-func (a *answered) only(ctx context.Context, members *bucket.Members, me string, v *cluster.View) *cluster.View {
-	a.ask(ctx, members, me, v)
-	assigned := v.Assignment.Nodes()
-	only := *v
-	only.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m cluster.State) bool {
-		since, silent := a.silent[m.Node]
-		_, known := slices.BinarySearch(assigned, m.Node)
-		return silent && (!known || time.Since(since) > bucket.MemberExpiry)
-	})
-	return &only
-}
-
-// ask asks those that have not answered in the session that their keys say.
-func (a *answered) ask(ctx context.Context, members *bucket.Members, me string, v *cluster.View) {
-	sessions, silent := map[string]string{}, map[string]time.Time{}
-	var mu sync.Mutex
-	var asks errgroup.Group
-	asks.SetLimit(namesAsked)
-	for _, m := range v.Members {
-		switch {
-		case m.Node == me || m.Status == cluster.Away || !m.Roles.Has(cluster.Hold):
-		case a.sessions[m.Node] == m.Session:
-			mu.Lock()
-			sessions[m.Node] = m.Session
-			mu.Unlock()
-		default:
-			asks.Go(func() error {
-				answers := members.Answers(ctx, m.Node, m.Session)
-				mu.Lock()
-				defer mu.Unlock()
-				if since, before := a.silent[m.Node]; answers {
-					sessions[m.Node] = m.Session
-				} else if silent[m.Node] = time.Now(); before {
-					silent[m.Node] = since
-				}
-				return nil
-			})
-		}
-	}
-	_ = asks.Wait()
-	a.sessions, a.silent = sessions, silent
-}
-
-// denyBucket is the remedy against keys that no node has written.
-const denyBucket = "deny others $KV." + jetlog.Bucket + ".> (docs/security.md)"
-
-// unfollowed says that the assignment in the bucket is none that this node follows.
-func (g *Generation) unfollowed() string {
-	if v := g.View(); v.Foreign != nil {
-		return fmt.Sprintf("assignment: what stands in the bucket is not followed; the node that routes replaces it within seconds: %v: %s\n", v.Foreign, denyBucket)
-	}
-	return ""
+	return err
 }
 
 // tidyEvery paces what is done about keys of members that nobody needs.

@@ -134,13 +134,10 @@ func (g *Generation) stateFigures(c *figures.Collector) {
 		_, healed := g.holdings.figures()
 		return float64(healed)
 	})
-	c.Counter("shards_given_up_total", "Shards that were given up after other nodes' copies were compared.", func() float64 {
+	c.Counter("shards_given_up_total", "Shards that were given up because they are assigned to other nodes, which answer for them.", func() float64 {
 		g.holdings.mu.Lock()
 		defer g.holdings.mu.Unlock()
 		return float64(g.holdings.given)
-	})
-	c.Gauge("shards_differing", "Shards that are not given up because the copy of a node that they are assigned to differs.", func() float64 {
-		return float64(g.holdings.differing())
 	})
 	c.Gauge("shards_spare", "Shards that were given up and are still stored.", func() float64 {
 		shards, _ := g.spareFigures()

@@ -14,7 +14,7 @@ import (
 // EVENTS.
 func (g *Generation) Remarks(also string) string {
 	besides, _ := g.notHere()
-	return g.warming() + g.unheard() + besides + g.keptBack() + g.unfollowed() + g.purged() + g.eventsDamaged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
+	return g.warming() + g.unheard() + besides + g.purged() + g.eventsDamaged() + g.aheadOfTime() + also + g.degraded() + g.lagging() + g.differing()
 }
 
 // unready is why what is held here cannot answer as it should.

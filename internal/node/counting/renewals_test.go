@@ -21,6 +21,21 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/audit"
 )
 
+// killedMember is the key of a member that answers nothing any more: it says that it has all
+// shards.
+func killedMember(like Node, name string) []byte {
+	m := like.Serving().same
+	m.Node, m.Session, m.Weight, m.Epoch, m.Routes = name, "killed", 0, 1, false
+	for s := range pipeline.Shard(nodetest.Shards) {
+		m.Ready.Add(s)
+	}
+	value, err := m.Encode()
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // A shard of which there is no other copy is not dropped where EVENTS lacks its
 // beginning: neither when it is found to differ, nor when it is given up.
 func TestOnlyCopyIsKept(t *testing.T) {
@@ -55,7 +70,7 @@ func TestNotKnownIsNotNow(t *testing.T) {
 	b := f.With("b", two)
 	f.Publish(50)
 	f.Until("copies", func() bool { return a.Serving().sinks.Whole() && b.Serving().sinks.Whole() && f.Likes(50, 1) })
-	f.Put("member.c", forgedMember(b, "c", 1)) // it answers nothing
+	f.Put("member.c", killedMember(b, "c")) // it answers nothing
 	f.Until("it is seen", func() bool { _, there := a.Serving().View().Member("c"); return there })
 	g, s := a.Serving(), pipeline.ShardOf(42, nodetest.Shards)
 	if err := g.distrust(t.Context(), s, []uint64{42}, time.Now()); err == nil ||

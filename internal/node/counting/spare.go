@@ -3,25 +3,20 @@ package counting
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
-	"github.com/tidemark-io/tidemark/sinks/move"
 )
 
 // spare is a shard that is stored here and neither held nor assigned to this node: it was
 // given up, or left by an earlier process. When it is assigned to this node again, or no
 // other node answers for it, it is held again at once, from where it stands.
 type spare struct {
-	since   time.Time // from when on all nodes that it is assigned to have answered for it
-	given   time.Time // when it was first seen: the oldest go first where there is no room
-	under   bool      // those nodes are being asked, or it is being dropped
-	refused bool      // the last time they were asked, none of them held it
+	since time.Time // from when on all nodes that it is assigned to have answered for it
+	given time.Time // when it was first seen: the oldest go first where there is no room
 }
 
 const (
@@ -68,11 +63,11 @@ func (g *Generation) sparesLocked(view *cluster.View, assigned, held cluster.Sha
 		if !answered.Has(s) {
 			sp.since = now
 		}
-		if !assigned.Has(s) && !sp.under && (sp.refused || len(g.elsewhere(view, s)) == 0) {
+		if !assigned.Has(s) && !h.leaving.Has(s) && len(g.elsewhere(view, s)) == 0 {
 			back.Add(s)
 		}
 	}
-	g.dropSparesLocked(view, answered, g.crowdedLocked(room))
+	g.dropSparesLocked(answered, g.crowdedLocked(room))
 	return back
 }
 
@@ -100,73 +95,33 @@ func (g *Generation) crowdedLocked(room disk) (set cluster.ShardSet) {
 }
 
 // dropSparesLocked begins to delete spares whose time has come, one at a time.
-func (g *Generation) dropSparesLocked(view *cluster.View, answered, crowded cluster.ShardSet) {
+func (g *Generation) dropSparesLocked(answered, crowded cluster.ShardSet) {
 	h := &g.holdings
-	for _, sp := range h.spares {
-		if sp.under {
-			return
-		}
-	}
 	for s := range answered.All() {
 		sp := h.spares[s]
 		if sp == nil || h.leaving.Has(s) || !crowded.Has(s) && time.Since(sp.since) < spareStands {
 			continue
 		}
-		sp.under = true
-		epoch, holders := view.Assignment.Epoch, slices.Clone(view.Assignment.Holders(s))
-		g.work.Go(func() { g.dropSpare(s, sp, epoch, holders) })
+		h.leaving.Add(s) // nothing begins from what is stored of it
+		g.work.Go(func() { g.dropSpare(s, sp) })
 		return
 	}
 }
 
-// dropSpare asks all nodes that a spare is assigned to, and deletes it if all of them hold
-// the shard and are further than it is.
-func (g *Generation) dropSpare(s pipeline.Shard, sp *spare, epoch uint64, holders []string) {
-	held, err := g.haveAll(g.ctx, s, epoch, holders)
+// dropSpare deletes what is stored of a spare.
+func (g *Generation) dropSpare(s pipeline.Shard, sp *spare) {
+	err := g.store.Drop(s)
 	h := &g.holdings
-	h.mu.Lock()
-	if err == nil && (h.spares[s] != sp || h.moves[s] != nil || g.members.View().Assignment.Epoch != epoch) {
-		err = errors.New("what is assigned has changed meanwhile")
-	}
-	if err == nil {
-		h.leaving.Add(s) // nothing begins from what is stored of it
-	}
-	h.mu.Unlock()
-	if err == nil {
-		if err = g.store.Drop(s); err == nil {
-			g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
-		}
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaving.Remove(s)
-	sp.under, sp.refused = false, held == 0 && g.ctx.Err() == nil
-	if err != nil && g.ctx.Err() == nil {
+	if err == nil {
+		g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
+	} else {
 		sp.since = time.Now()
 		g.Lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
 	}
 	h.wakeArrange()
-}
-
-// haveAll asks nodes whether each of them holds a shard, and is at least as far as what is
-// stored of it here. held is how many hold it.
-func (g *Generation) haveAll(ctx context.Context, s pipeline.Shard, epoch uint64, nodes []string) (held int, err error) {
-	state, fault := g.store.Stack(s).State()
-	if fault != nil {
-		state.Applied = 0 // what cannot be read is of no use, if each of them holds the shard
-	}
-	for _, node := range nodes {
-		there, fault := move.Compare(ctx, g.NC, node, &move.Digest{Epoch: epoch, Shard: s}, move.Options{Generation: g.Number, Logger: g.Log})
-		switch {
-		case fault != nil:
-			err = errors.Join(err, fault)
-			continue
-		case there.From < state.Applied:
-			err = errors.Join(err, fmt.Errorf("node %s has come to position %d, and what is stored here is of %d", node, there.From, state.Applied))
-		}
-		held++
-	}
-	return held, err
 }
 
 // back takes up a spare as it is stored, if DELTAS brings it on. It returns false if not.

@@ -22,7 +22,7 @@ type Checkpoints struct {
 	bucket  jetstream.KeyValue
 	prefix  string // of keys
 	logger  *slog.Logger
-	strange atomic.Int64 // Unix ns: when the log last had a foreign value
+	strange atomic.Int64 // Unix ns: when the log last had a value that is ignored
 }
 
 // NewCheckpoints uses the bucket of s.
@@ -34,7 +34,7 @@ func NewCheckpoints(s *jetlog.Streams) *Checkpoints {
 // one server.
 const nodesMax = 1000
 
-// strangeEvery paces what the log has of foreign values.
+// strangeEvery paces what the log has of values that are ignored.
 const strangeEvery = time.Minute
 
 // Report says that node needs nothing of DELTAS up to and including sequence,
@@ -97,10 +97,10 @@ func (c *Checkpoints) reports(ctx context.Context) ([]report, error) {
 			return reports, nil
 		}
 		if looked == nodesMax {
-			return nil, fmt.Errorf("bucket %s holds more than %d keys %s*: delete those that are no node's, and deny others $KV.%s.>", jetlog.Bucket, nodesMax, c.prefix, jetlog.Bucket)
+			return nil, fmt.Errorf("bucket %s holds more than %d keys %s*: delete those that are no node's", jetlog.Bucket, nodesMax, c.prefix)
 		}
 		sequence, err := strconv.ParseUint(string(e.Value()), 10, 64)
-		if err != nil { // no node's: it must not keep DELTAS from being purged
+		if err != nil { // it must not keep DELTAS from being purged
 			c.tellStrange(e.Key(), e.Value())
 			continue
 		}
@@ -116,11 +116,10 @@ func (c *Checkpoints) Forget(ctx context.Context, node string) error {
 	return nil
 }
 
-// tellStrange logs a value that no node wrote.
+// tellStrange logs a value that is no sequence.
 func (c *Checkpoints) tellStrange(key string, value []byte) {
 	if now, was := time.Now().UnixNano(), c.strange.Load(); was == 0 || now-was > int64(strangeEvery) {
 		c.strange.Store(now)
-		c.logger.Warn("bucket "+jetlog.Bucket+" holds what no node wrote; it is passed over", "key", key, "value", fmt.Sprintf("%.64q", value),
-			"remedy", "delete the key, and deny others $KV."+jetlog.Bucket+".>")
+		c.logger.Warn("bucket: the value of a key is ignored: it is no sequence", "bucket", jetlog.Bucket, "key", key, "value", fmt.Sprintf("%.64q", value))
 	}
 }

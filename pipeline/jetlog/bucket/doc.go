@@ -8,12 +8,11 @@
 //	node.<node>                                        [Checkpoints] (checkpoints.go)
 //	backup.last                                        [Note], [SetNote] (notes.go)
 //
-// The second slot has keys of its own (keys.go), which [Clear] removes (clear.go). A full
-// bucket is cleared of keys that no node wrote (sweep.go).
+// The second slot has keys of its own (keys.go), which [Clear] removes (clear.go).
 //
-// Nothing here is the truth. Somebody may delete the bucket or write anything into it:
+// Nothing here is the truth. The bucket may be lost, or restored from an old copy:
 // jetlog.Streams.Restore creates it again, processes write again what they know, and a
-// value that no node wrote is logged and passed over. Each write that decides something
+// value that cannot be decoded is logged and ignored. Each write that decides something
 // is a compare-and-set of the key's revision. No two clocks are compared: a process, or
 // the holder of a lease, is silent when its key has not changed for so long by the clock
 // of the process that watches.

@@ -7,6 +7,3 @@ import (
 
 // TidyAfter is Tidy with another age.
 func (m *Members) TidyAfter(ctx context.Context, age time.Duration) error { return m.tidy(ctx, age) }
-
-// OwnNames begin the keys that stay in a full bucket.
-func OwnNames() []string { return ownNames }

@@ -207,7 +207,7 @@ func (g *Generations) replace(ctx context.Context, own generation.Set, stays fun
 			return err == nil, err
 		}
 	}
-	return false, fmt.Errorf("%w: the record of the generations, in each of %d tries: deny others $KV.%s.>", ErrDecided, restoreTries, jetlog.Bucket)
+	return false, fmt.Errorf("%w: the record of the generations, in each of %d tries", ErrDecided, restoreTries)
 }
 
 // put replaces a revision of the key; 0 makes it.
@@ -328,8 +328,7 @@ func (g *Generations) see(r record, listing bool) {
 	close(g.changed)
 	g.changed = make(chan struct{})
 	if r.err != nil && !same {
-		g.logger.Warn("bucket: what the bucket says of the generations is not obeyed", "error", fmt.Sprintf("%.500v", r.err),
-			"remedy", "deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
+		g.logger.Warn("bucket: what the bucket says of the generations is not obeyed", "error", fmt.Sprintf("%.500v", r.err))
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +29,10 @@ var ErrMemberMisfit = errors.New("bucket: a member that is there does not fit")
 type misfitError struct{ error }
 
 func (misfitError) Is(target error) bool { return target == ErrMemberMisfit }
+
+// ErrFull: the bucket takes nothing more, so members cannot say that they are
+// there, and no process can join.
+var ErrFull = errors.New("the bucket " + jetlog.Bucket + " is full: delete the keys that are no node's (nats kv ls " + jetlog.Bucket + ")")
 
 // ErrNotJoined: Beat or Leave without Join.
 var ErrNotJoined = errors.New("bucket: this process has not joined")
@@ -85,7 +88,7 @@ type Members struct {
 	done    chan struct{}
 	view    atomic.Pointer[cluster.View]
 	failing atomic.Pointer[unheard] // nil: the last beat was stored
-	strange atomic.Int64            // Unix ns: when the log last had a foreign value
+	strange atomic.Int64            // Unix ns: when the log last had a value that is ignored
 
 	mu      sync.Mutex
 	roster  *cluster.Roster
@@ -215,7 +218,6 @@ func (m *Members) Join(ctx context.Context, me cluster.Member) error {
 	j := &joining{node: me.Node, seen: make(chan struct{})}
 	m.mu.Lock()
 	m.joining = j
-	m.roster.Own(me.Node)
 	m.mu.Unlock()
 	was, err := m.claim(ctx, me.Node, value)
 	if err != nil {
@@ -305,7 +307,7 @@ func (m *Members) claim(ctx context.Context, node string, value []byte) (was *cl
 			return nil, err
 		}
 	}
-	return nil, errors.New("its key changes all the time: deny others $KV." + jetlog.Bucket + ".>")
+	return nil, errors.New("its key changes all the time")
 }
 
 // present says whether another process has a name: whether one answers. Where
@@ -369,37 +371,8 @@ func (m *Members) ask(ctx context.Context, node string) (others, listens bool, e
 	}
 }
 
-// Answers says whether a process has a name in a session: whether it answers to the name.
-// A key alone says nothing: anybody may have written it.
-func (m *Members) Answers(ctx context.Context, node, session string) bool {
-	nc := m.streams.Conn()
-	answers, err := nc.SubscribeSync(nc.NewInbox())
-	if err != nil {
-		return false
-	}
-	defer func() { _ = answers.Unsubscribe() }()
-	if err := nc.PublishRequest(nameSubject(m.streams.Slot())+node, answers.Subject, nil); err != nil {
-		return false
-	}
-	waiting, cancel := context.WithTimeout(ctx, askWait)
-	defer cancel()
-	for {
-		answer, err := answers.NextMsgWithContext(waiting)
-		if err != nil || answer.Header.Get("Status") == "503" {
-			return false
-		}
-		if string(answer.Data) == session {
-			return true
-		}
-	}
-}
-
-// sayName answers ask. What asks is a node, so its reply subject is an inbox.
-func (m *Members) sayName(request *nats.Msg) {
-	if strings.HasPrefix(request.Reply, nats.InboxPrefix) {
-		_ = request.Respond([]byte(m.session))
-	}
-}
+// sayName answers ask.
+func (m *Members) sayName(request *nats.Msg) { _ = request.Respond([]byte(m.session)) }
 
 func (m *Members) unname() {
 	if m.name != nil {
@@ -434,15 +407,6 @@ var errUnsettled = errors.New("another write of the key is not settled: most of 
 
 // write replaces a revision of a key; 0 makes a key that is not there.
 func (m *Members) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
-	written, err = m.writeOnce(ctx, key, value, revision)
-	if jetlog.Full(err) {
-		makeRoom(ctx, m.streams)
-		written, err = m.writeOnce(context.WithoutCancel(ctx), key, value, revision)
-	}
-	return written, bucketFull(err)
-}
-
-func (m *Members) writeOnce(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
 	if revision == 0 {
 		written, err = m.streams.KeyValue().Create(ctx, key, value)
 	} else {
@@ -450,6 +414,9 @@ func (m *Members) writeOnce(ctx context.Context, key string, value []byte, revis
 	}
 	if jetlog.WrongSequence(err) || errors.Is(err, jetstream.ErrKeyExists) {
 		err = errOvertaken
+	}
+	if jetlog.Full(err) {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return written, err
 }
@@ -468,18 +435,14 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 	key := m.memberKey(m.me)
 	written, err := m.write(ctx, key, value, m.revision)
 	if errors.Is(err, errOvertaken) {
-		// Our own write, whose acknowledgement was lost; a bucket that was recreated;
-		// a stranger; or another process.
+		// Our own write, whose acknowledgement was lost; a bucket that was recreated; or
+		// another process.
 		var is *cluster.Member
 		var revision uint64
 		if is, revision, err = m.read(ctx, m.me); err == nil && is != nil && is.Session != m.session {
-			// The process of that session must answer: a key alone, or an answer of anybody
-			// else, does not end this one.
-			if m.Answers(ctx, m.me, is.Session) {
-				err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
-				m.me = ""
-				m.unname()
-			}
+			err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
+			m.me = ""
+			m.unname()
 		}
 		if err == nil {
 			written, err = m.write(ctx, key, value, revision)

@@ -438,9 +438,9 @@ func TestMembersOutliveTheBucket(t *testing.T) {
 	b.process(nil).sees("a up", "c up")
 }
 
-// What no node wrote is passed over: what is known stays, and who is there goes on under its own
-// name.
-func TestForeignValuesAmongTheMembers(t *testing.T) {
+// A value that cannot be decoded is ignored: what is known stays, and who is there goes on under
+// its own name.
+func TestUndecodableValuesAmongTheMembers(t *testing.T) {
 	b := newBench(t)
 	log := new(e2e.Lines)
 	watcher := b.process(slog.New(slog.NewTextHandler(log, nil)))
@@ -469,7 +469,7 @@ func TestForeignValuesAmongTheMembers(t *testing.T) {
 	if again, ok := v.Next(cluster.Options{Shards: 16, Replicas: 1}); !ok || again.Epoch != 2 {
 		t.Errorf("what somebody wrote over is not written again: %+v", again)
 	}
-	if n := strings.Count(log.String(), "holds what no node wrote"); n != 1 {
+	if n := strings.Count(log.String(), "the value of a key is ignored"); n != 1 {
 		t.Errorf("%d lines, want 1 a minute:\n%s", n, log.String())
 	}
 }

@@ -135,14 +135,7 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	if err != nil {
 		return nil, err
 	}
-	assignment, err := m.streams.KeyValue().Get(ctx, slotKey(m.streams.Slot(), cluster.AssignmentKey))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		assignment, err = nil, nil
-	}
-	var state jetlog.StreamState
-	if err == nil {
-		state, err = m.streams.State(ctx, jetlog.BucketStream)
-	}
+	state, err := m.streams.State(ctx, jetlog.BucketStream)
 	if err == nil && !state.Created.Equal(before.Created) {
 		err = errors.New("the bucket was recreated meanwhile")
 	}
@@ -153,10 +146,6 @@ func (m *Members) openWatch(ctx context.Context, heartbeat time.Duration) (*pull
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.roster.Begin(time.Now(), state.Created)
-	if assignment != nil {
-		// It comes first: nodes that it names have places before all others.
-		_ = m.roster.Take(time.Now(), cluster.Entry{Key: cluster.AssignmentKey, Revision: assignment.Revision(), Value: assignment.Value()})
-	}
 	return pull, nil
 }
 
@@ -196,11 +185,10 @@ func (m *Members) publish(news bool) {
 	}
 }
 
-// tellStrange logs what no node wrote.
+// tellStrange logs why the value of a key is ignored.
 func (m *Members) tellStrange(why error) {
 	if now, was := time.Now().UnixNano(), m.strange.Load(); was == 0 || now-was > int64(strangeEvery) {
 		m.strange.Store(now)
-		m.options.Logger.Warn("bucket "+jetlog.Bucket+" holds what no node wrote; it is passed over", "error", fmt.Sprintf("%.500v", why),
-			"remedy", "delete the key, and deny others $KV."+jetlog.Bucket+".>")
+		m.options.Logger.Warn("bucket: the value of a key is ignored", "bucket", jetlog.Bucket, "error", fmt.Sprintf("%.500v", why))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -169,8 +168,7 @@ func (m *Members) DegradeBy(ctx context.Context, change func(cluster.Degrade) (c
 }
 
 // Tidy removes keys that are no longer needed: of processes that held nothing and are
-// gone, those that no process has renewed for long, and the marks of deleted ones. One
-// process does it now and then: the one that routes.
+// gone, and the marks of deleted ones. One process does it now and then: the one that routes.
 func (m *Members) Tidy(ctx context.Context) error { return m.tidy(ctx, tidyAfter) }
 
 // tidyMax bounds the keys that one Tidy removes for good.
@@ -178,7 +176,7 @@ const tidyMax = 500
 
 func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 	m.mu.Lock()
-	deleted, away, junk := m.roster.Forgotten(time.Now(), age)
+	deleted, away := m.roster.Forgotten(time.Now(), age)
 	m.mu.Unlock()
 	for node, revision := range away {
 		err := m.streams.KeyValue().Delete(ctx, m.memberKey(node), jetstream.LastRevision(revision))
@@ -186,7 +184,6 @@ func (m *Members) tidy(ctx context.Context, age time.Duration) error {
 			return fmt.Errorf("bucket: tidy members: %w", err)
 		}
 	}
-	maps.Copy(deleted, junk)
 	if len(deleted) == 0 {
 		return nil
 	}
