@@ -34,8 +34,6 @@ type Prepared struct {
 	Beside      string          `json:"beside,omitempty"` // what is wrong with the one that is open beside
 	Against     []string        `json:"against"`          // with numbers; empty: nothing
 	Disk        *RebuildDisk    `json:"disk,omitempty"`   // what one more needs here; nil: nothing, or it is not asked
-
-	Ended []generations.Number `json:"ended,omitempty"` // given up in normal order, as it has seen
 }
 
 // rebuildJobs are those that this process does.
@@ -315,7 +313,7 @@ func (n *Node) prepared(_ context.Context, request []byte, _ func(any)) (any, er
 	if err := json.Unmarshal(request, &ask); err != nil {
 		return nil, job.Bad("the request is not of this form: %v", err)
 	}
-	p := &Prepared{Node: n.name, Generations: n.rebuilds.set(), Ended: n.dir.Ended(), Against: []string{}}
+	p := &Prepared{Node: n.name, Generations: n.rebuilds.set(), Against: []string{}}
 	if err := n.rebuilds.trouble.Err(); err != nil {
 		p.Beside = err.Error()
 	}
@@ -346,7 +344,7 @@ func (n *Node) against(counting json.RawMessage) (why []string, disk *RebuildDis
 	// As much again, and what a start needs: the new counts may have more columns,
 	// and less that waits to be merged.
 	free, known := kit.DiskFree(n.dir.Path)
-	if datadir.LacksRoom(size, free+n.endedBytes(), known) {
+	if datadir.LacksRoom(size, free+n.unnamedBytes(), known) {
 		why = append(why, fmt.Sprintf("the disk of data_dir %s has %d MiB free, and another generation takes %d MiB or so, as the one that is there does, and %d MiB must stay free", n.dir.Path, free>>20, size>>20, datadir.FreeMin>>20))
 	}
 	return why, &RebuildDisk{Node: n.name, Needs: size, Free: free}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/kit"
 	"github.com/tidemark-io/tidemark/internal/node/datadir"
-	"github.com/tidemark-io/tidemark/internal/node/led"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
@@ -28,27 +26,10 @@ func (n *Node) keptLong() bool {
 // may take to hear that it serves no more, and to answer what was asked before.
 const keepMin = 2 * settleWithin
 
-// stands says whether the record is what this node acts on, as it stands: not gone, and
-// not another one that is not followed yet, or may not be.
-func (n *Node) stands(ctx context.Context, set generations.Set) bool {
-	if n.rebuilds.record == nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
-	defer cancel()
-	there, err := n.rebuilds.record.Load(ctx)
-	return err == nil && there.Equal(set)
-}
-
-// dropUnnamed deletes the counts of generations that the record does not name. A record
-// may be forged, or left over from before a restore: so it does that only
-//
-//   - of a generation that was given up in normal order, as this node or another has seen,
-//   - while what serves is open here and has all that it is to have, and the record stands,
-//   - and once that has been so for rebuild.keep, or keepMin where its room is needed.
-//
-// Of any other the counts stay, and /readyz names them.
-func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
+// dropUnnamed deletes the counts of generations that the record does not name: while what
+// serves is open here and has all that it is to have, and once that has been so for
+// rebuild.keep, or keepMin where its room is needed. Until then /readyz names them.
+func (n *Node) dropUnnamed(set generations.Set) {
 	r := &n.rebuilds
 	if n.dir == nil || r.swept == set.Epoch && time.Since(r.sweptAt) < sweepEvery {
 		return
@@ -67,7 +48,7 @@ func (n *Node) dropUnnamed(ctx context.Context, set generations.Set) {
 		if since, known := r.unnamed[number]; known {
 			left[number] = since
 		}
-		if n.mayDrop(ctx, set, number, left[number]) && n.drop(number, set) {
+		if n.mayDrop(set, number, left[number]) && n.drop(number, set) {
 			delete(left, number)
 		}
 	}
@@ -84,29 +65,31 @@ func (n *Node) isOpen(number generations.Number) bool {
 
 // mayDrop says whether what is stored of a generation may be deleted; since is when it was
 // first seen to be of no use.
-func (n *Node) mayDrop(ctx context.Context, set generations.Set, number generations.Number, since time.Time) bool {
+func (n *Node) mayDrop(set generations.Set, number generations.Number, since time.Time) bool {
 	serving := n.Serving()
-	if serving.Number != set.Serving || !serving.HasAssigned() || !n.waitedEnough(set, number, since) {
-		return false
-	}
-	return n.stands(ctx, set) && n.hasEnded(ctx, number)
+	return serving.Number == set.Serving && serving.HasAssigned() && n.waitedEnough(set, number, since)
 }
 
 // waitedEnough says whether something was kept for long enough, or its room is needed: by a
-// rebuild that has begun, or because the disk is nearly full.
-// So is one that has never served: it can be built again.
+// rebuild that has begun, or because the disk is nearly full. What was aborted needs no wait:
+// it can be built again.
 func (n *Node) waitedEnough(set generations.Set, number generations.Number, since time.Time) bool {
 	free, known := kit.DiskFree(n.dir.Path)
-	if set.Building != 0 || datadir.LacksRoom(0, free, known) || n.dir.Aborted(number) {
+	if set.Building != 0 || datadir.LacksRoom(0, free, known) || set.State == generations.Aborted && number == set.Newest {
 		return time.Since(since) >= keepMin
 	}
 	return time.Since(since) >= max(n.config.Rebuild.Keep, keepMin)
 }
 
-// endedBytes is what is stored of generations that were given up: a rebuild has their room.
-func (n *Node) endedBytes() (bytes uint64) {
+// unnamedBytes is what is stored of generations that the record does not name: a rebuild has
+// their room.
+func (n *Node) unnamedBytes() (bytes uint64) {
 	set := n.rebuilds.set()
-	for _, number := range n.dir.Ended() {
+	stored, err := n.dir.Stored()
+	if err != nil {
+		return 0
+	}
+	for _, number := range stored {
 		if _, named := set.All[number]; named {
 			continue
 		}
@@ -115,20 +98,6 @@ func (n *Node) endedBytes() (bytes uint64) {
 		}
 	}
 	return bytes
-}
-
-// hasEnded says whether a generation was given up in normal order, as this node has seen,
-// or another one that runs.
-func (n *Node) hasEnded(ctx context.Context, number generations.Number) bool {
-	if slices.Contains(n.dir.Ended(), number) {
-		return true
-	}
-	for _, p := range n.known(ctx, n.Serving().View().Members) {
-		if slices.Contains(p.Ended, number) {
-			return true
-		}
-	}
-	return false
 }
 
 // drop deletes what is stored of a generation, and says whether it did.
@@ -143,14 +112,10 @@ func (n *Node) drop(number generations.Number, set generations.Set) bool {
 
 // sayUnnamed notes what is stored here and of no use, for /readyz.
 func (n *Node) sayUnnamed(numbers []generations.Number) {
-	ended := n.dir.Ended()
 	text := ""
 	for _, number := range numbers {
-		why := "no node has seen it given up, so it stays: if it is of no use, stop this node and delete it"
-		if slices.Contains(ended, number) {
-			why = "it was given up, and is deleted after rebuild.keep"
-		}
-		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; %s\n", n.dir.Of(number, datadir.BadgerDir), number, why)
+		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; they are deleted after rebuild.keep. To have them serve instead, %s\n",
+			n.dir.Of(number, datadir.BadgerDir), number, wayOut)
 	}
 	n.rebuilds.left.Store(&text)
 }

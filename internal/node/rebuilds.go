@@ -38,9 +38,6 @@ type rebuilds struct {
 	opening *opening                         // nil: none
 	pause   time.Duration                    // before the next one is tried
 	failed  time.Time                        // when the last one failed
-	said    kit.Paced                        // in the log, of the record
-	asked   time.Time                        // when others were last asked about it
-	unsaid  error                            // why it is not followed since
 	unnamed map[generations.Number]time.Time // since when what is stored here is of no use
 	swept   uint64                           // the epoch of which nothing else is stored here,
 	sweptAt time.Time                        // and when it was looked
@@ -156,43 +153,30 @@ func (n *Node) watchRecord(ctx context.Context) {
 	}
 }
 
-// acceptRecord looks at the record, and takes over what it says if this node may
-// follow it. One that it may not follow is said and, unless it is newer, replaced by
-// what this node knows.
+// acceptRecord takes over what the record says, if that is newer than what this node knows,
+// and otherwise puts that in its place.
 func (n *Node) acceptRecord(ctx context.Context) {
 	r := &n.rebuilds
 	there, fault := r.record.Seen()
-	own := r.set()
-	next, why := own, fault
-	if fault == nil {
-		next, why = n.judge(ctx, own, there)
-	}
-	if why == nil && !next.Equal(own) {
+	if next := generations.Newest(r.set(), there); fault == nil && !next.Equal(r.set()) {
 		if err := n.take(next); err != nil {
-			why = err
+			r.trouble.Set(recordPart, err)
+			return
 		}
 	}
-	switch {
-	case why != nil:
-		r.trouble.Set(recordPart, why)
-		if r.said.Due(why.Error()) {
-			n.log.Error("tidemark: what the bucket says of the generations is not followed", "why", why, "known", own.Epoch,
-				"remedy", "if nobody meant to: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
-		}
-	default:
+	own := r.set()
+	if n.dir == nil || fault == nil && there.Epoch >= own.Epoch {
 		r.trouble.Clear(recordPart)
-	}
-	if own = r.set(); n.dir == nil || fault == nil && own.Equal(there) || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
 	restored, err := r.record.Restore(ctx, own)
 	if restored {
-		n.log.Warn("tidemark: the record of the generations was gone or was none, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving)
+		n.log.Warn("tidemark: the record of the generations was gone, malformed or older, and is written again as this node knows it", "epoch", own.Epoch, "serving", own.Serving, "fault", fault)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.trouble.Set(recordPart, err)
+		r.trouble.Set(recordPart, errors.Join(fault, err))
 	}
 }
 
@@ -240,7 +224,7 @@ func (n *Node) arrangeGenerations(ctx context.Context) {
 		r.pause, r.failed = 0, time.Time{}
 		serving.SetMemory(n.config.ShardBytes())
 	}
-	n.dropUnnamed(ctx, set)
+	n.dropUnnamed(set)
 }
 
 // isIn says whether a generation is the one that a record has with a number.

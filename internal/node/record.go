@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
@@ -17,7 +13,6 @@ import (
 	"github.com/tidemark-io/tidemark/internal/node/counting"
 	"github.com/tidemark-io/tidemark/internal/node/led"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	generations "github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
@@ -109,35 +104,29 @@ var errJustWritten = errors.New("another node has just written the record of the
 func (n *Node) settle(ctx context.Context) (g *counting.Generation, why, err error) {
 	ctx, cancel := context.WithTimeout(ctx, led.StartWithin)
 	defer cancel()
-	first, err := n.firstRecord()
-	if err != nil {
-		return nil, nil, err
-	}
-	found, fault := n.found(first)
+	there, fault := n.rebuilds.record.Seen()
 	if errors.Is(fault, generations.ErrVersion) { // not ours to replace: this node is no member yet
-		return nil, fmt.Errorf("%w; if the record is forged, %s", fault, wayOut), nil
+		return nil, fmt.Errorf("%w; or %s", fault, wayOut), nil
 	}
-	if err := n.look(ctx, found); err != nil {
-		return nil, nil, err
-	}
-	set, why := found.Judge()
-	switch {
-	case set.Epoch == 0:
-		return nil, fmt.Errorf("%w; start a node that holds what serves, or %s", errors.Join(why, fault), wayOut), nil
-	case found.Own.Epoch == 0 && found.There.Epoch == 0:
+	own := n.dir.Generations()
+	set := generations.Newest(own, there)
+	if set.Epoch == 0 {
+		if set, err = n.firstRecord(); err != nil {
+			return nil, nil, err
+		}
 		if created, err := n.rebuilds.record.Create(ctx, set); err != nil || !created {
 			return nil, errJustWritten, err
 		}
 	}
 	if g, err = n.newGenerationOf(n.ctx, set, set.Serving); err != nil {
-		return nil, fmt.Errorf("%w; if the record is forged, %s", err, wayOut), nil
+		return nil, fmt.Errorf("%w; or %s", err, wayOut), nil
 	}
-	if !set.Equal(found.Own) {
+	if !set.Equal(own) {
 		if err := n.take(set); err != nil {
 			return nil, nil, err
 		}
 	}
-	if why != nil { // there is none, or an older one
+	if fault != nil || there.Epoch < set.Epoch {
 		if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 			return nil, nil, err
 		}
@@ -158,97 +147,18 @@ func (n *Node) firstRecord() (generations.Set, error) {
 	return generations.Start(counting)
 }
 
-// found is what this node knows, and what the bucket says; fault is what is wrong with that.
-func (n *Node) found(first generations.Set) (found *generations.Found, fault error) {
-	found = &generations.Found{Own: n.dir.Generations(), First: first}
-	found.There, fault = n.rebuilds.record.Seen()
-	return found, fault
-}
-
-// look adds what other nodes act on and whose windows there are, where that is needed.
-func (n *Node) look(ctx context.Context, found *generations.Found) error {
-	if found.Own.Epoch != 0 && (found.Own.Equal(found.There) || found.Own.Follows(found.There)) {
-		return nil
-	}
-	found.Told = n.askGenerations(ctx)
-	js, err := jetstream.New(n.nc)
-	if err != nil {
-		return err
-	}
-	for slot := range jetlog.Slot(jetlog.Slots) {
-		if found.Deltas[slot], err = jetlog.SlotOf(ctx, js, slot); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // openServing opens the generation that serves.
-func (n *Node) openServing() error { return n.Serving().OpenAll() }
-
-// judge says which record this node, which runs, acts on, and why that is not what the
-// bucket says.
-func (n *Node) judge(ctx context.Context, own, there generations.Set) (next generations.Set, why error) {
-	switch {
-	case n.dir == nil: // a process without counts has nothing to lose
-		return there, nil
-	case own.Equal(there), own.Follows(there):
-		return there, nil
-	case there.Epoch == 0:
-		return own, generations.ErrGone
-	case own.Newer(there):
-		return own, generations.ErrOlder
+func (n *Node) openServing() error {
+	err := n.Serving().OpenAll()
+	if errors.Is(err, jetlog.ErrGeneration) { // the record was lost, and this node has an old copy, or none
+		err = fmt.Errorf("%w; start a node that holds what serves, or %s", err, wayOut)
 	}
-	return n.judgeByOthers(ctx, own, there)
+	return err
 }
-
-// judgeByOthers is judge of a record that does not follow from this node's: it was away
-// while a generation came and went, or the record is forged.
-func (n *Node) judgeByOthers(ctx context.Context, own, there generations.Set) (next generations.Set, why error) {
-	r := &n.rebuilds
-	if time.Since(r.asked) < askAgain && r.unsaid != nil {
-		return own, r.unsaid
-	}
-	defer func() { r.asked, r.unsaid = time.Now(), why }()
-	found := &generations.Found{Own: own, There: there}
-	if err := n.look(ctx, found); err != nil {
-		return own, err
-	}
-	if next, why = found.Judge(); next.Epoch == 0 {
-		next = own
-	}
-	if why != nil {
-		why = fmt.Errorf("%w; if it was forged, %s", why, wayOut)
-	}
-	return next, why
-}
-
-// askAgain is how often others are asked about a record that this node may not follow.
-const askAgain = 5 * time.Second
 
 // generationsVerb is what nodes ask each other: which generations there are, and
 // whether one more may be.
 const generationsVerb = "generations"
-
-// askGenerations asks others which generations there are, and gives the newest answer;
-// the zero: no node answers.
-func (n *Node) askGenerations(ctx context.Context) (newest generations.Set) {
-	var nodes []cluster.State
-	for slot := range jetlog.Slot(jetlog.Slots) {
-		members, err := bucket.AttachMembers(ctx, n.nc, slot, bucket.MembersOptions{Beat: bucket.MemberBeat, Expiry: bucket.MemberExpiry, Logger: n.log})
-		if err != nil {
-			continue
-		}
-		nodes = append(nodes, members.View().Members...)
-		members.Close()
-	}
-	for _, p := range n.known(ctx, nodes) {
-		if p.Generations.Newer(newest) && p.Generations.Fault() == nil {
-			newest = p.Generations
-		}
-	}
-	return newest
-}
 
 // askPrepared asks a node which generations it knows of and, with counting, what speaks
 // against one more that counts by that.
@@ -259,49 +169,6 @@ func (n *Node) askPrepared(ctx context.Context, node string, counting json.RawMe
 		err = json.Unmarshal(raw, &p)
 	}
 	return p, err
-}
-
-// known is what others know of the generations, of those that answer. A process that
-// only answers is not asked: it has nothing to lose, and obeys what is there.
-func (n *Node) known(ctx context.Context, nodes []cluster.State) (answers []Prepared) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	asked := map[string]bool{n.name: true}
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	for _, m := range nodes {
-		if m.Status == cluster.Away || asked[m.Node] || !m.Roles.Has(cluster.Hold) && !m.Roles.Has(cluster.Route) {
-			continue
-		}
-		asked[m.Node] = true
-		work.Go(func() {
-			answer, err := n.askPrepared(ctx, m.Node, nil)
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers = append(answers, answer)
-		})
-	}
-	work.Wait()
-	return answers
-}
-
-// outrun is an error where a node that is there knows a newer record than this one does:
-// the bucket was lost, and has an older copy. What follows from that must not be
-// written, that node has acted on the newer one.
-func (n *Node) outrun(ctx context.Context, from generations.Set) error {
-	nodes := n.Serving().View().Members
-	if b := n.rebuilds.beside.Load(); b != nil {
-		nodes = append(slices.Clone(nodes), b.View().Members...)
-	}
-	for _, p := range n.known(ctx, nodes) {
-		if p.Generations.Newer(from) && p.Generations.Fault() == nil {
-			return fmt.Errorf("node %s knows the generations of epoch %d, and this one those of %d: ask again in a moment", p.Node, p.Generations.Epoch, from.Epoch)
-		}
-	}
-	return nil
 }
 
 // newGenerationOf is a generation as the record has it, not opened yet. It ends with ctx.
@@ -344,9 +211,6 @@ func (n *Node) changeRecord(ctx context.Context, change func(generations.Set) (g
 func (n *Node) writeRecord(ctx context.Context, r *bucket.Generations, from, next generations.Set) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, led.LookWithin)
 	defer cancel()
-	if err := n.outrun(ctx, from); err != nil {
-		return true, err
-	}
 	err = r.Write(ctx, from, next)
 	return errors.Is(err, bucket.ErrDecided), err
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -51,9 +49,8 @@ func Repair(c *config.Config, o RepairOptions) error {
 	return errors.New("repair: choose one of replay, adopt and record")
 }
 
-// insist puts the record of this directory in the place of the bucket's, and removes the
-// windows of all generations that it does not name. A running node that knows a newer
-// record has it refused: that node would put its own back.
+// insist puts the record of this directory in the place of the bucket's, as one that is newer,
+// and removes the windows of all generations that it does not name.
 func (n *Node) insist() error {
 	for _, step := range []func() error{n.openData, n.openServer, n.awaitCluster, n.openBucket} {
 		if err := step(); err != nil {
@@ -70,10 +67,13 @@ func (n *Node) insist() error {
 		}
 		own = first
 	}
-	if told := n.askGenerations(ctx); told.Newer(own) {
-		return fmt.Errorf("repair: a node that runs holds a newer generation (%d, epoch %d) than this directory (%d, epoch %d): stop it first", told.Serving, told.Epoch, own.Serving, own.Epoch)
+	if there, fault := n.rebuilds.record.Seen(); fault == nil {
+		own.Epoch = max(own.Epoch, there.Epoch+1)
 	}
-	if err := n.rebuilds.record.Insist(ctx, own); err != nil {
+	if err := n.dir.NoteGenerations(own); err != nil {
+		return err
+	}
+	if _, err := n.rebuilds.record.Restore(ctx, own); err != nil {
 		return err
 	}
 	if err := n.clearOthers(ctx, own); err != nil {
@@ -185,8 +185,8 @@ func (n *Node) replayable() error {
 // are cleared; all nodes must be stopped.
 func (n *Node) anew() (set generations.Set, err error) {
 	known := n.dir.Generations()
-	if there, fault := n.rebuilds.record.Seen(); fault == nil && there.Newer(known) {
-		known = there
+	if there, fault := n.rebuilds.record.Seen(); fault == nil {
+		known = generations.Newest(known, there)
 	}
 	counting, err := n.config.Counting()
 	if err != nil {
@@ -200,7 +200,6 @@ func (n *Node) anew() (set generations.Set, err error) {
 			return set, fmt.Errorf("repair: everything is counted again by all nodes, which must be stopped: %w", err)
 		}
 	}
-	n.dir.Marker.Ended = slices.Sorted(maps.Keys(known.All)) // somebody has asked for it
 	return known.Anew(counting)
 }
 

@@ -14,14 +14,12 @@
 //
 // It is safe as long as nodes do this, which the simulation in sim_test.go does:
 //
-//   - A node that starts, or finds a record that it may not follow, acts by Found.Judge:
-//     it waits where it is not known which generation serves. One that runs follows what
-//     Follows allows, and puts its own copy back where that is newer.
-//   - It deletes what it has of a generation only while the record as it stands is its
-//     copy, does not name that generation, what serves by it is there, and the generation
-//     was given up in normal order (Ended), as this node or another has seen.
-//   - A leader writes only over what is its own copy, by compare-and-set, and not while
-//     a node that it reaches knows a newer one.
+//   - Of two records the one of the higher epoch holds: a node follows one that is newer
+//     than its own copy, and puts its copy in the place of one that is older, malformed or
+//     gone. A node that was restored from a backup has epoch 1 (Only), and obeys.
+//   - It deletes what it has of a generation only where its record does not name that, and
+//     it has what serves.
+//   - A leader writes only over what is its own copy, by compare-and-set.
 //   - Before Begin it clears the slot, once no node has a generation there; that does
 //     not remove a generation's DELTAS with the new number or a higher one. Of one that
 //     nobody remembers the number is past (Past).
@@ -63,9 +61,6 @@ const Slots = 2
 const (
 	ConfigBytesMax = 256 << 10 // what is noted of a configuration
 	WhyBytesMax    = 1 << 10
-	// No system comes so far. A record that says it does is forged, and leaves room for none after it.
-	EpochMax  = 1 << 48
-	NumberMax = 1 << 31
 )
 
 // State is how the newest rebuild stands.
@@ -126,6 +121,7 @@ var (
 	ErrNotYet   = errors.New("the new generation was not compared with the one that serves yet")
 	ErrDiffers  = errors.New("the new generation differs from the one that serves")
 
+	ErrGone       = errors.New("the bucket has no record of the generations")
 	ErrNotServing = errors.New("this generation does not serve any more")
 )
 
@@ -135,15 +131,36 @@ func Start(counting json.RawMessage) (Set, error) {
 	return s.only(Generation{Counting: counting})
 }
 
-// Newer says whether s comes after other. Within one history of changes both numbers
-// only grow. Where two histories meet, as after a restore, the one that has had more
-// generations comes after the other, however many changes that one has had.
-func (s Set) Newer(other Set) bool {
-	if s.Newest != other.Newest {
-		return s.Newest > other.Newest
+// Newest is the record that holds of the two that a node knows: its own copy and what the
+// bucket has, of which the zero stands for none. Of two of one epoch that differ, one was
+// written while the bucket was lost: then what stands there holds.
+func Newest(own, there Set) Set {
+	if own.Epoch > there.Epoch {
+		return own
 	}
-	return s.Epoch > other.Epoch
+	return there
 }
+
+// Owner is whose a DELTAS is. The zero: there is none, or its metadata does not say.
+type Owner struct {
+	Number   Number
+	CountsBy string // "": not known
+}
+
+// Is says whether both are one generation, as far as what they count by is known.
+func (o Owner) Is(other Owner) bool {
+	return o.Number == other.Number && (o.CountsBy == other.CountsBy || o.CountsBy == "" || other.CountsBy == "")
+}
+
+func (o Owner) String() string {
+	if o.CountsBy == "" {
+		return fmt.Sprintf("generation %d", o.Number)
+	}
+	return fmt.Sprintf("generation %d, which counts by %s", o.Number, o.CountsBy)
+}
+
+// Owner is a generation of s, as its DELTAS names it.
+func (s Set) Owner(n Number) Owner { return Owner{n, s.All[n].CountsBy()} }
 
 // Beside is the generation beside the one that serves; 0: none.
 func (s Set) Beside() Number { return max(s.Building, s.Kept) }
@@ -159,8 +176,6 @@ func (s Set) Fault() error {
 	switch {
 	case s.Epoch == 0, s.Serving == 0:
 		return errors.New("it names no epoch, or none that serves")
-	case s.Epoch > EpochMax, s.Newest > NumberMax:
-		return fmt.Errorf("epoch %d and generation %d are past %d and %d, which no system reaches", s.Epoch, s.Newest, uint64(EpochMax), NumberMax)
 	case s.Building != 0 && s.Kept != 0:
 		return fmt.Errorf("generations %d and %d are both beside %d", s.Building, s.Kept, s.Serving)
 	case s.Building == s.Serving, s.Kept == s.Serving:
@@ -328,25 +343,6 @@ func (s Set) Drop() (Set, error) {
 	return s, nil
 }
 
-// leapMax is by how many changes, or numbers, a record is followed at most that is further
-// on: more than there ever are while a node is away. After one that is forged at the end of
-// all numbers nothing could come.
-const leapMax = 1 << 16
-
-// Follows says whether a node that knows s may do as next says: it is newer, and
-// what serves in it is something that this node knows of, counted in the same way. A
-// node that was away for longer needs others to tell it the same.
-//
-// Two of one epoch that differ were both made of what came before, one in a bucket
-// that was deleted since: then what stands in the bucket is what all follow.
-func (s Set) Follows(next Set) bool {
-	g, named := s.All[next.Serving]
-	named = named && g.CountsBy() == next.All[next.Serving].CountsBy()
-	leaps := next.Epoch > s.Epoch+leapMax || next.Newest > s.Newest+leapMax
-	twins := next.Epoch == s.Epoch && next.Newest == s.Newest && !s.Equal(next)
-	return named && !leaps && (next.Newer(s) || twins)
-}
-
 // Settled is the set once the generation that serves has stored all dead letters that
 // it owes: those behind Letters that it had routed before it served.
 func (s Set) Settled() (Set, error) {
@@ -372,7 +368,7 @@ func (s Set) Anew(counting json.RawMessage) (Set, error) {
 }
 
 // Only is the set with nothing but what serves, for a backup. Every other record of the
-// same history is newer: a node that was restored never has others give something up.
+// same history is newer, so a node that was restored obeys the others.
 func (s Set) Only() (Set, error) {
 	s.Epoch = 1
 	return s.only(s.All[s.Serving])

@@ -86,8 +86,8 @@ func TestTransitions(t *testing.T) {
 			case want == kept && err != nil && strings.Contains(err.Error(), "kept still"):
 			case want != nil && !errors.Is(err, want), want == nil && err != nil:
 				t.Errorf("%s of %s: %v, want %v", name, stage, err, want)
-			case err == nil && (next.Epoch != s.Epoch+1 || next.Fault() != nil || !s.Follows(next) || next.Follows(s)):
-				t.Errorf("%s of %s: epoch %d after %d, fault %v, follows %v", name, stage, next.Epoch, s.Epoch, next.Fault(), s.Follows(next))
+			case err == nil && (next.Epoch != s.Epoch+1 || next.Fault() != nil):
+				t.Errorf("%s of %s: epoch %d after %d, fault %v", name, stage, next.Epoch, s.Epoch, next.Fault())
 			case err != nil && !next.Equal(s):
 				t.Errorf("%s of %s was refused, and gave %+v", name, stage, next)
 			}
@@ -164,33 +164,27 @@ func with(s generation.Set, n generation.Number, g generation.Generation) genera
 	return s
 }
 
-// "it is newer, and what serves in it is something that this node knows of"
-func TestFollows(t *testing.T) {
+// Of two records the one of the higher epoch holds, however few generations it knows of; of two
+// of one epoch the one in the bucket.
+func TestNewest(t *testing.T) {
 	all := stages(t)
-	follows := func(known, next string, want bool) {
-		t.Helper()
-		if got := all[known].Follows(all[next]); got != want {
-			t.Errorf("who knows %s follows %s: %v", known, next, got)
+	for _, c := range [][3]string{
+		{"none", "comparing", "comparing"},
+		{"none", "switched", "switched"},
+		{"switched", "building", "switched"},
+		{"none", "dropped", "dropped"},
+		{"aborted", "comparing", "comparing"},
+		{"comparing", "aborted", "aborted"},
+		{"switched", "gone", "switched"},
+	} {
+		if got := generation.Newest(all[c[0]], all[c[1]]); !got.Equal(all[c[2]]) {
+			t.Errorf("of %s and %s in the bucket %+v holds", c[0], c[1], got)
 		}
 	}
-	follows("none", "none", false)
-	follows("none", "comparing", true)
-	follows("none", "switched", false) // it has nothing of generation 2
-	follows("building", "switched", true)
-	follows("building", "dropped", true)
-	follows("switched", "building", false)
-	follows("switched", "switched", false)
-	follows("aborted", "comparing", true) // of one epoch: what stands in the bucket
-	follows("comparing", "aborted", true)
-	follows("aborted", "dropped", false)
-	// Another one with that number: the record was lost, and the number given out again.
-	other, err := all["none"].Begin(json.RawMessage(`{"other":1}`), false)
-	if err != nil {
-		t.Fatal(err)
+	restored, err := all["dropped"].Only()
+	if err != nil || !generation.Newest(restored, all["building"]).Equal(all["building"]) {
+		t.Errorf("a restored record holds: %+v, %v", restored, err)
 	}
-	all["other"] = other
-	follows("other", "building", true)
-	follows("other", "switched", false)
 	spaced := all["switched"].All[2]
 	spaced.Counting = json.RawMessage(`{ "b": "\u003c\u0026>" }`) // as a file keeps it
 	if spaced.CountsBy() != all["switched"].All[2].CountsBy() {
@@ -245,25 +239,6 @@ func TestPast(t *testing.T) {
 	}
 	if s, err = s.Past(3).Begin(b, false); err != nil || s.Building != 8 {
 		t.Errorf("a number comes again: %+v, %v", s, err)
-	}
-}
-
-// "one that was kept is dropped, or one that was building is aborted, and what serves goes on"
-func TestEnded(t *testing.T) {
-	all := stages(t)
-	for _, c := range []struct {
-		from, to string
-		want     string
-	}{
-		{"switched", "dropped", "[1]"},
-		{"building", "aborted", "[2]"},
-		{"building", "switched", "[]"},
-		{"switched", "none", "[]"}, // forged, or restored: what served is not named
-		{"dropped", "none", "[]"},
-	} {
-		if got := fmt.Sprint(all[c.from].Ended(all[c.to])); got != c.want {
-			t.Errorf("from %s to %s generations %s have ended, want %s", c.from, c.to, got, c.want)
-		}
 	}
 }
 

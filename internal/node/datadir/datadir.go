@@ -67,12 +67,6 @@ type Marker struct {
 	// Generations is the record that this node last acted on; nil: there was none.
 	Generations *generations.Set `json:"generations,omitempty"`
 
-	// Ended are the generations that were given up in normal order, as this node has
-	// seen: what is stored of them may be deleted. The newest endedMax.
-	Ended []generations.Number `json:"ended,omitempty"`
-	// Aborted are those of them that have never served.
-	Aborted []generations.Number `json:"aborted,omitempty"`
-
 	// Restored is there from a restore to the next start, which finds the EVENTS
 	// that was counted, or makes one that goes on from it.
 	Restored *Restored `json:"restored,omitempty"`
@@ -313,49 +307,11 @@ func (d *Dir) Generations() (set generations.Set) {
 	return set
 }
 
-// endedMax bounds what is remembered of generations that were given up.
-const endedMax = 64
-
-// appendBounded is a copy of numbers with one more, without the oldest beyond endedMax.
-func appendBounded(numbers []generations.Number, n generations.Number) []generations.Number {
-	numbers = append(slices.Clone(numbers), n)
-	return numbers[max(0, len(numbers)-endedMax):]
-}
-
-// Aborted says whether a generation was given up before it served.
-func (d *Dir) Aborted(n generations.Number) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Contains(d.Marker.Aborted, n)
-}
-
-// Ended are the generations that were given up in normal order, as this node has seen.
-func (d *Dir) Ended() []generations.Number {
-	if d == nil {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.Marker.Ended)
-}
-
 // NoteGenerations notes it.
 func (d *Dir) NoteGenerations(set generations.Set) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := d.Marker
-	if was.Generations != nil {
-		for _, n := range was.Generations.Ended(set) {
-			d.Marker.Ended = appendBounded(d.Marker.Ended, n)
-			if n == was.Generations.Building {
-				d.Marker.Aborted = appendBounded(d.Marker.Aborted, n)
-			}
-		}
-	}
-	// A number comes again where a record was lost: what has it now was not given up.
-	named := func(n generations.Number) bool { _, is := set.All[n]; return is }
-	d.Marker.Ended = slices.DeleteFunc(slices.Clone(d.Marker.Ended), named)
-	d.Marker.Aborted = slices.DeleteFunc(slices.Clone(d.Marker.Aborted), named)
 	d.Marker.Generations = &set
 	err := d.WriteMarker()
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	generationsHeartbeat = time.Second
 	// generationsWaitMax bounds the pause before a watch begins again.
 	generationsWaitMax = 500 * time.Millisecond
-	// restoreTries bounds how often Restore and Insist begin again because the key has
+	// restoreTries bounds how often Restore and Create begin again because the key has
 	// changed, and restorePause is the first wait before that; each next one is twice as
 	// long. The key is read from any server, and one may lag behind the leader.
 	restoreTries = 8
@@ -37,9 +37,9 @@ const (
 )
 
 // Generations is the record of which generations there are, a key of the bucket that
-// this process watches. It may be missing, written by anybody, or older than what was
-// there before: a caller that acts on it checks it first (generation.Set.Follows),
-// keeps a copy, and puts that back (Restore). Safe for concurrent use.
+// this process watches. It may be missing, malformed, or older than what was there before:
+// a caller keeps a copy of what it acts on, and puts that back (Restore). Safe for
+// concurrent use.
 type Generations struct {
 	// Version is that of pipeline.FormatRecord in which the record is written; nil: the
 	// oldest. It is set before anything is written.
@@ -170,20 +170,10 @@ func (g *Generations) Create(ctx context.Context, first generation.Set) (created
 	return g.replace(ctx, first, func(generation.Set) bool { return true })
 }
 
-// Restore puts own, which this node has acted on, where there is no record, one that is
-// malformed, an older one, or one of the same epoch that own does not follow. It says
-// whether it did anything.
+// Restore puts own, which this node acts on, where there is no record, one that is
+// malformed, or one of a lower epoch. It says whether it did anything.
 func (g *Generations) Restore(ctx context.Context, own generation.Set) (restored bool, err error) {
-	return g.replace(ctx, own, func(there generation.Set) bool {
-		return there.Newer(own) || there.Equal(own) || own.Follows(there)
-	})
-}
-
-// Insist is Restore where an operator has decided that own stands: whatever is there is
-// replaced.
-func (g *Generations) Insist(ctx context.Context, own generation.Set) error {
-	_, err := g.replace(ctx, own, own.Equal)
-	return err
+	return g.replace(ctx, own, func(there generation.Set) bool { return there.Epoch >= own.Epoch })
 }
 
 // replace puts own in the place of a record that is malformed, missing, or may not stay.

@@ -228,9 +228,6 @@ func TestGenerationsRestore(t *testing.T) {
 	if s, _ := g.Seen(); s.Epoch != 2 {
 		t.Errorf("then it is at epoch %d", s.Epoch)
 	}
-	// What an operator insists on replaces a newer one.
-	b.must(g.Insist(b.ctx, old))
-	b.seesRecord(g, "what was insisted on", func(s generation.Set, err error) bool { return err == nil && s.Equal(old) })
 }
 
 // A record of the largest configurations fits a server with the default limits, and the
