@@ -55,6 +55,9 @@ const windowMagic = "TMW"
 // windowHead is the least that a window has before From.
 const windowHead = len(windowMagic) + 1
 
+// checksumBytes is what a window's checksum takes, at its end.
+const checksumBytes = 4
+
 // ErrWindow wraps every complaint about a window's bytes.
 var ErrWindow = errors.New("pipeline: malformed window")
 
@@ -119,16 +122,24 @@ func DecodeHeader(b []byte) (Header, error) {
 	return h, r.err
 }
 
+// CheckWindow compares a window of any version with its checksum.
+func CheckWindow(b []byte) error {
+	if len(b) < windowHead+checksumBytes {
+		return fmt.Errorf("%w: %d bytes are too few", ErrWindow, len(b))
+	}
+	body := b[:len(b)-checksumBytes]
+	if sum := binary.LittleEndian.Uint32(b[len(body):]); sum != crc32.Checksum(body, castagnoli) {
+		return fmt.Errorf("%w: checksum does not match", ErrWindow)
+	}
+	return nil
+}
+
 // DecodeWindow reads a whole window and checks it. The result aliases b.
 func DecodeWindow(b []byte) (*Window, error) {
-	if len(b) < windowHead+4 {
-		return nil, fmt.Errorf("%w: %d bytes are too few", ErrWindow, len(b))
+	if err := CheckWindow(b); err != nil {
+		return nil, err
 	}
-	body := b[:len(b)-4]
-	if sum := binary.LittleEndian.Uint32(b[len(body):]); sum != crc32.Checksum(body, castagnoli) {
-		return nil, fmt.Errorf("%w: checksum does not match", ErrWindow)
-	}
-	r := reader{b: body}
+	r := reader{b: b[:len(b)-checksumBytes]}
 	w := &Window{Header: r.header(), Version: int(b[len(windowMagic)])}
 	last := TimeMark{math.MinInt64, w.From}
 	for n := r.count(2); n > 0; n-- {

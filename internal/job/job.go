@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -91,10 +90,9 @@ type Handler func(ctx context.Context, request []byte, progress func(any)) (resu
 
 // Server does jobs of one node, until Close.
 type Server struct {
-	nc    *nats.Conn
-	log   *slog.Logger
-	inbox string // what replies begin with: nobody has the node publish elsewhere
-	subs  []*nats.Subscription
+	nc   *nats.Conn
+	log  *slog.Logger
+	subs []*nats.Subscription
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -105,10 +103,7 @@ type Server struct {
 
 // Serve takes jobs under a node's name, by verb.
 func Serve(nc *nats.Conn, node string, verbs map[string]Handler, logger *slog.Logger) (*Server, error) {
-	s := &Server{nc: nc, log: logger, inbox: nats.InboxPrefix}
-	if p := nc.Opts.InboxPrefix; p != "" {
-		s.inbox = strings.TrimSuffix(p, ".") + "."
-	}
+	s := &Server{nc: nc, log: logger}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for verb, do := range verbs {
 		turn := make(chan struct{}, 1)
@@ -139,10 +134,6 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) take(m *nats.Msg, do Handler, turn chan struct{}) {
-	if !strings.HasPrefix(m.Reply, s.inbox) {
-		s.log.Warn("job: a request whose reply would not go to an inbox is passed over", "subject", m.Subject)
-		return
-	}
 	if v, f := version(m), pipeline.FormatJobs; !f.Reads(v) {
 		s.send(m.Reply, "", &reply{
 			Done: true, Code: codeOther, Reads: &[2]int{f.Oldest, f.Newest},

@@ -358,7 +358,7 @@ var contractTests = map[string]func(c *contract){
 	"a log without its last window is made anew, and who follows is told": func(c *contract) {
 		for _, harm := range []func(){
 			func() { c.deleteMessage(jetlog.DeltasStream, 2) },
-			func() { c.intrude(windowOf(2, 3)) },
+			func() { c.intrude(append(windowOf(2, 3), 0)) },
 		} {
 			c.append(2)
 			before := c.log()
@@ -382,7 +382,7 @@ var contractTests = map[string]func(c *contract){
 		t, err := c.tailer(c.ctx, 0)
 		c.must(err)
 		defer t.Close()
-		if n := ends(c, t, jetlog.ErrForeign); n != 2 {
+		if n := ends(c, t, jetlog.ErrNoWindow); n != 2 {
 			c.Errorf("%d windows, want 2", n)
 		}
 	},

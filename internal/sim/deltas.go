@@ -22,15 +22,15 @@ var _ pipeline.Log = Deltas{}
 // Deltas is the delta log as this client uses it.
 func (c *Client) Deltas() Deltas { return Deltas{c, new(time.Time)} }
 
-// router is the Tag of what a router has appended: its seal.
+// router is the Tag of what a router has appended. A message without it is damaged.
 type router struct{}
 
-// foreign is an error unless a router appended m.
+// foreign is an error if m is no window.
 func foreign(m *Stored) error {
 	if _, is := m.Tag.(router); is {
 		return nil
 	}
-	return fmt.Errorf("%w: sequence %d", jetlog.ErrForeign, m.Sequence)
+	return fmt.Errorf("%w: sequence %d", jetlog.ErrNoWindow, m.Sequence)
 }
 
 // Tail implements pipeline.Log, as jetlog.DeltaLog does.
@@ -114,7 +114,7 @@ func (d Deltas) First(ctx context.Context) (h pipeline.Header, first uint64, err
 		}
 		return err
 	})
-	if errors.Is(err, jetlog.ErrForeign) {
+	if errors.Is(err, jetlog.ErrNoWindow) {
 		d.c.s.renew(created)
 	}
 	return h, first, err

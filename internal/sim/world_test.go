@@ -53,7 +53,7 @@ type setup struct {
 	solid                    bool // EVENTS loses nothing to it
 	blinds, spoils           int  // weights of disks that cannot be read, sections that make no sense
 	presses                  bool // DELTAS gets full: who is away does not hold it back
-	intrusions               int  // weight of what is no router's in DELTAS, and of its being deleted
+	intrusions               int  // weight of what is no window in DELTAS, and of its being deleted
 	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
 	audits, plants           int  // weights of audits, and of what they are to find
 	backups                  int  // weight of backups, and of trims by them
@@ -612,7 +612,7 @@ func (w *world) spoil() error {
 	return nil
 }
 
-// intrude stores in DELTAS what is no router's, or deletes it.
+// intrude stores in DELTAS what is no window, or deletes it.
 func (w *world) intrude() error {
 	switch w.rand.IntN(3) {
 	case 0:
@@ -621,14 +621,14 @@ func (w *world) intrude() error {
 	case 1:
 		w.note("oops")
 		w.server.Intrude([]byte("oops"))
-	default: // as well made as may be
+	default: // but for its checksum
 		h := pipeline.Header{Events: 1}
 		if held := w.server.Held(jetlog.DeltasStream); len(held) > 0 {
 			last, _ := pipeline.DecodeHeader(held[len(held)-1].Data)
 			h.From, h.Rules, h.Time = last.To, last.Rules, last.Time
 		}
 		h.To = h.From + pipeline.Position(1+w.rand.Uint64N(1<<12))
-		w.note("a window that is nobody's: %+v", h)
+		w.note("a damaged window: %+v", h)
 		w.server.Intrude(pipeline.AppendWindow(nil, &pipeline.Window{Header: h, Sections: make([][]byte, w.shards+1)}))
 	}
 	return nil

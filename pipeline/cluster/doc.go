@@ -12,8 +12,8 @@
 // what a holder may give up. [View.Lacking], [View.Come] and [View.Unanswered]
 // say how far the shards and their holders are (caughtup.go).
 //
-// What is read here may have been written by anybody: every value is checked
-// when it is decoded, and one that no process can have written is refused.
+// Every value is checked when it is decoded, and one that no process can have written is
+// ignored.
 //
 // The package imports the standard library and the nouns only. It does no I/O
 // and reads no clock; bucket.Members is the part that does. No two clocks are

@@ -49,16 +49,15 @@ func NewDeltaLog(s *Streams) *DeltaLog { return &DeltaLog{streams: s} }
 const (
 	missingTries = 3
 	lookPause    = 100 * time.Millisecond
-	// renewTries bounds how often one Tail recreates DELTAS: somebody may
-	// publish into it again and again. And a server that has not yet removed the
-	// files of the last but one gives what is made the messages of the last one.
+	// renewTries bounds how often one Tail recreates DELTAS: a server that has not yet
+	// removed the files of the last one gives what is made its messages.
 	renewTries = 5
 )
 
 // Tail implements pipeline.Log. It asks the stream's leader (the stream has
 // no direct get, which any replica may answer, behind the times). A DELTAS that
-// was deleted, whose last window was, or whose last message is no window of a
-// router's (ErrForeign), is recreated.
+// was deleted, whose last window was, or whose last message is no window
+// (ErrNoWindow), is recreated.
 func (l *DeltaLog) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
 	for tries := 1; ; tries++ {
 		h, last, e, err := l.tail(ctx)
@@ -68,7 +67,7 @@ func (l *DeltaLog) Tail(ctx context.Context) (pipeline.Header, uint64, error) {
 			l.edition = e
 			return h, last, nil
 		}
-		useless := errors.Is(err, ErrForeign) || errors.Is(err, pipeline.ErrGap) || errors.Is(err, jetstream.ErrStreamNotFound)
+		useless := errors.Is(err, ErrNoWindow) || errors.Is(err, pipeline.ErrGap) || errors.Is(err, jetstream.ErrStreamNotFound)
 		if !useless || tries == renewTries {
 			return pipeline.Header{}, 0, fmt.Errorf("jetlog: read the tail of %s: %w", l.streams.deltas(), err)
 		}
@@ -104,14 +103,14 @@ func (l *DeltaLog) tail(ctx context.Context) (pipeline.Header, uint64, edition, 
 			continue
 		}
 		if err == nil {
-			err = e.check(state.Last, m.Header, m.Data)
+			err = e.check(state.Last, m.Subject, m.Data)
 		}
 		if err != nil {
 			return fail(e, err)
 		}
 		w, err := pipeline.DecodeWindow(m.Data)
 		if err != nil {
-			// It has the seal: to delete it would be to delete the log of a newer
+			// Its checksum is right: to delete it would be to delete the log of a newer
 			// version, which does the same with this one's.
 			return fail(e, fmt.Errorf("%w: sequence %d: %w", ErrUnknownWindow, state.Last, err))
 		}
@@ -134,8 +133,7 @@ func (l *DeltaLog) Append(ctx context.Context, last uint64, window []byte) (uint
 	if err != nil {
 		return 0, err
 	}
-	m := &nats.Msg{Subject: e.subject, Data: window, Header: nats.Header{HeaderSeal: {e.seal(last+1, window)}}}
-	got, err := l.streams.js.PublishMsg(ctx, m,
+	got, err := l.streams.js.Publish(ctx, e.subject, window,
 		jetstream.WithExpectLastSequence(last),
 		jetstream.WithExpectStream(l.streams.deltas()),
 		jetstream.WithRetryAttempts(0))

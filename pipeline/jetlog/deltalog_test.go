@@ -3,7 +3,6 @@ package jetlog_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,16 +38,16 @@ func TestPurgeKeepsTheLastWindow(t *testing.T) {
 	}
 }
 
-// A log that is gone, or ends with a window whose seal is none, is recreated; who has seen the
+// A log that is gone, or ends with what is no window, is recreated; who has seen the
 // one before appends to neither.
 func TestTailMakesALogAnew(t *testing.T) {
 	b := newBench(t)
 	for name, harm := range map[string]func(){
 		"deleted": func() { b.must(b.js.DeleteStream(b.ctx, jetlog.DeltasStream)) },
-		"a seal that is none": func() {
+		"a checksum that is wrong": func() {
 			_, err := b.js.PublishMsg(b.ctx, &nats.Msg{
 				Subject: b.stream(jetlog.DeltasStream).CachedInfo().Config.Subjects[0],
-				Data:    window(10, 20), Header: nats.Header{jetlog.HeaderSeal: {strings.Repeat("00", 32)}},
+				Data:    append(window(10, 20), 0),
 			})
 			b.must(err)
 		},
@@ -71,8 +70,8 @@ func TestTailMakesALogAnew(t *testing.T) {
 	}
 	// At least once: a server that has not yet removed the files of a deleted log gives its
 	// message to the next one.
-	if b.streams.Stats().Foreign.Load() == 0 {
-		t.Error("no foreign message is counted")
+	if b.streams.Stats().NoWindow.Load() == 0 {
+		t.Error("none is counted")
 	}
 }
 
@@ -80,13 +79,13 @@ func TestTailMakesALogAnew(t *testing.T) {
 // what a newer version has written.
 func TestTailRefusesAWindowOfAnotherVersion(t *testing.T) {
 	b := newBench(t)
-	newer := append([]byte{255}, window(0, 10)...)
-	seal, err := b.streams.Seal(b.ctx, 1, newer)
+	w, err := pipeline.DecodeWindow(window(0, 10))
 	b.must(err)
+	w.Version = pipeline.FormatWindows.Newest + 1
 	was := b.stream(jetlog.DeltasStream).CachedInfo()
-	_, err = b.js.PublishMsg(b.ctx, &nats.Msg{Subject: was.Config.Subjects[0], Data: newer, Header: nats.Header{jetlog.HeaderSeal: {seal}}})
+	_, err = b.js.Publish(b.ctx, was.Config.Subjects[0], pipeline.AppendWindow(nil, w))
 	b.must(err)
-	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetlog.ErrUnknownWindow) || errors.Is(err, jetlog.ErrForeign) {
+	if _, _, err := jetlog.NewDeltaLog(b.streams).Tail(b.ctx); !errors.Is(err, jetlog.ErrUnknownWindow) || errors.Is(err, jetlog.ErrNoWindow) {
 		t.Errorf("got %v", err)
 	}
 	if is := b.stream(jetlog.DeltasStream).CachedInfo(); !is.Created.Equal(was.Created) || is.State.Msgs != 1 {
@@ -100,13 +99,13 @@ func TestDeltasAreRecreatedOnce(t *testing.T) {
 	b := newBench(t)
 	was := b.stream(jetlog.DeltasStream).CachedInfo().Created
 	for range 3 {
-		b.must(b.streams.RenewAs(b.ctx, was, jetlog.ErrForeign))
+		b.must(b.streams.RenewAs(b.ctx, was, jetlog.ErrNoWindow))
 	}
 	if made, err := b.streams.CreateDeltas(b.ctx); made || err != nil {
 		t.Errorf("there is one, and made: %v, %v", made, err)
 	}
-	if n, foreign := b.streams.Stats().Remade(jetlog.DeltasStream), b.streams.Stats().Foreign.Load(); n != 1 || foreign != 1 {
-		t.Errorf("recreated %d times, %d foreign messages", n, foreign)
+	if n, damaged := b.streams.Stats().Remade(jetlog.DeltasStream), b.streams.Stats().NoWindow.Load(); n != 1 || damaged != 1 {
+		t.Errorf("recreated %d times, %d that were none", n, damaged)
 	}
 }
 

@@ -2,11 +2,6 @@ package jetlog
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -14,32 +9,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// HeaderSeal proves that the writer of a window knows the key of DELTAS.
-const HeaderSeal = "Tidemark-Seal"
+// ErrNoWindow says that a message in DELTAS is no window of this DELTAS: its checksum is
+// wrong, or it stands under the subject of another one.
+var ErrNoWindow = errors.New("jetlog: a message in DELTAS is no window")
 
-const (
-	// sealKey is where the stream's metadata has the key.
-	sealKey      = "tidemark-seal"
-	sealKeyBytes = 32
-)
-
-// ErrForeign says that a message in DELTAS is not a window that a router
-// appended there.
-var ErrForeign = errors.New("jetlog: a message in DELTAS is no router's")
-
-// edition is one DELTAS, from when it is made until it is gone. Recreated, it
-// has another subject, which nobody can guess, and another key: what is still
-// on its way to the one before, and what others publish there, arrives nowhere.
-// Both stand in the stream's own configuration, for each process that may read it.
+// edition is one DELTAS, from when it is made until it is gone. Recreated, it has
+// another subject: what is still on its way to the one before arrives nowhere. The subject
+// stands in the stream's own configuration.
 type edition struct {
 	created time.Time
 	subject string
-	key     []byte
 	of      Owner // whose windows these are
 }
 
@@ -48,21 +33,15 @@ func editionOf(i *jetstream.StreamInfo) edition {
 	if len(i.Config.Subjects) == 1 {
 		e.subject = i.Config.Subjects[0]
 	}
-	e.key, _ = hex.DecodeString(i.Config.Metadata[sealKey])
 	e.of = ownerOf(i.Config)
 	return e
 }
 
-// newEdition is a configuration of a generation's DELTAS, with a subject and a key
-// of its own.
-func newEdition(c jetstream.StreamConfig, of Owner) (jetstream.StreamConfig, error) {
-	key := make([]byte, sealKeyBytes)
-	if _, err := rand.Read(key); err != nil {
-		return c, err
-	}
+// newEdition is a configuration of a generation's DELTAS, with a subject of its own.
+func newEdition(c jetstream.StreamConfig, of Owner) jetstream.StreamConfig {
 	c.Subjects = []string{DeltasSubject + "." + nuid.Next()}
-	c.Metadata = map[string]string{sealKey: hex.EncodeToString(key), generationKey: strconv.FormatUint(uint64(of.Number), 10), countsByKey: of.CountsBy}
-	return c, nil
+	c.Metadata = map[string]string{generationKey: strconv.FormatUint(uint64(of.Number), 10), countsByKey: of.CountsBy}
+	return c
 }
 
 // isEdition says whether subjects are those of a DELTAS.
@@ -70,20 +49,14 @@ func isEdition(subjects []string) bool {
 	return len(subjects) == 1 && strings.HasPrefix(subjects[0], DeltasSubject+".")
 }
 
-// seal proves that the appender of a window knows the key, and where it appended: a
-// copy at another sequence is none.
-func (e edition) seal(sequence uint64, window []byte) string {
-	h := hmac.New(sha256.New, e.key)
-	h.Write(binary.BigEndian.AppendUint64(nil, sequence))
-	h.Write(window)
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// check is an error unless the message at a sequence is a window of a router's.
-func (e edition) check(sequence uint64, header nats.Header, window []byte) error {
-	seal := e.seal(sequence, window)
-	if len(e.key) != sealKeyBytes || !hmac.Equal([]byte(header.Get(HeaderSeal)), []byte(seal)) {
-		return fmt.Errorf("%w: sequence %d, %d bytes", ErrForeign, sequence, len(window))
+// check is an error unless the message at a sequence is a window of e, of whatever version.
+func (e edition) check(sequence uint64, subject string, window []byte) error {
+	err := pipeline.CheckWindow(window)
+	if err == nil && subject != e.subject {
+		err = fmt.Errorf("it was published to %s", subject)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: sequence %d, %d bytes: %w", ErrNoWindow, sequence, len(window), err)
 	}
 	return nil
 }
@@ -119,8 +92,8 @@ func (s *Streams) renew(ctx context.Context, useless edition, why error) error {
 	if err != nil || !recreated {
 		return err
 	}
-	if errors.Is(why, ErrForeign) {
-		s.stats.Foreign.Add(1)
+	if errors.Is(why, ErrNoWindow) {
+		s.stats.NoWindow.Add(1)
 	}
 	s.remade(s.deltas(), "its windows are derived again from EVENTS", why)
 	return nil
@@ -152,10 +125,7 @@ func (s *Streams) recreate(ctx context.Context, useless edition) (recreated bool
 // createDeltas makes DELTAS, and says whether it did: that another node was
 // faster is as good.
 func (s *Streams) createDeltas(ctx context.Context) (made bool, err error) {
-	c, err := newEdition(s.configs[s.deltas()], s.of)
-	if err == nil {
-		_, err = s.js.CreateStream(ctx, c)
-	}
+	_, err = s.js.CreateStream(ctx, newEdition(s.configs[s.deltas()], s.of))
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return false, nil
 	}

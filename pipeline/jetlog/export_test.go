@@ -7,12 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Seal is the seal of a window at a sequence of the DELTAS there is.
-func (s *Streams) Seal(ctx context.Context, sequence uint64, window []byte) (string, error) {
-	e, _, err := s.edition(ctx)
-	return e.seal(sequence, window), err
-}
-
 // RenewAs does what a node does that has found DELTAS, as it was when made then,
 // useless.
 func (s *Streams) RenewAs(ctx context.Context, created time.Time, why error) error {

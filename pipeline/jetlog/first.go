@@ -10,8 +10,8 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 )
 
-// First implements pipeline.Log. A log that begins with what is no router's is
-// recreated, and the error wraps ErrForeign.
+// First implements pipeline.Log. A log that begins with what is no window is
+// recreated, and the error wraps ErrNoWindow.
 func (l *DeltaLog) First(ctx context.Context) (pipeline.Header, uint64, error) {
 	h, first, err := l.first(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (l *DeltaLog) first(ctx context.Context) (pipeline.Header, uint64, error) {
 			missing = state.First // purged since
 			continue
 		}
-		if errors.Is(err, ErrForeign) {
+		if errors.Is(err, ErrNoWindow) {
 			return pipeline.Header{}, 0, errors.Join(err, l.streams.renew(ctx, e, err))
 		}
 		return h, state.First, err
@@ -52,7 +52,7 @@ func (l *DeltaLog) At(ctx context.Context, sequence uint64) (pipeline.Header, er
 func (l *DeltaLog) at(ctx context.Context, e edition, sequence uint64) (pipeline.Header, error) {
 	m, err := GetStored(ctx, l.streams.nc, l.streams.deltas(), sequence)
 	if err == nil {
-		err = e.check(sequence, m.Header, m.Data)
+		err = e.check(sequence, m.Subject, m.Data)
 	}
 	if err != nil {
 		return pipeline.Header{}, fmt.Errorf("jetlog: read window %d of %s: %w", sequence, l.streams.deltas(), err)

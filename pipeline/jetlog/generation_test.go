@@ -82,7 +82,7 @@ func TestDeltasOfAnotherGeneration(t *testing.T) {
 	b.other("append", err, "3", "1")
 	b.other("purge", log.Purge(b.ctx, 3), "3", "1")
 	b.other("delete", old.Delete(b.ctx, jetlog.DeltasStream), "3", "1")
-	b.other("recreate", old.RenewAs(b.ctx, before.Created, jetlog.ErrForeign), "3", "1")
+	b.other("recreate", old.RenewAs(b.ctx, before.Created, jetlog.ErrNoWindow), "3", "1")
 	b.must(old.Restore(b.ctx)) // nothing is missing
 	if after := b.stream(jetlog.DeltasStream).CachedInfo(); !after.Created.Equal(before.Created) || after.State.Msgs != 3 || after.State.LastSeq != 3 {
 		t.Errorf("DELTAS is another: %+v, was %+v", after.State, before.State)

@@ -13,7 +13,7 @@ import (
 
 // StreamStats are figures of the streams since they were opened.
 type StreamStats struct {
-	Foreign atomic.Uint64 // messages found in DELTAS that were no router's
+	NoWindow atomic.Uint64 // messages found in DELTAS that were no windows
 
 	mu     sync.Mutex
 	remade map[string]uint64
@@ -57,11 +57,7 @@ func (s *Streams) tellRemade() {
 		}
 		s.stats.told[stream] = time.Now()
 		delete(s.stats.untold, stream)
-		remedy := "if nobody meant to: deny everybody but nodes to publish to $JS.API.> (docs/security.md, Who may do what)"
-		if errors.Is(r.why, ErrForeign) {
-			remedy = "deny everybody but nodes to publish to " + InternalPrefix + "> (docs/security.md, Who may do what)"
-		}
-		s.logger.Error("stream "+stream+" is recreated: "+r.consequence, "why", r.why, "times", s.stats.remade[stream], "remedy", remedy)
+		s.logger.Error("stream "+stream+" is recreated: "+r.consequence, "why", r.why, "times", s.stats.remade[stream])
 	}
 }
 

@@ -89,19 +89,19 @@ func (s *Source) message(m *nats.Msg, a pull.Ack) pipeline.Message {
 	}, a.Nanos)
 }
 
-// Tailer follows DELTAS. It implements pipeline.Tailer. A message that is no
-// router's ends it, with an error that wraps ErrForeign, and DELTAS is recreated.
+// Tailer follows DELTAS. It implements pipeline.Tailer. A message that is no window
+// ends it, with an error that wraps ErrNoWindow, and DELTAS is recreated.
 type Tailer struct {
-	*reader[sealed]
+	*reader[delta]
 	edition edition
 }
 
 var _ pipeline.Tailer = (*Tailer)(nil)
 
-// sealed is a message of DELTAS and its proof of the writer.
-type sealed struct {
+// delta is a message of DELTAS.
+type delta struct {
 	pipeline.Entry
-	header nats.Header
+	subject string
 }
 
 // OpenTailer reads the windows behind the sequence after, with OpenSource's
@@ -118,8 +118,8 @@ func OpenTailer(ctx context.Context, s *Streams, after uint64, o RunOptions) (*T
 	return &Tailer{r, e}, nil
 }
 
-func entry(m *nats.Msg, a pull.Ack) sealed {
-	return sealed{pipeline.Entry{Sequence: a.Stream, Time: a.Nanos / 1e6, Window: m.Data}, m.Header}
+func entry(m *nats.Msg, a pull.Ack) delta {
+	return delta{pipeline.Entry{Sequence: a.Stream, Time: a.Nanos / 1e6, Window: m.Data}, m.Subject}
 }
 
 // Next implements pipeline.Tailer.
@@ -130,7 +130,7 @@ func (t *Tailer) Next(ctx context.Context) ([]pipeline.Entry, error) {
 	}
 	entries := make([]pipeline.Entry, 0, len(run))
 	for _, m := range run {
-		if err := t.edition.check(m.Sequence, m.header, m.Window); err != nil {
+		if err := t.edition.check(m.Sequence, m.subject, m.Window); err != nil {
 			// Windows may stand behind it: a router appends behind a sequence that
 			// it knows, and after a lost tail another message may have that.
 			t.err = errors.Join(fmt.Errorf("jetlog: read %s: %w", t.streams.deltas(), err), t.streams.renew(ctx, t.edition, err))

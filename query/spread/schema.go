@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -138,8 +137,8 @@ func AskCounted(ctx context.Context, nc *nats.Conn, node string, of generation.N
 	return counted, nil
 }
 
-// serveCounted answers AskCounted: always the same bytes, or why not, and to nothing but
-// inboxes. What does not fit a message is said, not sent.
+// serveCounted answers AskCounted: always the same bytes, or why not. What does
+// not fit a message is said, not sent.
 func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
 	counted := Counted{o.Schema, o.Shards, o.Types}
 	reply, err := counted.encode()
@@ -162,9 +161,7 @@ func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
 		return reply
 	}
 	sub, err := nc.Subscribe(SchemaSubject(o.Node, o.Generation), func(m *nats.Msg) {
-		if strings.HasPrefix(m.Reply, nats.InboxPrefix) {
-			_ = m.Respond(told()) // an error is a connection's that is closed
-		}
+		_ = m.Respond(told()) // an error is a connection's that is closed
 	})
 	if err != nil {
 		return nil, err

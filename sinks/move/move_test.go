@@ -541,18 +541,6 @@ func TestBadRequests(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Nobody has a node publish for them.
-	sub, err := nc.SubscribeSync("events.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishRequest(move.Subject("a", 0), "events.like", []byte(`{"version":1,"do":"describe"}`)); err != nil {
-		t.Fatal(err)
-	}
-	ask(`{"version":1,"do":"describe"}`) // its reply comes behind what the one before had published
-	if n, _, err := sub.Pending(); n > 0 || err != nil {
-		t.Errorf("it published %d messages, %v", n, err)
-	}
 	if state, err := from.Stack(1).State(); err != nil || state.Applied != 3 {
 		t.Errorf("%+v, %v", state, err)
 	}

@@ -37,7 +37,6 @@ type Server struct {
 	nc    *nats.Conn
 	store *cold.Store
 	o     ServeOptions
-	inbox string // what replies begin with: nobody has the node publish elsewhere
 	sub   *nats.Subscription
 
 	// serial is held while a request is answered, which reads the disk. Besides,
@@ -84,10 +83,7 @@ func Serve(nc *nats.Conn, node string, store *cold.Store, o ServeOptions) (*Serv
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{nc: nc, store: store, o: o, inbox: nats.InboxPrefix, exports: map[string]*opened{}}
-	if p := nc.Opts.InboxPrefix; p != "" {
-		s.inbox = strings.TrimSuffix(p, ".") + "."
-	}
+	s := &Server{nc: nc, store: store, o: o, exports: map[string]*opened{}}
 	var err error
 	if s.sub, err = nc.Subscribe(Subject(node, o.Generation), s.answer); err != nil {
 		return nil, fmt.Errorf("move: answer for the runs of %s: %w", node, err)
@@ -125,10 +121,6 @@ func (s *Server) closeLocked(id string) {
 
 // answer answers one request. One without a reply wants none.
 func (s *Server) answer(m *nats.Msg) {
-	if m.Reply != "" && !strings.HasPrefix(m.Reply, s.inbox) {
-		s.o.Logger.Warn("move: a request whose reply would not go to an inbox is passed over", "reply", m.Reply)
-		return
-	}
 	reply := &nats.Msg{Subject: m.Reply, Header: nats.Header{}}
 	s.serial.Lock()
 	defer s.serial.Unlock() // the body is used again

@@ -98,7 +98,7 @@ func (g *Generation) tellOverruled(reported, checkpointed uint64, err error) {
 	g.overruled = time.Now()
 	g.Log.Warn("tidemark: DELTAS is nearly full and reports of nodes hold its purge back: it is purged below this node's own checkpoint; nodes that need more derive it from EVENTS",
 		"reported", reported, "error", err, "checkpoint", checkpointed,
-		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's, and deny others $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
+		"remedy", "look at the keys node.* of the bucket "+jetlog.Bucket+": delete those that are no node's")
 }
 
 // pressed says that DELTAS is half full. From then on nodes that are away and
@@ -109,8 +109,8 @@ func (g *Generation) pressed() bool {
 }
 
 // nearlyFull says that DELTAS has room for less than an eighth of its size, or for
-// less than one window. From then on no report holds the purge back: any client that reaches the bucket
-// may have written it, and while the log is full nothing is counted.
+// less than one window. From then on no report holds the purge back: while the log is full
+// nothing is counted, and a node that lags can derive from EVENTS.
 func (g *Generation) nearlyFull() bool {
 	limit := uint64(g.Config.NATS.Streams.Deltas.MaxBytes)
 	return g.state.Load().Deltas.Bytes+max(limit/8, uint64(g.Config.Windows.Bytes)) > limit

@@ -302,8 +302,8 @@ func (g *Generation) streamFigures(c *figures.Collector) {
 	c.Gauge("events_damaged_messages", "Messages that EVENTS lacks between others: a disk has lost them.", func() float64 { return float64(g.SeenEvents().Damaged.Messages()) })
 	c.Counter("events_purged_total", "Messages that went from the beginning of EVENTS before max_age.", func() float64 { return float64(g.front.gone()) })
 	stats := g.streams.Stats()
-	c.Add(prometheus.CounterValue, "foreign_messages_total", "Times that a message was found in a stream of ours that no router wrote.", label, func(emit func(float64, ...string)) {
-		emit(float64(stats.Foreign.Load()), g.Slot.Deltas())
+	c.Add(prometheus.CounterValue, "deltas_damaged_total", "Times that a message was found in DELTAS that is no window: DELTAS is derived again.", label, func(emit func(float64, ...string)) {
+		emit(float64(stats.NoWindow.Load()), g.Slot.Deltas())
 	})
 	c.Add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
 		for _, name := range []string{g.Slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {

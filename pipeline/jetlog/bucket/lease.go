@@ -29,7 +29,7 @@ var ErrLeaseLost = errors.New("bucket: the router's lease is lost")
 
 // LeaseOptions configure a Lease. Zeros take the defaults.
 type LeaseOptions struct {
-	Key    string        // default: the router's. For any other, held ends when the lease is lost, always
+	Key    string        // default: the router's
 	Owner  string        // a name no other process has, the same after a restart
 	Renew  time.Duration // default 300 ms
 	Expiry time.Duration // default 1.2 s; the same in all processes
@@ -46,13 +46,7 @@ type LeaseOptions struct {
 // compare-and-set, so of two that take over one succeeds. Where clocks run at different
 // speeds two may hold it for a moment, and the delta log distinguishes them
 // (pipeline.Lease).
-//
-// A stranger may write the key, too, and would never be silent. So a process that
-// stands by also looks whether any process routes, and if none does it routes without
-// the lease: the delta log needs none.
 type Lease struct {
-	streams *jetlog.Streams
-	log     *jetlog.DeltaLog // to look at
 	bucket  jetstream.KeyValue
 	options LeaseOptions
 	key     string // in the bucket
@@ -93,7 +87,7 @@ func NewLease(s *jetlog.Streams, o LeaseOptions) (*Lease, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{streams: s, log: jetlog.NewDeltaLog(s), bucket: s.KeyValue(), options: o, key: keyOf(s.Slot(), o.Key), session: nuid.Next()}, nil
+	return &Lease{bucket: s.KeyValue(), options: o, key: keyOf(s.Slot(), o.Key), session: nuid.Next()}, nil
 }
 
 // Holder is the process that held the lease when this one last looked, which it does
@@ -116,14 +110,10 @@ func (l *Lease) setHolder(v leaseValue) {
 // lease, or one that an earlier process of the same owner left, is taken at once. held
 // ends with ctx too. release informs the others and waits for that, for a moment at
 // most; call it in any case.
-//
-// Without the lease, when no process routes (idleRouting), held ends with ctx or
-// release alone: a router that is there all the same fences this one.
 func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func(), err error) {
 	look := time.NewTicker(max(l.options.Renew/4, time.Millisecond))
 	defer look.Stop()
 	var seen sighting
-	var idle idleRouting
 	for {
 		sent := time.Now()
 		revision, err := l.try(ctx, &seen)
@@ -133,13 +123,6 @@ func (l *Lease) Acquire(ctx context.Context) (held context.Context, release func
 		}
 		if err != nil && ctx.Err() == nil {
 			l.options.Logger.Debug("bucket: lease not looked at", "error", err)
-		}
-		if l.options.Key == leaseKey && l.nobodyRoutes(ctx, &idle) {
-			holder, _ := l.Holder()
-			l.options.Logger.Error("bucket: the lease is not to be had and nobody routes: routing without it", "holder", holder, "error", err, "for", idleExpiries*l.options.Expiry,
-				"remedy", "if the holder is no node of yours: deny everybody but nodes to publish to $KV."+jetlog.Bucket+".> (docs/security.md, Who may do what)")
-			held, cancel := context.WithCancel(ctx)
-			return held, cancel, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -181,48 +164,6 @@ func (l *Lease) try(ctx context.Context, seen *sighting) (revision uint64, err e
 		l.options.Logger.Warn("bucket: the holder of the lease is silent, taking over", "holder", value.Owner)
 	}
 	return taken, err
-}
-
-// idleExpiries is for how many expiries DELTAS must stand still, while there
-// are events to route, for nobody to be routing: more than a router needs to
-// begin, and an end of that is no harm.
-const idleExpiries = 16
-
-// idleRouting is DELTAS and EVENTS as a process that stands by has seen them.
-type idleRouting struct {
-	looked time.Time
-	since  time.Time // when there was something to route, and DELTAS as it is now
-	log    time.Time // DELTAS, when it was made
-	window uint64    // its last
-	events uint64    // the last when that window came
-}
-
-// nobodyRoutes looks, once an expiry, whether DELTAS stands still though EVENTS
-// has grown.
-func (l *Lease) nobodyRoutes(ctx context.Context, seen *idleRouting) bool {
-	now := time.Now()
-	if now.Sub(seen.looked) < l.options.Expiry {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.options.Expiry)
-	defer cancel()
-	tail, window, err := l.log.Tail(ctx)
-	log, errLog := l.streams.State(ctx, l.streams.Slot().Deltas())
-	events, errEvents := l.streams.State(ctx, jetlog.EventsStream)
-	if err := errors.Join(err, errLog, errEvents); err != nil {
-		*seen = idleRouting{looked: now} // not to hear of windows is not to hear that there are none
-		return false
-	}
-	first := seen.looked.IsZero()
-	seen.looked = now
-	if first || window != seen.window || !log.Created.Equal(seen.log) {
-		seen.since, seen.log, seen.window, seen.events = now, log.Created, window, events.Last
-	}
-	unrouted := events.Last > seen.events || window != 0 && tail.To < pipeline.EndOf(events.Last)
-	if !unrouted {
-		seen.since = now
-	}
-	return now.Sub(seen.since) >= idleExpiries*l.options.Expiry
 }
 
 // hold keeps the lease until it is released, lost or ctx ends.
