@@ -23,7 +23,7 @@ type Format struct {
 // The formats. What only one process reads on its own disk is not among them: see
 // cold.Format, and the marker of the data directory.
 var (
-	FormatWire    = format("wire", 1, 5)    // questions between nodes (query/wire)
+	FormatWire    = format("wire", 1, 1)    // questions between nodes (query/wire)
 	FormatWindows = format("windows", 1, 1) // messages of DELTAS (AppendWindow)
 	FormatMoves   = format("moves", 1, 1)   // runs on their way to another node, as cold.Format has them (sinks/move)
 	FormatJobs    = format("jobs", 1, 1)    // what commands and nodes ask of a node (internal/job)

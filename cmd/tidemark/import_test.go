@@ -184,7 +184,7 @@ func TestImportWhereAShardHasStopped(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	n.stop(syscall.SIGTERM)
-	damageOneFile(t, filepath.Join(p.data, "badger", "runs"))
+	damageOneFile(t, filepath.Join(p.data, "generations", "1", "badger", "runs"))
 	n = p.start(t)
 	e2e.Until(t, "a shard has stopped", func() bool { _, page := n.page("/readyz"); return strings.Contains(page, "shard") })
 	text.WriteString(`{"type":"like","actor":1,"post":42,"author":9}` + "\n")

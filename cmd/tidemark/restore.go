@@ -21,7 +21,7 @@ type restoreCommand struct {
 }
 
 func (restoreCommand) Help() string {
-	return `Makes a data directory of the newest backup, for 'tidemark run' to go on from. All that is read is compared with its checksums. A directory that has counts is refused; one of a stopped node whose badger/ is gone is taken, with what else is in it.
+	return `Makes a data directory of the newest backup, for 'tidemark run' to go on from. All that is read is compared with its checksums. A directory that has counts is refused; one of a stopped node whose generations/ is gone is taken, with what else is in it.
 
 With --at it takes the newest backup at or below that point, and counts the events after it up to there: from --archive, and from EVENTS on the server of --nats. Where all backups are of later points and the events reach back to the first one, it counts all of them up to there, by what the oldest backup counted by. To look at what was then, give the directory to a process with an embedded server of its own.
 

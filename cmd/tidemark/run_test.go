@@ -89,7 +89,7 @@ func TestStartStopKill(t *testing.T) {
 	}
 
 	// Of a damaged directory it says what to do, and that does it.
-	counts := filepath.Join(p.data, "badger")
+	counts := filepath.Join(p.data, "generations", "1", "badger")
 	if err := os.WriteFile(filepath.Join(counts, "MANIFEST"), []byte("not this"), 0o600); err != nil {
 		t.Fatal(err)
 	}

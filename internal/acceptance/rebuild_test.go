@@ -58,7 +58,7 @@ func TestRebuild(t *testing.T) {
 
 	if !testing.Short() { // "`rebuild.keep` later" the first one goes: nodes look every ten seconds
 		until(t, p, "dropped", func(s rebuildStatus) bool { return s.Kept == 0 })
-		gone(t, filepath.Join(p.Dir, "data", "badger"))
+		gone(t, filepath.Join(p.Dir, "data", "generations", "1", "badger"))
 		e2e.Until(t, "the first one's windows are gone", func() bool {
 			_, err := streamsOf(t, nc).Stream(t.Context(), jetlog.DeltasStream)
 			return errors.Is(err, jetstream.ErrStreamNotFound)

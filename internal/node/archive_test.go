@@ -106,10 +106,8 @@ func TestArchiveIsReadLikeTheStream(t *testing.T) {
 	s.Stop(n)
 	lose := func() {
 		t.Helper()
-		for _, counts := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
-			if err := os.RemoveAll(filepath.Join(c.DataDir, counts)); err != nil {
-				t.Fatal(err)
-			}
+		if err := os.RemoveAll(filepath.Join(c.DataDir, datadir.GenerationsDir)); err != nil {
+			t.Fatal(err)
 		}
 		if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
 			t.Fatal(err)

@@ -256,7 +256,7 @@ func TestBackupRestore(t *testing.T) {
 
 	// The state is lost, and the windows are.
 	s.Stop(n)
-	if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+	if err := os.RemoveAll(filepath.Join(c.DataDir, "generations")); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.streams().Delete(t.Context(), jetlog.DeltasStream); err != nil {
@@ -269,7 +269,7 @@ func TestBackupRestore(t *testing.T) {
 	if _, err := restoreTo(t, c, o); err == nil || !strings.Contains(err.Error(), "has counts") {
 		t.Errorf("a directory that is not empty: %v", err)
 	}
-	if err := os.RemoveAll(filepath.Join(c.DataDir, "badger")); err != nil {
+	if err := os.RemoveAll(filepath.Join(c.DataDir, "generations")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := restoreTo(t, c, o); err != nil {

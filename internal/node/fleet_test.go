@@ -239,7 +239,7 @@ func (f *fleet) record() (s generations.Set) {
 // stored says which generations a directory has counts of.
 func (f *fleet) stored(name string) (found []string) {
 	for _, dir := range []string{
-		datadir.BadgerDir, filepath.Join(datadir.GenerationsDir, "2", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "3", datadir.BadgerDir),
+		filepath.Join(datadir.GenerationsDir, "1", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "2", datadir.BadgerDir), filepath.Join(datadir.GenerationsDir, "3", datadir.BadgerDir),
 	} {
 		if _, err := os.Stat(filepath.Join(f.Dirs[name], dir)); err == nil {
 			found = append(found, dir)

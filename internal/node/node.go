@@ -233,6 +233,15 @@ func (n *Node) lockData() error {
 	return err
 }
 
+// lockDataToReplay is lockData where all that is counted is thrown away.
+func (n *Node) lockDataToReplay() error {
+	dir, err := datadir.OpenToReplay(n.config.DataDir, n.config.Node, n.o.Demo)
+	if err == nil {
+		n.takeDir(dir)
+	}
+	return err
+}
+
 // takeDir has this process and its generations use a data directory, and its name.
 func (n *Node) takeDir(dir *datadir.Dir) {
 	n.dir, n.name = dir, dir.Marker.Node

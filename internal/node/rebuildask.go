@@ -289,7 +289,7 @@ func (n *Node) speaksAgainst(ctx context.Context, set generations.Set, counting 
 			p, err := n.askPrepared(ctx, m.Node, counting)
 			switch {
 			case err != nil:
-				say(&against, "node %s, version %s, does not say whether it can: %v; a version that knows of generations is needed on all nodes", m.Node, m.Version, err)
+				say(&against, "node %s, version %s, does not say whether it can: %v", m.Node, m.Version, err)
 			case !p.Generations.Equal(set):
 				say(&elsewhere, "node %s knows other generations (epoch %d) than this one (%d): ask again in a moment", m.Node, p.Generations.Epoch, set.Epoch)
 			}

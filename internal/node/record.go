@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/internal/job"
 	"github.com/tidemark-io/tidemark/internal/kit"
@@ -42,7 +44,7 @@ func (n *Node) openGenerations() error {
 		changed := r.record.Changed()
 		g, why, err := n.settle(n.ctx)
 		switch {
-		case err != nil && !jetlog.Passing(err) && !errors.Is(err, bucket.ErrDecided):
+		case err != nil && !jetlog.Passing(err) && !errors.Is(err, bucket.ErrDecided) && !errors.Is(err, nats.ErrNoResponders): // the last: the bucket has no leader yet
 			return err
 		case err != nil:
 			why = err
@@ -91,7 +93,7 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 	}
 	n.trouble.Set(led.Part, why)
 	switch {
-	case errors.Is(why, errJustWritten): // as where nodes of a new system start together
+	case errors.Is(why, errJustWritten), errors.Is(why, nats.ErrNoResponders): // as where nodes of a new system start together
 		n.log.Info("tidemark: the start looks again", "why", why)
 	case log.Due(why.Error()):
 		n.log.Error("tidemark: the start waits", "why", why)

@@ -216,3 +216,34 @@ func TestCopiedDirectory(t *testing.T) {
 	f.Start("a")
 	f.Until("all likes", func() bool { return f.Likes(40, 3) })
 }
+
+// A data directory of an earlier build is refused with a line that says what to do, and that
+// does it.
+func TestEarlierBuild(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	n := f.Start("a")
+	f.Publish(40)
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+	f.Stop(n)
+	dir := f.Dirs["a"]
+	marker := filepath.Join(dir, datadir.MarkerFile)
+	if err := os.Rename(filepath.Join(dir, datadir.GenerationsDir, "1", datadir.BadgerDir), filepath.Join(dir, datadir.BadgerDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(marker, []byte(`{"format":2,"node":"a","counting":"9f0c"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), f.Plain("a"), Options{Version: "test", Processors: 2, Logger: f.Logger()})
+	if err == nil || !strings.Contains(err.Error(), "has format 2 and this version reads format 1: 'tidemark repair --replay' counts its EVENTS again") {
+		t.Fatalf("it starts: %v", err)
+	}
+	if err := Repair(f.Plain("a"), RepairOptions{Replay: true, Logger: f.Logger()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, datadir.BadgerDir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what the earlier build stored is there still: %v", err)
+	}
+	f.Start("a")
+	f.Until("all likes", func() bool { return f.Likes(40, 1) })
+}

@@ -107,7 +107,7 @@ func (n *Node) clearOthers(ctx context.Context, set generations.Set) error {
 }
 
 func (n *Node) replay() (err error) {
-	for _, step := range []func() error{n.lockData, n.openServer, n.awaitCluster, n.openBucket} {
+	for _, step := range []func() error{n.lockDataToReplay, n.openServer, n.awaitCluster, n.openBucket} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -128,8 +128,9 @@ func (n *Node) replay() (err error) {
 	if err != nil {
 		return err
 	}
-	// At one stroke each, so that no start ever sees half a database.
-	for _, name := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
+	// At one stroke each, so that no start ever sees half a database. The first two are an
+	// earlier build's.
+	for _, name := range []string{datadir.BadgerDir, datadir.FiltersDir, datadir.GenerationsDir} {
 		old := n.dir.Join(name + ".old")
 		if err := os.RemoveAll(old); err != nil {
 			return fmt.Errorf("repair: %w", err)
@@ -141,7 +142,7 @@ func (n *Node) replay() (err error) {
 			return fmt.Errorf("repair: %w", err)
 		}
 	}
-	n.dir.Marker.Noted, n.dir.Marker.Later, n.dir.Marker.Generations = datadir.Noted{}, nil, &set
+	n.dir.Marker.Counts, n.dir.Marker.Generations = nil, &set
 	if err := n.dir.WriteMarker(); err != nil {
 		return err
 	}

@@ -109,10 +109,8 @@ func roomToRestore(path string) error {
 	if has(datadir.RestoringFile) {
 		return nil
 	}
-	for _, counts := range []string{datadir.BadgerDir, datadir.GenerationsDir} {
-		if has(counts) {
-			return fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, filepath.Join(path, counts))
-		}
+	if has(datadir.GenerationsDir) {
+		return fmt.Errorf("restore: data_dir %s has counts: choose another directory, or move %s away", path, filepath.Join(path, datadir.GenerationsDir))
 	}
 	if datadir.Foreign(entries) {
 		return fmt.Errorf("restore: data_dir %s is not empty, and not tidemark's: choose another directory", path)
@@ -142,11 +140,7 @@ func (n *Node) openRestoring(g *counting.Generation, m *backup.Manifest) (finish
 	c := g.Config
 	d.Marker = datadir.Marker{Format: datadir.Format, Node: cmp.Or(c.Node, nuid.Next()), Generations: &m.Generations}
 	counts := datadir.Noted{Counting: g.CountsBy, Mixed: m.Mixed}
-	if g.Number == generations.First {
-		d.Marker.Noted = counts
-	} else {
-		d.Marker.Later = map[generations.Number]datadir.Noted{g.Number: counts}
-	}
+	d.Marker.Counts = map[generations.Number]datadir.Noted{g.Number: counts}
 	if raw, err := os.ReadFile(d.Join(datadir.MarkerFile)); err == nil { // its streams, perhaps, are under this name
 		var was datadir.Marker
 		if err := json.Unmarshal(raw, &was); err != nil {
@@ -161,7 +155,7 @@ func (n *Node) openRestoring(g *counting.Generation, m *backup.Manifest) (finish
 	if err := os.WriteFile(d.Join(datadir.RestoringFile), nil, 0o666); err != nil { // that it is there says all
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	if err := errors.Join(kit.SyncDir(path), os.RemoveAll(d.Join(datadir.BadgerDir)), os.RemoveAll(d.Join(datadir.GenerationsDir))); err != nil {
+	if err := errors.Join(kit.SyncDir(path), os.RemoveAll(d.Join(datadir.GenerationsDir))); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	return func(to datadir.Restored) error {

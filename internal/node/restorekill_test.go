@@ -68,7 +68,7 @@ func TestRestoreKilled(t *testing.T) {
 	want := everything(t, s.NC, bustle(s, rand.New(rand.NewPCG(15, 16)), 36))
 	to := filepath.Join(t.TempDir(), "backups")
 	s.backup(to, 0)
-	for _, name := range []string{datadir.RestoringFile, datadir.BadgerDir} {
+	for _, name := range []string{datadir.RestoringFile, datadir.GenerationsDir} {
 		is := &restorer{Dir: t.TempDir(), From: to}
 		is.killedOnce(t, name)
 		if is.has(datadir.RestoringFile) {

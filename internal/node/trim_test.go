@@ -275,7 +275,7 @@ func TestTrimAndRebuild(t *testing.T) {
 	if why := trim(); why != "" {
 		t.Error(why)
 	}
-	blocks := filepath.Join(f.Dirs["a"], datadir.GenerationsDir)
+	blocks := filepath.Join(f.Dirs["a"], datadir.GenerationsDir, "2")
 	if err := os.WriteFile(blocks, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

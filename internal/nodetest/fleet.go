@@ -254,7 +254,7 @@ func (f *Fleet[N]) count(name string, post, sequence uint64, body []byte) {
 	c := f.Config(name, func(*config.Config) {})
 	schema, err := c.Schema()
 	must(err)
-	store, err := cold.Open(c.DataDir+"/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
+	store, err := cold.Open(c.DataDir+"/"+datadir.GenerationsDir+"/1/"+datadir.BadgerDir, schema, cold.Options{Shards: c.Shards, Node: name, MemTableBytes: 8 << 20, Logger: slog.New(slog.DiscardHandler)})
 	must(err)
 	program, err := operators.Compile(store.Schema(), c.Rules(), c.Shards, operators.Limits{Events: 100, Bytes: 512 << 10})
 	must(err)

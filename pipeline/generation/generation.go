@@ -39,14 +39,8 @@ import (
 // Number names a generation. The first is 1; none is used twice.
 type Number uint32
 
-// At is a node as the subjects have it on which it answers for a generation: the
-// first one's have the name alone, any other's "<node>.g<number>".
-func (n Number) At(node string) string {
-	if n <= First {
-		return node
-	}
-	return node + ".g" + n.String()
-}
+// At is a node as the subjects have it on which it answers for a generation.
+func (n Number) At(node string) string { return node + ".g" + max(n, First).String() }
 
 // String is its decimal digits.
 func (n Number) String() string { return strconv.FormatUint(uint64(n), 10) }

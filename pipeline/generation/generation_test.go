@@ -193,7 +193,7 @@ func TestNewest(t *testing.T) {
 }
 
 func TestAt(t *testing.T) {
-	for n, want := range map[generation.Number]string{0: "a", 1: "a", 2: "a.g2", 4294967295: "a.g4294967295"} {
+	for n, want := range map[generation.Number]string{0: "a.g1", 1: "a.g1", 2: "a.g2", 4294967295: "a.g4294967295"} {
 		if got := n.At("a"); got != want {
 			t.Errorf("generation %d is asked at %s, not %s", n, got, want)
 		}

@@ -67,7 +67,7 @@ func misfits(have, want jetstream.StreamConfig) []string {
 
 	same("no ack", have.NoAck, false)
 	same("sealed", have.Sealed, false)
-	must(!have.DenyPurge || want.Name == EventsStream, "deny purge", have.DenyPurge, false)
+	must(!have.DenyPurge, "deny purge", have.DenyPurge, false)
 	same("mirror", have.Mirror != nil, false)
 	same("sources", len(have.Sources) > 0, false)
 	same("subject transform", have.SubjectTransform != nil, false)

@@ -89,8 +89,8 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 		return out
 	}
 	position, err := pipeline.ParsePosition(words[2])
-	if err != nil { // of an earlier version
-		position = pipeline.EndOf(n)
+	if err != nil {
+		return out
 	}
 	return Continues{n, at, position, words[3]}
 }
@@ -103,10 +103,6 @@ func (c Continues) mark(stream *jetstream.StreamConfig) {
 		stream.Metadata = map[string]string{continuesKey: strings.TrimSuffix(fmt.Sprintf("%d %s %d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Position, c.Place), " ")}
 	}
 }
-
-// ErrNoPurge: EVENTS was made by an earlier version, which denied purges for good.
-var ErrNoPurge = errors.New("jetlog: EVENTS was made by an earlier version, and denies purges, for good: only max_age can make it shorter; " +
-	"or back up, delete the stream, and restore into a new one")
 
 // OlderThan is the first sequence of EVENTS that is not older than an age, by the
 // stream's timestamps and its leader's clock; what is before it is older. In an
@@ -155,8 +151,6 @@ func (s *Streams) Trim(ctx context.Context, below uint64, place string, last fun
 		return 0, nil
 	case below > info.State.LastSeq+1:
 		return 0, fmt.Errorf("jetlog: trim %s below %d: it ends with %d", EventsStream, below, info.State.LastSeq)
-	case info.Config.DenyPurge:
-		return 0, ErrNoPurge
 	}
 	_, wrote, was, err := s.markTrimmed(ctx, stream, below, place)
 	if err == nil && last != nil {

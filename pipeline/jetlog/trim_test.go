@@ -104,27 +104,6 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// An EVENTS of an earlier version denies purges, for good: that is said.
-func TestTrimDenied(t *testing.T) {
-	streams, js := natstest.Streams(t, natstest.Server(t))
-	likes(t, js, 3)
-	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := stream.CachedInfo().Config
-	c.DenyPurge = true
-	if _, err := js.UpdateStream(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := streams.Trim(t.Context(), 2, "x", nil); !errors.Is(err, jetlog.ErrNoPurge) {
-		t.Errorf("%v", err)
-	}
-	if _, err := streams.Trim(t.Context(), 1, "x", nil); err != nil {
-		t.Errorf("nothing was to go: %v", err)
-	}
-}
-
 // An EVENTS that goes on from one that is lost begins after what is counted, so
 // that no sequence means two events (I10), and says of which it is.
 func TestContinues(t *testing.T) {

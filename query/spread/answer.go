@@ -67,22 +67,14 @@ func putCounts(work *countsWork) {
 	}
 }
 
-// shares answers what counts answers, in the form that holders sent followees in.
-func (b *batch) shares(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
+// counts answers in the form that holders sent followees in.
+func (b *batch) counts(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
 	work := countsWorks.Get().(*countsWork)
 	defer putCounts(work)
 	if err := work.asks.Decode(a.Body, b.version); err != nil {
 		return refused(err)
 	}
 	return b.count(ctx, w, a, t, work.asks.Asks, &work.counts)
-}
-
-func (b *batch) counts(ctx context.Context, w *writer, a *wire.Ask, t *turn) error {
-	asks, err := wire.DecodeCountAsks(a.Body, b.version)
-	if err != nil {
-		return refused(err)
-	}
-	return b.count(ctx, w, a, t, asks, new(query.Counts))
 }
 
 func (b *batch) count(ctx context.Context, w *writer, a *wire.Ask, t *turn, asks []query.CountAsk, counts *query.Counts) error {
@@ -219,12 +211,8 @@ func (b *batch) profiles(ctx context.Context, w *writer, a *wire.Ask, t *turn) e
 					}
 				}
 				p.User(at+i, u, counts, notices.places, dots.places)
-				switch rest := &out.Rest[i]; {
-				case len(rest.Followees) == 0:
-				case b.version >= wire.CountShares.Since():
-					p.Rest(at+i, rest, b.server.shards, &work.sharing, b.version)
-				default:
-					p.Followees(at+i, rest)
+				if rest := &out.Rest[i]; len(rest.Followees) > 0 {
+					p.Rest(at+i, rest, b.server.shards, &work.sharing)
 				}
 			}
 			at += len(lot)

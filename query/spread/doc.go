@@ -2,8 +2,8 @@
 // hold the shards, and the server that each of them runs.
 //
 //	            ┌── shards held here: in place
-//	Reader ─────┼── link to node a ──► tidemark.hold.a ──► Server ──► query.Holder
-//	(splits,    └── link to node b ──► tidemark.hold.b ──► Server ──► query.Holder
+//	Reader ─────┼── link to node a ──► tidemark.hold.a.g1 ──► Server ──► query.Holder
+//	(splits,    └── link to node b ──► tidemark.hold.b.g1 ──► Server ──► query.Holder
 //	 merges)        one batch under way; what is asked meanwhile is the next
 //
 // A call is split by shard, and each shard goes to one of the nodes that hold it

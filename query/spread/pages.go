@@ -46,7 +46,7 @@ type pageQuestion struct {
 
 func (q *pageQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.page.User) }
 
-func (q *pageQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+func (q *pageQuestion) ask([]int32, int) (kind wire.Kind, body []byte, n int) {
 	return q.what, q.page.Append(nil), 1
 }
 
@@ -169,7 +169,7 @@ func (q *postsQuestion) shard(item int32, v *View) pipeline.Shard {
 	return v.shardOf(q.followees[item])
 }
 
-func (q *postsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
+func (q *postsQuestion) ask(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
 	n = min(len(items), max(1, (bytes-64)/8), wire.FolloweesMax)
 	a := wire.PostsAsk{From: q.from, Before: q.before, Limit: q.limit, Followees: pick(q.followees, items[:n])}
 	return wire.Posts, a.Append(nil), n
@@ -208,7 +208,7 @@ type appliedQuestion struct{ user uint64 }
 
 func (q appliedQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.user) }
 
-func (q appliedQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+func (q appliedQuestion) ask([]int32, int) (kind wire.Kind, body []byte, n int) {
 	return wire.Applied, nil, 1
 }
 

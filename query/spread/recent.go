@@ -174,7 +174,7 @@ func (q *recentQuestion) from(items []int32) pipeline.Position {
 	return from + 1
 }
 
-func (q *recentQuestion) ask(items []int32, _ int, _ byte) (kind wire.Kind, body []byte, n int) {
+func (q *recentQuestion) ask(items []int32, _ int) (kind wire.Kind, body []byte, n int) {
 	n = min(len(items), recentAuthors)
 	a := wire.PostsAsk{From: q.from(items[:n]), Before: math.MaxUint64, Limit: recentAtOnce, Followees: pick(q.authors, items[:n])}
 	return wire.Posts, a.Append(nil), n

@@ -49,7 +49,7 @@ func (q *rowsQuestion) of(items []int32) []uint64 {
 	return q.some
 }
 
-func (q *rowsQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
+func (q *rowsQuestion) ask(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
 	rest := len(q.names) + 32 + len(q.sets)*wire.SetAskMax
 	n = min(len(items), max(1, (bytes-rest)/8), wire.IDsMax, max(1, wire.CellsMax/max(1, len(q.columns), len(q.sets))))
 	a := wire.RowsAsk{Names: q.names, IDs: q.of(items[:n]), Sets: q.sets}

@@ -18,20 +18,14 @@ import (
 type question interface {
 	// shard is where an item lies.
 	shard(item int32, v *View) pipeline.Shard
-	// ask is the question about items to a node that knows a version, from the first
-	// on as many as so many bytes hold, and how many those are: 1 at least.
-	ask(items []int32, bytes int, version byte) (kind wire.Kind, body []byte, n int)
+	// ask is the question about items, from the first on as many as so many bytes hold,
+	// and how many those are: 1 at least.
+	ask(items []int32, bytes int) (kind wire.Kind, body []byte, n int)
 	// answer takes in the answer of another node, if it is not late. again are those of
 	// items that it does not answer.
 	answer(items []int32, pieces [][]byte, d *due) (again []int32, err error)
 	// here asks this process the same.
 	here(ctx context.Context, own query.Holder, items []int32, disk bool, d *due) (again []int32, err error)
-}
-
-// refusable is a question that nodes of an earlier version do not know.
-type refusable interface {
-	// refused is what such a node said.
-	refused(words string)
 }
 
 // ownNode stands for this process among nodes.
@@ -232,9 +226,6 @@ func (c *call) settle(p *part) {
 		again = p.items
 	}
 	c.reader.metrics.parts[p.out].Inc()
-	if q, is := c.q.(refusable); is && p.out == outRefused {
-		q.refused(p.words)
-	}
 	if p.out == outBehind {
 		p.link.shun()
 	}
@@ -468,7 +459,7 @@ func (c *call) send(t *target, tried []string, left time.Duration, version byte,
 	}
 	now, every, session := time.Now(), looks(left), c.reader.dir.View().Sessions[t.node]
 	for items := t.items; len(items) > 0; {
-		kind, body, n := c.q.ask(items, c.reader.partBytes, version)
+		kind, body, n := c.q.ask(items, c.reader.partBytes)
 		p := &part{
 			call: c, kind: kind, version: version, items: items[:n], shards: t.shards, body: body, tried: tried, final: final, more: t.more, spare: spare, session: session,
 			until: now.Add(within), every: every, look: now.Add(every),

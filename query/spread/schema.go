@@ -137,8 +137,8 @@ func AskCounted(ctx context.Context, nc *nats.Conn, node string, of generation.N
 	return counted, nil
 }
 
-// serveCounted answers AskCounted: always the same bytes, or why not. What does
-// not fit a message is said, not sent.
+// serveCounted answers AskCounted: always the same bytes. What does not fit a message is
+// said, not sent.
 func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
 	counted := Counted{o.Schema, o.Shards, o.Types}
 	reply, err := counted.encode()
@@ -151,17 +151,8 @@ func serveCounted(nc *nats.Conn, o *ServerOptions) (*nats.Subscription, error) {
 			return nil, err
 		}
 	}
-	told := func() []byte {
-		if o.Untold != nil {
-			if why := o.Untold(); why != nil {
-				text, _ := json.Marshal(countedJSON{Error: why.Error()})
-				return text
-			}
-		}
-		return reply
-	}
 	sub, err := nc.Subscribe(SchemaSubject(o.Node, o.Generation), func(m *nats.Msg) {
-		_ = m.Respond(told()) // an error is a connection's that is closed
+		_ = m.Respond(reply) // an error is a connection's that is closed
 	})
 	if err != nil {
 		return nil, err

@@ -243,8 +243,6 @@ func (b *batch) answer(ctx context.Context, w *writer, a *wire.Ask, t *turn) err
 		return b.profiles(ctx, w, a, t)
 	case wire.CountPosts:
 		return b.counts(ctx, w, a, t)
-	case wire.CountShares:
-		return b.shares(ctx, w, a, t)
 	case wire.Posts:
 		return b.posts(ctx, w, a, t)
 	case wire.Followees, wire.Following, wire.Followers:

@@ -27,9 +27,6 @@ type ServerOptions struct {
 	Schema     *pipeline.Schema
 	Types      map[string][]string // see Counted
 	Shards     int                 // of the whole; all nodes have the same number
-	// Untold is why what is counted is not given out, so that no process that only answers
-	// begins to answer by it; nil, or an answer of nil: all are.
-	Untold func() error
 	// Workers is how many goroutines answer from memory at a time; large parts
 	// have half as many of their own, at least 1. Default: GOMAXPROCS.
 	Workers int

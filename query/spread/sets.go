@@ -28,27 +28,21 @@ func (f *far) Members(ctx context.Context, column pipeline.Column, id uint64, af
 	q := &membersQuestion{column: column, page: wire.MembersAsk{Names: f.nameOf(column), ID: id, After: after, Limit: limit}, out: out}
 	lost, err := f.scatter(ctx, q, 1)
 	if err == nil && len(lost) > 0 {
-		err = fmt.Errorf("spread: no node answers for id %d%s: %w", id, q.refusal, query.ErrStopped)
+		err = fmt.Errorf("spread: no node answers for id %d: %w", id, query.ErrStopped)
 	}
 	return err
 }
 
 // membersQuestion asks for a page of one row's set; the item is the row.
 type membersQuestion struct {
-	column  pipeline.Column
-	page    wire.MembersAsk
-	out     *query.MemberPage
-	refusal string // what a node said that does not know the question
-}
-
-// refused implements refusable.
-func (q *membersQuestion) refused(words string) {
-	q.refusal = " that knows the question (" + words + ")"
+	column pipeline.Column
+	page   wire.MembersAsk
+	out    *query.MemberPage
 }
 
 func (q *membersQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.page.ID) }
 
-func (q *membersQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+func (q *membersQuestion) ask([]int32, int) (kind wire.Kind, body []byte, n int) {
 	return wire.Members, q.page.Append(nil), 1
 }
 

@@ -59,10 +59,10 @@ func (q *asking) sets() {
 	}, func() error {
 		for i, id := range ids {
 			switch n, missing := len(has.Sets), slices.Contains(has.Missing, i); {
-			case missing && !q.justifiedSets(id):
+			case missing && !q.justified(id):
 				return fmt.Errorf("%d is missing", id)
-			case !missing && !q.knows(id):
-				return fmt.Errorf("%d is answered, and no node that knows sets holds it", id)
+			case !missing && !q.answered(id):
+				return fmt.Errorf("%d is answered, and no node that answers holds it", id)
 			case !missing && !slices.Equal(has.Has[i*n:(i+1)*n], want.Has[i*n:(i+1)*n]):
 				return fmt.Errorf("%d has of %v: %v", id, has.Sets, has.Has[i*n:(i+1)*n])
 			}
@@ -77,19 +77,17 @@ func (q *asking) sets() {
 	}
 	q.ask("members", func(ctx context.Context, far query.Reader) error {
 		err := far.Members(ctx, column, id, after, limit, &page, true)
-		if errors.Is(err, query.ErrStopped) && !q.justifiedSets(id) {
+		if errors.Is(err, query.ErrStopped) && !q.justified(id) {
 			q.t.Errorf("members of %d: %v", id, err)
 		}
 		return err
 	}, func() error {
-		if !q.knows(id) || !slices.Equal(page.Members, list.Members) || page.More != list.More {
+		if !q.answered(id) || !slices.Equal(page.Members, list.Members) || page.More != list.More {
 			return fmt.Errorf("id %d: %v %v, not %v %v", id, page.Members, page.More, list.Members, list.More)
 		}
 		return nil
 	})
 }
-
-func (q *asking) justifiedSets(id uint64) bool { return !q.knows(id) || q.justified(id) }
 
 // docs/queries.md: "Of each row all is as of one moment: a like that is in the count is in
 // `has`, and none else." The same over nodes of which each is somewhere else in the log.

@@ -469,7 +469,7 @@ func TestRefused(t *testing.T) {
 		message []byte
 		words   string
 	}{
-		{newer, "understands versions 1 to 5, and the message is of version 6 and needs 6"},
+		{newer, "understands versions 1 to 1, and the message is of version 6 and needs 6"},
 		{of(print+1, wire.Applied, nil), "another schema or number of shards"},
 		{of(print, 99, nil), "kind 99 is not known"},
 		{of(print, wire.Rows, pots.Append(nil)), `counter "pots" is unknown`},

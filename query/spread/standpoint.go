@@ -15,10 +15,7 @@ var _ query.BadgeReader = (*far)(nil)
 func (f *far) Standpoint(ctx context.Context, ask *query.StandpointAsk, out *query.Standpoint, _ bool) error {
 	q := &standpointQuestion{StandpointAsk: *ask, out: out}
 	lost, err := f.scatter(ctx, q, 1)
-	switch {
-	case err == nil && len(lost) > 0 && q.refusal != "":
-		err = fmt.Errorf("spread: no node answers for user %d that knows the question (%s): %w", ask.User, q.refusal, query.ErrStopped)
-	case err == nil && len(lost) > 0:
+	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("spread: no node answers for user %d: %w", ask.User, query.ErrStopped)
 	}
 	return err
@@ -38,16 +35,12 @@ func (f *far) Posts(ctx context.Context, followees []uint64, from, before pipeli
 // standpointQuestion asks for one user's; the item is the user.
 type standpointQuestion struct {
 	query.StandpointAsk
-	out     *query.Standpoint
-	refusal string // what a node said that does not know the question
+	out *query.Standpoint
 }
-
-// refused implements refusable.
-func (q *standpointQuestion) refused(words string) { q.refusal = words }
 
 func (q *standpointQuestion) shard(_ int32, v *View) pipeline.Shard { return v.shardOf(q.User) }
 
-func (q *standpointQuestion) ask([]int32, int, byte) (kind wire.Kind, body []byte, n int) {
+func (q *standpointQuestion) ask([]int32, int) (kind wire.Kind, body []byte, n int) {
 	return wire.Standpoint, wire.AppendStandpointAsk(nil, &q.StandpointAsk), 1
 }
 

@@ -27,7 +27,6 @@ const (
 	lags             // far behind the position that is asked
 	gone             // nobody is on its subject
 	mute             // takes what is asked and says nothing
-	former           // is of version 1
 	troubles
 )
 
@@ -52,7 +51,7 @@ func twin(t *testing.T, seed uint64) {
 	w := community(t, r, users)
 	c := newCluster(t, w, &server.Options{MaxPayload: int32([]int{32 << 10, 1 << 20}[r.IntN(2)])})
 	// Who answers for a shard, apart from troubles.
-	answers, knows := make([]bool, shards), make([]bool, shards) // knows: and for what is in sets
+	answers := make([]bool, shards)
 	someMute, someLags, slow := false, false, false
 	for n := range 1 + r.IntN(4) {
 		name, has := fmt.Sprintf("n%d", n), trouble(0)
@@ -72,7 +71,7 @@ func twin(t *testing.T, seed uint64) {
 		holds := func(s pipeline.Shard) bool { return held[s] && !let[s] }
 		h := querytest.NewHolder(w, name, holds)
 		switch has {
-		case twice, damages, mute, former:
+		case twice, damages, mute:
 			c.serve(name+"-real", h)
 			c.meddle(name, name+"-real", meddling(has, rand.New(rand.NewPCG(seed, uint64(n)))))
 		case gone:
@@ -93,7 +92,7 @@ func twin(t *testing.T, seed uint64) {
 		slow = slow || has == mute || has == lags // who asks them waits
 		for s := range answers {
 			if has != lags && has != gone && has != mute && holds(pipeline.Shard(s)) {
-				answers[s], knows[s] = true, knows[s] || has != former
+				answers[s] = true
 			}
 		}
 		t.Logf("%s: trouble %d", name, has)
@@ -102,20 +101,19 @@ func twin(t *testing.T, seed uint64) {
 		held := make([]bool, shards)
 		for s := range held {
 			held[s] = r.IntN(3) == 0
-			answers[s], knows[s] = answers[s] || held[s], knows[s] || held[s]
+			answers[s] = answers[s] || held[s]
 		}
 		c.own = querytest.NewHolder(w, "own", func(s pipeline.Shard) bool { return held[s] })
 	}
 	c.open()
 	whole := w.Reader()
 	answered := func(id uint64) bool { return answers[pipeline.ShardOf(id, shards)] }
-	knowsSets := func(id uint64) bool { return knows[pipeline.ShardOf(id, shards)] }
 	deadline, rounds := 5*time.Second, 12
 	if slow {
 		deadline, rounds = 700*time.Millisecond, 1
 	}
 	for range rounds {
-		q := &asking{t, r, c, whole, answered, knowsSets, someMute, someLags, users, deadline}
+		q := &asking{t, r, c, whole, answered, someMute, someLags, users, deadline}
 		q.rows()
 		q.unread()
 		q.feed()
@@ -144,8 +142,6 @@ func meddling(has trouble, r *rand.Rand) *relay {
 			return m
 		}
 		return &relay{answer: func(m []byte) [][]byte { return [][]byte{turn(m)} }}
-	case former:
-		return version1(nil)
 	}
 	return &relay{question: func([]byte) []byte { return nil }}
 }
@@ -156,7 +152,6 @@ type asking struct {
 	c        *cluster
 	whole    query.Reader
 	answered func(uint64) bool
-	knows    func(uint64) bool
 	mute     bool
 	lagging  bool
 	most     uint64

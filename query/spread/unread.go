@@ -197,7 +197,7 @@ func (q *profileQuestion) first() int { return len(q.parts) - q.mine }
 
 func (q *profileQuestion) shard(item int32, v *View) pipeline.Shard { return v.shardOf(q.users[item]) }
 
-func (q *profileQuestion) ask(items []int32, bytes int, _ byte) (kind wire.Kind, body []byte, n int) {
+func (q *profileQuestion) ask(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
 	a := wire.ProfilesAsk{Names: q.unread.packed, All: q.channels == nil, Channels: q.channels}
 	head := len(q.unread.packed) + 32
 	for _, name := range q.channels {
@@ -309,10 +309,7 @@ func (q *countQuestion) each(items []int32, starts []int, take func(ask *countAs
 	}
 }
 
-func (q *countQuestion) ask(items []int32, bytes int, version byte) (kind wire.Kind, body []byte, n int) {
-	if version < wire.CountShares.Since() {
-		return q.plain(items, bytes)
-	}
+func (q *countQuestion) ask(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
 	asks, length := 0, wire.CountMax
 	for ; n < len(items); n++ {
 		if n == 0 || q.of[items[n]] != q.of[items[n-1]] {
@@ -332,32 +329,7 @@ func (q *countQuestion) ask(items []int32, bytes int, version byte) (kind wire.K
 			body = q.shares[item].Append(body)
 		}
 	})
-	return wire.CountShares, body, n
-}
-
-// plain asks a node that does not know shares.
-func (q *countQuestion) plain(items []int32, bytes int) (kind wire.Kind, body []byte, n int) {
-	asks, length := 0, 16
-	var list wire.CountAsks
-	for ; n < len(items); n++ {
-		share, ask := &q.shares[items[n]], &q.asks[q.of[items[n]]]
-		begins := n == 0 || q.of[items[n]] != q.of[items[n-1]]
-		if begins {
-			length += wire.CountAskMax(0)
-			asks++
-		}
-		if length += wire.CountAskMax(share.Len()) - wire.CountAskMax(0); n > 0 && (asks > wire.IDsMax || length > bytes) {
-			break
-		}
-		if begins {
-			list.Begin(ask.mark)
-		}
-		if list.Add(share, ask.base) != nil {
-			return wire.CountPosts, nil, n + 1 // what its holder said makes no sense: neither does this, which is refused
-		}
-	}
-	list.End()
-	return wire.CountPosts, wire.AppendCountAsks(make([]byte, 0, 16+10*list.Len()), list.Asks), n
+	return wire.CountPosts, body, n
 }
 
 func (q *countQuestion) answer(items []int32, pieces [][]byte, d *due) (again []int32, err error) {

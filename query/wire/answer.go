@@ -30,7 +30,7 @@ const (
 	recordUser   // feed and 1:1 counts
 	recordUnread // a user's channels with unread notices
 	recordLit    // a user's dots that are lit
-	recordRest   // a user's followees that must be counted elsewhere
+	recordRest   // of a standpoint: followees that must be counted elsewhere
 	recordCounts // of CountPosts
 	recordUsers  // of a page
 	recordPosts
@@ -38,8 +38,8 @@ const (
 	recordStandpoint
 	recordChannel // of a standpoint
 	recordNotice
-	recordShares  // recordRest, for askers that know shares
-	recordChanged // when a user's followees in shares changed, for askers that use it
+	recordShares  // a user's followees that must be counted elsewhere
+	recordChanged // when those changed
 	recordHas     // of RowsHas: a bit for each member in each row
 	recordMembers // of a page of members
 )
@@ -155,11 +155,11 @@ func (p *Pieces) User(place int, u *query.UserUnread, counts []int64, notices, d
 	p.sparse(recordLit, place, len(u.Dots), func(i int) bool { return u.Dots[i] }, func(i int) { p.uvarint(uint64(dots[i])) })
 }
 
-// Followees is Rest for an asker of version 1.
-func (p *Pieces) Followees(place int, rest *query.CountAsk) {
+// followees appends those whose posts a standpoint counts elsewhere.
+func (p *Pieces) followees(place int, rest *query.CountAsk) {
 	for left := rest.Followees; len(left) > 0; {
 		some := query.CountAsk{Mark: rest.Mark, Followees: left[:min(len(left), chunkMax)]}
-		p.room(recordRest, CountAskMax(len(some.Followees)))
+		p.room(recordRest, countAskMax(len(some.Followees)))
 		p.uvarint(uint64(place))
 		p.Buf = appendCountAsk(p.Buf, &some)
 		left = left[len(some.Followees):]

@@ -15,21 +15,20 @@ type Kind byte
 const (
 	Rows Kind = 1 + iota
 	Profiles
-	CountPosts
+	CountPosts // of followees as a holder sent them: see shares.go
 	Followees
 	Posts
 	Following
 	Followers
 	Applied // asks nothing but Min
 	Standpoint
-	CountShares // CountPosts, of followees as a holder sent them: see shares.go
-	RowsHas     // Rows, with members to look for
-	Members     // see sets.go
+	RowsHas // Rows, with members to look for
+	Members // see sets.go
 	// Kinds is past the last: what this version knows is below.
 	Kinds
 )
 
-var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "count_shares", "rows_has", "members"}
+var kindNames = [...]string{"", "rows", "profiles", "count_posts", "followees", "posts", "following", "followers", "applied", "standpoint", "rows_has", "members"}
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
@@ -37,19 +36,6 @@ func (k Kind) String() string {
 		return kindNames[k]
 	}
 	return fmt.Sprintf("kind %d", byte(k))
-}
-
-// Since is the version from which on nodes know a kind.
-func (k Kind) Since() byte {
-	switch {
-	case k == RowsHas:
-		return 5
-	case k == Members:
-		return 4
-	case k == CountShares:
-		return 2
-	}
-	return 1
 }
 
 // What one part may ask: more is asked in several.
@@ -211,17 +197,8 @@ func (a *ProfilesAsk) Decode(body []byte, version byte) error {
 	return c.end(version, Profiles.String())
 }
 
-// AppendCountAsks appends the question of [query.Holder.CountPosts].
-func AppendCountAsks(b []byte, asks []query.CountAsk) []byte {
-	b = binary.AppendUvarint(b, uint64(len(asks)))
-	for i := range asks {
-		b = appendCountAsk(b, &asks[i])
-	}
-	return b
-}
-
-// CountAskMax is the most bytes that an ask of so many followees takes.
-func CountAskMax(followees int) int {
+// countAskMax is the most bytes that an ask of so many followees takes.
+func countAskMax(followees int) int {
 	return 4*binary.MaxVarintLen64 + 1 + followees*(8+binary.MaxVarintLen64)
 }
 
@@ -250,23 +227,6 @@ func (c *cursor) countAsk(ids []uint64, most int) (query.CountAsk, []uint64) {
 		a.Followees[i] = query.Followee{User: id, Since: pipeline.Position(c.Uvarint())}
 	}
 	return a, ids
-}
-
-// DecodeCountAsks reads it from the body of a part.
-func DecodeCountAsks(body []byte, version byte) (asks []query.CountAsk, err error) {
-	c := over(body)
-	n := c.Count("asks", IDsMax)
-	room := FolloweesMax
-	var ids []uint64
-	for range n {
-		var a query.CountAsk
-		if a, ids = c.countAsk(ids, room); c.Err != nil {
-			break
-		}
-		room -= len(a.Followees)
-		asks = append(asks, a)
-	}
-	return asks, c.end(version, CountPosts.String())
 }
 
 // PageAsk is the question of [query.Holder.Followees], Following and Followers.

@@ -128,7 +128,6 @@ type ProfilesAnswer struct {
 func DecodeProfiles(pieces [][]byte, users, columns, shards int, out *ProfilesAnswer) error {
 	d := profiles{shards: shards, missing: out.Missing[:0], rest: make([]Rest, users), feed: make([]uint64, users), counts: make([]int64, users*columns), known: make([]bool, users)}
 	t, err := each(pieces, Profiles, func(c *cursor, tag byte) bool { return d.take(c, tag, users, columns) })
-	d.share()
 	for _, i := range d.missing {
 		if !d.known[i] {
 			d.known[i], d.seen = true, d.seen+1
@@ -168,8 +167,6 @@ type profiles struct {
 	missing       []int
 	shards        int
 	rest          []Rest
-	plain         []query.CountAsk // rest, from a node that does not know shares; nil: it does
-	ids           []uint64
 }
 
 type channelMark struct {
@@ -190,16 +187,6 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int) bool {
 		d.user(c, users, columns)
 	case recordUnread, recordLit:
 		d.channels(c, users, tag == recordLit)
-	case recordRest:
-		place := c.Within("user", users)
-		var a query.CountAsk
-		if a, d.ids = c.countAsk(d.ids, FolloweesMax); c.Err == nil {
-			if d.plain == nil {
-				d.plain = make([]query.CountAsk, users)
-			}
-			d.plain[place].Mark = a.Mark
-			d.plain[place].Followees = append(d.plain[place].Followees, a.Followees...)
-		}
 	case recordShares:
 		c.rest(d.rest, d.shards)
 	case recordChanged:
@@ -208,16 +195,6 @@ func (d *profiles) take(c *cursor, tag byte, users, columns int) bool {
 		return false
 	}
 	return true
-}
-
-// share sorts what a node said that does not know shares.
-func (d *profiles) share() {
-	var s Sharing
-	for i := range d.plain {
-		if len(d.plain[i].Followees) > 0 {
-			d.rest[i] = s.Rest(&d.plain[i], d.shards)
-		}
-	}
 }
 
 // names reads a record of channels. Each takes room for every user of the answer.

@@ -51,8 +51,6 @@ const (
 	// ChangedMax is of how many followees of a user a holder says when they changed: to
 	// look more of them up takes an asker as long as to ask.
 	ChangedMax = 128
-	// ChangedSince is the version from which on nodes know that.
-	ChangedSince = 3
 )
 
 // Sharing is the memory in which followees are sorted by shard. It is reused.
@@ -156,9 +154,8 @@ func appendShare(b []byte, ids, since []uint64) []byte {
 	return b
 }
 
-// Rest appends what of a user's feed must be counted elsewhere, for an asker of a
-// version that knows shares.
-func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing, version byte) {
+// Rest appends what of a user's feed must be counted elsewhere.
+func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing) {
 	s.each(rest.Followees, shards, func(base pipeline.Position, shares []byte) {
 		p.room(recordShares, 4*varint+len(shares))
 		for _, u := range [...]uint64{uint64(place), uint64(rest.Mark), uint64(base), uint64(len(shares))} {
@@ -166,7 +163,7 @@ func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing, v
 		}
 		p.Buf = append(p.Buf, shares...)
 	})
-	if len(s.changed) > 0 && version >= ChangedSince {
+	if len(s.changed) > 0 {
 		p.room(recordChanged, 3*varint+1+8*len(s.changed))
 		for _, u := range [...]uint64{uint64(place), uint64(s.oldest), uint64(len(s.changed))} {
 			p.uvarint(u)
@@ -175,7 +172,7 @@ func (p *Pieces) Rest(place int, rest *query.CountAsk, shards int, s *Sharing, v
 	}
 }
 
-// Rest is the same of a holder in this process, or of one that does not know shares.
+// Rest is the same of a holder in this process.
 func (s *Sharing) Rest(ask *query.CountAsk, shards int) Rest {
 	r := Rest{Mark: ask.Mark}
 	s.each(ask.Followees, shards, func(base pipeline.Position, bytes []byte) {
@@ -387,7 +384,7 @@ func (a *CountAsks) Decode(body []byte, version byte) error {
 		}
 	}
 	a.End()
-	return c.end(version, CountShares.String())
+	return c.end(version, CountPosts.String())
 }
 
 // Shares and what stands around them fit into a record.

@@ -48,10 +48,10 @@ func changed(t *rapid.T) pipeline.Position {
 }
 
 // unshared: what is in shares is what was put in, each in its shard, and when they
-// changed, where that is known of all, who are few, and the asker knows of it.
+// changed, where that is known of all, who are few.
 func unshared(t interface {
 	Fatalf(string, ...any)
-}, got *wire.Rest, want *query.CountAsk, shards int, version byte,
+}, got *wire.Rest, want *query.CountAsk, shards int,
 ) {
 	var asks wire.CountAsks
 	asks.Begin(got.Mark)
@@ -71,7 +71,7 @@ func unshared(t interface {
 		changed = append(changed, all[i].Changed)
 		all[i].Changed = 0
 	}
-	if len(all) > wire.ChangedMax || slices.Contains(changed, 0) || version < wire.ChangedSince {
+	if len(all) > wire.ChangedMax || slices.Contains(changed, 0) {
 		changed = nil
 	}
 	if !slices.Equal(got.Changed, changed) {
@@ -126,7 +126,7 @@ func TestSharesRoundTrip(t *testing.T) {
 			}
 		}
 		for i := range asks {
-			unshared(t, &rests[i], &asks[i], shards, wire.Version)
+			unshared(t, &rests[i], &asks[i], shards)
 			if some := sharesOf(asks[i].Followees, shards, want); got.Asks[i].Mark != asks[i].Mark || !slices.Equal(got.Asks[i].Followees, some) {
 				t.Fatalf("%.1000v\nnot %.1000v", got.Asks[i], some)
 			}

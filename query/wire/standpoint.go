@@ -48,7 +48,7 @@ func (p *Pieces) Standpoint(s *query.Standpoint) {
 	for _, u := range []uint64{uint64(s.Read), uint64(s.Feed.Mark), uint64(s.Follows), uint64(s.PostsMax), uint64(s.NoticesMax)} {
 		p.uvarint(u)
 	}
-	p.Followees(0, &s.Feed)
+	p.followees(0, &s.Feed)
 	for _, c := range s.Channels {
 		p.room(recordChannel, nameMax+6*varint)
 		p.Buf = packed.AppendText(p.Buf, c.Name)

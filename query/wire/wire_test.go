@@ -52,9 +52,8 @@ func TestAsksRoundTrip(t *testing.T) {
 		}
 		posts := wire.PostsAsk{From: position(t, "from"), Before: position(t, "before"), Limit: 1 + rapid.IntRange(0, 1000).Draw(t, "limit"), Followees: ids(t, 300, "followees")}
 		page := wire.PageAsk{User: 1 + uint64(position(t, "user"))/2, After: uint64(position(t, "after")), Limit: posts.Limit}
-		counts := drawCountAsks(t)
 
-		bodies := [][]byte{rows.Append(nil), profiles.Append(nil), posts.Append(nil), page.Append(nil), wire.AppendCountAsks(nil, counts), nil}
+		bodies := [][]byte{rows.Append(nil), profiles.Append(nil), posts.Append(nil), page.Append(nil), sharesAsk(nil), nil}
 		kinds := []wire.Kind{rows.Kind(), wire.Profiles, wire.Posts, wire.Following, wire.CountPosts, wire.Applied}
 		message := wire.BeginBatch(nil, 77, wire.Oldest)
 		var sent []wire.Ask
@@ -85,8 +84,6 @@ func TestAsksRoundTrip(t *testing.T) {
 		same(t, posts2.Decode(got[2].Body, batch.Version), fmt.Sprint(posts), fmt.Sprint(posts2))
 		var page2 wire.PageAsk
 		same(t, page2.Decode(got[3].Body, batch.Version), fmt.Sprint(page), fmt.Sprint(page2))
-		counts2, err := wire.DecodeCountAsks(got[4].Body, batch.Version)
-		same(t, err, fmt.Sprint(counts), fmt.Sprint(counts2))
 	})
 }
 
@@ -238,7 +235,7 @@ func TestProfilesRoundTrip(t *testing.T) {
 				}
 			}
 		}
-		shards, version := rapid.SampledFrom([]int{1, 7, 64, pipeline.ShardsMax}).Draw(t, "shards"), rapid.ByteRange(1, wire.Version).Draw(t, "the asker's version")
+		shards := rapid.SampledFrom([]int{1, 7, 64, pipeline.ShardsMax}).Draw(t, "shards")
 		var sharing wire.Sharing
 		got.Reset(3, 1, []string{"left", "over"}, nil) // memory of another answer
 		err := wire.DecodeProfiles(pieces(t, limit, func(p *wire.Pieces) {
@@ -246,11 +243,7 @@ func TestProfilesRoundTrip(t *testing.T) {
 			p.ChannelNames(true, dots)
 			for i := range users {
 				p.User(i, &out.Users[i], out.Users[i].Counts, place(len(notices)), place(len(dots)))
-				if version > 1 {
-					p.Rest(i, &out.Rest[i], shards, &sharing, version)
-				} else {
-					p.Followees(i, &out.Rest[i])
-				}
+				p.Rest(i, &out.Rest[i], shards, &sharing)
 			}
 			p.End(tail)
 		}), users, columns, shards, &got)
@@ -264,7 +257,7 @@ func TestProfilesRoundTrip(t *testing.T) {
 			t.Fatalf("%.2000s\n%.2000s", a, b)
 		}
 		for i := range out.Rest {
-			unshared(t, &got.Rest[i], &out.Rest[i], shards, version)
+			unshared(t, &got.Rest[i], &out.Rest[i], shards)
 		}
 	})
 }
@@ -355,10 +348,6 @@ func TestVersions(t *testing.T) {
 	if err := got.Decode(asks[0].Body, batch.Version); err != nil || got != page {
 		t.Error(got, err)
 	}
-	// So is one that is older.
-	if batch, _, err = wire.DecodeBatch(of(1, 1, page.Append(nil)), nil); err != nil || batch.Version != 1 {
-		t.Fatal(batch, err)
-	}
 	// One of the same version has nothing to add.
 	if err := got.Decode(asks[0].Body, wire.Version); !errors.Is(err, wire.ErrDamaged) || !strings.Contains(err.Error(), "3 bytes are left over") {
 		t.Error(err)
@@ -399,9 +388,8 @@ func FuzzDecodeBatch(f *testing.F) {
 	page := wire.PageAsk{User: 7, Limit: 100}
 	for kind, body := range map[wire.Kind][]byte{
 		wire.Rows: rows.Append(nil), wire.Profiles: profiles.Append(nil), wire.Posts: posts.Append(nil), wire.Followers: page.Append(nil),
-		wire.CountPosts: wire.AppendCountAsks(nil, []query.CountAsk{{Mark: 5, Followees: []query.Followee{{User: 9}, {User: 10, Since: 6}}}}),
 		wire.Standpoint: wire.AppendStandpointAsk(nil, &query.StandpointAsk{User: 7, Channels: []string{"system"}, Before: 9, Limit: 21}),
-		wire.CountShares: sharesAsk([]wire.Rest{
+		wire.CountPosts: sharesAsk([]wire.Rest{
 			new(wire.Sharing).Rest(&query.CountAsk{Mark: 5, Followees: []query.Followee{{User: 9}, {User: 10, Since: 6}, {User: 1 << 63, Since: 1 << 60}}}, 2), {Mark: 3},
 		}),
 	} {
@@ -434,11 +422,6 @@ func FuzzDecodeBatch(f *testing.F) {
 					again(t, posts.Followees, body)
 				}
 			case wire.CountPosts:
-				asks, err := wire.DecodeCountAsks(body, version)
-				if err == nil && len(asks) > len(body) {
-					t.Fatalf("%d asks in %d bytes", len(asks), len(body))
-				}
-			case wire.CountShares:
 				var asks wire.CountAsks
 				if err := asks.Decode(body, version); err == nil && (len(asks.Asks) > len(body) || asks.Len() > len(body)) {
 					t.Fatalf("%d asks of %d in %d bytes", len(asks.Asks), asks.Len(), len(body))
@@ -477,12 +460,7 @@ func FuzzDecodeReplies(f *testing.F) {
 			p.ChannelNames(true, profiles.Dots)
 			for i := range 2 {
 				p.User(i, &profiles.Users[i], profiles.Users[i].Counts, []int{0}, []int{0})
-				rest := &query.CountAsk{Mark: 4, Followees: []query.Followee{{User: 5}, {User: 8, Since: 300}}}
-				if i == 0 {
-					p.Followees(i, rest)
-				} else {
-					p.Rest(i, rest, 3, new(wire.Sharing), wire.Version)
-				}
+				p.Rest(i, &query.CountAsk{Mark: 4, Followees: []query.Followee{{User: 5}, {User: 8, Since: 300}}}, 3, new(wire.Sharing))
 			}
 		},
 		wire.CountPosts: func(p *wire.Pieces) { p.Counts(&query.Counts{Posts: []uint64{4, 0}, Missing: []int{1}}) },

@@ -167,7 +167,7 @@ func (j *job) tryShard(ctx context.Context, s pipeline.Shard) error {
 		j.m.Events = m.Streams.Events
 	}
 	switch {
-	case m.Shard != s || m.Shards != j.o.Shards || !cold.Reads(m.Format):
+	case m.Shard != s || m.Shards != j.o.Shards || m.Format != cold.Format:
 		return fmt.Errorf("%w: node %s gives shard %d of %d in format %d", errIdentity, node, m.Shard, m.Shards, m.Format)
 	case !m.Streams.Events.Equal(j.m.Events):
 		return fmt.Errorf("%w: node %s counts the EVENTS created at %v, others that of %v", errIdentity, node, m.Streams.Events, j.m.Events)
@@ -175,7 +175,7 @@ func (j *job) tryShard(ctx context.Context, s pipeline.Shard) error {
 	if j.dict, err = cold.Union(j.dict, m.Dictionary); err != nil {
 		return fmt.Errorf("%w: node %s: %w", errIdentity, node, err)
 	}
-	j.m.Store = j.dict.Format()
+	j.m.Store = cold.Format
 	part := Part{Shard: s, Node: node, Dictionary: m.Dictionary, State: m.State}
 	part.State.Sequence = 0 // DELTAS may be another by the time that it is restored
 	fault := func(n int, err error) error {

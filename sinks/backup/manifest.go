@@ -104,7 +104,7 @@ func (m *Manifest) check() error {
 	switch {
 	case !pipeline.FormatBackups.Reads(m.Format):
 		return fmt.Errorf("backup: it has version %d, and this program reads versions %d to %d: use the program that made it, or a newer one", m.Format, pipeline.FormatBackups.Oldest, pipeline.FormatBackups.Newest)
-	case !cold.Reads(m.Store):
+	case m.Store != cold.Format:
 		return fmt.Errorf("backup: its runs have version %d, which this program does not read: use the program that made it", m.Store)
 	case m.Shards < 1 || m.Shards > pipeline.ShardsMax || len(m.Parts) != m.Shards+1:
 		return bad("%d parts of %d shards", len(m.Parts), m.Shards)

@@ -26,17 +26,6 @@ const countersMax = 255
 // set says that it is a set: no counter has a dot in its name.
 func (c *DictionaryCounter) set() bool { return strings.Contains(c.Name, ".") }
 
-// Format is that of a store with these names: the oldest that has room for them, so
-// that a program of before, which knows no sets, refuses only what it cannot read.
-func (d Dictionary) Format() int {
-	for i := range d {
-		if d[i].set() {
-			return Format
-		}
-	}
-	return formatOldest
-}
-
 // extend adds the schema's names; changed says whether there were new ones.
 func (d Dictionary) extend(schema *pipeline.Schema) (out Dictionary, changed bool, err error) {
 	out = append(out, d...)

@@ -84,8 +84,8 @@ func (s *Store) accepts(m *Manifest, number pipeline.Shard) error {
 	}
 	here := s.Meta()
 	switch {
-	case !Reads(m.Format):
-		return fmt.Errorf("%w: it has format %d, and this version reads formats %d to %d", ErrForeign, m.Format, formatOldest, Format)
+	case m.Format != Format:
+		return fmt.Errorf("%w: it has format %d, and this version reads format %d", ErrForeign, m.Format, Format)
 	case m.Shards != here.Shards:
 		return fmt.Errorf("%w: it is one of %d shards, and this store has %d", ErrForeign, m.Shards, here.Shards)
 	case m.Shard != number:

@@ -131,7 +131,7 @@ func (s *Store) mergeOnce(rest func(time.Duration) bool) (did bool, err error) {
 		}
 		return true, nil
 	case errors.Is(err, ErrCorrupt):
-		err = fmt.Errorf("%w; stop the node, move badger/ away and run 'tidemark repair --replay'", err)
+		err = fmt.Errorf("%w; stop the node, move generations/ away and run 'tidemark repair --replay'", err)
 		if m.refuse(err) {
 			s.log.Error("cold: a merge met damage; the shard is refused, others go on", "shard", k.number, "error", err)
 		}

@@ -83,7 +83,7 @@ func (k *Stack) refuse(err error) error {
 	if !errors.Is(err, ErrCorrupt) { // no descriptor left, or no right to read
 		return fmt.Errorf("cold: shard %d cannot be used: %w; mend that and start the node again", k.number, err)
 	}
-	return fmt.Errorf("cold: shard %d cannot be used: %w; stop the node, move badger/ away and run 'tidemark repair --replay'", k.number, err)
+	return fmt.Errorf("cold: shard %d cannot be used: %w; stop the node, move generations/ away and run 'tidemark repair --replay'", k.number, err)
 }
 
 // listedFiles are the files that lists have, each held once.

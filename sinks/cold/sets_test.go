@@ -75,16 +75,12 @@ var (
 	ofPairs = pipeline.SetSpec{Members: pipeline.MembersPairs}
 )
 
-// A store that has no set has format 2, with or without knowing of sets, and opens. With
-// the first set its format is 3. A set keeps its number and its members, whatever the
+// A set keeps its number and its members, whatever the
 // configuration says in between, and is no counter.
 func TestSetNumbers(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, "post: like")
 	write(t, s, "post", 7, 1)
-	if s.Meta().Format != 2 {
-		t.Fatalf("without sets: %+v", s.Meta())
-	}
 	closeStore(t, s)
 
 	with := setSpec(t, map[string]pipeline.SetSpec{"post.like": ofIDs, "user.liked": ofPairs}, "post: like", "user: liked")
@@ -95,13 +91,13 @@ func TestSetNumbers(t *testing.T) {
 		to.Member(column(t, s, "user.liked"), id, pipeline.Member{A: 5, B: 9}, 0, true)
 	})
 	want := Dictionary{{"post", []string{"like"}}, {"user", []string{"liked"}}, {"post.like", nil}, {"user.liked", nil}}
-	if got := s.Meta(); got.Format != 3 || fmt.Sprint(got.Dictionary) != fmt.Sprint(want) {
+	if got := s.Meta(); fmt.Sprint(got.Dictionary) != fmt.Sprint(want) {
 		t.Fatalf("with sets: %+v", got)
 	}
 	closeStore(t, s)
 
 	s = open(t, dir, "page: hit")
-	if got := s.Meta(); got.Format != 3 || len(s.Schema().Counters) != 3 || got.Dictionary.find("page") != 4 {
+	if got := s.Meta(); len(s.Schema().Counters) != 3 || got.Dictionary.find("page") != 4 {
 		t.Fatalf("by a configuration without sets: %+v, %+v", s.Schema().Counters, got)
 	}
 	write(t, s, "page", 7, 2)

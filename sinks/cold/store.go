@@ -34,16 +34,8 @@ import (
 	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
-// Format is the newest layout of keys and values that this version reads, and
-// formatOldest the oldest: that of a store without sets. A store of another format
-// is refused.
-const (
-	Format       = 3
-	formatOldest = 2
-)
-
-// Reads says whether this version reads a layout.
-func Reads(format int) bool { return format >= formatOldest && format <= Format }
+// Format is the layout of keys and values. A store of another one is refused.
+const Format = 1
 
 // ErrCorrupt wraps every complaint about stored bytes.
 var ErrCorrupt = run.ErrCorrupt
@@ -73,7 +65,7 @@ type Store struct {
 	engine Engine
 	log    *slog.Logger
 	metaMu sync.Mutex
-	meta   Meta // Dictionary, with it Format, and Streams change, under metaMu
+	meta   Meta // Dictionary and Streams change, under metaMu
 	// metaEdit is held while meta is written. unwritten says that writing it failed:
 	// what is on disk may be another, and must not stay so under rows that are
 	// numbered by this one.
@@ -133,15 +125,13 @@ func (s *Store) load(schema *pipeline.Schema, shards int, node string) error {
 	fresh := err == nil && !found
 	switch {
 	case fresh && !s.empty():
-		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir, or, if Badger's MANIFEST was damaged, move badger/ away and run 'tidemark repair --replay'")
+		return errors.New("cold: the database is not one of Tidemark's: it holds keys but not what says whose they are; use another data_dir, or, if Badger's MANIFEST was damaged, move generations/ away and run 'tidemark repair --replay'")
 	case fresh:
-		s.meta = Meta{Format: formatOldest, Shards: shards, Node: node}
+		s.meta = Meta{Format: Format, Shards: shards, Node: node}
 	case err != nil:
 		return fmt.Errorf("cold: read the store's meta: %w", err)
-	case s.meta.Format < formatOldest:
-		return fmt.Errorf("cold: the data directory has format %d, and this version reads formats %d to %d: run 'tidemark repair --replay', which counts EVENTS again, or use the version that wrote it", s.meta.Format, formatOldest, Format)
-	case s.meta.Format > Format:
-		return fmt.Errorf("cold: the data directory has format %d, of a later version; this one reads formats %d to %d: use the version that wrote it, or another data_dir", s.meta.Format, formatOldest, Format)
+	case s.meta.Format != Format:
+		return fmt.Errorf("cold: the store has format %d, and this version reads format %d: 'tidemark repair --replay' counts EVENTS again; or use the version that wrote it", s.meta.Format, Format)
 	case s.meta.Shards != shards:
 		return fmt.Errorf("cold: the data directory has %d shards and the configuration says %d: set shards: %d, or rebuild with 'tidemark repair --replay'", s.meta.Shards, shards, s.meta.Shards)
 	}
@@ -181,7 +171,7 @@ func (s *Store) adopt(schema *pipeline.Schema) (changed bool, err error) {
 func (s *Store) setDictionary(d Dictionary) {
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
-	s.meta.Dictionary, s.meta.Format = d, d.Format()
+	s.meta.Dictionary = d
 }
 
 func (s *Store) writeMeta() error {

@@ -2,7 +2,6 @@ package cold
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -117,38 +116,12 @@ func TestRefusals(t *testing.T) {
 	if got := scanned(t, s); !maps.Equal(got, cells{"post.like 7": 1}) {
 		t.Errorf("a refused start changed the store: %v", got)
 	}
-	for format, parts := range map[int][]string{
-		formatOldest - 1: {"format 1", "reads formats 2 to 3", "tidemark repair --replay"},
-		Format + 1:       {"format 4", "of a later version", "reads formats 2 to 3", "another data_dir"},
-	} {
-		s.meta.Format = format
-		if err := s.writeMeta(); err != nil {
-			t.Fatal(err)
-		}
-		closeStore(t, s)
-		refuse(testOptions(), parts...)
-		s = reformat(t, dir)
+	s.meta.Format = Format + 1
+	if err := s.writeMeta(); err != nil {
+		t.Fatal(err)
 	}
 	closeStore(t, s)
-}
-
-// reformat opens a store of another format as one of this.
-func reformat(t *testing.T, dir string) *Store {
-	t.Helper()
-	e, err := openBadger(dir, testOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Store{engine: e, metaEdit: newLock()}
-	value, err := e.Get(metaKey)
-	if err == nil {
-		err = json.Unmarshal(value, &s.meta)
-	}
-	s.meta.Format = formatOldest
-	if err := errors.Join(err, s.writeMeta(), e.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return open(t, dir, "post: like")
+	refuse(testOptions(), "format 2", "reads format 1", "tidemark repair --replay")
 }
 
 func TestRefusesForeignDatabase(t *testing.T) {
@@ -203,7 +176,7 @@ func TestUnfinishedFirstOpen(t *testing.T) {
 	}
 	s := open(t, dir, "post: like")
 	defer closeStore(t, s)
-	if s.Meta().Format != formatOldest || s.Meta().Shards != 4 {
+	if s.Meta().Format != Format || s.Meta().Shards != 4 {
 		t.Fatalf("meta %+v", s.Meta())
 	}
 }

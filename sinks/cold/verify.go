@@ -31,7 +31,7 @@ type Damage struct {
 }
 
 func (d Damage) Error() string {
-	return fmt.Sprintf("cold: the file %s is damaged: %v; its shards are stopped. Stop the node, move badger/ away and run 'tidemark repair --replay'", d.File, d.Err)
+	return fmt.Sprintf("cold: the file %s is damaged: %v; its shards are stopped. Stop the node, move generations/ away and run 'tidemark repair --replay'", d.File, d.Err)
 }
 
 // Unwrap makes a damage an [ErrCorrupt].

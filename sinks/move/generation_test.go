@@ -11,7 +11,7 @@ import (
 // one that it does not have.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
-	if got := move.Subject("a", 1); got != "tidemark.hold.a.runs" || move.Subject("a", 0) != got {
+	if got := move.Subject("a", 1); got != "tidemark.hold.a.g1.runs" || move.Subject("a", 0) != got {
 		t.Errorf("the first generation is asked at %s", got)
 	}
 	if got := move.Subject("a", 2); got != "tidemark.hold.a.g2.runs" {

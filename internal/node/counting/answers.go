@@ -3,7 +3,6 @@ package counting
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,23 +57,12 @@ func (g *Generation) serveNodes() (err error) {
 		Schema:     g.store.Schema(),
 		Types:      g.Config.Rules().Types(),
 		Shards:     g.Config.Shards,
-		Untold:     g.untold,
 		Workers:    g.Processors,
 		ColdReads:  g.Config.Limits.ColdReads,
 		Registerer: g.figures,
 		Logger:     g.Log,
 	})
 	return err
-}
-
-// untold returns why a process that only answers must not use this generation: it is kept,
-// and does not serve. A version that knows of generations does not ask; an earlier one
-// would go on with the generation that served before.
-func (g *Generation) untold() error {
-	if g.host.Generations().Kept == g.Number {
-		return fmt.Errorf("generation %d does not serve any more: a version that knows of generations is needed", g.Number)
-	}
-	return nil
 }
 
 // recentShare bounds the memory for posts of authors whom other nodes hold: memory.budget

@@ -115,7 +115,7 @@ func (g *Generation) found(r *audit.Report) {
 		}
 	}
 	if r.Channels > 0 {
-		g.Log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move badger/ away and start it", "notices", r.Channels)
+		g.Log.Error("audit: the channels are not what the log says; they are not taken again by themselves: stop the node, move generations/ away and start it", "notices", r.Channels)
 	}
 	if r.Lost > 0 {
 		g.Log.Error("audit: EVENTS once lost its tail, and what was counted of that stands: this may be why it differs; 'tidemark recount --repair' makes it what the log says", "messages", r.Lost)

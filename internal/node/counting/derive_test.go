@@ -170,7 +170,7 @@ func TestStoppedShardIsTakenAgain(t *testing.T) {
 	damage := func(n Node, most int, spoil func(file string) error) {
 		t.Helper()
 		f.Stop(n)
-		files, err := filepath.Glob(filepath.Join(f.Dirs[n.Serving().Name], "badger", "runs", "*"))
+		files, err := filepath.Glob(filepath.Join(f.Dirs[n.Serving().Name], "generations", "1", "badger", "runs", "*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("runs %v, %v", files, err)
 		}

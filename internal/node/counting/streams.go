@@ -151,7 +151,7 @@ func (g *Generation) beyond(err error) error {
 // toRestore says which commands put a backup in the place of what is counted here.
 func (g *Generation) toRestore(events jetlog.StreamState) string {
 	return fmt.Sprintf("stop this node, move %s away, and run 'tidemark restore %s --data-dir %s'",
-		g.Dir.Of(g.Number, datadir.BadgerDir), cmp.Or(events.Trimmed.Place, g.Config.Backup.To, "BACKUP"), g.Dir.Path)
+		g.Dir.Join(datadir.GenerationsDir), cmp.Or(events.Trimmed.Place, g.Config.Backup.To, "BACKUP"), g.Dir.Path)
 }
 
 // sequenceMax is the last window in DELTAS, if it is the stream that the

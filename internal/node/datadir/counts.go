@@ -16,7 +16,7 @@ import (
 
 // What a data directory has of a generation is moved as one, and only then deleted:
 //
-//	generations/3/              of generation 3; badger/ and filters/ at the top are of the first one
+//	generations/3/              of generation 3
 //	generations/3.9f0c…/        of another generation 3, which counts by 9f0c…: moved aside
 //	generations/3.9f0c….mixed/  the same, and EVENTS no longer has all that was counted
 //	generations/3.dropped/      about to be deleted
@@ -114,10 +114,8 @@ func (d *Dir) Drop(n generations.Number) error {
 	if err := d.Note(n, Noted{}); err != nil {
 		return err
 	}
-	if n != generations.First {
-		if err := os.RemoveAll(d.Of(n, "")); err != nil {
-			return err
-		}
+	if err := os.RemoveAll(d.Of(n, "")); err != nil {
+		return err
 	}
 	return os.RemoveAll(d.Aside(n, droppedName))
 }

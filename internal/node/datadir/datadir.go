@@ -35,10 +35,10 @@ import (
 //	data/
 //	  tidemark.json   what this directory is: format, this node's name, generations
 //	  LOCK            held while a process uses it
-//	  badger/         shards' checkpoints, of the first generation
 //	  jetstream/      the embedded server's streams
-//	  filters/        which ids stand where in EVENTS, by its rules; a cache
-//	  generations/2/  badger/ and filters/ of the second generation, and so on
+//	  generations/1/  of the first generation, and so on:
+//	    badger/       shards' checkpoints
+//	    filters/      which ids stand where in EVENTS, by its rules; a cache
 //	  generations/1.9f0c…/  of another generation 1, which counts by 9f0c…: moved aside
 //	  restoring       there while a backup is being restored into it
 const (
@@ -52,7 +52,7 @@ const (
 
 	RestoringFile = "restoring" // there while a backup is being restored into the directory
 
-	Format = 2
+	Format = 1
 )
 
 // Marker is what a data directory says of itself, readable without opening it.
@@ -61,9 +61,8 @@ type Marker struct {
 	Node   string `json:"node"` // this directory's name among all nodes
 	Demo   bool   `json:"demo,omitempty"`
 
-	Noted // of the first generation
-	// Later are the counts of the other generations that are here.
-	Later map[generations.Number]Noted `json:"later,omitempty"`
+	// Counts are those of the generations that are here.
+	Counts map[generations.Number]Noted `json:"counts,omitempty"`
 	// Generations is the record that this node last acted on; nil: there was none.
 	Generations *generations.Set `json:"generations,omitempty"`
 
@@ -123,7 +122,13 @@ type Dir struct {
 // Open locks the directory, or makes it. A directory that is in use, of
 // another format or with another node's name is refused untouched; node "" takes
 // any name.
-func Open(path, node string, demo bool) (*Dir, error) {
+func Open(path, node string, demo bool) (*Dir, error) { return open(path, node, demo, false) }
+
+// OpenToReplay is Open for a process that throws all counts away: it takes a directory of
+// another format too.
+func OpenToReplay(path, node string, demo bool) (*Dir, error) { return open(path, node, demo, true) }
+
+func open(path, node string, demo, replay bool) (*Dir, error) {
 	d := &Dir{Path: path}
 	entries, err := usable(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -138,7 +143,7 @@ func Open(path, node string, demo bool) (*Dir, error) {
 	if err := d.Acquire(); err != nil {
 		return nil, err
 	}
-	if err := d.identify(node, demo); err != nil {
+	if err := d.identify(node, demo, replay); err != nil {
 		d.Abandon()
 		return nil, err
 	}
@@ -217,7 +222,7 @@ func (d *Dir) Acquire() error {
 }
 
 // identify reads the marker, or writes it into an empty directory.
-func (d *Dir) identify(node string, demo bool) error {
+func (d *Dir) identify(node string, demo, replay bool) error {
 	found, err := d.read()
 	switch {
 	case err != nil:
@@ -229,6 +234,9 @@ func (d *Dir) identify(node string, demo bool) error {
 	d.made, d.fresh = false, false // somebody was here between the look and the lock
 	if err := d.finishDrops(); err != nil {
 		return err
+	}
+	if replay {
+		d.Marker.Format = Format
 	}
 	return d.refuses(node, demo)
 }
@@ -253,7 +261,7 @@ func (d *Dir) refuses(node string, demo bool) error {
 	m := d.Marker
 	switch {
 	case m.Format != Format:
-		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: use the version that wrote it, or another data_dir", d.Path, m.Format, Format)
+		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: 'tidemark repair --replay' counts its EVENTS again; or use the version that wrote it, or another data_dir", d.Path, m.Format, Format)
 	case m.Node != node && node != "":
 		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.Path, m.Node, node, m.Node)
 	case m.Demo != demo && m.Demo:
@@ -268,29 +276,22 @@ func (d *Dir) refuses(node string, demo bool) error {
 func (d *Dir) Counted(n generations.Number) Noted {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n == generations.First {
-		return d.Marker.Noted
-	}
-	return d.Marker.Later[n]
+	return d.Marker.Counts[n]
 }
 
 // Note notes what the counts of a generation are here.
 func (d *Dir) Note(n generations.Number, c Noted) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n == generations.First {
-		d.Marker.Noted = c
-		return d.WriteMarker()
+	counts := maps.Clone(d.Marker.Counts)
+	if counts == nil {
+		counts = make(map[generations.Number]Noted)
 	}
-	later := maps.Clone(d.Marker.Later)
-	if later == nil {
-		later = make(map[generations.Number]Noted)
-	}
-	later[n] = c
+	counts[n] = c
 	if c == (Noted{}) {
-		delete(later, n)
+		delete(counts, n)
 	}
-	d.Marker.Later = later
+	d.Marker.Counts = counts
 	return d.WriteMarker()
 }
 
@@ -320,29 +321,19 @@ func (d *Dir) NoteGenerations(set generations.Set) error {
 	return err
 }
 
-// Of is where a generation has something: the first one in the directory itself.
+// Of is where a generation has something.
 func (d *Dir) Of(n generations.Number, name string) string {
-	if n == generations.First {
-		return d.Join(name)
-	}
-	return filepath.Join(d.Path, GenerationsDir, strconv.FormatUint(uint64(n), 10), name)
+	return filepath.Join(d.Path, GenerationsDir, n.String(), name)
 }
 
 // Stored are the generations that something is stored of.
 func (d *Dir) Stored() (numbers []generations.Number, err error) {
-	for _, name := range []string{BadgerDir, FiltersDir} {
-		if _, err := os.Stat(d.Join(name)); err == nil {
-			numbers = append(numbers, generations.First)
-			break
-		}
-	}
 	entries, err := os.ReadDir(d.Join(GenerationsDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	for _, e := range entries {
-		n, err := strconv.ParseUint(e.Name(), 10, 32)
-		if err == nil && generations.Number(n) > generations.First {
+		if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil && n > 0 {
 			numbers = append(numbers, generations.Number(n))
 		}
 	}
@@ -379,7 +370,7 @@ func (d *Dir) Abandon() {
 	case d.made:
 		os.RemoveAll(d.Path)
 	case d.fresh:
-		for _, name := range []string{MarkerFile, BadgerDir, GenerationsDir, StreamsDir, KeyFile, lockFile} {
+		for _, name := range []string{MarkerFile, GenerationsDir, StreamsDir, KeyFile, lockFile} {
 			os.RemoveAll(d.Join(name))
 		}
 	}
