@@ -102,35 +102,18 @@ type letterJSON struct {
 	Line     int       `json:"line"` // in its message, from 0
 	Error    string    `json:"error"`
 	Begins   string    `json:"begins"` // the body's first characters
-
-	Same    uint64 `json:"same_event_as,omitempty"` // an earlier letter of the event
-	Sent    string `json:"sent,omitempty"`          // the position at which the event was sent again
-	Counted string `json:"counted,omitempty"`       // which generation counts it though another refused it
-}
-
-// note is why a letter needs nothing more.
-func (l *letterJSON) note() string {
-	switch {
-	case l.Counted != "":
-		return l.Counted
-	case l.Sent != "":
-		return "sent before, at position " + l.Sent
-	case l.Same != 0:
-		return fmt.Sprintf("same event as %d", l.Same)
-	}
-	return ""
 }
 
 // beginsShown is how much of a body a list shows.
 const beginsShown = 60
 
 func (l *lettersCommand) Run(t *terminal) error {
-	return l.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.Box) error {
+	return l.letters(func(ctx context.Context, box *letters.Box) error {
 		found, more, err := box.Newest(ctx, l.Reason, l.Limit)
 		if err != nil {
 			return err
 		}
-		list, err := l.list(ctx, nc, box, found, t.err)
+		list, err := readLetters(ctx, box, found)
 		if err != nil {
 			return err
 		}
@@ -144,18 +127,9 @@ func (l *lettersCommand) Run(t *terminal) error {
 	})
 }
 
-// list reads letters whole, and finds out what became of their events.
-func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *letters.Box, found []letters.Letter, warn io.Writer) ([]letterJSON, error) {
+// readLetters reads letters whole.
+func readLetters(ctx context.Context, box *letters.Box, found []letters.Letter) ([]letterJSON, error) {
 	list := make([]letterJSON, 0, len(found))
-	if len(found) == 0 {
-		return list, nil
-	}
-	asking, cancel := context.WithTimeout(ctx, l.Timeout+answerSlack)
-	defer cancel()
-	known, err := newLetterNotes(asking, nc, box, found, warn)
-	if err != nil {
-		return nil, err
-	}
 	for _, f := range found {
 		whole, err := box.Get(ctx, f.Sequence)
 		if errors.Is(err, letters.ErrNoLetter) {
@@ -164,11 +138,7 @@ func (l *lettersCommand) list(ctx context.Context, nc *nats.Conn, box *letters.B
 		if err != nil {
 			return nil, err
 		}
-		line := letterLine(whole)
-		if err := known.note(ctx, &whole, &line); err != nil {
-			return nil, err
-		}
-		list = append(list, line)
+		list = append(list, letterLine(whole))
 	}
 	return list, nil
 }
@@ -192,11 +162,7 @@ func printLetters(to io.Writer, list []letterJSON, more bool, limit int) error {
 	out := &table{left: []bool{1: true, 2: true, 4: true, 5: true}}
 	out.add("SEQ", "TIME", "REASON", "EVENT", "WHY", "BEGINS")
 	for _, l := range list {
-		why := l.Error
-		if note := l.note(); note != "" {
-			why = note + ": " + why
-		}
-		out.add(strconv.FormatUint(l.Seq, 10), clockTime(l.Time), l.Reason, l.Position, printable(why, beginsShown), l.Begins)
+		out.add(strconv.FormatUint(l.Seq, 10), clockTime(l.Time), l.Reason, l.Position, printable(l.Error, beginsShown), l.Begins)
 	}
 	if err := out.print(to); err != nil {
 		return err

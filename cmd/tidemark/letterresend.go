@@ -16,7 +16,9 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/config"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog/bucket"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/letters"
 	"github.com/tidemark-io/tidemark/query/client"
 )
@@ -36,9 +38,9 @@ type resendCommand struct {
 func (resendCommand) Help() string {
 	return `Sends refused events again, as they came, when rules or configuration know them now, or one of them mended. Each becomes an event at the log's end, counted once however often it is sent, also after an interruption, and leaves the dead letters.
 
-What would still be refused is not sent, as far as the command can know; your rules are known to the node alone, unless --config says them. What the node refuses again is a dead letter again, and said. The exit code is 1 when one is neither counted nor 'sent before'; 'sent before' says that nothing was sent now.
+What the rules that serve, or those of --config, would still refuse is not sent. What the node refuses again is a dead letter again, and said. The exit code is 1 when one is neither counted nor 'sent before'; 'sent before' says that nothing was sent now.
 
-An event sent as it came stays in EVENTS where it came, too: a later rebuild, or 'repair --replay', by rules that take it counts both. Where a rebuild is to bring the rules, resend nothing: it counts what was refused by itself.
+An event sent as it came stays in EVENTS where it came, too: a later rebuild, or 'repair --replay', by rules that take it counts both. Where a rebuild brings the rules, resend nothing, and purge what was refused: the rebuild has counted it by itself.
 
 EXAMPLE
 
@@ -71,17 +73,16 @@ func (r *resendCommand) Validate() error {
 
 // What became of a letter.
 const (
-	resendCounted = "counted"        // an event, and every answer counts it
-	resendBefore  = "sent before"    // an event already, or another letter of the event is
-	resendRebuilt = "counted before" // the serving generation counts it where it came
-	resendSent    = "sent"           // an event; not known to be counted yet
-	resendRefused = "refused"        // an event, which became a dead letter
-	resendWrong   = "not sent"       // it would be refused
-	resendGone    = "not there"      // no such letter
+	resendCounted = "counted"     // an event, and every answer counts it
+	resendBefore  = "sent before" // an event already, or another letter of the event is
+	resendSent    = "sent"        // an event; not known to be counted yet
+	resendRefused = "refused"     // an event, which became a dead letter
+	resendWrong   = "not sent"    // it would be refused
+	resendGone    = "not there"   // no such letter
 )
 
 // resendResults are how they are counted up, in order.
-var resendResults = []string{resendCounted, resendBefore, resendRebuilt, resendSent, resendRefused, resendWrong, resendGone}
+var resendResults = []string{resendCounted, resendBefore, resendSent, resendRefused, resendWrong, resendGone}
 
 // resentJSON is a letter that was to be sent again.
 type resentJSON struct {
@@ -94,7 +95,7 @@ type resentJSON struct {
 
 // good says that a letter's event counts, or that an earlier run has sent it.
 func good(result string) bool {
-	return result == resendCounted || result == resendBefore || result == resendRebuilt
+	return result == resendCounted || result == resendBefore
 }
 
 // resending is one run of the command.
@@ -104,7 +105,6 @@ type resending struct {
 	box      *letters.Box
 	resender *letters.Resender
 	judge    *judge
-	rebuilt  *rebuilt
 
 	sent   []letters.Resent  // now, or before
 	last   pipeline.Position // of the events sent
@@ -126,24 +126,16 @@ func (r *resendCommand) Run(t *terminal) error {
 	}
 	return r.lettersOn(func(ctx context.Context, nc *nats.Conn, box *letters.Box) error {
 		run := &resending{command: r, client: client.New(nc), box: box, counts: map[string]int{}}
-		asking, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
-		defer cancel()
 		var err error
-		if run.rebuilt, err = newRebuilt(asking, nc, run.client); err != nil {
-			return err
-		}
-		switch {
-		case rules != nil:
+		if rules != nil {
 			run.judge, err = judgeByConfig(rules)
-		case run.rebuilt.judge != nil:
-			run.judge = run.rebuilt.judge
-		default:
-			run.judge, err = r.judge(ctx, run.client)
+		} else {
+			run.judge, err = judgeOfServing(ctx, nc)
 		}
 		if err != nil {
 			return err
 		}
-		if run.resender, err = box.Resender(ctx); err != nil {
+		if run.resender, err = box.Resender(); err != nil {
 			return err
 		}
 		failed := run.all(ctx)
@@ -151,15 +143,20 @@ func (r *resendCommand) Run(t *terminal) error {
 	})
 }
 
-// judge judges by what the node says that it counts.
-func (r *resendCommand) judge(ctx context.Context, c *client.Client) (*judge, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout+answerSlack)
-	defer cancel()
-	schema, err := c.Schema(ctx)
+// judgeOfServing judges by the rules of the generation that serves.
+func judgeOfServing(ctx context.Context, nc *nats.Conn) (*judge, error) {
+	set, err := bucket.LoadGenerations(ctx, nc)
+	if err == nil && set.Epoch == 0 {
+		err = generation.ErrGone
+	}
 	if err != nil {
 		return nil, err
 	}
-	return newJudge(schema)
+	by, err := config.Default().CountingBy(set.All[set.Serving].Counting)
+	if err != nil {
+		return nil, fmt.Errorf("what generation %d counts: %w", set.Serving, err)
+	}
+	return judgeByConfig(by)
 }
 
 // mendedMax bounds a mended event: no server takes a larger message.
@@ -245,18 +242,14 @@ func (r *resending) one(ctx context.Context, seq uint64) (*letters.Mended, error
 		letter, err = r.box.Get(ctx, seq)
 	}
 	if errors.Is(err, letters.ErrNoLetter) {
-		r.gone(seq)
+		r.add(resentJSON{Seq: seq, Result: resendGone, Error: "there is no such dead letter: it was sent again, or deleted, or never was"})
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	counts, err := r.rebuilt.counts(&letter)
-	if err != nil {
-		return nil, err
-	}
-	if counts {
-		r.add(resentJSON{Seq: seq, Result: resendRebuilt, Position: letter.Position.String(), Error: r.rebuilt.why(&letter)})
+	if letter.Position == 0 {
+		r.add(resentJSON{Seq: seq, Result: resendWrong, Error: "it is no node's letter: it does not say which event was refused"})
 		return nil, nil
 	}
 	m, wrong, err := r.mend(&letter)
@@ -273,15 +266,6 @@ func (r *resending) one(ctx context.Context, seq uint64) (*letters.Mended, error
 		r.add(resentJSON{Seq: seq, Result: resendWrong, Error: wrong})
 	}
 	return nil, nil
-}
-
-// gone counts up a letter that is not there.
-func (r *resending) gone(seq uint64) {
-	if at := r.resender.Position(seq); at != 0 {
-		r.sent = append(r.sent, letters.Resent{Sequence: seq, Position: at, Before: true})
-		return
-	}
-	r.add(resentJSON{Seq: seq, Result: resendGone, Error: "there is no such dead letter: it was sent again long ago, or deleted, or never was"})
 }
 
 // mend makes the event of a letter, or says what is wrong with it.
@@ -344,7 +328,7 @@ func (r *resending) look(ctx context.Context) error {
 	}
 	again := map[uint64]uint64{} // the sequence of an event that was sent, and its letter
 	for event, letter := range since {
-		again[event.Position.Sequence()] = letter
+		again[event.Sequence()] = letter
 	}
 	for _, s := range r.sent {
 		line := resentJSON{Seq: s.Sequence, Result: resendCounted, Position: s.Position.String(), Letter: again[s.Position.Sequence()]}

@@ -145,7 +145,7 @@ func (b *realBench) log() pipeline.Log { return jetlog.NewDeltaLog(b.streams) }
 
 func (b *realBench) letters() pipeline.DeadLetters {
 	b.Helper()
-	letters, err := letters.NewDeadLetters(b.streams, 1, nil)
+	letters, err := letters.NewDeadLetters(b.streams, nil)
 	b.must(err)
 	return letters
 }

@@ -41,7 +41,7 @@ func newLetterbench(t *testing.T) *letterbench {
 	program, err := operators.Compile(schema, c.Rules(), 4, operators.Limits{Events: 4096, Bytes: 1 << 20})
 	b.must(err)
 	b.lane = program.NewLane()
-	b.letters, err = letters.NewDeadLetters(streams, 1, nil)
+	b.letters, err = letters.NewDeadLetters(streams, nil)
 	b.must(err)
 	return b
 }

@@ -21,7 +21,7 @@ func (g *Generation) openPipeline() error {
 	if err != nil {
 		return err
 	}
-	letters, err := letters.NewDeadLetters(g.streams, g.Number, g.Log)
+	letters, err := letters.NewDeadLetters(g.streams, g.Log)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -34,15 +33,6 @@ type Letter struct {
 	Error    string            // one sentence
 	Header   nats.Header       // all of them
 	Body     []byte            // nil where a visit gives it
-
-	Generation generation.Number // that refused the event; 0 when the headers do not say it
-}
-
-// Event is which event was refused; false: the headers do not say it, as of a
-// message that is no letter of a node's.
-func (l *Letter) Event() (e EventID, ok bool) {
-	e, ok = parseEventID(l.Header.Get(jetstream.MsgIDHeader))
-	return e, ok && l.Position != 0 && e.Position == l.Position
 }
 
 // Carried is a header of the event that was refused.
@@ -108,9 +98,6 @@ func letterOf(m *jetlog.Stored) Letter {
 	line, other := strconv.ParseUint(h.Get(HeaderLine), 10, 10)
 	if err == nil && other == nil {
 		l.Position = pipeline.At(event, int(line))
-	}
-	if of, err := strconv.ParseUint(h.Get(HeaderGeneration), 10, 32); err == nil {
-		l.Generation = generation.Number(of)
 	}
 	return l
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -34,16 +33,14 @@ const (
 // background ends with the connection.
 type DeadLetters struct {
 	js     jetstream.JetStream // its own, for the bounds on publishing
-	of     generation.Number
 	logger *slog.Logger
 	stored stored
 }
 
 var _ pipeline.DeadLetters = (*DeadLetters)(nil)
 
-// NewDeadLetters keeps letters of a generation on the connection of s. logger may be
-// nil.
-func NewDeadLetters(s *jetlog.Streams, of generation.Number, logger *slog.Logger) (*DeadLetters, error) {
+// NewDeadLetters keeps letters on the connection of s. logger may be nil.
+func NewDeadLetters(s *jetlog.Streams, logger *slog.Logger) (*DeadLetters, error) {
 	js, err := jetstream.New(s.Conn(), jetstream.WithPublishAsyncTimeout(letterTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("letters: open %s: %w", jetlog.DeadLetterStream, err)
@@ -51,7 +48,7 @@ func NewDeadLetters(s *jetlog.Streams, of generation.Number, logger *slog.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &DeadLetters{js: js, of: of, logger: logger}, nil
+	return &DeadLetters{js: js, logger: logger}, nil
 }
 
 // Keep implements pipeline.DeadLetters. An error other than ctx's means that
@@ -108,7 +105,7 @@ func (d *DeadLetters) publish(ctx context.Context, letters []pipeline.DeadLetter
 	bytesMax := d.js.Conn().MaxPayload()
 	futures := make([]jetstream.PubAckFuture, len(letters))
 	for i, l := range letters {
-		futures[i], why = d.js.PublishMsgAsync(letterMessage(l, d.of, bytesMax))
+		futures[i], why = d.js.PublishMsgAsync(letterMessage(l, bytesMax))
 		if why != nil {
 			rest = append(rest, letters[i:]...)
 			futures = futures[:i]

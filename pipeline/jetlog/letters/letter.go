@@ -1,8 +1,6 @@
 package letters
 
 import (
-	"fmt"
-	"hash/crc32"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/generation"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
@@ -27,8 +24,6 @@ const (
 	// HeaderSubject is the subject of the message in EVENTS, where it has at most
 	// subjectBytesMax bytes.
 	HeaderSubject = "Tidemark-Subject"
-	// HeaderGeneration is the generation that refused the event.
-	HeaderGeneration = "Tidemark-Generation"
 
 	// carriedPrefix renames headers that would act on our stream, and those
 	// that would pass for ours.
@@ -54,7 +49,7 @@ const (
 // headersBytesMax. The event's own fitted both before; only where hundreds of
 // them grow by being renamed or respaced, or they filled JetStream's limit
 // already, those that do not fit are left out and counted.
-func letterMessage(l pipeline.DeadLetter, of generation.Number, bytesMax int64) *nats.Msg {
+func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 	m := &nats.Msg{
 		Subject: jetlog.DeadLetterSubject + string(l.Reason),
 		Data:    l.Data,
@@ -65,9 +60,7 @@ func letterMessage(l pipeline.DeadLetter, of generation.Number, bytesMax int64) 
 			HeaderError:    {cut(l.Detail, detailBytesMax)},
 			HeaderLeftOut:  {strconv.Itoa(len(l.Header))}, // room for the worst
 
-			HeaderGeneration: {strconv.FormatUint(uint64(of), 10)},
-
-			jetstream.MsgIDHeader:          {eventIDOf(&l).messageID()},
+			jetstream.MsgIDHeader:          {messageID(l.Position)},
 			jetstream.ExpectedStreamHeader: {jetlog.DeadLetterStream},
 		},
 	}
@@ -94,35 +87,8 @@ func letterMessage(l pipeline.DeadLetter, of generation.Number, bytesMax int64) 
 	return m
 }
 
-// EventID names a refused event by its position and its body: an EVENTS that lost
-// its tail before a position was counted may hold another message there, and that
-// one must not pass for the letter already kept (I9). All letters of one event
-// have the same.
-type EventID struct {
-	Position pipeline.Position
-	Sum      uint32 // CRC-32 of the letter's body
-}
-
-func eventIDOf(l *pipeline.DeadLetter) EventID {
-	return EventID{l.Position, crc32.ChecksumIEEE(l.Data)}
-}
-
-const messageIDPrefix = "dl-"
-
-// messageID is the letter's Nats-Msg-Id.
-func (e EventID) messageID() string { return messageIDPrefix + e.String() }
-
-func (e EventID) String() string { return fmt.Sprintf("%d-%08x", e.Position, e.Sum) }
-
-// parseEventID reads a letter's Nats-Msg-Id.
-func parseEventID(text string) (e EventID, ok bool) {
-	text, is := strings.CutPrefix(text, messageIDPrefix)
-	position, sum, _ := strings.Cut(text, "-")
-	at, err := pipeline.ParsePosition(position)
-	n, bad := strconv.ParseUint(sum, 16, 32)
-	e = EventID{at, uint32(n)}
-	return e, is && err == nil && bad == nil && e.String() == text
-}
+// messageID is the Nats-Msg-Id of each letter of the event at a position.
+func messageID(of pipeline.Position) string { return "dl-" + of.String() }
 
 // headerBytes is what a header takes on the wire.
 func headerBytes(name string, values []string) int64 {

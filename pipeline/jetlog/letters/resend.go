@@ -2,12 +2,9 @@ package letters
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,7 +16,7 @@ import (
 // An event that was refused is sent again once, however many letters there are of it
 // and whatever is interrupted. EVENTS itself sees to that:
 //
-//	events.resent.<position>-<checksum>    of the event that was refused (EventID)
+//	events.resent.<position>    of the event that was refused
 //
 // is the subject of the event that is sent again, whatever its type, and it is stored
 // on condition that the subject has no message. Its type is in a header, and Moves
@@ -30,38 +27,19 @@ import (
 const (
 	// ResendMax is how many letters are sent at once.
 	ResendMax = 256
-	// resentMax is how many letters that were sent are remembered, the last
-	// ones, so that asking for one again gets an answer better than "not there".
-	resentMax = 1000
-	resentKey = "resend"
-
 	// subjectNotEmpty is the server's code where a subject has a message and must
 	// have none.
 	subjectNotEmpty = 10071
 )
 
-// resentSubject is the subject of a letter's event when it is sent again. A message
-// of DEADLETTER that is no node's letter is an event of its own.
-func (l *Letter) resentSubject(letters time.Time) string {
-	if event, ok := l.Event(); ok {
-		return jetlog.ResentSubject + event.String()
-	}
-	return fmt.Sprintf("%sletter-%x-%d", jetlog.ResentSubject, letters.UnixNano(), l.Sequence)
-}
+// resentSubject is the subject of a letter's event when it is sent again.
+func (l *Letter) resentSubject() string { return jetlog.ResentSubject + l.Position.String() }
 
 // Resent says which event a letter became.
 type Resent struct {
 	Sequence uint64            `json:"seq"` // in DEADLETTER
 	Position pipeline.Position `json:"position,string"`
 	Before   bool              `json:"-"` // it was sent before, or another letter of the event was
-}
-
-// resentNote is what the bucket keeps of letters that were sent again. Nothing is
-// decided by it.
-type resentNote struct {
-	Letters time.Time `json:"letters"` // when DEADLETTER was created
-	Events  time.Time `json:"events"`  // when EVENTS was created
-	Sent    []Resent  `json:"sent,omitempty"`
 }
 
 // Mended is a letter as it is to be sent again.
@@ -73,63 +51,19 @@ type Mended struct {
 
 // Resender sends letters again. One goroutine uses it.
 type Resender struct {
-	box    *Box
-	js     jetstream.JetStream
-	events jetstream.Stream
-	bucket jetstream.KeyValue // nil: there is none at the moment
-	note   resentNote
+	box *Box
+	js  jetstream.JetStream
 }
 
-// Resender opens what it needs.
-func (b *Box) Resender(ctx context.Context) (*Resender, error) {
+// Resender sends letters again.
+func (b *Box) Resender() (*Resender, error) {
 	js, err := jetstream.New(b.nc, jetstream.WithPublishAsyncMaxPending(ResendMax+1), jetstream.WithPublishAsyncTimeout(letterTimeout))
-	if err != nil {
-		return nil, err
-	}
-	r := &Resender{box: b, js: js}
-	if r.events, err = js.Stream(ctx, jetlog.EventsStream); err != nil {
-		return nil, fmt.Errorf("letters: open %s: %w", jetlog.EventsStream, err)
-	}
-	if r.bucket, err = js.KeyValue(ctx, jetlog.Bucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, fmt.Errorf("letters: open bucket %s: %w", jetlog.Bucket, err)
-	}
-	letters, err := b.State(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.note = r.noted(ctx)
-	if events := r.events.CachedInfo().Created; !r.note.Letters.Equal(letters.Created) || !r.note.Events.Equal(events) {
-		r.note = resentNote{Letters: letters.Created, Events: events}
-	}
-	return r, nil
-}
-
-// noted reads the note; one that cannot be read says nothing.
-func (r *Resender) noted(ctx context.Context) (n resentNote) {
-	if r.bucket == nil {
-		return n
-	}
-	e, err := r.bucket.Get(ctx, resentKey)
-	if err != nil || json.Unmarshal(e.Value(), &n) != nil {
-		return resentNote{}
-	}
-	return n
-}
-
-// Position is where the event of a letter is that was sent before and is deleted; 0
-// when that is not known.
-func (r *Resender) Position(sequence uint64) pipeline.Position {
-	for _, s := range slices.Backward(r.note.Sent) {
-		if s.Sequence == sequence {
-			return s.Position
-		}
-	}
-	return 0
+	return &Resender{b, js}, err
 }
 
 // Sent is where the event of a letter is that was sent before; 0: it was not.
 func (r *Resender) Sent(ctx context.Context, l *Letter) (pipeline.Position, error) {
-	m, err := jetlog.LastStored(ctx, r.js.Conn(), jetlog.EventsStream, l.resentSubject(r.note.Letters))
+	m, err := jetlog.LastStored(ctx, r.js.Conn(), jetlog.EventsStream, l.resentSubject())
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}
@@ -158,14 +92,14 @@ func (r *Resender) Send(ctx context.Context, letters []Mended) ([]Resent, error)
 	return sent, errors.Join(failed, r.settle(ctx, sent))
 }
 
-// settle deletes letters that were sent, and notes them.
+// settle deletes letters that were sent.
 func (r *Resender) settle(ctx context.Context, sent []Resent) error {
 	for _, s := range sent {
 		if err := r.box.remove(ctx, s.Sequence); err != nil {
 			return fmt.Errorf("letters: delete dead letter %d, which was sent again: %w", s.Sequence, err)
 		}
 	}
-	return r.remember(ctx, sent)
+	return nil
 }
 
 func (r *Resender) publish(ctx context.Context, letters []Mended) (sent []Resent, failed error) {
@@ -214,7 +148,7 @@ func (r *Resender) before(ctx context.Context, l *Letter, refused error) (pipeli
 // but for those that act on the stream (Nats-) and those that are ours: an
 // import must not take it for its own.
 func (r *Resender) message(m Mended) *nats.Msg {
-	subject := m.Letter.resentSubject(r.note.Letters)
+	subject := m.Letter.resentSubject()
 	out := &nats.Msg{Subject: subject, Data: m.Body, Header: nats.Header{
 		jetstream.ExpectedStreamHeader:      {jetlog.EventsStream},
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
@@ -227,26 +161,6 @@ func (r *Resender) message(m Mended) *nats.Msg {
 		}
 	}
 	return out
-}
-
-// remember notes letters that were sent, beside what others have noted since.
-func (r *Resender) remember(ctx context.Context, sent []Resent) error {
-	if len(sent) == 0 || r.bucket == nil {
-		return nil
-	}
-	if now := r.noted(ctx); now.Letters.Equal(r.note.Letters) && now.Events.Equal(r.note.Events) {
-		r.note.Sent = now.Sent
-	}
-	all := append(slices.Clone(r.note.Sent), sent...)
-	r.note.Sent = all[max(0, len(all)-resentMax):]
-	b, err := json.Marshal(r.note)
-	if err == nil {
-		_, err = r.bucket.Put(ctx, resentKey, b)
-	}
-	if err != nil {
-		return fmt.Errorf("letters: write key %s of bucket %s: %w", resentKey, jetlog.Bucket, err)
-	}
-	return nil
 }
 
 // remove deletes a letter. One that is not there is none.
@@ -296,12 +210,8 @@ func SettleBelow(ctx context.Context, s *jetlog.Streams, below uint64) error {
 
 // settle deletes the letters of events that have one of the subjects.
 func (b *Box) settle(ctx context.Context, sent map[string]uint64) error {
-	state, err := b.State(ctx)
-	if err != nil {
-		return err
-	}
 	return b.Visit(ctx, 1, "", func(l *Letter) error {
-		if sent[l.resentSubject(state.Created)] == 0 {
+		if sent[l.resentSubject()] == 0 {
 			return nil
 		}
 		return b.remove(ctx, l.Sequence)
