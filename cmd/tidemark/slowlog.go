@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -23,7 +24,7 @@ func (slowlogCommand) Help() string {
 --json prints all that is kept.
 
 TOTAL is the sum of: PARSE reading the request; TURN waiting for a worker; POSITION waiting for min_position;
-MEMORY and DISK reading; LOG waiting for the log to store a read; WRITE writing the reply.
+MEMORY and DISK reading; NODES waiting for other nodes; LOG waiting for the log to store a read; WRITE writing the reply.
 
 EXAMPLE
 
@@ -50,17 +51,18 @@ func (s *slowlogCommand) Run(t *terminal) error {
 	})
 }
 
-func (s *slowlogCommand) print(to io.Writer, log *client.SlowLog) error {
+func (s *slowlogCommand) print(to io.Writer, log *query.SlowLog) error {
 	fmt.Fprintf(to, "%s since %s", log.Node, clockTime(log.Since))
-	if log.Threshold > 0 {
-		fmt.Fprintf(to, ": %s took longer than %s", requests(log.OverThreshold), log.Threshold)
+	threshold := time.Duration(log.ThresholdUS) * time.Microsecond
+	if threshold > 0 {
+		fmt.Fprintf(to, ": %s took longer than %s", requests(log.OverThreshold), threshold)
 	}
 	fmt.Fprint(to, "\n\nTHE SLOWEST\n")
 	if err := s.table(log.Slowest).print(to); err != nil {
 		return err
 	}
 	if len(log.Latest) > 0 {
-		fmt.Fprintf(to, "\nTHE LATEST OVER %s\n", log.Threshold)
+		fmt.Fprintf(to, "\nTHE LATEST OVER %s\n", threshold)
 		if err := s.table(log.Latest).print(to); err != nil {
 			return err
 		}
@@ -74,13 +76,15 @@ func (s *slowlogCommand) print(to io.Writer, log *client.SlowLog) error {
 // slowShown is how much of a request a line shows.
 const slowShown = 80
 
-func (s *slowlogCommand) table(list []client.SlowRequest) *table {
-	out := &table{left: []bool{1: true, 3: true, 13: true}}
-	out.add("TOTAL", "ENDPOINT", "CODE", "WHEN", "PARSE", "TURN", "POSITION", "MEMORY", "DISK", "LOG", "WRITE", "IDS", "COLD", "REQUEST")
+func (s *slowlogCommand) table(list []query.SlowRequest) *table {
+	out := &table{left: []bool{1: true, 3: true, 14: true}}
+	out.add("TOTAL", "ENDPOINT", "CODE", "WHEN", "PARSE", "TURN", "POSITION", "MEMORY", "DISK", "NODES", "LOG", "WRITE", "IDS", "COLD", "REQUEST")
 	for _, r := range list[:min(len(list), s.Limit)] {
-		out.add(short(r.Total), r.Endpoint, strconv.Itoa(r.Code), clockTime(r.At),
-			short(r.Parse), short(r.Turn), short(r.Position), short(r.Memory), short(r.Disk), short(r.Log), short(r.Write),
-			strconv.Itoa(r.IDs), strconv.Itoa(r.Cold), printable(r.Request, slowShown))
+		line := []string{short(time.Duration(r.TotalUS) * time.Microsecond), r.Endpoint, strconv.Itoa(r.Code), clockTime(r.At)}
+		for _, us := range []int64{r.ParseUS, r.TurnUS, r.PositionUS, r.MemoryUS, r.DiskUS, r.NodesUS, r.LogUS, r.WriteUS} {
+			line = append(line, short(time.Duration(us)*time.Microsecond))
+		}
+		out.add(append(line, strconv.Itoa(r.IDs), strconv.Itoa(r.Cold), printable(r.Request, slowShown))...)
 	}
 	return out
 }

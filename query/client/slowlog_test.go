@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
-	"github.com/tidemark-io/tidemark/query/client"
+	"github.com/tidemark-io/tidemark/query"
 )
 
 func TestSlowLog(t *testing.T) {
@@ -17,19 +17,19 @@ func TestSlowLog(t *testing.T) {
 	if _, _, err := r.client.Counts(ctx, "post", 42); err != nil {
 		t.Fatal(err)
 	}
-	var log client.SlowLog
+	var log query.SlowLog
 	var err error
 	e2e.Until(t, "it is remembered", func() bool {
 		log, err = r.client.SlowLog(ctx, false)
 		return err != nil || len(log.Slowest) > 0 && log.Slowest[0].Endpoint == "get"
 	})
-	if len(log.Slowest) == 0 || len(log.Latest) != 0 || log.Threshold != 0 || log.Since.After(time.Now()) {
+	if len(log.Slowest) == 0 || len(log.Latest) != 0 || log.ThresholdUS != 0 || log.Since.After(time.Now()) {
 		t.Fatalf("%+v", log)
 	}
 	get := log.Slowest[0]
-	sum := get.Parse + get.Turn + get.Position + get.Memory + get.Disk + get.Log + get.Write
+	sum := get.ParseUS + get.TurnUS + get.PositionUS + get.MemoryUS + get.DiskUS + get.LogUS + get.WriteUS
 	if get.Code != 200 || get.IDs != 1 || get.Cold != 1 || get.Request != `{"ids":[42],"counter":"post"}` ||
-		get.Disk < 5*time.Millisecond || sum > get.Total || sum < get.Total-7*time.Microsecond || get.At.Before(since.Add(-time.Millisecond)) {
+		get.DiskUS < 5000 || sum > get.TotalUS || sum < get.TotalUS-7 || get.At.Before(since.Add(-time.Millisecond)) {
 		t.Errorf("%+v", get)
 	}
 	if log, err = r.client.SlowLog(ctx, true); err != nil || log.Slowest[0].Endpoint != "get" {

@@ -11,30 +11,34 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/tidemark-io/tidemark/query"
 )
 
 // The log against a list of everything, sorted when it is asked.
 func TestSlowLogAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Slow{
-			Threshold: time.Duration(rapid.IntRange(0, 30).Draw(t, "threshold")),
+			Threshold: time.Duration(rapid.IntRange(0, 30).Draw(t, "threshold")) * time.Microsecond,
 			Entries:   rapid.IntRange(1, 9).Draw(t, "entries"),
 		}
 		l := newSlowLog(o)
-		var all []*slowEntry
+		var all []query.SlowRequest
 		for i := range rapid.IntRange(0, 60).Draw(t, "requests") {
 			if rapid.IntRange(0, 30).Draw(t, "reset") == 0 {
 				checkSlow(t, o, all, l.take(true))
 				all = nil
 			}
-			e := &slowEntry{ids: i, clock: clock{total: time.Duration(rapid.IntRange(0, 40).Draw(t, "total"))}}
-			e.clock.spent[stagePosition] = time.Duration(rapid.IntRange(0, int(e.clock.total)).Draw(t, "position"))
-			all = append(all, e)
-			if l.wants(&e.clock) {
-				over, _, _ := l.add(e)
-				if over != isOver(o, e) {
-					t.Fatalf("%v, %v of it for the position, is over %v: %v", e.clock.total, e.clock.spent[stagePosition], o.Threshold, over)
+			total := rapid.Int64Range(0, 40).Draw(t, "total")
+			r := query.SlowRequest{IDs: i, TotalUS: total, PositionUS: rapid.Int64Range(0, total).Draw(t, "position")}
+			k := clock{total: time.Duration(total) * time.Microsecond}
+			k.spent[stagePosition] = time.Duration(r.PositionUS) * time.Microsecond
+			all = append(all, r)
+			if l.wants(&k) {
+				if over := l.isOver(&k); over != isOver(o, &r) {
+					t.Fatalf("%+v is over %v: %v", r, o.Threshold, over)
 				}
+				l.add(&r, l.isOver(&k))
 			}
 		}
 		checkSlow(t, o, all, l.take(false))
@@ -42,47 +46,44 @@ func TestSlowLogAgainstAList(t *testing.T) {
 }
 
 // isOver: what was waited for the position does not count.
-func isOver(o Slow, e *slowEntry) bool {
-	return o.Threshold > 0 && e.clock.total-e.clock.spent[stagePosition] > o.Threshold
+func isOver(o Slow, r *query.SlowRequest) bool {
+	return o.Threshold > 0 && r.TotalUS-r.PositionUS > o.Threshold.Microseconds()
 }
 
-func checkSlow(t *rapid.T, o Slow, all []*slowEntry, got slowView) {
+func checkSlow(t *rapid.T, o Slow, all []query.SlowRequest, got query.SlowLog) {
 	slowest := slices.Clone(all)
-	slices.SortStableFunc(slowest, func(a, b *slowEntry) int { return cmp.Compare(b.clock.total, a.clock.total) })
+	slices.SortStableFunc(slowest, func(a, b query.SlowRequest) int { return cmp.Compare(b.TotalUS, a.TotalUS) })
 	slowest = slowest[:min(len(slowest), o.Entries)]
-	var latest []*slowEntry
-	for _, e := range slices.Backward(all) {
-		if isOver(o, e) {
-			latest = append(latest, e)
+	var latest []query.SlowRequest
+	for _, r := range slices.Backward(all) {
+		if isOver(o, &r) {
+			latest = append(latest, r)
 		}
 	}
 	over := len(latest)
 	latest = latest[:min(len(latest), o.Entries)]
-	if !slices.Equal(got.slowest, slowest) || !slices.Equal(got.latest, latest) || got.over != uint64(over) {
-		t.Fatalf("%d over; slowest %v, want %v; latest %v, want %v", got.over, got.slowest, slowest, got.latest, latest)
+	if !slices.Equal(got.Slowest, slowest) || !slices.Equal(got.Latest, latest) || got.OverThreshold != uint64(over) {
+		t.Fatalf("%d over; slowest %v, want %v; latest %v, want %v", got.OverThreshold, got.Slowest, slowest, got.Latest, latest)
 	}
 }
 
 // docs/run.md: "… 60 seconds, with how many were `left_out`"
 func TestSlowLinesArePaced(t *testing.T) {
-	l := newSlowLog(Slow{Threshold: 1, Entries: 4})
+	var pace linePace
 	start := time.Now()
-	lines := map[string][]string{}
-	slow := func(endpoint string, second float64) {
-		at := start.Add(time.Duration(second * float64(time.Second)))
-		if _, line, leftOut := l.add(&slowEntry{endpoint: endpoint, clock: clock{start: at, total: time.Millisecond}}); line {
-			lines[endpoint] = append(lines[endpoint], fmt.Sprintf("%v:%d", second, leftOut))
+	var lines []string
+	slow := func(second float64) {
+		if line, leftOut := pace.line(start.Add(time.Duration(second * float64(time.Second)))); line {
+			lines = append(lines, fmt.Sprintf("%v:%d", second, leftOut))
 		}
 	}
 	for i := range 2400 { // four minutes of bulk work
-		slow("unread", float64(i)/10)
+		slow(float64(i) / 10)
 	}
-	slow("get", 120) // another endpoint's are not hidden by them
-	slow("get", 120.5)
-	slow("unread", 299.8)
-	slow("unread", 359.8) // quiet for a minute: from the beginning
-	slow("unread", 360.8)
-	if got, want := fmt.Sprint(lines), "map[get:[120:0] unread:[0:0 1:9 3:19 7:39 15:79 31:159 63:319 123:599 183:599 299.8:569 359.8:0 360.8:0]]"; got != want {
+	slow(299.8)
+	slow(359.8) // quiet for a minute: from the beginning
+	slow(360.8)
+	if got, want := fmt.Sprint(lines), "[0:0 1:9 3:19 7:39 15:79 31:159 63:319 123:599 183:599 299.8:569 359.8:0 360.8:0]"; got != want {
 		t.Errorf("lines %v, want %v", got, want)
 	}
 }

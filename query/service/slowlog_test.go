@@ -14,39 +14,12 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/e2e"
 	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/internal/querytest"
 	"github.com/tidemark-io/tidemark/query/service"
 )
 
-// slowlog is the reply of tidemark.slowlog as docs/queries.md describes it.
-type slowlog struct {
-	Node          string
-	Since         time.Time
-	ThresholdUS   int64  `json:"threshold_us"`
-	OverThreshold uint64 `json:"over_threshold"`
-	Slowest       []slowRequest
-	Latest        []slowRequest
-	Cut           bool
-}
-
-type slowRequest struct {
-	Endpoint   string
-	At         time.Time
-	Code       int
-	TotalUS    int64 `json:"total_us"`
-	ParseUS    int64 `json:"parse_us"`
-	TurnUS     int64 `json:"turn_us"`
-	PositionUS int64 `json:"position_us"`
-	MemoryUS   int64 `json:"memory_us"`
-	DiskUS     int64 `json:"disk_us"`
-	LogUS      int64 `json:"log_us"`
-	WriteUS    int64 `json:"write_us"`
-	IDs        int
-	Cold       int
-	Request    string
-}
-
-func (r *room) slowlog(body string) (reply slowlog) {
+func (r *room) slowlog(body string) (reply query.SlowLog) {
 	r.t.Helper()
 	d := json.NewDecoder(strings.NewReader(r.ask("tidemark.slowlog", body)))
 	d.DisallowUnknownFields()
@@ -131,13 +104,13 @@ func TestWhereTheTimeWent(t *testing.T) {
 	r.refuses("following", `{"user":7,"min_position":"5","timeout_ms":10}`, "504")
 	r.answers("read", `{"user":7,"what":["feed"],"wait":true}`, `{"position":"3"}`)
 
-	var got slowlog
+	var got query.SlowLog
 	e2e.Until(t, "all are remembered", func() bool { got = r.slowlog(`{}`); return len(got.Latest) >= 3 })
 	if got.Node != "a" || got.ThresholdUS != 5000 || got.OverThreshold != 3 || got.Since.After(since) || got.Cut {
 		t.Errorf("%+v", got)
 	}
 	least := takes.Microseconds()
-	for i, want := range []slowRequest{
+	for i, want := range []query.SlowRequest{
 		{Endpoint: "read", Code: 200, PositionUS: least, LogUS: least, Request: `{"user":7,"what":["feed"],"wait":true}`},
 		{Endpoint: "get", Code: 200, IDs: 2, Cold: 1, TurnUS: least, DiskUS: least, Request: get},
 		{Endpoint: "get", Code: 200, IDs: 2, Cold: 1, DiskUS: least, Request: get},
@@ -160,12 +133,14 @@ func TestWhereTheTimeWent(t *testing.T) {
 	}
 	// One that only waited for its position is among the slowest, and is not
 	// slow. Its time runs from its arrival, so that reading the request is part of it.
-	waited := func(e slowRequest) bool { return e.Endpoint == "following" && e.ParseUS+e.PositionUS >= least-1000 }
+	waited := func(e query.SlowRequest) bool {
+		return e.Endpoint == "following" && e.ParseUS+e.PositionUS >= least-1000
+	}
 	if !slices.ContainsFunc(got.Slowest, waited) {
 		t.Errorf("the slowest are %+v", got.Slowest)
 	}
 	e2e.Until(t, "a request is counted behind its entry", func() bool { return r.figure("tidemark_query_slow_total") == 3 })
-	e2e.Until(t, "one of each endpoint is logged", func() bool { return strings.Count(log.String(), "a slow request") >= 2 })
+	e2e.Until(t, "the first is logged", func() bool { return log.Has("a slow request") })
 	for _, part := range []string{"level=INFO", "endpoint=get code=200 total=", " disk=", "ids=2 cold=1 left_out=0"} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("the log has %s", log.String())
