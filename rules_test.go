@@ -92,7 +92,7 @@ var allowed = map[string][]string{
 	"query/spread":        {"pipeline", "pipeline/generation", "query", "query/recent", "query/wire", "query/internal/"},
 	"query/wire":          {"pipeline", "query", "query/internal/"},
 	"query/explain":       {"pipeline", "query"},
-	"query/client":        {"pipeline", "query/internal/"},
+	"query/client":        {"pipeline", "query", "query/internal/"},
 	"query/internal":      {"pipeline"},
 	"query/recent":        {"pipeline"},
 	wholeForTests:         {"query/client", "internal/config", "internal/node"},

@@ -9,7 +9,7 @@
 //	backlog    parse       if it must     min_position   Reader     freshness, reply
 //
 // One endpoint is one file: get.go is tidemark.get from its request to its reply,
-// unread.go, read.go, stats.go, slowlog.go, schema.go and explain.go the same for theirs;
+// unread.go, read.go, stats.go, slow.go, schema.go and explain.go the same for theirs;
 // nodes.go has nodes and shards, page.go the three that answer page by page (feed,
 // following, followers), members.go that of sets, view.go tidemark.page, which is a get;
 // has.go says of both in which sets a member is. request.go holds what all requests share, ids.go their long
