@@ -36,9 +36,8 @@ help: ## this menu
 run: build ## start a node with a small live community, and say where to look [until Ctrl-C]
 	bin/tidemark run --demo
 
-cluster: build ## three nodes and a fourth that only answers, on this machine: kill some (CLUSTERFLAGS='-restart 0') [until Ctrl-C]
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/cluster ./examples/cluster
-	bin/cluster $(CLUSTERFLAGS)
+cluster: build ## three nodes and a fourth that only answers, on this machine: kill some (RESTART=0: they stay away) [until Ctrl-C]
+	examples/cluster.sh
 
 build: ## bin/tidemark (VERSION=v1.2.3 names it) [2 s; 1 min where nothing is compiled yet]
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/tidemark ./cmd/tidemark

@@ -98,7 +98,6 @@ var allowed = map[string][]string{
 	wholeForTests:         {"query/client", "internal/config", "internal/node"},
 	"cmd":                 {"", "examples/badges", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "cmd/", "internal/config", "internal/job", "internal/kit", "internal/node", "internal/node/", "internal/walls"},
 	"examples":            {"query/client", "cmd/tidemark/demo"},
-	"examples/cluster":    {"pipeline/jetlog", "query/client", "cmd/tidemark/demo"},
 	"internal":            {"", "pipeline", "pipeline/", "operators", "sinks", "sinks/", "query", "query/", "internal/"},
 	"internal/config":     {"", "operators", "pipeline", "pipeline/generation", "sinks/audit", "internal/kit"},
 	"internal/job":        {"pipeline"},

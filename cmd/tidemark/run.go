@@ -20,7 +20,7 @@ import (
 
 type runCommand struct {
 	Demo bool `xor:"demo" help:"With a small live community of made-up users, in a data directory of its own."`
-	// DemoNode is for examples/cluster, where the community lives in another process.
+	// DemoNode is for examples/cluster.sh. The community lives on the one that only answers.
 	DemoNode bool `hidden:"" xor:"demo" help:"One of several nodes of a demo: with the page of badges, in a data directory for made-up numbers."`
 	settings
 }
@@ -69,7 +69,7 @@ func (r *runCommand) Run(t *terminal) error {
 	running, stop := untilFailed(ctx, n)
 	defer stop()
 	go reloadAtHangup(running, n, hangups, o.Logger)
-	if r.Demo {
+	if r.Demo || r.DemoNode && c.Thin() {
 		err = playDemo(running, t, c, n)
 	} else {
 		<-running.Done()

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,11 +44,10 @@ const (
 
 // Options size the community. Zero fields take their defaults.
 type Options struct {
-	Rate      int           // events a second; default 200
-	Users     int           // at least 2; default 1000
-	EventsMax int           // events in all, then Run returns; default 5,000,000
-	Logger    *slog.Logger  // default: none
-	Stored    *atomic.Int64 // counts the events that the log has acknowledged; default: nobody looks
+	Rate      int          // events a second; default 200
+	Users     int          // at least 2; default 1000
+	EventsMax int          // events in all, then Run returns; default 5,000,000
+	Logger    *slog.Logger // default: none
 }
 
 // Run lets the community live until ctx ends or EventsMax is reached, both of
@@ -64,9 +62,6 @@ func Run(ctx context.Context, nc *nats.Conn, o Options) error {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Stored == nil {
-		o.Stored = new(atomic.Int64)
 	}
 	d := &demo{nc: nc, o: o}
 	err := d.run(ctx)
@@ -192,7 +187,6 @@ func (d *demo) open() (err error) {
 	if d.packer == nil {
 		d.packer, err = client.New(d.nc).NewPacker(client.PackOptions{
 			LinesMax: linesMax, Delay: packDelay, Patience: packPatience,
-			OnAck: func(a client.Ack) { d.o.Stored.Add(int64(a.Lines)) },
 		})
 	}
 	return err

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,39 +151,6 @@ func TestRunsOnOneLog(t *testing.T) {
 			}
 			seen[e.Post] = seen[e.Post] || e.Type == "post"
 		}
-	}
-}
-
-// Events are counted when the log has acknowledged them, not when they are sent.
-func TestStored(t *testing.T) {
-	server := natstest.Server(t)
-	_, js := natstest.Streams(t, server)
-	var stored atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	ended := make(chan error, 1)
-	nc := natstest.Connect(t, server)
-	go func() { ended <- Run(ctx, nc, Options{Rate: 1000, Users: 10, Stored: &stored}) }()
-	e2e.Until(t, "something is stored", func() bool { return stored.Load() > 0 })
-
-	// The log takes nothing from here on; the community goes on to send.
-	stream, err := js.Stream(t.Context(), jetlog.EventsStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	full := stream.CachedInfo().Config
-	full.MaxMsgs, full.Discard = 1, jetstream.DiscardNew
-	if _, err := js.UpdateStream(t.Context(), full); err != nil {
-		t.Fatal(err)
-	}
-	before := nc.Stats().OutMsgs
-	e2e.Until(t, "more is sent", func() bool { return nc.Stats().OutMsgs > before+3 })
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	if n := lines(t, js); stored.Load() != int64(n) {
-		t.Errorf("%d events are counted, the log has %d", stored.Load(), n)
 	}
 }
 
