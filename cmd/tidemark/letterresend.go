@@ -248,7 +248,7 @@ func (r *resending) one(ctx context.Context, seq uint64) (*letters.Mended, error
 	if err != nil {
 		return nil, err
 	}
-	if letter.Position == 0 {
+	if _, ok := letter.Event(); !ok {
 		r.add(resentJSON{Seq: seq, Result: resendWrong, Error: "it is no node's letter: it does not say which event was refused"})
 		return nil, nil
 	}
@@ -328,7 +328,7 @@ func (r *resending) look(ctx context.Context) error {
 	}
 	again := map[uint64]uint64{} // the sequence of an event that was sent, and its letter
 	for event, letter := range since {
-		again[event.Sequence()] = letter
+		again[event.Position.Sequence()] = letter
 	}
 	for _, s := range r.sent {
 		line := resentJSON{Seq: s.Sequence, Result: resendCounted, Position: s.Position.String(), Letter: again[s.Position.Sequence()]}

@@ -80,7 +80,7 @@ func TestResend(t *testing.T) {
 	}
 	n.want("4", "get", "42.cntan")
 	m, err := js.GetMsg("EVENTS", 8)
-	if err != nil || m.Subject != "events.resent.1024" || string(m.Data) != like || m.Header.Get("Trace") != "t" || m.Header.Get("Tidemark-Type") != "like" {
+	if err != nil || !strings.HasPrefix(m.Subject, "events.resent.1024-") || string(m.Data) != like || m.Header.Get("Trace") != "t" || m.Header.Get("Tidemark-Type") != "like" {
 		t.Errorf("%+v %v", m, err)
 	}
 

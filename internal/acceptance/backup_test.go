@@ -65,12 +65,12 @@ func TestHiggsRestored(t *testing.T) {
 
 	// The state and the windows are lost; the log behind the backup is there.
 	p.Kill()
-	remove(t, filepath.Join(data, "generations", "1", "badger"))
+	remove(t, filepath.Join(data, "generations"))
 	remove(t, filepath.Join(data, "jetstream", "jetstream", walls.Inside, "streams", "DELTAS"))
 	p.Spawn()
 	logged(t, p, "tidemark restore "+to+" --data-dir "+data)
 	p.Kill()
-	if err := os.RemoveAll(filepath.Join(data, "generations", "1", "badger")); err != nil {
+	if err := os.RemoveAll(filepath.Join(data, "generations")); err != nil {
 		t.Fatal(err)
 	}
 	p.Do("restore", to, "--data-dir", data)

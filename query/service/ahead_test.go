@@ -141,6 +141,7 @@ func TestTheFutureHasItsOwnPlaces(t *testing.T) {
 		r.refused(`{"counter":"post","ids":[1],"min_seq":8,"timeout_ms":60000}`, "503", "busy: 4 "+full)
 		return l.looks.Load() >= looks+2
 	})
+	e2e.Until(t, "what was refused takes no place", func() bool { return r.figure("tidemark_query_in_flight") == 5 })
 	honest := r.sends(slices.Repeat([][2]string{{"get", `{"counter":"post","ids":[1],"columns":["like"],"min_seq":7,"timeout_ms":60000}`}}, 16)...)
 	e2e.Until(t, "all wait", func() bool { return r.reader.Waiting() == 16+5 })
 	r.refused(`{"counter":"post","ids":[1],"min_seq":7}`, "503", "busy: 16 requests that wait for their min_position are in flight")

@@ -42,7 +42,7 @@ func importShard(ctx context.Context, to *cold.Store, p Place, m *Manifest, shar
 	if err != nil {
 		return err
 	}
-	defer i.Discard()
+	defer i.Close()
 	from := Shard(p, m, shard)
 	defer from.Close()
 	if err := i.Copy(ctx, from); err != nil {

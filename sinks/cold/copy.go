@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"hash"
 	"slices"
 
 	"github.com/tidemark-io/tidemark/sinks/run"
@@ -23,16 +22,11 @@ func (c *copying) end() {
 	releaseAll(slices.DeleteFunc(c.runs, func(l *layer) bool { return l == nil }))
 }
 
-// tell reports how many bytes are here, those of a run that is not whole too.
-func (c *copying) tell() {
-	if c.Progress == nil {
-		return
+// tell reports how many bytes are here, with those of a run that is not whole.
+func (c *copying) tell(part int64) {
+	if c.Progress != nil {
+		c.Progress(c.bytes+part, c.m.Bytes())
 	}
-	bytes := c.bytes
-	if c.part != nil && slices.Contains(c.m.Runs, c.part.info) {
-		bytes += c.part.at
-	}
-	c.Progress(bytes, c.m.Bytes())
 }
 
 // take has a run be the one of a number.
@@ -88,125 +82,78 @@ func (c *copying) find(ctx context.Context) error {
 
 // forget lets go a run that was copied.
 func (c *copying) forget(l *layer) {
-	other := func(o *layer) bool { return o == l }
-	c.Import.have = slices.DeleteFunc(c.have, other)
-	c.Import.fresh = slices.DeleteFunc(c.fresh, other)
+	c.Import.have = slices.DeleteFunc(c.have, func(o *layer) bool { return o == l })
 	l.release()
 	c.stack.store.files.sweep()
 }
 
-// part is a file that a run is being copied into.
-type part struct {
-	info   run.Info
-	file   NewFile
-	number uint64
-	at     int64 // bytes that are there
-	hash   hash.Hash
-	first  *copying // that began it
-}
-
-// fetch copies a run.
+// fetch copies a run into a file of its own, and checks it: its sum, and every block.
 func (c *copying) fetch(ctx context.Context, n int) error {
-	p, err := c.begin(c.m.Runs[n])
+	info, s := c.m.Runs[n], c.stack.store
+	number := s.files.next.Add(1)
+	file, err := s.engine.Create(fileName(number))
 	if err != nil {
 		return err
 	}
-	if err := c.fill(ctx, n); err != nil {
-		return err
-	}
-	theirs, err := c.from.Sum(ctx, n)
+	sum, err := c.fill(ctx, n, file)
 	if err != nil {
+		file.Abort()
 		return err
 	}
-	var ours Sum
-	if p.hash.Sum(ours[:0]); ours != theirs {
-		c.abort()
-		if p.first != c { // it began with bytes of another run that has the same index
-			return c.fetch(ctx, n)
-		}
-		return fmt.Errorf("%w: its %d bytes are not those that were exported: the SHA-256 is %x, and was %x", ErrCorrupt, p.info.Bytes, ours, theirs)
+	if err := file.Seal(); err != nil {
+		return err
 	}
-	l, err := c.seal(ours)
+	l, err := c.open(number, info)
 	if err != nil {
+		return fmt.Errorf("as it was exported: %w", err)
+	}
+	l.summing.sum, l.summing.at = sum, info.Bytes
+	c.Import.have = append(c.have, l)
+	if err = l.verify(func() bool { return ctx.Err() == nil }); err == nil || ctx.Err() != nil {
+		err = ctx.Err()
+	} else {
+		err = fmt.Errorf("as it was exported: %w", err)
+	}
+	if err != nil {
+		c.forget(l)
 		return err
 	}
-	c.Import.have, c.Import.fresh = append(c.have, l), append(c.fresh, l)
 	c.take(n, l)
 	return nil
 }
 
-// fill copies what is not there of the part.
-func (c *copying) fill(ctx context.Context, n int) error {
-	p := c.part
-	b := make([]byte, pieceBytes)
-	for p.at < p.info.Bytes {
-		c.tell()
-		got, err := c.from.Read(ctx, n, b[:min(pieceBytes, p.info.Bytes-p.at)], p.at)
+// fill copies the bytes of a run, and compares their sum.
+func (c *copying) fill(ctx context.Context, n int, file NewFile) (ours Sum, err error) {
+	b, hash, bytes := make([]byte, pieceBytes), sha256.New(), c.m.Runs[n].Bytes
+	for at := int64(0); at < bytes; {
+		c.tell(at)
+		got, err := c.from.Read(ctx, n, b[:min(pieceBytes, bytes-at)], at)
 		if err != nil {
-			return err
+			return ours, err
 		}
-		if _, err := p.file.Write(b[:got]); err != nil {
-			c.abort()
-			return err
+		if _, err := file.Write(b[:got]); err != nil {
+			return ours, err
 		}
-		p.hash.Write(b[:got])
-		p.at += int64(got)
+		hash.Write(b[:got])
+		at += int64(got)
 		c.stack.store.Stats.ImportBytes.Add(uint64(got))
 	}
-	return nil
-}
-
-// begin goes on with the file of a run, or begins it.
-func (c *copying) begin(info run.Info) (*part, error) {
-	i := c.Import
-	if i.part != nil && i.part.info == info {
-		return i.part, nil
-	}
-	i.abort()
-	s := i.stack.store
-	number := s.files.next.Add(1)
-	file, err := s.engine.Create(fileName(number))
+	theirs, err := c.from.Sum(ctx, n)
 	if err != nil {
-		return nil, err
+		return ours, err
 	}
-	i.part = &part{info: info, file: file, number: number, hash: sha256.New(), first: c}
-	return i.part, nil
+	if hash.Sum(ours[:0]); ours != theirs {
+		return ours, fmt.Errorf("%w: its %d bytes are not those that were exported: the SHA-256 is %x, and was %x", ErrCorrupt, bytes, ours, theirs)
+	}
+	return ours, nil
 }
 
-// seal makes the file durable and opens it. The layer is held once.
-func (c *copying) seal(sum Sum) (*layer, error) {
-	p, s := c.part, c.stack.store
-	c.Import.part = nil
-	if err := p.file.Seal(); err != nil {
-		return nil, err
-	}
-	file := s.files.file(p.number)
-	file.bytes.Store(p.at)
+// open opens a run in a file that was copied. The layer is held once.
+func (c *copying) open(number uint64, info run.Info) (*layer, error) {
+	s := c.stack.store
+	file := s.files.file(number)
+	file.bytes.Store(info.Bytes)
 	defer s.files.sweep()
 	defer file.release() // the layer has it
-	l, err := file.layer(listed{file: p.number, info: p.info})
-	if err != nil {
-		return nil, fmt.Errorf("as it was exported: %w", err)
-	}
-	l.summing.sum, l.summing.at = sum, p.at
-	return l, nil
-}
-
-// check reads a run that was copied again, block by block. Where the context
-// ends it is left to the next Copy.
-func (c *copying) check(ctx context.Context, l *layer) error {
-	at := slices.Index(c.fresh, l)
-	if at < 0 {
-		return nil
-	}
-	err := l.verify(func() bool { return ctx.Err() == nil })
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		c.forget(l)
-		return fmt.Errorf("as it was exported: %w", err)
-	}
-	c.Import.fresh = slices.Delete(c.fresh, at, at+1)
-	return nil
+	return file.layer(listed{file: number, info: info})
 }

@@ -14,15 +14,15 @@ import (
 //	Copy: each run into a file of its own ─► sum compared ─► sync ─► every block checked
 //	Commit: state and list of runs, one transaction (I4)
 //
-// Runs that are here already are not copied again: those of an import that was
-// closed half way, and those of the shard as it stands, so that Copy may be
-// called again with newer exports. A run is the same when its bytes are: it is
-// known by its [Sum]. A shard's runs come from one export; of another
-// replica's, whose runs are others, as good as none is used.
+// Runs that are here already are not copied again: those that this import has copied,
+// and those of the shard as it stands, so that Copy may be called again, also with newer
+// exports. A run is the same when its bytes are: it is known by its [Sum]. A shard's runs
+// come from one export; of another replica's, whose runs are others, as good as none is
+// used.
 //
 // A kill leaves the shard as it was, or as imported, and files that nothing
 // lists, which the next start removes. An Import belongs to one goroutine;
-// Close or Discard must follow.
+// Close must follow.
 type Import struct {
 	// Progress is called while Copy goes on: how many bytes are here, of how
 	// many. nil: it is not.
@@ -31,8 +31,6 @@ type Import struct {
 	stack *Stack
 	stood State    // of the shard when the import began, or was last committed
 	have  []*layer // copied and not listed; held
-	fresh []*layer // of have: those whose blocks are still to be checked
-	part  *part    // of the run that is being copied; nil: none
 	whole *whole   // what Commit commits; nil: nothing yet
 }
 
@@ -65,42 +63,20 @@ func (s *Store) Import(number pipeline.Shard) (*Import, error) {
 	case errors.As(k.err, &damage): // of the keys' own files
 		return nil, k.err
 	}
-	i := k.parked
-	if i == nil {
-		i = &Import{stack: k}
-	}
-	k.importing, k.parked = true, nil
-	i.stood = k.state
-	return i, nil
+	k.importing = true
+	return &Import{stack: k, stood: k.state}, nil
 }
 
-// Close ends the import. What was copied and not committed waits for the next
-// one of the shard, until the store is closed.
+// Close ends the import, and lets go what was copied and not committed.
 func (i *Import) Close() {
-	i.Progress = nil
-	if i.stack.store.closed.Load() || len(i.have) == 0 && i.part == nil {
-		i.Discard()
-		return
-	}
 	i.drop()
-	i.stack.endImport(i)
-}
-
-// Discard ends the import and lets go what was copied and not committed.
-func (i *Import) Discard() {
-	i.drop()
-	i.abort()
 	releaseAll(i.have)
-	i.have, i.fresh = nil, nil
-	i.stack.endImport(nil)
-	i.stack.store.files.sweep()
-}
-
-// endImport lets the shard go; parked waits for its next import.
-func (k *Stack) endImport(parked *Import) {
+	i.have = nil
+	k := i.stack
 	k.mu.Lock()
-	k.importing, k.parked = false, parked
+	k.importing = false
 	k.mu.Unlock()
+	k.store.files.sweep()
 	k.store.wakeMerger()
 }
 
@@ -112,20 +88,10 @@ func (i *Import) drop() {
 	}
 }
 
-// abort removes the file of a run that is not whole.
-func (i *Import) abort() {
-	if i.part != nil {
-		i.part.file.Abort()
-		i.part = nil
-	}
-}
-
 // Copy copies what is not here yet. After an error it may be called again, with
-// the same export or another, and goes on where it was: within a run too, as
-// long as the other export has that run. The error wraps [ErrDictionary] or
-// [ErrForeign] where the shard cannot be imported here, [ErrDiskFull], or
-// [ErrCorrupt]: what came is not what was exported, or was damaged there; then
-// the run is copied again from its beginning the next time.
+// the same export or another, and goes on with the run that was not whole. The error wraps
+// [ErrDictionary] or [ErrForeign] where the shard cannot be imported here, [ErrDiskFull],
+// or [ErrCorrupt]: what came is not what was exported, or was damaged there.
 func (i *Import) Copy(ctx context.Context, from Source) error {
 	i.drop()
 	s, m := i.stack.store, from.Manifest()
@@ -149,14 +115,11 @@ func (i *Import) Copy(ctx context.Context, from Source) error {
 		if c.runs[n] == nil {
 			err = c.fetch(ctx, n)
 		}
-		if err == nil {
-			err = c.check(ctx, c.runs[n])
-		}
 		if err != nil {
 			return fmt.Errorf("cold: import shard %d: run %d of %d: %w", i.stack.number, n+1, len(m.Runs), err)
 		}
 	}
-	c.tell()
+	c.tell(0)
 	i.whole = &whole{state, newLayers(c.runs)}
 	return nil
 }
@@ -208,7 +171,7 @@ func (s *Store) Drop(number pipeline.Shard) error {
 	if err != nil {
 		return err
 	}
-	defer i.Discard()
+	defer i.Close()
 	i.whole = &whole{layers: newLayers()}
 	if err := i.Commit(); err != nil {
 		return fmt.Errorf("cold: drop shard %d: %w", number, err)

@@ -33,8 +33,7 @@ type Stack struct {
 	pending  []*layer   // committed and not published, newest first
 	doubtful []*layer   // of commits that failed, and may be on disk all the same
 
-	importing bool    // an [Import] is open: nothing is merged
-	parked    *Import // was closed half way; nil: none
+	importing bool // an [Import] is open: nothing is merged
 }
 
 // lock is a mutex that may be held while the disk is waited for. In a bubble of

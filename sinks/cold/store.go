@@ -241,14 +241,6 @@ func (s *Store) Close() error {
 	if s.mergerDone != nil {
 		<-s.mergerDone
 	}
-	for _, k := range s.stacks {
-		k.mu.Lock()
-		parked := k.parked
-		k.mu.Unlock()
-		if parked != nil {
-			parked.Discard()
-		}
-	}
 	s.files.sweep()
 	s.files.close()
 	return s.engine.Close()

@@ -51,8 +51,7 @@ const (
 //
 // An error names node, shard, run and bytes. It wraps [cold.ErrDictionary] or
 // [cold.ErrForeign] where the shard must be derived from EVENTS, and otherwise
-// another node may be asked: what was copied is used again if that has the
-// same runs, or this one is asked again.
+// another node may be asked, or this one again.
 func Fetch(ctx context.Context, nc *nats.Conn, node string, store *cold.Store, shard pipeline.Shard, o Options) (cold.State, error) {
 	i, err := store.Import(shard)
 	if err != nil {

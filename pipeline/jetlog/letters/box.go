@@ -35,6 +35,13 @@ type Letter struct {
 	Body     []byte            // nil where a visit gives it
 }
 
+// Event is which event was refused; false: the headers do not say it, as of a
+// message that is no letter of a node's.
+func (l *Letter) Event() (e EventID, ok bool) {
+	e, ok = parseEventID(l.Header.Get(jetstream.MsgIDHeader))
+	return e, ok && l.Position != 0 && e.Position == l.Position
+}
+
 // Carried is a header of the event that was refused.
 func (l *Letter) Carried(name string) string { return l.Header.Get(carriedName(name)) }
 

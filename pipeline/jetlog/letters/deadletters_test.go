@@ -3,6 +3,7 @@ package letters_test
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestDeadLetterIsKeptWhole(t *testing.T) {
 	for name, want := range map[string][]string{
 		"Tidemark-Sequence": {"42"}, "Tidemark-Line": {"7"}, "Tidemark-Reason": {"id"},
 		"Tidemark-Error": {"actor is 0 and 0 is not an id"},
-		"Nats-Msg-Id":    {fmt.Sprintf("dl-%d", letter.Position)},
+		"Nats-Msg-Id":    {fmt.Sprintf("dl-%d-%08x", letter.Position, crc32.ChecksumIEEE(letter.Data))},
 		"Trace":          {"a", "b"},
 		"odd_name_1_":    {"x"},
 		"Value":          {"über  Nats-Rollup: all"},

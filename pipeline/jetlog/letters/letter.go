@@ -1,6 +1,8 @@
 package letters
 
 import (
+	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strconv"
@@ -60,7 +62,7 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 			HeaderError:    {cut(l.Detail, detailBytesMax)},
 			HeaderLeftOut:  {strconv.Itoa(len(l.Header))}, // room for the worst
 
-			jetstream.MsgIDHeader:          {messageID(l.Position)},
+			jetstream.MsgIDHeader:          {eventIDOf(l.Position, l.Data).messageID()},
 			jetstream.ExpectedStreamHeader: {jetlog.DeadLetterStream},
 		},
 	}
@@ -87,8 +89,35 @@ func letterMessage(l pipeline.DeadLetter, bytesMax int64) *nats.Msg {
 	return m
 }
 
-// messageID is the Nats-Msg-Id of each letter of the event at a position.
-func messageID(of pipeline.Position) string { return "dl-" + of.String() }
+// EventID names a refused event by its position and its body: an EVENTS that lost
+// its tail before a position was counted may hold another message there, and that
+// one must not pass for the letter already kept (I9). All letters of one event
+// have the same.
+type EventID struct {
+	Position pipeline.Position
+	Sum      uint32 // CRC-32 of the letter's body
+}
+
+func eventIDOf(position pipeline.Position, body []byte) EventID {
+	return EventID{position, crc32.ChecksumIEEE(body)}
+}
+
+const messageIDPrefix = "dl-"
+
+// messageID is the letter's Nats-Msg-Id.
+func (e EventID) messageID() string { return messageIDPrefix + e.String() }
+
+func (e EventID) String() string { return fmt.Sprintf("%d-%08x", e.Position, e.Sum) }
+
+// parseEventID reads a letter's Nats-Msg-Id.
+func parseEventID(text string) (e EventID, ok bool) {
+	text, is := strings.CutPrefix(text, messageIDPrefix)
+	position, sum, _ := strings.Cut(text, "-")
+	at, err := pipeline.ParsePosition(position)
+	n, bad := strconv.ParseUint(sum, 16, 32)
+	e = EventID{at, uint32(n)}
+	return e, is && err == nil && bad == nil && e.String() == text
+}
 
 // headerBytes is what a header takes on the wire.
 func headerBytes(name string, values []string) int64 {

@@ -51,7 +51,7 @@ func FuzzLetter(f *testing.F) {
 			t.Fatalf("%v: %q", err, wire.Bytes())
 		}
 		if kept.Get(HeaderSequence) != strconv.FormatUint(position>>10, 10) || kept.Get(HeaderLine) != strconv.FormatUint(position&1023, 10) ||
-			kept.Get(HeaderReason) != "json" || len(kept.Get(HeaderError)) > detailBytesMax || kept.Get(nats.MsgIdHdr) != messageID(l.Position) {
+			kept.Get(HeaderReason) != "json" || len(kept.Get(HeaderError)) > detailBytesMax || kept.Get(nats.MsgIdHdr) != eventIDOf(l.Position, l.Data).messageID() {
 			t.Fatalf("%q", kept)
 		}
 		own := []string{HeaderSequence, HeaderLine, HeaderReason, HeaderError, HeaderLeftOut, HeaderSubject, nats.MsgIdHdr, nats.ExpectedStreamHdr}

@@ -16,7 +16,7 @@ import (
 // An event that was refused is sent again once, however many letters there are of it
 // and whatever is interrupted. EVENTS itself sees to that:
 //
-//	events.resent.<position>    of the event that was refused
+//	events.resent.<position>-<checksum>    of the event that was refused (EventID)
 //
 // is the subject of the event that is sent again, whatever its type, and it is stored
 // on condition that the subject has no message. Its type is in a header, and Moves
@@ -32,8 +32,12 @@ const (
 	subjectNotEmpty = 10071
 )
 
-// resentSubject is the subject of a letter's event when it is sent again.
-func (l *Letter) resentSubject() string { return jetlog.ResentSubject + l.Position.String() }
+// resentSubject is the subject of a letter's event when it is sent again. A message that is no
+// node's letter has none that is ever used.
+func (l *Letter) resentSubject() string {
+	event, _ := l.Event()
+	return jetlog.ResentSubject + event.String()
+}
 
 // Resent says which event a letter became.
 type Resent struct {

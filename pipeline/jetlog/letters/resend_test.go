@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -96,7 +97,7 @@ func TestResend(t *testing.T) {
 	}
 	m, err := b.stream(jetlog.EventsStream).GetMsg(b.ctx, 1)
 	b.must(err)
-	event := pipeline.At(7, 3).String()
+	event := fmt.Sprintf("%d-%08x", pipeline.At(7, 3), crc32.ChecksumIEEE([]byte("one")))
 	if want := map[string][]string{
 		"Trace": {"a", "b"}, "Nats-Expected-Stream": {"EVENTS"}, "Nats-Expected-Last-Subject-Sequence": {"0"}, "Tidemark-Resent": {event}, "Tidemark-Type": {"t1"},
 	}; string(m.Data) != "mended 1" || m.Subject != "events.resent."+event || !reflect.DeepEqual(map[string][]string(m.Header), want) {

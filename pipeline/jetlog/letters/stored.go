@@ -29,9 +29,9 @@ const (
 // stored are the letters that an earlier run of a router may have stored.
 type stored struct {
 	mu   sync.Mutex
-	look bool                         // they are not looked for yet
-	all  map[pipeline.Position]uint64 // never changed once it is here
-	last pipeline.Position            // of all
+	look bool               // they are not looked for yet
+	all  map[EventID]uint64 // never changed once it is here
+	last pipeline.Position  // of all
 }
 
 // Begin says that letters may come that an earlier run has stored: the next Keep
@@ -55,7 +55,7 @@ func (d *DeadLetters) unstored(ctx context.Context, letters []pipeline.DeadLette
 		return letters
 	}
 	for i := range letters {
-		if _, there := known[letters[i].Position]; !there {
+		if _, there := known[eventIDOf(letters[i].Position, letters[i].Data)]; !there {
 			missing = append(missing, letters[i])
 		}
 	}
@@ -70,17 +70,17 @@ func (s *stored) begins() (begins bool) {
 	return begins
 }
 
-func (s *stored) set(all map[pipeline.Position]uint64) {
+func (s *stored) set(all map[EventID]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all, s.last = all, 0
-	for position := range all {
-		s.last = max(s.last, position)
+	for event := range all {
+		s.last = max(s.last, event.Position)
 	}
 }
 
 // since is all while there may be letters of a position or a later one.
-func (s *stored) since(position pipeline.Position) map[pipeline.Position]uint64 {
+func (s *stored) since(position pipeline.Position) map[EventID]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if position > s.last {
@@ -90,11 +90,11 @@ func (s *stored) since(position pipeline.Position) map[pipeline.Position]uint64 
 }
 
 // found reads which letters there are from a position on.
-func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[pipeline.Position]uint64 {
+func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[EventID]uint64 {
 	for try := 1; ; try++ {
 		box, err := OpenBox(ctx, d.js.Conn())
 		if err == nil {
-			var all map[pipeline.Position]uint64
+			var all map[EventID]uint64
 			if all, err = box.Since(ctx, from); err == nil {
 				return all
 			}
@@ -117,7 +117,7 @@ func (d *DeadLetters) found(ctx context.Context, from pipeline.Position) map[pip
 // the first letter of each event. Letters stand in the order of their events, but
 // for those that were stored again: they are read back to where none is of so late
 // an event.
-func (b *Box) Since(ctx context.Context, position pipeline.Position) (map[pipeline.Position]uint64, error) {
+func (b *Box) Since(ctx context.Context, position pipeline.Position) (map[EventID]uint64, error) {
 	s, err := b.State(ctx)
 	if err != nil {
 		return nil, err
@@ -127,18 +127,22 @@ func (b *Box) Since(ctx context.Context, position pipeline.Position) (map[pipeli
 		if s.Last >= s.First && s.Last-s.First >= width {
 			from = s.Last - width + 1
 		}
-		found := map[pipeline.Position]uint64{}
+		found := map[EventID]uint64{}
 		older, later := 0, false // in the oldest part
 		err := b.Visit(ctx, from, "", func(l *Letter) error {
-			if l.Position < position {
+			event, ok := l.Event()
+			if !ok {
+				return nil
+			}
+			if event.Position < position {
 				if l.Sequence < from+width/2 {
 					older++
 				}
 				return nil
 			}
 			later = later || l.Sequence < from+width/2
-			if _, known := found[l.Position]; !known && len(found) < storedMax {
-				found[l.Position] = l.Sequence
+			if _, known := found[event]; !known && len(found) < storedMax {
+				found[event] = l.Sequence
 			}
 			return nil
 		})
