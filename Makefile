@@ -8,7 +8,6 @@ TESTFLAGS  ?=
 BENCHTIME  ?= 1s
 BENCH      ?= .
 BENCHFLAGS ?=
-CLUSTERFLAGS ?=
 SOAK       ?= 10m
 SEED       ?= 0
 SOAKFLAGS  ?=

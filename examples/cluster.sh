@@ -23,8 +23,7 @@ key=$DIR/node.nk
 # port NODE is how far its ports are from those of a.
 port() { case $1 in a) echo 0 ;; b) echo 1 ;; c) echo 2 ;; thin) echo 3 ;; esac; }
 
-# configure writes config.yaml of each node. The streams are small: there are three copies of
-# each on this machine.
+# configure writes config.yaml of each node. Streams are small: this machine has three copies.
 configure() {
 	for node in a b c thin; do
 		n=$(port $node)
@@ -56,31 +55,34 @@ configure() {
 	done
 }
 
-# keep runs a node in the background, again whenever it has ended, and has its process in
-# $DIR/NODE/pid.
+# keep runs a node in the background, again whenever it has ended; $DIR/NODE/pid is its process.
 keep() {
 	(
 		while :; do
 			"$TIDEMARK" run --demo-node --config "$DIR/$1/config.yaml" >>"$DIR/$1/log" 2>&1 &
 			echo $! >"$DIR/$1/pid"
-			wait $! && exit # in order
+			test -e "$DIR/stop" && kill $!
+			wait $!
 			code=$?
-			test -e "$DIR/stop" && exit
+			rm -f "$DIR/$1/pid"
+			test $code = 0 -o -e "$DIR/stop" && exit # in order
 			if test "$RESTART" -eq 0; then
 				echo "node $1 has ended ($code); its log: $DIR/$1/log. To start it: $TIDEMARK run --demo-node --config $DIR/$1/config.yaml"
 				exit
 			fi
 			echo "node $1 has ended ($code). It starts again in $RESTART s; its log: $DIR/$1/log"
-			sleep "$RESTART"
-			test -e "$DIR/stop" && exit
+			for _ in $(seq "$RESTART"); do
+				sleep 1
+				test -e "$DIR/stop" && exit
+			done
 			echo "node $1 is started again"
 		done
 	) &
 }
 
-# stop ends all in order, first the one that only answers.
+# stop ends all in order, first the one that only answers. A second Ctrl-C kills them.
 stop() {
-	trap '' INT TERM
+	trap 'kill -9 $(cat "$DIR"/*/pid)' INT TERM
 	touch "$DIR/stop"
 	for node in thin a b c; do
 		test -e "$DIR/$node/pid" && kill "$(cat "$DIR/$node/pid")" 2>/dev/null
@@ -130,8 +132,7 @@ Tidemark runs as four processes, with a demo: a small community of MADE-UP users
 
 Look at
   badges     http://127.0.0.1:$((HTTP + 3))/demo/      in a browser: what is new for user 1, live
-  figures    http://127.0.0.1:$((HTTP + 3))/metrics
-  ready?     http://127.0.0.1:$((HTTP + 3))/readyz     the same paths on $HTTP to $((HTTP + 2)): a, b and c
+  figures    http://127.0.0.1:$((HTTP + 3))/metrics, and /readyz     the same on $HTTP to $((HTTP + 2)): a, b and c
   in another terminal, more than once:
 
     export NATS_URL=$urls TIDEMARK_NKEY=$key

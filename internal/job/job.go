@@ -134,6 +134,9 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) take(m *nats.Msg, do Handler, turn chan struct{}) {
+	if m.Reply == "" { // nobody would hear of it
+		return
+	}
 	if v, f := version(m), pipeline.FormatJobs; !f.Reads(v) {
 		s.send(m.Reply, "", &reply{
 			Done: true, Code: codeOther, Reads: &[2]int{f.Oldest, f.Newest},

@@ -114,8 +114,8 @@ func (n *Node) drop(number generations.Number, set generations.Set) bool {
 func (n *Node) sayUnnamed(numbers []generations.Number) {
 	text := ""
 	for _, number := range numbers {
-		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; they are deleted after rebuild.keep. To have them serve instead, %s\n",
-			n.dir.Of(number, datadir.BadgerDir), number, wayOut)
+		text += fmt.Sprintf("generations: %s has counts of generation %d, which the record does not name; they are deleted after rebuild.keep\n",
+			n.dir.Of(number, datadir.BadgerDir), number)
 	}
 	n.rebuilds.left.Store(&text)
 }

@@ -31,7 +31,7 @@ func (f *fleet) notBegun(what string, ask RebuildAsk, words ...string) {
 }
 
 // What cannot be is refused before anything has started, with the numbers. docs/contract.md:
-// "What drops counters, columns or rules begins only as it was shown", also when a stranger
+// "What drops counters, columns or rules begins only as it was shown", also when somebody
 // accepts empty rules, twice: only with a word about just that, and what is kept is given up
 // only by its number.
 func TestRebuildRefused(t *testing.T) {

@@ -158,14 +158,22 @@ func (n *Node) watchRecord(ctx context.Context) {
 func (n *Node) acceptRecord(ctx context.Context) {
 	r := &n.rebuilds
 	there, fault := r.record.Seen()
-	if next := generations.Newest(r.set(), there); fault == nil && !next.Equal(r.set()) {
+	next := generations.Newest(r.set(), there)
+	if n.dir == nil && there.Epoch != 0 { // a process without counts knows nothing better
+		next = there
+	}
+	if fault == nil && !next.Equal(r.set()) {
 		if err := n.take(next); err != nil {
 			r.trouble.Set(recordPart, err)
 			return
 		}
 	}
 	own := r.set()
-	if n.dir == nil || fault == nil && there.Epoch >= own.Epoch {
+	switch {
+	case n.dir == nil && fault != nil:
+		r.trouble.Set(recordPart, fault)
+		return
+	case n.dir == nil, fault == nil && own.Equal(there):
 		r.trouble.Clear(recordPart)
 		return
 	}

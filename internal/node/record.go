@@ -93,9 +93,12 @@ func (n *Node) waitAtStart(why error, log *kit.Paced) {
 	}
 	n.trouble.Set(led.Part, why)
 	switch {
-	case errors.Is(why, errJustWritten), errors.Is(why, nats.ErrNoResponders): // as where nodes of a new system start together
+	case errors.Is(why, errJustWritten): // as where nodes of a new system start together
 		n.log.Info("tidemark: the start looks again", "why", why)
-	case log.Due(why.Error()):
+	case !log.Due(why.Error()):
+	case errors.Is(why, nats.ErrNoResponders): // the servers of a new cluster choose their leaders
+		n.log.Info("tidemark: the start waits", "why", why)
+	default:
 		n.log.Error("tidemark: the start waits", "why", why)
 	}
 }
@@ -128,7 +131,7 @@ func (n *Node) settle(ctx context.Context) (g *counting.Generation, why, err err
 			return nil, nil, err
 		}
 	}
-	if fault != nil || there.Epoch < set.Epoch {
+	if fault != nil || !set.Equal(there) {
 		if _, err := n.rebuilds.record.Restore(ctx, set); err != nil {
 			return nil, nil, err
 		}

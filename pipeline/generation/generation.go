@@ -126,10 +126,11 @@ func Start(counting json.RawMessage) (Set, error) {
 }
 
 // Newest is the record that holds of the two that a node knows: its own copy and what the
-// bucket has, of which the zero stands for none. Of two of one epoch that differ, one was
-// written while the bucket was lost: then what stands there holds.
+// bucket has, of which the zero stands for none. Of two of one epoch the one that knows of
+// more generations holds: a restored one (Only) is newer than the first of a node without
+// counts. Otherwise one was written while the bucket was lost, and what stands there holds.
 func Newest(own, there Set) Set {
-	if own.Epoch > there.Epoch {
+	if own.Epoch > there.Epoch || own.Epoch == there.Epoch && own.Newest > there.Newest {
 		return own
 	}
 	return there

@@ -185,6 +185,9 @@ func TestNewest(t *testing.T) {
 	if err != nil || !generation.Newest(restored, all["building"]).Equal(all["building"]) {
 		t.Errorf("a restored record holds: %+v, %v", restored, err)
 	}
+	if !generation.Newest(restored, all["none"]).Equal(restored) || !generation.Newest(all["none"], restored).Equal(restored) {
+		t.Error("the first record of a node without counts holds against a restored one")
+	}
 	spaced := all["switched"].All[2]
 	spaced.Counting = json.RawMessage(`{ "b": "\u003c\u0026>" }`) // as a file keeps it
 	if spaced.CountsBy() != all["switched"].All[2].CountsBy() {

@@ -257,7 +257,7 @@ func (c *cursor) rest(to []Rest, shards int) {
 	}
 }
 
-// CountMax is the most bytes that an ask of CountShares takes besides its shares.
+// CountMax is the most bytes that an ask of CountPosts takes besides its shares.
 const CountMax = 3 * varint
 
 // BeginCounts begins a question of so many asks: each is BeginCount and its shares.

@@ -55,9 +55,6 @@ func (r *Run) Memory() int { return r.index.memory() }
 // Info is what the run was opened with.
 func (r *Run) Info() Info { return r.info }
 
-// Head is the first key of one of its blocks, of which Info has the number.
-func (r *Run) Head(block int) Key { return r.index.heads[block] }
-
 // May is false where the run surely has no entry with this key.
 func (r *Run) May(key *Key) bool {
 	block := r.index.find(key)

@@ -305,7 +305,7 @@ func (g *Generation) streamFigures(c *figures.Collector) {
 	c.Add(prometheus.CounterValue, "deltas_damaged_total", "Times that a message was found in DELTAS that is no window: DELTAS is derived again.", label, func(emit func(float64, ...string)) {
 		emit(float64(stats.NoWindow.Load()), g.Slot.Deltas())
 	})
-	c.Add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or written to by others.", label, func(emit func(float64, ...string)) {
+	c.Add(prometheus.CounterValue, "streams_remade_total", "Times that this node recreated a stream that was deleted, emptied or damaged.", label, func(emit func(float64, ...string)) {
 		for _, name := range []string{g.Slot.Deltas(), jetlog.DeadLetterStream, jetlog.BucketStream} {
 			emit(float64(stats.Remade(name)), name)
 		}

@@ -15,14 +15,18 @@ import (
 // given up, or left by an earlier process. When it is assigned to this node again, or no
 // other node answers for it, it is held again at once, from where it stands.
 type spare struct {
-	since time.Time // from when on all nodes that it is assigned to have answered for it
-	given time.Time // when it was first seen: the oldest go first where there is no room
+	since  time.Time // from when on all nodes that it is assigned to have answered for it
+	given  time.Time // when it was first seen: the oldest go first where there is no room
+	under  bool      // it is being deleted
+	failed time.Time // when that failed the last time
 }
 
 const (
 	// spareStands is how long the assignment must have stood, and been followed, before a
 	// spare is deleted.
 	spareStands = 10 * time.Minute
+	// spareRetry is how long a spare that could not be deleted is left alone.
+	spareRetry = 10 * time.Second
 	// spareShare is the part of the disk, one in spareShare of what is free without spares,
 	// that spares may take. If they take more, the oldest is deleted before its time.
 	spareShare = 2
@@ -97,11 +101,17 @@ func (g *Generation) crowdedLocked(room disk) (set cluster.ShardSet) {
 // dropSparesLocked begins to delete spares whose time has come, one at a time.
 func (g *Generation) dropSparesLocked(answered, crowded cluster.ShardSet) {
 	h := &g.holdings
+	for s, sp := range h.spares {
+		if sp.under && h.leaving.Has(s) {
+			return
+		}
+	}
 	for s := range answered.All() {
 		sp := h.spares[s]
-		if sp == nil || h.leaving.Has(s) || !crowded.Has(s) && time.Since(sp.since) < spareStands {
+		if sp == nil || h.leaving.Has(s) || time.Since(sp.failed) < spareRetry || !crowded.Has(s) && time.Since(sp.since) < spareStands {
 			continue
 		}
+		sp.under = true
 		h.leaving.Add(s) // nothing begins from what is stored of it
 		g.work.Go(func() { g.dropSpare(s, sp) })
 		return
@@ -115,12 +125,13 @@ func (g *Generation) dropSpare(s pipeline.Shard, sp *spare) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaving.Remove(s)
-	if err == nil {
-		g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
-	} else {
-		sp.since = time.Now()
+	sp.under = false
+	if err != nil {
+		sp.failed = time.Now()
 		g.Lines.Say(slog.LevelWarn, "tidemark: shards that were given up stay stored", s, err)
+		return
 	}
+	g.Lines.Say(slog.LevelInfo, "tidemark: shards that were given up are deleted", s, nil)
 	h.wakeArrange()
 }
 

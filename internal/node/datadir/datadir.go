@@ -237,6 +237,7 @@ func (d *Dir) identify(node string, demo, replay bool) error {
 	}
 	if replay {
 		d.Marker.Format = Format
+		return d.refusesName(node, demo)
 	}
 	return d.refuses(node, demo)
 }
@@ -258,10 +259,16 @@ func (d *Dir) read() (found bool, err error) {
 
 // refuses says why a node may not use the directory by what the marker says.
 func (d *Dir) refuses(node string, demo bool) error {
-	m := d.Marker
-	switch {
-	case m.Format != Format:
-		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: 'tidemark repair --replay' counts its EVENTS again; or use the version that wrote it, or another data_dir", d.Path, m.Format, Format)
+	_, err := os.Stat(d.Join(BadgerDir)) // there an earlier build has it, whatever format it says
+	if d.Marker.Format != Format || err == nil {
+		return fmt.Errorf("data_dir %s has format %d and this version reads format %d: 'tidemark repair --replay' counts its EVENTS again; or use the version that wrote it, or another data_dir",
+			d.Path, d.Marker.Format, Format)
+	}
+	return d.refusesName(node, demo)
+}
+
+func (d *Dir) refusesName(node string, demo bool) error {
+	switch m := d.Marker; {
 	case m.Node != node && node != "":
 		return fmt.Errorf("data_dir %s was made as node %s and the configuration says node: %s: others know what is in it by that name; set node: %s, or choose another data_dir", d.Path, m.Node, node, m.Node)
 	case m.Demo != demo && m.Demo:

@@ -171,9 +171,9 @@ func (g *Generations) Create(ctx context.Context, first generation.Set) (created
 }
 
 // Restore puts own, which this node acts on, where there is no record, one that is
-// malformed, or one of a lower epoch. It says whether it did anything.
+// malformed, or an older one (generation.Newest). It says whether it did anything.
 func (g *Generations) Restore(ctx context.Context, own generation.Set) (restored bool, err error) {
-	return g.replace(ctx, own, func(there generation.Set) bool { return there.Epoch >= own.Epoch })
+	return g.replace(ctx, own, func(there generation.Set) bool { return generation.Newest(own, there).Equal(there) })
 }
 
 // replace puts own in the place of a record that is malformed, missing, or may not stay.

@@ -440,9 +440,14 @@ func (m *Members) Beat(ctx context.Context, me cluster.Member) error {
 		var is *cluster.Member
 		var revision uint64
 		if is, revision, err = m.read(ctx, m.me); err == nil && is != nil && is.Session != m.session {
-			err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
-			m.me = ""
-			m.unname()
+			// The key of an earlier process is back where the bucket was restored, or lost its
+			// tail: nobody answers then.
+			var others bool
+			if others, _, err = m.ask(ctx, m.me); others {
+				err = fmt.Errorf("%w (session %s)", ErrNameTaken, is.Session)
+				m.me = ""
+				m.unname()
+			}
 		}
 		if err == nil {
 			written, err = m.write(ctx, key, value, revision)

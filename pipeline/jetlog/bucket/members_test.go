@@ -495,3 +495,25 @@ func TestCutOffIsNotSilence(t *testing.T) {
 	a.sees("a up", "c up")
 	cut.sees("a up", "c up")
 }
+
+// A bucket that goes back in time has the key of a process's own earlier session: the process
+// goes on, since nobody answers in that one.
+func TestMemberMeetsItsEarlierSession(t *testing.T) {
+	b := newBench(t)
+	a := b.process(nil)
+	b.must(a.Join(b.ctx, member("a")))
+	earlier := member("a")
+	earlier.Session, earlier.Stopped = "earlier", true
+	value, err := earlier.Encode()
+	b.must(err)
+	kv, err := b.js.KeyValue(b.ctx, jetlog.Bucket)
+	b.must(err)
+	_, err = kv.Put(b.ctx, "member.a", value)
+	b.must(err)
+	b.must(a.Beat(b.ctx, member("a")))
+	e, err := kv.Get(b.ctx, "member.a")
+	b.must(err)
+	if is, err := cluster.DecodeMember("a", e.Value()); err != nil || is.Session != a.Session() {
+		t.Errorf("the key is of %+v, %v", is, err)
+	}
+}
