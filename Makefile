@@ -93,7 +93,7 @@ fuzz: ## each fuzz target for a while (FUZZTIME=10s) [10 min]
 		else echo "$$out"; exit 1; fi; \
 	done
 
-bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only feed -markdown') [8 min]
+bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only packs -markdown') [8 min]
 	@GO='$(GO)' $(GO) run ./internal/bench $(BENCHFLAGS)
 
 bench-full: ## the same at large sizes: 16 GiB of memory, 60 GB of disk [1 h]

@@ -22,15 +22,13 @@ import (
 var tiny = sizes{
 	rounds:  1,
 	backlog: 5000, packed: 5120, replayed: 5120,
-	sustained: 5120, lists: []int{100},
-	pace: 1000, probes: 20, visible: 500 * time.Millisecond,
+	sustained: 5120,
+	pace:      1000, probes: 20, visible: 500 * time.Millisecond,
 	asked: 1000, persons: 100, calls: 20, calling: 500 * time.Millisecond,
 	pollers: 10, polled: 1000,
 	rows: []int{500, 1000}, ask: 100 * time.Millisecond,
-	hot: 2000, pauses: 1500 * time.Millisecond, collecting: 600 * time.Millisecond,
-	moving: 500 * time.Millisecond, calm: 200 * time.Millisecond, inProcess: 1000, explained: 51_200,
-	authors: 1_000_000, feedTime: "1x",
-	distinct: 2000, unbounded: 2000,
+	hot: 2000, pauses: 1500 * time.Millisecond,
+	moving: 500 * time.Millisecond, calm: 200 * time.Millisecond,
 }
 
 // A load is this program again, with other arguments, and so is an echo.
@@ -52,35 +50,34 @@ func TestEveryLine(t *testing.T) {
 	if b.redis == "" && os.Getenv("CI") == "true" {
 		t.Error(errRedis)
 	}
-	b.wanted["feed"] = false // compiles a test for a figure: see TestBenchmarked
 	good := b.run(context.Background())
 	t.Log("\n" + b.table.text(machine(b.redis)))
 	if !good {
 		t.Fatal("a measurement failed")
 	}
 	for _, l := range b.table.lines {
-		if len(l.ours) == 0 || l.ours.median() < 0 && !l.signed {
+		if len(l.ours) == 0 || l.ours.median() < 0 {
 			t.Errorf("%s: no figure", l.what)
 		}
 		if b.redis == "" && strings.HasPrefix(l.beside, "Redis") && l.lack != errRedis {
 			t.Errorf("%s: nothing says that there is no Redis", l.what)
 		}
 	}
-	if want := 136; len(b.table.lines) != want {
+	if want := 55; len(b.table.lines) != want {
 		t.Errorf("%d lines, want %d", len(b.table.lines), want)
 	}
 }
 
 func TestOnly(t *testing.T) {
-	b, err := newBench(tiny, "feed,packs", t.Output())
+	b, err := newBench(tiny, "polls,packs", t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.close()
-	if len(b.wanted) != 2 || !b.wanted["feed"] || !b.wanted["packs"] {
+	if len(b.wanted) != 2 || !b.wanted["polls"] || !b.wanted["packs"] {
 		t.Errorf("%v", b.wanted)
 	}
-	if _, err := newBench(tiny, "feed,speed", t.Output()); err == nil || !strings.Contains(err.Error(), "inprocess") {
+	if _, err := newBench(tiny, "polls,speed", t.Output()); err == nil || !strings.Contains(err.Error(), "multiget") {
 		t.Errorf("an unknown name: %v", err)
 	}
 }
@@ -292,19 +289,6 @@ a note of 4 words
 `
 	if got := out.markdown("two cores"); got != markdown {
 		t.Errorf("markdown:\n%s\nwant:\n%s", got, markdown)
-	}
-}
-
-func TestBenchmarked(t *testing.T) {
-	printed := `goos: linux
-BenchmarkFeedUnread/authors=1000000         	   39484	     30252 ns/op	        10.03 unread/user	     33055 users/s
-BenchmarkFeedUnread/authors=1000000-2       	   39484	     30252 ns/op	        10.03 unread/user	     4.5e+04 users/s
-BenchmarkFeedUnread/authors=10000000        	   39484	     30252 ns/op	        10.03 unread/user	     11111 users/s
-PASS
-`
-	got := benchmarked([]byte(printed), "BenchmarkFeedUnread/authors=1000000", "users/s")
-	if !slices.Equal(got, sample{33055, 45000}) {
-		t.Errorf("%v", got)
 	}
 }
 

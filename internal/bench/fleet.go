@@ -29,7 +29,6 @@ type fleet struct {
 	holders  []*program
 	router   *program
 	thin     *program
-	reader   *program       // nil: there is none
 	c        *client.Client // of the thin one
 	drawn    uint64         // how often events were drawn
 	looks    int            // how often pollers have read their feeds
@@ -136,13 +135,6 @@ func (f *fleet) apart(ctx context.Context) (err error) {
 	return f.load(ctx)
 }
 
-// read starts a holder that holds nothing: what it pays for an event, every holder
-// pays.
-func (f *fleet) read(ctx context.Context) (err error) {
-	f.reader, err = f.add(ctx, "reader", "roles: [hold]\nweight: 0\n")
-	return err
-}
-
 // hold starts as many holders as are missing, and waits until all shards are
 // where they belong.
 func (f *fleet) hold(ctx context.Context, holders int) error {
@@ -228,19 +220,15 @@ func (f *fleet) settle(ctx context.Context) error {
 }
 
 // spent is processor time by what a process is for. One that is for several
-// counts in each, and once in all. The reader and the server do not count in all.
+// counts in each, and once in all. The server does not count in all.
 type spent struct {
-	all, router, holders, thin, reader, server time.Duration
-	read, written                              float64 // bytes of all holders, of sockets and files
+	all, router, holders, thin, server time.Duration
+	read, written                      float64 // bytes of all holders, of sockets and files
 }
 
 func (f *fleet) spent() (s spent) {
 	for _, p := range f.all {
 		busy := p.busy()
-		if p == f.reader {
-			s.reader = busy
-			continue
-		}
 		s.all += busy
 		if p == f.router {
 			s.router += busy
@@ -261,7 +249,7 @@ func (f *fleet) spent() (s spent) {
 // cost is processor time for a request or an event, in microseconds. holders is that
 // of all holders together; all is without the server's. read and written are bytes of
 // all holders.
-type cost struct{ all, router, holders, thin, reader, server, read, written float64 }
+type cost struct{ all, router, holders, thin, server, read, written float64 }
 
 // over is what was spent for each of n, less what a fleet at rest spends in the
 // same time.
@@ -274,7 +262,7 @@ func (s spent) over(before, rest spent, took time.Duration, n int) cost {
 	}
 	return cost{
 		share(s.all, before.all, rest.all), share(s.router, before.router, rest.router), share(s.holders, before.holders, rest.holders),
-		share(s.thin, before.thin, rest.thin), share(s.reader, before.reader, rest.reader), share(s.server, before.server, rest.server),
+		share(s.thin, before.thin, rest.thin), share(s.server, before.server, rest.server),
 		each(s.read, before.read, rest.read), each(s.written, before.written, rest.written),
 	}
 }
@@ -291,7 +279,7 @@ func (f *fleet) rest(ctx context.Context) (s spent, err error) {
 	time.Sleep(restFor)
 	now := f.spent()
 	return spent{
-		now.all - before.all, now.router - before.router, now.holders - before.holders, now.thin - before.thin, now.reader - before.reader, now.server - before.server,
+		now.all - before.all, now.router - before.router, now.holders - before.holders, now.thin - before.thin, now.server - before.server,
 		now.read - before.read, now.written - before.written,
 	}, ctx.Err()
 }

@@ -52,6 +52,5 @@ func (s *small) gets(ctx context.Context) error {
 	}
 	const what = "single gets, 64 callers"
 	s.rates(what, "gets/s", "Redis, GET", t, target{})
-	s.quantiles(what+", p99", 0.99, "Redis, GET", t, target{})
 	return nil
 }

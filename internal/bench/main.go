@@ -4,7 +4,7 @@
 //
 //	go run ./internal/bench             some minutes
 //	go run ./internal/bench -full       large sizes: an hour, 16 GiB of memory, 60 GB of disk
-//	go run ./internal/bench -only visible,feed
+//	go run ./internal/bench -only visible,polls
 //
 // What runs is the real thing: the program in a process of its own with its
 // embedded server, asked and fed over NATS as users do; or, where a line says
@@ -89,19 +89,12 @@ var measurements = []measurement{
 	{[]string{"ingest"}, (*bench).ingest},
 	{[]string{"packs"}, (*bench).packs},
 	{[]string{"sustained"}, (*bench).sustained},
-	{[]string{"lists"}, (*bench).lists},
 	{[]string{"visible"}, (*bench).visible},
 	{[]string{"hostile"}, (*bench).hostile},
-	{[]string{"polls", "gets"}, (*bench).small},                                              // of one node
-	{[]string{"memory", "disk", "multiget", "restart", "pause", "collector"}, (*bench).rows}, // of one node that grows
-	{[]string{"nodes", "capacity"}, (*bench).nodes},
-	{[]string{"replay"}, (*bench).replay},
-	{[]string{"replay"}, (*bench).rebuild},
-	{[]string{"replay"}, (*bench).explain},
-	{[]string{"replay"}, (*bench).backups},
-	{[]string{"inprocess"}, (*bench).inProcess},
-	{[]string{"feed"}, (*bench).feed},
-	{[]string{"budget"}, (*bench).budget},
+	{[]string{"polls", "gets"}, (*bench).small},                                 // of one node
+	{[]string{"memory", "disk", "multiget", "restart", "pause"}, (*bench).rows}, // of one node that grows
+	{[]string{"nodes"}, (*bench).nodes},
+	{[]string{"rebuild"}, (*bench).rebuild},
 }
 
 func names() (all []string) {

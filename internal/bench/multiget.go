@@ -4,22 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/node"
-	"github.com/tidemark-io/tidemark/internal/twin"
-	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/query"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
@@ -200,99 +191,4 @@ func sumOf(at []uint64, columns int) (sum int64) {
 		}
 	}
 	return sum
-}
-
-// readRows is the one place that asks a reader for rows in process.
-func readRows(ctx context.Context, r query.Reader, columns []pipeline.Column, ids []uint64, rows *query.Rows) error {
-	const post = 0 // the first counter of the default configuration
-	return r.Rows(ctx, post, columns, ids, rows, true)
-}
-
-// inProcess reads 500 ids at a time from a node within this process, by one
-// goroutine: that is one core. Beside it: a Go map of the same rows.
-func (b *bench) inProcess(ctx context.Context) error {
-	b.say("inprocess: to %s post rows", number(float64(b.size.inProcess)))
-	dir, err := os.MkdirTemp(b.dir, "inprocess-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	c := twin.EveryTime(config.Default())
-	c.DataDir, c.HTTP.Listen, c.NATS.Listen, c.Limits.TimeoutMax = filepath.Join(dir, "data"), "", "127.0.0.1:0", applyWithin
-	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		return err
-	}
-	defer n.Close()
-	loading, err := client.Connect(n.URL())
-	if err != nil {
-		return err
-	}
-	defer loading.Close()
-	if err := loadRows(ctx, loading, 0, b.size.inProcess); err != nil {
-		return err
-	}
-	schema, err := c.Schema()
-	if err != nil {
-		return err
-	}
-	all := make(map[uint64]counts, b.size.inProcess)
-	for i := range uint64(b.size.inProcess) {
-		all[postID(i)] = countsOf(i)
-	}
-	visible := schema.Visible(0)
-	var rows query.Rows
-	values := make([]int64, 0, getIDs*len(columns))
-	out := line{what: "multi-get in process, 500 ids, a core", unit: "ids/s", beside: "a Go map of the same rows", target: ratioAtLeast(3)}
-	for range b.size.rounds {
-		theirs, err := b.readFor(func(ids []uint64) ([]int64, error) {
-			values = values[:0]
-			for _, id := range ids {
-				row := all[id]
-				values = append(values, row[:]...)
-			}
-			return values, nil
-		})
-		if err != nil {
-			return err
-		}
-		ours, err := b.readFor(func(ids []uint64) ([]int64, error) {
-			err := readRows(ctx, n.Reader(), visible, ids, &rows)
-			return rows.Values, err
-		})
-		if err != nil {
-			return err
-		}
-		out.ours, out.theirs = append(out.ours, ours), append(out.theirs, theirs)
-		b.say("inprocess: %s ids a second, a Go map %s", last(out.ours), last(out.theirs))
-	}
-	b.table.add(out)
-	return nil
-}
-
-// readFor reads for a while, and gives ids a second. Values are those of all
-// columns, id by id.
-func (b *bench) readFor(read func(ids []uint64) ([]int64, error)) (perSecond float64, err error) {
-	const questions = 1024 // drawn before, so that drawing is not measured
-	r := rand.New(rand.NewPCG(1, 1))
-	at := make([]uint64, questions*getIDs)
-	ids := make([]uint64, len(at))
-	for i := range at {
-		at[i] = r.Uint64N(uint64(b.size.inProcess))
-		ids[i] = postID(at[i])
-	}
-	runtime.GC()
-	asked := 0
-	begun := time.Now()
-	for ; time.Since(begun) < b.size.ask; asked++ {
-		from := asked % questions * getIDs
-		values, err := read(ids[from : from+getIDs])
-		if err != nil {
-			return 0, err
-		}
-		if want := countsOf(at[from]); counts(values[:len(want)]) != want {
-			return 0, fmt.Errorf("post %d has %v and the answer says %v", ids[from], want, values[:len(want)])
-		}
-	}
-	return float64(asked*getIDs) / time.Since(begun).Seconds(), nil
 }

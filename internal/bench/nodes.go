@@ -12,9 +12,40 @@ import (
 // windowBytes is a figure of /metrics: of the windows that a router has appended.
 const windowBytes = "tidemark_window_bytes_total"
 
+// holdersMeasured are the numbers of holders with which nodes are measured.
+var holdersMeasured = []int{1, 2, 4}
+
+// point is what was measured with so many holders.
+type point struct {
+	holders   int
+	get, poll cost // of 500 posts, and of one who follows 500
+	event     cost
+	deltas    float64 // bytes of an event in DELTAS
+}
+
+// point measures what the processes that there are pay.
+func (f *fleet) point(ctx context.Context) (p point, err error) {
+	p.holders = len(f.holders)
+	rest, err := f.rest(ctx)
+	if err != nil {
+		return p, err
+	}
+	if p.get, err = f.gets(ctx, rest, callers, getIDs); err != nil {
+		return p, err
+	}
+	if p.poll, err = f.unreads(ctx, rest, callers, allPollers[0]); err != nil {
+		return p, err
+	}
+	p.event, p.deltas, err = f.apply(ctx, rest)
+	f.say("nodes: %d holders: %s", p.holders, p.get.text("get of 500"))
+	f.say("nodes: %d holders: %s", p.holders, p.poll.text("poll of 500"))
+	f.say("nodes: %d holders: %s", p.holders, p.event.text("event"))
+	return p, err
+}
+
 // nodes measures what it costs that shards are spread over processes: one
-// process with all roles, then one that routes, one that only answers, and 1 to
-// 4 that hold. The capacity model is fitted to the same.
+// process with all roles, then one that routes, one that only answers, and 1, 2
+// and 4 that hold.
 func (b *bench) nodes(ctx context.Context) error {
 	b.say("nodes: %s post rows, %s users who follow %d", number(float64(b.size.asked)), number(float64(b.size.pollers)), allPollers[0].follow)
 	beside, err := b.oneProcess(ctx)
@@ -26,8 +57,7 @@ func (b *bench) nodes(ctx context.Context) error {
 		return err
 	}
 	b.addNodes(points, beside)
-	b.addModel(points)
-	return b.kills(ctx)
+	return nil
 }
 
 // oneProcess is what one process pays that has all roles.
@@ -43,7 +73,7 @@ func (b *bench) oneProcess(ctx context.Context) (p point, err error) {
 	return f.point(ctx)
 }
 
-// severalProcesses is what is paid with fewHolders to manyHolders.
+// severalProcesses is what is paid with each of holdersMeasured.
 func (b *bench) severalProcesses(ctx context.Context) (points []point, err error) {
 	f, err := b.fleet(ctx, "replicas: 1, ")
 	if err != nil {
@@ -53,10 +83,7 @@ func (b *bench) severalProcesses(ctx context.Context) (points []point, err error
 	if err := f.apart(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.read(ctx); err != nil {
-		return nil, err
-	}
-	for holders := fewHolders; holders <= manyHolders; holders++ {
+	for _, holders := range holdersMeasured {
 		if holders == 2 { // half of all shards go to the second: what that costs those who ask
 			if err := f.move(ctx); err != nil {
 				return nil, err
@@ -81,19 +108,32 @@ func (b *bench) addNodes(points []point, beside point) {
 		if p.holders > 1 {
 			what = fmt.Sprintf("%d holders and a node that only answers", p.holders)
 		}
-		b.table.add(line{what: "get of 500, " + what, unit: "µs", ours: sample{p.getMany.all}, beside: "one process", theirs: sample{beside.getMany.all}, target: ratioAtMost(2)})
-		b.table.add(line{what: "unread of one who follows 500, " + what, unit: "µs", ours: sample{p.pollMany.all}, beside: "one process", theirs: sample{beside.pollMany.all}, target: ratioAtMost(2)})
+		b.table.add(line{what: "get of 500, " + what, unit: "µs", ours: sample{p.get.all}, beside: "one process", theirs: sample{beside.get.all}, target: ratioAtMost(2)})
+		b.table.add(line{what: "unread of one who follows 500, " + what, unit: "µs", ours: sample{p.poll.all}, beside: "one process", theirs: sample{beside.poll.all}, target: ratioAtMost(2)})
 	}
 	first, last := points[0], points[len(points)-1]
-	b.table.add(line{what: "get of 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.getMany.holders}, beside: "with 4", theirs: sample{last.getMany.holders / 4}, target: ratioAtLeast(3.4)})
-	b.table.add(line{what: "unread of one who follows 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.pollMany.holders}, beside: "with 4", theirs: sample{last.pollMany.holders / 4}, target: ratioAtLeast(3.4)})
+	b.table.add(line{what: "get of 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.get.holders}, beside: "with 4", theirs: sample{last.get.holders / 4}, target: ratioAtLeast(3.4)})
+	b.table.add(line{what: "unread of one who follows 500: a holder's share with 1 holder", unit: "µs", ours: sample{first.poll.holders}, beside: "with 4", theirs: sample{last.poll.holders / 4}, target: ratioAtLeast(3.4)})
 	b.table.add(line{what: "applying, a holder of a quarter", unit: "µs", ours: sample{last.event.holders / 4}, beside: "of all", theirs: sample{first.event.holders}, target: ratioAtMost(0.35)})
+	e := last.event
+	for _, a := range []struct {
+		what   string
+		amount float64
+		unit   string
+	}{
+		{"event, the router", e.router, "µs"},
+		{"event, all of 4 holders", e.holders, "µs"},
+		{"event, the NATS server", e.server, "µs"},
+		{"event, in DELTAS", last.deltas, "bytes"},
+	} {
+		b.table.add(line{what: a.what, unit: a.unit, ours: sample{a.amount}})
+	}
 	b.table.note("nodes: processor time of all processes but the NATS server, for a request or an event, less what they take at rest; %d callers, one process with all roles beside it.", callers)
 }
 
 func (c cost) text(what string) string {
-	return fmt.Sprintf("%s %s µs: router %s, answering %s, all holders %s, one that holds nothing %s; NATS server %s; holders read %s and write %s bytes",
-		what, number(c.all), number(c.router), number(c.thin), number(c.holders), number(c.reader), number(c.server), number(c.read), number(c.written))
+	return fmt.Sprintf("%s %s µs: router %s, answering %s, all holders %s; NATS server %s; holders read %s and write %s bytes",
+		what, number(c.all), number(c.router), number(c.thin), number(c.holders), number(c.server), number(c.read), number(c.written))
 }
 
 // gets is what a get of so many posts costs.

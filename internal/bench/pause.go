@@ -155,3 +155,25 @@ func pausesIn(log string, from int64) (all sample, err error) {
 	}
 	return all, lines.Err()
 }
+
+// fetch reads a page of the program's again and again until ctx ends.
+func (g *growing) fetch(ctx context.Context, path string, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		page, err := g.p.page(path)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, page)
+		page.Close()
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os/exec"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -104,4 +106,18 @@ func (p *program) rebuilt(ctx context.Context) (s rebuiltStatus, err error) {
 		return s, errors.Join(fmt.Errorf("rebuild --status: %q", out.Bytes()), err)
 	}
 	return s, nil
+}
+
+// auditOff is a line of a configuration; without it there is the default audit.
+const auditOff = "audit: {rate: 0, memory: 4GiB}\n"
+
+// command runs the program with other arguments.
+func (p *program) command(ctx context.Context, out io.Writer, args ...string) error {
+	c := exec.CommandContext(ctx, p.b.binary, args...)
+	var errs bytes.Buffer
+	c.Stdout, c.Stderr, c.Dir = out, &errs, p.dir // its config.yaml
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("tidemark %s: %w: %s", args[0], err, errs.Bytes())
+	}
+	return nil
 }

@@ -69,11 +69,6 @@ func (b *bench) rows(ctx context.Context) (err error) {
 			return fmt.Errorf("pause: %w", err)
 		}
 	}
-	if b.wanted["collector"] {
-		if err := g.collector(ctx); err != nil {
-			return fmt.Errorf("collector: %w", err)
-		}
-	}
 	return nil
 }
 

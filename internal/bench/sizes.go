@@ -13,8 +13,6 @@ type sizes struct {
 
 	sustained int // events with distinct keys, in packs
 
-	lists []int // posts by one author, follows by one user
-
 	pace    int           // events a second while visibility is measured
 	probes  int           // probes a second beside them
 	visible time.Duration // of a round
@@ -32,56 +30,38 @@ type sizes struct {
 	hot    int           // post rows while pauses are measured
 	pauses time.Duration // how long
 
-	collecting time.Duration // of a round of single gets, with collections and without
-
 	moving time.Duration // of small gets while shards move to another node, and before
 
 	calm time.Duration // between two looks whether a program is at rest
-
-	explained int // events in the log that explanations read
-
-	inProcess int // post rows that are read without NATS
-
-	authors   int    // followees are drawn from them
-	feedTime  string // -benchtime
-	distinct  int    // rows that grow out of the memory's budget; 0: not measured
-	unbounded int    // the same where the program has no budget: they must fit
 }
 
 // short takes less than eight minutes on two cores.
 var short = sizes{
 	rounds:  3,
 	backlog: 500_000, packed: 2_000_000, replayed: 500_000,
-	sustained: 2_000_000, lists: []int{60_000},
-	pace: 50_000, probes: 200, visible: 5 * time.Second,
+	sustained: 2_000_000,
+	pace:      50_000, probes: 200, visible: 5 * time.Second,
 	asked: 200_000, persons: 10_000, calls: 500, calling: time.Second,
 	pollers: 2000, polled: 20_000,
 	rows: []int{500_000, 1_000_000, 2_000_000}, ask: time.Second,
-	hot: 4_000_000, pauses: 6 * time.Second, collecting: 2 * time.Second,
-	moving:    3 * time.Second,
-	calm:      time.Second,
-	explained: 1_000_000,
-	inProcess: 1_000_000,
-	authors:   1_000_000, feedTime: "1s",
+	hot: 4_000_000, pauses: 6 * time.Second,
+	moving: 3 * time.Second,
+	calm:   time.Second,
 }
 
 // large is what the targets speak of.
 var large = sizes{
 	rounds:  5,
 	backlog: 2_000_000, packed: 10_000_000, replayed: 10_000_000,
-	sustained: 20_000_000, lists: []int{60_000, 1_000_000},
-	pace: 50_000, probes: 200, visible: 20 * time.Second,
+	sustained: 20_000_000,
+	pace:      50_000, probes: 200, visible: 20 * time.Second,
 	asked: 3_000_000, persons: 100_000, calls: 500, calling: 10 * time.Second,
 	pollers: 10_000, polled: 1_000_000,
 	rows: []int{
 		1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000,
 		6_000_000, 7_000_000, 8_000_000, 9_000_000, 10_000_000,
 	}, ask: 5 * time.Second,
-	hot: 50_000_000, pauses: time.Minute, collecting: 20 * time.Second,
-	moving:    20 * time.Second,
-	calm:      time.Second,
-	explained: 10_000_000,
-	inProcess: 10_000_000,
-	authors:   10_000_000, feedTime: "5s",
-	distinct: 100_000_000, unbounded: 10_000_000,
+	hot: 50_000_000, pauses: time.Minute,
+	moving: 20 * time.Second,
+	calm:   time.Second,
 }

@@ -20,7 +20,7 @@ import (
 // of explain, which have a figure of their own.
 func (p *program) storeBytes() (float64, error) {
 	data := filepath.Join(p.dir, dataDir)
-	return diskBytes(data, streamsDir, filtersDir)
+	return diskBytes(data, streamsDir, "filters")
 }
 
 // diskBytes is the room that the files under a directory take on disk, but for

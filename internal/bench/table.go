@@ -26,7 +26,6 @@ type line struct {
 	target target
 	failed bool   // the reason is among the notes
 	lack   string // why there is nothing beside it
-	signed bool   // a difference, or fitted: of noise it may be below 0
 }
 
 // target is a bound for the figure, or for the ratio.

@@ -62,7 +62,6 @@ type asked struct {
 	done     chan struct{} // closed when there is a reply
 }
 
-func (a *asked) subject() string      { return a.endpoint.subject() }
 func (a *asked) body() []byte         { return a.asks }
 func (a *asked) header(string) string { return "" }
 

@@ -9,7 +9,6 @@ import (
 
 // request is one that is to be answered once. Its body is valid until then.
 type request interface {
-	subject() string
 	body() []byte
 	header(name string) string
 	// answer answers with a body, or if f is not nil with why there is none. offers: the
@@ -23,8 +22,7 @@ type message struct {
 	nc *nats.Conn
 }
 
-func (m message) subject() string { return m.Subject }
-func (m message) body() []byte    { return m.Data }
+func (m message) body() []byte { return m.Data }
 
 func (m message) header(name string) string {
 	if len(m.Header) == 0 {

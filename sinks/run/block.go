@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
-	"strings"
 
 	"github.com/tidemark-io/tidemark/pipeline"
 )
@@ -388,11 +387,4 @@ func openBlock(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: checksum", ErrCorrupt)
 	}
 	return b[:n], nil
-}
-
-// cloneKey is a key that shares nothing.
-func cloneKey(key *Key) Key {
-	c := *key
-	c.Name = strings.Clone(key.Name)
-	return c
 }

@@ -387,3 +387,10 @@ func TestRunGolden(t *testing.T) {
 		t.Errorf("%+v, want %+v", info, want)
 	}
 }
+
+// cloneKey is a key that shares nothing.
+func cloneKey(key *Key) Key {
+	c := *key
+	c.Name = strings.Clone(key.Name)
+	return c
+}

@@ -111,15 +111,6 @@ type state struct {
 	Faults map[string]uint64 `json:"faults"`
 }
 
-// Parse checks a URL and patterns without asking anybody for anything.
-func Parse(address string, patterns []string, schema Schema) error {
-	if _, err := parseURL(address); err != nil {
-		return err
-	}
-	_, err := newPlan(patterns, schema)
-	return err
-}
-
 // Expand gives patterns that name the same counts, sorted, one for each column.
 func Expand(patterns []string, schema Schema) ([]string, error) {
 	p, err := newPlan(patterns, schema)
