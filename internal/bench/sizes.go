@@ -9,7 +9,7 @@ type sizes struct {
 	backlog int // events, one a message
 	packed  int // events, in packs
 
-	replayed int // events that are verified, and rebuilt
+	replayed int // events that a rebuild counts again
 
 	sustained int // events with distinct keys, in packs
 
