@@ -512,10 +512,12 @@ func TestDiscoveryFlood(t *testing.T) {
 	}
 	var ping micro.Ping
 	decode(t, r.ask("$SRV.PING.tidemark", ""), &ping)
-	if err := r.nc.PublishRequest("$SRV.STATS", "events.like", nil); err != nil {
-		t.Fatal(err)
-	}
-	e2e.Until(t, "it is dropped", func() bool { return r.figure("tidemark_query_misdirected_total") == 1 })
+	e2e.Until(t, "one that names no inbox is counted", func() bool {
+		if err := r.nc.PublishRequest("$SRV.STATS", "events.like", nil); err != nil { // lost while as many wait as may
+			t.Fatal(err)
+		}
+		return r.figure("tidemark_query_misdirected_total") > 0
+	})
 }
 
 // docs/contract.md: "`tidemark.stats` | `{}` | the node's figures, the same as /metrics
