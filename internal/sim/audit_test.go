@@ -12,7 +12,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
-	"github.com/tidemark-io/tidemark/sinks/run"
 	"github.com/tidemark-io/tidemark/sinks/shard"
 )
 
@@ -106,7 +105,7 @@ func (w *world) audited() error {
 // counted, that stands.
 func (w *world) alarm(p *process, r *audit.Report) error {
 	auditedIDs.Add(uint64(r.IDs))
-	if r.Differ+r.Channels == 0 || r.Lost > 0 || p.robbed.Load() {
+	if r.Differ+r.Channels == 0 || r.Lost > 0 {
 		return nil
 	}
 	for _, ids := range r.Drifted() {
@@ -127,12 +126,9 @@ func (w *world) auditor(p *process, c *Client, s audit.Served) *audit.Auditor {
 	if broken := w.auditFault().served; broken != nil {
 		s = broken(p, s)
 	}
-	o, history := p.options, p.history
-	if c != p.client {
-		history = p.w.history(c)
-	}
+	o := p.options
 	return &audit.Auditor{
-		Served: s, Open: wholeEvents{c.Events(p.runs()), history}.Open,
+		Served: s, Open: c.Events(p.runs()).Open,
 		Lane:   func() pipeline.Deriver { return w.newLane(p.number) },
 		Schema: p.node.Schema(), Shards: w.shards, Logger: slog.New(slog.DiscardHandler),
 		Limits: audit.Limits{
@@ -172,9 +168,6 @@ func (w *world) round(p *process) (found bool, err error) {
 			task.Shards = slices.Delete(p.node.Answering(), 0, passes)
 		}
 		r, err := a.Run(context.Background(), task)
-		if w.begins() > 1 && errors.Is(err, audit.ErrBeginning) {
-			return false, nil // there is nothing to derive from
-		}
 		if err == nil && len(r.Skipped) > 0 {
 			err = fmt.Errorf("shards are skipped: %v", r.Skipped)
 		}
@@ -217,18 +210,12 @@ type plant struct {
 }
 
 // drifts says that what a process has may not be what the log says.
-func (p *process) drifts() bool { return p.robbed.Load() || len(p.plants) > 0 }
+func (p *process) drifts() bool { return len(p.plants) > 0 }
 
-// drift has a process have what no event says: a row changes in memory, or a merge
-// leaves a run out, on disk.
+// corrupt has a process have what no event says: a row changes in memory.
 func (w *world) corrupt() error {
 	p := w.processes[w.rand.IntN(len(w.processes))]
 	if !p.up() || p.forge != nil {
-		return nil
-	}
-	if w.rand.IntN(4) == 0 {
-		w.note("the next merge of %d leaves a run out", p.number)
-		p.rob.Store(true)
 		return nil
 	}
 	schema := p.node.Schema()
@@ -262,15 +249,6 @@ func (p *process) forged(h pipeline.Header, window []byte) ([]byte, error) {
 	w.Sections[s] = pipeline.AppendChange(slices.Clone(w.Sections[s]), column, d.id, pipeline.Add(d.by))
 	d.to, p.forge, p.plants = h.To, nil, append(p.plants, d)
 	return pipeline.AppendWindow(nil, w), nil
-}
-
-// robs has a merge of a process leave its newest run out, once.
-func (p *process) robs(runs []*run.Run) []*run.Run {
-	if len(runs) < 2 || !p.rob.CompareAndSwap(true, false) {
-		return runs
-	}
-	p.robbed.Store(true)
-	return runs[1:]
 }
 
 // The audit finds what is not what the log says, and nothing else: a node that is right

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/sinks"
 	"github.com/tidemark-io/tidemark/sinks/audit"
 	"github.com/tidemark-io/tidemark/sinks/cold"
@@ -68,9 +67,6 @@ var broken = map[string]struct {
 	"runs listed before they are durable": {1, `corrupt`, fault{
 		engine: func(e cold.Engine) cold.Engine { return unsealed{e} },
 	}},
-	"runs merged in the wrong order: older over newer": {5, `what the model says`, fault{
-		store: func(s *cold.Store) { s.Broken.Merge = backwards },
-	}},
 	"applied position not compared": {11, `what the model says`, fault{
 		state: func(o *sinks.Options) {
 			o.Joins = func(pipeline.Position, *pipeline.Window) (bool, error) { return true, nil }
@@ -94,21 +90,7 @@ var broken = map[string]struct {
 		},
 		audits: auditFault{once: true, served: func(p *process, s audit.Served) audit.Served { return furthermost{s, p} }},
 	}},
-	"audit: a shard left out of a round":    {2, `does not find a drift`, fault{setup: audited, audits: auditFault{passes: 1}}},
-	"backup: EVENTS trimmed above its base": {1, `above its base`, fault{setup: backedUp, backups: backupFault{baseless: true}}},
-	"backup: EVENTS trimmed while a generation is being built": {4, `is being built`, fault{
-		setup: func(s *setup) {
-			backedUp(s)
-			s.backups, s.audits, s.crashes, s.steals, s.faults = 20, 0, 0, 0, 0
-		},
-		backups: backupFault{heedless: true},
-	}},
-	"backup: a restore that begins the log an event late": {1, `what the model says`, fault{setup: backedUp, backups: backupFault{late: true}}},
-	"archive: a segment left out": {6, `are missing|the archive ends with|is missing|EVENTS was whole`, fault{
-		setup: archivedSoon, archives: archiveFault{files: func(w *world, f archive.Files) archive.Files { return leaving{f, w.vault.n} }},
-	}},
-	"archive: EVENTS trimmed before what is archived is safe":  {6, `the archive ends with`, fault{setup: archivedSoon, archives: archiveFault{early: true}}},
-	"restore: a position past the log's end taken for the end": {5, `past the end of the log`, fault{setup: archived, archives: archiveFault{past: true}}},
+	"audit: a shard left out of a round": {2, `does not find a drift`, fault{setup: audited, audits: auditFault{passes: 1}}},
 	"nodes: an assignment written without compare-and-set": {4, `epoch is not newer`, fault{
 		setup: func(s *setup) {
 			nodes(s)

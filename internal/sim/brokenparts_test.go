@@ -8,7 +8,6 @@ import (
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks/cold"
-	"github.com/tidemark-io/tidemark/sinks/run"
 )
 
 // skipping says that a shard stands where its node does, and not where it was
@@ -92,12 +91,6 @@ func (e unsealed) Create(name string) (cold.NewFile, error) {
 type unsealedFile struct{ cold.NewFile }
 
 func (unsealedFile) Seal() error { return nil }
-
-// backwards has a merge take the oldest run for the newest.
-func backwards(runs []*run.Run) []*run.Run {
-	slices.Reverse(runs)
-	return runs
-}
 
 // byPosition keeps one letter for a position.
 type byPosition struct {

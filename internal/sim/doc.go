@@ -12,8 +12,6 @@
 //	letters.go  pipeline.DeadLetters
 //	bucket.go   the keys of nodes and of what they hold
 //	disk.go     cold.Engine: what a process's store commits, which outlives it
-//	place.go    backup.Place: what backups store
-//	shelf.go    archive.Files: what an archive is written to
 //
 // [Server.NewClient] is one process's view. Without a [Gate] every call goes
 // well, at once. contract_test.go holds one suite, which the fake and jetlog on
@@ -40,10 +38,6 @@
 //	nodes_test.go     some shards each: who holds what, and moves
 //	inquiry_test.go   what several nodes answer together
 //	audit_test.go     audits, and drifts for them to find
-//	backup_test.go    backups and restores
-//	trim_test.go      what may go of EVENTS, by backups, archives and generations
-//	archive_test.go   archives, and what is read and counted again of them
-//	point_test.go     restores as of points in time, and restores that are killed
 //	sim_test.go       seeds
 //	freshness_test.go how old answers are: processes cut off from the log, old directories put back
 //	broken_test.go    what must be noticed; brokenparts_test.go, what is left out for it
@@ -71,15 +65,6 @@
 // real pipeline.Freshness says which answers are whole: these must have all that was
 // stored long enough before (I11). Of all goroutines that ask, one passes on the
 // position of the last answer, and never gets an older one (I6).
-//
-// Where EVENTS is archived (TestArchives) processes write segments by the real
-// archive.Directory, and one that crashes leaves some of its files; each reader of
-// EVENTS uses the real archive.History. What brings a restore to its point is the real
-// backup.Restore. Which files of a data directory say that a restore is half done is
-// not tested here: internal/node kills real processes for that (TestRestoreKilled). An
-// event that nobody had routed when a backup took it, in a system whose DELTAS is then
-// lost or still empty, is counted by the restore, and its letter is kept by nobody,
-// should it be refused: the world does not ask for that one.
 //
 // At random moments, whenever a position is reached that somebody waited for
 // (I6), and at the end, all that a node answers is compared with internal/twin's

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
+	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 )
 
 // freshness is how old an answer may be that is not said to be degraded. It is longer than
@@ -50,7 +51,7 @@ func (q *inquiry) upToDate(asOf pipeline.Position) error {
 		return nil
 	}
 	fresh.Add(1)
-	for _, m := range q.w.stored() {
+	for _, m := range q.w.server.Held(jetlog.EventsStream) {
 		if age := time.Since(m.Time); pipeline.EndOf(m.Sequence) > asOf && age > freshness {
 			return fmt.Errorf("an answer as of %d is whole, and lacks message %d, which was stored %v before (I11)", asOf, m.Sequence, age)
 		}
@@ -94,7 +95,7 @@ func (w *world) oldDisk() error {
 		w.note("%d is restored from a copy of its disk", p.number)
 		p.disk.copyOf(p.copied)
 		p.given = slices.Clone(p.copiedGiven)
-		p.wasHeld, p.kept, p.lost = cluster.ShardSet{}, nil, false
+		p.wasHeld, p.kept = cluster.ShardSet{}, nil
 		break
 	}
 	return nil

@@ -20,12 +20,11 @@ const (
 	Put                 // a key of the bucket
 	Watch               // the bucket's keys
 	Fetch               // of a shard's runs, from another process's disk
-	Shelve              // in a place of backups, or look there
 	Ask                 // one process, for a part of an answer
 )
 
 func (k Kind) String() string {
-	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit", "put", "watch", "fetch", "shelve", "ask"}[k]
+	return [...]string{"open", "next", "tail", "append", "keep", "acquire", "look", "write", "work", "commit", "put", "watch", "fetch", "ask"}[k]
 }
 
 // Call is one call into the fake, before it has done anything.

@@ -455,7 +455,7 @@ func (q *inquiry) states(asOf pipeline.Position) (all []facts, err error) {
 		return nil, err
 	}
 	all = append(all, q.w.knownAt(asOf))
-	for _, m := range q.w.stored() {
+	for _, m := range q.w.server.Held(jetlog.EventsStream) {
 		if t, is := m.Tag.(*told); is {
 			for line := range t.Lines() {
 				if at := pipeline.At(m.Sequence, line); at > asOf {
@@ -493,7 +493,7 @@ func (w *world) knownAt(at pipeline.Position) facts {
 		return f
 	}
 	m := twin.NewModel()
-	for _, s := range w.stored() {
+	for _, s := range w.server.Held(jetlog.EventsStream) {
 		if t, is := s.Tag.(*told); is && pipeline.At(s.Sequence, 0) <= at {
 			m.Tell(t.Message, s.Sequence, 0, at)
 		}

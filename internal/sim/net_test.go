@@ -67,11 +67,9 @@ var netWorlds = []struct {
 	seeds uint64
 	fault *fault
 }{
-	{"one node or several that hold everything", 110, nil},
-	{"several nodes that share the shards", 50, amongHolders},
+	{"one node or several that hold everything", 130, nil},
+	{"several nodes that share the shards", 55, amongHolders},
 	{"audits", 15, &fault{setup: audited}},
-	{"backups", 15, &fault{setup: backedUp}},
-	{"archives", 10, &fault{setup: archived}},
 }
 
 // TestNet holds the windows and the answers of 200 seeds to what they were: a change that is to

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"testing/synctest"
 	"time"
 
 	"github.com/tidemark-io/tidemark/pipeline"
-	"github.com/tidemark-io/tidemark/pipeline/archive"
 	"github.com/tidemark-io/tidemark/pipeline/cluster"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/sinks"
@@ -36,30 +34,27 @@ type process struct {
 	deltas   time.Time           // the log that the states on its disk refer to
 
 	// Of this life; nil while the process is down.
-	client  *Client
-	ctx     context.Context
-	kill    context.CancelFunc
-	unplug  context.CancelFunc // its disk
-	mount   *Mount
-	store   *cold.Store
-	node    *sinks.Node // nil until the disk is open
-	guard   *pipeline.Guard
-	history *archive.History // of EVENTS
-	closed  chan error       // what Close returned; nil unless it is stopping
-	tailer  *Tailer          // nil unless it follows
-	waits   []*wait
-	held    *held // nil: nobody reads for long
+	client *Client
+	ctx    context.Context
+	kill   context.CancelFunc
+	unplug context.CancelFunc // its disk
+	mount  *Mount
+	store  *cold.Store
+	node   *sinks.Node // nil until the disk is open
+	guard  *pipeline.Guard
+	closed chan error // what Close returned; nil unless it is stopping
+	tailer *Tailer    // nil unless it follows
+	waits  []*wait
+	held   *held // nil: nobody reads for long
 
 	*membership // among nodes; nil: it holds all shards, and nobody else is asked
 
 	options     sinks.Options
-	audits      int         // so far
-	forge       *plant      // what it is to count; nil: nothing
-	plants      []*plant    // what it has counted that no event says
-	lost        bool        // all that was on its disk
-	copied      *Disk       // a copy of it; nil: there is none
-	copiedGiven []given     // as it was when the copy was made
-	rob, robbed atomic.Bool // a merge of it is to leave a run out, and did
+	audits      int      // so far
+	forge       *plant   // what it is to count; nil: nothing
+	plants      []*plant // what it has counted that no event says
+	copied      *Disk    // a copy of it; nil: there is none
+	copiedGiven []given  // as it was when the copy was made
 
 	spoil   int          // the shard whose next section comes spoiled; -1: none
 	spoiled map[int]bool // those that have stopped, or are about to
@@ -136,17 +131,6 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	if err != nil {
 		return err
 	}
-	if p.w.setup.backups > 0 {
-		if err := store.SetStreams(cold.Streams{Events: p.client.created}); err != nil {
-			return err
-		}
-	}
-	if p.w.plants > 0 {
-		store.Broken.Merge = p.robs
-	}
-	if p.w.fault != nil && p.w.fault.store != nil {
-		p.w.fault.store(store)
-	}
 	var stands []pipeline.Position
 	for i := range p.given {
 		state, err := store.Stack(pipeline.Shard(i)).State()
@@ -196,8 +180,7 @@ func (p *process) open(ctx, plugged context.Context, o sinks.Options) error {
 	for _, s := range node.Standings() {
 		p.holds = append(p.holds, s.Shard)
 	}
-	p.history = p.w.history(p.client)
-	p.guard = pipeline.NewGuard(shards{node, p}, p.whole(), p.client.Deltas(), slog.New(slog.DiscardHandler))
+	p.guard = pipeline.NewGuard(shards{node, p}, p.client.Events(p.runs()), p.client.Deltas(), slog.New(slog.DiscardHandler))
 	if p.w.fault != nil && p.w.fault.guard != nil {
 		p.w.fault.guard(p.guard)
 	}

@@ -8,9 +8,7 @@ package sim
 const raced = true
 
 const (
-	seedsMost        = 5
-	nodeSeedsMost    = 1
-	auditSeedsMost   = 1
-	backupSeedsMost  = 1
-	archiveSeedsMost = 1
+	seedsMost      = 5
+	nodeSeedsMost  = 1
+	auditSeedsMost = 1
 )

@@ -56,8 +56,6 @@ type setup struct {
 	intrusions               int  // weight of what is no window in DELTAS, and of its being deleted
 	replicas                 int  // among nodes: holders of each shard; 0: every process holds all of them
 	audits, plants           int  // weights of audits, and of what they are to find
-	backups                  int  // weight of backups, and of trims by them
-	archives                 int  // weight of archiving what is going to be trimmed
 	publishes                int  // weight of producers; 0: as most
 	rots                     int  // weight of a disk that loses a message of EVENTS
 }
@@ -115,15 +113,12 @@ type world struct {
 	calm      bool        // no more faults: everything must come to its end
 
 	windows  uint64            // the last one noted
-	routed   pipeline.Position // where the first one begins
 	made     time.Time         // and when its log was
 	inquiry  *inquiry          // nil: nobody asks several nodes
 	asked    int               // inquiries so far
 	passed   pipeline.Position // as of which one asker has had an answer: it passes that on
 	recent   *recent.Outboxes  // what is remembered of authors
 	auditing *auditing         // nil: nobody audits
-	vault    vault
-	alone    bool // what is restored reads the archive, and no EVENTS
 	known    map[pipeline.Position]facts
 
 	hash  hash.Hash64
@@ -145,12 +140,9 @@ type fault struct {
 	guard    func(g *pipeline.Guard)                                   // may be nil
 	follower func(g *pipeline.Guard)                                   // of the follower alone; may be nil
 	engine   func(cold.Engine) cold.Engine                             // what a process's store runs on; may be nil
-	store    func(s *cold.Store)                                       // may be nil
 	state    func(o *sinks.Options)                                    // may be nil
 	nodes    nodeFault                                                 // among nodes
 	audits   auditFault
-	backups  backupFault
-	archives archiveFault
 }
 
 // runSeed is the simulation of one seed. It must be called in a bubble of its own.
@@ -160,7 +152,7 @@ func runSeed(seed uint64, f *fault, trace io.Writer, n *netSums) (sum uint64, er
 	w := &world{
 		setup: draw(r), rand: r, server: NewServer(), fault: f,
 		asleep: map[int]int{}, blind: map[int]int{}, cut: map[int]int{}, sources: map[string][]*Stored{},
-		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, net: n, vault: vault{set: firstRecord},
+		known: map[pipeline.Position]facts{}, hash: fnv.New64a(), trace: trace, net: n,
 	}
 	if f != nil && f.setup != nil {
 		f.setup(&w.setup)
@@ -192,11 +184,6 @@ func runSeed(seed uint64, f *fault, trace io.Writer, n *netSums) (sum uint64, er
 	}
 	for _, m := range w.server.Held(jetlog.DeltasStream) {
 		w.hash.Write(m.Data)
-	}
-	for _, p := range w.processes {
-		if err := p.disk.Dump(w.hash); err != nil {
-			return 0, err
-		}
 	}
 	return w.hash.Sum64(), nil
 }
@@ -248,9 +235,6 @@ func (w *world) noteWindows() {
 	for _, m := range w.server.Held(jetlog.DeltasStream) {
 		if m.Sequence > w.windows {
 			h, _ := pipeline.DecodeHeader(m.Data)
-			if w.windows == 0 && m.Sequence == 1 {
-				w.routed = h.From
-			}
 			w.net.window(m)
 			w.note("window %d: (%v.%d, %v.%d] %d events", m.Sequence, h.From.Sequence(), h.From.Line(), h.To.Sequence(), h.To.Line(), h.Events)
 		}
@@ -296,8 +280,6 @@ func (w *world) live() error {
 	for w.steps = 1; w.steps < stepsMax; w.steps++ {
 		synctest.Wait()
 		w.noteWindows()
-		w.saved()
-		w.shelved()
 		for _, p := range w.processes {
 			if p.stopped() {
 				w.note("%d has stopped: %v", p.number, p.kept)
@@ -357,7 +339,6 @@ func (w *world) step() error {
 		{when(w.amongNodes() && w.inquiry == nil, 6), w.inquire},
 		{2, w.hold},
 		{when(w.auditing == nil, w.audits), w.audit},
-		{when(w.anyStranded(), 8), w.giveUp},
 		{when(len(w.late) > 0, 8), w.land},
 		{when(w.down() > 0, 8), w.restart},
 		{when(w.deposed() > 0, 3), func() error {
@@ -385,11 +366,6 @@ func (w *world) step() error {
 			action{when(w.fault == nil, w.rots), w.rot},
 			action{w.intrusions, w.intrude},
 			action{w.plants, w.corrupt},
-			action{w.setup.backups, w.save},
-			action{w.setup.backups, w.trim},
-			action{w.setup.archives, w.shelve},
-			action{when(w.setup.backups > 0, 1+when(w.vault.set.Beside() != 0, 3)), w.rebuild},
-			action{when(w.setup.backups > 0 && w.down() > 0, 1+when(w.archives > 0, 4)), w.loseDisk},
 			action{w.leaders, w.loseLeader},
 			action{when(w.machine != safe, w.cuts), w.cutPower},
 		)
@@ -487,7 +463,7 @@ func (w *world) fate(c *waiting) (fate Fate) {
 		case 0:
 			fate.Done = true
 		case 1:
-			if c.Land != nil && !written(c.Kind) {
+			if c.Land != nil && c.Kind != Commit {
 				w.late = append(w.late, c.Call)
 			}
 		}
@@ -568,7 +544,7 @@ func (w *world) land() error {
 // underWay takes the requests of a process that is about to give up waiting.
 func (w *world) underWay(process int) {
 	for _, c := range w.calls() {
-		if c.Process == process && !written(c.Kind) && c.Land != nil && w.rand.IntN(2) == 0 {
+		if c.Process == process && c.Kind != Commit && c.Land != nil && w.rand.IntN(2) == 0 {
 			w.late = append(w.late, c.Call)
 		}
 	}
@@ -705,15 +681,11 @@ func (w *world) crash() error {
 	return nil
 }
 
-// written says of a kind of calls that they write files: such a write is under way no
-// more once its process is gone.
-func written(k Kind) bool { return k == Commit || k == Shelve }
-
-// crashed: a commit under way is on disk, whole, or it is not; and so is a file.
+// crashed: a commit under way is on disk, whole, or it is not.
 func (w *world) crashed(p *process) {
 	w.underWay(p.number)
 	for _, c := range w.calls() {
-		if c.Process == p.number && written(c.Kind) && c.Land != nil && w.rand.IntN(2) == 0 {
+		if c.Process == p.number && c.Kind == Commit && c.Land != nil && w.rand.IntN(2) == 0 {
 			w.note("it has written, %s %d", c.Kind, c.Key)
 			c.Land()
 		}
@@ -737,11 +709,6 @@ func (w *world) restart() error {
 		}
 		if n == 0 {
 			w.note("start %d", p.number)
-			if p.lost {
-				if err := w.revive(p); err != nil {
-					return err
-				}
-			}
 			p.start(w.options())
 			return nil
 		}
@@ -846,7 +813,7 @@ func (w *world) mend() {
 // disk, so what is wrong must be there.
 func (w *world) done() bool {
 	end := pipeline.Position(0)
-	if held := w.stored(); len(held) > 0 {
+	if held := w.server.Held(jetlog.EventsStream); len(held) > 0 {
 		end = pipeline.EndOf(held[len(held)-1].Sequence)
 	}
 	for _, p := range w.processes {
@@ -854,12 +821,12 @@ func (w *world) done() bool {
 			return false
 		}
 	}
-	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.vault.going == nil && w.vault.shelving == nil && w.misplaced() == nil && w.unmoved() == nil
+	return w.left() == 0 && w.deposed() == 0 && w.inquiry == nil && w.auditing == nil && w.misplaced() == nil && w.unmoved() == nil
 }
 
 // unmoved is an error as long as a message stands where nobody reads it.
 func (w *world) unmoved() error {
-	held := w.stored()
+	held := w.server.Held(jetlog.EventsStream)
 	for _, p := range w.processes {
 		for _, g := range p.given {
 			if _, err := truth(g.seen, g.position, held, true); err != nil {
@@ -986,7 +953,7 @@ func (w *world) compare(p *process, least pipeline.Position, end bool) error {
 	if err != nil {
 		return fmt.Errorf("process %d: %w", p.number, err)
 	}
-	held := w.stored()
+	held := w.server.Held(jetlog.EventsStream)
 	var last []span // most shards stand where the one before does
 	var all map[twin.Fact]int64
 	want := facts{}
@@ -1108,9 +1075,6 @@ func (w *world) settle() error {
 	if err := w.asksAll(); err != nil {
 		return fmt.Errorf("at the end, of all nodes: %w", err)
 	}
-	if err := cmp.Or(w.restoresAll(), w.archivesAll()); err != nil {
-		return fmt.Errorf("at the end: %w", err)
-	}
 	return w.letters()
 }
 
@@ -1122,7 +1086,7 @@ func (w *world) letters() error {
 		kept[l.Position] = append(kept[l.Position], l)
 	}
 	is := map[pipeline.Position]bool{}
-	held := w.stored()
+	held := w.server.Held(jetlog.EventsStream)
 	moves := movesOf(held)
 	for _, m := range held {
 		if meansNothing(m, moves) {
@@ -1131,9 +1095,6 @@ func (w *world) letters() error {
 		t, ok := m.Tag.(*told)
 		for line := 0; ok && line < t.Lines(); line++ {
 			at := pipeline.At(m.Sequence, line)
-			if at <= min(w.routed, w.vault.ahead) {
-				continue // a restore has counted it before anybody routed: nobody keeps its letter
-			}
 			if is[at] = t.Refused(line); !is[at] {
 				continue
 			}

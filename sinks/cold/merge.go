@@ -260,10 +260,9 @@ func (k *Stack) replace(runs, merged []*layer) {
 // depend on the runs' sizes, but for the index.
 func (m *merge) write() (*layer, error) {
 	k := m.stack
-	runs := k.store.Broken.read(m.runs)
-	iterators := make([]*run.Iterator, len(runs))
-	for i, r := range runs {
-		iterators[i] = r.Iterator(&run.Scratch{Ahead: mergeAhead})
+	iterators := make([]*run.Iterator, len(m.runs))
+	for i, l := range m.runs {
+		iterators[i] = l.run.Iterator(&run.Scratch{Ahead: mergeAhead})
 	}
 	merger := run.NewMerger(iterators, m.last, k.drops())
 	out, err := k.store.create()

@@ -13,7 +13,6 @@
 //	export.go      a shard as of a checkpoint, to be copied; import.go takes it over,
 //	               copy.go run by run, and Store.Drop forgets one; manifest.go says what it is and whether it fits
 //	exported.go    reads a shard that was exported, where its runs lie
-//	broken.go      what the simulation breaks on purpose
 //	engine.go      what it lies on: badger.go keys, directory.go files
 //
 // Large because checkpoints, merges, imports and drops all change the list of a
@@ -59,8 +58,7 @@ type Streams struct {
 
 // Store is one node's disk. Its methods may be used concurrently.
 type Store struct {
-	Stats  Stats
-	Broken Broken // nothing is, but in the simulation's tests of itself
+	Stats Stats
 
 	engine Engine
 	log    *slog.Logger
