@@ -26,7 +26,7 @@ SYSTEM_PACKAGES = ./internal/kit
 GO_FILES = $$(find . -name '*.go' -not -path './.*' -not -path '*/testdata/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build test race test-all soak check fuzz bench bench-full bench-go vuln clean
+.PHONY: help run cluster build test race test-all soak check fuzz bench bench-go vuln clean
 
 help: ## this menu
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
@@ -93,11 +93,8 @@ fuzz: ## each fuzz target for a while (FUZZTIME=10s) [10 min]
 		else echo "$$out"; exit 1; fi; \
 	done
 
-bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only packs -markdown') [8 min]
+bench: ## one table: every target, measured beside its rival (BENCHFLAGS='-only packs') [6 min]
 	@GO='$(GO)' $(GO) run ./internal/bench $(BENCHFLAGS)
-
-bench-full: ## the same at large sizes: 16 GiB of memory, 60 GB of disk [1 h]
-	@GO='$(GO)' $(GO) run ./internal/bench -full $(BENCHFLAGS)
 
 bench-go: ## Go benchmarks; compare two outputs with: go tool -modfile=tools/go.mod benchstat OLD NEW [20 min]
 	@dirs=$$(grep -rlE --include='*_test.go' '^func Benchmark' . | xargs -r -n1 dirname | sort -u); \

@@ -1,22 +1,44 @@
 package main
 
 import (
-	"bytes"
-	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"strconv"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-io/tidemark/pipeline"
+	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// community draws the events of a million users whose posts are liked,
-// commented and reposted by Zipf's law: the hot ones merge, the tail does not.
-type community struct {
-	r     *rand.Rand
-	posts *rand.Zipf
+// source makes the next event, and says which type it has.
+type source func() (name string, body []byte)
+
+// kind is what an event does.
+type kind struct {
+	upTo         uint64
+	name, format string // of actor, author, post and the post that is published
+}
+
+// kinds are what events do, in a hundred of them: an actor to a post of an author, or
+// publishing one.
+var kinds = []kind{
+	{55, "like", `{"type":"like","actor":%[1]d,"post":%[3]d,"author":%[2]d,"at":1341286912000}`},
+	{70, "comment", `{"type":"comment","actor":%[1]d,"post":%[3]d,"author":%[2]d,"at":1341286912000}`},
+	{80, "post", `{"type":"post","actor":%[1]d,"post":%[4]d,"at":1341286912000}`},
+	{95, "post", `{"type":"post","actor":%[1]d,"post":%[4]d,"repost_of":%[3]d,"author":%[2]d,"at":1341286912000}`},
+	{100, "mention", `{"type":"mention","actor":%[1]d,"target":%[2]d,"at":1341286912000}`},
+}
+
+// event is the n-th of a hundred.
+func event(n, actor, author, post, published uint64) (name string, body []byte) {
+	kind := kinds[slices.IndexFunc(kinds, func(k kind) bool { return n < k.upTo })]
+	return kind.name, fmt.Appendf(nil, kind.format, actor, author, post, published)
 }
 
 const (
@@ -26,123 +48,131 @@ const (
 	postsToLike = 5_000_000
 )
 
-func newCommunity(seed uint64) *community {
+// community draws the events of a million users whose posts are liked, commented and
+// reposted by Zipf's law: the hot ones merge, the tail does not.
+func community(seed uint64) source {
 	r := rand.New(rand.NewPCG(seed, 2))
-	return &community{r, rand.NewZipf(r, 1.1, 10, postsToLike)}
-}
-
-// event appends one event, about 100 bytes.
-func (c *community) event(body []byte) (kind string, _ []byte) {
-	e := event{actor: 1 + c.r.Uint64N(users), author: 1 + c.r.Uint64N(users), post: firstPost + c.posts.Uint64()}
-	e.what, e.published = kindOf(c.r.IntN(100)), firstNew+c.r.Uint64N(1<<40)
-	return e.append(body)
-}
-
-// kind is what an event does.
-type kind uint8
-
-const (
-	likes kind = iota
-	comments
-	posts
-	reposts
-	mentions
-	kinds int = iota
-)
-
-// kindOf is the kind of n of a hundred events.
-func kindOf(n int) kind {
-	switch {
-	case n < 55:
-		return likes
-	case n < 70:
-		return comments
-	case n < 80:
-		return posts
-	case n < 95:
-		return reposts
+	hot := rand.NewZipf(r, 1.1, 10, postsToLike)
+	return func() (string, []byte) {
+		return event(r.Uint64N(100), 1+r.Uint64N(users), 1+r.Uint64N(users), firstPost+hot.Uint64(), firstNew+r.Uint64N(1<<40))
 	}
-	return mentions
 }
 
-// event is one before it is written; author is the target of a mention.
-type event struct {
-	what                           kind
-	actor, author, post, published uint64
-}
-
-// append writes the event, and says which type it has.
-func (e event) append(body []byte) (name string, _ []byte) {
-	field := func(name string, value uint64) {
-		body = append(append(append(body, ',', '"'), name...), '"', ':')
-		body = strconv.AppendUint(body, value, 10)
+// distinct draws events of the same kinds whose ids are like no other's: nothing merges, and
+// all that changes must be kept.
+func distinct() source {
+	r := rand.New(rand.NewPCG(3, 2))
+	return func() (string, []byte) {
+		return event(r.Uint64N(100), 1+r.Uint64N(1<<60), 1+r.Uint64N(1<<60), 1+r.Uint64N(1<<60), 1+r.Uint64N(1<<60))
 	}
-	name = [kinds]string{"like", "comment", "post", "post", "mention"}[e.what]
-	body = append(append(append(body, `{"type":"`...), name...), '"')
-	field("actor", e.actor)
-	switch e.what {
-	case likes, comments:
-		field("post", e.post)
-		field("author", e.author)
-	case posts:
-		field("post", e.published)
-	case reposts:
-		field("post", e.published)
-		field("repost_of", e.post)
-		field("author", e.author)
-	case mentions:
-		field("target", e.author)
-	}
-	field("at", 1_341_286_912_000)
-	return name, append(body, '}')
 }
 
-// source appends the next event, and says which type it has.
-type source func(body []byte) (kind string, _ []byte)
+// columns of a post's row, in the order of counts.
+var columns = []string{"repost", "comment", "like"}
 
-// fill publishes n events, so many a message, and returns the number of
-// messages.
-func fill(ctx context.Context, nc *nats.Conn, n, pack int, next source) (messages int, err error) {
-	refused := make(chan error, 1) // the first
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096),
+// like is the last of columns.
+var like = columns[2:]
+
+// counts are a post's, none of them 0.
+type counts [3]int64
+
+// postID is the id of the i-th post: like ids made of a clock and a number drawn at random,
+// they ascend with gaps. No two are the same.
+func postID(i uint64) uint64 { return 1<<50 + i<<12 | pipeline.Mix(i)&0xfff }
+
+// countsOf are the i-th post's: mostly small, with a long tail. One like count in 500 does
+// not fit into the 8 bits that its column has at first.
+func countsOf(i uint64) counts {
+	tail := func(salt uint64, weight float64) int64 {
+		u := (float64(pipeline.Mix(i*3+salt)>>11) + 1) / (1 << 53) // (0, 1]
+		return int64(math.Pow(u, -weight))
+	}
+	return counts{tail(0, 0.7), tail(1, 0.7), tail(2, 0.9)}
+}
+
+// publish publishes lines in large packs, and waits until all of them are counted.
+func publish(c *client.Client, write func(add func(line []byte))) {
+	p := must(c.NewPacker(client.PackOptions{LinesMax: pipeline.PackMax, Delay: -1, InFlightMax: 32, Patience: time.Minute}))
+	write(func(line []byte) { check(p.AddLine(line)) })
+	check(p.Close(ctx))
+	check(applied(c, p.Position()))
+}
+
+// publishRows gives the posts [from, to) all three columns.
+func publishRows(c *client.Client, from, to int) {
+	publish(c, func(add func([]byte)) {
+		for i := uint64(from); i < uint64(to); i++ {
+			for j, value := range countsOf(i) {
+				add(fmt.Appendf(nil, `{"type":"adjust","counter":"post","id":%d,"column":"%s","set":%d}`, postID(i), columns[j], value))
+			}
+		}
+	})
+}
+
+// published are messages on their way to EVENTS.
+type published struct {
+	jetstream.JetStream
+	refused chan error // the first
+}
+
+func publishing(nc *nats.Conn) published {
+	refused := make(chan error, 1)
+	return published{must(jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1<<14),
 		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
 			select {
 			case refused <- err:
 			default:
 			}
-		}))
-	if err != nil {
-		return 0, err
-	}
-	var body bytes.Buffer
-	for ; messages < n/pack; messages++ {
-		body.Reset()
-		kind := ""
-		for line := range pack {
-			if line > 0 {
-				body.WriteByte('\n')
-			}
-			var event []byte
-			kind, event = next(body.AvailableBuffer())
-			body.Write(event)
-		}
-		if pack > 1 {
-			kind = "pack"
-		}
-		if _, err := js.PublishAsync("events."+kind, bytes.Clone(body.Bytes()), jetstream.WithStallWait(time.Minute)); err != nil {
-			return 0, fmt.Errorf("publish: %w", err)
-		}
-	}
+		}))), refused}
+}
+
+// add is one more, of one kind of event or a pack.
+func (p published) add(name string, body []byte) {
+	must(p.PublishAsync("events."+name, body, jetstream.WithStallWait(time.Minute)))
+}
+
+// wait returns when all are acknowledged.
+func (p published) wait() {
 	select {
-	case <-js.PublishAsyncComplete():
+	case <-p.PublishAsyncComplete():
 	case <-time.After(time.Minute):
-		return 0, fmt.Errorf("%d messages are without an acknowledgement", js.PublishAsyncPending())
-	case <-ctx.Done():
-		return 0, ctx.Err()
+		check(fmt.Errorf("%d messages are without an acknowledgement", p.PublishAsyncPending()))
 	}
 	select {
-	case err = <-refused:
+	case err := <-p.refused:
+		check(err)
 	default:
 	}
-	return messages, err
+}
+
+// prepared are n events of a source: making them is not the subject.
+func prepared(next source, n int) (names []string, bodies [][]byte) {
+	for range n {
+		name, body := next()
+		names, bodies = append(names, name), append(bodies, body)
+	}
+	return names, bodies
+}
+
+// decodingCost is the processor time in which encoding/json decodes an event of a source,
+// in µs: the measure of what counting it costs. Everything else in this process rests.
+func decodingCost(next source) float64 {
+	_, bodies := prepared(next, 1<<17)
+	before := processorTime()
+	for _, body := range bodies {
+		var e struct {
+			Type                                  string
+			Actor, Post, RepostOf, Author, Target uint64
+			At                                    int64
+		}
+		check(json.Unmarshal(body, &e))
+	}
+	return (processorTime() - before).Seconds() * 1e6 / float64(len(bodies))
+}
+
+// processorTime is what this process has taken.
+func processorTime() time.Duration {
+	var used syscall.Rusage
+	check(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -1,230 +1,189 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/tidemark-io/tidemark/internal/config"
-	"github.com/tidemark-io/tidemark/internal/node"
-	"github.com/tidemark-io/tidemark/internal/twin"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog"
 	"github.com/tidemark-io/tidemark/pipeline/jetlog/embed"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// backlog is a server in this process whose EVENTS is full of events that are not
-// counted yet. Each reader reads the same.
+const (
+	// packOf is how many events a message has, as a Packer makes them by default.
+	packOf   = 256
+	bare     = "a bare ordered consumer"
+	decoding = "encoding/json, decoding it once"
+)
+
+// backlog is a server in this process whose EVENTS is full of events that are not counted
+// yet. Each reader reads the same.
 type backlog struct {
-	server   *embed.Server
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	dir      string
-	messages int
-	events   int
+	*bench
+	server           *embed.Server
+	nc               *nats.Conn
+	js               jetstream.JetStream
+	dir              string
+	pack             int // events in a message
+	messages, events int
 }
 
-func openBacklog(ctx context.Context, dir string, events, pack int, next source) (l *backlog, err error) {
-	l = &backlog{dir: dir}
-	l.server, err = embed.StartServer(embed.ServerOptions{
-		Listen: "127.0.0.1:0", StoreDir: filepath.Join(dir, "streams"),
+func (b *bench) backlog(pack int, next source) *backlog {
+	dir := filepath.Join(b.dir, "backlog")
+	l := &backlog{bench: b, server: startServer("127.0.0.1:0", dir), dir: dir, pack: pack, messages: b.size.backlog / pack}
+	l.nc = must(jetlog.Connect(jetlog.ConnectOptions{URL: l.server.URL()}))
+	must(jetlog.OpenStreams(ctx, l.nc, jetlog.StreamOptions{}))
+	l.js, l.events = must(jetstream.New(l.nc)), l.messages*pack
+	to := publishing(l.nc)
+	for range l.messages {
+		names, lines := prepared(next, pack)
+		if pack > 1 {
+			names[0] = "pack"
+		}
+		to.add(names[0], bytes.Join(lines, []byte{'\n'}))
+	}
+	to.wait()
+	return l
+}
+
+// startServer starts a server as the program embeds it.
+func startServer(address, dir string) *embed.Server {
+	return must(embed.StartServer(embed.ServerOptions{
+		Listen: address, StoreDir: filepath.Join(dir, "streams"),
 		StoreBytesMax: jetlog.StreamOptions{}.BytesMax(), SyncInterval: 200 * time.Millisecond,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if l.nc, err = jetlog.Connect(jetlog.ConnectOptions{URL: l.server.URL()}); err != nil {
-		l.close()
-		return nil, err
-	}
-	if _, err = jetlog.OpenStreams(ctx, l.nc, jetlog.StreamOptions{}); err == nil {
-		l.js, err = jetstream.New(l.nc)
-	}
-	if err == nil {
-		err = l.forget(ctx) // the node is to be the first
-	}
-	if err == nil {
-		l.messages, err = fill(ctx, l.nc, events, pack, next)
-	}
-	if err != nil {
-		l.close()
-		return nil, err
-	}
-	l.events = l.messages * pack
-	return l, nil
+	}))
 }
 
 func (l *backlog) close() {
-	if l.nc != nil {
-		l.nc.Close()
-	}
+	l.nc.Close()
 	l.server.Close()
 	os.RemoveAll(l.dir)
 }
 
-// rate is events a second.
-func (l *backlog) rate(took time.Duration) float64 { return float64(l.events) / took.Seconds() }
-
-// messagesOf calls visit for every message, from an ordered consumer.
-func (l *backlog) messagesOf(ctx context.Context, visit func(jetstream.Msg) error) error {
-	consumer, err := l.js.OrderedConsumer(ctx, jetlog.EventsStream, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		return err
-	}
-	it, err := consumer.Messages()
-	if err != nil {
-		return err
-	}
+// bare is how many events a second an ordered consumer reads that does nothing else: what
+// the stream gives.
+func (l *backlog) bare() float64 {
+	runtime.GC()
+	begun := time.Now()
+	it := must(must(l.js.OrderedConsumer(ctx, jetlog.EventsStream, jetstream.OrderedConsumerConfig{})).Messages())
 	defer it.Stop()
 	for range l.messages {
-		m, err := it.Next()
-		if err != nil {
-			return err
-		}
-		if err := visit(m); err != nil {
-			return err
-		}
+		must(it.Next())
 	}
-	return nil
+	return float64(l.events) / time.Since(begun).Seconds()
 }
 
-// bare reads every message and does nothing else: what the stream gives.
-func (l *backlog) bare(ctx context.Context) (time.Duration, error) {
-	runtime.GC()
-	begun := time.Now()
-	err := l.messagesOf(ctx, func(jetstream.Msg) error { return nil })
-	return time.Since(begun), err
+// ingestion is what came of a backlog.
+type ingestion struct {
+	rate    float64 // events a second from the first answer on
+	seconds sample  // those of each full second
+	busy    float64 // processor time for an event until all were counted, in µs
 }
 
-// count starts a node with no state and stops the clock when an answer over
-// NATS reflects every event. check, if any, may then ask more.
-func (l *backlog) count(ctx context.Context, check func(*client.Client) error) (took time.Duration, err error) {
-	if err := l.forget(ctx); err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp(l.dir, "node-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	c := twin.EveryTime(config.Default())
-	c.NATS.URL, c.DataDir, c.HTTP.Listen, c.Limits.TimeoutMax = l.server.URL(), filepath.Join(dir, "data"), "", applyWithin
-	runtime.GC()
-	begun := time.Now()
-	n, err := node.Start(ctx, c, node.Options{Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		return 0, err
-	}
-	defer n.Close()
-	asking := client.New(l.nc)
-	if err := applied(ctx, asking, pipeline.EndOf(uint64(l.messages))); err != nil {
-		return 0, err
-	}
-	took = time.Since(begun)
-	if check != nil {
-		err = check(asking)
-	}
-	return took, err
-}
-
-// forget takes away what an earlier node has derived.
-func (l *backlog) forget(ctx context.Context) error {
+// count starts the program without any counts on the backlog, and waits until it has
+// counted all of it. It then runs on.
+func (l *backlog) count() (r ingestion, p *program) {
 	for _, stream := range []string{jetlog.DeltasStream, jetlog.DeadLetterStream, "KV_" + jetlog.Bucket} {
-		if err := l.js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("delete stream %s: %w", stream, err)
+		if err := l.js.DeleteStream(ctx, stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			check(err)
 		}
 	}
-	return nil
+	p = l.prepare(l.server.URL(), "")
+	runtime.GC()
+	p.spawn()
+	c := client.New(l.nc)
+	p.until("wait for the first answer", time.Millisecond, func() error { return applied(c, 0) })
+	begun, counted, watched := time.Now(), make(chan struct{}), make(chan error)
+	go func() { watched <- caught(func() { r.seconds = l.watch(p, counted) }) }()
+	err := applied(c, pipeline.EndOf(uint64(l.messages)))
+	rate := float64(l.events) / time.Since(begun).Seconds()
+	close(counted)
+	check(errors.Join(err, <-watched))
+	r.rate, r.busy = rate, l.each(p)
+	return r, p
 }
 
-// ingest is a backlog of one event a message until it is queryable, beside a
-// bare reader and a consumer that counts into Redis.
-func (b *bench) ingest(ctx context.Context) error {
-	b.say("ingest: a backlog of %s events, one a message", number(float64(b.size.backlog)))
-	l, err := openBacklog(ctx, filepath.Join(b.dir, "ingest"), b.size.backlog, 1, newCommunity(1).event)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	const what, unit = "ingest, one event a message", "events/s"
-	reading := line{what: what, unit: unit, beside: "a bare ordered consumer", target: ratioAtLeast(0.9)}
-	counting := line{what: what, unit: unit, beside: "into Redis, pipelined HINCRBY", target: ratioAtLeast(4)}
-	var redis *redisServer
-	if b.redis == "" {
-		counting.lack = errRedis
-	} else if redis, err = b.startRedis(ctx); err != nil {
-		return err
-	} else {
-		defer redis.stop()
-	}
-	for range b.size.rounds {
-		var check func(*client.Client) error
-		took, err := l.bare(ctx)
-		if err != nil {
-			return err
+// each is the processor time for an event so far, in µs.
+func (l *backlog) each(p *program) float64 { return p.busy().Seconds() * 1e6 / float64(l.events) }
+
+// watch gives how many events were counted in each second.
+func (l *backlog) watch(p *program, enough <-chan struct{}) (seconds sample) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for before := 0; ; {
+		select {
+		case <-tick.C:
+		case <-enough:
+			return seconds
 		}
-		reading.theirs = append(reading.theirs, l.rate(took))
-		if redis != nil {
-			if took, err = l.countIntoRedis(ctx, redis); err != nil {
-				return err
-			}
-			counting.theirs = append(counting.theirs, l.rate(took))
-			check = func(c *client.Client) error { return compare(ctx, c, redis) }
-		}
-		if took, err = l.count(ctx, check); err != nil {
-			return err
-		}
-		reading.ours = append(reading.ours, l.rate(took))
-		b.say("ingest: %s a second, bare %s, Redis %s", number(l.rate(took)), last(reading.theirs), last(counting.theirs))
+		now := int(pipeline.Position(p.figures()["tidemark_applied_position"]).Sequence()) * l.pack
+		seconds, before = append(seconds, float64(now-before)), now
 	}
-	counting.ours = reading.ours
-	b.table.add(reading)
-	b.table.add(counting)
-	return nil
 }
 
-// packed is how many events a pack has, as a Packer makes them by default.
-const packed = 256
-
-// packs is a backlog in packs of 256.
-func (b *bench) packs(ctx context.Context) error {
-	b.say("packs: a backlog of %s events in packs of %d", number(float64(b.size.packed)), packed)
-	l, err := openBacklog(ctx, filepath.Join(b.dir, "packs"), b.size.packed, packed, newCommunity(1).event)
-	if err != nil {
-		return err
-	}
+// ingest is a backlog of one event a message.
+func (b *bench) ingest() {
+	l := b.backlog(1, community(1))
 	defer l.close()
-	out := line{what: "ingest, packs of 256", unit: "events/s", beside: "a bare ordered consumer", target: atLeast(1e6)}
-	for range b.size.rounds {
-		took, err := l.bare(ctx)
-		if err != nil {
-			return err
-		}
-		out.theirs = append(out.theirs, l.rate(took))
-		if took, err = l.count(ctx, nil); err != nil {
-			return err
-		}
-		out.ours = append(out.ours, l.rate(took))
-		b.say("packs: %s a second", last(out.ours))
-	}
+	out, _ := l.turns("ingest, one event a message")
+	out.target = ratioAtLeast(0.9)
 	b.table.add(out)
-	return nil
 }
 
-// last is a sample's last value, for progress.
-func last(s sample) string {
-	if len(s) == 0 {
-		return "–"
+// packs is the same in packs, and what an event costs whose key is hot.
+func (b *bench) packs() {
+	l := b.backlog(packOf, community(1))
+	defer l.close()
+	out, busy := l.turns("ingest, packs of 256")
+	out.target = atLeast(1_100_000)
+	b.table.add(out, line{
+		what: "the same, processor time for an event", unit: "µs", ours: busy,
+		beside: decoding, theirs: slices.Repeat(sample{decodingCost(community(1))}, len(busy)), target: ratioAtMost(1.2),
+	})
+}
+
+// turns counts the backlog, round by round, beside who only reads it. busy is processor
+// time for an event.
+func (l *backlog) turns(what string) (out line, busy sample) {
+	out = line{what: what, unit: "events/s", beside: bare}
+	for range l.size.rounds {
+		out.theirs = append(out.theirs, l.bare())
+		r, p := l.count()
+		p.discard()
+		out.ours, busy = append(out.ours, r.rate), append(busy, r.busy)
+		l.say("%s: %s a second, %s µs each; bare %s", what, out.ours.last(), busy.last(), out.theirs.last())
 	}
-	return number(s[len(s)-1])
+	return out, busy
+}
+
+// sustained is a backlog of events of which no two change the same row: what is changed
+// must be written while more comes.
+func (b *bench) sustained() {
+	l := b.backlog(packOf, distinct())
+	defer l.close()
+	decoded, reading := decodingCost(distinct()), l.bare()
+	r, p := l.count()
+	defer p.discard()
+	begun := time.Now()
+	disk := p.rest() / float64(l.events)
+	rest, busy, lowest := time.Since(begun), l.each(p), r.rate
+	if len(r.seconds) > 0 {
+		lowest = slices.Min(r.seconds)
+	}
+	b.say("sustained: %s a second, the lowest second %s, %s µs each", number(r.rate), number(lowest), number(busy))
+	b.table.add(
+		line{what: "ingest, packs, distinct keys", unit: "events/s", ours: sample{r.rate}, beside: bare, theirs: sample{reading}, target: atLeast(600_000)},
+		line{what: "the same, its lowest second", unit: "events/s", ours: sample{lowest}, beside: "all seconds", theirs: sample{r.rate}, target: ratioAtLeast(0.5)},
+		line{what: "the same, processor time for an event", unit: "µs", ours: sample{busy}, beside: decoding, theirs: sample{decoded}, target: ratioAtMost(2)},
+		line{what: "the same, on disk for an event", unit: "bytes", ours: sample{disk}})
+	b.table.note("distinct keys: of the processor time %s µs were spent when the last event was counted, and all %s s later, with the store at rest.", number(r.busy), number(rest.Seconds()))
 }

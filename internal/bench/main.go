@@ -1,22 +1,15 @@
-// Bench measures Tidemark against its targets, and prints one table: each
-// target, the figure, what was measured beside it in the same run on the same
-// machine, and whether the target is met.
+// Bench measures Tidemark beside its rivals, and prints one table: a figure, what was
+// measured beside it in the same run on the same machine, and whether the target is met.
 //
-//	go run ./internal/bench             some minutes
-//	go run ./internal/bench -full       large sizes: an hour, 16 GiB of memory, 60 GB of disk
+//	go run ./internal/bench                      six minutes on two cores
 //	go run ./internal/bench -only visible,polls
 //
-// What runs is the real thing: the program in a process of its own with its
-// embedded server, asked and fed over NATS as users do; or, where a line says
-// so, a node within this process. Redis is started and stopped by the run, on
-// a free port, without persistence.
+// What runs is the program in a process of its own, asked and fed over NATS as users do.
+// Redis is started and stopped by the run, on a free port, without persistence.
 //
-// Machines are noisy: Tidemark and what stands beside it take turns, a figure
-// is the median of its rounds, and the table shows the spread. Where there is
-// one round only, there is no spread.
-//
-// One file holds one or two lines of the table; docs/performance.md says what
-// each measures.
+// Machines are noisy: Tidemark and its rival take turns, a figure is the median of its
+// rounds, and the table shows the least and the greatest of them. docs/performance.md says
+// what each line measures.
 package main
 
 import (
@@ -25,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
@@ -35,15 +29,9 @@ import (
 
 func main() {
 	beChild(os.Args)
-	full := flag.Bool("full", false, "large sizes")
-	markdown := flag.Bool("markdown", false, "print the table as Markdown")
 	only := flag.String("only", "", "measure these alone, commas between: "+strings.Join(names(), ", "))
 	flag.Parse()
-	size := short
-	if *full {
-		size = large
-	}
-	b, err := newBench(size, *only, os.Stderr)
+	b, err := newBench(normal, *only, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
@@ -55,33 +43,29 @@ func main() {
 		b.close()
 		os.Exit(1)
 	}()
-	good := b.run(context.Background())
-	report := b.table.text
-	if *markdown {
-		report = b.table.markdown
-	}
-	fmt.Print(report(machine(b.redis)))
+	good := b.run()
+	fmt.Print(b.table.text(b.machine()))
 	b.close()
 	if !good {
 		os.Exit(1)
 	}
 }
 
-// beChild is what this program does when it has started itself for a part that
-// needs a process of its own. It returns when it was started by someone else.
+// beChild is what this program does when it has started itself for a part that needs a
+// process of its own. It returns when somebody else has started it.
 func beChild(args []string) {
-	parts := map[string]func([]string) error{loadArgument: attack, echoArgument: echo, serverArgument: serve}
+	parts := map[string]func([]string){loadArgument: load, echoArgument: echo, serverArgument: serve}
 	if len(args) < 2 || parts[args[1]] == nil {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", args[1], parts[args[1]](args[2:]))
+	fmt.Fprintln(os.Stderr, caught(func() { parts[args[1]](args[2:]) }))
 	os.Exit(1)
 }
 
 // measurement is some lines of the table that share what they run on.
 type measurement struct {
 	names []string // for -only
-	run   func(*bench, context.Context) error
+	run   func(*bench)
 }
 
 // measurements are in the table's order.
@@ -90,11 +74,9 @@ var measurements = []measurement{
 	{[]string{"packs"}, (*bench).packs},
 	{[]string{"sustained"}, (*bench).sustained},
 	{[]string{"visible"}, (*bench).visible},
-	{[]string{"hostile"}, (*bench).hostile},
-	{[]string{"polls", "gets"}, (*bench).small},                                 // of one node
-	{[]string{"memory", "disk", "multiget", "restart", "pause"}, (*bench).rows}, // of one node that grows
+	{[]string{"polls", "rebuild", "hostile"}, (*bench).users},                                      // of one node
+	{[]string{"memory", "disk", "multiget", "http", "members", "restart", "pause"}, (*bench).rows}, // of another
 	{[]string{"nodes"}, (*bench).nodes},
-	{[]string{"rebuild"}, (*bench).rebuild},
 }
 
 func names() (all []string) {
@@ -104,12 +86,30 @@ func names() (all []string) {
 	return all
 }
 
+// sizes are how much is measured.
+type sizes struct {
+	rounds  int           // of what takes turns
+	round   time.Duration // of what is asked again and again
+	backlog int           // events, one a message; as many again in packs, and with distinct keys
+	pace    int           // events a second while visibility is measured
+	posts   int           // post rows of which users ask
+	authors int           // whom users follow
+	users   int           // who follow many, and as many who follow few
+	rows    int           // post rows with three columns, at most
+	members int           // of sets
+}
+
+var normal = sizes{
+	rounds: 3, round: time.Second, backlog: 1_000_000, pace: 50_000,
+	posts: 200_000, authors: 20_000, users: 2000, rows: 2_000_000, members: 1_000_000,
+}
+
 // bench is one run.
 type bench struct {
 	size     sizes
 	wanted   map[string]bool
 	table    table
-	redis    string // the program's path; "" when there is none
+	redis    string // the path of redis-server; "" when there is none
 	dir      string // of everything that the run writes
 	progress io.Writer
 	begun    time.Time
@@ -123,7 +123,8 @@ func newBench(size sizes, only string, progress io.Writer) (*bench, error) {
 	if only != "" {
 		chosen = strings.Split(only, ",")
 	}
-	b := &bench{size: size, wanted: make(map[string]bool), redis: findRedis(), progress: progress, begun: time.Now()}
+	b := &bench{size: size, wanted: make(map[string]bool), progress: progress, begun: time.Now()}
+	b.redis, _ = exec.LookPath("redis-server")
 	for _, name := range chosen {
 		if !slices.Contains(names(), name) {
 			return nil, fmt.Errorf("-only %s: there is %s", name, strings.Join(names(), ", "))
@@ -146,26 +147,63 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, "%4.0fs  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// run measures what is wanted. What fails is a line of the table too, and the
-// rest goes on; good reports that nothing did.
-func (b *bench) run(ctx context.Context) (good bool) {
+// ctx is of everything that is asked: a run ends with its process.
+var ctx = context.Background()
+
+// failure ends a measurement, as testing.B.Fatal ends a benchmark.
+type failure struct{ err error }
+
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// caught is the failure with which do ended.
+func caught(do func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	do()
+	return nil
+}
+
+// run measures what is wanted. What fails is a line of the table too, and the rest goes
+// on; good says that nothing did.
+func (b *bench) run() (good bool) {
 	good = true
-	before, _ := cpuNow()
 	for _, m := range measurements {
 		wanted := slices.DeleteFunc(slices.Clone(m.names), func(name string) bool { return !b.wanted[name] })
 		if len(wanted) == 0 {
 			continue
 		}
-		if err := m.run(b, ctx); err != nil {
+		if err := caught(func() { m.run(b) }); err != nil {
 			good = false
 			what := strings.Join(wanted, ", ")
 			b.say("%s failed: %v", what, err)
-			b.table.fail(what, err)
+			b.table.add(line{what: what, failed: true})
+			b.table.note("%s failed: %s", what, strings.Join(strings.Fields(err.Error()), " "))
 		}
 	}
-	if after, ok := cpuNow(); ok {
-		b.table.note("Other processes took %.0f %% of the machine's processors during the run.",
-			100*before.others(after, runtime.NumCPU()))
-	}
 	return good
+}
+
+// machine says what was measured on, and with what.
+func (b *bench) machine() string {
+	redis := errRedis
+	if b.redis != "" {
+		redis = strings.Join(strings.Fields(string(must(exec.Command(b.redis, "--version").Output())))[:3], " ")
+	}
+	return fmt.Sprintf("%d cores · %s/%s · %s · %s", runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version(), redis)
 }

@@ -1,56 +1,31 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/tidemark-io/tidemark/internal/walls"
 	"github.com/tidemark-io/tidemark/pipeline"
 	"github.com/tidemark-io/tidemark/query/client"
 )
 
-// product is where the packages lie that are built and tested from here.
-const product = "github.com/tidemark-io/tidemark"
+// dataDir is that of a program, in its directory.
+const dataDir = "data"
 
-// build is the path of the program.
-func (b *bench) build(ctx context.Context) (string, error) {
-	if b.binary != "" {
-		return b.binary, nil
-	}
-	path := filepath.Join(b.dir, "tidemark")
-	c := exec.CommandContext(ctx, goCommand(), "build", "-o", path, product+"/cmd/tidemark")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the program: %w\n%s", err, out)
-	}
-	b.binary = path
-	return path, nil
-}
-
-// goCommand is Go as the Makefile calls it.
-func goCommand() string { return cmp.Or(os.Getenv("GO"), "go") }
-
-const (
-	startWithin = 5 * time.Minute // for a start and what comes with it
-
-	dataDir    = "data"      // of a program, in its directory
-	streamsDir = "jetstream" // of its own server, in there
-)
-
-// program is `tidemark run` on free ports, with its own server unless it was
-// prepared for another: a process that may be ended and started again on its
-// data.
+// program is `tidemark run` on free ports: a process that may be ended and started again on
+// its data.
 type program struct {
 	*child
 	b    *bench
@@ -59,130 +34,97 @@ type program struct {
 	http string
 }
 
-// prepare makes a directory for a program with its own server; settings are
-// further lines of its configuration. spawn starts it.
-func (b *bench) prepare(ctx context.Context, settings string) (*program, error) {
-	ports, err := freePorts(1)
-	if err != nil {
-		return nil, err
+// prepare makes a directory for a program; settings are further lines of its configuration.
+// Its server is the one at url; "": its own. spawn starts it.
+func (b *bench) prepare(url, settings string) *program {
+	if b.binary == "" {
+		path := filepath.Join(b.dir, "tidemark")
+		out, err := exec.Command(cmp.Or(os.Getenv("GO"), "go"), "build", "-o", path, "github.com/tidemark-io/tidemark/cmd/tidemark").CombinedOutput()
+		if err != nil {
+			check(fmt.Errorf("build the program: %w\n%s", err, out))
+		}
+		b.binary = path
 	}
-	return b.prepareOn(ctx, fmt.Sprintf("nats://127.0.0.1:%d", ports[0]),
-		fmt.Sprintf("nats: {listen: \"127.0.0.1:%d\", streams: {events: {max_bytes: 256GiB}}}\n%s", ports[0], settings))
+	page, server := freeAddress(), fmt.Sprintf("nats: {url: %q}", url)
+	if url == "" {
+		address := freeAddress()
+		url, server = "nats://"+address, fmt.Sprintf("nats: {listen: %q, streams: {events: {max_bytes: 256GiB}}}", address)
+	}
+	p := &program{b: b, dir: must(os.MkdirTemp(b.dir, "node-")), url: url, http: "http://" + page}
+	config := fmt.Sprintf("log: {level: error}\ndata_dir: %s\nhttp: {listen: %q}\nlimits: {timeout_max: 1h}\n%s\n%s\n", filepath.Join(p.dir, dataDir), page, server, settings)
+	check(os.WriteFile(filepath.Join(p.dir, "config.yaml"), []byte(config), 0o644))
+	return p
 }
 
-// prepareOn makes a directory for a program that is reached by a server at
-// url; settings must say how it comes to that one.
-func (b *bench) prepareOn(ctx context.Context, url, settings string) (*program, error) {
-	if _, err := b.build(ctx); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(b.dir, "node-")
-	if err != nil {
-		return nil, err
-	}
-	ports, err := freePorts(1)
-	if err != nil {
-		return nil, err
-	}
-	p := &program{b: b, dir: dir, url: url, http: fmt.Sprintf("http://127.0.0.1:%d", ports[0])}
-	config := fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:%d\"}\nlimits: {timeout_max: 1h}\n%s",
-		filepath.Join(dir, dataDir), ports[0], settings)
-	return p, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o644)
+// launch prepares and starts a program with its own server, and connects to it once it is
+// ready.
+func (b *bench) launch(settings string) (*program, *client.Client) {
+	p := b.prepare("", settings)
+	p.spawn()
+	return p, p.ready()
 }
 
-// launch prepares and starts a program, and connects to it once it is ready.
-func (b *bench) launch(ctx context.Context, settings string) (*program, *client.Client, error) {
-	p, err := b.prepare(ctx, settings)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := p.spawn(); err != nil {
-		return nil, nil, err
-	}
-	c, err := p.ready(ctx)
-	if err != nil {
-		p.discard()
-		return nil, nil, err
-	}
-	return p, c, nil
-}
-
-// spawn starts the process and does not wait. Each collection of the garbage
-// collector leaves a line in its log (see pauses).
-func (p *program) spawn() (err error) {
-	p.child, err = p.b.children.start(filepath.Join(p.dir, "log"), []string{"GODEBUG=gctrace=1"},
-		p.b.binary, "run", "--config", filepath.Join(p.dir, "config.yaml"))
-	return err
-}
-
-// connect is a connection of one's own.
-func (p *program) connect() (*client.Client, error) { return client.Connect(p.url) }
-
-// inside is the option of a connection with the program's key, if the server is its own.
-func (p *program) inside() nats.Option {
-	if option, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, dataDir, walls.KeyFile)); err == nil {
-		return option
-	}
-	return nil
+// spawn starts the process and does not wait.
+func (p *program) spawn() {
+	p.child = p.b.children.start(filepath.Join(p.dir, "log"), p.b.binary, "run", "--config", filepath.Join(p.dir, "config.yaml"))
 }
 
 // ready connects once /readyz says so.
-func (p *program) ready(ctx context.Context) (*client.Client, error) {
-	if err := p.until(ctx, "wait for /readyz", 5*time.Millisecond, p.isReady); err != nil {
-		return nil, err
-	}
+func (p *program) ready() *client.Client {
+	p.until("wait for /readyz", 5*time.Millisecond, func() error { return caught(func() { p.page("/readyz") }) })
 	return p.connect()
 }
 
-func (p *program) isReady() error {
-	body, err := p.page("/readyz")
-	if err == nil {
-		body.Close()
+// connect is a connection of one's own.
+func (p *program) connect() *client.Client { return must(client.Connect(p.url)) }
+
+// inside is a connection with the program's key, if the server is its own.
+func (p *program) inside() *nats.Conn {
+	key, err := nats.NkeyOptionFromSeed(filepath.Join(p.dir, dataDir, walls.KeyFile))
+	if err != nil {
+		return must(nats.Connect(p.url))
 	}
-	return err
+	return must(nats.Connect(p.url, key))
 }
 
-// page is a page of the program's; what is not 200 is an error.
-func (p *program) page(path string) (io.ReadCloser, error) {
-	r, err := http.Get(p.http + path)
-	if err != nil {
-		return nil, err
-	}
+// page is a page of the program's; what is not 200 is a failure.
+func (p *program) page(path string) []byte {
+	r := must(http.Get(p.http + path))
+	defer r.Body.Close()
+	text := must(io.ReadAll(r.Body))
 	if r.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		return nil, fmt.Errorf("%s: %s: %s", path, r.Status, said)
+		check(fmt.Errorf("%s: %s: %s", path, r.Status, text))
 	}
-	return r.Body, nil
+	return text
 }
+
+var figure = regexp.MustCompile(`(?m)^([^# ].*) (\S+)$`)
 
 // figures are /metrics: name{labels} to value.
-func (p *program) figures() (map[string]float64, error) {
-	body, err := p.page("/metrics")
-	if err != nil {
-		return nil, err
+func (p *program) figures() map[string]float64 {
+	all := make(map[string]float64)
+	for _, m := range figure.FindAllSubmatch(p.page("/metrics"), -1) {
+		all[string(m[1])] = must(strconv.ParseFloat(string(m[2]), 64))
 	}
-	defer body.Close()
-	return parseFigures(body)
+	return all
 }
 
-// parseFigures reads the text of /metrics, as far as this bench needs it.
-func parseFigures(from io.Reader) (map[string]float64, error) {
-	all := make(map[string]float64)
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		text := lines.Text()
-		at := strings.LastIndexByte(text, ' ')
-		if at < 0 || text[0] == '#' {
-			continue
-		}
-		v, err := strconv.ParseFloat(text[at+1:], 64)
-		if err != nil {
-			return nil, fmt.Errorf("/metrics: %q: %w", text, err)
-		}
-		all[text[:at]] = v
+// busy is the processor time that the process has taken.
+func (p *program) busy() time.Duration { return spentBy(p.figures()) }
+
+func spentBy(figures map[string]float64) time.Duration {
+	return time.Duration(figures["process_cpu_seconds_total"] * float64(time.Second))
+}
+
+// command runs the program with other arguments, and gives what it prints.
+func (p *program) command(args ...string) []byte {
+	c := exec.Command(p.b.binary, args...)
+	c.Dir = p.dir // its config.yaml
+	out, err := c.Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		err = fmt.Errorf("tidemark %s: %w: %s", args[0], err, failed.Stderr)
 	}
-	return all, lines.Err()
+	return must(out, err)
 }
 
 // discard ends the process and takes away its data.
@@ -193,14 +135,33 @@ func (p *program) discard() {
 	os.RemoveAll(p.dir)
 }
 
-// applyWithin bounds the wait for what was published.
-const applyWithin = time.Hour
+// applied waits until answers reflect everything up to a position.
+func applied(c *client.Client, at pipeline.Position) error {
+	_, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: []uint64{1}, MinPosition: at, Timeout: time.Hour})
+	return err
+}
 
-// applied returns when answers reflect everything up to a position.
-func applied(ctx context.Context, c *client.Client, at pipeline.Position) error {
-	_, err := c.Get(ctx, client.GetRequest{Counter: "post", IDs: []uint64{1}, MinPosition: at, Timeout: applyWithin})
-	if err != nil {
-		return fmt.Errorf("wait for position %s: %w", at, err)
-	}
-	return nil
+// rest waits until the program has nothing left to write and to merge: it has no changed
+// rows, little to compute, and its runs have kept their size for a while. It gives that
+// size. The audit and the filters of explain, which read the log at a bounded rate however
+// long it is, are not waited for: little is more than they take.
+func (p *program) rest() (bytes float64) {
+	const times, scrape = 3, 50 * time.Millisecond // at most, of processor time
+	every := p.b.size.round
+	same, spent := 0, p.busy()
+	time.Sleep(every)
+	p.until("wait for a store at rest", every, func() error {
+		figures := p.figures()
+		now, dirty, took := figures["tidemark_run_bytes"], figures["tidemark_rows_dirty"], spentBy(figures)-spent
+		same++
+		if dirty > 0 || now != bytes || took > scrape+every/10 {
+			same = 0
+		}
+		spent, bytes = spent+took, now
+		if same < times {
+			return fmt.Errorf("%v rows are changed, %v of processor time in %v, %v bytes of runs", dirty, took, every, now)
+		}
+		return nil
+	})
+	return bytes
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
-	"os/exec"
-	"regexp"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,67 +12,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errRedis stands in lines that would need it.
+// errRedis is what the table says without it.
 const errRedis = "no redis-server in PATH: apt install redis-server"
 
-// findRedis is the path of redis-server, "" when there is none.
-func findRedis() string {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-var redisVersionPattern = regexp.MustCompile(`v=(\S+)`)
-
-// redisVersion is what redis-server says of itself.
-func redisVersion(path string) string {
-	out, err := exec.Command(path, "--version").Output()
-	if m := redisVersionPattern.FindSubmatch(out); err == nil && m != nil {
-		return string(m[1])
-	}
-	return "of unknown version"
-}
-
-// redisServer is a server on a free port of 127.0.0.1, in memory alone.
+// redisServer is a Redis of the run's own, in memory alone. Its keys are as short as a
+// careful team makes them.
 type redisServer struct {
 	*redis.Client
 	*child
 	address string
-	dir     string
 }
 
-// redisWithin bounds the start of an empty server.
-const redisWithin = 10 * time.Second
+var suffixes = []string{".cntrn", ".cntcm", ".cntan"} // by column
 
-func (b *bench) startRedis(ctx context.Context) (*redisServer, error) {
-	dir, err := os.MkdirTemp(b.dir, "redis-")
-	if err != nil {
-		return nil, err
+// startRedis starts one; nil: there is no such program.
+func (b *bench) startRedis() *redisServer {
+	if b.redis == "" {
+		return nil
 	}
-	ports, err := freePorts(1)
-	if err != nil {
-		return nil, err
-	}
-	p, err := b.children.start(dir+"/log", nil, b.redis,
-		"--port", strconv.Itoa(ports[0]), "--bind", "127.0.0.1", "--dir", dir,
-		"--save", "", "--appendonly", "no", "--daemonize", "no")
-	if err != nil {
-		return nil, fmt.Errorf("start redis-server: %w", err)
-	}
-	s := &redisServer{child: p, dir: dir, address: fmt.Sprintf("127.0.0.1:%d", ports[0])}
+	s := &redisServer{address: freeAddress()}
+	_, port, _ := net.SplitHostPort(s.address)
+	dir := must(os.MkdirTemp(b.dir, "redis-"))
+	s.child = b.children.start(dir+"/log", b.redis, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no")
 	s.Client = s.connect()
-	for deadline := time.Now().Add(redisWithin); ; time.Sleep(5 * time.Millisecond) {
-		err = s.Ping(ctx).Err()
-		if err == nil {
-			return s, nil
-		}
-		if ended := p.ended(); ended != nil || time.Now().After(deadline) {
-			s.stop()
-			return nil, fmt.Errorf("start redis-server: %w", errors.Join(err, ended))
-		}
-	}
+	s.until("start redis-server", 5*time.Millisecond, func() error { return s.Ping(ctx).Err() })
+	return s
 }
 
 // connect is a client of one connection.
@@ -83,40 +45,50 @@ func (s *redisServer) connect() *redis.Client {
 }
 
 // memory is Redis's own figure of what it has allocated.
-func (s *redisServer) memory(ctx context.Context) (float64, error) {
-	info := s.InfoMap(ctx, "memory")
-	used, err := strconv.ParseFloat(info.Item("Memory", "used_memory"), 64)
-	return used, errors.Join(info.Err(), err)
+func (s *redisServer) memory() float64 {
+	if s == nil {
+		return 0
+	}
+	return must(strconv.ParseFloat(s.InfoMap(ctx, "memory").Item("Memory", "used_memory"), 64))
 }
 
-// settle ends what growing has left behind: while Redis moves its keys to a
-// larger table, it holds both and looks into both. Each look moves one bucket,
-// and the old table has no more buckets than there are keys.
-func (s *redisServer) settle(ctx context.Context) error {
-	keys, err := s.DBSize(ctx).Result()
-	if err != nil {
-		return err
-	}
-	same := make([]string, 1000)
-	for i := range same {
-		same[i] = "x"
-	}
-	for done := int64(0); done < keys; {
-		pipe := s.Pipeline()
-		for range 10 {
-			pipe.Exists(ctx, same...)
-			done += int64(len(same))
+// load sets a key for each counter of the posts [from, to).
+func (s *redisServer) load(from, to int) {
+	const batch = 1000 // posts
+	for ; s != nil && from < to; from += batch {
+		var pairs []any
+		for i := from; i < min(from+batch, to); i++ {
+			for j, value := range countsOf(uint64(i)) {
+				pairs = append(pairs, strconv.FormatUint(postID(uint64(i)), 10)+suffixes[j], value)
+			}
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
+		check(s.MSet(ctx, pairs...).Err())
+	}
+}
+
+// mget is a caller that asks for the likes of n of the first posts, and compares one.
+func (s *redisServer) mget(n, posts int) func() (call, func()) {
+	return func() (call, func()) {
+		c, keys := s.connect(), make([]string, n)
+		return func(r *rand.Rand) error {
+			at := uint64(0)
+			for i := range keys {
+				at = r.Uint64N(uint64(posts))
+				keys[i] = strconv.FormatUint(postID(at), 10) + suffixes[2]
+			}
+			values, err := c.MGet(ctx, keys...).Result()
+			if want := strconv.FormatInt(countsOf(at)[2], 10); err == nil && values[n-1] != want {
+				err = fmt.Errorf("post %d has %s likes and Redis says %v", postID(at), want, values[n-1])
+			}
 			return err
-		}
+		}, func() { c.Close() }
 	}
-	return nil
 }
 
 // stop ends the server; there is nothing to keep.
 func (s *redisServer) stop() {
-	s.Close()
-	s.end(syscall.SIGKILL)
-	os.RemoveAll(s.dir)
+	if s != nil {
+		s.Close()
+		s.end(syscall.SIGKILL)
+	}
 }

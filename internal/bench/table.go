@@ -5,9 +5,72 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
+
+// sample is one figure, a value for each round; or each probe.
+type sample []float64
+
+// quantile is the smallest value that q of all (0 to 1) do not exceed; NaN of nothing.
+func (s sample) quantile(q float64) float64 {
+	if len(s) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[max(0, int(math.Ceil(q*float64(len(s))))-1)]
+}
+
+// median is the middle, or the mean of both.
+func (s sample) median() float64 {
+	if len(s) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(s))
+	return (sorted[(len(s)-1)/2] + sorted[len(s)/2]) / 2
+}
+
+// over divides round by round.
+func (s sample) over(beside sample) (ratios sample) {
+	for i := range min(len(s), len(beside)) {
+		ratios = append(ratios, s[i]/beside[i])
+	}
+	return ratios
+}
+
+// last is the newest value, for progress.
+func (s sample) last() string {
+	if len(s) == 0 {
+		return "–"
+	}
+	return number(s[len(s)-1])
+}
+
+// number writes a figure for people: three digits that count, thousands apart.
+func number(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	decimals := 0
+	if v != 0 {
+		digits := 1 + int(math.Floor(math.Log10(math.Abs(v))))
+		decimals = min(max(3-digits, 0), 6)
+		if digits > 3 {
+			unit := math.Pow10(digits - 3)
+			v = math.Round(v/unit) * unit
+		}
+	}
+	text := strconv.FormatFloat(v, 'f', decimals, 64)
+	whole, rest, _ := strings.Cut(text, ".")
+	for at := len(whole) - 3; at > 0; at -= 3 {
+		whole = whole[:at] + "," + whole[at:]
+	}
+	if rest != "" {
+		whole += "." + rest
+	}
+	return whole
+}
 
 // table is the result.
 type table struct {
@@ -20,12 +83,10 @@ type line struct {
 	what   string
 	unit   string // "events/s", "ms", "bytes"
 	ours   sample // a value for each round; the figure is their median
-	among  sample // what the figure was chosen of, where that is not ours
 	beside string // what else was measured, in the same unit
 	theirs sample // empty: nothing
 	target target
-	failed bool   // the reason is among the notes
-	lack   string // why there is nothing beside it
+	failed bool // the reason is among the notes
 }
 
 // target is a bound for the figure, or for the ratio.
@@ -41,21 +102,17 @@ func atLeast(bound float64) target      { return target{bound: bound} }
 func atMost(bound float64) target       { return target{atMost: true, bound: bound} }
 
 func (t target) text(unit string) string {
-	bound := number(t.bound)
-	if strings.Contains(bound, ".") {
-		bound = strings.TrimRight(strings.TrimRight(bound, "0"), ".")
-	}
-	switch {
-	case t == target{}:
+	if t == (target{}) {
 		return "–"
-	case t.ratio && t.atMost:
-		return "≤ " + bound + " ×"
-	case t.ratio:
-		return "≥ " + bound + " ×"
-	case t.atMost:
-		return "≤ " + bound + " " + unit
 	}
-	return "≥ " + bound + " " + unit
+	text := "≥ " + strconv.FormatFloat(t.bound, 'f', -1, 64)
+	if t.atMost {
+		text = "≤ " + strconv.FormatFloat(t.bound, 'f', -1, 64)
+	}
+	if t.ratio {
+		return text + " ×"
+	}
+	return text + " " + unit
 }
 
 // verdict says whether the line's median holds what the target asks.
@@ -76,103 +133,53 @@ func (l line) verdict() string {
 // ratio is the median of the rounds' ratios.
 func (l line) ratio() float64 { return l.ours.over(l.theirs).median() }
 
-// spread is the least and the greatest round.
-func (l line) spread() string {
-	all := l.ours
-	if l.among != nil {
-		all = l.among
-	}
-	if len(all) < 2 {
-		return "–"
-	}
-	return number(slices.Min(all)) + "–" + number(slices.Max(all))
-}
-
-func (t *table) add(l line) { t.lines = append(t.lines, l) }
-
-// fail adds a line without a figure, and the reason under the table.
-func (t *table) fail(what string, err error) {
-	t.add(line{what: what, failed: true})
-	t.note("%s failed: %s", what, strings.Join(strings.Fields(err.Error()), " "))
-}
+func (t *table) add(lines ...line) { t.lines = append(t.lines, lines...) }
 
 func (t *table) note(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-var head = []string{"what", "Tidemark", "rounds", "beside it", "figure", "ratio", "target", "holds"}
-
-// left are the columns of text.
-var left = []bool{true, false, false, true, false, false, false, true}
-
 func (l line) cells() []string {
 	if l.failed {
-		return []string{l.what, "failed", "–", "see below", "–", "–", l.target.text(l.unit), "–"}
+		return []string{l.what, "failed", "–", "see below", "–", "–", "–", "–"}
 	}
-	beside, theirs, ratio := cmp.Or(l.beside, "–"), "–", "–"
-	switch {
-	case l.lack != "":
-		beside += ": " + l.lack
-	case len(l.theirs) > 0:
+	spread, theirs := "–", "–"
+	if len(l.ours) > 1 {
+		spread = number(slices.Min(l.ours)) + "–" + number(slices.Max(l.ours))
+	}
+	if len(l.theirs) > 0 {
 		theirs = number(l.theirs.median()) + " " + l.unit
-		ratio = number(l.ratio())
 	}
 	return []string{
-		l.what, number(l.ours.median()) + " " + l.unit, l.spread(), beside, theirs, ratio,
+		l.what, number(l.ours.median()) + " " + l.unit, spread, cmp.Or(l.beside, "–"), theirs, number(l.ratio()),
 		l.target.text(l.unit), l.verdict(),
 	}
 }
 
-// text is the table in lines that are aligned.
+// text is the table in Markdown, with its columns aligned.
 func (t *table) text(about string) string {
-	rows := [][]string{head}
+	rows := [][]string{
+		{"what", "Tidemark", "rounds", "beside it", "figure", "ratio", "target", "holds"},
+		{"---", "--:", "--:", "---", "--:", "--:", "--:", "---"},
+	}
 	for _, l := range t.lines {
 		rows = append(rows, l.cells())
-	}
-	widths := make([]int, len(head))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", about)
 	for _, row := range rows {
-		var text strings.Builder
 		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if left[i] {
-				text.WriteString(cell + pad + "  ")
-			} else {
-				text.WriteString(pad + cell + "  ")
+			width := 0
+			for _, other := range rows {
+				width = max(width, utf8.RuneCountInString(other[i]))
 			}
+			fmt.Fprintf(&b, "| %s%s ", cell, strings.Repeat(" ", width-utf8.RuneCountInString(cell)))
 		}
-		fmt.Fprintln(&b, strings.TrimRight(text.String(), " "))
-	}
-	t.appendNotes(&b, "")
-	return b.String()
-}
-
-// markdown is the table for docs/performance.md.
-func (t *table) markdown(about string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n| %s |\n|", about, strings.Join(head, " | "))
-	for _, text := range left {
-		b.WriteString(map[bool]string{true: "---|", false: "--:|"}[text])
+		b.WriteString("|\n")
 	}
 	b.WriteByte('\n')
-	for _, l := range t.lines {
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(l.cells(), " | "))
-	}
-	t.appendNotes(&b, "- ")
-	return b.String()
-}
-
-func (t *table) appendNotes(b *strings.Builder, bullet string) {
-	if len(t.notes) > 0 {
-		b.WriteByte('\n')
-	}
 	for _, note := range t.notes {
-		fmt.Fprintln(b, bullet+note)
+		fmt.Fprintf(&b, "- %s\n", note)
 	}
+	return b.String()
 }
