@@ -55,14 +55,13 @@ func TestRestoreAt(t *testing.T) {
 
 	// Within a pack, by a process with a server of its own, which goes on from there.
 	within := alone(t, c)
-	at := pipeline.At(10, 1)
-	if r, err := restoreTo(t, within, RestoreOptions{From: to, At: backup.Point{Position: at}, NATS: s.NC}); err != nil || r.Position != at {
+	if r, err := restoreTo(t, within, RestoreOptions{From: to, At: backup.Point{Position: pipeline.At(10, 1)}, NATS: s.NC}); err != nil || r.Position != pipeline.EndOf(9) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	then := s.Start(within)
 	on := siteOn(t, then.nc)
 	on.Ready(then)
-	if m := on.backup(to+"2", 0); m.Position != pipeline.EndOf(10) {
+	if m := on.backup(to+"2", 0); m.Position != pipeline.EndOf(9) {
 		t.Errorf("the backup is of position %d", m.Position)
 	}
 	next := on.Publish(strings.ReplaceAll(like, "42", "4200"))

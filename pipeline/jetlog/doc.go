@@ -19,7 +19,7 @@
 // recreates what was deleted. [OpenSource] reads EVENTS and [OpenTailer] reads DELTAS, both
 // through the one reader of reader.go. [DeltaLog] appends; [Events] is mended after a power cut (I10): filler.go,
 // reused.go, moves.go; resent.go is how an event that was sent again is read.
-// [Streams.Trim] takes the beginning from EVENTS, and [Streams.RefuseWrites]
+// [Streams.Trim] takes the beginning from EVENTS, [Streams.MoveOn] has it go on from a lost one, and [Streams.RefuseWrites]
 // has it refuse events; both change its settings through marks.go. [Slot] is where a
 // generation has its DELTAS (slot.go, room.go).
 //

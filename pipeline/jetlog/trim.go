@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/tidemark-io/tidemark/pipeline"
 )
 
 // What the metadata of EVENTS says of its beginning.
 const (
 	trimmedKey   = "tidemark-trimmed"   // "<sequence> <place>": Trimmed
-	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <position> <place>": Continues
+	continuesKey = "tidemark-continues" // "<sequence> <when the EVENTS before was created> <place>": Continues
 	archiveKey   = "tidemark-archive"   // StreamState.Archive
 	backupsKey   = "tidemark-backups"   // StreamState.Backups
 )
@@ -69,30 +67,23 @@ func (t Trimmed) text() string {
 	return fmt.Sprintf("%d %s", t.Below, t.Place)
 }
 
-// Continues says that an EVENTS goes on from one that is lost: the counts were
+// Continues says that an EVENTS goes on from one that is lost: the counts were kept, or
 // restored from a backup.
 type Continues struct {
-	After  uint64    // sequence; 0: from the first
+	After  uint64    // sequence, up to which all is counted; 0: from the first
 	Events time.Time // when the EVENTS that is lost was created; zero: it does not
-	// Position is where the counts stand: up to there a message behind After, which is
-	// another one than in the EVENTS that is lost, has been read.
-	Position pipeline.Position
 	// Place is where the backup is that the counts were restored from; "": not known.
 	Place string
 }
 
 func continuesOf(c jetstream.StreamConfig) (out Continues) {
-	words := append(strings.SplitN(c.Metadata[continuesKey], " ", 4), "", "", "") // a place may have spaces
+	words := append(strings.SplitN(c.Metadata[continuesKey], " ", 3), "", "") // a place may have spaces
 	n, err := strconv.ParseUint(words[0], 10, 64)
 	at, bad := time.Parse(time.RFC3339Nano, words[1])
 	if err != nil || bad != nil {
 		return out
 	}
-	position, err := pipeline.ParsePosition(words[2])
-	if err != nil {
-		return out
-	}
-	return Continues{n, at, position, words[3]}
+	return Continues{n, at, words[2]}
 }
 
 // mark has an EVENTS that is made begin after what is counted: no sequence is used
@@ -100,8 +91,12 @@ func continuesOf(c jetstream.StreamConfig) (out Continues) {
 func (c Continues) mark(stream *jetstream.StreamConfig) {
 	if !c.Events.IsZero() {
 		stream.FirstSeq = c.After + 1
-		stream.Metadata = map[string]string{continuesKey: strings.TrimSuffix(fmt.Sprintf("%d %s %d %s", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Position, c.Place), " ")}
+		stream.Metadata = map[string]string{continuesKey: c.text()}
 	}
+}
+
+func (c Continues) text() string {
+	return strings.TrimSuffix(fmt.Sprintf("%d %s %s", c.After, c.Events.UTC().Format(time.RFC3339Nano), c.Place), " ")
 }
 
 // OlderThan is the first sequence of EVENTS that is not older than an age, by the

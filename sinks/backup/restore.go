@@ -85,9 +85,13 @@ func (noEvents) Open(_ context.Context, from pipeline.Position) (pipeline.Source
 }
 
 // Forward brings all shards to the point that is wanted, and says which that is, and
-// log time there. Where the log has no message at the point it is the one before.
+// log time there. A message counts whole: a position within one is that before it. Where the
+// log has no message at the point it is the one before.
 func (r *Restore) Forward(ctx context.Context) (at pipeline.Position, time int64, err error) {
 	m := r.Manifest
+	if p := r.At.Position; p != pipeline.EndOf(p.Sequence()) {
+		r.At.Position = pipeline.EndOf(max(p.Sequence(), 1) - 1)
+	}
 	at = m.Position
 	if len(m.Log) > 0 {
 		source, err := Log(r.Place, m)

@@ -31,11 +31,13 @@ func (g *Generation) Adopt() (counted uint64, err error) {
 		return 0, err
 	}
 	counted = max(counted, tail.To.Sequence())
-	if err := g.events.FastForward(g.ctx, counted); err != nil {
+	now, known := g.state.Load(), g.store.Meta().Streams
+	if known.Events.IsZero() || known.Events.Equal(now.Events.Created) {
+		return counted, nil
+	}
+	if err := g.streams.MoveOn(g.ctx, jetlog.Continues{After: counted, Events: known.Events}); err != nil {
 		return 0, err
 	}
-	now := g.state.Load()
-	known := g.store.Meta().Streams
 	is := g.Dir.Counted(g.Number)
 	is.Mixed = true
 	if err := g.Dir.Note(g.Number, is); err != nil { // EVENTS no longer has what was counted

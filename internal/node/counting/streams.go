@@ -128,7 +128,7 @@ func (g *Generation) goesOn(c jetlog.Continues, counted time.Time) bool {
 		return false
 	}
 	for s := range g.Config.Shards + 1 {
-		if state, err := g.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > max(c.Position, pipeline.EndOf(c.After)) {
+		if state, err := g.store.Stack(pipeline.Shard(s)).State(); err != nil || state.Applied > pipeline.EndOf(c.After) {
 			return false
 		}
 	}

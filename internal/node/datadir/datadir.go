@@ -86,14 +86,11 @@ type Restored struct {
 	Place    string            `json:"place,omitempty"` // where the backup is
 }
 
-// Continues is where an EVENTS goes on if it is lost and this directory is what
-// was restored. A restore may end within a message (--at): its sequence is made up for
-// as one of a lost tail is (Guard.Mend), so that its lines are passed over and all that
-// comes later has a higher sequence.
+// Continues is where an EVENTS goes on if it is lost and this directory is what was restored.
 func (d *Dir) Continues() (c jetlog.Continues) {
 	if d != nil && d.Marker.Restored != nil {
-		at := d.Marker.Restored.Position
-		c.After, c.Events, c.Position, c.Place = at.Next()-1, d.Marker.Restored.Events, at, d.Marker.Restored.Place
+		is := d.Marker.Restored
+		c = jetlog.Continues{After: is.Position.Sequence(), Events: is.Events, Place: is.Place}
 	}
 	return c
 }

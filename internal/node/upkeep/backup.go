@@ -77,7 +77,7 @@ func Backup(ctx context.Context, nc *nats.Conn, o BackupOptions) (*backup.Manife
 	}
 	m, err := backup.Make(held, place, from, backup.Options{
 		Shards: shards, Rules: rules, CountedBy: counted, Mixed: mixed, Generations: only,
-		Continues: backup.Ancestor{Events: state.Continues.Events, Position: state.Continues.Position},
+		Continues: backup.Ancestor{Events: state.Continues.Events, Position: pipeline.EndOf(state.Continues.After)},
 		Version:   members.View().Writes(pipeline.FormatBackups), Keep: o.Keep, Progress: o.Progress, Logger: o.Logger,
 	})
 	if err != nil && ctx.Err() == nil && held.Err() != nil {
